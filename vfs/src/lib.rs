@@ -1,1 +1,27 @@
-//! vfs
+//! The file system beneath the protocol: the [`Vfs`] contract, the POSIX back end over
+//! [`Disk`], and the three disks (system calls, io_uring, simulated).
+//!
+//! What this crate owns: names on disk, inodes, streams, extended attributes in Samba's own
+//! formats, identity on disk, and the calls that make data stable. What it does not know: any
+//! SMB message, share modes, oplocks, policies. It decides nothing about *when* something must
+//! be stable; `durability` does.
+//!
+//! No runtime is named here: whoever polls the futures decides what time and threads are.
+
+pub mod attr;
+pub mod disk;
+pub mod env;
+pub mod error;
+pub mod identity;
+pub mod posix;
+pub mod sim;
+pub mod sys;
+pub mod uring;
+mod vfs;
+
+pub use attr::{Attr, FileKey, FsInfo, Kind, SetAttr, StreamInfo, Timestamp};
+pub use disk::Disk;
+pub use env::Env;
+pub use error::VfsError;
+pub use identity::Identity;
+pub use vfs::*;

@@ -1,0 +1,123 @@
+//! What an inode says about itself: identity, sizes, times, attributes.
+
+/// A point in time: seconds and nanoseconds since 1970-01-01 UTC. Nanoseconds count upward from
+/// `secs`, also before 1970; `nanos < 1_000_000_000`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp {
+    /// Seconds since the epoch.
+    pub secs: i64,
+    /// Nanoseconds within the second.
+    pub nanos: u32,
+}
+
+/// The identity of an inode, also across renames and as long as the server runs: file system,
+/// inode number, generation (0 where the file system has none).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct FileKey {
+    /// Device number of the file system.
+    pub fs: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Inode generation, so that a reused inode number is another file.
+    pub generation: u64,
+}
+
+/// What kind of object an inode is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link (seen only where the policy shows links as such).
+    SymbolicLink,
+    /// Socket, FIFO or device: listed, never opened.
+    Special,
+}
+
+/// What [`crate::Vfs::attr`] answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attr {
+    /// Which inode.
+    pub key: FileKey,
+    /// What it is.
+    pub kind: Kind,
+    /// End of file in bytes (of the stream, for a stream node); 0 for directories.
+    pub size: u64,
+    /// Bytes allocated on disk.
+    pub allocated: u64,
+    /// Hard links.
+    pub links: u32,
+    /// Creation time: the stored one (`user.DOSATTRIB`), else the file system's birth time, else
+    /// the oldest other time.
+    pub created: Timestamp,
+    /// Last access.
+    pub accessed: Timestamp,
+    /// Last write of data.
+    pub written: Timestamp,
+    /// Last change of the inode (POSIX ctime).
+    pub changed: Timestamp,
+    /// DOS attribute bits ([MS-FSCC] 2.6) as stored or derived; includes DIRECTORY, SPARSE_FILE
+    /// and REPARSE_POINT where they apply; 0 never occurs (NORMAL then).
+    pub dos_attributes: u32,
+    /// Owner as Linux knows it.
+    pub uid: u32,
+    /// Group as Linux knows it.
+    pub gid: u32,
+    /// Permission bits and type (st_mode).
+    pub mode: u32,
+}
+
+/// Which attributes to change; `None` keeps.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SetAttr {
+    /// Creation time (stored in `user.DOSATTRIB`).
+    pub created: Option<Timestamp>,
+    /// Last access.
+    pub accessed: Option<Timestamp>,
+    /// Last write.
+    pub written: Option<Timestamp>,
+    /// DOS attribute bits, replaced whole; bits that cannot be stored (DIRECTORY, NORMAL,
+    /// SPARSE_FILE, REPARSE_POINT) are ignored.
+    pub dos_attributes: Option<u32>,
+    /// Whether the file counts as sparse from now on.
+    pub sparse: Option<bool>,
+    /// Owner and group ids.
+    pub owner: Option<(u32, u32)>,
+    /// Permission bits.
+    pub mode: Option<u32>,
+}
+
+/// One named stream of an inode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamInfo {
+    /// Name without colons and type (`x` of `:x:$DATA`).
+    pub name: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Bytes allocated on disk.
+    pub allocated: u64,
+}
+
+/// What [`crate::Vfs::fs_info`] answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FsInfo {
+    /// Bytes in all.
+    pub total: u64,
+    /// Bytes free.
+    pub free: u64,
+    /// Bytes free for the caller (quotas and reserves taken off).
+    pub available: u64,
+    /// Allocation unit in bytes.
+    pub block: u32,
+    /// Longest component in bytes on disk.
+    pub name_max: u32,
+    /// Stable number of the file system.
+    pub id: u64,
+    /// The file system takes sparse files (punch hole, SEEK_DATA).
+    pub sparse: bool,
+    /// The file system is mounted read-only.
+    pub read_only: bool,
+    /// When the file system (share root) was made.
+    pub created: Timestamp,
+}

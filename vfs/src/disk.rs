@@ -1,0 +1,305 @@
+//! The system-call-shaped floor beneath the POSIX back end.
+//!
+//! Three implementations run the very same back end: [`crate::sys::SysDisk`] (plain calls, the
+//! slow ones on a small pool), [`crate::uring::UringDisk`] (the worker's ring), and
+//! [`crate::sim::SimDisk`] (memory, with a live and a durable image and faults).
+//!
+//! Every method is one operation of Linux with its meaning and its errors, no more: no retries,
+//! no path walking above one component, no policy. Names are bytes without `/` and NUL. A path
+//! never has more than one component, so `RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS |
+//! RESOLVE_NO_SYMLINKS` is implied for [`Disk::open_at`]; links are read with
+//! [`Disk::read_link_at`] and walked by the back end.
+
+#![allow(async_fn_in_trait)] // Futures are polled on the worker that made them; no `Send` wanted.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::{FileKey, Identity, Timestamp};
+
+/// An errno of Linux, positive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// Result of a disk operation.
+pub type DiskResult<T> = Result<T, Errno>;
+
+/// How [`Disk::open_at`] opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OpenHow {
+    /// `O_PATH`: no I/O, only identity. The others but `directory` are ignored then.
+    pub path_only: bool,
+    /// Read access.
+    pub read: bool,
+    /// Write access.
+    pub write: bool,
+    /// `O_CREAT | O_EXCL` with these permission bits.
+    pub create: Option<u32>,
+    /// `O_DIRECTORY`.
+    pub directory: bool,
+}
+
+/// What `statx` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stat {
+    /// File system, inode; generation 0 (see [`Disk::generation`]).
+    pub key: FileKey,
+    /// `st_mode`, type bits included.
+    pub mode: u32,
+    /// Hard links.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Allocated 512-byte blocks.
+    pub blocks: u64,
+    /// Last access.
+    pub accessed: Timestamp,
+    /// Last write.
+    pub written: Timestamp,
+    /// Last change.
+    pub changed: Timestamp,
+    /// Birth, where the file system keeps it.
+    pub born: Option<Timestamp>,
+}
+
+/// One entry of a directory as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawEntry {
+    /// Name.
+    pub name: Box<[u8]>,
+    /// Inode number.
+    pub ino: u64,
+    /// `DT_*` type, `DT_UNKNOWN` (0) possible.
+    pub kind: u8,
+}
+
+/// What `statvfs` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StatFs {
+    /// Fragment size in bytes; the counts below are in this unit.
+    pub block: u64,
+    /// Blocks in all.
+    pub blocks: u64,
+    /// Free blocks.
+    pub free: u64,
+    /// Blocks free for the unprivileged.
+    pub available: u64,
+    /// Longest name in bytes.
+    pub name_max: u64,
+    /// File-system number.
+    pub id: u64,
+    /// Mounted read-only.
+    pub read_only: bool,
+    /// `f_type` of statfs.
+    pub kind: u64,
+}
+
+/// How [`Disk::allocate`] works (`fallocate`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocate {
+    /// Reserve, keep the size.
+    Reserve,
+    /// Punch a hole, keep the size.
+    Punch,
+    /// Zero a range, keep the size.
+    Zero,
+}
+
+/// How [`Disk::set_xattr`] works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XattrSet {
+    /// Create or replace.
+    Either,
+    /// Fail with EEXIST if there.
+    Create,
+    /// Fail with ENODATA if absent.
+    Replace,
+}
+
+/// Operations of a disk. `who` is the identity the kernel checks and the owner of what is
+/// created; calls without it act on what an open descriptor already allows.
+pub trait Disk: Send + Sync + 'static {
+    /// An open descriptor; the last clone closes it.
+    type Fd: Clone + Send + Sync + 'static;
+
+    /// The directory this disk starts at.
+    fn root(&self) -> Self::Fd;
+
+    /// `openat2` of one component, never through a symbolic link (ELOOP).
+    async fn open_at(
+        &self,
+        who: &Identity,
+        dir: &Self::Fd,
+        name: &[u8],
+        how: OpenHow,
+    ) -> DiskResult<Self::Fd>;
+
+    /// Opens the inode behind `fd` anew (through `/proc/self/fd`), not its name.
+    async fn reopen(
+        &self,
+        who: &Identity,
+        fd: &Self::Fd,
+        read: bool,
+        write: bool,
+    ) -> DiskResult<Self::Fd>;
+
+    /// `faccessat2(fd, "", mode, AT_EMPTY_PATH | AT_EACCESS)` as `who`: mode is R_OK|W_OK|X_OK.
+    async fn access(&self, who: &Identity, fd: &Self::Fd, mode: u32) -> DiskResult<()>;
+
+    /// `statx` of a descriptor.
+    async fn stat(&self, fd: &Self::Fd) -> DiskResult<Stat>;
+
+    /// `statx` of a name, not following links.
+    async fn stat_at(&self, dir: &Self::Fd, name: &[u8]) -> DiskResult<Stat>;
+
+    /// The inode's generation (`FS_IOC_GETVERSION`), 0 where there is none.
+    async fn generation(&self, fd: &Self::Fd) -> DiskResult<u64>;
+
+    /// `pread` into the spare capacity of `buf`, up to `len` bytes, appended. May be short.
+    async fn read(
+        &self,
+        fd: &Self::Fd,
+        offset: u64,
+        len: usize,
+        buf: BytesMut,
+    ) -> DiskResult<BytesMut>;
+
+    /// `pwritev2`; `durable` is `RWF_DSYNC`. Returns the bytes written, which may be fewer.
+    async fn write(
+        &self,
+        fd: &Self::Fd,
+        offset: u64,
+        data: Bytes,
+        durable: bool,
+    ) -> DiskResult<usize>;
+
+    /// `ftruncate`.
+    async fn truncate(&self, fd: &Self::Fd, size: u64) -> DiskResult<()>;
+
+    /// `fallocate`.
+    async fn allocate(&self, fd: &Self::Fd, how: Allocate, offset: u64, len: u64)
+    -> DiskResult<()>;
+
+    /// `lseek(SEEK_DATA)` (`data` true) or `SEEK_HOLE`. ENXIO at the end.
+    async fn seek(&self, fd: &Self::Fd, offset: u64, data: bool) -> DiskResult<u64>;
+
+    /// `copy_file_range`; may be short, 0 at the source's end.
+    async fn copy_range(
+        &self,
+        from: &Self::Fd,
+        from_offset: u64,
+        to: &Self::Fd,
+        to_offset: u64,
+        len: u64,
+    ) -> DiskResult<u64>;
+
+    /// `FICLONERANGE`.
+    async fn clone_range(
+        &self,
+        from: &Self::Fd,
+        from_offset: u64,
+        to: &Self::Fd,
+        to_offset: u64,
+        len: u64,
+    ) -> DiskResult<()>;
+
+    /// `fsync`.
+    async fn fsync(&self, fd: &Self::Fd) -> DiskResult<()>;
+
+    /// `fdatasync`.
+    async fn fdatasync(&self, fd: &Self::Fd) -> DiskResult<()>;
+
+    /// `mkdirat`.
+    async fn make_dir(
+        &self,
+        who: &Identity,
+        dir: &Self::Fd,
+        name: &[u8],
+        mode: u32,
+    ) -> DiskResult<()>;
+
+    /// `unlinkat`; `directory` is `AT_REMOVEDIR`.
+    async fn unlink(
+        &self,
+        who: &Identity,
+        dir: &Self::Fd,
+        name: &[u8],
+        directory: bool,
+    ) -> DiskResult<()>;
+
+    /// `renameat2`; `replace` false is `RENAME_NOREPLACE`.
+    #[allow(clippy::too_many_arguments)]
+    async fn rename(
+        &self,
+        who: &Identity,
+        from: &Self::Fd,
+        from_name: &[u8],
+        to: &Self::Fd,
+        to_name: &[u8],
+        replace: bool,
+    ) -> DiskResult<()>;
+
+    /// `linkat` of the inode behind `fd` (through `/proc/self/fd` with `AT_SYMLINK_FOLLOW`).
+    async fn link(
+        &self,
+        who: &Identity,
+        fd: &Self::Fd,
+        dir: &Self::Fd,
+        name: &[u8],
+    ) -> DiskResult<()>;
+
+    /// `readlinkat`, at most 4,095 bytes.
+    async fn read_link_at(&self, dir: &Self::Fd, name: &[u8]) -> DiskResult<Vec<u8>>;
+
+    /// All entries of a directory but `.` and `..`, in the file system's order, at most `max`
+    /// (else EOVERFLOW). `fd` need not be fresh: the position is reset.
+    async fn entries(&self, who: &Identity, fd: &Self::Fd, max: usize)
+    -> DiskResult<Vec<RawEntry>>;
+
+    /// `fgetxattr` (also of `O_PATH` descriptors, through `/proc/self/fd`). ENODATA if absent;
+    /// E2BIG above 64 KiB.
+    async fn get_xattr(&self, fd: &Self::Fd, name: &str) -> DiskResult<Vec<u8>>;
+
+    /// `fsetxattr`, likewise.
+    async fn set_xattr(
+        &self,
+        who: &Identity,
+        fd: &Self::Fd,
+        name: &str,
+        value: &[u8],
+        how: XattrSet,
+    ) -> DiskResult<()>;
+
+    /// `fremovexattr`, likewise.
+    async fn remove_xattr(&self, who: &Identity, fd: &Self::Fd, name: &str) -> DiskResult<()>;
+
+    /// `flistxattr`, likewise.
+    async fn list_xattr(&self, fd: &Self::Fd) -> DiskResult<Vec<String>>;
+
+    /// `utimensat` of the inode; `None` keeps a time.
+    async fn set_times(
+        &self,
+        who: &Identity,
+        fd: &Self::Fd,
+        accessed: Option<Timestamp>,
+        written: Option<Timestamp>,
+    ) -> DiskResult<()>;
+
+    /// `fchmod` of the inode.
+    async fn set_mode(&self, who: &Identity, fd: &Self::Fd, mode: u32) -> DiskResult<()>;
+
+    /// `fchown` of the inode; `None` keeps an id.
+    async fn set_owner(
+        &self,
+        who: &Identity,
+        fd: &Self::Fd,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> DiskResult<()>;
+
+    /// `fstatfs` and `statvfs`.
+    async fn stat_fs(&self, fd: &Self::Fd) -> DiskResult<StatFs>;
+}

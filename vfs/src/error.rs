@@ -1,0 +1,72 @@
+//! The one error of the file system, in meanings rather than numbers.
+//!
+//! `posix/errno.rs` makes it from an errno; `smb-server/src/status.rs` makes a status of it.
+//! Both are tables, tested row by row.
+
+use std::fmt;
+
+/// Why a file-system operation did not happen. Unless a method says otherwise, an operation that
+/// fails has changed nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum VfsError {
+    /// The last component does not exist.
+    NotFound,
+    /// A component before the last does not exist or is no directory.
+    PathNotFound,
+    /// The name is taken.
+    Exists,
+    /// A directory was required.
+    NotADirectory,
+    /// A directory was met where a file was required.
+    IsADirectory,
+    /// The directory still has entries.
+    NotEmpty,
+    /// The kernel or the identity forbids it (EACCES, EPERM).
+    AccessDenied,
+    /// The file system is mounted read-only or became so (EROFS).
+    ReadOnly,
+    /// No space (ENOSPC).
+    NoSpace,
+    /// Quota exhausted (EDQUOT).
+    QuotaExceeded,
+    /// The device failed (EIO). Never retried into success.
+    Io,
+    /// The inode is poisoned: an earlier write-back error has not been repaired.
+    Poisoned,
+    /// The name cannot be stored (characters, length of a component).
+    InvalidName,
+    /// A name or path is longer than the file system takes.
+    NameTooLong,
+    /// A symbolic link was met that the share's policy does not follow.
+    SymbolicLink,
+    /// Source and target lie on different file systems.
+    CrossDevice,
+    /// The file or an attribute would be larger than the file system takes.
+    TooLarge,
+    /// An argument is out of range.
+    InvalidArgument,
+    /// This file system cannot do it.
+    NotSupported,
+    /// No descriptor, memory or ring entry left; try again later.
+    Exhausted,
+    /// The object is in use in a way that forbids the operation (EBUSY, ETXTBSY).
+    Busy,
+    /// Too many links to the inode.
+    TooManyLinks,
+    /// An extended attribute, stream or stored structure is absent.
+    NoAttribute,
+    /// Something stored on disk (an attribute of ours or Samba's) cannot be understood.
+    Corrupt,
+}
+
+impl fmt::Display for VfsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl std::error::Error for VfsError {}
+
+/// Shorthand of this crate.
+pub type Result<T> = std::result::Result<T, VfsError>;

@@ -1,0 +1,24 @@
+//! On whose behalf a file-system operation runs.
+
+use std::sync::Arc;
+
+/// Who the kernel shall believe is asking. `Service` is the process's own identity: the only one
+/// there is when the server runs unprivileged.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Identity {
+    /// The process's own identity; no switching.
+    Service,
+    /// A local user; the calling thread (or the ring's personality) takes it on for the call.
+    User(Arc<LocalUser>),
+}
+
+/// A user as Linux knows it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LocalUser {
+    /// File-system user id.
+    pub uid: u32,
+    /// File-system group id.
+    pub gid: u32,
+    /// Supplementary groups, without `gid`; at most 65,536 (NGROUPS_MAX).
+    pub groups: Vec<u32>,
+}

@@ -1,0 +1,345 @@
+//! The contract between the protocol and a file system.
+//!
+//! One [`Vfs`] serves one share: paths start at its root and never leave it, whatever links or
+//! concurrent renames there are. Names are UTF-8 text as a Windows client sees them; what is
+//! stored on disk, and how bytes that are no UTF-8 or characters that Windows forbids are shown
+//! reversibly, is the back end's business. Names compare without case and keep the case they
+//! were created with.
+//!
+//! A [`Vfs::Node`] is a held inode (or one named stream of it): it stays valid after a rename or
+//! a removal of its name, until the last clone is dropped. Cloning is cheap and never blocks.
+//!
+//! Futures returned here need not be `Send`. They must be polled to completion once started:
+//! the kernel may own a buffer meanwhile. No method blocks the calling thread on a disk.
+//!
+//! No method makes anything stable unless it says so: [`Vfs::sync`] and `WriteMode::durable`
+//! do. A reported failure of those is reported once; the caller must remember it.
+
+#![allow(async_fn_in_trait)] // Futures are polled on the worker that made them; no `Send` wanted.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::{Attr, FileKey, FsInfo, Identity, SetAttr, StreamInfo, VfsError};
+
+/// Result of a file-system operation.
+pub type VfsResult<T> = std::result::Result<T, VfsError>;
+
+/// A held inode or stream.
+pub trait Node: Clone + Send + Sync + 'static {
+    /// The inode; for a stream, the inode that carries it.
+    fn key(&self) -> FileKey;
+    /// A directory (never for a stream).
+    fn is_directory(&self) -> bool;
+    /// The stream's stored name, `None` for the unnamed data stream.
+    fn stream(&self) -> Option<&str>;
+}
+
+/// Where a path led.
+#[derive(Debug, Clone)]
+pub struct Lookup<N> {
+    /// The directory that holds, or would hold, the last component. `None` for the root.
+    pub parent: Option<N>,
+    /// The last component: as stored if found, as asked otherwise. Empty for the root.
+    pub name: String,
+    /// Every component as stored (those found), in order, the last one as in `name`.
+    pub path: Vec<String>,
+    /// The inode, if the last component exists.
+    pub found: Option<(N, Attr)>,
+}
+
+/// What kinds of I/O an open wants; the kernel checks them against the identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct IoAccess {
+    /// Read data or list.
+    pub read: bool,
+    /// Write data.
+    pub write: bool,
+}
+
+/// What the kernel (permission bits, POSIX ACLs) lets an identity do with an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Permitted {
+    /// Read data or list.
+    pub read: bool,
+    /// Write data or add entries.
+    pub write: bool,
+    /// Execute or traverse.
+    pub execute: bool,
+    /// Is the owner (or the service itself running as root).
+    pub owner: bool,
+    /// May remove the name from its parent (needs the parent; true where unknown).
+    pub delete: bool,
+}
+
+/// What a new file or directory starts with. Everything here is there before the name becomes
+/// visible to other clients of this server, or nothing is left behind.
+#[derive(Debug, Clone, Default)]
+pub struct NewNode {
+    /// Permission bits before the share's mask; `None`: the share's default.
+    pub mode: Option<u32>,
+    /// DOS attribute bits to store.
+    pub dos_attributes: u32,
+    /// Security descriptor to store (self-relative bytes).
+    pub security: Option<Vec<u8>>,
+    /// Extended attributes to store.
+    pub eas: Vec<(String, Vec<u8>)>,
+    /// Bytes to reserve.
+    pub allocation: u64,
+}
+
+/// How a stream is to be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamOpen {
+    /// It must exist.
+    Existing,
+    /// It must not exist and is created empty.
+    New,
+    /// It is created empty if it does not exist.
+    Either,
+}
+
+/// How a write is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WriteMode {
+    /// Data, and the metadata needed to read it back, are on stable storage before the call
+    /// returns (`RWF_DSYNC`). Names of parents are not covered.
+    pub durable: bool,
+}
+
+/// How much [`Vfs::sync`] makes stable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncScope {
+    /// Data and size only (`fdatasync`). Times, attributes, names may be lost.
+    Data,
+    /// Data and all metadata of the inode (`fsync`). For a directory: its entries.
+    All,
+}
+
+/// One name of a directory listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirName {
+    /// The name as clients see it.
+    pub name: String,
+    /// The name's bytes on disk, so that [`Vfs::attr_at`] need not search.
+    pub on_disk: Box<[u8]>,
+}
+
+/// A range of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// A file system as the protocol needs it. See the module head for the rules that hold for all
+/// methods.
+pub trait Vfs: Send + Sync + 'static {
+    /// A held inode or stream.
+    type Node: Node;
+
+    /// The share's root directory.
+    fn root(&self) -> Self::Node;
+
+    /// Walks `path` from the root without regard to case (an exact match wins). Every step stays
+    /// below the root. Fails with `PathNotFound` when a component before the last is absent or
+    /// no directory, `SymbolicLink` where a link may not be followed, `InvalidName`. The node
+    /// found has no I/O access yet ([`Vfs::open`] gives that).
+    async fn lookup(&self, who: &Identity, path: &[String]) -> VfsResult<Lookup<Self::Node>>;
+
+    /// The same inode, opened for I/O. The kernel's permission check for `who` happens here.
+    /// `Special` inodes give `NotSupported`.
+    async fn open(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        access: IoAccess,
+    ) -> VfsResult<Self::Node>;
+
+    /// What the kernel would let `who` do. For a file also looks at `parent` for `delete`.
+    async fn permitted(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        parent: Option<&Self::Node>,
+    ) -> VfsResult<Permitted>;
+
+    /// Creates an empty regular file, opened for reading and writing. `Exists` if the name is
+    /// taken (in any case).
+    async fn create_file(
+        &self,
+        who: &Identity,
+        parent: &Self::Node,
+        name: &str,
+        new: &NewNode,
+    ) -> VfsResult<(Self::Node, Attr)>;
+
+    /// Creates an empty directory. `Exists` if the name is taken (in any case).
+    async fn create_directory(
+        &self,
+        who: &Identity,
+        parent: &Self::Node,
+        name: &str,
+        new: &NewNode,
+    ) -> VfsResult<(Self::Node, Attr)>;
+
+    /// Opens a named stream of `node` (a file or directory, not itself a stream). The bool says
+    /// whether the stream was created.
+    async fn open_stream(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        name: &str,
+        how: StreamOpen,
+    ) -> VfsResult<(Self::Node, bool)>;
+
+    /// The named streams of an inode, without the unnamed one.
+    async fn streams(&self, node: &Self::Node) -> VfsResult<Vec<StreamInfo>>;
+
+    /// Removes a stream (`node` is a stream node).
+    async fn remove_stream(&self, who: &Identity, node: &Self::Node) -> VfsResult<()>;
+
+    /// Renames a stream of the same inode; the node returned replaces `node`.
+    async fn rename_stream(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        to: &str,
+        replace: bool,
+    ) -> VfsResult<Self::Node>;
+
+    /// Reads up to `len` bytes at `offset` and appends them to `buf`; fewer only at end of file.
+    async fn read(
+        &self,
+        node: &Self::Node,
+        offset: u64,
+        len: usize,
+        buf: BytesMut,
+    ) -> VfsResult<BytesMut>;
+
+    /// Writes all of `data` at `offset`. On failure a part may have been written (and counts as
+    /// written for everything that tracks what is not yet stable).
+    async fn write(
+        &self,
+        node: &Self::Node,
+        offset: u64,
+        data: Bytes,
+        mode: WriteMode,
+    ) -> VfsResult<()>;
+
+    /// Sets the end of file; growth reads as zeros.
+    async fn set_size(&self, node: &Self::Node, size: u64) -> VfsResult<()>;
+
+    /// Reserves space up to `size` bytes without moving the end of file. Shrinking the
+    /// reservation is allowed to do nothing.
+    async fn allocate(&self, node: &Self::Node, size: u64) -> VfsResult<()>;
+
+    /// Makes a range read as zeros without moving the end of file, deallocating where possible.
+    async fn zero(&self, node: &Self::Node, range: Range) -> VfsResult<()>;
+
+    /// The parts of `within` that hold data (not holes), ascending, at most `max`.
+    async fn allocated(
+        &self,
+        node: &Self::Node,
+        within: Range,
+        max: usize,
+    ) -> VfsResult<Vec<Range>>;
+
+    /// Copies bytes between two opened files of this share, in the kernel where possible.
+    /// Returns the bytes copied: fewer than `len` only at the source's end of file.
+    async fn copy(
+        &self,
+        from: &Self::Node,
+        from_offset: u64,
+        to: &Self::Node,
+        to_offset: u64,
+        len: u64,
+    ) -> VfsResult<u64>;
+
+    /// Shares extents (`FICLONERANGE`); `NotSupported` where the file system cannot.
+    async fn clone_range(
+        &self,
+        from: &Self::Node,
+        from_offset: u64,
+        to: &Self::Node,
+        to_offset: u64,
+        len: u64,
+    ) -> VfsResult<()>;
+
+    /// What the inode (or stream) says about itself now.
+    async fn attr(&self, node: &Self::Node) -> VfsResult<Attr>;
+
+    /// Changes attributes.
+    async fn set_attr(&self, who: &Identity, node: &Self::Node, set: &SetAttr) -> VfsResult<()>;
+
+    /// The names in a directory, `.` and `..` left out, in an order that is stable while the
+    /// directory does not change. At most `max`; `NoSpace`-free; a directory with more gives
+    /// `TooLarge`.
+    async fn list(&self, who: &Identity, dir: &Self::Node, max: usize) -> VfsResult<Vec<DirName>>;
+
+    /// Attributes of one listed name; `NotFound` if it is gone meanwhile. A link the policy does
+    /// not follow gives `SymbolicLink`.
+    async fn attr_at(&self, dir: &Self::Node, name: &DirName) -> VfsResult<Attr>;
+
+    /// Moves a name. `name` and `to_name` are components; `node` is the inode that must still be
+    /// at `name` (else `NotFound`). Without `replace` an existing target gives `Exists`
+    /// (a change of case only of the same name is allowed). A directory never replaces a file
+    /// nor the other way round.
+    #[allow(clippy::too_many_arguments)]
+    async fn rename(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        parent: &Self::Node,
+        name: &str,
+        to_parent: &Self::Node,
+        to_name: &str,
+        replace: bool,
+    ) -> VfsResult<()>;
+
+    /// Adds a hard link to a file.
+    async fn link(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        to_parent: &Self::Node,
+        to_name: &str,
+        replace: bool,
+    ) -> VfsResult<()>;
+
+    /// Removes a name (file, link or empty directory) if it still leads to `node`, else
+    /// `NotFound`. Streams kept outside the inode go with its last name.
+    async fn remove(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        parent: &Self::Node,
+        name: &str,
+    ) -> VfsResult<()>;
+
+    /// Extended attributes that belong to clients (Samba's `user.` names without our reserved
+    /// ones).
+    async fn eas(&self, node: &Self::Node) -> VfsResult<Vec<(String, Vec<u8>)>>;
+
+    /// Sets one extended attribute; an empty value removes it.
+    async fn set_ea(&self, node: &Self::Node, name: &str, value: &[u8]) -> VfsResult<()>;
+
+    /// The stored security descriptor, self-relative, if any. A stored one that cannot be
+    /// understood is `Corrupt`, one whose hash shows that the POSIX permissions were changed
+    /// behind it is treated as absent.
+    async fn security(&self, node: &Self::Node) -> VfsResult<Option<Vec<u8>>>;
+
+    /// Stores a security descriptor (self-relative bytes).
+    async fn set_security(&self, who: &Identity, node: &Self::Node, sd: &[u8]) -> VfsResult<()>;
+
+    /// The target of a symbolic link, as stored.
+    async fn read_link(&self, node: &Self::Node) -> VfsResult<String>;
+
+    /// Makes an inode stable. For a stream node: whatever holds the stream's bytes. An error is
+    /// final: it is never retried here, and a later success says nothing about what it covered.
+    async fn sync(&self, node: &Self::Node, scope: SyncScope) -> VfsResult<()>;
+
+    /// Sizes and limits of the file system under `node`.
+    async fn fs_info(&self, node: &Self::Node) -> VfsResult<FsInfo>;
+}
