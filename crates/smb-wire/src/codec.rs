@@ -1,0 +1,339 @@
+//! How bytes become values and back: one error, one reader, a few writing helpers.
+//!
+//! Fixed parts are read in order through [`Reader`] (nom's little-endian parsers behind short
+//! names); variable parts are fetched with [`slice_at`] from the whole message, because offsets
+//! in SMB2 count from the SMB2 header. Writing goes straight into a `BytesMut`; a field whose
+//! value is known only later is written as a placeholder and filled through [`Patch`].
+//!
+//! Invariants: nothing here panics or indexes; arithmetic on numbers of strangers is checked.
+
+use bytes::{BufMut, BytesMut};
+use nom::IResult;
+use nom::bytes::complete::take;
+use nom::number::complete::{le_u8, le_u16, le_u32, le_u64};
+
+/// The one decode error: the bytes are not the structure they claim to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed {
+    /// What was being read, for logs and tests: a structure or a field of it.
+    pub what: &'static str,
+}
+
+impl Malformed {
+    /// An error naming the structure or field that could not be read.
+    #[must_use]
+    pub const fn new(what: &'static str) -> Self {
+        Self { what }
+    }
+}
+
+impl core::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "malformed {}", self.what)
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+/// The variable part of a message: `len` bytes at `offset` from the SMB2 header.
+///
+/// An empty part is legal wherever its offset points: clients send 0, the end of the message,
+/// or what the last message had there.
+///
+/// # Errors
+/// [`Malformed`] when a non-empty part does not lie wholly inside `message`.
+pub fn slice_at<'a>(
+    message: &'a [u8],
+    offset: usize,
+    len: usize,
+    what: &'static str,
+) -> Result<&'a [u8], Malformed> {
+    if len == 0 {
+        return Ok(&[]);
+    }
+    let end = offset.checked_add(len).ok_or(Malformed { what })?;
+    message.get(offset..end).ok_or(Malformed { what })
+}
+
+/// As [`slice_at`], and a non-empty part must not begin before `floor`: a buffer that overlaps
+/// the header or the fixed part of its own message is a forgery.
+///
+/// # Errors
+/// [`Malformed`] when the part lies outside `message` or begins before `floor`.
+pub fn slice_at_or_after<'a>(
+    message: &'a [u8],
+    floor: usize,
+    offset: usize,
+    len: usize,
+    what: &'static str,
+) -> Result<&'a [u8], Malformed> {
+    if len != 0 && offset < floor {
+        return Err(Malformed { what });
+    }
+    slice_at(message, offset, len, what)
+}
+
+/// A 32-bit number of the wire as a length or an offset.
+#[must_use]
+pub const fn size(number: u32) -> usize {
+    // Every target of ours has at least 32-bit addresses.
+    number as usize
+}
+
+/// Reads the fixed part of a structure from front to back.
+#[derive(Debug, Clone, Copy)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+    what: &'static str,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader over `bytes`; errors will name `what`.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8], what: &'static str) -> Self {
+        Self { rest: bytes, what }
+    }
+
+    /// A reader over the body of an SMB2 message (from its header on) that has checked and
+    /// skipped StructureSize.
+    ///
+    /// # Errors
+    /// [`Malformed`] when there is no body or StructureSize is another.
+    pub fn body(
+        message: &'a [u8],
+        structure_size: u16,
+        what: &'static str,
+    ) -> Result<Self, Malformed> {
+        let body = message
+            .get(crate::codec::HEADER_SIZE..)
+            .ok_or(Malformed { what })?;
+        let mut reader = Self::new(body, what);
+        reader.structure_size(structure_size)?;
+        Ok(reader)
+    }
+
+    fn parse<T>(&mut self, parsed: IResult<&'a [u8], T, ()>) -> Result<T, Malformed> {
+        let (rest, value) = parsed.map_err(|_| Malformed { what: self.what })?;
+        self.rest = rest;
+        Ok(value)
+    }
+
+    /// The next byte.
+    ///
+    /// # Errors
+    /// [`Malformed`] at the end of the bytes, as for all the others below.
+    pub fn u8(&mut self) -> Result<u8, Malformed> {
+        self.parse(le_u8(self.rest))
+    }
+
+    /// The next two bytes, little-endian.
+    ///
+    /// # Errors
+    /// [`Malformed`] at the end of the bytes.
+    pub fn u16(&mut self) -> Result<u16, Malformed> {
+        self.parse(le_u16(self.rest))
+    }
+
+    /// The next four bytes, little-endian.
+    ///
+    /// # Errors
+    /// [`Malformed`] at the end of the bytes.
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
+        self.parse(le_u32(self.rest))
+    }
+
+    /// The next eight bytes, little-endian.
+    ///
+    /// # Errors
+    /// [`Malformed`] at the end of the bytes.
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        self.parse(le_u64(self.rest))
+    }
+
+    /// The next `len` bytes.
+    ///
+    /// # Errors
+    /// [`Malformed`] at the end of the bytes.
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        self.parse(take(len)(self.rest))
+    }
+
+    /// The next `N` bytes by value.
+    ///
+    /// # Errors
+    /// [`Malformed`] at the end of the bytes.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let bytes = self.take(N)?;
+        bytes.try_into().map_err(|_| Malformed { what: self.what })
+    }
+
+    /// Passes over `len` bytes (reserved fields, padding).
+    ///
+    /// # Errors
+    /// [`Malformed`] at the end of the bytes.
+    pub fn skip(&mut self, len: usize) -> Result<(), Malformed> {
+        self.take(len).map(|_| ())
+    }
+
+    /// The StructureSize field, which must hold `expected`.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it does not.
+    pub fn structure_size(&mut self, expected: u16) -> Result<(), Malformed> {
+        if self.u16()? == expected {
+            Ok(())
+        } else {
+            Err(Malformed { what: self.what })
+        }
+    }
+
+    /// What has not been read yet.
+    #[must_use]
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Whether everything has been read.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// The error that names what this reader reads.
+    #[must_use]
+    pub const fn malformed(&self) -> Malformed {
+        Malformed { what: self.what }
+    }
+}
+
+/// Length of the SMB2 header, which precedes every message body.
+pub const HEADER_SIZE: usize = 64;
+
+/// A place in the output whose value is filled in later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct Patch {
+    at: usize,
+}
+
+impl Patch {
+    /// Writes two zero bytes to be filled later.
+    pub fn u16(out: &mut BytesMut) -> Self {
+        let at = out.len();
+        out.put_u16_le(0);
+        Self { at }
+    }
+
+    /// Writes four zero bytes to be filled later.
+    pub fn u32(out: &mut BytesMut) -> Self {
+        let at = out.len();
+        out.put_u32_le(0);
+        Self { at }
+    }
+
+    /// The place `at` bytes into the output, already written.
+    pub const fn at(at: usize) -> Self {
+        Self { at }
+    }
+
+    /// Fills the place with a 16-bit number.
+    pub fn set_u16(self, out: &mut BytesMut, value: u16) {
+        self.set(out, &value.to_le_bytes());
+    }
+
+    /// Fills the place with a 32-bit number.
+    pub fn set_u32(self, out: &mut BytesMut, value: u32) {
+        self.set(out, &value.to_le_bytes());
+    }
+
+    fn set(self, out: &mut BytesMut, bytes: &[u8]) {
+        let place = out.get_mut(self.at..self.at.saturating_add(bytes.len()));
+        debug_assert!(place.is_some(), "patch outside the output");
+        if let Some(place) = place {
+            place.copy_from_slice(bytes);
+        }
+    }
+}
+
+/// Zero bytes until the output is a multiple of `align` bytes long, counted from `start`.
+pub fn pad_to(out: &mut BytesMut, start: usize, align: usize) {
+    let len = out.len().saturating_sub(start);
+    let padded = len.next_multiple_of(align.max(1));
+    out.put_bytes(0, padded - len);
+}
+
+/// How far the output has got since `start`, as a 32-bit offset field holds it.
+#[must_use]
+pub fn offset_u32(out: &BytesMut, start: usize) -> u32 {
+    u32::try_from(out.len().saturating_sub(start)).unwrap_or(u32::MAX)
+}
+
+/// How far the output has got since `start`, as a 16-bit offset field holds it.
+#[must_use]
+pub fn offset_u16(out: &BytesMut, start: usize) -> u16 {
+    u16::try_from(out.len().saturating_sub(start)).unwrap_or(u16::MAX)
+}
+
+/// As much of `bytes` as a 16-bit length can tell, and that length. What is cut off would have
+/// made a message nobody can read; callers keep below the limit.
+#[must_use]
+pub fn fitting_u16(bytes: &[u8]) -> (&[u8], u16) {
+    debug_assert!(bytes.len() <= usize::from(u16::MAX), "field too long");
+    let len = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+    (bytes.get(..usize::from(len)).unwrap_or(bytes), len)
+}
+
+/// As [`fitting_u16`] for a 32-bit length.
+#[must_use]
+pub fn fitting_u32(bytes: &[u8]) -> (&[u8], u32) {
+    let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    (bytes.get(..size(len)).unwrap_or(bytes), len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_stay_inside_the_message() {
+        let message = [1u8, 2, 3, 4];
+        assert_eq!(slice_at(&message, 1, 3, "x"), Ok(&message[1..4]));
+        assert_eq!(slice_at(&message, 2, 3, "x"), Err(Malformed::new("x")));
+        assert_eq!(
+            slice_at(&message, usize::MAX, 2, "x"),
+            Err(Malformed::new("x"))
+        );
+        assert_eq!(slice_at(&message, 9000, 0, "x"), Ok(&[][..]));
+        assert_eq!(
+            slice_at_or_after(&message, 2, 1, 1, "x"),
+            Err(Malformed::new("x"))
+        );
+        assert_eq!(
+            slice_at_or_after(&message, 2, 2, 1, "x"),
+            Ok(&message[2..3])
+        );
+    }
+
+    #[test]
+    fn reader_reads_in_order_and_stops_at_the_end() {
+        let bytes = [1u8, 2, 0, 3, 0, 0, 0, 9];
+        let mut reader = Reader::new(&bytes, "thing");
+        assert_eq!(reader.u8(), Ok(1));
+        assert_eq!(reader.u16(), Ok(2));
+        assert_eq!(reader.u32(), Ok(3));
+        assert_eq!(reader.u16(), Err(Malformed { what: "thing" }));
+        assert_eq!(reader.rest(), [9]);
+        assert_eq!(reader.array::<1>(), Ok([9]));
+        assert!(reader.is_empty());
+    }
+
+    #[test]
+    fn patches_fill_their_place() {
+        let mut out = BytesMut::from(&b"abc"[..]);
+        let patch = Patch::u32(&mut out);
+        pad_to(&mut out, 3, 8);
+        patch.set_u32(&mut out, 0x0102_0304);
+        assert_eq!(&out[..], b"abc\x04\x03\x02\x01\0\0\0\0");
+        assert_eq!(offset_u16(&out, 3), 8);
+    }
+}

@@ -1,0 +1,1 @@
+//! `dtyp`: payloads inside SMB2 messages; declarations only.

@@ -1,0 +1,1 @@
+//! `fscc`: payloads inside SMB2 messages; declarations only.

@@ -1,0 +1,1 @@
+//! `fsctl`: payloads inside SMB2 messages; declarations only.

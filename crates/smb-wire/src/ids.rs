@@ -1,0 +1,188 @@
+//! Names of things: each kind of id is a type of its own, never a bare integer.
+//!
+//! Ids carry no meaning here beyond their width; who makes them and how long they live is the
+//! server's affair. Times are FILETIMEs (MS-DTYP 2.3.3).
+
+use bytes::{BufMut, BytesMut};
+
+use crate::codec::{Malformed, Reader};
+
+/// A request's number on its connection ([MS-SMB2] 2.2.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct MessageId(pub u64);
+
+impl MessageId {
+    /// The id of messages the server sends of its own accord (break notifications).
+    pub const UNSOLICITED: Self = Self(u64::MAX);
+}
+
+/// A session's id ([MS-SMB2] 2.2.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SessionId(pub u64);
+
+impl SessionId {
+    /// All ones: "the session of the element before" in related requests.
+    pub const ANY: Self = Self(u64::MAX);
+}
+
+/// A tree connect's id within its session ([MS-SMB2] 2.2.1.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct TreeId(pub u32);
+
+impl TreeId {
+    /// All ones: "the tree of the element before" in related requests.
+    pub const ANY: Self = Self(u32::MAX);
+}
+
+/// The id of a request that was answered with STATUS_PENDING ([MS-SMB2] 2.2.1.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct AsyncId(pub u64);
+
+/// An open's handle ([MS-SMB2] 2.2.14.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct FileId {
+    /// Survives a reconnect of a durable open.
+    pub persistent: u64,
+    /// Good for one connection of the open.
+    pub volatile: u64,
+}
+
+impl FileId {
+    /// All ones: "the file of the element before" in related requests; no file at all in some
+    /// IOCTLs.
+    pub const ANY: Self = Self {
+        persistent: u64::MAX,
+        volatile: u64::MAX,
+    };
+
+    /// Length on the wire.
+    pub const SIZE: usize = 16;
+
+    /// Reads the 16 bytes of a FileId.
+    ///
+    /// # Errors
+    /// [`Malformed`] at the end of the bytes.
+    pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            persistent: reader.u64()?,
+            volatile: reader.u64()?,
+        })
+    }
+
+    /// Appends the 16 bytes of a FileId.
+    pub fn encode(self, out: &mut BytesMut) {
+        out.put_u64_le(self.persistent);
+        out.put_u64_le(self.volatile);
+    }
+}
+
+/// A GUID in the order of its bytes on the wire ([MS-DTYP] 2.3.4.2).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Guid(pub [u8; 16]);
+
+impl core::fmt::Display for Guid {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        // The first three fields are little-endian numbers, the rest bytes.
+        let [
+            a0,
+            a1,
+            a2,
+            a3,
+            b0,
+            b1,
+            c0,
+            c1,
+            d0,
+            d1,
+            e0,
+            e1,
+            e2,
+            e3,
+            e4,
+            e5,
+        ] = self.0;
+        write!(
+            f,
+            "{:08x}-{:04x}-{:04x}-{d0:02x}{d1:02x}-{e0:02x}{e1:02x}{e2:02x}{e3:02x}{e4:02x}{e5:02x}",
+            u32::from_le_bytes([a0, a1, a2, a3]),
+            u16::from_le_bytes([b0, b1]),
+            u16::from_le_bytes([c0, c1]),
+        )
+    }
+}
+
+impl core::fmt::Debug for Guid {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Guid({self})")
+    }
+}
+
+/// The key by which a client names a lease ([MS-SMB2] 2.2.13.2.8).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct LeaseKey(pub [u8; 16]);
+
+impl core::fmt::Debug for LeaseKey {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "LeaseKey({:032x})", u128::from_be_bytes(self.0))
+    }
+}
+
+/// A time: 100 ns units since 1601-01-01 UTC ([MS-DTYP] 2.3.3). Some fields give 0 and the
+/// largest values a meaning of their own; that is left to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct FileTime(pub u64);
+
+impl FileTime {
+    /// No time.
+    pub const ZERO: Self = Self(0);
+
+    /// Seconds from 1601-01-01 to 1970-01-01.
+    const UNIX_EPOCH_SECS: i64 = 11_644_473_600;
+    const UNITS_PER_SEC: i128 = 10_000_000;
+    const NANOS_PER_UNIT: u32 = 100;
+
+    /// The time `secs` seconds and `nanos` nanoseconds after the Unix epoch, cut to whole units;
+    /// what lies outside the range of a signed FILETIME becomes its nearest end.
+    #[must_use]
+    pub fn from_unix(secs: i64, nanos: u32) -> Self {
+        let secs = i128::from(secs) + i128::from(Self::UNIX_EPOCH_SECS);
+        let units = secs * Self::UNITS_PER_SEC + i128::from(nanos / Self::NANOS_PER_UNIT);
+        Self(u64::try_from(units.clamp(0, i128::from(i64::MAX))).unwrap_or(0))
+    }
+
+    /// Seconds since the Unix epoch (negative before it) and nanoseconds (below 10⁹) of the
+    /// time.
+    #[must_use]
+    pub fn to_unix(self) -> (i64, u32) {
+        const UNITS: u64 = 10_000_000;
+        // At most 2^64 / 10^7 seconds and a fraction below 10^9: both casts lose nothing.
+        let secs = (self.0 / UNITS) as i64 - Self::UNIX_EPOCH_SECS;
+        let nanos = (self.0 % UNITS) as u32 * Self::NANOS_PER_UNIT;
+        (secs, nanos)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_times_round_trip_and_saturate() {
+        assert_eq!(FileTime::from_unix(0, 0).0, 116_444_736_000_000_000);
+        for (secs, nanos) in [(0, 0), (1_700_000_000, 999_999_900), (-11_644_473_600, 100)] {
+            assert_eq!(FileTime::from_unix(secs, nanos).to_unix(), (secs, nanos));
+        }
+        assert_eq!(FileTime::from_unix(i64::MIN, 0).0, 0);
+        assert_eq!(FileTime::from_unix(i64::MAX, 0).0, i64::MAX as u64);
+        let _ = FileTime(u64::MAX).to_unix();
+    }
+
+    #[test]
+    fn guids_print_in_mixed_order() {
+        let guid = Guid([
+            0x6a, 0xa6, 0xbc, 0x45, 0x4a, 0xf7, 0xef, 0xa7, 0x90, 0x08, 0xfa, 0x46, 0x2e, 0x14,
+            0x4d, 0x74,
+        ]);
+        assert_eq!(guid.to_string(), "45bca66a-f74a-a7ef-9008-fa462e144d74");
+    }
+}

@@ -1,0 +1,221 @@
+//! The two macros behind every number of the wire.
+//!
+//! `enum_of_the_wire!` makes a newtype with named constants: an unknown number is a value and
+//! not an error, and prints as hex. `flags_of_the_wire!` makes a bit set the same way: unknown
+//! bits survive a round trip. Neither holds any policy about which values are legal.
+
+/// A newtype over an integer with named constants that keeps numbers it does not know.
+macro_rules! enum_of_the_wire {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident($int:ty) {
+            $( $(#[$vmeta:meta])* $variant:ident = $value:expr ),* $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub $int);
+
+        impl $name {
+            $(
+                #[doc = concat!("`", stringify!($variant), "` = ", stringify!($value), ".")]
+                $(#[$vmeta])*
+                pub const $variant: Self = Self($value);
+            )*
+
+            /// Every value that has a name, in the order of the table.
+            pub const ALL: &'static [Self] = &[$( Self::$variant ),*];
+
+            /// The name of the value, when it has one.
+            #[must_use]
+            pub fn name(self) -> Option<&'static str> {
+                $( if self == Self::$variant { return Some(stringify!($variant)); } )*
+                None
+            }
+
+            /// Whether the value has a name here.
+            #[must_use]
+            pub fn is_known(self) -> bool {
+                self.name().is_some()
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                match self.name() {
+                    Some(name) => f.write_str(name),
+                    None => write!(f, concat!(stringify!($name), "({:#x})"), self.0),
+                }
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                core::fmt::Debug::fmt(self, f)
+            }
+        }
+    };
+}
+
+/// A set of bits over an integer with named members that keeps bits it does not know.
+macro_rules! flags_of_the_wire {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident($int:ty) {
+            $( $(#[$vmeta:meta])* $variant:ident = $value:expr ),* $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub $int);
+
+        impl $name {
+            $(
+                #[doc = concat!("`", stringify!($variant), "` = ", stringify!($value), ".")]
+                $(#[$vmeta])*
+                pub const $variant: Self = Self($value);
+            )*
+
+            /// Every named member, in the order of the table.
+            pub const ALL: &'static [(&'static str, Self)] =
+                &[$( (stringify!($variant), Self::$variant) ),*];
+
+            /// The set without members.
+            #[must_use]
+            pub const fn empty() -> Self {
+                Self(0)
+            }
+
+            /// The set of these bits, known or not.
+            #[must_use]
+            pub const fn from_bits(bits: $int) -> Self {
+                Self(bits)
+            }
+
+            /// The bits as they go over the wire.
+            #[must_use]
+            pub const fn bits(self) -> $int {
+                self.0
+            }
+
+            /// Whether no bit is set.
+            #[must_use]
+            pub const fn is_empty(self) -> bool {
+                self.0 == 0
+            }
+
+            /// Whether every bit of `other` is set here.
+            #[must_use]
+            pub const fn contains(self, other: Self) -> bool {
+                self.0 & other.0 == other.0
+            }
+
+            /// Whether any bit of `other` is set here.
+            #[must_use]
+            pub const fn intersects(self, other: Self) -> bool {
+                self.0 & other.0 != 0
+            }
+
+            /// This set with the bits of `other` removed.
+            #[must_use]
+            pub const fn without(self, other: Self) -> Self {
+                Self(self.0 & !other.0)
+            }
+
+            /// This set with the bits of `other` added (`|` for constants).
+            #[must_use]
+            pub const fn union(self, other: Self) -> Self {
+                Self(self.0 | other.0)
+            }
+
+            /// `self` when `condition` holds, else the empty set.
+            #[must_use]
+            pub const fn when(self, condition: bool) -> Self {
+                if condition { self } else { Self(0) }
+            }
+        }
+
+        impl core::ops::BitOr for $name {
+            type Output = Self;
+            fn bitor(self, other: Self) -> Self {
+                Self(self.0 | other.0)
+            }
+        }
+
+        impl core::ops::BitOrAssign for $name {
+            fn bitor_assign(&mut self, other: Self) {
+                self.0 |= other.0;
+            }
+        }
+
+        impl core::ops::BitAnd for $name {
+            type Output = Self;
+            fn bitand(self, other: Self) -> Self {
+                Self(self.0 & other.0)
+            }
+        }
+
+        impl core::ops::BitAndAssign for $name {
+            fn bitand_assign(&mut self, other: Self) {
+                self.0 &= other.0;
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                let mut rest = *self;
+                let mut separator = "";
+                for (name, member) in Self::ALL {
+                    if !member.is_empty() && self.contains(*member) && rest.intersects(*member) {
+                        write!(f, "{separator}{name}")?;
+                        separator = "|";
+                        rest = rest.without(*member);
+                    }
+                }
+                if !rest.is_empty() || separator.is_empty() {
+                    write!(f, "{separator}{:#x}", rest.0)?;
+                }
+                Ok(())
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                core::fmt::Debug::fmt(self, f)
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+#[allow(unreachable_pub)]
+mod tests {
+    enum_of_the_wire! {
+        /// A fruit.
+        pub struct Fruit(u16) { APPLE = 1, PEAR = 2 }
+    }
+    flags_of_the_wire! {
+        /// Tools.
+        pub struct Tools(u8) { SAW = 1, AXE = 2 }
+    }
+
+    #[test]
+    fn unknown_numbers_are_kept_and_print_as_hex() {
+        assert_eq!(
+            format!("{:?} {}", Fruit(2), Fruit(0x30)),
+            "PEAR Fruit(0x30)"
+        );
+        assert!(!Fruit(3).is_known());
+        assert_eq!(Fruit::ALL, [Fruit::APPLE, Fruit::PEAR]);
+    }
+
+    #[test]
+    fn unknown_bits_are_kept() {
+        let all = Tools::SAW | Tools::AXE | Tools(0x80);
+        assert_eq!(format!("{all:?}"), "SAW|AXE|0x80");
+        assert_eq!(format!("{:?}", Tools::empty()), "0x0");
+        assert!(all.contains(Tools::SAW) && !Tools::SAW.contains(all));
+        assert_eq!(all.without(Tools::SAW).bits(), 0x82);
+        assert!(all.intersects(Tools::AXE) && !Tools::SAW.intersects(Tools::AXE));
+    }
+}

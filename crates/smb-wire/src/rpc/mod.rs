@@ -1,0 +1,1 @@
+//! `rpc`: payloads inside SMB2 messages; declarations only.

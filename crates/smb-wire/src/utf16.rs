@@ -1,0 +1,80 @@
+//! UTF-16LE text as the wire carries it: raw bytes, no terminating NUL unless a field says so.
+//!
+//! Decoding is strict where a name is meant (an unpaired surrogate is an error, MS-FSCC 2.1.5
+//! names become paths) and lossy where text is only shown. No case folding here.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::codec::Malformed;
+
+/// The 16-bit units of `bytes`; an odd last byte is left out.
+pub fn units(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
+    bytes
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map(|pair| u16::from_le_bytes(*pair))
+}
+
+/// The text of `bytes`.
+///
+/// # Errors
+/// [`Malformed`] for an odd number of bytes or an unpaired surrogate.
+pub fn decode(bytes: &[u8], what: &'static str) -> Result<String, Malformed> {
+    if !bytes.len().is_multiple_of(2) {
+        return Err(Malformed { what });
+    }
+    char::decode_utf16(units(bytes))
+        .collect::<Result<String, _>>()
+        .map_err(|_| Malformed { what })
+}
+
+/// The text of `bytes` for people to read: what is not text becomes U+FFFD.
+#[must_use]
+pub fn decode_lossy(bytes: &[u8]) -> String {
+    char::decode_utf16(units(bytes))
+        .map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER))
+        .collect()
+}
+
+/// Appends `text` as UTF-16LE without a terminator.
+pub fn put(out: &mut BytesMut, text: &str) {
+    for unit in text.encode_utf16() {
+        out.put_u16_le(unit);
+    }
+}
+
+/// `text` as UTF-16LE without a terminator.
+#[must_use]
+pub fn encode(text: &str) -> Vec<u8> {
+    text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+}
+
+/// Length of `text` in UTF-16LE, in bytes.
+#[must_use]
+pub fn len_bytes(text: &str) -> usize {
+    text.chars().map(char::len_utf16).sum::<usize>() * 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_survives_both_ways() {
+        let text = "grün 𝄞";
+        let bytes = encode(text);
+        assert_eq!(decode(&bytes, "x").as_deref(), Ok(text));
+        assert_eq!(len_bytes(text), bytes.len());
+        let mut out = BytesMut::new();
+        put(&mut out, text);
+        assert_eq!(&out[..], bytes);
+    }
+
+    #[test]
+    fn half_units_and_half_pairs_are_refused_and_shown() {
+        assert!(decode(b"a", "x").is_err());
+        assert!(decode(&[0x00, 0xd8, b'a', 0], "x").is_err());
+        assert_eq!(decode_lossy(&[0x00, 0xd8, b'a', 0, 7]), "\u{fffd}a");
+    }
+}
