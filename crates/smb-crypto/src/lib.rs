@@ -1,1 +1,19 @@
-//! smb-crypto
+//! Cryptography of SMB 2 and 3 without policy: the preauthentication hash chain, key
+//! derivation, message signing and message encryption.
+//!
+//! Everything here is a pure function of its arguments. Which algorithm a connection uses, when
+//! a message must be signed and where a nonce comes from is decided by the server or client
+//! crate; this crate only knows how the bytes are computed ([MS-SMB2] 3.1.4.1 - 3.1.4.3).
+//! Primitives come from AWS-LC, except AES-CCM, whose 11-byte nonce AWS-LC does not offer.
+//! Keys are wiped when dropped, comparisons of authentication values take constant time, and
+//! `Debug` never shows a key.
+
+pub mod kdf;
+pub mod preauth;
+pub mod sealing;
+pub mod signing;
+
+pub use kdf::{CipherKey, KdfError, SessionKeys, derive_keys};
+pub use preauth::PreauthHash;
+pub use sealing::{BadTag, Cipher, SealError, SealingKey};
+pub use signing::{SignError, SignNonce, SigningAlgorithm, SigningKey};

@@ -1,0 +1,226 @@
+//! Key derivation: SP800-108 counter mode with HMAC-SHA256 ([MS-SMB2] 3.1.4.2), and the table of
+//! labels and contexts per dialect ([MS-SMB2] 3.3.5.5.3, the client's mirror is 3.2.5.3.1).
+//!
+//! Invariants: labels and contexts carry their trailing NUL; "ServerIn " carries a space too.
+//! Signing and application keys are always 16 bytes from the first 16 bytes of the session key;
+//! AES-256 cipher keys are 32 bytes from the *whole* session key. Keys are named by direction
+//! (client to server, server to client), so both roles read the same table.
+//! Not here: whether a session may have keys at all (guest and anonymous sessions pass no cipher).
+
+use aws_lc_rs::hmac;
+use core::fmt;
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use crate::sealing::{Cipher, SealingKey};
+use crate::signing::{SigningAlgorithm, SigningKey};
+
+/// Length of signing and application keys in bytes.
+pub const SIGNING_KEY_LEN: usize = 16;
+
+const DIALECT_202: u16 = 0x0202;
+const DIALECT_210: u16 = 0x0210;
+const DIALECT_300: u16 = 0x0300;
+const DIALECT_302: u16 = 0x0302;
+const DIALECT_311: u16 = 0x0311;
+
+/// Why no keys could be derived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KdfError {
+    /// Not one of 0x0202, 0x0210, 0x0300, 0x0302, 0x0311.
+    UnknownDialect(u16),
+    /// Dialect 3.1.1 needs the session's preauthentication hash.
+    MissingPreauthHash,
+    /// The mechanism gave an empty session key.
+    EmptySessionKey,
+}
+
+impl fmt::Display for KdfError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownDialect(d) => write!(f, "no key derivation for dialect {d:#06x}"),
+            Self::MissingPreauthHash => f.write_str("dialect 3.1.1 without preauth hash"),
+            Self::EmptySessionKey => f.write_str("empty session key"),
+        }
+    }
+}
+
+impl core::error::Error for KdfError {}
+
+/// A key of 16 or 32 bytes for one direction of encryption. Wiped on drop, hidden in `Debug`.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct CipherKey {
+    bytes: [u8; 32],
+    len: usize,
+}
+
+impl CipherKey {
+    /// The key's bytes: 16 for AES-128, 32 for AES-256.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&self.bytes)
+    }
+}
+
+impl fmt::Debug for CipherKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CipherKey({} bytes)", self.len)
+    }
+}
+
+/// All keys of a session (or, for `signing`, of a bound channel).
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct SessionKeys {
+    /// `Session.SigningKey` / `Channel.SigningKey`.
+    pub signing: [u8; SIGNING_KEY_LEN],
+    /// `Session.ApplicationKey`; the session key itself in dialects 2.x.
+    pub application: [u8; SIGNING_KEY_LEN],
+    /// The server decrypts with it, the client encrypts. `None` without a cipher.
+    pub client_to_server: Option<CipherKey>,
+    /// The server encrypts with it, the client decrypts. `None` without a cipher.
+    pub server_to_client: Option<CipherKey>,
+    #[zeroize(skip)]
+    cipher: Option<Cipher>,
+}
+
+impl fmt::Debug for SessionKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionKeys")
+            .field("cipher", &self.cipher)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SessionKeys {
+    /// The signing key, ready for `algorithm`.
+    #[must_use]
+    pub fn signing_key(&self, algorithm: SigningAlgorithm) -> SigningKey {
+        SigningKey::new(algorithm, &self.signing)
+    }
+
+    /// Key for what the server sends; `None` when the session has no cipher.
+    #[must_use]
+    pub fn sealing_server_to_client(&self) -> Option<SealingKey> {
+        SealingKey::new(self.cipher?, self.server_to_client.as_ref()?.as_bytes()).ok()
+    }
+
+    /// Key for what the client sends; `None` when the session has no cipher.
+    #[must_use]
+    pub fn sealing_client_to_server(&self) -> Option<SealingKey> {
+        SealingKey::new(self.cipher?, self.client_to_server.as_ref()?.as_bytes()).ok()
+    }
+}
+
+/// SP800-108 counter mode, one round: HMAC-SHA256(key, 1 ‖ label ‖ 0 ‖ context ‖ L), cut to
+/// `out.len()` bytes. `label` and `context` are given with their trailing NUL. At most 32 bytes
+/// are made, the most SMB asks for; longer outputs are filled with zeros.
+pub fn kdf_counter_hmac_sha256(key: &[u8], label: &[u8], context: &[u8], out: &mut [u8]) {
+    let bits = u32::try_from(out.len().saturating_mul(8)).unwrap_or(u32::MAX);
+    let mut mac = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key));
+    mac.update(&1u32.to_be_bytes());
+    mac.update(label);
+    mac.update(&[0]);
+    mac.update(context);
+    mac.update(&bits.to_be_bytes());
+    let tag = mac.sign();
+    out.fill(0);
+    for (to, from) in out.iter_mut().zip(tag.as_ref()) {
+        *to = *from;
+    }
+}
+
+/// Labels and contexts of one dialect.
+struct Table<'a> {
+    signing: (&'a [u8], &'a [u8]),
+    client_to_server: (&'a [u8], &'a [u8]),
+    server_to_client: (&'a [u8], &'a [u8]),
+    application: (&'a [u8], &'a [u8]),
+}
+
+/// Derives the keys of a session or channel from the mechanism's whole session key.
+///
+/// `dialect` is the wire value (0x0202 .. 0x0311). `preauth` is used by 3.1.1 only: the session's
+/// hash after the last SESSION_SETUP request. `cipher` is the negotiated one, `None` when the
+/// session must not have cipher keys; dialects 2.x ignore it, 3.0 and 3.0.2 know AES-128-CCM only.
+///
+/// # Errors
+/// [`KdfError`] for an unknown dialect, a missing hash, or an empty key.
+pub fn derive_keys(
+    dialect: u16,
+    session_key: &[u8],
+    preauth: Option<&[u8; 64]>,
+    cipher: Option<Cipher>,
+) -> Result<SessionKeys, KdfError> {
+    if session_key.is_empty() {
+        return Err(KdfError::EmptySessionKey);
+    }
+    // [MS-SMB2] 3.3.5.5.3: Session.SessionKey is the first 16 bytes, right-padded with zeros.
+    let mut short = Zeroizing::new([0u8; SIGNING_KEY_LEN]);
+    for (to, from) in short.iter_mut().zip(session_key) {
+        *to = *from;
+    }
+    let (table, cipher) = match dialect {
+        DIALECT_202 | DIALECT_210 => {
+            return Ok(SessionKeys {
+                signing: *short,
+                application: *short,
+                client_to_server: None,
+                server_to_client: None,
+                cipher: None,
+            });
+        }
+        DIALECT_300 | DIALECT_302 => (TABLE_30, cipher.map(|_| Cipher::Aes128Ccm)),
+        DIALECT_311 => {
+            let context: &[u8] = preauth.ok_or(KdfError::MissingPreauthHash)?;
+            (table_311(context), cipher)
+        }
+        other => return Err(KdfError::UnknownDialect(other)),
+    };
+    let mut keys = SessionKeys {
+        signing: [0; SIGNING_KEY_LEN],
+        application: [0; SIGNING_KEY_LEN],
+        client_to_server: None,
+        server_to_client: None,
+        cipher,
+    };
+    let (label, context) = table.signing;
+    kdf_counter_hmac_sha256(&short[..], label, context, &mut keys.signing);
+    let (label, context) = table.application;
+    kdf_counter_hmac_sha256(&short[..], label, context, &mut keys.application);
+    if let Some(cipher) = cipher {
+        let input = if cipher.key_len() == 32 {
+            session_key
+        } else {
+            &short[..]
+        };
+        keys.client_to_server = Some(cipher_key(cipher, input, table.client_to_server));
+        keys.server_to_client = Some(cipher_key(cipher, input, table.server_to_client));
+    }
+    Ok(keys)
+}
+
+fn cipher_key(cipher: Cipher, input: &[u8], (label, context): (&[u8], &[u8])) -> CipherKey {
+    let mut key = CipherKey {
+        bytes: [0; 32],
+        len: cipher.key_len(),
+    };
+    if let Some(out) = key.bytes.get_mut(..key.len) {
+        kdf_counter_hmac_sha256(input, label, context, out);
+    }
+    key
+}
+
+const TABLE_30: Table<'static> = Table {
+    signing: (b"SMB2AESCMAC\0", b"SmbSign\0"),
+    client_to_server: (b"SMB2AESCCM\0", b"ServerIn \0"),
+    server_to_client: (b"SMB2AESCCM\0", b"ServerOut\0"),
+    application: (b"SMB2APP\0", b"SmbRpc\0"),
+};
+
+fn table_311(hash: &[u8]) -> Table<'_> {
+    Table {
+        signing: (b"SMBSigningKey\0", hash),
+        client_to_server: (b"SMBC2SCipherKey\0", hash),
+        server_to_client: (b"SMBS2CCipherKey\0", hash),
+        application: (b"SMBAppKey\0", hash),
+    }
+}
