@@ -290,6 +290,16 @@ pub fn fitting_u32(bytes: &[u8]) -> (&[u8], u32) {
     (bytes.get(..size(len)).unwrap_or(bytes), len)
 }
 
+/// Appends a variable part of a request whose StructureSize counts one byte of it: servers
+/// refuse a message without that byte.
+pub(crate) fn put_at_least_a_byte(out: &mut BytesMut, bytes: &[u8]) {
+    if bytes.is_empty() {
+        out.put_u8(0);
+    } else {
+        out.put_slice(bytes);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

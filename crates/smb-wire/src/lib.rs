@@ -27,8 +27,12 @@ mod macros;
 
 pub mod access_mask;
 pub mod codec;
+pub mod create_context;
 pub mod file_attributes;
+pub mod header;
 pub mod ids;
+pub mod msg;
+pub mod negotiate_context;
 pub mod status;
 pub mod utf16;
 
@@ -38,4 +42,5 @@ pub mod fsctl;
 pub mod rpc;
 
 pub use codec::Malformed;
+pub use header::{Command, Header, HeaderFlags};
 pub use status::Status;

@@ -1,8 +1,10 @@
-//! The two macros behind every number of the wire.
+//! The macros behind every number of the wire.
 //!
 //! `enum_of_the_wire!` makes a newtype with named constants: an unknown number is a value and
 //! not an error, and prints as hex. `flags_of_the_wire!` makes a bit set the same way: unknown
-//! bits survive a round trip. Neither holds any policy about which values are legal.
+//! bits survive a round trip. `empty_message!` and `buffer_response!` make
+//! the messages that share a form. None
+//! holds any policy about which values are legal.
 
 /// A newtype over an integer with named constants that keeps numbers it does not know.
 macro_rules! enum_of_the_wire {
@@ -24,7 +26,7 @@ macro_rules! enum_of_the_wire {
             )*
 
             /// Every value that has a name, in the order of the table.
-            pub const ALL: &'static [Self] = &[$( Self::$variant ),*];
+            pub const KNOWN: &'static [Self] = &[$( Self::$variant ),*];
 
             /// The name of the value, when it has one.
             #[must_use]
@@ -77,7 +79,7 @@ macro_rules! flags_of_the_wire {
             )*
 
             /// Every named member, in the order of the table.
-            pub const ALL: &'static [(&'static str, Self)] =
+            pub const KNOWN: &'static [(&'static str, Self)] =
                 &[$( (stringify!($variant), Self::$variant) ),*];
 
             /// The set without members.
@@ -165,7 +167,7 @@ macro_rules! flags_of_the_wire {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 let mut rest = *self;
                 let mut separator = "";
-                for (name, member) in Self::ALL {
+                for (name, member) in Self::KNOWN {
                     if !member.is_empty() && self.contains(*member) && rest.intersects(*member) {
                         write!(f, "{separator}{name}")?;
                         separator = "|";
@@ -187,8 +189,93 @@ macro_rules! flags_of_the_wire {
     };
 }
 
+/// A message whose body is StructureSize 4 and two reserved bytes.
+macro_rules! empty_message {
+    ($(#[$meta:meta])* pub struct $name:ident;) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct $name;
+
+        impl $name {
+            /// StructureSize.
+            pub const STRUCTURE_SIZE: u16 = 4;
+
+            /// Reads the message, from its SMB2 header on.
+            ///
+            /// # Errors
+            /// [`Malformed`](crate::Malformed) when the body is too short or of another size.
+            pub fn read(message: &[u8]) -> Result<Self, crate::Malformed> {
+                let mut body = crate::codec::Reader::body(
+                    message,
+                    Self::STRUCTURE_SIZE,
+                    stringify!($name),
+                )?;
+                body.skip(2)?;
+                Ok(Self)
+            }
+
+            /// Appends the body; `start` is where the header lies in `out`.
+            pub fn encode(&self, out: &mut bytes::BytesMut, _start: usize) {
+                bytes::BufMut::put_u16_le(out, Self::STRUCTURE_SIZE);
+                bytes::BufMut::put_u16_le(out, 0);
+            }
+        }
+    };
+}
+
+/// A response that is one buffer: StructureSize 9, a 16-bit offset, a 32-bit length.
+macro_rules! buffer_response {
+    ($(#[$meta:meta])* pub struct $name:ident; $what:literal) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct $name<'a> {
+            /// The buffer; may be empty.
+            pub buffer: &'a [u8],
+        }
+
+        impl<'a> $name<'a> {
+            /// StructureSize.
+            pub const STRUCTURE_SIZE: u16 = 9;
+            /// Where the buffer lies in the messages encoded here, from the SMB2 header.
+            pub const BUFFER_OFFSET: u16 = 72;
+
+            /// Reads the response, from its SMB2 header on.
+            ///
+            /// # Errors
+            /// [`Malformed`](crate::Malformed) when the buffer does not lie in the message.
+            pub fn read(message: &'a [u8]) -> Result<Self, crate::Malformed> {
+                let mut body = crate::codec::Reader::body(message, Self::STRUCTURE_SIZE, $what)?;
+                let (offset, len) = (body.u16()?, body.u32()?);
+                let buffer = crate::codec::slice_at_or_after(
+                    message,
+                    Self::BUFFER_OFFSET.into(),
+                    offset.into(),
+                    crate::codec::size(len),
+                    $what,
+                )?;
+                Ok(Self { buffer })
+            }
+
+            /// Appends everything but the buffer, announcing `len` bytes of it, so that the
+            /// caller can append it without a copy; `start` is where the header lies in `out`.
+            pub fn encode_head(out: &mut bytes::BytesMut, _start: usize, len: u32) {
+                bytes::BufMut::put_u16_le(out, Self::STRUCTURE_SIZE);
+                bytes::BufMut::put_u16_le(out, Self::BUFFER_OFFSET);
+                bytes::BufMut::put_u32_le(out, len);
+            }
+
+            /// Appends the body; `start` is where the header lies in `out`.
+            pub fn encode(&self, out: &mut bytes::BytesMut, start: usize) {
+                let (buffer, len) = crate::codec::fitting_u32(self.buffer);
+                Self::encode_head(out, start, len);
+                out.extend_from_slice(buffer);
+            }
+        }
+    };
+}
+
 #[cfg(test)]
-#[allow(unreachable_pub)]
+#[allow(unreachable_pub, dead_code)]
 mod tests {
     enum_of_the_wire! {
         /// A fruit.
@@ -206,7 +293,7 @@ mod tests {
             "PEAR Fruit(0x30)"
         );
         assert!(!Fruit(3).is_known());
-        assert_eq!(Fruit::ALL, [Fruit::APPLE, Fruit::PEAR]);
+        assert_eq!(Fruit::KNOWN, [Fruit::APPLE, Fruit::PEAR]);
     }
 
     #[test]

@@ -1,0 +1,107 @@
+//! RqLs: a lease asked for and granted ([MS-SMB2] 2.2.13.2.8, 2.2.13.2.10, 2.2.14.2.10,
+//! 2.2.14.2.11). Request and response have one layout; the length tells version 1 from 2.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::codec::{Malformed, Reader};
+use crate::ids::LeaseKey;
+
+flags_of_the_wire! {
+    /// What a lease lets its holder cache.
+    pub struct LeaseState(u32) {
+        READ = 0x01,
+        HANDLE = 0x02,
+        WRITE = 0x04,
+        /// All three.
+        RWH = 0x07,
+    }
+}
+
+flags_of_the_wire! {
+    /// Flags of a lease.
+    pub struct LeaseFlags(u32) {
+        /// Response: the lease is being broken.
+        BREAK_IN_PROGRESS = 0x0000_0002,
+        /// Version 2: the parent's key is given.
+        PARENT_LEASE_KEY_SET = 0x0000_0004,
+    }
+}
+
+/// What version 2 adds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LeaseV2 {
+    /// The lease of the parent directory; counts when the flag says so.
+    pub parent_lease_key: LeaseKey,
+    /// Counts the changes of the lease.
+    pub epoch: u16,
+}
+
+/// The data of RqLs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LeaseContext {
+    /// The client's name for the lease.
+    pub lease_key: LeaseKey,
+    /// Asked for or granted.
+    pub lease_state: LeaseState,
+    /// Flags.
+    pub flags: LeaseFlags,
+    /// Present in version 2.
+    pub v2: Option<LeaseV2>,
+}
+
+impl LeaseContext {
+    /// Length of version 1.
+    pub const SIZE_V1: usize = 32;
+    /// Length of version 2.
+    pub const SIZE_V2: usize = 52;
+
+    /// Reads either version.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the length is that of neither.
+    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(data, "lease context");
+        if data.len() != Self::SIZE_V1 && data.len() != Self::SIZE_V2 {
+            return Err(reader.malformed());
+        }
+        let lease_key = LeaseKey(reader.array()?);
+        let lease_state = LeaseState(reader.u32()?);
+        let flags = LeaseFlags(reader.u32()?);
+        reader.skip(8)?;
+        let v2 = if reader.is_empty() {
+            None
+        } else {
+            Some(LeaseV2 {
+                parent_lease_key: LeaseKey(reader.array()?),
+                epoch: reader.u16()?,
+            })
+        };
+        Ok(Self {
+            lease_key,
+            lease_state,
+            flags,
+            v2,
+        })
+    }
+
+    /// The parent's key, when version and flags say that there is one.
+    #[must_use]
+    pub fn parent_lease_key(&self) -> Option<LeaseKey> {
+        self.v2
+            .filter(|_| self.flags.contains(LeaseFlags::PARENT_LEASE_KEY_SET))
+            .map(|v2| v2.parent_lease_key)
+    }
+
+    /// Appends the data.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_slice(&self.lease_key.0);
+        out.put_u32_le(self.lease_state.bits());
+        out.put_u32_le(self.flags.bits());
+        out.put_u64_le(0);
+        if let Some(v2) = self.v2 {
+            out.put_slice(&v2.parent_lease_key.0);
+            out.put_u16_le(v2.epoch);
+            out.put_u16_le(0);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! From a name to the structure it announces: one arm per context, the rest as they came.
+//!
+//! Writing is the other way round: push the name with the structure's `encode` into a
+//! [`CreateContextList`](super::CreateContextList), or use `encode` here.
+
+use super::{
+    AllocationSize, AppInstanceId, AppInstanceVersion, AppleRequest, AppleResponse, CreateContext,
+    CreateContextList, DurableHandleReconnect, DurableHandleReconnectV2, DurableHandleRequest,
+    DurableHandleRequestV2, DurableHandleResponse, DurableHandleResponseV2, LeaseContext,
+    QueryMaximalAccessRequest, QueryMaximalAccessResponse, QueryOnDiskIdResponse, TimewarpToken,
+    name,
+};
+use crate::codec::Malformed;
+
+/// A create context of a request, decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestContext<'a> {
+    /// ExtA: a FILE_FULL_EA_INFORMATION list, decoded in `fscc`.
+    ExtendedAttributes(&'a [u8]),
+    /// SecD: a security descriptor, decoded in `dtyp`.
+    SecurityDescriptor(&'a [u8]),
+    /// DHnQ.
+    DurableHandleRequest(DurableHandleRequest),
+    /// DHnC.
+    DurableHandleReconnect(DurableHandleReconnect),
+    /// DH2Q.
+    DurableHandleRequestV2(DurableHandleRequestV2),
+    /// DH2C.
+    DurableHandleReconnectV2(DurableHandleReconnectV2),
+    /// MxAc.
+    QueryMaximalAccess(QueryMaximalAccessRequest),
+    /// QFid.
+    QueryOnDiskId,
+    /// AlSi.
+    AllocationSize(AllocationSize),
+    /// TWrp.
+    TimewarpToken(TimewarpToken),
+    /// RqLs, either version.
+    Lease(LeaseContext),
+    /// AppInstanceId.
+    AppInstanceId(AppInstanceId),
+    /// AppInstanceVersion.
+    AppInstanceVersion(AppInstanceVersion),
+    /// AAPL.
+    Apple(AppleRequest),
+    /// A context without a meaning here.
+    Unknown(CreateContext<'a>),
+}
+
+/// A create context of a response, decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResponseContext<'a> {
+    /// DHnQ.
+    DurableHandle(DurableHandleResponse),
+    /// DH2Q.
+    DurableHandleV2(DurableHandleResponseV2),
+    /// MxAc.
+    QueryMaximalAccess(QueryMaximalAccessResponse),
+    /// QFid.
+    QueryOnDiskId(QueryOnDiskIdResponse),
+    /// RqLs, either version.
+    Lease(LeaseContext),
+    /// AAPL.
+    Apple(AppleResponse<'a>),
+    /// A context without a meaning here.
+    Unknown(CreateContext<'a>),
+}
+
+impl<'a> CreateContext<'a> {
+    /// The context as one of a request.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the data are not what the name announces.
+    pub fn request(&self) -> Result<RequestContext<'a>, Malformed> {
+        use RequestContext as R;
+        let data = self.data;
+        Ok(match self.name {
+            name::EXTENDED_ATTRIBUTES => R::ExtendedAttributes(data),
+            name::SECURITY_DESCRIPTOR => R::SecurityDescriptor(data),
+            name::DURABLE_HANDLE_REQUEST => {
+                R::DurableHandleRequest(DurableHandleRequest::read(data)?)
+            }
+            name::DURABLE_HANDLE_RECONNECT => {
+                R::DurableHandleReconnect(DurableHandleReconnect::read(data)?)
+            }
+            name::DURABLE_HANDLE_REQUEST_V2 => {
+                R::DurableHandleRequestV2(DurableHandleRequestV2::read(data)?)
+            }
+            name::DURABLE_HANDLE_RECONNECT_V2 => {
+                R::DurableHandleReconnectV2(DurableHandleReconnectV2::read(data)?)
+            }
+            name::QUERY_MAXIMAL_ACCESS => {
+                R::QueryMaximalAccess(QueryMaximalAccessRequest::read(data)?)
+            }
+            name::QUERY_ON_DISK_ID => R::QueryOnDiskId,
+            name::ALLOCATION_SIZE => R::AllocationSize(AllocationSize::read(data)?),
+            name::TIMEWARP_TOKEN => R::TimewarpToken(TimewarpToken::read(data)?),
+            name::REQUEST_LEASE => R::Lease(LeaseContext::read(data)?),
+            name::APP_INSTANCE_ID => R::AppInstanceId(AppInstanceId::read(data)?),
+            name::APP_INSTANCE_VERSION => R::AppInstanceVersion(AppInstanceVersion::read(data)?),
+            name::APPLE => R::Apple(AppleRequest::read(data)?),
+            _ => R::Unknown(*self),
+        })
+    }
+
+    /// The context as one of a response.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the data are not what the name announces.
+    pub fn response(&self) -> Result<ResponseContext<'a>, Malformed> {
+        use ResponseContext as R;
+        let data = self.data;
+        Ok(match self.name {
+            name::DURABLE_HANDLE_REQUEST => R::DurableHandle(DurableHandleResponse::read(data)?),
+            name::DURABLE_HANDLE_REQUEST_V2 => {
+                R::DurableHandleV2(DurableHandleResponseV2::read(data)?)
+            }
+            name::QUERY_MAXIMAL_ACCESS => {
+                R::QueryMaximalAccess(QueryMaximalAccessResponse::read(data)?)
+            }
+            name::QUERY_ON_DISK_ID => R::QueryOnDiskId(QueryOnDiskIdResponse::read(data)?),
+            name::REQUEST_LEASE => R::Lease(LeaseContext::read(data)?),
+            name::APPLE => R::Apple(AppleResponse::read(data)?),
+            _ => R::Unknown(*self),
+        })
+    }
+}
+
+impl RequestContext<'_> {
+    /// Appends the context to a list.
+    pub fn encode(&self, list: &mut CreateContextList) {
+        match self {
+            Self::ExtendedAttributes(data) => list.push(name::EXTENDED_ATTRIBUTES, data),
+            Self::SecurityDescriptor(data) => list.push(name::SECURITY_DESCRIPTOR, data),
+            Self::DurableHandleRequest(data) => {
+                list.push_with(name::DURABLE_HANDLE_REQUEST, |out| data.encode(out));
+            }
+            Self::DurableHandleReconnect(data) => {
+                list.push_with(name::DURABLE_HANDLE_RECONNECT, |out| data.encode(out));
+            }
+            Self::DurableHandleRequestV2(data) => {
+                list.push_with(name::DURABLE_HANDLE_REQUEST_V2, |out| data.encode(out));
+            }
+            Self::DurableHandleReconnectV2(data) => {
+                list.push_with(name::DURABLE_HANDLE_RECONNECT_V2, |out| data.encode(out));
+            }
+            Self::QueryMaximalAccess(data) => {
+                list.push_with(name::QUERY_MAXIMAL_ACCESS, |out| data.encode(out));
+            }
+            Self::QueryOnDiskId => list.push(name::QUERY_ON_DISK_ID, &[]),
+            Self::AllocationSize(data) => {
+                list.push_with(name::ALLOCATION_SIZE, |out| data.encode(out));
+            }
+            Self::TimewarpToken(data) => {
+                list.push_with(name::TIMEWARP_TOKEN, |out| data.encode(out));
+            }
+            Self::Lease(data) => list.push_with(name::REQUEST_LEASE, |out| data.encode(out)),
+            Self::AppInstanceId(data) => {
+                list.push_with(name::APP_INSTANCE_ID, |out| data.encode(out));
+            }
+            Self::AppInstanceVersion(data) => {
+                list.push_with(name::APP_INSTANCE_VERSION, |out| data.encode(out));
+            }
+            Self::Apple(data) => list.push_with(name::APPLE, |out| data.encode(out)),
+            Self::Unknown(context) => list.push(context.name, context.data),
+        }
+    }
+}
+
+impl ResponseContext<'_> {
+    /// Appends the context to a list.
+    pub fn encode(&self, list: &mut CreateContextList) {
+        match self {
+            Self::DurableHandle(data) => {
+                list.push_with(name::DURABLE_HANDLE_REQUEST, |out| data.encode(out));
+            }
+            Self::DurableHandleV2(data) => {
+                list.push_with(name::DURABLE_HANDLE_REQUEST_V2, |out| data.encode(out));
+            }
+            Self::QueryMaximalAccess(data) => {
+                list.push_with(name::QUERY_MAXIMAL_ACCESS, |out| data.encode(out));
+            }
+            Self::QueryOnDiskId(data) => {
+                list.push_with(name::QUERY_ON_DISK_ID, |out| data.encode(out));
+            }
+            Self::Lease(data) => list.push_with(name::REQUEST_LEASE, |out| data.encode(out)),
+            Self::Apple(data) => list.push_with(name::APPLE, |out| data.encode(out)),
+            Self::Unknown(context) => list.push(context.name, context.data),
+        }
+    }
+}

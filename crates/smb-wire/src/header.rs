@@ -1,0 +1,273 @@
+//! The 64 bytes before every SMB2 message ([MS-SMB2] 2.2.1) and the command numbers.
+//!
+//! Decoding checks the protocol id and StructureSize and nothing else: which flags, ids and
+//! commands are legal is for the connection to judge. Offsets of the fields that are filled in
+//! after a message was built (signature, credits, next command) are public constants.
+
+use bytes::BytesMut;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::codec::{HEADER_SIZE, Malformed, Patch};
+use crate::ids::{AsyncId, MessageId, SessionId, TreeId};
+use crate::status::Status;
+
+/// The first four bytes of an SMB2 message: FE 'S' 'M' 'B'.
+pub const PROTOCOL_ID: [u8; 4] = *b"\xfeSMB";
+
+/// Length of the big-endian length in front of every message on TCP ([MS-SMB2] 2.1): one zero
+/// byte and 24 bits of length.
+pub const TRANSPORT_HEADER_SIZE: usize = 4;
+
+/// The longest message the 24 bits of [`TRANSPORT_HEADER_SIZE`] can announce, in bytes.
+pub const TRANSPORT_LENGTH_MAX: usize = 0x00ff_ffff;
+
+/// NetBIOS session message: the one packet type of direct TCP transport.
+pub const NETBIOS_SESSION_MESSAGE: u8 = 0x00;
+/// NetBIOS session request, sent on port 139 before the first message.
+pub const NETBIOS_SESSION_REQUEST: u8 = 0x81;
+/// NetBIOS positive session response.
+pub const NETBIOS_POSITIVE_RESPONSE: u8 = 0x82;
+/// NetBIOS session keep-alive; carries no message.
+pub const NETBIOS_KEEP_ALIVE: u8 = 0x85;
+
+/// The transport header for a message of `len` bytes; `None` when it is too long for one.
+#[must_use]
+pub fn transport_header(len: usize) -> Option<[u8; TRANSPORT_HEADER_SIZE]> {
+    if len > TRANSPORT_LENGTH_MAX {
+        return None;
+    }
+    let [_, b1, b2, b3] = u32::try_from(len).ok()?.to_be_bytes();
+    Some([NETBIOS_SESSION_MESSAGE, b1, b2, b3])
+}
+
+/// What a transport header says: the packet type and the length of what follows, in bytes.
+#[must_use]
+pub fn transport_length(header: [u8; TRANSPORT_HEADER_SIZE]) -> (u8, usize) {
+    let [kind, b1, b2, b3] = header;
+    (
+        kind,
+        crate::codec::size(u32::from_be_bytes([0, b1, b2, b3])),
+    )
+}
+
+enum_of_the_wire! {
+    /// What a message asks for or answers ([MS-SMB2] 2.2.1).
+    pub struct Command(u16) {
+        NEGOTIATE = 0x0000,
+        SESSION_SETUP = 0x0001,
+        LOGOFF = 0x0002,
+        TREE_CONNECT = 0x0003,
+        TREE_DISCONNECT = 0x0004,
+        CREATE = 0x0005,
+        CLOSE = 0x0006,
+        FLUSH = 0x0007,
+        READ = 0x0008,
+        WRITE = 0x0009,
+        LOCK = 0x000a,
+        IOCTL = 0x000b,
+        CANCEL = 0x000c,
+        ECHO = 0x000d,
+        QUERY_DIRECTORY = 0x000e,
+        CHANGE_NOTIFY = 0x000f,
+        QUERY_INFO = 0x0010,
+        SET_INFO = 0x0011,
+        OPLOCK_BREAK = 0x0012,
+        SERVER_TO_CLIENT_NOTIFICATION = 0x0013,
+    }
+}
+
+flags_of_the_wire! {
+    /// The Flags field of the header ([MS-SMB2] 2.2.1).
+    pub struct HeaderFlags(u32) {
+        /// SERVER_TO_REDIR: the message is a response.
+        RESPONSE = 0x0000_0001,
+        /// The header has an AsyncId in the place of the TreeId.
+        ASYNC = 0x0000_0002,
+        RELATED = 0x0000_0004,
+        SIGNED = 0x0000_0008,
+        /// Three bits of requested priority, 3.1.1 only.
+        PRIORITY_MASK = 0x0000_0070,
+        DFS = 0x1000_0000,
+        REPLAY = 0x2000_0000,
+    }
+}
+
+/// The header of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Header {
+    /// How many message ids the request uses up; 0 counts as one.
+    pub credit_charge: u16,
+    /// The outcome, in responses. In requests of 3.x the low 16 bits are the ChannelSequence,
+    /// see [`Header::channel_sequence`].
+    pub status: Status,
+    /// The command.
+    pub command: Command,
+    /// Credits asked for or granted.
+    pub credits: u16,
+    /// Flags; [`HeaderFlags::ASYNC`] is set exactly when `async_id` is present (encoding makes
+    /// it so).
+    pub flags: HeaderFlags,
+    /// Bytes from this header to the next in a compound; 0 in the last.
+    pub next_command: u32,
+    /// The number of the request.
+    pub message_id: MessageId,
+    /// The id of an asynchronous request; takes the place of `tree_id`.
+    pub async_id: Option<AsyncId>,
+    /// The tree connect; 0 when `async_id` is present.
+    pub tree_id: TreeId,
+    /// The session.
+    pub session_id: SessionId,
+    /// The signature, zero when the message is not signed.
+    pub signature: [u8; 16],
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Layout {
+    protocol_id: [u8; 4],
+    structure_size: U16,
+    credit_charge: U16,
+    status: U32,
+    command: U16,
+    credits: U16,
+    flags: U32,
+    next_command: U32,
+    message_id: U64,
+    // Sync: 4 reserved, 4 TreeId. Async: AsyncId.
+    ids: [U32; 2],
+    session_id: U64,
+    signature: [u8; 16],
+}
+
+const _: () = assert!(size_of::<Layout>() == Header::SIZE);
+
+impl Header {
+    /// Length on the wire.
+    pub const SIZE: usize = HEADER_SIZE;
+    /// Where CreditResponse lies (2 bytes).
+    pub const CREDITS_AT: usize = 14;
+    /// Where Flags lies (4 bytes).
+    pub const FLAGS_AT: usize = 16;
+    /// Where NextCommand lies (4 bytes).
+    pub const NEXT_COMMAND_AT: usize = 20;
+    /// Where SessionId lies (8 bytes).
+    pub const SESSION_ID_AT: usize = 40;
+    /// Where Signature lies (16 bytes, to the end of the header).
+    pub const SIGNATURE_AT: usize = 48;
+
+    /// What Windows and Samba put into the reserved field that once was a process id.
+    const RESERVED: u32 = 0x0000_feff;
+
+    /// Reads the header at the start of `message`.
+    ///
+    /// # Errors
+    /// [`Malformed`] when there are fewer than 64 bytes, or it is no SMB2 header.
+    pub fn read(message: &[u8]) -> Result<Self, Malformed> {
+        const MALFORMED: Malformed = Malformed::new("SMB2 header");
+        let (layout, _) = Layout::ref_from_prefix(message).map_err(|_| MALFORMED)?;
+        if layout.protocol_id != PROTOCOL_ID
+            || usize::from(layout.structure_size.get()) != Self::SIZE
+        {
+            return Err(MALFORMED);
+        }
+        let flags = HeaderFlags(layout.flags.get());
+        let [low, high] = layout.ids;
+        let (async_id, tree_id) = if flags.contains(HeaderFlags::ASYNC) {
+            let id = u64::from(high.get()) << 32 | u64::from(low.get());
+            (Some(AsyncId(id)), TreeId(0))
+        } else {
+            (None, TreeId(high.get()))
+        };
+        Ok(Self {
+            credit_charge: layout.credit_charge.get(),
+            status: Status(layout.status.get()),
+            command: Command(layout.command.get()),
+            credits: layout.credits.get(),
+            flags,
+            next_command: layout.next_command.get(),
+            message_id: MessageId(layout.message_id.get()),
+            async_id,
+            tree_id,
+            session_id: SessionId(layout.session_id.get()),
+            signature: layout.signature,
+        })
+    }
+
+    /// Appends the 64 bytes of the header.
+    pub fn encode(&self, out: &mut BytesMut) {
+        let (flags, ids) = match self.async_id {
+            Some(AsyncId(id)) => {
+                let [a, b, c, d, e, f, g, h] = id.to_le_bytes();
+                let low = u32::from_le_bytes([a, b, c, d]);
+                let high = u32::from_le_bytes([e, f, g, h]);
+                (self.flags | HeaderFlags::ASYNC, [low, high])
+            }
+            None => (
+                self.flags.without(HeaderFlags::ASYNC),
+                [Self::RESERVED, self.tree_id.0],
+            ),
+        };
+        let layout = Layout {
+            protocol_id: PROTOCOL_ID,
+            structure_size: U16::new(64),
+            credit_charge: U16::new(self.credit_charge),
+            status: U32::new(self.status.0),
+            command: U16::new(self.command.0),
+            credits: U16::new(self.credits),
+            flags: U32::new(flags.bits()),
+            next_command: U32::new(self.next_command),
+            message_id: U64::new(self.message_id.0),
+            ids: ids.map(U32::new),
+            session_id: U64::new(self.session_id.0),
+            signature: self.signature,
+        };
+        out.extend_from_slice(layout.as_bytes());
+    }
+
+    /// Whether the message is a response.
+    #[must_use]
+    pub const fn is_response(&self) -> bool {
+        self.flags.contains(HeaderFlags::RESPONSE)
+    }
+
+    /// The ChannelSequence of a 3.x request: the low half of the status field.
+    #[must_use]
+    pub const fn channel_sequence(&self) -> u16 {
+        // The mask makes the cast exact.
+        (self.status.0 & 0xffff) as u16
+    }
+
+    /// How many message ids the request uses up: CreditCharge, at least one.
+    #[must_use]
+    pub const fn credit_charge_counted(&self) -> u16 {
+        if self.credit_charge == 0 {
+            1
+        } else {
+            self.credit_charge
+        }
+    }
+
+    /// Writes NextCommand into the encoded header at `start` of `out`.
+    pub fn patch_next_command(out: &mut BytesMut, start: usize, next_command: u32) {
+        Patch::at(start.saturating_add(Self::NEXT_COMMAND_AT)).set_u32(out, next_command);
+    }
+
+    /// Writes the granted credits into the encoded header at `start` of `out`.
+    pub fn patch_credits(out: &mut BytesMut, start: usize, credits: u16) {
+        Patch::at(start.saturating_add(Self::CREDITS_AT)).set_u16(out, credits);
+    }
+
+    /// Writes Flags into the encoded header at `start` of `out`.
+    pub fn patch_flags(out: &mut BytesMut, start: usize, flags: HeaderFlags) {
+        Patch::at(start.saturating_add(Self::FLAGS_AT)).set_u32(out, flags.bits());
+    }
+
+    /// Writes the signature into an encoded message; nothing happens to a message shorter than
+    /// its header.
+    pub fn patch_signature(message: &mut [u8], signature: &[u8; 16]) {
+        if let Some(place) = message.get_mut(Self::SIGNATURE_AT..Self::SIZE) {
+            place.copy_from_slice(signature);
+        }
+    }
+}

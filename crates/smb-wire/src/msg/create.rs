@@ -1,0 +1,324 @@
+//! CREATE ([MS-SMB2] 2.2.13, 2.2.14): opening and creating, with the create contexts as a raw
+//! list.
+//!
+//! The name is raw UTF-16LE, relative to the share, and may be empty (the root). No value is
+//! refused here because of what it means: dispositions above 5 and undefined options are the
+//! server's to judge.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::access_mask::AccessMask;
+use crate::codec::{
+    HEADER_SIZE, Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16, offset_u32,
+    pad_to, size, slice_at_or_after,
+};
+use crate::create_context::CreateContexts;
+use crate::file_attributes::FileAttributes;
+use crate::ids::{FileId, FileTime};
+
+enum_of_the_wire! {
+    /// An oplock level asked for, granted or broken to.
+    pub struct OplockLevel(u8) {
+        NONE = 0x00,
+        II = 0x01,
+        EXCLUSIVE = 0x08,
+        BATCH = 0x09,
+        LEASE = 0xff,
+    }
+}
+
+enum_of_the_wire! {
+    /// How far the server may act for the client.
+    pub struct ImpersonationLevel(u32) {
+        ANONYMOUS = 0,
+        IDENTIFICATION = 1,
+        IMPERSONATION = 2,
+        DELEGATE = 3,
+    }
+}
+
+flags_of_the_wire! {
+    /// What other opens may do while this one lasts.
+    pub struct ShareAccess(u32) {
+        READ = 0x0000_0001,
+        WRITE = 0x0000_0002,
+        DELETE = 0x0000_0004,
+    }
+}
+
+enum_of_the_wire! {
+    /// What to do when the file exists, and when it does not.
+    pub struct CreateDisposition(u32) {
+        SUPERSEDE = 0,
+        OPEN = 1,
+        CREATE = 2,
+        OPEN_IF = 3,
+        OVERWRITE = 4,
+        OVERWRITE_IF = 5,
+    }
+}
+
+enum_of_the_wire! {
+    /// What CREATE did.
+    pub struct CreateAction(u32) {
+        SUPERSEDED = 0,
+        OPENED = 1,
+        CREATED = 2,
+        OVERWRITTEN = 3,
+    }
+}
+
+flags_of_the_wire! {
+    /// Options of an open.
+    pub struct CreateOptions(u32) {
+        DIRECTORY_FILE = 0x0000_0001,
+        WRITE_THROUGH = 0x0000_0002,
+        SEQUENTIAL_ONLY = 0x0000_0004,
+        NO_INTERMEDIATE_BUFFERING = 0x0000_0008,
+        SYNCHRONOUS_IO_ALERT = 0x0000_0010,
+        SYNCHRONOUS_IO_NONALERT = 0x0000_0020,
+        NON_DIRECTORY_FILE = 0x0000_0040,
+        TREE_CONNECTION = 0x0000_0080,
+        COMPLETE_IF_OPLOCKED = 0x0000_0100,
+        NO_EA_KNOWLEDGE = 0x0000_0200,
+        OPEN_REMOTE_INSTANCE = 0x0000_0400,
+        RANDOM_ACCESS = 0x0000_0800,
+        DELETE_ON_CLOSE = 0x0000_1000,
+        OPEN_BY_FILE_ID = 0x0000_2000,
+        OPEN_FOR_BACKUP_INTENT = 0x0000_4000,
+        NO_COMPRESSION = 0x0000_8000,
+        OPEN_REQUIRING_OPLOCK = 0x0001_0000,
+        DISALLOW_EXCLUSIVE = 0x0002_0000,
+        RESERVE_OPFILTER = 0x0010_0000,
+        OPEN_REPARSE_POINT = 0x0020_0000,
+        OPEN_NO_RECALL = 0x0040_0000,
+        OPEN_FOR_FREE_SPACE_QUERY = 0x0080_0000,
+    }
+}
+
+flags_of_the_wire! {
+    /// Flags of the response (3.x).
+    pub struct CreateResponseFlags(u8) {
+        /// The last component of the path is a reparse point.
+        REPARSEPOINT = 0x01,
+    }
+}
+
+/// The CREATE request ([MS-SMB2] 2.2.13).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CreateRequest<'a> {
+    /// The oplock asked for.
+    pub oplock_level: OplockLevel,
+    /// How far the server may act for the client.
+    pub impersonation_level: ImpersonationLevel,
+    /// The access asked for.
+    pub desired_access: AccessMask,
+    /// Attributes for a file that is made or overwritten.
+    pub file_attributes: FileAttributes,
+    /// What others may do meanwhile.
+    pub share_access: ShareAccess,
+    /// What to do when the file exists or not.
+    pub disposition: CreateDisposition,
+    /// Options.
+    pub options: CreateOptions,
+    /// The name in raw UTF-16LE, relative to the share.
+    pub name: &'a [u8],
+    /// The create contexts as they lie in the message; see [`CreateRequest::contexts`].
+    pub contexts: &'a [u8],
+}
+
+impl<'a> CreateRequest<'a> {
+    /// StructureSize.
+    pub const STRUCTURE_SIZE: u16 = 57;
+    const FIXED: usize = HEADER_SIZE + 56;
+
+    /// Reads the request, from its SMB2 header on. The contexts are not looked into.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the name or the contexts do not lie in the message.
+    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "CREATE request")?;
+        body.skip(1)?;
+        let oplock_level = OplockLevel(body.u8()?);
+        let impersonation_level = ImpersonationLevel(body.u32()?);
+        body.skip(16)?;
+        let desired_access = AccessMask(body.u32()?);
+        let file_attributes = FileAttributes(body.u32()?);
+        let share_access = ShareAccess(body.u32()?);
+        let disposition = CreateDisposition(body.u32()?);
+        let options = CreateOptions(body.u32()?);
+        let (name_offset, name_len) = (body.u16()?, body.u16()?);
+        let (contexts_offset, contexts_len) = (body.u32()?, body.u32()?);
+        Ok(Self {
+            oplock_level,
+            impersonation_level,
+            desired_access,
+            file_attributes,
+            share_access,
+            disposition,
+            options,
+            name: slice_at_or_after(
+                message,
+                Self::FIXED,
+                name_offset.into(),
+                name_len.into(),
+                "CREATE name",
+            )?,
+            contexts: slice_at_or_after(
+                message,
+                Self::FIXED,
+                size(contexts_offset),
+                size(contexts_len),
+                "CREATE contexts",
+            )?,
+        })
+    }
+
+    /// The create contexts, one by one.
+    #[must_use]
+    pub const fn contexts(&self) -> CreateContexts<'a> {
+        CreateContexts::new(self.contexts)
+    }
+
+    /// Appends the body; `start` is where the header lies in `out`.
+    pub fn encode(&self, out: &mut BytesMut, start: usize) {
+        let (name, name_len) = fitting_u16(self.name);
+        out.put_u16_le(Self::STRUCTURE_SIZE);
+        out.put_u8(0);
+        out.put_u8(self.oplock_level.0);
+        out.put_u32_le(self.impersonation_level.0);
+        out.put_bytes(0, 16);
+        out.put_u32_le(self.desired_access.bits());
+        out.put_u32_le(self.file_attributes.bits());
+        out.put_u32_le(self.share_access.bits());
+        out.put_u32_le(self.disposition.0);
+        out.put_u32_le(self.options.bits());
+        let name_offset = Patch::u16(out);
+        out.put_u16_le(name_len);
+        let (contexts_offset, contexts_len) = (Patch::u32(out), Patch::u32(out));
+        name_offset.set_u16(out, offset_u16(out, start));
+        out.put_slice(name);
+        put_contexts(out, start, self.contexts, contexts_offset, contexts_len);
+        if name.is_empty() && self.contexts.is_empty() {
+            // [MS-SMB2] 2.2.13: the buffer of a request has at least one byte.
+            out.put_u8(0);
+        }
+    }
+}
+
+fn put_contexts(
+    out: &mut BytesMut,
+    start: usize,
+    contexts: &[u8],
+    contexts_offset: Patch,
+    contexts_len: Patch,
+) {
+    if contexts.is_empty() {
+        return;
+    }
+    let (contexts, len) = fitting_u32(contexts);
+    pad_to(out, start, 8);
+    contexts_offset.set_u32(out, offset_u32(out, start));
+    contexts_len.set_u32(out, len);
+    out.put_slice(contexts);
+}
+
+/// The CREATE response ([MS-SMB2] 2.2.14).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CreateResponse<'a> {
+    /// The oplock granted.
+    pub oplock_level: OplockLevel,
+    /// Flags (3.x).
+    pub flags: CreateResponseFlags,
+    /// What was done.
+    pub create_action: CreateAction,
+    /// When the file was made.
+    pub creation_time: FileTime,
+    /// When it was last read.
+    pub last_access_time: FileTime,
+    /// When its data last changed.
+    pub last_write_time: FileTime,
+    /// When anything about it last changed.
+    pub change_time: FileTime,
+    /// Bytes allocated.
+    pub allocation_size: u64,
+    /// Bytes in the file.
+    pub end_of_file: u64,
+    /// Its attributes.
+    pub file_attributes: FileAttributes,
+    /// The handle.
+    pub file_id: FileId,
+    /// The create contexts as they lie in the message; see [`CreateResponse::contexts`].
+    pub contexts: &'a [u8],
+}
+
+impl<'a> CreateResponse<'a> {
+    /// StructureSize.
+    pub const STRUCTURE_SIZE: u16 = 89;
+    const FIXED: usize = HEADER_SIZE + 88;
+
+    /// Reads the response, from its SMB2 header on. The contexts are not looked into.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the contexts do not lie in the message.
+    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "CREATE response")?;
+        let oplock_level = OplockLevel(body.u8()?);
+        let flags = CreateResponseFlags(body.u8()?);
+        let create_action = CreateAction(body.u32()?);
+        let creation_time = FileTime(body.u64()?);
+        let last_access_time = FileTime(body.u64()?);
+        let last_write_time = FileTime(body.u64()?);
+        let change_time = FileTime(body.u64()?);
+        let (allocation_size, end_of_file) = (body.u64()?, body.u64()?);
+        let file_attributes = FileAttributes(body.u32()?);
+        body.skip(4)?;
+        let file_id = FileId::read(&mut body)?;
+        let (contexts_offset, contexts_len) = (body.u32()?, body.u32()?);
+        Ok(Self {
+            oplock_level,
+            flags,
+            create_action,
+            creation_time,
+            last_access_time,
+            last_write_time,
+            change_time,
+            allocation_size,
+            end_of_file,
+            file_attributes,
+            file_id,
+            contexts: slice_at_or_after(
+                message,
+                Self::FIXED,
+                size(contexts_offset),
+                size(contexts_len),
+                "CREATE contexts",
+            )?,
+        })
+    }
+
+    /// The create contexts, one by one.
+    #[must_use]
+    pub const fn contexts(&self) -> CreateContexts<'a> {
+        CreateContexts::new(self.contexts)
+    }
+
+    /// Appends the body; `start` is where the header lies in `out`.
+    pub fn encode(&self, out: &mut BytesMut, start: usize) {
+        out.put_u16_le(Self::STRUCTURE_SIZE);
+        out.put_u8(self.oplock_level.0);
+        out.put_u8(self.flags.bits());
+        out.put_u32_le(self.create_action.0);
+        out.put_u64_le(self.creation_time.0);
+        out.put_u64_le(self.last_access_time.0);
+        out.put_u64_le(self.last_write_time.0);
+        out.put_u64_le(self.change_time.0);
+        out.put_u64_le(self.allocation_size);
+        out.put_u64_le(self.end_of_file);
+        out.put_u32_le(self.file_attributes.bits());
+        out.put_u32_le(0);
+        self.file_id.encode(out);
+        let (contexts_offset, contexts_len) = (Patch::u32(out), Patch::u32(out));
+        put_contexts(out, start, self.contexts, contexts_offset, contexts_len);
+    }
+}

@@ -1,0 +1,185 @@
+//! IOCTL ([MS-SMB2] 2.2.31, 2.2.32): a control code with its input and output.
+//!
+//! What the buffers hold depends on the code and is decoded in `fsctl`. Requests may carry an
+//! output buffer too; nobody uses it.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::codec::{
+    HEADER_SIZE, Malformed, Patch, Reader, fitting_u32, offset_u32, pad_to, size, slice_at_or_after,
+};
+use crate::ids::FileId;
+
+flags_of_the_wire! {
+    /// Flags of the request.
+    pub struct IoctlFlags(u32) {
+        /// The code is an FSCTL; zero would mean a device IOCTL, which servers refuse.
+        IS_FSCTL = 0x0000_0001,
+    }
+}
+
+/// The IOCTL request ([MS-SMB2] 2.2.31).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IoctlRequest<'a> {
+    /// The control code, see `fsctl`.
+    pub ctl_code: u32,
+    /// The handle, or [`FileId::ANY`] for codes that need none.
+    pub file_id: FileId,
+    /// The input.
+    pub input: &'a [u8],
+    /// Most bytes of input the response may carry back.
+    pub max_input_response: u32,
+    /// The output buffer of the request.
+    pub output: &'a [u8],
+    /// Most bytes of output the response may carry.
+    pub max_output_response: u32,
+    /// Flags.
+    pub flags: IoctlFlags,
+}
+
+impl<'a> IoctlRequest<'a> {
+    /// StructureSize.
+    pub const STRUCTURE_SIZE: u16 = 57;
+    const FIXED: usize = HEADER_SIZE + 56;
+
+    /// Reads the request, from its SMB2 header on.
+    ///
+    /// # Errors
+    /// [`Malformed`] when a buffer does not lie in the message.
+    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "IOCTL request")?;
+        body.skip(2)?;
+        let ctl_code = body.u32()?;
+        let file_id = FileId::read(&mut body)?;
+        let (input_offset, input_len) = (size(body.u32()?), size(body.u32()?));
+        let max_input_response = body.u32()?;
+        let (output_offset, output_len) = (size(body.u32()?), size(body.u32()?));
+        let max_output_response = body.u32()?;
+        let flags = IoctlFlags(body.u32()?);
+        body.skip(4)?;
+        Ok(Self {
+            ctl_code,
+            file_id,
+            input: slice_at_or_after(message, Self::FIXED, input_offset, input_len, "IOCTL input")?,
+            max_input_response,
+            output: slice_at_or_after(
+                message,
+                Self::FIXED,
+                output_offset,
+                output_len,
+                "IOCTL output",
+            )?,
+            max_output_response,
+            flags,
+        })
+    }
+
+    /// Appends the body; `start` is where the header lies in `out`.
+    pub fn encode(&self, out: &mut BytesMut, start: usize) {
+        out.put_u16_le(Self::STRUCTURE_SIZE);
+        out.put_u16_le(0);
+        out.put_u32_le(self.ctl_code);
+        self.file_id.encode(out);
+        let input = Buffer::reserve(out);
+        out.put_u32_le(self.max_input_response);
+        let output = Buffer::reserve(out);
+        out.put_u32_le(self.max_output_response);
+        out.put_u32_le(self.flags.bits());
+        out.put_u32_le(0);
+        input.put(out, start, self.input);
+        if !self.output.is_empty() {
+            pad_to(out, start, 8);
+            output.put(out, start, self.output);
+        }
+        if self.input.is_empty() && self.output.is_empty() {
+            // StructureSize counts one byte of the buffer.
+            out.put_u8(0);
+        }
+    }
+}
+
+/// Offset and length of a buffer that is appended later.
+struct Buffer {
+    offset: Patch,
+    len: Patch,
+}
+
+impl Buffer {
+    fn reserve(out: &mut BytesMut) -> Self {
+        Self {
+            offset: Patch::u32(out),
+            len: Patch::u32(out),
+        }
+    }
+
+    fn put(self, out: &mut BytesMut, start: usize, bytes: &[u8]) {
+        let (bytes, len) = fitting_u32(bytes);
+        self.offset.set_u32(out, offset_u32(out, start));
+        self.len.set_u32(out, len);
+        out.put_slice(bytes);
+    }
+}
+
+/// The IOCTL response ([MS-SMB2] 2.2.32).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IoctlResponse<'a> {
+    /// The control code of the request.
+    pub ctl_code: u32,
+    /// The handle of the request.
+    pub file_id: FileId,
+    /// The input given back; empty for every code but a few.
+    pub input: &'a [u8],
+    /// The output.
+    pub output: &'a [u8],
+    /// Reserved; zero.
+    pub flags: u32,
+}
+
+impl<'a> IoctlResponse<'a> {
+    /// StructureSize.
+    pub const STRUCTURE_SIZE: u16 = 49;
+    const FIXED: usize = HEADER_SIZE + 48;
+
+    /// Reads the response, from its SMB2 header on.
+    ///
+    /// # Errors
+    /// [`Malformed`] when a buffer does not lie in the message.
+    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "IOCTL response")?;
+        body.skip(2)?;
+        let ctl_code = body.u32()?;
+        let file_id = FileId::read(&mut body)?;
+        let (input_offset, input_len) = (size(body.u32()?), size(body.u32()?));
+        let (output_offset, output_len) = (size(body.u32()?), size(body.u32()?));
+        let flags = body.u32()?;
+        body.skip(4)?;
+        Ok(Self {
+            ctl_code,
+            file_id,
+            input: slice_at_or_after(message, Self::FIXED, input_offset, input_len, "IOCTL input")?,
+            output: slice_at_or_after(
+                message,
+                Self::FIXED,
+                output_offset,
+                output_len,
+                "IOCTL output",
+            )?,
+            flags,
+        })
+    }
+
+    /// Appends the body; `start` is where the header lies in `out`.
+    pub fn encode(&self, out: &mut BytesMut, start: usize) {
+        out.put_u16_le(Self::STRUCTURE_SIZE);
+        out.put_u16_le(0);
+        out.put_u32_le(self.ctl_code);
+        self.file_id.encode(out);
+        let input = Buffer::reserve(out);
+        let output = Buffer::reserve(out);
+        out.put_u32_le(self.flags);
+        out.put_u32_le(0);
+        input.put(out, start, self.input);
+        pad_to(out, start, 8);
+        output.put(out, start, self.output);
+    }
+}

@@ -1,0 +1,110 @@
+//! LOCK ([MS-SMB2] 2.2.26, 2.2.27): a list of byte ranges to lock or to unlock.
+//!
+//! The list is as long as the message says and holds (LockCount is 16 bits wide); an empty one
+//! is readable and for the server to refuse.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::codec::{Malformed, Reader};
+use crate::ids::FileId;
+
+flags_of_the_wire! {
+    /// What to do with a range.
+    pub struct LockFlags(u32) {
+        SHARED = 0x0000_0001,
+        EXCLUSIVE = 0x0000_0002,
+        UNLOCK = 0x0000_0004,
+        FAIL_IMMEDIATELY = 0x0000_0010,
+    }
+}
+
+/// One range ([MS-SMB2] 2.2.26.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockElement {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes in the range; may be zero.
+    pub length: u64,
+    /// What to do with it.
+    pub flags: LockFlags,
+}
+
+/// The LOCK request ([MS-SMB2] 2.2.26).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockRequest {
+    /// LockSequence: see [`LockRequest::sequence_number`] and [`LockRequest::sequence_index`].
+    /// Reserved in 2.0.2.
+    pub lock_sequence: u32,
+    /// The handle.
+    pub file_id: FileId,
+    /// The ranges.
+    pub locks: Vec<LockElement>,
+}
+
+impl LockRequest {
+    /// StructureSize.
+    pub const STRUCTURE_SIZE: u16 = 48;
+
+    /// Reads the request, from its SMB2 header on.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the message holds fewer ranges than it announces.
+    pub fn read(message: &[u8]) -> Result<Self, Malformed> {
+        const ELEMENT: usize = 24;
+        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "LOCK request")?;
+        let count = body.u16()?;
+        let lock_sequence = body.u32()?;
+        let file_id = FileId::read(&mut body)?;
+        // Taking the bytes first keeps the allocation below the size of the message.
+        let mut elements = Reader::new(body.take(usize::from(count) * ELEMENT)?, "LOCK element");
+        let mut locks = Vec::with_capacity(count.into());
+        for _ in 0..count {
+            let (offset, length) = (elements.u64()?, elements.u64()?);
+            let flags = LockFlags(elements.u32()?);
+            elements.skip(4)?;
+            locks.push(LockElement {
+                offset,
+                length,
+                flags,
+            });
+        }
+        Ok(Self {
+            lock_sequence,
+            file_id,
+            locks,
+        })
+    }
+
+    /// The number within the bucket: the low four bits of LockSequence.
+    #[must_use]
+    pub const fn sequence_number(&self) -> u8 {
+        // The mask makes the cast exact.
+        (self.lock_sequence & 0xf) as u8
+    }
+
+    /// The bucket: the high 28 bits of LockSequence; 0 means none.
+    #[must_use]
+    pub const fn sequence_index(&self) -> u32 {
+        self.lock_sequence >> 4
+    }
+
+    /// Appends the body; `start` is where the header lies in `out`.
+    pub fn encode(&self, out: &mut BytesMut, _start: usize) {
+        let count = u16::try_from(self.locks.len()).unwrap_or(u16::MAX);
+        out.put_u16_le(Self::STRUCTURE_SIZE);
+        out.put_u16_le(count);
+        out.put_u32_le(self.lock_sequence);
+        self.file_id.encode(out);
+        for lock in self.locks.iter().take(count.into()) {
+            out.put_u64_le(lock.offset);
+            out.put_u64_le(lock.length);
+            out.put_u32_le(lock.flags.bits());
+            out.put_u32_le(0);
+        }
+    }
+}
+
+empty_message! {
+    /// The LOCK response ([MS-SMB2] 2.2.27).
+    pub struct LockResponse;
+}

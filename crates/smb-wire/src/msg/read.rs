@@ -1,0 +1,190 @@
+//! READ ([MS-SMB2] 2.2.19, 2.2.20).
+//!
+//! The data of a response can be appended by the caller after [`ReadResponse::encode_head`], so
+//! that it is copied once, from the file into the message.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::codec::{
+    HEADER_SIZE, Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16,
+    put_at_least_a_byte, size, slice_at_or_after,
+};
+use crate::ids::FileId;
+
+flags_of_the_wire! {
+    /// Flags of the request (3.0.2 and later).
+    pub struct ReadFlags(u8) {
+        READ_UNBUFFERED = 0x01,
+        REQUEST_COMPRESSED = 0x02,
+    }
+}
+
+flags_of_the_wire! {
+    /// Flags of the response (3.1.1).
+    pub struct ReadResponseFlags(u32) {
+        RDMA_TRANSFORM = 0x0000_0001,
+    }
+}
+
+enum_of_the_wire! {
+    /// Where the data of READ and WRITE travel (3.x).
+    pub struct Channel(u32) {
+        /// In the message.
+        NONE = 0x0000_0000,
+        RDMA_V1 = 0x0000_0001,
+        RDMA_V1_INVALIDATE = 0x0000_0002,
+        RDMA_TRANSFORM = 0x0000_0003,
+    }
+}
+
+/// The READ request ([MS-SMB2] 2.2.19).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadRequest<'a> {
+    /// Where in the response the client would like the data; a hint.
+    pub padding: u8,
+    /// Flags.
+    pub flags: ReadFlags,
+    /// Bytes to read.
+    pub length: u32,
+    /// Where in the file.
+    pub offset: u64,
+    /// The handle.
+    pub file_id: FileId,
+    /// Fewest bytes for the read to succeed.
+    pub minimum_count: u32,
+    /// Where the data travel.
+    pub channel: Channel,
+    /// Bytes to send over the channel, if there is one.
+    pub remaining_bytes: u32,
+    /// Channel descriptors; empty when there is no channel.
+    pub channel_info: &'a [u8],
+}
+
+/// The channel's description: absent, whatever its fields hold, when there is no channel.
+pub(super) fn channel_info<'a>(
+    message: &'a [u8],
+    floor: usize,
+    channel: Channel,
+    offset: u16,
+    len: u16,
+) -> Result<&'a [u8], Malformed> {
+    if channel == Channel::NONE {
+        return Ok(&[]);
+    }
+    slice_at_or_after(
+        message,
+        floor,
+        offset.into(),
+        len.into(),
+        "channel information",
+    )
+}
+
+impl<'a> ReadRequest<'a> {
+    /// StructureSize.
+    pub const STRUCTURE_SIZE: u16 = 49;
+    const FIXED: usize = HEADER_SIZE + 48;
+
+    /// Reads the request, from its SMB2 header on.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is too short or announces a channel outside the message.
+    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "READ request")?;
+        let padding = body.u8()?;
+        let flags = ReadFlags(body.u8()?);
+        let length = body.u32()?;
+        let offset = body.u64()?;
+        let file_id = FileId::read(&mut body)?;
+        let minimum_count = body.u32()?;
+        let channel = Channel(body.u32()?);
+        let remaining_bytes = body.u32()?;
+        let (info_offset, info_len) = (body.u16()?, body.u16()?);
+        Ok(Self {
+            padding,
+            flags,
+            length,
+            offset,
+            file_id,
+            minimum_count,
+            channel,
+            remaining_bytes,
+            channel_info: channel_info(message, Self::FIXED, channel, info_offset, info_len)?,
+        })
+    }
+
+    /// Appends the body; `start` is where the header lies in `out`.
+    pub fn encode(&self, out: &mut BytesMut, start: usize) {
+        let (info, info_len) = fitting_u16(self.channel_info);
+        out.put_u16_le(Self::STRUCTURE_SIZE);
+        out.put_u8(self.padding);
+        out.put_u8(self.flags.bits());
+        out.put_u32_le(self.length);
+        out.put_u64_le(self.offset);
+        self.file_id.encode(out);
+        out.put_u32_le(self.minimum_count);
+        out.put_u32_le(self.channel.0);
+        out.put_u32_le(self.remaining_bytes);
+        let info_offset = Patch::u16(out);
+        out.put_u16_le(info_len);
+        if !info.is_empty() {
+            info_offset.set_u16(out, offset_u16(out, start));
+        }
+        put_at_least_a_byte(out, info);
+    }
+}
+
+/// The READ response ([MS-SMB2] 2.2.20).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadResponse<'a> {
+    /// Bytes sent over the channel instead.
+    pub data_remaining: u32,
+    /// Flags (3.1.1).
+    pub flags: ReadResponseFlags,
+    /// What was read.
+    pub data: &'a [u8],
+}
+
+impl<'a> ReadResponse<'a> {
+    /// StructureSize.
+    pub const STRUCTURE_SIZE: u16 = 17;
+    /// Where the data lie in the messages encoded here, from the SMB2 header.
+    pub const DATA_OFFSET: u8 = 80;
+    const FIXED: usize = HEADER_SIZE + 16;
+
+    /// Reads the response, from its SMB2 header on.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the data do not lie in the message.
+    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "READ response")?;
+        let offset = body.u8()?;
+        body.skip(1)?;
+        let len = body.u32()?;
+        let data_remaining = body.u32()?;
+        let flags = ReadResponseFlags(body.u32()?);
+        Ok(Self {
+            data_remaining,
+            flags,
+            data: slice_at_or_after(message, Self::FIXED, offset.into(), size(len), "READ data")?,
+        })
+    }
+
+    /// Appends everything but the data, announcing `data_len` bytes of them; `start` is where
+    /// the header lies in `out`.
+    pub fn encode_head(&self, out: &mut BytesMut, _start: usize, data_len: u32) {
+        out.put_u16_le(Self::STRUCTURE_SIZE);
+        out.put_u8(Self::DATA_OFFSET);
+        out.put_u8(0);
+        out.put_u32_le(data_len);
+        out.put_u32_le(self.data_remaining);
+        out.put_u32_le(self.flags.bits());
+    }
+
+    /// Appends the body; `start` is where the header lies in `out`.
+    pub fn encode(&self, out: &mut BytesMut, start: usize) {
+        let (data, len) = fitting_u32(self.data);
+        self.encode_head(out, start, len);
+        out.put_slice(data);
+    }
+}

@@ -1,0 +1,220 @@
+//! TREE_CONNECT ([MS-SMB2] 2.2.9, 2.2.10): a share and what it offers.
+//!
+//! The path is raw UTF-16LE `\\server\share`. The 3.1.1 extension (remoted identity contexts)
+//! is readable through [`TreeConnectContexts`] but never written.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::access_mask::AccessMask;
+use crate::codec::{
+    HEADER_SIZE, Malformed, Patch, Reader, fitting_u16, offset_u16, put_at_least_a_byte, size,
+    slice_at_or_after,
+};
+
+flags_of_the_wire! {
+    /// Flags of the request, 3.1.1 only.
+    pub struct TreeConnectFlags(u16) {
+        CLUSTER_RECONNECT = 0x0001,
+        REDIRECT_TO_OWNER = 0x0002,
+        EXTENSION_PRESENT = 0x0004,
+    }
+}
+
+enum_of_the_wire! {
+    /// What a share gives access to.
+    pub struct ShareType(u8) {
+        DISK = 0x01,
+        PIPE = 0x02,
+        PRINT = 0x03,
+    }
+}
+
+flags_of_the_wire! {
+    /// Properties of a share. The offline caching property is the two-bit field
+    /// [`ShareFlags::NO_CACHING`]; manual caching is zero.
+    pub struct ShareFlags(u32) {
+        DFS = 0x0000_0001,
+        DFS_ROOT = 0x0000_0002,
+        AUTO_CACHING = 0x0000_0010,
+        VDO_CACHING = 0x0000_0020,
+        NO_CACHING = 0x0000_0030,
+        RESTRICT_EXCLUSIVE_OPENS = 0x0000_0100,
+        FORCE_SHARED_DELETE = 0x0000_0200,
+        ALLOW_NAMESPACE_CACHING = 0x0000_0400,
+        ACCESS_BASED_DIRECTORY_ENUM = 0x0000_0800,
+        FORCE_LEVELII_OPLOCK = 0x0000_1000,
+        ENABLE_HASH_V1 = 0x0000_2000,
+        ENABLE_HASH_V2 = 0x0000_4000,
+        ENCRYPT_DATA = 0x0000_8000,
+        IDENTITY_REMOTING = 0x0004_0000,
+        COMPRESS_DATA = 0x0010_0000,
+        ISOLATED_TRANSPORT = 0x0020_0000,
+    }
+}
+
+flags_of_the_wire! {
+    /// Capabilities of a share.
+    pub struct ShareCapabilities(u32) {
+        DFS = 0x0000_0008,
+        CONTINUOUS_AVAILABILITY = 0x0000_0010,
+        SCALEOUT = 0x0000_0020,
+        CLUSTER = 0x0000_0040,
+        ASYMMETRIC = 0x0000_0080,
+        REDIRECT_TO_OWNER = 0x0000_0100,
+    }
+}
+
+/// The TREE_CONNECT request ([MS-SMB2] 2.2.9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TreeConnectRequest<'a> {
+    /// Flags; meaningful on 3.1.1 only.
+    pub flags: TreeConnectFlags,
+    /// `\\server\share` in raw UTF-16LE.
+    pub path: &'a [u8],
+}
+
+impl<'a> TreeConnectRequest<'a> {
+    /// StructureSize.
+    pub const STRUCTURE_SIZE: u16 = 9;
+    const FIXED: usize = HEADER_SIZE + 8;
+
+    /// Reads the request, from its SMB2 header on.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the path does not lie in the message.
+    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "TREE_CONNECT request")?;
+        let flags = TreeConnectFlags(body.u16()?);
+        let (offset, len) = (body.u16()?, body.u16()?);
+        Ok(Self {
+            flags,
+            path: slice_at_or_after(
+                message,
+                Self::FIXED,
+                offset.into(),
+                len.into(),
+                "TREE_CONNECT path",
+            )?,
+        })
+    }
+
+    /// Appends the body, without an extension whatever the flags say; `start` is where the
+    /// header lies in `out`.
+    pub fn encode(&self, out: &mut BytesMut, start: usize) {
+        let (path, len) = fitting_u16(self.path);
+        out.put_u16_le(Self::STRUCTURE_SIZE);
+        out.put_u16_le(
+            self.flags
+                .without(TreeConnectFlags::EXTENSION_PRESENT)
+                .bits(),
+        );
+        let offset = Patch::u16(out);
+        out.put_u16_le(len);
+        offset.set_u16(out, offset_u16(out, start));
+        put_at_least_a_byte(out, path);
+    }
+}
+
+/// One tree connect context ([MS-SMB2] 2.2.9.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TreeConnectContext<'a> {
+    /// ContextType; 1 is a remoted identity.
+    pub context_type: u16,
+    /// Its data.
+    pub data: &'a [u8],
+}
+
+/// The contexts of a request whose flags have EXTENSION_PRESENT ([MS-SMB2] 2.2.9.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TreeConnectContexts<'a> {
+    rest: &'a [u8],
+    left: u16,
+}
+
+impl<'a> TreeConnectContexts<'a> {
+    /// The contexts of the request whose SMB2 header begins `message`. Call it only when the
+    /// flags announce an extension.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the extension does not lie in the message.
+    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+        const MALFORMED: Malformed = Malformed::new("TREE_CONNECT extension");
+        let extension = message.get(TreeConnectRequest::FIXED..).ok_or(MALFORMED)?;
+        let mut extension = Reader::new(extension, MALFORMED.what);
+        let offset = size(extension.u32()?);
+        let left = extension.u16()?;
+        extension.skip(10)?;
+        // The offset counts from the start of the request, not of the header.
+        let offset = offset.checked_add(HEADER_SIZE).ok_or(MALFORMED)?;
+        let rest = message.get(offset..).ok_or(MALFORMED)?;
+        Ok(Self { rest, left })
+    }
+
+    fn context(&mut self) -> Result<TreeConnectContext<'a>, Malformed> {
+        let mut reader = Reader::new(self.rest, "TREE_CONNECT context");
+        let context_type = reader.u16()?;
+        let len = reader.u16()?;
+        reader.skip(4)?;
+        let data = reader.take(len.into())?;
+        let used = (8 + usize::from(len)).next_multiple_of(8);
+        self.rest = self.rest.get(used..).unwrap_or(&[]);
+        Ok(TreeConnectContext { context_type, data })
+    }
+}
+
+impl<'a> Iterator for TreeConnectContexts<'a> {
+    type Item = Result<TreeConnectContext<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let context = self.context();
+        if context.is_err() {
+            self.left = 0;
+        }
+        Some(context)
+    }
+}
+
+/// The TREE_CONNECT response ([MS-SMB2] 2.2.10).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TreeConnectResponse {
+    /// What the share gives access to.
+    pub share_type: ShareType,
+    /// Its properties.
+    pub share_flags: ShareFlags,
+    /// Its capabilities.
+    pub capabilities: ShareCapabilities,
+    /// The most this user may be granted on the share.
+    pub maximal_access: AccessMask,
+}
+
+impl TreeConnectResponse {
+    /// StructureSize.
+    pub const STRUCTURE_SIZE: u16 = 16;
+
+    /// Reads the response, from its SMB2 header on.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is too short.
+    pub fn read(message: &[u8]) -> Result<Self, Malformed> {
+        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "TREE_CONNECT response")?;
+        let share_type = ShareType(body.u8()?);
+        body.skip(1)?;
+        Ok(Self {
+            share_type,
+            share_flags: ShareFlags(body.u32()?),
+            capabilities: ShareCapabilities(body.u32()?),
+            maximal_access: AccessMask(body.u32()?),
+        })
+    }
+
+    /// Appends the body; `start` is where the header lies in `out`.
+    pub fn encode(&self, out: &mut BytesMut, _start: usize) {
+        out.put_u16_le(Self::STRUCTURE_SIZE);
+        out.put_u8(self.share_type.0);
+        out.put_u8(0);
+        out.put_u32_le(self.share_flags.bits());
+        out.put_u32_le(self.capabilities.bits());
+        out.put_u32_le(self.maximal_access.bits());
+    }
+}

@@ -1,0 +1,152 @@
+//! WRITE ([MS-SMB2] 2.2.21, 2.2.22).
+//!
+//! The data of a request can be appended by the caller after [`WriteRequest::encode_head`].
+
+use bytes::{BufMut, BytesMut};
+
+use crate::codec::{
+    HEADER_SIZE, Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16,
+    put_at_least_a_byte, size, slice_at_or_after,
+};
+use crate::ids::FileId;
+use crate::msg::Channel;
+use crate::msg::read::channel_info;
+
+flags_of_the_wire! {
+    /// Flags of the request.
+    pub struct WriteFlags(u32) {
+        /// The data shall be on stable storage before the answer (2.1 and later).
+        WRITE_THROUGH = 0x0000_0001,
+        /// The server's cache shall not be used (3.0.2 and later).
+        WRITE_UNBUFFERED = 0x0000_0002,
+    }
+}
+
+/// The WRITE request ([MS-SMB2] 2.2.21).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteRequest<'a> {
+    /// Where in the file.
+    pub offset: u64,
+    /// The handle.
+    pub file_id: FileId,
+    /// Where the data travel.
+    pub channel: Channel,
+    /// Bytes that travel over the channel, if there is one.
+    pub remaining_bytes: u32,
+    /// Flags.
+    pub flags: WriteFlags,
+    /// Channel descriptors; empty when there is no channel.
+    pub channel_info: &'a [u8],
+    /// What to write; may be empty.
+    pub data: &'a [u8],
+}
+
+impl<'a> WriteRequest<'a> {
+    /// StructureSize.
+    pub const STRUCTURE_SIZE: u16 = 49;
+    /// Where the data lie in the messages encoded here, from the SMB2 header.
+    pub const DATA_OFFSET: u16 = 112;
+    const FIXED: usize = HEADER_SIZE + 48;
+
+    /// Reads the request, from its SMB2 header on.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the data or an announced channel do not lie in the message.
+    pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "WRITE request")?;
+        let data_offset = body.u16()?;
+        let data_len = body.u32()?;
+        let offset = body.u64()?;
+        let file_id = FileId::read(&mut body)?;
+        let channel = Channel(body.u32()?);
+        let remaining_bytes = body.u32()?;
+        let (info_offset, info_len) = (body.u16()?, body.u16()?);
+        let flags = WriteFlags(body.u32()?);
+        Ok(Self {
+            offset,
+            file_id,
+            channel,
+            remaining_bytes,
+            flags,
+            channel_info: channel_info(message, Self::FIXED, channel, info_offset, info_len)?,
+            data: slice_at_or_after(
+                message,
+                Self::FIXED,
+                data_offset.into(),
+                size(data_len),
+                "WRITE data",
+            )?,
+        })
+    }
+
+    fn encode_fixed(&self, out: &mut BytesMut, data_offset: u16, data_len: u32) -> Patch {
+        let (_, info_len) = fitting_u16(self.channel_info);
+        out.put_u16_le(Self::STRUCTURE_SIZE);
+        out.put_u16_le(data_offset);
+        out.put_u32_le(data_len);
+        out.put_u64_le(self.offset);
+        self.file_id.encode(out);
+        out.put_u32_le(self.channel.0);
+        out.put_u32_le(self.remaining_bytes);
+        let info_offset = Patch::u16(out);
+        out.put_u16_le(info_len);
+        out.put_u32_le(self.flags.bits());
+        info_offset
+    }
+
+    /// Appends everything but the data, announcing `data_len` bytes of them; for writes without
+    /// a channel. `start` is where the header lies in `out`.
+    pub fn encode_head(&self, out: &mut BytesMut, _start: usize, data_len: u32) {
+        let plain = Self {
+            channel_info: &[],
+            data: &[],
+            ..*self
+        };
+        let _ = plain.encode_fixed(out, Self::DATA_OFFSET, data_len);
+    }
+
+    /// Appends the body; `start` is where the header lies in `out`.
+    pub fn encode(&self, out: &mut BytesMut, start: usize) {
+        let (data, len) = fitting_u32(self.data);
+        let (info, info_len) = fitting_u16(self.channel_info);
+        let data_offset = Self::DATA_OFFSET.saturating_add(info_len);
+        let info_offset = self.encode_fixed(out, data_offset, len);
+        if !info.is_empty() {
+            info_offset.set_u16(out, offset_u16(out, start));
+            out.put_slice(info);
+        }
+        put_at_least_a_byte(out, data);
+    }
+}
+
+/// The WRITE response ([MS-SMB2] 2.2.22).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteResponse {
+    /// Bytes written.
+    pub count: u32,
+}
+
+impl WriteResponse {
+    /// StructureSize.
+    pub const STRUCTURE_SIZE: u16 = 17;
+
+    /// Reads the response, from its SMB2 header on.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is too short.
+    pub fn read(message: &[u8]) -> Result<Self, Malformed> {
+        let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "WRITE response")?;
+        body.skip(2)?;
+        let count = body.u32()?;
+        body.skip(8)?;
+        Ok(Self { count })
+    }
+
+    /// Appends the body; `start` is where the header lies in `out`.
+    pub fn encode(&self, out: &mut BytesMut, _start: usize) {
+        out.put_u16_le(Self::STRUCTURE_SIZE);
+        out.put_u16_le(0);
+        out.put_u32_le(self.count);
+        out.put_bytes(0, 8);
+    }
+}

@@ -1,0 +1,470 @@
+//! The negotiate contexts of 3.1.1 ([MS-SMB2] 2.2.3.1, 2.2.4.1): a counted list and its members.
+//!
+//! Each member starts 8-aligned from the first; the last need not be padded. Unknown types come
+//! out like any other. How many of each are allowed and what is chosen is the server's affair.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::codec::{Malformed, Patch, Reader, fitting_u16, offset_u16, pad_to};
+
+enum_of_the_wire! {
+    /// What a negotiate context holds.
+    pub struct NegotiateContextType(u16) {
+        PREAUTH_INTEGRITY_CAPABILITIES = 0x0001,
+        ENCRYPTION_CAPABILITIES = 0x0002,
+        COMPRESSION_CAPABILITIES = 0x0003,
+        NETNAME_NEGOTIATE_CONTEXT_ID = 0x0005,
+        TRANSPORT_CAPABILITIES = 0x0006,
+        RDMA_TRANSFORM_CAPABILITIES = 0x0007,
+        SIGNING_CAPABILITIES = 0x0008,
+        /// Reserved in the text; the POSIX extensions of Samba and the Linux client use it.
+        POSIX_EXTENSIONS = 0x0100,
+    }
+}
+
+enum_of_the_wire! {
+    /// Hash of the preauthentication integrity.
+    pub struct HashAlgorithm(u16) {
+        SHA_512 = 0x0001,
+    }
+}
+
+enum_of_the_wire! {
+    /// Cipher of encrypted messages.
+    pub struct Cipher(u16) {
+        /// No common cipher (responses).
+        NONE = 0x0000,
+        AES_128_CCM = 0x0001,
+        AES_128_GCM = 0x0002,
+        AES_256_CCM = 0x0003,
+        AES_256_GCM = 0x0004,
+    }
+}
+
+enum_of_the_wire! {
+    /// Algorithm of compressed messages.
+    pub struct CompressionAlgorithm(u16) {
+        NONE = 0x0000,
+        LZNT1 = 0x0001,
+        LZ77 = 0x0002,
+        LZ77_HUFFMAN = 0x0003,
+        PATTERN_V1 = 0x0004,
+        LZ4 = 0x0005,
+    }
+}
+
+enum_of_the_wire! {
+    /// Algorithm of signatures.
+    pub struct SigningAlgorithm(u16) {
+        HMAC_SHA256 = 0x0000,
+        AES_CMAC = 0x0001,
+        AES_GMAC = 0x0002,
+    }
+}
+
+enum_of_the_wire! {
+    /// What RDMA payloads can be put through.
+    pub struct RdmaTransform(u16) {
+        NONE = 0x0000,
+        ENCRYPTION = 0x0001,
+        SIGNING = 0x0002,
+    }
+}
+
+flags_of_the_wire! {
+    /// Flags of the compression capabilities.
+    pub struct CompressionFlags(u32) {
+        CHAINED = 0x0000_0001,
+    }
+}
+
+flags_of_the_wire! {
+    /// Flags of the transport capabilities.
+    pub struct TransportFlags(u32) {
+        /// Security of the transport (QUIC) is accepted in the place of encryption.
+        ACCEPT_TRANSPORT_LEVEL_SECURITY = 0x0000_0001,
+    }
+}
+
+/// One member of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NegotiateContext<'a> {
+    /// What it holds.
+    pub context_type: NegotiateContextType,
+    /// Its data.
+    pub data: &'a [u8],
+}
+
+/// A counted list of contexts as it lies in a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NegotiateContexts<'a> {
+    count: u16,
+    bytes: &'a [u8],
+}
+
+impl<'a> NegotiateContexts<'a> {
+    /// No contexts.
+    pub const EMPTY: NegotiateContexts<'static> = NegotiateContexts {
+        count: 0,
+        bytes: &[],
+    };
+
+    /// `count` contexts in `bytes`.
+    #[must_use]
+    pub const fn new(count: u16, bytes: &'a [u8]) -> Self {
+        Self { count, bytes }
+    }
+
+    /// How many contexts are announced.
+    #[must_use]
+    pub const fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// The raw list.
+    #[must_use]
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The members, one by one; ends after the first malformed one.
+    #[must_use]
+    pub const fn iter(&self) -> NegotiateContextIter<'a> {
+        NegotiateContextIter {
+            rest: self.bytes,
+            left: self.count,
+        }
+    }
+}
+
+impl<'a> IntoIterator for NegotiateContexts<'a> {
+    type Item = Result<NegotiateContext<'a>, Malformed>;
+    type IntoIter = NegotiateContextIter<'a>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// Iterator over the members of a list.
+#[derive(Debug, Clone)]
+pub struct NegotiateContextIter<'a> {
+    rest: &'a [u8],
+    left: u16,
+}
+
+impl<'a> NegotiateContextIter<'a> {
+    fn context(&mut self) -> Result<NegotiateContext<'a>, Malformed> {
+        let mut reader = Reader::new(self.rest, "negotiate context");
+        let context_type = NegotiateContextType(reader.u16()?);
+        let len = usize::from(reader.u16()?);
+        reader.skip(4)?;
+        let data = reader.take(len)?;
+        let used = (8 + len).next_multiple_of(8);
+        self.rest = self.rest.get(used..).unwrap_or(&[]);
+        Ok(NegotiateContext { context_type, data })
+    }
+}
+
+impl<'a> Iterator for NegotiateContextIter<'a> {
+    type Item = Result<NegotiateContext<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let context = self.context();
+        if context.is_err() {
+            self.left = 0;
+        }
+        Some(context)
+    }
+}
+
+/// A list being written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NegotiateContextList {
+    count: u16,
+    bytes: BytesMut,
+}
+
+impl NegotiateContextList {
+    /// An empty list.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends a member whose data `write` appends to what it is given.
+    pub fn push_with(
+        &mut self,
+        context_type: NegotiateContextType,
+        write: impl FnOnce(&mut BytesMut),
+    ) {
+        let out = &mut self.bytes;
+        pad_to(out, 0, 8);
+        out.put_u16_le(context_type.0);
+        let len = Patch::u16(out);
+        out.put_u32_le(0);
+        let start = out.len();
+        write(out);
+        out.truncate(start.saturating_add(usize::from(u16::MAX)));
+        let written = offset_u16(out, start);
+        len.set_u16(out, written);
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// Appends a member.
+    pub fn push(&mut self, context: NegotiateContext<'_>) {
+        let (data, _) = fitting_u16(context.data);
+        self.push_with(context.context_type, |out| out.put_slice(data));
+    }
+
+    /// The list as NEGOTIATE carries it.
+    #[must_use]
+    pub fn contexts(&self) -> NegotiateContexts<'_> {
+        NegotiateContexts {
+            count: self.count,
+            bytes: &self.bytes,
+        }
+    }
+}
+
+/// A counted run of 16-bit numbers.
+fn numbers<T>(
+    reader: &mut Reader<'_>,
+    count: u16,
+    make: impl Fn(u16) -> T,
+) -> Result<Vec<T>, Malformed> {
+    let malformed = reader.malformed();
+    let bytes = reader.take(usize::from(count) * 2)?;
+    let mut reader = Reader::new(bytes, malformed.what);
+    (0..count).map(|_| reader.u16().map(&make)).collect()
+}
+
+fn count(len: usize) -> u16 {
+    u16::try_from(len).unwrap_or(u16::MAX)
+}
+
+/// PREAUTH_INTEGRITY_CAPABILITIES ([MS-SMB2] 2.2.3.1.1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PreauthIntegrityCapabilities<'a> {
+    /// Offered, or the one chosen.
+    pub hash_algorithms: Vec<HashAlgorithm>,
+    /// Random bytes.
+    pub salt: &'a [u8],
+}
+
+impl<'a> PreauthIntegrityCapabilities<'a> {
+    /// The context's type.
+    pub const TYPE: NegotiateContextType = NegotiateContextType::PREAUTH_INTEGRITY_CAPABILITIES;
+
+    /// Reads the data.
+    ///
+    /// # Errors
+    /// [`Malformed`] when they are too short for what they announce.
+    pub fn read(data: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(data, "preauth integrity capabilities");
+        let (hash_count, salt_len) = (reader.u16()?, reader.u16()?);
+        let hash_algorithms = numbers(&mut reader, hash_count, HashAlgorithm)?;
+        Ok(Self {
+            hash_algorithms,
+            salt: reader.take(salt_len.into())?,
+        })
+    }
+
+    /// Appends the data.
+    pub fn encode(&self, out: &mut BytesMut) {
+        let (salt, salt_len) = fitting_u16(self.salt);
+        out.put_u16_le(count(self.hash_algorithms.len()));
+        out.put_u16_le(salt_len);
+        for algorithm in &self.hash_algorithms {
+            out.put_u16_le(algorithm.0);
+        }
+        out.put_slice(salt);
+    }
+}
+
+/// ENCRYPTION_CAPABILITIES ([MS-SMB2] 2.2.3.1.2).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EncryptionCapabilities {
+    /// Offered in the client's order, or the one chosen.
+    pub ciphers: Vec<Cipher>,
+}
+
+impl EncryptionCapabilities {
+    /// The context's type.
+    pub const TYPE: NegotiateContextType = NegotiateContextType::ENCRYPTION_CAPABILITIES;
+
+    /// Reads the data.
+    ///
+    /// # Errors
+    /// [`Malformed`] when they are too short for what they announce.
+    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(data, "encryption capabilities");
+        let cipher_count = reader.u16()?;
+        Ok(Self {
+            ciphers: numbers(&mut reader, cipher_count, Cipher)?,
+        })
+    }
+
+    /// Appends the data.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_u16_le(count(self.ciphers.len()));
+        for cipher in &self.ciphers {
+            out.put_u16_le(cipher.0);
+        }
+    }
+}
+
+/// COMPRESSION_CAPABILITIES ([MS-SMB2] 2.2.3.1.3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompressionCapabilities {
+    /// Whether chained payloads are understood.
+    pub flags: CompressionFlags,
+    /// Offered, or those in common.
+    pub algorithms: Vec<CompressionAlgorithm>,
+}
+
+impl CompressionCapabilities {
+    /// The context's type.
+    pub const TYPE: NegotiateContextType = NegotiateContextType::COMPRESSION_CAPABILITIES;
+
+    /// Reads the data.
+    ///
+    /// # Errors
+    /// [`Malformed`] when they are too short for what they announce.
+    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(data, "compression capabilities");
+        let algorithm_count = reader.u16()?;
+        reader.skip(2)?;
+        let flags = CompressionFlags(reader.u32()?);
+        let algorithms = numbers(&mut reader, algorithm_count, CompressionAlgorithm)?;
+        Ok(Self { flags, algorithms })
+    }
+
+    /// Appends the data.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_u16_le(count(self.algorithms.len()));
+        out.put_u16_le(0);
+        out.put_u32_le(self.flags.bits());
+        for algorithm in &self.algorithms {
+            out.put_u16_le(algorithm.0);
+        }
+    }
+}
+
+/// NETNAME_NEGOTIATE_CONTEXT_ID ([MS-SMB2] 2.2.3.1.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NetnameNegotiateContextId<'a> {
+    /// The name the client called the server by, in raw UTF-16LE.
+    pub net_name: &'a [u8],
+}
+
+impl<'a> NetnameNegotiateContextId<'a> {
+    /// The context's type.
+    pub const TYPE: NegotiateContextType = NegotiateContextType::NETNAME_NEGOTIATE_CONTEXT_ID;
+
+    /// Reads the data, all of which are the name.
+    #[must_use]
+    pub const fn read(data: &'a [u8]) -> Self {
+        Self { net_name: data }
+    }
+
+    /// Appends the data.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_slice(self.net_name);
+    }
+}
+
+/// TRANSPORT_CAPABILITIES ([MS-SMB2] 2.2.3.1.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransportCapabilities {
+    /// Flags.
+    pub flags: TransportFlags,
+}
+
+impl TransportCapabilities {
+    /// The context's type.
+    pub const TYPE: NegotiateContextType = NegotiateContextType::TRANSPORT_CAPABILITIES;
+
+    /// Reads the data.
+    ///
+    /// # Errors
+    /// [`Malformed`] when they are too short.
+    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(data, "transport capabilities");
+        Ok(Self {
+            flags: TransportFlags(reader.u32()?),
+        })
+    }
+
+    /// Appends the data.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_u32_le(self.flags.bits());
+    }
+}
+
+/// RDMA_TRANSFORM_CAPABILITIES ([MS-SMB2] 2.2.3.1.6).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RdmaTransformCapabilities {
+    /// Offered, or those in common.
+    pub transforms: Vec<RdmaTransform>,
+}
+
+impl RdmaTransformCapabilities {
+    /// The context's type.
+    pub const TYPE: NegotiateContextType = NegotiateContextType::RDMA_TRANSFORM_CAPABILITIES;
+
+    /// Reads the data.
+    ///
+    /// # Errors
+    /// [`Malformed`] when they are too short for what they announce.
+    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(data, "RDMA transform capabilities");
+        let transform_count = reader.u16()?;
+        reader.skip(6)?;
+        Ok(Self {
+            transforms: numbers(&mut reader, transform_count, RdmaTransform)?,
+        })
+    }
+
+    /// Appends the data.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_u16_le(count(self.transforms.len()));
+        out.put_bytes(0, 6);
+        for transform in &self.transforms {
+            out.put_u16_le(transform.0);
+        }
+    }
+}
+
+/// SIGNING_CAPABILITIES ([MS-SMB2] 2.2.3.1.7).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SigningCapabilities {
+    /// Offered in the client's order, or the one chosen.
+    pub algorithms: Vec<SigningAlgorithm>,
+}
+
+impl SigningCapabilities {
+    /// The context's type.
+    pub const TYPE: NegotiateContextType = NegotiateContextType::SIGNING_CAPABILITIES;
+
+    /// Reads the data.
+    ///
+    /// # Errors
+    /// [`Malformed`] when they are too short for what they announce.
+    pub fn read(data: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(data, "signing capabilities");
+        let algorithm_count = reader.u16()?;
+        Ok(Self {
+            algorithms: numbers(&mut reader, algorithm_count, SigningAlgorithm)?,
+        })
+    }
+
+    /// Appends the data.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_u16_le(count(self.algorithms.len()));
+        for algorithm in &self.algorithms {
+            out.put_u16_le(algorithm.0);
+        }
+    }
+}
