@@ -10,10 +10,19 @@
 //! to the server. The `step` function is async because a Kerberos accept will block in a pool.
 
 mod acceptor;
+mod der;
+mod initiator;
+pub mod limiter;
+mod ntlm;
 mod secret;
+mod spnego;
+pub mod users;
 
 pub use acceptor::{Acceptor, AcceptorParams};
+pub use initiator::{Credentials, Initiator, InitiatorParams, fold_name};
+pub use limiter::{LimiterConfig, LoginLimiter};
 pub use secret::{NtHash, SessionKey};
+pub use users::{GroupRecord, MachineSid, UserDb, UserDbError};
 
 use core::fmt;
 
@@ -171,7 +180,7 @@ impl<F: FnMut(&mut [u8]) + Send> RandomSource for F {
 }
 
 /// Decides whether a login attempt may be tried. The implementation knows the peer's address and
-/// usually wraps a `LoginLimiter` in a lock.
+/// usually wraps a [`LoginLimiter`] in a lock.
 pub trait LoginGate: Send + Sync {
     /// Counts the attempt as failed and says whether it may be tried. One atomic action, so that
     /// parallel attempts cannot all slip through on one count.

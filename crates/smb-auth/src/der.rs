@@ -1,0 +1,161 @@
+//! The little DER that SPNEGO needs: reading and writing definite-length tag-length-value.
+//!
+//! Invariants: the reader never recurses (the caller descends by hand, at most six levels), never
+//! allocates, and refuses indefinite lengths, multi-byte tags and lengths above four bytes.
+//! Non-minimal lengths are accepted, since some clients write them. Unknown elements are skipped
+//! without looking inside, so nesting depth costs nothing.
+
+use crate::{AuthError, MAX_TOKEN_LEN};
+
+pub(crate) const SEQUENCE: u8 = 0x30;
+pub(crate) const OID: u8 = 0x06;
+pub(crate) const OCTET_STRING: u8 = 0x04;
+pub(crate) const ENUMERATED: u8 = 0x0a;
+pub(crate) const GENERAL_STRING: u8 = 0x1b;
+/// `[APPLICATION 0]`, the GSS-API wrapper of a first token.
+pub(crate) const APPLICATION_0: u8 = 0x60;
+
+/// The tag of a constructed context-specific element `[n]`; n is below 31.
+pub(crate) const fn context(n: u8) -> u8 {
+    0xa0 | n
+}
+
+const fn bad(what: &'static str) -> AuthError {
+    AuthError::InvalidToken(what)
+}
+
+/// A cursor over sibling elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+/// One element.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Element<'a> {
+    pub(crate) tag: u8,
+    pub(crate) content: &'a [u8],
+    /// Tag, length and content as received.
+    pub(crate) raw: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Result<Self, AuthError> {
+        if bytes.len() > MAX_TOKEN_LEN {
+            return Err(bad("token too long"));
+        }
+        Ok(Self { rest: bytes })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// The next element, whatever its tag.
+    pub(crate) fn next(&mut self) -> Result<Element<'a>, AuthError> {
+        let (&tag, after_tag) = self.rest.split_first().ok_or(bad("DER: no tag"))?;
+        if tag & 0x1f == 0x1f {
+            return Err(bad("DER: multi-byte tag"));
+        }
+        let (&first, mut after) = after_tag.split_first().ok_or(bad("DER: no length"))?;
+        let len = match first {
+            0..=0x7f => usize::from(first),
+            0x81..=0x84 => {
+                let (digits, tail) = after
+                    .split_at_checked(usize::from(first & 0x7f))
+                    .ok_or(bad("DER: cut length"))?;
+                after = tail;
+                digits
+                    .iter()
+                    .fold(0usize, |len, d| (len << 8) | usize::from(*d))
+            }
+            _ => return Err(bad("DER: length form")),
+        };
+        let (content, rest) = after
+            .split_at_checked(len)
+            .ok_or(bad("DER: length beyond end"))?;
+        let raw = self
+            .rest
+            .get(..self.rest.len() - rest.len())
+            .ok_or(bad("DER: length"))?;
+        self.rest = rest;
+        Ok(Element { tag, content, raw })
+    }
+
+    /// The next element, which must have this tag.
+    pub(crate) fn expect(&mut self, tag: u8) -> Result<Element<'a>, AuthError> {
+        let element = self.next()?;
+        if element.tag == tag {
+            Ok(element)
+        } else {
+            Err(bad("DER: unexpected tag"))
+        }
+    }
+}
+
+/// The single element of this tag that fills `bytes`; trailing bytes are refused.
+pub(crate) fn only(bytes: &[u8], tag: u8) -> Result<Element<'_>, AuthError> {
+    let mut reader = Reader::new(bytes)?;
+    let element = reader.expect(tag)?;
+    if reader.is_empty() {
+        Ok(element)
+    } else {
+        Err(bad("DER: trailing bytes"))
+    }
+}
+
+/// Encodes one element around the concatenation of `parts`, with a minimal length.
+pub(crate) fn wrap(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let len: usize = parts.iter().map(|p| p.len()).sum();
+    let mut out = Vec::with_capacity(len + 6);
+    out.push(tag);
+    let digits = len.to_be_bytes();
+    let digits: Vec<u8> = digits.into_iter().skip_while(|d| *d == 0).collect();
+    match digits.as_slice() {
+        [] => out.push(0),
+        [short] if *short < 0x80 => out.push(*short),
+        long => {
+            out.push(0x80 | u8::try_from(long.len()).unwrap_or(0x7f));
+            out.extend_from_slice(long);
+        }
+    }
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_round_trip() {
+        for len in [0usize, 1, 127, 128, 255, 256, 60_000] {
+            let body = vec![7u8; len];
+            let bytes = wrap(OCTET_STRING, &[&body]);
+            let element = only(&bytes, OCTET_STRING).unwrap();
+            assert_eq!(element.content, body);
+            assert_eq!(element.raw, bytes);
+        }
+        assert_eq!(wrap(4, &[&[0; 128]])[..3], [4, 0x81, 0x80]);
+    }
+
+    #[test]
+    fn hostile_lengths_are_refused() {
+        for bytes in [
+            &[0x30u8][..],
+            &[0x30, 0x80, 0, 0],
+            &[0x30, 0x05, 1, 2],
+            &[0x30, 0x84, 0xff, 0xff, 0xff, 0xff],
+            &[0x30, 0x85, 0, 0, 0, 0, 1, 0],
+            &[0x30, 0xff],
+            &[0x30, 0x82, 0],
+            &[0x1f, 0x01, 0],
+            &[0x30, 0, 0],
+        ] {
+            assert!(only(bytes, SEQUENCE).is_err(), "{bytes:02x?}");
+        }
+        assert!(Reader::new(&vec![0; MAX_TOKEN_LEN + 1]).is_err());
+    }
+}

@@ -1,0 +1,171 @@
+//! Client side of an authentication exchange: SPNEGO with NTLMv2.
+//!
+//! The client offers NTLMSSP alone, so the server can choose nothing else and the first token is
+//! always the optimistic one. It sends a mechListMIC with AUTHENTICATE and, where it proved
+//! something, insists on the server's: a server that does not know the password hash cannot
+//! finish the exchange. The session key is known before the server's last word, since the
+//! final SESSION_SETUP response is signed with keys made from it.
+
+use subtle::ConstantTimeEq;
+
+use crate::ntlm::{
+    client,
+    keys::{MicKeys, Sender, upper},
+};
+use crate::secret::{NtHash, SessionKey};
+use crate::spnego::{self, Mech, NegState, Resp};
+use crate::{AuthError, RandomSource};
+
+/// Whom to log in as.
+#[derive(Clone, Debug)]
+pub enum Credentials {
+    /// A null session.
+    Anonymous,
+    /// A user with a password hash.
+    User {
+        /// User name.
+        user: String,
+        /// Domain; may be empty.
+        domain: String,
+        /// NT hash of the password.
+        hash: NtHash,
+    },
+}
+
+impl Credentials {
+    /// Credentials of a user with a password.
+    #[must_use]
+    pub fn password(user: &str, domain: &str, password: &str) -> Self {
+        Self::User {
+            user: user.to_owned(),
+            domain: domain.to_owned(),
+            hash: NtHash::from_password(password),
+        }
+    }
+}
+
+/// What the client says.
+#[derive(Clone, Debug)]
+pub struct InitiatorParams {
+    /// Whom to log in as.
+    pub credentials: Credentials,
+    /// Name of the client computer; may be empty.
+    pub workstation: String,
+    /// Service principal name of the server (`cifs/host`), for the server to check.
+    pub target_spn: Option<String>,
+}
+
+enum State {
+    Start,
+    Negotiated(Vec<u8>),
+    Answered(MicKeys),
+    Finished,
+}
+
+/// One exchange.
+pub struct Initiator {
+    params: InitiatorParams,
+    state: State,
+    session_key: Option<SessionKey>,
+}
+
+impl core::fmt::Debug for Initiator {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Initiator").finish_non_exhaustive()
+    }
+}
+
+impl Initiator {
+    /// A new exchange.
+    #[must_use]
+    pub fn new(params: InitiatorParams) -> Self {
+        Self {
+            params,
+            state: State::Start,
+            session_key: None,
+        }
+    }
+
+    /// Feeds a token of the server: for the first call the security buffer of the NEGOTIATE
+    /// response (or nothing), then those of the SESSION_SETUP responses, the successful one
+    /// included. `now_filetime` is FILETIME. Gives the token to send, or `None` when done.
+    ///
+    /// # Errors
+    /// [`AuthError`]; the exchange is over then.
+    pub fn step(
+        &mut self,
+        token: &[u8],
+        now_filetime: u64,
+        random: &mut dyn RandomSource,
+    ) -> Result<Option<Vec<u8>>, AuthError> {
+        match core::mem::replace(&mut self.state, State::Finished) {
+            State::Start => {
+                if !token.is_empty() && !spnego::parse_init(token)?.mechs.contains(&Mech::Ntlmssp) {
+                    return Err(AuthError::NotSupported("server does not offer NTLMSSP"));
+                }
+                let negotiate = client::negotiate();
+                let first = spnego::build_init(&mech_list(), &negotiate);
+                self.state = State::Negotiated(negotiate);
+                Ok(Some(first))
+            }
+            State::Negotiated(negotiate) => {
+                let resp = spnego::parse_resp(token)?;
+                if resp.state == Some(NegState::Reject) {
+                    return Err(AuthError::Rejected);
+                }
+                if resp.mech.is_some_and(|m| m != Mech::Ntlmssp) {
+                    return Err(AuthError::InvalidToken("SPNEGO: mechanism not offered"));
+                }
+                let challenge = resp
+                    .token
+                    .ok_or(AuthError::InvalidToken("SPNEGO: no challenge"))?;
+                let answer =
+                    client::answer(&negotiate, challenge, &self.params, now_filetime, random)?;
+                let mic = answer.mic_keys.sign(Sender::Client, &mech_list());
+                self.session_key = Some(answer.session_key);
+                self.state = State::Answered(answer.mic_keys);
+                let user = matches!(self.params.credentials, Credentials::User { .. });
+                Ok(Some(spnego::build_resp(&Resp {
+                    token: Some(&answer.authenticate),
+                    mic: user.then_some(&mic[..]),
+                    ..Resp::default()
+                })))
+            }
+            State::Answered(keys) => self.finish(token, &keys),
+            State::Finished => Err(AuthError::OutOfSequence),
+        }
+    }
+
+    fn finish(&self, token: &[u8], keys: &MicKeys) -> Result<Option<Vec<u8>>, AuthError> {
+        let anonymous = matches!(self.params.credentials, Credentials::Anonymous);
+        if token.is_empty() && anonymous {
+            return Ok(None);
+        }
+        let resp = spnego::parse_resp(token)?;
+        if resp.state != Some(NegState::AcceptCompleted) {
+            return Err(AuthError::Rejected);
+        }
+        let expected = keys.sign(Sender::Server, &mech_list());
+        match resp.mic {
+            Some(mic) if bool::from(expected.ct_eq(mic)) => Ok(None),
+            None if anonymous => Ok(None),
+            _ => Err(AuthError::BadMic),
+        }
+    }
+
+    /// The session key, once AUTHENTICATE has been made.
+    #[must_use]
+    pub fn session_key(&self) -> Option<&SessionKey> {
+        self.session_key.as_ref()
+    }
+}
+
+fn mech_list() -> Vec<u8> {
+    spnego::build_mech_list(&[Mech::Ntlmssp])
+}
+
+/// Upper case as user names are compared and hashed; one character stays one character.
+#[must_use]
+pub fn fold_name(name: &str) -> String {
+    upper(name)
+}

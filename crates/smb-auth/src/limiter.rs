@@ -1,0 +1,245 @@
+//! The failed-login limiter: counts attempts per address and per (address, user).
+//!
+//! A pure structure; time comes in as milliseconds of any monotonic clock. An attempt is counted
+//! as failed when it *begins* and taken back when it turns out right, so a hundred parallel wrong
+//! logins count a hundred and none of them slips past the limit. There is no counter per
+//! user over all addresses: with one, anybody could lock anybody out.
+//! Tables are bounded; when full, the entry with the oldest attempt goes. Flooding the
+//! (address, user) table from one address runs into that address's own limit first.
+
+use core::net::IpAddr;
+use std::collections::BTreeMap;
+
+use crate::fold_name;
+
+/// Most entries of either table.
+pub const MAX_LIMITER_ENTRIES: usize = 16_384;
+/// Characters of a user name that take part in the key.
+const MAX_NAME_CHARS: usize = 256;
+
+/// Limits. A count starts anew `window_ms` after its last attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimiterConfig {
+    /// Failed attempts for one user from one address before further ones are refused.
+    pub per_user: u32,
+    /// Failed attempts from one address, whatever the user.
+    pub per_address: u32,
+    /// Time without attempts after which a count is forgotten, in milliseconds. Refused attempts
+    /// do not prolong it.
+    pub window_ms: u64,
+    /// Entries per table; at most [`MAX_LIMITER_ENTRIES`] are used.
+    pub max_entries: usize,
+}
+
+impl Default for LimiterConfig {
+    /// 10 failures per user, 100 per address, 60 s.
+    fn default() -> Self {
+        Self {
+            per_user: 10,
+            per_address: 100,
+            window_ms: 60_000,
+            max_entries: MAX_LIMITER_ENTRIES,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    failures: u32,
+    last_ms: u64,
+}
+
+#[derive(Debug, Default)]
+struct Table<K> {
+    counts: BTreeMap<K, Count>,
+}
+
+impl<K: Ord + Clone> Table<K> {
+    fn failures(&self, key: &K, now_ms: u64, window_ms: u64) -> u32 {
+        match self.counts.get(key) {
+            Some(c) if now_ms.saturating_sub(c.last_ms) < window_ms => c.failures,
+            _ => 0,
+        }
+    }
+
+    fn add(&mut self, key: K, now_ms: u64, config: &LimiterConfig) {
+        let failures = self.failures(&key, now_ms, config.window_ms);
+        let limit = config.max_entries.clamp(1, MAX_LIMITER_ENTRIES);
+        if self.counts.len() >= limit && !self.counts.contains_key(&key) {
+            self.make_room(now_ms, config.window_ms);
+        }
+        let count = Count {
+            failures: failures.saturating_add(1),
+            last_ms: now_ms,
+        };
+        self.counts.insert(key, count);
+    }
+
+    fn make_room(&mut self, now_ms: u64, window_ms: u64) {
+        let before = self.counts.len();
+        self.counts
+            .retain(|_, c| now_ms.saturating_sub(c.last_ms) < window_ms);
+        if self.counts.len() == before {
+            let oldest = self.counts.iter().min_by_key(|(_, c)| c.last_ms);
+            if let Some(key) = oldest.map(|(k, _)| k.clone()) {
+                self.counts.remove(&key);
+            }
+        }
+    }
+
+    fn take_back(&mut self, key: &K) {
+        if let Some(count) = self.counts.get_mut(key) {
+            count.failures = count.failures.saturating_sub(1);
+            if count.failures == 0 {
+                self.counts.remove(key);
+            }
+        }
+    }
+}
+
+/// The limiter. Its owner puts it behind one lock, which makes [`Self::begin`] atomic.
+#[derive(Debug)]
+pub struct LoginLimiter {
+    config: LimiterConfig,
+    by_user: Table<(IpAddr, String)>,
+    by_address: Table<IpAddr>,
+}
+
+impl LoginLimiter {
+    /// An empty limiter.
+    #[must_use]
+    pub fn new(config: LimiterConfig) -> Self {
+        Self {
+            config,
+            by_user: Table {
+                counts: BTreeMap::new(),
+            },
+            by_address: Table {
+                counts: BTreeMap::new(),
+            },
+        }
+    }
+
+    /// Begins an attempt: true counts it as failed and lets it be tried, false refuses it
+    /// without counting.
+    pub fn begin(&mut self, address: IpAddr, user: &str, now_ms: u64) -> bool {
+        let key = (address, user_key(user));
+        let config = self.config;
+        if self.by_user.failures(&key, now_ms, config.window_ms) >= config.per_user
+            || self.by_address.failures(&address, now_ms, config.window_ms) >= config.per_address
+        {
+            return false;
+        }
+        self.by_user.add(key, now_ms, &config);
+        self.by_address.add(address, now_ms, &config);
+        true
+    }
+
+    /// The attempt was right: the user's count from this address is cleared, the address's own
+    /// count loses this one attempt.
+    pub fn succeeded(&mut self, address: IpAddr, user: &str) {
+        self.by_user.counts.remove(&(address, user_key(user)));
+        self.by_address.take_back(&address);
+    }
+
+    /// Failures counted for a user from an address.
+    #[must_use]
+    pub fn failures(&self, address: IpAddr, user: &str, now_ms: u64) -> u32 {
+        let key = (address, user_key(user));
+        self.by_user.failures(&key, now_ms, self.config.window_ms)
+    }
+
+    /// Entries of both tables, for statistics.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.by_user.counts.len() + self.by_address.counts.len()
+    }
+}
+
+fn user_key(user: &str) -> String {
+    fold_name(user).chars().take(MAX_NAME_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::net::Ipv4Addr;
+
+    fn ip(n: u8) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(10, 0, 0, n))
+    }
+
+    #[test]
+    fn refuses_after_the_limit_and_forgets_after_the_window() {
+        let mut l = LoginLimiter::new(LimiterConfig::default());
+        for _ in 0..10 {
+            assert!(l.begin(ip(1), "Anna", 1000));
+        }
+        assert!(
+            !l.begin(ip(1), "ANNA", 1000),
+            "letter case makes no new count"
+        );
+        assert!(
+            l.begin(ip(2), "anna", 1000),
+            "another address is another count"
+        );
+        assert!(!l.begin(ip(1), "anna", 60_999));
+        assert!(
+            l.begin(ip(1), "anna", 61_000),
+            "refused attempts do not prolong"
+        );
+    }
+
+    #[test]
+    fn parallel_attempts_are_counted_exactly() {
+        let config = LimiterConfig {
+            per_user: 1000,
+            per_address: 1000,
+            ..LimiterConfig::default()
+        };
+        let l = std::sync::Mutex::new(LoginLimiter::new(config));
+        std::thread::scope(|s| {
+            for _ in 0..10 {
+                s.spawn(|| {
+                    for _ in 0..10 {
+                        assert!(l.lock().unwrap().begin(ip(1), "anna", 5));
+                    }
+                });
+            }
+        });
+        assert_eq!(l.lock().unwrap().failures(ip(1), "anna", 5), 100);
+    }
+
+    #[test]
+    fn success_takes_the_attempt_back() {
+        let mut l = LoginLimiter::new(LimiterConfig::default());
+        for n in 0..500 {
+            assert!(l.begin(ip(1), "anna", n));
+            l.succeeded(ip(1), "Anna");
+        }
+        assert_eq!((l.failures(ip(1), "anna", 500), l.entries()), (0, 0));
+    }
+
+    #[test]
+    fn one_address_cannot_try_many_users() {
+        let mut l = LoginLimiter::new(LimiterConfig::default());
+        let tried = (0..1000)
+            .filter(|n| l.begin(ip(1), &format!("u{n}"), 9))
+            .count();
+        assert_eq!(tried, 100);
+    }
+
+    #[test]
+    fn tables_are_bounded() {
+        let mut l = LoginLimiter::new(LimiterConfig {
+            max_entries: 8,
+            ..LimiterConfig::default()
+        });
+        for n in 0..200u8 {
+            l.begin(ip(n), "anna", u64::from(n));
+        }
+        assert_eq!(l.entries(), 16);
+        assert_eq!(l.failures(ip(199), "anna", 199), 1, "the newest stays");
+        assert_eq!(l.failures(ip(0), "anna", 199), 0, "the oldest went");
+    }
+}

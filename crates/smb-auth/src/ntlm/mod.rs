@@ -1,0 +1,18 @@
+//! NTLM version 2 ([MS-NLMP]): messages, keys, and the two ends of the exchange.
+//!
+//! NTLMv1 and LM answers are refused, as are peers without Unicode or extended session security;
+//! every client since Windows 2000 has both. Signing exists only as far as SPNEGO's mechListMIC
+//! needs it: SMB signs its messages by its own means.
+
+pub(crate) mod client;
+pub(crate) mod keys;
+pub(crate) mod message;
+pub(crate) mod server;
+#[cfg(test)]
+mod tests;
+
+/// First bytes of every NTLM message.
+pub(crate) const SIGNATURE: &[u8; 8] = b"NTLMSSP\0";
+
+/// Length of an NTLM message signature, and so of a mechListMIC.
+pub(crate) const MIC_LEN: usize = 16;

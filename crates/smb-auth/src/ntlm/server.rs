@@ -1,0 +1,252 @@
+//! The NTLM acceptor: NEGOTIATE → CHALLENGE → AUTHENTICATE → who it is ([MS-NLMP] 3.2.5.1).
+//!
+//! Invariants: a server challenge answers one AUTHENTICATE only; the NTLMv2 proof is always
+//! compared, in constant time, and decides alone (a MIC can only refuse, never admit); a user who
+//! does not exist costs the same work as one who does; the gate is asked before any hash is
+//! computed and told of success only after proof, MIC and account flags. The domain name a client sends is an
+//! input of the proof and never selects another account: there is one account database.
+
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+use zeroize::Zeroizing;
+
+use super::keys::{self, Key, MicKeys};
+use super::message::{self, Authenticate, NtAnswer, av, flags};
+use crate::acceptor::AcceptorParams;
+use crate::secret::{NtHash, SessionKey};
+use crate::{AuthError, Env, Identity, UserIdentity, UserRecord};
+
+/// Flags the server grants when the client asks for them.
+const GRANTED: u32 = flags::SIGN
+    | flags::SEAL
+    | flags::ALWAYS_SIGN
+    | flags::NEGOTIATE_128
+    | flags::NEGOTIATE_56
+    | flags::KEY_EXCH
+    | flags::VERSION;
+
+/// An exchange after CHALLENGE went out. Answering consumes it.
+pub(crate) struct Challenged {
+    negotiate: Vec<u8>,
+    challenge: Vec<u8>,
+    server_challenge: [u8; 8],
+    flags: u32,
+}
+
+/// A completed exchange.
+pub(crate) struct Accepted {
+    pub(crate) identity: Identity,
+    pub(crate) session_key: SessionKey,
+    pub(crate) mic_keys: MicKeys,
+    /// AUTHENTICATE carried a MIC: the peer must send a mechListMIC as well.
+    pub(crate) had_mic: bool,
+}
+
+/// Answers NEGOTIATE with CHALLENGE; gives the message and the state to keep.
+pub(crate) fn challenge(
+    negotiate: &[u8],
+    params: &AcceptorParams,
+    env: &mut Env<'_>,
+) -> Result<(Vec<u8>, Challenged), AuthError> {
+    let asked = message::parse_negotiate(negotiate)?;
+    if asked & flags::UNICODE == 0 {
+        return Err(AuthError::NotSupported("NTLM without Unicode"));
+    }
+    if asked & flags::EXTENDED_SESSIONSECURITY == 0 {
+        return Err(AuthError::NotSupported(
+            "NTLM without extended session security",
+        ));
+    }
+    let granted = (asked & GRANTED)
+        | flags::UNICODE
+        | flags::NTLM
+        | flags::EXTENDED_SESSIONSECURITY
+        | flags::REQUEST_TARGET
+        | flags::TARGET_TYPE_SERVER
+        | flags::TARGET_INFO;
+    let mut server_challenge = [0u8; 8];
+    env.random.fill(&mut server_challenge);
+
+    let mut info = Vec::new();
+    for (id, name) in [
+        (av::NB_DOMAIN, &params.netbios_domain),
+        (av::NB_COMPUTER, &params.netbios_computer),
+        (av::DNS_DOMAIN, &params.dns_domain),
+        (av::DNS_COMPUTER, &params.dns_computer),
+    ] {
+        message::push_av(&mut info, id, &keys::utf16(name));
+    }
+    // With a timestamp clients send a MIC and no LMv2 answer ([MS-NLMP] 3.1.5.1.2).
+    message::push_av(&mut info, av::TIMESTAMP, &env.now_filetime.to_le_bytes());
+    message::push_av(&mut info, av::EOL, &[]);
+    let target = keys::utf16(&params.netbios_computer);
+    let challenge = message::build_challenge(granted, &server_challenge, &target, &info);
+    let state = Challenged {
+        negotiate: negotiate.to_vec(),
+        challenge: challenge.clone(),
+        server_challenge,
+        flags: granted,
+    };
+    Ok((challenge, state))
+}
+
+impl Challenged {
+    /// Judges AUTHENTICATE. Consumes the challenge, whatever the outcome.
+    pub(crate) fn authenticate(
+        self,
+        authenticate: &[u8],
+        params: &AcceptorParams,
+        env: &mut Env<'_>,
+    ) -> Result<Accepted, AuthError> {
+        let parsed = message::parse_authenticate(authenticate)?;
+        let negotiated = parsed.flags & self.flags;
+        if negotiated & flags::UNICODE == 0 || negotiated & flags::EXTENDED_SESSIONSECURITY == 0 {
+            return Err(AuthError::InvalidToken("NTLM: flags taken back"));
+        }
+        // [MS-NLMP] 3.2.5.1.2: no user, no NT answer, LM answer empty or one zero byte.
+        if parsed.user.is_empty() && parsed.nt.is_empty() && matches!(parsed.lm, [] | [0]) {
+            return anonymous(&parsed, negotiated);
+        }
+        let answer = NtAnswer::parse(parsed.nt)?;
+        // Lengths are judged before the password, so that the outcome tells nothing about it.
+        let key_exchange = negotiated & flags::KEY_EXCH != 0;
+        if key_exchange && parsed.encrypted_key.len() != 16 {
+            return Err(AuthError::InvalidToken(
+                "NTLM: encrypted session key length",
+            ));
+        }
+        if !env.gate.admit(&parsed.user) {
+            return Err(AuthError::TooManyFailures { name: parsed.user });
+        }
+        let (user, base_key) = self.prove(&parsed, answer, params, env)?;
+        let exported = export(&base_key, key_exchange, parsed.encrypted_key);
+        let had_mic = self.check_mic(authenticate, &parsed, answer, &exported)?;
+        if user.disabled {
+            return Err(AuthError::Disabled { name: user.name });
+        }
+        env.gate.succeeded(&parsed.user);
+        Ok(Accepted {
+            identity: Identity::User(UserIdentity {
+                name: user.name,
+                domain: params.netbios_computer.clone(),
+                rid: user.rid,
+                group_rids: user.group_rids,
+                uid_gid: user.uid_gid,
+            }),
+            mic_keys: MicKeys::new(&exported[..], negotiated),
+            session_key: SessionKey::new(exported.to_vec()),
+            had_mic,
+        })
+    }
+
+    /// Compares the proof. The same computations run for every outcome.
+    fn prove(
+        &self,
+        parsed: &Authenticate<'_>,
+        answer: NtAnswer<'_>,
+        params: &AcceptorParams,
+        env: &mut Env<'_>,
+    ) -> Result<(UserRecord, Key), AuthError> {
+        let mut dummy = Zeroizing::new([0u8; 16]);
+        env.random.fill(&mut dummy[..]);
+        let dummy = NtHash::from_bytes(*dummy);
+        let record = env.users.find(&parsed.user);
+        let known = record.as_ref().and_then(|r| r.nt_hash.clone());
+        let has_hash = known.is_some();
+        let hash = known.unwrap_or(dummy);
+        let empty_password = hash.is_empty_password();
+        let usable = has_hash && (params.allow_empty_passwords || !empty_password);
+
+        // Servers should also take a proof made with an empty domain name.
+        let given_key = keys::ntowf_v2(&hash, &parsed.user, &parsed.domain);
+        let empty_key = keys::ntowf_v2(&hash, &parsed.user, "");
+        let given = keys::nt_proof(&given_key, &self.server_challenge, answer.blob);
+        let empty = keys::nt_proof(&empty_key, &self.server_challenge, answer.blob);
+        let given_right: Choice = given.ct_eq(answer.proof);
+        let empty_right: Choice = empty.ct_eq(answer.proof);
+        let mut key: Key = Zeroizing::new([0; 16]);
+        for ((to, with_given), with_empty) in
+            key.iter_mut().zip(given_key.iter()).zip(empty_key.iter())
+        {
+            *to = u8::conditional_select(with_empty, with_given, given_right);
+        }
+        let base_key = keys::session_base_key(&key, answer.proof);
+        let right = bool::from((given_right | empty_right) & Choice::from(u8::from(usable)));
+        let (name, domain) = (parsed.user.clone(), parsed.domain.clone());
+        match record {
+            Some(user) if right => Ok((user, base_key)),
+            Some(_) => Err(AuthError::WrongPassword { name, domain }),
+            None => Err(AuthError::UnknownUser { name, domain }),
+        }
+    }
+
+    /// Checks the MIC where the (proven) AV flags announce one. True if there was one.
+    fn check_mic(
+        &self,
+        authenticate: &[u8],
+        parsed: &Authenticate<'_>,
+        answer: NtAnswer<'_>,
+        exported: &Key,
+    ) -> Result<bool, AuthError> {
+        if answer.av_pairs().flags()? & av::FLAG_MIC == 0 {
+            return Ok(false);
+        }
+        let claimed = parsed.mic.ok_or(AuthError::BadMic)?;
+        let mut zeroed = authenticate.to_vec();
+        if let Some(field) = zeroed.get_mut(message::MIC_RANGE) {
+            field.fill(0);
+        }
+        let mic = keys::message_mic(&exported[..], &self.negotiate, &self.challenge, &zeroed);
+        if bool::from(mic.ct_eq(&claimed)) {
+            Ok(true)
+        } else {
+            Err(AuthError::BadMic)
+        }
+    }
+}
+
+/// A null session: its base key is 16 zero bytes and proves nothing.
+fn anonymous(parsed: &Authenticate<'_>, negotiated: u32) -> Result<Accepted, AuthError> {
+    let key_exchange = negotiated & flags::KEY_EXCH != 0 && !parsed.encrypted_key.is_empty();
+    if key_exchange && parsed.encrypted_key.len() != 16 {
+        return Err(AuthError::InvalidToken(
+            "NTLM: encrypted session key length",
+        ));
+    }
+    let exported = export(&Zeroizing::new([0; 16]), key_exchange, parsed.encrypted_key);
+    Ok(Accepted {
+        identity: Identity::Anonymous,
+        mic_keys: MicKeys::new(&exported[..], negotiated),
+        session_key: SessionKey::new(exported.to_vec()),
+        had_mic: false,
+    })
+}
+
+/// ExportedSessionKey; `encrypted` has 16 bytes where `key_exchange` is set.
+fn export(base: &Key, key_exchange: bool, encrypted: &[u8]) -> Key {
+    let mut exported = base.clone();
+    if key_exchange {
+        exported
+            .iter_mut()
+            .zip(encrypted)
+            .for_each(|(to, from)| *to = *from);
+        keys::rc4(&base[..], &mut exported[..]);
+    }
+    exported
+}
+
+#[cfg(test)]
+impl Challenged {
+    pub(crate) fn for_test(
+        negotiate: Vec<u8>,
+        challenge: Vec<u8>,
+        server_challenge: [u8; 8],
+        flags: u32,
+    ) -> Self {
+        Self {
+            negotiate,
+            challenge,
+            server_challenge,
+            flags,
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The user database: users, groups, relative identifiers, the machine SID.
+//!
+//! Pure: mutations are methods on [`UserDb`], the text form is read and written by
+//! [`UserDb::parse`] and [`UserDb::serialise`] (see `users/format.rs`). Files, their mode 0600 and
+//! their atomic replacement belong to the daemon.
+//! Invariants: names are unique without regard to letter case, over users and groups together;
+//! RIDs start at 1000 and are never given twice, not even after a removal; a group named in a
+//! user's list exists. Passwords are never stored, only NT hashes, which are password-equivalent.
+
+mod format;
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+use std::collections::BTreeMap;
+
+use crate::{NtHash, UserRecord, UserStore, fold_name};
+
+/// First RID given to a user or group; lower ones belong to well-known accounts.
+pub const FIRST_RID: u32 = 1000;
+/// RIDs stay below this.
+pub const MAX_RID: u32 = 0x4000_0000;
+/// Most users and groups together.
+pub const MAX_ACCOUNTS: usize = 100_000;
+/// Most groups of one user.
+pub const MAX_GROUPS_PER_USER: usize = 1000;
+/// Longest user or group name, in characters.
+pub const MAX_NAME_CHARS: usize = 64;
+/// Longest full name, in characters.
+pub const MAX_FULL_NAME_CHARS: usize = 256;
+
+/// The three sub-authorities that tell this machine's SID `S-1-5-21-a-b-c` from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MachineSid(pub [u32; 3]);
+
+impl MachineSid {
+    /// A new SID from 12 random bytes.
+    #[must_use]
+    pub fn from_random(random: [u8; 12]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = random;
+        Self([
+            u32::from_le_bytes([a, b, c, d]),
+            u32::from_le_bytes([e, f, g, h]),
+            u32::from_le_bytes([i, j, k, l]),
+        ])
+    }
+
+    /// Reads `S-1-5-21-a-b-c`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.strip_prefix("S-1-5-21-")?.split('-');
+        let mut next = || format::decimal(parts.next()?);
+        let sid = Self([next()?, next()?, next()?]);
+        parts.next().is_none().then_some(sid)
+    }
+
+    /// The SID's text with a RID appended.
+    #[must_use]
+    pub fn with_rid(&self, rid: u32) -> String {
+        format!("{self}-{rid}")
+    }
+}
+
+impl fmt::Display for MachineSid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c] = self.0;
+        write!(f, "S-1-5-21-{a}-{b}-{c}")
+    }
+}
+
+/// A group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupRecord {
+    /// Name in the spelling it was created with.
+    pub name: String,
+    /// Relative identifier.
+    pub rid: u32,
+}
+
+/// Why a mutation was refused or a text not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UserDbError {
+    /// The text is not a user database; line numbers start at 1.
+    Line {
+        /// Line number.
+        line: usize,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The text is longer than [`MAX_TEXT_LEN`].
+    TooLong,
+    /// Not a usable name: empty, too long, or with a forbidden character.
+    BadName,
+    /// A full name that is too long or has a control character.
+    BadFullName,
+    /// A user or group of this name exists.
+    Exists,
+    /// No such user.
+    NoUser,
+    /// No such group.
+    NoGroup,
+    /// A named limit is reached.
+    Full,
+}
+
+impl fmt::Display for UserDbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line { line, what } => write!(f, "line {line}: {what}"),
+            Self::TooLong => f.write_str("user database is too long"),
+            Self::BadName => f.write_str("not a usable name"),
+            Self::BadFullName => f.write_str("not a usable full name"),
+            Self::Exists => f.write_str("a user or group of this name exists"),
+            Self::NoUser => f.write_str("no such user"),
+            Self::NoGroup => f.write_str("no such group"),
+            Self::Full => f.write_str("the user database is full"),
+        }
+    }
+}
+
+impl core::error::Error for UserDbError {}
+
+pub use format::MAX_TEXT_LEN;
+
+/// The database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserDb {
+    machine_sid: MachineSid,
+    next_rid: u32,
+    users: BTreeMap<String, UserRecord>,
+    groups: BTreeMap<String, GroupRecord>,
+}
+
+impl UserDb {
+    /// An empty database.
+    #[must_use]
+    pub fn new(machine_sid: MachineSid) -> Self {
+        Self {
+            machine_sid,
+            next_rid: FIRST_RID,
+            users: BTreeMap::new(),
+            groups: BTreeMap::new(),
+        }
+    }
+
+    /// The SID under which all RIDs lie.
+    #[must_use]
+    pub fn machine_sid(&self) -> MachineSid {
+        self.machine_sid
+    }
+
+    /// The RID that will be given next.
+    #[must_use]
+    pub fn next_rid(&self) -> u32 {
+        self.next_rid
+    }
+
+    /// All users, by upper-cased name.
+    pub fn users(&self) -> impl Iterator<Item = &UserRecord> {
+        self.users.values()
+    }
+
+    /// All groups, by upper-cased name.
+    pub fn groups(&self) -> impl Iterator<Item = &GroupRecord> {
+        self.groups.values()
+    }
+
+    /// A user by name, letter case aside.
+    #[must_use]
+    pub fn user(&self, name: &str) -> Option<&UserRecord> {
+        self.users.get(&fold_name(name))
+    }
+
+    /// A group by name, letter case aside.
+    #[must_use]
+    pub fn group(&self, name: &str) -> Option<&GroupRecord> {
+        self.groups.get(&fold_name(name))
+    }
+
+    /// Name of the user or group with a RID, for SID-to-name look-ups.
+    #[must_use]
+    pub fn name_of_rid(&self, rid: u32) -> Option<&str> {
+        let user = self.users.values().find(|u| u.rid == rid).map(|u| &u.name);
+        user.or_else(|| self.groups.values().find(|g| g.rid == rid).map(|g| &g.name))
+            .map(String::as_str)
+    }
+
+    fn take_rid(&mut self) -> Result<u32, UserDbError> {
+        if self.users.len() + self.groups.len() >= MAX_ACCOUNTS || self.next_rid >= MAX_RID {
+            return Err(UserDbError::Full);
+        }
+        let rid = self.next_rid;
+        self.next_rid += 1;
+        Ok(rid)
+    }
+
+    fn check_new_name(&self, name: &str) -> Result<String, UserDbError> {
+        if !is_usable_name(name) {
+            return Err(UserDbError::BadName);
+        }
+        let key = fold_name(name);
+        if self.users.contains_key(&key) || self.groups.contains_key(&key) {
+            return Err(UserDbError::Exists);
+        }
+        Ok(key)
+    }
+
+    fn user_mut(&mut self, name: &str) -> Result<&mut UserRecord, UserDbError> {
+        self.users
+            .get_mut(&fold_name(name))
+            .ok_or(UserDbError::NoUser)
+    }
+
+    /// Adds a user without a password, hence one nobody can log in as yet. Gives its RID.
+    ///
+    /// # Errors
+    /// [`UserDbError`] `BadName`, `Exists`, `Full`.
+    pub fn add_user(&mut self, name: &str) -> Result<u32, UserDbError> {
+        let key = self.check_new_name(name)?;
+        let rid = self.take_rid()?;
+        let user = UserRecord {
+            name: name.to_owned(),
+            rid,
+            nt_hash: None,
+            disabled: false,
+            full_name: String::new(),
+            group_rids: Vec::new(),
+            uid_gid: None,
+            password_set: 0,
+        };
+        self.users.insert(key, user);
+        Ok(rid)
+    }
+
+    /// Removes a user. Its RID is not given again.
+    ///
+    /// # Errors
+    /// [`UserDbError::NoUser`].
+    pub fn remove_user(&mut self, name: &str) -> Result<(), UserDbError> {
+        let removed = self.users.remove(&fold_name(name));
+        removed.map(|_| ()).ok_or(UserDbError::NoUser)
+    }
+
+    /// Sets or takes away (`None`) a password. `now` is seconds since 1970.
+    ///
+    /// # Errors
+    /// [`UserDbError::NoUser`].
+    pub fn set_password(
+        &mut self,
+        name: &str,
+        hash: Option<NtHash>,
+        now: u64,
+    ) -> Result<(), UserDbError> {
+        let user = self.user_mut(name)?;
+        user.password_set = if hash.is_some() { now } else { 0 };
+        user.nt_hash = hash;
+        Ok(())
+    }
+
+    /// Disables or enables a user.
+    ///
+    /// # Errors
+    /// [`UserDbError::NoUser`].
+    pub fn set_disabled(&mut self, name: &str, disabled: bool) -> Result<(), UserDbError> {
+        self.user_mut(name)?.disabled = disabled;
+        Ok(())
+    }
+
+    /// Sets the full name.
+    ///
+    /// # Errors
+    /// [`UserDbError`] `NoUser`, `BadFullName`.
+    pub fn set_full_name(&mut self, name: &str, full_name: &str) -> Result<(), UserDbError> {
+        if !is_usable_full_name(full_name) {
+            return Err(UserDbError::BadFullName);
+        }
+        full_name.clone_into(&mut self.user_mut(name)?.full_name);
+        Ok(())
+    }
+
+    /// Binds a user to a local uid and gid, or takes the binding away.
+    ///
+    /// # Errors
+    /// [`UserDbError::NoUser`].
+    pub fn set_uid_gid(&mut self, name: &str, ids: Option<(u32, u32)>) -> Result<(), UserDbError> {
+        self.user_mut(name)?.uid_gid = ids;
+        Ok(())
+    }
+
+    /// Adds a group. Gives its RID.
+    ///
+    /// # Errors
+    /// [`UserDbError`] `BadName`, `Exists`, `Full`.
+    pub fn add_group(&mut self, name: &str) -> Result<u32, UserDbError> {
+        let key = self.check_new_name(name)?;
+        let rid = self.take_rid()?;
+        let name = name.to_owned();
+        self.groups.insert(key, GroupRecord { name, rid });
+        Ok(rid)
+    }
+
+    /// Removes a group and all memberships in it.
+    ///
+    /// # Errors
+    /// [`UserDbError::NoGroup`].
+    pub fn remove_group(&mut self, name: &str) -> Result<(), UserDbError> {
+        let group = self.groups.remove(&fold_name(name));
+        let rid = group.ok_or(UserDbError::NoGroup)?.rid;
+        for user in self.users.values_mut() {
+            user.group_rids.retain(|r| *r != rid);
+        }
+        Ok(())
+    }
+
+    /// Makes a user a member of a group; no change if it is one.
+    ///
+    /// # Errors
+    /// [`UserDbError`] `NoUser`, `NoGroup`, `Full`.
+    pub fn add_member(&mut self, group: &str, user: &str) -> Result<(), UserDbError> {
+        let rid = self.group(group).ok_or(UserDbError::NoGroup)?.rid;
+        let rids = &mut self.user_mut(user)?.group_rids;
+        if let Err(place) = rids.binary_search(&rid) {
+            if rids.len() >= MAX_GROUPS_PER_USER {
+                return Err(UserDbError::Full);
+            }
+            rids.insert(place, rid);
+        }
+        Ok(())
+    }
+
+    /// Ends a membership; no change if there is none.
+    ///
+    /// # Errors
+    /// [`UserDbError`] `NoUser`, `NoGroup`.
+    pub fn remove_member(&mut self, group: &str, user: &str) -> Result<(), UserDbError> {
+        let rid = self.group(group).ok_or(UserDbError::NoGroup)?.rid;
+        self.user_mut(user)?.group_rids.retain(|r| *r != rid);
+        Ok(())
+    }
+
+    /// Members of a group.
+    pub fn members(&self, group_rid: u32) -> impl Iterator<Item = &UserRecord> {
+        self.users
+            .values()
+            .filter(move |u| u.group_rids.binary_search(&group_rid).is_ok())
+    }
+}
+
+impl UserStore for UserDb {
+    fn find(&self, name: &str) -> Option<UserRecord> {
+        self.user(name).cloned()
+    }
+}
+
+/// Whether a user or group may have this name: what Windows allows, at most 64 characters.
+#[must_use]
+pub fn is_usable_name(name: &str) -> bool {
+    let forbidden = |c: char| c.is_control() || "\"/\\[]:;|=,+*?<>@%".contains(c);
+    !name.is_empty()
+        && name.chars().count() <= MAX_NAME_CHARS
+        && name.trim() == name
+        && !name.ends_with('.')
+        && !name.contains(forbidden)
+}
+
+fn is_usable_full_name(name: &str) -> bool {
+    name.chars().count() <= MAX_FULL_NAME_CHARS && !name.contains(char::is_control)
+}
