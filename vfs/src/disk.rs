@@ -23,6 +23,21 @@ pub struct Errno(pub i32);
 /// Result of a disk operation.
 pub type DiskResult<T> = Result<T, Errno>;
 
+/// Longest component in bytes (`NAME_MAX`).
+pub const NAME_MAX: usize = 255;
+
+/// What every disk asks of a component first: not empty (ENOENT), no `/` nor NUL and neither
+/// `.` nor `..` (EINVAL), at most [`NAME_MAX`] bytes (ENAMETOOLONG).
+pub fn check_name(name: &[u8]) -> DiskResult<()> {
+    match name {
+        b"" => Err(Errno(libc::ENOENT)),
+        b"." | b".." => Err(Errno(libc::EINVAL)),
+        _ if name.iter().any(|b| matches!(b, 0 | b'/')) => Err(Errno(libc::EINVAL)),
+        _ if name.len() > NAME_MAX => Err(Errno(libc::ENAMETOOLONG)),
+        _ => Ok(()),
+    }
+}
+
 /// How [`Disk::open_at`] opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenHow {

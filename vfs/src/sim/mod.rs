@@ -1,1 +1,589 @@
-//! sim
+//! A disk in memory with the semantics of Linux, a live and a durable image, and faults.
+//!
+//! The POSIX back end cannot tell it from a real one: inodes, links, permissions, sparse files,
+//! extended attributes with ext4's space limit, names that outlive an unlink. What it adds:
+//! [`SimDisk::cut`] gives the disk as a power loss would leave it, [`SimDisk::crash_process`] as
+//! the server's death would, and [`SimDisk::inject`] plants failures.
+//!
+//! Deterministic: no clock, no thread, no hashing; the same calls give the same answers. An
+//! operation takes place whole, at the moment after its hook's future (if any) completed.
+//!
+//! Not simulated: POSIX ACLs, quotas, last-access times of reads, `..`.
+
+mod data;
+mod effects;
+mod faults;
+mod image;
+mod meta;
+mod rng;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::{Bytes, BytesMut};
+
+pub use data::FILE_MAX;
+pub use effects::{Cut, Profile};
+pub use faults::{FAULTS_MAX, Fault, FaultAction, SimHook, SimOp, SimYield};
+pub use image::BLOCK;
+
+use crate::{
+    Identity, Timestamp,
+    disk::{
+        Allocate, Disk, DiskResult, Errno, OpenHow, RawEntry, Stat, StatFs, XattrSet, check_name,
+    },
+};
+use effects::Scope;
+use image::{ROOT, S_IFDIR};
+use state::{State, err};
+
+/// A source of time for [`SimOptions`].
+#[derive(Clone)]
+pub struct SimClock(pub Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl fmt::Debug for SimClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SimClock")
+    }
+}
+
+/// What kind of disk to simulate.
+#[derive(Debug, Clone)]
+pub struct SimOptions {
+    /// File-system number in every [`crate::FileKey`].
+    pub fs: u64,
+    /// Size in blocks of [`BLOCK`] bytes; every inode takes one beside its data.
+    pub capacity_blocks: u64,
+    /// Space for the extended attributes of one inode in bytes (ext4 without `ea_inode`: about
+    /// 4,000).
+    pub xattr_space: usize,
+    /// Whether `FICLONERANGE` works.
+    pub clones: bool,
+    /// Mounted read-only.
+    pub read_only: bool,
+    /// What a power loss may take. [`Profile::Untracked`] for a plain memory share.
+    pub profile: Profile,
+    /// Seed of the chances within faults.
+    pub seed: u64,
+    /// Time of changes; without one, a counter of milliseconds from September 2020 on.
+    pub clock: Option<SimClock>,
+    /// Owner of the root directory.
+    pub root_owner: (u32, u32),
+    /// Permission bits of the root directory.
+    pub root_mode: u32,
+    /// User and group of [`Identity::Service`].
+    pub service: (u32, u32),
+}
+
+impl Default for SimOptions {
+    fn default() -> Self {
+        Self {
+            fs: 0x5157,
+            capacity_blocks: 1 << 18, // 1 GiB
+            xattr_space: 4000,
+            clones: false,
+            read_only: false,
+            profile: Profile::PosixMin,
+            seed: 0,
+            clock: None,
+            root_owner: (0, 0),
+            root_mode: 0o755,
+            service: (0, 0),
+        }
+    }
+}
+
+struct Shared {
+    state: Mutex<State>,
+    hook: Mutex<Option<SimHook>>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn pause(&self, op: SimOp) {
+        let hook = self
+            .hook
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let Some(wait) = hook.and_then(|hook| hook(op)) {
+            wait.await;
+        }
+    }
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+    serial: u64,
+    ino: u64,
+    path_only: bool,
+    read: bool,
+    write: bool,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.lock().release(self.serial);
+    }
+}
+
+/// An open descriptor of a [`SimDisk`].
+#[derive(Clone)]
+pub struct SimFd(Arc<Handle>);
+
+impl fmt::Debug for SimFd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimFd({})", self.0.ino)
+    }
+}
+
+impl SimFd {
+    /// The inode number behind the descriptor.
+    #[must_use]
+    pub fn ino(&self) -> u64 {
+        self.0.ino
+    }
+
+    fn usable(&self, read: bool, write: bool) -> DiskResult<u64> {
+        let how = &self.0;
+        if how.path_only || (read && !how.read) || (write && !how.write) {
+            return err(libc::EBADF);
+        }
+        Ok(how.ino)
+    }
+}
+
+/// A simulated disk. Cheap to clone: clones are the same disk.
+#[derive(Clone)]
+pub struct SimDisk {
+    shared: Arc<Shared>,
+    root: SimFd,
+}
+
+impl fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SimDisk")
+    }
+}
+
+impl SimDisk {
+    /// An empty disk: a root directory only.
+    #[must_use]
+    pub fn new(options: SimOptions) -> Self {
+        Self::with_state(State::new(options))
+    }
+
+    fn with_state(mut state: State) -> Self {
+        let serial = state.hold(ROOT);
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            hook: Mutex::new(None),
+        });
+        let root = SimFd(Arc::new(Handle {
+            shared: Arc::clone(&shared),
+            serial,
+            ino: ROOT,
+            path_only: false,
+            read: true,
+            write: false,
+        }));
+        Self { shared, root }
+    }
+
+    /// The disk as a power loss at this moment leaves it, checked and mounted anew. This one
+    /// goes on as if nothing had happened, so that one run can be cut many times.
+    #[must_use]
+    pub fn cut(&self, cut: Cut) -> Self {
+        let state = self.shared.lock();
+        let image = match state.durable.profile {
+            Profile::Untracked => {
+                let mut image = state.live.clone();
+                image.check();
+                image
+            }
+            _ => state.durable.cut(cut),
+        };
+        let next = state.after_cut(image);
+        drop(state);
+        Self::with_state(next)
+    }
+
+    /// The disk as the death of the server process leaves it: everything written is there,
+    /// nothing more is durable than before, unlinked inodes are gone.
+    #[must_use]
+    pub fn crash_process(&self) -> Self {
+        let next = self.shared.lock().after_crash();
+        Self::with_state(next)
+    }
+
+    /// Plants a fault. False if there are [`FAULTS_MAX`] already.
+    pub fn inject(&self, fault: Fault) -> bool {
+        self.shared.lock().faults.add(fault)
+    }
+
+    /// Removes the planted faults that have not happened yet.
+    pub fn clear_faults(&self) {
+        self.shared.lock().faults.clear();
+    }
+
+    /// The kernel tries to write back the inode that has waited longest and fails: its blocks
+    /// are lost by chance, and every descriptor open now hears `errno` at its next sync, once.
+    /// Returns the inode number, `None` if nothing waited.
+    pub fn fail_write_back(&self, errno: i32) -> Option<u64> {
+        let mut state = self.shared.lock();
+        let ino = state.durable.first_dirty()?;
+        state.lose(ino, errno);
+        Some(ino)
+    }
+
+    /// Changes the size of the disk in blocks (for "no space" in mid-run, and its end).
+    pub fn set_capacity(&self, blocks: u64) {
+        self.shared.lock().options.capacity_blocks = blocks;
+    }
+
+    /// Sets or removes what every operation asks first.
+    pub fn set_hook(&self, hook: Option<SimHook>) {
+        *self
+            .shared
+            .hook
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = hook;
+    }
+
+    /// Operations and syncs so far (attempts included).
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64) {
+        let state = self.shared.lock();
+        (state.operations, state.syncs)
+    }
+
+    /// How many effects are not durable yet.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.shared.lock().durable.pending.len()
+    }
+
+    /// Makes a symbolic link: what `ln -s` on the server would do.
+    pub fn symlink(&self, dir: &SimFd, name: &[u8], target: &[u8]) -> DiskResult<()> {
+        let mut state = self.shared.lock();
+        let ino = state.create(&Identity::Service, dir.0.ino, name, image::S_IFLNK | 0o777)?;
+        state.node_mut(ino)?.target = target.into();
+        if let Some(kept) = state.durable.image.get_mut(ino) {
+            kept.target = target.into();
+        }
+        Ok(())
+    }
+
+    /// Makes a special file; `kind` is an `S_IFMT` value such as `S_IFIFO`.
+    pub fn special(&self, dir: &SimFd, name: &[u8], kind: u32) -> DiskResult<()> {
+        let mode = (kind & image::S_IFMT) | 0o644;
+        self.shared
+            .lock()
+            .create(&Identity::Service, dir.0.ino, name, mode)
+            .map(drop)
+    }
+
+    fn handle(&self, state: &mut State, ino: u64, how: OpenHow) -> SimFd {
+        SimFd(Arc::new(Handle {
+            shared: Arc::clone(&self.shared),
+            serial: state.hold(ino),
+            ino,
+            path_only: how.path_only,
+            read: how.read || !how.write,
+            write: how.write,
+        }))
+    }
+}
+
+impl Disk for SimDisk {
+    type Fd = SimFd;
+
+    fn root(&self) -> SimFd {
+        self.root.clone()
+    }
+
+    async fn open_at(
+        &self,
+        who: &Identity,
+        dir: &SimFd,
+        name: &[u8],
+        how: OpenHow,
+    ) -> DiskResult<SimFd> {
+        let creates = how.create.is_some() && !how.path_only;
+        self.shared
+            .pause(if creates { SimOp::Change } else { SimOp::Look })
+            .await;
+        let mut state = self.shared.lock();
+        let ino = state.open(who, dir.0.ino, name, how)?;
+        Ok(self.handle(&mut state, ino, how))
+    }
+
+    async fn reopen(
+        &self,
+        who: &Identity,
+        fd: &SimFd,
+        read: bool,
+        write: bool,
+    ) -> DiskResult<SimFd> {
+        self.shared.pause(SimOp::Look).await;
+        let mut state = self.shared.lock();
+        state.fault(SimOp::Look)?;
+        state.may_open(who, fd.0.ino, read || !write, write)?;
+        let how = OpenHow {
+            read,
+            write,
+            ..OpenHow::default()
+        };
+        Ok(self.handle(&mut state, fd.0.ino, how))
+    }
+
+    async fn access(&self, who: &Identity, fd: &SimFd, mode: u32) -> DiskResult<()> {
+        self.shared.pause(SimOp::Look).await;
+        let mut state = self.shared.lock();
+        state.fault(SimOp::Look)?;
+        state.access(who, fd.0.ino, mode)
+    }
+
+    async fn stat(&self, fd: &SimFd) -> DiskResult<Stat> {
+        self.shared.pause(SimOp::Look).await;
+        let mut state = self.shared.lock();
+        state.fault(SimOp::Look)?;
+        state.stat(fd.0.ino)
+    }
+
+    async fn stat_at(&self, dir: &SimFd, name: &[u8]) -> DiskResult<Stat> {
+        self.shared.pause(SimOp::Look).await;
+        let mut state = self.shared.lock();
+        state.fault(SimOp::Look)?;
+        let ino = state.find(state.cred(&Identity::Service), dir.0.ino, name)?;
+        state.stat(ino)
+    }
+
+    async fn generation(&self, fd: &SimFd) -> DiskResult<u64> {
+        // Inode numbers are never used again, so every inode is of its first generation.
+        self.shared.lock().node(fd.0.ino).map(|_| 1)
+    }
+
+    async fn read(
+        &self,
+        fd: &SimFd,
+        offset: u64,
+        len: usize,
+        mut buf: BytesMut,
+    ) -> DiskResult<BytesMut> {
+        let ino = fd.usable(true, false)?;
+        self.shared.pause(SimOp::Read).await;
+        self.shared.lock().read(ino, offset, len, &mut buf)?;
+        Ok(buf)
+    }
+
+    async fn write(
+        &self,
+        fd: &SimFd,
+        offset: u64,
+        data: Bytes,
+        durable: bool,
+    ) -> DiskResult<usize> {
+        let ino = fd.usable(false, true)?;
+        self.shared.pause(SimOp::Write).await;
+        self.shared
+            .lock()
+            .write(fd.0.serial, ino, offset, &data, durable)
+    }
+
+    async fn truncate(&self, fd: &SimFd, size: u64) -> DiskResult<()> {
+        let ino = fd.usable(false, true).map_err(|_| Errno(libc::EINVAL))?;
+        self.shared.pause(SimOp::Change).await;
+        self.shared.lock().truncate(ino, size)
+    }
+
+    async fn allocate(&self, fd: &SimFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
+        let ino = fd.usable(false, true)?;
+        self.shared.pause(SimOp::Change).await;
+        self.shared.lock().allocate(ino, how, offset, len)
+    }
+
+    async fn seek(&self, fd: &SimFd, offset: u64, data: bool) -> DiskResult<u64> {
+        let ino = fd.usable(false, false)?;
+        self.shared.pause(SimOp::Look).await;
+        self.shared.lock().seek(ino, offset, data)
+    }
+
+    async fn copy_range(
+        &self,
+        from: &SimFd,
+        from_offset: u64,
+        to: &SimFd,
+        to_offset: u64,
+        len: u64,
+    ) -> DiskResult<u64> {
+        let (source, target) = (from.usable(true, false)?, to.usable(false, true)?);
+        self.shared.pause(SimOp::Write).await;
+        self.shared
+            .lock()
+            .copy((source, from_offset), (target, to_offset), len)
+    }
+
+    async fn clone_range(
+        &self,
+        from: &SimFd,
+        from_offset: u64,
+        to: &SimFd,
+        to_offset: u64,
+        len: u64,
+    ) -> DiskResult<()> {
+        let (source, target) = (from.usable(true, false)?, to.usable(false, true)?);
+        self.shared.pause(SimOp::Change).await;
+        self.shared
+            .lock()
+            .clone_range((source, from_offset), (target, to_offset), len)
+    }
+
+    async fn fsync(&self, fd: &SimFd) -> DiskResult<()> {
+        let ino = fd.usable(false, false)?;
+        self.shared.pause(SimOp::Sync).await;
+        self.shared.lock().sync(fd.0.serial, ino, Scope::All)
+    }
+
+    async fn fdatasync(&self, fd: &SimFd) -> DiskResult<()> {
+        let ino = fd.usable(false, false)?;
+        self.shared.pause(SimOp::Sync).await;
+        self.shared.lock().sync(fd.0.serial, ino, Scope::Data)
+    }
+
+    async fn make_dir(
+        &self,
+        who: &Identity,
+        dir: &SimFd,
+        name: &[u8],
+        mode: u32,
+    ) -> DiskResult<()> {
+        self.shared.pause(SimOp::Change).await;
+        let mut state = self.shared.lock();
+        state.fault(SimOp::Change)?;
+        state
+            .create(who, dir.0.ino, name, S_IFDIR | (mode & 0o7777))
+            .map(drop)
+    }
+
+    async fn unlink(
+        &self,
+        who: &Identity,
+        dir: &SimFd,
+        name: &[u8],
+        directory: bool,
+    ) -> DiskResult<()> {
+        self.shared.pause(SimOp::Change).await;
+        self.shared.lock().unlink(who, dir.0.ino, name, directory)
+    }
+
+    async fn rename(
+        &self,
+        who: &Identity,
+        from: &SimFd,
+        from_name: &[u8],
+        to: &SimFd,
+        to_name: &[u8],
+        replace: bool,
+    ) -> DiskResult<()> {
+        self.shared.pause(SimOp::Change).await;
+        let mut state = self.shared.lock();
+        state.rename(who, (from.0.ino, from_name), (to.0.ino, to_name), replace)
+    }
+
+    async fn link(&self, who: &Identity, fd: &SimFd, dir: &SimFd, name: &[u8]) -> DiskResult<()> {
+        self.shared.pause(SimOp::Change).await;
+        self.shared.lock().link(who, fd.0.ino, dir.0.ino, name)
+    }
+
+    async fn read_link_at(&self, dir: &SimFd, name: &[u8]) -> DiskResult<Vec<u8>> {
+        check_name(name)?;
+        self.shared.pause(SimOp::Look).await;
+        let mut state = self.shared.lock();
+        state.fault(SimOp::Look)?;
+        let ino = state.find(state.cred(&Identity::Service), dir.0.ino, name)?;
+        let node = state.node(ino)?;
+        if node.is_link() {
+            Ok(node.target.to_vec())
+        } else {
+            err(libc::EINVAL)
+        }
+    }
+
+    async fn entries(&self, _: &Identity, fd: &SimFd, max: usize) -> DiskResult<Vec<RawEntry>> {
+        let ino = fd.usable(true, false)?;
+        self.shared.pause(SimOp::Look).await;
+        self.shared.lock().entries(ino, max)
+    }
+
+    async fn get_xattr(&self, fd: &SimFd, name: &str) -> DiskResult<Vec<u8>> {
+        self.shared.pause(SimOp::Look).await;
+        self.shared.lock().get_xattr(fd.0.ino, name)
+    }
+
+    async fn set_xattr(
+        &self,
+        who: &Identity,
+        fd: &SimFd,
+        name: &str,
+        value: &[u8],
+        how: XattrSet,
+    ) -> DiskResult<()> {
+        self.shared.pause(SimOp::Change).await;
+        self.shared
+            .lock()
+            .set_xattr(who, fd.0.ino, name, value, how)
+    }
+
+    async fn remove_xattr(&self, who: &Identity, fd: &SimFd, name: &str) -> DiskResult<()> {
+        self.shared.pause(SimOp::Change).await;
+        self.shared.lock().remove_xattr(who, fd.0.ino, name)
+    }
+
+    async fn list_xattr(&self, fd: &SimFd) -> DiskResult<Vec<String>> {
+        self.shared.pause(SimOp::Look).await;
+        self.shared.lock().list_xattr(fd.0.ino)
+    }
+
+    async fn set_times(
+        &self,
+        who: &Identity,
+        fd: &SimFd,
+        accessed: Option<Timestamp>,
+        written: Option<Timestamp>,
+    ) -> DiskResult<()> {
+        self.shared.pause(SimOp::Change).await;
+        self.shared
+            .lock()
+            .set_times(who, fd.0.ino, accessed, written)
+    }
+
+    async fn set_mode(&self, who: &Identity, fd: &SimFd, mode: u32) -> DiskResult<()> {
+        self.shared.pause(SimOp::Change).await;
+        self.shared.lock().set_mode(who, fd.0.ino, mode)
+    }
+
+    async fn set_owner(
+        &self,
+        who: &Identity,
+        fd: &SimFd,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> DiskResult<()> {
+        self.shared.pause(SimOp::Change).await;
+        self.shared.lock().set_owner(who, fd.0.ino, uid, gid)
+    }
+
+    async fn stat_fs(&self, _: &SimFd) -> DiskResult<StatFs> {
+        self.shared.pause(SimOp::Look).await;
+        Ok(self.shared.lock().stat_fs())
+    }
+}

@@ -1,0 +1,402 @@
+//! What a change does to an image, and which changes survive a power loss.
+//!
+//! Every change to the live image is an [`Effect`]; it waits in an ordered list until a sync
+//! makes it durable or a cut decides its fate. The [`Profile`] says which effects a sync of one
+//! inode covers and which subsets may survive (durability.md 4a).
+//!
+//! Invariant: when an effect becomes durable, older waiting effects on the same slot are
+//! dropped, since applying them later would bring the past back.
+//!
+//! Implicit times (a write moves the time of last write) are no effects: a full sync copies
+//! them, a cut loses them.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{
+    image::{BLOCK, BLOCK_LEN, Block, Image, ROOT, SECTOR},
+    rng::SimRng,
+};
+use crate::Timestamp;
+
+/// Above this many waiting effects the older half is written back, as a kernel would.
+const PENDING_MAX: usize = 1 << 17;
+/// The durable image is swept of unreachable inodes when it has this many more than the live.
+const SWEEP_SLACK: usize = 1024;
+
+/// What may survive a power loss, and what a sync covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Profile {
+    /// The weakest that POSIX permits: every effect on its own; `fsync` of a file covers its
+    /// data, size and attributes, never its name; names only by `fsync` of the directory.
+    #[default]
+    PosixMin,
+    /// Like ext4 and XFS as measured: metadata survives as a prefix of its order, and a sync
+    /// that has metadata to commit commits all metadata before it.
+    Journal,
+    /// Like btrfs as measured: `fsync` of a file covers its own names too.
+    LogTree,
+    /// Nothing is lost and nothing is tracked: a plain memory disk. A cut keeps everything.
+    Untracked,
+}
+
+/// One change of one slot.
+#[derive(Debug, Clone)]
+pub(super) enum Effect {
+    Page {
+        ino: u64,
+        number: u64,
+        block: Block,
+    },
+    Size {
+        ino: u64,
+        size: u64,
+    },
+    Mode {
+        ino: u64,
+        mode: u32,
+    },
+    Owner {
+        ino: u64,
+        uid: u32,
+        gid: u32,
+    },
+    Times {
+        ino: u64,
+        accessed: Option<Timestamp>,
+        written: Option<Timestamp>,
+    },
+    Xattr {
+        ino: u64,
+        name: Box<str>,
+        value: Option<Arc<[u8]>>,
+    },
+    /// `about` is the inode whose name it is, also when the name goes.
+    Name {
+        dir: u64,
+        name: Box<[u8]>,
+        ino: Option<u64>,
+        about: u64,
+    },
+}
+
+impl Effect {
+    /// The inode whose own state it changes (for a name: the directory).
+    fn owner(&self) -> u64 {
+        match self {
+            Self::Page { ino, .. }
+            | Self::Size { ino, .. }
+            | Self::Mode { ino, .. }
+            | Self::Owner { ino, .. }
+            | Self::Times { ino, .. }
+            | Self::Xattr { ino, .. } => *ino,
+            Self::Name { dir, .. } => *dir,
+        }
+    }
+
+    fn is_page(&self) -> bool {
+        matches!(self, Self::Page { .. })
+    }
+
+    /// Whether `self`, being newer, makes `old` meaningless.
+    fn supersedes(&self, old: &Self) -> bool {
+        match (self, old) {
+            (
+                Self::Page { ino, number, .. },
+                Self::Page {
+                    ino: i, number: n, ..
+                },
+            ) => ino == i && number == n,
+            (Self::Size { ino, size }, Self::Page { ino: i, number, .. }) => {
+                ino == i && *number >= size.div_ceil(BLOCK)
+            }
+            (Self::Size { ino, .. }, Self::Size { ino: i, .. })
+            | (Self::Mode { ino, .. }, Self::Mode { ino: i, .. })
+            | (Self::Owner { ino, .. }, Self::Owner { ino: i, .. }) => ino == i,
+            (
+                Self::Xattr { ino, name, .. },
+                Self::Xattr {
+                    ino: i, name: n, ..
+                },
+            ) => ino == i && name == n,
+            (
+                Self::Name { dir, name, .. },
+                Self::Name {
+                    dir: d, name: n, ..
+                },
+            ) => dir == d && name == n,
+            _ => false,
+        }
+    }
+}
+
+impl Image {
+    /// Applies one change. Returns the change of allocated blocks.
+    pub(super) fn apply(&mut self, effect: &Effect) -> i64 {
+        let Some(node) = self.get_mut(effect.owner()) else {
+            return 0;
+        };
+        match effect {
+            Effect::Page { number, block, .. } => return node.set_block(*number, block.clone()),
+            Effect::Size { size, .. } => return node.set_size(*size),
+            Effect::Mode { mode, .. } => node.mode = *mode,
+            Effect::Owner { uid, gid, .. } => (node.uid, node.gid) = (*uid, *gid),
+            Effect::Times {
+                accessed, written, ..
+            } => {
+                node.accessed = accessed.unwrap_or(node.accessed);
+                node.written = written.unwrap_or(node.written);
+            }
+            Effect::Xattr {
+                name,
+                value: Some(value),
+                ..
+            } => {
+                node.xattrs.insert(name.clone(), Arc::clone(value));
+            }
+            Effect::Xattr {
+                name, value: None, ..
+            } => {
+                node.xattrs.remove(name);
+            }
+            Effect::Name {
+                name,
+                ino: Some(ino),
+                ..
+            } => {
+                node.entries.insert(name.clone(), *ino);
+            }
+            Effect::Name {
+                name, ino: None, ..
+            } => {
+                node.entries.remove(name);
+            }
+        }
+        0
+    }
+}
+
+/// What a sync is asked to cover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// `fsync`.
+    All,
+    /// `fdatasync`.
+    Data,
+    /// `RWF_DSYNC` of these blocks (first, one past the last).
+    Blocks(u64, u64),
+}
+
+/// How [`crate::sim::SimDisk::cut`] chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// Only what syncs covered survives: the strictest legal loss.
+    Nothing,
+    /// Everything survives, as if the kernel had just written all back.
+    Everything,
+    /// A legal subset chosen by this seed, blocks torn at 512 bytes included.
+    Seed(u64),
+}
+
+/// The durable image and what waits to get there.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Durable {
+    pub(super) profile: Profile,
+    pub(super) image: Image,
+    /// In order of issue, with a group: effects of one group are one journalled step.
+    pub(super) pending: Vec<(u64, Effect)>,
+}
+
+impl Durable {
+    pub(super) fn tracks(&self) -> bool {
+        self.profile != Profile::Untracked
+    }
+
+    pub(super) fn push(&mut self, group: u64, effect: Effect) {
+        if !self.tracks() {
+            return;
+        }
+        self.pending.push((group, effect));
+        if self.pending.len() > PENDING_MAX {
+            for (_, effect) in self.pending.drain(..PENDING_MAX / 2) {
+                self.image.apply(&effect);
+            }
+        }
+    }
+
+    fn persist(&mut self, mut covered: impl FnMut(&Effect) -> bool) {
+        let mut rest: Vec<(u64, Effect)> = Vec::with_capacity(self.pending.len());
+        for (group, effect) in std::mem::take(&mut self.pending) {
+            if covered(&effect) {
+                self.image.apply(&effect);
+                rest.retain(|(_, old)| !effect.supersedes(old));
+            } else {
+                rest.push((group, effect));
+            }
+        }
+        self.pending = rest;
+    }
+
+    /// Makes durable what a sync of `target` covers.
+    pub(super) fn sync(&mut self, target: u64, scope: Scope) {
+        match self.profile {
+            Profile::Untracked => {}
+            Profile::PosixMin => self.persist(|e| own(e, target, scope)),
+            Profile::LogTree => self.persist(|e| {
+                own(e, target, scope) || matches!(e, Effect::Name { about, .. } if *about == target)
+            }),
+            Profile::Journal => {
+                let grows = self
+                    .pending
+                    .iter()
+                    .any(|(_, e)| matches!(e, Effect::Size { ino, .. } if *ino == target));
+                let dir = self
+                    .image
+                    .get(target)
+                    .is_some_and(super::image::Inode::is_dir);
+                self.persist(|e| e.is_page() && own(e, target, scope));
+                if grows || dir || scope == Scope::All {
+                    self.persist(|e| match e {
+                        Effect::Page { .. } => false,
+                        Effect::Size { ino, .. } => *ino == target,
+                        _ => true,
+                    });
+                }
+            }
+        }
+    }
+
+    /// A failed sync or write-back of `target`: each waiting block reached the device or not, by
+    /// chance, and the kernel counts all of them clean.
+    pub(super) fn lose_blocks(&mut self, target: u64, rng: &mut SimRng) {
+        let mut rest = Vec::with_capacity(self.pending.len());
+        for (group, effect) in std::mem::take(&mut self.pending) {
+            if effect.is_page() && effect.owner() == target {
+                if rng.below(2) == 0 {
+                    self.image.apply(&effect);
+                }
+            } else {
+                rest.push((group, effect));
+            }
+        }
+        self.pending = rest;
+    }
+
+    /// The first inode, in order of issue, that has blocks waiting.
+    pub(super) fn first_dirty(&self) -> Option<u64> {
+        self.pending
+            .iter()
+            .find(|(_, e)| e.is_page())
+            .map(|(_, e)| e.owner())
+    }
+
+    /// The image after a power loss at this moment.
+    pub(super) fn cut(&self, cut: Cut) -> Image {
+        let mut image = self.image.clone();
+        let mut rng = SimRng::new(if let Cut::Seed(seed) = cut { seed } else { 0 });
+        let percent = match cut {
+            Cut::Nothing => 0,
+            Cut::Everything => 100,
+            Cut::Seed(_) => {
+                let choices = [0, 10, 50, 90, 100];
+                choices.get(rng.index(choices.len())).copied().unwrap_or(0)
+            }
+        };
+        let prefix = match cut {
+            Cut::Nothing => 0,
+            Cut::Everything => self.pending.len(),
+            Cut::Seed(_) => self.group_boundary(rng.index(self.pending.len() + 1)),
+        };
+        for (index, (_, effect)) in self.pending.iter().enumerate() {
+            let survives = if self.profile == Profile::PosixMin || effect.is_page() {
+                rng.below(100) < percent
+            } else {
+                index < prefix
+            };
+            if !survives {
+                continue;
+            }
+            if let (
+                Cut::Seed(_),
+                Effect::Page {
+                    ino,
+                    number,
+                    block: Block::Data(new),
+                },
+            ) = (cut, effect)
+                && rng.below(4) == 0
+            {
+                let old = image.get(*ino).map_or(Block::Hole, |n| n.block(*number));
+                let block = Block::Data(Arc::new(torn(&old, new, &mut rng)));
+                image.apply(&Effect::Page {
+                    ino: *ino,
+                    number: *number,
+                    block,
+                });
+            } else {
+                image.apply(effect);
+            }
+        }
+        image.check();
+        image
+    }
+
+    /// Moves a prefix so that it does not split a journalled step.
+    fn group_boundary(&self, mut at: usize) -> usize {
+        let group = |i: usize| self.pending.get(i).map(|(g, _)| *g);
+        while at > 0 && at < self.pending.len() && group(at - 1) == group(at) {
+            at -= 1;
+        }
+        at
+    }
+
+    /// Drops inodes from the durable image that no name, waiting or durable, leads to and that
+    /// the live image has forgotten.
+    pub(super) fn sweep(&mut self, live: &Image) {
+        if self.image.inodes.len() <= 2 * live.inodes.len() + SWEEP_SLACK {
+            return;
+        }
+        let mut named: BTreeSet<u64> = BTreeSet::from([ROOT]);
+        named.extend(
+            self.image
+                .inodes
+                .values()
+                .flat_map(|n| n.entries.values().copied()),
+        );
+        named.extend(self.pending.iter().filter_map(|(_, e)| match e {
+            Effect::Name { about, .. } => Some(*about),
+            _ => None,
+        }));
+        self.image
+            .inodes
+            .retain(|ino, _| named.contains(ino) || live.inodes.contains_key(ino));
+    }
+}
+
+/// Whether a sync of `target` itself covers an effect.
+fn own(effect: &Effect, target: u64, scope: Scope) -> bool {
+    if effect.owner() != target {
+        return false;
+    }
+    match effect {
+        Effect::Page { number, .. } => match scope {
+            Scope::Blocks(first, end) => (first..end).contains(number),
+            _ => true,
+        },
+        Effect::Size { .. } | Effect::Name { .. } => true,
+        _ => scope == Scope::All,
+    }
+}
+
+/// A block of which some sectors are new and the others old.
+fn torn(old: &Block, new: &[u8; BLOCK_LEN], rng: &mut SimRng) -> [u8; BLOCK_LEN] {
+    let mut bytes = match old {
+        Block::Data(page) => **page,
+        _ => [0; BLOCK_LEN],
+    };
+    for (out, sector) in bytes.chunks_mut(SECTOR).zip(new.chunks(SECTOR)) {
+        if rng.below(2) == 0 {
+            out.copy_from_slice(sector);
+        }
+    }
+    bytes
+}

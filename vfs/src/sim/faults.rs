@@ -1,0 +1,86 @@
+//! Faults that a test plants in a simulated disk, and the hook that makes operations slow.
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+/// At most this many faults may be planted at a time; further ones are refused.
+pub const FAULTS_MAX: usize = 1024;
+
+/// A kind of operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SimOp {
+    /// `read`.
+    Read,
+    /// `write`, durable ones included, and `copy_range`.
+    Write,
+    /// `fsync`, `fdatasync`, and the syncing half of a durable write.
+    Sync,
+    /// Everything that changes names, attributes, sizes or allocation.
+    Change,
+    /// Everything that only looks.
+    Look,
+}
+
+/// What a planted fault does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultAction {
+    /// The operation fails with this errno and changes nothing. A failed [`SimOp::Sync`] loses
+    /// the inode's unwritten blocks by chance and counts them clean; every descriptor open then
+    /// hears the error once.
+    Fail(i32),
+    /// A read or write does about half of what was asked (at least one byte).
+    Short,
+}
+
+/// One planted fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// Which operations count.
+    pub on: SimOp,
+    /// How many of them pass first: 0 hits the next one.
+    pub after: u64,
+    /// What happens to the one hit.
+    pub action: FaultAction,
+}
+
+/// What an operation awaits before it takes place.
+pub type SimYield = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Asked before every operation, in the order of arrival: `None` goes on at once, a future is
+/// awaited first. An executor that interleaves, delays or counts operations supplies this.
+pub type SimHook = Arc<dyn Fn(SimOp) -> Option<SimYield> + Send + Sync>;
+
+/// The faults still to come.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FaultPlan(Vec<Fault>);
+
+impl FaultPlan {
+    /// False if there are too many.
+    pub(super) fn add(&mut self, fault: Fault) -> bool {
+        let fits = self.0.len() < FAULTS_MAX;
+        if fits {
+            self.0.push(fault);
+        }
+        fits
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Counts one operation and says which fault hits it, the oldest first.
+    pub(super) fn hit(&mut self, on: SimOp) -> Option<FaultAction> {
+        let mut hit = None;
+        self.0.retain_mut(|fault| {
+            if fault.on != on {
+                return true;
+            }
+            if fault.after == 0 && hit.is_none() {
+                hit = Some(fault.action);
+                return false;
+            }
+            fault.after = fault.after.saturating_sub(1);
+            true
+        });
+        hit
+    }
+}

@@ -1,0 +1,263 @@
+//! Attributes of simulated inodes: stat, permissions, times, extended attributes, space.
+
+use super::{
+    effects::Effect,
+    faults::SimOp,
+    image::{BLOCK, Inode, S_IFMT},
+    state::{State, err},
+};
+use crate::{
+    FileKey, Identity, Timestamp,
+    disk::{DiskResult, Errno, Stat, StatFs, XattrSet},
+};
+
+/// Longest value and list of extended attributes (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
+const XATTR_SIZE_MAX: usize = 65_536;
+/// Longest name of an extended attribute.
+const XATTR_NAME_MAX: usize = 255;
+/// What ext4 needs for one entry beside name and value.
+const XATTR_ENTRY: usize = 16;
+/// Longest name of a file.
+pub(super) const NAME_MAX: u64 = 255;
+/// `f_type` the simulated disk answers ("HFSM").
+const SIM_MAGIC: u64 = 0x4846_534D;
+
+impl State {
+    pub(super) fn stat(&self, ino: u64) -> DiskResult<Stat> {
+        let node = self.node(ino)?;
+        Ok(Stat {
+            key: FileKey {
+                fs: self.options.fs,
+                ino,
+                generation: 0,
+            },
+            mode: node.mode,
+            links: node.links,
+            uid: node.uid,
+            gid: node.gid,
+            size: match () {
+                () if node.is_dir() => BLOCK,
+                () if node.is_link() => node.target.len() as u64,
+                () => node.size,
+            },
+            blocks: node.blocks.len() as u64 * (BLOCK / 512),
+            accessed: node.accessed,
+            written: node.written,
+            changed: node.changed,
+            born: Some(node.born),
+        })
+    }
+
+    pub(super) fn access(&self, who: &Identity, ino: u64, mode: u32) -> DiskResult<()> {
+        let node = self.node(ino)?;
+        if mode & 2 != 0 && self.options.read_only {
+            return err(libc::EROFS);
+        }
+        if self.cred(who).may(node, mode & 7) {
+            Ok(())
+        } else {
+            err(libc::EACCES)
+        }
+    }
+
+    /// Before a change of an inode's attributes.
+    fn may_alter(&mut self, who: &Identity, ino: u64) -> DiskResult<()> {
+        self.fault(SimOp::Change)?;
+        if self.options.read_only {
+            return err(libc::EROFS);
+        }
+        let cred = self.cred(who);
+        if cred.owns(self.node(ino)?) {
+            Ok(())
+        } else {
+            err(libc::EPERM)
+        }
+    }
+
+    pub(super) fn set_mode(&mut self, who: &Identity, ino: u64, mode: u32) -> DiskResult<()> {
+        self.may_alter(who, ino)?;
+        let (cred, node) = (self.cred(who), self.node(ino)?);
+        let mut bits = mode & 0o7777;
+        if cred.uid != 0 && !cred.in_group(node.gid) {
+            bits &= !libc::S_ISGID;
+        }
+        let mode = (node.mode & S_IFMT) | bits;
+        self.step();
+        self.change(Effect::Mode { ino, mode });
+        self.touch(ino, false);
+        Ok(())
+    }
+
+    pub(super) fn set_owner(
+        &mut self,
+        who: &Identity,
+        ino: u64,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> DiskResult<()> {
+        self.may_alter(who, ino)?;
+        let (cred, node) = (self.cred(who), self.node(ino)?);
+        let foreign = uid.is_some_and(|u| u != node.uid)
+            || gid.is_some_and(|g| g != node.gid && !cred.in_group(g));
+        if cred.uid != 0 && foreign {
+            return err(libc::EPERM);
+        }
+        let (uid, gid) = (uid.unwrap_or(node.uid), gid.unwrap_or(node.gid));
+        // chown(2): set-id bits of executables go.
+        let mode = node.mode & !(libc::S_ISUID | libc::S_ISGID);
+        let clears = node.is_file() && mode != node.mode;
+        self.step();
+        self.change(Effect::Owner { ino, uid, gid });
+        if clears {
+            self.change(Effect::Mode { ino, mode });
+        }
+        self.touch(ino, false);
+        Ok(())
+    }
+
+    pub(super) fn set_times(
+        &mut self,
+        who: &Identity,
+        ino: u64,
+        accessed: Option<Timestamp>,
+        written: Option<Timestamp>,
+    ) -> DiskResult<()> {
+        self.may_alter(who, ino)?;
+        if [accessed, written]
+            .into_iter()
+            .flatten()
+            .any(|t| t.nanos >= 1_000_000_000)
+        {
+            return err(libc::EINVAL);
+        }
+        if accessed.is_some() || written.is_some() {
+            self.step();
+            self.change(Effect::Times {
+                ino,
+                accessed,
+                written,
+            });
+            self.touch(ino, false);
+        }
+        Ok(())
+    }
+
+    pub(super) fn get_xattr(&mut self, ino: u64, name: &str) -> DiskResult<Vec<u8>> {
+        self.fault(SimOp::Look)?;
+        let node = self.node(ino)?;
+        node.xattrs
+            .get(name)
+            .map(|v| v.to_vec())
+            .ok_or(Errno(libc::ENODATA))
+    }
+
+    fn may_set_xattr(&mut self, who: &Identity, ino: u64, name: &str) -> DiskResult<()> {
+        self.fault(SimOp::Change)?;
+        if self.options.read_only {
+            return err(libc::EROFS);
+        }
+        if name.is_empty() || name.len() > XATTR_NAME_MAX {
+            return err(libc::ERANGE);
+        }
+        let (cred, node) = (self.cred(who), self.node(ino)?);
+        let (space, rest) = name.split_once('.').unwrap_or(("", ""));
+        if rest.is_empty() {
+            return err(libc::EOPNOTSUPP);
+        }
+        let allowed = match space {
+            "user" if !node.is_file() && !node.is_dir() => return err(libc::EPERM),
+            "user" => {
+                return if cred.may(node, 2) {
+                    Ok(())
+                } else {
+                    err(libc::EACCES)
+                };
+            }
+            "system" => cred.owns(node),
+            "security" | "trusted" => cred.uid == 0,
+            _ => return err(libc::EOPNOTSUPP),
+        };
+        if allowed { Ok(()) } else { err(libc::EPERM) }
+    }
+
+    pub(super) fn set_xattr(
+        &mut self,
+        who: &Identity,
+        ino: u64,
+        name: &str,
+        value: &[u8],
+        how: XattrSet,
+    ) -> DiskResult<()> {
+        self.may_set_xattr(who, ino, name)?;
+        if value.len() > XATTR_SIZE_MAX {
+            return err(libc::E2BIG);
+        }
+        let node = self.node(ino)?;
+        match (how, node.xattrs.contains_key(name)) {
+            (XattrSet::Create, true) => return err(libc::EEXIST),
+            (XattrSet::Replace, false) => return err(libc::ENODATA),
+            _ => {}
+        }
+        if xattr_space(node, name) + XATTR_ENTRY + name.len() + value.len()
+            > self.options.xattr_space
+        {
+            return err(libc::ENOSPC);
+        }
+        self.step();
+        self.change(Effect::Xattr {
+            ino,
+            name: name.into(),
+            value: Some(value.into()),
+        });
+        self.touch(ino, false);
+        Ok(())
+    }
+
+    pub(super) fn remove_xattr(&mut self, who: &Identity, ino: u64, name: &str) -> DiskResult<()> {
+        self.may_set_xattr(who, ino, name)?;
+        if !self.node(ino)?.xattrs.contains_key(name) {
+            return err(libc::ENODATA);
+        }
+        self.step();
+        self.change(Effect::Xattr {
+            ino,
+            name: name.into(),
+            value: None,
+        });
+        self.touch(ino, false);
+        Ok(())
+    }
+
+    pub(super) fn list_xattr(&mut self, ino: u64) -> DiskResult<Vec<String>> {
+        self.fault(SimOp::Look)?;
+        Ok(self
+            .node(ino)?
+            .xattrs
+            .keys()
+            .map(|name| name.to_string())
+            .collect())
+    }
+
+    pub(super) fn stat_fs(&self) -> StatFs {
+        let free = self.options.capacity_blocks.saturating_sub(self.used);
+        StatFs {
+            block: BLOCK,
+            blocks: self.options.capacity_blocks,
+            free,
+            available: free,
+            name_max: NAME_MAX,
+            id: self.options.fs,
+            read_only: self.options.read_only,
+            kind: SIM_MAGIC,
+        }
+    }
+}
+
+/// Bytes that the attributes other than `but` take.
+fn xattr_space(node: &Inode, but: &str) -> usize {
+    node.xattrs
+        .iter()
+        .filter(|(name, _)| &***name != but)
+        .map(|(name, value)| XATTR_ENTRY + name.len() + value.len())
+        .sum()
+}

@@ -1,0 +1,626 @@
+//! The state behind a simulated disk's lock: images, open descriptors, space, clock, faults.
+//!
+//! Names and directories are here; bytes of files are in `data.rs`, attributes in `meta.rs`.
+//! Everything is synchronous. Every change to the live image goes through [`State::change`], so
+//! that none escapes the list of waiting effects.
+//!
+//! Invariants: an inode without links lives as long as a descriptor holds it; `used` counts the
+//! live image's blocks and inodes and never exceeds the capacity.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    SimOptions,
+    effects::{Durable, Effect, Scope},
+    faults::{FaultAction, FaultPlan, SimOp},
+    image::{Image, Inode, ROOT, S_IFDIR, S_IFMT},
+    rng::SimRng,
+};
+use crate::{
+    Identity, Timestamp,
+    disk::{DiskResult, Errno, OpenHow, RawEntry, check_name},
+};
+
+/// Most links an inode takes (ext4's limit).
+const LINKS_MAX: u32 = 65_000;
+/// Names that are made by a rename, link or creation are one journalled step each.
+const STICKY: u32 = libc::S_ISVTX;
+const SETGID: u32 = libc::S_ISGID;
+
+pub(super) const fn err<T>(errno: i32) -> DiskResult<T> {
+    Err(Errno(errno))
+}
+
+/// An open descriptor.
+#[derive(Debug, Clone)]
+pub(super) struct OpenFile {
+    pub(super) ino: u64,
+    /// How many write-back errors of the inode this descriptor has heard of.
+    heard: u64,
+}
+
+/// A write-back error as `errseq_t` keeps it.
+#[derive(Debug, Clone, Copy, Default)]
+struct WriteBackError {
+    count: u64,
+    errno: i32,
+    told: bool,
+}
+
+/// Who asks, with what to check.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cred<'a> {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    groups: &'a [u32],
+}
+
+impl Cred<'_> {
+    pub(super) fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+
+    /// Whether the permission bits grant `want` (r=4, w=2, x=1).
+    pub(super) fn may(&self, node: &Inode, want: u32) -> bool {
+        if self.uid == 0 {
+            return want & 1 == 0 || node.is_dir() || node.mode & 0o111 != 0;
+        }
+        let shift = if self.uid == node.uid {
+            6
+        } else if self.in_group(node.gid) {
+            3
+        } else {
+            0
+        };
+        (node.mode >> shift) & want == want
+    }
+
+    pub(super) fn owns(&self, node: &Inode) -> bool {
+        self.uid == 0 || self.uid == node.uid
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) options: SimOptions,
+    pub(super) live: Image,
+    pub(super) durable: Durable,
+    pub(super) opens: BTreeMap<u64, OpenFile>,
+    errors: BTreeMap<u64, WriteBackError>,
+    pub(super) faults: FaultPlan,
+    pub(super) rng: SimRng,
+    pub(super) used: u64,
+    next_open: u64,
+    next_ino: u64,
+    group: u64,
+    ticks: i64,
+    /// Operations begun, syncs done.
+    pub(super) operations: u64,
+    pub(super) syncs: u64,
+}
+
+impl State {
+    pub(super) fn new(options: SimOptions) -> Self {
+        let mut state = Self::with_image(options, Image::default(), ROOT + 9, 0);
+        let now = state.now();
+        let (uid, gid) = state.options.root_owner;
+        let root = Inode::new(S_IFDIR | state.options.root_mode, uid, gid, ROOT, now);
+        state.live.inodes.insert(ROOT, Arc::new(root));
+        state.durable.image = state.live.clone();
+        state.used = state.live.used();
+        state
+    }
+
+    fn with_image(options: SimOptions, live: Image, next_ino: u64, ticks: i64) -> Self {
+        let durable = Durable {
+            profile: options.profile,
+            image: live.clone(),
+            pending: vec![],
+        };
+        Self {
+            rng: SimRng::new(options.seed),
+            used: live.used(),
+            options,
+            live,
+            durable,
+            opens: BTreeMap::new(),
+            errors: BTreeMap::new(),
+            faults: FaultPlan::default(),
+            next_open: 1,
+            next_ino,
+            group: 0,
+            ticks,
+            operations: 0,
+            syncs: 0,
+        }
+    }
+
+    /// The disk after a power loss that left `image`.
+    pub(super) fn after_cut(&self, image: Image) -> Self {
+        Self::with_image(self.options.clone(), image, self.next_ino, self.ticks)
+    }
+
+    /// The disk after its only user died: descriptors are gone, the kernel is not.
+    pub(super) fn after_crash(&self) -> Self {
+        let mut next = Self::with_image(
+            self.options.clone(),
+            self.live.clone(),
+            self.next_ino,
+            self.ticks,
+        );
+        next.durable = self.durable.clone();
+        next.errors = self.errors.clone();
+        next.rng = self.rng.clone();
+        next.group = self.group;
+        next.live.inodes.retain(|_, node| node.links > 0);
+        next.used = next.live.used();
+        next
+    }
+
+    // ---- small things everybody needs ----
+
+    pub(super) fn now(&mut self) -> Timestamp {
+        if let Some(clock) = &self.options.clock {
+            return (clock.0)();
+        }
+        self.ticks += 1;
+        // One millisecond a step from 2020-09-13T12:26:40Z on.
+        Timestamp {
+            secs: 1_600_000_000 + self.ticks / 1000,
+            nanos: u32::try_from(self.ticks % 1000).unwrap_or(0) * 1_000_000,
+        }
+    }
+
+    pub(super) fn cred<'a>(&self, who: &'a Identity) -> Cred<'a> {
+        match who {
+            Identity::Service => {
+                let (uid, gid) = self.options.service;
+                Cred {
+                    uid,
+                    gid,
+                    groups: &[],
+                }
+            }
+            Identity::User(user) => Cred {
+                uid: user.uid,
+                gid: user.gid,
+                groups: &user.groups,
+            },
+        }
+    }
+
+    pub(super) fn node(&self, ino: u64) -> DiskResult<&Inode> {
+        self.live.get(ino).ok_or(Errno(libc::ESTALE))
+    }
+
+    pub(super) fn node_mut(&mut self, ino: u64) -> DiskResult<&mut Inode> {
+        self.live.get_mut(ino).ok_or(Errno(libc::ESTALE))
+    }
+
+    pub(super) fn dir(&self, ino: u64) -> DiskResult<&Inode> {
+        let node = self.node(ino)?;
+        if node.is_dir() {
+            Ok(node)
+        } else {
+            err(libc::ENOTDIR)
+        }
+    }
+
+    pub(super) fn step(&mut self) {
+        self.group += 1;
+    }
+
+    pub(super) fn change(&mut self, effect: Effect) {
+        let delta = self.live.apply(&effect);
+        self.used = self.used.saturating_add_signed(delta);
+        self.durable.push(self.group, effect);
+    }
+
+    pub(super) fn touch(&mut self, ino: u64, written: bool) {
+        let now = self.now();
+        if let Some(node) = self.live.get_mut(ino) {
+            node.changed = now;
+            if written {
+                node.written = now;
+            }
+        }
+    }
+
+    pub(super) fn room(&self, blocks: u64) -> DiskResult<()> {
+        if self.used.saturating_add(blocks) > self.options.capacity_blocks {
+            return err(libc::ENOSPC);
+        }
+        Ok(())
+    }
+
+    pub(super) fn fault(&mut self, on: SimOp) -> DiskResult<bool> {
+        self.operations += 1;
+        match self.faults.hit(on) {
+            None => Ok(false),
+            Some(FaultAction::Short) => Ok(true),
+            Some(FaultAction::Fail(errno)) => err(errno),
+        }
+    }
+
+    // ---- descriptors ----
+
+    pub(super) fn hold(&mut self, ino: u64) -> u64 {
+        let serial = self.next_open;
+        self.next_open += 1;
+        let heard = self
+            .errors
+            .get(&ino)
+            .map_or(0, |e| e.count - u64::from(!e.told));
+        self.opens.insert(serial, OpenFile { ino, heard });
+        serial
+    }
+
+    pub(super) fn release(&mut self, serial: u64) {
+        if let Some(open) = self.opens.remove(&serial) {
+            self.forget(open.ino);
+        }
+    }
+
+    /// Frees an inode that neither a name nor a descriptor holds.
+    fn forget(&mut self, ino: u64) {
+        let gone = self.live.get(ino).is_some_and(|n| n.links == 0)
+            && !self.opens.values().any(|o| o.ino == ino);
+        if !gone {
+            return;
+        }
+        if let Some(node) = self.live.inodes.remove(&ino) {
+            self.used = self.used.saturating_sub(1 + node.blocks.len() as u64);
+        }
+        self.errors.remove(&ino);
+        self.durable.sweep(&self.live);
+    }
+
+    // ---- syncs ----
+
+    pub(super) fn sync(&mut self, serial: u64, ino: u64, scope: Scope) -> DiskResult<()> {
+        self.syncs += 1;
+        if let Err(Errno(errno)) = self.fault(SimOp::Sync) {
+            self.lose(ino, errno);
+        }
+        self.tell(serial, ino)?;
+        self.durable.sync(ino, scope);
+        if scope == Scope::All
+            && self.durable.tracks()
+            && let (Some(live), Some(kept)) = (self.live.get(ino), self.durable.image.get_mut(ino))
+        {
+            (kept.accessed, kept.written, kept.changed) =
+                (live.accessed, live.written, live.changed);
+        }
+        Ok(())
+    }
+
+    /// A write-back of `ino` fails: its unwritten blocks are lost by chance and counted clean.
+    pub(super) fn lose(&mut self, ino: u64, errno: i32) {
+        self.durable.lose_blocks(ino, &mut self.rng);
+        let error = self.errors.entry(ino).or_default();
+        *error = WriteBackError {
+            count: error.count + 1,
+            errno,
+            told: false,
+        };
+    }
+
+    /// Each descriptor open at a write-back error hears it once (`errseq_check_and_advance`).
+    fn tell(&mut self, serial: u64, ino: u64) -> DiskResult<()> {
+        let (Some(error), Some(open)) = (self.errors.get_mut(&ino), self.opens.get_mut(&serial))
+        else {
+            return Ok(());
+        };
+        if open.heard == error.count {
+            return Ok(());
+        }
+        open.heard = error.count;
+        error.told = true;
+        err(error.errno)
+    }
+
+    // ---- names ----
+
+    /// The inode at a name, if there is one. Checks search permission.
+    pub(super) fn lookup(&self, cred: Cred<'_>, dir: u64, name: &[u8]) -> DiskResult<Option<u64>> {
+        check_name(name)?;
+        let node = self.dir(dir)?;
+        if !cred.may(node, 1) {
+            return err(libc::EACCES);
+        }
+        Ok(node.entries.get(name).copied())
+    }
+
+    pub(super) fn find(&self, cred: Cred<'_>, dir: u64, name: &[u8]) -> DiskResult<u64> {
+        self.lookup(cred, dir, name)?.ok_or(Errno(libc::ENOENT))
+    }
+
+    /// Whether names may be added to or taken from a directory.
+    fn may_change(&self, cred: Cred<'_>, dir: u64) -> DiskResult<()> {
+        let node = self.dir(dir)?;
+        if node.links == 0 {
+            return err(libc::ENOENT);
+        }
+        if self.options.read_only {
+            return err(libc::EROFS);
+        }
+        if cred.may(node, 3) {
+            Ok(())
+        } else {
+            err(libc::EACCES)
+        }
+    }
+
+    fn may_remove(&self, cred: Cred<'_>, dir: u64, ino: u64) -> DiskResult<()> {
+        self.may_change(cred, dir)?;
+        let (dir, node) = (self.node(dir)?, self.node(ino)?);
+        if dir.mode & STICKY != 0 && !cred.owns(dir) && !cred.owns(node) {
+            return err(libc::EPERM);
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, dir: u64, name: &[u8], ino: Option<u64>, about: u64) {
+        self.change(Effect::Name {
+            dir,
+            name: name.into(),
+            ino,
+            about,
+        });
+        self.touch(dir, true);
+    }
+
+    pub(super) fn create(
+        &mut self,
+        who: &Identity,
+        dir: u64,
+        name: &[u8],
+        mode: u32,
+    ) -> DiskResult<u64> {
+        let cred = self.cred(who);
+        if self.lookup(cred, dir, name)?.is_some() {
+            return err(libc::EEXIST);
+        }
+        self.may_change(cred, dir)?;
+        self.room(1)?;
+        let now = self.now();
+        let parent = self.node(dir)?;
+        let (mut mode, mut gid) = (mode, cred.gid);
+        if parent.mode & SETGID != 0 {
+            gid = parent.gid;
+            if mode & S_IFMT == S_IFDIR {
+                mode |= SETGID;
+            }
+        }
+        let ino = self.next_ino;
+        self.next_ino += 1;
+        let node = Arc::new(Inode::new(mode, cred.uid, gid, dir, now));
+        if self.durable.tracks() {
+            self.durable.image.inodes.insert(ino, Arc::clone(&node));
+        }
+        self.live.inodes.insert(ino, node);
+        self.used += 1;
+        self.step();
+        self.name(dir, name, Some(ino), ino);
+        if mode & S_IFMT == S_IFDIR {
+            self.node_mut(dir)?.links += 1;
+        }
+        Ok(ino)
+    }
+
+    pub(super) fn open(
+        &mut self,
+        who: &Identity,
+        dir: u64,
+        name: &[u8],
+        how: OpenHow,
+    ) -> DiskResult<u64> {
+        if let (Some(mode), false) = (how.create, how.path_only) {
+            if how.directory {
+                return err(libc::EINVAL);
+            }
+            self.fault(SimOp::Change)?;
+            return self.create(who, dir, name, libc::S_IFREG | (mode & 0o7777));
+        }
+        self.fault(SimOp::Look)?;
+        let ino = self.find(self.cred(who), dir, name)?;
+        if self.node(ino)?.is_link() {
+            return err(libc::ELOOP);
+        }
+        if how.directory && !self.node(ino)?.is_dir() {
+            return err(libc::ENOTDIR);
+        }
+        if !how.path_only {
+            self.may_open(who, ino, how.read || !how.write, how.write)?;
+        }
+        Ok(ino)
+    }
+
+    pub(super) fn may_open(
+        &self,
+        who: &Identity,
+        ino: u64,
+        read: bool,
+        write: bool,
+    ) -> DiskResult<()> {
+        let node = self.node(ino)?;
+        if node.is_link() {
+            return err(libc::ELOOP);
+        }
+        if node.is_dir() && write {
+            return err(libc::EISDIR);
+        }
+        if !self
+            .cred(who)
+            .may(node, u32::from(read) * 4 + u32::from(write) * 2)
+        {
+            return err(libc::EACCES);
+        }
+        if write && self.options.read_only {
+            return err(libc::EROFS);
+        }
+        if node.is_dir() || node.is_file() {
+            Ok(())
+        } else {
+            err(libc::ENXIO)
+        }
+    }
+
+    pub(super) fn unlink(
+        &mut self,
+        who: &Identity,
+        dir: u64,
+        name: &[u8],
+        directory: bool,
+    ) -> DiskResult<()> {
+        self.fault(SimOp::Change)?;
+        let cred = self.cred(who);
+        let ino = self.find(cred, dir, name)?;
+        self.may_remove(cred, dir, ino)?;
+        let node = self.node(ino)?;
+        match (directory, node.is_dir()) {
+            (true, false) => return err(libc::ENOTDIR),
+            (false, true) => return err(libc::EISDIR),
+            (true, true) if !node.entries.is_empty() => return err(libc::ENOTEMPTY),
+            _ => {}
+        }
+        self.step();
+        self.name(dir, name, None, ino);
+        self.drop_link(dir, ino)
+    }
+
+    /// The inode lost one name in `dir`.
+    fn drop_link(&mut self, dir: u64, ino: u64) -> DiskResult<()> {
+        let node = self.node_mut(ino)?;
+        let directory = node.is_dir();
+        node.links = if directory {
+            0
+        } else {
+            node.links.saturating_sub(1)
+        };
+        if directory {
+            let parent = self.node_mut(dir)?;
+            parent.links = parent.links.saturating_sub(1);
+        }
+        self.touch(ino, false);
+        self.forget(ino);
+        Ok(())
+    }
+
+    pub(super) fn link(
+        &mut self,
+        who: &Identity,
+        ino: u64,
+        dir: u64,
+        name: &[u8],
+    ) -> DiskResult<()> {
+        self.fault(SimOp::Change)?;
+        let cred = self.cred(who);
+        let node = self.node(ino)?;
+        if node.links == 0 {
+            return err(libc::ENOENT);
+        }
+        if node.is_dir() {
+            return err(libc::EPERM);
+        }
+        if node.links >= LINKS_MAX {
+            return err(libc::EMLINK);
+        }
+        if self.lookup(cred, dir, name)?.is_some() {
+            return err(libc::EEXIST);
+        }
+        self.may_change(cred, dir)?;
+        self.node_mut(ino)?.links += 1;
+        self.step();
+        self.name(dir, name, Some(ino), ino);
+        self.touch(ino, false);
+        Ok(())
+    }
+
+    pub(super) fn rename(
+        &mut self,
+        who: &Identity,
+        (from, from_name): (u64, &[u8]),
+        (to, to_name): (u64, &[u8]),
+        replace: bool,
+    ) -> DiskResult<()> {
+        self.fault(SimOp::Change)?;
+        let cred = self.cred(who);
+        let ino = self.find(cred, from, from_name)?;
+        let target = self.lookup(cred, to, to_name)?;
+        if target.is_some() && !replace {
+            return err(libc::EEXIST);
+        }
+        if target == Some(ino) {
+            return Ok(()); // rename(2): two names of one inode, nothing is done.
+        }
+        self.may_remove(cred, from, ino)?;
+        self.may_change(cred, to)?;
+        self.may_replace(cred, from, (ino, target), to)?;
+        self.step();
+        self.name(to, to_name, Some(ino), ino);
+        self.name(from, from_name, None, ino);
+        if let Some(target) = target {
+            self.drop_link(to, target)?;
+        }
+        if self.node(ino)?.is_dir() && from != to {
+            self.node_mut(ino)?.parent = to;
+            self.node_mut(from)?.links -= 1;
+            self.node_mut(to)?.links += 1;
+        }
+        self.touch(ino, false);
+        Ok(())
+    }
+
+    /// The checks of a rename that depend on kinds.
+    fn may_replace(
+        &self,
+        cred: Cred<'_>,
+        from: u64,
+        (ino, target): (u64, Option<u64>),
+        to: u64,
+    ) -> DiskResult<()> {
+        let node = self.node(ino)?;
+        if node.is_dir() {
+            let mut above = to;
+            while above != ROOT {
+                if above == ino {
+                    return err(libc::EINVAL);
+                }
+                above = self.dir(above)?.parent;
+            }
+            if from != to && !cred.may(node, 2) {
+                return err(libc::EACCES);
+            }
+        }
+        let Some(target) = target else {
+            return Ok(());
+        };
+        self.may_remove(cred, to, target)?;
+        let old = self.node(target)?;
+        match (node.is_dir(), old.is_dir()) {
+            (true, false) => err(libc::ENOTDIR),
+            (false, true) => err(libc::EISDIR),
+            (true, true) if !old.entries.is_empty() => err(libc::ENOTEMPTY),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn entries(&mut self, dir: u64, max: usize) -> DiskResult<Vec<RawEntry>> {
+        self.fault(SimOp::Look)?;
+        let node = self.dir(dir)?;
+        if node.entries.len() > max {
+            return err(libc::EOVERFLOW);
+        }
+        let kind = |ino: u64| self.live.get(ino).map_or(0, Inode::dirent_kind);
+        Ok(node
+            .entries
+            .iter()
+            .map(|(name, ino)| RawEntry {
+                name: name.clone(),
+                ino: *ino,
+                kind: kind(*ino),
+            })
+            .collect())
+    }
+}
