@@ -27,19 +27,26 @@ mod macros;
 
 pub mod access_mask;
 pub mod codec;
+pub mod compound;
+pub mod compression;
 pub mod create_context;
 pub mod file_attributes;
 pub mod header;
 pub mod ids;
 pub mod msg;
 pub mod negotiate_context;
+pub mod smb1;
 pub mod status;
+pub mod transform;
 pub mod utf16;
 
 pub mod dtyp;
 pub mod fscc;
 pub mod fsctl;
 pub mod rpc;
+
+#[cfg(test)]
+mod testing;
 
 pub use codec::Malformed;
 pub use header::{Command, Header, HeaderFlags};

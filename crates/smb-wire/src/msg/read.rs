@@ -61,13 +61,13 @@ pub struct ReadRequest<'a> {
 }
 
 /// The channel's description: absent, whatever its fields hold, when there is no channel.
-pub(super) fn channel_info<'a>(
-    message: &'a [u8],
+pub(super) fn channel_info(
+    message: &[u8],
     floor: usize,
     channel: Channel,
     offset: u16,
     len: u16,
-) -> Result<&'a [u8], Malformed> {
+) -> Result<&[u8], Malformed> {
     if channel == Channel::NONE {
         return Ok(&[]);
     }

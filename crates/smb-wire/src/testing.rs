@@ -1,0 +1,47 @@
+//! What the tests of this crate share: bytes from hex, and a message around a body.
+
+use bytes::BytesMut;
+
+use crate::header::{Command, Header};
+
+/// The bytes of a hex string with any white space in it.
+pub(crate) fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text
+        .chars()
+        .filter(|c| !c.is_whitespace())
+        .map(|c| u8::try_from(c.to_digit(16).unwrap()).unwrap())
+        .collect();
+    assert!(digits.len().is_multiple_of(2), "odd number of digits");
+    digits
+        .chunks(2)
+        .map(|pair| pair[0] << 4 | pair[1])
+        .collect()
+}
+
+/// A message: a header (not at the start of the output, so that offsets are put to the test) and
+/// the body that `encode` appends to it.
+pub(crate) fn message(encode: impl FnOnce(&mut BytesMut, usize)) -> Vec<u8> {
+    let mut out = BytesMut::from(&b"before"[..]);
+    let start = out.len();
+    Header {
+        command: Command(0x1234),
+        ..Header::default()
+    }
+    .encode(&mut out);
+    encode(&mut out, start);
+    out.split_off(start).to_vec()
+}
+
+/// Asserts that a captured message is read as `$value`, and that encoding `$value` gives the
+/// captured body again.
+macro_rules! captured {
+    ($type:ty, $hex:expr, $value:expr) => {{
+        let bytes = crate::testing::hex($hex);
+        let value = $value;
+        let read = <$type>::read(&bytes).unwrap();
+        assert_eq!(read, value);
+        let written = crate::testing::message(|out, start| read.encode(out, start));
+        assert_eq!(written[64..], bytes[64..], "written: {written:02x?}");
+    }};
+}
+pub(crate) use captured;

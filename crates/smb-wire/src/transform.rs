@@ -1,0 +1,138 @@
+//! The header of an encrypted message ([MS-SMB2] 2.2.41): 52 bytes before the ciphertext.
+//!
+//! Sealing and opening happen elsewhere; this tells which bytes are authenticated but clear
+//! ([`TransformHeader::AAD`]) and keeps the nonce as 16 bytes, whose used part depends on the
+//! cipher.
+
+use core::ops::Range;
+
+use bytes::{BufMut, BytesMut};
+
+use crate::codec::{Malformed, Reader};
+use crate::ids::SessionId;
+
+/// The first four bytes of an encrypted message: FD 'S' 'M' 'B'.
+pub const PROTOCOL_ID: [u8; 4] = *b"\xfdSMB";
+
+/// The transform header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TransformHeader {
+    /// The authentication tag.
+    pub signature: [u8; 16],
+    /// The nonce: 11 bytes used by CCM, 12 by GCM, the rest zero.
+    pub nonce: [u8; 16],
+    /// Length of the clear message, in bytes.
+    pub original_message_size: u32,
+    /// Flags (3.1.1) or EncryptionAlgorithm (3.0, 3.0.2): [`TransformHeader::ENCRYPTED`] either
+    /// way.
+    pub flags: u16,
+    /// Whose keys to use.
+    pub session_id: SessionId,
+}
+
+impl TransformHeader {
+    /// Length on the wire.
+    pub const SIZE: usize = 52;
+    /// The only legal value of `flags`.
+    pub const ENCRYPTED: u16 = 0x0001;
+    /// Where the tag lies.
+    pub const SIGNATURE: Range<usize> = 4..20;
+    /// Which bytes of the header are authenticated: from the nonce to the end.
+    pub const AAD: Range<usize> = 20..52;
+
+    /// Reads the header at the start of `message`.
+    ///
+    /// # Errors
+    /// [`Malformed`] when there are fewer than 52 bytes, or it is no transform header.
+    pub fn read(message: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(message, "transform header");
+        if reader.array::<4>()? != PROTOCOL_ID {
+            return Err(reader.malformed());
+        }
+        let signature = reader.array()?;
+        let nonce = reader.array()?;
+        let original_message_size = reader.u32()?;
+        reader.skip(2)?;
+        Ok(Self {
+            signature,
+            nonce,
+            original_message_size,
+            flags: reader.u16()?,
+            session_id: SessionId(reader.u64()?),
+        })
+    }
+
+    /// The authenticated bytes of the encoded header at the start of `message`.
+    ///
+    /// # Errors
+    /// [`Malformed`] when there are fewer than 52 bytes.
+    pub fn aad(message: &[u8]) -> Result<&[u8], Malformed> {
+        message
+            .get(Self::AAD)
+            .ok_or(Malformed::new("transform header"))
+    }
+
+    /// The header as bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+        let mut out = BytesMut::with_capacity(Self::SIZE);
+        self.encode(&mut out);
+        let mut bytes = [0; Self::SIZE];
+        bytes.copy_from_slice(&out);
+        bytes
+    }
+
+    /// Appends the header.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_slice(&PROTOCOL_ID);
+        out.put_slice(&self.signature);
+        out.put_slice(&self.nonce);
+        out.put_u32_le(self.original_message_size);
+        out.put_u16_le(0);
+        out.put_u16_le(self.flags);
+        out.put_u64_le(self.session_id.0);
+    }
+
+    /// Writes the tag into the encoded header at the start of `message`; nothing happens to a
+    /// message shorter than that.
+    pub fn patch_signature(message: &mut [u8], signature: &[u8; 16]) {
+        if let Some(place) = message.get_mut(Self::SIGNATURE) {
+            place.copy_from_slice(signature);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::hex;
+
+    #[test]
+    fn the_bytes_lie_where_the_text_says() {
+        let header = TransformHeader {
+            signature: [0xaa; 16],
+            nonce: [0xbb; 16],
+            original_message_size: 0x0102_0304,
+            flags: TransformHeader::ENCRYPTED,
+            session_id: SessionId(0x1122_3344_5566_7788),
+        };
+        let bytes = hex(
+            "fd534d42 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb
+            04030201 0000 0100 8877665544332211",
+        );
+        assert_eq!(header.to_bytes()[..], bytes);
+        assert_eq!(TransformHeader::read(&bytes), Ok(header));
+        assert_eq!(TransformHeader::aad(&bytes), Ok(&bytes[20..]));
+        for len in 0..bytes.len() {
+            assert!(TransformHeader::read(&bytes[..len]).is_err());
+        }
+        let mut patched = bytes;
+        TransformHeader::patch_signature(&mut patched, &[1; 16]);
+        assert_eq!(TransformHeader::read(&patched).unwrap().signature, [1; 16]);
+    }
+
+    #[test]
+    fn another_protocol_is_refused() {
+        assert!(TransformHeader::read(&[0xfe; 52]).is_err());
+    }
+}
