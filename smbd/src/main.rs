@@ -1,1 +1,4 @@
+//! The `holdfast` binary.
+#![forbid(unsafe_code)]
+
 fn main() {}

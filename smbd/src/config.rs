@@ -1,0 +1,376 @@
+//! The configuration: one TOML file in, one [`Config`] out that cannot be misread.
+//!
+//! `raw` holds the tables as written, `validate` turns them into the types below: sizes in bytes,
+//! addresses parsed, defaults filled in, shares checked against the disk, combinations that would
+//! break a promise refused. Complaints are collected in a [`Report`] with line, caret, suggestion
+//! and way out. What this module does not do: open sockets, read the user file, or know the
+//! protocol's types; the server translates at its own border.
+
+pub mod hosts;
+mod policy;
+mod raw;
+mod report;
+mod share;
+mod validate;
+pub mod values;
+
+use std::{
+    fs, io,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::Deserialize;
+
+pub use hosts::HostRules;
+pub use policy::{Policy, PolicyError};
+pub use report::{Problem, Report};
+pub use validate::{listen_everywhere, validate_shares};
+pub use values::Owner;
+
+/// Largest configuration file that is read, in bytes.
+pub const FILE_BYTES_MAX: u64 = 4 << 20;
+/// The port of SMB over TCP.
+pub const SMB_PORT: u16 = 445;
+
+/// Everything the daemon was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The server as a whole.
+    pub server: Server,
+    /// Where to listen; never empty.
+    pub listeners: Vec<Listener>,
+    /// What to serve; never empty, names unique without regard to case.
+    pub shares: Vec<Share>,
+    /// Bounds.
+    pub limits: Limits,
+    /// Durability facts that are not a share's.
+    pub durability: Durability,
+    /// Logging.
+    pub log: Log,
+    /// The Prometheus listener; loopback.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// `[server]`, see the annotated example for the meaning of each key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Server {
+    /// Upper case, 1 to 15 characters.
+    pub name: String,
+    /// Upper case, 1 to 15 characters.
+    pub workgroup: String,
+    pub comment: String,
+    /// Not newer than `max_protocol`.
+    pub min_protocol: Dialect,
+    pub max_protocol: Dialect,
+    pub signing: Signing,
+    pub encryption: Encryption,
+    /// In order of preference, no doubles, not empty.
+    pub ciphers: Vec<Cipher>,
+    /// In order of preference, no doubles, not empty.
+    pub signing_algorithms: Vec<SigningAlgorithm>,
+    pub hosts: HostRules,
+    pub state_dir: PathBuf,
+    pub users_file: PathBuf,
+    pub allow_empty_passwords: bool,
+    pub file_io: FileIo,
+    pub shutdown_grace: Duration,
+}
+
+/// `[[listener]]`: one address and the cores that serve it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listener {
+    /// Where to bind. The unspecified IPv6 address takes IPv4 connections too.
+    pub address: SocketAddr,
+    /// Bind to this network interface.
+    pub interface: Option<String>,
+    /// Cores, sorted; empty means every core the process may use.
+    pub cores: Vec<usize>,
+}
+
+/// `[[share]]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Share {
+    pub name: String,
+    /// Absolute; was a directory when the configuration was read.
+    pub path: PathBuf,
+    pub comment: String,
+    pub read_only: bool,
+    /// Empty together with `groups` means every user.
+    pub users: Vec<String>,
+    pub groups: Vec<String>,
+    pub guest: bool,
+    pub owner: Option<Owner>,
+    pub file_mode: u32,
+    pub directory_mode: u32,
+    pub durability: Policy,
+    pub ignore_full_sync: bool,
+    pub encryption: Encryption,
+    pub hosts: HostRules,
+    pub symlinks: Symlinks,
+    pub hide_dot_files: bool,
+    pub browseable: bool,
+    pub access_based_enumeration: bool,
+    pub continuous_availability: bool,
+}
+
+/// `[durability]` without what shares inherit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Durability {
+    /// The policy of shares that name none.
+    pub policy: Policy,
+    /// What keeps memory alive when the power fails.
+    pub protection: Protection,
+    /// Security descriptors are made stable at once.
+    pub durable_acl: bool,
+    /// `None`: a quarter of RLIMIT_NOFILE.
+    pub dirty_inodes_max: Option<u32>,
+    /// Age at which unflushed changes are synced in the background.
+    pub dirty_age_max: Duration,
+    /// Sync everything before the process ends.
+    pub sync_on_stop: bool,
+}
+
+/// `[limits]`, see the annotated example for the meaning and the status of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Limits {
+    pub connections: u32,
+    pub connections_per_address: u32,
+    pub unauthenticated_connections: u32,
+    pub authentication_timeout: Duration,
+    pub sessions_per_connection: u32,
+    pub trees_per_session: u32,
+    pub opens_per_session: u32,
+    pub locks_per_open: u32,
+    pub pending_per_connection: u32,
+    pub compound_length: u32,
+    pub credits: u32,
+    pub io_size_bytes: u32,
+    pub directory_buffer_bytes: u32,
+    pub failed_logins: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            connections_per_address: 256,
+            unauthenticated_connections: 1_000,
+            authentication_timeout: Duration::from_secs(30),
+            sessions_per_connection: 64,
+            trees_per_session: 1_024,
+            opens_per_session: 16_384,
+            locks_per_open: 8_192,
+            pending_per_connection: 512,
+            compound_length: 64,
+            credits: 8_192,
+            io_size_bytes: 8 << 20,
+            directory_buffer_bytes: 1 << 20,
+            failed_logins: 10,
+        }
+    }
+}
+
+/// `[log]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// As for `HOLDFAST_LOG`.
+    pub filter: String,
+    /// How lines look.
+    pub format: LogFormat,
+}
+
+/// SMB dialects, oldest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[allow(missing_docs)]
+pub enum Dialect {
+    #[serde(rename = "2.0.2")]
+    Smb202,
+    #[serde(rename = "2.1")]
+    Smb210,
+    #[serde(rename = "3.0")]
+    Smb300,
+    #[serde(rename = "3.0.2")]
+    Smb302,
+    #[serde(rename = "3.1.1")]
+    Smb311,
+}
+
+/// Whether requests must be signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum Signing {
+    Required,
+    Desired,
+}
+
+/// Whether requests must be encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum Encryption {
+    Offered,
+    Required,
+}
+
+/// Ciphers of the 3.x dialects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs)]
+pub enum Cipher {
+    #[serde(rename = "aes-128-gcm")]
+    Aes128Gcm,
+    #[serde(rename = "aes-256-gcm")]
+    Aes256Gcm,
+    #[serde(rename = "aes-128-ccm")]
+    Aes128Ccm,
+    #[serde(rename = "aes-256-ccm")]
+    Aes256Ccm,
+}
+
+/// Signing algorithms of 3.1.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs)]
+pub enum SigningAlgorithm {
+    #[serde(rename = "aes-gmac")]
+    AesGmac,
+    #[serde(rename = "aes-cmac")]
+    AesCmac,
+    #[serde(rename = "hmac-sha256")]
+    HmacSha256,
+}
+
+/// How file I/O is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs)]
+pub enum FileIo {
+    /// The ring where the kernel lets us, threads otherwise; the log says which.
+    #[serde(rename = "auto")]
+    Auto,
+    /// The ring; the server does not start without it.
+    #[serde(rename = "io_uring")]
+    IoUring,
+    #[serde(rename = "threads")]
+    Threads,
+}
+
+/// What the server does where a path step is a symbolic link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum Symlinks {
+    /// Followed as long as the target lies within the share.
+    Follow,
+    Refuse,
+}
+
+/// What keeps the host's memory alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum Protection {
+    None,
+    /// An uninterruptible power supply that shuts the host down in order.
+    Ups,
+    /// Drives or memory with power-loss protection that hold everything acknowledged.
+    Plp,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum LogFormat {
+    /// `Journal` when stderr is the journal, `Plain` otherwise.
+    Auto,
+    Plain,
+    Journal,
+}
+
+/// Why there is no [`Config`].
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("cannot read {}: {source}\n  = give the path of a configuration file; examples/holdfast.toml is an annotated one", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file was read and is wrong.
+    #[error("{0}")]
+    Wrong(Box<Report>),
+}
+
+/// Reads and checks a configuration file.
+///
+/// # Errors
+/// [`ConfigError`]; its `Display` is meant for the administrator.
+pub fn load(path: &Path) -> Result<Config, ConfigError> {
+    let unreadable = |source| ConfigError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let size = fs::metadata(path).map_err(unreadable)?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(unreadable(io::Error::other(format!(
+            "{size} bytes are too many"
+        ))));
+    }
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    parse(&text, path).map_err(|report| ConfigError::Wrong(Box::new(report)))
+}
+
+/// Checks the text of a configuration file; `path` names it in complaints, and relative paths
+/// in the text start at its folder.
+///
+/// # Errors
+/// A [`Report`] with at least one problem.
+pub fn parse(text: &str, path: &Path) -> Result<Config, Report> {
+    // A byte order mark is what some editors leave; TOML does not know it.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let file: raw::File =
+        toml::from_str(text).map_err(|error| Report::of_toml(path.to_owned(), text, &error))?;
+    let (config, problems) = validate::validate(&file, path.parent().unwrap_or(Path::new("")));
+    match config {
+        Some(config) if problems.is_empty() => Ok(config),
+        _ => Err(Report {
+            path: path.to_owned(),
+            text: text.to_owned(),
+            problems,
+        }),
+    }
+}
+
+/// The tables in which `new` differs from `old` and that only a restart can bring into force.
+#[must_use]
+pub fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
+    let shape = |c: &Config| (c.server.state_dir.clone(), c.server.file_io);
+    [
+        ("[[listener]]", old.listeners != new.listeners),
+        ("[metrics]", old.metrics != new.metrics),
+        ("[log]", old.log != new.log),
+        ("[server] state_dir, file_io", shape(old) != shape(new)),
+    ]
+    .into_iter()
+    .filter_map(|(table, differs)| differs.then_some(table))
+    .collect()
+}
+
+/// Whether only programs on this machine can reach `address`.
+#[must_use]
+pub fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// Every IPv6 and, by mapping, every IPv4 address.
+const EVERY_ADDRESS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+
+#[cfg(test)]
+#[path = "config/tests.rs"]
+mod tests;

@@ -1,0 +1,230 @@
+//! The tables of the configuration file as they are written.
+//!
+//! One struct per table, one field per key, each with its meaning and default; unknown keys are
+//! errors. Nothing here is checked beyond its own type: `validate` turns these into the `Config`
+//! that the rest of the program sees. Values keep their place in the file, so that every
+//! complaint can point at them.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use serde::Deserialize;
+use serde_spanned::Spanned;
+
+use super::{
+    Cipher, Dialect, Encryption, FileIo, LogFormat, Protection, Signing, SigningAlgorithm,
+    Symlinks,
+    hosts::Network,
+    values::{ByteSize, Mode, Owner, Span},
+};
+
+/// A value that remembers where it was written.
+pub(super) type At<T> = Option<Spanned<T>>;
+
+/// The whole file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    /// The server as a whole.
+    #[serde(default)]
+    pub(super) server: ServerTable,
+    /// Where to listen. Default: every address, port 445, all cores.
+    #[serde(default)]
+    pub(super) listener: Vec<Spanned<ListenerTable>>,
+    /// What to serve. At least one.
+    #[serde(default)]
+    pub(super) share: Vec<Spanned<ShareTable>>,
+    /// What a successful reply promises, for shares that do not say themselves.
+    #[serde(default)]
+    pub(super) durability: DurabilityTable,
+    /// Bounds on what strangers and users can make the server hold.
+    #[serde(default)]
+    pub(super) limits: LimitsTable,
+    /// What is written to stderr or the journal.
+    #[serde(default)]
+    pub(super) log: LogTable,
+    /// The Prometheus listener.
+    #[serde(default)]
+    pub(super) metrics: MetricsTable,
+}
+
+/// `[server]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ServerTable {
+    /// NetBIOS name shown to clients, up to 15 characters. Default: the host name.
+    pub(super) name: At<String>,
+    /// Workgroup shown to clients. Default: "WORKGROUP".
+    pub(super) workgroup: At<String>,
+    /// Text shown next to the server's name. Default: "".
+    pub(super) comment: At<String>,
+    /// Oldest dialect spoken: "2.0.2", "2.1", "3.0", "3.0.2", "3.1.1". Default: "2.0.2".
+    pub(super) min_protocol: At<Dialect>,
+    /// Newest dialect spoken. Default: "3.1.1".
+    pub(super) max_protocol: At<Dialect>,
+    /// "required": unsigned requests of users are refused; "desired": the client decides. Default:
+    /// "required".
+    pub(super) signing: At<Signing>,
+    /// "offered": clients may encrypt; "required": everything is encrypted. Default: "offered".
+    pub(super) encryption: At<Encryption>,
+    /// Ciphers in order of preference. Default: aes-128-gcm, aes-256-gcm, aes-128-ccm, aes-256-ccm.
+    pub(super) ciphers: At<Vec<Cipher>>,
+    /// Signing algorithms for 3.1.1 in order of preference. Default: aes-gmac, aes-cmac, hmac-sha256.
+    pub(super) signing_algorithms: At<Vec<SigningAlgorithm>>,
+    /// Addresses and networks that may connect. Default: all.
+    pub(super) hosts_allow: At<Vec<Network>>,
+    /// Addresses and networks that may not; wins over hosts_allow. Default: none.
+    pub(super) hosts_deny: At<Vec<Network>>,
+    /// Folder of the control socket, the user file and the latch. Default: /var/lib/holdfast for
+    /// root, $XDG_STATE_HOME/holdfast (~/.local/state/holdfast) otherwise.
+    pub(super) state_dir: At<PathBuf>,
+    /// The user file. Default: users in state_dir.
+    pub(super) users_file: At<PathBuf>,
+    /// Let users in whose password is the empty one. Default: false.
+    pub(super) allow_empty_passwords: At<bool>,
+    /// How file I/O is done: "auto", "io_uring", "threads". Default: "auto".
+    pub(super) file_io: At<FileIo>,
+    /// How long a stopping server waits for requests under way. Default: "10s".
+    pub(super) shutdown_grace: At<Span>,
+}
+
+/// `[[listener]]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListenerTable {
+    /// Address and port: "192.0.2.1:445", "[2001:db8::1]:445". Default: every IPv4 and IPv6 address.
+    pub(super) address: At<SocketAddr>,
+    /// Only connections that arrive on this network interface. Default: any.
+    pub(super) interface: At<String>,
+    /// Port where address is not given. Default: 445.
+    pub(super) port: At<u16>,
+    /// Cores whose workers serve this listener. Default: every core the process may use.
+    pub(super) cores: At<Vec<usize>>,
+}
+
+/// `[[share]]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ShareTable {
+    /// Name that clients connect to, up to 80 characters. Required.
+    pub(super) name: At<String>,
+    /// Folder that is served. Required.
+    pub(super) path: At<PathBuf>,
+    /// Text shown next to the name. Default: "".
+    pub(super) comment: At<String>,
+    /// Nothing can be changed. Default: false.
+    pub(super) read_only: At<bool>,
+    /// Users that may connect. Default (with no groups either): every user.
+    pub(super) users: At<Vec<String>>,
+    /// Groups whose members may connect. Default: none beyond users.
+    pub(super) groups: At<Vec<String>>,
+    /// Unknown users may connect as guest. Needs signing = "desired". Default: false.
+    pub(super) guest: At<bool>,
+    /// Local user and group that own everything made here, "uid:gid". Default: the connected
+    /// user's own, or the service's.
+    pub(super) owner: At<Owner>,
+    /// Permission bits that new files may have. Default: "0744".
+    pub(super) file_mode: At<Mode>,
+    /// Permission bits that new directories may have. Default: "0755".
+    pub(super) directory_mode: At<Mode>,
+    /// Durability policy, as on the command line. Default: the policy of [durability].
+    pub(super) durability: At<String>,
+    /// Consent to lose acknowledged writes when the host fails. Default: that of [durability].
+    pub(super) accept_loss: At<bool>,
+    /// Treat Apple's full sync as an ordinary flush. Default: that of [durability].
+    pub(super) ignore_full_sync: At<bool>,
+    /// "required": only encrypted requests are served. Default: the server's.
+    pub(super) encryption: At<Encryption>,
+    /// Addresses and networks that may connect to this share. Default: all that may reach the server.
+    pub(super) hosts_allow: At<Vec<Network>>,
+    /// Addresses and networks that may not; wins over hosts_allow. Default: none.
+    pub(super) hosts_deny: At<Vec<Network>>,
+    /// Symbolic links: "follow" within the share, or "refuse". Default: "follow".
+    pub(super) symlinks: At<Symlinks>,
+    /// Names that begin with a dot carry the hidden attribute. Default: true.
+    pub(super) hide_dot_files: At<bool>,
+    /// The share appears in lists. Default: true.
+    pub(super) browseable: At<bool>,
+    /// Listings leave out what the user may not read. Default: false.
+    pub(super) access_based_enumeration: At<bool>,
+    /// Opens survive a restart of the server. Default: false.
+    pub(super) continuous_availability: At<bool>,
+}
+
+/// `[durability]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DurabilityTable {
+    /// "honor", "treat-host-as-stable-storage", "strict-sync" or "bounded". Default: "honor".
+    pub(super) policy: At<String>,
+    /// With "bounded": oldest acknowledged change that is not yet stable. No default.
+    pub(super) max_delay: At<Span>,
+    /// With "bounded": most acknowledged bytes that are not yet stable. No default.
+    pub(super) max_bytes: At<ByteSize>,
+    /// Consent to lose acknowledged writes when the host fails. Default: false.
+    pub(super) accept_loss: At<bool>,
+    /// What keeps memory alive when the power fails: "none", "ups", "plp". Default: "none".
+    pub(super) protection: At<Protection>,
+    /// Treat Apple's full sync as an ordinary flush. Default: false.
+    pub(super) ignore_full_sync: At<bool>,
+    /// Make changes of security descriptors stable at once. Default: false.
+    pub(super) durable_acl: At<bool>,
+    /// Inodes with unflushed changes whose descriptors are kept. Default: a quarter of RLIMIT_NOFILE.
+    pub(super) dirty_inodes_max: At<u32>,
+    /// Age at which unflushed changes are synced in the background. Default: "30s".
+    pub(super) dirty_age_max: At<Span>,
+    /// Sync all that is owed before the server ends. Default: true.
+    pub(super) sync_on_stop: At<bool>,
+}
+
+/// `[limits]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LimitsTable {
+    /// Connections in all; more are closed at once. Default: 10000.
+    pub(super) connections: At<u32>,
+    /// Connections from one address; more are closed at once. Default: 256.
+    pub(super) connections_per_address: At<u32>,
+    /// Connections that nobody has logged in on yet; more are closed at once. Default: 1000.
+    pub(super) unauthenticated_connections: At<u32>,
+    /// A connection without a login is closed after this time. Default: "30s".
+    pub(super) authentication_timeout: At<Span>,
+    /// Sessions on one connection; more get STATUS_REQUEST_NOT_ACCEPTED. Default: 64.
+    pub(super) sessions_per_connection: At<u32>,
+    /// Tree connects of one session; more get STATUS_INSUFFICIENT_RESOURCES. Default: 1024.
+    pub(super) trees_per_session: At<u32>,
+    /// Opens of one session; more get STATUS_TOO_MANY_OPENED_FILES. Default: 16384.
+    pub(super) opens_per_session: At<u32>,
+    /// Byte-range locks of one open; more get STATUS_INSUFFICIENT_RESOURCES. Default: 8192.
+    pub(super) locks_per_open: At<u32>,
+    /// Requests of one connection that wait for something; more get
+    /// STATUS_INSUFFICIENT_RESOURCES. Default: 512.
+    pub(super) pending_per_connection: At<u32>,
+    /// Requests in one compound; longer ones get STATUS_INVALID_PARAMETER. Default: 64.
+    pub(super) compound_length: At<u32>,
+    /// Credits of one connection. Default: 8192.
+    pub(super) credits: At<u32>,
+    /// Largest READ, WRITE and transaction. Default: "8MiB".
+    pub(super) io_size: At<ByteSize>,
+    /// Largest directory listing in one reply. Default: "1MiB".
+    pub(super) directory_buffer: At<ByteSize>,
+    /// Failed logins of one user from one address before tries are delayed. Default: 10.
+    pub(super) failed_logins: At<u32>,
+}
+
+/// `[log]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LogTable {
+    /// What is logged, as in "info" or "info,smb_server=debug"; HOLDFAST_LOG wins. Default: "info".
+    pub(super) filter: At<String>,
+    /// "auto", "plain" or "journal" (no timestamps, no colours). Default: "auto".
+    pub(super) format: At<LogFormat>,
+}
+
+/// `[metrics]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MetricsTable {
+    /// Loopback address and port of the Prometheus page, "127.0.0.1:9445". Default: no page.
+    pub(super) listen: At<SocketAddr>,
+}

@@ -1,0 +1,244 @@
+//! Complaints about a configuration file: place, the line with a caret, a suggestion, a way out.
+//!
+//! A [`Report`] holds every complaint found in one reading, so that an administrator repairs a
+//! file in one round. Suggestions come from the edit distance to the words that would have been
+//! right. Nothing is decided here.
+
+use std::{fmt, ops::Range, path::PathBuf};
+
+/// Longest line that is shown whole; longer ones are cut around the caret.
+const SHOWN_LINE_MAX: usize = 100;
+
+/// One complaint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// What is wrong, one line.
+    pub message: String,
+    /// Bytes of the file that it is about; `None` where something is missing altogether.
+    pub span: Option<Range<usize>>,
+    /// What to write instead or besides.
+    pub way_out: Option<String>,
+}
+
+/// All complaints about one file. `Display` prints them for a terminal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl std::error::Error for Report {}
+
+impl Report {
+    /// The complaints in the order of the file.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// A report on a file that is no TOML, or has keys or types that do not exist.
+    pub(super) fn of_toml(path: PathBuf, text: &str, error: &toml::de::Error) -> Self {
+        let (message, way_out) = rephrase(error.message());
+        let problem = Problem {
+            message,
+            span: error.span(),
+            way_out,
+        };
+        Self {
+            path,
+            text: text.to_owned(),
+            problems: vec![problem],
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            writeln!(f, "error: {}", problem.message)?;
+            match &problem.span {
+                Some(span) => self.excerpt(f, span)?,
+                None => writeln!(f, "  --> {}", self.path.display())?,
+            }
+            if let Some(way_out) = &problem.way_out {
+                writeln!(f, "  = {way_out}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn excerpt(&self, f: &mut fmt::Formatter<'_>, span: &Range<usize>) -> fmt::Result {
+        let place = Place::of(&self.text, span);
+        let margin = place.line_number.to_string().len();
+        let path = self.path.display();
+        writeln!(
+            f,
+            "{:margin$}--> {path}:{}:{}",
+            "", place.line_number, place.column
+        )?;
+        writeln!(f, "{:margin$} |", "")?;
+        writeln!(f, "{} | {}", place.line_number, place.line)?;
+        writeln!(
+            f,
+            "{:margin$} | {}{}",
+            "",
+            " ".repeat(place.indent),
+            "^".repeat(place.carets)
+        )
+    }
+}
+
+/// A span as a person sees it.
+struct Place {
+    line_number: usize,
+    /// In characters, from 1.
+    column: usize,
+    line: String,
+    indent: usize,
+    carets: usize,
+}
+
+impl Place {
+    fn of(text: &str, span: &Range<usize>) -> Self {
+        let start = floor_boundary(text, span.start);
+        let end = floor_boundary(text, span.end).max(start);
+        let before = text.get(..start).unwrap_or("");
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let rest = text.get(line_start..).unwrap_or("");
+        let line = rest.lines().next().unwrap_or("");
+        let column = before.get(line_start..).unwrap_or("").chars().count();
+        let line_end = line_start + line.len();
+        let marked = text.get(start..end.min(line_end).max(start)).unwrap_or("");
+        let carets = marked.chars().count().max(1);
+        // A very long line is shown from a little before the caret.
+        let skip = if line.chars().count() > SHOWN_LINE_MAX {
+            column.saturating_sub(20)
+        } else {
+            0
+        };
+        Self {
+            line_number: before.matches('\n').count() + 1,
+            column: column + 1,
+            line: line
+                .chars()
+                .skip(skip)
+                .take(SHOWN_LINE_MAX)
+                .map(|c| if c == '\t' { ' ' } else { c })
+                .collect(),
+            indent: column - skip,
+            carets: carets.min(SHOWN_LINE_MAX),
+        }
+    }
+}
+
+fn floor_boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len()))
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0)
+}
+
+/// Turns the parser's "unknown field" and "unknown variant" into a sentence and a suggestion.
+fn rephrase(message: &str) -> (String, Option<String>) {
+    for (lead, noun) in [("unknown field `", "key"), ("unknown variant `", "value")] {
+        let Some((word, rest)) = message.strip_prefix(lead).and_then(|m| m.split_once('`')) else {
+            continue;
+        };
+        let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+        let way_out = match nearest(word, known.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("known here: {}", known.join(", ")),
+        };
+        return (format!("unknown {noun} `{word}`"), Some(way_out));
+    }
+    (message.trim_end().replace('\n', "; "), None)
+}
+
+/// The word nearest to `word`, when it is near enough to be a slip.
+pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let plain = |w: &str| w.to_lowercase().replace('-', "_");
+    let word = plain(word);
+    let worst = (word.chars().count() / 3).max(1);
+    known
+        .map(|candidate| (distance(&word, &plain(candidate)), candidate))
+        .filter(|(far, _)| *far <= worst)
+        .min_by_key(|(far, _)| *far)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edits (insert, remove, replace, swap of neighbours) between two words.
+fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().collect();
+    let b: Vec<char> = b.chars().collect();
+    let mut older: Vec<usize> = Vec::new();
+    let mut old: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut new = vec![i + 1];
+        for (j, y) in b.iter().enumerate() {
+            let swap = i > 0 && j > 0 && a[i - 1] == *y && b[j - 1] == *x;
+            let mut best = (old[j] + usize::from(x != y))
+                .min(old[j + 1] + 1)
+                .min(new[j] + 1);
+            if swap {
+                best = best.min(older[j - 1] + 1);
+            }
+            new.push(best);
+        }
+        older = std::mem::replace(&mut old, new);
+    }
+    old.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("pathc", "patch"), 1);
+        assert_eq!(distance("same", "same"), 0);
+    }
+
+    #[test]
+    fn only_slips_are_suggested() {
+        let known = ["read_only", "path", "name"];
+        assert_eq!(nearest("readonly", known.into_iter()), Some("read_only"));
+        assert_eq!(nearest("read-only", known.into_iter()), Some("read_only"));
+        assert_eq!(nearest("Path", known.into_iter()), Some("path"));
+        assert_eq!(nearest("veto_files", known.into_iter()), None);
+    }
+
+    #[test]
+    fn spans_that_do_not_fit_are_survived() {
+        let report = |span| Report {
+            path: "x.toml".into(),
+            text: "a = \"ö\"\nb".to_owned(),
+            problems: vec![Problem {
+                message: "m".into(),
+                span: Some(span),
+                way_out: None,
+            }],
+        };
+        for span in [0..0, 5..6, 6..6, 0..500, 400..500, 7..9] {
+            assert!(report(span).to_string().contains("x.toml:"));
+        }
+        let start = 6;
+        assert!(report(start..2).to_string().contains('^'));
+    }
+
+    #[test]
+    fn long_lines_are_cut_around_the_caret() {
+        let text = format!("{}X{}", "a".repeat(500), "b".repeat(500));
+        let place = Place::of(&text, &(500..501));
+        assert_eq!(place.column, 501);
+        assert_eq!(place.line.chars().nth(place.indent), Some('X'));
+    }
+}

@@ -1,0 +1,248 @@
+//! Checks of one `[[share]]`: the name, the folder, and combinations that cannot both be kept.
+
+use std::path::Path;
+
+use serde_spanned::Spanned;
+
+use super::{
+    Durability, Encryption, Protection, Server, Share, Signing, Symlinks,
+    policy::Policy,
+    raw,
+    validate::{Findings, absolute, get, hosts, span},
+};
+
+/// Longest share name that Windows clients take.
+const SHARE_NAME_MAX: usize = 80;
+/// Longest comment; clients cut longer ones.
+const COMMENT_MAX: usize = 256;
+/// Names the protocol keeps for itself.
+const RESERVED: [&str; 4] = ["IPC$", "ADMIN$", "PRINT$", "GLOBAL"];
+
+/// Message and way out for the policy that can lose acknowledged data without consent.
+pub(super) const UNGUARDED: (&str, &str) = (
+    "treat-host-as-stable-storage loses acknowledged data when this machine fails, and nobody has agreed to that",
+    "say accept_loss = true, or protection = \"ups\" or \"plp\" in [durability] if the host has it; or use policy \"bounded\"",
+);
+
+pub(super) fn share(
+    table: &Spanned<raw::ShareTable>,
+    server: &Server,
+    durability: &Durability,
+    inherited: &raw::DurabilityTable,
+    folder: &Path,
+    findings: &mut Findings,
+) -> Option<Share> {
+    let place = table.span();
+    let table = table.get_ref();
+    let mut required = |missing: bool, key: &str, example: &str| {
+        if missing {
+            findings.add(
+                Some(place.clone()),
+                format!("this share has no {key}"),
+                example,
+            );
+        }
+    };
+    required(table.name.is_none(), "name", "add name = \"files\"");
+    required(table.path.is_none(), "path", "add path = \"/srv/files\"");
+    let (name, path) = (table.name.as_ref()?, table.path.as_ref()?);
+    if let Err((message, way_out)) = check_name(name.get_ref()) {
+        findings.add(Some(name.span()), message, way_out);
+    }
+    let folder_path = absolute(folder, path.get_ref());
+    check_folder(&folder_path, path.span(), findings);
+    let share = Share {
+        name: name.get_ref().clone(),
+        path: folder_path,
+        comment: get(&table.comment, String::new()),
+        read_only: get(&table.read_only, false),
+        users: get(&table.users, Vec::new()),
+        groups: get(&table.groups, Vec::new()),
+        guest: get(&table.guest, false),
+        owner: table.owner.as_ref().map(|at| *at.get_ref()),
+        file_mode: table
+            .file_mode
+            .as_ref()
+            .map_or(FILE_MODE, |at| at.get_ref().0),
+        directory_mode: table
+            .directory_mode
+            .as_ref()
+            .map_or(DIRECTORY_MODE, |at| at.get_ref().0),
+        durability: policy(table, durability, inherited, findings),
+        ignore_full_sync: get(
+            &table.ignore_full_sync,
+            get(&inherited.ignore_full_sync, false),
+        ),
+        encryption: get(&table.encryption, server.encryption),
+        hosts: hosts(&table.hosts_allow, &table.hosts_deny),
+        symlinks: get(&table.symlinks, Symlinks::Follow),
+        hide_dot_files: get(&table.hide_dot_files, true),
+        browseable: get(&table.browseable, true),
+        access_based_enumeration: get(&table.access_based_enumeration, false),
+        continuous_availability: get(&table.continuous_availability, false),
+    };
+    combinations(table, &share, server, findings);
+    Some(share)
+}
+
+/// Whether clients can connect to a share of this name; else message and way out.
+pub(super) fn check_name(name: &str) -> Result<(), (String, &'static str)> {
+    if RESERVED
+        .iter()
+        .any(|reserved| reserved.eq_ignore_ascii_case(name))
+    {
+        return Err((
+            format!("`{name}` is a name that the protocol keeps for itself"),
+            "choose another name",
+        ));
+    }
+    // [MS-FSCC] 2.1.6: the characters a share name cannot have.
+    let forbidden = |c: char| c.is_control() || "\"\\/[]:|<>+=;,*?".contains(c);
+    if let Some(bad) = name.chars().find(|c| forbidden(*c)) {
+        return Err((
+            format!(
+                "`{}` cannot be a share name: clients cannot write `{}`",
+                name.escape_debug(),
+                bad.escape_debug()
+            ),
+            "use letters, digits, spaces, `-`, `_`, `.` or `$`",
+        ));
+    }
+    if name.trim().is_empty() || name.trim() != name || name.chars().count() > SHARE_NAME_MAX {
+        return Err((
+            format!("`{name}` cannot be a share name"),
+            "use 1 to 80 characters, without spaces at the ends",
+        ));
+    }
+    Ok(())
+}
+
+fn check_folder(path: &Path, place: std::ops::Range<usize>, findings: &mut Findings) {
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => {}
+        Ok(_) => findings.add(
+            Some(place),
+            format!("{} is not a directory", path.display()),
+            "a share is a directory; give the one that holds the file",
+        ),
+        Err(error) => {
+            let way_out = format!("make it (mkdir -p {}) or correct the path", path.display());
+            findings.add(
+                Some(place),
+                format!("{} cannot be served: {error}", path.display()),
+                &way_out,
+            );
+        }
+    }
+}
+
+fn policy(
+    table: &raw::ShareTable,
+    durability: &Durability,
+    inherited: &raw::DurabilityTable,
+    findings: &mut Findings,
+) -> Policy {
+    let Some(at) = &table.durability else {
+        return durability.policy;
+    };
+    let policy = at
+        .get_ref()
+        .parse()
+        .unwrap_or_else(|error: super::PolicyError| {
+            findings.add(Some(at.span()), error.to_string(), &error.way_out());
+            Policy::Honor
+        });
+    let accept_loss = get(&table.accept_loss, get(&inherited.accept_loss, false));
+    let guarded = accept_loss || durability.protection != Protection::None;
+    if policy == Policy::TreatHostAsStableStorage && !guarded {
+        findings.add(Some(at.span()), UNGUARDED.0.into(), UNGUARDED.1);
+    }
+    policy
+}
+
+fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, findings: &mut Findings) {
+    let name = &share.name;
+    let volatile = matches!(
+        share.durability,
+        Policy::TreatHostAsStableStorage | Policy::Bounded { .. }
+    );
+    if share.continuous_availability && volatile {
+        findings.add(
+            span(&table.continuous_availability),
+            format!("`{name}` cannot be continuously available with {}: clients would replay onto data that is gone", share.durability.name()),
+            "set durability = \"honor\" or \"strict-sync\" for this share",
+        );
+    }
+    if share.continuous_availability && server.max_protocol < super::Dialect::Smb300 {
+        findings.add(
+            span(&table.continuous_availability),
+            "continuous availability begins with SMB 3".into(),
+            "set max_protocol = \"3.1.1\" in [server]",
+        );
+    }
+    if share.guest && server.signing == Signing::Required {
+        findings.add(
+            span(&table.guest),
+            format!(
+                "`{name}` allows guests, who have no key to sign with, but signing is required"
+            ),
+            "remove guest, or set signing = \"desired\" in [server]",
+        );
+    }
+    if share.guest && share.encryption == Encryption::Required {
+        findings.add(
+            span(&table.guest),
+            format!(
+                "`{name}` allows guests, who have no key to encrypt with, but requires encryption"
+            ),
+            "remove guest, or set encryption = \"offered\" for this share",
+        );
+    }
+    if share.encryption == Encryption::Required && server.max_protocol < super::Dialect::Smb300 {
+        findings.add(
+            span(&table.encryption),
+            "encryption begins with SMB 3".into(),
+            "set max_protocol = \"3.1.1\" in [server]",
+        );
+    }
+    if share.encryption == Encryption::Offered && server.encryption == Encryption::Required {
+        findings.add(
+            span(&table.encryption),
+            "the server requires encryption for everything; a share cannot take that back".into(),
+            "set encryption = \"offered\" in [server], and \"required\" for the other shares",
+        );
+    }
+    if share.comment.chars().count() > COMMENT_MAX {
+        findings.add(
+            span(&table.comment),
+            "the comment is longer than clients show".into(),
+            "use up to 256 characters",
+        );
+    }
+    if share.directory_mode & 0o300 != 0o300 || share.file_mode & 0o600 != 0o600 {
+        let place = if share.file_mode & 0o600 == 0o600 {
+            span(&table.directory_mode)
+        } else {
+            span(&table.file_mode)
+        };
+        findings.add(
+            place,
+            "with this mask owners could not use what they make".into(),
+            "allow at least \"0600\" for files and \"0700\" for directories",
+        );
+    }
+    for (list, what) in [(&table.users, "users"), (&table.groups, "groups")] {
+        if list.as_ref().is_some_and(|at| at.get_ref().is_empty()) {
+            findings.add(
+                span(list),
+                format!("an empty list of {what} says nothing"),
+                "remove the key to let every user in, or name some",
+            );
+        }
+    }
+}
+
+/// Permission bits of new files.
+pub(super) const FILE_MODE: u32 = 0o744;
+/// Permission bits of new directories.
+pub(super) const DIRECTORY_MODE: u32 = 0o755;

@@ -1,0 +1,452 @@
+//! The configuration from outside: the example, defaults, and every refusal word by word.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use serde::de::DeserializeOwned;
+
+use super::*;
+
+/// A folder with a share in it, and the text of a configuration that serves it.
+fn with_share(before: &str, share_keys: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("data")).unwrap();
+    let text = format!("{before}\n[[share]]\nname = \"s\"\npath = \"data\"\n{share_keys}\n");
+    (folder, text)
+}
+
+fn accept(before: &str, share_keys: &str) -> Config {
+    let (folder, text) = with_share(before, share_keys);
+    parse(&text, &folder.path().join("h.toml")).unwrap_or_else(|report| panic!("{report}"))
+}
+
+/// The complaints with the folder's name taken out.
+fn refuse(before: &str, share_keys: &str) -> String {
+    let (folder, text) = with_share(before, share_keys);
+    let report = parse(&text, &folder.path().join("h.toml")).unwrap_err();
+    report
+        .to_string()
+        .replace(&format!("{}/", folder.path().display()), "")
+}
+
+#[test]
+fn defaults() {
+    let config = accept("", "");
+    assert_eq!(config.listeners, [listen_everywhere()]);
+    assert_eq!(config.listeners[0].address.to_string(), "[::]:445");
+    assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.metrics, None);
+    assert_eq!(config.server.signing, Signing::Required);
+    assert_eq!(config.server.encryption, Encryption::Offered);
+    assert_eq!(config.server.workgroup, "WORKGROUP");
+    assert_eq!(config.server.ciphers.len(), 4);
+    assert_eq!(
+        config.server.users_file,
+        config.server.state_dir.join("users")
+    );
+    let share = &config.shares[0];
+    assert!(share.path.is_absolute() && share.path.ends_with("data"));
+    assert_eq!(share.durability, Policy::Honor);
+    assert!(share.hide_dot_files && share.browseable && !share.guest && !share.read_only);
+    assert_eq!((share.file_mode, share.directory_mode), (0o744, 0o755));
+}
+
+#[test]
+fn shares_inherit_and_override() {
+    let before = "[durability]\npolicy = \"bounded\"\nmax_delay = \"50ms\"\nmax_bytes = \"4MiB\"\n\
+                  ignore_full_sync = true";
+    let bounded = Policy::Bounded {
+        max_delay: Duration::from_millis(50),
+        max_bytes: 4 << 20,
+    };
+    let config = accept(before, "");
+    assert_eq!(config.shares[0].durability, bounded);
+    assert!(config.shares[0].ignore_full_sync);
+    let config = accept(
+        before,
+        "durability = \"strict-sync\"\nignore_full_sync = false",
+    );
+    assert_eq!(config.shares[0].durability, Policy::StrictSync);
+    assert!(!config.shares[0].ignore_full_sync);
+    let guarded = "durability = \"treat-host-as-stable-storage\"";
+    let config = accept("[durability]\nprotection = \"ups\"", guarded);
+    assert_eq!(
+        config.shares[0].durability,
+        Policy::TreatHostAsStableStorage
+    );
+    accept("[durability]\naccept_loss = true", guarded);
+    accept("", &format!("{guarded}\naccept_loss = true"));
+    // The share's own refusal outweighs the inherited consent.
+    refuse(
+        "[durability]\naccept_loss = true",
+        &format!("{guarded}\naccept_loss = false"),
+    );
+    accept(
+        "[server]\nencryption = \"required\"",
+        "encryption = \"required\"",
+    );
+}
+
+#[test]
+fn an_unknown_key_is_shown_with_place_and_suggestion() {
+    assert_eq!(
+        refuse("", "durabilty = \"honor\""),
+        "\
+error: unknown key `durabilty`
+ --> h.toml:5:1
+  |
+5 | durabilty = \"honor\"
+  | ^^^^^^^^^
+  = did you mean `durability`?
+"
+    );
+    assert!(refuse("[limit]", "").contains("did you mean `limits`?"));
+    assert!(refuse("[server]\nsigning = \"requierd\"", "").contains("did you mean `required`?"));
+    assert!(refuse("[server]\nmax_protocol = \"SMB3\"", "").contains("known here: 2.0.2, 2.1"));
+    assert!(refuse("", "veto_files = 1").contains("known here: name, path, comment"));
+}
+
+#[test]
+fn unguarded_loss_is_refused_with_a_way_out() {
+    assert_eq!(
+        refuse("", "durability = \"treat-host-as-stable-storage\""),
+        "\
+error: treat-host-as-stable-storage loses acknowledged data when this machine fails, and nobody has agreed to that
+ --> h.toml:5:14
+  |
+5 | durability = \"treat-host-as-stable-storage\"
+  |              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  = say accept_loss = true, or protection = \"ups\" or \"plp\" in [durability] if the host has it; or use policy \"bounded\"
+"
+    );
+}
+
+/// What stands in the file, what stands in the share, and a part of the complaint.
+const REFUSED: &[(&str, &str, &str)] = &[
+    ("", "guest = true", "guests, who have no key to sign with"),
+    (
+        "[server]\nsigning = \"desired\"",
+        "guest = true\nencryption = \"required\"",
+        "no key to encrypt with",
+    ),
+    (
+        "",
+        "durability = \"bounded\"",
+        "as in \"bounded:50ms,4MiB\"",
+    ),
+    (
+        "[durability]\npolicy = \"bounded\"",
+        "",
+        "set max_delay and max_bytes",
+    ),
+    (
+        "[durability]\npolicy = \"bounded\"\nmax_delay = \"5s\"",
+        "",
+        "set max_delay and max_bytes",
+    ),
+    (
+        "[durability]\npolicy = \"bounded\"\nmax_delay = \"5h\"\nmax_bytes = 1",
+        "",
+        "between 1ms and 1h",
+    ),
+    (
+        "[durability]\nmax_delay = \"50ms\"",
+        "",
+        "a bound without policy",
+    ),
+    (
+        "[durability]\npolicy = \"honor\"\nmax_bytes = 5",
+        "",
+        "no meaning with policy = \"honor\"",
+    ),
+    (
+        "[durability]\npolicy = \"treat-host-as-stable-storage\"",
+        "durability = \"honor\"",
+        "nobody has agreed",
+    ),
+    (
+        "[durability]\naccept_loss = true",
+        "durability = \"treat-host-as-stable-storage\"\ncontinuous_availability = true",
+        "replay onto data that is gone",
+    ),
+    (
+        "",
+        "durability = \"bounded:1s,1MiB\"\ncontinuous_availability = true",
+        "replay onto data that is gone",
+    ),
+    (
+        "[[share]]\nname = \"S\"\npath = \"data\"",
+        "",
+        "a second share named `s` (the first is `S`",
+    ),
+    (
+        "[[share]]\nname = \"ipc$\"\npath = \"data\"",
+        "",
+        "keeps for itself",
+    ),
+    (
+        "[[share]]\nname = \"Admin$\"\npath = \"data\"",
+        "",
+        "keeps for itself",
+    ),
+    (
+        "[[share]]\nname = \"a/b\"\npath = \"data\"",
+        "",
+        "clients cannot write `/`",
+    ),
+    (
+        "[[share]]\nname = \"\"\npath = \"data\"",
+        "",
+        "cannot be a share name",
+    ),
+    ("[[share]]\npath = \"data\"", "", "this share has no name"),
+    ("[[share]]\nname = \"x\"", "", "this share has no path"),
+    (
+        "[[share]]\nname = \"x\"\npath = \"nowhere\"",
+        "",
+        "mkdir -p",
+    ),
+    (
+        "[[share]]\nname = \"x\"\npath = \"/proc/self/stat\"",
+        "",
+        "is not a directory",
+    ),
+    (
+        "[metrics]\nlisten = \"0.0.0.0:9445\"",
+        "",
+        "can be reached from outside",
+    ),
+    (
+        "[metrics]\nlisten = \"[2001:db8::1]:9445\"",
+        "",
+        "can be reached from outside",
+    ),
+    (
+        "[server]\nmin_protocol = \"3.1.1\"\nmax_protocol = \"2.1\"",
+        "",
+        "no dialect is left",
+    ),
+    (
+        "[server]\nencryption = \"required\"\nmax_protocol = \"2.1\"",
+        "",
+        "ends before SMB 3",
+    ),
+    (
+        "[server]\nencryption = \"required\"",
+        "encryption = \"offered\"",
+        "cannot take that back",
+    ),
+    (
+        "[server]\nmax_protocol = \"2.1\"",
+        "encryption = \"required\"",
+        "encryption begins with SMB 3",
+    ),
+    ("[server]\nname = \"a.b\"", "", "cannot be the name"),
+    (
+        "[server]\nworkgroup = \"sixteen-letters-\"",
+        "",
+        "cannot be the workgroup",
+    ),
+    ("[server]\nciphers = []", "", "ciphers is empty"),
+    (
+        "[server]\nciphers = [\"aes-128-gcm\", \"aes-128-gcm\"]",
+        "",
+        "one algorithm twice",
+    ),
+    (
+        "[server]\nhosts_deny = [\"localhost\"]",
+        "",
+        "names are not looked up",
+    ),
+    (
+        "[[listener]]\nport = 445\n[[listener]]\nport = 445",
+        "",
+        "two listeners on [::]:445",
+    ),
+    ("[[listener]]\nport = 0", "", "nobody can find"),
+    (
+        "[[listener]]\nport = 445\naddress = \"[::]:445\"",
+        "",
+        "both say a port",
+    ),
+    ("[[listener]]\ncores = []", "", "between 1 and 1024"),
+    (
+        "[[listener]]\ninterface = \"an-interface-too-long\"",
+        "",
+        "no interface name",
+    ),
+    ("[limits]\nconnections = 0", "", "use 1 to 1000000"),
+    (
+        "[limits]\nio_size = \"16MiB\"",
+        "",
+        "use \"64KiB\" to \"8MiB\"",
+    ),
+    (
+        "[limits]\nio_size = \"16MB\"",
+        "",
+        "a number with KiB, MiB or GiB",
+    ),
+    (
+        "[limits]\nauthentication_timeout = \"1ms\"",
+        "",
+        "nobody logs in that fast",
+    ),
+    ("[log]\nfilter = \"a=b=c\"", "", "log filter:"),
+    ("", "owner = \"alice\"", "`id NAME` prints them"),
+    ("", "file_mode = 664", "octal digits in quotes"),
+    ("", "file_mode = \"0464\"", "owners could not use"),
+    ("", "users = []", "an empty list of users says nothing"),
+    ("", "path = \"again\"", "duplicate key"),
+    ("x", "", "h.toml:1:"),
+];
+
+#[test]
+fn what_cannot_be_kept_is_refused() {
+    for (before, share_keys, expected) in REFUSED {
+        let complaint = refuse(before, share_keys);
+        assert!(
+            complaint.contains(expected),
+            "{before}\n{share_keys}\ngave\n{complaint}"
+        );
+        assert!(complaint.contains("h.toml:"), "no place: {complaint}");
+    }
+}
+
+#[test]
+fn all_complaints_come_at_once_and_in_order() {
+    let text = refuse("[limits]\nconnections = 0\ncredits = 1", "guest = true");
+    assert_eq!(text.matches("error: ").count(), 3);
+    assert!(text.find("connections = 0") < text.find("guest = true"));
+    let nothing = parse("", Path::new("h.toml")).unwrap_err().to_string();
+    assert!(nothing.starts_with("error: no [[share]]: there is nothing to serve\n  --> h.toml\n"));
+}
+
+#[test]
+fn a_byte_order_mark_is_no_mistake() {
+    let (folder, text) = with_share("", "");
+    parse(&format!("\u{feff}{text}"), &folder.path().join("h.toml")).unwrap();
+}
+
+#[test]
+fn missing_and_huge_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("h.toml");
+    assert!(load(&path).unwrap_err().to_string().contains("annotated"));
+    std::fs::File::create(&path)
+        .unwrap()
+        .set_len(FILE_BYTES_MAX + 1)
+        .unwrap();
+    assert!(load(&path).unwrap_err().to_string().contains("too many"));
+}
+
+#[test]
+fn restarts_are_named() {
+    let old = accept("", "");
+    let mut new = old.clone();
+    new.shares[0].read_only = true;
+    new.limits.connections = 7;
+    assert!(needs_restart(&old, &new).is_empty());
+    new.listeners[0].cores = vec![0];
+    new.server.file_io = FileIo::Threads;
+    assert_eq!(
+        needs_restart(&old, &new),
+        ["[[listener]]", "[server] state_dir, file_io"]
+    );
+}
+
+/// The keys of a table, as its deserializer names them when it meets an unknown one.
+fn keys<T: DeserializeOwned + std::fmt::Debug>() -> Vec<String> {
+    let error = toml::from_str::<T>("no_such_key = 1").unwrap_err();
+    let rest = error
+        .message()
+        .split_once("expected")
+        .expect("a list of keys")
+        .1
+        .to_owned();
+    rest.split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
+}
+
+const EXAMPLE: &str = include_str!("../../../examples/holdfast.toml");
+
+#[test]
+fn the_example_names_every_key() {
+    let tables: BTreeMap<&str, Vec<String>> = [
+        ("server", keys::<raw::ServerTable>()),
+        ("listener", keys::<raw::ListenerTable>()),
+        ("share", keys::<raw::ShareTable>()),
+        ("durability", keys::<raw::DurabilityTable>()),
+        ("limits", keys::<raw::LimitsTable>()),
+        ("log", keys::<raw::LogTable>()),
+        ("metrics", keys::<raw::MetricsTable>()),
+    ]
+    .into();
+    let named: Vec<String> = keys::<raw::File>();
+    assert!(
+        named
+            .iter()
+            .all(|table| tables.contains_key(table.as_str())),
+        "{named:?}"
+    );
+    let everything: toml::Table = uncommented().parse().unwrap();
+    for (name, keys) in tables {
+        let table = match &everything[name] {
+            toml::Value::Array(list) => list[0].as_table().unwrap(),
+            other => other.as_table().unwrap(),
+        };
+        for key in &keys {
+            assert!(
+                table.contains_key(key),
+                "the example lacks `{key}` of [{name}]"
+            );
+        }
+    }
+    // And every value in it, active or not, has the right type.
+    toml::from_str::<raw::File>(&uncommented()).unwrap();
+}
+
+/// The example with every `#key = value` line made active.
+fn uncommented() -> String {
+    let active = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase()) => rest.to_owned(),
+        _ => line.to_owned(),
+    };
+    EXAMPLE.lines().map(active).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_example_is_a_valid_configuration_that_shows_the_defaults() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = EXAMPLE.replace("/srv/files", folder.path().to_str().unwrap());
+    let config = parse(&text, Path::new("h.toml")).unwrap_or_else(|report| panic!("{report}"));
+    let shown = uncommented();
+    let shown: raw::File = toml::from_str(&shown).unwrap();
+    let limits = shown.limits;
+    assert_eq!(
+        *limits.connections.unwrap().get_ref(),
+        config.limits.connections
+    );
+    assert_eq!(
+        *limits.opens_per_session.unwrap().get_ref(),
+        config.limits.opens_per_session
+    );
+    assert_eq!(
+        limits.io_size.unwrap().get_ref().0,
+        u64::from(config.limits.io_size_bytes)
+    );
+    assert_eq!(
+        *shown.server.ciphers.unwrap().get_ref(),
+        config.server.ciphers
+    );
+    let share = shown.share[0].get_ref();
+    assert_eq!(
+        share.file_mode.as_ref().unwrap().get_ref().0,
+        config.shares[0].file_mode
+    );
+    assert_eq!(
+        share.directory_mode.as_ref().unwrap().get_ref().0,
+        config.shares[0].directory_mode
+    );
+}

@@ -1,0 +1,236 @@
+//! Values that people write in words: sizes, spans of time, masks, owners.
+//!
+//! Each type reads one TOML value and is exact afterwards (bytes, `Duration`, mode bits, ids), so
+//! that nobody downstream multiplies by 1,024 again. Every refusal says what would have been
+//! accepted. No file or clock is looked at here.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Deserializer, de};
+
+/// A number of bytes: `65536`, `"64KiB"`, `"4MiB"`, `"1GiB"`. Powers of 1,024 only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub u64);
+
+/// A span of time: `"50ms"`, `"30s"`, `"5min"`, `"2h"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+/// Permission bits, written as an octal string: `"0664"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mode(pub u32);
+
+/// A local user and group, written `"1000:1000"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// Local user id.
+    pub uid: u32,
+    /// Local group id.
+    pub gid: u32,
+}
+
+impl FromStr for ByteSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, unit) = split_unit(text);
+        let factor: u64 = match unit {
+            "" | "B" => 1,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            "TiB" => 1 << 40,
+            _ => return Err(size_error(text)),
+        };
+        let number: u64 = number.parse().map_err(|_| size_error(text))?;
+        number
+            .checked_mul(factor)
+            .map(Self)
+            .ok_or_else(|| size_error(text))
+    }
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, unit) = split_unit(text);
+        let factor_ms: u64 = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "min" => 60_000,
+            "h" => 3_600_000,
+            _ => return Err(span_error(text)),
+        };
+        let number: u64 = number.parse().map_err(|_| span_error(text))?;
+        let ms = number
+            .checked_mul(factor_ms)
+            .ok_or_else(|| span_error(text))?;
+        Ok(Self(Duration::from_millis(ms)))
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.strip_prefix("0o").unwrap_or(text);
+        match u32::from_str_radix(digits, 8) {
+            Ok(bits) if bits <= 0o7777 && !digits.starts_with('+') => Ok(Self(bits)),
+            _ => Err(format!(
+                "`{text}` is no mask of permission bits: write octal digits in quotes, as in \"0664\""
+            )),
+        }
+    }
+}
+
+impl FromStr for Owner {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let id = |part: &str| part.parse::<u32>().ok().filter(|id| *id != u32::MAX);
+        text.split_once(':')
+            .and_then(|(uid, gid)| {
+                Some(Self {
+                    uid: id(uid)?,
+                    gid: id(gid)?,
+                })
+            })
+            .ok_or_else(|| {
+                format!(
+                    "`{text}` is no owner: write the numbers of a user and a group, as in \
+                     \"1000:1000\" (`id NAME` prints them)"
+                )
+            })
+    }
+}
+
+fn split_unit(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    (number, unit.trim_start())
+}
+
+fn size_error(text: &str) -> String {
+    format!("`{text}` is no size: write bytes, or a number with KiB, MiB or GiB, as in \"4MiB\"")
+}
+
+fn span_error(text: &str) -> String {
+    format!("`{text}` is no span of time: write a number with ms, s, min or h, as in \"50ms\"")
+}
+
+/// Reads a string, or (where `integer` allows it) a bare whole number.
+struct Text<T> {
+    expected: &'static str,
+    integer: Option<fn(u64) -> T>,
+}
+
+impl<T: FromStr<Err = String>> de::Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expected)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        match (self.integer, u64::try_from(number)) {
+            (Some(make), Ok(number)) => Ok(make(number)),
+            _ => Err(E::invalid_type(de::Unexpected::Signed(number), &self)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteSize {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let integer: Option<fn(u64) -> Self> = Some(Self);
+        from.deserialize_any(Text {
+            expected: "a size such as \"4MiB\"",
+            integer,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Text {
+            expected: "a span of time such as \"50ms\"",
+            integer: None,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Mode {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Text {
+            expected: "octal digits in quotes",
+            integer: None,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Owner {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Text {
+            expected: "\"uid:gid\"",
+            integer: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!("0".parse(), Ok(ByteSize(0)));
+        assert_eq!("64KiB".parse(), Ok(ByteSize(65_536)));
+        assert_eq!("4 MiB".parse(), Ok(ByteSize(4 << 20)));
+        for bad in [
+            "",
+            "MiB",
+            "4MB",
+            "-1",
+            "1.5MiB",
+            "99999999999TiB",
+            "4 MiB x",
+        ] {
+            assert!(bad.parse::<ByteSize>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn spans() {
+        assert_eq!("50ms".parse(), Ok(Span(Duration::from_millis(50))));
+        assert_eq!("2min".parse(), Ok(Span(Duration::from_secs(120))));
+        for bad in ["50", "", "s", "1 day", "-1s", "99999999999999999999h"] {
+            assert!(bad.parse::<Span>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn modes_and_owners() {
+        assert_eq!("0664".parse(), Ok(Mode(0o664)));
+        assert_eq!("0o2775".parse(), Ok(Mode(0o2775)));
+        for bad in ["", "rw-", "0999", "17777", "+664", "-1"] {
+            assert!(bad.parse::<Mode>().is_err(), "{bad}");
+        }
+        assert_eq!(
+            "1000:100".parse(),
+            Ok(Owner {
+                uid: 1000,
+                gid: 100
+            })
+        );
+        for bad in ["", "1000", "alice:users", "-1:0", "4294967295:0"] {
+            assert!(bad.parse::<Owner>().is_err(), "{bad}");
+        }
+    }
+}
