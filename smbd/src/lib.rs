@@ -6,5 +6,9 @@
 //! a reply; when logic of that kind appears here, it is in the wrong crate.
 #![forbid(unsafe_code)]
 
+pub mod atomic;
+pub mod banner;
 pub mod config;
+pub mod password;
 pub mod state_dir;
+pub mod user_file;

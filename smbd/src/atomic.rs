@@ -1,0 +1,111 @@
+//! Replacing a small file so that a crash leaves the old one or the new one, whole.
+//!
+//! Temporary file beside it, fsync, rename, fsync of the folder. The new file is private to its
+//! owner from its first moment. No locking: who edits takes the lock around reading and replacing.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+/// Replaces (or makes) `path` with `bytes`, mode 0600.
+///
+/// # Errors
+/// Of the first step that failed; then `path` is as before, unless it was the last step, the fsync
+/// of the folder, that failed: then either version may be found after a power failure.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let temporary = temporary_name(folder, path)?;
+    let written = write_new(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
+    if let Err(error) = written {
+        // Best effort: what matters is the error that brought us here.
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
+    File::open(folder)?.sync_all()
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn temporary_name(folder: &Path, path: &Path) -> io::Result<PathBuf> {
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    let suffix = u64::from_ne_bytes(random);
+    Ok(folder.join(format!(".{}.{suffix:016x}.tmp", name.to_string_lossy())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let list = fs::read_dir(folder).unwrap();
+        list.map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn the_new_content_is_whole_private_and_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        replace(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert_eq!(names(folder.path()), ["users"]);
+    }
+
+    #[test]
+    fn a_failure_leaves_the_old_content_and_no_rubbish() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        // A directory in the way makes the rename fail after the temporary file was written.
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("kept"), "old").unwrap();
+        replace(&path, b"new").unwrap_err();
+        assert_eq!(names(folder.path()), ["users"]);
+        assert_eq!(fs::read(path.join("kept")).unwrap(), b"old");
+        replace(&folder.path().join("no/such/folder"), b"new").unwrap_err();
+        replace(Path::new("/"), b"new").unwrap_err();
+    }
+
+    #[test]
+    fn readers_never_see_half_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        let versions = [vec![b'a'; 100_000], vec![b'b'; 50_000]];
+        replace(&path, &versions[0]).unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for turn in 0..50 {
+                    replace(&path, &versions[turn % 2]).unwrap();
+                }
+            });
+            while !writer.is_finished() {
+                let seen = fs::read(&path).unwrap();
+                assert!(versions.contains(&seen), "{} bytes", seen.len());
+            }
+        });
+    }
+}

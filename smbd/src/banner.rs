@@ -1,0 +1,323 @@
+//! What `holdfast serve PATH` says before it serves: how to connect, and what is promised.
+//!
+//! Pure text from facts. The password is shown only when it was made up here, since nobody could
+//! know it otherwise.
+
+use std::{
+    fmt::Write as _,
+    net::{IpAddr, SocketAddr},
+};
+
+use crate::config::{Policy, SMB_PORT, is_loopback};
+
+/// The facts.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// Where the server listens.
+    pub address: SocketAddr,
+    /// Name of this machine, for addresses that stand for all of them.
+    pub host: &'a str,
+    /// Name and folder of each share.
+    pub shares: &'a [(String, String)],
+    /// Who can log in.
+    pub user: &'a str,
+    /// The password, where it was made up.
+    pub generated_password: Option<&'a str>,
+    /// What is promised.
+    pub policy: Policy,
+    /// Why it is not port 445, where it is not and nobody asked for another.
+    pub why_not_445: Option<&'a str>,
+    /// Only encrypted connections.
+    pub encryption_required: bool,
+    /// Nobody said where to listen.
+    pub loopback_by_default: bool,
+}
+
+/// The text for the terminal.
+#[must_use]
+pub fn text(facts: &Facts<'_>) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = write(&mut out, facts);
+    out
+}
+
+fn write(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
+    for (name, folder) in facts.shares {
+        writeln!(
+            out,
+            "Serving {folder} as share \"{name}\" on {}",
+            facts.address
+        )?;
+    }
+    if facts.loopback_by_default {
+        writeln!(
+            out,
+            "ONLY THIS MACHINE can connect. For others: --listen 0.0.0.0:{0} or --listen [::]:{0}",
+            facts.address.port()
+        )?;
+    } else if !is_loopback(facts.address.ip()) {
+        writeln!(
+            out,
+            "Everybody who can reach {} can try to log in.",
+            facts.address
+        )?;
+    }
+    if let Some(why) = facts.why_not_445 {
+        writeln!(
+            out,
+            "Port 445 is not ours: {why}. To permit it:\n    sudo setcap cap_net_bind_service=+ep \"$(command -v holdfast)\""
+        )?;
+    }
+    writeln!(out, "\n  User:      {}", facts.user)?;
+    match facts.generated_password {
+        Some(password) => writeln!(out, "  Password:  {password}   (made up for this run)")?,
+        None => writeln!(out, "  Password:  as you gave it")?,
+    }
+    let wire = if facts.encryption_required {
+        "signed and encrypted, always"
+    } else {
+        "signed always, encrypted when the client asks"
+    };
+    writeln!(out, "  Traffic:   {wire}")?;
+    writeln!(
+        out,
+        "  Durability \"{}\": {}.",
+        facts.policy,
+        facts.policy.promise()
+    )?;
+    connect(out, facts)?;
+    writeln!(
+        out,
+        "\nStop with Ctrl-C; what is owed to the disk is synced first."
+    )
+}
+
+fn connect(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
+    let Some((share, _)) = facts.shares.first() else {
+        return Ok(());
+    };
+    let user = facts.user;
+    let port = facts.address.port();
+    let host = Host::of(facts);
+    let standard = port == SMB_PORT;
+    let (flag, option) = if standard {
+        (String::new(), String::new())
+    } else {
+        (format!(" -p {port}"), format!(",port={port}"))
+    };
+    let colon_port = if standard {
+        String::new()
+    } else {
+        format!(":{port}")
+    };
+    writeln!(out, "\nConnect:")?;
+    writeln!(
+        out,
+        "  smbclient     smbclient {} -U {}{flag}",
+        quote(&format!("//{}/{share}", host.plain)),
+        quote(user)
+    )?;
+    writeln!(
+        out,
+        "  Linux         sudo mount -t cifs {} /mnt -o username={},vers=3.1.1{option}{}",
+        quote(&format!("//{}/{share}", host.plain)),
+        quote(user),
+        host.mount_option
+    )?;
+    writeln!(
+        out,
+        "  macOS Finder  Go > Connect to Server:  smb://{}@{}{colon_port}/{}",
+        percent(user),
+        host.in_url,
+        percent(share)
+    )?;
+    let unc = format!("\\\\{}\\{share}", host.in_unc);
+    let unc = if unc.contains(' ') {
+        format!("\"{unc}\"")
+    } else {
+        unc
+    };
+    if standard {
+        writeln!(out, "  Windows       net use Z: {unc} /user:{user}")
+    } else {
+        writeln!(
+            out,
+            "  Windows       net use Z: {unc} /user:{user} /TCPPORT:{port}"
+        )?;
+        writeln!(
+            out,
+            "                (/TCPPORT: Windows 11 24H2 or Server 2025 and later; earlier ones need port 445)"
+        )
+    }
+}
+
+/// The name of this server as each client writes it.
+struct Host {
+    plain: String,
+    in_url: String,
+    in_unc: String,
+    mount_option: String,
+}
+
+impl Host {
+    fn of(facts: &Facts<'_>) -> Self {
+        match facts.address.ip().to_canonical() {
+            ip if ip.is_unspecified() => Self::same(facts.host),
+            ip @ IpAddr::V4(_) => Self::same(&ip.to_string()),
+            // Linux takes a name in the UNC and the address as an option; a Windows UNC cannot
+            // hold colons, so Microsoft resolves this domain locally.
+            IpAddr::V6(ip) => Self {
+                plain: ip.to_string(),
+                in_url: format!("[{ip}]"),
+                in_unc: format!("{}.ipv6-literal.net", ip.to_string().replace(':', "-")),
+                mount_option: format!(",ip={ip}"),
+            },
+        }
+    }
+
+    fn same(name: &str) -> Self {
+        Self {
+            plain: name.to_owned(),
+            in_url: name.to_owned(),
+            in_unc: name.to_owned(),
+            mount_option: String::new(),
+        }
+    }
+}
+
+/// As a POSIX shell reads it back.
+fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.:@".contains(c);
+    if word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+/// As a URL holds it.
+fn percent(word: &str) -> String {
+    let mut out = String::new();
+    for byte in word.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares() -> Vec<(String, String)> {
+        vec![("data".to_owned(), "/srv/data".to_owned())]
+    }
+
+    fn facts<'a>(shares: &'a [(String, String)], address: &str) -> Facts<'a> {
+        Facts {
+            address: address.parse().unwrap(),
+            host: "nas",
+            shares,
+            user: "alice",
+            generated_password: None,
+            policy: Policy::Honor,
+            why_not_445: None,
+            encryption_required: false,
+            loopback_by_default: false,
+        }
+    }
+
+    #[test]
+    fn without_configuration_on_a_high_port() {
+        let shares = shares();
+        let facts = Facts {
+            generated_password: Some("aaaa-bbbb-cccc-dddd"),
+            why_not_445: Some("permission denied"),
+            loopback_by_default: true,
+            ..facts(&shares, "127.0.0.1:4450")
+        };
+        assert_eq!(
+            text(&facts),
+            "\
+Serving /srv/data as share \"data\" on 127.0.0.1:4450
+ONLY THIS MACHINE can connect. For others: --listen 0.0.0.0:4450 or --listen [::]:4450
+Port 445 is not ours: permission denied. To permit it:
+    sudo setcap cap_net_bind_service=+ep \"$(command -v holdfast)\"
+
+  User:      alice
+  Password:  aaaa-bbbb-cccc-dddd   (made up for this run)
+  Traffic:   signed always, encrypted when the client asks
+  Durability \"honor\": when a client's flush or write-through succeeds, that data and its name survive a power failure.
+
+Connect:
+  smbclient     smbclient //127.0.0.1/data -U alice -p 4450
+  Linux         sudo mount -t cifs //127.0.0.1/data /mnt -o username=alice,vers=3.1.1,port=4450
+  macOS Finder  Go > Connect to Server:  smb://alice@127.0.0.1:4450/data
+  Windows       net use Z: \\\\127.0.0.1\\data /user:alice /TCPPORT:4450
+                (/TCPPORT: Windows 11 24H2 or Server 2025 and later; earlier ones need port 445)
+
+Stop with Ctrl-C; what is owed to the disk is synced first.
+"
+        );
+    }
+
+    #[test]
+    fn on_the_standard_port_nobody_needs_a_port() {
+        let shares = shares();
+        let out = text(&facts(&shares, "[::]:445"));
+        assert!(out.contains("smbclient //nas/data -U alice\n"), "{out}");
+        assert!(
+            out.contains("net use Z: \\\\nas\\data /user:alice\n"),
+            "{out}"
+        );
+        assert!(out.contains("smb://alice@nas/data\n"), "{out}");
+        assert!(
+            out.contains("Everybody who can reach [::]:445 can try to log in."),
+            "{out}"
+        );
+        assert!(!out.contains("TCPPORT") && !out.contains("port="), "{out}");
+    }
+
+    #[test]
+    fn addresses_and_names_that_need_care() {
+        let shares = vec![("My Files".to_owned(), "/x".to_owned())];
+        let out = text(&Facts {
+            user: "j o'b",
+            ..facts(&shares, "[2001:db8::1]:4450")
+        });
+        assert!(
+            out.contains("smbclient '//2001:db8::1/My Files' -U 'j o'\\''b' -p 4450"),
+            "{out}"
+        );
+        assert!(
+            out.contains("smb://j%20o%27b@[2001:db8::1]:4450/My%20Files"),
+            "{out}"
+        );
+        assert!(
+            out.contains("\"\\\\2001-db8--1.ipv6-literal.net\\My Files\""),
+            "{out}"
+        );
+        assert!(out.contains(",ip=2001:db8::1"), "{out}");
+    }
+
+    #[test]
+    fn loss_is_spelled_out() {
+        let shares = shares();
+        let loose = Facts {
+            policy: Policy::TreatHostAsStableStorage,
+            encryption_required: true,
+            ..facts(&shares, "127.0.0.1:445")
+        };
+        assert!(text(&loose).contains("but NOT a crash or power failure of this machine"));
+        assert!(text(&loose).contains("signed and encrypted, always"));
+        let bounded = Facts {
+            policy: "bounded:50ms,4MiB".parse().unwrap(),
+            ..facts(&shares, "127.0.0.1:445")
+        };
+        assert!(text(&bounded).contains("at most the last 50 ms or 4MiB of acknowledged changes"));
+    }
+}
