@@ -104,7 +104,7 @@ impl fmt::Display for SignError {
 impl core::error::Error for SignError {}
 
 enum Inner {
-    Hmac(hmac::Key),
+    Hmac(Box<hmac::Key>),
     Cmac(cmac::Key),
     Gmac(aead::LessSafeKey),
     /// Key set-up failed (never with a 16-byte key): signs nothing, verifies nothing.
@@ -131,7 +131,8 @@ impl SigningKey {
     pub fn new(algorithm: SigningAlgorithm, key: &[u8; 16]) -> Self {
         let inner = match algorithm {
             SigningAlgorithm::HmacSha256 => {
-                Some(Inner::Hmac(hmac::Key::new(hmac::HMAC_SHA256, key)))
+                let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+                Some(Inner::Hmac(Box::new(key)))
             }
             SigningAlgorithm::AesCmac => cmac::Key::new(cmac::AES_128, key).ok().map(Inner::Cmac),
             SigningAlgorithm::AesGmac => aead::UnboundKey::new(&aead::AES_128_GCM, key)

@@ -31,6 +31,7 @@ fn text_form_is_stable() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines)] // One table.
 fn errors_name_the_line() {
     let head = "holdfast-users\t1\nmachine-sid\tS-1-5-21-1-2-3\nnext-rid\t1005\n";
     let cases = [

@@ -1,0 +1,62 @@
+//! A right NEGOTIATE, then any bytes as AUTHENTICATE; and any bytes as a user database.
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use smb_auth::*;
+
+const NEGOTIATE: &[u8] =
+    b"NTLMSSP\0\x01\0\0\0\x37\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
+/// A user with a hash that the fuzzer cannot know.
+struct OneUser;
+
+impl UserStore for OneUser {
+    fn find(&self, name: &str) -> Option<UserRecord> {
+        Some(UserRecord {
+            name: name.to_owned(),
+            rid: 1000,
+            nt_hash: Some(NtHash::from_password("7f2c9d3b51e84a60")),
+            disabled: false,
+            full_name: String::new(),
+            group_rids: Vec::new(),
+            uid_gid: None,
+            password_set: 1,
+        })
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let params = AcceptorParams {
+        netbios_computer: "S".into(),
+        netbios_domain: "D".into(),
+        dns_computer: "s".into(),
+        dns_domain: String::new(),
+        allow_empty_passwords: true,
+    };
+    let mut random = |b: &mut [u8]| b.fill(7);
+    let mut acceptor = Acceptor::new(Arc::new(params));
+    let mut step = |token: &[u8]| {
+        let mut env = Env {
+            now_filetime: 1,
+            users: &OneUser,
+            random: &mut random,
+            gate: &OpenGate,
+        };
+        acceptor.step_now(token, &mut env)
+    };
+    assert!(matches!(step(NEGOTIATE), Ok(Step::Continue(_))));
+    assert!(!matches!(
+        step(data),
+        Ok(Step::Done {
+            identity: Identity::User(_),
+            ..
+        })
+    ));
+    if let Ok(text) = std::str::from_utf8(data)
+        && let Ok(db) = UserDb::parse(text)
+    {
+        assert_eq!(UserDb::parse(&db.serialise()).as_ref(), Ok(&db));
+    }
+});
