@@ -1,0 +1,131 @@
+//! The ends of breaks: acknowledgments, time-outs, and what directories' leases hear.
+
+use smb_wire::Status;
+use smb_wire::ids::{Guid, LeaseKey};
+use smb_wire::msg::OplockLevel;
+use vfs::FileKey;
+
+use super::caching::{Holder, Site};
+use super::files::Files;
+use super::types::{CacheGrant, Effects, LeaseState, OpenId, Owner, Place};
+
+/// An acknowledgment's answer and what it leaves to do: also a wrong one may end a break.
+pub type Acknowledged<T> = (Result<T, Status>, Effects);
+
+impl Files {
+    /// A lease break acknowledgment ([MS-SMB2] 3.3.5.22.2). The state of the reply, or
+    /// OBJECT_NAME_NOT_FOUND, UNSUCCESSFUL, REQUEST_NOT_ACCEPTED.
+    #[must_use]
+    pub fn acknowledge_lease(
+        &self,
+        client: Guid,
+        key: LeaseKey,
+        state: LeaseState,
+    ) -> Acknowledged<LeaseState> {
+        let Some(place) = self.place_of_lease(client, key) else {
+            return (Err(Status::OBJECT_NAME_NOT_FOUND), Effects::default());
+        };
+        let owner = Owner::Lease(client, key);
+        self.settle(&place, owner, |holder, site, out| {
+            holder.acknowledge_lease(state, site, out)
+        })
+        .unwrap_or((Err(Status::OBJECT_NAME_NOT_FOUND), Effects::default()))
+    }
+
+    /// An oplock break acknowledgment ([MS-SMB2] 3.3.5.22.1). The level of the reply, or
+    /// INVALID_DEVICE_STATE, INVALID_PARAMETER, INVALID_OPLOCK_PROTOCOL; that the open exists is
+    /// the caller's to check.
+    #[must_use]
+    pub fn acknowledge_oplock(
+        &self,
+        place: &Place,
+        open: OpenId,
+        level: OplockLevel,
+    ) -> Acknowledged<OplockLevel> {
+        self.settle(place, Owner::Oplock(open), |holder, site, out| {
+            holder.acknowledge_oplock(level, site, out)
+        })
+        .unwrap_or((Err(Status::INVALID_DEVICE_STATE), Effects::default()))
+    }
+
+    /// A break that nobody will acknowledge: its time is over ([MS-SMB2] 3.3.6.1, 3.3.6.5), or
+    /// the holder cannot be reached. It ends with no caching at all. A break that is no longer
+    /// in flight is left alone.
+    pub fn break_over(&self, place: &Place, owner: Owner, ticket: u64) -> Effects {
+        let over = self.settle(place, owner, |holder, _, _| {
+            if holder.give_up(ticket) {
+                Ok(())
+            } else {
+                Err(Status::UNSUCCESSFUL)
+            }
+        });
+        over.map(|(_, effects)| effects).unwrap_or_default()
+    }
+
+    /// Lets a holder change; whoever is parked looks again if a break made progress.
+    fn settle<T>(
+        &self,
+        place: &Place,
+        owner: Owner,
+        act: impl FnOnce(&mut Holder, Site<'_>, &mut Effects) -> Result<T, Status>,
+    ) -> Option<Acknowledged<T>> {
+        let mut effects = Effects::default();
+        let next_ticket = || self.next_ticket();
+        let site = Site {
+            place,
+            next_ticket: &next_ticket,
+        };
+        self.with(place.key, false, |inode| {
+            let stream = inode.stream(&place.stream)?;
+            let holder = stream
+                .holders
+                .iter_mut()
+                .find(|holder| holder.owner == owner)?;
+            let before = (holder.state, holder.breaking);
+            let answer = act(holder, site, &mut effects);
+            let progress = before != (holder.state, holder.breaking);
+            stream.publish();
+            if progress {
+                inode.wake_all(&mut effects);
+            }
+            Some((answer, effects))
+        })
+        .flatten()
+    }
+
+    /// An entry of a directory was created, deleted, renamed or changed in attributes, times or
+    /// size: leases on the directory lose what they hold, except the one the acting open named
+    /// as its parent's ([MS-FSA] 2.1.4.12 with PARENT_OBJECT, 2.1.4.12.2).
+    pub fn entries_changed(&self, directory: FileKey, actor: Option<(Guid, LeaseKey)>) -> Effects {
+        let mut effects = Effects::default();
+        let next_ticket = || self.next_ticket();
+        let place = Place {
+            key: directory,
+            stream: None,
+        };
+        let site = Site {
+            place: &place,
+            next_ticket: &next_ticket,
+        };
+        let spared = actor.map(|(client, key)| Owner::Lease(client, key));
+        self.with(directory, false, |inode| {
+            inode.entries_changed(spared, site, &mut effects);
+        });
+        effects
+    }
+
+    /// What an open may cache now, as CREATE's reply would say; for durable opens.
+    #[must_use]
+    pub fn caching_of(&self, place: &Place, open: OpenId) -> CacheGrant {
+        self.with(place.key, false, |inode| {
+            let stream = inode.stream(&place.stream)?;
+            let holder = stream
+                .holders
+                .iter()
+                .find(|holder| holder.opens.contains(&open))?;
+            Some(holder.grant())
+        })
+        .flatten()
+        .unwrap_or(CacheGrant::None)
+    }
+}

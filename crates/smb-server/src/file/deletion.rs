@@ -1,0 +1,209 @@
+//! Deleting and closing ([MS-FSA] 2.1.5.5, 2.1.5.15.3, 2.1.5.15.4).
+//!
+//! Deleting is marking: a link or a named stream becomes pending and goes when its last handle
+//! closes, or with the handle that asked for POSIX semantics. The close that must remove it says
+//! so, and until the caller reports back the name stays closed to new opens: nobody opens what
+//! is being unlinked.
+
+use smb_wire::Status;
+
+use super::inode::{Deletion, Inode, Open};
+use super::types::{Closed, Effects, Link, OpenId, Owner, Remove, StreamName};
+
+/// What a close did here, for the tables of the engine.
+#[derive(Debug, Default)]
+pub(super) struct Closing {
+    pub(super) closed: Closed,
+    /// The holder that went with its last open.
+    pub(super) released: Option<Owner>,
+}
+
+impl Inode {
+    /// Sets the delete disposition of what `open` has open.
+    pub(super) fn set_delete_pending(&mut self, open: OpenId, posix: bool) -> Result<(), Status> {
+        let marking = self.opens.get_mut(&open).ok_or(Status::FILE_CLOSED)?;
+        marking.marked_deleted = true;
+        if marking.unlinked {
+            return Ok(());
+        }
+        let (stream, link) = (marking.stream.clone(), marking.link.clone());
+        self.mark(&stream, &link, posix.then_some(open));
+        Ok(())
+    }
+
+    /// Clears the delete disposition. One that FILE_DELETE_ON_CLOSE is yet to set stays.
+    pub(super) fn clear_delete_pending(&mut self, open: OpenId) -> Result<(), Status> {
+        let clearing = self.opens.get_mut(&open).ok_or(Status::FILE_CLOSED)?;
+        clearing.marked_deleted = false;
+        let (stream, link) = (clearing.stream.clone(), clearing.link.clone());
+        let pending = |deletion: &Deletion| matches!(deletion, Deletion::Pending { .. });
+        if stream.is_none() {
+            if self.links.get(&link).is_some_and(pending) {
+                self.links.remove(&link);
+            }
+        } else if let Some(stream) = self.streams.get_mut(&stream)
+            && stream.deletion.as_ref().is_some_and(pending)
+        {
+            stream.deletion = None;
+        }
+        Ok(())
+    }
+
+    /// FileDispositionInformationEx with FILE_DISPOSITION_ON_CLOSE. Only an open that asked for
+    /// FILE_DELETE_ON_CLOSE knows the flag ([MS-FSA] 2.1.5.15.4).
+    pub(super) fn set_delete_on_close(&mut self, open: OpenId, on: bool) -> Result<(), Status> {
+        let open = self.opens.get_mut(&open).ok_or(Status::FILE_CLOSED)?;
+        open.delete_on_close = on;
+        Ok(())
+    }
+
+    /// Whether what `open` has open goes with its last handle.
+    pub(super) fn is_delete_pending(&self, open: OpenId) -> bool {
+        self.opens.get(&open).is_some_and(|open| {
+            open.unlinked
+                || self.links.contains_key(&open.link)
+                || self
+                    .streams
+                    .get(&open.stream)
+                    .is_some_and(|stream| stream.deletion.is_some())
+        })
+    }
+
+    /// Whether CHANGE_NOTIFY on this handle ends at once ([MS-FSA] 2.1.5.11).
+    pub(super) fn is_marked_deleted(&self, open: OpenId) -> bool {
+        self.opens
+            .get(&open)
+            .is_some_and(|open| open.marked_deleted || open.delete_on_close)
+    }
+
+    fn mark(&mut self, stream: &StreamName, link: &Link, posix: Option<OpenId>) {
+        let deletion = if stream.is_none() {
+            let unmarked = Deletion::Pending { posix: None };
+            self.links.entry(link.clone()).or_insert(unmarked)
+        } else {
+            match self.streams.get_mut(stream) {
+                Some(stream) => stream
+                    .deletion
+                    .get_or_insert(Deletion::Pending { posix: None }),
+                None => return,
+            }
+        };
+        if let (Deletion::Pending { posix: by }, Some(_)) = (deletion, posix) {
+            *by = posix;
+        }
+    }
+
+    /// Closes an open.
+    pub(super) fn close(&mut self, id: OpenId) -> Closing {
+        let mut effects = Effects::default();
+        let Some(open) = self.opens.remove(&id) else {
+            return Closing::default();
+        };
+        let released = self.leave_stream(id, &open, &mut effects);
+        // [MS-FSA] 2.1.5.5, phase 1: FILE_DELETE_ON_CLOSE acts now, for the last handle to see.
+        if open.delete_on_close && !open.unlinked {
+            self.mark(&open.stream, &open.link, None);
+        }
+        let last_of_stream = !self.opens.values().any(|other| other.stream == open.stream);
+        let remove = self
+            .link_to_remove(id, &open)
+            .or_else(|| self.stream_to_remove(id, &open, last_of_stream));
+        self.sweep();
+        // Whoever waited for this open's caching or share mode looks again.
+        self.wake_all(&mut effects);
+        Closing {
+            closed: Closed {
+                found: true,
+                last_of_stream,
+                last_of_file: self.opens.is_empty(),
+                remove,
+                effects,
+            },
+            released,
+        }
+    }
+
+    /// Takes locks and caching of a closing open away. The owner, if its holder is gone.
+    fn leave_stream(&mut self, id: OpenId, open: &Open, effects: &mut Effects) -> Option<Owner> {
+        let stream = self.streams.get_mut(&open.stream)?;
+        stream.locks.drop_open(id, effects);
+        let granted = stream.locks.grant_waiting(effects);
+        let mut released = None;
+        stream.holders.retain_mut(|holder| {
+            holder.opens.remove(&id);
+            if holder.opens.is_empty() {
+                released = Some(holder.owner);
+            }
+            !holder.opens.is_empty()
+        });
+        stream.publish();
+        self.record(&granted);
+        released
+    }
+
+    /// [MS-FSA] 2.1.5.5, phase 3: the link goes with its last handle, or with the POSIX one.
+    fn link_to_remove(&mut self, id: OpenId, open: &Open) -> Option<Remove> {
+        let last = !self.opens.values().any(|other| other.link == open.link);
+        let deletion = self.links.get_mut(&open.link)?;
+        let Deletion::Pending { posix } = *deletion else {
+            return None;
+        };
+        if !last && posix != Some(id) {
+            return None;
+        }
+        *deletion = Deletion::Removing;
+        for other in self.opens.values_mut() {
+            other.unlinked |= other.link == open.link;
+        }
+        Some(Remove::Link(open.link.clone()))
+    }
+
+    /// [MS-FSA] 2.1.5.5, phase 2.
+    fn stream_to_remove(&mut self, id: OpenId, open: &Open, last: bool) -> Option<Remove> {
+        let deletion = self.streams.get_mut(&open.stream)?.deletion.as_mut()?;
+        match *deletion {
+            Deletion::Pending { posix } if last || posix == Some(id) => {
+                *deletion = Deletion::Removing;
+                Some(Remove::Stream)
+            }
+            _ => None,
+        }
+    }
+
+    /// The caller carried out a removal, or failed to: the name may be opened again.
+    pub(super) fn removed(&mut self, stream: &StreamName, remove: &Remove) {
+        match remove {
+            Remove::Link(link) => {
+                self.links.remove(link);
+            }
+            Remove::Stream => {
+                if let Some(stream) = self.streams.get_mut(stream) {
+                    stream.deletion = None;
+                }
+            }
+        }
+        self.sweep();
+    }
+
+    /// Follows a rename of the link.
+    pub(super) fn rename_link(&mut self, from: &Link, to: &Link) {
+        for open in self.opens.values_mut() {
+            if open.link == *from {
+                open.link = to.clone();
+            }
+        }
+        if let Some(deletion) = self.links.remove(from) {
+            self.links.insert(to.clone(), deletion);
+        }
+    }
+
+    /// Forgets streams that nobody has open. What marks them outlives them only while a close
+    /// is removing them: with the whole link gone, so are they.
+    fn sweep(&mut self) {
+        let opens = &self.opens;
+        self.streams.retain(|name, stream| {
+            let open = opens.values().any(|open| open.stream == *name);
+            open || stream.deletion == Some(Deletion::Removing)
+        });
+    }
+}

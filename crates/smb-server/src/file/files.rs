@@ -1,0 +1,396 @@
+//! The engine's front door: all open inodes, their leases, paths and watchers.
+//!
+//! Owns the tables and their locks. Inodes are spread over shards; one shard's lock is held for
+//! one synchronous call on one inode. Lock order: shard, then leases, then paths, then watches;
+//! never two shards, never a lock across a call of the caller's.
+//!
+//! Every method that changes something returns [`Effects`] to carry out after it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use smb_wire::Status;
+use smb_wire::ids::{Guid, LeaseKey};
+use vfs::FileKey;
+
+use super::caching::{Cause, Site};
+use super::inode::{Inode, Judged};
+use super::paths::{Paths, SharePath};
+use super::types::{
+    Actor, CacheRequest, Caching, Closed, Decision, Effects, Granted, Link, OpenId, OpenRequest,
+    Operation, Outcome, Owner, Place, Quick, Remove, WaiterId,
+};
+use super::watch::Watches;
+
+/// How many locks the inodes are spread over.
+const SHARDS: usize = 64;
+
+/// What to do about an operation that others' caching may stand in the way of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Step {
+    /// Go on.
+    Go,
+    /// Wait for the waiter, then ask again.
+    Wait,
+    /// Too many requests are parked already: answer this.
+    Refused(Status),
+}
+
+/// What is open below a directory that is to be renamed ([MS-FSA] 2.1.4.2).
+#[derive(Debug)]
+pub struct Below {
+    /// Somebody has something open there: after the waiting, ACCESS_DENIED.
+    pub open: bool,
+    /// Whether to wait for handles to be given up.
+    pub step: Step,
+    /// What to carry out.
+    pub effects: Effects,
+}
+
+/// A lease's file, by client and key ([MS-SMB2] 3.3.1.11, 3.3.1.12).
+#[derive(Debug)]
+struct Bound {
+    place: Place,
+    link: Link,
+    delete_on_close: bool,
+}
+
+pub(super) type Shard = BTreeMap<FileKey, Inode>;
+
+/// The engine.
+#[derive(Debug)]
+pub struct Files {
+    shards: Vec<Mutex<Shard>>,
+    leases: Mutex<BTreeMap<(Guid, LeaseKey), Bound>>,
+    paths: Mutex<Paths>,
+    pub(super) watches: Mutex<Watches>,
+    /// How many watchers there are: without any, changes take no lock.
+    pub(super) watchers: AtomicUsize,
+    tickets: AtomicU64,
+    caching: Caching,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere under the lock is a bug of its own; the tables stay usable.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Files {
+    /// An engine without opens that grants as much caching as `caching` says.
+    #[must_use]
+    pub fn new(caching: Caching) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            leases: Mutex::default(),
+            paths: Mutex::default(),
+            watches: Mutex::default(),
+            watchers: AtomicUsize::new(0),
+            tickets: AtomicU64::new(1),
+            caching,
+        }
+    }
+
+    /// Runs `act` on an inode under its lock; afterwards an inode without opens is forgotten.
+    /// With `create`, an unknown inode is made first; without, it gives `None`.
+    pub(super) fn with<T>(
+        &self,
+        key: FileKey,
+        create: bool,
+        act: impl FnOnce(&mut Inode) -> T,
+    ) -> Option<T> {
+        // Fibonacci hashing; keys are inode numbers, which clients do not choose.
+        let mixed = (key.ino ^ key.fs.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let at = (mixed >> 32) as usize % SHARDS;
+        let mut shard = lock(self.shards.get(at)?);
+        if create {
+            shard.entry(key).or_default();
+        }
+        let inode = shard.get_mut(&key)?;
+        let answer = act(inode);
+        if inode.is_empty() {
+            shard.remove(&key);
+        }
+        Some(answer)
+    }
+
+    pub(super) fn next_ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Judges an open and, if nothing is in its way, puts it into the tables in the same step.
+    /// See [`OpenRequest`] for what must be known before.
+    #[must_use]
+    pub fn open(&self, request: &OpenRequest) -> (Decision, Effects) {
+        let mut effects = Effects::default();
+        let next_ticket = || self.next_ticket();
+        let site = Site {
+            place: &request.place,
+            next_ticket: &next_ticket,
+        };
+        let decision = self.with(request.place.key, true, |inode| {
+            if self.lease_elsewhere(request) {
+                return Decision::Conflict(Status::INVALID_PARAMETER);
+            }
+            match inode.open(request, self.caching == Caching::Full, site, &mut effects) {
+                Judged::Granted(cache, shared, group) => {
+                    self.enter(request);
+                    let quick = Quick { shared, group };
+                    Decision::Granted(Granted { cache, quick })
+                }
+                Judged::Waits if inode.park(request.waiter) => Decision::MustBreak,
+                Judged::Waits => Decision::Conflict(Status::INSUFFICIENT_RESOURCES),
+                Judged::Conflict(status) => Decision::Conflict(status),
+            }
+        });
+        let decision = decision.unwrap_or(Decision::Conflict(Status::INSUFFICIENT_RESOURCES));
+        (decision, effects)
+    }
+
+    /// [MS-SMB2] 3.3.5.9.8: a lease key stays with its file, unless that is to be deleted.
+    fn lease_elsewhere(&self, request: &OpenRequest) -> bool {
+        let CacheRequest::Lease(lease) = request.cache else {
+            return false;
+        };
+        lock(&self.leases)
+            .get(&(request.client, lease.key))
+            .is_some_and(|bound| {
+                let same = bound.place == request.place && bound.link == request.link;
+                !same && !bound.delete_on_close
+            })
+    }
+
+    /// Enters a granted open into the tables that span inodes.
+    fn enter(&self, request: &OpenRequest) {
+        if let (CacheRequest::Lease(lease), Caching::Full) = (request.cache, self.caching) {
+            let bound = Bound {
+                place: request.place.clone(),
+                link: request.link.clone(),
+                delete_on_close: request.delete_on_close,
+            };
+            let mut leases = lock(&self.leases);
+            let entry = leases.entry((request.client, lease.key));
+            entry
+                .and_modify(|old| {
+                    let sticky = old.delete_on_close && old.place == bound.place;
+                    *old = Bound {
+                        delete_on_close: bound.delete_on_close || sticky,
+                        place: bound.place.clone(),
+                        link: bound.link.clone(),
+                    };
+                })
+                .or_insert(bound);
+        }
+        lock(&self.paths).insert(request.open, request.path.clone(), request.place.clone());
+    }
+
+    /// Closes an open: its locks, its caching, its watch. Blocked requests of it end.
+    pub fn close(&self, place: &Place, open: OpenId) -> Closed {
+        let closing = self.with(place.key, false, |inode| {
+            let closing = inode.close(open);
+            if let Some(Owner::Lease(client, key)) = closing.released {
+                let mut leases = lock(&self.leases);
+                if leases
+                    .get(&(client, key))
+                    .is_some_and(|bound| bound.place == *place)
+                {
+                    leases.remove(&(client, key));
+                }
+            }
+            closing
+        });
+        lock(&self.paths).remove(open);
+        let mut closed = closing.unwrap_or_default().closed;
+        self.close_watch(open, &mut closed.effects);
+        closed
+    }
+
+    /// The caller carried out what a close told it to remove (or failed to).
+    pub fn removed(&self, place: &Place, remove: &Remove) {
+        self.with(place.key, false, |inode| {
+            inode.removed(&place.stream, remove)
+        });
+    }
+
+    /// Marks what `open` has open for deletion. Before, ask [`Files::operation`] with
+    /// [`Operation::Delete`]. Watchers of a directory end with DELETE_PENDING.
+    ///
+    /// # Errors
+    /// FILE_CLOSED for an unknown open.
+    pub fn set_delete_pending(
+        &self,
+        place: &Place,
+        open: OpenId,
+        posix: bool,
+    ) -> Result<Effects, Status> {
+        let mut effects = Effects::default();
+        self.with(place.key, false, |inode| {
+            inode.set_delete_pending(open, posix)?;
+            // A lease of a file that is to be deleted may be bound again elsewhere.
+            let mut leases = lock(&self.leases);
+            for lease in inode.leases() {
+                if let Some(bound) = leases.get_mut(&lease) {
+                    bound.delete_on_close |= bound.place == *place;
+                }
+            }
+            Ok(())
+        })
+        .ok_or(Status::FILE_CLOSED)??;
+        if place.stream.is_none() {
+            self.directory_deleted(place.key, &mut effects);
+        }
+        Ok(effects)
+    }
+
+    /// Takes the mark back. What FILE_DELETE_ON_CLOSE is yet to mark stays so.
+    ///
+    /// # Errors
+    /// FILE_CLOSED for an unknown open.
+    pub fn clear_delete_pending(&self, place: &Place, open: OpenId) -> Result<(), Status> {
+        self.with(place.key, false, |inode| inode.clear_delete_pending(open))
+            .ok_or(Status::FILE_CLOSED)?
+    }
+
+    /// Changes FILE_DELETE_ON_CLOSE of an open.
+    ///
+    /// # Errors
+    /// FILE_CLOSED for an unknown open.
+    pub fn set_delete_on_close(&self, place: &Place, open: OpenId, on: bool) -> Result<(), Status> {
+        self.with(place.key, false, |inode| {
+            inode.set_delete_on_close(open, on)
+        })
+        .ok_or(Status::FILE_CLOSED)?
+    }
+
+    /// DeletePending of FileStandardInformation.
+    #[must_use]
+    pub fn is_delete_pending(&self, place: &Place, open: OpenId) -> bool {
+        self.with(place.key, false, |inode| inode.is_delete_pending(open))
+            .unwrap_or(false)
+    }
+
+    /// How many opens an inode has: by one of its names, or by all.
+    #[must_use]
+    pub fn count(&self, key: FileKey, link: Option<&Link>) -> usize {
+        self.with(key, false, |inode| inode.count(link))
+            .unwrap_or(0)
+    }
+
+    /// Whether a named stream of the inode is open: its file is not renamed then.
+    #[must_use]
+    pub fn has_open_streams(&self, key: FileKey) -> bool {
+        self.with(key, false, |inode| inode.has_open_streams())
+            .unwrap_or(false)
+    }
+
+    /// The path an open has now.
+    #[must_use]
+    pub fn path_of(&self, open: OpenId) -> Option<SharePath> {
+        lock(&self.paths).path_of(open)
+    }
+
+    /// The opens strictly below a directory.
+    #[must_use]
+    pub fn opens_below(&self, directory: &SharePath) -> Vec<(OpenId, Place)> {
+        lock(&self.paths).below(directory)
+    }
+
+    /// Before a directory is renamed: asks everybody who caches handles below it to let go.
+    #[must_use]
+    pub fn clear_below(&self, directory: &SharePath, waiter: WaiterId) -> Below {
+        let opens = self.opens_below(directory);
+        let mut below = Below {
+            open: !opens.is_empty(),
+            step: Step::Go,
+            effects: Effects::default(),
+        };
+        let mut places: Vec<Place> = opens.into_iter().map(|(_, place)| place).collect();
+        places.sort_unstable();
+        places.dedup();
+        for place in places {
+            let (step, effects) =
+                self.operation(&place, Actor::Stranger, Operation::Rename, Some(waiter));
+            below.effects.merge(effects);
+            if step != Step::Go {
+                below.step = step;
+            }
+        }
+        below
+    }
+
+    /// Follows a rename that happened on disk: of the object `key`, from one name to another.
+    /// Everything below a directory moves along.
+    pub fn renamed(&self, key: FileKey, from: (&SharePath, &Link), to: (&SharePath, &Link)) {
+        self.with(key, false, |inode| {
+            inode.rename_link(from.1, to.1);
+            // [MS-SMB2] 3.3.5.21.1: the lease follows its file's name.
+            let mut leases = lock(&self.leases);
+            for lease in inode.leases() {
+                if let Some(bound) = leases.get_mut(&lease)
+                    && bound.place.key == key
+                    && bound.link == *from.1
+                {
+                    bound.link = to.1.clone();
+                }
+            }
+        });
+        lock(&self.paths).rename(from.0, to.0);
+        lock(&self.watches).rename(from.0, to.0);
+    }
+
+    /// Takes a parked request back. True if it was still parked: then no wake-up comes and the
+    /// caller answers CANCELLED. False: its wake-up is on the way, or it never was parked here.
+    pub fn cancel(&self, place: &Place, waiter: WaiterId) -> bool {
+        self.with(place.key, false, |inode| {
+            let parked = inode.unpark(waiter);
+            let stream = inode.stream(&place.stream);
+            parked | stream.is_some_and(|stream| stream.locks.cancel(waiter))
+        })
+        .unwrap_or(false)
+    }
+
+    /// Where a lease is held.
+    pub(super) fn place_of_lease(&self, client: Guid, key: LeaseKey) -> Option<Place> {
+        lock(&self.leases)
+            .get(&(client, key))
+            .map(|bound| bound.place.clone())
+    }
+
+    /// Asks the caching of others to make way. `Step::Wait`: `waiter` is parked and the caller
+    /// asks again when it is woken; without a waiter the breaks are sent and nobody is parked.
+    ///
+    /// For operations that change data see also [`Quick::others_cache`]: asked before, and once
+    /// more after the change is on disk.
+    pub fn operation(
+        &self,
+        place: &Place,
+        actor: Actor,
+        operation: Operation,
+        waiter: Option<WaiterId>,
+    ) -> (Step, Effects) {
+        let mut effects = Effects::default();
+        let next_ticket = || self.next_ticket();
+        let site = Site {
+            place,
+            next_ticket: &next_ticket,
+        };
+        let step = self.with(place.key, false, |inode| {
+            if !inode.operate(actor, Cause::from(operation), site, &mut effects) {
+                return Step::Go;
+            }
+            match waiter {
+                Some(waiter) if inode.park(waiter) => Step::Wait,
+                Some(_) => Step::Refused(Status::INSUFFICIENT_RESOURCES),
+                None => Step::Wait,
+            }
+        });
+        (step.unwrap_or(Step::Go), effects)
+    }
+}
+
+impl Effects {
+    pub(super) fn fail(&mut self, waiter: WaiterId, status: Status) {
+        self.wake(waiter, Outcome::Failed(status));
+    }
+}

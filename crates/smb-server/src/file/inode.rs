@@ -1,0 +1,472 @@
+//! One inode that is open: its opens, the streams they are on, what is marked deleted.
+//!
+//! Owns the order in which an open is judged ([MS-FSA] 2.1.5.1.2: deletion, BATCH oplocks, share
+//! mode, HANDLE caching, WRITE caching) and what a close leaves to do (2.1.5.5). An inode is
+//! used under the lock of its shard; it knows no other inode.
+//!
+//! Invariants: every open is on a stream that exists here; a stream exists here while it has
+//! opens or a removal is under way; a holder has at least one open.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use smb_wire::Status;
+use smb_wire::ids::{Guid, LeaseKey};
+
+use super::caching::{Cause, Holder, Site};
+use super::grant::{self, Around};
+use super::locks::{LockSequences, RangeLocks};
+use super::share_mode::{ShareMode, is_lease_stat, is_oplock_stat};
+use super::types::{
+    Actor, CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, NONE,
+    OpenId, OpenRequest, Outcome, Owner, Place, QuickState, StreamName, WH, WaiterId,
+};
+
+/// Opens per inode; one more gives TOO_MANY_OPENED_FILES.
+pub(super) const OPENS_MAX: usize = 65_536;
+/// Requests parked behind breaks per inode; one more gives INSUFFICIENT_RESOURCES.
+pub(super) const WAITING_MAX: usize = 4_096;
+
+/// A link or stream on its way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deletion {
+    /// It goes with the last handle, or with the one that asked for POSIX semantics.
+    Pending { posix: Option<OpenId> },
+    /// A close was told to remove it and has not reported back.
+    Removing,
+}
+
+/// One open.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) stream: StreamName,
+    pub(super) link: Link,
+    pub(super) mode: ShareMode,
+    pub(super) delete_on_close: bool,
+    /// It set the delete disposition ([MS-FSA] ChangeNotifyDirectoryMarkedDeleted).
+    pub(super) marked_deleted: bool,
+    /// Its name went already, by POSIX semantics: closing it removes nothing.
+    pub(super) unlinked: bool,
+    /// The group of its oplock or lease; 0 for none.
+    pub(super) group: u64,
+    pub(super) sequences: LockSequences,
+}
+
+/// One stream.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    pub(super) locks: RangeLocks,
+    pub(super) holders: Vec<Holder>,
+    pub(super) deletion: Option<Deletion>,
+    pub(super) quick: Arc<QuickState>,
+}
+
+impl Stream {
+    /// Brings what READ and WRITE look at without the lock up to date.
+    pub(super) fn publish(&self) {
+        self.quick
+            .ranges
+            .store(self.locks.count(), Ordering::SeqCst);
+        let mut caching = self
+            .holders
+            .iter()
+            .filter(|holder| !holder.state.is_empty());
+        let cachers = match (caching.next(), caching.next()) {
+            (None, _) => 0,
+            // A level II oplock is broken by its own writes too.
+            (Some(only), None) if !only.is_oplock() || only.state.intersects(WH) => only.group,
+            _ => QuickState::SEVERAL,
+        };
+        self.quick.cachers.store(cachers, Ordering::SeqCst);
+    }
+
+    /// Breaks every holder that `cause` concerns. `spared` is the actor's own group. True if
+    /// the cause must wait.
+    fn contend(
+        &mut self,
+        cause: Cause,
+        spared: impl Fn(&Holder) -> bool,
+        site: Site<'_>,
+        out: &mut Effects,
+    ) -> bool {
+        let mut waits = false;
+        for holder in &mut self.holders {
+            if !spared(holder) {
+                waits |= holder.contend(cause, site, out);
+            }
+        }
+        self.publish();
+        waits
+    }
+}
+
+/// How an open was judged.
+#[derive(Debug)]
+pub(super) enum Judged {
+    Granted(CacheGrant, Arc<QuickState>, u64),
+    Conflict(Status),
+    Waits,
+}
+
+/// One inode.
+#[derive(Debug, Default)]
+pub(super) struct Inode {
+    pub(super) opens: BTreeMap<OpenId, Open>,
+    pub(super) streams: BTreeMap<StreamName, Stream>,
+    pub(super) links: BTreeMap<Link, Deletion>,
+    waiting: Vec<WaiterId>,
+}
+
+impl Inode {
+    pub(super) fn is_empty(&self) -> bool {
+        self.opens.is_empty() && self.streams.is_empty() && self.links.is_empty()
+    }
+
+    pub(super) fn stream(&mut self, name: &StreamName) -> Option<&mut Stream> {
+        self.streams.get_mut(name)
+    }
+
+    pub(super) fn open_mut(&mut self, open: OpenId) -> Option<&mut Open> {
+        self.opens.get_mut(&open)
+    }
+
+    /// The stream of an open, with the open.
+    pub(super) fn stream_of(&mut self, open: OpenId) -> Option<(&mut Stream, &mut Open)> {
+        let open = self.opens.get_mut(&open)?;
+        let stream = self.streams.get_mut(&open.stream)?;
+        Some((stream, open))
+    }
+
+    /// The leases held on any stream.
+    pub(super) fn leases(&self) -> Vec<(Guid, LeaseKey)> {
+        let holders = self.streams.values().flat_map(|stream| &stream.holders);
+        holders
+            .filter_map(|holder| match holder.owner {
+                Owner::Lease(client, key) => Some((client, key)),
+                Owner::Oplock(_) => None,
+            })
+            .collect()
+    }
+
+    /// How many opens there are, by one link or by all.
+    pub(super) fn count(&self, link: Option<&Link>) -> usize {
+        let by_link = |open: &&Open| link.is_none_or(|link| open.link == *link);
+        self.opens.values().filter(by_link).count()
+    }
+
+    /// Whether any named stream is open.
+    pub(super) fn has_open_streams(&self) -> bool {
+        self.opens.values().any(|open| open.stream.is_some())
+    }
+
+    /// Parks a request until something changes. False if too many are parked.
+    pub(super) fn park(&mut self, waiter: WaiterId) -> bool {
+        if self.waiting.len() >= WAITING_MAX {
+            return false;
+        }
+        if !self.waiting.contains(&waiter) {
+            self.waiting.push(waiter);
+        }
+        true
+    }
+
+    pub(super) fn unpark(&mut self, waiter: WaiterId) -> bool {
+        let before = self.waiting.len();
+        self.waiting.retain(|parked| *parked != waiter);
+        before != self.waiting.len()
+    }
+
+    /// Something changed: everybody parked behind a break looks again.
+    pub(super) fn wake_all(&mut self, out: &mut Effects) {
+        for waiter in self.waiting.drain(..) {
+            out.wake(waiter, Outcome::Retry);
+        }
+    }
+
+    /// Judges an open and, if it is granted, puts it into the tables.
+    pub(super) fn open(
+        &mut self,
+        request: &OpenRequest,
+        full_caching: bool,
+        site: Site<'_>,
+        out: &mut Effects,
+    ) -> Judged {
+        if let Some(refusal) = self.refusal(request) {
+            return Judged::Conflict(refusal);
+        }
+        let mode = ShareMode {
+            access: request.access,
+            share: request.share,
+        };
+        let overwrite = request.overwrite;
+        let own = owner(request);
+        let oplock_stat = is_oplock_stat(request.access) && !overwrite;
+        let lease_stat = is_lease_stat(request.access) && !overwrite;
+        let spared = |holder: &Holder| {
+            Some(holder.owner) == own
+                || if holder.is_oplock() {
+                    oplock_stat
+                } else {
+                    lease_stat
+                }
+        };
+        let stream = &request.place.stream;
+        // [MS-FSA] 2.1.5.1.2: a BATCH oplock breaks first; its holder may close meanwhile.
+        if self.contend(stream, Cause::BatchFirst { overwrite }, spared, site, out) {
+            return Judged::Waits;
+        }
+        let violated = self.violated(stream, mode);
+        if !violated.is_empty() {
+            // The holder of HANDLE caching may have closed its file long ago: ask.
+            let mut waits = false;
+            for stream in &violated {
+                let place = Place {
+                    key: site.place.key,
+                    stream: stream.clone(),
+                };
+                let site = Site {
+                    place: &place,
+                    ..site
+                };
+                let own = |holder: &Holder| Some(holder.owner) == own;
+                waits |= self.contend(stream, Cause::Violation, own, site, out);
+            }
+            return if waits {
+                Judged::Waits
+            } else {
+                Judged::Conflict(Status::SHARING_VIOLATION)
+            };
+        }
+        if self.contend(stream, Cause::Open { overwrite }, spared, site, out) {
+            return Judged::Waits;
+        }
+        self.admit(request, mode, full_caching, site)
+    }
+
+    /// What refuses an open before anything is broken.
+    fn refusal(&self, request: &OpenRequest) -> Option<Status> {
+        // [MS-FSA] 2.1.5.1: what is marked deleted is not opened any more.
+        let stream = self.streams.get(&request.place.stream);
+        let stream_goes = stream.is_some_and(|stream| stream.deletion.is_some());
+        if stream_goes || self.links.contains_key(&request.link) {
+            return Some(Status::DELETE_PENDING);
+        }
+        if self.opens.len() >= OPENS_MAX {
+            return Some(Status::TOO_MANY_OPENED_FILES);
+        }
+        None
+    }
+
+    /// The streams whose opens conflict with `mode` on `stream`.
+    fn violated(&self, stream: &StreamName, mode: ShareMode) -> Vec<StreamName> {
+        let mut violated: Vec<StreamName> = self
+            .opens
+            .values()
+            .filter(|open| {
+                if open.stream == *stream {
+                    mode.conflicts(open.mode)
+                } else {
+                    stream.is_none() && mode.deletes_under(open.mode)
+                }
+            })
+            .map(|open| open.stream.clone())
+            .collect();
+        violated.sort_unstable();
+        violated.dedup();
+        violated
+    }
+
+    fn contend(
+        &mut self,
+        stream: &StreamName,
+        cause: Cause,
+        spared: impl Fn(&Holder) -> bool,
+        site: Site<'_>,
+        out: &mut Effects,
+    ) -> bool {
+        match self.streams.get_mut(stream) {
+            Some(stream) => stream.contend(cause, spared, site, out),
+            None => false,
+        }
+    }
+
+    /// An operation of an open, or of a stranger. True if it must wait.
+    pub(super) fn operate(
+        &mut self,
+        actor: Actor,
+        cause: Cause,
+        site: Site<'_>,
+        out: &mut Effects,
+    ) -> bool {
+        let group = match actor {
+            Actor::Open(open) => self.opens.get(&open).map_or(0, |open| open.group),
+            Actor::Stranger => 0,
+        };
+        let spared = |holder: &Holder| {
+            // [MS-FSA] 2.1.4.12, BreakToNone: level II goes for all, the writer's own too.
+            let own_two = holder.is_oplock() && !holder.state.intersects(WH);
+            holder.group == group && !(own_two && cause == Cause::Change)
+        };
+        self.contend(&site.place.stream, cause, spared, site, out)
+    }
+
+    /// An entry of this directory changed. Spares the lease the actor named as its parent's.
+    pub(super) fn entries_changed(
+        &mut self,
+        spared: Option<Owner>,
+        site: Site<'_>,
+        out: &mut Effects,
+    ) {
+        let spared = |holder: &Holder| Some(holder.owner) == spared;
+        self.contend(&None, Cause::Entries, spared, site, out);
+    }
+
+    /// Puts a judged open into the tables.
+    fn admit(
+        &mut self,
+        request: &OpenRequest,
+        mode: ShareMode,
+        full_caching: bool,
+        site: Site<'_>,
+    ) -> Judged {
+        let granted = match request.cache {
+            CacheRequest::Oplock(_) | CacheRequest::Lease(_) if full_caching => {
+                self.grant(request, site)
+            }
+            _ => None,
+        };
+        let stream = self
+            .streams
+            .entry(request.place.stream.clone())
+            .or_default();
+        stream.publish();
+        let (cache, group) = granted.unwrap_or((CacheGrant::None, 0));
+        let open = Open {
+            stream: request.place.stream.clone(),
+            link: request.link.clone(),
+            mode,
+            delete_on_close: request.delete_on_close,
+            marked_deleted: false,
+            unlinked: false,
+            group,
+            sequences: LockSequences::default(),
+        };
+        let quick = Arc::clone(&stream.quick);
+        self.opens.insert(request.open, open);
+        Judged::Granted(cache, quick, group)
+    }
+
+    fn around(&self, request: &OpenRequest, own: Option<Owner>) -> Around {
+        let name = &request.place.stream;
+        let leased = matches!(request.cache, CacheRequest::Lease(_));
+        let mut around = Around::default();
+        let mut own_group = 0;
+        if let Some(stream) = self.streams.get(name) {
+            around.locks_below = stream.locks.any_below(request.allocation);
+            for holder in &stream.holders {
+                if Some(holder.owner) == own {
+                    own_group = holder.group;
+                } else if holder.is_oplock() {
+                    around.oplocks |= holder.state;
+                } else {
+                    around.leases |= holder.state;
+                }
+            }
+        }
+        around.open = self.opens.values().any(|open| {
+            let access = open.mode.access;
+            let stat = if leased {
+                is_lease_stat(access)
+            } else {
+                is_oplock_stat(access)
+            };
+            let ours = own_group != 0 && open.group == own_group;
+            open.stream == *name && !ours && !stat
+        });
+        around
+    }
+
+    /// Grants an oplock or a lease and enters the open into it. `None`: nothing at all.
+    fn grant(&mut self, request: &OpenRequest, site: Site<'_>) -> Option<(CacheGrant, u64)> {
+        let owner = owner(request)?;
+        let around = self.around(request, Some(owner));
+        let stream = self
+            .streams
+            .entry(request.place.stream.clone())
+            .or_default();
+        let held = stream
+            .holders
+            .iter_mut()
+            .find(|holder| holder.owner == owner);
+        match (request.cache, held) {
+            (CacheRequest::Lease(asked), Some(holder)) => {
+                // [MS-SMB2] 3.3.5.9.8: a breaking lease is not promoted.
+                if holder.breaking.is_none() {
+                    let state = grant::lease(asked.state, holder.state, request.directory, &around);
+                    if state != holder.state {
+                        holder.state = state;
+                        holder.epoch = holder.epoch.wrapping_add(1);
+                    }
+                }
+                holder.opens.insert(request.open);
+                Some((holder.grant(), holder.group))
+            }
+            (CacheRequest::Lease(asked), None) => {
+                let state = grant::lease(asked.state, NONE, request.directory, &around);
+                Some(stream.hold(new_lease(owner, &asked, state, site), request.open))
+            }
+            (CacheRequest::Oplock(level), _) => {
+                let state = grant::oplock(level, request.directory, &around);
+                let holder = new_holder(owner, state, site);
+                (!state.is_empty()).then(|| stream.hold(holder, request.open))
+            }
+            (CacheRequest::None, _) => None,
+        }
+    }
+}
+
+impl Stream {
+    fn hold(&mut self, mut holder: Holder, open: OpenId) -> (CacheGrant, u64) {
+        holder.opens.insert(open);
+        let granted = (holder.grant(), holder.group);
+        self.holders.push(holder);
+        granted
+    }
+}
+
+/// Whose caching an open shares: that of its lease, or of its own oplock.
+fn owner(request: &OpenRequest) -> Option<Owner> {
+    match request.cache {
+        CacheRequest::None => None,
+        CacheRequest::Oplock(_) => Some(Owner::Oplock(request.open)),
+        CacheRequest::Lease(lease) => Some(Owner::Lease(request.client, lease.key)),
+    }
+}
+
+fn new_holder(owner: Owner, state: LeaseState, site: Site<'_>) -> Holder {
+    Holder {
+        owner,
+        group: (site.next_ticket)(),
+        state,
+        breaking: None,
+        epoch: 0,
+        v2: false,
+        parent: None,
+        opens: Default::default(),
+    }
+}
+
+fn new_lease(owner: Owner, asked: &LeaseRequest, state: LeaseState, site: Site<'_>) -> Holder {
+    let epoch = match asked.version {
+        LeaseVersion::V1 => None,
+        LeaseVersion::V2 { epoch } => Some(epoch),
+    };
+    Holder {
+        // The reply to the first grant carries the client's epoch plus one.
+        epoch: epoch.unwrap_or(0).wrapping_add(1),
+        v2: epoch.is_some(),
+        parent: asked.parent,
+        ..new_holder(owner, state, site)
+    }
+}

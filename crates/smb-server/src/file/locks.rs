@@ -1,0 +1,429 @@
+//! Byte-range locks of one stream ([MS-FSA] 2.1.4.10, 2.1.5.8, 2.1.5.9; [MS-SMB2] 3.3.5.14).
+//!
+//! Owns the held ranges and the queue of blocked requests. A range belongs to the open that took
+//! it and goes with it. Blocked requests are granted in the order they came, each as soon as
+//! nothing held stands in its way.
+//!
+//! Invariant: no two held ranges conflict by [`Held::bars`]. Bounds: [`RANGES_MAX`] held and
+//! [`WAITING_MAX`] blocked per stream.
+
+use std::collections::VecDeque;
+
+use smb_wire::Status;
+use smb_wire::msg::{LockElement, LockFlags};
+
+use super::files::Files;
+use super::inode::Inode;
+use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
+
+/// Held ranges per stream; one more gives INSUFFICIENT_RESOURCES.
+pub(super) const RANGES_MAX: usize = 16_384;
+/// Blocked requests per stream; one more gives INSUFFICIENT_RESOURCES.
+pub(super) const WAITING_MAX: usize = 1_024;
+/// Buckets of Open.LockSequenceArray ([MS-SMB2] 3.3.1.10).
+const BUCKETS: u32 = 64;
+
+/// LockSequence of a LOCK request, if it is to be verified (the caller knows the dialect and
+/// whether the open is durable).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockSequence {
+    /// The bucket, 1 to 64; others are not verified.
+    pub index: u32,
+    /// The number, 0 to 15.
+    pub number: u8,
+}
+
+/// Outcome of a LOCK request.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Locking {
+    /// Answer now.
+    Done(Status),
+    /// Blocked: the waiter is woken with `Locked` or `Failed`.
+    Pending,
+}
+
+/// A range of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) offset: u64,
+    pub(super) length: u64,
+}
+
+impl Range {
+    /// [MS-FSA] 2.1.5.8: a range that runs past the last byte a file can have is refused, but
+    /// length 0 may start anywhere.
+    fn is_valid(self) -> bool {
+        self.length == 0 || self.offset.checked_add(self.length - 1).is_some()
+    }
+
+    /// [MS-FSA] 2.1.4.10: {0,0} overlaps nothing; any other range of length 0 ends before it
+    /// starts, so it overlaps only what surrounds it.
+    fn overlaps(self, other: Self) -> bool {
+        match (self.last(), other.last()) {
+            (Some(last), Some(other_last)) => self.offset <= other_last && last >= other.offset,
+            _ => false,
+        }
+    }
+
+    /// The offset of the last byte; `None` for {0,0}.
+    fn last(self) -> Option<u64> {
+        if self.length == 0 {
+            self.offset.checked_sub(1)
+        } else {
+            Some(self.offset.saturating_add(self.length - 1))
+        }
+    }
+}
+
+/// A held (or wanted) range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) open: OpenId,
+    pub(super) range: Range,
+    pub(super) exclusive: bool,
+}
+
+impl Held {
+    /// Whether this held range bars `wanted` from being locked.
+    fn bars(&self, wanted: &Self) -> bool {
+        // [MS-FSA] 2.1.4.10 with LockIntent: shared beside shared; shared on the same open's
+        // exclusive; exclusive on nothing.
+        let conflict = if self.exclusive {
+            self.open != wanted.open || wanted.exclusive
+        } else {
+            wanted.exclusive
+        };
+        conflict && self.range.overlaps(wanted.range)
+    }
+
+    /// Whether this held range bars `open` from reading or writing `range`.
+    fn bars_io(&self, open: OpenId, range: Range, write: bool) -> bool {
+        // [MS-FSA] 2.1.4.10 without LockIntent: a shared lock bars writers, its owner too.
+        let conflict = if self.exclusive {
+            self.open != open
+        } else {
+            write
+        };
+        conflict && self.range.overlaps(range)
+    }
+}
+
+/// A blocked request.
+#[derive(Debug)]
+struct Waiting {
+    waiter: WaiterId,
+    wanted: Held,
+    sequence: Option<LockSequence>,
+}
+
+/// What a release granted: to whom, and the lock sequence to record.
+pub(super) struct Released {
+    pub(super) open: OpenId,
+    pub(super) sequence: Option<LockSequence>,
+}
+
+/// The locks of one stream.
+#[derive(Debug, Default)]
+pub(super) struct RangeLocks {
+    held: Vec<Held>,
+    waiting: VecDeque<Waiting>,
+}
+
+impl RangeLocks {
+    pub(super) fn count(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether some lock starts below the allocated bytes: then nobody may be granted read
+    /// caching alone ([MS-FSA] 2.1.5.18).
+    pub(super) fn any_below(&self, allocation: u64) -> bool {
+        self.held.iter().any(|held| held.range.offset < allocation)
+    }
+
+    /// READ or WRITE of a range: FILE_LOCK_CONFLICT if a lock bars it. Nothing bars an access of
+    /// no bytes ([MS-FSA] 2.1.5.3, 2.1.5.4).
+    pub(super) fn check_io(
+        &self,
+        open: OpenId,
+        offset: u64,
+        length: u64,
+        write: bool,
+    ) -> Result<(), Status> {
+        let range = Range { offset, length };
+        let barred = length != 0
+            && self
+                .held
+                .iter()
+                .any(|held| held.bars_io(open, range, write));
+        if barred {
+            return Err(Status::FILE_LOCK_CONFLICT);
+        }
+        Ok(())
+    }
+
+    /// A series of locks ([MS-SMB2] 3.3.5.14.2). With one element that may block, `waiter` is
+    /// queued.
+    pub(super) fn lock(
+        &mut self,
+        open: OpenId,
+        elements: &[LockElement],
+        sequence: Option<LockSequence>,
+        waiter: WaiterId,
+    ) -> Locking {
+        let immediate = |e: &LockElement| e.flags.contains(LockFlags::FAIL_IMMEDIATELY);
+        if elements.is_empty() || (elements.len() > 1 && !elements.iter().all(immediate)) {
+            return Locking::Done(Status::INVALID_PARAMETER);
+        }
+        let first_new = self.held.len();
+        for element in elements {
+            // A bad flag stops the series but gives nothing back; every other failure does.
+            let Some(exclusive) = lock_kind(element.flags) else {
+                return Locking::Done(Status::INVALID_PARAMETER);
+            };
+            let range = Range {
+                offset: element.offset,
+                length: element.length,
+            };
+            let wanted = Held {
+                open,
+                range,
+                exclusive,
+            };
+            let failure = if !range.is_valid() {
+                Status::INVALID_LOCK_RANGE
+            } else if self.held.len() >= RANGES_MAX {
+                Status::INSUFFICIENT_RESOURCES
+            } else if !self.held.iter().any(|held| held.bars(&wanted)) {
+                self.held.push(wanted);
+                continue;
+            } else if immediate(element) {
+                Status::LOCK_NOT_GRANTED
+            } else if self.waiting.len() >= WAITING_MAX {
+                Status::INSUFFICIENT_RESOURCES
+            } else {
+                self.waiting.push_back(Waiting {
+                    waiter,
+                    wanted,
+                    sequence,
+                });
+                return Locking::Pending;
+            };
+            // [MS-SMB2] 3.3.5.14.2: what this request locked is unlocked again.
+            self.held.truncate(first_new);
+            return Locking::Done(failure);
+        }
+        Locking::Done(Status::SUCCESS)
+    }
+
+    /// A series of unlocks ([MS-SMB2] 3.3.5.14.1): stops at the first bad one, never rolls back.
+    pub(super) fn unlock(&mut self, open: OpenId, elements: &[LockElement]) -> Status {
+        for element in elements {
+            if element.flags != LockFlags::UNLOCK {
+                return Status::INVALID_PARAMETER;
+            }
+            let range = Range {
+                offset: element.offset,
+                length: element.length,
+            };
+            if !range.is_valid() {
+                return Status::INVALID_LOCK_RANGE;
+            }
+            if !self.unlock_one(open, range) {
+                return Status::RANGE_NOT_LOCKED;
+            }
+        }
+        Status::SUCCESS
+    }
+
+    /// [MS-FSA] 2.1.5.9: exactly this range of this open; of several an exclusive one goes first.
+    fn unlock_one(&mut self, open: OpenId, range: Range) -> bool {
+        let mine = |held: &Held| held.open == open && held.range == range;
+        let found = self
+            .held
+            .iter()
+            .position(|held| mine(held) && held.exclusive)
+            .or_else(|| self.held.iter().position(mine));
+        match found {
+            Some(at) => {
+                self.held.remove(at);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Grants blocked requests that nothing bars any more; to be called after every release.
+    pub(super) fn grant_waiting(&mut self, effects: &mut Effects) -> Vec<Released> {
+        let mut granted = Vec::new();
+        let held = &mut self.held;
+        self.waiting.retain(|waiting| {
+            let barred = held.iter().any(|held| held.bars(&waiting.wanted));
+            if barred || held.len() >= RANGES_MAX {
+                return true;
+            }
+            held.push(waiting.wanted);
+            effects.wake(waiting.waiter, Outcome::Locked);
+            granted.push(Released {
+                open: waiting.wanted.open,
+                sequence: waiting.sequence,
+            });
+            false
+        });
+        granted
+    }
+
+    /// Takes a blocked request out of the queue; false if it is not there (any more).
+    pub(super) fn cancel(&mut self, waiter: WaiterId) -> bool {
+        let before = self.waiting.len();
+        self.waiting.retain(|waiting| waiting.waiter != waiter);
+        self.waiting.len() != before
+    }
+
+    /// Drops everything of an open that closes; its blocked requests fail as if the range had
+    /// been unlocked.
+    pub(super) fn drop_open(&mut self, open: OpenId, effects: &mut Effects) {
+        self.held.retain(|held| held.open != open);
+        self.waiting.retain(|waiting| {
+            if waiting.wanted.open != open {
+                return true;
+            }
+            effects.wake(waiting.waiter, Outcome::Failed(Status::RANGE_NOT_LOCKED));
+            false
+        });
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> &[Held] {
+        &self.held
+    }
+}
+
+/// Whether the flags of a lock element ask for an exclusive range; `None` if they are none of
+/// the four legal combinations ([MS-SMB2] 2.2.26.1).
+fn lock_kind(flags: LockFlags) -> Option<bool> {
+    match flags.without(LockFlags::FAIL_IMMEDIATELY) {
+        LockFlags::SHARED => Some(false),
+        LockFlags::EXCLUSIVE => Some(true),
+        _ => None,
+    }
+}
+
+/// Whether a request is a series of unlocks: its first element decides ([MS-SMB2] 3.3.5.14).
+pub(super) fn is_unlock(elements: &[LockElement]) -> bool {
+    elements
+        .first()
+        .is_some_and(|first| first.flags.contains(LockFlags::UNLOCK))
+}
+
+/// Open.LockSequenceArray ([MS-SMB2] 3.3.1.10): the last number each bucket succeeded with.
+#[derive(Debug, Default)]
+pub(super) struct LockSequences {
+    valid: std::collections::BTreeMap<u32, u8>,
+}
+
+impl LockSequences {
+    /// Whether the request was carried out before; if not, its bucket becomes invalid until it
+    /// succeeds ([MS-SMB2] 3.3.5.14).
+    pub(super) fn is_replay(&mut self, sequence: LockSequence) -> bool {
+        if self.valid.get(&sequence.index) == Some(&sequence.number) {
+            return true;
+        }
+        self.valid.remove(&sequence.index);
+        false
+    }
+
+    /// The request succeeded.
+    pub(super) fn succeeded(&mut self, sequence: LockSequence) {
+        if (1..=BUCKETS).contains(&sequence.index) {
+            self.valid.insert(sequence.index, sequence.number);
+        }
+    }
+}
+
+impl Inode {
+    /// Records the lock sequences of blocked requests that were granted.
+    pub(super) fn record(&mut self, granted: &[Released]) {
+        for released in granted {
+            if let (Some(sequence), Some(open)) = (released.sequence, self.open_mut(released.open))
+            {
+                open.sequences.succeeded(sequence);
+            }
+        }
+    }
+
+    fn lock(
+        &mut self,
+        id: OpenId,
+        elements: &[LockElement],
+        sequence: Option<LockSequence>,
+        waiter: WaiterId,
+        effects: &mut Effects,
+    ) -> Locking {
+        let Some((stream, open)) = self.stream_of(id) else {
+            return Locking::Done(Status::FILE_CLOSED);
+        };
+        if sequence.is_some_and(|sequence| open.sequences.is_replay(sequence)) {
+            return Locking::Done(Status::SUCCESS);
+        }
+        let mut granted = Vec::new();
+        let locking = if is_unlock(elements) {
+            let status = stream.locks.unlock(id, elements);
+            granted = stream.locks.grant_waiting(effects);
+            Locking::Done(status)
+        } else {
+            stream.locks.lock(id, elements, sequence, waiter)
+        };
+        if let (Locking::Done(Status::SUCCESS), Some(sequence)) = (&locking, sequence) {
+            open.sequences.succeeded(sequence);
+        }
+        stream.publish();
+        self.record(&granted);
+        locking
+    }
+}
+
+impl Files {
+    /// A LOCK request ([MS-SMB2] 3.3.5.14): locks or unlocks, as its first element says. That
+    /// the open is no directory is the caller's to check (INVALID_PARAMETER). Before a lock that
+    /// starts below the allocated bytes, ask [`Files::operation`] with `Operation::Lock`.
+    pub fn lock(
+        &self,
+        place: &Place,
+        open: OpenId,
+        elements: &[LockElement],
+        sequence: Option<LockSequence>,
+        waiter: WaiterId,
+    ) -> (Locking, Effects) {
+        let mut effects = Effects::default();
+        let locking = self.with(place.key, false, |inode| {
+            inode.lock(open, elements, sequence, waiter, &mut effects)
+        });
+        (
+            locking.unwrap_or(Locking::Done(Status::FILE_CLOSED)),
+            effects,
+        )
+    }
+
+    /// Whether byte-range locks let `open` read or write a range. Needed only while
+    /// `Quick::ranges_in_use`.
+    ///
+    /// # Errors
+    /// FILE_LOCK_CONFLICT.
+    pub fn check_io(
+        &self,
+        place: &Place,
+        open: OpenId,
+        offset: u64,
+        length: u64,
+        write: bool,
+    ) -> Result<(), Status> {
+        self.with(place.key, false, |inode| {
+            match inode.stream(&place.stream) {
+                Some(stream) => stream.locks.check_io(open, offset, length, write),
+                None => Ok(()),
+            }
+        })
+        .unwrap_or(Ok(()))
+    }
+}

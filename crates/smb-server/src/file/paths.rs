@@ -1,0 +1,217 @@
+//! Paths of opens: which opens are below a directory, and what path an open has now.
+//!
+//! Owns one index per engine: (share, folded components) of every open, so that "any open below
+//! this directory" ([MS-FSA] 2.1.4.2) and the renaming of a directory are range scans. Paths are
+//! share-relative; two shares over one directory do not see each other's opens here.
+//!
+//! Folding is the caller's: it hands in both forms of every component.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::types::{OpenId, Place};
+
+/// A share, named engine-wide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ShareId(pub u32);
+
+/// The path of an object in a share: every component as stored and folded. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharePath {
+    /// The share.
+    pub share: ShareId,
+    names: Arc<[Box<str>]>,
+    folded: Arc<[Box<str>]>,
+}
+
+impl SharePath {
+    /// A path of `names` (none: the share's root), compared as `fold` maps them.
+    pub fn new<S: AsRef<str>>(
+        share: ShareId,
+        names: impl IntoIterator<Item = S>,
+        fold: impl Fn(&str) -> String,
+    ) -> Self {
+        let names: Arc<[Box<str>]> = names.into_iter().map(|name| name.as_ref().into()).collect();
+        let folded = names.iter().map(|name| fold(name).into()).collect();
+        Self {
+            share,
+            names,
+            folded,
+        }
+    }
+
+    /// The components as stored.
+    #[must_use]
+    pub fn names(&self) -> &[Box<str>] {
+        &self.names
+    }
+
+    /// The components as compared.
+    #[must_use]
+    pub fn folded(&self) -> &[Box<str>] {
+        &self.folded
+    }
+
+    /// The path as FileNameInformation shows it: components joined by `\`, nothing in front.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.names.join("\\")
+    }
+
+    /// Whether this is `above` or something below it.
+    #[must_use]
+    pub fn starts_with(&self, above: &Self) -> bool {
+        self.share == above.share && self.folded.starts_with(&above.folded)
+    }
+
+    /// Whether both name the same object: share and folded components are equal.
+    #[must_use]
+    pub fn same(&self, other: &Self) -> bool {
+        self.share == other.share && self.folded == other.folded
+    }
+
+    /// This path with its first components, `from`, replaced by `to`; `None` if it does not
+    /// start with them.
+    #[must_use]
+    pub(super) fn moved(&self, from: &Self, to: &Self) -> Option<Self> {
+        if !self.starts_with(from) {
+            return None;
+        }
+        let depth = from.folded.len();
+        let join =
+            |head: &[Box<str>], tail: &[Box<str>]| head.iter().chain(tail).cloned().collect();
+        Some(Self {
+            share: to.share,
+            names: join(&to.names, self.names.get(depth..).unwrap_or_default()),
+            folded: join(&to.folded, self.folded.get(depth..).unwrap_or_default()),
+        })
+    }
+}
+
+type IndexKey = (ShareId, Vec<Box<str>>, OpenId);
+
+/// The index.
+#[derive(Debug, Default)]
+pub(super) struct Paths {
+    by_path: BTreeMap<IndexKey, Place>,
+    by_open: BTreeMap<OpenId, SharePath>,
+}
+
+impl Paths {
+    pub(super) fn insert(&mut self, open: OpenId, path: SharePath, place: Place) {
+        let key = (path.share, path.folded.to_vec(), open);
+        self.by_path.insert(key, place);
+        self.by_open.insert(open, path);
+    }
+
+    pub(super) fn remove(&mut self, open: OpenId) -> Option<(SharePath, Place)> {
+        let path = self.by_open.remove(&open)?;
+        let key = (path.share, path.folded.to_vec(), open);
+        let place = self.by_path.remove(&key)?;
+        Some((path, place))
+    }
+
+    pub(super) fn path_of(&self, open: OpenId) -> Option<SharePath> {
+        self.by_open.get(&open).cloned()
+    }
+
+    /// The opens of `path` and of everything below it, in the order of their paths.
+    pub(super) fn at_or_below<'a>(
+        &'a self,
+        path: &'a SharePath,
+    ) -> impl Iterator<Item = (OpenId, &'a Place, bool)> + 'a {
+        let start = (path.share, path.folded.to_vec(), OpenId(0));
+        self.by_path
+            .range(start..)
+            .take_while(|((share, folded, _), _)| {
+                *share == path.share && folded.starts_with(&path.folded)
+            })
+            .map(|((_, folded, open), place)| (*open, place, folded.len() > path.folded.len()))
+    }
+
+    /// The opens strictly below a directory.
+    pub(super) fn below(&self, path: &SharePath) -> Vec<(OpenId, Place)> {
+        self.at_or_below(path)
+            .filter(|(_, _, below)| *below)
+            .map(|(open, place, _)| (open, place.clone()))
+            .collect()
+    }
+
+    /// Follows a rename: every open at or below `from` is now at or below `to`.
+    pub(super) fn rename(&mut self, from: &SharePath, to: &SharePath) {
+        let moving: Vec<OpenId> = self.at_or_below(from).map(|(open, _, _)| open).collect();
+        for open in moving {
+            self.rename_open(open, from, to);
+        }
+    }
+
+    /// Follows the rename of one open's path only (a hard link's other opens stay).
+    pub(super) fn rename_open(&mut self, open: OpenId, from: &SharePath, to: &SharePath) {
+        if let Some((path, place)) = self.remove(open) {
+            let path = path.moved(from, to).unwrap_or(path);
+            self.insert(open, path, place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vfs::FileKey;
+
+    fn path(share: u32, text: &str) -> SharePath {
+        let names = text.split('\\').filter(|name| !name.is_empty());
+        SharePath::new(ShareId(share), names, str::to_uppercase)
+    }
+
+    fn place(ino: u64) -> Place {
+        let key = FileKey {
+            ino,
+            ..FileKey::default()
+        };
+        Place { key, stream: None }
+    }
+
+    #[test]
+    fn below_is_by_component_and_without_case() {
+        let mut paths = Paths::default();
+        for (id, share, text) in [
+            (1, 0, "a"),
+            (2, 0, "A\\x"),
+            (3, 0, "a\\b\\C"),
+            (4, 0, "ab\\x"),
+            (5, 0, "a!\\x"),
+            (6, 1, "a\\x"),
+        ] {
+            paths.insert(OpenId(id), path(share, text), place(id));
+        }
+        let below = |text| -> Vec<u64> {
+            let found = paths.below(&path(0, text));
+            found.into_iter().map(|(open, _)| open.0).collect()
+        };
+        assert_eq!(below("A"), [3, 2]);
+        assert_eq!(below("a\\B"), [3]);
+        assert_eq!(below("a\\b\\c"), [0u64; 0]);
+        let mut all = below("");
+        all.sort_unstable();
+        assert_eq!(all, [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn renames_move_everything_below_and_keep_the_case_of_the_rest() {
+        let mut paths = Paths::default();
+        paths.insert(OpenId(1), path(0, "Old"), place(1));
+        paths.insert(OpenId(2), path(0, "Old\\Sub\\File"), place(2));
+        paths.insert(OpenId(3), path(0, "Older"), place(3));
+        paths.rename(&path(0, "OLD"), &path(0, "up\\New"));
+        let text = |id| paths.path_of(OpenId(id)).unwrap().text();
+        assert_eq!(text(1), "up\\New");
+        assert_eq!(text(2), "up\\New\\Sub\\File");
+        assert_eq!(text(3), "Older");
+        assert_eq!(paths.below(&path(0, "UP")).len(), 2);
+        assert!(paths.below(&path(0, "old")).is_empty());
+        assert!(paths.remove(OpenId(2)).is_some());
+        assert!(paths.remove(OpenId(2)).is_none());
+        assert_eq!(paths.by_path.len(), paths.by_open.len());
+    }
+}

@@ -1,0 +1,397 @@
+//! The words of the engine: ids, what an open asks for, what the engine answers.
+//!
+//! Values only; no rule lives here except how caching states name each other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::ids::{Guid, LeaseKey};
+use smb_wire::msg::{OplockLevel, ShareAccess};
+use vfs::FileKey;
+
+pub use smb_wire::create_context::LeaseState;
+
+use super::paths::SharePath;
+use super::watch::Change;
+
+/// An open, named engine-wide for as long as it lives (also across a durable reconnect).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct OpenId(pub u64);
+
+/// A parked request, named by whoever parks it; never reused while parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct WaiterId(pub u64);
+
+/// One name of an inode: the directory that holds it and the folded last component. Opens are
+/// deleted by link, so that a second hard link is not touched ([MS-FSA] 2.1.1.4).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Link {
+    /// The directory; `FileKey::default()` for the root of a share.
+    pub parent: FileKey,
+    /// The name, folded for comparison; empty for the root of a share.
+    pub name: Arc<str>,
+}
+
+/// A stream of an inode: `None` is the unnamed data stream (or the directory itself). Names are
+/// folded for comparison.
+pub type StreamName = Option<Arc<str>>;
+
+/// Where an open's state is kept. Cheap to clone; the server keeps it beside the handle.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The inode.
+    pub key: FileKey,
+    /// The stream.
+    pub stream: StreamName,
+}
+
+/// What may cache: one oplock or one lease on one stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// The oplock of one open.
+    Oplock(OpenId),
+    /// A lease: client and key.
+    Lease(Guid, LeaseKey),
+}
+
+/// How much caching the engine hands out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Caching {
+    /// No oplock and no lease is ever granted.
+    #[default]
+    None,
+    /// Whatever the rules allow.
+    Full,
+}
+
+/// The version of a lease context ([MS-SMB2] 2.2.13.2.8, 2.2.13.2.10).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseVersion {
+    /// Without epoch.
+    V1,
+    /// With the epoch the client holds.
+    V2 {
+        /// The client's epoch.
+        epoch: u16,
+    },
+}
+
+/// A lease as asked for by CREATE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseRequest {
+    /// The client's name of the lease.
+    pub key: LeaseKey,
+    /// What it would like to cache.
+    pub state: LeaseState,
+    /// The lease of the parent directory, if the client named it.
+    pub parent: Option<LeaseKey>,
+    /// Which context carried it.
+    pub version: LeaseVersion,
+}
+
+/// What an open would like to cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheRequest {
+    /// Nothing.
+    None,
+    /// II, EXCLUSIVE or BATCH; anything else counts as nothing.
+    Oplock(OplockLevel),
+    /// A lease.
+    Lease(LeaseRequest),
+}
+
+/// What an open got, as CREATE's reply states it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheGrant {
+    /// Nothing.
+    None,
+    /// An oplock (never NONE).
+    Oplock(OplockLevel),
+    /// A lease, maybe with the empty state.
+    Lease {
+        /// The key of the request.
+        key: LeaseKey,
+        /// What may be cached now.
+        state: LeaseState,
+        /// The lease's epoch; 0 for version 1.
+        epoch: u16,
+        /// A break of this lease awaits its acknowledgment.
+        breaking: bool,
+        /// The parent's key as first given.
+        parent: Option<LeaseKey>,
+    },
+}
+
+/// Everything the engine must know to judge an open.
+#[derive(Debug, Clone)]
+pub struct OpenRequest {
+    /// The new open's name.
+    pub open: OpenId,
+    /// Inode and stream.
+    pub place: Place,
+    /// The name it is opened by.
+    pub link: Link,
+    /// The path it is opened by (without the stream).
+    pub path: SharePath,
+    /// The inode is a directory.
+    pub directory: bool,
+    /// Rights granted (after MAXIMUM_ALLOWED was resolved, generic rights mapped).
+    pub access: AccessMask,
+    /// What it lets others do. The caller forces READ on where [MS-FSA] 2.1.5.1.2.2 asks so.
+    pub share: ShareAccess,
+    /// SUPERSEDE, OVERWRITE or OVERWRITE_IF of an existing stream: counts as a write.
+    pub overwrite: bool,
+    /// FILE_DELETE_ON_CLOSE.
+    pub delete_on_close: bool,
+    /// Who opens.
+    pub client: Guid,
+    /// What it would like to cache.
+    pub cache: CacheRequest,
+    /// Bytes allocated to the stream: byte-range locks beyond them do not stand in the way of
+    /// read caching.
+    pub allocation: u64,
+    /// Woken when a [`Decision::MustBreak`] is worth another try.
+    pub waiter: WaiterId,
+}
+
+/// What becomes of an open.
+#[derive(Debug)]
+pub enum Decision {
+    /// The open is in the tables. If the disk then refuses, undo with `Files::close`.
+    Granted(Granted),
+    /// It is refused, for good.
+    Conflict(Status),
+    /// Breaks are under way: wait for the waiter, then ask again.
+    MustBreak,
+}
+
+/// A granted open.
+#[derive(Debug)]
+pub struct Granted {
+    /// What it may cache.
+    pub cache: CacheGrant,
+    /// For READ and WRITE without a lock.
+    pub quick: Quick,
+}
+
+/// The two questions of READ and WRITE, answered without taking the file's lock.
+#[derive(Debug, Clone)]
+pub struct Quick {
+    pub(super) shared: Arc<QuickState>,
+    /// The caching group of this open; 0 for none.
+    pub(super) group: u64,
+}
+
+/// What [`Quick`] reads; kept up to date by the stream's owner under the lock.
+#[derive(Debug, Default)]
+pub(super) struct QuickState {
+    pub(super) ranges: AtomicUsize,
+    pub(super) cachers: AtomicU64,
+}
+
+impl QuickState {
+    /// More than one group caches, or one that a write by itself would break too.
+    pub(super) const SEVERAL: u64 = u64::MAX;
+}
+
+impl Quick {
+    /// Whether the stream has byte-range locks, so that READ and WRITE must ask `check_io`.
+    #[must_use]
+    pub fn ranges_in_use(&self) -> bool {
+        self.shared.ranges.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether somebody else caches the stream, so that a change of its data must go through
+    /// `Files::operation`. A WRITE asks before it writes (whoever caches writes must be waited
+    /// for) and again after (whoever was granted a read cache meanwhile may hold the old bytes).
+    #[must_use]
+    pub fn others_cache(&self) -> bool {
+        let cachers = self.shared.cachers.load(Ordering::SeqCst);
+        cachers != 0 && cachers != self.group
+    }
+}
+
+/// What the caller must carry out after it left the engine, in order: breaks, then wake-ups.
+#[derive(Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Effects {
+    /// Notifications to send.
+    pub breaks: Vec<Break>,
+    /// Parked requests to resume.
+    pub wakes: Vec<Wake>,
+}
+
+impl Effects {
+    /// Appends what another call left to do.
+    pub fn merge(&mut self, other: Self) {
+        self.breaks.extend(other.breaks);
+        self.wakes.extend(other.wakes);
+    }
+
+    /// Whether nothing is left to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.breaks.is_empty() && self.wakes.is_empty()
+    }
+
+    pub(super) fn wake(&mut self, waiter: WaiterId, outcome: Outcome) {
+        self.wakes.push(Wake { waiter, outcome });
+    }
+}
+
+/// A break notification to send ([MS-SMB2] 2.2.23).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Break {
+    /// Whose caching ends.
+    pub owner: Owner,
+    /// Where; for `Files::break_over`.
+    pub place: Place,
+    /// The opens concerned (all of a lease, the one of an oplock).
+    pub opens: Vec<OpenId>,
+    /// Held before (an oplock: II is R, EXCLUSIVE is RW, BATCH is RWH).
+    pub current: LeaseState,
+    /// What is left.
+    pub new: LeaseState,
+    /// NewEpoch; 0 for oplocks and version 1.
+    pub epoch: u16,
+    /// The holder must answer; without, the change has already happened.
+    pub ack_required: bool,
+    /// Names this break for `Files::break_over`.
+    pub ticket: u64,
+}
+
+impl Break {
+    /// The level of an oplock break notification: II or NONE.
+    #[must_use]
+    pub fn level(&self) -> OplockLevel {
+        level_of(self.new)
+    }
+}
+
+/// A parked request to resume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wake {
+    /// Which.
+    pub waiter: WaiterId,
+    /// Why.
+    pub outcome: Outcome,
+}
+
+/// Why a parked request resumes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Something changed: ask again.
+    Retry,
+    /// The byte-range lock waited for is held.
+    Locked,
+    /// The wait ends with this status.
+    Failed(Status),
+    /// Changes of the watched directory.
+    Changes(Vec<Change>),
+}
+
+/// What an operation on an open does to the caching of others ([MS-FSA] 2.1.4.12).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// READ.
+    Read,
+    /// FLUSH.
+    Flush,
+    /// WRITE, and copies into the stream.
+    Write,
+    /// LOCK of a range that starts below the allocation size.
+    Lock,
+    /// FSCTL_SET_ZERO_DATA.
+    ZeroData,
+    /// Setting end of file or allocation.
+    SetSize,
+    /// Rename of the file, or of a directory above it.
+    Rename,
+    /// Hard link or short name.
+    Link,
+    /// Setting the delete disposition.
+    Delete,
+    /// Setting the security descriptor.
+    SetSecurity,
+}
+
+/// On whose behalf an operation is done: whose caching it spares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Actor {
+    /// An open of the same stream.
+    Open(OpenId),
+    /// Anybody else: another file's open, another process of the host.
+    Stranger,
+}
+
+/// What the close of an open asks of the disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remove {
+    /// The name must go now.
+    Link(Link),
+    /// The named stream must go now.
+    Stream,
+}
+
+/// What a close leaves behind.
+#[derive(Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Closed {
+    /// The open was there.
+    pub found: bool,
+    /// No other open of the stream is left.
+    pub last_of_stream: bool,
+    /// No other open of the inode is left.
+    pub last_of_file: bool,
+    /// What to remove. Until `Files::removed` is called new opens of it get DELETE_PENDING.
+    pub remove: Option<Remove>,
+    /// What to carry out.
+    pub effects: Effects,
+}
+
+/// Read caching alone.
+pub(super) const R: LeaseState = LeaseState(0x1);
+/// Handle caching alone.
+pub(super) const H: LeaseState = LeaseState(0x2);
+/// Write caching alone.
+pub(super) const W: LeaseState = LeaseState(0x4);
+/// No caching.
+pub(super) const NONE: LeaseState = LeaseState(0);
+/// Both exclusive kinds.
+pub(super) const WH: LeaseState = LeaseState(0x6);
+
+/// The caching an oplock level stands for.
+#[must_use]
+pub fn state_of(level: OplockLevel) -> LeaseState {
+    match level {
+        OplockLevel::II => R,
+        OplockLevel::EXCLUSIVE => R | W,
+        OplockLevel::BATCH => R | W | H,
+        _ => NONE,
+    }
+}
+
+/// The oplock level that stands for a caching state: the strongest not above it.
+#[must_use]
+pub fn level_of(state: LeaseState) -> OplockLevel {
+    if state.contains(R | WH) {
+        OplockLevel::BATCH
+    } else if state.contains(R | W) {
+        OplockLevel::EXCLUSIVE
+    } else if state.contains(R) {
+        OplockLevel::II
+    } else {
+        OplockLevel::NONE
+    }
+}
+
+/// The state a lease may really have that is nearest below `asked`: none, R, RW, RH or RWH
+/// ([MS-FSA] 2.1.5.18). A combination that means nothing asks for nothing.
+#[must_use]
+pub(super) fn legal_state(asked: LeaseState, directory: bool) -> LeaseState {
+    let known = asked & (R | WH);
+    let state = if directory { known.without(W) } else { known };
+    if state.contains(R) { state } else { NONE }
+}

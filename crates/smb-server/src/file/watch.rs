@@ -1,0 +1,363 @@
+//! Watchers of directories: CHANGE_NOTIFY ([MS-FSA] 2.1.4.1, 2.1.5.11; [MS-SMB2] 3.3.5.19).
+//!
+//! Owns one watcher for each open that ever asked, with the changes it has not been told yet and
+//! the requests it has parked. Filter, tree flag and queue bound are those of the first request.
+//! Changes of one report are queued together before anybody is woken, so that the two halves of
+//! a rename travel in one reply; parked requests are served first-in first-out.
+//!
+//! Invariant: a watcher has parked requests only while its queue is empty and has not
+//! overflowed. Bounds: [`QUEUE_BYTES_MAX`] and [`PARKED_MAX`] per watcher. What is queued is
+//! counted as it will be encoded ([MS-FSCC] 2.7.1).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
+
+use smb_wire::Status;
+use smb_wire::msg::NotifyFilter;
+use vfs::FileKey;
+
+use super::files::{Files, lock};
+use super::paths::{ShareId, SharePath};
+use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
+
+/// Most bytes of changes a watcher queues, whatever its first request's buffer could hold.
+pub(super) const QUEUE_BYTES_MAX: usize = 65_536;
+/// Requests parked on one watcher; one more gives INSUFFICIENT_RESOURCES.
+pub(super) const PARKED_MAX: usize = 256;
+
+/// One change of a watched directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The action's number ([MS-FSCC] 2.7.1).
+    pub action: u32,
+    /// The path relative to the watched directory, components joined by `\`.
+    pub name: String,
+}
+
+impl Change {
+    /// FILE_ACTION_ADDED.
+    pub const ADDED: u32 = 1;
+    /// FILE_ACTION_REMOVED.
+    pub const REMOVED: u32 = 2;
+    /// FILE_ACTION_MODIFIED.
+    pub const MODIFIED: u32 = 3;
+    /// FILE_ACTION_RENAMED_OLD_NAME.
+    pub const RENAMED_OLD_NAME: u32 = 4;
+    /// FILE_ACTION_RENAMED_NEW_NAME.
+    pub const RENAMED_NEW_NAME: u32 = 5;
+    /// FILE_ACTION_ADDED_STREAM.
+    pub const ADDED_STREAM: u32 = 6;
+    /// FILE_ACTION_REMOVED_STREAM.
+    pub const REMOVED_STREAM: u32 = 7;
+    /// FILE_ACTION_MODIFIED_STREAM.
+    pub const MODIFIED_STREAM: u32 = 8;
+
+    /// Bytes of the entry in a reply, if it is the last one; any other is padded to a multiple
+    /// of 4.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        const FIXED: usize = 12;
+        FIXED + 2 * self.name.encode_utf16().count()
+    }
+}
+
+/// Something that happened to an object, to be told to whoever watches a directory above it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reported {
+    /// The object (for a stream: its file).
+    pub path: SharePath,
+    /// The stream, for the stream actions.
+    pub stream: Option<String>,
+    /// The action's number, see [`Change`].
+    pub action: u32,
+    /// The kinds of change: a watcher interested in any of them is told.
+    pub filter: NotifyFilter,
+}
+
+/// A CHANGE_NOTIFY request.
+#[derive(Debug, Clone)]
+pub struct WatchRequest {
+    /// The directory's open.
+    pub open: OpenId,
+    /// Where its state is.
+    pub place: Place,
+    /// Its path.
+    pub path: SharePath,
+    /// Which changes; fixed by the open's first request.
+    pub filter: NotifyFilter,
+    /// Whether everything below counts; fixed by the open's first request.
+    pub tree: bool,
+    /// OutputBufferLength: bytes of changes the reply may carry; 0 for "something changed".
+    pub buffer: usize,
+    /// Woken with `Changes` or `Failed`.
+    pub waiter: WaiterId,
+}
+
+/// What becomes of a CHANGE_NOTIFY request.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Watching {
+    /// Answer now.
+    Done(Outcome),
+    /// Parked.
+    Pending,
+}
+
+#[derive(Debug)]
+struct Parked {
+    waiter: WaiterId,
+    buffer: usize,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    path: SharePath,
+    key: FileKey,
+    filter: NotifyFilter,
+    tree: bool,
+    queue_max: usize,
+    queue: VecDeque<Change>,
+    queued: usize,
+    overflowed: bool,
+    parked: VecDeque<Parked>,
+}
+
+impl Watcher {
+    fn push(&mut self, change: Change) {
+        // Repeated writes to one file are one news.
+        let repeats = change.action == Change::MODIFIED && self.queue.back() == Some(&change);
+        if self.overflowed || repeats {
+            return;
+        }
+        self.queued = self.queued.next_multiple_of(4) + change.encoded_len();
+        self.queue.push_back(change);
+        if self.queued > self.queue_max {
+            // [MS-SMB2] 3.3.5.19: too much to tell; the client lists the directory anew.
+            self.forget();
+            self.overflowed = true;
+        }
+    }
+
+    fn forget(&mut self) {
+        self.queue.clear();
+        self.queued = 0;
+        self.overflowed = false;
+    }
+
+    fn has_news(&self) -> bool {
+        self.overflowed || !self.queue.is_empty()
+    }
+
+    /// The news for a reply of at most `buffer` bytes; the queue is empty after it.
+    fn take(&mut self, buffer: usize) -> Outcome {
+        let fits = !self.overflowed && self.queued <= buffer;
+        let news = std::mem::take(&mut self.queue);
+        self.forget();
+        if fits {
+            Outcome::Changes(news.into())
+        } else {
+            Outcome::Failed(Status::NOTIFY_ENUM_DIR)
+        }
+    }
+
+    fn deliver(&mut self, effects: &mut Effects) {
+        while self.has_news() {
+            let Some(parked) = self.parked.pop_front() else {
+                return;
+            };
+            let outcome = self.take(parked.buffer);
+            effects.wake(parked.waiter, outcome);
+        }
+    }
+
+    fn end(&mut self, status: Status, effects: &mut Effects) {
+        for parked in self.parked.drain(..) {
+            effects.fail(parked.waiter, status);
+        }
+    }
+}
+
+/// All watchers.
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    by_open: BTreeMap<OpenId, Watcher>,
+    by_path: BTreeMap<(ShareId, Vec<Box<str>>), Vec<OpenId>>,
+}
+
+impl Watches {
+    fn index(&mut self, open: OpenId, path: &SharePath) {
+        let key = (path.share, path.folded().to_vec());
+        self.by_path.entry(key).or_default().push(open);
+    }
+
+    fn unindex(&mut self, open: OpenId, path: &SharePath) {
+        let key = (path.share, path.folded().to_vec());
+        if let Some(opens) = self.by_path.get_mut(&key) {
+            opens.retain(|other| *other != open);
+            if opens.is_empty() {
+                self.by_path.remove(&key);
+            }
+        }
+    }
+
+    /// Queues one change with whoever watches a directory above; collects whom it reached.
+    fn queue(&mut self, reported: &Reported, reached: &mut Vec<OpenId>) {
+        let folded = reported.path.folded();
+        // Depths of the directories above, the parent first.
+        for depth in (0..folded.len()).rev() {
+            let above = folded.get(..depth).unwrap_or_default().to_vec();
+            let Some(opens) = self.by_path.get(&(reported.path.share, above)) else {
+                continue;
+            };
+            for open in opens {
+                let Some(watcher) = self.by_open.get_mut(open) else {
+                    continue;
+                };
+                let near = depth + 1 == folded.len();
+                if (near || watcher.tree) && watcher.filter.intersects(reported.filter) {
+                    watcher.push(Change {
+                        action: reported.action,
+                        name: relative(reported, depth),
+                    });
+                    reached.push(*open);
+                }
+            }
+        }
+    }
+
+    /// Watched directories at or below `from` are at or below `to` now.
+    pub(super) fn rename(&mut self, from: &SharePath, to: &SharePath) {
+        let moved: Vec<(OpenId, SharePath, SharePath)> = self
+            .by_open
+            .iter()
+            .filter_map(|(open, watcher)| {
+                let path = watcher.path.moved(from, to)?;
+                Some((*open, watcher.path.clone(), path))
+            })
+            .collect();
+        for (open, old, new) in moved {
+            self.unindex(open, &old);
+            self.index(open, &new);
+            if let Some(watcher) = self.by_open.get_mut(&open) {
+                watcher.path = new;
+            }
+        }
+    }
+
+    fn remove(&mut self, open: OpenId) -> Option<Watcher> {
+        let watcher = self.by_open.remove(&open)?;
+        self.unindex(open, &watcher.path);
+        Some(watcher)
+    }
+}
+
+/// The name of a change as seen from the directory `depth` components below the root.
+fn relative(reported: &Reported, depth: usize) -> String {
+    let names = reported.path.names().get(depth..).unwrap_or_default();
+    let mut name = names.join("\\");
+    if let Some(stream) = &reported.stream {
+        name.push(':');
+        name.push_str(stream);
+    }
+    name
+}
+
+impl Files {
+    /// A CHANGE_NOTIFY request. That the open is a directory with FILE_LIST_DIRECTORY is the
+    /// caller's to check, at every request.
+    pub fn watch(&self, request: &WatchRequest) -> Watching {
+        // [MS-FSA] 2.1.5.11: a handle that deletes the directory has nothing to wait for.
+        let doomed = self.with(request.place.key, false, |inode| {
+            inode.is_marked_deleted(request.open)
+        });
+        if doomed == Some(true) {
+            return Watching::Done(Outcome::Failed(Status::DELETE_PENDING));
+        }
+        let mut watches = lock(&self.watches);
+        if !watches.by_open.contains_key(&request.open) {
+            watches.index(request.open, &request.path);
+            self.watchers.fetch_add(1, Ordering::SeqCst);
+        }
+        let watcher = watches
+            .by_open
+            .entry(request.open)
+            .or_insert_with(|| Watcher {
+                path: request.path.clone(),
+                key: request.place.key,
+                filter: request.filter,
+                tree: request.tree,
+                queue_max: request.buffer.min(QUEUE_BYTES_MAX),
+                queue: VecDeque::new(),
+                queued: 0,
+                overflowed: false,
+                parked: VecDeque::new(),
+            });
+        if watcher.has_news() {
+            return Watching::Done(watcher.take(request.buffer));
+        }
+        if watcher.parked.len() >= PARKED_MAX {
+            return Watching::Done(Outcome::Failed(Status::INSUFFICIENT_RESOURCES));
+        }
+        watcher.parked.push_back(Parked {
+            waiter: request.waiter,
+            buffer: request.buffer,
+        });
+        Watching::Pending
+    }
+
+    /// Tells watchers what happened, in order; what belongs together (the two names of a rename)
+    /// goes into one call.
+    pub fn changed(&self, reports: &[Reported]) -> Effects {
+        let mut effects = Effects::default();
+        if self.watchers.load(Ordering::SeqCst) == 0 {
+            return effects;
+        }
+        let mut watches = lock(&self.watches);
+        let mut reached = Vec::new();
+        for reported in reports {
+            watches.queue(reported, &mut reached);
+        }
+        reached.sort_unstable();
+        reached.dedup();
+        for open in reached {
+            if let Some(watcher) = watches.by_open.get_mut(&open) {
+                watcher.deliver(&mut effects);
+            }
+        }
+        effects
+    }
+
+    /// Takes a parked CHANGE_NOTIFY back. True if it was still parked.
+    pub fn cancel_watch(&self, open: OpenId, waiter: WaiterId) -> bool {
+        let mut watches = lock(&self.watches);
+        let Some(watcher) = watches.by_open.get_mut(&open) else {
+            return false;
+        };
+        let before = watcher.parked.len();
+        watcher.parked.retain(|parked| parked.waiter != waiter);
+        before != watcher.parked.len()
+    }
+
+    /// The directory's handle closes: what it has parked ends.
+    pub(super) fn close_watch(&self, open: OpenId, effects: &mut Effects) {
+        if self.watchers.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        if let Some(mut watcher) = lock(&self.watches).remove(open) {
+            self.watchers.fetch_sub(1, Ordering::SeqCst);
+            watcher.end(Status::NOTIFY_CLEANUP, effects);
+        }
+    }
+
+    /// A directory was marked deleted ([MS-FSA] 2.1.5.15.3): whoever waits there waits no more.
+    pub(super) fn directory_deleted(&self, key: FileKey, effects: &mut Effects) {
+        if self.watchers.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        for watcher in lock(&self.watches).by_open.values_mut() {
+            if watcher.key == key {
+                watcher.end(Status::DELETE_PENDING, effects);
+            }
+        }
+    }
+}
