@@ -1,0 +1,199 @@
+//! Counters and histograms: plain atomics, read without a lock, never reset.
+//!
+//! A histogram has fixed buckets, powers of two: bucket `i` counts values `< 2^i` that no lower
+//! bucket counts; the last one counts everything larger.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+/// Buckets of a histogram: up to 2^26 (67 s in microseconds, 64 Mi in bytes), then the rest.
+pub const BUCKETS: usize = 28;
+
+/// A histogram being filled.
+#[derive(Debug)]
+pub(crate) struct Histogram {
+    buckets: [AtomicU64; BUCKETS],
+    sum: AtomicU64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            buckets: [const { AtomicU64::new(0) }; BUCKETS],
+            sum: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Histogram {
+    pub(crate) fn add(&self, value: u64) {
+        let bucket = (u64::BITS - value.leading_zeros()) as usize;
+        if let Some(count) = self.buckets.get(bucket.min(BUCKETS - 1)) {
+            count.fetch_add(1, Relaxed);
+        }
+        self.sum.fetch_add(value, Relaxed);
+    }
+
+    pub(crate) fn add_time(&self, span: Duration) {
+        self.add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    pub(crate) fn read(&self) -> HistogramView {
+        let mut buckets = [0; BUCKETS];
+        for (out, count) in buckets.iter_mut().zip(&self.buckets) {
+            *out = count.load(Relaxed);
+        }
+        HistogramView {
+            buckets,
+            sum: self.sum.load(Relaxed),
+        }
+    }
+}
+
+/// A histogram as read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistogramView {
+    /// Bucket `i` counts the values below `2^i` that no lower bucket counts; the last counts
+    /// everything larger.
+    pub buckets: [u64; BUCKETS],
+    /// Sum of all values.
+    pub sum: u64,
+}
+
+impl HistogramView {
+    /// How many values were counted.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The (exclusive) upper bound of the bucket that holds the given part of the values
+    /// (0.5 is the median); 0 without values.
+    pub fn quantile_below(&self, part: f64) -> u64 {
+        let wanted = (self.count() as f64 * part).ceil() as u64;
+        let mut seen = 0;
+        for (i, count) in self.buckets.iter().enumerate() {
+            seen += count;
+            if *count > 0 && seen >= wanted {
+                return 1 << i;
+            }
+        }
+        0
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)* ; $($(#[$hdoc:meta])* $hist:ident,)*) => {
+        /// What a share counts.
+        #[derive(Debug, Default)]
+        pub(crate) struct Metrics {
+            $(pub(crate) $name: AtomicU64,)*
+            $(pub(crate) $hist: Histogram,)*
+        }
+
+        /// What a share has counted since the server started.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+            $($(#[$hdoc])* pub $hist: HistogramView,)*
+        }
+
+        impl Counters {
+            /// The plain counters by name, for an exporter.
+            pub fn counts(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+
+            /// The histograms by name, for an exporter.
+            pub fn histograms(&self) -> Vec<(&'static str, &HistogramView)> {
+                vec![$((stringify!($hist), &self.$hist),)*]
+            }
+        }
+
+        impl Metrics {
+            pub(crate) fn read(&self) -> Counters {
+                Counters {
+                    $($name: self.$name.load(Relaxed),)*
+                    $($hist: self.$hist.read(),)*
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// FLUSH requests answered after their barrier.
+    flushes_honored,
+    /// FLUSH requests answered at once, the stability owed under a bound.
+    flushes_owed,
+    /// FLUSH requests answered at once, the stability never owed.
+    flushes_ignored,
+    /// FLUSH requests that failed.
+    flushes_failed,
+    /// Writes done durably (`RWF_DSYNC`).
+    writes_durable,
+    /// Writes that asked for write-through and did not get it.
+    writes_deferred,
+    /// Syncs of inodes run with data scope (`fdatasync`).
+    syncs_data,
+    /// Syncs of inodes run with full scope (`fsync`).
+    syncs_all,
+    /// Syncs that failed.
+    syncs_failed,
+    /// Syncs started by age, by the bound or by the number of dirty inodes, not by a client.
+    syncs_background,
+    /// Requests that waited for a sync.
+    sync_waiters,
+    /// Requests that joined a sync that another one caused.
+    sync_joined,
+    /// Replies held back to keep a bound or a limit.
+    backpressure,
+    /// Times that something owed was found older than the bound's delay.
+    bound_exceeded,
+    /// Handles closed while their inode was dirty.
+    dirty_at_close,
+    /// Inodes latched.
+    latches,
+    /// Latches that ended because everything was rewritten and synced.
+    repairs,
+    /// Times the share went to `honor` by itself after a failed sync.
+    trips,
+    ;
+    /// Latency of FLUSH, microseconds.
+    flush_micros,
+    /// Latency of one sync of one inode, microseconds.
+    sync_micros,
+    /// Bytes owed by an inode when a FLUSH of it arrived.
+    flush_bytes,
+    /// Waiters served by one sync.
+    join_factor,
+}
+
+/// Adds one.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_powers_of_two() {
+        let h = Histogram::default();
+        for value in [0, 1, 2, 3, 4, 1023, 1024, u64::MAX / 2] {
+            h.add(value);
+        }
+        let view = h.read();
+        assert_eq!(view.buckets[0], 1);
+        assert_eq!(view.buckets[1], 1);
+        assert_eq!(view.buckets[2], 2);
+        assert_eq!(view.buckets[3], 1);
+        assert_eq!(view.buckets[10], 1);
+        assert_eq!(view.buckets[11], 1);
+        assert_eq!(view.buckets[BUCKETS - 1], 1);
+        assert_eq!(view.count(), 8);
+        assert_eq!(view.quantile_below(0.5), 4);
+    }
+}

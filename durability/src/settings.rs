@@ -1,0 +1,307 @@
+//! What an administrator chooses for a share: the policy and its options.
+//!
+//! Owns the types, their text form (`honor`, `treat-host-as-stable-storage`, `strict-sync`,
+//! `bounded:50ms,4MiB`) and the ranges allowed. Validating is parsing: a [`Bound`] out of range
+//! cannot be made. What a policy *means* is `policy.rs`.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+/// When a success reply may leave before its effect is on stable storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// A successful FLUSH or write-through reply means: on stable storage, name included.
+    #[default]
+    Honor,
+    /// The host's memory counts as stable storage: survives the server, not the host.
+    TreatHostAsStableStorage,
+    /// Every success reply to a request that changed something is durable, asked or not.
+    StrictSync,
+    /// FLUSH answers at once; what was acknowledged longer than the delay ago, or beyond the
+    /// bytes, is durable.
+    Bounded(Bound),
+}
+
+/// The two limits of [`Policy::Bounded`]. Made with [`Bound::new`] they are in range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    /// Longest time that something acknowledged may stay volatile, 1 ms to 60 s.
+    pub max_delay: Duration,
+    /// Most bytes that may be acknowledged and volatile, 64 KiB to 1 TiB.
+    pub max_bytes: u64,
+}
+
+impl Bound {
+    /// Shortest delay.
+    pub const DELAY_MIN: Duration = Duration::from_millis(1);
+    /// Longest delay.
+    pub const DELAY_MAX: Duration = Duration::from_secs(60);
+    /// Fewest bytes.
+    pub const BYTES_MIN: u64 = 64 << 10;
+    /// Most bytes.
+    pub const BYTES_MAX: u64 = 1 << 40;
+
+    /// A bound, if both limits are in range.
+    pub fn new(max_delay: Duration, max_bytes: u64) -> Result<Self, InvalidPolicy> {
+        if !(Self::DELAY_MIN..=Self::DELAY_MAX).contains(&max_delay) {
+            return Err(InvalidPolicy("the delay must be between 1ms and 60s"));
+        }
+        if !(Self::BYTES_MIN..=Self::BYTES_MAX).contains(&max_bytes) {
+            return Err(InvalidPolicy("the bytes must be between 64KiB and 1TiB"));
+        }
+        Ok(Self {
+            max_delay,
+            max_bytes,
+        })
+    }
+}
+
+/// Why a text is no policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidPolicy(pub &'static str);
+
+impl fmt::Display for InvalidPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for InvalidPolicy {}
+
+impl Policy {
+    /// How much the policy promises; a change to a higher number, or between bounds, is a
+    /// tightening that must sync what is owed.
+    fn strictness(&self) -> u8 {
+        match self {
+            Self::TreatHostAsStableStorage => 0,
+            Self::Bounded(_) => 1,
+            Self::Honor => 2,
+            Self::StrictSync => 3,
+        }
+    }
+
+    /// Whether going from `self` to `to` promises something that `self` did not.
+    pub fn tightens_to(&self, to: &Policy) -> bool {
+        match (self, to) {
+            (Self::Bounded(a), Self::Bounded(b)) => {
+                b.max_delay < a.max_delay || b.max_bytes < a.max_bytes
+            }
+            // `bounded` covers plain writes that nobody flushed, `honor` does not: neither
+            // promise contains the other.
+            (Self::Honor, Self::Bounded(_)) => true,
+            _ => to.strictness() > self.strictness(),
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Honor => f.write_str("honor"),
+            Self::TreatHostAsStableStorage => f.write_str("treat-host-as-stable-storage"),
+            Self::StrictSync => f.write_str("strict-sync"),
+            Self::Bounded(b) => {
+                let (n, unit) = UNITS
+                    .iter()
+                    .map(|(unit, factor)| (b.max_bytes / factor, b.max_bytes % factor, unit))
+                    .find(|(_, rest, _)| *rest == 0)
+                    .map_or((b.max_bytes, "B"), |(n, _, unit)| (n, *unit));
+                let micros = b.max_delay.as_micros();
+                if micros.is_multiple_of(1000) {
+                    write!(f, "bounded:{}ms,{n}{unit}", micros / 1000)
+                } else {
+                    write!(f, "bounded:{micros}us,{n}{unit}")
+                }
+            }
+        }
+    }
+}
+
+/// Units of bytes, largest first.
+const UNITS: [(&str, u64); 5] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("B", 1),
+];
+
+impl FromStr for Policy {
+    type Err = InvalidPolicy;
+
+    fn from_str(text: &str) -> Result<Self, InvalidPolicy> {
+        match text {
+            "honor" => return Ok(Self::Honor),
+            "treat-host-as-stable-storage" => return Ok(Self::TreatHostAsStableStorage),
+            "strict-sync" => return Ok(Self::StrictSync),
+            _ => {}
+        }
+        let bound = text.strip_prefix("bounded:").ok_or(InvalidPolicy(
+            "expected honor, treat-host-as-stable-storage, strict-sync or bounded:50ms,4MiB",
+        ))?;
+        let (delay, bytes) = bound
+            .split_once(',')
+            .ok_or(InvalidPolicy("expected a delay, a comma and bytes"))?;
+        Ok(Self::Bounded(Bound::new(
+            parse_delay(delay.trim())?,
+            parse_bytes(bytes.trim())?,
+        )?))
+    }
+}
+
+/// A delay with its unit (`us`, `ms`, `s`).
+pub fn parse_delay(text: &str) -> Result<Duration, InvalidPolicy> {
+    let (n, unit) = split_number(text)?;
+    let micros = match unit {
+        "us" => Some(n),
+        "ms" => n.checked_mul(1000),
+        "s" => n.checked_mul(1_000_000),
+        _ => return Err(InvalidPolicy("a delay needs a unit: us, ms or s")),
+    };
+    micros
+        .map(Duration::from_micros)
+        .ok_or(InvalidPolicy("the delay is too large"))
+}
+
+/// A number of bytes with its unit (`B`, `KiB`, `MiB`, `GiB`, `TiB`).
+pub fn parse_bytes(text: &str) -> Result<u64, InvalidPolicy> {
+    let (n, unit) = split_number(text)?;
+    let factor = UNITS
+        .iter()
+        .find(|(name, _)| *name == unit)
+        .map(|(_, factor)| *factor);
+    let factor = factor.ok_or(InvalidPolicy("bytes need a unit: B, KiB, MiB, GiB or TiB"))?;
+    n.checked_mul(factor)
+        .ok_or(InvalidPolicy("the number of bytes is too large"))
+}
+
+fn split_number(text: &str) -> Result<(u64, &str), InvalidPolicy> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    let n = digits
+        .parse()
+        .map_err(|_| InvalidPolicy("expected a number"))?;
+    Ok((n, unit.trim()))
+}
+
+/// Durability of one share. The default is `honor` with the safe side of every option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShareDurability {
+    /// The policy.
+    pub policy: Policy,
+    /// Treat Apple's full sync as an ordinary FLUSH. Off: a full sync is honored under every
+    /// policy.
+    pub ignore_full_sync: bool,
+    /// A change of a security descriptor is stable before its reply (a lost revocation is a
+    /// security fault). Under `bounded` it is owed like the rest.
+    pub durable_acl: bool,
+    /// Unbuffered requests and opens count as write-through.
+    pub unbuffered_is_write_through: bool,
+    /// Sync what is owed when the server stops.
+    pub sync_on_stop: bool,
+}
+
+impl Default for ShareDurability {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Honor,
+            ignore_full_sync: false,
+            durable_acl: false,
+            unbuffered_is_write_through: true,
+            sync_on_stop: true,
+        }
+    }
+}
+
+impl ShareDurability {
+    /// Durability of a share with this policy and the default options.
+    pub fn with_policy(policy: Policy) -> Self {
+        Self {
+            policy,
+            ..Self::default()
+        }
+    }
+
+    /// Whether a continuously available share may have these settings: its handles promise
+    /// write-through, which `treat-host-as-stable-storage` and `bounded` cannot give.
+    pub fn check_continuous_availability(&self) -> Result<(), InvalidPolicy> {
+        match self.policy {
+            Policy::Honor | Policy::StrictSync => Ok(()),
+            Policy::TreatHostAsStableStorage | Policy::Bounded(_) => Err(InvalidPolicy(
+                "a continuously available share needs the policy honor or strict-sync",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_goes_both_ways() {
+        for text in [
+            "honor",
+            "treat-host-as-stable-storage",
+            "strict-sync",
+            "bounded:50ms,4MiB",
+            "bounded:1500us,65537B",
+            "bounded:60000ms,1TiB",
+        ] {
+            assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
+        }
+        let two_seconds: Policy = "bounded:2s, 128KiB".parse().unwrap();
+        assert_eq!(two_seconds.to_string(), "bounded:2000ms,128KiB");
+    }
+
+    #[test]
+    fn what_is_no_policy_is_refused() {
+        for text in [
+            "",
+            "Honor",
+            "strict",
+            "bounded",
+            "bounded:",
+            "bounded:50ms",
+            "bounded:50,4MiB",
+            "bounded:0ms,4MiB",
+            "bounded:61s,4MiB",
+            "bounded:50ms,1KiB",
+            "bounded:50ms,2TiB",
+            "bounded:50ms,4MB",
+            "bounded:-5ms,4MiB",
+            "bounded:99999999999999999999s,4MiB",
+            "bounded:50ms,18446744073709551615TiB",
+        ] {
+            assert!(text.parse::<Policy>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn tightening() {
+        let b = |text: &str| text.parse::<Policy>().unwrap();
+        let (honor, host, strict) = (
+            Policy::Honor,
+            Policy::TreatHostAsStableStorage,
+            Policy::StrictSync,
+        );
+        assert!(host.tightens_to(&honor) && host.tightens_to(&strict));
+        assert!(honor.tightens_to(&strict) && !strict.tightens_to(&honor));
+        assert!(host.tightens_to(&b("bounded:1s,4MiB")));
+        assert!(b("bounded:1s,4MiB").tightens_to(&b("bounded:900ms,8MiB")));
+        assert!(!b("bounded:1s,4MiB").tightens_to(&b("bounded:2s,4MiB")));
+        assert!(honor.tightens_to(&b("bounded:1s,4MiB")));
+        assert!(b("bounded:1s,4MiB").tightens_to(&honor));
+    }
+
+    #[test]
+    fn continuous_availability_needs_a_policy_that_writes_through() {
+        let check = |text: &str| {
+            ShareDurability::with_policy(text.parse().unwrap()).check_continuous_availability()
+        };
+        assert!(check("honor").is_ok() && check("strict-sync").is_ok());
+        assert!(check("treat-host-as-stable-storage").is_err());
+        assert!(check("bounded:50ms,4MiB").is_err());
+    }
+}
