@@ -1,1 +1,56 @@
-//! `fscc`: payloads inside SMB2 messages; declarations only.
+//! The payloads of QUERY_INFO, SET_INFO, QUERY_DIRECTORY and CHANGE_NOTIFY: the information
+//! classes of [MS-FSCC] 2.4, 2.5 and 2.7 as types, both directions.
+//!
+//! Every class has `MIN`: the least output buffer a query needs (below it the server answers
+//! STATUS_INFO_LENGTH_MISMATCH) and the least input of a set. `encode` always writes the whole
+//! structure; where the name or list may be cut for STATUS_BUFFER_OVERFLOW ([MS-SMB2]
+//! 3.3.5.20.1) the caller cuts the output to the client's length, never below `MIN`.
+//!
+//! Declarations only.
+
+mod class;
+mod directory;
+mod ea;
+mod file;
+mod file_system;
+mod name;
+mod notify;
+mod object_id;
+mod pipe;
+mod quota;
+pub(crate) mod record;
+mod stream;
+
+pub use class::{ClassUse, FileInformationClass, FsInformationClass};
+pub use directory::{
+    AaplAttributes, DirectoryEntries, DirectoryEntry, DirectoryFormat, DirectoryWriter,
+    OwnedDirectoryEntry, Pushed,
+};
+pub use ea::{
+    EaEntry, EaFlags, EaNameError, MAX_EA_LIST_BYTES, MAX_EA_NAME_BYTES, check_ea_name,
+    encode_ea_list, encode_get_ea_list, read_ea_list, read_get_ea_list,
+};
+pub use file::{
+    DispositionFlags, FileAccessInformation, FileAlignmentInformation, FileAllInformation,
+    FileAllocationInformation, FileAttributeTagInformation, FileBasicInformation,
+    FileCompressionInformation, FileDispositionInformation, FileDispositionInformationEx,
+    FileEaInformation, FileEndOfFileInformation, FileIdInformation, FileInternalInformation,
+    FileModeInformation, FileNetworkOpenInformation, FilePositionInformation,
+    FileReparsePointInformation, FileStandardInformation, FileStandardLinkInformation,
+    FileValidDataLengthInformation,
+};
+pub use file_system::{
+    DeviceCharacteristics, DeviceType, FileFsAttributeInformation, FileFsControlInformation,
+    FileFsDeviceInformation, FileFsFullSizeInformation, FileFsLabelInformation,
+    FileFsObjectIdInformation, FileFsSectorSizeInformation, FileFsSizeInformation,
+    FileFsVolumeInformation, FileSystemAttributes, FileSystemControlFlags, SectorSizeFlags,
+};
+pub use name::{
+    FileLinkInformation, FileNameInformation, FileRenameInformation, FileRenameInformationEx,
+    FileShortNameInformation, RenameFlags,
+};
+pub use notify::{CompletionFilter, FileAction, FileNotifyEntry, NotifyWriter, read_notify_list};
+pub use object_id::FileObjectIdBuffer;
+pub use pipe::{FilePipeInformation, FilePipeLocalInformation, FilePipeRemoteInformation};
+pub use quota::{QuotaEntry, encode_quota_list, read_get_quota_list, read_quota_list};
+pub use stream::{StreamEntry, StreamWriter, encode_stream_list, read_stream_list};

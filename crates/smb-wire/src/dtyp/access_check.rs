@@ -1,0 +1,254 @@
+//! The access check of [MS-DTYP] 2.5.3.2 for files: no object tree, no conditions, no central
+//! policies.
+//!
+//! Fail-safe readings: a callback entry that allows never applies, one that denies always does
+//! ([MS-DTYP] 2.5.3.1.5: the condition is "unknown"). Generic rights, in the request or in an
+//! entry, mean what they mean for files.
+
+use super::ace::{AceFlags, AceType};
+use super::security_descriptor::SecurityDescriptor;
+use super::sid::Sid;
+use crate::access_mask::AccessMask;
+
+/// Not all rights asked for are granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccessDenied;
+
+impl core::fmt::Display for AccessDenied {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("access denied")
+    }
+}
+
+impl core::error::Error for AccessDenied {}
+
+/// Privileges that grant rights whatever the descriptor says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Privileges {
+    /// SeSecurityPrivilege: ACCESS_SYSTEM_SECURITY.
+    pub security: bool,
+    /// SeTakeOwnershipPrivilege: WRITE_OWNER.
+    pub take_ownership: bool,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Token<'a> {
+    /// The user's own SID and those of all groups, EVERYONE among them.
+    pub sids: &'a [Sid],
+    /// Privileges.
+    pub privileges: Privileges,
+}
+
+impl<'a> Token<'a> {
+    /// A token without privileges.
+    #[must_use]
+    pub const fn new(sids: &'a [Sid]) -> Self {
+        Self {
+            sids,
+            privileges: Privileges {
+                security: false,
+                take_ownership: false,
+            },
+        }
+    }
+
+    fn has(&self, sid: &Sid) -> bool {
+        self.sids.contains(sid)
+    }
+}
+
+/// The rights that `desired` ends up with: the same rights with generic ones mapped, and with
+/// MAXIMUM_ALLOWED all that can be had.
+///
+/// # Errors
+/// [`AccessDenied`] when one of the rights named (besides MAXIMUM_ALLOWED) is not granted, or
+/// MAXIMUM_ALLOWED alone yields nothing.
+pub fn access_check(
+    sd: &SecurityDescriptor,
+    token: &Token<'_>,
+    desired: AccessMask,
+) -> Result<AccessMask, AccessDenied> {
+    let wants_maximum = desired.contains(AccessMask::MAXIMUM_ALLOWED);
+    let named = desired.without(AccessMask::MAXIMUM_ALLOWED).map_generic();
+    let granted = grantable(sd, token, named, wants_maximum);
+    if !granted.contains(named) || (wants_maximum && granted.is_empty()) {
+        return Err(AccessDenied);
+    }
+    Ok(if wants_maximum { granted } else { named })
+}
+
+/// All rights that the token can have.
+#[must_use]
+pub fn maximal_access(sd: &SecurityDescriptor, token: &Token<'_>) -> AccessMask {
+    grantable(sd, token, AccessMask::empty(), true)
+}
+
+/// Each right is decided by the first entry that names it, which is why asking for all rights at
+/// once gives the same answer as asking for each.
+fn grantable(
+    sd: &SecurityDescriptor,
+    token: &Token<'_>,
+    named: AccessMask,
+    maximum: bool,
+) -> AccessMask {
+    let mut granted = AccessMask::empty();
+    // Privileges come first; ACCESS_SYSTEM_SECURITY is never granted by a DACL.
+    let asks = |right: AccessMask| named.contains(right);
+    granted |= AccessMask::ACCESS_SYSTEM_SECURITY
+        .when(token.privileges.security && asks(AccessMask::ACCESS_SYSTEM_SECURITY));
+    granted |= AccessMask::WRITE_OWNER
+        .when(token.privileges.take_ownership && (maximum || asks(AccessMask::WRITE_OWNER)));
+
+    let Some(dacl) = &sd.dacl else {
+        // No DACL, no policy: everything a file knows ([MS-DTYP] 2.5.3.2).
+        let all = AccessMask::FILE_ALL_ACCESS;
+        let odd = named.without(AccessMask::ACCESS_SYSTEM_SECURITY);
+        return granted | all | odd;
+    };
+
+    let is_owner = sd.owner.as_ref().is_some_and(|owner| token.has(owner));
+    let effective = || {
+        dacl.aces
+            .iter()
+            .filter(|ace| !ace.flags.contains(AceFlags::INHERIT_ONLY))
+    };
+    // Entries for OWNER_RIGHTS replace what an owner has without asking.
+    let owner_rights_named = effective().any(|ace| {
+        ace.access()
+            .is_some_and(|(_, sid)| *sid == Sid::OWNER_RIGHTS)
+    });
+    if is_owner && !owner_rights_named {
+        granted |= AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
+    }
+
+    let mut denied = AccessMask::empty();
+    for ace in effective() {
+        let Some((mask, sid)) = ace.access() else {
+            continue;
+        };
+        if !(token.has(sid) || (is_owner && *sid == Sid::OWNER_RIGHTS)) {
+            continue;
+        }
+        let mask = mask
+            .map_generic()
+            .without(AccessMask::ACCESS_SYSTEM_SECURITY | AccessMask::MAXIMUM_ALLOWED);
+        match ace.ace_type {
+            AceType::ACCESS_ALLOWED => granted |= mask.without(denied),
+            AceType::ACCESS_DENIED | AceType::ACCESS_DENIED_CALLBACK => {
+                denied |= mask.without(granted);
+            }
+            _ => {}
+        }
+    }
+    granted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Ace, Acl};
+    use super::*;
+
+    const ME: Sid = Sid::of(5, [21, 1, 2, 3, 1000]);
+    const OTHER: Sid = Sid::of(5, [21, 1, 2, 3, 1001]);
+    const NO_FLAGS: AceFlags = AceFlags::empty();
+
+    fn sd(owner: Sid, aces: Vec<Ace>) -> SecurityDescriptor {
+        SecurityDescriptor {
+            owner: Some(owner),
+            dacl: Some(Acl::new(aces)),
+            ..SecurityDescriptor::default()
+        }
+    }
+
+    fn check(sd: &SecurityDescriptor, desired: AccessMask) -> Result<AccessMask, AccessDenied> {
+        access_check(sd, &Token::new(&[ME, Sid::EVERYONE]), desired)
+    }
+
+    #[test]
+    fn the_first_entry_that_names_a_right_decides() {
+        let (read, write) = (AccessMask::FILE_READ_DATA, AccessMask::FILE_WRITE_DATA);
+        let sd = sd(
+            OTHER,
+            vec![
+                Ace::deny(ME, write, NO_FLAGS),
+                Ace::allow(Sid::EVERYONE, read | write, NO_FLAGS),
+                Ace::deny(ME, read, NO_FLAGS),
+            ],
+        );
+        assert_eq!(check(&sd, read), Ok(read));
+        assert_eq!(check(&sd, write), Err(AccessDenied));
+        assert_eq!(check(&sd, read | write), Err(AccessDenied));
+        assert_eq!(check(&sd, AccessMask::MAXIMUM_ALLOWED), Ok(read));
+        assert_eq!(
+            check(&sd, AccessMask::MAXIMUM_ALLOWED | write),
+            Err(AccessDenied)
+        );
+    }
+
+    #[test]
+    fn owners_read_and_write_the_dacl_unless_owner_rights_say_otherwise() {
+        let implicit = AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
+        let mine = sd(ME, vec![]);
+        assert_eq!(check(&mine, implicit), Ok(implicit));
+        assert_eq!(check(&mine, AccessMask::MAXIMUM_ALLOWED), Ok(implicit));
+        assert_eq!(check(&sd(OTHER, vec![]), implicit), Err(AccessDenied));
+        let read = AccessMask::READ_CONTROL;
+        let limited = sd(ME, vec![Ace::allow(Sid::OWNER_RIGHTS, read, NO_FLAGS)]);
+        assert_eq!(check(&limited, read), Ok(read));
+        assert_eq!(check(&limited, implicit), Err(AccessDenied));
+    }
+
+    #[test]
+    fn an_empty_list_lets_nobody_in_and_none_lets_everybody() {
+        let all = AccessMask::FILE_ALL_ACCESS;
+        assert_eq!(check(&sd(OTHER, vec![]), AccessMask(1)), Err(AccessDenied));
+        let open = SecurityDescriptor::default();
+        assert_eq!(check(&open, AccessMask::GENERIC_ALL), Ok(all));
+        assert_eq!(check(&open, AccessMask::MAXIMUM_ALLOWED), Ok(all));
+    }
+
+    #[test]
+    fn inherit_only_conditions_and_foreign_entries_do_not_allow() {
+        let all = AccessMask::GENERIC_ALL;
+        let aces = vec![
+            Ace::allow(ME, all, AceFlags::INHERIT_ONLY),
+            Ace::new(AceType::ACCESS_ALLOWED_CALLBACK, NO_FLAGS, all, ME),
+            Ace::new(AceType::SYSTEM_AUDIT, NO_FLAGS, all, ME),
+            Ace::allow(OTHER, all, NO_FLAGS),
+        ];
+        assert_eq!(
+            check(&sd(OTHER, aces), AccessMask::FILE_READ_DATA),
+            Err(AccessDenied)
+        );
+    }
+
+    #[test]
+    fn generic_rights_in_entries_are_mapped() {
+        let sd = sd(
+            OTHER,
+            vec![Ace::allow(ME, AccessMask::GENERIC_READ, NO_FLAGS)],
+        );
+        assert_eq!(
+            check(&sd, AccessMask::GENERIC_READ),
+            Ok(AccessMask::FILE_GENERIC_READ)
+        );
+    }
+
+    #[test]
+    fn system_security_needs_the_privilege() {
+        let desired = AccessMask::ACCESS_SYSTEM_SECURITY;
+        let open = SecurityDescriptor::default();
+        assert_eq!(check(&open, desired), Err(AccessDenied));
+        let token = Token {
+            sids: &[ME],
+            privileges: Privileges {
+                security: true,
+                take_ownership: true,
+            },
+        };
+        assert_eq!(access_check(&open, &token, desired), Ok(desired));
+        let closed = sd(OTHER, vec![]);
+        assert_eq!(maximal_access(&closed, &token), AccessMask::WRITE_OWNER);
+    }
+}

@@ -1,0 +1,198 @@
+//! Access control entries ([MS-DTYP] 2.4.4).
+//!
+//! Entries laid out as header, mask, SID (allowed, denied, audit, their callback forms, the
+//! integrity label) are taken apart; all others, object entries among them, survive a round
+//! trip as opaque bytes and take no part in decisions.
+
+use bytes::{BufMut, BytesMut};
+
+use super::sid::Sid;
+use crate::access_mask::AccessMask;
+use crate::codec::{Malformed, Reader};
+
+enum_of_the_wire! {
+    /// The kind of an entry ([MS-DTYP] 2.4.4.1).
+    pub struct AceType(u8) {
+        ACCESS_ALLOWED = 0x00,
+        ACCESS_DENIED = 0x01,
+        SYSTEM_AUDIT = 0x02,
+        SYSTEM_ALARM = 0x03,
+        ACCESS_ALLOWED_COMPOUND = 0x04,
+        ACCESS_ALLOWED_OBJECT = 0x05,
+        ACCESS_DENIED_OBJECT = 0x06,
+        SYSTEM_AUDIT_OBJECT = 0x07,
+        SYSTEM_ALARM_OBJECT = 0x08,
+        ACCESS_ALLOWED_CALLBACK = 0x09,
+        ACCESS_DENIED_CALLBACK = 0x0a,
+        ACCESS_ALLOWED_CALLBACK_OBJECT = 0x0b,
+        ACCESS_DENIED_CALLBACK_OBJECT = 0x0c,
+        SYSTEM_AUDIT_CALLBACK = 0x0d,
+        SYSTEM_ALARM_CALLBACK = 0x0e,
+        SYSTEM_AUDIT_CALLBACK_OBJECT = 0x0f,
+        SYSTEM_ALARM_CALLBACK_OBJECT = 0x10,
+        SYSTEM_MANDATORY_LABEL = 0x11,
+        SYSTEM_RESOURCE_ATTRIBUTE = 0x12,
+        SYSTEM_SCOPED_POLICY_ID = 0x13,
+    }
+}
+
+impl AceType {
+    /// Whether the body is mask and SID, perhaps with application data.
+    const fn is_mask_and_sid(self) -> bool {
+        matches!(self.0, 0x00..=0x03 | 0x09 | 0x0a | 0x0d | 0x0e | 0x11..=0x13)
+    }
+}
+
+flags_of_the_wire! {
+    /// How an entry is inherited and audited ([MS-DTYP] 2.4.4.1).
+    pub struct AceFlags(u8) {
+        OBJECT_INHERIT = 0x01,
+        CONTAINER_INHERIT = 0x02,
+        NO_PROPAGATE_INHERIT = 0x04,
+        INHERIT_ONLY = 0x08,
+        INHERITED = 0x10,
+        SUCCESSFUL_ACCESS = 0x40,
+        FAILED_ACCESS = 0x80,
+    }
+}
+
+/// What an entry says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AceBody {
+    /// These rights for this SID.
+    Access {
+        /// The rights.
+        mask: AccessMask,
+        /// Whose.
+        sid: Sid,
+        /// What follows the SID (conditions of callback entries); usually empty.
+        application_data: Vec<u8>,
+    },
+    /// An entry we do not take apart: its bytes after the header.
+    Opaque(Vec<u8>),
+}
+
+/// One access control entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ace {
+    /// Its kind.
+    pub ace_type: AceType,
+    /// Inheritance and audit.
+    pub flags: AceFlags,
+    /// What it says.
+    pub body: AceBody,
+}
+
+impl Ace {
+    /// Bytes before the body.
+    pub const MIN: usize = 4;
+
+    /// An entry of mask and SID.
+    #[must_use]
+    pub const fn new(ace_type: AceType, flags: AceFlags, mask: AccessMask, sid: Sid) -> Self {
+        let application_data = Vec::new();
+        Self {
+            ace_type,
+            flags,
+            body: AceBody::Access {
+                mask,
+                sid,
+                application_data,
+            },
+        }
+    }
+
+    /// An entry that allows.
+    #[must_use]
+    pub const fn allow(sid: Sid, mask: AccessMask, flags: AceFlags) -> Self {
+        Self::new(AceType::ACCESS_ALLOWED, flags, mask, sid)
+    }
+
+    /// An entry that denies.
+    #[must_use]
+    pub const fn deny(sid: Sid, mask: AccessMask, flags: AceFlags) -> Self {
+        Self::new(AceType::ACCESS_DENIED, flags, mask, sid)
+    }
+
+    /// Mask and SID, if the entry is of that form.
+    #[must_use]
+    pub const fn access(&self) -> Option<(AccessMask, &Sid)> {
+        match &self.body {
+            AceBody::Access { mask, sid, .. } => Some((*mask, sid)),
+            AceBody::Opaque(_) => None,
+        }
+    }
+
+    /// Whether children of any kind inherit it.
+    #[must_use]
+    pub const fn is_inheritable(&self) -> bool {
+        self.flags.intersects(AceFlags(
+            AceFlags::OBJECT_INHERIT.0 | AceFlags::CONTAINER_INHERIT.0,
+        ))
+    }
+
+    /// Reads the next entry.
+    ///
+    /// # Errors
+    /// [`Malformed`] when AceSize leaves the list, is no multiple of 4, or is too small for
+    /// mask and SID.
+    pub fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        const WHAT: &str = "ACE";
+        let ace_type = AceType(reader.u8()?);
+        let flags = AceFlags(reader.u8()?);
+        let len = usize::from(reader.u16()?);
+        // [MS-DTYP] 2.4.4.1: AceSize is a multiple of 4.
+        let body_len = len.checked_sub(Self::MIN).filter(|_| len.is_multiple_of(4));
+        let body = reader.take(body_len.ok_or(Malformed { what: WHAT })?)?;
+        let body = if ace_type.is_mask_and_sid() {
+            let mut inner = Reader::new(body, WHAT);
+            AceBody::Access {
+                mask: AccessMask(inner.u32()?),
+                sid: Sid::get(&mut inner)?,
+                application_data: inner.rest().to_vec(),
+            }
+        } else {
+            AceBody::Opaque(body.to_vec())
+        };
+        Ok(Self {
+            ace_type,
+            flags,
+            body,
+        })
+    }
+
+    /// Bytes on the wire, a multiple of 4.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        let body = match &self.body {
+            AceBody::Access {
+                sid,
+                application_data,
+                ..
+            } => 4 + sid.encoded_len() + application_data.len(),
+            AceBody::Opaque(bytes) => bytes.len(),
+        };
+        (Self::MIN + body).next_multiple_of(4)
+    }
+
+    /// Appends the entry, padded to a multiple of 4. The list that holds it checks the length.
+    pub(super) fn encode(&self, out: &mut BytesMut) {
+        let start = out.len();
+        out.put_u8(self.ace_type.0);
+        out.put_u8(self.flags.0);
+        out.put_u16_le(u16::try_from(self.encoded_len()).unwrap_or(u16::MAX));
+        match &self.body {
+            AceBody::Access {
+                mask,
+                sid,
+                application_data,
+            } => {
+                out.put_u32_le(mask.0);
+                sid.encode(out);
+                out.put_slice(application_data);
+            }
+            AceBody::Opaque(bytes) => out.put_slice(bytes),
+        }
+        crate::codec::pad_to(out, start, 4);
+    }
+}

@@ -1,0 +1,146 @@
+//! Access control lists ([MS-DTYP] 2.4.5), with limits against forged ones.
+//!
+//! The order of entries is kept: it decides. A list that outgrew its 16-bit length is an error
+//! when written, never cut.
+
+use bytes::{BufMut, BytesMut};
+
+use super::ace::Ace;
+use crate::codec::{Malformed, Reader};
+
+/// Most bytes of a list: AclSize is 16 bits wide.
+pub const MAX_ACL_BYTES: usize = 65_532;
+
+/// Most entries of a list; NTFS ends near 1,820 by length alone.
+pub const MAX_ACES: usize = 2_048;
+
+/// A list of entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acl {
+    /// 2, or 4 when there are object entries.
+    pub revision: u8,
+    /// The entries, in the order of evaluation.
+    pub aces: Vec<Ace>,
+}
+
+impl Acl {
+    /// Bytes before the entries.
+    pub const MIN: usize = 8;
+
+    /// The revision of lists without object entries.
+    pub const REVISION: u8 = 2;
+
+    /// The revision of lists with object entries.
+    pub const REVISION_DS: u8 = 4;
+
+    /// A list of these entries.
+    #[must_use]
+    pub const fn new(aces: Vec<Ace>) -> Self {
+        Self {
+            revision: Self::REVISION,
+            aces,
+        }
+    }
+
+    /// Reads a list from the front of `bytes`; what follows is ignored.
+    ///
+    /// # Errors
+    /// [`Malformed`] for an unknown revision, a length or count that leaves `bytes`, over
+    /// [`MAX_ACES`] entries, or a bad entry.
+    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        const WHAT: &str = "ACL";
+        let mut header = Reader::new(bytes, WHAT);
+        let revision = header.u8()?;
+        header.skip(1)?;
+        let len = usize::from(header.u16()?);
+        let count = usize::from(header.u16()?);
+        header.skip(2)?;
+        if !matches!(revision, Self::REVISION | Self::REVISION_DS) || count > MAX_ACES {
+            return Err(Malformed { what: WHAT });
+        }
+        let body = bytes.get(Self::MIN..len).ok_or(Malformed { what: WHAT })?;
+        let mut reader = Reader::new(body, WHAT);
+        let aces = (0..count)
+            .map(|_| Ace::get(&mut reader))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { revision, aces })
+    }
+
+    /// Bytes on the wire.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        Self::MIN + self.aces.iter().map(Ace::encoded_len).sum::<usize>()
+    }
+
+    /// Appends the list.
+    ///
+    /// # Errors
+    /// [`Malformed`], and nothing written, when it is longer than [`MAX_ACL_BYTES`] or has more
+    /// than [`MAX_ACES`] entries.
+    pub fn encode(&self, out: &mut BytesMut) -> Result<(), Malformed> {
+        const TOO_LONG: Malformed = Malformed::new("ACL (too long to write)");
+        let len = self.encoded_len();
+        if len > MAX_ACL_BYTES || self.aces.len() > MAX_ACES {
+            return Err(TOO_LONG);
+        }
+        out.put_u8(self.revision);
+        out.put_u8(0);
+        out.put_u16_le(u16::try_from(len).map_err(|_| TOO_LONG)?);
+        out.put_u16_le(u16::try_from(self.aces.len()).map_err(|_| TOO_LONG)?);
+        out.put_u16_le(0);
+        for ace in &self.aces {
+            ace.encode(out);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AceBody, AceFlags, AceType, Sid};
+    use super::*;
+    use crate::access_mask::AccessMask;
+
+    #[test]
+    fn lists_round_trip_with_entries_we_do_not_know() {
+        let opaque = Ace {
+            ace_type: AceType::ACCESS_ALLOWED_OBJECT,
+            flags: AceFlags::empty(),
+            body: AceBody::Opaque(vec![1, 2, 3, 4, 5, 6, 7, 8]),
+        };
+        let acl = Acl::new(vec![
+            Ace::deny(Sid::EVERYONE, AccessMask::DELETE, AceFlags::INHERITED),
+            Ace::allow(Sid::unix_user(3), AccessMask::FILE_ALL_ACCESS, AceFlags(3)),
+            opaque,
+        ]);
+        let mut out = BytesMut::new();
+        acl.encode(&mut out).unwrap();
+        assert_eq!(out.len(), acl.encoded_len());
+        assert_eq!(Acl::read(&out), Ok(acl));
+        for cut in 0..out.len() {
+            assert!(Acl::read(&out[..cut]).is_err());
+        }
+    }
+
+    #[test]
+    fn lengths_of_strangers_are_checked() {
+        // Count over the content, AceSize 0, not a multiple of 4, over the list.
+        assert!(Acl::read(&[2, 0, 8, 0, 1, 0, 0, 0]).is_err());
+        assert!(Acl::read(&[2, 0, 12, 0, 1, 0, 0, 0, 5, 0, 0, 0]).is_err());
+        assert!(Acl::read(&[2, 0, 12, 0, 1, 0, 0, 0, 5, 0, 3, 0]).is_err());
+        assert!(Acl::read(&[2, 0, 12, 0, 1, 0, 0, 0, 5, 0, 8, 0]).is_err());
+        assert!(Acl::read(&[2, 0, 8, 0, 0xff, 0xff, 0, 0]).is_err());
+        assert!(Acl::read(&[2, 0, 4, 0, 0, 0, 0, 0]).is_err());
+        assert!(Acl::read(&[3, 0, 8, 0, 0, 0, 0, 0]).is_err());
+        assert!(Acl::read(&[4, 0, 8, 0, 0, 0, 0, 0]).is_ok());
+    }
+
+    #[test]
+    fn too_long_lists_are_not_written() {
+        let ace = Ace::allow(Sid::EVERYONE, AccessMask::DELETE, AceFlags::empty());
+        let mut out = BytesMut::new();
+        let acl = Acl::new(vec![ace; MAX_ACES + 1]);
+        assert!(acl.encode(&mut out).is_err());
+        assert!(out.is_empty());
+    }
+}

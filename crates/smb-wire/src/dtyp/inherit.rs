@@ -1,0 +1,338 @@
+//! The descriptor of a new file or directory from its parent's and its creator's
+//! ([MS-DTYP] 2.5.3.4), for entries that allow, deny or audit.
+//!
+//! Follows the table of 2.5.3.4.4 and what NTFS does where the pseudocode leaves it open: an
+//! entry that is both effective on a directory and passed on becomes one entry, and two only
+//! when the effective one had to be changed (CREATOR OWNER, CREATOR GROUP, generic rights).
+//! Object entries are not inherited: files have no object types.
+
+use super::ace::{Ace, AceBody, AceFlags, AceType};
+use super::acl::{Acl, MAX_ACES};
+use super::security_descriptor::{SecurityDescriptor, SecurityDescriptorControl};
+use super::sid::Sid;
+use crate::access_mask::AccessMask;
+
+/// The descriptor of a new object. `owner` and `group` are the creator's, used where the
+/// creator's descriptor names none.
+///
+/// Without anything to inherit and without a DACL from the creator, owner and system get full
+/// access (the default DACL of a Windows token).
+#[must_use]
+pub fn inherit(
+    parent: Option<&SecurityDescriptor>,
+    creator: Option<&SecurityDescriptor>,
+    is_directory: bool,
+    owner: Sid,
+    group: Sid,
+) -> SecurityDescriptor {
+    use SecurityDescriptorControl as Control;
+    let owner = creator.and_then(|sd| sd.owner).unwrap_or(owner);
+    let group = creator.and_then(|sd| sd.group).unwrap_or(group);
+    let child = Child {
+        is_directory,
+        owner,
+        group,
+    };
+    let mut control = Control::empty();
+
+    let creator_control = creator.map_or(Control::empty(), |sd| sd.control);
+    let given =
+        creator.filter(|sd| sd.control.contains(Control::DACL_PRESENT) || sd.dacl.is_some());
+    let parent_dacl = parent.and_then(|sd| sd.dacl.as_ref());
+    let dacl = match given {
+        // A NULL DACL given on purpose stays one.
+        Some(sd) if sd.dacl.is_none() => {
+            control |= Control::DACL_PRESENT;
+            None
+        }
+        given => Some(child.list(
+            parent_dacl,
+            given.and_then(|sd| sd.dacl.as_ref()),
+            creator_control.contains(Control::DACL_PROTECTED),
+        )),
+    };
+    let dacl = dacl.map(|(aces, inherited)| {
+        control |= Control::DACL_AUTO_INHERITED.when(inherited);
+        if aces.is_empty() && given.is_none() && !inherited {
+            return Acl::new(default_dacl(owner));
+        }
+        Acl::new(aces)
+    });
+    control |= creator_control & Control::DACL_PROTECTED;
+
+    let creator_sacl = creator.and_then(|sd| sd.sacl.as_ref());
+    let parent_sacl = parent.and_then(|sd| sd.sacl.as_ref());
+    let protected = creator_control.contains(Control::SACL_PROTECTED);
+    let (aces, inherited) = child.list(parent_sacl, creator_sacl, protected);
+    control |= Control::SACL_AUTO_INHERITED.when(inherited);
+    control |= creator_control & Control::SACL_PROTECTED;
+    let sacl = (creator_sacl.is_some() || !aces.is_empty()).then(|| Acl::new(aces));
+
+    SecurityDescriptor {
+        control,
+        owner: Some(owner),
+        group: Some(group),
+        sacl,
+        dacl,
+    }
+}
+
+/// [MS-DTYP] 2.5.3.4.2: the DACL of last resort, full access for owner and system.
+fn default_dacl(owner: Sid) -> Vec<Ace> {
+    [owner, Sid::LOCAL_SYSTEM]
+        .map(|sid| Ace::allow(sid, AccessMask::FILE_ALL_ACCESS, AceFlags::empty()))
+        .to_vec()
+}
+
+/// The new object as far as inheritance cares.
+struct Child {
+    is_directory: bool,
+    owner: Sid,
+    group: Sid,
+}
+
+impl Child {
+    /// The new object's list: the creator's explicit entries, then what the parent passes on
+    /// unless the creator's list is protected; and whether the parent passed anything on.
+    fn list(
+        &self,
+        parent: Option<&Acl>,
+        creator: Option<&Acl>,
+        protected: bool,
+    ) -> (Vec<Ace>, bool) {
+        let mut aces = Vec::new();
+        for ace in creator.iter().flat_map(|acl| &acl.aces) {
+            // 2.5.3.4.6: what the creator's list says it inherited is not taken over, unless
+            // nothing will be inherited afresh.
+            if protected || !ace.flags.contains(AceFlags::INHERITED) {
+                self.push_explicit(ace, &mut aces);
+            }
+        }
+        let passes_on = |acl: &&Acl| acl.aces.iter().any(Ace::is_inheritable);
+        let Some(parent) = parent.filter(passes_on).filter(|_| !protected) else {
+            return (aces, false);
+        };
+        for ace in &parent.aces {
+            self.push_inherited(ace, &mut aces);
+        }
+        // A list over the limit could never be read again; the last entries are the weakest.
+        aces.truncate(MAX_ACES);
+        (aces, true)
+    }
+
+    /// An entry of the creator's, with generic rights and macro SIDs resolved where it takes
+    /// effect (2.5.3.4.7).
+    fn push_explicit(&self, ace: &Ace, aces: &mut Vec<Ace>) {
+        let mut ace = ace.clone();
+        ace.flags = ace.flags.without(AceFlags::INHERITED);
+        if !self.is_directory {
+            // Nothing inherits from a file.
+            ace.flags = ace.flags.without(INHERITANCE);
+        }
+        if ace.flags.contains(AceFlags::INHERIT_ONLY) {
+            aces.push(ace);
+            return;
+        }
+        self.push_effective(ace, aces);
+    }
+
+    /// What a child gets from one entry of its parent, by the table of 2.5.3.4.4.
+    fn push_inherited(&self, parent: &Ace, aces: &mut Vec<Ace>) {
+        if !is_inheritable_type(parent.ace_type) {
+            return;
+        }
+        let object = parent.flags.contains(AceFlags::OBJECT_INHERIT);
+        let container = parent.flags.contains(AceFlags::CONTAINER_INHERIT);
+        let stops = parent.flags.contains(AceFlags::NO_PROPAGATE_INHERIT);
+        let audit = parent.flags & (AceFlags::SUCCESSFUL_ACCESS | AceFlags::FAILED_ACCESS);
+        let effective = if self.is_directory { container } else { object };
+        let passed_on = self.is_directory && !stops && (object || container);
+        let mut flags = audit | AceFlags::INHERITED;
+        if passed_on {
+            flags |= parent.flags & (AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT);
+        }
+        let mut ace = parent.clone();
+        if effective {
+            ace.flags = flags;
+            self.push_effective(ace, aces);
+        } else if passed_on {
+            ace.flags = flags | AceFlags::INHERIT_ONLY;
+            aces.push(ace);
+        }
+    }
+
+    /// An effective entry; when resolving changes it and it is also passed on, the unresolved
+    /// one follows as inherit-only.
+    fn push_effective(&self, ace: Ace, aces: &mut Vec<Ace>) {
+        let mut resolved = ace.clone();
+        if let AceBody::Access { mask, sid, .. } = &mut resolved.body {
+            *mask = mask.map_generic();
+            if *sid == Sid::CREATOR_OWNER {
+                *sid = self.owner;
+            } else if *sid == Sid::CREATOR_GROUP {
+                *sid = self.group;
+            }
+        }
+        if resolved.body == ace.body || !ace.is_inheritable() {
+            aces.push(resolved);
+            return;
+        }
+        resolved.flags = resolved.flags.without(INHERITANCE);
+        aces.push(resolved);
+        let mut passed_on = ace;
+        passed_on.flags |= AceFlags::INHERIT_ONLY;
+        aces.push(passed_on);
+    }
+}
+
+/// The flags that matter only to children.
+const INHERITANCE: AceFlags = AceFlags(0x0f);
+
+const fn is_inheritable_type(ace_type: AceType) -> bool {
+    matches!(
+        ace_type,
+        AceType::ACCESS_ALLOWED
+            | AceType::ACCESS_DENIED
+            | AceType::SYSTEM_AUDIT
+            | AceType::ACCESS_ALLOWED_CALLBACK
+            | AceType::ACCESS_DENIED_CALLBACK
+            | AceType::SYSTEM_AUDIT_CALLBACK
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OI: u8 = 1;
+    const CI: u8 = 2;
+    const NP: u8 = 4;
+    const IO: u8 = 8;
+    const ID: u8 = 0x10;
+    const OWNER: Sid = Sid::unix_user(7);
+    const GROUP: Sid = Sid::unix_group(8);
+    const READ: AccessMask = AccessMask::FILE_READ_DATA;
+
+    fn parent(sid: Sid, mask: AccessMask, flags: u8) -> SecurityDescriptor {
+        SecurityDescriptor {
+            dacl: Some(Acl::new(vec![Ace::allow(sid, mask, AceFlags(flags))])),
+            ..SecurityDescriptor::default()
+        }
+    }
+
+    fn child(parent: &SecurityDescriptor, is_directory: bool) -> Vec<Ace> {
+        inherit(Some(parent), None, is_directory, OWNER, GROUP)
+            .dacl
+            .unwrap()
+            .aces
+    }
+
+    #[test]
+    fn the_table_of_the_text_holds() {
+        // Parent flags; flags on a directory, on a file; None for no entry.
+        let rows = [
+            (OI, Some(OI | IO), Some(0)),
+            (OI | NP, None, Some(0)),
+            (CI, Some(CI), None),
+            (CI | NP, Some(0), None),
+            (OI | CI, Some(OI | CI), Some(0)),
+            (OI | CI | NP, Some(0), Some(0)),
+            (OI | CI | IO, Some(OI | CI), Some(0)),
+            (OI | IO, Some(OI | IO), Some(0)),
+        ];
+        for (flags, directory, file) in rows {
+            let parent = parent(Sid::EVERYONE, READ, flags);
+            for (is_directory, expected) in [(true, directory), (false, file)] {
+                let aces = child(&parent, is_directory);
+                let expected: Vec<_> = expected
+                    .map(|flags| Ace::allow(Sid::EVERYONE, READ, AceFlags(flags | ID)))
+                    .into_iter()
+                    .collect();
+                assert_eq!(aces, expected, "{flags:#x} {is_directory}");
+            }
+        }
+    }
+
+    #[test]
+    fn creator_owner_becomes_two_entries_on_a_directory() {
+        let parent = parent(Sid::CREATOR_OWNER, AccessMask::GENERIC_ALL, OI | CI | IO);
+        let all = AccessMask::FILE_ALL_ACCESS;
+        assert_eq!(
+            child(&parent, false),
+            [Ace::allow(OWNER, all, AceFlags(ID))]
+        );
+        assert_eq!(
+            child(&parent, true),
+            [
+                Ace::allow(OWNER, all, AceFlags(ID)),
+                Ace::allow(
+                    Sid::CREATOR_OWNER,
+                    AccessMask::GENERIC_ALL,
+                    AceFlags(OI | CI | IO | ID)
+                ),
+            ]
+        );
+        let group = super::tests::parent(Sid::CREATOR_GROUP, READ, OI);
+        assert_eq!(
+            child(&group, false),
+            [Ace::allow(GROUP, READ, AceFlags(ID))]
+        );
+    }
+
+    #[test]
+    fn nothing_to_inherit_gives_the_default() {
+        for parent in [None, Some(&parent(Sid::EVERYONE, READ, 0))] {
+            let sd = inherit(parent, None, false, OWNER, GROUP);
+            let aces = sd.dacl.unwrap().aces;
+            assert_eq!(aces.len(), 2);
+            assert_eq!(aces[0].access().unwrap().1, &OWNER);
+            assert_eq!(sd.owner, Some(OWNER));
+            assert_eq!(sd.group, Some(GROUP));
+        }
+    }
+
+    #[test]
+    fn explicit_entries_come_first_and_protection_stops_the_parent() {
+        let above = parent(Sid::EVERYONE, READ, OI | CI);
+        let mut creator = parent(Sid::BUILTIN_USERS, AccessMask::GENERIC_READ, 0);
+        let other = Sid::unix_user(9);
+        creator.owner = Some(other);
+        let sd = inherit(Some(&above), Some(&creator), false, OWNER, GROUP);
+        assert_eq!(sd.owner, Some(other));
+        assert_eq!(
+            sd.dacl.unwrap().aces,
+            [
+                Ace::allow(
+                    Sid::BUILTIN_USERS,
+                    AccessMask::FILE_GENERIC_READ,
+                    AceFlags::empty()
+                ),
+                Ace::allow(Sid::EVERYONE, READ, AceFlags(ID)),
+            ]
+        );
+        assert!(
+            sd.control
+                .contains(SecurityDescriptorControl::DACL_AUTO_INHERITED)
+        );
+        creator.control = SecurityDescriptorControl::DACL_PROTECTED;
+        let sd = inherit(Some(&above), Some(&creator), false, OWNER, GROUP);
+        assert_eq!(sd.dacl.unwrap().aces.len(), 1);
+        assert!(
+            sd.control
+                .contains(SecurityDescriptorControl::DACL_PROTECTED)
+        );
+    }
+
+    #[test]
+    fn a_null_dacl_on_purpose_stays() {
+        let creator = SecurityDescriptor {
+            control: SecurityDescriptorControl::DACL_PRESENT,
+            ..SecurityDescriptor::default()
+        };
+        let above = parent(Sid::EVERYONE, READ, OI | CI);
+        assert_eq!(
+            inherit(Some(&above), Some(&creator), true, OWNER, GROUP).dacl,
+            None
+        );
+    }
+}

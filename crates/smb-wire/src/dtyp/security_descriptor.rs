@@ -1,0 +1,278 @@
+//! Security descriptors in self-relative form ([MS-DTYP] 2.4.6) and what a request asks of one
+//! ([MS-DTYP] 2.4.7).
+//!
+//! An absent DACL (nobody set one, or a NULL one) and an empty DACL are different things: the
+//! first lets everybody in, the second nobody. `dacl: None` is the former.
+
+use bytes::{BufMut, BytesMut};
+
+use super::acl::Acl;
+use super::sid::Sid;
+use crate::codec::{Malformed, Patch, Reader, offset_u32, size};
+
+/// Most bytes of a descriptor that is read or written.
+pub const MAX_SECURITY_DESCRIPTOR_BYTES: usize = 65_536;
+
+flags_of_the_wire! {
+    /// Control bits ([MS-DTYP] 2.4.6).
+    pub struct SecurityDescriptorControl(u16) {
+        OWNER_DEFAULTED = 0x0001,
+        GROUP_DEFAULTED = 0x0002,
+        DACL_PRESENT = 0x0004,
+        DACL_DEFAULTED = 0x0008,
+        SACL_PRESENT = 0x0010,
+        SACL_DEFAULTED = 0x0020,
+        DACL_TRUSTED = 0x0040,
+        SERVER_SECURITY = 0x0080,
+        DACL_AUTO_INHERIT_REQ = 0x0100,
+        SACL_AUTO_INHERIT_REQ = 0x0200,
+        DACL_AUTO_INHERITED = 0x0400,
+        SACL_AUTO_INHERITED = 0x0800,
+        DACL_PROTECTED = 0x1000,
+        SACL_PROTECTED = 0x2000,
+        RM_CONTROL_VALID = 0x4000,
+        SELF_RELATIVE = 0x8000,
+    }
+}
+
+flags_of_the_wire! {
+    /// Parts of a descriptor, in AdditionalInformation of QUERY_INFO and SET_INFO
+    /// ([MS-SMB2] 2.2.37).
+    pub struct SecurityInformation(u32) {
+        OWNER = 0x0000_0001,
+        GROUP = 0x0000_0002,
+        DACL = 0x0000_0004,
+        SACL = 0x0000_0008,
+        LABEL = 0x0000_0010,
+        ATTRIBUTE = 0x0000_0020,
+        SCOPE = 0x0000_0040,
+        BACKUP = 0x0001_0000,
+        UNPROTECTED_SACL = 0x1000_0000,
+        UNPROTECTED_DACL = 0x2000_0000,
+        PROTECTED_SACL = 0x4000_0000,
+        PROTECTED_DACL = 0x8000_0000,
+    }
+}
+
+/// Who owns an object and who may do what to it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SecurityDescriptor {
+    /// Control bits without those that say what is present; these follow from the fields.
+    pub control: SecurityDescriptorControl,
+    /// Owner.
+    pub owner: Option<Sid>,
+    /// Primary group.
+    pub group: Option<Sid>,
+    /// What is audited.
+    pub sacl: Option<Acl>,
+    /// Who may do what; `None` lets everybody in.
+    pub dacl: Option<Acl>,
+}
+
+impl SecurityDescriptor {
+    /// Bytes of the fixed part.
+    pub const MIN: usize = 20;
+
+    const WHAT: &'static str = "SECURITY_DESCRIPTOR";
+
+    /// Reads a descriptor. Parts may lie in any order and overlap one another.
+    ///
+    /// # Errors
+    /// [`Malformed`] for another revision, an absolute one, an offset into the fixed part or
+    /// out of `bytes`, a bad part, or over [`MAX_SECURITY_DESCRIPTOR_BYTES`].
+    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        use SecurityDescriptorControl as Control;
+        if bytes.len() > MAX_SECURITY_DESCRIPTOR_BYTES {
+            return Err(Malformed { what: Self::WHAT });
+        }
+        let mut reader = Reader::new(bytes, Self::WHAT);
+        let revision = reader.u8()?;
+        reader.skip(1)?;
+        let control = Control(reader.u16()?);
+        if revision != 1 || !control.contains(Control::SELF_RELATIVE) {
+            return Err(reader.malformed());
+        }
+        let owner = part(bytes, reader.u32()?)?.map(Sid::read).transpose()?;
+        let group = part(bytes, reader.u32()?)?.map(Sid::read).transpose()?;
+        let sacl = part(bytes, reader.u32()?)?;
+        let dacl = part(bytes, reader.u32()?)?;
+        // The offset counts only where the control bit says that there is a list.
+        let sacl = sacl.filter(|_| control.contains(Control::SACL_PRESENT));
+        let dacl = dacl.filter(|_| control.contains(Control::DACL_PRESENT));
+        Ok(Self {
+            control,
+            owner,
+            group,
+            sacl: sacl.map(Acl::read).transpose()?,
+            dacl: dacl.map(Acl::read).transpose()?,
+        })
+    }
+
+    /// Bytes on the wire.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        let sids = [&self.owner, &self.group];
+        let acls = [&self.sacl, &self.dacl];
+        let sids = sids.into_iter().flatten().map(Sid::encoded_len);
+        let acls = acls.into_iter().flatten().map(Acl::encoded_len);
+        Self::MIN + sids.sum::<usize>() + acls.sum::<usize>()
+    }
+
+    /// Appends the descriptor: owner, group, SACL, DACL in this order.
+    ///
+    /// # Errors
+    /// [`Malformed`], and nothing written, when it or a list in it is too long.
+    pub fn encode(&self, out: &mut BytesMut) -> Result<(), Malformed> {
+        use SecurityDescriptorControl as Control;
+        if self.encoded_len() > MAX_SECURITY_DESCRIPTOR_BYTES {
+            return Err(Malformed::new("SECURITY_DESCRIPTOR (too long to write)"));
+        }
+        let mut control = self.control | Control::SELF_RELATIVE;
+        control |= Control::SACL_PRESENT.when(self.sacl.is_some());
+        control |= Control::DACL_PRESENT.when(self.dacl.is_some());
+        let start = out.len();
+        out.put_u8(1);
+        out.put_u8(0);
+        out.put_u16_le(control.0);
+        let offsets = [(); 4].map(|()| Patch::u32(out));
+        let [owner, group, sacl, dacl] = offsets;
+        for (offset, sid) in [(owner, &self.owner), (group, &self.group)] {
+            if let Some(sid) = sid {
+                let at = offset_u32(out, start);
+                offset.set_u32(out, at);
+                sid.encode(out);
+            }
+        }
+        for (offset, acl) in [(sacl, &self.sacl), (dacl, &self.dacl)] {
+            if let Some(acl) = acl {
+                let at = offset_u32(out, start);
+                offset.set_u32(out, at);
+                if let Err(error) = acl.encode(out) {
+                    out.truncate(start);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The parts that a query asks for ([MS-FSA] 2.1.5.14): the control bits of the others are
+    /// cleared.
+    #[must_use]
+    pub fn select(&self, parts: SecurityInformation) -> Self {
+        use SecurityDescriptorControl as Control;
+        let dacl = parts.contains(SecurityInformation::DACL);
+        let sacl = parts.intersects(SecurityInformation::SACL | SecurityInformation::LABEL);
+        let mut control = self.control;
+        if !dacl {
+            control = control.without(Control(0x1504 | Control::DACL_DEFAULTED.0));
+        }
+        if !sacl {
+            control = control.without(Control(0x2a10 | Control::SACL_DEFAULTED.0));
+        }
+        Self {
+            control,
+            owner: self
+                .owner
+                .filter(|_| parts.contains(SecurityInformation::OWNER)),
+            group: self
+                .group
+                .filter(|_| parts.contains(SecurityInformation::GROUP)),
+            sacl: self.sacl.clone().filter(|_| sacl),
+            dacl: self.dacl.clone().filter(|_| dacl),
+        }
+    }
+
+    /// Takes the parts that a set names from `new` ([MS-FSA] 2.1.5.18). An owner or group that
+    /// `new` lacks stays; AUTO_INHERIT_REQ of the client becomes AUTO_INHERITED of the object,
+    /// and generic rights become those of files.
+    pub fn merge(&mut self, new: &Self, parts: SecurityInformation) {
+        use SecurityDescriptorControl as Control;
+        if parts.contains(SecurityInformation::OWNER) && new.owner.is_some() {
+            self.owner = new.owner;
+        }
+        if parts.contains(SecurityInformation::GROUP) && new.group.is_some() {
+            self.group = new.group;
+        }
+        let mut lists = [
+            (SecurityInformation::DACL, 0x1504_u16, 0x0100, 0x0400),
+            (SecurityInformation::SACL, 0x2a10, 0x0200, 0x0800),
+        ]
+        .into_iter();
+        if let Some((part, bits, requested, inherited)) = lists.next()
+            && parts.contains(part)
+        {
+            self.dacl.clone_from(&new.dacl);
+            map_generic(self.dacl.as_mut());
+            self.control = self.control.without(Control(bits))
+                | taken(new.control, bits, requested, inherited);
+        }
+        if let Some((part, bits, requested, inherited)) = lists.next()
+            && parts.contains(part)
+        {
+            self.sacl.clone_from(&new.sacl);
+            map_generic(self.sacl.as_mut());
+            self.control = self.control.without(Control(bits))
+                | taken(new.control, bits, requested, inherited);
+        }
+        self.protect(parts);
+    }
+
+    /// The bits of SecurityInformation that protect a list or take the protection away.
+    fn protect(&mut self, parts: SecurityInformation) {
+        use SecurityDescriptorControl as Control;
+        for (set, clear, bit) in [
+            (
+                SecurityInformation::PROTECTED_DACL,
+                SecurityInformation::UNPROTECTED_DACL,
+                Control::DACL_PROTECTED,
+            ),
+            (
+                SecurityInformation::PROTECTED_SACL,
+                SecurityInformation::UNPROTECTED_SACL,
+                Control::SACL_PROTECTED,
+            ),
+        ] {
+            if parts.contains(clear) {
+                self.control = self.control.without(bit);
+            }
+            self.control |= bit.when(parts.contains(set));
+        }
+    }
+}
+
+/// The control bits of one list that a set takes over: present and protected as they are,
+/// AUTO_INHERITED only together with the request for it ([MS-DTYP] 2.4.6, bits DC and DI).
+fn taken(
+    from: SecurityDescriptorControl,
+    bits: u16,
+    requested: u16,
+    inherited: u16,
+) -> SecurityDescriptorControl {
+    let keep = from.0 & bits & !(requested | inherited);
+    let both = requested | inherited;
+    let auto = if from.0 & both == both { inherited } else { 0 };
+    SecurityDescriptorControl(keep | auto)
+}
+
+fn map_generic(acl: Option<&mut Acl>) {
+    for ace in acl.into_iter().flat_map(|acl| &mut acl.aces) {
+        // An inherit-only entry keeps its generic rights: they mean what the child is.
+        let kept = ace.flags.contains(super::AceFlags::INHERIT_ONLY);
+        if let super::AceBody::Access { mask, .. } = &mut ace.body
+            && !kept
+        {
+            *mask = mask.map_generic();
+        }
+    }
+}
+
+/// The bytes from an offset on; none for offset zero.
+fn part(bytes: &[u8], offset: u32) -> Result<Option<&[u8]>, Malformed> {
+    let malformed = Malformed::new(SecurityDescriptor::WHAT);
+    match size(offset) {
+        0 => Ok(None),
+        offset if offset < SecurityDescriptor::MIN => Err(malformed),
+        offset => bytes.get(offset..).map(Some).ok_or(malformed),
+    }
+}

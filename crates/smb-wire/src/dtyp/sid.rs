@@ -1,0 +1,323 @@
+//! Security identifiers ([MS-DTYP] 2.4.2): binary and text form, well-known values, and the
+//! two authorities in which UNIX ids are shown to Windows clients.
+//!
+//! A [`Sid`] is always valid: revision 1, an authority of 48 bits, at most 15 sub-authorities,
+//! unused places zero (so that derived equality and order are right).
+
+use bytes::{BufMut, BytesMut};
+
+use crate::codec::{Malformed, Reader};
+
+/// Most sub-authorities of a SID.
+pub const MAX_SUB_AUTHORITIES: usize = 15;
+
+/// The one revision there is.
+const REVISION: u8 = 1;
+
+/// A security identifier.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sid {
+    authority: u64,
+    count: u8,
+    subs: [u32; MAX_SUB_AUTHORITIES],
+}
+
+/// The text is no SID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParseSidError;
+
+impl core::fmt::Display for ParseSidError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("not a SID (S-1-...)")
+    }
+}
+
+impl core::error::Error for ParseSidError {}
+
+impl Sid {
+    /// S-1-0-0, nobody.
+    pub const NULL: Self = Self::of(0, [0]);
+    /// S-1-1-0, everybody.
+    pub const EVERYONE: Self = Self::of(1, [0]);
+    /// S-1-3-0, stands for the owner of a new object in inheritable ACEs.
+    pub const CREATOR_OWNER: Self = Self::of(3, [0]);
+    /// S-1-3-1, stands for the group of a new object in inheritable ACEs.
+    pub const CREATOR_GROUP: Self = Self::of(3, [1]);
+    /// S-1-3-4, whoever owns the object; its presence takes the owner's implicit rights away.
+    pub const OWNER_RIGHTS: Self = Self::of(3, [4]);
+    /// S-1-5-2, who came over the network.
+    pub const NETWORK: Self = Self::of(5, [2]);
+    /// S-1-5-7, who gave no name.
+    pub const ANONYMOUS: Self = Self::of(5, [7]);
+    /// S-1-5-10, stands for the object itself.
+    pub const PRINCIPAL_SELF: Self = Self::of(5, [10]);
+    /// S-1-5-11, who gave a name and proved it.
+    pub const AUTHENTICATED_USERS: Self = Self::of(5, [11]);
+    /// S-1-5-18, the system.
+    pub const LOCAL_SYSTEM: Self = Self::of(5, [18]);
+    /// S-1-5-32, the domain of built-in groups.
+    pub const BUILTIN: Self = Self::of(5, [32]);
+    /// S-1-5-32-544.
+    pub const BUILTIN_ADMINISTRATORS: Self = Self::of(5, [32, 544]);
+    /// S-1-5-32-545.
+    pub const BUILTIN_USERS: Self = Self::of(5, [32, 545]);
+    /// S-1-5-32-546.
+    pub const BUILTIN_GUESTS: Self = Self::of(5, [32, 546]);
+    /// S-1-22-1, parent of UNIX users.
+    pub const UNIX_USERS: Self = Self::of(22, [1]);
+    /// S-1-22-2, parent of UNIX groups.
+    pub const UNIX_GROUPS: Self = Self::of(22, [2]);
+
+    /// Bytes before the sub-authorities.
+    pub const MIN: usize = 8;
+
+    /// Bytes of the longest SID.
+    pub const MAX: usize = Self::MIN + 4 * MAX_SUB_AUTHORITIES;
+
+    /// A SID of a fixed number of sub-authorities; more than 15 do not compile.
+    #[must_use]
+    pub const fn of<const N: usize>(authority: u64, from: [u32; N]) -> Self {
+        const { assert!(N <= MAX_SUB_AUTHORITIES) };
+        let mut subs = [0; MAX_SUB_AUTHORITIES];
+        let (front, _) = subs.split_at_mut(N);
+        front.copy_from_slice(&from);
+        Self {
+            authority: authority & 0xffff_ffff_ffff,
+            count: N as u8,
+            subs,
+        }
+    }
+
+    /// A SID, unless it has more than 15 sub-authorities or the authority over 48 bits.
+    #[must_use]
+    pub fn new(authority: u64, sub_authorities: &[u32]) -> Option<Self> {
+        let mut subs = [0; MAX_SUB_AUTHORITIES];
+        subs.get_mut(..sub_authorities.len())?
+            .copy_from_slice(sub_authorities);
+        let count = u8::try_from(sub_authorities.len()).ok()?;
+        (authority >> 48 == 0).then_some(Self {
+            authority,
+            count,
+            subs,
+        })
+    }
+
+    /// The SID of a UNIX user without one of its own.
+    #[must_use]
+    pub const fn unix_user(uid: u32) -> Self {
+        Self::of(22, [1, uid])
+    }
+
+    /// The SID of a UNIX group without one of its own.
+    #[must_use]
+    pub const fn unix_group(gid: u32) -> Self {
+        Self::of(22, [2, gid])
+    }
+
+    /// The uid, if it is the SID of a UNIX user.
+    #[must_use]
+    pub fn as_unix_user(&self) -> Option<u32> {
+        self.rid_in(&Self::UNIX_USERS)
+    }
+
+    /// The gid, if it is the SID of a UNIX group.
+    #[must_use]
+    pub fn as_unix_group(&self) -> Option<u32> {
+        self.rid_in(&Self::UNIX_GROUPS)
+    }
+
+    /// The authority, 48 bits.
+    #[must_use]
+    pub const fn authority(&self) -> u64 {
+        self.authority
+    }
+
+    /// The sub-authorities, at most 15.
+    #[must_use]
+    pub fn sub_authorities(&self) -> &[u32] {
+        self.subs.get(..usize::from(self.count)).unwrap_or(&[])
+    }
+
+    /// The SID with one more sub-authority; none when there are 15.
+    #[must_use]
+    pub fn child(&self, rid: u32) -> Option<Self> {
+        let mut child = *self;
+        *child.subs.get_mut(usize::from(self.count))? = rid;
+        child.count += 1;
+        Some(child)
+    }
+
+    /// The SID without its last sub-authority, and that sub-authority.
+    #[must_use]
+    pub fn split_rid(&self) -> Option<(Self, u32)> {
+        let (rid, parent) = self.sub_authorities().split_last()?;
+        Some((Self::new(self.authority, parent)?, *rid))
+    }
+
+    /// The last sub-authority, if the rest is `domain`.
+    #[must_use]
+    pub fn rid_in(&self, domain: &Self) -> Option<u32> {
+        let (parent, rid) = self.split_rid()?;
+        (parent == *domain).then_some(rid)
+    }
+
+    /// Reads a SID from the front of `bytes`; what follows is ignored.
+    ///
+    /// # Errors
+    /// [`Malformed`] for another revision, over 15 sub-authorities or too few bytes.
+    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        Self::get(&mut Reader::new(bytes, "SID"))
+    }
+
+    /// Reads the next SID.
+    ///
+    /// # Errors
+    /// [`Malformed`] as [`Sid::read`].
+    pub fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        const MALFORMED: Malformed = Malformed::new("SID");
+        let revision = reader.u8()?;
+        let count = reader.u8()?;
+        let [a, b, c, d, e, f] = reader.array::<6>()?;
+        let authority = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        if revision != REVISION {
+            return Err(MALFORMED);
+        }
+        let mut subs = [0; MAX_SUB_AUTHORITIES];
+        for sub in subs.get_mut(..usize::from(count)).ok_or(MALFORMED)? {
+            *sub = reader.u32()?;
+        }
+        Ok(Self {
+            authority,
+            count,
+            subs,
+        })
+    }
+
+    /// Bytes on the wire, 8 to 68.
+    #[must_use]
+    pub const fn encoded_len(&self) -> usize {
+        Self::MIN + 4 * self.count as usize
+    }
+
+    /// Appends the SID.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_u8(REVISION);
+        out.put_u8(self.count);
+        out.put_uint(self.authority, 6);
+        for sub in self.sub_authorities() {
+            out.put_u32_le(*sub);
+        }
+    }
+}
+
+impl core::fmt::Display for Sid {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        // [MS-DTYP] 2.4.2.1: an authority of 32 bits in decimal, a longer one in hex.
+        if self.authority >> 32 == 0 {
+            write!(f, "S-1-{}", self.authority)?;
+        } else {
+            write!(f, "S-1-0x{:012X}", self.authority)?;
+        }
+        for sub in self.sub_authorities() {
+            write!(f, "-{sub}")?;
+        }
+        Ok(())
+    }
+}
+
+impl core::fmt::Debug for Sid {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        core::fmt::Display::fmt(self, f)
+    }
+}
+
+impl core::str::FromStr for Sid {
+    type Err = ParseSidError;
+
+    fn from_str(text: &str) -> Result<Self, ParseSidError> {
+        let mut parts = text.split('-');
+        let head = (parts.next(), parts.next());
+        if !matches!(head, (Some("S" | "s"), Some("1"))) {
+            return Err(ParseSidError);
+        }
+        let authority = parts.next().ok_or(ParseSidError)?;
+        let authority = match authority
+            .strip_prefix("0x")
+            .or_else(|| authority.strip_prefix("0X"))
+        {
+            Some(hex) if !hex.starts_with('+') => u64::from_str_radix(hex, 16).ok(),
+            Some(_) => None,
+            None => decimal(authority),
+        }
+        .ok_or(ParseSidError)?;
+        let mut sid = Self::new(authority, &[]).ok_or(ParseSidError)?;
+        for part in parts {
+            let sub = decimal(part)
+                .and_then(|sub| u32::try_from(sub).ok())
+                .ok_or(ParseSidError)?;
+            sid = sid.child(sub).ok_or(ParseSidError)?;
+        }
+        Ok(sid)
+    }
+}
+
+/// Digits only: `parse` alone would take a sign.
+fn decimal(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_bytes_agree() {
+        let text = "S-1-5-21-4157903411-2676160896-3563895788-1000";
+        let sid: Sid = text.parse().unwrap();
+        assert_eq!(sid.to_string(), text);
+        let mut out = BytesMut::new();
+        sid.encode(&mut out);
+        assert_eq!(out.len(), sid.encoded_len());
+        assert_eq!(&out[..12], b"\x01\x05\0\0\0\0\0\x05\x15\0\0\0");
+        assert_eq!(Sid::read(&out), Ok(sid));
+        for cut in 0..out.len() {
+            assert!(Sid::read(&out[..cut]).is_err());
+        }
+        assert_eq!(sid.split_rid().unwrap().1, 1000);
+    }
+
+    #[test]
+    fn odd_texts() {
+        let big: Sid = "S-1-0x1234567890AB-1".parse().unwrap();
+        assert_eq!(big.to_string(), "S-1-0x1234567890AB-1");
+        for bad in [
+            "",
+            "S-1",
+            "S-2-5",
+            "S-1-",
+            "S-1-5-",
+            "S-1-5-+1",
+            "S-1-5-4294967296",
+            "S-1-0x1-x",
+            "S-1-5-1-2-3-4-5-6-7-8-9-10-11-12-13-14-15-16",
+            "S-1-0x1000000000000",
+        ] {
+            assert_eq!(bad.parse::<Sid>(), Err(ParseSidError), "{bad}");
+        }
+    }
+
+    #[test]
+    fn unix_ids_have_their_own_authority() {
+        assert_eq!(Sid::unix_user(1000).to_string(), "S-1-22-1-1000");
+        assert_eq!(Sid::unix_group(7).as_unix_group(), Some(7));
+        assert_eq!(Sid::unix_group(7).as_unix_user(), None);
+        assert_eq!(Sid::EVERYONE.as_unix_user(), None);
+    }
+
+    #[test]
+    fn forged_counts_are_refused() {
+        assert!(Sid::read(&[1, 16, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0]).is_err());
+        assert!(Sid::read(&[2, 0, 0, 0, 0, 0, 0, 5]).is_err());
+    }
+}

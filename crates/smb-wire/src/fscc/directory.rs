@@ -1,0 +1,600 @@
+//! Directory entries: the eleven classes of QUERY_DIRECTORY ([MS-FSCC] 2.4.8, .10, .15,
+//! .18-.24, .33) from one set of facts, and back.
+//!
+//! [`DirectoryEntry`] holds all facts about an entry; [`DirectoryFormat`] says which of them
+//! the asked class shows and where; [`DirectoryWriter`] packs entries into the client's buffer,
+//! 8-aligned, chained, the last offset zero. An entry that does not fit leaves no trace.
+//! Status codes are the caller's affair ([MS-FSA] 2.1.5.6.3).
+
+use bytes::{BufMut, BytesMut};
+
+use super::class::FileInformationClass;
+use super::record::{Chain, ChainWriter};
+use crate::codec::{Malformed, Reader, size};
+use crate::file_attributes::FileAttributes;
+use crate::ids::FileTime;
+use crate::utf16;
+
+/// Bytes of the short name's field: twelve units of UTF-16.
+const SHORT_NAME_BYTES: usize = 24;
+
+/// All that any class says about a directory entry. Sizes in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DirectoryEntry<'a> {
+    /// Position in the directory; 0 where the file system has none.
+    pub file_index: u32,
+    /// When it was made.
+    pub creation_time: FileTime,
+    /// When it was last read.
+    pub last_access_time: FileTime,
+    /// When its data last changed.
+    pub last_write_time: FileTime,
+    /// When anything about it last changed.
+    pub change_time: FileTime,
+    /// Length of the data.
+    pub end_of_file: u64,
+    /// Bytes reserved on disk.
+    pub allocation_size: u64,
+    /// Its attributes; REPARSE_POINT makes the reparse tag count.
+    pub file_attributes: FileAttributes,
+    /// Length of its extended attributes.
+    pub ea_size: u32,
+    /// 8.3 name; empty for none, cut after twelve units.
+    pub short_name: &'a str,
+    /// 64-bit id.
+    pub file_id: u64,
+    /// 128-bit id.
+    pub file_id_128: [u8; 16],
+    /// Reparse tag, 0 for none.
+    pub reparse_tag: u32,
+    /// The name.
+    pub file_name: &'a str,
+    /// Apple's READ_DIR_ATTR: raw bytes that IdBothDirectory shows in the place of the short
+    /// name's length (2 bytes), short name (24) and reserved field (2), and in EaSize.
+    pub aapl: Option<AaplAttributes>,
+}
+
+/// What the "AAPL" context puts into IdBothDirectory entries in the place of fields Macs do not
+/// use (kAAPL_SUPPORTS_READ_DIR_ATTR).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AaplAttributes {
+    /// Rights the user has, in the place of EaSize.
+    pub max_access: u32,
+    /// Length of the resource fork in bytes.
+    pub resource_fork_len: u64,
+    /// Type, creator, flags and dates of the Finder, compressed.
+    pub finder_info: [u8; 16],
+    /// UNIX mode.
+    pub unix_mode: u16,
+}
+
+/// An entry as a client reads it. Fields that the class lacks are empty.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OwnedDirectoryEntry {
+    /// Position in the directory.
+    pub file_index: u32,
+    /// When it was made.
+    pub creation_time: FileTime,
+    /// When it was last read.
+    pub last_access_time: FileTime,
+    /// When its data last changed.
+    pub last_write_time: FileTime,
+    /// When anything about it last changed.
+    pub change_time: FileTime,
+    /// Length of the data.
+    pub end_of_file: u64,
+    /// Bytes reserved on disk.
+    pub allocation_size: u64,
+    /// Its attributes.
+    pub file_attributes: FileAttributes,
+    /// Length of its extended attributes, or the reparse tag in classes without a field for it.
+    pub ea_size: u32,
+    /// 8.3 name.
+    pub short_name: String,
+    /// 64-bit id.
+    pub file_id: u64,
+    /// 128-bit id.
+    pub file_id_128: [u8; 16],
+    /// Reparse tag.
+    pub reparse_tag: u32,
+    /// The name.
+    pub file_name: String,
+}
+
+/// Which fields a class has after FileNameLength, in this order on the wire (but for
+/// IdBothDirectory, whose id follows the short name).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectoryFormat {
+    class: FileInformationClass,
+    /// Times, sizes and attributes (all but Names).
+    facts: bool,
+    ea_size: bool,
+    reparse_tag: bool,
+    file_id: bool,
+    file_id_128: bool,
+    short_name: bool,
+    /// Bytes before the name.
+    fixed: usize,
+}
+
+impl DirectoryFormat {
+    const NONE: Self = Self {
+        class: FileInformationClass(0),
+        facts: true,
+        ea_size: true,
+        reparse_tag: false,
+        file_id: false,
+        file_id_128: false,
+        short_name: false,
+        fixed: 0,
+    };
+
+    /// The format of a class; none when it is not for QUERY_DIRECTORY.
+    #[must_use]
+    pub fn of(class: FileInformationClass) -> Option<Self> {
+        use FileInformationClass as C;
+        let base = Self {
+            class,
+            ..Self::NONE
+        };
+        let extended = Self {
+            reparse_tag: true,
+            ..base
+        };
+        Some(match class {
+            C::NAMES => Self {
+                facts: false,
+                ea_size: false,
+                fixed: 12,
+                ..base
+            },
+            C::DIRECTORY => Self {
+                ea_size: false,
+                fixed: 64,
+                ..base
+            },
+            C::FULL_DIRECTORY => Self { fixed: 68, ..base },
+            C::BOTH_DIRECTORY => Self {
+                short_name: true,
+                fixed: 94,
+                ..base
+            },
+            C::ID_FULL_DIRECTORY => Self {
+                file_id: true,
+                fixed: 80,
+                ..base
+            },
+            C::ID_BOTH_DIRECTORY => Self {
+                file_id: true,
+                short_name: true,
+                fixed: 104,
+                ..base
+            },
+            C::ID_EXTD_DIRECTORY => Self {
+                file_id_128: true,
+                fixed: 88,
+                ..extended
+            },
+            C::ID_64_EXTD_DIRECTORY => Self {
+                file_id: true,
+                fixed: 80,
+                ..extended
+            },
+            C::ID_64_EXTD_BOTH_DIRECTORY => Self {
+                file_id: true,
+                short_name: true,
+                fixed: 106,
+                ..extended
+            },
+            C::ID_ALL_EXTD_DIRECTORY => Self {
+                file_id: true,
+                file_id_128: true,
+                fixed: 96,
+                ..extended
+            },
+            C::ID_ALL_EXTD_BOTH_DIRECTORY => Self {
+                file_id: true,
+                file_id_128: true,
+                short_name: true,
+                fixed: 122,
+                ..extended
+            },
+            _ => return None,
+        })
+    }
+
+    /// Bytes before the name: a smaller output buffer is STATUS_INFO_LENGTH_MISMATCH.
+    #[must_use]
+    pub const fn fixed(self) -> usize {
+        self.fixed
+    }
+
+    /// Whether entries of the class show an 8.3 name.
+    #[must_use]
+    pub const fn has_short_name(self) -> bool {
+        self.short_name
+    }
+
+    /// Bytes of an entry without the padding before it.
+    #[must_use]
+    pub fn entry_len(self, entry: &DirectoryEntry<'_>) -> usize {
+        self.fixed + utf16::len_bytes(entry.file_name)
+    }
+
+    fn put(self, entry: &DirectoryEntry<'_>, out: &mut BytesMut) {
+        out.put_u32_le(0);
+        out.put_u32_le(entry.file_index);
+        if self.facts {
+            out.put_u64_le(entry.creation_time.0);
+            out.put_u64_le(entry.last_access_time.0);
+            out.put_u64_le(entry.last_write_time.0);
+            out.put_u64_le(entry.change_time.0);
+            out.put_u64_le(entry.end_of_file);
+            out.put_u64_le(entry.allocation_size);
+            out.put_u32_le(entry.file_attributes.0);
+        }
+        out.put_u32_le(u32::try_from(utf16::len_bytes(entry.file_name)).unwrap_or(u32::MAX));
+        if self.class == FileInformationClass::ID_BOTH_DIRECTORY {
+            self.put_id_both(entry, out);
+        } else {
+            self.put_extra(entry, out);
+        }
+        utf16::put(out, entry.file_name);
+    }
+
+    /// EaSize, which holds the tag of a reparse point in classes without a field of its own
+    /// ([MS-FSCC] 2.4.8 and others).
+    fn ea_size_of(self, entry: &DirectoryEntry<'_>) -> u32 {
+        let is_reparse = entry
+            .file_attributes
+            .contains(FileAttributes::REPARSE_POINT);
+        if is_reparse && !self.reparse_tag {
+            entry.reparse_tag
+        } else {
+            entry.ea_size
+        }
+    }
+
+    fn put_extra(self, entry: &DirectoryEntry<'_>, out: &mut BytesMut) {
+        if self.ea_size {
+            out.put_u32_le(self.ea_size_of(entry));
+        }
+        if self.reparse_tag {
+            out.put_u32_le(entry.reparse_tag);
+        } else if self.file_id {
+            // FileIdFullDirectory aligns its id.
+            out.put_u32_le(0);
+        }
+        if self.file_id {
+            out.put_u64_le(entry.file_id);
+        }
+        if self.file_id_128 {
+            out.put_slice(&entry.file_id_128);
+        }
+        if self.short_name {
+            put_short_name(entry.short_name, out);
+        }
+    }
+
+    fn put_id_both(self, entry: &DirectoryEntry<'_>, out: &mut BytesMut) {
+        if let Some(aapl) = entry.aapl {
+            out.put_u32_le(aapl.max_access);
+            out.put_u16_le(24);
+            out.put_u64_le(aapl.resource_fork_len);
+            out.put_slice(&aapl.finder_info);
+            out.put_u16_le(aapl.unix_mode);
+        } else {
+            out.put_u32_le(self.ea_size_of(entry));
+            put_short_name(entry.short_name, out);
+            out.put_u16_le(0);
+        }
+        out.put_u64_le(entry.file_id);
+    }
+
+    fn get(self, bytes: &[u8]) -> Result<OwnedDirectoryEntry, Malformed> {
+        let mut reader = Reader::new(bytes, "directory entry");
+        reader.skip(4)?;
+        let mut entry = OwnedDirectoryEntry {
+            file_index: reader.u32()?,
+            ..OwnedDirectoryEntry::default()
+        };
+        if self.facts {
+            entry.creation_time = FileTime(reader.u64()?);
+            entry.last_access_time = FileTime(reader.u64()?);
+            entry.last_write_time = FileTime(reader.u64()?);
+            entry.change_time = FileTime(reader.u64()?);
+            entry.end_of_file = reader.u64()?;
+            entry.allocation_size = reader.u64()?;
+            entry.file_attributes = FileAttributes(reader.u32()?);
+        }
+        let name_len = size(reader.u32()?);
+        if self.ea_size {
+            entry.ea_size = reader.u32()?;
+        }
+        if self.class == FileInformationClass::ID_BOTH_DIRECTORY {
+            entry.short_name = get_short_name(&mut reader)?;
+            reader.skip(2)?;
+            entry.file_id = reader.u64()?;
+        } else {
+            self.get_extra(&mut reader, &mut entry)?;
+        }
+        entry.file_name = utf16::decode(reader.take(name_len)?, reader.malformed().what)?;
+        Ok(entry)
+    }
+
+    fn get_extra(
+        self,
+        reader: &mut Reader<'_>,
+        entry: &mut OwnedDirectoryEntry,
+    ) -> Result<(), Malformed> {
+        if self.reparse_tag {
+            entry.reparse_tag = reader.u32()?;
+        } else if self.file_id {
+            reader.skip(4)?;
+        }
+        if self.file_id {
+            entry.file_id = reader.u64()?;
+        }
+        if self.file_id_128 {
+            entry.file_id_128 = reader.array()?;
+        }
+        if self.short_name {
+            entry.short_name = get_short_name(reader)?;
+        }
+        Ok(())
+    }
+}
+
+/// ShortNameLength, a reserved byte, and the field of fixed length.
+fn put_short_name(name: &str, out: &mut BytesMut) {
+    let start = out.len();
+    let len = utf16::len_bytes(name).min(SHORT_NAME_BYTES);
+    out.put_u8(u8::try_from(len).unwrap_or(0));
+    out.put_u8(0);
+    utf16::put(out, name);
+    out.resize(start + 2 + len, 0);
+    out.put_bytes(0, SHORT_NAME_BYTES - len);
+}
+
+fn get_short_name(reader: &mut Reader<'_>) -> Result<String, Malformed> {
+    let len = usize::from(reader.u8()?);
+    reader.skip(1)?;
+    let field = reader.take(SHORT_NAME_BYTES)?;
+    let name = field.get(..len).ok_or(reader.malformed())?;
+    Ok(utf16::decode_lossy(name))
+}
+
+/// What became of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Pushed {
+    /// It is in the buffer.
+    Pushed,
+    /// It did not fit behind those already there; send what there is and begin with it.
+    Full,
+    /// Not even the first entry fits.
+    FirstDoesNotFit {
+        /// Whether the fixed part would: STATUS_BUFFER_OVERFLOW with
+        /// [`DirectoryWriter::push_cut`], else STATUS_INFO_LENGTH_MISMATCH.
+        fixed_fits: bool,
+    },
+}
+
+/// Packs entries of one class into a buffer of the client's length.
+#[derive(Debug)]
+pub struct DirectoryWriter {
+    format: DirectoryFormat,
+    chain: ChainWriter,
+}
+
+impl DirectoryWriter {
+    /// A list of `format` of at most `limit` bytes.
+    #[must_use]
+    pub fn new(format: DirectoryFormat, limit: usize) -> Self {
+        Self {
+            format,
+            chain: ChainWriter::new(limit, 8),
+        }
+    }
+
+    /// Appends an entry if it fits whole.
+    pub fn push(&mut self, entry: &DirectoryEntry<'_>) -> Pushed {
+        let format = self.format;
+        if self.chain.push(|out| format.put(entry, out)) {
+            Pushed::Pushed
+        } else if self.chain.is_empty() {
+            Pushed::FirstDoesNotFit {
+                fixed_fits: format.fixed <= self.chain.limit(),
+            }
+        } else {
+            Pushed::Full
+        }
+    }
+
+    /// The list that holds nothing but the front of `entry`, its name cut to the limit
+    /// ([MS-FSA] 2.1.5.6.3: FileNameLength still tells the whole length).
+    #[must_use]
+    pub fn push_cut(self, entry: &DirectoryEntry<'_>) -> BytesMut {
+        let mut out = BytesMut::new();
+        self.format.put(entry, &mut out);
+        out.truncate(self.chain.limit());
+        out
+    }
+
+    /// Whether nothing was appended.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.chain.is_empty()
+    }
+
+    /// Bytes so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.chain.len()
+    }
+
+    /// The list.
+    #[must_use]
+    pub fn finish(self) -> BytesMut {
+        self.chain.finish()
+    }
+}
+
+/// The entries of a QUERY_DIRECTORY reply, in order; ends after the first error.
+#[derive(Debug, Clone)]
+pub struct DirectoryEntries<'a> {
+    format: DirectoryFormat,
+    chain: Chain<'a>,
+}
+
+impl<'a> DirectoryEntries<'a> {
+    /// The entries of `format` in `bytes`.
+    #[must_use]
+    pub fn new(format: DirectoryFormat, bytes: &'a [u8]) -> Self {
+        Self {
+            format,
+            chain: Chain::new(bytes, "directory entries"),
+        }
+    }
+}
+
+impl Iterator for DirectoryEntries<'_> {
+    type Item = Result<OwnedDirectoryEntry, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let entry = self.chain.next()?;
+        Some(entry.and_then(|bytes| self.format.get(bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(name: &str) -> DirectoryEntry<'_> {
+        DirectoryEntry {
+            file_index: 1,
+            creation_time: FileTime(2),
+            last_access_time: FileTime(3),
+            last_write_time: FileTime(4),
+            change_time: FileTime(5),
+            end_of_file: 6,
+            allocation_size: 7,
+            file_attributes: FileAttributes::ARCHIVE,
+            ea_size: 8,
+            short_name: "ABCDEF~1.TXT",
+            file_id: 9,
+            file_id_128: [10; 16],
+            reparse_tag: 0,
+            file_name: name,
+            aapl: None,
+        }
+    }
+
+    fn formats() -> Vec<DirectoryFormat> {
+        FileInformationClass::KNOWN
+            .iter()
+            .filter_map(|class| DirectoryFormat::of(*class))
+            .collect()
+    }
+
+    #[test]
+    fn every_class_round_trips_what_it_shows() {
+        assert_eq!(formats().len(), 11);
+        for format in formats() {
+            let mut writer = DirectoryWriter::new(format, 1000);
+            assert_eq!(writer.push(&sample("grün.txt")), Pushed::Pushed);
+            assert_eq!(writer.push(&sample("b")), Pushed::Pushed);
+            let out = writer.finish();
+            let first = usize::from(out[0]);
+            assert_eq!(
+                first,
+                (format.fixed() + 16).next_multiple_of(8),
+                "{format:?}"
+            );
+            assert_eq!(out.len(), first + format.fixed() + 2);
+            let read: Vec<_> = DirectoryEntries::new(format, &out)
+                .collect::<Result<_, _>>()
+                .unwrap();
+            assert_eq!(read.len(), 2);
+            assert_eq!(read[0].file_name, "grün.txt");
+            assert_eq!(read[1].file_name, "b");
+            assert_eq!(read[0].end_of_file, if format.facts { 6 } else { 0 });
+            assert_eq!(read[0].file_id, if format.file_id { 9 } else { 0 });
+            assert_eq!(read[0].short_name.is_empty(), !format.short_name);
+            assert_eq!(
+                read[0].file_id_128[0],
+                if format.file_id_128 { 10 } else { 0 }
+            );
+        }
+    }
+
+    #[test]
+    fn a_reparse_tag_goes_where_the_class_has_room() {
+        let mut link = sample("l");
+        link.file_attributes = FileAttributes::REPARSE_POINT;
+        link.reparse_tag = 0xa000_000c;
+        for format in formats().into_iter().filter(|format| format.ea_size) {
+            let mut writer = DirectoryWriter::new(format, 1000);
+            assert_eq!(writer.push(&link), Pushed::Pushed);
+            let out = writer.finish();
+            let at = if format.reparse_tag { 68 } else { 64 };
+            assert_eq!(out[at..at + 4], [0x0c, 0, 0, 0xa0], "{format:?}");
+        }
+    }
+
+    #[test]
+    fn full_buffers_say_so() {
+        let format = DirectoryFormat::of(FileInformationClass::ID_BOTH_DIRECTORY).unwrap();
+        let mut writer = DirectoryWriter::new(format, 110);
+        assert_eq!(writer.push(&sample("abc")), Pushed::Pushed);
+        assert_eq!(writer.push(&sample("d")), Pushed::Full);
+        let out = writer.finish();
+        assert_eq!(out.len(), 110);
+        assert_eq!(out[..4], [0; 4]);
+
+        let mut writer = DirectoryWriter::new(format, 106);
+        let cut = Pushed::FirstDoesNotFit { fixed_fits: true };
+        assert_eq!(writer.push(&sample("abc")), cut);
+        let out = writer.push_cut(&sample("abc"));
+        assert_eq!(out.len(), 106);
+        assert_eq!(out[60], 6, "FileNameLength tells the whole length");
+
+        let mut writer = DirectoryWriter::new(format, 103);
+        let none = Pushed::FirstDoesNotFit { fixed_fits: false };
+        assert_eq!(writer.push(&sample("abc")), none);
+    }
+
+    #[test]
+    fn apple_attributes_replace_fields_of_id_both() {
+        let format = DirectoryFormat::of(FileInformationClass::ID_BOTH_DIRECTORY).unwrap();
+        let mut entry = sample("x");
+        entry.aapl = Some(AaplAttributes {
+            max_access: 0x001f_01ff,
+            resource_fork_len: 0x0102,
+            finder_info: [7; 16],
+            unix_mode: 0o100_644,
+        });
+        let mut writer = DirectoryWriter::new(format, 1000);
+        assert_eq!(writer.push(&entry), Pushed::Pushed);
+        let out = writer.finish();
+        assert_eq!(out[64..70], [0xff, 0x01, 0x1f, 0, 24, 0]);
+        assert_eq!(out[70..72], [2, 1]);
+        assert_eq!(out[78..94], [7; 16]);
+        assert_eq!(out[94..96], 0o100_644_u16.to_le_bytes());
+        assert_eq!(out[96], 9);
+    }
+
+    #[test]
+    fn forged_chains_end_with_an_error() {
+        let format = DirectoryFormat::of(FileInformationClass::NAMES).unwrap();
+        for bytes in [
+            &b"\x01\0\0\0"[..],
+            b"\xff\0\0\0\0\0\0\0\0\0\0\0",
+            b"\x04\0\0\0",
+        ] {
+            let read: Vec<_> = DirectoryEntries::new(format, bytes).collect();
+            assert!(read.last().unwrap().is_err());
+        }
+    }
+}

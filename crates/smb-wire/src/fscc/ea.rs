@@ -1,0 +1,237 @@
+//! Extended attributes: the FULL_EA list and the list of names asked for ([MS-FSCC] 2.4.16),
+//! and what a name may be.
+//!
+//! Lists are limited in bytes; the offset at which a list goes wrong is kept by the caller's
+//! error report only as "malformed" (STATUS_EA_LIST_INCONSISTENT). No attribute is stored or
+//! compared here; names compare without case, which is the server's affair.
+
+use bytes::{BufMut, BytesMut};
+
+use super::record::{Chain, ChainWriter};
+use crate::codec::{Malformed, Reader};
+
+/// Most bytes of an EA list that is read. A file holds 64 KiB of them on NTFS.
+pub const MAX_EA_LIST_BYTES: usize = 65_536 * 2;
+
+/// Most bytes of a name: its length is one byte on the wire.
+pub const MAX_EA_NAME_BYTES: usize = 255;
+
+flags_of_the_wire! {
+    /// Flags of an attribute ([MS-FSCC] 2.4.16).
+    pub struct EaFlags(u8) {
+        /// The file cannot be understood without it.
+        NEED_EA = 0x80,
+    }
+}
+
+/// One attribute. An empty value in a set removes it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EaEntry {
+    /// Flags.
+    pub flags: EaFlags,
+    /// The name: bytes of an 8-bit alphabet without NUL, at most 255.
+    pub name: Vec<u8>,
+    /// The value, at most 65,535 bytes.
+    pub value: Vec<u8>,
+}
+
+impl EaEntry {
+    /// Least output buffer of a query, and bytes before the name.
+    pub const MIN: usize = 8;
+
+    /// Bytes of the entry in a list, without the padding after it.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        Self::MIN + self.name.len() + 1 + self.value.len()
+    }
+}
+
+/// Why a name is refused (all are STATUS_INVALID_EA_NAME).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EaNameError {
+    /// No name.
+    Empty,
+    /// Longer than 255 bytes.
+    TooLong,
+    /// A control character or one of `\ / : * ? " < > | , + = [ ] ;`.
+    Character(u8),
+}
+
+/// Whether `name` may name an attribute: [MS-FSCC] 2.4.16 forbids control characters and the
+/// characters of paths, wildcards and lists.
+///
+/// # Errors
+/// [`EaNameError`] says what is wrong.
+pub fn check_ea_name(name: &[u8]) -> Result<(), EaNameError> {
+    if name.is_empty() {
+        return Err(EaNameError::Empty);
+    }
+    if name.len() > MAX_EA_NAME_BYTES {
+        return Err(EaNameError::TooLong);
+    }
+    match name
+        .iter()
+        .find(|byte| **byte < 0x20 || b"\\/:*?\"<>|,+=[];".contains(byte))
+    {
+        Some(byte) => Err(EaNameError::Character(*byte)),
+        None => Ok(()),
+    }
+}
+
+/// Reads a FULL_EA list (FileFullEaInformation, create context ExtA). Names are not checked
+/// against [`check_ea_name`].
+///
+/// # Errors
+/// [`Malformed`] for a chain that leaves the buffer, an unaligned offset, a name without its
+/// NUL, or a list over [`MAX_EA_LIST_BYTES`].
+pub fn read_ea_list(bytes: &[u8]) -> Result<Vec<EaEntry>, Malformed> {
+    const WHAT: &str = "FileFullEaInformation";
+    if bytes.len() > MAX_EA_LIST_BYTES {
+        return Err(Malformed { what: WHAT });
+    }
+    Chain::new(bytes, WHAT)
+        .map(|entry| {
+            let mut reader = Reader::new(entry?, WHAT);
+            if !reader.u32()?.is_multiple_of(4) {
+                return Err(reader.malformed());
+            }
+            let flags = EaFlags(reader.u8()?);
+            let name_len = usize::from(reader.u8()?);
+            let value_len = usize::from(reader.u16()?);
+            let name = reader.take(name_len)?.to_vec();
+            if reader.u8()? != 0 {
+                return Err(reader.malformed());
+            }
+            let value = reader.take(value_len)?.to_vec();
+            Ok(EaEntry { flags, name, value })
+        })
+        .collect()
+}
+
+/// A FULL_EA list of at most `limit` bytes: as many of `entries` as fit, and how many those are.
+#[must_use]
+pub fn encode_ea_list(entries: &[EaEntry], limit: usize) -> (BytesMut, usize) {
+    let mut writer = ChainWriter::new(limit, 4);
+    let fitted = entries
+        .iter()
+        .take_while(|entry| {
+            let (Ok(name_len), Ok(value_len)) = (
+                u8::try_from(entry.name.len()),
+                u16::try_from(entry.value.len()),
+            ) else {
+                return false;
+            };
+            writer.push(|out| {
+                out.put_u32_le(0);
+                out.put_u8(entry.flags.0);
+                out.put_u8(name_len);
+                out.put_u16_le(value_len);
+                out.put_slice(&entry.name);
+                out.put_u8(0);
+                out.put_slice(&entry.value);
+            })
+        })
+        .count();
+    (writer.finish(), fitted)
+}
+
+/// Reads the list of names a QUERY_INFO of FullEa may bring ([MS-FSCC] 2.4.16.1).
+///
+/// # Errors
+/// [`Malformed`] for a chain that leaves the buffer, a name without its NUL, or a list over
+/// [`MAX_EA_LIST_BYTES`].
+pub fn read_get_ea_list(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
+    const WHAT: &str = "FILE_GET_EA_INFORMATION";
+    if bytes.len() > MAX_EA_LIST_BYTES {
+        return Err(Malformed { what: WHAT });
+    }
+    Chain::new(bytes, WHAT)
+        .map(|entry| {
+            let mut reader = Reader::new(entry?, WHAT);
+            reader.skip(4)?;
+            let len = usize::from(reader.u8()?);
+            let name = reader.take(len)?.to_vec();
+            if reader.u8()? != 0 {
+                return Err(reader.malformed());
+            }
+            Ok(name)
+        })
+        .collect()
+}
+
+/// Appends the list of names; names over 255 bytes are left out.
+pub fn encode_get_ea_list(names: &[&[u8]], out: &mut BytesMut) {
+    let mut writer = ChainWriter::new(usize::MAX, 4);
+    for name in names {
+        let Ok(len) = u8::try_from(name.len()) else {
+            continue;
+        };
+        let _fits = writer.push(|out| {
+            out.put_u32_le(0);
+            out.put_u8(len);
+            out.put_slice(name);
+            out.put_u8(0);
+        });
+    }
+    out.unsplit(writer.finish());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_round_trip_and_stop_at_the_limit() {
+        let entries = vec![
+            EaEntry {
+                flags: EaFlags::empty(),
+                name: b"USER.A".to_vec(),
+                value: vec![1, 2, 3],
+            },
+            EaEntry {
+                flags: EaFlags::NEED_EA,
+                name: b"B".to_vec(),
+                value: vec![],
+            },
+        ];
+        let (out, fitted) = encode_ea_list(&entries, 1000);
+        assert_eq!(fitted, 2);
+        assert_eq!(
+            &out[..20],
+            b"\x14\0\0\0\0\x06\x03\0USER.A\0\x01\x02\x03\0\0"
+        );
+        assert_eq!(read_ea_list(&out), Ok(entries.clone()));
+        let (cut, fitted) = encode_ea_list(&entries, out.len() - 1);
+        assert_eq!(fitted, 1);
+        assert_eq!(read_ea_list(&cut), Ok(entries[..1].to_vec()));
+    }
+
+    #[test]
+    fn names_asked_for_round_trip() {
+        let mut out = BytesMut::new();
+        encode_get_ea_list(&[b"AB", b"C"], &mut out);
+        assert_eq!(&out[..], b"\x08\0\0\0\x02AB\0\0\0\0\0\x01C\0");
+        assert_eq!(
+            read_get_ea_list(&out),
+            Ok(vec![b"AB".to_vec(), b"C".to_vec()])
+        );
+    }
+
+    #[test]
+    fn forged_lists_are_refused() {
+        // No NUL after the name, value past the end, unaligned and endless chains.
+        assert!(read_ea_list(b"\0\0\0\0\0\x01\0\0AX").is_err());
+        assert!(read_ea_list(b"\0\0\0\0\0\x01\x02\0A\0x").is_err());
+        assert!(read_ea_list(b"\x0b\0\0\0\0\x01\0\0A\0\0\0\0\0\0\0\x01\0\0A\0").is_err());
+        assert!(read_ea_list(b"\x01\0\0\0\0\x01\0\0A\0").is_err());
+        assert!(read_ea_list(&vec![0; MAX_EA_LIST_BYTES + 1]).is_err());
+    }
+
+    #[test]
+    fn names_of_attributes() {
+        assert_eq!(check_ea_name(b"USER.X"), Ok(()));
+        assert_eq!(check_ea_name(b""), Err(EaNameError::Empty));
+        assert_eq!(check_ea_name(b"a:b"), Err(EaNameError::Character(b':')));
+        assert_eq!(check_ea_name(&[b'a'; 256]), Err(EaNameError::TooLong));
+    }
+}

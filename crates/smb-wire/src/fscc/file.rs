@@ -1,0 +1,306 @@
+//! File information classes of fixed fields ([MS-FSCC] 2.4), and FileAllInformation, which
+//! strings them together.
+//!
+//! Sizes that a client *sets* are signed, as in the text: the server refuses negative ones.
+//! Times are kept as they come: 0, -1 and -2 have meanings of their own ([MS-FSCC] 2.4.7).
+
+use bytes::{BufMut, BytesMut};
+
+use super::name::read_name;
+use super::record::{Field, newtype_fields, records};
+use crate::access_mask::AccessMask;
+use crate::codec::{Malformed, Reader};
+use crate::file_attributes::FileAttributes;
+use crate::ids::FileTime;
+use crate::utf16;
+
+flags_of_the_wire! {
+    /// Flags of FileDispositionInformationEx ([MS-FSCC] 2.4.12).
+    pub struct DispositionFlags(u32) {
+        DELETE = 0x01,
+        POSIX_SEMANTICS = 0x02,
+        FORCE_IMAGE_SECTION_CHECK = 0x04,
+        ON_CLOSE = 0x08,
+        IGNORE_READONLY_ATTRIBUTE = 0x10,
+    }
+}
+
+newtype_fields! {
+    DispositionFlags: u32;
+}
+
+records! {
+    /// FileBasicInformation ([MS-FSCC] 2.4.7): times and attributes; query and set.
+    FileBasicInformation {
+        /// When it was made.
+        creation_time: FileTime;
+        /// When it was last read.
+        last_access_time: FileTime;
+        /// When its data last changed.
+        last_write_time: FileTime;
+        /// When anything about it last changed.
+        change_time: FileTime;
+        /// In a set, 0 leaves them alone.
+        file_attributes: FileAttributes, pad 4;
+    }
+
+    /// FileStandardInformation ([MS-FSCC] 2.4.47).
+    FileStandardInformation {
+        /// Bytes reserved on disk.
+        allocation_size: u64;
+        /// Length in bytes.
+        end_of_file: u64;
+        /// Hard links that are not deleted.
+        number_of_links: u32;
+        /// Whether the file goes at its last close.
+        delete_pending: bool;
+        /// Whether it is a directory.
+        directory: bool, pad 2;
+    }
+
+    /// FileInternalInformation ([MS-FSCC] 2.4.27).
+    FileInternalInformation {
+        /// The 64-bit id of the file on its volume.
+        index_number: u64;
+    }
+
+    /// FileEaInformation ([MS-FSCC] 2.4.13).
+    FileEaInformation {
+        /// Length of all extended attributes in bytes, as a FULL_EA list.
+        ea_size: u32;
+    }
+
+    /// FileAccessInformation ([MS-FSCC] 2.4.1).
+    FileAccessInformation {
+        /// The rights granted to the open.
+        access_flags: AccessMask;
+    }
+
+    /// FilePositionInformation ([MS-FSCC] 2.4.40): kept per open, without other effect.
+    FilePositionInformation {
+        /// Byte offset; a negative one is refused.
+        current_byte_offset: i64;
+    }
+
+    /// FileModeInformation ([MS-FSCC] 2.4.31).
+    FileModeInformation {
+        /// Bits of the create options (write-through, no intermediate buffering, ...).
+        mode: u32;
+    }
+
+    /// FileAlignmentInformation ([MS-FSCC] 2.4.3).
+    FileAlignmentInformation {
+        /// Alignment of buffers less one (0 is a byte, 0x1ff 512 bytes).
+        alignment_requirement: u32;
+    }
+
+    /// FileAllocationInformation ([MS-FSCC] 2.4.4): set.
+    FileAllocationInformation {
+        /// Bytes to reserve.
+        allocation_size: i64;
+    }
+
+    /// FileEndOfFileInformation ([MS-FSCC] 2.4.14): set.
+    FileEndOfFileInformation {
+        /// The new length in bytes.
+        end_of_file: i64;
+    }
+
+    /// FileValidDataLengthInformation ([MS-FSCC] 2.4.50): set.
+    FileValidDataLengthInformation {
+        /// Bytes from the start whose content is valid.
+        valid_data_length: i64;
+    }
+
+    /// FileDispositionInformation ([MS-FSCC] 2.4.11): set.
+    FileDispositionInformation {
+        /// Whether the file is to go at its last close.
+        delete_pending: bool;
+    }
+
+    /// FileDispositionInformationEx ([MS-FSCC] 2.4.12): set.
+    FileDispositionInformationEx {
+        /// How it is to go.
+        flags: DispositionFlags;
+    }
+
+    /// FileCompressionInformation ([MS-FSCC] 2.4.9).
+    FileCompressionInformation {
+        /// Bytes the file takes after compression.
+        compressed_file_size: u64;
+        /// 0 none, 2 LZNT1.
+        compression_format: u16;
+        /// Logarithm of the compression unit's length in bytes.
+        compression_unit_shift: u8;
+        /// Logarithm of the chunk's length in bytes.
+        chunk_shift: u8;
+        /// Logarithm of the cluster's length in bytes.
+        cluster_shift: u8, pad 3;
+    }
+
+    /// FileNetworkOpenInformation ([MS-FSCC] 2.4.34).
+    FileNetworkOpenInformation {
+        /// When it was made.
+        creation_time: FileTime;
+        /// When it was last read.
+        last_access_time: FileTime;
+        /// When its data last changed.
+        last_write_time: FileTime;
+        /// When anything about it last changed.
+        change_time: FileTime;
+        /// Bytes reserved on disk.
+        allocation_size: u64;
+        /// Length in bytes.
+        end_of_file: u64;
+        /// Its attributes.
+        file_attributes: FileAttributes, pad 4;
+    }
+
+    /// FileAttributeTagInformation ([MS-FSCC] 2.4.6).
+    FileAttributeTagInformation {
+        /// Its attributes.
+        file_attributes: FileAttributes;
+        /// The tag of its reparse point, else 0.
+        reparse_tag: u32;
+    }
+
+    /// FileIdInformation ([MS-FSCC] 2.4.26).
+    FileIdInformation {
+        /// Serial number of the volume.
+        volume_serial_number: u64;
+        /// The 128-bit id of the file on its volume.
+        file_id: [u8; 16];
+    }
+
+    /// FileReparsePointInformation ([MS-FSCC] 2.4.44), one entry.
+    FileReparsePointInformation {
+        /// The 64-bit id of the file.
+        file_reference_number: u64;
+        /// The tag of its reparse point.
+        tag: u32;
+    }
+
+    /// FileStandardLinkInformation ([MS-FSCC] 2.4.48).
+    FileStandardLinkInformation {
+        /// Links that are not deleted.
+        number_of_accessible_links: u32;
+        /// All links.
+        total_number_of_links: u32;
+        /// Whether the file goes at its last close.
+        delete_pending: bool;
+        /// Whether it is a directory.
+        directory: bool, pad 2;
+    }
+}
+
+/// FileAllInformation ([MS-FSCC] 2.4.2).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FileAllInformation {
+    /// Times and attributes.
+    pub basic: FileBasicInformation,
+    /// Sizes, links, kind.
+    pub standard: FileStandardInformation,
+    /// Id.
+    pub internal: FileInternalInformation,
+    /// Length of extended attributes.
+    pub ea: FileEaInformation,
+    /// Rights of the open.
+    pub access: FileAccessInformation,
+    /// Position of the open.
+    pub position: FilePositionInformation,
+    /// Mode of the open.
+    pub mode: FileModeInformation,
+    /// Alignment.
+    pub alignment: FileAlignmentInformation,
+    /// The name from the share's root, beginning with a backslash.
+    pub file_name: String,
+}
+
+impl FileAllInformation {
+    /// Least output buffer: the fixed part, one unit of the name, rounded up to 8
+    /// ([MS-FSA] 2.1.5.12.3).
+    pub const MIN: usize = 104;
+
+    /// Bytes before the name.
+    pub const FIXED: usize = 100;
+
+    /// Reads the structure.
+    ///
+    /// # Errors
+    /// [`Malformed`] when a part is missing or the name is no text.
+    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes, "FileAllInformation");
+        Ok(Self {
+            basic: Field::get(&mut reader)?,
+            standard: Field::get(&mut reader)?,
+            internal: Field::get(&mut reader)?,
+            ea: Field::get(&mut reader)?,
+            access: Field::get(&mut reader)?,
+            position: Field::get(&mut reader)?,
+            mode: Field::get(&mut reader)?,
+            alignment: Field::get(&mut reader)?,
+            file_name: read_name(&mut reader)?,
+        })
+    }
+
+    /// Appends the structure with its whole name.
+    pub fn encode(&self, out: &mut BytesMut) {
+        self.basic.encode(out);
+        self.standard.encode(out);
+        self.internal.encode(out);
+        self.ea.encode(out);
+        self.access.encode(out);
+        self.position.encode(out);
+        self.mode.encode(out);
+        self.alignment.encode(out);
+        out.put_u32_le(u32::try_from(utf16::len_bytes(&self.file_name)).unwrap_or(u32::MAX));
+        utf16::put(out, &self.file_name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_text() {
+        assert_eq!(FileBasicInformation::MIN, 40);
+        assert_eq!(FileStandardInformation::MIN, 24);
+        assert_eq!(FileNetworkOpenInformation::MIN, 56);
+        assert_eq!(FileAttributeTagInformation::MIN, 8);
+        assert_eq!(FileIdInformation::MIN, 24);
+        assert_eq!(FileCompressionInformation::MIN, 16);
+        assert_eq!(FileDispositionInformation::MIN, 1);
+        assert_eq!(FileStandardLinkInformation::MIN, 12);
+    }
+
+    #[test]
+    fn all_information_round_trips() {
+        let all = FileAllInformation {
+            standard: FileStandardInformation {
+                allocation_size: 4096,
+                end_of_file: 6,
+                number_of_links: 1,
+                delete_pending: false,
+                directory: true,
+            },
+            file_name: "\\dir\\grün".to_owned(),
+            ..FileAllInformation::default()
+        };
+        let mut out = BytesMut::new();
+        all.encode(&mut out);
+        assert_eq!(out.len(), FileAllInformation::FIXED + 18);
+        assert_eq!(out[61], 1, "Directory is the second byte at 60");
+        assert_eq!(FileAllInformation::read(&out), Ok(all));
+        for cut in 0..out.len() {
+            assert!(FileAllInformation::read(&out[..cut]).is_err());
+        }
+    }
+
+    #[test]
+    fn short_input_is_an_error_and_long_input_is_not() {
+        assert!(FileEndOfFileInformation::read(&[0; 7]).is_err());
+        let read = FileEndOfFileInformation::read(&[0xff; 20]).unwrap();
+        assert_eq!(read.end_of_file, -1);
+    }
+}

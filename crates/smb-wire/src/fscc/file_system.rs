@@ -1,0 +1,335 @@
+//! File system information classes ([MS-FSCC] 2.5). Layout only; which numbers to report, and
+//! that the two size classes agree, is the server's affair.
+
+use bytes::{BufMut, BytesMut};
+
+use super::name::{put_name, read_name};
+use super::object_id::FileObjectIdBuffer;
+use super::record::{newtype_fields, records};
+use crate::codec::{Malformed, Reader, size};
+use crate::ids::FileTime;
+use crate::utf16;
+
+flags_of_the_wire! {
+    /// What the file system can do ([MS-FSCC] 2.5.1).
+    pub struct FileSystemAttributes(u32) {
+        CASE_SENSITIVE_SEARCH = 0x0000_0001,
+        CASE_PRESERVED_NAMES = 0x0000_0002,
+        UNICODE_ON_DISK = 0x0000_0004,
+        PERSISTENT_ACLS = 0x0000_0008,
+        FILE_COMPRESSION = 0x0000_0010,
+        VOLUME_QUOTAS = 0x0000_0020,
+        SUPPORTS_SPARSE_FILES = 0x0000_0040,
+        SUPPORTS_REPARSE_POINTS = 0x0000_0080,
+        SUPPORTS_REMOTE_STORAGE = 0x0000_0100,
+        VOLUME_IS_COMPRESSED = 0x0000_8000,
+        SUPPORTS_OBJECT_IDS = 0x0001_0000,
+        SUPPORTS_ENCRYPTION = 0x0002_0000,
+        NAMED_STREAMS = 0x0004_0000,
+        READ_ONLY_VOLUME = 0x0008_0000,
+        SEQUENTIAL_WRITE_ONCE = 0x0010_0000,
+        SUPPORTS_TRANSACTIONS = 0x0020_0000,
+        SUPPORTS_HARD_LINKS = 0x0040_0000,
+        SUPPORTS_EXTENDED_ATTRIBUTES = 0x0080_0000,
+        SUPPORTS_OPEN_BY_FILE_ID = 0x0100_0000,
+        SUPPORTS_USN_JOURNAL = 0x0200_0000,
+        SUPPORTS_INTEGRITY_STREAMS = 0x0400_0000,
+        SUPPORTS_BLOCK_REFCOUNTING = 0x0800_0000,
+        SUPPORTS_SPARSE_VDL = 0x1000_0000,
+        SUPPORTS_GHOSTING = 0x4000_0000,
+        SUPPORTS_POSIX_UNLINK_RENAME = 0x0000_0400,
+    }
+}
+
+enum_of_the_wire! {
+    /// Kind of device below the volume ([MS-FSCC] 2.5.10).
+    pub struct DeviceType(u32) {
+        CD_ROM = 0x02,
+        DISK = 0x07,
+        NAMED_PIPE = 0x11,
+    }
+}
+
+flags_of_the_wire! {
+    /// Properties of the device ([MS-FSCC] 2.5.10).
+    pub struct DeviceCharacteristics(u32) {
+        REMOVABLE_MEDIA = 0x01,
+        READ_ONLY_DEVICE = 0x02,
+        FLOPPY_DISKETTE = 0x04,
+        WRITE_ONCE_MEDIA = 0x08,
+        REMOTE_DEVICE = 0x10,
+        DEVICE_IS_MOUNTED = 0x20,
+        VIRTUAL_VOLUME = 0x40,
+        DEVICE_SECURE_OPEN = 0x100,
+        CHARACTERISTIC_TS_DEVICE = 0x1000,
+        CHARACTERISTIC_WEBDAV_DEVICE = 0x2000,
+        DEVICE_ALLOW_APPCONTAINER_TRAVERSAL = 0x2_0000,
+        PORTABLE_DEVICE = 0x4000,
+    }
+}
+
+flags_of_the_wire! {
+    /// How quotas are kept ([MS-FSCC] 2.5.2).
+    pub struct FileSystemControlFlags(u32) {
+        QUOTA_TRACK = 0x001,
+        QUOTA_ENFORCE = 0x002,
+        CONTENT_INDEX_DISABLED = 0x008,
+        LOG_QUOTA_THRESHOLD = 0x010,
+        LOG_QUOTA_LIMIT = 0x020,
+        LOG_VOLUME_THRESHOLD = 0x040,
+        LOG_VOLUME_LIMIT = 0x080,
+        QUOTAS_INCOMPLETE = 0x100,
+        QUOTAS_REBUILDING = 0x200,
+    }
+}
+
+flags_of_the_wire! {
+    /// Properties of the sectors ([MS-FSCC] 2.5.7).
+    pub struct SectorSizeFlags(u32) {
+        ALIGNED_DEVICE = 0x1,
+        PARTITION_ALIGNED_ON_DEVICE = 0x2,
+        NO_SEEK_PENALTY = 0x4,
+        TRIM_ENABLED = 0x8,
+    }
+}
+
+newtype_fields! {
+    FileSystemAttributes: u32;
+    DeviceType: u32;
+    DeviceCharacteristics: u32;
+    FileSystemControlFlags: u32;
+    SectorSizeFlags: u32;
+}
+
+/// FileFsObjectIdInformation ([MS-FSCC] 2.5.6) is laid out as an object id with 48 bytes of
+/// extended information.
+pub type FileFsObjectIdInformation = FileObjectIdBuffer;
+
+records! {
+    /// FileFsSizeInformation ([MS-FSCC] 2.5.8).
+    FileFsSizeInformation {
+        /// Units of the volume, as the user may see them.
+        total_allocation_units: u64;
+        /// Units the user may still fill.
+        available_allocation_units: u64;
+        /// Sectors in a unit.
+        sectors_per_allocation_unit: u32;
+        /// Bytes in a sector.
+        bytes_per_sector: u32;
+    }
+
+    /// FileFsFullSizeInformation ([MS-FSCC] 2.5.4).
+    FileFsFullSizeInformation {
+        /// Units of the volume, as the user may see them.
+        total_allocation_units: u64;
+        /// Units the user may still fill.
+        caller_available_allocation_units: u64;
+        /// Units that are free.
+        actual_available_allocation_units: u64;
+        /// Sectors in a unit.
+        sectors_per_allocation_unit: u32;
+        /// Bytes in a sector.
+        bytes_per_sector: u32;
+    }
+
+    /// FileFsDeviceInformation ([MS-FSCC] 2.5.10).
+    FileFsDeviceInformation {
+        /// Kind of device.
+        device_type: DeviceType;
+        /// Its properties.
+        characteristics: DeviceCharacteristics;
+    }
+
+    /// FileFsControlInformation ([MS-FSCC] 2.5.2): query and set.
+    FileFsControlInformation {
+        /// Free bytes that indexing needs to start.
+        free_space_start_filtering: i64;
+        /// Free bytes that indexing needs to go on.
+        free_space_threshold: i64;
+        /// Free bytes at which indexing stops.
+        free_space_stop_filtering: i64;
+        /// Bytes at which a new user is warned; all ones for never.
+        default_quota_threshold: u64;
+        /// Bytes a new user may have; all ones for no limit.
+        default_quota_limit: u64;
+        /// How quotas are kept.
+        file_system_control_flags: FileSystemControlFlags, pad 4;
+    }
+
+    /// FileFsSectorSizeInformation ([MS-FSCC] 2.5.7); all in bytes.
+    FileFsSectorSizeInformation {
+        /// Logical sector.
+        logical_bytes_per_sector: u32;
+        /// Physical sector that is written without read-modify-write.
+        physical_bytes_per_sector_for_atomicity: u32;
+        /// Physical sector best for speed.
+        physical_bytes_per_sector_for_performance: u32;
+        /// Sector the file system takes as atomic.
+        file_system_effective_physical_bytes_per_sector_for_atomicity: u32;
+        /// Properties.
+        flags: SectorSizeFlags;
+        /// Offset of the first aligned sector.
+        byte_offset_for_sector_alignment: u32;
+        /// Offset of the partition.
+        byte_offset_for_partition_alignment: u32;
+    }
+}
+
+/// FileFsVolumeInformation ([MS-FSCC] 2.5.9).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FileFsVolumeInformation {
+    /// When the volume was made.
+    pub volume_creation_time: FileTime,
+    /// Its serial number.
+    pub volume_serial_number: u32,
+    /// Whether it keeps object-oriented objects (NTFS says yes).
+    pub supports_objects: bool,
+    /// Its label.
+    pub volume_label: String,
+}
+
+impl FileFsVolumeInformation {
+    /// Least output buffer of a query ([MS-FSA] 2.1.5.13.1).
+    pub const MIN: usize = 24;
+
+    /// Bytes before the label.
+    pub const FIXED: usize = 18;
+
+    /// Reads the structure.
+    ///
+    /// # Errors
+    /// [`Malformed`] when a part is missing or the label is no text.
+    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        const WHAT: &str = "FileFsVolumeInformation";
+        let mut reader = Reader::new(bytes, WHAT);
+        let volume_creation_time = FileTime(reader.u64()?);
+        let volume_serial_number = reader.u32()?;
+        let len = size(reader.u32()?);
+        let supports_objects = reader.u8()? != 0;
+        reader.skip(1)?;
+        Ok(Self {
+            volume_creation_time,
+            volume_serial_number,
+            supports_objects,
+            volume_label: utf16::decode(reader.take(len)?, WHAT)?,
+        })
+    }
+
+    /// Appends the structure with its whole label.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_u64_le(self.volume_creation_time.0);
+        out.put_u32_le(self.volume_serial_number);
+        out.put_u32_le(u32::try_from(utf16::len_bytes(&self.volume_label)).unwrap_or(u32::MAX));
+        out.put_u8(u8::from(self.supports_objects));
+        out.put_u8(0);
+        utf16::put(out, &self.volume_label);
+    }
+}
+
+/// FileFsLabelInformation ([MS-FSCC] 2.5.5): local, kept for completeness.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FileFsLabelInformation {
+    /// The new label.
+    pub volume_label: String,
+}
+
+impl FileFsLabelInformation {
+    /// Least input of a set.
+    pub const MIN: usize = 4;
+
+    /// Reads the structure.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the label is missing or no text.
+    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let volume_label = read_name(&mut Reader::new(bytes, "FileFsLabelInformation"))?;
+        Ok(Self { volume_label })
+    }
+
+    /// Appends the structure.
+    pub fn encode(&self, out: &mut BytesMut) {
+        put_name(out, &self.volume_label);
+    }
+}
+
+/// FileFsAttributeInformation ([MS-FSCC] 2.5.1).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FileFsAttributeInformation {
+    /// What the file system can do.
+    pub file_system_attributes: FileSystemAttributes,
+    /// Longest name between two backslashes, in units of UTF-16 (Windows: 255).
+    pub maximum_component_name_length: i32,
+    /// The name of the file system ("NTFS" makes clients try everything).
+    pub file_system_name: String,
+}
+
+impl FileFsAttributeInformation {
+    /// Least output buffer of a query: the fixed part and one unit of the name, rounded up to
+    /// 4 ([MS-FSA] 2.1.5.13.5).
+    pub const MIN: usize = 16;
+
+    /// Bytes before the name.
+    pub const FIXED: usize = 12;
+
+    /// Reads the structure.
+    ///
+    /// # Errors
+    /// [`Malformed`] when a part is missing or the name is no text.
+    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes, "FileFsAttributeInformation");
+        Ok(Self {
+            file_system_attributes: FileSystemAttributes(reader.u32()?),
+            // The cast reinterprets the sign bit.
+            maximum_component_name_length: reader.u32()? as i32,
+            file_system_name: read_name(&mut reader)?,
+        })
+    }
+
+    /// Appends the structure with its whole name.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_u32_le(self.file_system_attributes.0);
+        out.put_i32_le(self.maximum_component_name_length);
+        put_name(out, &self.file_system_name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_text() {
+        assert_eq!(FileFsSizeInformation::MIN, 24);
+        assert_eq!(FileFsFullSizeInformation::MIN, 32);
+        assert_eq!(FileFsDeviceInformation::MIN, 8);
+        assert_eq!(FileFsControlInformation::MIN, 48);
+        assert_eq!(FileFsSectorSizeInformation::MIN, 28);
+        assert_eq!(FileFsObjectIdInformation::MIN, 64);
+    }
+
+    #[test]
+    fn volume_label_begins_at_18() {
+        let volume = FileFsVolumeInformation {
+            volume_creation_time: FileTime(1),
+            volume_serial_number: 0xb032_a8b3,
+            supports_objects: false,
+            volume_label: "tmp".to_owned(),
+        };
+        let mut out = BytesMut::new();
+        volume.encode(&mut out);
+        assert_eq!(&out[8..], b"\xb3\xa8\x32\xb0\x06\0\0\0\0\0t\0m\0p\0");
+        assert_eq!(FileFsVolumeInformation::read(&out), Ok(volume));
+    }
+
+    #[test]
+    fn attributes_round_trip() {
+        let attributes = FileFsAttributeInformation {
+            file_system_attributes: FileSystemAttributes(0x0001_006f),
+            maximum_component_name_length: 255,
+            file_system_name: "NTFS".to_owned(),
+        };
+        let mut out = BytesMut::new();
+        attributes.encode(&mut out);
+        assert_eq!(FileFsAttributeInformation::read(&out), Ok(attributes));
+    }
+}

@@ -1,0 +1,269 @@
+//! Structures whose fields all have a fixed width: one table row per field makes the struct,
+//! its size and its codec in both directions.
+//!
+//! `records!` takes a field list with the padding that follows a field (`field: u32, pad 4;`).
+//! Padding is written as zeros and ignored when read. Bytes after the structure are ignored:
+//! [MS-FSCC] lets a buffer be longer than the class.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::access_mask::AccessMask;
+use crate::codec::{Malformed, Reader};
+use crate::file_attributes::FileAttributes;
+use crate::ids::{FileId, FileTime, Guid};
+
+/// A value of fixed width inside a structure.
+pub(crate) trait Field: Sized {
+    /// Bytes on the wire.
+    const SIZE: usize;
+    /// Reads the next field.
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed>;
+    /// Appends the field.
+    fn put(&self, out: &mut BytesMut);
+}
+
+macro_rules! number_fields {
+    ($( $int:ty, $get:ident, $put:ident; )*) => {$(
+        impl Field for $int {
+            const SIZE: usize = size_of::<$int>();
+            fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+                // The cast reinterprets the sign bit and loses nothing.
+                Ok(reader.$get()? as $int)
+            }
+            fn put(&self, out: &mut BytesMut) {
+                out.$put(*self);
+            }
+        }
+    )*};
+}
+
+number_fields! {
+    u8, u8, put_u8;
+    u16, u16, put_u16_le;
+    u32, u32, put_u32_le;
+    u64, u64, put_u64_le;
+    i64, u64, put_i64_le;
+}
+
+macro_rules! newtype_fields {
+    ($( $name:ty: $int:ty; )*) => {$(
+        impl $crate::fscc::record::Field for $name {
+            const SIZE: usize = size_of::<$int>();
+            fn get(
+                reader: &mut $crate::codec::Reader<'_>,
+            ) -> Result<Self, $crate::codec::Malformed> {
+                <$int as $crate::fscc::record::Field>::get(reader).map(Self)
+            }
+            fn put(&self, out: &mut bytes::BytesMut) {
+                $crate::fscc::record::Field::put(&self.0, out);
+            }
+        }
+    )*};
+}
+pub(crate) use newtype_fields;
+
+newtype_fields! {
+    FileTime: u64;
+    AccessMask: u32;
+    FileAttributes: u32;
+}
+
+impl Field for bool {
+    const SIZE: usize = 1;
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        // [MS-FSCC] 2.1.8: any value but zero is true.
+        Ok(reader.u8()? != 0)
+    }
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u8(u8::from(*self));
+    }
+}
+
+impl<const N: usize> Field for [u8; N] {
+    const SIZE: usize = N;
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        reader.array::<N>()
+    }
+    fn put(&self, out: &mut BytesMut) {
+        out.put_slice(self);
+    }
+}
+
+impl Field for Guid {
+    const SIZE: usize = 16;
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        reader.array::<16>().map(Self)
+    }
+    fn put(&self, out: &mut BytesMut) {
+        out.put_slice(&self.0);
+    }
+}
+
+impl Field for FileId {
+    const SIZE: usize = Self::SIZE;
+    fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Self::read(reader)
+    }
+    fn put(&self, out: &mut BytesMut) {
+        self.encode(out);
+    }
+}
+
+/// Structures of fixed fields; see the module's head.
+macro_rules! records {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident {
+            $( $(#[$fmeta:meta])* $field:ident: $ty:ty $(, pad $pad:literal)?; )+
+        }
+    )*) => {$(
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct $name {
+            $( $(#[$fmeta])* pub $field: $ty, )+
+        }
+
+        impl $name {
+            /// Bytes on the wire, all of them required.
+            pub const MIN: usize =
+                0 $( + <$ty as $crate::fscc::record::Field>::SIZE $( + $pad )? )+;
+
+            /// Reads the structure from the front of `bytes`; what follows is ignored.
+            ///
+            /// # Errors
+            /// [`Malformed`](crate::codec::Malformed) when `bytes` are fewer than `MIN`.
+            pub fn read(bytes: &[u8]) -> Result<Self, $crate::codec::Malformed> {
+                let mut reader = $crate::codec::Reader::new(bytes, stringify!($name));
+                <Self as $crate::fscc::record::Field>::get(&mut reader)
+            }
+
+            /// Appends the structure, `MIN` bytes.
+            pub fn encode(&self, out: &mut bytes::BytesMut) {
+                $crate::fscc::record::Field::put(self, out);
+            }
+        }
+
+        impl $crate::fscc::record::Field for $name {
+            const SIZE: usize = Self::MIN;
+
+            fn get(
+                reader: &mut $crate::codec::Reader<'_>,
+            ) -> Result<Self, $crate::codec::Malformed> {
+                $(
+                    let $field = <$ty as $crate::fscc::record::Field>::get(reader)?;
+                    $( reader.skip($pad)?; )?
+                )+
+                Ok(Self { $( $field ),+ })
+            }
+
+            fn put(&self, out: &mut bytes::BytesMut) {
+                $(
+                    $crate::fscc::record::Field::put(&self.$field, out);
+                    $( bytes::BufMut::put_bytes(out, 0, $pad); )?
+                )+
+            }
+        }
+    )*};
+}
+pub(crate) use records;
+
+/// The entries of a list that is chained by NextEntryOffset: each item is one entry's bytes
+/// from its NextEntryOffset on, up to the next entry or the end of the list.
+#[derive(Debug, Clone)]
+pub(crate) struct Chain<'a> {
+    rest: Option<&'a [u8]>,
+    what: &'static str,
+}
+
+impl<'a> Chain<'a> {
+    /// The chain that `bytes` hold; no bytes are an empty chain.
+    pub(crate) fn new(bytes: &'a [u8], what: &'static str) -> Self {
+        let rest = (!bytes.is_empty()).then_some(bytes);
+        Self { rest, what }
+    }
+}
+
+impl<'a> Iterator for Chain<'a> {
+    type Item = Result<&'a [u8], Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.rest.take()?;
+        let malformed = Malformed { what: self.what };
+        let next = match Reader::new(rest, self.what).u32() {
+            Ok(next) => crate::codec::size(next),
+            Err(error) => return Some(Err(error)),
+        };
+        if next == 0 {
+            return Some(Ok(rest));
+        }
+        // An offset below the smallest header would make the walk endless or overlapping.
+        if next < 4 {
+            return Some(Err(malformed));
+        }
+        let (Some(entry), Some(after)) = (rest.get(..next), rest.get(next..)) else {
+            return Some(Err(malformed));
+        };
+        if after.is_empty() {
+            return Some(Err(malformed));
+        }
+        self.rest = Some(after);
+        Some(Ok(entry))
+    }
+}
+
+/// Writes a list chained by NextEntryOffset under a limit in bytes: entries start aligned, the
+/// last one's offset is zero, and an entry that would pass the limit leaves no trace.
+#[derive(Debug)]
+pub(crate) struct ChainWriter {
+    out: BytesMut,
+    last: Option<usize>,
+    limit: usize,
+    align: usize,
+}
+
+impl ChainWriter {
+    pub(crate) fn new(limit: usize, align: usize) -> Self {
+        Self {
+            out: BytesMut::new(),
+            last: None,
+            limit,
+            align,
+        }
+    }
+
+    /// Appends what `put` writes (it starts with four zero bytes, the NextEntryOffset) if it
+    /// fits; otherwise takes it back and says no.
+    pub(crate) fn push(&mut self, put: impl FnOnce(&mut BytesMut)) -> bool {
+        let before = self.out.len();
+        crate::codec::pad_to(&mut self.out, 0, self.align);
+        let at = self.out.len();
+        put(&mut self.out);
+        if self.out.len() > self.limit {
+            self.out.truncate(before);
+            return false;
+        }
+        if let Some(last) = self.last {
+            let step = u32::try_from(at - last).unwrap_or(0);
+            crate::codec::Patch::at(last).set_u32(&mut self.out, step);
+        }
+        self.last = Some(at);
+        true
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.last.is_none()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The bytes so far, with room for a last cut entry.
+    pub(crate) fn finish(self) -> BytesMut {
+        self.out
+    }
+}
