@@ -14,8 +14,13 @@ pub mod env;
 pub mod error;
 pub mod identity;
 pub mod posix;
+#[allow(unsafe_code)] // The system calls that rustix lacks.
+#[path = "posix/sys.rs"]
+pub(crate) mod posix_sys;
 pub mod sim;
 pub mod sys;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod uring;
 mod vfs;
 

@@ -135,7 +135,7 @@ impl State {
             return err(libc::EFBIG);
         }
         self.step();
-        if size < self.node(ino)?.size && size % BLOCK != 0 {
+        if size < self.node(ino)?.size && !size.is_multiple_of(BLOCK) {
             self.blank(ino, size, size.next_multiple_of(BLOCK))?;
         }
         self.change(Effect::Size { ino, size });
@@ -321,7 +321,7 @@ impl State {
         let Some(end) = from_offset.checked_add(len).filter(|end| *end <= size) else {
             return err(libc::EINVAL);
         };
-        let aligned = |x: u64| x % BLOCK == 0;
+        let aligned = |x: u64| x.is_multiple_of(BLOCK);
         if !aligned(from_offset) || !aligned(to_offset) || !(aligned(len) || end == size) {
             return err(libc::EINVAL);
         }

@@ -1,1 +1,553 @@
-//! sys
+//! A real disk by plain system calls.
+//!
+//! What is in memory is answered on the calling thread: reads that `RWF_NOWAIT` grants, opens
+//! and stats that `RESOLVE_CACHED` grants, attributes of inodes that are held. What may wait for
+//! the device runs on the process's pool ([`pool`]): cold reads, writes, names, sizes, listings,
+//! and, on threads of their own, syncs.
+//!
+//! This disk works wherever Linux 5.6 does, and is what [`crate::uring::UringDisk`] falls back
+//! to for everything the ring has no operation for.
+//!
+//! Extended attributes are read inline: a lookup that had to wait for the device has read their
+//! block along with the inode.
+
+mod calls;
+pub(crate) mod creds;
+mod host;
+pub mod pool;
+#[cfg(test)]
+mod tests;
+
+use std::{os::fd::AsFd, path::Path};
+
+use bytes::{Bytes, BytesMut};
+use rustix::fs::{Mode, OFlags};
+
+pub use calls::SysFd;
+pub(crate) use calls::{RESOLVE, create_mode, open_flags};
+pub use host::HostDisk;
+
+use crate::{
+    Identity, Timestamp,
+    disk::{
+        Allocate, Disk, DiskResult, Errno, OpenHow, RawEntry, Stat, StatFs, XattrSet, check_name,
+    },
+    posix_sys as raw,
+};
+use pool::Lane;
+
+/// `f_type` of file systems in memory, whose reads and writes never wait for a device.
+const MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6]; // tmpfs, ramfs
+/// `f_type` of file systems that local calls may make wait: FUSE, NFS, CIFS, SMB2, Ceph, 9p, AFS.
+const REMOTE: [u64; 7] = [
+    0x6573_5546,
+    0x6969,
+    0xFF53_4D42,
+    0xFE53_4D42,
+    0x00C3_6400,
+    0x0102_1997,
+    0x5346_414F,
+];
+
+/// What a file system lets be done without waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Class {
+    /// In memory: plain reads and writes are inline.
+    pub(crate) memory: bool,
+    /// Behind a network or another process: nothing is inline.
+    pub(crate) remote: bool,
+    /// `RWF_NOWAIT` works for writes (XFS, btrfs).
+    pub(crate) write_nowait: bool,
+}
+
+/// What an inline attempt came to.
+pub(crate) enum Attempt<T, B> {
+    /// It is done.
+    Done(DiskResult<T>),
+    /// It would wait; here is what it needs.
+    Waits(B),
+}
+
+/// A directory tree of a real file system, by system calls.
+#[derive(Debug, Clone)]
+pub struct SysDisk {
+    root: SysFd,
+    class: Class,
+}
+
+impl SysDisk {
+    /// Opens the directory `path` (links in it are followed) as the root of a disk.
+    ///
+    /// # Errors
+    /// What `open` says; ENOENT also if `/proc` is not mounted.
+    pub fn open(path: &Path) -> DiskResult<Self> {
+        creds::remember_service();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(calls::errno)?;
+        let root = SysFd::new(fd, false);
+        rustix::fs::stat(root.proc_path()).map_err(calls::errno)?;
+        let kind = calls::stat_fs(&root)?.kind;
+        let class = Class {
+            memory: MEMORY.contains(&kind),
+            remote: REMOTE.contains(&kind),
+            write_nowait: !REMOTE.contains(&kind) && writes_nowait(&root),
+        };
+        Ok(Self { root, class })
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Reads if that needs no waiting.
+    pub(crate) fn try_read(
+        &self,
+        fd: &SysFd,
+        offset: u64,
+        len: usize,
+        mut buf: BytesMut,
+    ) -> Attempt<BytesMut, BytesMut> {
+        if self.class.remote {
+            return Attempt::Waits(buf);
+        }
+        match raw::read_at(fd.as_fd(), offset, len, &mut buf, !self.class.memory) {
+            Ok(_) => Attempt::Done(Ok(buf)),
+            Err(Errno(libc::EAGAIN | libc::EOPNOTSUPP | libc::EINTR)) => Attempt::Waits(buf),
+            Err(e) => Attempt::Done(Err(e)),
+        }
+    }
+
+    /// Writes if that needs no waiting.
+    pub(crate) fn try_write(
+        &self,
+        fd: &SysFd,
+        offset: u64,
+        data: &[u8],
+        durable: bool,
+    ) -> Attempt<usize, ()> {
+        let class = self.class;
+        if !class.memory && (durable || !class.write_nowait) {
+            return Attempt::Waits(());
+        }
+        match raw::write_at(fd.as_fd(), offset, data, durable, !class.memory) {
+            Ok(put) if put > 0 || data.is_empty() => Attempt::Done(Ok(put)),
+            Ok(_) | Err(Errno(libc::EAGAIN | libc::EOPNOTSUPP | libc::EINTR)) => Attempt::Waits(()),
+            Err(e) => Attempt::Done(Err(e)),
+        }
+    }
+
+    /// Opens if that needs no waiting.
+    pub(crate) fn try_open(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        how: OpenHow,
+    ) -> Attempt<SysFd, ()> {
+        if self.class.remote || (how.create.is_some() && !how.path_only) {
+            return Attempt::Waits(());
+        }
+        match creds::with(who, || calls::open_cached(dir, name, how)) {
+            // EINVAL: a kernel before 5.12, which knows no RESOLVE_CACHED.
+            Err(Errno(libc::EAGAIN | libc::EINVAL | libc::EINTR)) => Attempt::Waits(()),
+            other => Attempt::Done(other),
+        }
+    }
+
+    /// Runs a call that may wait as the service.
+    async fn wait<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        call: impl FnOnce() -> DiskResult<T> + Send + 'static,
+    ) -> DiskResult<T> {
+        pool::run(lane, Identity::Service, call).await
+    }
+
+    /// Runs a look at what memory holds: inline, but for remote file systems.
+    async fn look<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> DiskResult<T> + Send + 'static,
+    ) -> DiskResult<T> {
+        if self.class.remote {
+            self.wait(Lane::Io, call).await
+        } else {
+            call()
+        }
+    }
+
+    /// Reads on the pool.
+    pub(crate) async fn pool_read(
+        &self,
+        fd: &SysFd,
+        offset: u64,
+        len: usize,
+        mut buf: BytesMut,
+    ) -> DiskResult<BytesMut> {
+        let fd = fd.clone();
+        self.wait(Lane::Io, move || {
+            repeat(|| raw::read_at(fd.as_fd(), offset, len, &mut buf, false))?;
+            Ok(buf)
+        })
+        .await
+    }
+
+    /// Writes on the pool.
+    pub(crate) async fn pool_write(
+        &self,
+        fd: &SysFd,
+        offset: u64,
+        data: Bytes,
+        durable: bool,
+    ) -> DiskResult<usize> {
+        let fd = fd.clone();
+        let lane = if durable { Lane::Sync } else { Lane::Io };
+        self.wait(lane, move || {
+            repeat(|| raw::write_at(fd.as_fd(), offset, &data, durable, false))
+        })
+        .await
+    }
+
+    /// Opens on the pool.
+    pub(crate) async fn pool_open(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        how: OpenHow,
+    ) -> DiskResult<SysFd> {
+        let (dir, name) = (dir.clone(), name.to_vec());
+        pool::run(Lane::Io, who.clone(), move || {
+            let fd = calls::open(&dir, &name, how)?;
+            if how.create.is_none() || how.path_only {
+                calls::warm_xattrs(&fd);
+            }
+            Ok(fd)
+        })
+        .await
+    }
+}
+
+/// Repeats a call that a signal interrupted.
+fn repeat<T>(mut call: impl FnMut() -> DiskResult<T>) -> DiskResult<T> {
+    loop {
+        match call() {
+            Err(Errno(libc::EINTR)) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Tries `RWF_NOWAIT` on an unnamed file; EAGAIN means "supported, not now".
+fn writes_nowait(root: &SysFd) -> bool {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let Ok(fd) = rustix::fs::openat(root, c".", flags, Mode::RUSR | Mode::WUSR) else {
+        return false;
+    };
+    let page = [0; 4096];
+    let written = raw::write_at(fd.as_fd(), 0, &page, false, false)
+        .and_then(|_| raw::write_at(fd.as_fd(), 0, &page, false, true));
+    matches!(written, Ok(_) | Err(Errno(libc::EAGAIN)))
+}
+
+impl Disk for SysDisk {
+    type Fd = SysFd;
+
+    fn root(&self) -> SysFd {
+        self.root.clone()
+    }
+
+    async fn open_at(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        how: OpenHow,
+    ) -> DiskResult<SysFd> {
+        check_name(name)?;
+        match self.try_open(who, dir, name, how) {
+            Attempt::Done(result) => result,
+            Attempt::Waits(()) => self.pool_open(who, dir, name, how).await,
+        }
+    }
+
+    async fn reopen(
+        &self,
+        who: &Identity,
+        fd: &SysFd,
+        read: bool,
+        write: bool,
+    ) -> DiskResult<SysFd> {
+        if !self.class.remote {
+            match creds::with(who, || calls::reopen(fd, read, write, false)) {
+                Err(Errno(libc::EAGAIN)) => {}
+                other => return other,
+            }
+        }
+        let fd = fd.clone();
+        pool::run(Lane::Io, who.clone(), move || {
+            calls::reopen(&fd, read, write, true)
+        })
+        .await
+    }
+
+    async fn access(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
+        if self.class.remote {
+            let fd = fd.clone();
+            return pool::run(Lane::Io, who.clone(), move || raw::access(fd.as_fd(), mode)).await;
+        }
+        creds::with(who, || raw::access(fd.as_fd(), mode))
+    }
+
+    async fn stat(&self, fd: &SysFd) -> DiskResult<Stat> {
+        if !self.class.remote {
+            return calls::stat(fd);
+        }
+        let fd = fd.clone();
+        self.wait(Lane::Io, move || calls::stat(&fd)).await
+    }
+
+    async fn stat_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
+        check_name(name)?;
+        if !self.class.remote {
+            match calls::stat_cached(dir, name) {
+                Err(Errno(libc::EAGAIN | libc::EINVAL | libc::EINTR)) => {}
+                other => return other,
+            }
+        }
+        let (dir, name) = (dir.clone(), name.to_vec());
+        self.wait(Lane::Io, move || calls::stat_at(&dir, &name))
+            .await
+    }
+
+    async fn generation(&self, fd: &SysFd) -> DiskResult<u64> {
+        Ok(calls::generation(fd))
+    }
+
+    async fn read(
+        &self,
+        fd: &SysFd,
+        offset: u64,
+        len: usize,
+        buf: BytesMut,
+    ) -> DiskResult<BytesMut> {
+        match self.try_read(fd, offset, len, buf) {
+            Attempt::Done(result) => result,
+            Attempt::Waits(buf) => self.pool_read(fd, offset, len, buf).await,
+        }
+    }
+
+    async fn write(
+        &self,
+        fd: &SysFd,
+        offset: u64,
+        data: Bytes,
+        durable: bool,
+    ) -> DiskResult<usize> {
+        match self.try_write(fd, offset, &data, durable) {
+            Attempt::Done(result) => result,
+            Attempt::Waits(()) => self.pool_write(fd, offset, data, durable).await,
+        }
+    }
+
+    async fn truncate(&self, fd: &SysFd, size: u64) -> DiskResult<()> {
+        let fd = fd.clone();
+        self.wait(Lane::Io, move || calls::truncate(&fd, size))
+            .await
+    }
+
+    async fn allocate(&self, fd: &SysFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
+        let fd = fd.clone();
+        self.wait(Lane::Io, move || calls::allocate(&fd, how, offset, len))
+            .await
+    }
+
+    async fn seek(&self, fd: &SysFd, offset: u64, data: bool) -> DiskResult<u64> {
+        let fd = fd.clone();
+        self.wait(Lane::Io, move || calls::seek(&fd, offset, data))
+            .await
+    }
+
+    async fn copy_range(
+        &self,
+        from: &SysFd,
+        from_offset: u64,
+        to: &SysFd,
+        to_offset: u64,
+        len: u64,
+    ) -> DiskResult<u64> {
+        let (from, to) = (from.clone(), to.clone());
+        self.wait(Lane::Io, move || {
+            calls::copy_range(&from, from_offset, &to, to_offset, len)
+        })
+        .await
+    }
+
+    async fn clone_range(
+        &self,
+        from: &SysFd,
+        from_offset: u64,
+        to: &SysFd,
+        to_offset: u64,
+        len: u64,
+    ) -> DiskResult<()> {
+        let (from, to) = (from.clone(), to.clone());
+        self.wait(Lane::Io, move || {
+            raw::clone_range(from.as_fd(), from_offset, to.as_fd(), to_offset, len)
+        })
+        .await
+    }
+
+    async fn fsync(&self, fd: &SysFd) -> DiskResult<()> {
+        let fd = fd.clone();
+        self.wait(Lane::Sync, move || {
+            repeat(|| rustix::fs::fsync(&fd).map_err(calls::errno))
+        })
+        .await
+    }
+
+    async fn fdatasync(&self, fd: &SysFd) -> DiskResult<()> {
+        let fd = fd.clone();
+        self.wait(Lane::Sync, move || {
+            repeat(|| rustix::fs::fdatasync(&fd).map_err(calls::errno))
+        })
+        .await
+    }
+
+    async fn make_dir(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        mode: u32,
+    ) -> DiskResult<()> {
+        check_name(name)?;
+        let (dir, name) = (dir.clone(), name.to_vec());
+        pool::run(Lane::Io, who.clone(), move || {
+            calls::make_dir(&dir, &name, mode)
+        })
+        .await
+    }
+
+    async fn unlink(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        directory: bool,
+    ) -> DiskResult<()> {
+        check_name(name)?;
+        let (dir, name) = (dir.clone(), name.to_vec());
+        pool::run(Lane::Io, who.clone(), move || {
+            calls::unlink(&dir, &name, directory)
+        })
+        .await
+    }
+
+    async fn rename(
+        &self,
+        who: &Identity,
+        from: &SysFd,
+        from_name: &[u8],
+        to: &SysFd,
+        to_name: &[u8],
+        replace: bool,
+    ) -> DiskResult<()> {
+        check_name(from_name)?;
+        check_name(to_name)?;
+        let (from, from_name) = (from.clone(), from_name.to_vec());
+        let (to, to_name) = (to.clone(), to_name.to_vec());
+        pool::run(Lane::Io, who.clone(), move || {
+            calls::rename(&from, &from_name, &to, &to_name, replace)
+        })
+        .await
+    }
+
+    async fn link(&self, who: &Identity, fd: &SysFd, dir: &SysFd, name: &[u8]) -> DiskResult<()> {
+        check_name(name)?;
+        let (fd, dir, name) = (fd.clone(), dir.clone(), name.to_vec());
+        pool::run(Lane::Io, who.clone(), move || calls::link(&fd, &dir, &name)).await
+    }
+
+    async fn read_link_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Vec<u8>> {
+        check_name(name)?;
+        let (dir, name) = (dir.clone(), name.to_vec());
+        self.wait(Lane::Io, move || calls::read_link_at(&dir, &name))
+            .await
+    }
+
+    async fn entries(&self, _: &Identity, fd: &SysFd, max: usize) -> DiskResult<Vec<RawEntry>> {
+        let fd = fd.clone();
+        self.wait(Lane::Io, move || calls::entries(&fd, max)).await
+    }
+
+    async fn get_xattr(&self, fd: &SysFd, name: &str) -> DiskResult<Vec<u8>> {
+        let (fd, name) = (fd.clone(), name.to_owned());
+        self.look(move || calls::get_xattr(&fd, &name)).await
+    }
+
+    async fn set_xattr(
+        &self,
+        who: &Identity,
+        fd: &SysFd,
+        name: &str,
+        value: &[u8],
+        how: XattrSet,
+    ) -> DiskResult<()> {
+        let (fd, name, value) = (fd.clone(), name.to_owned(), value.to_vec());
+        pool::run(Lane::Io, who.clone(), move || {
+            calls::set_xattr(&fd, &name, &value, how)
+        })
+        .await
+    }
+
+    async fn remove_xattr(&self, who: &Identity, fd: &SysFd, name: &str) -> DiskResult<()> {
+        let (fd, name) = (fd.clone(), name.to_owned());
+        pool::run(Lane::Io, who.clone(), move || {
+            calls::remove_xattr(&fd, &name)
+        })
+        .await
+    }
+
+    async fn list_xattr(&self, fd: &SysFd) -> DiskResult<Vec<String>> {
+        let fd = fd.clone();
+        self.look(move || calls::list_xattr(&fd)).await
+    }
+
+    async fn set_times(
+        &self,
+        who: &Identity,
+        fd: &SysFd,
+        accessed: Option<Timestamp>,
+        written: Option<Timestamp>,
+    ) -> DiskResult<()> {
+        let fd = fd.clone();
+        pool::run(Lane::Io, who.clone(), move || {
+            calls::set_times(&fd, accessed, written)
+        })
+        .await
+    }
+
+    async fn set_mode(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
+        let fd = fd.clone();
+        pool::run(Lane::Io, who.clone(), move || calls::set_mode(&fd, mode)).await
+    }
+
+    async fn set_owner(
+        &self,
+        who: &Identity,
+        fd: &SysFd,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> DiskResult<()> {
+        let fd = fd.clone();
+        pool::run(Lane::Io, who.clone(), move || {
+            calls::set_owner(&fd, uid, gid)
+        })
+        .await
+    }
+
+    async fn stat_fs(&self, fd: &SysFd) -> DiskResult<StatFs> {
+        let fd = fd.clone();
+        self.look(move || calls::stat_fs(&fd)).await
+    }
+}

@@ -1,0 +1,197 @@
+//! The system calls that rustix lacks: the only place beside the ring with `unsafe`.
+//!
+//! Each function is one call with safe types around it. What must hold for a call to be sound is
+//! said at the call; nothing here keeps state or decides anything.
+//!
+//! The calls: `preadv2` into memory not yet initialised, `pwritev2`, `faccessat2` of a descriptor,
+//! `name_to_handle_at`, `FICLONERANGE`, `setfsuid`/`setfsgid` of the calling thread, and
+//! `unshare(CLONE_FS)`.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use bytes::BytesMut;
+
+use crate::disk::{DiskResult, Errno};
+
+/// The uid that `setfsuid` takes as "change nothing".
+const NO_ID: u32 = u32::MAX;
+/// `MAX_HANDLE_SZ`.
+const HANDLE_MAX: usize = 128;
+/// `FICLONERANGE`: `_IOW(0x94, 13, struct file_clone_range)`.
+const FICLONERANGE: libc::c_ulong = 0x4020_940D;
+
+fn last() -> Errno {
+    Errno(
+        std::io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO),
+    )
+}
+
+fn position(offset: u64) -> DiskResult<libc::off_t> {
+    libc::off_t::try_from(offset).map_err(|_| Errno(libc::EINVAL))
+}
+
+fn done(result: libc::c_long) -> DiskResult<()> {
+    if result == 0 { Ok(()) } else { Err(last()) }
+}
+
+/// `preadv2` of up to `len` bytes, appended to `buf`. Returns the bytes read; 0 at the end.
+pub(crate) fn read_at(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+    buf: &mut BytesMut,
+    nowait: bool,
+) -> DiskResult<usize> {
+    let offset = position(offset)?;
+    buf.reserve(len);
+    let spare = buf.spare_capacity_mut();
+    let len = len.min(spare.len());
+    let iov = libc::iovec {
+        iov_base: spare.as_mut_ptr().cast(),
+        iov_len: len,
+    };
+    let flags = if nowait { libc::RWF_NOWAIT } else { 0 };
+    // SAFETY: `iov` describes `len` bytes of `spare`, which nobody else can reach while `buf` is
+    // borrowed mutably; the kernel writes at most `len` bytes there and reads none.
+    let got = unsafe { libc::preadv2(fd.as_raw_fd(), &raw const iov, 1, offset, flags) };
+    let got = usize::try_from(got).map_err(|_| last())?;
+    let filled = buf.len() + got.min(len);
+    // SAFETY: the kernel initialised the first `got` bytes after the old length, and `got` is
+    // within the spare capacity.
+    unsafe { buf.set_len(filled) };
+    Ok(got)
+}
+
+/// `pwritev2`. Returns the bytes written.
+pub(crate) fn write_at(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    data: &[u8],
+    durable: bool,
+    nowait: bool,
+) -> DiskResult<usize> {
+    let offset = position(offset)?;
+    let iov = libc::iovec {
+        iov_base: data.as_ptr().cast_mut().cast(),
+        iov_len: data.len(),
+    };
+    let flags =
+        if durable { libc::RWF_DSYNC } else { 0 } | if nowait { libc::RWF_NOWAIT } else { 0 };
+    // SAFETY: `iov` describes `data`, borrowed for the whole call; a write only reads it.
+    let put = unsafe { libc::pwritev2(fd.as_raw_fd(), &raw const iov, 1, offset, flags) };
+    usize::try_from(put).map_err(|_| last())
+}
+
+/// `faccessat2(fd, "", mode, AT_EMPTY_PATH | AT_EACCESS)`.
+pub(crate) fn access(fd: BorrowedFd<'_>, mode: u32) -> DiskResult<()> {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
+    // SAFETY: the path is a NUL-terminated constant; the other arguments are numbers.
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_faccessat2,
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            mode,
+            flags,
+        )
+    })
+}
+
+/// The file handle of a descriptor (`O_PATH` too): type and bytes.
+pub(crate) fn file_handle(fd: BorrowedFd<'_>) -> DiskResult<(i32, Vec<u8>)> {
+    #[repr(C)]
+    struct Handle {
+        bytes: u32,
+        kind: i32,
+        data: [u8; HANDLE_MAX],
+    }
+    let mut handle = Handle {
+        bytes: HANDLE_MAX as u32,
+        kind: 0,
+        data: [0; HANDLE_MAX],
+    };
+    let mut mount: libc::c_int = 0;
+    // SAFETY: `handle` has the layout of `struct file_handle` followed by as many bytes as its
+    // first member says; the kernel writes within them. `mount` is a valid place for an int.
+    done(unsafe {
+        libc::syscall(
+            libc::SYS_name_to_handle_at,
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            &raw mut handle,
+            &raw mut mount,
+            libc::AT_EMPTY_PATH,
+        )
+    })?;
+    let len = usize::try_from(handle.bytes).unwrap_or(0).min(HANDLE_MAX);
+    Ok((
+        handle.kind,
+        handle.data.get(..len).unwrap_or_default().to_vec(),
+    ))
+}
+
+/// `ioctl(FICLONERANGE)`.
+pub(crate) fn clone_range(
+    from: BorrowedFd<'_>,
+    from_offset: u64,
+    to: BorrowedFd<'_>,
+    to_offset: u64,
+    len: u64,
+) -> DiskResult<()> {
+    #[repr(C)]
+    struct Range {
+        from: i64,
+        from_offset: u64,
+        len: u64,
+        to_offset: u64,
+    }
+    let range = Range {
+        from: i64::from(from.as_raw_fd()),
+        from_offset,
+        len,
+        to_offset,
+    };
+    // SAFETY: `range` has the layout of `struct file_clone_range`, which the kernel only reads.
+    done(libc::c_long::from(unsafe {
+        libc::ioctl(to.as_raw_fd(), FICLONERANGE as _, &raw const range)
+    }))
+}
+
+/// Sets the calling thread's file-system uid. EPERM if the kernel did not take it.
+pub(crate) fn set_fs_uid(uid: u32) -> DiskResult<()> {
+    // SAFETY: plain system calls on numbers. libc does not spread this one over all threads.
+    let now = unsafe {
+        libc::setfsuid(uid);
+        libc::setfsuid(NO_ID)
+    };
+    if u32::from_ne_bytes(now.to_ne_bytes()) == uid {
+        Ok(())
+    } else {
+        Err(Errno(libc::EPERM))
+    }
+}
+
+/// Sets the calling thread's file-system gid. EPERM if the kernel did not take it.
+pub(crate) fn set_fs_gid(gid: u32) -> DiskResult<()> {
+    // SAFETY: as in `set_fs_uid`.
+    let now = unsafe {
+        libc::setfsgid(gid);
+        libc::setfsgid(NO_ID)
+    };
+    if u32::from_ne_bytes(now.to_ne_bytes()) == gid {
+        Ok(())
+    } else {
+        Err(Errno(libc::EPERM))
+    }
+}
+
+/// Gives the calling thread a umask of its own (`unshare(CLONE_FS)`) and sets it to 0, so that
+/// the modes asked for are the modes made. The process's other threads keep theirs.
+pub(crate) fn own_umask() -> DiskResult<()> {
+    // SAFETY: CLONE_FS only separates working directory, root and umask; no memory is involved.
+    done(libc::c_long::from(unsafe { libc::unshare(libc::CLONE_FS) }))?;
+    rustix::process::umask(rustix::fs::Mode::empty());
+    Ok(())
+}

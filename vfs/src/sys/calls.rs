@@ -1,0 +1,470 @@
+//! The operations of a disk as plain system calls that may block.
+//!
+//! Whoever calls these decides on which thread and under which identity. One function is one
+//! operation of [`crate::Disk`]; the only additions are what a descriptor opened with `O_PATH`
+//! needs (a detour by `/proc/self/fd`) and repeating a call that a signal interrupted.
+
+use std::{
+    fmt,
+    mem::MaybeUninit,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rustix::{
+    buffer::spare_capacity,
+    fs::{
+        AtFlags, FallocateFlags, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, SeekFrom,
+        StatVfsMountFlags, Statx, StatxFlags, StatxTimestamp, Timestamps, UTIME_OMIT, XattrFlags,
+    },
+    io::retry_on_intr,
+};
+
+use crate::{
+    FileKey, Timestamp,
+    disk::{Allocate, DiskResult, Errno, OpenHow, RawEntry, Stat, StatFs, XattrSet},
+    posix_sys as raw,
+};
+
+/// Bytes of one `getdents` buffer.
+const DIRENT_BUF: usize = 64 * 1024;
+/// Longest value of an extended attribute (`XATTR_SIZE_MAX`) and longest list of names.
+const XATTR_MAX: usize = 64 * 1024;
+/// Enough for most attributes; a longer one is read a second time.
+const XATTR_GUESS: usize = 1024;
+/// Longest target of a symbolic link that is read.
+const LINK_MAX: usize = 4095;
+/// Directories are allowed this many entries before memory for them is set aside at once.
+const ENTRIES_GUESS: usize = 64;
+
+struct Inner {
+    fd: OwnedFd,
+    path_only: bool,
+    /// The position of a directory belongs to whoever lists it.
+    listing: Mutex<()>,
+}
+
+/// An open descriptor of a real disk; the last clone closes it.
+#[derive(Clone)]
+pub struct SysFd(Arc<Inner>);
+
+impl fmt::Debug for SysFd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SysFd({})", self.as_raw_fd())
+    }
+}
+
+impl AsFd for SysFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.fd.as_fd()
+    }
+}
+
+impl AsRawFd for SysFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.fd.as_raw_fd()
+    }
+}
+
+impl SysFd {
+    pub(crate) fn new(fd: OwnedFd, path_only: bool) -> Self {
+        Self(Arc::new(Inner {
+            fd,
+            path_only,
+            listing: Mutex::new(()),
+        }))
+    }
+
+    /// The magic link to this descriptor.
+    pub(crate) fn proc_path(&self) -> String {
+        format!("/proc/self/fd/{}", self.as_raw_fd())
+    }
+}
+
+pub(crate) fn errno(e: rustix::io::Errno) -> Errno {
+    Errno(e.raw_os_error())
+}
+
+fn call<T>(f: impl FnMut() -> rustix::io::Result<T>) -> DiskResult<T> {
+    retry_on_intr(f).map_err(errno)
+}
+
+/// `RESOLVE_*` of every open.
+pub(crate) const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_SYMLINKS);
+
+/// `O_*` of an open.
+pub(crate) fn open_flags(how: OpenHow) -> OFlags {
+    let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
+    if how.directory {
+        flags |= OFlags::DIRECTORY;
+    }
+    if how.path_only {
+        return flags | OFlags::PATH;
+    }
+    if how.create.is_some() {
+        flags |= OFlags::CREATE | OFlags::EXCL;
+    }
+    flags | access_flags(how.read, how.write)
+}
+
+fn access_flags(read: bool, write: bool) -> OFlags {
+    match (read, write) {
+        (true, true) => OFlags::RDWR,
+        (false, true) => OFlags::WRONLY,
+        _ => OFlags::RDONLY,
+    }
+}
+
+/// The permission bits of an open that creates.
+pub(crate) fn create_mode(how: OpenHow) -> Mode {
+    match how.create {
+        Some(mode) if !how.path_only => Mode::from_raw_mode(mode & 0o7777),
+        _ => Mode::empty(),
+    }
+}
+
+/// Opens from the dentry cache or says EAGAIN. Does not wait for the disk, a lease's holder or
+/// the other end of a FIFO.
+pub(crate) fn open_cached(dir: &SysFd, name: &[u8], how: OpenHow) -> DiskResult<SysFd> {
+    let (flags, mode) = (open_flags(how), create_mode(how));
+    let now = if how.path_only {
+        OFlags::empty()
+    } else {
+        OFlags::NONBLOCK
+    };
+    let fd = rustix::fs::openat2(dir, name, flags | now, mode, RESOLVE | ResolveFlags::CACHED)
+        .map_err(errno)?;
+    finish_open(fd, how.path_only)
+}
+
+/// Opens, and waits if need be.
+pub(crate) fn open(dir: &SysFd, name: &[u8], how: OpenHow) -> DiskResult<SysFd> {
+    let (flags, mode) = (open_flags(how), create_mode(how));
+    let open = |more| call(|| rustix::fs::openat2(dir, name, flags | more, mode, RESOLVE));
+    if how.path_only || how.create.is_some() {
+        return Ok(SysFd::new(open(OFlags::empty())?, how.path_only));
+    }
+    // Without O_NONBLOCK a FIFO would hold the thread; with it only a lease says EAGAIN, and
+    // leases are broken on regular files only.
+    match open(OFlags::NONBLOCK) {
+        Err(Errno(libc::EAGAIN)) => Ok(SysFd::new(open(OFlags::empty())?, false)),
+        Ok(fd) => finish_open(fd, false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Reading with `O_NONBLOCK` must not stay on: a ring would take it for "never wait".
+fn finish_open(fd: OwnedFd, path_only: bool) -> DiskResult<SysFd> {
+    if !path_only {
+        rustix::fs::fcntl_setfl(&fd, OFlags::empty()).map_err(errno)?;
+    }
+    Ok(SysFd::new(fd, path_only))
+}
+
+/// Reads the extended attributes' names, so that later calls find their block in memory.
+pub(crate) fn warm_xattrs(fd: &SysFd) {
+    let none: &mut [u8] = &mut [];
+    let _ = rustix::fs::listxattr(fd.proc_path(), none);
+}
+
+/// Opens an inode anew. `wait` false says EAGAIN where a lease would have to be broken.
+pub(crate) fn reopen(fd: &SysFd, read: bool, write: bool, wait: bool) -> DiskResult<SysFd> {
+    let flags = OFlags::CLOEXEC | OFlags::NOCTTY | access_flags(read, write);
+    let path = fd.proc_path();
+    let open = |more| call(|| rustix::fs::open(&*path, flags | more, Mode::empty()));
+    match open(OFlags::NONBLOCK) {
+        Err(Errno(libc::EAGAIN)) if wait => Ok(SysFd::new(open(OFlags::empty())?, false)),
+        Ok(fd) => finish_open(fd, false),
+        Err(e) => Err(e),
+    }
+}
+
+const STATX: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+
+pub(crate) fn stat(fd: &SysFd) -> DiskResult<Stat> {
+    call(|| rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, STATX)).map(|x| to_stat(&x))
+}
+
+pub(crate) fn stat_at(dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    call(|| rustix::fs::statx(dir, name, flags, STATX)).map(|x| to_stat(&x))
+}
+
+/// `stat_at` from the dentry cache, or EAGAIN.
+pub(crate) fn stat_cached(dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::CACHED;
+    let fd = rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve).map_err(errno)?;
+    call(|| rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, STATX)).map(|x| to_stat(&x))
+}
+
+fn to_stat(x: &Statx) -> Stat {
+    let time = |t: &StatxTimestamp| Timestamp {
+        secs: t.tv_sec,
+        nanos: t.tv_nsec,
+    };
+    let born = StatxFlags::from_bits_retain(x.stx_mask).contains(StatxFlags::BTIME);
+    Stat {
+        key: FileKey {
+            fs: rustix::fs::makedev(x.stx_dev_major, x.stx_dev_minor),
+            ino: x.stx_ino,
+            generation: 0,
+        },
+        mode: u32::from(x.stx_mode),
+        links: x.stx_nlink,
+        uid: x.stx_uid,
+        gid: x.stx_gid,
+        size: x.stx_size,
+        blocks: x.stx_blocks,
+        accessed: time(&x.stx_atime),
+        written: time(&x.stx_mtime),
+        changed: time(&x.stx_ctime),
+        born: born.then(|| time(&x.stx_btime)),
+    }
+}
+
+/// The generation as the file handle carries it: the same number as `FS_IOC_GETVERSION`, but also
+/// for `O_PATH` and without any permission. 0 where the kind of handle is unknown.
+pub(crate) fn generation(fd: &SysFd) -> u64 {
+    const INO32_GEN: i32 = 1; // ext4, XFS (small numbers): inode, generation; tmpfs: reversed
+    const XFS_INO64_GEN: i32 = 0x81;
+    const BTRFS: i32 = 0x4D;
+    const BTRFS_PARENT: i32 = 0x4E;
+    let Ok((kind, bytes)) = raw::file_handle(fd.as_fd()) else {
+        return 0;
+    };
+    let at = match (kind, bytes.len()) {
+        (INO32_GEN, 8) => 4,
+        (INO32_GEN, 12) => 0,
+        (XFS_INO64_GEN, _) => 8,
+        (BTRFS | BTRFS_PARENT, _) => 16,
+        _ => return 0,
+    };
+    let word = bytes
+        .get(at..at + 4)
+        .and_then(|b| <[u8; 4]>::try_from(b).ok());
+    word.map_or(0, |w| u64::from(u32::from_ne_bytes(w)))
+}
+
+pub(crate) fn truncate(fd: &SysFd, size: u64) -> DiskResult<()> {
+    call(|| rustix::fs::ftruncate(fd, size))
+}
+
+pub(crate) fn allocate(fd: &SysFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
+    let how = match how {
+        Allocate::Reserve => FallocateFlags::empty(),
+        Allocate::Punch => FallocateFlags::PUNCH_HOLE,
+        Allocate::Zero => FallocateFlags::ZERO_RANGE,
+    };
+    call(|| rustix::fs::fallocate(fd, how | FallocateFlags::KEEP_SIZE, offset, len))
+}
+
+pub(crate) fn seek(fd: &SysFd, offset: u64, data: bool) -> DiskResult<u64> {
+    let to = if data {
+        SeekFrom::Data(offset)
+    } else {
+        SeekFrom::Hole(offset)
+    };
+    call(|| rustix::fs::seek(fd, to))
+}
+
+pub(crate) fn copy_range(
+    from: &SysFd,
+    mut from_offset: u64,
+    to: &SysFd,
+    mut to_offset: u64,
+    len: u64,
+) -> DiskResult<u64> {
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let (at, into) = (&mut from_offset, &mut to_offset);
+    let copied =
+        call(|| rustix::fs::copy_file_range(from, Some(&mut *at), to, Some(&mut *into), len))?;
+    Ok(copied as u64)
+}
+
+pub(crate) fn make_dir(dir: &SysFd, name: &[u8], mode: u32) -> DiskResult<()> {
+    call(|| rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(mode & 0o7777)))
+}
+
+pub(crate) fn unlink(dir: &SysFd, name: &[u8], directory: bool) -> DiskResult<()> {
+    let flags = if directory {
+        AtFlags::REMOVEDIR
+    } else {
+        AtFlags::empty()
+    };
+    call(|| rustix::fs::unlinkat(dir, name, flags))
+}
+
+pub(crate) fn rename(
+    from: &SysFd,
+    from_name: &[u8],
+    to: &SysFd,
+    to_name: &[u8],
+    replace: bool,
+) -> DiskResult<()> {
+    let flags = if replace {
+        RenameFlags::empty()
+    } else {
+        RenameFlags::NOREPLACE
+    };
+    call(|| rustix::fs::renameat_with(from, from_name, to, to_name, flags))
+}
+
+pub(crate) fn link(fd: &SysFd, dir: &SysFd, name: &[u8]) -> DiskResult<()> {
+    let path = fd.proc_path();
+    call(|| rustix::fs::linkat(rustix::fs::CWD, &*path, dir, name, AtFlags::SYMLINK_FOLLOW))
+}
+
+pub(crate) fn read_link_at(dir: &SysFd, name: &[u8]) -> DiskResult<Vec<u8>> {
+    let mut target = call(|| rustix::fs::readlinkat(dir, name, Vec::new()))?.into_bytes();
+    target.truncate(LINK_MAX);
+    Ok(target)
+}
+
+pub(crate) fn entries(fd: &SysFd, max: usize) -> DiskResult<Vec<RawEntry>> {
+    let _alone = fd.0.listing.lock().unwrap_or_else(PoisonError::into_inner);
+    call(|| rustix::fs::seek(fd, SeekFrom::Start(0)))?;
+    let mut buf = vec![MaybeUninit::uninit(); DIRENT_BUF];
+    let mut dir = RawDir::new(fd, &mut buf);
+    let mut found = Vec::with_capacity(ENTRIES_GUESS);
+    while let Some(entry) = dir.next() {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(e) => return Err(errno(e)),
+        };
+        let name = entry.file_name().to_bytes();
+        if matches!(name, b"." | b"..") {
+            continue;
+        }
+        if found.len() >= max {
+            return Err(Errno(libc::EOVERFLOW));
+        }
+        let kind = u8::try_from(entry.file_type().as_raw_mode() >> 12).unwrap_or(0);
+        found.push(RawEntry {
+            name: name.into(),
+            ino: entry.ino(),
+            kind,
+        });
+    }
+    Ok(found)
+}
+
+/// Calls `get` with a small buffer, then with the largest there can be.
+fn sized(mut get: impl FnMut(&mut Vec<u8>) -> rustix::io::Result<usize>) -> DiskResult<Vec<u8>> {
+    let mut value = Vec::with_capacity(XATTR_GUESS);
+    match get(&mut value) {
+        Ok(_) => return Ok(value),
+        Err(rustix::io::Errno::RANGE) => {}
+        Err(e) => return Err(errno(e)),
+    }
+    value.clear();
+    value.reserve_exact(XATTR_MAX);
+    match get(&mut value) {
+        Ok(_) => Ok(value),
+        Err(rustix::io::Errno::RANGE) => Err(Errno(libc::E2BIG)),
+        Err(e) => Err(errno(e)),
+    }
+}
+
+pub(crate) fn get_xattr(fd: &SysFd, name: &str) -> DiskResult<Vec<u8>> {
+    if fd.0.path_only {
+        let path = fd.proc_path();
+        return sized(|buf| rustix::fs::getxattr(&*path, name, spare_capacity(buf)));
+    }
+    sized(|buf| rustix::fs::fgetxattr(fd, name, spare_capacity(buf)))
+}
+
+pub(crate) fn list_xattr(fd: &SysFd) -> DiskResult<Vec<String>> {
+    let path = fd.proc_path();
+    let names = if fd.0.path_only {
+        sized(|buf| rustix::fs::listxattr(&*path, spare_capacity(buf)))?
+    } else {
+        sized(|buf| rustix::fs::flistxattr(fd, spare_capacity(buf)))?
+    };
+    // A name that is no UTF-8 cannot be asked for by this trait either.
+    Ok(names
+        .split(|b| *b == 0)
+        .filter(|n| !n.is_empty())
+        .filter_map(|n| String::from_utf8(n.to_vec()).ok())
+        .collect())
+}
+
+pub(crate) fn set_xattr(fd: &SysFd, name: &str, value: &[u8], how: XattrSet) -> DiskResult<()> {
+    let flags = match how {
+        XattrSet::Either => XattrFlags::empty(),
+        XattrSet::Create => XattrFlags::CREATE,
+        XattrSet::Replace => XattrFlags::REPLACE,
+    };
+    if fd.0.path_only {
+        return call(|| rustix::fs::setxattr(fd.proc_path(), name, value, flags));
+    }
+    call(|| rustix::fs::fsetxattr(fd, name, value, flags))
+}
+
+pub(crate) fn remove_xattr(fd: &SysFd, name: &str) -> DiskResult<()> {
+    if fd.0.path_only {
+        return call(|| rustix::fs::removexattr(fd.proc_path(), name));
+    }
+    call(|| rustix::fs::fremovexattr(fd, name))
+}
+
+pub(crate) fn set_times(
+    fd: &SysFd,
+    accessed: Option<Timestamp>,
+    written: Option<Timestamp>,
+) -> DiskResult<()> {
+    let time = |t: Option<Timestamp>| match t {
+        Some(t) if t.nanos >= 1_000_000_000 => Err(Errno(libc::EINVAL)),
+        Some(t) => Ok(rustix::fs::Timespec {
+            tv_sec: t.secs,
+            tv_nsec: t.nanos.into(),
+        }),
+        None => Ok(rustix::fs::Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        }),
+    };
+    let times = Timestamps {
+        last_access: time(accessed)?,
+        last_modification: time(written)?,
+    };
+    let path = fd.proc_path();
+    call(|| rustix::fs::utimensat(rustix::fs::CWD, &*path, &times, AtFlags::empty()))
+}
+
+pub(crate) fn set_mode(fd: &SysFd, mode: u32) -> DiskResult<()> {
+    let mode = Mode::from_raw_mode(mode & 0o7777);
+    if fd.0.path_only {
+        return call(|| rustix::fs::chmod(fd.proc_path(), mode));
+    }
+    call(|| rustix::fs::fchmod(fd, mode))
+}
+
+pub(crate) fn set_owner(fd: &SysFd, uid: Option<u32>, gid: Option<u32>) -> DiskResult<()> {
+    if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
+        return Err(Errno(libc::EINVAL));
+    }
+    let (uid, gid) = (
+        uid.map(rustix::fs::Uid::from_raw),
+        gid.map(rustix::fs::Gid::from_raw),
+    );
+    call(|| rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH))
+}
+
+pub(crate) fn stat_fs(fd: &SysFd) -> DiskResult<StatFs> {
+    let kind = call(|| rustix::fs::fstatfs(fd))?;
+    let fs = call(|| rustix::fs::fstatvfs(fd))?;
+    Ok(StatFs {
+        block: fs.f_frsize,
+        blocks: fs.f_blocks,
+        free: fs.f_bfree,
+        available: fs.f_bavail,
+        name_max: fs.f_namemax,
+        id: fs.f_fsid,
+        read_only: fs.f_flag.contains(StatVfsMountFlags::RDONLY),
+        kind: u64::from_ne_bytes(i64::from(kind.f_type).to_ne_bytes()),
+    })
+}

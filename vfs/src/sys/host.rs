@@ -1,0 +1,2 @@
+//! stub
+pub type HostDisk = super::SysDisk;
