@@ -142,6 +142,29 @@ mod tests {
     }
 
     #[test]
+    fn captured_both_ways() {
+        // impacket 0.13.1 to Samba, November 2026.
+        let bytes = crate::testing::hex(
+            "ff534d4272000000001801c8000000000000000000000000ffff000000000000002200
+             024e54204c4d20302e31320002534d4220322e3030320002534d4220322e3f3f3f00",
+        );
+        let request = Smb1NegotiateRequest::read(&bytes).unwrap();
+        let dialects: Vec<_> = request.dialects().collect();
+        assert_eq!(
+            dialects,
+            [
+                &b"NT LM 0.12"[..],
+                DIALECT_SMB_2_002,
+                DIALECT_SMB_2_WILDCARD
+            ]
+        );
+        let mut written = message(&dialects);
+        // TreeId and ProcessId are the sender's to choose.
+        written[24..28].copy_from_slice(&bytes[24..28]);
+        assert_eq!(written, bytes);
+    }
+
+    #[test]
     fn what_is_no_negotiate_is_refused() {
         let good = message(&[DIALECT_SMB_2_002]);
         for len in 0..good.len() {

@@ -132,6 +132,18 @@ mod tests {
     }
 
     #[test]
+    fn captured_both_ways() {
+        // smbtorture to Samba 4.17.12, AES-128-GCM, November 2026.
+        let bytes = hex("fd534d42 3d8b439b0f438378e2c797081bef334b
+            0700000000000000bd07f75800000000 44000000 0000 0100 bf13edc300000000");
+        let header = TransformHeader::read(&bytes).unwrap();
+        assert_eq!(header.to_bytes()[..], bytes);
+        assert_eq!(header.original_message_size, 68);
+        assert_eq!(header.nonce[12..], [0; 4]);
+        assert_eq!(header.session_id, SessionId(0xc3ed_13bf));
+    }
+
+    #[test]
     fn another_protocol_is_refused() {
         assert!(TransformHeader::read(&[0xfe; 52]).is_err());
     }

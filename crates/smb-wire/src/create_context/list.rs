@@ -6,7 +6,8 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{
-    Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u32, pad_to, size, slice_at_or_after,
+    Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16, offset_u32, pad_to, size,
+    slice_at_or_after,
 };
 
 /// One member of the list.
@@ -129,18 +130,14 @@ impl CreateContextList {
         out.put_u16_le(0);
         let (data_offset, data_len) = (Patch::u16(out), Patch::u32(out));
         out.put_slice(name);
-        let name_end = out.len();
         pad_to(out, start, 8);
         let data_start = out.len();
+        // Without data the offset still points behind the name, as Samba has it.
+        let offset = offset_u16(out, start);
+        data_offset.set_u16(out, offset);
         write(out);
-        if out.len() == data_start {
-            out.truncate(name_end);
-            pad_to(out, start, 8);
-        } else {
-            let len = offset_u32(out, data_start);
-            data_len.set_u32(out, len);
-            data_offset.set_u16(out, u16::try_from(data_start - start).unwrap_or(u16::MAX));
-        }
+        let len = offset_u32(out, data_start);
+        data_len.set_u32(out, len);
     }
 
     /// Appends a member.

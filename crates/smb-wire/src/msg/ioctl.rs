@@ -86,7 +86,9 @@ impl<'a> IoctlRequest<'a> {
         out.put_u32_le(self.max_output_response);
         out.put_u32_le(self.flags.bits());
         out.put_u32_le(0);
-        input.put(out, start, self.input);
+        if !self.input.is_empty() {
+            input.put(out, start, self.input);
+        }
         if !self.output.is_empty() {
             pad_to(out, start, 8);
             output.put(out, start, self.output);

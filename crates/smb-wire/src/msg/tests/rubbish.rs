@@ -1,0 +1,95 @@
+//! Messages cut short, bent and made up: reading never panics, and what was cut off is missed.
+
+use proptest::prelude::*;
+
+use super::captured::rewrite;
+use super::data::CAPTURED;
+use crate::create_context::CreateContexts;
+use crate::header::Header;
+use crate::msg::{CreateRequest, ErrorResponse, NegotiateRequest, TreeConnectContexts};
+use crate::testing::hex;
+
+/// Reads everything there is to read in `bytes`, whatever it says it is.
+fn read_everything(bytes: &[u8]) {
+    let _ = Header::read(bytes);
+    let _ = crate::compound::split(bytes);
+    let _ = crate::transform::TransformHeader::read(bytes);
+    let _ = crate::smb1::Smb1NegotiateRequest::read(bytes);
+    if let Ok(crate::compression::CompressedMessage::Chained { payloads, .. }) =
+        crate::compression::CompressedMessage::read(bytes)
+    {
+        payloads.flatten().for_each(|payload| {
+            let _ = payload.pattern();
+        });
+    }
+    for (kind, _) in CAPTURED {
+        let _ = rewrite(kind, bytes);
+    }
+    if let Ok(request) = CreateRequest::read(bytes) {
+        read_contexts(request.contexts);
+    }
+    if let Ok(request) = NegotiateRequest::read(bytes) {
+        request.contexts.iter().for_each(drop);
+    }
+    if let Ok(response) = ErrorResponse::read(bytes) {
+        response.contexts().for_each(drop);
+        let _ = crate::msg::SymbolicLinkError::read(response.data);
+    }
+    if let Ok(contexts) = TreeConnectContexts::read(bytes) {
+        contexts.for_each(drop);
+    }
+    read_contexts(bytes);
+}
+
+fn read_contexts(list: &[u8]) {
+    for context in CreateContexts::new(list).flatten() {
+        let _ = context.request();
+        let _ = context.response();
+    }
+}
+
+#[test]
+fn captured_messages_cut_anywhere() {
+    for (kind, text) in CAPTURED {
+        let bytes = hex(text);
+        for len in 0..bytes.len() {
+            let read = rewrite(kind, &bytes[..len]);
+            if len < 66 {
+                assert!(read.is_err(), "{kind} of {len} bytes");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn captured_messages_with_flipped_bytes(
+        which in any::<prop::sample::Index>(),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = hex(which.get(CAPTURED).1);
+        for (at, value) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        read_everything(&bytes);
+        read_everything(&bytes[..cut.index(bytes.len())]);
+    }
+
+    #[test]
+    fn bytes_out_of_nowhere(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        read_everything(&bytes);
+    }
+
+    #[test]
+    fn create_contexts_out_of_nowhere(
+        list in prop::collection::vec(prop_oneof![Just(0u8), Just(8), Just(16), any::<u8>()], 0..200)
+    ) {
+        // As many members as there is room for, at most.
+        prop_assert!(CreateContexts::new(&list).count() <= list.len() / 16 + 1);
+        read_contexts(&list);
+    }
+}
