@@ -9,6 +9,8 @@
 //! No runtime is named here: whoever polls the futures decides what time and threads are.
 
 pub mod attr;
+#[cfg(test)]
+mod conformance;
 pub mod disk;
 pub mod env;
 pub mod error;

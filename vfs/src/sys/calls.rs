@@ -96,13 +96,14 @@ pub(crate) const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
 
 /// `O_*` of an open.
 pub(crate) fn open_flags(how: OpenHow) -> OFlags {
-    let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
+    let mut flags = OFlags::CLOEXEC;
     if how.directory {
         flags |= OFlags::DIRECTORY;
     }
     if how.path_only {
-        return flags | OFlags::PATH;
+        return flags | OFlags::PATH; // openat2 refuses any other flag with it.
     }
+    flags |= OFlags::NOCTTY;
     if how.create.is_some() {
         flags |= OFlags::CREATE | OFlags::EXCL;
     }
