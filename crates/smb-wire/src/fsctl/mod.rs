@@ -1,1 +1,48 @@
-//! `fsctl`: payloads inside SMB2 messages; declarations only.
+//! The payloads of IOCTL: the FSCTL codes of [MS-SMB2] 2.2.31 and [MS-FSCC] 2.3 and their input
+//! and output structures, both directions. Declarations only.
+//!
+//! Sizes, counts and offsets are checked for being inside the input; whether a request is
+//! allowed, and which status refuses it, is the server's affair ([MS-SMB2] 3.3.5.15).
+
+mod code;
+mod copychunk;
+mod dfs;
+mod extents;
+mod fixed;
+mod network;
+mod offload;
+mod pipe;
+mod ranges;
+mod reparse;
+mod snapshot;
+
+pub use code::FsctlCode;
+pub use copychunk::{
+    CopyChunk, CopyChunkCopy, CopyChunkResponse, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_COPY_BYTES,
+    RequestResumeKeyResponse, ResumeKey,
+};
+pub use dfs::{
+    DfsReferralEntry, DfsReferralHeaderFlags, GetDfsReferral, GetDfsReferralEx, RespGetDfsReferral,
+};
+pub use extents::{DuplicateExtents, DuplicateExtentsEx, DuplicateExtentsFlags};
+pub use fixed::{
+    CompressionFormat, GetIntegrityInformation, LmrRequestResiliency, SetIntegrityInformation,
+    SetSparse, SetZeroData,
+};
+pub use network::{
+    InterfaceCapability, NetworkInterfaceInfo, ValidateNegotiateInfoRequest,
+    ValidateNegotiateInfoResponse, encode_network_interfaces, read_network_interfaces,
+};
+pub use offload::{
+    OffloadReadInput, OffloadReadOutput, OffloadWriteInput, OffloadWriteOutput,
+    STORAGE_TOKEN_BYTES, StorageToken,
+};
+pub use pipe::{PipePeekResponse, PipeWaitRequest};
+pub use ranges::{
+    AllocatedRange, FileLevelTrim, FileLevelTrimOutput, FileRegion, FileRegionInput,
+    FileRegionOutput, MAX_TRIM_RANGES, encode_allocated_ranges, read_allocated_ranges,
+};
+pub use reparse::{ReparseDataBuffer, ReparseTag, SymbolicLinkErrorData, SymbolicLinkReparseData};
+pub use snapshot::{MAX_SNAPSHOTS, SnapshotArray};
+
+pub use crate::fscc::FileObjectIdBuffer;

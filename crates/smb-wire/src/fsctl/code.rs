@@ -1,0 +1,81 @@
+//! The FSCTL numbers ([MS-SMB2] 2.2.31, [MS-FSCC] 2.3). Unknown ones are kept.
+
+enum_of_the_wire! {
+    /// A file system control code.
+    pub struct FsctlCode(u32) {
+        DFS_GET_REFERRALS = 0x0006_0194,
+        DFS_GET_REFERRALS_EX = 0x0006_01b0,
+        REQUEST_OPLOCK_LEVEL_1 = 0x0009_0000,
+        REQUEST_OPLOCK_LEVEL_2 = 0x0009_0004,
+        REQUEST_BATCH_OPLOCK = 0x0009_0008,
+        OPLOCK_BREAK_ACKNOWLEDGE = 0x0009_000c,
+        OPBATCH_ACK_CLOSE_PENDING = 0x0009_0010,
+        OPLOCK_BREAK_NOTIFY = 0x0009_0014,
+        IS_PATHNAME_VALID = 0x0009_002c,
+        GET_COMPRESSION = 0x0009_003c,
+        OPLOCK_BREAK_ACK_NO_2 = 0x0009_0050,
+        QUERY_FAT_BPB = 0x0009_0058,
+        REQUEST_FILTER_OPLOCK = 0x0009_005c,
+        FILESYSTEM_GET_STATISTICS = 0x0009_0060,
+        GET_NTFS_VOLUME_DATA = 0x0009_0064,
+        GET_RETRIEVAL_POINTERS = 0x0009_0073,
+        FIND_FILES_BY_SID = 0x0009_008f,
+        SET_OBJECT_ID = 0x0009_0098,
+        GET_OBJECT_ID = 0x0009_009c,
+        DELETE_OBJECT_ID = 0x0009_00a0,
+        SET_REPARSE_POINT = 0x0009_00a4,
+        GET_REPARSE_POINT = 0x0009_00a8,
+        DELETE_REPARSE_POINT = 0x0009_00ac,
+        SET_OBJECT_ID_EXTENDED = 0x0009_00bc,
+        CREATE_OR_GET_OBJECT_ID = 0x0009_00c0,
+        SET_SPARSE = 0x0009_00c4,
+        SET_ENCRYPTION = 0x0009_00d7,
+        READ_FILE_USN_DATA = 0x0009_00eb,
+        WRITE_USN_CLOSE_RECORD = 0x0009_00ef,
+        SIS_COPYFILE = 0x0009_0100,
+        RECALL_FILE = 0x0009_0117,
+        QUERY_SPARING_INFO = 0x0009_0138,
+        QUERY_ON_DISK_VOLUME_INFO = 0x0009_013c,
+        SET_ZERO_ON_DEALLOCATION = 0x0009_0194,
+        GET_INTEGRITY_INFORMATION = 0x0009_027c,
+        QUERY_FILE_REGIONS = 0x0009_0284,
+        GET_REFS_VOLUME_DATA = 0x0009_02d8,
+        SET_INTEGRITY_INFORMATION_EX = 0x0009_0380,
+        QUERY_ALLOCATED_RANGES = 0x0009_40cf,
+        OFFLOAD_READ = 0x0009_4264,
+        SET_ZERO_DATA = 0x0009_80c8,
+        SET_DEFECT_MANAGEMENT = 0x0009_8134,
+        FILE_LEVEL_TRIM = 0x0009_8208,
+        OFFLOAD_WRITE = 0x0009_8268,
+        DUPLICATE_EXTENTS_TO_FILE = 0x0009_8344,
+        DUPLICATE_EXTENTS_TO_FILE_EX = 0x0009_83e8,
+        SET_COMPRESSION = 0x0009_c040,
+        SET_INTEGRITY_INFORMATION = 0x0009_c280,
+        PIPE_WAIT = 0x0011_0018,
+        PIPE_PEEK = 0x0011_400c,
+        PIPE_TRANSCEIVE = 0x0011_c017,
+        SRV_REQUEST_RESUME_KEY = 0x0014_0078,
+        LMR_REQUEST_RESILIENCY = 0x0014_01d4,
+        LMR_GET_LINK_TRACKING_INFORMATION = 0x0014_00e8,
+        LMR_SET_LINK_TRACKING_INFORMATION = 0x0014_00ec,
+        QUERY_NETWORK_INTERFACE_INFO = 0x0014_01fc,
+        VALIDATE_NEGOTIATE_INFO = 0x0014_0204,
+        SRV_ENUMERATE_SNAPSHOTS = 0x0014_4064,
+        SRV_COPYCHUNK = 0x0014_40f2,
+        SRV_READ_HASH = 0x0014_41bb,
+        SRV_COPYCHUNK_WRITE = 0x0014_80f2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_unique_and_unknown_ones_print() {
+        for (at, code) in FsctlCode::KNOWN.iter().enumerate() {
+            assert!(!FsctlCode::KNOWN[..at].contains(code), "{code}");
+        }
+        assert_eq!(FsctlCode(5).to_string(), "FsctlCode(0x5)");
+    }
+}

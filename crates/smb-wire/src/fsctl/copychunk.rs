@@ -1,0 +1,164 @@
+//! Server-side copy: SRV_REQUEST_RESUME_KEY and SRV_COPYCHUNK(_WRITE) ([MS-SMB2] 2.2.31.1,
+//! 2.2.32.1, 2.2.32.3).
+//!
+//! The limits are those of Windows; a request over them is answered INVALID_PARAMETER *with*
+//! [`CopyChunkResponse::LIMITS`] as its body ([MS-SMB2] 3.3.5.15.6.2). Reading keeps at most one
+//! chunk more than allowed, so that the server sees the excess without our keeping it all.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::codec::{Malformed, Reader, size};
+use crate::fscc::record::{Field, records};
+
+/// Most chunks of a request.
+pub const MAX_CHUNKS: u32 = 256;
+/// Most bytes of a chunk.
+pub const MAX_CHUNK_BYTES: u32 = 1 << 20;
+/// Most bytes of a request.
+pub const MAX_COPY_BYTES: u32 = 16 << 20;
+
+/// The name by which an open is the source of a copy.
+pub type ResumeKey = [u8; 24];
+
+records! {
+    /// SRV_COPYCHUNK ([MS-SMB2] 2.2.31.1.1).
+    CopyChunk {
+        /// Where it begins in the source.
+        source_offset: u64;
+        /// Where it goes in the target.
+        target_offset: u64;
+        /// Its bytes; 0 is refused.
+        length: u32, pad 4;
+    }
+
+    /// SRV_COPYCHUNK_RESPONSE ([MS-SMB2] 2.2.32.1).
+    CopyChunkResponse {
+        /// Chunks written whole, or the limit of chunks.
+        chunks_written: u32;
+        /// Bytes of the chunk that was not, or the limit of a chunk.
+        chunk_bytes_written: u32;
+        /// Bytes in all, or the limit of a request.
+        total_bytes_written: u32;
+    }
+}
+
+impl CopyChunkResponse {
+    /// The body of the refusal that tells the limits.
+    pub const LIMITS: Self = Self {
+        chunks_written: MAX_CHUNKS,
+        chunk_bytes_written: MAX_CHUNK_BYTES,
+        total_bytes_written: MAX_COPY_BYTES,
+    };
+}
+
+/// SRV_COPYCHUNK_COPY ([MS-SMB2] 2.2.31.1).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CopyChunkCopy {
+    /// The source.
+    pub source_key: ResumeKey,
+    /// Chunks, as counted by the client; `chunks` holds at most [`MAX_CHUNKS`] + 1 of them.
+    pub chunk_count: u32,
+    /// What to copy.
+    pub chunks: Vec<CopyChunk>,
+}
+
+impl CopyChunkCopy {
+    /// Bytes before the chunks.
+    pub const MIN: usize = 32;
+
+    /// Reads the input.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the chunks are fewer than counted.
+    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes, "SRV_COPYCHUNK_COPY");
+        let source_key = reader.array()?;
+        let chunk_count = reader.u32()?;
+        reader.skip(4)?;
+        if size(chunk_count) > reader.rest().len() / CopyChunk::MIN {
+            return Err(reader.malformed());
+        }
+        let chunks = (0..chunk_count.min(MAX_CHUNKS + 1))
+            .map(|_| CopyChunk::get(&mut reader))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            source_key,
+            chunk_count,
+            chunks,
+        })
+    }
+
+    /// Appends the input.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_slice(&self.source_key);
+        out.put_u32_le(self.chunk_count);
+        out.put_u32_le(0);
+        for chunk in &self.chunks {
+            chunk.encode(out);
+        }
+    }
+}
+
+/// SRV_REQUEST_RESUME_KEY response ([MS-SMB2] 2.2.32.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RequestResumeKeyResponse {
+    /// The name of the open.
+    pub resume_key: ResumeKey,
+}
+
+impl RequestResumeKeyResponse {
+    /// Bytes on the wire; Windows and Samba send four zero bytes of context behind the 28.
+    pub const MIN: usize = 32;
+
+    /// Reads the output.
+    ///
+    /// # Errors
+    /// [`Malformed`] for fewer than 28 bytes.
+    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes, "SRV_REQUEST_RESUME_KEY response");
+        let resume_key = reader.array()?;
+        reader.skip(4)?;
+        Ok(Self { resume_key })
+    }
+
+    /// Appends the output, `MIN` bytes.
+    pub fn encode(&self, out: &mut BytesMut) {
+        out.put_slice(&self.resume_key);
+        out.put_bytes(0, 8);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_round_trip() {
+        let chunk = CopyChunk {
+            source_offset: 1,
+            target_offset: 2,
+            length: 3,
+        };
+        let copy = CopyChunkCopy {
+            source_key: [9; 24],
+            chunk_count: 2,
+            chunks: vec![chunk; 2],
+        };
+        let mut out = BytesMut::new();
+        copy.encode(&mut out);
+        assert_eq!(out.len(), 32 + 48);
+        assert_eq!(CopyChunkCopy::read(&out), Ok(copy));
+        assert!(CopyChunkCopy::read(&out[..79]).is_err());
+    }
+
+    #[test]
+    fn too_many_chunks_are_seen_but_not_kept() {
+        let mut bytes = vec![0u8; 32 + 24 * 1000];
+        bytes[24..28].copy_from_slice(&1000u32.to_le_bytes());
+        let copy = CopyChunkCopy::read(&bytes).unwrap();
+        assert_eq!(copy.chunk_count, 1000);
+        assert_eq!(copy.chunks.len(), 257);
+        bytes[24..28].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(CopyChunkCopy::read(&bytes).is_err());
+    }
+}

@@ -1,0 +1,118 @@
+//! Small structures of fixed fields. Each cites its section; layout only.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::codec::Malformed;
+use crate::fscc::record::{newtype_fields, records};
+
+enum_of_the_wire! {
+    /// Compression of a file: input of SET_COMPRESSION, output of GET_COMPRESSION
+    /// ([MS-FSCC] 2.3.18, 2.3.67).
+    pub struct CompressionFormat(u16) {
+        NONE = 0,
+        /// In a set: let the file system choose.
+        DEFAULT = 1,
+        LZNT1 = 2,
+    }
+}
+
+newtype_fields! {
+    CompressionFormat: u16;
+}
+
+impl CompressionFormat {
+    /// Bytes on the wire.
+    pub const MIN: usize = 2;
+
+    /// Reads the format.
+    ///
+    /// # Errors
+    /// [`Malformed`] for fewer than two bytes.
+    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = crate::codec::Reader::new(bytes, "COMPRESSION");
+        reader.u16().map(Self)
+    }
+
+    /// Appends the format.
+    pub fn encode(self, out: &mut BytesMut) {
+        out.put_u16_le(self.0);
+    }
+}
+
+records! {
+    /// LMR_REQUEST_RESILIENCY ([MS-SMB2] 2.2.31.3).
+    LmrRequestResiliency {
+        /// Milliseconds the open is kept after a lost connection.
+        timeout_ms: u32, pad 4;
+    }
+
+    /// FILE_ZERO_DATA_INFORMATION ([MS-FSCC] 2.3.85): a range to fill with zeros.
+    SetZeroData {
+        /// First byte; negative is refused.
+        file_offset: i64;
+        /// First byte after the range; negative or below the offset is refused.
+        beyond_final_zero: i64;
+    }
+
+    /// FSCTL_GET_INTEGRITY_INFORMATION_BUFFER ([MS-FSCC] 2.3.20).
+    GetIntegrityInformation {
+        /// 0 none, 1 CRC32, 2 CRC64.
+        checksum_algorithm: u16, pad 2;
+        /// 1: checksums are not enforced.
+        flags: u32;
+        /// Bytes under one checksum.
+        checksum_chunk_size_bytes: u32;
+        /// Bytes of a cluster.
+        cluster_size_bytes: u32;
+    }
+
+    /// FSCTL_SET_INTEGRITY_INFORMATION_BUFFER ([MS-FSCC] 2.3.73).
+    SetIntegrityInformation {
+        /// 0 none, 1 CRC32, 2 CRC64, 0xFFFF unchanged.
+        checksum_algorithm: u16, pad 2;
+        /// 1: checksums are not enforced.
+        flags: u32;
+    }
+}
+
+/// FILE_SET_SPARSE_BUFFER ([MS-FSCC] 2.3.83): an empty input means "make it sparse".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetSparse {
+    /// Whether the file is to be sparse.
+    pub set_sparse: bool,
+}
+
+impl SetSparse {
+    /// Reads the input, which may be empty.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Self {
+        Self {
+            set_sparse: bytes.first().is_none_or(|byte| *byte != 0),
+        }
+    }
+
+    /// Appends the input in its long form.
+    pub fn encode(self, out: &mut BytesMut) {
+        out.put_u8(u8::from(self.set_sparse));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_text() {
+        assert_eq!(LmrRequestResiliency::MIN, 8);
+        assert_eq!(SetZeroData::MIN, 16);
+        assert_eq!(GetIntegrityInformation::MIN, 16);
+        assert_eq!(SetIntegrityInformation::MIN, 8);
+    }
+
+    #[test]
+    fn no_byte_means_sparse() {
+        assert!(SetSparse::read(&[]).set_sparse);
+        assert!(SetSparse::read(&[2]).set_sparse);
+        assert!(!SetSparse::read(&[0]).set_sparse);
+    }
+}
