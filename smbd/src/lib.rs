@@ -6,9 +6,17 @@
 //! a reply; when logic of that kind appears here, it is in the wrong crate.
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod atomic;
 pub mod banner;
 pub mod config;
+pub mod control;
+pub mod env;
+pub mod listener;
+pub mod metrics;
 pub mod password;
+pub mod placement;
+pub mod ring;
 pub mod state_dir;
 pub mod user_file;
+pub mod worker;

@@ -11,10 +11,12 @@ use super::{
     values::{ByteSize, Span},
 };
 
-/// Shortest delay that `bounded` can keep, in milliseconds: below it, `honor` is the honest name.
-const MAX_DELAY_MS_MIN: u64 = 1;
-/// Longest delay that still deserves to be called a bound: one hour.
-const MAX_DELAY_MAX: Duration = Duration::from_secs(3_600);
+/// Shortest and longest delay; the same as in the `durability` crate.
+const DELAY_MIN: Duration = Duration::from_millis(1);
+const DELAY_MAX: Duration = Duration::from_secs(60);
+/// Fewest and most bytes; the same as in the `durability` crate.
+const BYTES_MIN: u64 = 64 << 10;
+const BYTES_MAX: u64 = 1 << 40;
 
 /// When a change is made stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,16 +126,16 @@ impl Policy {
     /// `bounded` with bounds that can be kept.
     ///
     /// # Errors
-    /// [`PolicyError::BadBounds`] for zero bytes, and delays outside 1 ms to 1 h.
+    /// [`PolicyError::BadBounds`] outside 1 ms to 60 s and 64 KiB to 1 TiB.
     pub fn bounded(max_delay: Duration, max_bytes: u64) -> Result<Self, PolicyError> {
-        if max_delay < Duration::from_millis(MAX_DELAY_MS_MIN) || max_delay > MAX_DELAY_MAX {
+        if !(DELAY_MIN..=DELAY_MAX).contains(&max_delay) {
             return Err(PolicyError::BadBounds(
-                "the delay must lie between 1ms and 1h".into(),
+                "the delay must lie between 1ms and 60s".into(),
             ));
         }
-        if max_bytes == 0 {
+        if !(BYTES_MIN..=BYTES_MAX).contains(&max_bytes) {
             return Err(PolicyError::BadBounds(
-                "at least one byte must be allowed".into(),
+                "the bytes must lie between 64KiB and 1TiB".into(),
             ));
         }
         Ok(Self::Bounded {
@@ -214,13 +216,13 @@ mod tests {
             "treat-host-as-stable-storage",
             "strict-sync",
             "bounded:50ms,4MiB",
-            "bounded:1ms,1B",
+            "bounded:1ms,65537B",
         ] {
             assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
         }
         assert_eq!(
-            "bounded:2s, 1KiB".parse::<Policy>().unwrap().to_string(),
-            "bounded:2000ms,1KiB"
+            "bounded:2s, 64KiB".parse::<Policy>().unwrap().to_string(),
+            "bounded:2000ms,64KiB"
         );
     }
 
@@ -241,8 +243,8 @@ mod tests {
         );
         assert!(way_out("bounded").starts_with("`bounded` without its bounds"));
         assert!(way_out("bounded:50ms").contains("bounded:50ms,4MiB"));
-        assert!(way_out("bounded:0ms,4MiB").contains("between 1ms and 1h"));
-        assert!(way_out("bounded:50ms,0").contains("one byte"));
+        assert!(way_out("bounded:0ms,4MiB").contains("between 1ms and 60s"));
+        assert!(way_out("bounded:50ms,0").contains("between 64KiB"));
         assert!(way_out("bounded:50,4MiB").contains("no span of time"));
         assert!(way_out("honor:50ms,4MiB").contains("takes no bounds"));
     }

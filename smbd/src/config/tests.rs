@@ -144,9 +144,9 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "set max_delay and max_bytes",
     ),
     (
-        "[durability]\npolicy = \"bounded\"\nmax_delay = \"5h\"\nmax_bytes = 1",
+        "[durability]\npolicy = \"bounded\"\nmax_delay = \"5h\"\nmax_bytes = 65536",
         "",
-        "between 1ms and 1h",
+        "between 1ms and 60s",
     ),
     (
         "[durability]\nmax_delay = \"50ms\"",
@@ -154,7 +154,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "a bound without policy",
     ),
     (
-        "[durability]\npolicy = \"honor\"\nmax_bytes = 5",
+        "[durability]\npolicy = \"honor\"\nmax_bytes = 65536",
         "",
         "no meaning with policy = \"honor\"",
     ),

@@ -1,0 +1,270 @@
+//! Who is let in at accept, and how many.
+//!
+//! Counts connections in all, by address, and those that nobody has logged in on. A [`Pass`] is
+//! one counted connection; dropping it gives the place back. One lock, taken at accept, at login
+//! and at close, never on the way of a request.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use crate::config::{Config, HostRules, Limits};
+
+/// Why a connection was closed at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Refusal {
+    HostDenied,
+    Connections,
+    ConnectionsPerAddress,
+    UnauthenticatedConnections,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::HostDenied => "hosts_allow and hosts_deny do not let it in",
+            Self::Connections => "limit `connections` reached",
+            Self::ConnectionsPerAddress => "limit `connections_per_address` reached",
+            Self::UnauthenticatedConnections => "limit `unauthenticated_connections` reached",
+        })
+    }
+}
+
+/// The door of the whole process.
+#[derive(Debug)]
+pub struct Admission {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    rules: HostRules,
+    limits: Limits,
+    total: u32,
+    unauthenticated: u32,
+    by_address: BTreeMap<IpAddr, u32>,
+    accepted: u64,
+    refused: u64,
+}
+
+/// Figures for status and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Figures {
+    /// Connections now.
+    pub connections: u32,
+    /// Of these, without a login.
+    pub unauthenticated: u32,
+    /// Addresses they come from.
+    pub addresses: usize,
+    /// Let in since the start.
+    pub accepted: u64,
+    /// Turned away since the start.
+    pub refused: u64,
+}
+
+impl Admission {
+    /// Nobody is in yet.
+    #[must_use]
+    pub fn new(config: &Config) -> Arc<Self> {
+        let state = State {
+            rules: config.server.hosts.clone(),
+            limits: config.limits.clone(),
+            total: 0,
+            unauthenticated: 0,
+            by_address: BTreeMap::new(),
+            accepted: 0,
+            refused: 0,
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Takes new rules and limits; who is in stays in.
+    pub fn apply(&self, config: &Config) {
+        let mut state = self.state();
+        state.rules = config.server.hosts.clone();
+        state.limits = config.limits.clone();
+    }
+
+    /// Lets a peer in, or says why not.
+    ///
+    /// # Errors
+    /// [`Refusal`]: close the connection.
+    pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Pass, Refusal> {
+        let peer = peer.to_canonical();
+        let mut state = self.state();
+        if let Err(refusal) = state.judge(peer) {
+            state.refused += 1;
+            return Err(refusal);
+        }
+        state.total += 1;
+        state.unauthenticated += 1;
+        state.accepted += 1;
+        *state.by_address.entry(peer).or_default() += 1;
+        Ok(Pass {
+            admission: Arc::clone(self),
+            peer,
+            authenticated: AtomicBool::new(false),
+        })
+    }
+
+    /// The figures of this moment.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let state = self.state();
+        Figures {
+            connections: state.total,
+            unauthenticated: state.unauthenticated,
+            addresses: state.by_address.len(),
+            accepted: state.accepted,
+            refused: state.refused,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Counters stay usable whatever a panicking thread was doing.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn judge(&self, peer: IpAddr) -> Result<(), Refusal> {
+        let from_peer = self.by_address.get(&peer).copied().unwrap_or(0);
+        if !self.rules.permits(peer) {
+            Err(Refusal::HostDenied)
+        } else if self.total >= self.limits.connections {
+            Err(Refusal::Connections)
+        } else if from_peer >= self.limits.connections_per_address {
+            Err(Refusal::ConnectionsPerAddress)
+        } else if self.unauthenticated >= self.limits.unauthenticated_connections {
+            Err(Refusal::UnauthenticatedConnections)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// One connection's place; dropping it gives the place back.
+#[derive(Debug)]
+pub struct Pass {
+    admission: Arc<Admission>,
+    peer: IpAddr,
+    authenticated: AtomicBool,
+}
+
+impl Pass {
+    /// Somebody logged in: the connection no longer counts as unauthenticated.
+    pub fn authenticated(&self) {
+        if !self.authenticated.swap(true, Ordering::Relaxed) {
+            let mut state = self.admission.state();
+            state.unauthenticated = state.unauthenticated.saturating_sub(1);
+        }
+    }
+
+    /// Whether anybody logged in.
+    #[must_use]
+    pub fn is_authenticated(&self) -> bool {
+        self.authenticated.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.authenticated();
+        let mut state = self.admission.state();
+        state.total = state.total.saturating_sub(1);
+        if let Some(count) = state.by_address.get_mut(&self.peer) {
+            *count -= 1;
+            if *count == 0 {
+                state.by_address.remove(&self.peer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn door(connections: u32, per_address: u32, unauthenticated: u32) -> Arc<Admission> {
+        let limits = Limits {
+            connections,
+            connections_per_address: per_address,
+            unauthenticated_connections: unauthenticated,
+            ..Limits::default()
+        };
+        let rules = HostRules {
+            allow: vec![],
+            deny: vec!["192.0.2.66".parse().unwrap()],
+        };
+        Arc::new(Admission {
+            state: Mutex::new(State {
+                rules,
+                limits,
+                total: 0,
+                unauthenticated: 0,
+                by_address: BTreeMap::new(),
+                accepted: 0,
+                refused: 0,
+            }),
+        })
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn each_limit_closes_the_door_and_leaving_opens_it() {
+        let door = door(3, 2, 100);
+        let a = door.admit(ip("10.0.0.1")).unwrap();
+        // The same host through a mapped address is the same host.
+        let b = door.admit(ip("::ffff:10.0.0.1")).unwrap();
+        assert_eq!(
+            door.admit(ip("10.0.0.1")).unwrap_err(),
+            Refusal::ConnectionsPerAddress
+        );
+        let _c = door.admit(ip("10.0.0.2")).unwrap();
+        assert_eq!(
+            door.admit(ip("10.0.0.3")).unwrap_err(),
+            Refusal::Connections
+        );
+        drop(a);
+        let _d = door.admit(ip("10.0.0.1")).unwrap();
+        drop(b);
+        let figures = door.figures();
+        assert_eq!((figures.connections, figures.addresses), (2, 2));
+        assert_eq!((figures.accepted, figures.refused), (4, 2));
+        assert_eq!(
+            door.admit(ip("192.0.2.66")).unwrap_err(),
+            Refusal::HostDenied
+        );
+    }
+
+    #[test]
+    fn logins_make_room_for_strangers() {
+        let door = door(100, 100, 1);
+        let known = door.admit(ip("10.0.0.1")).unwrap();
+        assert_eq!(
+            door.admit(ip("10.0.0.2")).unwrap_err(),
+            Refusal::UnauthenticatedConnections
+        );
+        known.authenticated();
+        known.authenticated();
+        assert!(known.is_authenticated());
+        let stranger = door.admit(ip("10.0.0.2")).unwrap();
+        drop(known);
+        assert_eq!(door.figures().unauthenticated, 1);
+        drop(stranger);
+        assert_eq!(door.figures().unauthenticated, 0);
+        assert_eq!(door.figures().addresses, 0);
+    }
+}

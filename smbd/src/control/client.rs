@@ -1,0 +1,82 @@
+//! The other end of the control socket, for the command line. Blocking, no runtime.
+
+use std::{
+    fs, io,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::protocol::{ANSWER_BYTES_MAX, Request, parse_answer, request_line};
+use crate::state_dir::CONTROL_SOCKET;
+
+/// Tightening a policy syncs what is owed first, which takes as long as the disk takes.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Folders below the state folder that are looked into for servers without configuration.
+const SERVERS_MAX: usize = 64;
+
+/// Asks the server behind `socket`.
+///
+/// # Errors
+/// What to tell the administrator.
+pub fn ask(socket: &Path, request: &Request) -> Result<Value, String> {
+    let failed = |error: io::Error| format!("{}: {error}", socket.display());
+    let mut stream = UnixStream::connect(socket).map_err(failed)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    stream
+        .write_all(request_line(request).as_bytes())
+        .map_err(failed)?;
+    let mut line = Vec::new();
+    BufReader::new(stream)
+        .take(ANSWER_BYTES_MAX)
+        .read_until(b'\n', &mut line)
+        .map_err(failed)?;
+    if line.is_empty() {
+        return Err(format!(
+            "{}: the server refused to talk to this user",
+            socket.display()
+        ));
+    }
+    parse_answer(&line)
+}
+
+/// Finds the one server that answers in `state_dir`, or in a folder of a `serve PATH` below it.
+///
+/// # Errors
+/// When none answers, or more than one.
+pub fn find(state_dir: &Path) -> Result<PathBuf, String> {
+    let below = fs::read_dir(state_dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .take(SERVERS_MAX);
+    let mut alive: Vec<PathBuf> = std::iter::once(state_dir.to_owned())
+        .chain(below)
+        .map(|folder| folder.join(CONTROL_SOCKET))
+        .filter(|socket| UnixStream::connect(socket).is_ok())
+        .collect();
+    alive.sort();
+    match alive.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => Err(format!(
+            "no server answers in {}\n  = start one with `holdfast serve`; for one with another \
+             state_dir, or of another user, give --socket PATH",
+            state_dir.display()
+        )),
+        many => {
+            let list: Vec<String> = many
+                .iter()
+                .map(|socket| format!("\n    --socket {}", socket.display()))
+                .collect();
+            Err(format!(
+                "more than one server answers; choose one:{}",
+                list.concat()
+            ))
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The words of the control socket: one JSON object a line, each way.
+//!
+//! Request: `{"v":1,"cmd":"status"}`. Answer: `{"v":1,"ok":true,"result":...}` or
+//! `{"v":1,"ok":false,"error":"..."}`. A newer version is refused, not guessed at; unknown
+//! commands and keys are errors. Lines are bounded both ways.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// Version of this protocol.
+pub const VERSION: u64 = 1;
+/// Longest request line in bytes, without its end.
+pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+/// Longest answer that the client reads, in bytes.
+pub const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// What can be asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// What the server is doing.
+    Status {},
+    /// Read the configuration and the user file again.
+    Reload {},
+    /// Show the durability policies, or change one until the next restart or reload.
+    Policy {
+        /// One share, or all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        share: Option<String>,
+        /// The new policy, spelled as on the command line.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        set: Option<String>,
+        /// Consent to lose acknowledged writes.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        accept_loss: bool,
+    },
+}
+
+/// Reads a request line.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_request(line: &[u8]) -> Result<Request, String> {
+    let value: Value = serde_json::from_slice(line).map_err(|error| format!("no JSON: {error}"))?;
+    let Value::Object(mut object) = value else {
+        return Err("not an object".to_owned());
+    };
+    match object.remove("v").as_ref().map(Value::as_u64) {
+        Some(Some(VERSION)) => {}
+        Some(Some(other)) => {
+            return Err(format!(
+                "version {other} is not spoken here, only {VERSION}"
+            ));
+        }
+        _ => return Err("the version `v` is missing".to_owned()),
+    }
+    serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())
+}
+
+/// Writes a request line with its end.
+#[must_use]
+pub fn request_line(request: &Request) -> String {
+    let mut object = json!(request);
+    object["v"] = json!(VERSION);
+    format!("{object}\n")
+}
+
+/// Writes an answer line with its end.
+#[must_use]
+pub fn answer_line(answer: &Result<Value, String>) -> String {
+    let object = match answer {
+        Ok(result) => json!({ "v": VERSION, "ok": true, "result": result }),
+        Err(error) => json!({ "v": VERSION, "ok": false, "error": error }),
+    };
+    format!("{object}\n")
+}
+
+/// Reads an answer line.
+///
+/// # Errors
+/// The server's complaint, or that it is no answer.
+pub fn parse_answer(line: &[u8]) -> Result<Value, String> {
+    let mut value: Value =
+        serde_json::from_slice(line).map_err(|error| format!("the answer is no JSON: {error}"))?;
+    if value["v"].as_u64() != Some(VERSION) {
+        return Err(format!(
+            "the server speaks version {}, this program {VERSION}",
+            value["v"]
+        ));
+    }
+    if value["ok"].as_bool() == Some(true) {
+        return Ok(value["result"].take());
+    }
+    Err(value["error"]
+        .as_str()
+        .unwrap_or("refused without a reason")
+        .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_one_line_of_json() {
+        let status = Request::Status {};
+        assert_eq!(request_line(&status), "{\"cmd\":\"status\",\"v\":1}\n");
+        let policy = Request::Policy {
+            share: Some("a\nb".to_owned()),
+            set: Some("honor".to_owned()),
+            accept_loss: true,
+        };
+        let show = Request::Policy {
+            share: None,
+            set: None,
+            accept_loss: false,
+        };
+        for request in [status, Request::Reload {}, policy, show] {
+            let line = request_line(&request);
+            assert_eq!(line.matches('\n').count(), 1);
+            assert_eq!(parse_request(line.as_bytes()), Ok(request));
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused() {
+        let refused = |line: &str| parse_request(line.as_bytes()).unwrap_err();
+        assert!(refused("").starts_with("no JSON"));
+        assert!(refused("{\"v\":1").starts_with("no JSON"));
+        assert_eq!(refused("[1]"), "not an object");
+        assert_eq!(
+            refused("{\"cmd\":\"status\"}"),
+            "the version `v` is missing"
+        );
+        assert_eq!(
+            refused("{\"v\":\"1\",\"cmd\":\"status\"}"),
+            "the version `v` is missing"
+        );
+        assert!(refused("{\"v\":2,\"cmd\":\"status\"}").contains("version 2 is not spoken"));
+        assert!(refused("{\"v\":1,\"cmd\":\"halt\"}").contains("halt"));
+        assert!(refused("{\"v\":1,\"cmd\":\"status\",\"x\":1}").contains('x'));
+        assert!(refused("{\"v\":1}").contains("cmd"));
+        assert!(
+            refused(&format!("{}{}", "[".repeat(10_000), "]".repeat(10_000)))
+                .starts_with("no JSON")
+        );
+    }
+
+    #[test]
+    fn answers() {
+        let line = answer_line(&Ok(json!({ "a": 1 })));
+        assert_eq!(parse_answer(line.as_bytes()), Ok(json!({ "a": 1 })));
+        let line = answer_line(&Err("no such share".into()));
+        assert_eq!(parse_answer(line.as_bytes()), Err("no such share".into()));
+        assert!(
+            parse_answer(b"{\"v\":9,\"ok\":true}")
+                .unwrap_err()
+                .contains("version 9")
+        );
+        assert!(parse_answer(b"hello").is_err());
+    }
+}

@@ -1,0 +1,128 @@
+//! The control socket from outside, over a real socket.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::{fs::PermissionsExt, net},
+    path::PathBuf,
+};
+
+use serde_json::json;
+
+use super::*;
+
+struct Echo;
+
+impl Control for Echo {
+    fn answer(&self, request: Request) -> Answer<'_> {
+        Box::pin(async move {
+            match request {
+                Request::Reload {} => Err("nothing to reload".to_owned()),
+                other => {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    Ok(json!(other))
+                }
+            }
+        })
+    }
+}
+
+/// Runs `talk` in a thread while the socket is served.
+fn while_serving<T: Send + 'static>(talk: impl FnOnce(PathBuf) -> T + Send + 'static) -> T {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control.sock");
+    // What a dead server left does not matter.
+    fs::write(&path, "left over").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(tokio::runtime::LocalOptions::default())
+        .unwrap();
+    runtime.block_on(async {
+        let listener = bind(&path).unwrap();
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        tokio::task::spawn_local(serve(listener, Rc::new(Echo)));
+        tokio::task::spawn_blocking(move || talk(path))
+            .await
+            .unwrap()
+    })
+}
+
+#[test]
+fn questions_and_answers() {
+    while_serving(|path| {
+        assert_eq!(
+            client::ask(&path, &Request::Status {}),
+            Ok(json!({ "cmd": "status" }))
+        );
+        assert_eq!(
+            client::ask(&path, &Request::Reload {}),
+            Err("nothing to reload".into())
+        );
+        assert_eq!(client::find(path.parent().unwrap()), Ok(path));
+    });
+}
+
+#[test]
+fn one_connection_can_ask_often_and_mistakes_do_not_end_it() {
+    while_serving(|path| {
+        let mut stream = net::UnixStream::connect(path).unwrap();
+        let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
+        stream
+            .write_all(b"rubbish\n{\"v\":1,\"cmd\":\"status\"}\n")
+            .unwrap();
+        assert!(answers.next().unwrap().unwrap().contains("no JSON"));
+        assert!(answers.next().unwrap().unwrap().contains("\"ok\":true"));
+        stream.write_all(b"{\"v\":1,\"cmd\":\"status\"}").unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        // The last line may lack its end.
+        assert!(answers.next().unwrap().unwrap().contains("\"ok\":true"));
+        assert!(answers.next().is_none());
+    });
+}
+
+#[test]
+fn endless_lines_are_refused() {
+    while_serving(|path| {
+        let mut stream = net::UnixStream::connect(path).unwrap();
+        // The server may hang up while we still write.
+        let _ = stream.write_all(&vec![b'x'; REQUEST_BYTES_MAX + 1]);
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("at most 65536 bytes"), "{answer}");
+    });
+}
+
+#[test]
+fn silent_clients_do_not_keep_others_out() {
+    while_serving(|path| {
+        let silent: Vec<_> = (0..CLIENTS_MAX - 1)
+            .map(|_| net::UnixStream::connect(&path).unwrap())
+            .collect();
+        assert!(client::ask(&path, &Request::Status {}).is_ok());
+        drop(silent);
+    });
+}
+
+#[test]
+fn places_that_cannot_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let none = client::find(folder.path()).unwrap_err();
+    assert!(
+        none.contains("no server answers") && none.contains("--socket"),
+        "{none}"
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let _inside = runtime.enter();
+    let long = folder.path().join("x".repeat(108));
+    assert!(
+        bind(&long)
+            .unwrap_err()
+            .to_string()
+            .contains("shorter state_dir")
+    );
+}

@@ -1,0 +1,187 @@
+//! Listening sockets: bound as told, options set, and the choice of a port.
+//!
+//! The unspecified IPv6 address takes IPv4 too (and gives way to the IPv4 one on hosts without
+//! IPv6); every other IPv6 address takes IPv6 alone. Nothing is accepted here.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    time::Duration,
+};
+
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+use crate::config::{Listener, SMB_PORT};
+
+/// Connections that the kernel holds for us.
+const BACKLOG: i32 = 1_024;
+/// Ports tried by `serve PATH` where 445 is not ours; after them, any free one.
+const HIGH_PORTS: std::ops::RangeInclusive<u16> = 4_450..=4_459;
+/// A silent peer is asked after this time, ...
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+/// ... this often, ...
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// ... and given up after so many questions.
+const KEEPALIVE_RETRIES: u32 = 4;
+
+/// Binds and listens.
+///
+/// # Errors
+/// Of the system call that failed, with the address in its text.
+pub fn bind(listener: &Listener) -> io::Result<TcpListener> {
+    let bound = bind_exactly(listener.address, listener.interface.as_deref());
+    let no_ipv6 = |error: &io::Error| error.raw_os_error() == Some(libc::EAFNOSUPPORT);
+    let bound = match bound {
+        Err(error) if listener.address.ip().is_unspecified() && no_ipv6(&error) => {
+            let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, listener.address.port()));
+            bind_exactly(everywhere, listener.interface.as_deref())
+        }
+        bound => bound,
+    };
+    bound.map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("cannot listen on {}: {error}", listener.address),
+        )
+    })
+}
+
+fn bind_exactly(address: SocketAddr, interface: Option<&str>) -> io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    if let Some(interface) = interface {
+        socket.bind_device(Some(interface.as_bytes()))?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Sets what every accepted connection gets: no Nagle, keepalive.
+///
+/// # Errors
+/// When the peer is gone already.
+pub fn prepare(stream: &TcpStream) -> io::Result<()> {
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_RETRIES);
+    stream.set_nodelay(true)?;
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}
+
+/// Finds a port for `serve PATH`: 445, else a high one. Also says why it is not 445.
+///
+/// # Errors
+/// When nothing can be bound, or for a reason that another port would not cure.
+pub fn bind_some_port<L>(
+    mut try_bind: impl FnMut(u16) -> io::Result<L>,
+) -> io::Result<(L, Option<String>)> {
+    let why = match try_bind(SMB_PORT) {
+        Ok(bound) => return Ok((bound, None)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::PermissionDenied => "this user may not open ports below 1024",
+            io::ErrorKind::AddrInUse => "another server has it",
+            _ => return Err(error),
+        },
+    };
+    for port in HIGH_PORTS {
+        match try_bind(port) {
+            Ok(bound) => return Ok((bound, Some(why.to_owned()))),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error),
+        }
+    }
+    try_bind(0).map(|bound| (bound, Some(why.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listen(address: &str) -> io::Result<TcpListener> {
+        bind(&Listener {
+            address: address.parse().unwrap(),
+            interface: None,
+            cores: vec![],
+        })
+    }
+
+    #[test]
+    fn options_are_set() {
+        let listener = listen("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        prepare(&client).unwrap();
+        assert!(client.nodelay().unwrap());
+        assert!(SockRef::from(&client).keepalive().unwrap());
+        let taken = listen(&listener.local_addr().unwrap().to_string()).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        assert!(
+            taken.to_string().starts_with("cannot listen on 127.0.0.1:"),
+            "{taken}"
+        );
+    }
+
+    #[test]
+    fn every_address_means_ipv4_too() {
+        let listener = listen("[::]:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    }
+
+    /// Tries ports against a table of what the kernel would say.
+    fn choose(
+        verdict: impl Fn(u16) -> Option<io::ErrorKind>,
+    ) -> (io::Result<(u16, Option<String>)>, Vec<u16>) {
+        let mut tried = Vec::new();
+        let found = bind_some_port(|port| {
+            tried.push(port);
+            verdict(port).map_or(Ok(port), |kind| Err(kind.into()))
+        });
+        (found, tried)
+    }
+
+    #[test]
+    fn port_445_is_taken_when_it_can_be() {
+        let (found, tried) = choose(|_| None);
+        assert_eq!(found.unwrap(), (445, None));
+        assert_eq!(tried, [445]);
+    }
+
+    #[test]
+    fn else_the_first_free_high_port() {
+        let (found, tried) = choose(|port| match port {
+            445 => Some(io::ErrorKind::PermissionDenied),
+            4450 | 4451 => Some(io::ErrorKind::AddrInUse),
+            _ => None,
+        });
+        let why = "this user may not open ports below 1024".to_owned();
+        assert_eq!(found.unwrap(), (4452, Some(why)));
+        assert_eq!(tried, [445, 4450, 4451, 4452]);
+    }
+
+    #[test]
+    fn else_any_port_and_never_for_ever() {
+        let (found, tried) = choose(|port| (port != 0).then_some(io::ErrorKind::AddrInUse));
+        assert_eq!(
+            found.unwrap(),
+            (0, Some("another server has it".to_owned()))
+        );
+        assert_eq!(tried.len(), 12);
+    }
+
+    #[test]
+    fn an_address_that_is_not_ours_is_no_reason_to_try_ports() {
+        let (found, tried) = choose(|_| Some(io::ErrorKind::AddrNotAvailable));
+        found.unwrap_err();
+        assert_eq!(tried, [445]);
+    }
+}

@@ -1,0 +1,112 @@
+//! Which worker runs on which core, and which workers serve which listener.
+//!
+//! Pure: one worker for each core that any listener names; a listener without cores uses every
+//! core the process may use. Two listeners that name a core share its worker.
+
+use std::collections::BTreeMap;
+
+/// Where everything runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The core of each worker.
+    pub cores: Vec<usize>,
+    /// For each listener, its workers as indices into `cores`; never empty.
+    pub members: Vec<Vec<usize>>,
+}
+
+/// A core that the process may not use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a [[listener]] names core {core}, but this process may use only {allowed:?}")]
+pub struct NoSuchCore {
+    /// As named.
+    pub core: usize,
+    /// What there is.
+    pub allowed: Vec<usize>,
+}
+
+/// Makes the plan for listeners that name `wanted` cores each, on `allowed` cores (not empty).
+///
+/// # Errors
+/// [`NoSuchCore`].
+pub fn plan(wanted: &[Vec<usize>], allowed: &[usize]) -> Result<Plan, NoSuchCore> {
+    let mut worker_of = BTreeMap::new();
+    let mut members = Vec::with_capacity(wanted.len());
+    for named in wanted {
+        if let Some(core) = named.iter().find(|core| !allowed.contains(core)) {
+            return Err(NoSuchCore {
+                core: *core,
+                allowed: allowed.to_vec(),
+            });
+        }
+        let cores = if named.is_empty() { allowed } else { named };
+        let workers = cores.iter().map(|core| {
+            let next = worker_of.len();
+            *worker_of.entry(*core).or_insert(next)
+        });
+        members.push(workers.collect());
+    }
+    let mut cores = vec![0; worker_of.len()];
+    for (core, worker) in worker_of {
+        cores[worker] = core;
+    }
+    Ok(Plan { cores, members })
+}
+
+/// The cores that this process may use; the first one alone where the kernel does not say.
+#[must_use]
+pub fn allowed_cores() -> Vec<usize> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else {
+        return vec![0];
+    };
+    let cores: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU)
+        .filter(|core| set.is_set(*core))
+        .collect();
+    if cores.is_empty() { vec![0] } else { cores }
+}
+
+/// The least loaded of `members`, the first of equals.
+#[must_use]
+pub fn least_loaded(members: &[usize], load: impl Fn(usize) -> usize) -> Option<usize> {
+    members.iter().copied().min_by_key(|worker| load(*worker))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_cores_there_is_one_worker_for_each() {
+        let plan = plan(&[vec![], vec![]], &[0, 2, 5]).unwrap();
+        assert_eq!(plan.cores, [0, 2, 5]);
+        assert_eq!(plan.members, [vec![0, 1, 2], vec![0, 1, 2]]);
+    }
+
+    #[test]
+    fn listeners_share_the_worker_of_a_shared_core() {
+        let plan = plan(&[vec![3, 1], vec![1, 0]], &[0, 1, 2, 3]).unwrap();
+        assert_eq!(plan.cores, [3, 1, 0]);
+        assert_eq!(plan.members, [vec![0, 1], vec![1, 2]]);
+    }
+
+    #[test]
+    fn cores_that_are_not_ours_are_refused() {
+        let error = plan(&[vec![0], vec![7]], &[0, 1]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a [[listener]] names core 7, but this process may use only [0, 1]"
+        );
+    }
+
+    #[test]
+    fn connections_go_where_the_load_is_least() {
+        let load = [4, 2, 2, 0];
+        assert_eq!(least_loaded(&[0, 1, 2], |worker| load[worker]), Some(1));
+        assert_eq!(least_loaded(&[0, 3], |worker| load[worker]), Some(3));
+        assert_eq!(least_loaded(&[], |_| 0), None);
+    }
+
+    #[test]
+    fn the_kernel_names_at_least_one_core() {
+        assert!(!allowed_cores().is_empty());
+    }
+}
