@@ -9,11 +9,11 @@ use smb_wire::{Command, Header, compound};
 
 macro_rules! both_ways {
     ($bytes:expr, $($name:ident)*) => {
-        $(if let Ok(value) = $name::read($bytes) {
+        {$(if let Ok(value) = $name::read($bytes) {
             let written = message(|out, start| value.encode(out, start));
             let again = $name::read(&written).expect("what was written is readable");
             assert_eq!(message(|out, start| again.encode(out, start)), written);
-        })*
+        })*}
     };
 }
 
