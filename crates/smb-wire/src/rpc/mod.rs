@@ -1,1 +1,31 @@
-//! `rpc`: payloads inside SMB2 messages; declarations only.
+//! DCE/RPC over named pipes, as a file server needs it: connection-oriented PDUs (C706 chapter
+//! 12, [MS-RPCE] 2.2.2), NDR of 32 bits (C706 chapter 14), and the stubs of srvsvc, wkssvc,
+//! lsarpc and samr that browsing and name lookups use.
+//!
+//! The codec only: which shares and users there are is the server's to say. Each interface has
+//! a `Request` enum that decodes `(opnum, stub)` and structs that encode the reply's stub. What
+//! cannot be decoded becomes a [`FaultStatus`], to be sent as a fault PDU.
+//!
+//! Declarations only.
+
+mod bind;
+mod fragment;
+mod interface;
+pub mod lsarpc;
+mod ndr;
+mod pdu;
+pub mod samr;
+pub mod srvsvc;
+pub mod wkssvc;
+
+pub use bind::{
+    Bind, BindAck, BindNak, ContextResult, MAX_CONTEXTS, PresentationContext, ProviderReason,
+    ResultCode, answer_contexts,
+};
+pub use fragment::{MAX_REQUEST_BYTES, Reassembly, WholeRequest, encode_response};
+pub use interface::{Interface, SyntaxId};
+pub use ndr::{ContextHandle, MAX_ARRAY_ELEMENTS, MAX_STRING_UNITS, NdrReader, NdrWriter};
+pub use pdu::{
+    Fault, FaultStatus, MAX_FRAGMENT_BYTES, MIN_FRAGMENT_BYTES, PduHeader, PduType, PfcFlags,
+    Request, Response,
+};

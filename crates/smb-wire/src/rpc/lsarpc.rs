@@ -1,0 +1,381 @@
+//! lsarpc, the local security authority ([MS-LSAD], [MS-LSAT] 3.1.4): the policy handle, the
+//! machine's domain, names to SIDs and back.
+//!
+//! Handles are opaque here. Names may come as `DOMAIN\name`; splitting them is the server's
+//! affair. Lists are limited by [`super::MAX_ARRAY_ELEMENTS`].
+
+use bytes::BytesMut;
+
+use super::ndr::{ContextHandle, MAX_ARRAY_ELEMENTS, NdrReader, NdrWriter};
+use super::pdu::FaultStatus;
+use crate::dtyp::Sid;
+use crate::status::Status;
+
+enum_of_the_wire! {
+    /// SID_NAME_USE ([MS-LSAT] 2.2.13): what a SID stands for.
+    pub struct SidNameUse(u16) {
+        USER = 1,
+        GROUP = 2,
+        DOMAIN = 3,
+        ALIAS = 4,
+        WELL_KNOWN_GROUP = 5,
+        DELETED_ACCOUNT = 6,
+        INVALID = 7,
+        UNKNOWN = 8,
+        COMPUTER = 9,
+        LABEL = 10,
+    }
+}
+
+/// Status of a lookup that found some ([MS-LSAT] 3.1.4.5).
+pub const SOME_NOT_MAPPED: Status = Status(0x0000_0107);
+
+/// Shape of a lookup's reply, by the operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LookupForm {
+    /// LsarLookupSids or LsarLookupNames.
+    First,
+    /// LsarLookupSids2 or LsarLookupNames2: entries have flags.
+    Second,
+    /// LsarLookupNames3: entries have whole SIDs and flags.
+    Third,
+}
+
+/// A request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// LsarClose, opnum 0.
+    Close {
+        /// What.
+        handle: ContextHandle,
+    },
+    /// LsarOpenPolicy, opnum 6, and LsarOpenPolicy2, opnum 44.
+    OpenPolicy {
+        /// Rights asked for.
+        desired_access: u32,
+    },
+    /// LsarQueryInformationPolicy, opnum 7, and its second form, opnum 46.
+    QueryInformationPolicy {
+        /// The policy.
+        handle: ContextHandle,
+        /// 3 primary domain, 5 account domain, 12 DNS domain.
+        class: u16,
+    },
+    /// LsarLookupNames, opnum 14, 2 (58) and 3 (68).
+    LookupNames {
+        /// The policy.
+        handle: ContextHandle,
+        /// Which reply to give.
+        form: LookupForm,
+        /// The names.
+        names: Vec<String>,
+    },
+    /// LsarLookupSids, opnum 15, and 2 (57).
+    LookupSids {
+        /// The policy.
+        handle: ContextHandle,
+        /// Which reply to give.
+        form: LookupForm,
+        /// The SIDs.
+        sids: Vec<Sid>,
+    },
+    /// LsarGetUserName, opnum 45.
+    GetUserName {
+        /// Whether the domain's name is asked for.
+        wants_domain: bool,
+    },
+}
+
+impl Request {
+    /// Decodes a stub.
+    ///
+    /// # Errors
+    /// OP_RNG_ERROR for an operation not listed, BAD_STUB_DATA for a stub that is not its.
+    pub fn decode(opnum: u16, stub: &[u8]) -> Result<Self, FaultStatus> {
+        let mut reader = NdrReader::new(stub);
+        match opnum {
+            0 => Ok(Self::Close {
+                handle: reader.handle()?,
+            }),
+            6 | 44 => {
+                // Name and attributes say nothing ([MS-LSAD] 3.1.4.4.1: all ignored); the
+                // rights come last.
+                let tail = stub.last_chunk::<4>().ok_or(FaultStatus::BAD_STUB_DATA)?;
+                Ok(Self::OpenPolicy {
+                    desired_access: u32::from_le_bytes(*tail),
+                })
+            }
+            7 | 46 => Ok(Self::QueryInformationPolicy {
+                handle: reader.handle()?,
+                class: reader.u16()?,
+            }),
+            14 => Self::lookup_names(reader, LookupForm::First),
+            58 => Self::lookup_names(reader, LookupForm::Second),
+            68 => Self::lookup_names(reader, LookupForm::Third),
+            15 => Self::lookup_sids(reader, LookupForm::First),
+            57 => Self::lookup_sids(reader, LookupForm::Second),
+            45 => {
+                reader.unique_wide_string()?;
+                if reader.pointer()? {
+                    reader.unicode_string()?;
+                }
+                Ok(Self::GetUserName {
+                    wants_domain: reader.pointer()?,
+                })
+            }
+            _ => Err(FaultStatus::OP_RNG_ERROR),
+        }
+    }
+
+    fn lookup_names(mut reader: NdrReader<'_>, form: LookupForm) -> Result<Self, FaultStatus> {
+        let handle = reader.handle()?;
+        let count = reader.u32()?;
+        let max = reader.max_count()?;
+        if usize::try_from(count) != Ok(max) {
+            return Err(FaultStatus::BAD_STUB_DATA);
+        }
+        Ok(Self::LookupNames {
+            handle,
+            form,
+            names: reader.unicode_strings(max)?,
+        })
+    }
+
+    fn lookup_sids(mut reader: NdrReader<'_>, form: LookupForm) -> Result<Self, FaultStatus> {
+        let handle = reader.handle()?;
+        let count = reader.u32()?;
+        let mut sids = Vec::new();
+        if reader.pointer()? {
+            let max = reader.max_count()?;
+            if usize::try_from(count) != Ok(max) {
+                return Err(FaultStatus::BAD_STUB_DATA);
+            }
+            let present = (0..max)
+                .map(|_| reader.pointer())
+                .collect::<Result<Vec<_>, _>>()?;
+            if present.contains(&false) {
+                return Err(FaultStatus::BAD_STUB_DATA);
+            }
+            sids = (0..max).map(|_| reader.sid()).collect::<Result<_, _>>()?;
+        }
+        Ok(Self::LookupSids { handle, form, sids })
+    }
+}
+
+/// The reply of operations that give out or take back a handle.
+#[must_use]
+pub fn encode_handle(handle: &ContextHandle, status: Status) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    writer.handle(handle);
+    writer.u32(status.0);
+    writer.finish()
+}
+
+/// The machine's domain as the policy classes show it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PolicyDomain {
+    /// Flat name.
+    pub name: String,
+    /// DNS name, empty for none (class 12).
+    pub dns_domain_name: String,
+    /// DNS name of the forest, empty for none (class 12).
+    pub dns_forest_name: String,
+    /// GUID (class 12).
+    pub guid: [u8; 16],
+    /// SID, if it is a domain.
+    pub sid: Option<Sid>,
+}
+
+/// The reply to LsarQueryInformationPolicy: STATUS_INVALID_PARAMETER for other classes than
+/// 3, 5 and 12.
+#[must_use]
+pub fn encode_query_information_policy(
+    class: u16,
+    domain: Result<&PolicyDomain, Status>,
+) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    let known = matches!(class, 3 | 5 | 12);
+    let domain = domain.and_then(|domain| {
+        if known {
+            Ok(domain)
+        } else {
+            Err(Status::INVALID_PARAMETER)
+        }
+    });
+    writer.pointer(domain.is_ok());
+    if let Ok(domain) = domain {
+        writer.u16(class);
+        writer.unicode_string_head(&domain.name);
+        if class == 12 {
+            writer.unicode_string_head(&domain.dns_domain_name);
+            writer.unicode_string_head(&domain.dns_forest_name);
+            writer.bytes(&domain.guid);
+        }
+        writer.pointer(domain.sid.is_some());
+        writer.unicode_text(&domain.name);
+        if class == 12 {
+            writer.unicode_text(&domain.dns_domain_name);
+            writer.unicode_text(&domain.dns_forest_name);
+        }
+        if let Some(sid) = &domain.sid {
+            writer.sid(sid);
+        }
+    }
+    writer.u32(domain.err().unwrap_or(Status::SUCCESS).0);
+    writer.finish()
+}
+
+/// A domain to which answers refer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReferencedDomain {
+    /// Its name.
+    pub name: String,
+    /// Its SID.
+    pub sid: Sid,
+}
+
+/// The answer to one SID.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TranslatedName {
+    /// What it stands for.
+    pub sid_use: SidNameUse,
+    /// Its name, or the SID as text when unknown.
+    pub name: String,
+    /// Place in the list of domains, -1 for none.
+    pub domain_index: i32,
+}
+
+/// The answer to one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TranslatedSid {
+    /// What it stands for.
+    pub sid_use: SidNameUse,
+    /// Its SID; none when unknown.
+    pub sid: Option<Sid>,
+    /// Place in the list of domains, -1 for none.
+    pub domain_index: i32,
+}
+
+fn put_domains(domains: &[ReferencedDomain], writer: &mut NdrWriter) {
+    writer.pointer(true);
+    writer.count(domains.len());
+    writer.pointer(!domains.is_empty());
+    writer.u32(32); // MaxEntries, ignored
+    if domains.is_empty() {
+        return;
+    }
+    writer.count(domains.len());
+    for domain in domains {
+        writer.unicode_string_head(&domain.name);
+        writer.pointer(true);
+    }
+    for domain in domains {
+        writer.unicode_text(&domain.name);
+        writer.sid(&domain.sid);
+    }
+}
+
+/// SUCCESS, SOME_NOT_MAPPED or NONE_MAPPED, by how many answers are known.
+#[must_use]
+pub fn lookup_status(mapped: usize, asked: usize) -> Status {
+    match mapped {
+        0 if asked > 0 => Status::NONE_MAPPED,
+        mapped if mapped < asked => SOME_NOT_MAPPED,
+        _ => Status::SUCCESS,
+    }
+}
+
+/// The reply to LsarLookupSids and LsarLookupSids2.
+#[must_use]
+pub fn encode_lookup_sids(
+    form: LookupForm,
+    domains: &[ReferencedDomain],
+    names: &[TranslatedName],
+) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    put_domains(domains, &mut writer);
+    writer.count(names.len());
+    writer.pointer(!names.is_empty());
+    if !names.is_empty() {
+        writer.count(names.len());
+        for name in names {
+            writer.align(4);
+            writer.u16(name.sid_use.0);
+            writer.unicode_string_head(&name.name);
+            writer.u32(name.domain_index.cast_unsigned());
+            if form != LookupForm::First {
+                writer.u32(0);
+            }
+        }
+        for name in names {
+            writer.unicode_text(&name.name);
+        }
+    }
+    let known = |name: &&TranslatedName| name.sid_use != SidNameUse::UNKNOWN;
+    let mapped = names.iter().filter(known).count();
+    writer.count(mapped);
+    writer.u32(lookup_status(mapped, names.len()).0);
+    writer.finish()
+}
+
+/// The reply to LsarLookupNames, 2 and 3.
+#[must_use]
+pub fn encode_lookup_names(
+    form: LookupForm,
+    domains: &[ReferencedDomain],
+    sids: &[TranslatedSid],
+) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    put_domains(domains, &mut writer);
+    writer.count(sids.len());
+    writer.pointer(!sids.is_empty());
+    if !sids.is_empty() {
+        writer.count(sids.len());
+        for sid in sids {
+            writer.align(4);
+            writer.u16(sid.sid_use.0);
+            if form == LookupForm::Third {
+                writer.pointer(sid.sid.is_some());
+            } else {
+                // A domain has no relative id; Windows says -1.
+                let rid = sid.sid.filter(|_| sid.sid_use != SidNameUse::DOMAIN);
+                let rid = rid.and_then(|sid| sid.split_rid());
+                let none = if sid.sid.is_some() { u32::MAX } else { 0 };
+                writer.u32(rid.map_or(none, |(_, rid)| rid));
+            }
+            writer.u32(sid.domain_index.cast_unsigned());
+            if form != LookupForm::First {
+                writer.u32(0);
+            }
+        }
+        if form == LookupForm::Third {
+            for sid in sids.iter().filter_map(|sid| sid.sid.as_ref()) {
+                writer.sid(sid);
+            }
+        }
+    }
+    let mapped = sids.iter().filter(|sid| sid.sid.is_some()).count();
+    writer.count(mapped);
+    writer.u32(lookup_status(mapped, sids.len()).0);
+    writer.finish()
+}
+
+/// The reply to LsarGetUserName.
+#[must_use]
+pub fn encode_get_user_name(user: &str, domain: Option<&str>) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    writer.pointer(true);
+    writer.unicode_string_head(user);
+    writer.unicode_text(user);
+    writer.pointer(domain.is_some());
+    if let Some(domain) = domain {
+        writer.pointer(true);
+        writer.unicode_string_head(domain);
+        writer.unicode_text(domain);
+    }
+    writer.u32(Status::SUCCESS.0);
+    writer.finish()
+}
+
+/// Most names or SIDs of a lookup; more are BAD_STUB_DATA.
+pub const MAX_LOOKUP: usize = MAX_ARRAY_ELEMENTS;

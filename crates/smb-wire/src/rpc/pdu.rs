@@ -1,0 +1,355 @@
+//! The PDUs of connection-oriented DCE/RPC without their negotiation: common header, request,
+//! response, fault (C706 12.6.3 and 12.6.4).
+//!
+//! Only little-endian data is understood (all Windows and Samba clients send it); another data
+//! representation is malformed. Authentication trailers are cut off, not checked: the SMB
+//! session below has already authenticated and protects the pipe.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::codec::{Malformed, Reader};
+use crate::ids::Guid;
+
+/// Longest fragment sent or accepted, as Windows offers.
+pub const MAX_FRAGMENT_BYTES: u16 = 4_280;
+
+/// Shortest fragment every peer must accept (C706 12.6.3.1, MustRecvFragSize).
+pub const MIN_FRAGMENT_BYTES: u16 = 1_432;
+
+enum_of_the_wire! {
+    /// Kind of a PDU.
+    pub struct PduType(u8) {
+        REQUEST = 0,
+        RESPONSE = 2,
+        FAULT = 3,
+        BIND = 11,
+        BIND_ACK = 12,
+        BIND_NAK = 13,
+        ALTER_CONTEXT = 14,
+        ALTER_CONTEXT_RESP = 15,
+        AUTH3 = 16,
+        SHUTDOWN = 17,
+        CO_CANCEL = 18,
+        ORPHANED = 19,
+    }
+}
+
+flags_of_the_wire! {
+    /// Flags of a PDU.
+    pub struct PfcFlags(u8) {
+        FIRST_FRAG = 0x01,
+        LAST_FRAG = 0x02,
+        PENDING_CANCEL = 0x04,
+        CONC_MPX = 0x10,
+        DID_NOT_EXECUTE = 0x20,
+        MAYBE = 0x40,
+        OBJECT_UUID = 0x80,
+    }
+}
+
+impl PfcFlags {
+    /// A PDU in one piece.
+    pub const WHOLE: Self = Self(0x03);
+}
+
+enum_of_the_wire! {
+    /// Why a call failed before or in its stub (C706 appendix E, [MS-ERREF] 2.2).
+    pub struct FaultStatus(u32) {
+        /// The interface has no such operation.
+        OP_RNG_ERROR = 0x1c01_0002,
+        /// No such presentation context.
+        UNK_IF = 0x1c01_0003,
+        PROTO_ERROR = 0x1c01_000b,
+        /// A context handle nobody gave out.
+        CONTEXT_MISMATCH = 0x1c00_001a,
+        REMOTE_NO_MEMORY = 0x1c00_001b,
+        ACCESS_DENIED = 0x0000_0005,
+        /// The stub is not what the operation takes.
+        BAD_STUB_DATA = 0x0000_06f7,
+    }
+}
+
+impl From<Malformed> for FaultStatus {
+    fn from(_: Malformed) -> Self {
+        Self::BAD_STUB_DATA
+    }
+}
+
+/// The header of every PDU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PduHeader {
+    /// 0 or 1; answered in kind.
+    pub minor_version: u8,
+    /// Kind.
+    pub pdu_type: PduType,
+    /// Flags.
+    pub flags: PfcFlags,
+    /// Bytes of the PDU, this header included.
+    pub frag_length: u16,
+    /// Bytes of the authentication value at its end, its 8-byte trailer not counted.
+    pub auth_length: u16,
+    /// The call.
+    pub call_id: u32,
+}
+
+impl PduHeader {
+    /// Bytes on the wire.
+    pub const SIZE: usize = 16;
+
+    /// A header for a PDU in one piece; the length is filled in by [`PduHeader::encode`].
+    #[must_use]
+    pub const fn new(pdu_type: PduType, flags: PfcFlags, call_id: u32) -> Self {
+        Self {
+            minor_version: 0,
+            pdu_type,
+            flags,
+            frag_length: 0,
+            auth_length: 0,
+            call_id,
+        }
+    }
+
+    /// Reads the header and the body of the first PDU in `bytes`; gives what follows as well.
+    /// The authentication trailer is not part of the body.
+    ///
+    /// # Errors
+    /// [`Malformed`] for another version or data representation, a length out of range, or
+    /// fewer bytes than it says.
+    pub fn read(bytes: &[u8]) -> Result<(Self, &[u8], &[u8]), Malformed> {
+        const WHAT: &str = "RPC PDU";
+        let mut reader = Reader::new(bytes, WHAT);
+        let major = reader.u8()?;
+        let minor_version = reader.u8()?;
+        let pdu_type = PduType(reader.u8()?);
+        let flags = PfcFlags(reader.u8()?);
+        // Integers little-endian, text ASCII, floats IEEE; the rest is reserved.
+        let little_endian = reader.array::<4>()?.first() == Some(&0x10);
+        let frag_length = reader.u16()?;
+        let auth_length = reader.u16()?;
+        let call_id = reader.u32()?;
+        let frag = usize::from(frag_length);
+        if major != 5 || minor_version > 1 || !little_endian {
+            return Err(reader.malformed());
+        }
+        let malformed = reader.malformed();
+        let body = bytes.get(Self::SIZE..frag).ok_or(malformed)?;
+        let rest = bytes.get(frag..).unwrap_or(&[]);
+        let trailer = match usize::from(auth_length) {
+            0 => 0,
+            len => len + 8,
+        };
+        let end = body.len().checked_sub(trailer).ok_or(malformed)?;
+        let header = Self {
+            minor_version,
+            pdu_type,
+            flags,
+            frag_length,
+            auth_length,
+            call_id,
+        };
+        Ok((header, body.get(..end).ok_or(malformed)?, rest))
+    }
+
+    /// Bytes of the PDU that begins with `bytes`, once its header is there.
+    #[must_use]
+    pub fn frag_length_of(bytes: &[u8]) -> Option<usize> {
+        let length = bytes.get(8..10)?;
+        Some(usize::from(u16::from_le_bytes(length.try_into().ok()?)))
+    }
+
+    /// Appends the PDU: header and what `body` writes, with the length put in.
+    pub fn encode(&self, out: &mut BytesMut, body: impl FnOnce(&mut BytesMut)) {
+        let start = out.len();
+        out.put_u8(5);
+        out.put_u8(self.minor_version);
+        out.put_u8(self.pdu_type.0);
+        out.put_u8(self.flags.0);
+        out.put_slice(&[0x10, 0, 0, 0]);
+        let length = crate::codec::Patch::u16(out);
+        out.put_u16_le(0);
+        out.put_u32_le(self.call_id);
+        body(out);
+        let written = crate::codec::offset_u16(out, start);
+        length.set_u16(out, written);
+    }
+}
+
+/// A request, or one fragment of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// Bytes of the whole stub, or 0.
+    pub alloc_hint: u32,
+    /// The presentation context, which names the interface.
+    pub context_id: u16,
+    /// The operation.
+    pub opnum: u16,
+    /// The object, if flagged.
+    pub object: Option<Guid>,
+    /// The stub, or this fragment of it.
+    pub stub: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`Malformed`] when a field is missing.
+    pub fn read(header: &PduHeader, body: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body, "RPC request");
+        let alloc_hint = reader.u32()?;
+        let context_id = reader.u16()?;
+        let opnum = reader.u16()?;
+        let object = header
+            .flags
+            .contains(PfcFlags::OBJECT_UUID)
+            .then(|| reader.array().map(Guid))
+            .transpose()?;
+        Ok(Self {
+            alloc_hint,
+            context_id,
+            opnum,
+            object,
+            stub: reader.rest(),
+        })
+    }
+
+    /// Appends the PDU in one piece.
+    pub fn encode(&self, call_id: u32, out: &mut BytesMut) {
+        let object = PfcFlags::OBJECT_UUID.when(self.object.is_some());
+        PduHeader::new(PduType::REQUEST, PfcFlags::WHOLE | object, call_id).encode(out, |out| {
+            out.put_u32_le(self.alloc_hint);
+            out.put_u16_le(self.context_id);
+            out.put_u16_le(self.opnum);
+            if let Some(object) = self.object {
+                out.put_slice(&object.0);
+            }
+            out.put_slice(self.stub);
+        });
+    }
+}
+
+/// A response, or one fragment of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// Bytes of the stub from here on, or 0.
+    pub alloc_hint: u32,
+    /// The presentation context of the request.
+    pub context_id: u16,
+    /// The stub, or this fragment of it.
+    pub stub: &'a [u8],
+}
+
+impl<'a> Response<'a> {
+    /// Bytes of header and fixed part before the stub.
+    pub const OVERHEAD: usize = PduHeader::SIZE + 8;
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`Malformed`] when a field is missing.
+    pub fn read(body: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body, "RPC response");
+        let alloc_hint = reader.u32()?;
+        let context_id = reader.u16()?;
+        reader.skip(2)?;
+        Ok(Self {
+            alloc_hint,
+            context_id,
+            stub: reader.rest(),
+        })
+    }
+
+    /// Appends the PDU with these flags.
+    pub fn encode(&self, call_id: u32, flags: PfcFlags, out: &mut BytesMut) {
+        PduHeader::new(PduType::RESPONSE, flags, call_id).encode(out, |out| {
+            out.put_u32_le(self.alloc_hint);
+            out.put_u16_le(self.context_id);
+            out.put_u16_le(0);
+            out.put_slice(self.stub);
+        });
+    }
+}
+
+/// A fault: the call did not come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// The presentation context of the request.
+    pub context_id: u16,
+    /// Why.
+    pub status: FaultStatus,
+}
+
+impl Fault {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`Malformed`] when a field is missing.
+    pub fn read(body: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body, "RPC fault");
+        reader.skip(4)?;
+        let context_id = reader.u16()?;
+        reader.skip(2)?;
+        Ok(Self {
+            context_id,
+            status: FaultStatus(reader.u32()?),
+        })
+    }
+
+    /// Appends the PDU. Decoding errors happen before execution, which the flag tells.
+    pub fn encode(&self, call_id: u32, out: &mut BytesMut) {
+        let flags = PfcFlags::WHOLE | PfcFlags::DID_NOT_EXECUTE;
+        PduHeader::new(PduType::FAULT, flags, call_id).encode(out, |out| {
+            out.put_u32_le(0);
+            out.put_u16_le(self.context_id);
+            out.put_u16_le(0);
+            out.put_u32_le(self.status.0);
+            out.put_u32_le(0);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pdus_round_trip() {
+        let request = Request {
+            alloc_hint: 3,
+            context_id: 1,
+            opnum: 15,
+            object: Some(Guid([4; 16])),
+            stub: b"abc",
+        };
+        let mut out = BytesMut::new();
+        request.encode(77, &mut out);
+        out.put_slice(b"next");
+        let (header, body, rest) = PduHeader::read(&out).unwrap();
+        assert_eq!(header.call_id, 77);
+        assert_eq!(rest, b"next");
+        assert_eq!(Request::read(&header, body), Ok(request));
+        assert_eq!(PduHeader::frag_length_of(&out), Some(out.len() - 4));
+
+        let mut out = BytesMut::new();
+        let fault = Fault {
+            context_id: 1,
+            status: FaultStatus::OP_RNG_ERROR,
+        };
+        fault.encode(5, &mut out);
+        let (header, body, _) = PduHeader::read(&out).unwrap();
+        assert_eq!(header.pdu_type, PduType::FAULT);
+        assert_eq!(out.len(), 32);
+        assert_eq!(Fault::read(body), Ok(fault));
+    }
+
+    #[test]
+    fn forged_headers_are_refused() {
+        let good = b"\x05\0\0\x03\x10\0\0\0\x12\0\0\0\x01\0\0\0ab";
+        assert!(PduHeader::read(good).is_ok());
+        for (at, byte) in [(0, 4), (1, 2), (4, 0), (8, 15), (8, 19), (10, 1)] {
+            let mut bad = *good;
+            bad[at] = byte;
+            assert!(PduHeader::read(&bad).is_err(), "{at}");
+        }
+    }
+}

@@ -1,0 +1,492 @@
+//! samr, the security account manager ([MS-SAMR] 3.1.5): finding domains, listing and looking
+//! up users and groups, one user's facts. Read-only; every other operation is out of range.
+//!
+//! Handles are opaque here. Lists are limited by [`super::MAX_ARRAY_ELEMENTS`].
+
+use bytes::BytesMut;
+
+use super::ndr::{ContextHandle, MAX_ARRAY_ELEMENTS, NdrReader, NdrWriter};
+use super::pdu::FaultStatus;
+use crate::dtyp::Sid;
+use crate::ids::FileTime;
+use crate::status::Status;
+
+pub use super::lsarpc::{SidNameUse, encode_handle};
+
+/// What an enumeration lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enumerated {
+    /// Domains of the server, opnum 6.
+    Domains,
+    /// Groups of a domain, opnum 11.
+    Groups,
+    /// Users of a domain, opnum 13.
+    Users,
+    /// Aliases of a domain, opnum 15.
+    Aliases,
+}
+
+/// A request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// SamrConnect, opnum 0, 2 (57) and 4 (62).
+    Connect {
+        /// Rights asked for.
+        desired_access: u32,
+    },
+    /// SamrConnect5, opnum 64.
+    Connect5 {
+        /// Rights asked for.
+        desired_access: u32,
+    },
+    /// SamrCloseHandle, opnum 1.
+    Close {
+        /// What.
+        handle: ContextHandle,
+    },
+    /// SamrLookupDomainInSamServer, opnum 5.
+    LookupDomain {
+        /// The server.
+        handle: ContextHandle,
+        /// The domain's name.
+        name: String,
+    },
+    /// One of the enumerations.
+    Enumerate {
+        /// The server or domain.
+        handle: ContextHandle,
+        /// What to list.
+        what: Enumerated,
+        /// Where to go on.
+        context: u32,
+    },
+    /// SamrOpenDomain, opnum 7.
+    OpenDomain {
+        /// The server.
+        handle: ContextHandle,
+        /// The domain.
+        sid: Sid,
+    },
+    /// SamrLookupNamesInDomain, opnum 17.
+    LookupNames {
+        /// The domain.
+        handle: ContextHandle,
+        /// The names.
+        names: Vec<String>,
+    },
+    /// SamrLookupIdsInDomain, opnum 18.
+    LookupIds {
+        /// The domain.
+        handle: ContextHandle,
+        /// The relative ids.
+        rids: Vec<u32>,
+    },
+    /// SamrOpenUser, opnum 34.
+    OpenUser {
+        /// The domain.
+        handle: ContextHandle,
+        /// The relative id.
+        rid: u32,
+    },
+    /// SamrQueryInformationUser, opnum 36, and 2 (47).
+    QueryUser {
+        /// The user.
+        handle: ContextHandle,
+        /// 21 is all there is.
+        class: u16,
+    },
+    /// SamrGetGroupsForUser, opnum 39.
+    GroupsForUser {
+        /// The user.
+        handle: ContextHandle,
+    },
+    /// SamrQueryDisplayInformation, opnum 40, 2 (48) and 3 (51).
+    QueryDisplay {
+        /// The domain.
+        handle: ContextHandle,
+        /// 1 users.
+        class: u16,
+        /// First entry.
+        index: u32,
+        /// Entries at most.
+        count: u32,
+    },
+}
+
+impl Request {
+    /// Decodes a stub.
+    ///
+    /// # Errors
+    /// OP_RNG_ERROR for an operation not listed, BAD_STUB_DATA for a stub that is not its.
+    pub fn decode(opnum: u16, stub: &[u8]) -> Result<Self, FaultStatus> {
+        let mut reader = NdrReader::new(stub);
+        match opnum {
+            // The server's own name says nothing; the rights come last.
+            0 | 57 | 62 => {
+                let tail = stub.last_chunk::<4>().ok_or(FaultStatus::BAD_STUB_DATA)?;
+                Ok(Self::Connect {
+                    desired_access: u32::from_le_bytes(*tail),
+                })
+            }
+            64 => {
+                reader.unique_wide_string()?;
+                Ok(Self::Connect5 {
+                    desired_access: reader.u32()?,
+                })
+            }
+            1 => Ok(Self::Close {
+                handle: reader.handle()?,
+            }),
+            6 => Self::enumerate(reader, Enumerated::Domains),
+            11 => Self::enumerate(reader, Enumerated::Groups),
+            13 => Self::enumerate(reader, Enumerated::Users),
+            15 => Self::enumerate(reader, Enumerated::Aliases),
+            5 | 7 | 17 | 18 => Self::decode_domain(opnum, reader),
+            34 | 36 | 39 | 40 | 47 | 48 | 51 => Self::decode_user(opnum, reader),
+            _ => Err(FaultStatus::OP_RNG_ERROR),
+        }
+    }
+
+    fn decode_domain(opnum: u16, mut reader: NdrReader<'_>) -> Result<Self, FaultStatus> {
+        let handle = reader.handle()?;
+        match opnum {
+            5 => Ok(Self::LookupDomain {
+                handle,
+                name: reader.unicode_string()?,
+            }),
+            7 => {
+                let _desired_access = reader.u32()?;
+                Ok(Self::OpenDomain {
+                    handle,
+                    sid: reader.sid()?,
+                })
+            }
+            17 => {
+                let count = counted(&mut reader)?;
+                Ok(Self::LookupNames {
+                    handle,
+                    names: reader.unicode_strings(count)?,
+                })
+            }
+            18 => {
+                let count = counted(&mut reader)?;
+                let rids = (0..count).map(|_| reader.u32()).collect::<Result<_, _>>()?;
+                Ok(Self::LookupIds { handle, rids })
+            }
+            _ => Err(FaultStatus::OP_RNG_ERROR),
+        }
+    }
+
+    fn decode_user(opnum: u16, mut reader: NdrReader<'_>) -> Result<Self, FaultStatus> {
+        let handle = reader.handle()?;
+        match opnum {
+            34 => {
+                let _desired_access = reader.u32()?;
+                Ok(Self::OpenUser {
+                    handle,
+                    rid: reader.u32()?,
+                })
+            }
+            36 | 47 => Ok(Self::QueryUser {
+                handle,
+                class: reader.u16()?,
+            }),
+            39 => Ok(Self::GroupsForUser { handle }),
+            40 | 48 | 51 => Ok(Self::QueryDisplay {
+                handle,
+                class: reader.u16()?,
+                index: reader.u32()?,
+                count: reader.u32()?,
+            }),
+            _ => Err(FaultStatus::OP_RNG_ERROR),
+        }
+    }
+
+    fn enumerate(mut reader: NdrReader<'_>, what: Enumerated) -> Result<Self, FaultStatus> {
+        Ok(Self::Enumerate {
+            handle: reader.handle()?,
+            what,
+            context: reader.u32()?,
+        })
+    }
+}
+
+/// Count, then a conformant varying array of as many.
+fn counted(reader: &mut NdrReader<'_>) -> Result<usize, FaultStatus> {
+    let count = reader.u32()?;
+    let actual = reader.actual_count(MAX_ARRAY_ELEMENTS)?;
+    if usize::try_from(count) != Ok(actual) {
+        return Err(FaultStatus::BAD_STUB_DATA);
+    }
+    Ok(actual)
+}
+
+/// The reply to SamrConnect5.
+#[must_use]
+pub fn encode_connect5(handle: &ContextHandle, status: Status) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    writer.u32(1); // version of the revision information
+    writer.u32(1); // its arm
+    writer.u32(3); // revision
+    writer.u32(0); // features
+    writer.handle(handle);
+    writer.u32(status.0);
+    writer.finish()
+}
+
+/// The reply to SamrLookupDomainInSamServer.
+#[must_use]
+pub fn encode_lookup_domain(sid: Option<&Sid>) -> BytesMut {
+    /// STATUS_NO_SUCH_DOMAIN.
+    const NO_SUCH_DOMAIN: u32 = 0xc000_00df;
+    let mut writer = NdrWriter::new();
+    writer.pointer(sid.is_some());
+    if let Some(sid) = sid {
+        writer.sid(sid);
+    }
+    writer.u32(sid.map_or(NO_SUCH_DOMAIN, |_| 0));
+    writer.finish()
+}
+
+/// The reply to an enumeration: relative ids (0 for domains) and names.
+#[must_use]
+pub fn encode_enumerate(context: u32, entries: &[(u32, String)], status: Status) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    writer.u32(context);
+    writer.pointer(true);
+    writer.count(entries.len());
+    writer.pointer(true);
+    writer.count(entries.len());
+    for (rid, name) in entries {
+        writer.u32(*rid);
+        writer.unicode_string_head(name);
+    }
+    for (_, name) in entries {
+        writer.unicode_text(name);
+    }
+    writer.count(entries.len());
+    writer.u32(status.0);
+    writer.finish()
+}
+
+fn put_numbers(numbers: &[u32], writer: &mut NdrWriter) {
+    writer.count(numbers.len());
+    writer.pointer(!numbers.is_empty());
+    if !numbers.is_empty() {
+        writer.count(numbers.len());
+        for number in numbers {
+            writer.u32(*number);
+        }
+    }
+}
+
+fn uses(found: impl Iterator<Item = Option<SidNameUse>>) -> Vec<u32> {
+    found
+        .map(|found| u32::from(found.unwrap_or(SidNameUse::UNKNOWN).0))
+        .collect()
+}
+
+/// The reply to SamrLookupNamesInDomain: for each name its relative id and kind, if known.
+#[must_use]
+pub fn encode_lookup_names(found: &[Option<(u32, SidNameUse)>]) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    let rids: Vec<u32> = found.iter().map(|f| f.map_or(0, |(rid, _)| rid)).collect();
+    put_numbers(&rids, &mut writer);
+    put_numbers(
+        &uses(found.iter().map(|f| f.map(|(_, kind)| kind))),
+        &mut writer,
+    );
+    let mapped = found.iter().flatten().count();
+    writer.u32(super::lsarpc::lookup_status(mapped, found.len()).0);
+    writer.finish()
+}
+
+/// The reply to SamrLookupIdsInDomain: for each id its name and kind, if known.
+#[must_use]
+pub fn encode_lookup_ids(found: &[Option<(String, SidNameUse)>]) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    writer.count(found.len());
+    writer.pointer(!found.is_empty());
+    let name = |found: &Option<(String, SidNameUse)>| {
+        found
+            .as_ref()
+            .map_or_else(String::new, |(name, _)| name.clone())
+    };
+    if !found.is_empty() {
+        writer.count(found.len());
+        for found in found {
+            writer.unicode_string_head(&name(found));
+        }
+        for found in found {
+            writer.unicode_text(&name(found));
+        }
+    }
+    let kinds = found.iter().map(|f| f.as_ref().map(|(_, kind)| *kind));
+    put_numbers(&uses(kinds), &mut writer);
+    let mapped = found.iter().flatten().count();
+    writer.u32(super::lsarpc::lookup_status(mapped, found.len()).0);
+    writer.finish()
+}
+
+/// The reply to SamrGetGroupsForUser: relative ids, all mandatory and enabled.
+#[must_use]
+pub fn encode_groups_for_user(rids: &[u32]) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    writer.pointer(true);
+    writer.count(rids.len());
+    writer.pointer(true);
+    writer.count(rids.len());
+    for rid in rids {
+        writer.u32(*rid);
+        writer.u32(7);
+    }
+    writer.u32(Status::SUCCESS.0);
+    writer.finish()
+}
+
+/// What the server tells about a user.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UserInfo {
+    /// Relative id.
+    pub rid: u32,
+    /// Relative id of the primary group.
+    pub primary_group_rid: u32,
+    /// Account name.
+    pub user_name: String,
+    /// Name for people.
+    pub full_name: String,
+    /// Remark.
+    pub comment: String,
+    /// USER_NORMAL_ACCOUNT is 0x10, USER_ACCOUNT_DISABLED 1.
+    pub account_control: u32,
+    /// When the password was set.
+    pub password_last_set: FileTime,
+}
+
+/// The reply to SamrQueryInformationUser of class 21 ([MS-SAMR] 2.2.6.6); INVALID_INFO_CLASS
+/// for others. Hashes and private data are never told.
+#[must_use]
+pub fn encode_query_user(class: u16, user: Result<&UserInfo, Status>) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    let user = user.and_then(|user| {
+        if class == 21 {
+            Ok(user)
+        } else {
+            Err(Status::INVALID_INFO_CLASS)
+        }
+    });
+    writer.pointer(user.is_ok());
+    if let Ok(user) = user {
+        writer.u16(class);
+        put_all_information(user, &mut writer);
+    }
+    writer.u32(user.err().unwrap_or(Status::SUCCESS).0);
+    writer.finish()
+}
+
+/// SAMPR_USER_ALL_INFORMATION.
+fn put_all_information(user: &UserInfo, writer: &mut NdrWriter) {
+    /// Hours in a week: the bits of logon hours.
+    const UNITS_PER_WEEK: u16 = 168;
+    const NEVER: FileTime = FileTime(i64::MAX as u64);
+    // Last logon and logoff, password set, account expires, password may and must change.
+    for time in [
+        FileTime::ZERO,
+        NEVER,
+        user.password_last_set,
+        NEVER,
+        user.password_last_set,
+        NEVER,
+    ] {
+        // OLD_LARGE_INTEGER: two words, so aligned to four only.
+        let [a, b, c, d, e, f, g, h] = time.0.to_le_bytes();
+        writer.u32(u32::from_le_bytes([a, b, c, d]));
+        writer.u32(u32::from_le_bytes([e, f, g, h]));
+    }
+    // User and full name; home, drive, script, profile; comment; workstations, user comment,
+    // parameters.
+    let texts = [
+        &user.user_name[..],
+        &user.full_name,
+        "",
+        "",
+        "",
+        "",
+        &user.comment,
+        "",
+        "",
+        "",
+    ];
+    for text in texts {
+        writer.unicode_string_head(text);
+    }
+    // LM and NT hash: none.
+    for _ in 0..2 {
+        writer.u16(0);
+        writer.u16(0);
+        writer.pointer(false);
+    }
+    writer.unicode_string_head(""); // private data
+    writer.u32(0); // security descriptor
+    writer.pointer(false);
+    writer.u32(user.rid);
+    writer.u32(user.primary_group_rid);
+    writer.u32(user.account_control);
+    writer.u32(0x00ff_ffff); // which fields
+    writer.u16(UNITS_PER_WEEK);
+    writer.align(4);
+    writer.pointer(true); // logon hours
+    // Bad passwords, logons, country, code page.
+    for _ in 0..4 {
+        writer.u16(0);
+    }
+    // Hashes present, password expired, private data sensitive.
+    for _ in 0..4 {
+        writer.u8(0);
+    }
+    for text in texts {
+        writer.unicode_text(text);
+    }
+    writer.u32(1260);
+    writer.u32(0);
+    writer.u32(u32::from(UNITS_PER_WEEK / 8));
+    writer.bytes(&[0xff; UNITS_PER_WEEK as usize / 8]);
+}
+
+/// The reply to SamrQueryDisplayInformation of class 1; INVALID_INFO_CLASS for others.
+#[must_use]
+pub fn encode_query_display(class: u16, index: u32, users: &[UserInfo]) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    let known = class == 1;
+    let users = if known { users } else { &[] };
+    // Total available and returned are told in bytes; clients only compare them.
+    writer.count(users.len());
+    writer.count(users.len());
+    writer.u16(class);
+    writer.align(4);
+    writer.count(users.len());
+    writer.pointer(!users.is_empty());
+    if !users.is_empty() {
+        writer.count(users.len());
+        for (at, user) in users.iter().enumerate() {
+            writer.u32(index.saturating_add(u32::try_from(at + 1).unwrap_or(u32::MAX)));
+            writer.u32(user.rid);
+            writer.u32(user.account_control);
+            writer.unicode_string_head(&user.user_name);
+            writer.unicode_string_head(&user.comment);
+            writer.unicode_string_head(&user.full_name);
+        }
+        for user in users {
+            writer.unicode_text(&user.user_name);
+            writer.unicode_text(&user.comment);
+            writer.unicode_text(&user.full_name);
+        }
+    }
+    let status = if known {
+        Status::SUCCESS
+    } else {
+        Status::INVALID_INFO_CLASS
+    };
+    writer.u32(status.0);
+    writer.finish()
+}

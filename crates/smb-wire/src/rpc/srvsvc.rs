@@ -1,0 +1,385 @@
+//! srvsvc, the server service ([MS-SRVS] 3.1.4): shares, the server's name and version, its
+//! clock. Requests in, replies out; levels nobody knows get an empty union and ERROR_INVALID_LEVEL.
+//!
+//! Paths of shares are whatever the server says; it must not say host paths.
+
+use bytes::BytesMut;
+
+use super::ndr::{NdrReader, NdrWriter};
+use super::pdu::FaultStatus;
+
+enum_of_the_wire! {
+    /// Win32 codes in replies of srvsvc and wkssvc ([MS-ERREF] 2.2).
+    pub struct Win32Error(u32) {
+        SUCCESS = 0,
+        ACCESS_DENIED = 5,
+        NOT_SUPPORTED = 50,
+        INVALID_PARAMETER = 87,
+        INVALID_LEVEL = 124,
+        MORE_DATA = 234,
+        NERR_NET_NAME_NOT_FOUND = 2310,
+    }
+}
+
+flags_of_the_wire! {
+    /// Kind of a share ([MS-SRVS] 2.2.2.4): the low bits are a number, disk being 0.
+    pub struct ShareType(u32) {
+        PRINT_QUEUE = 0x1,
+        DEVICE = 0x2,
+        IPC = 0x3,
+        TEMPORARY = 0x4000_0000,
+        /// Administrative: not shown when browsing.
+        SPECIAL = 0x8000_0000,
+    }
+}
+
+/// A request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// NetrShareEnum, opnum 15 ([MS-SRVS] 3.1.4.8), and NetrShareEnumSticky, opnum 36.
+    ShareEnum {
+        /// 0, 1, 2, 501 or 502.
+        level: u32,
+        /// Bytes the client would like at most.
+        prefered_maximum_length: u32,
+        /// Where to go on.
+        resume_handle: Option<u32>,
+    },
+    /// NetrShareGetInfo, opnum 16 ([MS-SRVS] 3.1.4.10).
+    ShareGetInfo {
+        /// Name of the share.
+        net_name: String,
+        /// 0, 1, 2, 501, 502 or 1005.
+        level: u32,
+    },
+    /// NetrServerGetInfo, opnum 21 ([MS-SRVS] 3.1.4.17).
+    ServerGetInfo {
+        /// 100, 101 or 102.
+        level: u32,
+    },
+    /// NetrRemoteTOD, opnum 28 ([MS-SRVS] 3.1.4.21).
+    RemoteTod,
+}
+
+impl Request {
+    /// Decodes a stub.
+    ///
+    /// # Errors
+    /// OP_RNG_ERROR for an operation not listed, BAD_STUB_DATA for a stub that is not its.
+    pub fn decode(opnum: u16, stub: &[u8]) -> Result<Self, FaultStatus> {
+        let mut reader = NdrReader::new(stub);
+        match opnum {
+            15 | 36 => {
+                reader.unique_wide_string()?;
+                let level = reader.u32()?;
+                let arm = reader.u32()?;
+                // The client's container is empty: a count and no buffer.
+                let container = reader.pointer()?;
+                if arm != level || (container && (reader.u32()? != 0 || reader.pointer()?)) {
+                    return Err(FaultStatus::BAD_STUB_DATA);
+                }
+                let prefered_maximum_length = reader.u32()?;
+                let resume = reader.pointer()?;
+                Ok(Self::ShareEnum {
+                    level,
+                    prefered_maximum_length,
+                    resume_handle: resume.then(|| reader.u32()).transpose()?,
+                })
+            }
+            16 => {
+                reader.unique_wide_string()?;
+                Ok(Self::ShareGetInfo {
+                    net_name: reader.wide_string()?,
+                    level: reader.u32()?,
+                })
+            }
+            21 => {
+                reader.unique_wide_string()?;
+                Ok(Self::ServerGetInfo {
+                    level: reader.u32()?,
+                })
+            }
+            28 => {
+                reader.unique_wide_string()?;
+                Ok(Self::RemoteTod)
+            }
+            _ => Err(FaultStatus::OP_RNG_ERROR),
+        }
+    }
+}
+
+/// All that any level says about a share ([MS-SRVS] 2.2.4.22 to 2.2.4.36).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ShareInfo {
+    /// Its name.
+    pub net_name: String,
+    /// Its kind.
+    pub share_type: ShareType,
+    /// What it is for.
+    pub remark: String,
+    /// Unused by servers with security of their own; 0.
+    pub permissions: u32,
+    /// Most connections, all ones for no limit.
+    pub max_uses: u32,
+    /// Connections now.
+    pub current_uses: u32,
+    /// A neutral local path (`C:\name`), never the host's.
+    pub path: String,
+    /// Who may use it, self-relative.
+    pub security_descriptor: Option<Vec<u8>>,
+    /// Caching and DFS flags of levels 501 and 1005.
+    pub flags: u32,
+}
+
+/// Levels that are known to enumerate shares.
+const ENUM_LEVELS: [u32; 5] = [0, 1, 2, 501, 502];
+
+impl ShareInfo {
+    fn put_fixed(&self, level: u32, writer: &mut NdrWriter) {
+        if level == 1005 {
+            writer.u32(self.flags);
+            return;
+        }
+        writer.pointer(true);
+        if level == 0 {
+            return;
+        }
+        writer.u32(self.share_type.0);
+        writer.pointer(true);
+        match level {
+            501 => writer.u32(self.flags),
+            2 | 502 => {
+                writer.u32(self.permissions);
+                writer.u32(self.max_uses);
+                writer.u32(self.current_uses);
+                writer.pointer(true);
+                // No password.
+                writer.pointer(false);
+                if level == 502 {
+                    writer.count(self.security_descriptor.as_ref().map_or(0, Vec::len));
+                    writer.pointer(self.security_descriptor.is_some());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn put_referents(&self, level: u32, writer: &mut NdrWriter) {
+        if level == 1005 {
+            return;
+        }
+        writer.wide_string(&self.net_name);
+        if level == 0 {
+            return;
+        }
+        writer.wide_string(&self.remark);
+        if matches!(level, 2 | 502) {
+            writer.wide_string(&self.path);
+        }
+        if let Some(descriptor) = self.security_descriptor.as_ref().filter(|_| level == 502) {
+            writer.count(descriptor.len());
+            writer.bytes(descriptor);
+        }
+    }
+}
+
+/// The reply to NetrShareEnum.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShareEnumReply {
+    /// As asked.
+    pub level: u32,
+    /// The shares from the resume handle on.
+    pub shares: Vec<ShareInfo>,
+    /// Shares from the resume handle on, sent or not.
+    pub total_entries: u32,
+    /// Where to go on; there if the request had one.
+    pub resume_handle: Option<u32>,
+    /// Outcome.
+    pub result: Win32Error,
+}
+
+impl ShareEnumReply {
+    /// The reply with all shares; ERROR_INVALID_LEVEL for a level we do not know.
+    #[must_use]
+    pub fn whole(level: u32, shares: Vec<ShareInfo>, resume_handle: Option<u32>) -> Self {
+        let known = ENUM_LEVELS.contains(&level);
+        let shares = if known { shares } else { Vec::new() };
+        Self {
+            level,
+            total_entries: u32::try_from(shares.len()).unwrap_or(u32::MAX),
+            shares,
+            resume_handle: resume_handle.map(|_| 0),
+            result: if known {
+                Win32Error::SUCCESS
+            } else {
+                Win32Error::INVALID_LEVEL
+            },
+        }
+    }
+
+    /// The stub.
+    #[must_use]
+    pub fn encode(&self) -> BytesMut {
+        let mut writer = NdrWriter::new();
+        writer.u32(self.level);
+        writer.u32(self.level);
+        let known = ENUM_LEVELS.contains(&self.level);
+        writer.pointer(known);
+        if known {
+            writer.count(self.shares.len());
+            writer.pointer(true);
+            writer.count(self.shares.len());
+            for share in &self.shares {
+                share.put_fixed(self.level, &mut writer);
+            }
+            for share in &self.shares {
+                share.put_referents(self.level, &mut writer);
+            }
+        }
+        writer.u32(self.total_entries);
+        writer.pointer(self.resume_handle.is_some());
+        if let Some(handle) = self.resume_handle {
+            writer.u32(handle);
+        }
+        writer.u32(self.result.0);
+        writer.finish()
+    }
+}
+
+/// The reply to NetrShareGetInfo.
+#[must_use]
+pub fn encode_share_get_info(level: u32, share: Result<&ShareInfo, Win32Error>) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    let known = level == 1005 || ENUM_LEVELS.contains(&level);
+    let share = share.and_then(|share| {
+        if known {
+            Ok(share)
+        } else {
+            Err(Win32Error::INVALID_LEVEL)
+        }
+    });
+    writer.u32(level);
+    writer.pointer(share.is_ok());
+    if let Ok(share) = share {
+        share.put_fixed(level, &mut writer);
+        share.put_referents(level, &mut writer);
+    }
+    writer.u32(share.err().unwrap_or(Win32Error::SUCCESS).0);
+    writer.finish()
+}
+
+/// All that the levels 100 to 102 say about a server ([MS-SRVS] 2.2.4.40 to 2.2.4.42).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServerInfo {
+    /// 500 for Windows NT.
+    pub platform_id: u32,
+    /// Its name.
+    pub name: String,
+    /// Version it claims.
+    pub version_major: u32,
+    /// Version it claims.
+    pub version_minor: u32,
+    /// Bits of what it is: 1 workstation, 2 server, 0x1000 NT, 0x8000 NT server.
+    pub server_type: u32,
+    /// What it is for.
+    pub comment: String,
+    /// Most users.
+    pub users: u32,
+    /// Minutes until an idle session is closed, -1 for never.
+    pub disconnect_min: i32,
+}
+
+/// The reply to NetrServerGetInfo.
+#[must_use]
+pub fn encode_server_get_info(level: u32, server: &ServerInfo) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    let known = matches!(level, 100..=102);
+    writer.u32(level);
+    writer.pointer(known);
+    if known {
+        writer.u32(server.platform_id);
+        writer.pointer(true);
+        if level > 100 {
+            writer.u32(server.version_major);
+            writer.u32(server.version_minor);
+            writer.u32(server.server_type);
+            writer.pointer(true);
+        }
+        if level == 102 {
+            writer.u32(server.users);
+            // The bits as they are.
+            writer.u32(server.disconnect_min.cast_unsigned());
+            writer.u32(0); // not hidden
+            writer.u32(240); // seconds between announcements
+            writer.u32(3000); // milliseconds of jitter
+            writer.u32(0); // licences
+            writer.pointer(true);
+        }
+        writer.wide_string(&server.name);
+        if level > 100 {
+            writer.wide_string(&server.comment);
+        }
+        if level == 102 {
+            writer.wide_string("C:\\");
+        }
+    }
+    let result = if known {
+        Win32Error::SUCCESS
+    } else {
+        Win32Error::INVALID_LEVEL
+    };
+    writer.u32(result.0);
+    writer.finish()
+}
+
+/// TIME_OF_DAY_INFO ([MS-SRVS] 2.2.4.105), UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TimeOfDay {
+    /// Seconds since 1970.
+    pub elapsed_secs: u32,
+    /// Milliseconds since the server started.
+    pub uptime_ms: u32,
+    /// 0 to 23.
+    pub hours: u32,
+    /// 0 to 59.
+    pub minutes: u32,
+    /// 0 to 59.
+    pub seconds: u32,
+    /// 0 to 99.
+    pub hundredths: u32,
+    /// Minutes west of Greenwich.
+    pub timezone_min: i32,
+    /// 1 to 31.
+    pub day: u32,
+    /// 1 to 12.
+    pub month: u32,
+    /// With the century.
+    pub year: u32,
+    /// 0 for Sunday.
+    pub weekday: u32,
+}
+
+/// The reply to NetrRemoteTOD.
+#[must_use]
+pub fn encode_remote_tod(time: &TimeOfDay) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    writer.pointer(true);
+    for number in [
+        time.elapsed_secs,
+        time.uptime_ms,
+        time.hours,
+        time.minutes,
+        time.seconds,
+        time.hundredths,
+        time.timezone_min.cast_unsigned(),
+        310, // length of a tick in 0.1 ms, as Windows says
+        time.day,
+        time.month,
+        time.year,
+        time.weekday,
+    ] {
+        writer.u32(number);
+    }
+    writer.u32(Win32Error::SUCCESS.0);
+    writer.finish()
+}

@@ -1,0 +1,86 @@
+//! wkssvc, the workstation service: NetrWkstaGetInfo ([MS-WKST] 3.2.4.1), which Finder and
+//! `rpcclient` ask for. Everything else is out of range.
+
+use bytes::BytesMut;
+
+use super::ndr::{NdrReader, NdrWriter};
+use super::pdu::FaultStatus;
+use super::srvsvc::Win32Error;
+
+/// A request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// NetrWkstaGetInfo, opnum 0.
+    WkstaGetInfo {
+        /// 100, 101 or 102.
+        level: u32,
+    },
+}
+
+impl Request {
+    /// Decodes a stub.
+    ///
+    /// # Errors
+    /// OP_RNG_ERROR for an operation not listed, BAD_STUB_DATA for a stub that is not its.
+    pub fn decode(opnum: u16, stub: &[u8]) -> Result<Self, FaultStatus> {
+        if opnum != 0 {
+            return Err(FaultStatus::OP_RNG_ERROR);
+        }
+        let mut reader = NdrReader::new(stub);
+        reader.unique_wide_string()?;
+        Ok(Self::WkstaGetInfo {
+            level: reader.u32()?,
+        })
+    }
+}
+
+/// All that the levels 100 to 102 say ([MS-WKST] 2.2.5.1 to 2.2.5.3).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WkstaInfo {
+    /// 500 for Windows NT.
+    pub platform_id: u32,
+    /// Its name.
+    pub computer_name: String,
+    /// Its workgroup or domain.
+    pub lan_group: String,
+    /// Version it claims.
+    pub version_major: u32,
+    /// Version it claims.
+    pub version_minor: u32,
+    /// Users logged on.
+    pub logged_on_users: u32,
+}
+
+/// The reply to NetrWkstaGetInfo.
+#[must_use]
+pub fn encode_wksta_get_info(level: u32, info: &WkstaInfo) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    let known = matches!(level, 100..=102);
+    writer.u32(level);
+    writer.pointer(known);
+    if known {
+        writer.u32(info.platform_id);
+        writer.pointer(true);
+        writer.pointer(true);
+        writer.u32(info.version_major);
+        writer.u32(info.version_minor);
+        if level > 100 {
+            writer.pointer(true);
+        }
+        if level == 102 {
+            writer.u32(info.logged_on_users);
+        }
+        writer.wide_string(&info.computer_name);
+        writer.wide_string(&info.lan_group);
+        if level > 100 {
+            writer.wide_string("");
+        }
+    }
+    let result = if known {
+        Win32Error::SUCCESS
+    } else {
+        Win32Error::INVALID_LEVEL
+    };
+    writer.u32(result.0);
+    writer.finish()
+}
