@@ -185,6 +185,15 @@ impl Files {
         lock(&self.paths).insert(request.open, request.path.clone(), request.place.clone());
     }
 
+    /// Takes back an open that was granted, because the disk then refused: as a close, but its
+    /// FILE_DELETE_ON_CLOSE does not act.
+    pub fn abandon(&self, place: &Place, open: OpenId) -> Closed {
+        self.with(place.key, false, |inode| {
+            inode.set_delete_on_close(open, false)
+        });
+        self.close(place, open)
+    }
+
     /// Closes an open: its locks, its caching, its watch. Blocked requests of it end.
     pub fn close(&self, place: &Place, open: OpenId) -> Closed {
         let closing = self.with(place.key, false, |inode| {
@@ -386,6 +395,17 @@ impl Files {
             }
         });
         (step.unwrap_or(Step::Go), effects)
+    }
+}
+
+#[cfg(test)]
+impl Files {
+    /// Whether nothing at all is kept.
+    pub(super) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| lock(shard).is_empty())
+            && lock(&self.leases).is_empty()
+            && lock(&self.paths).is_empty()
+            && self.watchers.load(Ordering::SeqCst) == 0
     }
 }
 

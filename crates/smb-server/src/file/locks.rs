@@ -292,11 +292,6 @@ impl RangeLocks {
             false
         });
     }
-
-    #[cfg(test)]
-    pub(super) fn held(&self) -> &[Held] {
-        &self.held
-    }
 }
 
 /// Whether the flags of a lock element ask for an exclusive range; `None` if they are none of

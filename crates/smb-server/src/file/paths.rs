@@ -137,19 +137,19 @@ impl Paths {
             .collect()
     }
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_path.is_empty() && self.by_open.is_empty()
+    }
+
     /// Follows a rename: every open at or below `from` is now at or below `to`.
     pub(super) fn rename(&mut self, from: &SharePath, to: &SharePath) {
         let moving: Vec<OpenId> = self.at_or_below(from).map(|(open, _, _)| open).collect();
         for open in moving {
-            self.rename_open(open, from, to);
-        }
-    }
-
-    /// Follows the rename of one open's path only (a hard link's other opens stay).
-    pub(super) fn rename_open(&mut self, open: OpenId, from: &SharePath, to: &SharePath) {
-        if let Some((path, place)) = self.remove(open) {
-            let path = path.moved(from, to).unwrap_or(path);
-            self.insert(open, path, place);
+            if let Some((path, place)) = self.remove(open) {
+                let path = path.moved(from, to).unwrap_or(path);
+                self.insert(open, path, place);
+            }
         }
     }
 }

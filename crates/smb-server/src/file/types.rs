@@ -159,7 +159,7 @@ pub struct OpenRequest {
 /// What becomes of an open.
 #[derive(Debug)]
 pub enum Decision {
-    /// The open is in the tables. If the disk then refuses, undo with `Files::close`.
+    /// The open is in the tables. If the disk then refuses, undo with `Files::abandon`.
     Granted(Granted),
     /// It is refused, for good.
     Conflict(Status),
@@ -204,8 +204,10 @@ impl Quick {
     }
 
     /// Whether somebody else caches the stream, so that a change of its data must go through
-    /// `Files::operation`. A WRITE asks before it writes (whoever caches writes must be waited
-    /// for) and again after (whoever was granted a read cache meanwhile may hold the old bytes).
+    /// `Files::operation`. Whatever changes data (WRITE, a truncating CREATE, SET_INFO) asks
+    /// before (whoever caches writes must be waited for) and again after (whoever was granted a
+    /// read cache meanwhile may hold the old bytes). READ need not ask: nobody else caches
+    /// writes while this open has data access.
     #[must_use]
     pub fn others_cache(&self) -> bool {
         let cachers = self.shared.cachers.load(Ordering::SeqCst);

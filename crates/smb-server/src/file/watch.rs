@@ -200,6 +200,34 @@ impl Watches {
         }
     }
 
+    fn watch(&mut self, request: &WatchRequest) -> Watching {
+        if !self.by_open.contains_key(&request.open) {
+            self.index(request.open, &request.path);
+        }
+        let watcher = self.by_open.entry(request.open).or_insert_with(|| Watcher {
+            path: request.path.clone(),
+            key: request.place.key,
+            filter: request.filter,
+            tree: request.tree,
+            queue_max: request.buffer.min(QUEUE_BYTES_MAX),
+            queue: VecDeque::new(),
+            queued: 0,
+            overflowed: false,
+            parked: VecDeque::new(),
+        });
+        if watcher.has_news() {
+            return Watching::Done(watcher.take(request.buffer));
+        }
+        if watcher.parked.len() >= PARKED_MAX {
+            return Watching::Done(Outcome::Failed(Status::INSUFFICIENT_RESOURCES));
+        }
+        watcher.parked.push_back(Parked {
+            waiter: request.waiter,
+            buffer: request.buffer,
+        });
+        Watching::Pending
+    }
+
     /// Queues one change with whoever watches a directory above; collects whom it reached.
     fn queue(&mut self, reported: &Reported, reached: &mut Vec<OpenId>) {
         let folded = reported.path.folded();
@@ -266,43 +294,22 @@ impl Files {
     /// A CHANGE_NOTIFY request. That the open is a directory with FILE_LIST_DIRECTORY is the
     /// caller's to check, at every request.
     pub fn watch(&self, request: &WatchRequest) -> Watching {
-        // [MS-FSA] 2.1.5.11: a handle that deletes the directory has nothing to wait for.
-        let doomed = self.with(request.place.key, false, |inode| {
-            inode.is_marked_deleted(request.open)
+        // Under the inode's lock, so that no watcher is born after its open's close.
+        let watching = self.with(request.place.key, false, |inode| {
+            if inode.open_mut(request.open).is_none() {
+                return Watching::Done(Outcome::Failed(Status::FILE_CLOSED));
+            }
+            // [MS-FSA] 2.1.5.11: a handle that deletes the directory has nothing to wait for.
+            if inode.is_marked_deleted(request.open) {
+                return Watching::Done(Outcome::Failed(Status::DELETE_PENDING));
+            }
+            let mut watches = lock(&self.watches);
+            if !watches.by_open.contains_key(&request.open) {
+                self.watchers.fetch_add(1, Ordering::SeqCst);
+            }
+            watches.watch(request)
         });
-        if doomed == Some(true) {
-            return Watching::Done(Outcome::Failed(Status::DELETE_PENDING));
-        }
-        let mut watches = lock(&self.watches);
-        if !watches.by_open.contains_key(&request.open) {
-            watches.index(request.open, &request.path);
-            self.watchers.fetch_add(1, Ordering::SeqCst);
-        }
-        let watcher = watches
-            .by_open
-            .entry(request.open)
-            .or_insert_with(|| Watcher {
-                path: request.path.clone(),
-                key: request.place.key,
-                filter: request.filter,
-                tree: request.tree,
-                queue_max: request.buffer.min(QUEUE_BYTES_MAX),
-                queue: VecDeque::new(),
-                queued: 0,
-                overflowed: false,
-                parked: VecDeque::new(),
-            });
-        if watcher.has_news() {
-            return Watching::Done(watcher.take(request.buffer));
-        }
-        if watcher.parked.len() >= PARKED_MAX {
-            return Watching::Done(Outcome::Failed(Status::INSUFFICIENT_RESOURCES));
-        }
-        watcher.parked.push_back(Parked {
-            waiter: request.waiter,
-            buffer: request.buffer,
-        });
-        Watching::Pending
+        watching.unwrap_or(Watching::Done(Outcome::Failed(Status::FILE_CLOSED)))
     }
 
     /// Tells watchers what happened, in order; what belongs together (the two names of a rename)

@@ -1,1 +1,212 @@
 //! Tests of the engine as a whole; the rules of one module are tested beside it.
+//!
+//! `Rig` shortens requests: files are small numbers, opens and waiters are numbered as they
+//! come, every file `n` is at `\n` of one share.
+
+mod caching;
+mod deletion;
+mod locks;
+mod model_caching;
+mod model_locks;
+mod model_opens;
+mod opens;
+mod watch;
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::ids::{Guid, LeaseKey};
+use smb_wire::msg::{OplockLevel, ShareAccess};
+use vfs::FileKey;
+
+use super::*;
+
+pub(super) const READ: AccessMask = AccessMask::FILE_READ_DATA;
+pub(super) const WRITE: AccessMask = AccessMask::FILE_WRITE_DATA;
+pub(super) const DELETE: AccessMask = AccessMask::DELETE;
+pub(super) const STAT: AccessMask = AccessMask::FILE_READ_ATTRIBUTES;
+pub(super) const RW: LeaseState = LeaseState(5);
+pub(super) const RH: LeaseState = LeaseState(3);
+pub(super) const RWH: LeaseState = LeaseState(7);
+pub(super) const NONE: LeaseState = LeaseState(0);
+pub(super) const ONLY_R: LeaseState = LeaseState(1);
+pub(super) const SHARE_ALL: ShareAccess = ShareAccess(7);
+
+pub(super) struct Rig {
+    pub(super) files: Files,
+    next: Cell<u64>,
+}
+
+pub(super) fn key(ino: u64) -> FileKey {
+    FileKey {
+        ino,
+        ..FileKey::default()
+    }
+}
+
+pub(super) fn place(ino: u64) -> Place {
+    Place {
+        key: key(ino),
+        stream: None,
+    }
+}
+
+pub(super) fn stream(ino: u64, name: &str) -> Place {
+    Place {
+        key: key(ino),
+        stream: Some(Arc::from(name)),
+    }
+}
+
+pub(super) fn link(parent: u64, name: &str) -> Link {
+    Link {
+        parent: key(parent),
+        name: Arc::from(name),
+    }
+}
+
+pub(super) fn path(text: &str) -> SharePath {
+    let names = text.split('\\').filter(|name| !name.is_empty());
+    SharePath::new(ShareId(0), names, str::to_uppercase)
+}
+
+pub(super) fn client(n: u8) -> Guid {
+    Guid([n; 16])
+}
+
+pub(super) fn lease_key(n: u8) -> LeaseKey {
+    LeaseKey([n; 16])
+}
+
+/// A lease of version 2; the same number names client and key.
+pub(super) fn lease(n: u8, state: LeaseState) -> CacheRequest {
+    CacheRequest::Lease(LeaseRequest {
+        key: lease_key(n),
+        state,
+        parent: None,
+        version: LeaseVersion::V2 { epoch: 0x10 },
+    })
+}
+
+pub(super) fn oplock(level: OplockLevel) -> CacheRequest {
+    CacheRequest::Oplock(level)
+}
+
+impl Rig {
+    pub(super) fn new(caching: Caching) -> Self {
+        Self {
+            files: Files::new(caching),
+            next: Cell::new(1),
+        }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.next.replace(self.next.get() + 1)
+    }
+
+    /// A request for the unnamed stream of a file, sharing everything, caching nothing.
+    pub(super) fn request(&self, ino: u64, access: AccessMask) -> OpenRequest {
+        let name = ino.to_string();
+        OpenRequest {
+            open: OpenId(self.number()),
+            place: place(ino),
+            link: link(0, &name),
+            path: path(&name),
+            directory: false,
+            access,
+            share: SHARE_ALL,
+            overwrite: false,
+            delete_on_close: false,
+            client: client(0),
+            cache: CacheRequest::None,
+            allocation: 1 << 20,
+            waiter: WaiterId(self.number()),
+        }
+    }
+
+    /// A request with a lease: client and key `n`.
+    pub(super) fn leased(
+        &self,
+        ino: u64,
+        access: AccessMask,
+        n: u8,
+        state: LeaseState,
+    ) -> OpenRequest {
+        OpenRequest {
+            client: client(n),
+            cache: lease(n, state),
+            ..self.request(ino, access)
+        }
+    }
+
+    /// Opens what must be granted without disturbing anybody.
+    pub(super) fn open(&self, request: &OpenRequest) -> CacheGrant {
+        let (decision, effects) = self.files.open(request);
+        assert!(effects.is_empty(), "{effects:?}");
+        granted(decision)
+    }
+
+    /// The status of an open that must be refused without disturbing anybody.
+    pub(super) fn refused(&self, request: &OpenRequest) -> Status {
+        let (decision, effects) = self.files.open(request);
+        assert!(effects.is_empty(), "{effects:?}");
+        match decision {
+            Decision::Conflict(status) => status,
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    /// The breaks of an open that must wait for them.
+    pub(super) fn waits(&self, request: &OpenRequest) -> Vec<Break> {
+        let (decision, effects) = self.files.open(request);
+        assert!(matches!(decision, Decision::MustBreak), "{decision:?}");
+        assert!(effects.wakes.is_empty());
+        effects.breaks
+    }
+
+    pub(super) fn close(&self, request: &OpenRequest) -> Closed {
+        let closed = self.files.close(&request.place, request.open);
+        assert!(closed.found);
+        closed
+    }
+
+    /// An operation of an open; whether it must wait, and the breaks.
+    pub(super) fn operate(
+        &self,
+        request: &OpenRequest,
+        operation: Operation,
+    ) -> (bool, Vec<Break>) {
+        let waiter = WaiterId(self.number());
+        let actor = Actor::Open(request.open);
+        let (step, effects) = self
+            .files
+            .operation(&request.place, actor, operation, Some(waiter));
+        (step != Step::Go, effects.breaks)
+    }
+}
+
+pub(super) fn granted(decision: Decision) -> CacheGrant {
+    match decision {
+        Decision::Granted(granted) => granted.cache,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+/// The state a grant carries.
+pub(super) fn state(grant: CacheGrant) -> LeaseState {
+    match grant {
+        CacheGrant::None => NONE,
+        CacheGrant::Oplock(level) => state_of(level),
+        CacheGrant::Lease { state, .. } => state,
+    }
+}
+
+/// What a break says, shortly: from, to, whether an acknowledgment is asked for.
+pub(super) fn told(breaks: &[Break]) -> Vec<(u32, u32, bool)> {
+    breaks
+        .iter()
+        .map(|b| (b.current.0, b.new.0, b.ack_required))
+        .collect()
+}

@@ -1,0 +1,179 @@
+//! Delete-pending, FILE_DELETE_ON_CLOSE, POSIX deletion, streams and hard links.
+
+use super::*;
+
+#[test]
+fn the_last_close_of_a_pending_file_removes_it() {
+    let rig = Rig::new(Caching::None);
+    let deleter = rig.request(1, DELETE);
+    let other = rig.request(1, READ);
+    rig.open(&deleter);
+    rig.open(&other);
+    assert!(
+        rig.files
+            .set_delete_pending(&deleter.place, deleter.open, false)
+            .is_ok()
+    );
+    assert!(rig.files.is_delete_pending(&other.place, other.open));
+    assert_eq!(rig.refused(&rig.request(1, STAT)), Status::DELETE_PENDING);
+    assert_eq!(rig.close(&deleter).remove, None);
+    let closed = rig.close(&other);
+    assert_eq!(closed.remove, Some(Remove::Link(link(0, "1"))));
+    // Until the disk has followed, nobody opens what is being removed.
+    assert_eq!(rig.refused(&rig.request(1, READ)), Status::DELETE_PENDING);
+    rig.files.removed(&other.place, &Remove::Link(link(0, "1")));
+    assert!(rig.files.is_empty());
+    rig.open(&rig.request(1, READ));
+}
+
+#[test]
+fn a_disposition_can_be_taken_back_but_not_delete_on_close() {
+    let rig = Rig::new(Caching::None);
+    let first = rig.request(1, DELETE);
+    rig.open(&first);
+    assert!(
+        rig.files
+            .set_delete_pending(&first.place, first.open, false)
+            .is_ok()
+    );
+    assert_eq!(
+        rig.files.clear_delete_pending(&first.place, first.open),
+        Ok(())
+    );
+    let second = OpenRequest {
+        delete_on_close: true,
+        ..rig.request(1, DELETE)
+    };
+    rig.open(&second);
+    assert!(!rig.files.is_delete_pending(&first.place, first.open));
+    assert_eq!(
+        rig.files.clear_delete_pending(&second.place, second.open),
+        Ok(())
+    );
+    // It acts when *that* handle closes; the object goes with the last one.
+    assert_eq!(rig.close(&second).remove, None);
+    assert!(rig.files.is_delete_pending(&first.place, first.open));
+    assert_eq!(rig.refused(&rig.request(1, READ)), Status::DELETE_PENDING);
+    assert!(rig.close(&first).remove.is_some());
+}
+
+#[test]
+fn unknown_opens_are_closed_files() {
+    let rig = Rig::new(Caching::None);
+    assert_eq!(
+        rig.files.set_delete_pending(&place(1), OpenId(5), false),
+        Err(Status::FILE_CLOSED)
+    );
+    rig.open(&rig.request(1, READ));
+    assert_eq!(
+        rig.files.clear_delete_pending(&place(1), OpenId(500)),
+        Err(Status::FILE_CLOSED)
+    );
+    assert_eq!(
+        rig.files.set_delete_on_close(&place(1), OpenId(500), true),
+        Err(Status::FILE_CLOSED)
+    );
+}
+
+#[test]
+fn posix_deletion_goes_with_its_own_handle() {
+    let rig = Rig::new(Caching::None);
+    let deleter = rig.request(1, DELETE);
+    let lasting = rig.request(1, READ);
+    let early = rig.request(1, READ);
+    for request in [&deleter, &lasting, &early] {
+        rig.open(request);
+    }
+    assert!(
+        rig.files
+            .set_delete_pending(&deleter.place, deleter.open, true)
+            .is_ok()
+    );
+    assert_eq!(rig.close(&early).remove, None);
+    let remove = rig.close(&deleter).remove.unwrap();
+    assert_eq!(remove, Remove::Link(link(0, "1")));
+    rig.files.removed(&deleter.place, &remove);
+    // The handle left is nameless: it still says so, and removes nothing.
+    assert!(rig.files.is_delete_pending(&lasting.place, lasting.open));
+    assert!(
+        rig.files
+            .set_delete_pending(&lasting.place, lasting.open, false)
+            .is_ok()
+    );
+    assert_eq!(rig.close(&lasting).remove, None);
+    assert!(rig.files.is_empty());
+}
+
+#[test]
+fn a_stream_is_deleted_alone_and_with_its_file() {
+    let rig = Rig::new(Caching::None);
+    let base = rig.request(1, DELETE);
+    let on_stream = |rig: &Rig| OpenRequest {
+        place: stream(1, "S"),
+        ..rig.request(1, DELETE)
+    };
+    let first = on_stream(&rig);
+    rig.open(&base);
+    rig.open(&first);
+    assert!(
+        rig.files
+            .set_delete_pending(&first.place, first.open, false)
+            .is_ok()
+    );
+    assert_eq!(rig.refused(&on_stream(&rig)), Status::DELETE_PENDING);
+    rig.open(&rig.request(1, READ));
+    assert_eq!(rig.close(&first).remove, Some(Remove::Stream));
+    assert_eq!(rig.refused(&on_stream(&rig)), Status::DELETE_PENDING);
+    rig.files.removed(&first.place, &Remove::Stream);
+    let again = on_stream(&rig);
+    rig.open(&again);
+    // The file itself: a stream still open keeps it.
+    assert!(
+        rig.files
+            .set_delete_pending(&base.place, base.open, false)
+            .is_ok()
+    );
+    assert_eq!(rig.refused(&on_stream(&rig)), Status::DELETE_PENDING);
+    assert_eq!(rig.close(&base).remove, None);
+}
+
+#[test]
+fn another_hard_link_is_not_touched() {
+    let rig = Rig::new(Caching::None);
+    let one = rig.request(1, DELETE);
+    let two = OpenRequest {
+        link: link(0, "two"),
+        path: path("two"),
+        ..rig.request(1, READ)
+    };
+    rig.open(&one);
+    rig.open(&two);
+    assert!(
+        rig.files
+            .set_delete_pending(&one.place, one.open, false)
+            .is_ok()
+    );
+    assert!(!rig.files.is_delete_pending(&two.place, two.open));
+    let closed = rig.close(&one);
+    assert_eq!(closed.remove, Some(Remove::Link(link(0, "1"))));
+    assert!(!closed.last_of_file);
+    rig.files.removed(&one.place, &Remove::Link(link(0, "1")));
+    assert_eq!(rig.close(&two).remove, None);
+    assert!(rig.files.is_empty());
+}
+
+#[test]
+fn a_pending_deletion_follows_a_rename() {
+    let rig = Rig::new(Caching::None);
+    let open = rig.request(1, DELETE);
+    rig.open(&open);
+    assert!(
+        rig.files
+            .set_delete_pending(&open.place, open.open, false)
+            .is_ok()
+    );
+    let to = link(7, "NEW");
+    rig.files
+        .renamed(key(1), (&open.path, &open.link), (&path("new"), &to));
+    assert_eq!(rig.close(&open).remove, Some(Remove::Link(to)));
+}

@@ -1,0 +1,338 @@
+//! Byte-range locks: arrays, roll back, stacking, zero lengths, blocked requests, sequences.
+
+use smb_wire::msg::{LockElement, LockFlags};
+
+use super::*;
+
+const SHARED: LockFlags = LockFlags::SHARED;
+const EXCLUSIVE: LockFlags = LockFlags::EXCLUSIVE;
+const UNLOCK: LockFlags = LockFlags::UNLOCK;
+const NOW: LockFlags = LockFlags::FAIL_IMMEDIATELY;
+const OK: Locking = Locking::Done(Status::SUCCESS);
+
+fn element(offset: u64, length: u64, flags: LockFlags) -> LockElement {
+    LockElement {
+        offset,
+        length,
+        flags,
+    }
+}
+
+struct Locked {
+    rig: Rig,
+    opens: Vec<OpenRequest>,
+}
+
+impl Locked {
+    fn new(opens: usize) -> Self {
+        let rig = Rig::new(Caching::None);
+        let opens: Vec<OpenRequest> = (0..opens).map(|_| rig.request(1, READ | WRITE)).collect();
+        for request in &opens {
+            rig.open(request);
+        }
+        Self { rig, opens }
+    }
+
+    /// A request of open `n`, with waiter `n`.
+    fn array(&self, n: usize, elements: &[LockElement]) -> Locking {
+        self.sequenced(n, elements, None).0
+    }
+
+    fn sequenced(
+        &self,
+        n: usize,
+        elements: &[LockElement],
+        sequence: Option<LockSequence>,
+    ) -> (Locking, Effects) {
+        let waiter = WaiterId(1000 + n as u64);
+        self.rig
+            .files
+            .lock(&place(1), self.opens[n].open, elements, sequence, waiter)
+    }
+
+    fn one(&self, n: usize, offset: u64, length: u64, flags: LockFlags) -> Locking {
+        self.array(n, &[element(offset, length, flags)])
+    }
+
+    fn io(&self, n: usize, offset: u64, length: u64, write: bool) -> bool {
+        let open = self.opens[n].open;
+        let checked = self
+            .rig
+            .files
+            .check_io(&place(1), open, offset, length, write);
+        assert!(checked.is_ok() || checked == Err(Status::FILE_LOCK_CONFLICT));
+        checked.is_ok()
+    }
+}
+
+fn failed(status: Status) -> Locking {
+    Locking::Done(status)
+}
+
+#[test]
+fn locks_of_two_opens_conflict_by_table() {
+    for (first, second, same, other) in [
+        (SHARED, SHARED, true, true),
+        (SHARED, EXCLUSIVE, false, false),
+        (EXCLUSIVE, SHARED, true, false),
+        (EXCLUSIVE, EXCLUSIVE, false, false),
+    ] {
+        for (n, granted) in [(0, same), (1, other)] {
+            let locked = Locked::new(2);
+            assert_eq!(locked.one(0, 10, 10, first), OK);
+            let expected = if granted {
+                OK
+            } else {
+                failed(Status::LOCK_NOT_GRANTED)
+            };
+            assert_eq!(
+                locked.one(n, 19, 1, second | NOW),
+                expected,
+                "{first:?} {second:?} {n}"
+            );
+            assert_eq!(locked.one(n, 20, 1, second | NOW), OK);
+            assert_eq!(locked.one(n, 0, 10, second | NOW), OK);
+        }
+    }
+}
+
+#[test]
+fn io_is_barred_by_table() {
+    let locked = Locked::new(2);
+    assert_eq!(locked.one(0, 10, 10, EXCLUSIVE), OK);
+    assert_eq!(locked.one(0, 30, 10, SHARED), OK);
+    assert!(locked.io(0, 10, 10, false) && locked.io(0, 10, 10, true));
+    assert!(!locked.io(1, 19, 1, false) && !locked.io(1, 0, 11, true));
+    assert!(locked.io(1, 20, 10, true) && locked.io(1, 15, 0, true));
+    assert!(locked.io(0, 30, 10, false) && locked.io(1, 30, 10, false));
+    // A shared lock bars writers, its owner too.
+    assert!(!locked.io(0, 30, 10, true) && !locked.io(1, 30, 10, true));
+    assert!(!locked.io(1, 5, u64::MAX, false));
+}
+
+#[test]
+fn zero_length_ranges_conflict_only_strictly_inside() {
+    let locked = Locked::new(2);
+    assert_eq!(locked.one(0, 10, 10, EXCLUSIVE), OK);
+    for (offset, granted) in [
+        (0, true),
+        (9, true),
+        (10, true),
+        (11, false),
+        (19, false),
+        (20, true),
+    ] {
+        let expected = if granted {
+            OK
+        } else {
+            failed(Status::LOCK_NOT_GRANTED)
+        };
+        assert_eq!(
+            locked.one(1, offset, 0, EXCLUSIVE | NOW),
+            expected,
+            "{offset}"
+        );
+    }
+    assert_eq!(locked.one(1, u64::MAX, 0, EXCLUSIVE | NOW), OK);
+    // Two of length 0 never meet.
+    assert_eq!(locked.one(0, 20, 0, EXCLUSIVE | NOW), OK);
+    // And bar what surrounds them.
+    assert_eq!(
+        locked.one(0, 19, 2, EXCLUSIVE | NOW),
+        failed(Status::LOCK_NOT_GRANTED)
+    );
+}
+
+#[test]
+fn ranges_past_the_end_of_numbers_are_invalid() {
+    let locked = Locked::new(1);
+    let invalid = failed(Status::INVALID_LOCK_RANGE);
+    assert_eq!(locked.one(0, u64::MAX, 2, EXCLUSIVE | NOW), invalid);
+    assert_eq!(
+        locked.one(0, 2, u64::MAX, UNLOCK),
+        failed(Status::INVALID_LOCK_RANGE)
+    );
+    assert_eq!(locked.one(0, u64::MAX, 1, EXCLUSIVE | NOW), OK);
+    assert_eq!(locked.one(0, 0, u64::MAX, EXCLUSIVE | NOW), OK);
+    assert_eq!(locked.one(0, 1, u64::MAX, SHARED | NOW), OK);
+}
+
+#[test]
+fn flags_must_be_one_of_the_legal_combinations() {
+    let locked = Locked::new(1);
+    let bad = failed(Status::INVALID_PARAMETER);
+    for flags in [0, 3, 0x10, 0x13, 0x21, 6, 5] {
+        assert_eq!(locked.one(0, 0, 1, LockFlags(flags)), bad, "{flags:#x}");
+    }
+    assert_eq!(locked.one(0, 0, 1, UNLOCK | NOW), bad);
+    assert_eq!(locked.array(0, &[]), bad);
+    // Several that may block cannot be one request.
+    let two = [element(0, 1, EXCLUSIVE | NOW), element(1, 1, EXCLUSIVE)];
+    assert_eq!(locked.array(0, &two), bad);
+    assert_eq!(
+        locked.one(0, 0, 1, UNLOCK),
+        failed(Status::RANGE_NOT_LOCKED)
+    );
+}
+
+#[test]
+fn a_denied_array_gives_back_but_a_bad_flag_does_not() {
+    let locked = Locked::new(2);
+    assert_eq!(locked.one(1, 50, 10, EXCLUSIVE), OK);
+    let denied = [
+        element(0, 10, EXCLUSIVE | NOW),
+        element(20, 10, SHARED | NOW),
+        element(55, 1, SHARED | NOW),
+    ];
+    assert_eq!(locked.array(0, &denied), failed(Status::LOCK_NOT_GRANTED));
+    assert!(locked.io(1, 0, 30, true));
+    let overflow = [
+        element(0, 10, EXCLUSIVE | NOW),
+        element(9, u64::MAX, SHARED | NOW),
+    ];
+    assert_eq!(
+        locked.array(0, &overflow),
+        failed(Status::INVALID_LOCK_RANGE)
+    );
+    assert!(locked.io(1, 0, 30, true));
+    let bad = [
+        element(0, 10, EXCLUSIVE | NOW),
+        element(20, 1, UNLOCK | NOW),
+    ];
+    assert_eq!(locked.array(0, &bad), failed(Status::INVALID_PARAMETER));
+    assert!(!locked.io(1, 0, 30, true));
+}
+
+#[test]
+fn unlocking_is_exact_and_stops_at_the_first_bad_one() {
+    let locked = Locked::new(2);
+    assert_eq!(locked.one(0, 10, 10, EXCLUSIVE), OK);
+    assert_eq!(locked.one(0, 10, 10, SHARED), OK);
+    for (n, offset, length) in [(0, 10, 5), (0, 11, 9), (1, 10, 10)] {
+        assert_eq!(
+            locked.one(n, offset, length, UNLOCK),
+            failed(Status::RANGE_NOT_LOCKED)
+        );
+    }
+    // Of the two the exclusive one goes first.
+    assert_eq!(locked.one(0, 10, 10, UNLOCK), OK);
+    assert!(locked.io(1, 10, 10, false) && !locked.io(1, 10, 10, true));
+    assert_eq!(locked.one(0, 40, 1, SHARED), OK);
+    let array = [
+        element(10, 10, UNLOCK),
+        element(30, 1, UNLOCK),
+        element(40, 1, UNLOCK),
+    ];
+    assert_eq!(locked.array(0, &array), failed(Status::RANGE_NOT_LOCKED));
+    assert!(locked.io(1, 10, 10, true) && !locked.io(1, 40, 1, true));
+    let mixed = [element(40, 1, UNLOCK), element(40, 1, SHARED)];
+    assert_eq!(locked.array(0, &mixed), failed(Status::INVALID_PARAMETER));
+    assert!(locked.io(1, 40, 1, true));
+}
+
+#[test]
+fn blocked_requests_are_granted_in_order() {
+    let locked = Locked::new(4);
+    assert_eq!(locked.one(0, 0, 10, EXCLUSIVE), OK);
+    for n in 1..4 {
+        assert_eq!(locked.one(n, 5, 1, EXCLUSIVE), Locking::Pending);
+    }
+    let (done, effects) = locked.sequenced(0, &[element(0, 10, UNLOCK)], None);
+    assert_eq!(done, OK);
+    let wake = |n: u64, outcome| Wake {
+        waiter: WaiterId(1000 + n),
+        outcome,
+    };
+    assert_eq!(effects.wakes, [wake(1, Outcome::Locked)]);
+    assert!(!locked.io(0, 5, 1, false));
+    // Cancelled ones are passed over; a close releases, and ends the closing open's own.
+    assert!(locked.rig.files.cancel(&place(1), WaiterId(1002)));
+    assert!(!locked.rig.files.cancel(&place(1), WaiterId(1001)));
+    assert_eq!(locked.one(1, 5, 1, EXCLUSIVE), Locking::Pending);
+    let closed = locked.rig.close(&locked.opens[1]);
+    let gone = Outcome::Failed(Status::RANGE_NOT_LOCKED);
+    assert_eq!(
+        closed.effects.wakes,
+        [wake(1, gone), wake(3, Outcome::Locked)]
+    );
+    assert_eq!(locked.one(3, 5, 1, UNLOCK), OK);
+    assert!(locked.io(0, 0, 100, true));
+}
+
+#[test]
+fn a_repeated_lock_sequence_succeeds_without_action() {
+    let locked = Locked::new(2);
+    let number = |index, number| Some(LockSequence { index, number });
+    let lock = [element(0, 1, EXCLUSIVE | NOW)];
+    let unlock = [element(0, 1, UNLOCK)];
+    assert_eq!(locked.sequenced(0, &lock, number(1, 3)).0, OK);
+    assert_eq!(locked.sequenced(0, &lock, number(1, 3)).0, OK);
+    assert_eq!(locked.sequenced(0, &unlock, number(2, 3)).0, OK);
+    // Only one lock was taken; the repeated unlock says so without looking.
+    assert!(locked.io(1, 0, 1, true));
+    assert_eq!(locked.sequenced(0, &unlock, number(2, 3)).0, OK);
+    assert_eq!(
+        locked.sequenced(0, &unlock, number(2, 4)).0,
+        failed(Status::RANGE_NOT_LOCKED)
+    );
+    // The failed request made its bucket invalid.
+    assert_eq!(
+        locked.sequenced(0, &unlock, number(2, 3)).0,
+        failed(Status::RANGE_NOT_LOCKED)
+    );
+    // Buckets that do not exist are not verified.
+    for index in [0, 65] {
+        assert_eq!(locked.sequenced(0, &lock, number(index, 1)).0, OK);
+        assert_eq!(
+            locked.sequenced(0, &lock, number(index, 1)).0,
+            failed(Status::LOCK_NOT_GRANTED)
+        );
+        assert_eq!(locked.array(0, &unlock), OK);
+    }
+    // A blocked request is recorded when it is granted.
+    assert_eq!(locked.array(1, &lock), OK);
+    let blocking = [element(0, 1, EXCLUSIVE)];
+    assert_eq!(
+        locked.sequenced(0, &blocking, number(5, 1)).0,
+        Locking::Pending
+    );
+    assert_eq!(locked.array(1, &unlock), OK);
+    assert_eq!(locked.sequenced(0, &blocking, number(5, 1)).0, OK);
+}
+
+#[test]
+fn locks_are_per_stream_and_need_an_open() {
+    let locked = Locked::new(1);
+    let on_stream = OpenRequest {
+        place: stream(1, "S"),
+        ..locked.rig.request(1, WRITE)
+    };
+    locked.rig.open(&on_stream);
+    assert_eq!(locked.one(0, 0, 10, EXCLUSIVE), OK);
+    let checked = locked
+        .rig
+        .files
+        .check_io(&on_stream.place, on_stream.open, 0, 10, true);
+    assert_eq!(checked, Ok(()));
+    let (locking, _) = locked.rig.files.lock(
+        &place(2),
+        OpenId(1),
+        &[element(0, 1, SHARED)],
+        None,
+        WaiterId(1),
+    );
+    assert_eq!(locking, failed(Status::FILE_CLOSED));
+}
+
+#[test]
+fn a_stream_holds_so_many_ranges_and_no_more() {
+    let locked = Locked::new(1);
+    let max = crate::file::locks::RANGES_MAX;
+    let all: Vec<LockElement> = (0..max)
+        .map(|n| element(n as u64, 1, SHARED | NOW))
+        .collect();
+    // Shared locks of one open stack: no conflict to look for, only the bound.
+    assert_eq!(locked.array(0, &all), OK);
+    let one_more = failed(Status::INSUFFICIENT_RESOURCES);
+    assert_eq!(locked.one(0, 0, 1, SHARED | NOW), one_more);
+}

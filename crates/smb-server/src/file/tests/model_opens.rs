@@ -1,0 +1,274 @@
+//! Share modes and deletion against a model that keeps a plain list of opens.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Debug, Clone)]
+enum Op {
+    Open {
+        file: u64,
+        stream: u8,
+        second_link: bool,
+        access: u8,
+        share: u32,
+        doomed: bool,
+    },
+    Close {
+        nth: usize,
+    },
+    Delete {
+        nth: usize,
+        posix: bool,
+    },
+    Undelete {
+        nth: usize,
+    },
+    Removed,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let bits = prop_oneof![Just(0u8), 1u8..16];
+    let share = prop_oneof![Just(7u32), 0u32..8];
+    prop_oneof![
+        8 => (1u64..3, 0u8..3, any::<bool>(), bits, share, prop::bool::weighted(0.1)).prop_map(
+            |(file, stream, second_link, access, share, doomed)| Op::Open {
+                file, stream, second_link, access, share, doomed
+            }
+        ),
+        5 => (0..6usize).prop_map(|nth| Op::Close { nth }),
+        1 => (0..6usize, any::<bool>()).prop_map(|(nth, posix)| Op::Delete { nth, posix }),
+        1 => (0..6usize).prop_map(|nth| Op::Undelete { nth }),
+        2 => Just(Op::Removed),
+    ]
+}
+
+fn access(bits: u8) -> AccessMask {
+    READ.when(bits & 1 != 0)
+        | AccessMask::FILE_APPEND_DATA.when(bits & 2 != 0)
+        | DELETE.when(bits & 4 != 0)
+        | AccessMask::FILE_EXECUTE.when(bits & 8 != 0)
+        | STAT
+}
+
+/// What may be marked: a link of a file, or one of its named streams.
+#[derive(Debug, Clone, PartialEq)]
+enum Target {
+    Link(u64, Link),
+    Stream(Place),
+}
+
+fn target(request: &OpenRequest) -> Target {
+    match &request.place.stream {
+        None => link_target(request),
+        Some(_) => Target::Stream(request.place.clone()),
+    }
+}
+
+fn link_target(request: &OpenRequest) -> Target {
+    Target::Link(request.place.key.ino, request.link.clone())
+}
+
+#[derive(Default)]
+struct Model {
+    opens: Vec<OpenRequest>,
+    nameless: Vec<OpenId>,
+    /// Marked, by whom with POSIX semantics.
+    pending: Vec<(Target, Option<OpenId>)>,
+    /// Told to be removed, and not reported back.
+    removing: Vec<(Target, Place, Remove)>,
+}
+
+impl Model {
+    fn is_gone(&self, target: &Target) -> bool {
+        self.pending.iter().any(|(other, _)| other == target)
+            || self.removing.iter().any(|(other, _, _)| other == target)
+    }
+
+    fn judge(&self, new: &OpenRequest) -> Status {
+        if self.is_gone(&target(new)) || self.is_gone(&link_target(new)) {
+            return Status::DELETE_PENDING;
+        }
+        let conflict = self.opens.iter().any(|old| conflicts(old, new));
+        if conflict {
+            Status::SHARING_VIOLATION
+        } else {
+            Status::SUCCESS
+        }
+    }
+
+    fn mark(&mut self, target: Target, posix: Option<OpenId>) {
+        if self.removing.iter().any(|(other, _, _)| *other == target) {
+            return;
+        }
+        match self.pending.iter_mut().find(|(other, _)| *other == target) {
+            Some((_, by)) => *by = posix.or(*by),
+            None => self.pending.push((target, posix)),
+        }
+    }
+
+    fn close(&mut self, at: usize) -> Option<Remove> {
+        let closing = self.opens.remove(at);
+        if closing.delete_on_close && !self.nameless.contains(&closing.open) {
+            self.mark(target(&closing), None);
+        }
+        let of_link = |open: &&OpenRequest| link_target(open) == link_target(&closing);
+        let links_left = self.opens.iter().filter(of_link).count();
+        let streams_left = self
+            .opens
+            .iter()
+            .filter(|o| o.place == closing.place)
+            .count();
+        let by_link = (
+            link_target(&closing),
+            Remove::Link(closing.link.clone()),
+            links_left,
+        );
+        let by_stream = (target(&closing), Remove::Stream, streams_left);
+        for (goes, remove, left) in [by_link, by_stream] {
+            let at = self.pending.iter().position(|(target, posix)| {
+                let right_kind =
+                    matches!(goes, Target::Link(..)) == matches!(remove, Remove::Link(_));
+                right_kind && *target == goes && (left == 0 || *posix == Some(closing.open))
+            });
+            let Some(at) = at else { continue };
+            self.pending.remove(at);
+            if let Remove::Link(_) = remove {
+                let left = self.opens.iter().filter(of_link).map(|open| open.open);
+                self.nameless.extend(left);
+            }
+            self.removing
+                .push((goes, closing.place.clone(), remove.clone()));
+            self.forget_streams();
+            return Some(remove);
+        }
+        self.forget_streams();
+        None
+    }
+
+    /// A mark on a stream that nobody has open went with the stream's last close.
+    fn forget_streams(&mut self) {
+        let opens = &self.opens;
+        self.pending.retain(|(target, _)| match target {
+            Target::Stream(place) => opens.iter().any(|open| open.place == *place),
+            Target::Link(..) => true,
+        });
+    }
+}
+
+fn conflicts(old: &OpenRequest, new: &OpenRequest) -> bool {
+    let data = READ | WRITE | DELETE | AccessMask::FILE_APPEND_DATA | AccessMask::FILE_EXECUTE;
+    if old.place.key != new.place.key
+        || !old.access.intersects(data)
+        || !new.access.intersects(data)
+    {
+        return false;
+    }
+    if old.place.stream != new.place.stream {
+        let stream_lasts = old.place.stream.is_some() && old.share.0 & 4 == 0;
+        return new.place.stream.is_none() && new.access.contains(DELETE) && stream_lasts;
+    }
+    let denied = |who: &OpenRequest, by: &OpenRequest| {
+        let reads = who.access.intersects(READ | AccessMask::FILE_EXECUTE);
+        let writes = who.access.intersects(WRITE | AccessMask::FILE_APPEND_DATA);
+        let deletes = who.access.contains(DELETE);
+        (reads && by.share.0 & 1 == 0)
+            || (writes && by.share.0 & 2 == 0)
+            || (deletes && by.share.0 & 4 == 0)
+    };
+    denied(old, new) || denied(new, old)
+}
+
+fn step(rig: &Rig, model: &mut Model, op: &Op) {
+    match *op {
+        Op::Open {
+            file,
+            stream: on,
+            second_link,
+            access: bits,
+            share,
+            doomed,
+        } => {
+            let name = if second_link { "other" } else { "one" };
+            let request = OpenRequest {
+                place: match on {
+                    0 => place(file),
+                    n => stream(file, if n == 1 { "S" } else { "T" }),
+                },
+                link: link(file, name),
+                share: ShareAccess(share),
+                delete_on_close: doomed,
+                ..rig.request(file, access(bits))
+            };
+            let expected = model.judge(&request);
+            let (decision, effects) = rig.files.open(&request);
+            assert!(effects.is_empty());
+            match decision {
+                Decision::Granted(_) => {
+                    assert_eq!(expected, Status::SUCCESS);
+                    model.opens.push(request);
+                }
+                Decision::Conflict(status) => assert_eq!(status, expected),
+                Decision::MustBreak => panic!("nobody caches"),
+            }
+        }
+        Op::Close { nth } if nth < model.opens.len() => {
+            let request = model.opens[nth].clone();
+            let expected = model.close(nth);
+            let closed = rig.close(&request);
+            assert_eq!(closed.remove, expected);
+            let same_file = |o: &&OpenRequest| o.place.key == request.place.key;
+            let left: Vec<_> = model.opens.iter().filter(same_file).collect();
+            assert_eq!(closed.last_of_file, left.is_empty());
+            let streams = left.iter().filter(|o| o.place == request.place).count();
+            assert_eq!(closed.last_of_stream, streams == 0);
+        }
+        Op::Delete { nth, posix } if nth < model.opens.len() => {
+            let request = &model.opens[nth];
+            let marked = rig
+                .files
+                .set_delete_pending(&request.place, request.open, posix);
+            assert_eq!(marked, Ok(Effects::default()));
+            let (target, open) = (target(request), request.open);
+            if !model.nameless.contains(&open) {
+                model.mark(target, posix.then_some(open));
+            }
+        }
+        Op::Undelete { nth } if nth < model.opens.len() => {
+            let request = &model.opens[nth];
+            assert_eq!(
+                rig.files.clear_delete_pending(&request.place, request.open),
+                Ok(())
+            );
+            let target = target(request);
+            model.pending.retain(|(other, _)| *other != target);
+        }
+        Op::Removed => {
+            for (_, place, remove) in model.removing.drain(..) {
+                rig.files.removed(&place, &remove);
+            }
+        }
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(1_000)
+    })]
+
+    #[test]
+    fn opens_match_the_model(ops in prop::collection::vec(op(), 1..60)) {
+        let rig = Rig::new(Caching::None);
+        let mut model = Model::default();
+        for op in &ops {
+            step(&rig, &mut model, op);
+        }
+        while !model.opens.is_empty() {
+            step(&rig, &mut model, &Op::Close { nth: 0 });
+        }
+        step(&rig, &mut model, &Op::Removed);
+        assert!(rig.files.is_empty());
+    }
+}

@@ -1,0 +1,171 @@
+//! Share modes across opens, streams and links; quick answers; limits of what is kept.
+
+use super::*;
+
+#[test]
+fn a_conflict_is_final_where_nobody_caches() {
+    let rig = Rig::new(Caching::Full);
+    let first = OpenRequest {
+        share: ShareAccess::READ,
+        ..rig.request(1, READ | WRITE)
+    };
+    rig.open(&first);
+    assert_eq!(
+        rig.refused(&rig.request(1, WRITE)),
+        Status::SHARING_VIOLATION
+    );
+    let reader = OpenRequest {
+        share: ShareAccess::READ,
+        ..rig.request(1, READ)
+    };
+    assert_eq!(rig.refused(&reader), Status::SHARING_VIOLATION);
+    rig.open(&rig.request(1, READ));
+    rig.open(&rig.request(1, STAT));
+    let _ = rig.close(&first);
+    rig.open(&rig.request(1, WRITE));
+}
+
+#[test]
+fn share_modes_are_per_stream_but_deletion_of_the_base_meets_them_all() {
+    let rig = Rig::new(Caching::None);
+    let on_stream = OpenRequest {
+        place: stream(1, "S"),
+        share: ShareAccess::READ,
+        ..rig.request(1, READ | WRITE)
+    };
+    rig.open(&on_stream);
+    rig.open(&rig.request(1, READ | WRITE));
+    let other = OpenRequest {
+        place: stream(1, "T"),
+        share: ShareAccess(0),
+        ..rig.request(1, WRITE | DELETE)
+    };
+    rig.open(&other);
+    assert_eq!(
+        rig.refused(&rig.request(1, DELETE)),
+        Status::SHARING_VIOLATION
+    );
+    let _ = rig.close(&on_stream);
+    let _ = rig.close(&other);
+    rig.open(&rig.request(1, DELETE));
+}
+
+#[test]
+fn an_open_is_reserved_from_the_grant_on() {
+    let rig = Rig::new(Caching::None);
+    let exclusive = |rig: &Rig| OpenRequest {
+        share: ShareAccess(0),
+        ..rig.request(1, WRITE)
+    };
+    let first = exclusive(&rig);
+    rig.open(&first);
+    assert_eq!(rig.refused(&exclusive(&rig)), Status::SHARING_VIOLATION);
+    // The disk refused: nothing is left behind, not even a deletion asked for.
+    let doomed = OpenRequest {
+        delete_on_close: true,
+        ..rig.request(2, DELETE)
+    };
+    rig.open(&doomed);
+    let closed = rig.files.abandon(&doomed.place, doomed.open);
+    assert_eq!((closed.remove, closed.last_of_file), (None, true));
+    let _ = rig.close(&first);
+    assert!(rig.files.is_empty());
+}
+
+#[test]
+fn closing_says_what_was_last() {
+    let rig = Rig::new(Caching::None);
+    let base = rig.request(1, READ);
+    let on_stream = OpenRequest {
+        place: stream(1, "S"),
+        ..rig.request(1, READ)
+    };
+    rig.open(&base);
+    rig.open(&on_stream);
+    assert!(rig.files.has_open_streams(key(1)));
+    assert_eq!(rig.files.count(key(1), None), 2);
+    assert_eq!(rig.files.count(key(1), Some(&link(0, "other"))), 0);
+    let closed = rig.close(&on_stream);
+    assert!(closed.last_of_stream && !closed.last_of_file);
+    assert!(!rig.files.has_open_streams(key(1)));
+    let closed = rig.close(&base);
+    assert!(closed.last_of_stream && closed.last_of_file);
+    assert!(!rig.files.close(&base.place, base.open).found);
+}
+
+#[test]
+fn quick_answers_follow_ranges_and_caching() {
+    let rig = Rig::new(Caching::Full);
+    let holder = rig.leased(1, READ | WRITE, 1, RWH);
+    let (decision, _) = rig.files.open(&holder);
+    let Decision::Granted(holding) = decision else {
+        panic!("not granted");
+    };
+    // One's own lease is no obstacle.
+    assert!(!holding.quick.others_cache() && !holding.quick.ranges_in_use());
+    let other = rig.request(1, READ | WRITE);
+    assert_eq!(rig.waits(&other).len(), 1);
+    let (answer, _) = rig.files.acknowledge_lease(client(1), lease_key(1), RH);
+    assert_eq!(answer, Ok(RH));
+    let (decision, _) = rig.files.open(&other);
+    let Decision::Granted(quick) = decision else {
+        panic!("not granted");
+    };
+    assert!(quick.quick.others_cache() && !holding.quick.others_cache());
+    assert_eq!(rig.operate(&other, Operation::Write).1.len(), 1);
+    let two = rig.leased(1, READ, 2, ONLY_R);
+    rig.open(&two);
+    assert!(holding.quick.others_cache());
+    let _ = rig.close(&two);
+    let _ = rig.close(&holder);
+    assert!(!quick.quick.others_cache());
+}
+
+#[test]
+fn paths_follow_renames() {
+    let rig = Rig::new(Caching::None);
+    let inside = OpenRequest {
+        path: path("dir\\sub\\File"),
+        ..rig.request(1, READ)
+    };
+    let directory = OpenRequest {
+        path: path("Dir"),
+        link: link(0, "DIR"),
+        directory: true,
+        ..rig.request(2, READ)
+    };
+    rig.open(&inside);
+    rig.open(&directory);
+    let below = rig.files.opens_below(&path("DIR"));
+    assert_eq!(below, [(inside.open, inside.place.clone())]);
+    let (to, to_link) = (path("New"), link(0, "NEW"));
+    rig.files
+        .renamed(key(2), (&directory.path, &directory.link), (&to, &to_link));
+    assert_eq!(
+        rig.files.path_of(inside.open).unwrap().text(),
+        "New\\sub\\File"
+    );
+    assert_eq!(rig.files.path_of(directory.open).unwrap().text(), "New");
+    assert_eq!(rig.files.count(key(2), Some(&to_link)), 1);
+    let below = rig.files.clear_below(&to, WaiterId(9));
+    assert!(below.open && below.step == Step::Go);
+    assert!(!rig.files.clear_below(&path("Dir"), WaiterId(9)).open);
+}
+
+#[test]
+fn a_rename_above_waits_for_cached_handles() {
+    let rig = Rig::new(Caching::Full);
+    let inside = OpenRequest {
+        path: path("dir\\f"),
+        ..rig.leased(1, READ, 1, RH)
+    };
+    rig.open(&inside);
+    let below = rig.files.clear_below(&path("dir"), WaiterId(99));
+    assert!(below.open && below.step == Step::Wait);
+    assert_eq!(told(&below.effects.breaks), [(3, 1, true)]);
+    // The holder had closed its file long ago: now it really does.
+    let closed = rig.close(&inside);
+    assert_eq!(closed.effects.wakes.len(), 1);
+    assert_eq!(closed.effects.wakes[0].waiter, WaiterId(99));
+    assert!(!rig.files.clear_below(&path("dir"), WaiterId(99)).open);
+}

@@ -1,0 +1,265 @@
+//! CHANGE_NOTIFY: whom a change reaches, queues, buffers, ends.
+
+use smb_wire::msg::NotifyFilter;
+
+use super::*;
+
+const NAMES: NotifyFilter = NotifyFilter(3);
+
+fn change(action: u32, name: &str) -> Change {
+    Change {
+        action,
+        name: name.into(),
+    }
+}
+
+fn reported(action: u32, at: &str) -> Reported {
+    Reported {
+        path: path(at),
+        stream: None,
+        action,
+        filter: NotifyFilter::FILE_NAME,
+    }
+}
+
+/// A directory `\d` (or another) that is open.
+fn directory(rig: &Rig, at: &str) -> OpenRequest {
+    let request = OpenRequest {
+        directory: true,
+        path: path(at),
+        ..rig.request(1, READ | DELETE)
+    };
+    rig.open(&request);
+    request
+}
+
+fn watch(rig: &Rig, on: &OpenRequest, tree: bool, buffer: usize) -> (WaiterId, Watching) {
+    let waiter = WaiterId(rig.number());
+    let watching = rig.files.watch(&WatchRequest {
+        open: on.open,
+        place: on.place.clone(),
+        path: on.path.clone(),
+        filter: NAMES,
+        tree,
+        buffer,
+        waiter,
+    });
+    (waiter, watching)
+}
+
+fn changes(waiter: WaiterId, changes: &[Change]) -> Wake {
+    Wake {
+        waiter,
+        outcome: Outcome::Changes(changes.to_vec()),
+    }
+}
+
+#[test]
+fn changes_reach_the_parent_and_the_trees_above() {
+    let rig = Rig::new(Caching::None);
+    let flat = directory(&rig, "d");
+    let tree = directory(&rig, "");
+    let (flat_waiter, watching) = watch(&rig, &flat, false, 1000);
+    assert_eq!(watching, Watching::Pending);
+    let (tree_waiter, _) = watch(&rig, &tree, true, 1000);
+    let deep = rig.files.changed(&[reported(Change::ADDED, "D\\Sub\\x")]);
+    assert_eq!(
+        deep.wakes,
+        [changes(tree_waiter, &[change(1, "D\\Sub\\x")])]
+    );
+    let near = rig.files.changed(&[reported(Change::REMOVED, "d\\y")]);
+    assert_eq!(near.wakes, [changes(flat_waiter, &[change(2, "y")])]);
+    // What came meanwhile waits in the queue; the directory itself is no entry of itself.
+    assert!(
+        rig.files
+            .changed(&[reported(Change::MODIFIED, "d")])
+            .is_empty()
+    );
+    let (_, watching) = watch(&rig, &tree, false, 1000);
+    let queued = [change(2, "d\\y"), change(3, "d")];
+    assert_eq!(watching, Watching::Done(Outcome::Changes(queued.to_vec())));
+    let (_, watching) = watch(&rig, &flat, false, 1000);
+    assert_eq!(watching, Watching::Pending);
+}
+
+#[test]
+fn the_filter_decides_and_streams_are_named() {
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "d");
+    let (waiter, _) = watch(&rig, &on, false, 1000);
+    let write = Reported {
+        filter: NotifyFilter::LAST_WRITE,
+        ..reported(Change::MODIFIED, "d\\x")
+    };
+    assert!(rig.files.changed(&[write]).is_empty());
+    let stream = Reported {
+        stream: Some("S".into()),
+        ..reported(Change::ADDED_STREAM, "d\\x")
+    };
+    let effects = rig.files.changed(&[stream]);
+    assert_eq!(effects.wakes, [changes(waiter, &[change(6, "x:S")])]);
+}
+
+#[test]
+fn the_two_names_of_a_rename_travel_together() {
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "d");
+    let (first, _) = watch(&rig, &on, false, 1000);
+    let (second, _) = watch(&rig, &on, false, 1000);
+    let rename = [
+        reported(Change::RENAMED_OLD_NAME, "d\\a"),
+        reported(Change::RENAMED_NEW_NAME, "d\\b"),
+    ];
+    let effects = rig.files.changed(&rename);
+    assert_eq!(
+        effects.wakes,
+        [changes(first, &[change(4, "a"), change(5, "b")])]
+    );
+    let effects = rig.files.changed(&[reported(Change::ADDED, "d\\c")]);
+    assert_eq!(effects.wakes, [changes(second, &[change(1, "c")])]);
+}
+
+#[test]
+fn too_much_for_buffer_or_queue_is_to_be_listed_anew() {
+    let enumerate = Outcome::Failed(Status::NOTIFY_ENUM_DIR);
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "d");
+    // Two entries of 14 bytes take 16 + 14; queued, so that the second request's buffer counts.
+    let two = [
+        reported(Change::ADDED, "d\\a"),
+        reported(Change::ADDED, "d\\b"),
+    ];
+    for (buffer, fits) in [(30, true), (29, false)] {
+        let (first, _) = watch(&rig, &on, false, 100);
+        assert!(rig.files.cancel_watch(on.open, first));
+        assert!(!rig.files.cancel_watch(on.open, first));
+        assert!(rig.files.changed(&two).is_empty());
+        let (_, watching) = watch(&rig, &on, false, buffer);
+        let told = Outcome::Changes(vec![change(1, "a"), change(1, "b")]);
+        assert_eq!(
+            watching,
+            Watching::Done(if fits { told } else { enumerate.clone() })
+        );
+    }
+    // More than the first buffer overflows the queue, once.
+    for n in 0..8 {
+        assert!(
+            rig.files
+                .changed(&[reported(Change::ADDED, &format!("d\\{n}"))])
+                .is_empty()
+        );
+    }
+    assert_eq!(
+        watch(&rig, &on, false, 9999).1,
+        Watching::Done(enumerate.clone())
+    );
+    assert_eq!(watch(&rig, &on, false, 9999).1, Watching::Pending);
+    // Length 0 asks only whether something changed.
+    let other = directory(&rig, "e");
+    let (waiter, _) = watch(&rig, &other, false, 0);
+    let effects = rig.files.changed(&[reported(Change::ADDED, "e\\x")]);
+    assert_eq!(
+        effects.wakes,
+        [Wake {
+            waiter,
+            outcome: enumerate
+        }]
+    );
+}
+
+#[test]
+fn repeated_modifications_are_one() {
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "d");
+    let (waiter, _) = watch(&rig, &on, false, 1000);
+    assert!(rig.files.cancel_watch(on.open, waiter));
+    let modified = reported(Change::MODIFIED, "d\\x");
+    let _ = rig.files.changed(&[modified.clone(), modified.clone()]);
+    let _ = rig
+        .files
+        .changed(&[reported(Change::REMOVED, "d\\x"), modified]);
+    let told = [change(3, "x"), change(2, "x"), change(3, "x")];
+    let (_, watching) = watch(&rig, &on, false, 1000);
+    assert_eq!(watching, Watching::Done(Outcome::Changes(told.to_vec())));
+}
+
+#[test]
+fn closing_ends_what_is_parked() {
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "d");
+    let (first, _) = watch(&rig, &on, false, 10);
+    let (second, _) = watch(&rig, &on, false, 10);
+    let closed = rig.close(&on);
+    let ended = |waiter| Wake {
+        waiter,
+        outcome: Outcome::Failed(Status::NOTIFY_CLEANUP),
+    };
+    assert_eq!(closed.effects.wakes, [ended(first), ended(second)]);
+    assert!(
+        rig.files
+            .changed(&[reported(Change::ADDED, "d\\x")])
+            .is_empty()
+    );
+    assert!(rig.files.is_empty());
+}
+
+#[test]
+fn a_directory_marked_deleted_has_no_news() {
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "d");
+    let other = directory(&rig, "d");
+    let (waiter, _) = watch(&rig, &other, false, 1000);
+    let effects = rig
+        .files
+        .set_delete_pending(&on.place, on.open, false)
+        .unwrap();
+    let pending = Outcome::Failed(Status::DELETE_PENDING);
+    assert_eq!(
+        effects.wakes,
+        [Wake {
+            waiter,
+            outcome: pending.clone()
+        }]
+    );
+    // The handle that set it is refused at once, another one may go on.
+    assert_eq!(
+        watch(&rig, &on, false, 10).1,
+        Watching::Done(pending.clone())
+    );
+    assert_eq!(watch(&rig, &other, false, 10).1, Watching::Pending);
+    let doomed = OpenRequest {
+        delete_on_close: true,
+        directory: true,
+        ..rig.request(2, DELETE)
+    };
+    rig.open(&doomed);
+    assert_eq!(watch(&rig, &doomed, false, 10).1, Watching::Done(pending));
+}
+
+#[test]
+fn watchers_move_with_their_directory() {
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "a\\d");
+    let (waiter, _) = watch(&rig, &on, false, 1000);
+    let (from, to) = (path("a"), path("b"));
+    rig.files
+        .renamed(key(9), (&from, &link(0, "A")), (&to, &link(0, "B")));
+    assert!(
+        rig.files
+            .changed(&[reported(Change::ADDED, "a\\d\\x")])
+            .is_empty()
+    );
+    let effects = rig.files.changed(&[reported(Change::ADDED, "b\\D\\x")]);
+    assert_eq!(effects.wakes, [changes(waiter, &[change(1, "x")])]);
+}
+
+#[test]
+fn so_many_requests_park_and_no_more() {
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "d");
+    for _ in 0..crate::file::watch::PARKED_MAX {
+        assert_eq!(watch(&rig, &on, false, 10).1, Watching::Pending);
+    }
+    let refused = Outcome::Failed(Status::INSUFFICIENT_RESOURCES);
+    assert_eq!(watch(&rig, &on, false, 10).1, Watching::Done(refused));
+}
