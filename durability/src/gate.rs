@@ -1,36 +1,37 @@
-//! placeholder head
-use crate::{
-    Counters, Exposure, LatchedInode, Limits, Meta, Policy, Receipt, RequestFlags, ShareDurability,
-    StopReport,
-};
-use bytes::Bytes;
-use std::{sync::Arc, time::Duration};
-use vfs::{Env, FileKey, Range, Vfs, VfsError};
+//! The gate of one share: every change passes here before its success reply.
+//!
+//! [`Gate::write`] does the write itself. All other changes are done by the caller through the
+//! `Vfs` first; the method here then marks the inode dirty and does what the policy asks before
+//! it hands out the [`Receipt`]. If that fails, the change itself *has* happened and is not
+//! undone: the error says that it is not known to be stable, and the inode is latched.
+//!
+//! Invariants: a change is marked before its future can complete; the policy is read under the
+//! same lock as the mark, so that a tightening that has begun misses nothing; a receipt is made
+//! only after the barrier. Call the methods promptly after the change: between the two a sync
+//! of another client may save a part of it (a rename's old directory without the new one).
+//!
+//! Futures are not `Send`; poll them to completion on their worker. A dropped one leaves
+//! everything owed.
 
-/// Durability of a server.
-pub struct Durability<V: Vfs> {
-    _v: std::marker::PhantomData<V>,
-}
-impl<V: Vfs> Durability<V> {
-    /// New.
-    pub fn new(_env: Arc<dyn Env>, _limits: Limits) -> Arc<Self> {
-        Arc::new(Self {
-            _v: std::marker::PhantomData,
-        })
-    }
-    /// Share.
-    pub fn share(&self, name: &str, vfs: Arc<V>, settings: ShareDurability) -> Arc<Gate<V>> {
-        Arc::new(Gate {
-            vfs,
-            name: name.into(),
-            settings,
-        })
-    }
-    /// Sync all.
-    pub async fn sync_all(&self) -> StopReport {
-        StopReport::default()
-    }
-}
+use std::{pin::pin, sync::Arc};
+
+use bytes::Bytes;
+use vfs::{Env, FileKey, Node, Range, Vfs, VfsError, WriteMode};
+
+use crate::{
+    inode::{Held, Inode},
+    metrics::{Counters, count},
+    policy::{Barriers, Event, Flushed, Meta, RequestFlags, Wait, barriers},
+    receipt::Receipt,
+    report::{Exposure, LatchedInode, StopReport},
+    settings::{Policy, ShareDurability},
+    share::{Reservation, Share},
+    table::Durability,
+};
+
+/// Streams of one inode that may be dirty at once; a change beyond it waits for a sync.
+const DIRTY_STREAMS_MAX: usize = 256;
+
 /// What a FLUSH is for.
 #[derive(Debug, Clone)]
 pub enum FlushTarget<N> {
@@ -44,88 +45,693 @@ pub enum FlushTarget<N> {
     /// The root of the share: every dirty inode of it.
     ShareRoot,
 }
+
 /// Durability of one share.
 pub struct Gate<V: Vfs> {
+    core: Arc<Durability<V>>,
+    env: Arc<dyn Env>,
     vfs: Arc<V>,
-    name: String,
-    settings: ShareDurability,
+    share: Arc<Share>,
 }
-type R = Result<Receipt, VfsError>;
-#[allow(missing_docs, unused_variables)]
+
 impl<V: Vfs> Gate<V> {
-    pub fn settings(&self) -> ShareDurability {
-        self.settings
+    pub(crate) fn new(
+        core: Arc<Durability<V>>,
+        env: Arc<dyn Env>,
+        vfs: Arc<V>,
+        share: Arc<Share>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            core,
+            env,
+            vfs,
+            share,
+        })
     }
+
+    /// The share's name, as given.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.share.name
     }
+
+    /// The settings as configured.
+    pub fn settings(&self) -> ShareDurability {
+        self.share.settings()
+    }
+
+    /// The policy in force: `honor` instead of the configured one after a failed sync, until
+    /// the policy is set again or no latch is left and one was cleared.
+    pub fn effective_policy(&self) -> Policy {
+        self.share.effective().policy
+    }
+
+    /// Changes the policy. A loosening holds at once. A tightening holds for every request from
+    /// now on; the future completes when everything owed so far is on disk, or reports what
+    /// failed.
     pub async fn set_policy(&self, policy: Policy) -> StopReport {
-        StopReport::default()
+        let old = self.share.settings().policy;
+        let tightens =
+            self.share.effective().policy.tightens_to(&policy) || old.tightens_to(&policy);
+        self.share.set(|settings| settings.policy = policy);
+        tracing::info!(share = self.name(), %old, new = %policy, "durability policy changed");
+        if !tightens {
+            return StopReport::default();
+        }
+        self.core.sync_share(&self.share).await
     }
-    pub async fn write(&self, node: &V::Node, offset: u64, data: Bytes, flags: RequestFlags) -> R {
-        let _ = &self.vfs;
-        Err(VfsError::NotSupported)
+
+    /// Changes options other than the policy (which is ignored here). They hold from now on.
+    pub fn set_options(&self, options: ShareDurability) {
+        self.share.set_options(options);
     }
-    pub async fn created(&self, node: &V::Node, parent: &V::Node) -> R {
-        Err(VfsError::NotSupported)
+
+    /// Writes `data` at `offset`, durably where the policy says so, and waits for what else it
+    /// says. On failure a part may have been written.
+    pub async fn write(
+        &self,
+        node: &V::Node,
+        offset: u64,
+        data: Bytes,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let core = &self.core;
+        let end = offset.saturating_add(data.len() as u64);
+        let (barriers, mut write) = self.begin_write(core, node, (offset, end), flags).await;
+        let mode = WriteMode {
+            durable: barriers.durable_write,
+        };
+        let result = self.vfs.write(node, offset, data, mode).await;
+        if barriers.durable_write {
+            count(&self.share.metrics.writes_durable);
+        } else if barriers.deferred {
+            count(&self.share.metrics.writes_deferred);
+        }
+        write.end(match result {
+            Ok(()) if barriers.durable_write => Outcome::Durable,
+            Err(error) if barriers.durable_write && leaves_doubt(error) => Outcome::Failed(error),
+            _ => Outcome::Dirty,
+        });
+        drop(write);
+        result?;
+        self.after(core, node, barriers).await
     }
-    pub async fn linked(&self, node: &V::Node, new_parent: &V::Node) -> R {
-        Err(VfsError::NotSupported)
+
+    /// A file or directory was created in `parent`.
+    pub async fn created(&self, node: &V::Node, parent: &V::Node) -> Result<Receipt, VfsError> {
+        self.named(Event::Create, node, (Some(parent), None)).await
     }
-    pub async fn renamed(&self, node: &V::Node, old_parent: &V::Node, new_parent: &V::Node) -> R {
-        Err(VfsError::NotSupported)
+
+    /// A hard link to `node` was added in `new_parent`.
+    pub async fn linked(&self, node: &V::Node, new_parent: &V::Node) -> Result<Receipt, VfsError> {
+        self.named(Event::Link, node, (Some(new_parent), None))
+            .await
     }
-    pub async fn removed(&self, node: &V::Node, parent: &V::Node) -> R {
-        Err(VfsError::NotSupported)
+
+    /// A name of `node` moved, within a directory (both the same) or between two.
+    pub async fn renamed(
+        &self,
+        node: &V::Node,
+        old_parent: &V::Node,
+        new_parent: &V::Node,
+    ) -> Result<Receipt, VfsError> {
+        let core = &self.core;
+        if old_parent.key() != new_parent.key() {
+            let to = self.held(new_parent);
+            let seq = core.tick();
+            self.mark(
+                core,
+                old_parent,
+                Event::Rename,
+                RequestFlags::default(),
+                |inode, _| {
+                    inode.pending.entries = true;
+                    inode.moved_out(&to, seq);
+                },
+            );
+        }
+        self.named(Event::Rename, node, (Some(new_parent), Some(old_parent)))
+            .await
     }
-    pub fn gone(&self, key: FileKey) {}
-    pub async fn stream_created(&self, node: &V::Node) -> R {
-        Err(VfsError::NotSupported)
+
+    /// A name of `node` was removed from `parent`.
+    pub async fn removed(&self, node: &V::Node, parent: &V::Node) -> Result<Receipt, VfsError> {
+        let core = &self.core;
+        let flags = RequestFlags::default();
+        let barriers = self.mark(core, parent, Event::Remove, flags, |inode, _| {
+            inode.pending.entries = true;
+        });
+        // A directory has one name. A file whose last name is gone owes nothing: no crash can
+        // bring back what was written to it.
+        let last =
+            node.is_directory() || self.vfs.attr(node).await.is_ok_and(|attr| attr.links == 0);
+        if last {
+            core.with(node.key(), Inode::unlinked);
+        }
+        match barriers.wait {
+            Wait::Parent => {
+                core.barrier(parent.key(), Some(self.held(parent))).await?;
+                Ok(Receipt::new())
+            }
+            _ => self.after(core, parent, barriers).await,
+        }
     }
-    pub async fn stream_removed(&self, node: &V::Node) -> R {
-        Err(VfsError::NotSupported)
+
+    /// An inode has neither names nor handles any more: what is owed for it is dropped, its
+    /// latch too.
+    pub fn gone(&self, key: FileKey) {
+        self.core.with(key, |inode| {
+            inode.unlinked();
+            inode.latch = None;
+        });
     }
-    pub async fn resized(&self, node: &V::Node, through: RequestFlags) -> R {
-        Err(VfsError::NotSupported)
+
+    /// A stream was created; `node` is the stream. Also for a stream that was renamed (its node
+    /// under the new name).
+    pub async fn stream_created(&self, node: &V::Node) -> Result<Receipt, VfsError> {
+        self.changed(Event::Stream, node, RequestFlags::default(), |inode, _| {
+            inode.pending.meta = true;
+            inode.pending.set_meta = true;
+        })
+        .await
     }
-    pub async fn content_changed(&self, node: &V::Node, bytes: u64) -> R {
-        Err(VfsError::NotSupported)
+
+    /// A stream was removed; `node` is the stream. What held it is synced through that node.
+    pub async fn stream_removed(&self, node: &V::Node) -> Result<Receipt, VfsError> {
+        let stream = node.stream().unwrap_or_default().to_owned();
+        self.changed(Event::Stream, node, RequestFlags::default(), |inode, _| {
+            inode.pending.meta = true;
+            inode.pending.set_meta = true;
+            inode.pending.extents.remove_stream(&stream);
+            inode.stream_removed(&stream);
+        })
+        .await
     }
-    pub async fn range_changed(&self, node: &V::Node, range: Range, flags: RequestFlags) -> R {
-        Err(VfsError::NotSupported)
+
+    /// End of file or allocation was set.
+    pub async fn resized(
+        &self,
+        node: &V::Node,
+        through: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let core = &self.core;
+        // Bytes that were unproven and are cut off are no longer in doubt.
+        if core.check_latch(node.key()).is_err()
+            && let Ok(attr) = self.vfs.attr(node).await
+        {
+            let stream = node.stream().unwrap_or_default();
+            if core.with(node.key(), |inode| inode.truncated(stream, attr.size)) {
+                core.repaired(node.key());
+            }
+        }
+        self.changed(Event::Resize, node, through, |inode, _| {
+            inode.pending.data = true;
+            inode.pending.sized = true;
+        })
+        .await
     }
-    pub async fn meta_changed(&self, node: &V::Node, what: Meta, flags: RequestFlags) -> R {
-        Err(VfsError::NotSupported)
+
+    /// Contents of `node` changed by a copy, a clone or zeroing, `bytes` of them, it is not said
+    /// where. Prefer [`Gate::range_changed`]: only known ranges repair a latch.
+    pub async fn content_changed(&self, node: &V::Node, bytes: u64) -> Result<Receipt, VfsError> {
+        self.contents(node, None, bytes, RequestFlags::default())
+            .await
     }
+
+    /// Contents of `node` within `range` changed by a copy, a clone or zeroing.
+    pub async fn range_changed(
+        &self,
+        node: &V::Node,
+        range: Range,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let end = range.offset.saturating_add(range.len);
+        self.contents(node, Some((range.offset, end)), range.len, flags)
+            .await
+    }
+
+    /// Metadata of `node` was set by a client.
+    pub async fn meta_changed(
+        &self,
+        node: &V::Node,
+        what: Meta,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.changed(Event::Meta(what), node, flags, |inode, _| {
+            inode.pending.meta = true;
+            inode.pending.set_meta = true;
+        })
+        .await
+    }
+
+    /// FLUSH. Covers the writes to the inode that came before, ended or not.
     pub async fn flush(
         &self,
         node: &V::Node,
         target: FlushTarget<V::Node>,
         flags: RequestFlags,
-    ) -> R {
-        Err(VfsError::NotSupported)
+    ) -> Result<Receipt, VfsError> {
+        let started = self.env.monotonic();
+        let core = &self.core;
+        let result = self.flush_target(core, node, target, flags).await;
+        let metrics = &self.share.metrics;
+        metrics
+            .flush_micros
+            .add_time(self.env.monotonic().saturating_sub(started));
+        if result.is_err() {
+            count(&metrics.flushes_failed);
+        }
+        result.map(|()| Receipt::new())
     }
-    pub async fn closed(&self, node: &V::Node, flags: RequestFlags) -> R {
-        Err(VfsError::NotSupported)
+
+    async fn flush_target(
+        &self,
+        core: &Durability<V>,
+        node: &V::Node,
+        target: FlushTarget<V::Node>,
+        flags: RequestFlags,
+    ) -> Result<(), VfsError> {
+        let key = node.key();
+        let event = Event::Flush(match target {
+            FlushTarget::File => Flushed::File,
+            FlushTarget::Directory { .. } => Flushed::Directory,
+            FlushTarget::ShareRoot => Flushed::ShareRoot,
+        });
+        let (barriers, bytes) = core.with(key, |inode| {
+            inode.seen_through(&self.share);
+            (
+                barriers(event, &self.share.effective(), flags),
+                inode.bytes(),
+            )
+        });
+        let metrics = &self.share.metrics;
+        metrics.flush_bytes.add(bytes);
+        if barriers.wait == Wait::Nothing {
+            core.check_latch(key)?;
+            if barriers.owed {
+                count(&metrics.flushes_owed);
+                self.settle(core).await;
+            } else {
+                count(&metrics.flushes_ignored);
+            }
+            return Ok(());
+        }
+        core.wait_writes(key).await;
+        if barriers.wait == Wait::Share {
+            let report = core.sync_share(&self.share).await;
+            core.barrier(key, Some(self.held(node))).await?;
+            if let Some((_, error)) = report.errors.first() {
+                return Err(*error);
+            }
+            if core.has_overflow() {
+                return Err(VfsError::Io);
+            }
+            if let Some(latched) = self.latched().first() {
+                return Err(latched.error);
+            }
+        } else {
+            core.barrier(key, Some(self.held(node))).await?;
+            if let FlushTarget::Directory {
+                parent: Some(parent),
+            } = &target
+            {
+                // Its own name, which an earlier server process may have left owed.
+                core.barrier(parent.key(), Some(self.held(parent))).await?;
+            }
+        }
+        count(&metrics.flushes_honored);
+        Ok(())
     }
+
+    /// A handle is being closed. The handle is free whatever the answer: an error says that
+    /// something of the inode is not stable and cannot be proven to become so.
+    pub async fn closed(&self, node: &V::Node, flags: RequestFlags) -> Result<Receipt, VfsError> {
+        let core = &self.core;
+        let key = node.key();
+        let (barriers, dirty) = core.with(key, |inode| {
+            (
+                barriers(Event::Close, &self.share.effective(), flags),
+                inode.is_dirty(),
+            )
+        });
+        if dirty {
+            count(&self.share.metrics.dirty_at_close);
+            if barriers.wait != Wait::Nothing {
+                core.barrier(key, None).await?;
+            }
+        }
+        core.check_latch(key)?;
+        Ok(Receipt::new())
+    }
+
+    /// For a success reply to a request that could have changed something and did not.
     pub fn unchanged(&self) -> Receipt {
         Receipt::new()
     }
+
+    /// What this share has acknowledged and cannot prove to be stable: an upper bound.
     pub fn exposure(&self) -> Exposure {
-        Exposure::default()
+        self.share.exposure(self.env.monotonic())
     }
+
+    /// What this share has counted.
     pub fn counters(&self) -> Counters {
-        crate::metrics::Metrics::default().read()
+        self.share.metrics.read()
     }
+
+    /// The latched inodes that were changed or flushed through this share.
     pub fn latched(&self) -> Vec<LatchedInode> {
-        Vec::new()
+        self.core.latched_where(|inode| {
+            inode.shares.is_empty()
+                || inode
+                    .shares
+                    .iter()
+                    .any(|share| Arc::ptr_eq(share, &self.share))
+        })
     }
+
+    /// An administrator accepts the loss. True if the inode was latched.
     pub fn clear_latch(&self, key: FileKey) -> bool {
-        false
+        let core = &self.core;
+        let (latch, shares) = core.with(key, |inode| (inode.latch.take(), inode.shares.clone()));
+        let cleared = latch.is_some();
+        drop(latch);
+        shares.iter().for_each(|share| share.untrip_if_clean());
+        if cleared {
+            tracing::warn!(
+                share = self.name(),
+                fs = key.fs,
+                inode = key.ino,
+                "latch cleared"
+            );
+        }
+        cleared
     }
-    pub fn effective_policy(&self) -> Policy {
-        self.settings.policy
+
+    fn held(&self, node: &V::Node) -> Held<V> {
+        Held {
+            vfs: Arc::clone(&self.vfs),
+            node: node.clone(),
+        }
+    }
+
+    async fn named(
+        &self,
+        event: Event,
+        node: &V::Node,
+        (new, old): (Option<&V::Node>, Option<&V::Node>),
+    ) -> Result<Receipt, VfsError> {
+        let core = &self.core;
+        let new = new.map(|dir| self.held(dir));
+        let old = old.map(|dir| self.held(dir));
+        let at = (core.tick(), core.now());
+        let key = node.key();
+        let mut first = false;
+        let barriers = self.mark(
+            core,
+            node,
+            event,
+            RequestFlags::default(),
+            |inode, share| {
+                first = inode.renamed(share, (new.as_ref(), old.as_ref()), at, key);
+            },
+        );
+        if first {
+            core.start_payer(&self.share);
+        }
+        self.after(core, node, barriers).await
+    }
+
+    async fn contents(
+        &self,
+        node: &V::Node,
+        range: Option<(u64, u64)>,
+        bytes: u64,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let held = self.held(node);
+        let reservation = self.share.reserve(bytes, u64::MAX);
+        self.changed(Event::Content, node, flags, |inode, share| {
+            inode.wrote(share, &held, range, reservation);
+        })
+        .await
+    }
+
+    async fn changed(
+        &self,
+        event: Event,
+        node: &V::Node,
+        flags: RequestFlags,
+        change: impl FnOnce(&mut Inode<V>, &Arc<Share>),
+    ) -> Result<Receipt, VfsError> {
+        let core = &self.core;
+        let barriers = self.mark(core, node, event, flags, change);
+        self.after(core, node, barriers).await
+    }
+
+    /// Marks a change, and reads the policy for it in the same step.
+    fn mark(
+        &self,
+        core: &Durability<V>,
+        node: &V::Node,
+        event: Event,
+        flags: RequestFlags,
+        change: impl FnOnce(&mut Inode<V>, &Arc<Share>),
+    ) -> Barriers {
+        let held = self.held(node);
+        let now = core.now();
+        let (first, barriers) = core.with(node.key(), |inode| {
+            let first = inode.owe(&self.share, &held, now);
+            change(inode, &self.share);
+            let mut barriers = barriers(event, &self.share.effective(), flags);
+            if inode.dirty_streams() > DIRTY_STREAMS_MAX {
+                barriers.wait = barriers.wait.max(Wait::Inode);
+            }
+            (first, barriers)
+        });
+        if first {
+            core.start_payer(&self.share);
+        }
+        barriers
+    }
+
+    /// What the reply to a change waits for.
+    async fn after(
+        &self,
+        core: &Durability<V>,
+        node: &V::Node,
+        barriers: Barriers,
+    ) -> Result<Receipt, VfsError> {
+        let key = node.key();
+        match barriers.wait {
+            Wait::Nothing => {}
+            Wait::Names => {
+                if core.with(key, |inode| !inode.names().is_empty()) {
+                    core.barrier(key, None).await?;
+                }
+                core.check_latch(key)?;
+            }
+            Wait::Inode | Wait::Parent => core.barrier(key, None).await?,
+            Wait::Share => {
+                let report = core.sync_share(&self.share).await;
+                if let Some((_, error)) = report.errors.first() {
+                    return Err(*error);
+                }
+            }
+        }
+        core.limit_dirty(&self.share).await;
+        if barriers.owed {
+            self.settle(core).await;
+        }
+        Ok(Receipt::new())
+    }
+
+    /// Waits until an acknowledgement keeps the bound.
+    async fn settle(&self, core: &Durability<V>) {
+        let mut held_back = false;
+        loop {
+            let mut room = pin!(self.share.room.notified());
+            room.as_mut().enable();
+            let Policy::Bounded(bound) = self.share.settings().policy else {
+                return;
+            };
+            let now = core.now();
+            if !self.share.breaks(&bound, now) {
+                return;
+            }
+            if !std::mem::replace(&mut held_back, true) {
+                count(&self.share.metrics.backpressure);
+                if self
+                    .share
+                    .oldest()
+                    .is_some_and(|(since, _)| now >= since + bound.max_delay)
+                {
+                    count(&self.share.metrics.bound_exceeded);
+                }
+            }
+            self.share.kick.notify_one();
+            room.await;
+        }
+    }
+
+    /// Admits a write: its bytes fit the bound, its ticket is drawn.
+    async fn begin_write<'a>(
+        &'a self,
+        core: &'a Durability<V>,
+        node: &V::Node,
+        range: (u64, u64),
+        flags: RequestFlags,
+    ) -> (Barriers, WriteInFlight<'a, V>) {
+        let held = self.held(node);
+        let event = if node.stream().is_some() {
+            Event::WriteStream
+        } else {
+            Event::Write
+        };
+        let bytes = range.1 - range.0;
+        let mut held_back = false;
+        loop {
+            let mut room = pin!(self.share.room.notified());
+            room.as_mut().enable();
+            let admitted = core.with(held.key(), |inode| {
+                let settings = self.share.effective();
+                let mut barriers = barriers(event, &settings, flags);
+                let mut max = u64::MAX;
+                if let Policy::Bounded(bound) = settings.policy
+                    && barriers.owed
+                {
+                    if bytes > bound.max_bytes {
+                        // Never fits: stored before its reply.
+                        barriers = Barriers {
+                            durable_write: event == Event::Write,
+                            wait: if event == Event::Write {
+                                Wait::Names
+                            } else {
+                                Wait::Inode
+                            },
+                            ..Barriers::default()
+                        };
+                    } else if self.share.breaks(&bound, core.now()) {
+                        return None;
+                    } else {
+                        max = bound.max_bytes;
+                    }
+                }
+                let reservation = self.share.reserve(bytes, max)?;
+                inode.seen_through(&self.share);
+                let ticket = core.tick();
+                inode.in_flight.insert(ticket);
+                Some((barriers, ticket, inode.failures, reservation))
+            });
+            if let Some((barriers, ticket, failures, reservation)) = admitted {
+                let write = WriteInFlight {
+                    gate: self,
+                    core,
+                    held,
+                    range,
+                    ticket,
+                    failures,
+                    reservation: Some(reservation),
+                };
+                return (barriers, write);
+            }
+            if !std::mem::replace(&mut held_back, true) {
+                count(&self.share.metrics.backpressure);
+            }
+            self.share.kick.notify_one();
+            room.await;
+        }
     }
 }
-/// Keep.
-pub const _D: Duration = Duration::ZERO;
+
+/// Whether a failed durable write may have failed in its sync, leaving older data unproven too.
+fn leaves_doubt(error: VfsError) -> bool {
+    !matches!(
+        error,
+        VfsError::AccessDenied
+            | VfsError::InvalidArgument
+            | VfsError::NotSupported
+            | VfsError::TooLarge
+            | VfsError::IsADirectory
+            | VfsError::Exhausted
+            | VfsError::Busy
+    )
+}
+
+enum Outcome {
+    /// Written (or partly), not stable.
+    Dirty,
+    /// Written and stable.
+    Durable,
+    /// A durable write failed; older data of the range may be lost with it.
+    Failed(VfsError),
+}
+
+/// A write that the kernel may be working on.
+struct WriteInFlight<'a, V: Vfs> {
+    gate: &'a Gate<V>,
+    core: &'a Durability<V>,
+    held: Held<V>,
+    range: (u64, u64),
+    ticket: u64,
+    failures: u64,
+    /// Taken when the write has ended.
+    reservation: Option<Reservation>,
+}
+
+impl<V: Vfs> WriteInFlight<'_, V> {
+    fn end(&mut self, outcome: Outcome) {
+        let Some(reservation) = self.reservation.take() else {
+            return;
+        };
+        let (core, share, range) = (self.core, &self.gate.share, self.range);
+        let stream = self.held.node.stream().unwrap_or_default();
+        let key = self.held.key();
+        let now = core.now();
+        let failure = match outcome {
+            Outcome::Failed(error) => Some(core.failure(error)),
+            _ => None,
+        };
+        let (first, repaired) = core.with(key, |inode| {
+            inode.in_flight.remove(&self.ticket);
+            inode.written.notify_waiters();
+            // A sync failed meanwhile: it may have dropped what was written by then.
+            let doubt = inode.failures != self.failures;
+            if doubt && let Some(latch) = &mut inode.latch {
+                latch.extents.add(stream, range.0, range.1);
+            }
+            match failure {
+                Some(failure) => {
+                    inode.write_failed(stream, range, failure);
+                    (false, false)
+                }
+                None if matches!(outcome, Outcome::Durable) => {
+                    (false, !doubt && inode.rewritten(stream, range))
+                }
+                None => {
+                    let first = inode.owe(share, &self.held, now);
+                    inode.wrote(share, &self.held, Some(range), Some(reservation));
+                    if doubt {
+                        inode.pending.extents.blur();
+                    }
+                    (first, false)
+                }
+            }
+        });
+        if first {
+            core.start_payer(share);
+        }
+        if repaired {
+            core.repaired(key);
+        }
+        if let Some(failure) = failure {
+            core.report_failure(key, std::slice::from_ref(share), failure);
+        }
+    }
+}
+
+impl<V: Vfs> Drop for WriteInFlight<'_, V> {
+    fn drop(&mut self) {
+        // Dropped before its end: it may be anywhere between not begun and done.
+        self.end(Outcome::Dirty);
+    }
+}

@@ -1,17 +1,40 @@
-//! What must be stable before which reply.
+//! What must be stable before which reply: policies, group commit, the error latch, exposure.
+//!
+//! Owns the dirty state of every inode changed through the server and the decision when it is
+//! synced. [`Durability`] is one per server, a [`Gate`] one per share; each change passes its gate
+//! and gets a [`Receipt`], without which no success reply can be built. [`barriers`] is the policy
+//! as a pure function.
+//!
+//! Rules kept here: rely only on fsync of the file and of every directory touched; nothing is
+//! clean except by a sync that started after it was marked; a failed sync latches the inode and
+//! is never retried into success; the exposure is an upper bound.
+//!
+//! Does not own: SMB messages, descriptors, clocks, threads ([`vfs::Env`] gives time and tasks).
+//! Knows nothing of what an earlier server process left unsynced: after an unclean stop the
+//! daemon syncs the file systems before it serves.
+
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod gate;
+mod inode;
 mod metrics;
+mod payer;
 mod policy;
+mod ranges;
 mod receipt;
 mod report;
 mod settings;
+mod share;
+mod table;
 
-pub use gate::{Durability, FlushTarget, Gate};
+pub use gate::{FlushTarget, Gate};
 pub use metrics::{BUCKETS, Counters, HistogramView};
 pub use policy::{Barriers, Event, Flushed, Meta, RequestFlags, Wait, barriers};
 pub use receipt::Receipt;
 pub use report::{Exposure, LatchedInode, Limits, StopReport};
 pub use settings::{Bound, InvalidPolicy, Policy, ShareDurability, parse_bytes, parse_delay};
+pub use table::Durability;
+
+#[cfg(test)]
+mod tests;

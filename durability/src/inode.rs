@@ -1,0 +1,601 @@
+//! The dirty state of one inode: a plain machine without locks, clocks or I/O.
+//!
+//! Owns what changed since the last clean sync, in two parts. The *own* part (data, size,
+//! metadata, streams) is one epoch that a sync takes whole and either drops (success) or hands
+//! to the latch (failure). The *names* are the directories that must be synced afterwards, each
+//! with the sequence number of its last change, newest parent first.
+//!
+//! Invariants: nothing becomes clean except through a sync that started after it was marked;
+//! a node is held while anything of the inode is dirty; what was dirty when a sync failed never
+//! becomes clean by a later sync, only by being rewritten.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::sync::{Notify, oneshot};
+use vfs::{FileKey, Node, SyncScope, Vfs, VfsError};
+
+use crate::{
+    ranges::Extents,
+    report::LatchedInode,
+    share::{Debt, Lost, Reservation, Share},
+};
+
+/// A node and the file system that made it.
+pub(crate) struct Held<V: Vfs> {
+    pub(crate) vfs: Arc<V>,
+    pub(crate) node: V::Node,
+}
+
+impl<V: Vfs> Clone for Held<V> {
+    fn clone(&self) -> Self {
+        Self {
+            vfs: Arc::clone(&self.vfs),
+            node: self.node.clone(),
+        }
+    }
+}
+
+impl<V: Vfs> Held<V> {
+    pub(crate) fn key(&self) -> FileKey {
+        self.node.key()
+    }
+}
+
+/// What changed, names excepted.
+#[derive(Default)]
+pub(crate) struct Epoch {
+    /// Contents or size of the unnamed stream.
+    pub(crate) data: bool,
+    /// Metadata, or a name (whose record in the inode only a full sync saves).
+    pub(crate) meta: bool,
+    /// Metadata that a client set, as against names only.
+    pub(crate) set_meta: bool,
+    /// A directory's entries: a name went away.
+    pub(crate) entries: bool,
+    /// End of file or allocation was set.
+    pub(crate) sized: bool,
+    /// Streams, by name.
+    pub(crate) streams: BTreeSet<String>,
+    pub(crate) extents: Extents,
+    pub(crate) debts: Vec<Debt>,
+}
+
+impl Epoch {
+    pub(crate) fn is_clean(&self) -> bool {
+        !self.data && !self.meta && !self.entries && self.streams.is_empty()
+    }
+
+    /// Just data and size: `fdatasync` will do.
+    fn scope(&self) -> SyncScope {
+        if self.meta || self.entries || !self.streams.is_empty() {
+            SyncScope::All
+        } else {
+            SyncScope::Data
+        }
+    }
+
+    fn merge(&mut self, other: Epoch) {
+        self.data |= other.data;
+        self.meta |= other.meta;
+        self.set_meta |= other.set_meta;
+        self.entries |= other.entries;
+        self.sized |= other.sized;
+        self.streams.extend(other.streams);
+        self.extents.merge(&other.extents);
+        self.debts.extend(other.debts);
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.debts.iter().map(Debt::bytes).sum()
+    }
+}
+
+/// A directory that must be synced for a name of the inode.
+pub(crate) struct Name<V: Vfs> {
+    pub(crate) dir: Held<V>,
+    pub(crate) seq: u64,
+    debts: Vec<Debt>,
+}
+
+/// The first error of a sync, and what it left unproven.
+pub(crate) struct Latch {
+    pub(crate) error: VfsError,
+    at: Duration,
+    sequence: u64,
+    /// Names with a later change are repaired by their own sync.
+    mark: u64,
+    pub(crate) extents: Extents,
+    pub(crate) metadata: bool,
+    pub(crate) names: bool,
+    /// Entries of a directory. No rewriting proves them again: only an administrator does.
+    entries: bool,
+    size: bool,
+    lost: Vec<Lost>,
+}
+
+impl Latch {
+    fn is_repaired(&self) -> bool {
+        self.extents.is_empty() && !self.metadata && !self.names && !self.entries && !self.size
+    }
+
+    fn take(&mut self, debts: &[Debt]) {
+        for debt in debts {
+            let known = self
+                .lost
+                .iter_mut()
+                .find(|lost| Arc::ptr_eq(&lost.share, &debt.share));
+            if let Some(lost) = known {
+                lost.take(debt);
+            } else {
+                let mut lost = Lost::new(&debt.share);
+                lost.take(debt);
+                self.lost.push(lost);
+            }
+        }
+    }
+}
+
+/// When and after which change a failure happened.
+#[derive(Clone, Copy)]
+pub(crate) struct Failure {
+    pub(crate) error: VfsError,
+    pub(crate) at: Duration,
+    pub(crate) sequence: u64,
+}
+
+/// One sync of an inode, taken out of its state.
+pub(crate) struct Job<V: Vfs> {
+    pub(crate) targets: Vec<(Held<V>, SyncScope)>,
+    pub(crate) waiters: Vec<oneshot::Sender<Result<(), VfsError>>>,
+    pub(crate) share: Option<Arc<Share>>,
+    pub(crate) sequence: u64,
+}
+
+pub(crate) struct Inode<V: Vfs> {
+    node: Option<Held<V>>,
+    /// `node` was there when something was written through it: it hears of failed write-back.
+    wrote: bool,
+    streams: BTreeMap<String, Held<V>>,
+    pub(crate) pending: Epoch,
+    running: Option<Epoch>,
+    names: Vec<Name<V>>,
+    /// For a directory that a name moved out of: where it went. Synced first, or a crash in
+    /// between leaves the moved inode without any name.
+    before: Vec<(Held<V>, u64)>,
+    pub(crate) latch: Option<Latch>,
+    /// Failed syncs so far.
+    pub(crate) failures: u64,
+    pub(crate) in_flight: BTreeSet<u64>,
+    /// A write ended.
+    pub(crate) written: Arc<Notify>,
+    asked: Vec<Held<V>>,
+    waiters: Vec<oneshot::Sender<Result<(), VfsError>>>,
+    pub(crate) syncing: bool,
+    /// The shares it was changed or flushed through.
+    pub(crate) shares: Vec<Arc<Share>>,
+}
+
+impl<V: Vfs> Default for Inode<V> {
+    fn default() -> Self {
+        Self {
+            node: None,
+            wrote: false,
+            streams: BTreeMap::new(),
+            pending: Epoch::default(),
+            running: None,
+            names: Vec::new(),
+            before: Vec::new(),
+            latch: None,
+            failures: 0,
+            in_flight: BTreeSet::new(),
+            written: Arc::default(),
+            asked: Vec::new(),
+            waiters: Vec::new(),
+            syncing: false,
+            shares: Vec::new(),
+        }
+    }
+}
+
+impl<V: Vfs> Inode<V> {
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.pending.is_clean()
+            || self.running.as_ref().is_some_and(|epoch| !epoch.is_clean())
+            || !self.names.is_empty()
+    }
+
+    /// Nothing here that must be remembered.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.is_dirty()
+            && self.before.is_empty()
+            && self.latch.is_none()
+            && self.in_flight.is_empty()
+            && self.waiters.is_empty()
+            && self.asked.is_empty()
+            && !self.syncing
+    }
+
+    /// Bytes owed, of the epoch under sync too.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pending.bytes() + self.running.as_ref().map_or(0, Epoch::bytes)
+    }
+
+    pub(crate) fn seen_through(&mut self, share: &Arc<Share>) {
+        if !self.shares.iter().any(|known| Arc::ptr_eq(known, share)) {
+            self.shares.push(Arc::clone(share));
+        }
+    }
+
+    /// Holds the node; the own part is owed to `share` from `now`. True if the share needs a
+    /// payer.
+    pub(crate) fn owe(&mut self, share: &Arc<Share>, held: &Held<V>, now: Duration) -> bool {
+        self.seen_through(share);
+        if let Some(stream) = held.node.stream() {
+            if !self.streams.contains_key(stream) {
+                self.streams.insert(stream.to_owned(), held.clone());
+            }
+            // Whatever changed through it: the file system knows what holds the stream.
+            self.pending.streams.insert(stream.to_owned());
+        } else if self.node.is_none() {
+            self.node = Some(held.clone());
+        }
+        if self
+            .pending
+            .debts
+            .iter()
+            .any(|debt| Arc::ptr_eq(&debt.share, share))
+        {
+            return false;
+        }
+        let (debt, first) = Debt::new(share, held.key(), now);
+        self.pending.debts.push(debt);
+        first
+    }
+
+    /// Contents changed. Call after [`Inode::owe`].
+    pub(crate) fn wrote(
+        &mut self,
+        share: &Arc<Share>,
+        held: &Held<V>,
+        range: Option<(u64, u64)>,
+        reservation: Option<Reservation>,
+    ) {
+        let stream = held.node.stream().unwrap_or_default();
+        if stream.is_empty() {
+            // Only a descriptor opened before the write hears that its write-back failed.
+            if !self.wrote {
+                self.node = Some(held.clone());
+                self.wrote = true;
+            }
+            self.pending.data = true;
+        }
+        match range {
+            Some((start, end)) => self.pending.extents.add(stream, start, end),
+            None => self.pending.extents.add_unknown(stream),
+        }
+        let debt = self
+            .pending
+            .debts
+            .iter_mut()
+            .find(|debt| Arc::ptr_eq(&debt.share, share));
+        if let (Some(debt), Some(reservation)) = (debt, reservation) {
+            debt.absorb(reservation);
+        }
+    }
+
+    /// A name was made, moved (`old`) or removed: these directories must be synced, the new one
+    /// first. Call after [`Inode::owe`]. True if the share needs a payer.
+    pub(crate) fn renamed(
+        &mut self,
+        share: &Arc<Share>,
+        (new, old): (Option<&Held<V>>, Option<&Held<V>>),
+        (seq, now): (u64, Duration),
+        key: FileKey,
+    ) -> bool {
+        self.pending.meta = true;
+        let mut first = false;
+        let mut front = 0;
+        for dir in [new, old].into_iter().flatten() {
+            let place = self
+                .names
+                .iter()
+                .position(|name| name.dir.key() == dir.key());
+            let is_new = new.is_some_and(|new| new.key() == dir.key());
+            let mut name = match place {
+                // An old parent that is owed already keeps its place behind the newer ones.
+                Some(i) if !is_new && i >= front => {
+                    if let Some(name) = self.names.get_mut(i) {
+                        name.seq = seq;
+                    }
+                    continue;
+                }
+                Some(i) => self.names.remove(i),
+                None => Name {
+                    dir: dir.clone(),
+                    seq,
+                    debts: Vec::new(),
+                },
+            };
+            name.seq = seq;
+            if !name
+                .debts
+                .iter()
+                .any(|debt| Arc::ptr_eq(&debt.share, share))
+            {
+                let (debt, wake) = Debt::new(share, key, now);
+                name.debts.push(debt);
+                first |= wake;
+            }
+            let at = if is_new {
+                0
+            } else {
+                front.min(self.names.len())
+            };
+            self.names.insert(at, name);
+            front = 1;
+        }
+        first
+    }
+
+    /// For a directory: a name moved from here to `to`.
+    pub(crate) fn moved_out(&mut self, to: &Held<V>, seq: u64) {
+        self.before.retain(|(dir, _)| dir.key() != to.key());
+        self.before.push((to.clone(), seq));
+    }
+
+    pub(crate) fn names(&self) -> &[Name<V>] {
+        &self.names
+    }
+
+    pub(crate) fn before(&self) -> impl Iterator<Item = &Held<V>> {
+        self.before.iter().map(|(dir, _)| dir)
+    }
+
+    /// Asks for a sync that starts after now. True if somebody must run it.
+    pub(crate) fn ask(
+        &mut self,
+        node: Option<Held<V>>,
+    ) -> (oneshot::Receiver<Result<(), VfsError>>, bool) {
+        let (tell, told) = oneshot::channel();
+        self.waiters.push(tell);
+        if let Some(held) = node
+            && !self
+                .asked
+                .iter()
+                .any(|known| known.node.stream() == held.node.stream())
+        {
+            self.asked.push(held);
+        }
+        (told, !std::mem::replace(&mut self.syncing, true))
+    }
+
+    /// The next sync, if anybody waits for one.
+    pub(crate) fn take_job(&mut self, sequence: u64) -> Option<Job<V>> {
+        if self.waiters.is_empty() {
+            self.syncing = false;
+            return None;
+        }
+        let epoch = std::mem::take(&mut self.pending);
+        let mut targets: Vec<(Held<V>, SyncScope)> = Vec::new();
+        let mut streams = epoch.streams.clone();
+        let mut base = (!epoch.is_clean()).then(|| epoch.scope());
+        let mut base_node = self.node.clone();
+        for held in self.asked.drain(..) {
+            if let Some(stream) = held.node.stream() {
+                streams.insert(stream.to_owned());
+                self.streams.entry(stream.to_owned()).or_insert(held);
+            } else {
+                // Clean as far as we know: somebody else may have changed anything.
+                base = base.or(Some(SyncScope::All));
+                base_node = base_node.or(Some(held));
+            }
+        }
+        for stream in &streams {
+            if let Some(held) = self.streams.get(stream) {
+                targets.push((held.clone(), SyncScope::All));
+            }
+        }
+        if !streams.is_empty() {
+            base = Some(SyncScope::All);
+        }
+        if let (Some(node), Some(scope)) = (base_node, base) {
+            targets.push((node, scope));
+        }
+        self.running = Some(epoch);
+        let share = self.shares.first().cloned();
+        Some(Job {
+            targets,
+            waiters: std::mem::take(&mut self.waiters),
+            share,
+            sequence,
+        })
+    }
+
+    /// The sync succeeded. True if that ended a latch.
+    pub(crate) fn synced(&mut self, sequence: u64) -> bool {
+        let epoch = self.running.take().unwrap_or_default();
+        self.before.retain(|(_, seq)| *seq > sequence);
+        if let Some(latch) = &mut self.latch {
+            latch.extents.repair(&epoch.extents);
+            latch.metadata &= !epoch.set_meta;
+            latch.size &= !epoch.sized;
+        }
+        drop(epoch);
+        self.release();
+        self.end_latch()
+    }
+
+    /// The sync will never end: its worker is gone. What it took is dirty again.
+    pub(crate) fn abandon(&mut self) {
+        if let Some(epoch) = self.running.take() {
+            self.pending.merge(epoch);
+        }
+        self.syncing = false;
+        self.waiters.clear();
+        self.asked.clear();
+    }
+
+    /// Gives back the nodes that nothing dirty needs.
+    fn release(&mut self) {
+        if self.pending.is_clean() {
+            self.node = None;
+            self.wrote = false;
+        }
+        let pending = &self.pending;
+        self.streams
+            .retain(|stream, _| pending.streams.contains(stream));
+    }
+
+    fn end_latch(&mut self) -> bool {
+        let ended = self.latch.as_ref().is_some_and(Latch::is_repaired);
+        if ended {
+            self.latch = None;
+        }
+        ended
+    }
+
+    /// The sync failed: everything dirty now is unproven; if nothing was known to be dirty, all
+    /// of it is.
+    pub(crate) fn failed(&mut self, failure: Failure) {
+        self.failures += 1;
+        let mut epoch = self.running.take().unwrap_or_default();
+        epoch.merge(std::mem::take(&mut self.pending));
+        if epoch.is_clean() && self.names.is_empty() && self.latch.is_none() {
+            epoch.extents.add_unknown("");
+        }
+        let names = std::mem::take(&mut self.names);
+        let latch = self.latch_with(failure);
+        latch.extents.merge(&epoch.extents);
+        latch.metadata |= epoch.set_meta;
+        latch.names |= !names.is_empty();
+        latch.take(&epoch.debts);
+        names.iter().for_each(|name| latch.take(&name.debts));
+        latch.entries |= epoch.entries;
+        latch.size |= epoch.sized;
+        self.before.clear();
+        self.release();
+    }
+
+    /// The sync of a directory failed: names owed to it are unproven.
+    pub(crate) fn name_failed(&mut self, dir: FileKey, failure: Failure) -> bool {
+        let (failed, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.names)
+            .into_iter()
+            .partition(|name| name.dir.key() == dir);
+        self.names = kept;
+        if failed.is_empty() {
+            return false;
+        }
+        let latch = self.latch_with(failure);
+        latch.names = true;
+        failed.iter().for_each(|name| latch.take(&name.debts));
+        true
+    }
+
+    /// A durable write failed.
+    pub(crate) fn write_failed(&mut self, stream: &str, range: (u64, u64), failure: Failure) {
+        self.latch_with(failure)
+            .extents
+            .add(stream, range.0, range.1);
+    }
+
+    /// A latch read back from a store.
+    pub(crate) fn restore(&mut self, failure: Failure) {
+        self.latch_with(failure).extents.add_unknown("");
+    }
+
+    fn latch_with(&mut self, failure: Failure) -> &mut Latch {
+        let Failure {
+            error,
+            at,
+            sequence,
+        } = failure;
+        let shares = &self.shares;
+        let latch = self.latch.get_or_insert_with(|| Latch {
+            error,
+            at,
+            sequence,
+            mark: sequence,
+            extents: Extents::default(),
+            metadata: false,
+            names: false,
+            entries: false,
+            size: false,
+            lost: shares.iter().map(Lost::new).collect(),
+        });
+        latch.mark = sequence;
+        latch
+    }
+
+    /// Names not changed after `seq` are on disk. True if that ended a latch.
+    pub(crate) fn names_synced(&mut self, seq: u64) -> bool {
+        if let Some(latch) = &mut self.latch
+            && self
+                .names
+                .iter()
+                .any(|name| name.seq <= seq && name.seq > latch.mark)
+        {
+            latch.names = false;
+        }
+        self.names.retain(|name| name.seq > seq);
+        self.end_latch()
+    }
+
+    /// A durable write of the range succeeded. True if that ended a latch.
+    pub(crate) fn rewritten(&mut self, stream: &str, range: (u64, u64)) -> bool {
+        let Some(latch) = &mut self.latch else {
+            return false;
+        };
+        let mut extents = Extents::default();
+        extents.add(stream, range.0, range.1);
+        latch.extents.repair(&extents);
+        self.end_latch()
+    }
+
+    /// Bytes beyond `size` are gone, proven or not. True if that ended a latch.
+    pub(crate) fn truncated(&mut self, stream: &str, size: u64) -> bool {
+        let Some(latch) = &mut self.latch else {
+            return false;
+        };
+        latch.extents.truncate(stream, size);
+        self.end_latch()
+    }
+
+    /// The stream is gone.
+    pub(crate) fn stream_removed(&mut self, stream: &str) -> bool {
+        let Some(latch) = &mut self.latch else {
+            return false;
+        };
+        latch.extents.remove_stream(stream);
+        self.end_latch()
+    }
+
+    /// The last name is gone: nothing of the inode can be read after a crash, so nothing is owed.
+    pub(crate) fn unlinked(&mut self) {
+        self.pending = Epoch::default();
+        self.names.clear();
+        if self.running.is_none() {
+            self.release();
+        }
+    }
+
+    /// Streams with something owed.
+    pub(crate) fn dirty_streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub(crate) fn view(&self, key: FileKey) -> Option<LatchedInode> {
+        self.latch.as_ref().map(|latch| LatchedInode {
+            key,
+            error: latch.error,
+            at: latch.at,
+            sequence: latch.sequence,
+            unproven_bytes: latch.extents.bytes(),
+            metadata: latch.metadata || latch.entries || latch.size,
+            names: latch.names,
+        })
+    }
+}

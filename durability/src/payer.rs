@@ -1,0 +1,251 @@
+//! Background syncs: what is owed is paid by age, by bytes, by number, and all at once.
+//!
+//! One payer task per share, alive while the share owes anything. Something owed is due at half
+//! the bound's delay, or under the other policies at `dirty_age_max`; under a bound also when
+//! half the bytes are owed. The payer only starts syncs; waiting for one never delays the next.
+
+use std::{
+    collections::VecDeque,
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{Arc, Mutex},
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+use vfs::{FileKey, Vfs, VfsError};
+
+use crate::{
+    inode::Inode,
+    metrics::count,
+    report::StopReport,
+    settings::{Bound, Policy},
+    share::{Share, lock},
+    table::{Durability, tell},
+};
+
+/// Longest sleep of a payer, so that a clock that jumps forward cannot hold it back for long.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+impl<V: Vfs> Durability<V> {
+    /// Starts the payer of a share. The share's `payer` flag is set already.
+    pub(crate) fn start_payer(&self, share: &Arc<Share>) {
+        if let Some(me) = self.me.upgrade() {
+            let share = Arc::clone(share);
+            self.env.spawn(Box::pin(async move {
+                let guard = PayerGone { share: &share };
+                me.pay_share(&share).await;
+                std::mem::forget(guard);
+            }));
+        } else {
+            lock(&share.ages).payer = false;
+        }
+    }
+
+    async fn pay_share(&self, share: &Arc<Share>) {
+        loop {
+            let mut kicked = pin!(share.kick.notified());
+            kicked.as_mut().enable();
+            let now = self.now();
+            let Some((due, next)) = self.due(share, now) else {
+                return;
+            };
+            for key in due {
+                self.start_pay(key, share);
+            }
+            let span = next
+                .map_or(SLEEP_MAX, |at| at.saturating_sub(now))
+                .min(SLEEP_MAX);
+            race(self.env.sleep(span), kicked).await;
+        }
+    }
+
+    /// What must be synced now, and when to look again (`None`: when kicked). `None` if nothing
+    /// is owed: the payer is over then.
+    #[allow(clippy::type_complexity)]
+    fn due(&self, share: &Share, now: Duration) -> Option<(Vec<FileKey>, Option<Duration>)> {
+        // The policy in force for what was acknowledged is the configured one, tripped or not.
+        let policy = share.settings().policy;
+        let (delay, all) = match policy {
+            Policy::Bounded(Bound {
+                max_delay,
+                max_bytes,
+            }) => (max_delay / 2, share.bytes() > max_bytes / 2),
+            _ => (self.limits.dirty_age_max, false),
+        };
+        let delay = delay.min(self.limits.dirty_age_max);
+        let mut ages = lock(&share.ages);
+        if ages.owed.is_empty() {
+            ages.payer = false;
+            return None;
+        }
+        let paying = lock(&self.paying);
+        let room = self
+            .limits
+            .syncs_in_flight_max
+            .max(1)
+            .saturating_sub(paying.len());
+        let mut due = Vec::new();
+        let mut next = None;
+        for ((since, _), key) in &ages.owed {
+            if !all && now < *since + delay && !share.is_due_now(*since) {
+                next = Some(*since + delay);
+                break;
+            }
+            if paying.contains(key) || due.contains(key) {
+                continue;
+            }
+            if due.len() >= room {
+                // A sync that ends kicks.
+                break;
+            }
+            due.push(*key);
+        }
+        Some((due, next))
+    }
+
+    /// Syncs one inode in the background.
+    pub(crate) fn start_pay(&self, key: FileKey, share: &Arc<Share>) {
+        let Some(me) = self.me.upgrade() else { return };
+        if !lock(&self.paying).insert(key) {
+            return;
+        }
+        count(&share.metrics.syncs_background);
+        self.env.spawn(Box::pin(async move {
+            let _paid = Paid { core: &*me, key };
+            // A failure is latched and reported where it happened.
+            let _ = me.barrier(key, None).await;
+        }));
+    }
+
+    /// Holds the caller back while more inodes are dirty than may be.
+    pub(crate) async fn limit_dirty(&self, share: &Share) {
+        let mut held_back = false;
+        while self.dirty_inodes() > self.limits.dirty_inodes_max.max(1) {
+            let mut room = pin!(self.room.notified());
+            room.as_mut().enable();
+            if self.dirty_inodes() <= self.limits.dirty_inodes_max.max(1) {
+                return;
+            }
+            if !std::mem::replace(&mut held_back, true) {
+                count(&share.metrics.backpressure);
+            }
+            self.pay_oldest();
+            room.await;
+        }
+    }
+
+    fn pay_oldest(&self) {
+        let shares = self.shares();
+        let oldest = shares.iter().filter_map(|share| {
+            let ages = lock(&share.ages);
+            let paying = lock(&self.paying);
+            let debt = ages.owed.iter().find(|(_, key)| !paying.contains(key));
+            debt.map(|((since, _), key)| (*since, *key, share))
+        });
+        if let Some((_, key, share)) = oldest.min_by_key(|(since, key, _)| (*since, *key)) {
+            self.start_pay(key, share);
+        }
+    }
+
+    /// Syncs everything a share owes, the writes under way included.
+    pub(crate) async fn sync_share(&self, share: &Arc<Share>) -> StopReport {
+        let seen = |inode: &Inode<V>| inode.shares.iter().any(|known| Arc::ptr_eq(known, share));
+        self.sync_many(self.keys(seen)).await
+    }
+
+    /// Syncs these inodes, a limited number at a time, in tasks of their own.
+    pub(crate) async fn sync_many(&self, keys: Vec<FileKey>) -> StopReport {
+        let tasks = keys.len().min(self.limits.syncs_in_flight_max.max(1));
+        let work = Arc::new(Mutex::new((VecDeque::from(keys), StopReport::default())));
+        let mut ends = Vec::with_capacity(tasks);
+        for _ in 0..tasks {
+            let Some(me) = self.me.upgrade() else { break };
+            let (ended, end) = oneshot::channel();
+            ends.push(end);
+            let work = Arc::clone(&work);
+            self.env.spawn(Box::pin(async move {
+                loop {
+                    let Some(key) = lock(&work).0.pop_front() else {
+                        break;
+                    };
+                    me.wait_writes(key).await;
+                    let bytes = me.with(key, |inode| inode.bytes());
+                    let result = me.barrier(key, None).await;
+                    lock(&work).1.add(key, bytes, result);
+                }
+                tell(ended, ());
+            }));
+        }
+        let mut died = false;
+        for end in ends {
+            died |= end.await.is_err();
+        }
+        let mut work = lock(&work);
+        let (rest, report) = &mut *work;
+        if died {
+            // A worker ended under us: what it had in hand is not proven.
+            report.add(FileKey::default(), 0, Err(VfsError::Io));
+        }
+        for key in rest.drain(..) {
+            report.add(key, 0, Err(VfsError::Io));
+        }
+        std::mem::take(report)
+    }
+}
+
+impl StopReport {
+    fn add(&mut self, key: FileKey, bytes: u64, result: Result<(), VfsError>) {
+        match result {
+            Ok(()) => {
+                self.inodes += 1;
+                self.bytes += bytes;
+            }
+            Err(error) => {
+                self.failed += 1;
+                if self.errors.len() < Self::ERRORS_MAX {
+                    self.errors.push((key, error));
+                }
+            }
+        }
+    }
+}
+
+/// A background sync ended, whichever way.
+struct Paid<'a, V: Vfs> {
+    core: &'a Durability<V>,
+    key: FileKey,
+}
+
+impl<V: Vfs> Drop for Paid<'_, V> {
+    fn drop(&mut self) {
+        lock(&self.core.paying).remove(&self.key);
+        // The limit on syncs in flight is for all shares: each payer may have waited for it.
+        self.core
+            .shares()
+            .iter()
+            .for_each(|share| share.kick.notify_one());
+    }
+}
+
+/// The payer's task was dropped with its worker: the next debt starts another.
+struct PayerGone<'a> {
+    share: &'a Share,
+}
+
+impl Drop for PayerGone<'_> {
+    fn drop(&mut self) {
+        lock(&self.share.ages).payer = false;
+    }
+}
+
+/// Completes with the first of two.
+async fn race(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    poll_fn(|cx| match (a.as_mut().poll(cx), b.as_mut().poll(cx)) {
+        (Poll::Pending, Poll::Pending) => Poll::Pending,
+        _ => Poll::Ready(()),
+    })
+    .await;
+}

@@ -1,0 +1,497 @@
+//! The inodes of all shares, and the syncs that make them clean.
+//!
+//! [`Durability`] is shared by all workers. Its table is split into shards, each a `Mutex` held
+//! for one synchronous step and never over an await. One sync of one inode runs at a time, as a
+//! task of its own ([`vfs::Env::spawn`]): a connection that dies takes no sync along. A request
+//! joins only a sync that starts after the request came; all that joined hear the same result.
+//!
+//! A sync of an inode never waits for a sync of another one: [`Durability::barrier`] puts them
+//! in order (moved-to directories, the inode, its parents newest first, their parents), so no
+//! cycle of renames can lock two of them up.
+//!
+//! `payer.rs` starts syncs by age; `gate.rs` says what changed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Notify, oneshot};
+use vfs::{Env, FileKey, Node, SyncScope, Vfs, VfsError};
+
+use crate::{
+    gate::Gate,
+    inode::{Failure, Held, Inode, Job},
+    metrics::count,
+    report::{Exposure, LatchedInode, Limits, StopReport},
+    settings::ShareDurability,
+    share::{Share, lock},
+};
+
+/// Shards of the table. More than there are workers, so that two rarely meet.
+const SHARDS: usize = 64;
+
+/// The durability engine of a server.
+pub struct Durability<V: Vfs> {
+    pub(crate) me: Weak<Self>,
+    pub(crate) env: Arc<dyn Env>,
+    pub(crate) limits: Limits,
+    shards: [Mutex<BTreeMap<FileKey, Inode<V>>>; SHARDS],
+    pub(crate) shares: RwLock<Vec<Arc<Share>>>,
+    sequence: AtomicU64,
+    dirty: AtomicUsize,
+    latched: AtomicUsize,
+    /// More inodes were latched than are remembered: no FLUSH can be answered with success.
+    overflow: AtomicBool,
+    /// An inode became clean.
+    pub(crate) room: Notify,
+    /// Inodes that background work is syncing.
+    pub(crate) paying: Mutex<BTreeSet<FileKey>>,
+}
+
+impl<V: Vfs> Durability<V> {
+    /// The engine of a server, without shares.
+    pub fn new(env: Arc<dyn Env>, limits: Limits) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            env,
+            limits,
+            shards: std::array::from_fn(|_| Mutex::default()),
+            shares: RwLock::default(),
+            sequence: AtomicU64::new(0),
+            dirty: AtomicUsize::new(0),
+            latched: AtomicUsize::new(0),
+            overflow: AtomicBool::new(false),
+            room: Notify::new(),
+            paying: Mutex::default(),
+        })
+    }
+
+    /// The gate of a share. Two shares over one inode know of each other's changes.
+    pub fn share(
+        self: &Arc<Self>,
+        name: &str,
+        vfs: Arc<V>,
+        settings: ShareDurability,
+    ) -> Arc<Gate<V>> {
+        let share = Share::new(name, settings);
+        let mut shares = self.shares.write().unwrap_or_else(PoisonError::into_inner);
+        // A share replaced by a reload has nothing to report once it owes nothing.
+        shares.retain(|old| old.name != name || old.oldest().is_some() || old.bytes() > 0);
+        shares.push(Arc::clone(&share));
+        drop(shares);
+        Gate::new(Arc::clone(self), Arc::clone(&self.env), vfs, share)
+    }
+
+    /// Syncs everything owed by shares that want it (`sync_on_stop`). For the server's stop:
+    /// call it when no request is being handled any more.
+    pub async fn sync_all(&self) -> StopReport {
+        let shares = self.shares();
+        let keys = self.keys(|inode| {
+            inode
+                .shares
+                .iter()
+                .any(|share| share.settings().sync_on_stop)
+                || !inode
+                    .shares
+                    .iter()
+                    .any(|share| shares.iter().any(|s| Arc::ptr_eq(s, share)))
+        });
+        self.sync_many(keys).await
+    }
+
+    /// What is owed by all shares together. Inodes changed through two shares count twice.
+    pub fn exposure(&self) -> Exposure {
+        let now = self.env.monotonic();
+        self.shares().iter().map(|share| share.exposure(now)).fold(
+            Exposure::default(),
+            |sum, one| Exposure {
+                bytes: sum.bytes + one.bytes,
+                inodes: sum.inodes + one.inodes,
+                oldest_age: sum.oldest_age.max(one.oldest_age),
+                latched_bytes: sum.latched_bytes + one.latched_bytes,
+                latched_inodes: sum.latched_inodes + one.latched_inodes,
+            },
+        )
+    }
+
+    /// Inodes that hold a descriptor for what is owed.
+    pub fn dirty_inodes(&self) -> usize {
+        self.dirty.load(SeqCst)
+    }
+
+    /// Every latched inode. Together with [`Durability::restore_latch`] this is the seam for
+    /// keeping latches across restarts: a store writes these down and hands them back.
+    pub fn latched(&self) -> Vec<LatchedInode> {
+        self.latched_where(|_| true)
+    }
+
+    /// Latches an inode again that was latched when an earlier server process ended. What was
+    /// unproven is no longer known by range: all of it is.
+    pub fn restore_latch(&self, key: FileKey, error: VfsError) {
+        let failure = self.failure(error);
+        self.with(key, |inode| inode.restore(failure));
+    }
+
+    /// Forgets that more inodes failed than [`Limits::latched_max`]. True if it had happened.
+    pub fn clear_overflow(&self) -> bool {
+        self.overflow.swap(false, SeqCst)
+    }
+
+    pub(crate) fn shares(&self) -> Vec<Arc<Share>> {
+        self.shares
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn latched_where(&self, wanted: impl Fn(&Inode<V>) -> bool) -> Vec<LatchedInode> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            let some = shard.iter().filter(|(_, inode)| wanted(inode));
+            all.extend(some.filter_map(|(key, inode)| inode.view(*key)));
+        }
+        all
+    }
+
+    /// The next sequence number. Marks and syncs are ordered by it.
+    pub(crate) fn tick(&self) -> u64 {
+        self.sequence.fetch_add(1, SeqCst) + 1
+    }
+
+    pub(crate) fn failure(&self, error: VfsError) -> Failure {
+        Failure {
+            error,
+            at: self.env.monotonic(),
+            sequence: self.tick(),
+        }
+    }
+
+    /// One step on the state of an inode, under its lock.
+    pub(crate) fn with<T>(&self, key: FileKey, step: impl FnOnce(&mut Inode<V>) -> T) -> T {
+        let place = (key.ino ^ key.generation ^ (key.ino >> 6)) as usize % SHARDS;
+        let shard = self.shards.get(place).unwrap_or(&self.shards[0]);
+        let mut shard = lock(shard);
+        let inode = shard.entry(key).or_default();
+        let (dirty, latched) = (inode.is_dirty(), inode.latch.is_some());
+        let out = step(inode);
+        match (dirty, inode.is_dirty()) {
+            (false, true) => _ = self.dirty.fetch_add(1, SeqCst),
+            (true, false) => {
+                self.dirty.fetch_sub(1, SeqCst);
+                self.room.notify_waiters();
+            }
+            _ => {}
+        }
+        if latched && inode.latch.is_none() {
+            self.latched.fetch_sub(1, SeqCst);
+        } else if !latched
+            && inode.latch.is_some()
+            && self.latched.fetch_add(1, SeqCst) >= self.limits.latched_max
+        {
+            self.overflow.store(true, SeqCst);
+            inode.latch = None;
+            self.latched.fetch_sub(1, SeqCst);
+        }
+        if inode.is_idle() {
+            shard.remove(&key);
+        }
+        out
+    }
+
+    /// The true error of an inode whose sync failed.
+    pub(crate) fn check_latch(&self, key: FileKey) -> Result<(), VfsError> {
+        if self.overflow.load(SeqCst) {
+            return Err(VfsError::Io);
+        }
+        if self.latched.load(SeqCst) == 0 {
+            return Ok(());
+        }
+        self.with(key, |inode| {
+            inode
+                .latch
+                .as_ref()
+                .map_or(Ok(()), |latch| Err(latch.error))
+        })
+    }
+
+    pub(crate) fn has_overflow(&self) -> bool {
+        self.overflow.load(SeqCst)
+    }
+
+    /// Inodes with anything owed or being written.
+    pub(crate) fn keys(&self, wanted: impl Fn(&Inode<V>) -> bool) -> Vec<FileKey> {
+        let mut keys = Vec::new();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            let some = shard.iter().filter(|(_, inode)| {
+                (inode.is_dirty() || !inode.in_flight.is_empty()) && wanted(inode)
+            });
+            keys.extend(some.map(|(key, _)| *key));
+        }
+        keys
+    }
+
+    /// Waits for the writes to the inode that came before now.
+    pub(crate) async fn wait_writes(&self, key: FileKey) {
+        let now = self.tick();
+        loop {
+            let pending = |inode: &mut Inode<V>| {
+                let earlier = inode.in_flight.first().is_some_and(|ticket| *ticket < now);
+                earlier.then(|| Arc::clone(&inode.written))
+            };
+            let Some(written) = self.with(key, pending) else {
+                return;
+            };
+            let mut ended = std::pin::pin!(written.notified());
+            ended.as_mut().enable();
+            if self.with(key, pending).is_some() {
+                ended.await;
+            }
+        }
+    }
+
+    /// Makes stable what is owed for an inode: the inode, then its names. With `node`, the inode
+    /// is synced even if nothing is known to be dirty. Fails with the first error, also an
+    /// earlier one that is not repaired. Dropping the future undoes nothing and leaves owed what
+    /// was not reached.
+    pub(crate) async fn barrier(
+        &self,
+        key: FileKey,
+        node: Option<Held<V>>,
+    ) -> Result<(), VfsError> {
+        let marked = self.tick();
+        for dir in self.moved_to(key) {
+            self.sync_one(dir.key(), Some(dir)).await?;
+        }
+        self.sync_one(key, node).await?;
+        let planned = self.tick();
+        let plan = self.plan(key);
+        for dir in &plan {
+            self.sync_one(dir.key(), Some(dir.clone())).await?;
+        }
+        self.names_synced(key, marked);
+        plan.iter()
+            .for_each(|dir| self.names_synced(dir.key(), planned));
+        self.check_latch(key)
+    }
+
+    fn names_synced(&self, key: FileKey, seq: u64) {
+        if self.with(key, |inode| inode.names_synced(seq)) {
+            self.repaired(key);
+        }
+    }
+
+    fn moved_to(&self, key: FileKey) -> Vec<Held<V>> {
+        let mut seen = BTreeSet::from([key]);
+        let mut order = Vec::new();
+        self.visit_before(key, &mut seen, &mut order);
+        order
+    }
+
+    /// Directories to sync after an inode, in order: for each the ones that names moved to out
+    /// of it, then itself, then the directories that its own name is owed to. No longer than
+    /// there are dirty inodes, which are limited.
+    fn plan(&self, key: FileKey) -> Vec<Held<V>> {
+        let mut seen = BTreeSet::from([key]);
+        let mut order: Vec<Held<V>> = Vec::new();
+        let mut from = vec![key];
+        let mut next = 0;
+        while let Some(key) = from.get(next).copied() {
+            next += 1;
+            let parents: Vec<_> = self.with(key, |inode| {
+                inode.names().iter().map(|n| n.dir.clone()).collect()
+            });
+            for dir in parents {
+                if seen.insert(dir.key()) {
+                    self.visit_before(dir.key(), &mut seen, &mut order);
+                    order.push(dir);
+                }
+            }
+            from.extend(order.iter().skip(from.len() - 1).map(Held::key));
+        }
+        order
+    }
+
+    fn visit_before(&self, key: FileKey, seen: &mut BTreeSet<FileKey>, order: &mut Vec<Held<V>>) {
+        // Depth first with an explicit stack: a directory goes into the order after those it
+        // depends on. A cycle (names moved both ways) is cut where it closes.
+        let before = |key| self.with(key, |inode| inode.before().cloned().collect::<Vec<_>>());
+        let mut stack = vec![(None::<Held<V>>, before(key))];
+        while let Some((dir, rest)) = stack.last_mut() {
+            if let Some(next) = rest.pop() {
+                let key = next.key();
+                if seen.insert(key) {
+                    stack.push((Some(next), before(key)));
+                }
+            } else {
+                order.extend(dir.take());
+                stack.pop();
+            }
+        }
+    }
+
+    /// One sync of one inode that starts after now, shared with whoever else asks.
+    async fn sync_one(&self, key: FileKey, node: Option<Held<V>>) -> Result<(), VfsError> {
+        let (told, (run, share)) = self.with(key, |inode| {
+            let (told, run) = inode.ask(node);
+            (told, (run, inode.shares.first().cloned()))
+        });
+        if let Some(share) = share {
+            count(&share.metrics.sync_waiters);
+            if !run {
+                count(&share.metrics.sync_joined);
+            }
+        }
+        if run && let Some(me) = self.me.upgrade() {
+            self.env.spawn(Box::pin(me.drive(key)));
+        }
+        // The sender is dropped only if the worker that ran the sync is gone.
+        told.await.unwrap_or(Err(VfsError::Io))
+    }
+
+    /// Runs syncs of an inode until nobody waits for one.
+    async fn drive(self: Arc<Self>, key: FileKey) {
+        let mut guard = Abandon {
+            core: self,
+            key,
+            armed: true,
+        };
+        let core = Arc::clone(&guard.core);
+        loop {
+            let sequence = core.tick();
+            let Some(job) = core.with(key, |inode| inode.take_job(sequence)) else {
+                break;
+            };
+            let result = core.run(&job).await;
+            core.finish(key, job, result);
+        }
+        guard.armed = false;
+    }
+
+    async fn run(&self, job: &Job<V>) -> Result<(), VfsError> {
+        let started = self.env.monotonic();
+        let mut result = Ok(());
+        for (held, scope) in &job.targets {
+            // Each is tried: a failure of one is no reason to lose another.
+            result = result.and(held.vfs.sync(&held.node, *scope).await);
+            if let Some(share) = &job.share {
+                count(match scope {
+                    SyncScope::Data => &share.metrics.syncs_data,
+                    SyncScope::All => &share.metrics.syncs_all,
+                });
+            }
+        }
+        if let Some(share) = &job.share {
+            share
+                .metrics
+                .sync_micros
+                .add_time(self.env.monotonic().saturating_sub(started));
+            share.metrics.join_factor.add(job.waiters.len() as u64);
+        }
+        result
+    }
+
+    fn finish(&self, key: FileKey, job: Job<V>, result: Result<(), VfsError>) {
+        match result {
+            Ok(()) => {
+                if self.with(key, |inode| inode.synced(job.sequence)) {
+                    self.repaired(key);
+                }
+            }
+            Err(error) => {
+                let failure = self.failure(error);
+                let shares = self.with(key, |inode| {
+                    inode.failed(failure);
+                    inode.shares.clone()
+                });
+                self.report_failure(key, &shares, failure);
+                if job.targets.iter().any(|(held, _)| held.node.is_directory()) {
+                    self.directory_failed(key, failure);
+                }
+            }
+        }
+        for waiter in job.waiters {
+            // A waiter that went away does not care.
+            let _ = waiter.send(result);
+        }
+    }
+
+    /// The sync of a directory failed: the names owed to it are as lost as its entries.
+    fn directory_failed(&self, dir: FileKey, failure: Failure) {
+        let owing = self.keys(|inode| inode.names().iter().any(|name| name.dir.key() == dir));
+        for key in owing {
+            let shares = self.with(key, |inode| {
+                inode
+                    .name_failed(dir, failure)
+                    .then(|| inode.shares.clone())
+            });
+            if let Some(shares) = shares {
+                self.report_failure(key, &shares, failure);
+            }
+        }
+    }
+
+    pub(crate) fn report_failure(&self, key: FileKey, shares: &[Arc<Share>], failure: Failure) {
+        for share in shares {
+            count(&share.metrics.syncs_failed);
+            count(&share.metrics.latches);
+            tracing::error!(
+                share = share.name,
+                fs = key.fs,
+                inode = key.ino,
+                error = %failure.error,
+                "sync failed; FLUSH, write-through and CLOSE of this inode fail until it is \
+                 rewritten or the latch is cleared"
+            );
+            if share.trip(self.env.monotonic()) {
+                count(&share.metrics.trips);
+                tracing::error!(
+                    share = share.name,
+                    "acknowledged changes may be lost: the share honors flushes from now on"
+                );
+            }
+        }
+    }
+
+    pub(crate) fn repaired(&self, key: FileKey) {
+        let shares = self.with(key, |inode| inode.shares.clone());
+        for share in &shares {
+            share.metrics.repairs.fetch_add(1, Relaxed);
+        }
+        tracing::warn!(
+            fs = key.fs,
+            inode = key.ino,
+            "rewritten and synced: the latch ended"
+        );
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.env.monotonic()
+    }
+}
+
+/// Gives a sync back if the task that ran it is dropped.
+struct Abandon<V: Vfs> {
+    core: Arc<Durability<V>>,
+    key: FileKey,
+    armed: bool,
+}
+
+impl<V: Vfs> Drop for Abandon<V> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.core.with(self.key, Inode::abandon);
+        }
+    }
+}
+
+/// Tells a value to one waiter.
+pub(crate) fn tell<T>(to: oneshot::Sender<T>, value: T) {
+    let _ = to.send(value);
+}
