@@ -6,6 +6,7 @@
 //! and way out. What this module does not do: open sockets, read the user file, or know the
 //! protocol's types; the server translates at its own border.
 
+mod command_line;
 pub mod hosts;
 mod policy;
 mod raw;
@@ -23,10 +24,11 @@ use std::{
 
 use serde::Deserialize;
 
+pub use command_line::{CommandLine, from_command_line};
 pub use hosts::HostRules;
 pub use policy::{Policy, PolicyError};
 pub use report::{Problem, Report};
-pub use validate::{listen_everywhere, validate_shares};
+pub use validate::listen_everywhere;
 pub use values::Owner;
 
 /// Largest configuration file that is read, in bytes.

@@ -6,17 +6,24 @@
 //! a reply; when logic of that kind appears here, it is in the wrong crate.
 #![forbid(unsafe_code)]
 
+mod account;
 pub mod admission;
 pub mod atomic;
 pub mod banner;
+pub mod cli;
 pub mod config;
 pub mod control;
+pub mod daemon;
 pub mod env;
+mod inquiry;
 pub mod listener;
+pub mod log;
 pub mod metrics;
 pub mod password;
 pub mod placement;
 pub mod ring;
+mod serve;
 pub mod state_dir;
 pub mod user_file;
+pub mod users;
 pub mod worker;

@@ -1,11 +1,11 @@
 //! Workers: one pinned thread, one current-thread runtime, one ring each.
 //!
-//! A worker runs the connections it is given and the jobs it is sent, and ends when its channel
-//! closes. Connections never move between workers. A connection whose task panics is lost alone:
+//! A worker runs the connections it is given and the jobs it is sent until it is told to end. Connections never move between workers. A connection whose task panics is lost alone:
 //! its place is given back and the panic is logged. What a connection says is the
 //! [`ConnectionHandler`]'s business.
 
 use std::{
+    cell::RefCell,
     future::Future,
     io,
     net::SocketAddr,
@@ -87,6 +87,7 @@ pub type Job = Box<dyn FnOnce() -> LocalTask + Send>;
 enum Message {
     Connection(std::net::TcpStream, SocketAddr, SocketAddr, Pass),
     Job(Job),
+    End,
 }
 
 /// A worker seen from outside.
@@ -95,8 +96,8 @@ pub struct Worker {
     core: usize,
     load: Arc<AtomicUsize>,
     sender: mpsc::Sender<Message>,
-    drained: Option<oneshot::Receiver<usize>>,
-    thread: Option<thread::JoinHandle<()>>,
+    drained: RefCell<Option<oneshot::Receiver<usize>>>,
+    thread: RefCell<Option<thread::JoinHandle<()>>>,
 }
 
 /// How a worker is started.
@@ -143,8 +144,8 @@ impl Worker {
             core,
             load,
             sender,
-            drained: Some(drained),
-            thread: Some(thread),
+            drained: RefCell::new(Some(drained)),
+            thread: RefCell::new(Some(thread)),
         })
     }
 
@@ -199,17 +200,19 @@ impl Worker {
 
     /// Waits until the worker has no connections left after a stop; the number that had to be
     /// cut off.
-    pub async fn drained(&mut self) -> usize {
-        match self.drained.take() {
+    pub async fn drained(&self) -> usize {
+        let drained = self.drained.borrow_mut().take();
+        match drained {
             Some(drained) => drained.await.unwrap_or(0),
             None => 0,
         }
     }
 
     /// Ends the thread and waits for it.
-    pub fn join(mut self) {
-        let thread = self.thread.take();
-        drop(self.sender);
+    pub async fn end(&self) {
+        // Without a receiver it has ended already.
+        let _ = self.sender.send(Message::End).await;
+        let thread = self.thread.borrow_mut().take();
         if let Some(Err(_)) = thread.map(thread::JoinHandle::join) {
             tracing::error!(core = self.core, "a worker ended by a panic");
         }
@@ -261,19 +264,19 @@ impl Inside {
         grace: Duration,
     ) {
         let mut connections = JoinSet::new();
-        loop {
+        let told_to_end = loop {
             tokio::select! {
                 biased;
-                () = worker.stopping() => break,
+                () = worker.stopping() => break false,
                 Some(ended) = connections.join_next(), if !connections.is_empty() => {
                     self.ended(ended);
                 }
                 message = self.messages.recv() => match message {
+                    None | Some(Message::End) => break true,
                     Some(message) => self.take(message, &handler, &worker, &mut connections),
-                    None => break,
                 },
             }
-        }
+        };
         let late = tokio::time::sleep(grace);
         tokio::pin!(late);
         while !connections.is_empty() {
@@ -290,8 +293,11 @@ impl Inside {
         let (closed, _) = oneshot::channel();
         let _ = std::mem::replace(&mut self.drained, closed).send(cut_off);
         // Syncing at the end comes as a job; tasks without a connection go on until then.
-        while let Some(message) = self.messages.recv().await {
-            self.only_jobs(message);
+        while !told_to_end {
+            match self.messages.recv().await {
+                None | Some(Message::End) => return,
+                Some(message) => self.only_jobs(message),
+            }
         }
     }
 
@@ -320,6 +326,7 @@ impl Inside {
                 }
             },
             Message::Job(job) => drop(tokio::task::spawn_local(job())),
+            Message::End => {}
         }
     }
 
@@ -328,6 +335,7 @@ impl Inside {
         match message {
             Message::Connection(..) => drop(self.load.fetch_sub(1, Ordering::Relaxed)),
             Message::Job(job) => drop(tokio::task::spawn_local(job())),
+            Message::End => {}
         }
     }
 

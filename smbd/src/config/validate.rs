@@ -107,34 +107,6 @@ pub(super) fn validate(file: &raw::File, folder: &Path) -> (Option<Config>, Vec<
     (Some(config), findings.problems)
 }
 
-/// Checks shares that come from the command line rather than from a file.
-///
-/// # Errors
-/// The complaints, in words for the command line.
-pub fn validate_shares(shares: &[Share]) -> Result<(), Problem> {
-    let mut seen = BTreeMap::new();
-    for share in shares {
-        share::check_name(&share.name).map_err(|(message, way_out)| Problem {
-            message,
-            span: None,
-            way_out: Some(way_out.to_owned()),
-        })?;
-        if let Some(first) = seen.insert(share.name.to_uppercase(), &share.path) {
-            return Err(Problem {
-                message: format!(
-                    "`{}` and `{}` would both be the share `{}`",
-                    first.display(),
-                    share.path.display(),
-                    share.name
-                ),
-                span: None,
-                way_out: Some("name them apart: NAME=PATH".to_owned()),
-            });
-        }
-    }
-    Ok(())
-}
-
 /// The listener of a configuration that names none: every address, every core.
 #[must_use]
 pub fn listen_everywhere() -> Listener {

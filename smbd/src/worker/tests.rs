@@ -97,7 +97,7 @@ fn echo(client: &mut net::TcpStream, text: &[u8]) -> Vec<u8> {
 #[test]
 fn connections_are_served_on_the_pinned_thread_and_drained() {
     let admission = Admission::new(&config());
-    let (mut worker, stop) = start(|handle| {
+    let (worker, stop) = start(|handle| {
         let set = rustix::thread::sched_getaffinity(None).unwrap();
         assert_eq!(set.count(), 1);
         assert!(set.is_set(handle.core()));
@@ -115,7 +115,7 @@ fn connections_are_served_on_the_pinned_thread_and_drained() {
     assert_eq!((worker.load(), admission.figures().connections), (0, 0));
     // Jobs are still done after the last connection.
     assert_eq!(block_on(worker.run(|| async { 7 })), Some(7));
-    worker.join();
+    block_on(worker.end());
 }
 
 #[test]
@@ -133,20 +133,20 @@ fn a_panic_takes_one_connection_with_it() {
     );
     assert_eq!(echo(&mut good, b"still here"), b"still here");
     assert_eq!(admission.figures().connections, 1);
-    worker.join();
+    block_on(worker.end());
 }
 
 #[test]
 fn who_does_not_end_is_cut_off_after_the_grace() {
     let admission = Admission::new(&config());
-    let (mut worker, stop) = start(|_| Ok(Deaf)).unwrap();
+    let (worker, stop) = start(|_| Ok(Deaf)).unwrap();
     let mut client = connect(&worker, &admission);
     block_on(worker.run(|| async {}));
     stop.send(true).unwrap();
     assert_eq!(block_on(worker.drained()), 1);
     assert_eq!(client.read(&mut [0; 8]).unwrap_or(0), 0);
     assert_eq!(admission.figures().connections, 0);
-    worker.join();
+    block_on(worker.end());
 }
 
 #[test]
@@ -202,5 +202,5 @@ fn the_ring_turns_before_sleep_and_at_each_completion() {
         wait_beyond(parked + 1);
         thread::sleep(Duration::from_millis(10));
     }
-    worker.join();
+    block_on(worker.end());
 }

@@ -1,0 +1,306 @@
+//! The command line: its words, its help, and which command does what.
+//!
+//! `serve` is `serve.rs`, accounts are `account.rs`, questions to a running server are
+//! `inquiry.rs`. Exit codes: 0 done, 1 refused or failed, 2 not understood (clap's).
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::{account, config, inquiry, serve};
+
+/// What clap prints before the rest.
+const ABOUT: &str = "Holdfast serves folders to Windows, macOS and Linux over SMB 2 and 3.";
+
+const EXAMPLES: &str = "\
+Examples:
+  Serve a folder to this machine only; user, password and how to connect are shown:
+      holdfast serve /srv/data
+
+  Serve it to the network, under another name, as alice, password from a file:
+      holdfast serve data=/srv/data --listen 0.0.0.0:4450 --user alice --password-file pw
+
+  Serve from a configuration (examples/holdfast.toml explains every key):
+      holdfast check-config holdfast.toml
+      holdfast user add alice --config holdfast.toml
+      holdfast serve --config holdfast.toml
+
+  See what a running server does; change what it promises; tell it to read its files again:
+      holdfast status
+      holdfast policy set data strict-sync
+      holdfast reload
+
+What a successful reply promises (--durability, or `durability` in the configuration):
+  honor        (default) a flush that succeeded survives a power failure, name included
+  strict-sync  every change that was answered survives, whether flushed or not
+  bounded:50ms,4MiB
+               a flush is answered at once; at most 50 ms or 4 MiB can be lost
+  treat-host-as-stable-storage
+               a flush is answered at once; a crash of this MACHINE loses what the kernel had
+               not written yet. Needs --accept-loss.
+
+Logging: HOLDFAST_LOG=debug holdfast serve ...";
+
+/// Holdfast's command line.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, about = ABOUT, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve folders, from the command line or from a configuration file
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(serve::ServeArgs),
+    /// Find mistakes in a configuration file, without serving
+    CheckConfig {
+        /// The TOML file
+        file: PathBuf,
+    },
+    /// Make, change and list users
+    User {
+        #[command(flatten)]
+        place: AccountPlace,
+        #[command(subcommand)]
+        command: UserCommand,
+    },
+    /// Make, change and list groups
+    Group {
+        #[command(flatten)]
+        place: AccountPlace,
+        #[command(subcommand)]
+        command: GroupCommand,
+    },
+    /// Show what a running server does
+    Status {
+        #[command(flatten)]
+        server: ServerPlace,
+        /// As JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let a running server read its configuration and users again; sessions stay
+    Reload {
+        #[command(flatten)]
+        server: ServerPlace,
+    },
+    /// Show or change the durability policies of a running server
+    Policy {
+        #[command(flatten)]
+        server: ServerPlace,
+        #[command(subcommand)]
+        command: PolicyCommand,
+    },
+}
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  holdfast serve .                                     this folder, for this machine
+  holdfast serve photos=/srv/p music=/srv/m            two shares
+  holdfast serve /srv/data --listen [::]:445           every address, IPv4 and IPv6
+  holdfast serve /srv/data --user alice --password-file -    password from standard input
+  holdfast serve /srv/data --encrypt required --durability strict-sync
+  holdfast serve --config /etc/holdfast.toml
+
+Without --listen only this machine can connect. Without --password-file a password is made up and
+shown. Port 445 is used when it can be, else 4450 to 4459; the port is shown.";
+
+/// Which user file is meant.
+#[derive(Debug, Args)]
+pub struct AccountPlace {
+    /// The configuration whose users are meant (default: the file in the default state folder)
+    #[arg(long, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+    /// The user file itself
+    #[arg(long, value_name = "FILE", global = true, conflicts_with = "config")]
+    pub users_file: Option<PathBuf>,
+}
+
+/// Which running server is meant.
+#[derive(Debug, Args)]
+pub struct ServerPlace {
+    /// Its configuration (default: the only server of this user)
+    #[arg(long, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+    /// Its control socket
+    #[arg(long, value_name = "PATH", global = true, conflicts_with = "config")]
+    pub socket: Option<PathBuf>,
+}
+
+/// `holdfast user ...`
+#[derive(Debug, Subcommand)]
+pub enum UserCommand {
+    /// Add a user; the password is asked for, or taken from a file
+    Add {
+        /// Name to log in with
+        name: String,
+        /// First line is the password; - is standard input
+        #[arg(long, value_name = "FILE")]
+        password_file: Option<PathBuf>,
+        /// Name to show
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        full_name: String,
+        /// Local user whose files these are, as "uid:gid" (see `id NAME`)
+        #[arg(long, value_name = "UID:GID")]
+        owner: Option<config::Owner>,
+        /// Group to join; may be repeated
+        #[arg(long = "group", value_name = "GROUP")]
+        groups: Vec<String>,
+    },
+    /// Change a password
+    Passwd {
+        /// Whose
+        name: String,
+        /// First line is the password; - is standard input
+        #[arg(long, value_name = "FILE")]
+        password_file: Option<PathBuf>,
+    },
+    /// Remove a user
+    Remove {
+        /// Whom
+        name: String,
+    },
+    /// List users
+    List,
+    /// Let a disabled user log in again
+    Enable {
+        /// Whom
+        name: String,
+    },
+    /// Keep a user from logging in
+    Disable {
+        /// Whom
+        name: String,
+    },
+}
+
+/// `holdfast group ...`
+#[derive(Debug, Subcommand)]
+pub enum GroupCommand {
+    /// Add a group
+    Add {
+        /// Its name
+        name: String,
+    },
+    /// Remove a group; its members stay users
+    Remove {
+        /// Its name
+        name: String,
+    },
+    /// Make a user a member
+    Join {
+        /// The group
+        group: String,
+        /// The user
+        user: String,
+    },
+    /// End a membership
+    Leave {
+        /// The group
+        group: String,
+        /// The user
+        user: String,
+    },
+    /// List groups and their members
+    List,
+}
+
+/// `holdfast policy ...`
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Show the policies and what is exposed
+    Show {
+        /// One share (default: all)
+        share: Option<String>,
+    },
+    /// Change a policy until the next reload or restart; tightening syncs what is owed first
+    Set {
+        /// The share
+        share: String,
+        /// honor, strict-sync, bounded:50ms,4MiB, treat-host-as-stable-storage
+        policy: String,
+        /// Agree to lose acknowledged writes when the machine fails
+        #[arg(long)]
+        accept_loss: bool,
+    },
+}
+
+/// `--encrypt`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Encrypt {
+    /// Clients may encrypt
+    Offered,
+    /// Everything is encrypted
+    Required,
+}
+
+impl Cli {
+    /// Does what was asked; `daemon` serves.
+    pub fn run(self, daemon: impl FnOnce(crate::daemon::Setup) -> Result<(), String>) -> ExitCode {
+        let done = match self.command {
+            Command::Serve(args) => serve::serve(&args, daemon),
+            Command::CheckConfig { file } => inquiry::check_config(&file),
+            Command::User { place, command } => account::user(&place, command),
+            Command::Group { place, command } => account::group(&place, command),
+            Command::Status { server, json } => inquiry::status(&server, json),
+            Command::Reload { server } => inquiry::reload(&server),
+            Command::Policy { server, command } => inquiry::policy(&server, command),
+        };
+        match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(text) => {
+                let lead = if text.starts_with("error: ") {
+                    ""
+                } else {
+                    "error: "
+                };
+                eprintln!("{lead}{}", text.trim_end());
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn clap_agrees() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_fits_a_terminal() {
+        let help = Cli::command().render_long_help().to_string();
+        assert!(help.contains("holdfast serve /srv/data"), "{help}");
+        assert!(
+            help.lines().all(|line| line.chars().count() <= 100),
+            "{help}"
+        );
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map_err(|e| e.to_string());
+        parse("holdfast serve a b=c --listen 127.0.0.1:4450 --durability bounded:50ms,4MiB")
+            .unwrap();
+        parse("holdfast serve --config h.toml").unwrap();
+        parse("holdfast user add alice --owner 1000:1000 --group staff --config h.toml").unwrap();
+        for bad in [
+            "holdfast",
+            "holdfast serve",
+            "holdfast serve a --config h.toml",
+            "holdfast serve --config h.toml --user alice",
+            "holdfast serve a --encrypt maybe",
+            "holdfast serve a --listen everywhere",
+            "holdfast user add alice --owner alice",
+            "holdfast policy set data",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

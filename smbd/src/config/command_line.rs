@@ -1,0 +1,155 @@
+//! The configuration of `serve PATH`: what the command line says, defaults for the rest.
+//!
+//! It is brought into the same tables as a file and checked by the same code, so that nothing is
+//! allowed here that a file may not say.
+
+use std::path::{Path, PathBuf};
+
+use serde_spanned::Spanned;
+
+use super::{Config, Encryption, Problem, raw, validate};
+
+/// What `serve PATH` was told.
+#[derive(Debug, Clone, Default)]
+pub struct CommandLine {
+    /// Name and folder of each share.
+    pub shares: Vec<(String, PathBuf)>,
+    /// Durability policy, as written.
+    pub durability: Option<String>,
+    /// Consent to lose acknowledged writes.
+    pub accept_loss: bool,
+    /// Only encrypted connections.
+    pub encryption_required: bool,
+    /// Nothing can be changed.
+    pub read_only: bool,
+}
+
+/// Makes the configuration; listeners and state folder are the caller's to set once the port is
+/// known.
+///
+/// # Errors
+/// All complaints, in words for the command line.
+pub fn from_command_line(line: &CommandLine) -> Result<Config, Vec<Problem>> {
+    let share = |(name, path): &(String, PathBuf)| raw::ShareTable {
+        name: at(name.clone()),
+        path: at(path.clone()),
+        read_only: at(line.read_only),
+        ..raw::ShareTable::default()
+    };
+    let file = raw::File {
+        server: raw::ServerTable {
+            encryption: line
+                .encryption_required
+                .then(|| spanned(Encryption::Required)),
+            ..raw::ServerTable::default()
+        },
+        share: line
+            .shares
+            .iter()
+            .map(|entry| spanned(share(entry)))
+            .collect(),
+        durability: raw::DurabilityTable {
+            policy: line.durability.clone().map(spanned),
+            accept_loss: at(line.accept_loss),
+            ..raw::DurabilityTable::default()
+        },
+        ..raw::File::default()
+    };
+    match validate::validate(&file, Path::new("")) {
+        (Some(config), problems) if problems.is_empty() => Ok(config),
+        (_, problems) => Err(problems.into_iter().map(in_command_line_words).collect()),
+    }
+}
+
+fn in_command_line_words(problem: Problem) -> Problem {
+    let way_out = problem.way_out.map(|text| {
+        if text == super::share::UNGUARDED.1 {
+            "say --accept-loss; or use --durability bounded:50ms,4MiB".to_owned()
+        } else if text == "rename one of the two" {
+            "name them apart: NAME=PATH".to_owned()
+        } else {
+            text.replace(
+                "policy = \"bounded:50ms,4MiB\"",
+                "--durability bounded:50ms,4MiB",
+            )
+        }
+    });
+    Problem {
+        message: problem.message,
+        span: None,
+        way_out,
+    }
+}
+
+fn spanned<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
+}
+
+#[allow(clippy::unnecessary_wraps)]
+fn at<T>(value: T) -> raw::At<T> {
+    Some(spanned(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Policy, Signing};
+
+    fn line(shares: &[(&str, &Path)]) -> CommandLine {
+        let shares = shares
+            .iter()
+            .map(|(name, path)| ((*name).to_owned(), path.to_path_buf()));
+        CommandLine {
+            shares: shares.collect(),
+            ..CommandLine::default()
+        }
+    }
+
+    #[test]
+    fn the_same_rules_hold() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let config = from_command_line(&line(&[("a", path), ("b", path)])).unwrap();
+        assert_eq!(config.shares.len(), 2);
+        assert_eq!(config.server.signing, Signing::Required);
+        assert_eq!(config.shares[0].durability, Policy::Honor);
+        let strict = CommandLine {
+            durability: Some("strict-sync".into()),
+            encryption_required: true,
+            read_only: true,
+            ..line(&[("a", path)])
+        };
+        let config = from_command_line(&strict).unwrap();
+        assert_eq!(config.shares[0].durability, Policy::StrictSync);
+        assert_eq!(config.shares[0].encryption, Encryption::Required);
+        assert!(config.shares[0].read_only);
+    }
+
+    #[test]
+    fn complaints_speak_of_options() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let complain = |line: &CommandLine| {
+            let problems = from_command_line(line).unwrap_err();
+            assert!(problems.iter().all(|problem| problem.span.is_none()));
+            let first = problems.into_iter().next().unwrap();
+            format!("{}; {}", first.message, first.way_out.unwrap_or_default())
+        };
+        let loose = "treat-host-as-stable-storage".to_owned();
+        let mut unguarded = CommandLine {
+            durability: Some(loose),
+            ..line(&[("a", path)])
+        };
+        assert!(complain(&unguarded).contains("say --accept-loss"));
+        unguarded.accept_loss = true;
+        from_command_line(&unguarded).unwrap();
+        assert!(complain(&line(&[("a", path), ("A", path)])).contains("NAME=PATH"));
+        assert!(complain(&line(&[("a/b", path)])).contains("cannot write `/`"));
+        assert!(complain(&line(&[("a", Path::new("/no/such"))])).contains("mkdir -p /no/such"));
+        let bounded = CommandLine {
+            durability: Some("bounded".into()),
+            ..line(&[("a", path)])
+        };
+        assert!(complain(&bounded).contains("write --durability bounded:50ms,4MiB"));
+    }
+}

@@ -1,0 +1,565 @@
+//! The running server: front, workers, and everything between start and orderly end.
+//!
+//! The front is the main thread: it accepts, gives each connection to the least-loaded worker of
+//! its listener, answers the control socket and the metrics page, and obeys orders (signals). It
+//! never touches a file of a share. The protocol comes in as a [`Service`].
+//!
+//! Order of the end: stop accepting; connections finish or are cut off after the grace; what is
+//! owed to the disk is synced; threads end; the report is logged. Only then does `run` return.
+
+use std::{
+    cell::RefCell,
+    future::Future,
+    io,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use smb_auth::UserDb;
+use tokio::{
+    runtime::{Builder, LocalOptions},
+    signal::unix::{SignalKind, signal},
+    sync::{mpsc, watch},
+    task::JoinHandle,
+};
+
+use crate::{
+    admission::Admission,
+    config::{self, Config, Policy},
+    control::{self, Answer, Control, protocol::Request},
+    listener, metrics, placement, state_dir, users,
+    worker::{ConnectionHandler, Spec, Worker, WorkerHandle},
+};
+
+/// Wait after an accept that failed for want of descriptors or memory.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Orders on their way to the front.
+const ORDERS_MAX: usize = 8;
+
+/// The protocol, as the daemon sees it. One for the process, shared by all workers.
+pub trait Service: Send + Sync + Sized + 'static {
+    /// Who serves connections on one worker.
+    type Handler: ConnectionHandler;
+
+    /// Makes a worker's handler; called once on each worker's thread, within its runtime.
+    ///
+    /// # Errors
+    /// Then the server does not start.
+    fn handler(self: Arc<Self>, worker: &WorkerHandle) -> io::Result<Self::Handler>;
+
+    /// What it is doing: sessions, trees, opens, locks, exposure. Quick; called on the front.
+    fn status(&self) -> Value;
+
+    /// Figures in Prometheus text. Quick; called on the front.
+    fn metrics(&self) -> String;
+
+    /// Brings changed shares, users and limits into force without dropping sessions; called on a
+    /// worker. The answer is shown to the administrator.
+    fn apply(
+        self: Arc<Self>,
+        config: Arc<Config>,
+        users: UserDb,
+    ) -> impl Future<Output = Result<Value, String>>;
+
+    /// Shows or changes durability policies; tightening answers when what was owed is stable.
+    /// Called on a worker.
+    fn policy(
+        self: Arc<Self>,
+        change: PolicyRequest,
+    ) -> impl Future<Output = Result<Value, String>>;
+
+    /// Makes everything stable that is owed; called on a worker, after the last connection.
+    fn sync_all(self: Arc<Self>) -> impl Future<Output = SyncReport>;
+}
+
+/// A question about, or a change of, durability policies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyRequest {
+    /// One share, or all.
+    pub share: Option<String>,
+    /// The new policy; `None` asks only.
+    pub set: Option<Policy>,
+}
+
+/// What the sync at the end did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SyncReport {
+    /// Inodes made stable.
+    pub inodes: u64,
+    /// Bytes that had been owed.
+    pub bytes: u64,
+    /// What could not be made stable; acknowledged data may be lost.
+    pub errors: Vec<String>,
+}
+
+/// What the outside asks of the front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// End in order; a second time: at once.
+    Stop,
+    /// Read configuration and users again.
+    Reload,
+}
+
+/// Everything that is needed to start.
+#[derive(Debug)]
+pub struct Setup {
+    /// The configuration.
+    pub config: Config,
+    /// Where it came from; `None` cannot be reloaded.
+    pub config_file: Option<PathBuf>,
+    /// The users.
+    pub users: UserDb,
+    /// One bound socket for each listener of the configuration.
+    pub sockets: Vec<TcpListener>,
+}
+
+/// Serves until told to stop by a signal.
+///
+/// # Errors
+/// Why it could not start, or what could not be made stable at the end.
+pub fn run<S: Service>(
+    setup: Setup,
+    make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
+) -> Result<(), String> {
+    run_with(setup, make, |orders| {
+        for (kind, order) in [
+            (SignalKind::terminate(), Order::Stop),
+            (SignalKind::interrupt(), Order::Stop),
+            (SignalKind::hangup(), Order::Reload),
+        ] {
+            let mut signals = signal(kind)?;
+            let orders = orders.clone();
+            tokio::task::spawn_local(async move {
+                while signals.recv().await.is_some() && orders.send(order).await.is_ok() {}
+            });
+        }
+        Ok(())
+    })
+}
+
+/// As [`run`], with orders from elsewhere; for tests and for hosts that own the signals.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with<S: Service>(
+    setup: Setup,
+    make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
+    wire_orders: impl FnOnce(mpsc::Sender<Order>) -> io::Result<()>,
+) -> Result<(), String> {
+    let text = |error: io::Error| error.to_string();
+    let folder = setup.config.server.state_dir.clone();
+    let place = |error: io::Error| format!("state folder {}: {error}", folder.display());
+    state_dir::prepare(&folder).map_err(place)?;
+    let _ownership = state_dir::own(&folder).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => format!(
+            "another Holdfast runs with {}\n  = stop it, or give this one its own state_dir",
+            folder.display()
+        ),
+        _ => place(error),
+    })?;
+    raise_descriptor_limit();
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())
+        .map_err(text)?;
+    runtime.block_on(async {
+        let (sender, orders) = mpsc::channel(ORDERS_MAX);
+        wire_orders(sender).map_err(text)?;
+        let front = Front::start(setup, make)?;
+        front.serve(orders).await
+    })
+}
+
+/// The main thread's half.
+struct Front<S> {
+    service: Arc<S>,
+    config: RefCell<Arc<Config>>,
+    config_file: Option<PathBuf>,
+    admission: Arc<Admission>,
+    workers: Vec<Worker>,
+    members: Vec<Vec<usize>>,
+    stop: watch::Sender<bool>,
+    started: Instant,
+    tasks: RefCell<Vec<JoinHandle<()>>>,
+}
+
+impl<S: Service> Front<S> {
+    fn start(
+        setup: Setup,
+        make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
+    ) -> Result<Rc<Self>, String> {
+        let config = Arc::new(setup.config);
+        let wanted: Vec<Vec<usize>> = config
+            .listeners
+            .iter()
+            .map(|listener| listener.cores.clone())
+            .collect();
+        let plan = placement::plan(&wanted, &placement::allowed_cores())
+            .map_err(|error| error.to_string())?;
+        let service = make(Arc::clone(&config), setup.users).map_err(|error| error.to_string())?;
+        let (stop, stopping) = watch::channel(false);
+        let grace = config.server.shutdown_grace;
+        let start_worker = |(index, core): (usize, &usize)| {
+            let spec = Spec {
+                index,
+                core: *core,
+                stopping: stopping.clone(),
+                grace,
+            };
+            let service = Arc::clone(&service);
+            Worker::start(spec, move |handle| service.handler(handle))
+                .map_err(|error| format!("worker {index} on core {core}: {error}"))
+        };
+        let workers: Vec<Worker> = plan
+            .cores
+            .iter()
+            .enumerate()
+            .map(start_worker)
+            .collect::<Result<_, _>>()?;
+        tracing::info!(workers = workers.len(), cores = ?plan.cores, "started");
+        let front = Rc::new(Self {
+            service,
+            admission: Admission::new(&config),
+            config: RefCell::new(config),
+            config_file: setup.config_file,
+            workers,
+            members: plan.members,
+            stop,
+            started: Instant::now(),
+            tasks: RefCell::default(),
+        });
+        front
+            .open(setup.sockets)
+            .map_err(|error| error.to_string())?;
+        Ok(front)
+    }
+
+    /// Starts accepting, the control socket and the metrics page.
+    fn open(self: &Rc<Self>, sockets: Vec<TcpListener>) -> io::Result<()> {
+        let config = self.config();
+        let mut tasks = self.tasks.borrow_mut();
+        for (index, socket) in sockets.into_iter().enumerate() {
+            let socket = tokio::net::TcpListener::from_std(socket)?;
+            tracing::info!(address = %socket.local_addr()?, "listening");
+            tasks.push(tokio::task::spawn_local(
+                Rc::clone(self).accept(index, socket),
+            ));
+        }
+        let control = control::bind(&config.server.state_dir.join(state_dir::CONTROL_SOCKET))?;
+        let answers: Rc<dyn Control> = Rc::new(FrontControl(Rc::clone(self)));
+        tasks.push(tokio::task::spawn_local(control::serve(control, answers)));
+        if let Some(address) = config.metrics {
+            let socket = listener::bind(&config::Listener {
+                address,
+                interface: None,
+                cores: Vec::new(),
+            })?;
+            let front = Rc::clone(self);
+            let render: metrics::Render = Rc::new(move || front.metrics());
+            let socket = tokio::net::TcpListener::from_std(socket)?;
+            tracing::info!(%address, "metrics page");
+            tasks.push(tokio::task::spawn_local(metrics::serve(socket, render)));
+        }
+        Ok(())
+    }
+
+    async fn accept(self: Rc<Self>, index: usize, socket: tokio::net::TcpListener) {
+        loop {
+            match socket.accept().await {
+                Ok((stream, peer)) => {
+                    let pass = match self.admission.admit(peer.ip()) {
+                        Ok(pass) => pass,
+                        Err(refusal) => {
+                            // Strangers must not fill the log; the count is in status and metrics.
+                            tracing::debug!(%peer, %refusal, "connection refused");
+                            continue;
+                        }
+                    };
+                    if let Err(error) = self.hand_over(index, stream, peer, pass).await {
+                        tracing::debug!(%peer, %error, "connection lost at accept");
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn hand_over(
+        &self,
+        listener: usize,
+        stream: tokio::net::TcpStream,
+        peer: std::net::SocketAddr,
+        pass: crate::admission::Pass,
+    ) -> io::Result<()> {
+        let local = stream.local_addr()?;
+        let stream = stream.into_std()?;
+        listener::prepare(&stream)?;
+        let members = self.members.get(listener).map_or(&[][..], Vec::as_slice);
+        let load = |worker: usize| self.workers.get(worker).map_or(usize::MAX, Worker::load);
+        let worker = placement::least_loaded(members, load).and_then(|at| self.workers.get(at));
+        if let Some(worker) = worker {
+            worker.give(stream, peer, local, pass).await;
+        }
+        Ok(())
+    }
+
+    /// Obeys orders until the end.
+    async fn serve(self: Rc<Self>, mut orders: mpsc::Receiver<Order>) -> Result<(), String> {
+        loop {
+            match orders.recv().await {
+                Some(Order::Reload) => match self.reload().await {
+                    Ok(done) => tracing::info!(%done, "reloaded"),
+                    Err(error) => tracing::error!(%error, "not reloaded; all stays as it was"),
+                },
+                Some(Order::Stop) | None => break,
+            }
+        }
+        let again = async {
+            while let Some(order) = orders.recv().await {
+                if order == Order::Stop {
+                    return;
+                }
+            }
+            // Nobody is left who could give the order.
+            std::future::pending::<()>().await;
+        };
+        let ended = tokio::select! {
+            ended = self.end() => ended,
+            () = again => Err("stopped at once by a second signal: what was owed to the disk was \
+                               left to the kernel".to_owned()),
+        };
+        for task in self.tasks.take() {
+            task.abort();
+        }
+        ended
+    }
+
+    /// The orderly end.
+    async fn end(&self) -> Result<(), String> {
+        tracing::info!("stopping: no new connections");
+        for task in self.tasks.take() {
+            task.abort();
+        }
+        self.stop.send_replace(true);
+        let mut cut_off = 0;
+        for worker in &self.workers {
+            cut_off += worker.drained().await;
+        }
+        let config = self.config();
+        let report = if config.durability.sync_on_stop {
+            self.on_worker(Service::sync_all)
+                .await
+                .unwrap_or_else(|| SyncReport {
+                    errors: vec!["the sync at the end did not complete".to_owned()],
+                    ..SyncReport::default()
+                })
+        } else {
+            SyncReport::default()
+        };
+        for worker in &self.workers {
+            worker.end().await;
+        }
+        let _ = std::fs::remove_file(config.server.state_dir.join(state_dir::CONTROL_SOCKET));
+        let synced = config.durability.sync_on_stop;
+        tracing::info!(
+            cut_off,
+            synced,
+            inodes = report.inodes,
+            bytes = report.bytes,
+            "stopped"
+        );
+        if report.errors.is_empty() {
+            return Ok(());
+        }
+        for error in &report.errors {
+            tracing::error!(%error, "not stable");
+        }
+        Err(format!(
+            "{} errors while syncing at the end; acknowledged data may be lost; the first: {}",
+            report.errors.len(),
+            report.errors.first().map_or("", String::as_str)
+        ))
+    }
+
+    /// Runs a task of the service on the first worker; `None` if that worker is gone.
+    async fn on_worker<T: Send + 'static, F: Future<Output = T> + 'static>(
+        &self,
+        task: impl FnOnce(Arc<S>) -> F + Send + 'static,
+    ) -> Option<T> {
+        let service = Arc::clone(&self.service);
+        self.workers.first()?.run(move || task(service)).await
+    }
+
+    async fn reload(&self) -> Result<Value, String> {
+        let file = self.config_file.clone().ok_or(
+            "this server was started without a configuration file: there is nothing to reload",
+        )?;
+        let old = self.config();
+        let folder = old.server.state_dir.clone();
+        let read = tokio::task::spawn_blocking(move || read_again(&file, &folder));
+        let (config, users) = read.await.map_err(|error| error.to_string())??;
+        let needs_restart = config::needs_restart(&old, &config);
+        let config = Arc::new(config);
+        let given = Arc::clone(&config);
+        let applied = self
+            .on_worker(move |service| service.apply(given, users))
+            .await;
+        let applied = applied.ok_or("the worker that reloads is gone")??;
+        self.admission.apply(&config);
+        self.config.replace(config);
+        Ok(json!({ "applied": applied, "needs_restart": needs_restart }))
+    }
+
+    async fn policy(
+        &self,
+        share: Option<String>,
+        set: Option<String>,
+        accept_loss: bool,
+    ) -> Result<Value, String> {
+        let set = match set {
+            None => None,
+            Some(text) => Some(
+                text.parse::<Policy>()
+                    .map_err(|error| format!("{error}\n  = {}", error.way_out()))?,
+            ),
+        };
+        let protection = self.config().durability.protection;
+        let guarded = accept_loss || protection != config::Protection::None;
+        if set == Some(Policy::TreatHostAsStableStorage) && !guarded {
+            return Err(
+                "treat-host-as-stable-storage loses acknowledged data when this machine \
+                        fails, and nobody has agreed to that\n  = say --accept-loss, or choose \
+                        `bounded`"
+                    .to_owned(),
+            );
+        }
+        let loud = set.map(|policy| policy.to_string());
+        let request = PolicyRequest {
+            share: share.clone(),
+            set,
+        };
+        let answer = self.on_worker(move |service| service.policy(request)).await;
+        let answer = answer.ok_or("the worker that answers is gone")?;
+        if let Some(policy) = loud {
+            tracing::warn!(?share, %policy, ok = answer.is_ok(), "policy changed by control socket");
+        }
+        answer
+    }
+
+    fn status(&self) -> Value {
+        let config = self.config();
+        let listeners: Vec<Value> = config
+            .listeners
+            .iter()
+            .zip(&self.members)
+            .map(|(listener, members)| {
+                json!({
+                    "address": listener.address.to_string(),
+                    "interface": listener.interface,
+                    "workers": members,
+                })
+            })
+            .collect();
+        let workers: Vec<Value> = self
+            .workers
+            .iter()
+            .enumerate()
+            .map(|(index, worker)| {
+                json!({ "worker": index, "core": worker.core(), "connections": worker.load() })
+            })
+            .collect();
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "uptime_s": self.started.elapsed().as_secs(),
+            "config": self.config_file,
+            "state_dir": config.server.state_dir,
+            "connections": self.admission.figures(),
+            "listeners": listeners,
+            "workers": workers,
+            "server": self.service.status(),
+        })
+    }
+
+    fn metrics(&self) -> String {
+        let figures = self.admission.figures();
+        let mut page = format!(
+            "# TYPE holdfast_connections gauge\nholdfast_connections {}\n\
+             # TYPE holdfast_connections_unauthenticated gauge\n\
+             holdfast_connections_unauthenticated {}\n\
+             # TYPE holdfast_connections_accepted_total counter\n\
+             holdfast_connections_accepted_total {}\n\
+             # TYPE holdfast_connections_refused_total counter\n\
+             holdfast_connections_refused_total {}\n\
+             # TYPE holdfast_worker_connections gauge\n",
+            figures.connections, figures.unauthenticated, figures.accepted, figures.refused
+        );
+        for (index, worker) in self.workers.iter().enumerate() {
+            let line = format!(
+                "holdfast_worker_connections{{worker=\"{index}\"}} {}\n",
+                worker.load()
+            );
+            page.push_str(&line);
+        }
+        page.push_str(&self.service.metrics());
+        page
+    }
+
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.borrow())
+    }
+}
+
+fn read_again(file: &Path, old_state_dir: &Path) -> Result<(Config, UserDb), String> {
+    let config = config::load(file).map_err(|error| error.to_string())?;
+    // A changed state_dir needs a restart; until then users stay where they were.
+    let moved = config.server.state_dir != old_state_dir;
+    let default = config.server.users_file == config.server.state_dir.join(state_dir::USERS_FILE);
+    let users_file = if moved && default {
+        old_state_dir.join(state_dir::USERS_FILE)
+    } else {
+        config.server.users_file.clone()
+    };
+    Ok((config, users::load(&users_file)?))
+}
+
+struct FrontControl<S>(Rc<Front<S>>);
+
+impl<S: Service> Control for FrontControl<S> {
+    fn answer(&self, request: Request) -> Answer<'_> {
+        Box::pin(async move {
+            match request {
+                Request::Status {} => Ok(self.0.status()),
+                Request::Reload {} => self.0.reload().await,
+                Request::Policy {
+                    share,
+                    set,
+                    accept_loss,
+                } => self.0.policy(share, set, accept_loss).await,
+            }
+        })
+    }
+}
+
+/// Every open of every client is a descriptor.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit on open files stays as it is");
+    }
+}
+
+#[cfg(test)]
+#[path = "daemon/tests.rs"]
+mod tests;

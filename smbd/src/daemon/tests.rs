@@ -1,0 +1,302 @@
+//! A whole daemon with a service that echoes.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    thread,
+};
+
+use serde_json::json;
+
+use super::*;
+use crate::{control::client::ask, worker::Accepted};
+
+#[derive(Default)]
+struct Echo {
+    shares: Mutex<Vec<String>>,
+    policy: Mutex<Option<PolicyRequest>>,
+    synced: AtomicU32,
+    fail_sync: AtomicBool,
+}
+
+struct EchoHandler(usize);
+
+impl ConnectionHandler for EchoHandler {
+    async fn serve(&self, mut accepted: Accepted, worker: &WorkerHandle) {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        accepted.pass.authenticated();
+        assert_eq!(self.0, worker.index());
+        let mut byte = [0];
+        let stream = &mut accepted.stream;
+        loop {
+            tokio::select! {
+                read = stream.read(&mut byte) => if read.unwrap_or(0) == 0 { return },
+                () = worker.stopping() => return,
+            }
+            // Each answer says which worker gave it.
+            if stream
+                .write_all(&[byte[0], self.0.to_le_bytes()[0]])
+                .await
+                .is_err()
+            {
+                return;
+            }
+        }
+    }
+}
+
+impl Service for Echo {
+    type Handler = EchoHandler;
+
+    fn handler(self: Arc<Self>, worker: &WorkerHandle) -> io::Result<EchoHandler> {
+        Ok(EchoHandler(worker.index()))
+    }
+
+    fn status(&self) -> Value {
+        json!({ "shares": *self.shares.lock().unwrap() })
+    }
+
+    fn metrics(&self) -> String {
+        "holdfast_echo 1\n".to_owned()
+    }
+
+    async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Value, String> {
+        *self.shares.lock().unwrap() = config.shares.iter().map(|s| s.name.clone()).collect();
+        Ok(json!({ "shares": config.shares.len(), "users": users.users().count() }))
+    }
+
+    async fn policy(self: Arc<Self>, change: PolicyRequest) -> Result<Value, String> {
+        *self.policy.lock().unwrap() = Some(change);
+        Ok(Value::Null)
+    }
+
+    async fn sync_all(self: Arc<Self>) -> SyncReport {
+        self.synced.fetch_add(1, Ordering::Relaxed);
+        let errors = match self.fail_sync.load(Ordering::Relaxed) {
+            true => vec!["file f: Input/output error".to_owned()],
+            false => vec![],
+        };
+        SyncReport {
+            inodes: 1,
+            bytes: 4096,
+            errors,
+        }
+    }
+}
+
+/// A daemon in a thread, and what is needed to talk to it.
+struct Running {
+    folder: tempfile::TempDir,
+    service: Arc<Echo>,
+    address: std::net::SocketAddr,
+    orders: mpsc::Sender<Order>,
+    thread: thread::JoinHandle<Result<(), String>>,
+}
+
+impl Running {
+    fn start(extra: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("h.toml");
+        let text = format!(
+            "[server]\nstate_dir = \"state\"\nshutdown_grace = \"100ms\"\n\
+             [[listener]]\naddress = \"127.0.0.1:1\"\n\
+             [[share]]\nname = \"s\"\npath = \".\"\n{extra}"
+        );
+        std::fs::write(&file, text).unwrap();
+        let config = config::load(&file).unwrap_or_else(|error| panic!("{error}"));
+        state_dir::prepare(&config.server.state_dir).unwrap();
+        let users = users::load_or_make(&config.server.users_file).unwrap();
+        let any_port = "127.0.0.1:0".parse().unwrap();
+        let socket = listener::bind(&config::Listener {
+            address: any_port,
+            ..config.listeners[0].clone()
+        })
+        .unwrap();
+        let address = socket.local_addr().unwrap();
+        let service = Arc::new(Echo::default());
+        let made = Arc::clone(&service);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let setup = Setup {
+            config,
+            config_file: Some(file),
+            users,
+            sockets: vec![socket],
+        };
+        let thread = thread::spawn(move || {
+            run_with(
+                setup,
+                move |_, _| Ok(made),
+                move |orders| sender.send(orders).map_err(io::Error::other),
+            )
+        });
+        let orders = receiver.recv().unwrap();
+        let daemon = Self {
+            folder,
+            service,
+            address,
+            orders,
+            thread,
+        };
+        let up = || std::os::unix::net::UnixStream::connect(daemon.socket()).is_ok();
+        assert!((0..1_000).any(|_| up() || {
+            thread::sleep(Duration::from_millis(5));
+            false
+        }));
+        daemon
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder
+            .path()
+            .join("state")
+            .join(state_dir::CONTROL_SOCKET)
+    }
+
+    fn ask(&self, request: &Request) -> Result<Value, String> {
+        ask(&self.socket(), request)
+    }
+
+    fn stop(self) -> Result<(), String> {
+        self.orders.blocking_send(Order::Stop).unwrap();
+        self.thread.join().unwrap()
+    }
+}
+
+/// A client and the worker that serves it.
+fn client(address: std::net::SocketAddr) -> (TcpStream, u8) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"x").unwrap();
+    let mut answer = [0; 2];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[0], b'x');
+    (stream, answer[1])
+}
+
+#[test]
+fn from_start_to_orderly_end() {
+    let daemon = Running::start("");
+    let cores = placement::allowed_cores().len();
+    let clients: Vec<(TcpStream, u8)> = (0..2 * cores).map(|_| client(daemon.address)).collect();
+    // Least loaded first: every worker has two.
+    let mut workers: Vec<u8> = clients.iter().map(|(_, worker)| *worker).collect();
+    workers.sort_unstable();
+    let expected: Vec<u8> = (0..2 * cores)
+        .map(|at| u8::try_from(at / 2).unwrap())
+        .collect();
+    assert_eq!(workers, expected);
+
+    let status = daemon.ask(&Request::Status {}).unwrap();
+    assert_eq!(status["connections"]["connections"], json!(2 * cores));
+    assert_eq!(status["connections"]["unauthenticated"], json!(0));
+    assert_eq!(status["workers"].as_array().unwrap().len(), cores);
+    assert_eq!(status["workers"][0]["connections"], json!(2));
+
+    let (service, socket) = (Arc::clone(&daemon.service), daemon.socket());
+    assert_eq!(daemon.stop(), Ok(()));
+    assert_eq!(service.synced.load(Ordering::Relaxed), 1);
+    assert!(!socket.exists());
+    for (mut stream, _) in clients {
+        assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0);
+    }
+}
+
+#[test]
+fn reload_brings_new_shares_and_keeps_sessions_and_mistakes_out() {
+    let daemon = Running::start("");
+    let (mut session, _) = client(daemon.address);
+    let file = daemon.folder.path().join("h.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{text}\nreadonly = true\n")).unwrap();
+    let complaint = daemon.ask(&Request::Reload {}).unwrap_err();
+    assert!(
+        complaint.contains("did you mean `read_only`?"),
+        "{complaint}"
+    );
+    let more = "[[share]]\nname = \"t\"\npath = \".\"\n[limits]\nconnections_per_address = 1\n\
+                [metrics]\nlisten = \"127.0.0.1:9\"\n";
+    std::fs::write(&file, format!("{text}\n{more}")).unwrap();
+    let answer = daemon.ask(&Request::Reload {}).unwrap();
+    assert_eq!(answer["applied"], json!({ "shares": 2, "users": 0 }));
+    assert_eq!(answer["needs_restart"], json!(["[metrics]"]));
+    assert_eq!(
+        daemon.ask(&Request::Status {}).unwrap()["server"]["shares"],
+        json!(["s", "t"])
+    );
+    // The new limit holds for the next connection, not for the one that is there.
+    let mut refused = TcpStream::connect(daemon.address).unwrap();
+    assert_eq!(refused.read(&mut [0; 8]).unwrap_or(0), 0);
+    session.write_all(b"y").unwrap();
+    session.read_exact(&mut [0; 2]).unwrap();
+    daemon.orders.blocking_send(Order::Reload).unwrap();
+    assert_eq!(daemon.stop(), Ok(()));
+}
+
+#[test]
+fn policies_are_parsed_and_guarded_before_the_service_sees_them() {
+    let daemon = Running::start("");
+    let policy = |set: &str, accept_loss| {
+        let request = Request::Policy {
+            share: Some("s".to_owned()),
+            set: Some(set.to_owned()),
+            accept_loss,
+        };
+        daemon.ask(&request)
+    };
+    assert!(
+        policy("honour", false)
+            .unwrap_err()
+            .contains("did you mean `honor`?")
+    );
+    assert!(
+        policy("treat-host-as-stable-storage", false)
+            .unwrap_err()
+            .contains("--accept-loss")
+    );
+    assert_eq!(*daemon.service.policy.lock().unwrap(), None);
+    policy("treat-host-as-stable-storage", true).unwrap();
+    policy("strict-sync", false).unwrap();
+    let seen = daemon.service.policy.lock().unwrap().clone().unwrap();
+    assert_eq!(
+        seen,
+        PolicyRequest {
+            share: Some("s".into()),
+            set: Some(Policy::StrictSync)
+        }
+    );
+    assert_eq!(daemon.stop(), Ok(()));
+}
+
+#[test]
+fn what_could_not_be_synced_is_an_error_at_the_end() {
+    let daemon = Running::start("");
+    daemon.service.fail_sync.store(true, Ordering::Relaxed);
+    let error = daemon.stop().unwrap_err();
+    assert!(error.contains("acknowledged data may be lost"), "{error}");
+    assert!(error.contains("Input/output error"), "{error}");
+    let daemon = Running::start("[durability]\nsync_on_stop = false\n");
+    let service = Arc::clone(&daemon.service);
+    assert_eq!(daemon.stop(), Ok(()));
+    assert_eq!(service.synced.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn two_daemons_do_not_share_a_state_folder() {
+    let daemon = Running::start("");
+    daemon.ask(&Request::Status {}).unwrap();
+    let config = config::load(&daemon.folder.path().join("h.toml")).unwrap();
+    let users = users::empty().unwrap();
+    let setup = Setup {
+        config,
+        config_file: None,
+        users,
+        sockets: vec![],
+    };
+    let error = run_with(setup, |_, _| Ok(Arc::new(Echo::default())), |_| Ok(())).unwrap_err();
+    assert!(error.contains("another Holdfast runs"), "{error}");
+    assert!(daemon.ask(&Request::Status {}).is_ok());
+    assert_eq!(daemon.stop(), Ok(()));
+}

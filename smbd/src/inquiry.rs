@@ -1,0 +1,223 @@
+//! Questions: `check-config`, and `status`, `reload`, `policy` to a running server.
+
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+
+use crate::{
+    cli::{PolicyCommand, ServerPlace},
+    config,
+    control::{client, protocol::Request},
+    state_dir,
+};
+
+/// `holdfast check-config FILE`
+pub(crate) fn check_config(file: &Path) -> Result<(), String> {
+    let config = config::load(file).map_err(|error| error.to_string())?;
+    println!("{} is right.", file.display());
+    for listener in &config.listeners {
+        println!("  listens on {}", listener.address);
+    }
+    for share in &config.shares {
+        println!("  share {} = {}", share.name, share.path.display());
+        println!("    {}: {}", share.durability, share.durability.promise());
+    }
+    Ok(())
+}
+
+/// `holdfast status`
+pub(crate) fn status(place: &ServerPlace, json: bool) -> Result<(), String> {
+    let answer = ask(place, &Request::Status {})?;
+    if json {
+        println!("{answer:#}");
+    } else {
+        print!("{}", in_words(&answer));
+    }
+    Ok(())
+}
+
+/// `holdfast reload`
+pub(crate) fn reload(place: &ServerPlace) -> Result<(), String> {
+    let answer = ask(place, &Request::Reload {})?;
+    print!("reloaded\n{}", in_words(&answer));
+    Ok(())
+}
+
+/// `holdfast policy ...`
+pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), String> {
+    let request = match command {
+        PolicyCommand::Show { share } => Request::Policy {
+            share,
+            set: None,
+            accept_loss: false,
+        },
+        PolicyCommand::Set {
+            share,
+            policy,
+            accept_loss,
+        } => Request::Policy {
+            share: Some(share),
+            set: Some(policy),
+            accept_loss,
+        },
+    };
+    print!("{}", in_words(&ask(place, &request)?));
+    Ok(())
+}
+
+fn ask(place: &ServerPlace, request: &Request) -> Result<Value, String> {
+    client::ask(&socket(place)?, request)
+}
+
+fn socket(place: &ServerPlace) -> Result<PathBuf, String> {
+    match (&place.socket, &place.config) {
+        (Some(socket), _) => Ok(socket.clone()),
+        (None, Some(file)) => {
+            let config = config::load(file).map_err(|error| error.to_string())?;
+            Ok(config.server.state_dir.join(state_dir::CONTROL_SOCKET))
+        }
+        (None, None) => client::find(&state_dir::default()),
+    }
+}
+
+/// JSON for people: indented keys, lists of like objects as tables.
+fn in_words(value: &Value) -> String {
+    let mut out = String::new();
+    write_value(&mut out, value, 0);
+    out
+}
+
+fn write_value(out: &mut String, value: &Value, depth: usize) {
+    let indent = "  ".repeat(depth);
+    match value {
+        Value::Object(object) => {
+            for (key, value) in object {
+                match value {
+                    Value::Object(inner) if !inner.is_empty() => {
+                        push(out, &format!("{indent}{key}:"));
+                        write_value(out, value, depth + 1);
+                    }
+                    Value::Array(list) if list.iter().any(Value::is_object) => {
+                        push(out, &format!("{indent}{key}:"));
+                        write_table(out, list, depth + 1);
+                    }
+                    _ => push(out, &format!("{indent}{key}: {}", cell(value))),
+                }
+            }
+        }
+        Value::Array(list) if list.iter().any(Value::is_object) => write_table(out, list, depth),
+        Value::Null => {}
+        other => push(out, &format!("{indent}{}", cell(other))),
+    }
+}
+
+fn push(out: &mut String, line: &str) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "{}", line.trim_end());
+}
+
+fn write_table(out: &mut String, rows: &[Value], depth: usize) {
+    let mut columns: Vec<&str> = Vec::new();
+    for key in rows
+        .iter()
+        .filter_map(Value::as_object)
+        .flat_map(|row| row.keys())
+    {
+        if !columns.contains(&key.as_str()) {
+            columns.push(key);
+        }
+    }
+    let text = |row: &Value, column: &str| row.get(column).map_or(String::new(), cell);
+    let widths: Vec<usize> = columns
+        .iter()
+        .map(|column| {
+            let cells = rows.iter().map(|row| text(row, column).chars().count());
+            cells.chain([column.chars().count()]).max().unwrap_or(0)
+        })
+        .collect();
+    let line = |cells: Vec<String>| {
+        let padded = cells
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}  "));
+        format!("{}{}", "  ".repeat(depth), padded.collect::<String>())
+    };
+    push(
+        out,
+        &line(columns.iter().map(|column| (*column).to_owned()).collect()),
+    );
+    for row in rows {
+        push(
+            out,
+            &line(columns.iter().map(|column| text(row, column)).collect()),
+        );
+    }
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        // Names come from clients: no control characters to the terminal.
+        Value::String(text) => text.chars().flat_map(visible).collect(),
+        Value::Array(list) if list.is_empty() => "-".to_owned(),
+        Value::Array(list) => list.iter().map(cell).collect::<Vec<_>>().join(","),
+        Value::Object(object) => {
+            let pairs = object
+                .iter()
+                .map(|(key, value)| format!("{key}={}", cell(value)));
+            pairs.collect::<Vec<_>>().join(" ")
+        }
+        other => other.to_string(),
+    }
+}
+
+fn visible(c: char) -> Vec<char> {
+    if c.is_control() {
+        c.escape_default().collect()
+    } else {
+        vec![c]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn status_in_words() {
+        let value = json!({
+            "version": "0.1.0",
+            "config": null,
+            "connections": { "connections": 2, "refused": 0 },
+            "listeners": [{ "address": "[::]:445", "workers": [0, 1] }],
+            "server": { "opens": [
+                { "file": "a\u{1b}[31m.txt", "user": "alice" },
+                { "file": "long name.txt", "user": "bob", "lease": "RWH" },
+            ] },
+        });
+        assert_eq!(
+            in_words(&value),
+            "\
+config: -
+connections:
+  connections: 2
+  refused: 0
+listeners:
+  address   workers
+  [::]:445  0,1
+server:
+  opens:
+    file             user   lease
+    a\\u{1b}[31m.txt  alice
+    long name.txt    bob    RWH
+version: 0.1.0
+"
+        );
+        assert_eq!(in_words(&Value::Null), "");
+        assert_eq!(in_words(&json!("done")), "done\n");
+    }
+}

@@ -1,0 +1,119 @@
+//! Where log lines go and how they look.
+//!
+//! To stderr always. Under systemd (stderr *is* the journal) without timestamps and colours and
+//! with the priority in front, as sd-daemon(3) has it; elsewhere for people. `HOLDFAST_LOG` wins
+//! over the configuration.
+
+use std::{
+    env, fmt,
+    io::{self, IsTerminal},
+};
+
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::{
+    EnvFilter,
+    fmt::{
+        FmtContext,
+        format::{FormatEvent, FormatFields, Writer},
+    },
+    registry::LookupSpan,
+};
+
+use crate::config::{Log, LogFormat};
+
+/// The environment variable that wins over `[log] filter`.
+pub const VARIABLE: &str = "HOLDFAST_LOG";
+
+/// Starts logging; only the first call has an effect.
+///
+/// # Errors
+/// When `HOLDFAST_LOG` is no filter.
+pub fn start(log: &Log) -> Result<(), String> {
+    let filter = match env::var(VARIABLE) {
+        Ok(text) => text
+            .parse::<EnvFilter>()
+            .map_err(|error| format!("{VARIABLE}: {error}"))?,
+        Err(_) => EnvFilter::new(&log.filter),
+    };
+    let journal = match log.format {
+        LogFormat::Journal => true,
+        LogFormat::Plain => false,
+        LogFormat::Auto => stderr_is_journal(env::var("JOURNAL_STREAM").ok().as_deref()),
+    };
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_target(false)
+        .with_ansi(!journal && io::stderr().is_terminal());
+    // An error means that somebody started logging before us.
+    let _ = if journal {
+        let format = tracing_subscriber::fmt::format()
+            .without_time()
+            .with_level(false);
+        lines
+            .event_format(Prioritised(format.with_target(false).with_ansi(false)))
+            .try_init()
+    } else {
+        lines.try_init()
+    };
+    Ok(())
+}
+
+/// Whether `JOURNAL_STREAM` (`device:inode`) names our stderr; a child whose stderr was
+/// redirected inherits the variable all the same.
+fn stderr_is_journal(stream: Option<&str>) -> bool {
+    let Ok(stat) = rustix::fs::fstat(io::stderr()) else {
+        return false;
+    };
+    stream == Some(&format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+/// Puts the priority of syslog(3) before each line.
+struct Prioritised<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for Prioritised<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        write!(writer, "<{}>", priority(*event.metadata().level()))?;
+        self.0.format_event(context, writer, event)
+    }
+}
+
+fn priority(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_journal_is_recognised_by_its_inode() {
+        let stat = rustix::fs::fstat(io::stderr()).unwrap();
+        let ours = format!("{}:{}", stat.st_dev, stat.st_ino);
+        assert!(stderr_is_journal(Some(&ours)));
+        assert!(!stderr_is_journal(Some("1:1")));
+        assert!(!stderr_is_journal(None));
+    }
+
+    #[test]
+    fn louder_is_lower() {
+        assert!(priority(Level::ERROR) < priority(Level::WARN));
+        assert!(priority(Level::WARN) < priority(Level::INFO));
+        assert!(priority(Level::INFO) < priority(Level::TRACE));
+    }
+}

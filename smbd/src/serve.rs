@@ -1,0 +1,347 @@
+//! `holdfast serve`: from arguments to a [`Setup`], and the banner.
+//!
+//! With `--config` everything comes from the file. With folders, the port is found, the user and
+//! password are made, and the banner says how to connect; nothing is kept but a state folder for
+//! the control socket.
+
+use std::{
+    env,
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use clap::Args;
+use smb_auth::UserDb;
+
+use crate::{
+    banner,
+    cli::Encrypt,
+    config::{self, CommandLine, Config, Listener},
+    daemon::Setup,
+    listener, log,
+    password::{self, Password},
+    state_dir, users,
+};
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Folders to serve; NAME=PATH names the share (default: the folder's name)
+    #[arg(value_name = "[NAME=]PATH", required_unless_present = "config")]
+    paths: Vec<String>,
+    /// Serve what this file says; nothing else may be given then
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "share", "listen", "user",
+        "password_file", "durability", "accept_loss", "encrypt", "read_only"])]
+    config: Option<PathBuf>,
+    /// Name of the share, where there is one folder
+    #[arg(long, value_name = "NAME")]
+    share: Option<String>,
+    /// Where to listen (default: 127.0.0.1, this machine only)
+    #[arg(long, value_name = "ADDR[:PORT]")]
+    listen: Option<ListenAt>,
+    /// Who can log in (default: your name)
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// First line is the password; - is standard input (default: one is made up and shown)
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// What a successful reply promises (default: honor); see `holdfast --help`
+    #[arg(long, value_name = "POLICY")]
+    durability: Option<String>,
+    /// Agree to lose acknowledged writes when this machine fails
+    #[arg(long)]
+    accept_loss: bool,
+    /// Refuse clients that do not encrypt
+    #[arg(long, value_enum, value_name = "WHEN")]
+    encrypt: Option<Encrypt>,
+    /// Nothing can be changed
+    #[arg(long)]
+    read_only: bool,
+}
+
+/// `--listen`: an address, with or without a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ListenAt {
+    ip: IpAddr,
+    port: Option<u16>,
+}
+
+impl FromStr for ListenAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Ok(Self {
+                ip: address.ip(),
+                port: Some(address.port()),
+            });
+        }
+        let bare = text
+            .strip_prefix('[')
+            .and_then(|t| t.strip_suffix(']'))
+            .unwrap_or(text);
+        match bare.parse() {
+            Ok(ip) => Ok(Self { ip, port: None }),
+            Err(_) => {
+                Err("write 0.0.0.0:4450, [::]:4450, or an address of this machine".to_owned())
+            }
+        }
+    }
+}
+
+/// Serves until stopped.
+pub(crate) fn serve(
+    args: &ServeArgs,
+    daemon: impl FnOnce(Setup) -> Result<(), String>,
+) -> Result<(), String> {
+    match &args.config {
+        Some(file) => daemon(from_file(file)?),
+        None => {
+            let (setup, text) = from_paths(args)?;
+            log::start(&setup.config.log)?;
+            // Not by `println!`: who reads us through a closed pipe still wants to be served.
+            let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
+            daemon(setup)
+        }
+    }
+}
+
+fn from_file(file: &Path) -> Result<Setup, String> {
+    let config = config::load(file).map_err(|error| error.to_string())?;
+    log::start(&config.log)?;
+    let folder = &config.server.state_dir;
+    state_dir::prepare(folder)
+        .map_err(|error| format!("state folder {}: {error}", folder.display()))?;
+    let users = users::load_or_make(&config.server.users_file)?;
+    if users.users().next().is_none() {
+        tracing::warn!(
+            "nobody can log in yet: holdfast user add NAME --config {}",
+            file.display()
+        );
+    }
+    for share in &config.shares {
+        tracing::info!(
+            share = share.name,
+            path = %share.path.display(),
+            durability = %share.durability,
+            "{}",
+            share.durability.promise()
+        );
+    }
+    let sockets = config.listeners.iter().map(listener::bind);
+    let sockets = sockets
+        .collect::<Result<_, _>>()
+        .map_err(|error| error.to_string())?;
+    // A relative path would mean another file after a change of folder.
+    let config_file = std::path::absolute(file).map_err(|error| error.to_string())?;
+    Ok(Setup {
+        config,
+        config_file: Some(config_file),
+        users,
+        sockets,
+    })
+}
+
+fn from_paths(args: &ServeArgs) -> Result<(Setup, String), String> {
+    let shares = shares(&args.paths, args.share.as_deref())?;
+    let line = CommandLine {
+        shares,
+        durability: args.durability.clone(),
+        accept_loss: args.accept_loss,
+        encryption_required: args.encrypt == Some(Encrypt::Required),
+        read_only: args.read_only,
+    };
+    let mut config = config::from_command_line(&line).map_err(|problems| {
+        let lines = problems.iter().map(|problem| match &problem.way_out {
+            Some(way_out) => format!("error: {}\n  = {way_out}\n", problem.message),
+            None => format!("error: {}\n", problem.message),
+        });
+        lines.collect::<String>()
+    })?;
+    let user = user_name(args.user.as_deref())?;
+    let (password, made_up) = match &args.password_file {
+        Some(file) => (read_password(file)?, false),
+        None => (
+            password::generate().map_err(|error| error.to_string())?,
+            true,
+        ),
+    };
+    let (socket, why_not_445) = bind(args.listen)?;
+    let address = socket.local_addr().map_err(|error| error.to_string())?;
+    config.listeners = vec![Listener {
+        address,
+        interface: None,
+        cores: Vec::new(),
+    }];
+    config.server.state_dir = state_dir::default().join(format!("serve-{}", address.port()));
+    let text = banner::text(&banner::Facts {
+        address,
+        host: &state_dir::host_name(),
+        shares: &shown(&config),
+        user: &user,
+        generated_password: made_up.then_some(password.as_str()),
+        policy: config.durability.policy,
+        why_not_445: why_not_445.as_deref(),
+        encryption_required: line.encryption_required,
+        loopback_by_default: args.listen.is_none(),
+    });
+    let users = one_user(&user, &password)?;
+    Ok((
+        Setup {
+            config,
+            config_file: None,
+            users,
+            sockets: vec![socket],
+        },
+        text,
+    ))
+}
+
+fn shown(config: &Config) -> Vec<(String, String)> {
+    let shares = config.shares.iter();
+    shares
+        .map(|share| (share.name.clone(), share.path.display().to_string()))
+        .collect()
+}
+
+fn bind(listen: Option<ListenAt>) -> Result<(TcpListener, Option<String>), String> {
+    let at = listen.unwrap_or(ListenAt {
+        ip: Ipv4Addr::LOCALHOST.into(),
+        port: None,
+    });
+    let try_bind = |port| {
+        let address = SocketAddr::new(at.ip, port);
+        listener::bind(&Listener {
+            address,
+            interface: None,
+            cores: Vec::new(),
+        })
+    };
+    let bound = match at.port {
+        Some(port) => try_bind(port).map(|socket| (socket, None)),
+        None => listener::bind_some_port(try_bind),
+    };
+    bound.map_err(|error| error.to_string())
+}
+
+fn one_user(name: &str, password: &Password) -> Result<UserDb, String> {
+    let mut db = users::empty()?;
+    db.add_user(name)
+        .map_err(|error| format!("user {name:?}: {error}"))?;
+    users::set_password(&mut db, name, password)?;
+    Ok(db)
+}
+
+fn user_name(given: Option<&str>) -> Result<String, String> {
+    if let Some(name) = given {
+        return Ok(name.to_owned());
+    }
+    let mut trial = users::empty()?;
+    let mut usable = |name: &String| trial.add_user(name).is_ok();
+    let name = ["LOGNAME", "USER"]
+        .into_iter()
+        .filter_map(|variable| env::var(variable).ok());
+    Ok(name
+        .into_iter()
+        .find(|name| usable(name))
+        .unwrap_or_else(|| "holdfast".to_owned()))
+}
+
+/// A password from a file, or from standard input for `-`.
+pub(crate) fn read_password(file: &Path) -> Result<Password, String> {
+    let password = if file == Path::new("-") {
+        password::ask("Password: ", false)
+    } else {
+        password::from_file(file)
+    };
+    password.map_err(|error| error.to_string())
+}
+
+/// Names and folders of the shares.
+fn shares(paths: &[String], name: Option<&str>) -> Result<Vec<(String, PathBuf)>, String> {
+    match (name, paths) {
+        (None, paths) => paths.iter().map(|path| share(path)).collect(),
+        (Some(name), [path]) => Ok(vec![(name.to_owned(), PathBuf::from(path))]),
+        (Some(_), _) => Err("--share names one folder; with more, write NAME=PATH for each".into()),
+    }
+}
+
+fn share(text: &str) -> Result<(String, PathBuf), String> {
+    // What exists as it is written is meant as it is written, `=` or not.
+    if !Path::new(text).exists()
+        && let Some((name, path)) = text.split_once('=')
+        && !name.contains('/')
+    {
+        return Ok((name.to_owned(), PathBuf::from(path)));
+    }
+    let path = PathBuf::from(text);
+    let full = path.canonicalize().map_err(|error| {
+        format!("{text} cannot be served: {error}\n  = give a folder that exists, as in: holdfast serve .")
+    })?;
+    let name = full
+        .file_name()
+        .map_or("root".into(), |name| name.to_string_lossy());
+    Ok((name.into_owned(), path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_named_by_their_folders_or_by_hand() {
+        let top = tempfile::tempdir().unwrap();
+        let folder = |name: &str| {
+            let path = top.path().join(name);
+            std::fs::create_dir_all(&path).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let (plain, odd) = (folder("plain"), folder("a=b"));
+        let names = |paths: &[String], name| {
+            let found = shares(paths, name).unwrap();
+            found.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[plain.clone(), odd], None), ["plain", "a=b"]);
+        assert_eq!(
+            names(&[format!("x={plain}"), format!("{plain}/.")], None),
+            ["x", "plain"]
+        );
+        assert_eq!(names(std::slice::from_ref(&plain), Some("y")), ["y"]);
+        assert_eq!(names(&["/".to_owned()], None), ["root"]);
+        assert!(
+            shares(&[plain.clone(), plain], Some("y"))
+                .unwrap_err()
+                .contains("NAME=PATH")
+        );
+        assert!(
+            shares(&["/no/such/folder".to_owned()], None)
+                .unwrap_err()
+                .contains("holdfast serve .")
+        );
+    }
+
+    #[test]
+    fn listen_takes_addresses_with_and_without_port() {
+        let at = |text: &str| {
+            text.parse::<ListenAt>()
+                .map(|at| (at.ip.to_string(), at.port))
+        };
+        assert_eq!(at("0.0.0.0:4450"), Ok(("0.0.0.0".into(), Some(4450))));
+        assert_eq!(at("[::]:445"), Ok(("::".into(), Some(445))));
+        assert_eq!(at("[::1]"), Ok(("::1".into(), None)));
+        assert_eq!(at("::1"), Ok(("::1".into(), None)));
+        assert!(at("everywhere").unwrap_err().contains("0.0.0.0:4450"));
+        assert!(at("127.0.0.1:99999").is_err());
+    }
+
+    #[test]
+    fn one_user_with_a_password() {
+        let password = Password::new("secret".to_owned());
+        let db = one_user("alice", &password).unwrap();
+        let hash = smb_auth::NtHash::from_password("secret");
+        assert_eq!(db.user("alice").unwrap().nt_hash, Some(hash));
+        assert!(one_user("a/b", &password).unwrap_err().contains("a/b"));
+        assert_eq!(user_name(Some("bob")).unwrap(), "bob");
+    }
+}
