@@ -1,2 +1,339 @@
-//! stub
-pub type HostDisk = super::SysDisk;
+//! The disk of a daemon: whichever of the two real ones this machine allows.
+
+use std::path::Path;
+
+use bytes::{Bytes, BytesMut};
+
+use super::{SysDisk, SysFd};
+use crate::{
+    Identity, Timestamp,
+    disk::{Allocate, Disk, DiskResult, OpenHow, RawEntry, Stat, StatFs, XattrSet},
+    uring::UringDisk,
+};
+
+/// A real disk, chosen at start.
+#[derive(Debug, Clone)]
+pub enum HostDisk {
+    /// Plain system calls and a pool.
+    Sys(SysDisk),
+    /// The workers' rings.
+    Uring(UringDisk),
+}
+
+impl HostDisk {
+    /// Opens the directory `path` as the root of a disk. Ask [`crate::uring::probe`] first
+    /// whether rings can be used.
+    ///
+    /// # Errors
+    /// As [`SysDisk::open`].
+    pub fn open(path: &Path, use_ring: bool) -> DiskResult<Self> {
+        Ok(if use_ring {
+            Self::Uring(UringDisk::open(path)?)
+        } else {
+            Self::Sys(SysDisk::open(path)?)
+        })
+    }
+}
+
+impl Disk for HostDisk {
+    type Fd = SysFd;
+
+    fn root(&self) -> SysFd {
+        match self {
+            Self::Sys(disk) => disk.root(),
+            Self::Uring(disk) => disk.root(),
+        }
+    }
+
+    async fn open_at(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        how: OpenHow,
+    ) -> DiskResult<SysFd> {
+        match self {
+            Self::Sys(disk) => disk.open_at(who, dir, name, how).await,
+            Self::Uring(disk) => disk.open_at(who, dir, name, how).await,
+        }
+    }
+
+    async fn reopen(
+        &self,
+        who: &Identity,
+        fd: &SysFd,
+        read: bool,
+        write: bool,
+    ) -> DiskResult<SysFd> {
+        match self {
+            Self::Sys(disk) => disk.reopen(who, fd, read, write).await,
+            Self::Uring(disk) => disk.reopen(who, fd, read, write).await,
+        }
+    }
+
+    async fn access(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
+        match self {
+            Self::Sys(disk) => disk.access(who, fd, mode).await,
+            Self::Uring(disk) => disk.access(who, fd, mode).await,
+        }
+    }
+
+    async fn stat(&self, fd: &SysFd) -> DiskResult<Stat> {
+        match self {
+            Self::Sys(disk) => disk.stat(fd).await,
+            Self::Uring(disk) => disk.stat(fd).await,
+        }
+    }
+
+    async fn stat_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
+        match self {
+            Self::Sys(disk) => disk.stat_at(dir, name).await,
+            Self::Uring(disk) => disk.stat_at(dir, name).await,
+        }
+    }
+
+    async fn generation(&self, fd: &SysFd) -> DiskResult<u64> {
+        match self {
+            Self::Sys(disk) => disk.generation(fd).await,
+            Self::Uring(disk) => disk.generation(fd).await,
+        }
+    }
+
+    async fn read(
+        &self,
+        fd: &SysFd,
+        offset: u64,
+        len: usize,
+        buf: BytesMut,
+    ) -> DiskResult<BytesMut> {
+        match self {
+            Self::Sys(disk) => disk.read(fd, offset, len, buf).await,
+            Self::Uring(disk) => disk.read(fd, offset, len, buf).await,
+        }
+    }
+
+    async fn write(
+        &self,
+        fd: &SysFd,
+        offset: u64,
+        data: Bytes,
+        durable: bool,
+    ) -> DiskResult<usize> {
+        match self {
+            Self::Sys(disk) => disk.write(fd, offset, data, durable).await,
+            Self::Uring(disk) => disk.write(fd, offset, data, durable).await,
+        }
+    }
+
+    async fn truncate(&self, fd: &SysFd, size: u64) -> DiskResult<()> {
+        match self {
+            Self::Sys(disk) => disk.truncate(fd, size).await,
+            Self::Uring(disk) => disk.truncate(fd, size).await,
+        }
+    }
+
+    async fn allocate(&self, fd: &SysFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
+        match self {
+            Self::Sys(disk) => disk.allocate(fd, how, offset, len).await,
+            Self::Uring(disk) => disk.allocate(fd, how, offset, len).await,
+        }
+    }
+
+    async fn seek(&self, fd: &SysFd, offset: u64, data: bool) -> DiskResult<u64> {
+        match self {
+            Self::Sys(disk) => disk.seek(fd, offset, data).await,
+            Self::Uring(disk) => disk.seek(fd, offset, data).await,
+        }
+    }
+
+    async fn copy_range(
+        &self,
+        from: &SysFd,
+        from_offset: u64,
+        to: &SysFd,
+        to_offset: u64,
+        len: u64,
+    ) -> DiskResult<u64> {
+        match self {
+            Self::Sys(disk) => disk.copy_range(from, from_offset, to, to_offset, len).await,
+            Self::Uring(disk) => disk.copy_range(from, from_offset, to, to_offset, len).await,
+        }
+    }
+
+    async fn clone_range(
+        &self,
+        from: &SysFd,
+        from_offset: u64,
+        to: &SysFd,
+        to_offset: u64,
+        len: u64,
+    ) -> DiskResult<()> {
+        match self {
+            Self::Sys(disk) => {
+                disk.clone_range(from, from_offset, to, to_offset, len)
+                    .await
+            }
+            Self::Uring(disk) => {
+                disk.clone_range(from, from_offset, to, to_offset, len)
+                    .await
+            }
+        }
+    }
+
+    async fn fsync(&self, fd: &SysFd) -> DiskResult<()> {
+        match self {
+            Self::Sys(disk) => disk.fsync(fd).await,
+            Self::Uring(disk) => disk.fsync(fd).await,
+        }
+    }
+
+    async fn fdatasync(&self, fd: &SysFd) -> DiskResult<()> {
+        match self {
+            Self::Sys(disk) => disk.fdatasync(fd).await,
+            Self::Uring(disk) => disk.fdatasync(fd).await,
+        }
+    }
+
+    async fn make_dir(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        mode: u32,
+    ) -> DiskResult<()> {
+        match self {
+            Self::Sys(disk) => disk.make_dir(who, dir, name, mode).await,
+            Self::Uring(disk) => disk.make_dir(who, dir, name, mode).await,
+        }
+    }
+
+    async fn unlink(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        directory: bool,
+    ) -> DiskResult<()> {
+        match self {
+            Self::Sys(disk) => disk.unlink(who, dir, name, directory).await,
+            Self::Uring(disk) => disk.unlink(who, dir, name, directory).await,
+        }
+    }
+
+    async fn rename(
+        &self,
+        who: &Identity,
+        from: &SysFd,
+        from_name: &[u8],
+        to: &SysFd,
+        to_name: &[u8],
+        replace: bool,
+    ) -> DiskResult<()> {
+        match self {
+            Self::Sys(disk) => {
+                disk.rename(who, from, from_name, to, to_name, replace)
+                    .await
+            }
+            Self::Uring(disk) => {
+                disk.rename(who, from, from_name, to, to_name, replace)
+                    .await
+            }
+        }
+    }
+
+    async fn link(&self, who: &Identity, fd: &SysFd, dir: &SysFd, name: &[u8]) -> DiskResult<()> {
+        match self {
+            Self::Sys(disk) => disk.link(who, fd, dir, name).await,
+            Self::Uring(disk) => disk.link(who, fd, dir, name).await,
+        }
+    }
+
+    async fn read_link_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Vec<u8>> {
+        match self {
+            Self::Sys(disk) => disk.read_link_at(dir, name).await,
+            Self::Uring(disk) => disk.read_link_at(dir, name).await,
+        }
+    }
+
+    async fn entries(&self, who: &Identity, fd: &SysFd, max: usize) -> DiskResult<Vec<RawEntry>> {
+        match self {
+            Self::Sys(disk) => disk.entries(who, fd, max).await,
+            Self::Uring(disk) => disk.entries(who, fd, max).await,
+        }
+    }
+
+    async fn get_xattr(&self, fd: &SysFd, name: &str) -> DiskResult<Vec<u8>> {
+        match self {
+            Self::Sys(disk) => disk.get_xattr(fd, name).await,
+            Self::Uring(disk) => disk.get_xattr(fd, name).await,
+        }
+    }
+
+    async fn set_xattr(
+        &self,
+        who: &Identity,
+        fd: &SysFd,
+        name: &str,
+        value: &[u8],
+        how: XattrSet,
+    ) -> DiskResult<()> {
+        match self {
+            Self::Sys(disk) => disk.set_xattr(who, fd, name, value, how).await,
+            Self::Uring(disk) => disk.set_xattr(who, fd, name, value, how).await,
+        }
+    }
+
+    async fn remove_xattr(&self, who: &Identity, fd: &SysFd, name: &str) -> DiskResult<()> {
+        match self {
+            Self::Sys(disk) => disk.remove_xattr(who, fd, name).await,
+            Self::Uring(disk) => disk.remove_xattr(who, fd, name).await,
+        }
+    }
+
+    async fn list_xattr(&self, fd: &SysFd) -> DiskResult<Vec<String>> {
+        match self {
+            Self::Sys(disk) => disk.list_xattr(fd).await,
+            Self::Uring(disk) => disk.list_xattr(fd).await,
+        }
+    }
+
+    async fn set_times(
+        &self,
+        who: &Identity,
+        fd: &SysFd,
+        accessed: Option<Timestamp>,
+        written: Option<Timestamp>,
+    ) -> DiskResult<()> {
+        match self {
+            Self::Sys(disk) => disk.set_times(who, fd, accessed, written).await,
+            Self::Uring(disk) => disk.set_times(who, fd, accessed, written).await,
+        }
+    }
+
+    async fn set_mode(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
+        match self {
+            Self::Sys(disk) => disk.set_mode(who, fd, mode).await,
+            Self::Uring(disk) => disk.set_mode(who, fd, mode).await,
+        }
+    }
+
+    async fn set_owner(
+        &self,
+        who: &Identity,
+        fd: &SysFd,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> DiskResult<()> {
+        match self {
+            Self::Sys(disk) => disk.set_owner(who, fd, uid, gid).await,
+            Self::Uring(disk) => disk.set_owner(who, fd, uid, gid).await,
+        }
+    }
+
+    async fn stat_fs(&self, fd: &SysFd) -> DiskResult<StatFs> {
+        match self {
+            Self::Sys(disk) => disk.stat_fs(fd).await,
+            Self::Uring(disk) => disk.stat_fs(fd).await,
+        }
+    }
+}

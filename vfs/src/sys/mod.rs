@@ -95,6 +95,7 @@ impl SysDisk {
         Ok(Self { root, class })
     }
 
+    #[cfg(test)]
     pub(crate) fn class(&self) -> Class {
         self.class
     }

@@ -1,1 +1,411 @@
-//! uring
+//! A real disk through the worker's io_uring.
+//!
+//! Cached reads, opens and stats are answered inline as by [`SysDisk`]: that is cheaper than any
+//! ring. What waits for the device goes to the ring of the polling thread ([`UringWorker`]):
+//! cold reads, writes, and creating, removing and renaming names, under the user's registered
+//! personality. Everything else, and everything on a thread without a ring or when the ring is
+//! full, goes the way of [`SysDisk`].
+//!
+//! Syncs and durable writes stay on the pool's sync lane: on the ring they merge into fewer
+//! flushes at best equally well, and would keep its few kernel threads from plain writes
+//! (durability.md 3.3).
+
+#[allow(unsafe_code)] // The ring's memory.
+mod sys;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::{ffi::CString, path::Path};
+
+use bytes::{Bytes, BytesMut};
+use io_uring::types;
+
+pub use worker::{PERSONALITIES_MAX, Reason, UringOptions, UringWorker, on_park, probe};
+
+use crate::{
+    Identity, Timestamp,
+    disk::{
+        Allocate, Disk, DiskResult, Errno, OpenHow, RawEntry, Stat, StatFs, XattrSet, check_name,
+    },
+    sys::{Attempt, RESOLVE, SysDisk, SysFd, create_mode, open_flags},
+};
+use sys::{Operation, Outcome};
+use worker::Op;
+
+/// What the ring answers when the pool should do it instead.
+const RETRY_ON_POOL: [i32; 4] = [libc::EAGAIN, libc::EINTR, libc::ECANCELED, libc::EOPNOTSUPP];
+
+/// A directory tree of a real file system, by the polling thread's ring.
+#[derive(Debug, Clone)]
+pub struct UringDisk {
+    calls: SysDisk,
+}
+
+/// What became of an attempt to use the ring.
+enum Ringed<T> {
+    Done(DiskResult<T>),
+    /// No ring, no room, or the ring cannot: the pool shall do it.
+    Pool,
+}
+
+fn c_name(name: &[u8]) -> DiskResult<CString> {
+    check_name(name)?;
+    CString::new(name).map_err(|_| Errno(libc::EINVAL))
+}
+
+impl UringDisk {
+    /// Opens the directory `path` as the root of a disk. Threads need a [`UringWorker`] to use
+    /// their ring; without one everything works as with [`SysDisk`].
+    ///
+    /// # Errors
+    /// As [`SysDisk::open`].
+    pub fn open(path: &Path) -> DiskResult<Self> {
+        Ok(Self {
+            calls: SysDisk::open(path)?,
+        })
+    }
+
+    /// Runs an operation on names as `who`.
+    async fn names(&self, who: &Identity, operation: Operation) -> Ringed<Outcome> {
+        let Some(local) = worker::local().filter(|l| l.own_umask) else {
+            return Ringed::Pool;
+        };
+        let personality = match local.personality(who) {
+            Ok(id) => id,
+            Err(Errno(libc::EPERM)) => return Ringed::Done(Err(Errno(libc::EPERM))),
+            Err(_) => return Ringed::Pool,
+        };
+        match Op::new(local, operation, personality).await {
+            Err(_) => Ringed::Pool,
+            // Names are not repeated after "cancelled": it may have happened.
+            Ok((_, Outcome::Failed(Errno(libc::EAGAIN)))) => Ringed::Pool,
+            Ok((_, Outcome::Failed(e))) => Ringed::Done(Err(e)),
+            Ok((_, outcome)) => Ringed::Done(Ok(outcome)),
+        }
+    }
+}
+
+impl Disk for UringDisk {
+    type Fd = SysFd;
+
+    fn root(&self) -> SysFd {
+        self.calls.root()
+    }
+
+    async fn open_at(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        how: OpenHow,
+    ) -> DiskResult<SysFd> {
+        let c_name = c_name(name)?;
+        if let Attempt::Done(result) = self.calls.try_open(who, dir, name, how) {
+            return result;
+        }
+        // A cold lookup goes to the pool, which reads the attributes' block along with it.
+        if how.create.is_some() && !how.path_only {
+            let flags = u64::from(open_flags(how).bits());
+            let mode = u64::from(create_mode(how).as_raw_mode());
+            let how = types::OpenHow::new()
+                .flags(flags)
+                .mode(mode)
+                .resolve(RESOLVE.bits());
+            let dir = dir.clone();
+            let operation = Operation::Open {
+                dir,
+                name: c_name,
+                how: Box::new(how),
+            };
+            match self.names(who, operation).await {
+                Ringed::Done(Ok(Outcome::Descriptor(fd))) => return Ok(SysFd::new(fd, false)),
+                Ringed::Done(Ok(_)) => return Err(Errno(libc::EIO)),
+                Ringed::Done(Err(e)) => return Err(e),
+                Ringed::Pool => {}
+            }
+        }
+        self.calls.pool_open(who, dir, name, how).await
+    }
+
+    async fn reopen(
+        &self,
+        who: &Identity,
+        fd: &SysFd,
+        read: bool,
+        write: bool,
+    ) -> DiskResult<SysFd> {
+        self.calls.reopen(who, fd, read, write).await
+    }
+
+    async fn access(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
+        self.calls.access(who, fd, mode).await
+    }
+
+    async fn stat(&self, fd: &SysFd) -> DiskResult<Stat> {
+        self.calls.stat(fd).await
+    }
+
+    async fn stat_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
+        self.calls.stat_at(dir, name).await
+    }
+
+    async fn generation(&self, fd: &SysFd) -> DiskResult<u64> {
+        self.calls.generation(fd).await
+    }
+
+    async fn read(
+        &self,
+        fd: &SysFd,
+        offset: u64,
+        len: usize,
+        buf: BytesMut,
+    ) -> DiskResult<BytesMut> {
+        let buf = match self.calls.try_read(fd, offset, len, buf) {
+            Attempt::Done(result) => return result,
+            Attempt::Waits(buf) => buf,
+        };
+        let Some(local) = worker::local() else {
+            return self.calls.pool_read(fd, offset, len, buf).await;
+        };
+        let (fd, asked) = (
+            fd.clone(),
+            u32::try_from(len).unwrap_or(1 << 30).min(1 << 30),
+        );
+        let operation = Operation::Read {
+            fd,
+            offset,
+            len: asked,
+            buf,
+        };
+        let (operation, failed) = match Op::new(local, operation, 0).await {
+            Err(operation) => (operation, None),
+            Ok((Operation::Read { buf, len, .. }, Outcome::Number(got))) => {
+                return Ok(sys::filled(buf, len, got));
+            }
+            Ok((operation, Outcome::Failed(e))) => (operation, Some(e)),
+            Ok(_) => return Err(Errno(libc::EIO)),
+        };
+        match (failed, operation) {
+            (Some(e), _) if !RETRY_ON_POOL.contains(&e.0) => Err(e),
+            (_, Operation::Read { fd, buf, .. }) => {
+                self.calls.pool_read(&fd, offset, len, buf).await
+            }
+            _ => Err(Errno(libc::EIO)),
+        }
+    }
+
+    async fn write(
+        &self,
+        fd: &SysFd,
+        offset: u64,
+        data: Bytes,
+        durable: bool,
+    ) -> DiskResult<usize> {
+        if let Attempt::Done(result) = self.calls.try_write(fd, offset, &data, durable) {
+            return result;
+        }
+        let Some(local) = worker::local().filter(|_| !durable) else {
+            return self.calls.pool_write(fd, offset, data, durable).await;
+        };
+        let operation = Operation::Write {
+            fd: fd.clone(),
+            offset,
+            data,
+        };
+        let (operation, failed) = match Op::new(local, operation, 0).await {
+            Err(operation) => (operation, None),
+            Ok((_, Outcome::Number(put))) => {
+                return usize::try_from(put).map_err(|_| Errno(libc::EIO));
+            }
+            Ok((operation, Outcome::Failed(e))) => (operation, Some(e)),
+            Ok(_) => return Err(Errno(libc::EIO)),
+        };
+        match (failed, operation) {
+            (Some(e), _) if !RETRY_ON_POOL.contains(&e.0) => Err(e),
+            (_, Operation::Write { fd, data, .. }) => {
+                self.calls.pool_write(&fd, offset, data, false).await
+            }
+            _ => Err(Errno(libc::EIO)),
+        }
+    }
+
+    async fn truncate(&self, fd: &SysFd, size: u64) -> DiskResult<()> {
+        self.calls.truncate(fd, size).await
+    }
+
+    async fn allocate(&self, fd: &SysFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
+        self.calls.allocate(fd, how, offset, len).await
+    }
+
+    async fn seek(&self, fd: &SysFd, offset: u64, data: bool) -> DiskResult<u64> {
+        self.calls.seek(fd, offset, data).await
+    }
+
+    async fn copy_range(
+        &self,
+        from: &SysFd,
+        from_offset: u64,
+        to: &SysFd,
+        to_offset: u64,
+        len: u64,
+    ) -> DiskResult<u64> {
+        self.calls
+            .copy_range(from, from_offset, to, to_offset, len)
+            .await
+    }
+
+    async fn clone_range(
+        &self,
+        from: &SysFd,
+        from_offset: u64,
+        to: &SysFd,
+        to_offset: u64,
+        len: u64,
+    ) -> DiskResult<()> {
+        self.calls
+            .clone_range(from, from_offset, to, to_offset, len)
+            .await
+    }
+
+    async fn fsync(&self, fd: &SysFd) -> DiskResult<()> {
+        self.calls.fsync(fd).await
+    }
+
+    async fn fdatasync(&self, fd: &SysFd) -> DiskResult<()> {
+        self.calls.fdatasync(fd).await
+    }
+
+    async fn make_dir(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        mode: u32,
+    ) -> DiskResult<()> {
+        let (to, c_name) = (dir.clone(), c_name(name)?);
+        let operation = Operation::MakeDir {
+            dir: to,
+            name: c_name,
+            mode: mode & 0o7777,
+        };
+        match self.names(who, operation).await {
+            Ringed::Done(result) => result.map(drop),
+            Ringed::Pool => self.calls.make_dir(who, dir, name, mode).await,
+        }
+    }
+
+    async fn unlink(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        directory: bool,
+    ) -> DiskResult<()> {
+        let flags = if directory { libc::AT_REMOVEDIR } else { 0 };
+        let (from, c_name) = (dir.clone(), c_name(name)?);
+        match self
+            .names(
+                who,
+                Operation::Unlink {
+                    dir: from,
+                    name: c_name,
+                    flags,
+                },
+            )
+            .await
+        {
+            Ringed::Done(result) => result.map(drop),
+            Ringed::Pool => self.calls.unlink(who, dir, name, directory).await,
+        }
+    }
+
+    async fn rename(
+        &self,
+        who: &Identity,
+        from: &SysFd,
+        from_name: &[u8],
+        to: &SysFd,
+        to_name: &[u8],
+        replace: bool,
+    ) -> DiskResult<()> {
+        let operation = Operation::Rename {
+            from: from.clone(),
+            from_name: c_name(from_name)?,
+            to: to.clone(),
+            to_name: c_name(to_name)?,
+            flags: if replace { 0 } else { libc::RENAME_NOREPLACE },
+        };
+        match self.names(who, operation).await {
+            Ringed::Done(result) => result.map(drop),
+            Ringed::Pool => {
+                self.calls
+                    .rename(who, from, from_name, to, to_name, replace)
+                    .await
+            }
+        }
+    }
+
+    async fn link(&self, who: &Identity, fd: &SysFd, dir: &SysFd, name: &[u8]) -> DiskResult<()> {
+        self.calls.link(who, fd, dir, name).await
+    }
+
+    async fn read_link_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Vec<u8>> {
+        self.calls.read_link_at(dir, name).await
+    }
+
+    async fn entries(&self, who: &Identity, fd: &SysFd, max: usize) -> DiskResult<Vec<RawEntry>> {
+        self.calls.entries(who, fd, max).await
+    }
+
+    async fn get_xattr(&self, fd: &SysFd, name: &str) -> DiskResult<Vec<u8>> {
+        self.calls.get_xattr(fd, name).await
+    }
+
+    async fn set_xattr(
+        &self,
+        who: &Identity,
+        fd: &SysFd,
+        name: &str,
+        value: &[u8],
+        how: XattrSet,
+    ) -> DiskResult<()> {
+        self.calls.set_xattr(who, fd, name, value, how).await
+    }
+
+    async fn remove_xattr(&self, who: &Identity, fd: &SysFd, name: &str) -> DiskResult<()> {
+        self.calls.remove_xattr(who, fd, name).await
+    }
+
+    async fn list_xattr(&self, fd: &SysFd) -> DiskResult<Vec<String>> {
+        self.calls.list_xattr(fd).await
+    }
+
+    async fn set_times(
+        &self,
+        who: &Identity,
+        fd: &SysFd,
+        accessed: Option<Timestamp>,
+        written: Option<Timestamp>,
+    ) -> DiskResult<()> {
+        self.calls.set_times(who, fd, accessed, written).await
+    }
+
+    async fn set_mode(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
+        self.calls.set_mode(who, fd, mode).await
+    }
+
+    async fn set_owner(
+        &self,
+        who: &Identity,
+        fd: &SysFd,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> DiskResult<()> {
+        self.calls.set_owner(who, fd, uid, gid).await
+    }
+
+    async fn stat_fs(&self, fd: &SysFd) -> DiskResult<StatFs> {
+        self.calls.stat_fs(fd).await
+    }
+}

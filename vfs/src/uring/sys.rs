@@ -1,0 +1,403 @@
+//! The ring itself: what the kernel is told to read and write, and who owns it meanwhile.
+//!
+//! Invariant that everything unsafe here rests on: an [`Operation`] lies in `slots` from before
+//! its submission entry is pushed until after its completion entry was seen, and nothing
+//! touches it in between. Its pointers go to heap memory that does not move with it. A future
+//! that loses interest marks the slot [`State::Abandoned`]; the memory stays.
+//!
+//! A ring that is dropped waits for what is in flight; what does not end in
+//! [`DRAIN_ROUNDS`] x [`DRAIN_SPAN`] is leaked rather than freed under the kernel.
+
+use std::{
+    ffi::CString,
+    io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    task::Waker,
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
+use slab::Slab;
+
+use crate::{
+    disk::{DiskResult, Errno},
+    sys::SysFd,
+};
+
+/// How often and how long a dropped ring waits for what is in flight.
+const DRAIN_ROUNDS: usize = 50;
+/// See [`DRAIN_ROUNDS`].
+const DRAIN_SPAN: Duration = Duration::from_millis(100);
+
+/// One operation with everything the kernel needs until it is complete.
+pub(super) enum Operation {
+    /// Up to `len` bytes into the spare capacity of `buf`.
+    Read {
+        fd: SysFd,
+        offset: u64,
+        len: u32,
+        buf: BytesMut,
+    },
+    /// All of `data`, or less.
+    Write { fd: SysFd, offset: u64, data: Bytes },
+    /// An open; completes with a descriptor.
+    Open {
+        dir: SysFd,
+        name: CString,
+        how: Box<types::OpenHow>,
+    },
+    /// `mkdirat`.
+    MakeDir {
+        dir: SysFd,
+        name: CString,
+        mode: u32,
+    },
+    /// `unlinkat`.
+    Unlink {
+        dir: SysFd,
+        name: CString,
+        flags: i32,
+    },
+    /// `renameat2`.
+    Rename {
+        from: SysFd,
+        from_name: CString,
+        to: SysFd,
+        to_name: CString,
+        flags: u32,
+    },
+}
+
+impl Operation {
+    /// The entry that tells the kernel. Its pointers hold as long as `self` is neither dropped nor
+    /// changed; moving it is fine.
+    fn entry(&mut self) -> squeue::Entry {
+        let raw = |fd: &SysFd| types::Fd(fd.as_raw_fd());
+        match self {
+            Self::Read {
+                fd,
+                offset,
+                len,
+                buf,
+            } => {
+                buf.reserve(usize::try_from(*len).unwrap_or(0));
+                let spare = buf.spare_capacity_mut();
+                *len = (*len).min(u32::try_from(spare.len()).unwrap_or(u32::MAX));
+                opcode::Read::new(raw(fd), spare.as_mut_ptr().cast(), *len)
+                    .offset(*offset)
+                    .build()
+            }
+            Self::Write { fd, offset, data } => {
+                let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
+                opcode::Write::new(raw(fd), data.as_ptr(), len)
+                    .offset(*offset)
+                    .build()
+            }
+            Self::Open { dir, name, how } => {
+                opcode::OpenAt2::new(raw(dir), name.as_ptr(), &raw const **how).build()
+            }
+            Self::MakeDir { dir, name, mode } => opcode::MkDirAt::new(raw(dir), name.as_ptr())
+                .mode(*mode)
+                .build(),
+            Self::Unlink { dir, name, flags } => opcode::UnlinkAt::new(raw(dir), name.as_ptr())
+                .flags(*flags)
+                .build(),
+            Self::Rename {
+                from,
+                from_name,
+                to,
+                to_name,
+                flags,
+            } => opcode::RenameAt::new(raw(from), from_name.as_ptr(), raw(to), to_name.as_ptr())
+                .flags(*flags)
+                .build(),
+        }
+    }
+}
+
+/// What an operation came to.
+pub(super) enum Outcome {
+    /// The number the kernel answered, not negative.
+    Number(u32),
+    /// The descriptor an open gave.
+    Descriptor(OwnedFd),
+    /// It failed.
+    Failed(Errno),
+}
+
+enum State {
+    Waiting(Option<Waker>),
+    Done(Outcome),
+    /// Nobody wants the answer; the memory is kept until it comes.
+    Abandoned,
+}
+
+struct Slot {
+    operation: Operation,
+    state: State,
+}
+
+/// One ring, its eventfd and what is in flight. Belongs to one thread.
+pub(super) struct Ring {
+    ring: IoUring,
+    event: OwnedFd,
+    slots: Slab<Slot>,
+    /// Operations whose completion was not seen yet.
+    in_flight: usize,
+    in_flight_max: usize,
+    unsubmitted: bool,
+    completed: u64,
+}
+
+fn errno(e: &io::Error) -> Errno {
+    Errno(e.raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// A ring with the best task-work mode this kernel has.
+fn build(entries: u32) -> DiskResult<IoUring> {
+    let cq = entries.saturating_mul(4);
+    let mut best = IoUring::builder();
+    best.setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_cqsize(cq)
+        .dontfork();
+    let mut good = IoUring::builder();
+    good.setup_coop_taskrun().setup_cqsize(cq).dontfork();
+    let mut plain = IoUring::builder();
+    plain.setup_cqsize(cq).dontfork();
+    best.build(entries)
+        .or_else(|_| good.build(entries))
+        .or_else(|_| plain.build(entries))
+        .map_err(|e| errno(&e))
+}
+
+impl Ring {
+    /// A ring of `entries` submissions for the calling thread; its kernel threads for regular
+    /// files are limited to `workers`.
+    pub(super) fn new(entries: u32, workers: u32) -> DiskResult<Self> {
+        let ring = build(entries)?;
+        let event = rustix::event::eventfd(
+            0,
+            rustix::event::EventfdFlags::NONBLOCK | rustix::event::EventfdFlags::CLOEXEC,
+        )
+        .map_err(|e| Errno(e.raw_os_error()))?;
+        ring.submitter()
+            .register_eventfd(event.as_raw_fd())
+            .map_err(|e| errno(&e))?;
+        // Bounded and unbounded: without this a burst makes a kernel thread for each write.
+        let limited = ring
+            .submitter()
+            .register_iowq_max_workers(&mut [workers, workers]);
+        if let Err(e) = limited {
+            tracing::warn!(%e, "the ring's kernel threads could not be limited");
+        }
+        let in_flight_max = usize::try_from(entries).unwrap_or(0).saturating_mul(4);
+        Ok(Self {
+            ring,
+            event,
+            slots: Slab::new(),
+            in_flight: 0,
+            in_flight_max,
+            unsubmitted: false,
+            completed: 0,
+        })
+    }
+
+    /// Whether the kernel knows the operations used here.
+    pub(super) fn supported(&self) -> bool {
+        let mut probe = io_uring::Probe::new();
+        let codes = [
+            opcode::Read::CODE,
+            opcode::Write::CODE,
+            opcode::OpenAt2::CODE,
+            opcode::MkDirAt::CODE,
+            opcode::UnlinkAt::CODE,
+            opcode::RenameAt::CODE,
+        ];
+        self.ring.submitter().register_probe(&mut probe).is_ok()
+            && codes.into_iter().all(|code| probe.is_supported(code))
+    }
+
+    /// The eventfd, as a descriptor of its own.
+    pub(super) fn event(&self) -> DiskResult<OwnedFd> {
+        self.event.try_clone().map_err(|e| errno(&e))
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(super) fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    /// Registers the calling thread's present credentials.
+    pub(super) fn register_personality(&self) -> DiskResult<u16> {
+        self.ring
+            .submitter()
+            .register_personality()
+            .map_err(|e| errno(&e))
+    }
+
+    /// Forgets a personality. What is submitted keeps it, so everything is submitted first.
+    pub(super) fn unregister_personality(&mut self, id: u16) {
+        self.enter();
+        if let Err(e) = self.ring.submitter().unregister_personality(id) {
+            tracing::warn!(%e, "a personality of the ring could not be unregistered");
+        }
+    }
+
+    /// Queues an operation under a personality (0: the thread's own). Returns its key, or the
+    /// operation if there is no room.
+    pub(super) fn push(
+        &mut self,
+        operation: Operation,
+        personality: u16,
+        waker: Waker,
+    ) -> Result<usize, Operation> {
+        if self.in_flight >= self.in_flight_max {
+            return Err(operation);
+        }
+        let place = self.slots.vacant_entry();
+        let key = place.key();
+        let slot = place.insert(Slot {
+            operation,
+            state: State::Waiting(Some(waker)),
+        });
+        let entry = slot
+            .operation
+            .entry()
+            .user_data(key as u64)
+            .personality(personality);
+        for _ in 0..2 {
+            // SAFETY: everything the entry points at is owned by the operation in `slots`, stays
+            // there untouched until its completion was seen (`drain`) and does not move: buffers,
+            // names and `how` are on the heap, descriptors are held open by it.
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+                self.unsubmitted = true;
+                self.in_flight += 1;
+                return Ok(key);
+            }
+            self.enter();
+        }
+        Err(self.slots.remove(key).operation)
+    }
+
+    /// Hands the queue to the kernel and lets it run completions that wait for this thread.
+    pub(super) fn enter(&mut self) {
+        let queued = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
+        let flags = EnterFlags::GETEVENTS.bits();
+        // SAFETY: no argument is passed; submitting what was pushed is sound as said in `push`.
+        let entered = unsafe {
+            self.ring
+                .submitter()
+                .enter::<libc::sigset_t>(queued, 0, flags, None)
+        };
+        match entered.map_err(|e| errno(&e)) {
+            Ok(_) | Err(Errno(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+            Err(e) => tracing::error!(errno = e.0, "io_uring_enter failed"),
+        }
+        self.unsubmitted = !self.ring.submission().is_empty();
+    }
+
+    pub(super) fn has_unsubmitted(&self) -> bool {
+        self.unsubmitted
+    }
+
+    /// Takes all completions there are. The wakers must be woken when the ring is not borrowed.
+    pub(super) fn drain(&mut self, wakers: &mut Vec<Waker>) -> usize {
+        let mut seen = 0;
+        for completion in self.ring.completion() {
+            seen += 1;
+            let Ok(key) = usize::try_from(completion.user_data()) else {
+                continue;
+            };
+            let Some(slot) = self.slots.get_mut(key) else {
+                continue;
+            };
+            self.in_flight = self.in_flight.saturating_sub(1);
+            self.completed += 1;
+            let opens = matches!(slot.operation, Operation::Open { .. });
+            let outcome = match u32::try_from(completion.result()) {
+                Err(_) => Outcome::Failed(Errno(completion.result().saturating_neg())),
+                Ok(_) if opens => {
+                    // SAFETY: the kernel just made this descriptor for this operation; nobody
+                    // else knows it.
+                    Outcome::Descriptor(unsafe { OwnedFd::from_raw_fd(completion.result()) })
+                }
+                Ok(number) => Outcome::Number(number),
+            };
+            match std::mem::replace(&mut slot.state, State::Done(outcome)) {
+                State::Waiting(waker) => wakers.extend(waker),
+                State::Abandoned | State::Done(_) => drop(self.slots.remove(key)),
+            }
+        }
+        seen
+    }
+
+    /// The finished operation and its outcome; `None` while it runs (then `waker` is woken).
+    pub(super) fn take(&mut self, key: usize, waker: &Waker) -> Option<(Operation, Outcome)> {
+        if let State::Waiting(old) = &mut self.slots.get_mut(key)?.state {
+            match old {
+                Some(old) if old.will_wake(waker) => {}
+                _ => *old = Some(waker.clone()),
+            }
+            return None;
+        }
+        let slot = self.slots.try_remove(key)?;
+        match slot.state {
+            State::Done(outcome) => Some((slot.operation, outcome)),
+            _ => None,
+        }
+    }
+
+    /// Nobody will ask for this operation any more. The waker is the caller's to drop, when the
+    /// ring is not borrowed.
+    pub(super) fn abandon(&mut self, key: usize) -> Option<Waker> {
+        let slot = self.slots.get_mut(key)?;
+        match std::mem::replace(&mut slot.state, State::Abandoned) {
+            State::Waiting(waker) => waker,
+            State::Done(_) | State::Abandoned => {
+                self.slots.remove(key);
+                None
+            }
+        }
+    }
+}
+
+/// The buffer of a finished read with the `got` bytes that the kernel put there.
+pub(super) fn filled(mut buf: BytesMut, asked: u32, got: u32) -> BytesMut {
+    let len = buf.len() + usize::try_from(got.min(asked)).unwrap_or(0);
+    if len <= buf.capacity() {
+        // SAFETY: called with the operation of a completed read, whose `asked` bytes of spare
+        // capacity were the kernel's; it initialised the first `got` of them.
+        unsafe { buf.set_len(len) };
+    }
+    buf
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let span = types::Timespec::from(DRAIN_SPAN);
+        let arguments = types::SubmitArgs::new().timespec(&span);
+        let mut wakers = Vec::new();
+        if self.in_flight > 0 {
+            // What can be cancelled is; a kernel that cannot (before 6.0) is waited for.
+            let any = types::CancelBuilder::any();
+            let _ = self.ring.submitter().register_sync_cancel(Some(span), any);
+        }
+        for _ in 0..DRAIN_ROUNDS {
+            if self.in_flight == 0 {
+                return;
+            }
+            let _ = self.ring.submitter().submit_with_args(1, &arguments);
+            self.drain(&mut wakers);
+        }
+        tracing::error!(
+            operations = self.in_flight,
+            "the ring's memory is leaked: it is in use"
+        );
+        std::mem::forget(std::mem::take(&mut self.slots));
+    }
+}

@@ -1,0 +1,227 @@
+//! The disk of rings, driven as the daemon drives it: by tokio on one thread.
+
+use std::{io::Write, rc::Rc, time::Duration};
+
+use tokio::{net::unix::pipe, runtime::Builder, task::LocalSet};
+
+use super::*;
+use crate::{
+    conformance::{self, get, new_file, put},
+    identity::LocalUser,
+    sys::SysFd,
+    testing::block_on,
+};
+
+const ME: &Identity = &Identity::Service;
+
+/// Runs `test` with a ring, or says why not.
+fn with_ring<F: Future<Output = ()>>(
+    options: UringOptions,
+    test: impl FnOnce(UringDisk, Rc<UringWorker>) -> F,
+) {
+    if let Err(reason) = probe() {
+        eprintln!("SKIPPED: {reason}");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = UringDisk::open(dir.path()).unwrap();
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .on_thread_park(on_park)
+        .build();
+    let runtime = runtime.unwrap();
+    let worker = Rc::new(UringWorker::new(options).unwrap());
+    let driver = Rc::clone(&worker);
+    let local = LocalSet::new();
+    local.spawn_local(async move {
+        let event = pipe::Receiver::from_owned_fd_unchecked(driver.eventfd().unwrap()).unwrap();
+        loop {
+            event.readable().await.unwrap();
+            if event.try_read(&mut [0; 8]).is_ok() {
+                driver.reap();
+            }
+        }
+    });
+    let run = test(disk, Rc::clone(&worker));
+    let limited = async { tokio::time::timeout(Duration::from_secs(60), run).await };
+    let ended = runtime.block_on(local.run_until(limited));
+    ended.expect("the ring lost a wake-up");
+    assert_eq!(worker.in_flight(), 0);
+    assert!(worker.completed() > 0, "the ring was not used");
+}
+
+#[test]
+fn conforms() {
+    with_ring(UringOptions::default(), |disk, _| async move {
+        conformance::all(&disk).await;
+    });
+}
+
+#[test]
+fn conforms_without_a_ring() {
+    let dir = tempfile::tempdir().unwrap();
+    block_on(conformance::all(&UringDisk::open(dir.path()).unwrap()));
+}
+
+#[test]
+fn conforms_as_the_host_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    for use_ring in [false, true] {
+        let sub = dir.path().join(use_ring.to_string());
+        std::fs::create_dir(&sub).unwrap();
+        block_on(conformance::all(
+            &crate::sys::HostDisk::open(&sub, use_ring).unwrap(),
+        ));
+    }
+}
+
+#[test]
+fn identities() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: needs root");
+        return;
+    }
+    with_ring(UringOptions::default(), |disk, worker| async move {
+        disk.set_mode(ME, &disk.root(), 0o755).await.unwrap();
+        conformance::identities(&disk).await;
+        assert!(worker.completed() >= 15, "names go through the ring");
+    });
+}
+
+#[test]
+fn more_users_than_personalities() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: needs root");
+        return;
+    }
+    with_ring(UringOptions::default(), |disk, _| async move {
+        disk.set_mode(ME, &disk.root(), 0o777).await.unwrap();
+        for round in 0..2 {
+            for uid in 1000..1000 + PERSONALITIES_MAX as u32 + 6 {
+                let user = LocalUser {
+                    uid,
+                    gid: uid + 1,
+                    groups: vec![],
+                };
+                let who = Identity::User(user.into());
+                let name = format!("{round}-{uid}").into_bytes();
+                disk.make_dir(&who, &disk.root(), &name, 0o750)
+                    .await
+                    .unwrap();
+                let stat = disk.stat_at(&disk.root(), &name).await.unwrap();
+                assert_eq!((stat.uid, stat.gid), (uid, uid + 1));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_cold_read_at_depth_one_completes() {
+    with_ring(UringOptions::default(), |disk, worker| async move {
+        let fd = new_file(&disk, &disk.root(), b"cold").await;
+        let bytes: Vec<u8> = (0..1u32 << 20).map(|i| (i % 253) as u8).collect();
+        put(&disk, &fd, 0, &bytes).await;
+        disk.fsync(&fd).await.unwrap();
+        let mut waited = 0;
+        for round in 0..20u64 {
+            rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            let at = round * 50_000;
+            match disk.calls.try_read(&fd, at, 4096, BytesMut::new()) {
+                Attempt::Waits(_) => waited += 1,
+                Attempt::Done(got) => assert!(!got.unwrap().is_empty()),
+            }
+            rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            assert_eq!(
+                get(&disk, &fd, at, 4096).await,
+                bytes[at as usize..][..4096]
+            );
+            assert_eq!(worker.in_flight(), 0);
+        }
+        // On tmpfs nothing is ever cold; elsewhere the test must test something.
+        assert!(waited > 0 || disk.calls.class().memory, "no read was cold");
+    });
+}
+
+#[test]
+fn a_small_ring_overflows_to_the_pool() {
+    let options = UringOptions {
+        entries: 2,
+        iowq_max_workers: 2,
+    };
+    with_ring(options, |disk, _| async move {
+        let fd = new_file(&disk, &disk.root(), b"many").await;
+        let mut tasks = Vec::new();
+        for i in 0..200u64 {
+            let (disk, fd) = (disk.clone(), fd.clone());
+            tasks.push(tokio::task::spawn_local(async move {
+                let block = vec![i as u8; 4096];
+                put(&disk, &fd, i * 4096, &block).await;
+                assert_eq!(get(&disk, &fd, i * 4096, 4096).await, block);
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
+/// A read that waits until the pipe is written to.
+fn pipe_read() -> (Op, std::io::PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let fd = SysFd::new(reader.into(), false);
+    let buf = BytesMut::with_capacity(16);
+    let operation = Operation::Read {
+        fd,
+        offset: 0,
+        len: 16,
+        buf,
+    };
+    (Op::new(worker::local().unwrap(), operation, 0), writer)
+}
+
+#[test]
+fn an_abandoned_operation_keeps_its_memory() {
+    with_ring(UringOptions::default(), |_, worker| async move {
+        let (mut op, mut writer) = pipe_read();
+        std::future::poll_fn(|cx| {
+            assert!(std::pin::Pin::new(&mut op).poll(cx).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+        worker.submit();
+        drop(op);
+        assert_eq!(worker.in_flight(), 1, "the kernel still has it");
+        writer.write_all(b"late").unwrap();
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            if worker.in_flight() == 0 {
+                return;
+            }
+        }
+        panic!("the completion of an abandoned operation was not seen");
+    });
+}
+
+#[test]
+fn a_ring_that_ends_cancels_what_waits() {
+    if probe().is_err() {
+        return;
+    }
+    let worker = UringWorker::new(UringOptions::default()).unwrap();
+    assert!(matches!(
+        UringWorker::new(UringOptions::default()),
+        Err(Reason::Exists)
+    ));
+    let (mut op, _writer) = pipe_read();
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(std::pin::Pin::new(&mut op).poll(&mut cx).is_pending());
+    worker.submit();
+    let start = std::time::Instant::now();
+    drop(worker);
+    assert!(worker::local().is_none());
+    drop(op);
+    assert!(
+        start.elapsed() < Duration::from_secs(3),
+        "waited for what never comes"
+    );
+}

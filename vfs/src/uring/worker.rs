@@ -1,0 +1,308 @@
+//! The ring of a worker thread and how its owner drives it.
+//!
+//! [`UringWorker::new`] makes the calling thread's ring; from then on operations of any
+//! [`super::UringDisk`] polled on this thread use it. The owner, who has the event loop, must
+//! - call [`UringWorker::submit`] or [`on_park`] whenever the thread is about to park, and
+//! - wait for [`UringWorker::eventfd`] and then call [`UringWorker::reap`]: with deferred task
+//!   work the ring's own descriptor in epoll would lose wake-ups (dependencies.md 3, trap 1).
+//!
+//! Users' identities are personalities of the ring, registered once per user and thread, at
+//! most [`PERSONALITIES_MAX`].
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    future::Future,
+    os::fd::OwnedFd,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use super::sys::{Operation, Outcome, Ring};
+use crate::{
+    Identity,
+    disk::{DiskResult, Errno},
+    identity::LocalUser,
+    posix_sys as raw,
+    sys::creds,
+};
+
+/// Users whose credentials one ring keeps; the one registered first goes first.
+pub const PERSONALITIES_MAX: usize = 64;
+
+/// How a worker's ring is made.
+#[derive(Debug, Clone, Copy)]
+pub struct UringOptions {
+    /// Submission entries; four times as many operations may be in flight.
+    pub entries: u32,
+    /// Kernel threads for operations that block. Above that they queue.
+    pub iowq_max_workers: u32,
+}
+
+impl Default for UringOptions {
+    fn default() -> Self {
+        Self {
+            entries: 256,
+            iowq_max_workers: 16,
+        }
+    }
+}
+
+/// Why there is no ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The kernel or a sandbox refuses rings (this errno).
+    Refused(Errno),
+    /// The kernel lacks operations that are needed (Linux before 5.15).
+    TooOld,
+    /// The thread has a ring already.
+    Exists,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(Errno(errno)) => {
+                write!(
+                    f,
+                    "io_uring is refused: {}",
+                    std::io::Error::from_raw_os_error(*errno)
+                )
+            }
+            Self::TooOld => f.write_str("this kernel's io_uring lacks operations"),
+            Self::Exists => f.write_str("this thread has a ring already"),
+        }
+    }
+}
+
+impl std::error::Error for Reason {}
+
+/// Whether io_uring can be used here, found out by making a ring.
+///
+/// # Errors
+/// Why not.
+pub fn probe() -> Result<(), Reason> {
+    let ring = Ring::new(8, 1).map_err(Reason::Refused)?;
+    if ring.supported() {
+        Ok(())
+    } else {
+        Err(Reason::TooOld)
+    }
+}
+
+#[derive(Default)]
+struct Personalities {
+    ids: BTreeMap<Arc<LocalUser>, u16>,
+    order: VecDeque<Arc<LocalUser>>,
+}
+
+/// What a thread with a ring has.
+pub(super) struct Local {
+    pub(super) ring: RefCell<Ring>,
+    personalities: RefCell<Personalities>,
+    /// Whether modes come out as asked (no umask).
+    pub(super) own_umask: bool,
+}
+
+thread_local! {
+    static LOCAL: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };
+}
+
+/// The calling thread's ring.
+pub(super) fn local() -> Option<Rc<Local>> {
+    LOCAL.with_borrow(Clone::clone)
+}
+
+/// [`UringWorker::submit`] for the calling thread's ring, if it has one: for a runtime's hook that
+/// is called before the thread parks and that cannot own the worker.
+pub fn on_park() {
+    if let Ok(Some(local)) = LOCAL.try_with(|slot| slot.borrow().clone()) {
+        let enter = local.ring.borrow().has_unsubmitted();
+        local.drive(enter);
+    }
+}
+
+impl Local {
+    /// Which personality `who` acts under. EPERM if the process cannot act as `who`.
+    pub(super) fn personality(&self, who: &Identity) -> DiskResult<u16> {
+        let user = match who {
+            Identity::Service => return Ok(0),
+            Identity::User(user) if creds::can_switch() => user,
+            // Our own user or EPERM, as for a plain call.
+            Identity::User(_) => return creds::with(who, || Ok(0)),
+        };
+        let mut known = self.personalities.borrow_mut();
+        if let Some(id) = known.ids.get(user) {
+            return Ok(*id);
+        }
+        if known.order.len() >= PERSONALITIES_MAX
+            && let Some(oldest) = known.order.pop_front()
+            && let Some(id) = known.ids.remove(&oldest)
+        {
+            self.ring.borrow_mut().unregister_personality(id);
+        }
+        let id = creds::with(who, || self.ring.borrow().register_personality())?;
+        known.ids.insert(Arc::clone(user), id);
+        known.order.push_back(Arc::clone(user));
+        Ok(id)
+    }
+
+    fn drive(&self, enter: bool) -> usize {
+        let mut wakers: Vec<Waker> = Vec::new();
+        let mut ring = self.ring.borrow_mut();
+        if enter {
+            ring.enter();
+        }
+        let seen = ring.drain(&mut wakers);
+        drop(ring);
+        for waker in wakers {
+            waker.wake();
+        }
+        seen
+    }
+}
+
+/// The handle of a thread's ring; the ring goes when this and all operations are gone.
+pub struct UringWorker {
+    local: Rc<Local>,
+}
+
+impl UringWorker {
+    /// Makes a ring for the calling thread, and gives the thread a umask of its own: 0. Whoever
+    /// creates files on this thread by other means than a disk must say their mode.
+    ///
+    /// # Errors
+    /// Why there is none; the disks then work by system calls.
+    pub fn new(options: UringOptions) -> Result<Self, Reason> {
+        if local().is_some() {
+            return Err(Reason::Exists);
+        }
+        creds::remember_service();
+        // Before the ring: its kernel threads share what the thread has then.
+        let own_umask = raw::own_umask().is_ok();
+        let ring = Ring::new(options.entries, options.iowq_max_workers).map_err(Reason::Refused)?;
+        if !ring.supported() {
+            return Err(Reason::TooOld);
+        }
+        let local = Rc::new(Local {
+            ring: RefCell::new(ring),
+            personalities: RefCell::default(),
+            own_umask,
+        });
+        LOCAL.set(Some(Rc::clone(&local)));
+        Ok(Self { local })
+    }
+
+    /// Becomes readable when completions wait. Read it (8 bytes, it does not block) and then call
+    /// [`Self::reap`]. A duplicate of the ring's eventfd, so that a reactor can own it: tokio takes
+    /// it without `unsafe` as `net::unix::pipe::Receiver::from_owned_fd_unchecked`.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn eventfd(&self) -> DiskResult<OwnedFd> {
+        self.local.ring.borrow().event()
+    }
+
+    /// Hands over what was queued since the last call and wakes what is complete. For the moment
+    /// before the thread parks; cheap when there is nothing to do.
+    pub fn submit(&self) {
+        let enter = self.local.ring.borrow().has_unsubmitted();
+        self.local.drive(enter);
+    }
+
+    /// After the eventfd fired: runs completions and wakes those who wait. Returns how many.
+    pub fn reap(&self) -> usize {
+        self.local.drive(true)
+    }
+
+    /// Operations that the ring has completed so far.
+    #[must_use]
+    pub fn completed(&self) -> u64 {
+        self.local.ring.borrow().completed()
+    }
+
+    /// Operations that the kernel has.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.local.ring.borrow().in_flight()
+    }
+}
+
+impl Drop for UringWorker {
+    fn drop(&mut self) {
+        // During the thread's end the slot may be gone already.
+        let _ = LOCAL.try_with(|slot| slot.borrow_mut().take());
+    }
+}
+
+impl fmt::Debug for UringWorker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UringWorker")
+    }
+}
+
+enum Stage {
+    /// Not queued yet, with its personality.
+    New(Operation, u16),
+    Queued(usize),
+    Over,
+}
+
+/// A future of one ring operation. Completes with `Err` if there was no room for it.
+pub(super) struct Op {
+    local: Rc<Local>,
+    stage: Stage,
+}
+
+impl Op {
+    pub(super) fn new(local: Rc<Local>, operation: Operation, personality: u16) -> Self {
+        Self {
+            local,
+            stage: Stage::New(operation, personality),
+        }
+    }
+}
+
+impl Future for Op {
+    type Output = Result<(Operation, Outcome), Operation>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        match std::mem::replace(&mut this.stage, Stage::Over) {
+            Stage::New(operation, personality) => {
+                let waker = cx.waker().clone();
+                match this
+                    .local
+                    .ring
+                    .borrow_mut()
+                    .push(operation, personality, waker)
+                {
+                    Ok(key) => this.stage = Stage::Queued(key),
+                    Err(operation) => return Poll::Ready(Err(operation)),
+                }
+                Poll::Pending
+            }
+            Stage::Queued(key) => match this.local.ring.borrow_mut().take(key, cx.waker()) {
+                Some(done) => Poll::Ready(Ok(done)),
+                None => {
+                    this.stage = Stage::Queued(key);
+                    Poll::Pending
+                }
+            },
+            Stage::Over => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Op {
+    fn drop(&mut self) {
+        if let Stage::Queued(key) = self.stage {
+            let waker = self.local.ring.borrow_mut().abandon(key);
+            drop(waker);
+        }
+    }
+}
