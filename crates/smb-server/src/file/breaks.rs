@@ -15,7 +15,6 @@ pub type Acknowledged<T> = (Result<T, Status>, Effects);
 impl Files {
     /// A lease break acknowledgment ([MS-SMB2] 3.3.5.22.2). The state of the reply, or
     /// OBJECT_NAME_NOT_FOUND, UNSUCCESSFUL, REQUEST_NOT_ACCEPTED.
-    #[must_use]
     pub fn acknowledge_lease(
         &self,
         client: Guid,
@@ -35,7 +34,6 @@ impl Files {
     /// An oplock break acknowledgment ([MS-SMB2] 3.3.5.22.1). The level of the reply, or
     /// INVALID_DEVICE_STATE, INVALID_PARAMETER, INVALID_OPLOCK_PROTOCOL; that the open exists is
     /// the caller's to check.
-    #[must_use]
     pub fn acknowledge_oplock(
         &self,
         place: &Place,

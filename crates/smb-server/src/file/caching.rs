@@ -101,33 +101,32 @@ impl Holder {
     /// What `cause` leaves of this holder's caching, and which part of what is held the cause
     /// must wait for.
     fn breaks_to(&self, cause: Cause) -> (LeaseState, LeaseState) {
-        let floor = self
-            .breaking
-            .map_or(self.state, |breaking| breaking.required);
+        // Of a break in flight more may be required already: `contend` combines the two.
+        let held = self.state;
         if self.is_oplock() {
             // [MS-FSA] 2.1.4.12: BreakToTwo, BreakToNone; nothing else moves an oplock.
-            let two = floor & R;
+            let two = held & R;
             match cause {
-                Cause::BatchFirst { .. } if !self.state.contains(H) => (floor, NONE),
+                Cause::BatchFirst { .. } if !self.state.contains(H) => (held, NONE),
                 Cause::BatchFirst { overwrite } | Cause::Open { overwrite } if overwrite => {
                     (NONE, W)
                 }
                 Cause::BatchFirst { .. } | Cause::Open { .. } | Cause::Read => {
-                    (if self.state.contains(W) { two } else { floor }, W)
+                    (if self.state.contains(W) { two } else { held }, W)
                 }
                 Cause::Change | Cause::Entries => (NONE, W),
                 Cause::Rename if self.state.contains(H) => (NONE, W),
-                Cause::Violation | Cause::Rename | Cause::Handle => (floor, NONE),
+                Cause::Violation | Cause::Rename | Cause::Handle => (held, NONE),
             }
         } else {
             match cause {
-                Cause::BatchFirst { .. } => (floor, NONE),
-                Cause::Violation | Cause::Rename | Cause::Handle => (floor.without(H), H),
+                Cause::BatchFirst { .. } => (held, NONE),
+                Cause::Violation | Cause::Rename | Cause::Handle => (held.without(H), H),
                 // [MS-FSA] 2.1.4.12: BreakCacheState READ|WRITE takes all; who loses only R or
                 // RH is not waited for.
                 Cause::Open { overwrite: true } | Cause::Change => (NONE, W),
                 Cause::Entries => (NONE, NONE),
-                Cause::Open { overwrite: false } | Cause::Read => (floor.without(W), W),
+                Cause::Open { overwrite: false } | Cause::Read => (held.without(W), W),
             }
         }
     }

@@ -57,6 +57,11 @@ impl Inode {
         Ok(())
     }
 
+    /// Whether any name of the inode is marked deleted, or on its way out.
+    pub(super) fn is_doomed(&self) -> bool {
+        !self.links.is_empty()
+    }
+
     /// Whether what `open` has open goes with its last handle.
     pub(super) fn is_delete_pending(&self, open: OpenId) -> bool {
         self.opens.get(&open).is_some_and(|open| {

@@ -15,6 +15,7 @@ use smb_wire::ids::{Guid, LeaseKey};
 use vfs::FileKey;
 
 use super::caching::{Cause, Site};
+use super::claims::Claims;
 use super::inode::{Inode, Judged};
 use super::paths::{Paths, SharePath};
 use super::types::{
@@ -66,6 +67,7 @@ pub struct Files {
     leases: Mutex<BTreeMap<(Guid, LeaseKey), Bound>>,
     paths: Mutex<Paths>,
     pub(super) watches: Mutex<Watches>,
+    pub(super) claims: Mutex<Claims>,
     /// How many watchers there are: without any, changes take no lock.
     pub(super) watchers: AtomicUsize,
     tickets: AtomicU64,
@@ -86,6 +88,7 @@ impl Files {
             leases: Mutex::default(),
             paths: Mutex::default(),
             watches: Mutex::default(),
+            claims: Mutex::default(),
             watchers: AtomicUsize::new(0),
             tickets: AtomicU64::new(1),
             caching,
@@ -121,7 +124,6 @@ impl Files {
 
     /// Judges an open and, if nothing is in its way, puts it into the tables in the same step.
     /// See [`OpenRequest`] for what must be known before.
-    #[must_use]
     pub fn open(&self, request: &OpenRequest) -> (Decision, Effects) {
         let mut effects = Effects::default();
         let next_ticket = || self.next_ticket();
@@ -279,6 +281,14 @@ impl Files {
             .unwrap_or(false)
     }
 
+    /// Whether an inode is marked for deletion by any of its names, or a close is removing it:
+    /// nothing is added to such a directory ([MS-FSA] 2.1.5.1.1).
+    #[must_use]
+    pub fn is_doomed(&self, key: FileKey) -> bool {
+        self.with(key, false, |inode| inode.is_doomed())
+            .unwrap_or(false)
+    }
+
     /// How many opens an inode has: by one of its names, or by all.
     #[must_use]
     pub fn count(&self, key: FileKey, link: Option<&Link>) -> usize {
@@ -406,6 +416,7 @@ impl Files {
             && lock(&self.leases).is_empty()
             && lock(&self.paths).is_empty()
             && self.watchers.load(Ordering::SeqCst) == 0
+            && lock(&self.claims).is_empty()
     }
 }
 

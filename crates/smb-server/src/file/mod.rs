@@ -16,6 +16,7 @@
 
 mod breaks;
 mod caching;
+mod claims;
 mod deletion;
 mod files;
 mod grant;

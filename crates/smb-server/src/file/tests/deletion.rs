@@ -9,6 +9,7 @@ fn the_last_close_of_a_pending_file_removes_it() {
     let other = rig.request(1, READ);
     rig.open(&deleter);
     rig.open(&other);
+    assert!(!rig.files.is_doomed(key(1)));
     assert!(
         rig.files
             .set_delete_pending(&deleter.place, deleter.open, false)
@@ -19,6 +20,7 @@ fn the_last_close_of_a_pending_file_removes_it() {
     assert_eq!(rig.close(&deleter).remove, None);
     let closed = rig.close(&other);
     assert_eq!(closed.remove, Some(Remove::Link(link(0, "1"))));
+    assert!(rig.files.is_doomed(key(1)));
     // Until the disk has followed, nobody opens what is being removed.
     assert_eq!(rig.refused(&rig.request(1, READ)), Status::DELETE_PENDING);
     rig.files.removed(&other.place, &Remove::Link(link(0, "1")));

@@ -4,6 +4,7 @@
 //! come, every file `n` is at `\n` of one share.
 
 mod caching;
+mod claims;
 mod deletion;
 mod locks;
 mod model_caching;

@@ -169,3 +169,37 @@ fn a_rename_above_waits_for_cached_handles() {
     assert_eq!(closed.effects.wakes[0].waiter, WaiterId(99));
     assert!(!rig.files.clear_below(&path("dir"), WaiterId(99)).open);
 }
+
+#[test]
+fn racing_threads_never_both_have_an_exclusive_open() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    let rig = Rig::new(Caching::Full);
+    let requests: Vec<OpenRequest> = (0..4)
+        .map(|n| OpenRequest {
+            share: ShareAccess(0),
+            ..rig.leased(1, WRITE, n, RWH)
+        })
+        .collect();
+    let (inside, granted) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let files = &rig.files;
+    std::thread::scope(|scope| {
+        for request in &requests {
+            let (inside, granted) = (&inside, &granted);
+            scope.spawn(move || {
+                for _ in 0..2_000 {
+                    let (decision, _) = files.open(request);
+                    if let Decision::Granted(_) = decision {
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        granted.fetch_add(1, Ordering::SeqCst);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        let _ = files.close(&request.place, request.open);
+                    }
+                    let _ = files.cancel(&request.place, request.waiter);
+                }
+            });
+        }
+    });
+    assert!(granted.load(Ordering::SeqCst) > 0);
+    assert!(rig.files.is_empty());
+}

@@ -1,0 +1,74 @@
+//! Claims on names: one CREATE, rename or removal at a time for each path.
+//!
+//! A new file is on disk before the engine can know its inode. Whoever creates holds the claim
+//! of the path from the lookup until the open is in the tables, so that nobody opens the new
+//! file between the two and its creator is refused what it has just created. A claim is held
+//! over disk operations but never while waiting for a break: it is given back first.
+//!
+//! Paths are share-relative and folded; a claim of one path says nothing about the others.
+
+use std::collections::BTreeMap;
+
+use smb_wire::Status;
+
+use super::files::{Files, Step, lock};
+use super::paths::{ShareId, SharePath};
+use super::types::{Effects, Outcome, WaiterId};
+
+/// Requests parked behind one claim; one more gives INSUFFICIENT_RESOURCES.
+pub(super) const PARKED_MAX: usize = 1_024;
+
+/// The claimed paths, with who waits for them.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    parked: BTreeMap<(ShareId, Vec<Box<str>>), Vec<WaiterId>>,
+}
+
+impl Claims {
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.parked.is_empty()
+    }
+}
+
+fn key(path: &SharePath) -> (ShareId, Vec<Box<str>>) {
+    (path.share, path.folded().to_vec())
+}
+
+impl Files {
+    /// Claims a path. `Step::Go`: it is claimed until [`Files::release`]. `Step::Wait`: `waiter`
+    /// is woken when it is worth another try.
+    pub fn claim(&self, path: &SharePath, waiter: WaiterId) -> Step {
+        let mut claims = lock(&self.claims);
+        let Some(parked) = claims.parked.get_mut(&key(path)) else {
+            claims.parked.insert(key(path), Vec::new());
+            return Step::Go;
+        };
+        if parked.len() >= PARKED_MAX {
+            return Step::Refused(Status::INSUFFICIENT_RESOURCES);
+        }
+        parked.push(waiter);
+        Step::Wait
+    }
+
+    /// Gives a claim back; whoever waits for it tries again, in the order they came.
+    pub fn release(&self, path: &SharePath) -> Effects {
+        let mut effects = Effects::default();
+        let parked = lock(&self.claims).parked.remove(&key(path));
+        for waiter in parked.unwrap_or_default() {
+            effects.wake(waiter, Outcome::Retry);
+        }
+        effects
+    }
+
+    /// Takes a request parked behind a claim back. True if it was still parked.
+    pub fn cancel_claim(&self, path: &SharePath, waiter: WaiterId) -> bool {
+        let mut claims = lock(&self.claims);
+        let Some(parked) = claims.parked.get_mut(&key(path)) else {
+            return false;
+        };
+        let before = parked.len();
+        parked.retain(|other| *other != waiter);
+        before != parked.len()
+    }
+}

@@ -1,0 +1,40 @@
+//! Claims: one at a time for each path, nobody forgotten.
+
+use super::*;
+
+#[test]
+fn a_path_is_claimed_once() {
+    let rig = Rig::new(Caching::None);
+    let upper = path("D\\X");
+    assert_eq!(rig.files.claim(&path("d\\x"), WaiterId(1)), Step::Go);
+    assert_eq!(rig.files.claim(&path("d"), WaiterId(2)), Step::Go);
+    for waiter in 3..6 {
+        assert_eq!(rig.files.claim(&upper, WaiterId(waiter)), Step::Wait);
+    }
+    assert!(rig.files.cancel_claim(&upper, WaiterId(4)));
+    assert!(!rig.files.cancel_claim(&upper, WaiterId(4)));
+    let effects = rig.files.release(&upper);
+    let retry = |n| Wake {
+        waiter: WaiterId(n),
+        outcome: Outcome::Retry,
+    };
+    assert_eq!(effects.wakes, [retry(3), retry(5)]);
+    // Woken is not claimed: the first to ask has it.
+    assert_eq!(rig.files.claim(&upper, WaiterId(5)), Step::Go);
+    assert_eq!(rig.files.claim(&upper, WaiterId(3)), Step::Wait);
+    assert_eq!(rig.files.release(&upper).wakes, [retry(3)]);
+    assert!(rig.files.release(&path("d")).is_empty());
+    assert!(rig.files.is_empty());
+}
+
+#[test]
+fn so_many_park_and_no_more() {
+    let rig = Rig::new(Caching::None);
+    assert_eq!(rig.files.claim(&path("x"), WaiterId(0)), Step::Go);
+    for _ in 0..crate::file::claims::PARKED_MAX {
+        assert_eq!(rig.files.claim(&path("x"), WaiterId(1)), Step::Wait);
+    }
+    let refused = Step::Refused(Status::INSUFFICIENT_RESOURCES);
+    assert_eq!(rig.files.claim(&path("x"), WaiterId(1)), refused);
+    assert!(!rig.files.cancel_claim(&path("y"), WaiterId(1)));
+}
