@@ -1,1 +1,355 @@
-//! posix
+//! The POSIX back end: [`Vfs`] over any [`Disk`].
+//!
+//! It decides how Windows' files are kept on a Linux file system: names ([`name`]), attributes,
+//! streams and security descriptors in Samba's formats ([`samba_xattr`]), so that a folder can go
+//! from Samba to Holdfast and back. It keeps no state that a file does not: two caches that are
+//! checked against the disk, and locks.
+//!
+//! Invariants: no path leaves the share's root; nothing is blocked on (all waiting is the
+//! disk's); every lock is held by one operation at a time, one of each kind (name before inode),
+//! so there is no order to get wrong. Not here: share modes, oplocks, and when something must be
+//! stable.
+
+mod attributes;
+mod create;
+mod data;
+mod depot;
+mod directory;
+mod ea;
+mod errno;
+mod lookup;
+pub mod name;
+mod name_cache;
+mod node;
+mod options;
+pub mod samba_xattr;
+mod security;
+mod streams;
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::{Mutex, MutexGuard};
+
+pub use node::PosixNode;
+pub use options::{AclNamespace, Clock, PosixOptions, StreamStore, SymlinkPolicy};
+
+use crate::{
+    Attr, DirName, FileKey, FsInfo, Identity, IoAccess, Lookup, NewNode, Permitted, Range, SetAttr,
+    StreamInfo, StreamOpen, SyncScope, Vfs, VfsError, VfsResult, WriteMode, disk::Disk,
+};
+use create::Temporary;
+use name_cache::NameCache;
+
+/// A share's files on a disk.
+pub struct PosixVfs<D: Disk> {
+    disk: D,
+    options: PosixOptions,
+    root: PosixNode<D>,
+    names: NameCache,
+    locks: Locks,
+    temporary: Temporary,
+}
+
+impl<D: Disk> PosixVfs<D> {
+    /// Serves the directory that `disk` starts at. Fails if that cannot be looked at or is no
+    /// directory.
+    pub async fn new(disk: D, options: PosixOptions) -> VfsResult<Self> {
+        let fd = disk.root();
+        let stat = disk.stat(&fd).await?;
+        let root = PosixNode::path_only(fd, &stat, false, Some([].into()));
+        root.directory()?;
+        let temporary = Temporary::new(options.clock.now());
+        Ok(Self {
+            disk,
+            options,
+            root,
+            names: NameCache::default(),
+            locks: Locks::default(),
+            temporary,
+        })
+    }
+
+    /// The disk beneath.
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    /// The options it was made with.
+    pub fn options(&self) -> &PosixOptions {
+        &self.options
+    }
+
+    fn root_node(&self) -> PosixNode<D> {
+        self.root.clone()
+    }
+
+    fn root_key(&self) -> FileKey {
+        self.root.0.key
+    }
+}
+
+/// Shards of each kind of lock.
+const LOCK_SHARDS: usize = 64;
+
+/// Locks between our own operations: on a name about to appear or go (in any case), and on an
+/// inode whose stream attributes are rewritten. Sharded, so unrelated ones may share a lock.
+struct Locks {
+    names: [Mutex<()>; LOCK_SHARDS],
+    inodes: [Mutex<()>; LOCK_SHARDS],
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Self {
+            names: std::array::from_fn(|_| Mutex::new(())),
+            inodes: std::array::from_fn(|_| Mutex::new(())),
+        }
+    }
+}
+
+impl Locks {
+    async fn name(&self, directory: FileKey, shown: &str) -> MutexGuard<'_, ()> {
+        let folded = name::fold(shown);
+        // FNV-1a: clients gain nothing from choosing the shard.
+        let hash = directory
+            .ino
+            .to_le_bytes()
+            .iter()
+            .chain(folded.as_bytes())
+            .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
+            });
+        Self::shard(&self.names, hash).lock().await
+    }
+
+    async fn inode(&self, inode: FileKey) -> MutexGuard<'_, ()> {
+        Self::shard(&self.inodes, inode.ino).lock().await
+    }
+
+    fn shard(shards: &[Mutex<()>; LOCK_SHARDS], hash: u64) -> &Mutex<()> {
+        // The remainder is below the array's length.
+        let index = usize::try_from(hash % LOCK_SHARDS as u64).unwrap_or(0);
+        &shards[index]
+    }
+}
+
+impl<D: Disk> Vfs for PosixVfs<D> {
+    type Node = PosixNode<D>;
+
+    fn root(&self) -> Self::Node {
+        self.root_node()
+    }
+
+    async fn lookup(&self, who: &Identity, path: &[String]) -> VfsResult<Lookup<Self::Node>> {
+        self.do_lookup(who, path).await
+    }
+
+    async fn open(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        access: IoAccess,
+    ) -> VfsResult<Self::Node> {
+        self.do_open(who, node, access).await
+    }
+
+    async fn permitted(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        parent: Option<&Self::Node>,
+    ) -> VfsResult<Permitted> {
+        self.do_permitted(who, node, parent).await
+    }
+
+    async fn create_file(
+        &self,
+        who: &Identity,
+        parent: &Self::Node,
+        name: &str,
+        new: &NewNode,
+    ) -> VfsResult<(Self::Node, Attr)> {
+        self.do_create(who, parent, name, new, false).await
+    }
+
+    async fn create_directory(
+        &self,
+        who: &Identity,
+        parent: &Self::Node,
+        name: &str,
+        new: &NewNode,
+    ) -> VfsResult<(Self::Node, Attr)> {
+        self.do_create(who, parent, name, new, true).await
+    }
+
+    async fn open_stream(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        name: &str,
+        how: StreamOpen,
+    ) -> VfsResult<(Self::Node, bool)> {
+        self.do_open_stream(who, node, name, how).await
+    }
+
+    async fn streams(&self, node: &Self::Node) -> VfsResult<Vec<StreamInfo>> {
+        self.do_streams(node).await
+    }
+
+    async fn remove_stream(&self, who: &Identity, node: &Self::Node) -> VfsResult<()> {
+        self.do_remove_stream(who, node).await
+    }
+
+    async fn rename_stream(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        to: &str,
+        replace: bool,
+    ) -> VfsResult<Self::Node> {
+        self.do_rename_stream(who, node, to, replace).await
+    }
+
+    async fn read(
+        &self,
+        node: &Self::Node,
+        offset: u64,
+        len: usize,
+        buf: BytesMut,
+    ) -> VfsResult<BytesMut> {
+        self.do_read(node, offset, len, buf).await
+    }
+
+    async fn write(
+        &self,
+        node: &Self::Node,
+        offset: u64,
+        data: Bytes,
+        mode: WriteMode,
+    ) -> VfsResult<()> {
+        self.do_write(node, offset, data, mode).await
+    }
+
+    async fn set_size(&self, node: &Self::Node, size: u64) -> VfsResult<()> {
+        self.do_set_size(node, size).await
+    }
+
+    async fn allocate(&self, node: &Self::Node, size: u64) -> VfsResult<()> {
+        self.do_allocate(node, size).await
+    }
+
+    async fn zero(&self, node: &Self::Node, range: Range) -> VfsResult<()> {
+        self.do_zero(node, range).await
+    }
+
+    async fn allocated(
+        &self,
+        node: &Self::Node,
+        within: Range,
+        max: usize,
+    ) -> VfsResult<Vec<Range>> {
+        self.do_allocated(node, within, max).await
+    }
+
+    async fn copy(
+        &self,
+        from: &Self::Node,
+        from_offset: u64,
+        to: &Self::Node,
+        to_offset: u64,
+        len: u64,
+    ) -> VfsResult<u64> {
+        self.do_copy(from, from_offset, to, to_offset, len).await
+    }
+
+    async fn clone_range(
+        &self,
+        from: &Self::Node,
+        from_offset: u64,
+        to: &Self::Node,
+        to_offset: u64,
+        len: u64,
+    ) -> VfsResult<()> {
+        self.do_clone_range(from, from_offset, to, to_offset, len)
+            .await
+    }
+
+    async fn attr(&self, node: &Self::Node) -> VfsResult<Attr> {
+        self.attr_of(node).await
+    }
+
+    async fn set_attr(&self, who: &Identity, node: &Self::Node, set: &SetAttr) -> VfsResult<()> {
+        self.do_set_attr(who, node, set).await
+    }
+
+    async fn list(&self, who: &Identity, dir: &Self::Node, max: usize) -> VfsResult<Vec<DirName>> {
+        self.do_list(who, dir, max).await
+    }
+
+    async fn attr_at(&self, dir: &Self::Node, name: &DirName) -> VfsResult<Attr> {
+        self.do_attr_at(dir, name).await
+    }
+
+    async fn rename(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        parent: &Self::Node,
+        name: &str,
+        to_parent: &Self::Node,
+        to_name: &str,
+        replace: bool,
+    ) -> VfsResult<()> {
+        self.do_rename(who, node, parent, name, to_parent, to_name, replace)
+            .await
+    }
+
+    async fn link(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        to_parent: &Self::Node,
+        to_name: &str,
+        replace: bool,
+    ) -> VfsResult<()> {
+        self.do_link(who, node, to_parent, to_name, replace).await
+    }
+
+    async fn remove(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        parent: &Self::Node,
+        name: &str,
+    ) -> VfsResult<()> {
+        self.do_remove(who, node, parent, name).await
+    }
+
+    async fn eas(&self, node: &Self::Node) -> VfsResult<Vec<(String, Vec<u8>)>> {
+        self.do_eas(node).await
+    }
+
+    async fn set_ea(&self, node: &Self::Node, name: &str, value: &[u8]) -> VfsResult<()> {
+        self.do_set_ea(node, name, value).await
+    }
+
+    async fn security(&self, node: &Self::Node) -> VfsResult<Option<Vec<u8>>> {
+        self.do_security(node).await
+    }
+
+    async fn set_security(&self, _who: &Identity, node: &Self::Node, sd: &[u8]) -> VfsResult<()> {
+        self.do_set_security(node, sd).await
+    }
+
+    async fn read_link(&self, _node: &Self::Node) -> VfsResult<String> {
+        // No policy shows a link as such: nodes are what links lead to.
+        Err(VfsError::NotSupported)
+    }
+
+    async fn sync(&self, node: &Self::Node, scope: SyncScope) -> VfsResult<()> {
+        self.do_sync(node, scope).await
+    }
+
+    async fn fs_info(&self, node: &Self::Node) -> VfsResult<FsInfo> {
+        self.do_fs_info(node).await
+    }
+}

@@ -1,0 +1,348 @@
+//! What an inode says about itself: `statx` merged with what Samba's attribute adds.
+//!
+//! Without a stored attribute the DOS bits are derived as Samba does with `store dos attributes`:
+//! ARCHIVE for files, READONLY where the owner may not write, HIDDEN for a leading dot (an
+//! option). An attribute that cannot be understood counts as none: it must not make the file
+//! unreachable; it is logged and replaced by the next change.
+//!
+//! Who may change: the owner, or whoever the kernel lets write. The change itself is then made by
+//! the service, since Linux ties times to ownership and `user.` attributes to permission bits.
+
+use super::{
+    PosixNode, PosixVfs,
+    node::kind_of,
+    samba_xattr::{DOS_ATTRIB, dos_attrib::DosAttrib},
+};
+use crate::{
+    Attr, FsInfo, Identity, Kind, Permitted, SetAttr, Timestamp, VfsError, VfsResult,
+    disk::{Disk, Stat, XattrSet},
+};
+
+/// DOS attribute bits, [MS-FSCC] 2.6.
+pub(super) mod dos {
+    pub(crate) const READONLY: u32 = 0x1;
+    pub(crate) const HIDDEN: u32 = 0x2;
+    pub(crate) const SYSTEM: u32 = 0x4;
+    pub(crate) const DIRECTORY: u32 = 0x10;
+    pub(crate) const ARCHIVE: u32 = 0x20;
+    pub(crate) const NORMAL: u32 = 0x80;
+    pub(crate) const TEMPORARY: u32 = 0x100;
+    pub(crate) const SPARSE: u32 = 0x200;
+    pub(crate) const OFFLINE: u32 = 0x1000;
+    pub(crate) const NOT_CONTENT_INDEXED: u32 = 0x2000;
+    /// What a client may set.
+    pub(crate) const SETTABLE: u32 =
+        READONLY | HIDDEN | SYSTEM | ARCHIVE | TEMPORARY | OFFLINE | NOT_CONTENT_INDEXED;
+}
+
+/// What the name adds to attributes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Named {
+    pub(super) dot: bool,
+}
+
+/// `access` bits.
+pub(super) const R_OK: u32 = 4;
+pub(super) const W_OK: u32 = 2;
+pub(super) const X_OK: u32 = 1;
+
+const STICKY: u32 = 0o1000;
+/// `f_type` of file systems without sparse files: FAT, exFAT.
+const NOT_SPARSE: [u64; 2] = [0x4D44, 0x2011_BAB0];
+
+impl<D: Disk> PosixVfs<D> {
+    /// The attributes of a node (of the stream, for a stream node).
+    pub(super) async fn attr_of(&self, node: &PosixNode<D>) -> VfsResult<Attr> {
+        let stat = self.disk.stat(node.fd()).await?;
+        let named = Named { dot: node.0.dot };
+        let mut attr = self.attr_with(node.fd(), &stat, named).await?;
+        if node.0.stream.is_some() {
+            let (size, allocated) = self.stream_size(node).await?;
+            attr.kind = Kind::File;
+            attr.size = size;
+            attr.allocated = allocated;
+            attr.dos_attributes = normal(attr.dos_attributes & !(dos::DIRECTORY | dos::NORMAL));
+        }
+        Ok(attr)
+    }
+
+    /// The attributes of an inode whose `stat` is known.
+    pub(super) async fn attr_with(&self, fd: &D::Fd, stat: &Stat, named: Named) -> VfsResult<Attr> {
+        let kind = kind_of(stat.mode);
+        let stored = match kind {
+            Kind::File | Kind::Directory => self.dos_attrib(fd).await?,
+            _ => None,
+        };
+        Ok(self.merge(stat, kind, stored, named))
+    }
+
+    fn merge(&self, stat: &Stat, kind: Kind, stored: Option<DosAttrib>, named: Named) -> Attr {
+        let directory = kind == Kind::Directory;
+        let stored_bits = stored.and_then(|stored| stored.attributes);
+        let mut bits = stored_bits.map_or_else(
+            || self.derived(stat, kind, named),
+            |bits| bits & (dos::SETTABLE | dos::SPARSE),
+        );
+        bits &= if directory {
+            !dos::SPARSE
+        } else {
+            !dos::DIRECTORY
+        };
+        if directory {
+            bits |= dos::DIRECTORY;
+        }
+        Attr {
+            key: stat.key,
+            kind,
+            size: if kind == Kind::File { stat.size } else { 0 },
+            allocated: if directory {
+                0
+            } else {
+                stat.blocks.saturating_mul(512)
+            },
+            links: stat.links,
+            created: stored
+                .and_then(|stored| stored.created)
+                .unwrap_or_else(|| birth(stat)),
+            accessed: stat.accessed,
+            written: stat.written,
+            changed: stat.changed,
+            dos_attributes: normal(bits),
+            uid: stat.uid,
+            gid: stat.gid,
+            mode: stat.mode,
+        }
+    }
+
+    fn derived(&self, stat: &Stat, kind: Kind, named: Named) -> u32 {
+        let mut bits = 0;
+        if kind == Kind::File {
+            bits |= dos::ARCHIVE;
+            if stat.mode & 0o200 == 0 {
+                bits |= dos::READONLY;
+            }
+        }
+        if named.dot && self.options.hide_dot_files {
+            bits |= dos::HIDDEN;
+        }
+        bits
+    }
+
+    async fn dos_attrib(&self, fd: &D::Fd) -> VfsResult<Option<DosAttrib>> {
+        let blob = match self.disk.get_xattr(fd, DOS_ATTRIB).await {
+            Ok(blob) => blob,
+            Err(errno) if errno.unsupported() || errno.is(&ABSENT) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        Ok(DosAttrib::parse(&blob)
+            .inspect_err(|_| tracing::debug!(bytes = blob.len(), "unreadable {DOS_ATTRIB}"))
+            .ok())
+    }
+
+    /// Stores DOS attributes and a creation time for a new inode.
+    pub(super) async fn store_new_attributes(
+        &self,
+        fd: &D::Fd,
+        stat: &Stat,
+        bits: u32,
+    ) -> VfsResult<DosAttrib> {
+        let directory = kind_of(stat.mode) == Kind::Directory;
+        let wanted = DosAttrib {
+            attributes: Some(bits & dos::SETTABLE | if directory { dos::DIRECTORY } else { 0 }),
+            created: Some(birth(stat)),
+        };
+        self.store_dos_attrib(fd, wanted).await?;
+        Ok(wanted)
+    }
+
+    async fn store_dos_attrib(&self, fd: &D::Fd, wanted: DosAttrib) -> VfsResult<()> {
+        let blob = wanted.build();
+        let service = Identity::Service;
+        let set = self
+            .disk
+            .set_xattr(&service, fd, DOS_ATTRIB, &blob, XattrSet::Either)
+            .await;
+        match set {
+            // A file system without attributes: derived ones are all there is.
+            Err(errno) if errno.unsupported() => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// The attributes of an inode just made, without asking the disk again.
+    pub(super) fn new_attr(&self, stat: &Stat, stored: DosAttrib, named: Named) -> Attr {
+        self.merge(stat, kind_of(stat.mode), Some(stored), named)
+    }
+
+    pub(super) async fn do_set_attr(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        set: &SetAttr,
+    ) -> VfsResult<()> {
+        self.writable()?;
+        let fd = node.fd();
+        let stat = self.disk.stat(fd).await?;
+        let touches_times = set.accessed.is_some() || set.written.is_some();
+        let touches_dos =
+            set.created.is_some() || set.dos_attributes.is_some() || set.sparse.is_some();
+        if touches_times || touches_dos {
+            self.may_change(who, fd, &stat).await?;
+        }
+        if set.owner.is_some() || set.mode.is_some() {
+            self.set_permissions(who, fd, set).await?;
+        }
+        if touches_dos {
+            let old = self.dos_attrib(fd).await?;
+            let named = Named { dot: node.0.dot };
+            let kind = kind_of(stat.mode);
+            let old_bits = old
+                .and_then(|old| old.attributes)
+                .unwrap_or_else(|| self.derived(&stat, kind, named));
+            let mut bits = set.dos_attributes.unwrap_or(old_bits) & dos::SETTABLE;
+            let sparse = set.sparse.unwrap_or(old_bits & dos::SPARSE != 0);
+            if kind == Kind::Directory {
+                bits |= dos::DIRECTORY;
+            } else if sparse {
+                bits |= dos::SPARSE;
+            }
+            let created = set
+                .created
+                .or(old.and_then(|old| old.created))
+                .unwrap_or_else(|| birth(&stat));
+            let wanted = DosAttrib {
+                attributes: Some(bits),
+                created: Some(created),
+            };
+            self.store_dos_attrib(fd, wanted).await?;
+        }
+        if touches_times {
+            let service = Identity::Service;
+            self.disk
+                .set_times(&service, fd, set.accessed, set.written)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Owner and mode, by the kernel's rules for `who`. A security descriptor that was current
+    /// stays so: the change is ours, not behind our back.
+    async fn set_permissions(&self, who: &Identity, fd: &D::Fd, set: &SetAttr) -> VfsResult<()> {
+        let descriptor = self.current_descriptor(fd).await?;
+        if let Some((uid, gid)) = set.owner {
+            self.disk.set_owner(who, fd, Some(uid), Some(gid)).await?;
+        }
+        if let Some(mode) = set.mode {
+            self.disk.set_mode(who, fd, mode & 0o7777).await?;
+        }
+        match descriptor {
+            Some(descriptor) => self.store_descriptor(fd, descriptor).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The owner or a writer may change attributes.
+    pub(super) async fn may_change(
+        &self,
+        who: &Identity,
+        fd: &D::Fd,
+        stat: &Stat,
+    ) -> VfsResult<()> {
+        if owns(who, stat) {
+            return Ok(());
+        }
+        Ok(self.disk.access(who, fd, W_OK).await?)
+    }
+
+    pub(super) async fn do_permitted(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        parent: Option<&PosixNode<D>>,
+    ) -> VfsResult<Permitted> {
+        let fd = node.fd();
+        let stat = self.disk.stat(fd).await?;
+        let writable = !self.options.read_only;
+        let mut permitted = Permitted {
+            read: self.allows(who, fd, R_OK).await?,
+            write: writable && self.allows(who, fd, W_OK).await?,
+            execute: self.allows(who, fd, X_OK).await?,
+            owner: owns(who, &stat),
+            delete: writable,
+        };
+        if let Some(parent) = parent.filter(|_| writable) {
+            let above = self.disk.stat(parent.fd()).await?;
+            let sticky = above.mode & STICKY != 0
+                && !permitted.owner
+                && !owns(who, &above)
+                && !superuser(who);
+            permitted.delete = !sticky && self.allows(who, parent.fd(), W_OK | X_OK).await?;
+        }
+        Ok(permitted)
+    }
+
+    async fn allows(&self, who: &Identity, fd: &D::Fd, mode: u32) -> VfsResult<bool> {
+        match self.disk.access(who, fd, mode).await {
+            Ok(()) => Ok(true),
+            Err(errno) if errno.is(&[libc::EACCES, libc::EPERM, libc::EROFS, libc::ETXTBSY]) => {
+                Ok(false)
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    pub(super) async fn do_fs_info(&self, node: &PosixNode<D>) -> VfsResult<FsInfo> {
+        let fs = self.disk.stat_fs(node.fd()).await?;
+        let root = self.disk.stat(self.root_node().fd()).await?;
+        let bytes = |blocks: u64| blocks.saturating_mul(fs.block);
+        Ok(FsInfo {
+            total: bytes(fs.blocks),
+            free: bytes(fs.free),
+            available: bytes(fs.available),
+            block: u32::try_from(fs.block).unwrap_or(4096),
+            name_max: u32::try_from(fs.name_max).unwrap_or(255),
+            id: fs.id,
+            sparse: !NOT_SPARSE.contains(&fs.kind),
+            read_only: fs.read_only || self.options.read_only,
+            created: birth(&root),
+        })
+    }
+}
+
+/// "No such attribute", and what file systems say that never had any of the kind.
+pub(super) const ABSENT: [i32; 1] = [libc::ENODATA];
+
+fn normal(bits: u32) -> u32 {
+    if bits == 0 { dos::NORMAL } else { bits }
+}
+
+/// Birth time, or the oldest that is known.
+fn birth(stat: &Stat) -> Timestamp {
+    stat.born
+        .unwrap_or_else(|| stat.written.min(stat.changed).min(stat.accessed))
+}
+
+fn superuser(who: &Identity) -> bool {
+    match who {
+        Identity::Service => true,
+        Identity::User(user) => user.uid == 0,
+    }
+}
+
+/// Owns the inode, as far as the kernel is concerned.
+pub(super) fn owns(who: &Identity, stat: &Stat) -> bool {
+    match who {
+        Identity::Service => true,
+        Identity::User(user) => user.uid == stat.uid || user.uid == 0,
+    }
+}
+
+impl<D: Disk> PosixVfs<D> {
+    /// Refuses changes of a read-only share.
+    pub(super) fn writable(&self) -> VfsResult<()> {
+        if self.options.read_only {
+            return Err(VfsError::ReadOnly);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! New files and directories, whole or not at all.
+//!
+//! Attributes, extended attributes and the descriptor are stored before the call succeeds; what
+//! was made is unmade on failure, and only what was made. A name with a security descriptor
+//! appears under a temporary name first, so that nobody meets it without; that name is hidden
+//! from clients, and what a crash leaves of it goes when its directory is removed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{
+    PosixNode, PosixVfs,
+    attributes::Named,
+    lookup::PATH_ONLY,
+    name::{self, TEMPORARY_PREFIX},
+    name_cache::Change,
+    node::Trail,
+    samba_xattr::dos_attrib::DosAttrib,
+};
+use crate::{
+    Attr, FileKey, Identity, IoAccess, NewNode, Timestamp, VfsError, VfsResult,
+    disk::{Allocate, Disk, OpenHow, Stat},
+};
+
+/// Temporary names tried before giving up.
+const TEMPORARY_TRIES: usize = 16;
+/// Temporary names of dead servers cleared away in one directory.
+const LEFTOVERS_MAX: usize = 1000;
+
+const SERVICE: Identity = Identity::Service;
+
+/// Makes temporary names that are this process's own.
+#[derive(Debug)]
+pub(super) struct Temporary {
+    instance: String,
+    next: AtomicU64,
+}
+
+impl Temporary {
+    pub(super) fn new(now: Timestamp) -> Self {
+        let process = std::process::id();
+        Self {
+            instance: format!(
+                "{TEMPORARY_PREFIX}{process:x}-{:x}-{:x}-",
+                now.secs, now.nanos
+            ),
+            next: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn name(&self) -> Vec<u8> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        format!("{}{number:x}", self.instance).into_bytes()
+    }
+}
+
+/// An inode just made.
+struct Made<F> {
+    fd: F,
+    stat: Stat,
+}
+
+impl<D: Disk> PosixVfs<D> {
+    pub(super) async fn do_create(
+        &self,
+        who: &Identity,
+        parent: &PosixNode<D>,
+        shown: &str,
+        new: &NewNode,
+        directory: bool,
+    ) -> VfsResult<(PosixNode<D>, Attr)> {
+        self.writable()?;
+        let dir = parent.directory()?;
+        let _name = self.locks.name(parent.0.key, shown).await;
+        if self.child(who, dir, parent.0.key, shown).await?.is_some() {
+            return Err(VfsError::Exists);
+        }
+        let on_disk = name::to_disk(shown)?;
+        let hidden = new.security.is_some();
+        let mut at: Box<[u8]> = on_disk.clone();
+        let mut tries = 0;
+        let made = loop {
+            if hidden {
+                at = self.temporary.name().into_boxed_slice();
+            }
+            match self.make(who, parent, &at, new, directory).await {
+                Err(VfsError::Exists) if hidden && tries < TEMPORARY_TRIES => tries += 1,
+                other => break other?,
+            }
+        };
+        let finished = self.finish(&made, new, directory).await;
+        let stored = match finished {
+            Ok(stored) => stored,
+            Err(error) => {
+                return Err(self
+                    .unmake(parent, &at, made.stat.key, directory, error)
+                    .await);
+            }
+        };
+        if hidden {
+            let changes = [Change::Remove(&at), Change::Add(&on_disk)];
+            let rename = self.disk.rename(who, dir, &at, dir, &on_disk, false);
+            if let Err(errno) = self.changing(parent, &changes, rename).await {
+                let error = errno.into();
+                return Err(self
+                    .unmake(parent, &at, made.stat.key, directory, error)
+                    .await);
+            }
+        }
+        // Attributes and owner changed the inode's times since.
+        let stat = self.disk.stat(&made.fd).await?;
+        let named = Named {
+            dot: shown.starts_with('.'),
+        };
+        let attr = self.new_attr(&stat, stored, named);
+        let trail = directory.then(|| extend(parent, &on_disk)).flatten();
+        let node = PosixNode::path_only(made.fd.clone(), &stat, named.dot, trail);
+        let node = match directory {
+            true => node,
+            false => node.with_fd(
+                made.fd,
+                IoAccess {
+                    read: true,
+                    write: true,
+                },
+            ),
+        };
+        Ok((node, attr))
+    }
+
+    async fn make(
+        &self,
+        who: &Identity,
+        parent: &PosixNode<D>,
+        at: &[u8],
+        new: &NewNode,
+        directory: bool,
+    ) -> VfsResult<Made<D::Fd>> {
+        let options = &self.options;
+        let (default, mask) = match directory {
+            true => (options.directory_mode, options.directory_mask),
+            false => (options.file_mode, options.file_mask),
+        };
+        let mode = new.mode.unwrap_or(default) & mask & 0o7777;
+        let changes = [Change::Add(at)];
+        let dir = parent.fd();
+        let fd = if directory {
+            let make = self.disk.make_dir(who, dir, at, mode);
+            self.changing(parent, &changes, make).await?;
+            let how = OpenHow {
+                directory: true,
+                ..PATH_ONLY
+            };
+            self.disk.open_at(&SERVICE, dir, at, how).await?
+        } else {
+            let how = OpenHow {
+                read: true,
+                write: true,
+                create: Some(mode),
+                ..OpenHow::default()
+            };
+            let open = self.disk.open_at(who, dir, at, how);
+            self.changing(parent, &changes, open).await?
+        };
+        let stat = self.disk.stat(&fd).await?;
+        Ok(Made { fd, stat })
+    }
+
+    /// Everything that a new inode starts with.
+    async fn finish(
+        &self,
+        made: &Made<D::Fd>,
+        new: &NewNode,
+        directory: bool,
+    ) -> VfsResult<DosAttrib> {
+        let fd = &made.fd;
+        if let Some((uid, gid)) = self.options.owner {
+            self.disk
+                .set_owner(&SERVICE, fd, Some(uid), Some(gid))
+                .await?;
+        }
+        let stored = self
+            .store_new_attributes(fd, &made.stat, new.dos_attributes)
+            .await?;
+        if !new.eas.is_empty() {
+            let node = PosixNode::path_only(fd.clone(), &made.stat, false, None);
+            for (name, value) in &new.eas {
+                self.do_set_ea(&node, name, value).await?;
+            }
+        }
+        if let Some(descriptor) = &new.security {
+            self.store_descriptor(fd, descriptor.clone()).await?;
+        }
+        if new.allocation > 0 && !directory {
+            match self
+                .disk
+                .allocate(fd, Allocate::Reserve, 0, new.allocation)
+                .await
+            {
+                // Only a hint where nothing can be reserved.
+                Err(errno) if !errno.unsupported() => return Err(errno.into()),
+                _ => {}
+            }
+        }
+        Ok(stored)
+    }
+
+    /// Removes what was made, if it is still that, and hands on why.
+    async fn unmake(
+        &self,
+        parent: &PosixNode<D>,
+        at: &[u8],
+        made: FileKey,
+        directory: bool,
+        error: VfsError,
+    ) -> VfsError {
+        let dir = parent.fd();
+        match self.disk.stat_at(dir, at).await {
+            Ok(stat) if stat.key == made => {
+                let unlink = self.disk.unlink(&SERVICE, dir, at, directory);
+                if let Err(errno) = self.changing(parent, &[Change::Remove(at)], unlink).await {
+                    tracing::warn!(errno = errno.0, "a name that could not be finished stays");
+                }
+            }
+            _ => {}
+        }
+        error
+    }
+
+    /// Removes temporary names that a dead server left in a directory. Whether nothing else is
+    /// in there.
+    pub(super) async fn clear_leftovers(&self, dir: &D::Fd) -> VfsResult<bool> {
+        let listing = self.disk.reopen(&SERVICE, dir, true, false).await?;
+        let entries = match self.disk.entries(&SERVICE, &listing, LEFTOVERS_MAX).await {
+            Ok(entries) => entries,
+            Err(errno) if errno.is(&[libc::EOVERFLOW]) => return Ok(false),
+            Err(errno) => return Err(errno.into()),
+        };
+        let dead = |name: &[u8]| {
+            name.starts_with(TEMPORARY_PREFIX.as_bytes())
+                && !name.starts_with(self.temporary.instance.as_bytes())
+        };
+        if !entries.iter().all(|entry| dead(&entry.name)) {
+            return Ok(false);
+        }
+        for entry in entries {
+            let mut gone = self.disk.unlink(&SERVICE, dir, &entry.name, false).await;
+            if gone.is_err_and(|errno| errno.is(&[libc::EISDIR, libc::EPERM])) {
+                gone = self.disk.unlink(&SERVICE, dir, &entry.name, true).await;
+            }
+            gone?;
+        }
+        Ok(true)
+    }
+}
+
+fn extend<D: Disk>(parent: &PosixNode<D>, on_disk: &[u8]) -> Option<Trail> {
+    let above = parent.0.trail.as_ref()?;
+    let name = std::iter::once(Box::from(on_disk));
+    Some(above.iter().cloned().chain(name).collect())
+}

@@ -1,0 +1,348 @@
+//! Bytes of files: whole reads and writes over short ones, sizes, holes, copies, stability.
+//!
+//! A read ends early only at end of file, a write never. Descriptors carry the access they were
+//! opened with; the kernel refuses the rest. What needs a descriptor that a node does not have
+//! (a sync of an inode opened by path only) opens one as the service.
+
+use bytes::{Bytes, BytesMut};
+
+use super::{PosixNode, PosixVfs, streams::Place};
+use crate::{
+    Identity, IoAccess, Kind, Range, SyncScope, VfsError, VfsResult, WriteMode,
+    disk::{Allocate, Disk},
+};
+
+/// Bytes copied or zeroed at once where the kernel does not do it.
+const CHUNK: usize = 1 << 20;
+
+impl<D: Disk> PosixVfs<D> {
+    pub(super) async fn do_open(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        access: IoAccess,
+    ) -> VfsResult<PosixNode<D>> {
+        if access.write {
+            self.writable()?;
+        }
+        if node.0.stream.is_some() {
+            return self.open_stream_io(who, node, access).await;
+        }
+        let io = match node.0.kind {
+            Kind::File => access,
+            // A directory is never written through its descriptor.
+            Kind::Directory => IoAccess {
+                read: access.read,
+                write: false,
+            },
+            Kind::SymbolicLink => return Err(VfsError::SymbolicLink),
+            Kind::Special => return Err(VfsError::NotSupported),
+        };
+        if io == IoAccess::default() {
+            return Ok(node.clone());
+        }
+        let fd = self.disk.reopen(who, node.fd(), io.read, io.write).await?;
+        Ok(node.with_fd(fd, io))
+    }
+
+    pub(super) async fn read_all(
+        &self,
+        fd: &D::Fd,
+        offset: u64,
+        len: usize,
+        mut buf: BytesMut,
+    ) -> VfsResult<BytesMut> {
+        let start = buf.len();
+        loop {
+            let have = buf.len() - start;
+            let left = len.saturating_sub(have);
+            if left == 0 {
+                return Ok(buf);
+            }
+            let Some(at) = offset.checked_add(have as u64) else {
+                return Ok(buf);
+            };
+            buf = self.disk.read(fd, at, left, buf).await?;
+            if buf.len() - start == have {
+                return Ok(buf);
+            }
+        }
+    }
+
+    pub(super) async fn do_read(
+        &self,
+        node: &PosixNode<D>,
+        offset: u64,
+        len: usize,
+        buf: BytesMut,
+    ) -> VfsResult<BytesMut> {
+        if node.0.stream.is_some() {
+            return self.stream_read(node, offset, len, buf).await;
+        }
+        // Linux has signed offsets; nothing lies beyond them.
+        if i64::try_from(offset).is_err() {
+            return Ok(buf);
+        }
+        self.read_all(node.fd(), offset, len, buf).await
+    }
+
+    pub(super) async fn write_all(
+        &self,
+        fd: &D::Fd,
+        offset: u64,
+        mut data: Bytes,
+        durable: bool,
+    ) -> VfsResult<()> {
+        let mut at = offset;
+        while !data.is_empty() {
+            let wrote = self.disk.write(fd, at, data.clone(), durable).await?;
+            if wrote == 0 || wrote > data.len() {
+                return Err(VfsError::Io);
+            }
+            bytes::Buf::advance(&mut data, wrote);
+            at = at.checked_add(wrote as u64).ok_or(VfsError::TooLarge)?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn do_write(
+        &self,
+        node: &PosixNode<D>,
+        offset: u64,
+        data: Bytes,
+        mode: WriteMode,
+    ) -> VfsResult<()> {
+        self.writable()?;
+        if node.0.stream.is_some() {
+            self.stream_write(node, offset, data).await?;
+            if mode.durable {
+                self.do_sync(node, SyncScope::All).await?;
+            }
+            return Ok(());
+        }
+        let end = offset.checked_add(data.len() as u64);
+        if end.is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(VfsError::TooLarge);
+        }
+        self.write_all(node.fd(), offset, data, mode.durable).await
+    }
+
+    pub(super) async fn do_set_size(&self, node: &PosixNode<D>, size: u64) -> VfsResult<()> {
+        self.writable()?;
+        if node.0.stream.is_some() {
+            return self.stream_set_size(node, size).await;
+        }
+        match self.disk.truncate(node.fd(), size).await {
+            // A descriptor without write access: ftruncate says EINVAL, or EBADF for O_PATH.
+            Err(errno) if errno.is(&[libc::EINVAL]) && !node.0.io.write => {
+                Err(VfsError::AccessDenied)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    pub(super) async fn do_allocate(&self, node: &PosixNode<D>, size: u64) -> VfsResult<()> {
+        self.writable()?;
+        let fd = match &node.0.stream {
+            None => node.fd().clone(),
+            Some(_) => match self.place(node).await? {
+                // Nothing can be reserved in an attribute, and nothing needs to be: a stream that
+                // does not fit there goes to the depot when it is written.
+                Place::Xattr(_) => return Ok(()),
+                Place::Depot(fd) => fd,
+            },
+        };
+        let stat = self.disk.stat(&fd).await?;
+        if size == 0 || stat.blocks.saturating_mul(512) >= size {
+            return Ok(());
+        }
+        Ok(self.disk.allocate(&fd, Allocate::Reserve, 0, size).await?)
+    }
+
+    pub(super) async fn do_zero(&self, node: &PosixNode<D>, range: Range) -> VfsResult<()> {
+        self.writable()?;
+        let size = self.size_of(node).await?;
+        let end = range.offset.saturating_add(range.len).min(size);
+        let Some(len) = end.checked_sub(range.offset).filter(|len| *len > 0) else {
+            return Ok(());
+        };
+        if node.0.stream.is_none() {
+            for how in [Allocate::Punch, Allocate::Zero] {
+                match self.disk.allocate(node.fd(), how, range.offset, len).await {
+                    Ok(()) => return Ok(()),
+                    Err(errno) if errno.unsupported() => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+        }
+        let mut at = range.offset;
+        while at < end {
+            let piece = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
+            let zeros = Bytes::from(vec![0; piece]);
+            self.do_write(node, at, zeros, WriteMode::default()).await?;
+            at += piece as u64;
+        }
+        Ok(())
+    }
+
+    async fn size_of(&self, node: &PosixNode<D>) -> VfsResult<u64> {
+        if node.0.stream.is_some() {
+            return Ok(self.stream_size(node).await?.0);
+        }
+        Ok(self.disk.stat(node.fd()).await?.size)
+    }
+
+    pub(super) async fn do_allocated(
+        &self,
+        node: &PosixNode<D>,
+        within: Range,
+        max: usize,
+    ) -> VfsResult<Vec<Range>> {
+        let size = self.size_of(node).await?;
+        let end = within.offset.saturating_add(within.len).min(size);
+        let mut found = Vec::new();
+        let mut at = within.offset;
+        while at < end && found.len() < max {
+            let (data, hole) = match &node.0.stream {
+                Some(_) => (at, end),
+                None => match self.next_extent(node.fd(), at).await? {
+                    Some((data, hole)) => (data.max(at), hole.min(end)),
+                    None => break,
+                },
+            };
+            if data >= end || hole <= data {
+                break;
+            }
+            found.push(Range {
+                offset: data,
+                len: hole - data,
+            });
+            at = hole;
+        }
+        Ok(found)
+    }
+
+    /// The next run of data at or behind `at`; all the rest where holes are not known.
+    async fn next_extent(&self, fd: &D::Fd, at: u64) -> VfsResult<Option<(u64, u64)>> {
+        let data = match self.disk.seek(fd, at, true).await {
+            Ok(data) => data,
+            Err(errno) if errno.is(&[libc::ENXIO]) => return Ok(None),
+            Err(errno) if errno.unsupported() || errno.is(&[libc::EINVAL]) => {
+                return Ok(Some((at, u64::MAX)));
+            }
+            Err(errno) => return Err(errno.into()),
+        };
+        match self.disk.seek(fd, data, false).await {
+            Ok(hole) => Ok(Some((data, hole))),
+            Err(errno) if errno.is(&[libc::ENXIO]) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    pub(super) async fn do_copy(
+        &self,
+        from: &PosixNode<D>,
+        from_offset: u64,
+        to: &PosixNode<D>,
+        to_offset: u64,
+        len: u64,
+    ) -> VfsResult<u64> {
+        self.writable()?;
+        let mut done = 0;
+        let mut kernel = from.0.stream.is_none() && to.0.stream.is_none();
+        while done < len {
+            let (source, target) = (from_offset.checked_add(done), to_offset.checked_add(done));
+            let (Some(source), Some(target)) = (source, target) else {
+                return Err(VfsError::TooLarge);
+            };
+            let left = len - done;
+            if kernel {
+                let copied = self
+                    .disk
+                    .copy_range(from.fd(), source, to.fd(), target, left)
+                    .await;
+                match copied {
+                    Ok(0) => break,
+                    Ok(count) => done += count.min(left),
+                    // Another file system, overlapping ranges, no such call: by hand.
+                    Err(errno) if errno.unsupported() || errno.is(&[libc::EXDEV, libc::EINVAL]) => {
+                        kernel = false;
+                    }
+                    Err(errno) => return Err(errno.into()),
+                }
+                continue;
+            }
+            let piece = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
+            let data = self
+                .do_read(from, source, piece, BytesMut::with_capacity(piece))
+                .await?;
+            let count = data.len();
+            self.do_write(to, target, data.freeze(), WriteMode::default())
+                .await?;
+            done += count as u64;
+            if count < piece {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    pub(super) async fn do_clone_range(
+        &self,
+        from: &PosixNode<D>,
+        from_offset: u64,
+        to: &PosixNode<D>,
+        to_offset: u64,
+        len: u64,
+    ) -> VfsResult<()> {
+        self.writable()?;
+        if from.0.stream.is_some() || to.0.stream.is_some() {
+            return Err(VfsError::NotSupported);
+        }
+        let (source, target) = (from.fd(), to.fd());
+        match self
+            .disk
+            .clone_range(source, from_offset, target, to_offset, len)
+            .await
+        {
+            Err(errno) if errno.is(&[libc::EXDEV]) => Err(VfsError::NotSupported),
+            other => Ok(other?),
+        }
+    }
+
+    /// A descriptor that `fsync` takes.
+    async fn sync_fd(&self, node: &PosixNode<D>) -> VfsResult<D::Fd> {
+        if node.0.io != IoAccess::default() {
+            return Ok(node.fd().clone());
+        }
+        let service = Identity::Service;
+        match self.disk.reopen(&service, node.fd(), true, false).await {
+            // A file that a server without privileges may write but not read.
+            Err(errno) if errno.is(&[libc::EACCES]) && node.0.kind == Kind::File => {
+                Ok(self.disk.reopen(&service, node.fd(), false, true).await?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    pub(super) async fn do_sync(&self, node: &PosixNode<D>, scope: SyncScope) -> VfsResult<()> {
+        let fd = self.sync_fd(node).await?;
+        match &node.0.stream {
+            // Attributes, the depot's mark, and the removal of an attribute that moved to the
+            // depot are metadata of the inode: fdatasync would leave them behind. The depot comes
+            // first, so that a stream is never in neither place.
+            Some(stream) => {
+                self.depot_sync(node, stream.depot().as_ref()).await?;
+                self.disk.fsync(&fd).await?;
+            }
+            None => {
+                self.depot_sync(node, None).await?;
+                match scope {
+                    SyncScope::Data => self.disk.fdatasync(&fd).await?,
+                    SyncScope::All => self.disk.fsync(&fd).await?,
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,265 @@
+//! Samba's depot: streams as files under `.streams` in the share's root.
+//!
+//! `.streams/XX/YY/<device and inode in hex>/:<name>:$DATA`, everything made and opened by the
+//! service (whoever may use a stream is decided by the inode that carries it; a stream's file
+//! gets that inode's owner and permission bits). An inode that has streams here carries the mark
+//! `user.SAMBA_STREAMS`; a folder whose inode has no mark belongs to a dead inode of the same
+//! number and is emptied before use.
+
+use super::{
+    PosixNode, PosixVfs,
+    lookup::PATH_ONLY,
+    name::DEPOT,
+    samba_xattr::{DEPOT_MARK, depot_path, stream_file, stream_of_file},
+};
+use crate::{
+    Identity, StreamInfo, VfsError, VfsResult,
+    disk::{Disk, OpenHow, Stat, XattrSet},
+};
+
+/// Streams of one inode that are listed or removed.
+pub(super) const STREAMS_MAX: usize = 10_000;
+/// Depot folders, as Samba makes them.
+const FOLDER_MODE: u32 = 0o755;
+
+const SERVICE: Identity = Identity::Service;
+
+impl<D: Disk> PosixVfs<D> {
+    /// The folders from the root to the one that holds the streams of `node`'s inode, the last
+    /// one last; `None` if one is missing and not to be made.
+    async fn depot_folders(
+        &self,
+        node: &PosixNode<D>,
+        make: bool,
+    ) -> VfsResult<Option<Vec<D::Fd>>> {
+        let [first, second, id] = depot_path(node.0.key.fs, node.0.key.ino);
+        let how = OpenHow {
+            directory: true,
+            ..PATH_ONLY
+        };
+        let mut folders = vec![self.root_node().fd().clone()];
+        for component in [DEPOT, &first, &second, &id] {
+            let Some(above) = folders.last() else {
+                return Ok(None);
+            };
+            let name = component.as_bytes();
+            let mut opened = self.disk.open_at(&SERVICE, above, name, how).await;
+            if make
+                && opened
+                    .as_ref()
+                    .is_err_and(|errno| errno.is(&[libc::ENOENT]))
+            {
+                match self.disk.make_dir(&SERVICE, above, name, FOLDER_MODE).await {
+                    Err(errno) if !errno.is(&[libc::EEXIST]) => return Err(errno.into()),
+                    _ => opened = self.disk.open_at(&SERVICE, above, name, how).await,
+                }
+            }
+            match opened {
+                Ok(folder) => folders.push(folder),
+                Err(errno) if !make && errno.is(&[libc::ENOENT]) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(Some(folders))
+    }
+
+    async fn marked(&self, node: &PosixNode<D>) -> VfsResult<bool> {
+        Ok(self.xattr(node.fd(), DEPOT_MARK).await?.is_some())
+    }
+
+    /// The folder of an inode that has streams in the depot.
+    async fn depot_folder(&self, node: &PosixNode<D>) -> VfsResult<Option<D::Fd>> {
+        if !self.marked(node).await? {
+            return Ok(None);
+        }
+        let folders = self.depot_folders(node, false).await?;
+        Ok(folders.and_then(|mut folders| folders.pop()))
+    }
+
+    /// Opens a stream's file for reading and writing; `None` if there is none.
+    pub(super) async fn depot_open(
+        &self,
+        node: &PosixNode<D>,
+        stream: &str,
+    ) -> VfsResult<Option<D::Fd>> {
+        let (Some(file), Some(folder)) = (stream_file(stream), self.depot_folder(node).await?)
+        else {
+            return Ok(None);
+        };
+        let how = OpenHow {
+            read: true,
+            write: !self.options.read_only,
+            ..OpenHow::default()
+        };
+        match self.disk.open_at(&SERVICE, &folder, &file, how).await {
+            Ok(fd) => Ok(Some(fd)),
+            Err(errno) if errno.is(&[libc::ENOENT]) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Makes a stream's file, empty, opened for reading and writing. `Exists` if it is there.
+    pub(super) async fn depot_create(&self, node: &PosixNode<D>, stream: &str) -> VfsResult<D::Fd> {
+        let file = stream_file(stream).ok_or(VfsError::NameTooLong)?;
+        let marked = self.marked(node).await?;
+        let folders = self.depot_folders(node, true).await?;
+        let folder = folders
+            .and_then(|mut folders| folders.pop())
+            .ok_or(VfsError::Io)?;
+        if !marked {
+            self.empty_folder(&folder).await?;
+            let how = XattrSet::Either;
+            self.disk
+                .set_xattr(&SERVICE, node.fd(), DEPOT_MARK, b"1", how)
+                .await?;
+        }
+        let base = self.disk.stat(node.fd()).await?;
+        let how = OpenHow {
+            read: true,
+            write: true,
+            create: Some(base.mode & 0o666),
+            ..OpenHow::default()
+        };
+        let fd = self.disk.open_at(&SERVICE, &folder, &file, how).await?;
+        let made = self.disk.stat(&fd).await?;
+        if (made.uid, made.gid) != (base.uid, base.gid) {
+            // Only root can; otherwise the file is the service's, like the inode in most cases.
+            let owner = (Some(base.uid), Some(base.gid));
+            match self.disk.set_owner(&SERVICE, &fd, owner.0, owner.1).await {
+                Err(errno) if !errno.is(&[libc::EPERM]) => {
+                    self.disk.unlink(&SERVICE, &folder, &file, false).await?;
+                    return Err(errno.into());
+                }
+                _ => {}
+            }
+        }
+        Ok(fd)
+    }
+
+    pub(super) async fn depot_remove(&self, node: &PosixNode<D>, stream: &str) -> VfsResult<bool> {
+        let (Some(file), Some(folder)) = (stream_file(stream), self.depot_folder(node).await?)
+        else {
+            return Ok(false);
+        };
+        match self.disk.unlink(&SERVICE, &folder, &file, false).await {
+            Ok(()) => Ok(true),
+            Err(errno) if errno.is(&[libc::ENOENT]) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    pub(super) async fn depot_rename(
+        &self,
+        node: &PosixNode<D>,
+        from: &str,
+        to: &str,
+    ) -> VfsResult<()> {
+        let from = stream_file(from).ok_or(VfsError::NotFound)?;
+        let to = stream_file(to).ok_or(VfsError::NameTooLong)?;
+        let folder = self.depot_folder(node).await?.ok_or(VfsError::NotFound)?;
+        self.disk
+            .rename(&SERVICE, &folder, &from, &folder, &to, true)
+            .await?;
+        Ok(())
+    }
+
+    /// The streams of an inode that lie in the depot.
+    pub(super) async fn depot_streams(&self, node: &PosixNode<D>) -> VfsResult<Vec<StreamInfo>> {
+        let Some(folder) = self.depot_folder(node).await? else {
+            return Ok(Vec::new());
+        };
+        let mut streams = Vec::new();
+        for (file, name) in self.depot_files(&folder).await? {
+            match self.disk.stat_at(&folder, &file).await {
+                Ok(stat) => streams.push(StreamInfo {
+                    name,
+                    size: stat.size,
+                    allocated: stat.blocks.saturating_mul(512),
+                }),
+                Err(errno) if errno.is(&[libc::ENOENT]) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(streams)
+    }
+
+    async fn depot_files(&self, folder: &D::Fd) -> VfsResult<Vec<(Box<[u8]>, String)>> {
+        let listing = self.disk.reopen(&SERVICE, folder, true, false).await?;
+        let entries = self.disk.entries(&SERVICE, &listing, STREAMS_MAX).await?;
+        Ok(entries
+            .into_iter()
+            .filter_map(|entry| {
+                let name = stream_of_file(&entry.name)?.to_owned();
+                Some((entry.name, name))
+            })
+            .collect())
+    }
+
+    async fn empty_folder(&self, folder: &D::Fd) -> VfsResult<()> {
+        for (file, _) in self.depot_files(folder).await? {
+            match self.disk.unlink(&SERVICE, folder, &file, false).await {
+                Err(errno) if !errno.is(&[libc::ENOENT]) => return Err(errno.into()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all streams of an inode whose last name is gone. `stat` is the inode before that.
+    /// What fails is left: the mark died with the inode, so nobody takes it for another's.
+    pub(super) async fn depot_forget(&self, node: &PosixNode<D>, stat: &Stat) {
+        let directory = stat.mode & libc::S_IFMT == libc::S_IFDIR;
+        if (stat.links > 1 && !directory) || !matches!(self.marked(node).await, Ok(true)) {
+            return;
+        }
+        let Ok(Some(folders)) = self.depot_folders(node, false).await else {
+            return;
+        };
+        if let [.., above, folder] = folders.as_slice() {
+            let [_, _, id] = depot_path(node.0.key.fs, node.0.key.ino);
+            if let Err(error) = self.empty_folder(folder).await {
+                tracing::debug!(%error, "streams of a removed inode stay in the depot");
+                return;
+            }
+            // The hash folders stay, as with Samba.
+            let _ = self.disk.unlink(&SERVICE, above, id.as_bytes(), true).await;
+        }
+    }
+
+    /// Makes the depot's streams of an inode stable: one (by name) or all; with every folder up
+    /// to the root, as any of them may be new.
+    pub(super) async fn depot_sync(
+        &self,
+        node: &PosixNode<D>,
+        only: Option<&D::Fd>,
+    ) -> VfsResult<()> {
+        if !self.marked(node).await? {
+            return Ok(());
+        }
+        let Some(folders) = self.depot_folders(node, false).await? else {
+            return Ok(());
+        };
+        match (only, folders.last()) {
+            (Some(fd), _) => self.disk.fsync(fd).await?,
+            (None, Some(folder)) => {
+                for (file, _) in self.depot_files(folder).await? {
+                    let how = OpenHow {
+                        read: true,
+                        ..OpenHow::default()
+                    };
+                    match self.disk.open_at(&SERVICE, folder, &file, how).await {
+                        Ok(fd) => self.disk.fsync(&fd).await?,
+                        Err(errno) if errno.is(&[libc::ENOENT]) => {}
+                        Err(errno) => return Err(errno.into()),
+                    }
+                }
+            }
+            (None, None) => {}
+        }
+        for folder in folders.iter().rev() {
+            let fd = self.disk.reopen(&SERVICE, folder, true, false).await?;
+            self.disk.fsync(&fd).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,336 @@
+//! Names of a directory: listing, moving, linking, removing.
+//!
+//! A name is always the one asked for exactly, or else the one that folds like it. Before a name
+//! is moved or removed it must still lead to the node meant (or be the link that leads there).
+//! Between that check and the change another process on the host could exchange the name; Linux
+//! has no call that would exclude it. Our own calls on the same name exclude each other.
+
+use super::{
+    PosixNode, PosixVfs, SymlinkPolicy, attributes::Named, lookup::Child, name, name_cache::Change,
+};
+use crate::{
+    Attr, DirName, Identity, Kind, Node, VfsError, VfsResult,
+    disk::{Disk, Stat},
+};
+
+/// Names of ours that a listing may hold beside `max` of the clients'.
+const RESERVED_ALLOWANCE: usize = 64;
+/// `DT_LNK`.
+const ENTRY_LINK: u8 = 10;
+
+/// A name found: on disk, and the inode it leads to.
+struct Entry<F> {
+    on_disk: Box<[u8]>,
+    /// The name is a link: what it leads to is not what the name holds.
+    link: bool,
+    target: Option<(F, Stat)>,
+}
+
+impl<F> Entry<F> {
+    /// The inode that the name itself holds.
+    fn own(&self) -> Option<&(F, Stat)> {
+        self.target.as_ref().filter(|_| !self.link)
+    }
+}
+
+impl<D: Disk> PosixVfs<D> {
+    pub(super) async fn do_list(
+        &self,
+        who: &Identity,
+        dir: &PosixNode<D>,
+        max: usize,
+    ) -> VfsResult<Vec<DirName>> {
+        let fd = dir.directory()?;
+        let fd = match dir.0.io.read {
+            true => fd.clone(),
+            false => self.disk.reopen(who, fd, true, false).await?,
+        };
+        let limit = max.saturating_add(RESERVED_ALLOWANCE);
+        let entries = self.disk.entries(who, &fd, limit).await?;
+        let in_root = dir.is_root_of(self.root_key());
+        let hide = self.options.symlinks == SymlinkPolicy::Hide;
+        let names: Vec<DirName> = entries
+            .into_iter()
+            .filter(|entry| !(hide && entry.kind == ENTRY_LINK))
+            .map(|entry| DirName {
+                name: name::to_client(&entry.name),
+                on_disk: entry.name,
+            })
+            .filter(|entry| !name::is_reserved(in_root, &entry.name))
+            .collect();
+        if names.len() > max {
+            return Err(VfsError::TooLarge);
+        }
+        Ok(names)
+    }
+
+    pub(super) async fn do_attr_at(&self, dir: &PosixNode<D>, entry: &DirName) -> VfsResult<Attr> {
+        let service = Identity::Service;
+        let fd = dir.directory()?;
+        let (fd, stat) = match self.open_child(&service, fd, &entry.on_disk).await? {
+            None => return Err(VfsError::NotFound),
+            Some(Child::Inode(fd, stat)) => (fd, stat),
+            Some(Child::Link) => {
+                let step = self.follow_in(&service, dir, &entry.on_disk).await?;
+                step.map(|step| (step.fd, step.stat))
+                    .ok_or(VfsError::NotFound)?
+            }
+        };
+        let named = Named {
+            dot: entry.name.starts_with('.'),
+        };
+        self.attr_with(&fd, &stat, named).await
+    }
+
+    /// Finds a name; `None` if there is none.
+    async fn entry(
+        &self,
+        who: &Identity,
+        dir: &PosixNode<D>,
+        shown: &str,
+    ) -> VfsResult<Option<Entry<D::Fd>>> {
+        let fd = dir.directory()?;
+        let Some((on_disk, child)) = self.child(who, fd, dir.0.key, shown).await? else {
+            return Ok(None);
+        };
+        let link = matches!(child, Child::Link);
+        let target = match child {
+            Child::Inode(fd, stat) => Some((fd, stat)),
+            Child::Link => {
+                let step = self.follow_in(who, dir, &on_disk).await?;
+                step.map(|step| (step.fd, step.stat))
+            }
+        };
+        Ok(Some(Entry {
+            on_disk,
+            link,
+            target,
+        }))
+    }
+
+    /// Finds a name that must lead to `node`.
+    async fn entry_of(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        dir: &PosixNode<D>,
+        shown: &str,
+    ) -> VfsResult<Box<[u8]>> {
+        let entry = self
+            .entry(who, dir, shown)
+            .await?
+            .ok_or(VfsError::NotFound)?;
+        match entry.target {
+            Some((_, stat)) if stat.key == node.0.key => Ok(entry.on_disk),
+            _ => Err(VfsError::NotFound),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // As in the contract.
+    pub(super) async fn do_rename(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        parent: &PosixNode<D>,
+        shown: &str,
+        to_parent: &PosixNode<D>,
+        to_name: &str,
+        replace: bool,
+    ) -> VfsResult<()> {
+        self.writable()?;
+        let _name = self.locks.name(to_parent.0.key, to_name).await;
+        let from = self.entry_of(who, node, parent, shown).await?;
+        let wanted = name::to_disk(to_name)?;
+        let same_directory = parent.0.key == to_parent.0.key;
+        let Some(existing) = self.entry(who, to_parent, to_name).await? else {
+            return self
+                .move_name(who, parent, &from, to_parent, &wanted, false)
+                .await;
+        };
+        if same_directory && existing.on_disk == from {
+            if from == wanted {
+                return Ok(());
+            }
+            // Only the case changes, so nothing is replaced.
+            return self
+                .move_name(who, parent, &from, to_parent, &wanted, false)
+                .await;
+        }
+        if !replace {
+            return Err(VfsError::Exists);
+        }
+        if let Some((fd, stat)) = existing.own() {
+            let replaced = PosixNode::path_only(fd.clone(), stat, false, None);
+            match (node.is_directory(), replaced.is_directory()) {
+                (true, false) => return Err(VfsError::NotADirectory),
+                (false, true) => return Err(VfsError::IsADirectory),
+                _ => {}
+            }
+            if stat.key == node.0.key {
+                // Two names of one inode: rename(2) would do nothing and leave both.
+                let unlink = self.disk.unlink(who, parent.fd(), &from, false);
+                self.changing(parent, &[Change::Remove(&from)], unlink)
+                    .await?;
+                return self
+                    .fix_case(who, to_parent, &existing.on_disk, &wanted)
+                    .await;
+            }
+            let at = &existing.on_disk;
+            self.move_name(who, parent, &from, to_parent, at, true)
+                .await?;
+            self.depot_forget(&replaced, stat).await;
+        } else {
+            self.move_name(who, parent, &from, to_parent, &existing.on_disk, true)
+                .await?;
+        }
+        self.fix_case(who, to_parent, &existing.on_disk, &wanted)
+            .await
+    }
+
+    /// After a replacement under the old name: the name in the case that was asked for. What
+    /// fails here is only the case.
+    async fn fix_case(
+        &self,
+        who: &Identity,
+        dir: &PosixNode<D>,
+        is: &[u8],
+        wanted: &[u8],
+    ) -> VfsResult<()> {
+        if is != wanted {
+            let changes = [Change::Remove(is), Change::Add(wanted)];
+            let rename = self.disk.rename(who, dir.fd(), is, dir.fd(), wanted, false);
+            if let Err(errno) = self.changing(dir, &changes, rename).await {
+                tracing::debug!(errno = errno.0, "a replaced name keeps its case");
+            }
+        }
+        Ok(())
+    }
+
+    async fn move_name(
+        &self,
+        who: &Identity,
+        parent: &PosixNode<D>,
+        from: &[u8],
+        to_parent: &PosixNode<D>,
+        at: &[u8],
+        replace: bool,
+    ) -> VfsResult<()> {
+        let target = to_parent.directory()?;
+        self.begin(to_parent).await;
+        let rename = async {
+            let (source, disk) = (parent.fd(), &self.disk);
+            match disk.rename(who, source, from, target, at, replace).await {
+                // No RENAME_NOREPLACE here (some network file systems): the check has been made.
+                Err(errno) if !replace && errno.is(&[libc::EINVAL]) => {
+                    match disk.stat_at(target, at).await {
+                        Err(absent) if absent.is(&[libc::ENOENT]) => {
+                            disk.rename(who, source, from, target, at, true).await
+                        }
+                        _ => Err(errno),
+                    }
+                }
+                other => other,
+            }
+        };
+        let moved = self.changing(parent, &[Change::Remove(from)], rename).await;
+        let added = [Change::Add(at)];
+        self.end(to_parent, if moved.is_ok() { &added } else { &[] })
+            .await;
+        Ok(moved?)
+    }
+
+    pub(super) async fn do_link(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        to_parent: &PosixNode<D>,
+        to_name: &str,
+        replace: bool,
+    ) -> VfsResult<()> {
+        self.writable()?;
+        if node.0.stream.is_some() || node.0.kind != Kind::File {
+            return Err(VfsError::IsADirectory);
+        }
+        let _name = self.locks.name(to_parent.0.key, to_name).await;
+        let wanted = name::to_disk(to_name)?;
+        let dir = to_parent.directory()?;
+        let Some(existing) = self.entry(who, to_parent, to_name).await? else {
+            let link = self.disk.link(who, node.fd(), dir, &wanted);
+            return Ok(self
+                .changing(to_parent, &[Change::Add(&wanted)], link)
+                .await?);
+        };
+        if !replace {
+            return Err(VfsError::Exists);
+        }
+        let replaced = match existing.own() {
+            Some((_, stat)) if stat.key == node.0.key => {
+                return self
+                    .fix_case(who, to_parent, &existing.on_disk, &wanted)
+                    .await;
+            }
+            Some((fd, stat)) => Some((PosixNode::path_only(fd.clone(), stat, false, None), *stat)),
+            None => None,
+        };
+        if replaced
+            .as_ref()
+            .is_some_and(|(replaced, _)| replaced.is_directory())
+        {
+            return Err(VfsError::IsADirectory);
+        }
+        let temporary = self.temporary.name();
+        let link = self.disk.link(who, node.fd(), dir, &temporary);
+        self.changing(to_parent, &[Change::Add(&temporary)], link)
+            .await?;
+        let at = &existing.on_disk;
+        let rename = self.disk.rename(who, dir, &temporary, dir, at, true);
+        let changes = [Change::Remove(&temporary), Change::Add(at)];
+        if let Err(errno) = self.changing(to_parent, &changes, rename).await {
+            let unlink = self.disk.unlink(who, dir, &temporary, false);
+            let gone = self
+                .changing(to_parent, &[Change::Remove(&temporary)], unlink)
+                .await;
+            gone.unwrap_or_else(|left| tracing::debug!(errno = left.0, "a temporary link stays"));
+            return Err(errno.into());
+        }
+        if let Some((replaced, stat)) = replaced {
+            self.depot_forget(&replaced, &stat).await;
+        }
+        self.fix_case(who, to_parent, at, &wanted).await
+    }
+
+    pub(super) async fn do_remove(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        parent: &PosixNode<D>,
+        shown: &str,
+    ) -> VfsResult<()> {
+        self.writable()?;
+        if node.0.stream.is_some() {
+            return Err(VfsError::InvalidArgument);
+        }
+        let _name = self.locks.name(parent.0.key, shown).await;
+        let on_disk = self.entry_of(who, node, parent, shown).await?;
+        let before = self.disk.stat(node.fd()).await?;
+        // A link that leads to a directory is a file to unlinkat.
+        let itself = self.disk.stat_at(parent.fd(), &on_disk).await?;
+        let directory = itself.mode & libc::S_IFMT == libc::S_IFDIR;
+        let changes = [Change::Remove(&on_disk)];
+        let unlink = || self.disk.unlink(who, parent.fd(), &on_disk, directory);
+        match self.changing(parent, &changes, unlink()).await {
+            Ok(()) => {}
+            Err(errno) if directory && errno.is(&[libc::ENOTEMPTY, libc::EEXIST]) => {
+                if !self.clear_leftovers(node.fd()).await? {
+                    return Err(VfsError::NotEmpty);
+                }
+                self.changing(parent, &changes, unlink()).await?;
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+        if itself.key == before.key {
+            self.depot_forget(node, &before).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! Errno to meaning: one table.
+//!
+//! Every number that Linux file systems answer is a row; what is not listed is an I/O error,
+//! because claiming less harm than there may be would be worse. Where a number means something
+//! else to a particular call (ENOENT of a middle component, ENXIO of a seek) the caller looks at
+//! the number before it comes here.
+
+use crate::{VfsError, disk::Errno};
+
+const TABLE: &[(i32, VfsError)] = &[
+    (libc::ENOENT, VfsError::NotFound),
+    (libc::ESTALE, VfsError::NotFound),
+    (libc::EEXIST, VfsError::Exists),
+    (libc::ENOTDIR, VfsError::NotADirectory),
+    (libc::EISDIR, VfsError::IsADirectory),
+    (libc::ENOTEMPTY, VfsError::NotEmpty),
+    (libc::EACCES, VfsError::AccessDenied),
+    (libc::EPERM, VfsError::AccessDenied),
+    // A descriptor that was not opened for what is asked of it.
+    (libc::EBADF, VfsError::AccessDenied),
+    (libc::EROFS, VfsError::ReadOnly),
+    (libc::ENOSPC, VfsError::NoSpace),
+    (libc::EDQUOT, VfsError::QuotaExceeded),
+    (libc::EIO, VfsError::Io),
+    (libc::ENAMETOOLONG, VfsError::NameTooLong),
+    (libc::EILSEQ, VfsError::InvalidName),
+    (libc::ELOOP, VfsError::SymbolicLink),
+    (libc::EXDEV, VfsError::CrossDevice),
+    (libc::EFBIG, VfsError::TooLarge),
+    (libc::EOVERFLOW, VfsError::TooLarge),
+    (libc::E2BIG, VfsError::TooLarge),
+    (libc::ERANGE, VfsError::TooLarge),
+    (libc::EINVAL, VfsError::InvalidArgument),
+    (libc::ENXIO, VfsError::InvalidArgument),
+    (libc::EOPNOTSUPP, VfsError::NotSupported),
+    (libc::ENOSYS, VfsError::NotSupported),
+    (libc::ENOTTY, VfsError::NotSupported),
+    (libc::EMFILE, VfsError::Exhausted),
+    (libc::ENFILE, VfsError::Exhausted),
+    (libc::ENOMEM, VfsError::Exhausted),
+    (libc::EAGAIN, VfsError::Exhausted),
+    (libc::ENOBUFS, VfsError::Exhausted),
+    (libc::EINTR, VfsError::Exhausted),
+    (libc::EBUSY, VfsError::Busy),
+    (libc::ETXTBSY, VfsError::Busy),
+    (libc::EMLINK, VfsError::TooManyLinks),
+    (libc::ENODATA, VfsError::NoAttribute),
+];
+
+impl From<Errno> for VfsError {
+    fn from(errno: Errno) -> Self {
+        TABLE
+            .iter()
+            .find(|(number, _)| *number == errno.0)
+            .map_or(VfsError::Io, |(_, meaning)| *meaning)
+    }
+}
+
+impl Errno {
+    /// The number is one of `any`.
+    pub(super) fn is(self, any: &[i32]) -> bool {
+        any.contains(&self.0)
+    }
+
+    /// The file system lacks the call.
+    pub(super) fn unsupported(self) -> bool {
+        self.is(&[libc::EOPNOTSUPP, libc::ENOSYS, libc::ENOTTY])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_reached_and_unknown_is_io() {
+        for (index, (number, meaning)) in TABLE.iter().enumerate() {
+            assert_eq!(VfsError::from(Errno(*number)), *meaning, "row {index}");
+            assert!(
+                TABLE[..index].iter().all(|(other, _)| other != number),
+                "errno {number} twice"
+            );
+        }
+        assert_eq!(VfsError::from(Errno(0)), VfsError::Io);
+        assert_eq!(VfsError::from(Errno(-1)), VfsError::Io);
+        assert_eq!(VfsError::from(Errno(libc::EUCLEAN)), VfsError::Io);
+    }
+
+    #[test]
+    fn the_rows_that_clients_see_most() {
+        for (number, meaning) in [
+            (2, VfsError::NotFound),
+            (13, VfsError::AccessDenied),
+            (17, VfsError::Exists),
+            (28, VfsError::NoSpace),
+            (39, VfsError::NotEmpty),
+            (61, VfsError::NoAttribute),
+            (122, VfsError::QuotaExceeded),
+        ] {
+            assert_eq!(VfsError::from(Errno(number)), meaning);
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Walking from the root, one component at a time.
+//!
+//! Every step is one `open_at` that follows no link and one `stat`: the exact name first, then the
+//! name that folds alike ([`super::name_cache`]). Links are walked here, from the directory that
+//! holds them, over a stack of the directories above: so nothing leaves the root, whatever is
+//! renamed meanwhile. Components of a link's target are names on disk and match exactly.
+
+use super::{
+    PosixNode, PosixVfs, SymlinkPolicy,
+    attributes::Named,
+    name,
+    name_cache::{Change, ENTRIES_MAX, Known},
+    node::{Trail, kind_of},
+};
+use crate::{
+    FileKey, Identity, Kind, Lookup, VfsError, VfsResult,
+    disk::{Disk, Errno, OpenHow, Stat},
+};
+
+/// Links followed in one lookup (as Linux: MAXSYMLINKS).
+const LINKS_MAX: u32 = 40;
+/// Components of all link targets in one lookup.
+const TARGET_COMPONENTS_MAX: usize = 4096;
+/// Depth of a path from the root.
+const DEPTH_MAX: usize = 4096;
+
+/// `O_PATH`.
+pub(super) const PATH_ONLY: OpenHow = OpenHow {
+    path_only: true,
+    read: false,
+    write: false,
+    create: None,
+    directory: false,
+};
+
+/// An inode reached, with its name on disk in the directory before it on the stack.
+#[derive(Clone)]
+pub(super) struct Step<F> {
+    pub(super) fd: F,
+    pub(super) stat: Stat,
+    pub(super) name: Box<[u8]>,
+}
+
+/// What one name leads to.
+pub(super) enum Child<F> {
+    Inode(F, Stat),
+    Link,
+}
+
+impl<D: Disk> PosixVfs<D> {
+    pub(super) async fn do_lookup(
+        &self,
+        who: &Identity,
+        path: &[String],
+    ) -> VfsResult<Lookup<PosixNode<D>>> {
+        let Some((last, before)) = path.split_last() else {
+            let root = self.root_node();
+            let attr = self.attr_of(&root).await?;
+            return Ok(Lookup {
+                parent: None,
+                name: String::new(),
+                path: Vec::new(),
+                found: Some((root, attr)),
+            });
+        };
+        let mut stack: Vec<Step<D::Fd>> = Vec::with_capacity(path.len());
+        let mut stored = Vec::with_capacity(path.len());
+        let mut links = LINKS_MAX;
+        for component in before {
+            let Some((shown, step)) = self.walk(who, &mut stack, component, &mut links).await?
+            else {
+                return Err(VfsError::PathNotFound);
+            };
+            if kind_of(step.stat.mode) != Kind::Directory {
+                return Err(VfsError::PathNotFound);
+            }
+            stored.push(shown);
+            push(&mut stack, step)?;
+        }
+        // The last component's directory is the client's, even if a link leads elsewhere.
+        let parent = self.node_of(&stack);
+        let found = self.walk(who, &mut stack, last, &mut links).await?;
+        let Some((shown, step)) = found else {
+            return Ok(Lookup {
+                parent: Some(parent),
+                name: last.clone(),
+                path: stored,
+                found: None,
+            });
+        };
+        stored.push(shown.clone());
+        push(&mut stack, step.clone())?;
+        let dot = shown.starts_with('.');
+        let node = PosixNode::path_only(step.fd, &step.stat, dot, Some(trail(&stack)));
+        let attr = self.attr_with(node.fd(), &step.stat, Named { dot }).await?;
+        Ok(Lookup {
+            parent: Some(parent),
+            name: shown,
+            path: stored,
+            found: Some((node, attr)),
+        })
+    }
+
+    /// One component that a client named, links followed; `stack` ends as the real directory of
+    /// what was found. Answers the stored name and the inode.
+    async fn walk(
+        &self,
+        who: &Identity,
+        stack: &mut Vec<Step<D::Fd>>,
+        component: &str,
+        links: &mut u32,
+    ) -> VfsResult<Option<(String, Step<D::Fd>)>> {
+        let (dir, key) = self.top(stack);
+        let Some((on_disk, child)) = self.child(who, &dir, key, component).await? else {
+            return Ok(None);
+        };
+        let shown = name::to_client(&on_disk);
+        let step = match child {
+            Child::Inode(fd, stat) => Some(Step {
+                fd,
+                stat,
+                name: on_disk,
+            }),
+            Child::Link => self.follow(who, stack, &dir, &on_disk, links).await?,
+        };
+        Ok(step.map(|step| (shown, step)))
+    }
+
+    /// The directory at the end of `stack`, or the root.
+    fn top(&self, stack: &[Step<D::Fd>]) -> (D::Fd, FileKey) {
+        stack.last().map_or_else(
+            || (self.root_node().fd().clone(), self.root_key()),
+            |step| (step.fd.clone(), step.stat.key),
+        )
+    }
+
+    fn node_of(&self, stack: &[Step<D::Fd>]) -> PosixNode<D> {
+        match stack.last() {
+            None => self.root_node(),
+            Some(step) => {
+                let dot = step.name.first() == Some(&b'.');
+                PosixNode::path_only(step.fd.clone(), &step.stat, dot, Some(trail(stack)))
+            }
+        }
+    }
+
+    /// What `component`, as a client names it, is in a directory: its name on disk and itself.
+    pub(super) async fn child(
+        &self,
+        who: &Identity,
+        dir: &D::Fd,
+        dir_key: FileKey,
+        component: &str,
+    ) -> VfsResult<Option<(Box<[u8]>, Child<D::Fd>)>> {
+        if name::is_reserved(dir_key == self.root_key(), component) {
+            return Err(VfsError::InvalidName);
+        }
+        let exact = name::to_disk(component)?;
+        if let Some(child) = self.open_child(who, dir, &exact).await? {
+            return Ok(Some((exact, child)));
+        }
+        let Some(other) = self.folded(dir, component).await? else {
+            return Ok(None);
+        };
+        if other == exact {
+            return Ok(None);
+        }
+        // Gone meanwhile is gone.
+        let child = self.open_child(who, dir, &other).await?;
+        Ok(child.map(|child| (other, child)))
+    }
+
+    /// Opens one name on disk; `None` if there is none (or links are hidden and it is one).
+    pub(super) async fn open_child(
+        &self,
+        who: &Identity,
+        dir: &D::Fd,
+        on_disk: &[u8],
+    ) -> VfsResult<Option<Child<D::Fd>>> {
+        let child = match self.disk.open_at(who, dir, on_disk, PATH_ONLY).await {
+            Ok(fd) => {
+                let stat = self.disk.stat(&fd).await?;
+                if kind_of(stat.mode) == Kind::SymbolicLink {
+                    Child::Link
+                } else {
+                    Child::Inode(fd, stat)
+                }
+            }
+            Err(errno) if errno.is(&[libc::ELOOP]) => Child::Link,
+            Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let hidden = self.options.symlinks == SymlinkPolicy::Hide;
+        Ok(Some(child).filter(|child| !(hidden && matches!(child, Child::Link))))
+    }
+
+    /// The name on disk that folds like `component`, from the cache or a listing. The listing is
+    /// the service's: who may not search the directory fails at opening what was found.
+    async fn folded(&self, dir: &D::Fd, component: &str) -> VfsResult<Option<Box<[u8]>>> {
+        let folded = name::fold(component);
+        let before = self.disk.stat(dir).await?;
+        let now = self.options.clock.now();
+        match self.names.find(&before, &folded, now) {
+            Known::OnDisk(on_disk) => return Ok(Some(on_disk)),
+            Known::Absent => return Ok(None),
+            Known::Unlisted => {}
+        }
+        let service = Identity::Service;
+        let listing = match self.disk.reopen(&service, dir, true, false).await {
+            Ok(fd) => self.disk.entries(&service, &fd, ENTRIES_MAX).await,
+            Err(errno) => Err(errno),
+        };
+        let entries = match listing {
+            Ok(entries) => entries,
+            // What cannot be listed (or is larger than any cache) is matched exactly only.
+            Err(errno) if errno.is(&[libc::EACCES, libc::EOVERFLOW]) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let found = entries
+            .iter()
+            .find(|entry| name::fold(&name::to_client(&entry.name)) == folded)
+            .map(|entry| entry.name.clone());
+        let after = self.disk.stat(dir).await?;
+        self.names.listed(&before, &after, &entries, now);
+        Ok(found)
+    }
+
+    /// Follows the link `on_disk` in `dir`, which is at the end of `stack`. `None` if it dangles.
+    async fn follow(
+        &self,
+        who: &Identity,
+        stack: &mut Vec<Step<D::Fd>>,
+        dir: &D::Fd,
+        on_disk: &[u8],
+        links: &mut u32,
+    ) -> VfsResult<Option<Step<D::Fd>>> {
+        if self.options.symlinks != SymlinkPolicy::Follow {
+            return Err(VfsError::SymbolicLink);
+        }
+        // What is still to walk, the next one last.
+        let mut ahead: Vec<Box<[u8]>> = Vec::new();
+        self.push_target(dir, on_disk, &mut ahead, links).await?;
+        while let Some(component) = ahead.pop() {
+            if *component == *b".." {
+                stack.pop().ok_or(VfsError::SymbolicLink)?;
+                continue;
+            }
+            let (dir, key) = self.top(stack);
+            // Our own names are no more to be reached by a link than directly.
+            if name::is_reserved(key == self.root_key(), &name::to_client(&component)) {
+                return Err(VfsError::SymbolicLink);
+            }
+            match self.open_child(who, &dir, &component).await? {
+                None => return Ok(None),
+                Some(Child::Link) => {
+                    self.push_target(&dir, &component, &mut ahead, links)
+                        .await?;
+                }
+                Some(Child::Inode(fd, stat)) => {
+                    let step = Step {
+                        fd,
+                        stat,
+                        name: component,
+                    };
+                    if ahead.is_empty() {
+                        return Ok(Some(step));
+                    }
+                    if kind_of(stat.mode) != Kind::Directory {
+                        return Ok(None);
+                    }
+                    push(stack, step)?;
+                }
+            }
+        }
+        // The target ended in `..` or `.`: it is the directory on top, with its own above it.
+        match stack.pop() {
+            Some(step) => Ok(Some(step)),
+            None => {
+                let root = self.root_node();
+                let stat = self.disk.stat(root.fd()).await?;
+                Ok(Some(Step {
+                    fd: root.fd().clone(),
+                    stat,
+                    name: Box::default(),
+                }))
+            }
+        }
+    }
+
+    async fn push_target(
+        &self,
+        dir: &D::Fd,
+        on_disk: &[u8],
+        ahead: &mut Vec<Box<[u8]>>,
+        links: &mut u32,
+    ) -> VfsResult<()> {
+        *links = links.checked_sub(1).ok_or(VfsError::SymbolicLink)?;
+        let target = self.disk.read_link_at(dir, on_disk).await?;
+        if target.first() == Some(&b'/') {
+            return Err(VfsError::SymbolicLink);
+        }
+        let components = target.split(|byte| *byte == b'/');
+        ahead.extend(
+            components
+                .rev()
+                .filter(|component| !component.is_empty() && *component != b".")
+                .map(Box::from),
+        );
+        if ahead.len() > TARGET_COMPONENTS_MAX {
+            return Err(VfsError::SymbolicLink);
+        }
+        Ok(())
+    }
+
+    /// The inode that the link `on_disk` in `dir` leads to, the way back to the root taken from
+    /// the directory's trail (and believed only if it still leads there).
+    pub(super) async fn follow_in(
+        &self,
+        who: &Identity,
+        dir: &PosixNode<D>,
+        on_disk: &[u8],
+    ) -> VfsResult<Option<Step<D::Fd>>> {
+        if self.options.symlinks != SymlinkPolicy::Follow {
+            return Err(VfsError::SymbolicLink);
+        }
+        let mut stack = Vec::new();
+        for component in dir.0.trail.iter().flat_map(|trail| trail.iter()) {
+            let (top, _) = self.top(&stack);
+            match self.open_child(who, &top, component).await? {
+                Some(Child::Inode(fd, stat)) => {
+                    push(
+                        &mut stack,
+                        Step {
+                            fd,
+                            stat,
+                            name: component.clone(),
+                        },
+                    )?;
+                }
+                _ => return Err(VfsError::SymbolicLink),
+            }
+        }
+        let (top, key) = self.top(&stack);
+        if key != dir.0.key {
+            return Err(VfsError::SymbolicLink);
+        }
+        let mut links = LINKS_MAX;
+        self.follow(who, &mut stack, &top, on_disk, &mut links)
+            .await
+    }
+
+    /// Runs a change of `dir`'s names with the name cache told before and after. `changes` is what
+    /// happens to the names; on failure nothing did.
+    pub(super) async fn changing<T>(
+        &self,
+        dir: &PosixNode<D>,
+        changes: &[Change<'_>],
+        change: impl Future<Output = Result<T, Errno>>,
+    ) -> Result<T, Errno> {
+        self.begin(dir).await;
+        let outcome = change.await;
+        self.end(dir, if outcome.is_ok() { changes } else { &[] })
+            .await;
+        outcome
+    }
+
+    /// See [`Self::changing`].
+    pub(super) async fn begin(&self, dir: &PosixNode<D>) {
+        if self.names.knows(dir.0.key)
+            && let Ok(stat) = self.disk.stat(dir.fd()).await
+        {
+            self.names.begin(&stat);
+        }
+    }
+
+    /// See [`Self::changing`].
+    pub(super) async fn end(&self, dir: &PosixNode<D>, changes: &[Change<'_>]) {
+        let stat = self.disk.stat(dir.fd()).await.ok();
+        let now = self.options.clock.now();
+        self.names.end(dir.0.key, stat.as_ref(), changes, now);
+    }
+}
+
+fn push<F>(stack: &mut Vec<Step<F>>, step: Step<F>) -> VfsResult<()> {
+    // A link back to the root: nothing above it, no name of its own.
+    if step.name.is_empty() {
+        return Ok(());
+    }
+    if stack.len() >= DEPTH_MAX {
+        return Err(VfsError::NameTooLong);
+    }
+    stack.push(step);
+    Ok(())
+}
+
+fn trail<F>(stack: &[Step<F>]) -> Trail {
+    stack.iter().map(|step| step.name.clone()).collect()
+}

@@ -1,0 +1,270 @@
+//! Names on disk and names that clients see, and back, without loss.
+//!
+//! A name on disk is any bytes without `/` and NUL. A client sees text in which
+//! - characters that Windows forbids stand as the private-use code points that Windows' Services
+//!   for Macintosh, macOS and Samba's `fruit` agree on (U+F001..U+F029);
+//! - a byte that is no part of valid UTF-8 stands as U+EF80..U+EFFF (U+EF00 + byte); so do the
+//!   bytes of literal code points of both ranges, or two names would look the same.
+//!
+//! [`to_disk`] accepts exactly the texts that [`to_client`] makes, so the mapping is one to one.
+//! Reserved names (ours) are told by [`is_reserved`]. Names compare by [`fold`].
+
+use crate::{VfsError, VfsResult};
+
+/// Longest component on disk, in bytes (NAME_MAX of Linux file systems).
+pub const ON_DISK_MAX: usize = 255;
+/// Longest component shown, in UTF-16 units ([MS-FSCC] 2.1.5).
+pub const SHOWN_MAX: usize = 255;
+
+/// Samba's folder for streams that no attribute can hold, in the share's root.
+pub(super) const DEPOT: &str = ".streams";
+/// How names begin that exist only while something is being made.
+pub(super) const TEMPORARY_PREFIX: &str = ".holdfast-tmp-";
+
+const BYTE_FIRST: u32 = 0xEF80;
+const BYTE_LAST: u32 = 0xEFFF;
+const BYTE_BASE: u32 = 0xEF00;
+const SFM_BASE: u32 = 0xF000;
+/// What U+F020..U+F027 stand for.
+const SFM_SIGNS: [u8; 8] = *b"\"*:<>?\\|";
+const SFM_SIGN_FIRST: u32 = 0xF020;
+const SFM_TRAILING_SPACE: char = '\u{F028}';
+const SFM_TRAILING_DOT: char = '\u{F029}';
+
+/// The text that clients see for a name on disk. Total: every name has one.
+pub fn to_client(on_disk: &[u8]) -> String {
+    let mut shown = String::with_capacity(on_disk.len());
+    for chunk in on_disk.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            push_shown(&mut shown, c);
+        }
+        for byte in chunk.invalid() {
+            push_byte(&mut shown, *byte);
+        }
+    }
+    // Windows drops a trailing dot or space; only the last one needs hiding for that.
+    let last = match shown.as_bytes().last() {
+        Some(b' ') => SFM_TRAILING_SPACE,
+        Some(b'.') => SFM_TRAILING_DOT,
+        _ => return shown,
+    };
+    shown.pop();
+    shown.push(last);
+    shown
+}
+
+fn push_byte(shown: &mut String, byte: u8) {
+    // Always a valid scalar: the range is private use. Only bytes of 0x80 and more get here.
+    if let Some(c) = char::from_u32(BYTE_BASE + u32::from(byte)) {
+        shown.push(c);
+    }
+}
+
+fn push_shown(shown: &mut String, c: char) {
+    let code = c as u32;
+    if let Some(place) = SFM_SIGNS.iter().position(|sign| char::from(*sign) == c) {
+        // The table has eight entries.
+        let offset = u32::try_from(place).unwrap_or(0);
+        shown.extend(char::from_u32(SFM_SIGN_FIRST + offset));
+    } else if (1..0x20).contains(&code) {
+        shown.extend(char::from_u32(SFM_BASE + code));
+    } else if is_escape(code) {
+        let mut bytes = [0; 4];
+        for byte in c.encode_utf8(&mut bytes).bytes() {
+            push_byte(shown, byte);
+        }
+    } else {
+        shown.push(c);
+    }
+}
+
+fn is_escape(code: u32) -> bool {
+    (BYTE_FIRST..=BYTE_LAST).contains(&code)
+        || (SFM_BASE + 1..=SFM_TRAILING_DOT as u32).contains(&code)
+}
+
+/// The name on disk of a component that a client sent. `InvalidName` for what no name on disk
+/// shows as (forbidden characters, `.`, `..`, empty), `NameTooLong` beyond the limits.
+pub fn to_disk(shown: &str) -> VfsResult<Box<[u8]>> {
+    if shown.is_empty() || shown == "." || shown == ".." {
+        return Err(VfsError::InvalidName);
+    }
+    if shown.encode_utf16().take(SHOWN_MAX + 1).count() > SHOWN_MAX {
+        return Err(VfsError::NameTooLong);
+    }
+    let mut on_disk = Vec::with_capacity(shown.len());
+    let mut plain = true;
+    for c in shown.chars() {
+        let code = c as u32;
+        plain &= !(code < 0x20 || is_escape(code) || SFM_SIGNS.iter().any(|s| char::from(*s) == c));
+        match c {
+            '\0' | '/' => return Err(VfsError::InvalidName),
+            SFM_TRAILING_SPACE => on_disk.push(b' '),
+            SFM_TRAILING_DOT => on_disk.push(b'.'),
+            _ if (BYTE_FIRST..=BYTE_LAST).contains(&code) => push_low(&mut on_disk, code),
+            _ if is_escape(code) && code < SFM_SIGN_FIRST => push_low(&mut on_disk, code),
+            _ if is_escape(code) => {
+                let place = usize::try_from(code - SFM_SIGN_FIRST).unwrap_or(usize::MAX);
+                on_disk.push(*SFM_SIGNS.get(place).ok_or(VfsError::InvalidName)?);
+            }
+            _ => on_disk.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    if on_disk.len() > ON_DISK_MAX {
+        return Err(VfsError::NameTooLong);
+    }
+    if on_disk == b"." || on_disk == b".." || on_disk.contains(&0) || on_disk.contains(&b'/') {
+        return Err(VfsError::InvalidName);
+    }
+    // A text with forbidden characters or needless escapes is not what the name would show as.
+    let plain = plain && !shown.ends_with(['.', ' ']);
+    if !plain && to_client(&on_disk) != shown {
+        return Err(VfsError::InvalidName);
+    }
+    Ok(on_disk.into_boxed_slice())
+}
+
+fn push_low(on_disk: &mut Vec<u8>, code: u32) {
+    on_disk.push(u8::try_from(code & 0xFF).unwrap_or(0));
+}
+
+/// The form by which names compare: every character in Unicode's simple upper case, as the
+/// up-case table of NTFS does it. Characters whose upper case is several characters stay (ß), so
+/// do dotless i and long s, which that table does not tie to I and S.
+pub fn fold(shown: &str) -> String {
+    shown.chars().map(fold_char).collect()
+}
+
+fn fold_char(c: char) -> char {
+    if c.is_ascii() {
+        return c.to_ascii_uppercase();
+    }
+    let code = c as u32;
+    let simple = match code {
+        0x0131 | 0x017F => return c,
+        // Greek with iota subscript: the full mapping is two letters, the simple one is one.
+        0x1F80..=0x1F87 | 0x1F90..=0x1F97 | 0x1FA0..=0x1FA7 => code + 8,
+        0x1FB3 | 0x1FC3 | 0x1FF3 => code + 9,
+        _ => {
+            let mut upper = c.to_uppercase();
+            return match (upper.next(), upper.next()) {
+                (Some(one), None) => one,
+                _ => c,
+            };
+        }
+    };
+    char::from_u32(simple).unwrap_or(c)
+}
+
+/// Whether the name is one of ours, which clients neither see nor may use.
+pub(super) fn is_reserved(in_root: bool, shown: &str) -> bool {
+    // Both are ASCII and begin with a dot: nearly every name is done after one comparison.
+    shown.starts_with('.')
+        && ((in_root && shown.eq_ignore_ascii_case(DEPOT))
+            || shown
+                .get(..TEMPORARY_PREFIX.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(TEMPORARY_PREFIX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn round(on_disk: &[u8]) -> String {
+        let shown = to_client(on_disk);
+        assert_eq!(
+            to_disk(&shown).as_deref(),
+            Ok(on_disk),
+            "{on_disk:?} shown as {shown:?}"
+        );
+        shown
+    }
+
+    #[test]
+    fn forbidden_characters_stand_as_private_use() {
+        assert_eq!(round(b"a:b"), "a\u{F022}b");
+        assert_eq!(
+            round(b"\"*:<>?\\|"),
+            "\u{F020}\u{F021}\u{F022}\u{F023}\u{F024}\u{F025}\u{F026}\u{F027}"
+        );
+        assert_eq!(round(b"\x01\x1f"), "\u{F001}\u{F01F}");
+        assert_eq!(round(b"end. "), "end.\u{F028}");
+        assert_eq!(round(b"end."), "end\u{F029}");
+        assert_eq!(round(b"plain.txt"), "plain.txt");
+        assert_eq!(round("grün".as_bytes()), "grün");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_survive() {
+        assert_eq!(round(b"caf\xe9"), "caf\u{EFE9}");
+        assert_eq!(round("\u{F022}".as_bytes()).chars().count(), 3);
+        assert_eq!(round("\u{EFE9}".as_bytes()).chars().count(), 3);
+        // 255 bytes, each shown as one unit.
+        round(&[0xFF; 255]);
+    }
+
+    #[test]
+    fn what_no_disk_name_shows_as_is_refused() {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "a\0",
+            "a:b",
+            "a*",
+            "x\u{1}",
+            "end.",
+            "end ",
+            "\u{F029}",
+            ".\u{F029}",
+            "a\u{F028}b",
+            // These escapes would spell a valid character, which shows as itself.
+            "\u{EFC3}\u{EFA9}",
+        ] {
+            assert_eq!(to_disk(bad), Err(VfsError::InvalidName), "{bad:?}");
+        }
+        assert_eq!(to_disk(&"a".repeat(256)), Err(VfsError::NameTooLong));
+        assert_eq!(to_disk(&"€".repeat(86)), Err(VfsError::NameTooLong));
+        assert!(to_disk(&"a".repeat(255)).is_ok());
+    }
+
+    #[test]
+    fn folding_is_simple_upper_case() {
+        assert_eq!(fold("straße.TXT"), "STRAßE.TXT");
+        assert_eq!(fold("éÿ"), "ÉŸ");
+        assert_eq!(fold("\u{131}\u{17F}\u{1FB3}"), "\u{131}\u{17F}\u{1FBC}");
+        assert_eq!(fold("ﬀ"), "ﬀ");
+    }
+
+    #[test]
+    fn our_own_names_are_reserved() {
+        assert!(is_reserved(true, ".streams") && is_reserved(true, ".STREAMS"));
+        assert!(!is_reserved(false, ".streams") && !is_reserved(true, ".streams2"));
+        assert!(is_reserved(false, ".Holdfast-tmp-1-2"));
+        assert!(!is_reserved(true, ".holdfast"));
+        assert!(!is_reserved(true, ".é€€€€€€"));
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_round_trips(name in proptest::collection::vec(1u8..=255, 1..=255)) {
+            let name: Vec<u8> = name.into_iter().map(|b| if b == b'/' { b'_' } else { b }).collect();
+            prop_assume!(name != b"." && name != b"..");
+            round(&name);
+        }
+
+        #[test]
+        fn whatever_is_accepted_shows_as_it_was_sent(text in "\\PC{1,60}|[\u{EF70}-\u{F030}. a-c]{1,9}") {
+            if let Ok(on_disk) = to_disk(&text) {
+                prop_assert_eq!(to_client(&on_disk), text);
+            }
+        }
+
+        #[test]
+        fn folding_twice_changes_nothing(text in "\\PC{0,40}") {
+            prop_assert_eq!(fold(&fold(&text)), fold(&text));
+        }
+    }
+}

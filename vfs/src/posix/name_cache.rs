@@ -1,0 +1,430 @@
+//! Snapshots of directories by folded name, so that a name that is absent in the asked case costs
+//! no scan each time.
+//!
+//! A snapshot is believed while the directory's times are those it was taken with. Our own
+//! changes are put into it in place and its times renewed ([`NameCache::begin`],
+//! [`NameCache::end`]). Two things could then hide a change from outside, and both are bounded:
+//! - the kernel's clock may tick coarsely (about 4 ms), so times younger than [`SETTLED`] at the
+//!   listing prove nothing: such a snapshot answers the one question it was made for, unless the
+//!   times are those of our own last change (else filling a new directory would list it each time);
+//! - an outside change in the instant between our change and our look at the times is covered by
+//!   the renewed times: a renewed snapshot is listed anew after [`RENEWED_FOR`] and longer for
+//!   large directories.
+//!
+//! No I/O here. Memory is bounded by [`DIRECTORIES_MAX`] and [`ENTRIES_MAX`]; the least recently
+//! used directory goes first.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use super::name;
+use crate::{
+    FileKey, Timestamp,
+    disk::{RawEntry, Stat},
+};
+
+/// Directories remembered.
+const DIRECTORIES_MAX: usize = 256;
+/// Entries remembered over all directories (roughly 100 bytes each).
+pub(super) const ENTRIES_MAX: usize = 1 << 20;
+/// How old a directory's times must be for equal times to mean "unchanged".
+const SETTLED: Duration = Duration::from_millis(20);
+/// How long a snapshot that only our own changes kept alive is believed.
+const RENEWED_FOR: Duration = Duration::from_secs(2);
+/// Besides, for every entry: so that a huge directory is listed seldom.
+const RENEWED_FOR_ENTRY: Duration = Duration::from_micros(100);
+
+/// Times of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    written: Timestamp,
+    changed: Timestamp,
+}
+
+impl From<&Stat> for Stamp {
+    fn from(stat: &Stat) -> Self {
+        Self {
+            written: stat.written,
+            changed: stat.changed,
+        }
+    }
+}
+
+/// Names on disk that fold alike: nearly always one.
+enum Names {
+    One(Box<[u8]>),
+    Many(Vec<Box<[u8]>>),
+}
+
+impl Names {
+    fn first(&self) -> Option<&[u8]> {
+        match self {
+            Names::One(name) => Some(name),
+            Names::Many(names) => names.first().map(AsRef::as_ref),
+        }
+    }
+}
+
+struct Snapshot {
+    folded: HashMap<Box<str>, Names>,
+    count: usize,
+    stamp: Stamp,
+    /// Believed until then even if the times are equal; `None` while only listed.
+    renewed_until: Option<Timestamp>,
+    /// Our own changes that are under way.
+    in_flight: u32,
+    used: u64,
+}
+
+impl Snapshot {
+    fn add(&mut self, on_disk: &[u8]) {
+        let folded = name::fold(&name::to_client(on_disk)).into_boxed_str();
+        let new = Box::<[u8]>::from(on_disk);
+        match self.folded.get_mut(&folded) {
+            None => drop(self.folded.insert(folded, Names::One(new))),
+            Some(Names::Many(names)) => {
+                if names.contains(&new) {
+                    return;
+                }
+                names.push(new);
+            }
+            Some(place @ Names::One(_)) => {
+                let Names::One(old) = std::mem::replace(place, Names::Many(Vec::new())) else {
+                    return;
+                };
+                if old == new {
+                    *place = Names::One(old);
+                    return;
+                }
+                *place = Names::Many(vec![old, new]);
+            }
+        }
+        self.count += 1;
+    }
+
+    fn remove(&mut self, on_disk: &[u8]) {
+        let folded = name::fold(&name::to_client(on_disk));
+        let gone = match self.folded.get_mut(folded.as_str()) {
+            None => return,
+            Some(Names::One(only)) => {
+                if **only != *on_disk {
+                    return;
+                }
+                true
+            }
+            Some(Names::Many(names)) => {
+                let before = names.len();
+                names.retain(|name| **name != *on_disk);
+                if names.len() == before {
+                    return;
+                }
+                names.is_empty()
+            }
+        };
+        self.count = self.count.saturating_sub(1);
+        if gone {
+            self.folded.remove(folded.as_str());
+        }
+    }
+}
+
+/// What the cache knows about a name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// Nothing: list the directory.
+    Unlisted,
+    /// No name folds like it.
+    Absent,
+    /// This one does.
+    OnDisk(Box<[u8]>),
+}
+
+/// A change of a directory's names by ourselves.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Change<'a> {
+    /// A name appeared.
+    Add(&'a [u8]),
+    /// A name went.
+    Remove(&'a [u8]),
+}
+
+#[derive(Default)]
+struct Inner {
+    directories: BTreeMap<FileKey, Snapshot>,
+    /// Times that our own last change left; at most [`DIRECTORIES_MAX`], emptied when full.
+    ours: BTreeMap<FileKey, Stamp>,
+    entries: usize,
+    uses: u64,
+    listings: u64,
+}
+
+/// The snapshots of one share.
+#[derive(Default)]
+pub(super) struct NameCache(Mutex<Inner>);
+
+impl NameCache {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic elsewhere leaves at worst a wrong count.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known about `folded` in the directory whose state is `stat`.
+    pub(super) fn find(&self, stat: &Stat, folded: &str, now: Timestamp) -> Known {
+        let mut inner = self.lock();
+        inner.uses += 1;
+        let uses = inner.uses;
+        let Some(snapshot) = inner.directories.get_mut(&stat.key) else {
+            return Known::Unlisted;
+        };
+        let expired = snapshot.renewed_until.is_some_and(|until| now >= until);
+        let unchanged = snapshot.stamp == Stamp::from(stat) || snapshot.in_flight > 0;
+        if expired || !unchanged {
+            if snapshot.in_flight == 0 {
+                inner.forget(stat.key);
+            }
+            return Known::Unlisted;
+        }
+        snapshot.used = uses;
+        match snapshot.folded.get(folded).and_then(Names::first) {
+            Some(on_disk) => Known::OnDisk(on_disk.into()),
+            None => Known::Absent,
+        }
+    }
+
+    /// Keeps a listing. `before` and `after` are the directory's state around it, `now` the time
+    /// when it began. Not kept if something changed meanwhile or just before.
+    pub(super) fn listed(&self, before: &Stat, after: &Stat, entries: &[RawEntry], now: Timestamp) {
+        let mut inner = self.lock();
+        inner.listings += 1;
+        inner.forget(after.key);
+        let stamp = Stamp::from(after);
+        let young = later(after.changed.max(after.written), SETTLED) > now;
+        let ours = inner.ours.get(&after.key) == Some(&stamp);
+        if Stamp::from(before) != stamp || (young && !ours) || entries.len() > ENTRIES_MAX {
+            return;
+        }
+        let renewed_until = young.then(|| later(now, renewed_for(entries.len())));
+        inner.uses += 1;
+        let mut snapshot = Snapshot {
+            folded: HashMap::with_capacity(entries.len()),
+            count: 0,
+            stamp,
+            renewed_until,
+            in_flight: 0,
+            used: inner.uses,
+        };
+        for entry in entries {
+            snapshot.add(&entry.name);
+        }
+        inner.entries += snapshot.count;
+        inner.directories.insert(after.key, snapshot);
+        inner.evict(after.key);
+    }
+
+    /// Whether there is a snapshot: then a change of ours starts with [`NameCache::begin`].
+    pub(super) fn knows(&self, directory: FileKey) -> bool {
+        self.lock().directories.contains_key(&directory)
+    }
+
+    /// A change of ours to the directory, whose state is `stat`, is about to start. Whether the
+    /// snapshot is still good and will take the change.
+    pub(super) fn begin(&self, stat: &Stat) -> bool {
+        let mut inner = self.lock();
+        let Some(snapshot) = inner.directories.get_mut(&stat.key) else {
+            return false;
+        };
+        // While another change of ours is under way the times move by it.
+        if snapshot.in_flight == 0 && snapshot.stamp != Stamp::from(stat) {
+            inner.forget(stat.key);
+            return false;
+        }
+        snapshot.in_flight += 1;
+        true
+    }
+
+    /// A change of ours is over; `stat` is the directory's state now (`None`: it could not be had), and
+    /// `changes` what happened, nothing on failure.
+    pub(super) fn end(
+        &self,
+        directory: FileKey,
+        stat: Option<&Stat>,
+        changes: &[Change<'_>],
+        now: Timestamp,
+    ) {
+        let mut inner = self.lock();
+        let Some(stat) = stat else {
+            inner.forget(directory);
+            return;
+        };
+        let stamp = Stamp::from(stat);
+        if inner.ours.len() >= DIRECTORIES_MAX && !inner.ours.contains_key(&directory) {
+            inner.ours.clear();
+        }
+        inner.ours.insert(directory, stamp);
+        let Some(snapshot) = inner.directories.get_mut(&directory) else {
+            return;
+        };
+        snapshot.in_flight = snapshot.in_flight.saturating_sub(1);
+        let before = snapshot.count;
+        for change in changes {
+            match change {
+                Change::Add(on_disk) => snapshot.add(on_disk),
+                Change::Remove(on_disk) => snapshot.remove(on_disk),
+            }
+        }
+        if snapshot.stamp != stamp {
+            snapshot.stamp = stamp;
+            let until = later(now, renewed_for(snapshot.count));
+            snapshot.renewed_until.get_or_insert(until);
+        }
+        let after = snapshot.count;
+        inner.entries = (inner.entries + after).saturating_sub(before);
+        inner.evict(directory);
+    }
+
+    /// How often a directory was listed, for tests that count.
+    #[cfg(test)]
+    pub(super) fn listings(&self) -> u64 {
+        self.lock().listings
+    }
+}
+
+impl Inner {
+    fn forget(&mut self, directory: FileKey) {
+        if let Some(gone) = self.directories.remove(&directory) {
+            self.entries = self.entries.saturating_sub(gone.count);
+        }
+    }
+
+    fn evict(&mut self, keep: FileKey) {
+        while self.directories.len() > DIRECTORIES_MAX || self.entries > ENTRIES_MAX {
+            let oldest = self
+                .directories
+                .iter()
+                .filter(|(key, _)| **key != keep)
+                .min_by_key(|(_, snapshot)| snapshot.used)
+                .map(|(key, _)| *key);
+            match oldest {
+                Some(key) => self.forget(key),
+                None => return self.forget(keep),
+            }
+        }
+    }
+}
+
+fn renewed_for(entries: usize) -> Duration {
+    RENEWED_FOR + RENEWED_FOR_ENTRY * u32::try_from(entries).unwrap_or(u32::MAX)
+}
+
+fn later(time: Timestamp, span: Duration) -> Timestamp {
+    let nanos = time.nanos.saturating_add(span.subsec_nanos());
+    let secs = i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
+    Timestamp {
+        secs: time
+            .secs
+            .saturating_add(secs)
+            .saturating_add(i64::from(nanos / 1_000_000_000)),
+        nanos: nanos % 1_000_000_000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp { secs, nanos: 0 }
+    }
+
+    fn stat(ino: u64, changed: i64) -> Stat {
+        Stat {
+            key: FileKey {
+                fs: 1,
+                ino,
+                generation: 0,
+            },
+            written: at(changed),
+            changed: at(changed),
+            ..Stat::default()
+        }
+    }
+
+    fn entries(names: &[&str]) -> Vec<RawEntry> {
+        names
+            .iter()
+            .map(|name| RawEntry {
+                name: name.as_bytes().into(),
+                ino: 0,
+                kind: 0,
+            })
+            .collect()
+    }
+
+    fn on_disk(name: &str) -> Known {
+        Known::OnDisk(name.as_bytes().into())
+    }
+
+    #[test]
+    fn believed_while_the_times_stand() {
+        let cache = NameCache::default();
+        assert_eq!(cache.find(&stat(1, 5), "A", at(9)), Known::Unlisted);
+        cache.listed(&stat(1, 5), &stat(1, 5), &entries(&["a", "B"]), at(9));
+        assert_eq!(cache.find(&stat(1, 5), "A", at(9)), on_disk("a"));
+        assert_eq!(cache.find(&stat(1, 5), "X", at(9)), Known::Absent);
+        assert_eq!(cache.find(&stat(1, 6), "X", at(9)), Known::Unlisted);
+        assert_eq!(cache.lock().entries, 0);
+    }
+
+    #[test]
+    fn a_young_or_moving_listing_is_not_kept() {
+        let cache = NameCache::default();
+        cache.listed(&stat(1, 9), &stat(1, 9), &entries(&["a"]), at(9));
+        assert_eq!(cache.find(&stat(1, 9), "A", at(9)), Known::Unlisted);
+        cache.listed(&stat(1, 5), &stat(1, 6), &entries(&["a"]), at(9));
+        assert_eq!(cache.find(&stat(1, 6), "A", at(9)), Known::Unlisted);
+    }
+
+    #[test]
+    fn our_changes_go_in_and_last_for_a_while() {
+        let cache = NameCache::default();
+        cache.listed(&stat(1, 5), &stat(1, 5), &entries(&["a"]), at(9));
+        let key = stat(1, 5).key;
+        assert!(cache.knows(key) && cache.begin(&stat(1, 5)));
+        cache.end(
+            key,
+            Some(&stat(1, 9)),
+            &[Change::Add(b"New"), Change::Remove(b"a")],
+            at(9),
+        );
+        assert_eq!(cache.find(&stat(1, 9), "NEW", at(10)), on_disk("New"));
+        assert_eq!(cache.find(&stat(1, 9), "A", at(10)), Known::Absent);
+        assert_eq!(cache.find(&stat(1, 9), "NEW", at(12)), Known::Unlisted);
+    }
+
+    #[test]
+    fn an_outside_change_before_ours_is_not_covered() {
+        let cache = NameCache::default();
+        cache.listed(&stat(1, 5), &stat(1, 5), &entries(&["a"]), at(9));
+        assert!(!cache.begin(&stat(1, 6)));
+        assert!(!cache.knows(stat(1, 6).key));
+    }
+
+    #[test]
+    fn names_that_fold_alike_and_limits() {
+        let cache = NameCache::default();
+        cache.listed(&stat(1, 5), &stat(1, 5), &entries(&["a", "A", "a"]), at(9));
+        let key = stat(1, 5).key;
+        assert!(cache.begin(&stat(1, 5)));
+        cache.end(key, Some(&stat(1, 5)), &[Change::Remove(b"a")], at(9));
+        assert_eq!(cache.find(&stat(1, 5), "A", at(9)), on_disk("A"));
+        for ino in 2..600 {
+            cache.listed(&stat(ino, 5), &stat(ino, 5), &entries(&["x"]), at(9));
+        }
+        assert_eq!(cache.lock().directories.len(), DIRECTORIES_MAX);
+        assert_eq!(cache.lock().entries, DIRECTORIES_MAX);
+        assert!(!cache.knows(key));
+    }
+}

@@ -1,0 +1,162 @@
+//! A held inode or stream.
+//!
+//! A node is a reference-counted descriptor (`O_PATH` until opened for I/O) with what never
+//! changes about the inode: its key and kind. The descriptor pins the inode, so the number in the
+//! key cannot be given to another file while any node of it lives. That is why the generation in
+//! keys of this back end is always 0: asking for it needs an ioctl, which an `O_PATH` descriptor
+//! refuses, and a lookup and a listing must give the same key as an open.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{
+    FileKey, IoAccess, Kind, Node, VfsError, VfsResult,
+    disk::{Disk, Stat},
+};
+
+/// How a directory was reached from the root: names on disk, links resolved. Used only to resolve
+/// a link's `..`; checked before it is believed.
+pub(super) type Trail = Arc<[Box<[u8]>]>;
+
+/// A held inode, or one named stream of it.
+pub struct PosixNode<D: Disk>(pub(super) Arc<Inner<D>>);
+
+pub(super) struct Inner<D: Disk> {
+    pub(super) key: FileKey,
+    pub(super) kind: Kind,
+    pub(super) fd: D::Fd,
+    /// What `fd` was opened for; neither means `O_PATH`.
+    pub(super) io: IoAccess,
+    /// The name begins with a dot (at lookup).
+    pub(super) dot: bool,
+    /// For directories.
+    pub(super) trail: Option<Trail>,
+    pub(super) stream: Option<Stream<D>>,
+}
+
+/// What makes a node a stream. `fd` of the node is then the inode that carries it.
+pub(super) struct Stream<D: Disk> {
+    pub(super) name: String,
+    pub(super) io: IoAccess,
+    /// The depot's file, once the stream was seen there.
+    pub(super) depot: Mutex<Option<D::Fd>>,
+}
+
+impl<D: Disk> Stream<D> {
+    pub(super) fn new(name: String, io: IoAccess, depot: Option<D::Fd>) -> Self {
+        Self {
+            name,
+            io,
+            depot: Mutex::new(depot),
+        }
+    }
+
+    pub(super) fn depot(&self) -> Option<D::Fd> {
+        self.depot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(super) fn set_depot(&self, fd: D::Fd) {
+        *self.depot.lock().unwrap_or_else(PoisonError::into_inner) = Some(fd);
+    }
+}
+
+impl<D: Disk> Clone for PosixNode<D> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<D: Disk> PosixNode<D> {
+    /// A node over an `O_PATH` descriptor.
+    pub(super) fn path_only(fd: D::Fd, stat: &Stat, dot: bool, trail: Option<Trail>) -> Self {
+        let kind = kind_of(stat.mode);
+        Self(Arc::new(Inner {
+            key: stat.key,
+            kind,
+            fd,
+            io: IoAccess::default(),
+            dot,
+            trail: trail.filter(|_| kind == Kind::Directory),
+            stream: None,
+        }))
+    }
+
+    /// The same inode over another descriptor.
+    pub(super) fn with_fd(&self, fd: D::Fd, io: IoAccess) -> Self {
+        Self(Arc::new(Inner {
+            key: self.0.key,
+            kind: self.0.kind,
+            fd,
+            io,
+            dot: self.0.dot,
+            trail: self.0.trail.clone(),
+            stream: None,
+        }))
+    }
+
+    /// A stream of this inode.
+    pub(super) fn with_stream(&self, stream: Stream<D>) -> Self {
+        Self(Arc::new(Inner {
+            key: self.0.key,
+            kind: self.0.kind,
+            fd: self.0.fd.clone(),
+            io: self.0.io,
+            dot: self.0.dot,
+            trail: None,
+            stream: Some(stream),
+        }))
+    }
+
+    pub(super) fn fd(&self) -> &D::Fd {
+        &self.0.fd
+    }
+
+    pub(super) fn is_root_of(&self, root: FileKey) -> bool {
+        self.0.key == root && self.0.stream.is_none()
+    }
+
+    /// The descriptor if it can list or hold entries; `NotADirectory` otherwise.
+    pub(super) fn directory(&self) -> VfsResult<&D::Fd> {
+        if self.is_directory() {
+            Ok(&self.0.fd)
+        } else {
+            Err(VfsError::NotADirectory)
+        }
+    }
+}
+
+impl<D: Disk> Node for PosixNode<D> {
+    fn key(&self) -> FileKey {
+        self.0.key
+    }
+
+    fn is_directory(&self) -> bool {
+        self.0.kind == Kind::Directory && self.0.stream.is_none()
+    }
+
+    fn stream(&self) -> Option<&str> {
+        self.0.stream.as_ref().map(|stream| stream.name.as_str())
+    }
+}
+
+impl<D: Disk> std::fmt::Debug for PosixNode<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PosixNode")
+            .field("key", &self.0.key)
+            .field("kind", &self.0.kind)
+            .field("stream", &self.stream())
+            .finish()
+    }
+}
+
+/// The kind in `st_mode`.
+pub(super) fn kind_of(mode: u32) -> Kind {
+    match mode & libc::S_IFMT {
+        libc::S_IFREG => Kind::File,
+        libc::S_IFDIR => Kind::Directory,
+        libc::S_IFLNK => Kind::SymbolicLink,
+        _ => Kind::Special,
+    }
+}

@@ -1,0 +1,127 @@
+//! What an administrator decides about one share's files.
+//!
+//! Plain values, filled by the daemon; nothing here is looked at twice in different ways.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use crate::Timestamp;
+
+/// What becomes of symbolic links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SymlinkPolicy {
+    /// Followed by us, component by component, as long as they stay within the share; an
+    /// absolute target or one that leaves the root is refused (`SymbolicLink`).
+    #[default]
+    Follow,
+    /// Neither listed nor found.
+    Hide,
+    /// Listed by name; every use is refused (`SymbolicLink`).
+    Refuse,
+}
+
+/// Where security descriptors live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AclNamespace {
+    /// `security.NTACL`, as Samba has it: only root may write it, so users of the host cannot
+    /// forge one.
+    #[default]
+    Security,
+    /// `user.NTACL`: for a server that is not root. Whoever may write the file may forge it.
+    User,
+}
+
+/// Where named streams live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StreamStore {
+    /// Small ones in attributes (Samba's `streams_xattr`), others in the depot.
+    #[default]
+    Xattr,
+    /// New ones always in the depot (Samba's `streams_depot`); those in attributes are found.
+    Depot,
+}
+
+/// Wall-clock time, to judge how young a directory's times are. The simulator gives its own.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl Clock {
+    /// A clock that asks `now`.
+    pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new(|| {
+            // A clock before 1970 makes every directory look young: slow, not wrong.
+            let since = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
+            Timestamp {
+                secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+                nanos: since.subsec_nanos(),
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+/// Options of a share's files.
+#[derive(Debug, Clone)]
+pub struct PosixOptions {
+    /// Symbolic links.
+    pub symlinks: SymlinkPolicy,
+    /// A leading dot means HIDDEN where no DOS attributes are stored.
+    pub hide_dot_files: bool,
+    /// Permission bits of a new file unless the request brings its own.
+    pub file_mode: u32,
+    /// Permission bits of a new directory likewise.
+    pub directory_mode: u32,
+    /// Bits that a new file may have at all.
+    pub file_mask: u32,
+    /// Bits that a new directory may have at all.
+    pub directory_mask: u32,
+    /// Owner and group of everything created, instead of the user's own (needs root).
+    pub owner: Option<(u32, u32)>,
+    /// Security descriptors.
+    pub acl: AclNamespace,
+    /// Named streams.
+    pub streams: StreamStore,
+    /// Nothing may be changed through this share.
+    pub read_only: bool,
+    /// Wall-clock time.
+    pub clock: Clock,
+}
+
+impl Default for PosixOptions {
+    fn default() -> Self {
+        Self {
+            symlinks: SymlinkPolicy::default(),
+            hide_dot_files: true,
+            file_mode: 0o644,
+            directory_mode: 0o755,
+            file_mask: 0o777,
+            directory_mask: 0o7777,
+            owner: None,
+            acl: AclNamespace::default(),
+            streams: StreamStore::default(),
+            read_only: false,
+            clock: Clock::default(),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Security descriptors as Samba's `acl_xattr` keeps them.
+//!
+//! Whether `who` may set one is decided above, by the descriptor in force; here the service
+//! stores it. A stored one whose hash differs from the POSIX permissions of now is stale and
+//! counts as absent. Versions 1 to 3 carry no hash that could be checked without Samba's own
+//! mapping; they count as current, as nothing shows the contrary.
+
+use super::{
+    AclNamespace, PosixNode, PosixVfs,
+    attributes::ABSENT,
+    samba_xattr::{NTACL_SECURITY, NTACL_USER, dos_attrib::to_nttime, ntacl::NtAcl, sys_acl},
+};
+use crate::{
+    Identity, VfsError, VfsResult,
+    disk::{Disk, XattrSet},
+};
+
+impl<D: Disk> PosixVfs<D> {
+    fn ntacl(&self) -> &'static str {
+        match self.options.acl {
+            AclNamespace::Security => NTACL_SECURITY,
+            AclNamespace::User => NTACL_USER,
+        }
+    }
+
+    pub(super) async fn do_security(&self, node: &PosixNode<D>) -> VfsResult<Option<Vec<u8>>> {
+        let Some(stored) = self.xattr(node.fd(), self.ntacl()).await? else {
+            return Ok(None);
+        };
+        let acl = NtAcl::parse(&stored)?;
+        if let Some(hash) = acl.sys_acl_hash
+            && hash != self.permissions_hash(node.fd()).await?
+        {
+            return Ok(None);
+        }
+        Ok(Some(acl.descriptor))
+    }
+
+    /// The descriptor if there is one that can be read and is current.
+    pub(super) async fn current_descriptor(&self, fd: &D::Fd) -> VfsResult<Option<Vec<u8>>> {
+        let Some(stored) = self.xattr(fd, self.ntacl()).await? else {
+            return Ok(None);
+        };
+        let Ok(NtAcl {
+            descriptor,
+            sys_acl_hash: Some(hash),
+        }) = NtAcl::parse(&stored)
+        else {
+            return Ok(None);
+        };
+        Ok((hash == self.permissions_hash(fd).await?).then_some(descriptor))
+    }
+
+    /// Stores a descriptor, tied to the POSIX permissions of now.
+    pub(super) async fn store_descriptor(&self, fd: &D::Fd, descriptor: Vec<u8>) -> VfsResult<()> {
+        let acl = NtAcl {
+            descriptor,
+            sys_acl_hash: Some(self.permissions_hash(fd).await?),
+        };
+        let now = to_nttime(self.options.clock.now()).unwrap_or(0);
+        let blob = acl.build(now)?;
+        let service = Identity::Service;
+        self.disk
+            .set_xattr(&service, fd, self.ntacl(), &blob, XattrSet::Either)
+            .await?;
+        Ok(())
+    }
+
+    async fn permissions_hash(&self, fd: &D::Fd) -> VfsResult<[u8; 32]> {
+        let stat = self.disk.stat(fd).await?;
+        let access = self.xattr(fd, sys_acl::ACCESS).await?;
+        let default = if stat.mode & libc::S_IFMT == libc::S_IFDIR {
+            self.xattr(fd, sys_acl::DEFAULT).await?
+        } else {
+            None
+        };
+        sys_acl::hash(&stat, access.as_deref(), default.as_deref())
+    }
+
+    /// An attribute, `None` if absent or if the file system has no such attributes.
+    pub(super) async fn xattr(&self, fd: &D::Fd, name: &str) -> VfsResult<Option<Vec<u8>>> {
+        match self.disk.get_xattr(fd, name).await {
+            Ok(value) => Ok(Some(value)),
+            Err(errno) if errno.unsupported() || errno.is(&ABSENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    pub(super) async fn do_set_security(&self, node: &PosixNode<D>, sd: &[u8]) -> VfsResult<()> {
+        self.writable()?;
+        if node.0.stream.is_some() {
+            return Err(VfsError::InvalidArgument);
+        }
+        self.store_descriptor(node.fd(), sd.to_vec()).await
+    }
+}

@@ -1,0 +1,444 @@
+//! Named streams: small ones in attributes as Samba's `streams_xattr` keeps them (with a NUL
+//! behind the data), larger ones in the depot.
+//!
+//! A stream moves from its attribute to the depot when it outgrows [`IN_XATTR_MAX`] or the
+//! attribute does not fit, and never back. If both exist (a cut in the middle of moving), the
+//! attribute counts: its removal is what completes the move. Every read-modify-write of an
+//! attribute holds the inode's lock of [`super::Locks`].
+//!
+//! Stream names compare without case, and may hold anything but NUL, `/`, `\` and `:`.
+
+use bytes::{Bytes, BytesMut};
+
+use super::{
+    PosixNode, PosixVfs, StreamStore,
+    attributes::{R_OK, W_OK},
+    depot::STREAMS_MAX,
+    name,
+    node::Stream,
+    samba_xattr::{stream_attribute, stream_file, stream_of_attribute},
+};
+use crate::{
+    Identity, IoAccess, StreamInfo, StreamOpen, VfsError, VfsResult,
+    disk::{Disk, XattrSet},
+};
+
+/// Most bytes of a stream in an attribute. ext4 has one 4-KiB block for all attributes of an
+/// inode; a security descriptor and the DOS attributes must still fit beside.
+pub(super) const IN_XATTR_MAX: usize = 2048;
+
+const SERVICE: Identity = Identity::Service;
+/// Errno of an attribute for which there is no room.
+const NO_ROOM: [i32; 4] = [libc::ENOSPC, libc::E2BIG, libc::ERANGE, libc::EDQUOT];
+
+/// Where a stream's bytes are at the moment.
+pub(super) enum Place<F> {
+    Xattr(Vec<u8>),
+    Depot(F),
+}
+
+impl<D: Disk> PosixVfs<D> {
+    fn base_of(node: &PosixNode<D>) -> VfsResult<&Stream<D>> {
+        node.0.stream.as_ref().ok_or(VfsError::InvalidArgument)
+    }
+
+    /// The stored name of a stream, exact or in another case.
+    async fn stored_stream(&self, node: &PosixNode<D>, asked: &str) -> VfsResult<Option<String>> {
+        if let Some(attribute) = stream_attribute(asked)
+            && self.xattr(node.fd(), &attribute).await?.is_some()
+        {
+            return Ok(Some(asked.to_owned()));
+        }
+        let folded = name::fold(asked);
+        let mut same: Vec<String> = Vec::new();
+        for attribute in self.attribute_names(node.fd()).await? {
+            same.extend(stream_of_attribute(&attribute).map(str::to_owned));
+        }
+        same.extend(
+            self.depot_streams(node)
+                .await?
+                .into_iter()
+                .map(|stream| stream.name),
+        );
+        same.retain(|stored| name::fold(stored) == folded);
+        let exact = same.iter().position(|stored| stored == asked).unwrap_or(0);
+        Ok((exact < same.len()).then(|| same.swap_remove(exact)))
+    }
+
+    pub(super) async fn do_open_stream(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        asked: &str,
+        how: StreamOpen,
+    ) -> VfsResult<(PosixNode<D>, bool)> {
+        check_stream_name(asked)?;
+        if node.0.stream.is_some() {
+            return Err(VfsError::InvalidArgument);
+        }
+        let _inode = self.locks.inode(node.0.key).await;
+        if let Some(stored) = self.stored_stream(node, asked).await? {
+            if how == StreamOpen::New {
+                return Err(VfsError::Exists);
+            }
+            let stream = Stream::new(stored, IoAccess::default(), None);
+            return Ok((node.with_stream(stream), false));
+        }
+        if how == StreamOpen::Existing {
+            return Err(VfsError::NotFound);
+        }
+        self.writable()?;
+        let stat = self.disk.stat(node.fd()).await?;
+        self.may_change(who, node.fd(), &stat).await?;
+        let depot = self.create_empty(node, asked).await?;
+        let io = IoAccess {
+            read: true,
+            write: true,
+        };
+        let stream = Stream::new(asked.to_owned(), io, depot);
+        Ok((node.with_stream(stream), true))
+    }
+
+    /// Makes an empty stream; the depot's file if it went there.
+    async fn create_empty(&self, node: &PosixNode<D>, name: &str) -> VfsResult<Option<D::Fd>> {
+        if self.options.streams == StreamStore::Xattr
+            && let Some(attribute) = stream_attribute(name)
+            && self
+                .set_stream_attribute(node, &attribute, &[], XattrSet::Create)
+                .await?
+        {
+            return Ok(None);
+        }
+        self.depot_create(node, name).await.map(Some)
+    }
+
+    /// Stores a stream's bytes in its attribute; false if there is no room.
+    async fn set_stream_attribute(
+        &self,
+        node: &PosixNode<D>,
+        attribute: &str,
+        data: &[u8],
+        how: XattrSet,
+    ) -> VfsResult<bool> {
+        let mut value = Vec::with_capacity(data.len() + 1);
+        value.extend_from_slice(data);
+        value.push(0);
+        match self
+            .disk
+            .set_xattr(&SERVICE, node.fd(), attribute, &value, how)
+            .await
+        {
+            Ok(()) => Ok(true),
+            Err(errno) if errno.is(&NO_ROOM) || errno.unsupported() => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// The stream opened for I/O by `who`; the carrying inode decides.
+    pub(super) async fn open_stream_io(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        io: IoAccess,
+    ) -> VfsResult<PosixNode<D>> {
+        let stream = Self::base_of(node)?;
+        let mode = if io.read { R_OK } else { 0 } | if io.write { W_OK } else { 0 };
+        if mode != 0 {
+            self.disk.access(who, node.fd(), mode).await?;
+        }
+        let stream = Stream::new(stream.name.clone(), io, stream.depot());
+        Ok(node.with_stream(stream))
+    }
+
+    /// Where the stream is now; `NotFound` if it was removed.
+    pub(super) async fn place(&self, node: &PosixNode<D>) -> VfsResult<Place<D::Fd>> {
+        let stream = Self::base_of(node)?;
+        if let Some(fd) = stream.depot() {
+            return Ok(Place::Depot(fd));
+        }
+        if let Some(attribute) = stream_attribute(&stream.name)
+            && let Some(mut value) = self.xattr(node.fd(), &attribute).await?
+        {
+            // Samba adds a NUL. A value without one was not written by it; nothing is cut off.
+            if value.last() == Some(&0) {
+                value.pop();
+            }
+            return Ok(Place::Xattr(value));
+        }
+        let fd = self
+            .depot_open(node, &stream.name)
+            .await?
+            .ok_or(VfsError::NotFound)?;
+        stream.set_depot(fd.clone());
+        Ok(Place::Depot(fd))
+    }
+
+    pub(super) async fn stream_size(&self, node: &PosixNode<D>) -> VfsResult<(u64, u64)> {
+        Ok(match self.place(node).await? {
+            Place::Xattr(value) => (value.len() as u64, value.len() as u64),
+            Place::Depot(fd) => {
+                let stat = self.disk.stat(&fd).await?;
+                (stat.size, stat.blocks.saturating_mul(512))
+            }
+        })
+    }
+
+    /// Replaces a small stream's bytes, moving it to the depot if they do not fit. The caller
+    /// holds the inode's lock. The depot's file if it moved.
+    async fn store(
+        &self,
+        node: &PosixNode<D>,
+        data: &[u8],
+        fits: bool,
+    ) -> VfsResult<Option<D::Fd>> {
+        let stream = Self::base_of(node)?;
+        let attribute = stream_attribute(&stream.name).ok_or(VfsError::NotFound)?;
+        if fits
+            && self
+                .set_stream_attribute(node, &attribute, data, XattrSet::Replace)
+                .await?
+        {
+            return Ok(None);
+        }
+        let fd = self.depot_fresh(node, &stream.name).await?;
+        if let Err(error) = self
+            .write_all(&fd, 0, Bytes::copy_from_slice(data), false)
+            .await
+        {
+            self.depot_remove(node, &stream.name).await?;
+            return Err(error);
+        }
+        self.disk
+            .remove_xattr(&SERVICE, node.fd(), &attribute)
+            .await?;
+        stream.set_depot(fd.clone());
+        Ok(Some(fd))
+    }
+
+    /// An empty file in the depot; one that a broken move left is not the stream and goes.
+    async fn depot_fresh(&self, node: &PosixNode<D>, name: &str) -> VfsResult<D::Fd> {
+        match self.depot_create(node, name).await {
+            Err(VfsError::Exists) => {
+                self.depot_remove(node, name).await?;
+                self.depot_create(node, name).await
+            }
+            other => other,
+        }
+    }
+
+    pub(super) async fn stream_read(
+        &self,
+        node: &PosixNode<D>,
+        offset: u64,
+        len: usize,
+        mut buf: BytesMut,
+    ) -> VfsResult<BytesMut> {
+        if !Self::base_of(node)?.io.read {
+            return Err(VfsError::AccessDenied);
+        }
+        match self.place(node).await? {
+            Place::Depot(fd) => self.read_all(&fd, offset, len, buf).await,
+            Place::Xattr(value) => {
+                let start = usize::try_from(offset)
+                    .unwrap_or(usize::MAX)
+                    .min(value.len());
+                let rest = value.get(start..).unwrap_or_default();
+                buf.extend_from_slice(rest.get(..len).unwrap_or(rest));
+                Ok(buf)
+            }
+        }
+    }
+
+    pub(super) async fn stream_write(
+        &self,
+        node: &PosixNode<D>,
+        offset: u64,
+        data: Bytes,
+    ) -> VfsResult<()> {
+        if !Self::base_of(node)?.io.write {
+            return Err(VfsError::AccessDenied);
+        }
+        let _inode = self.locks.inode(node.0.key).await;
+        let end = offset
+            .checked_add(data.len() as u64)
+            .ok_or(VfsError::TooLarge)?;
+        let fd = match self.place(node).await? {
+            Place::Depot(fd) => fd,
+            Place::Xattr(mut value) => {
+                let (Ok(start), Ok(end)) = (usize::try_from(offset), usize::try_from(end)) else {
+                    return Err(VfsError::TooLarge);
+                };
+                if end > IN_XATTR_MAX {
+                    match self.store(node, &value, false).await? {
+                        Some(fd) => return self.write_all(&fd, offset, data, false).await,
+                        None => return Err(VfsError::Io),
+                    }
+                }
+                if value.len() < end {
+                    value.resize(end, 0);
+                }
+                if let Some(place) = value.get_mut(start..end) {
+                    place.copy_from_slice(&data);
+                }
+                return self.store(node, &value, true).await.map(drop);
+            }
+        };
+        self.write_all(&fd, offset, data, false).await
+    }
+
+    pub(super) async fn stream_set_size(&self, node: &PosixNode<D>, size: u64) -> VfsResult<()> {
+        if !Self::base_of(node)?.io.write {
+            return Err(VfsError::AccessDenied);
+        }
+        let _inode = self.locks.inode(node.0.key).await;
+        let fd = match self.place(node).await? {
+            Place::Depot(fd) => fd,
+            Place::Xattr(mut value) => {
+                if let Ok(size) = usize::try_from(size)
+                    && size <= IN_XATTR_MAX.max(value.len())
+                {
+                    value.resize(size, 0);
+                    return self.store(node, &value, true).await.map(drop);
+                }
+                self.store(node, &value, false).await?.ok_or(VfsError::Io)?
+            }
+        };
+        Ok(self.disk.truncate(&fd, size).await?)
+    }
+
+    pub(super) async fn do_streams(&self, node: &PosixNode<D>) -> VfsResult<Vec<StreamInfo>> {
+        let mut streams = Vec::new();
+        for attribute in self.attribute_names(node.fd()).await? {
+            let Some(name) = stream_of_attribute(&attribute) else {
+                continue;
+            };
+            if let Some(value) = self.xattr(node.fd(), &attribute).await? {
+                let size = value
+                    .len()
+                    .saturating_sub(usize::from(value.last() == Some(&0)));
+                streams.push(StreamInfo {
+                    name: name.to_owned(),
+                    size: size as u64,
+                    allocated: size as u64,
+                });
+            }
+        }
+        for stream in self.depot_streams(node).await? {
+            if !streams.iter().any(|known| known.name == stream.name) {
+                streams.push(stream);
+            }
+        }
+        streams.sort_by(|a, b| a.name.cmp(&b.name));
+        streams.truncate(STREAMS_MAX);
+        Ok(streams)
+    }
+
+    pub(super) async fn do_remove_stream(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+    ) -> VfsResult<()> {
+        self.writable()?;
+        let stream = Self::base_of(node)?;
+        let stat = self.disk.stat(node.fd()).await?;
+        self.may_change(who, node.fd(), &stat).await?;
+        let _inode = self.locks.inode(node.0.key).await;
+        self.drop_stream(node, &stream.name).await
+    }
+
+    /// Removes a stream wherever it is; `NotFound` if nowhere.
+    async fn drop_stream(&self, node: &PosixNode<D>, name: &str) -> VfsResult<()> {
+        // The depot first: a cut between the two leaves the attribute, which is the stream.
+        let mut gone = self.depot_remove(node, name).await?;
+        if let Some(attribute) = stream_attribute(name) {
+            match self
+                .disk
+                .remove_xattr(&SERVICE, node.fd(), &attribute)
+                .await
+            {
+                Ok(()) => gone = true,
+                Err(errno) if errno.is(&[libc::ENODATA]) || errno.unsupported() => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        gone.then_some(()).ok_or(VfsError::NotFound)
+    }
+
+    pub(super) async fn do_rename_stream(
+        &self,
+        who: &Identity,
+        node: &PosixNode<D>,
+        to: &str,
+        replace: bool,
+    ) -> VfsResult<PosixNode<D>> {
+        self.writable()?;
+        check_stream_name(to)?;
+        let stream = Self::base_of(node)?;
+        let stat = self.disk.stat(node.fd()).await?;
+        self.may_change(who, node.fd(), &stat).await?;
+        let _inode = self.locks.inode(node.0.key).await;
+        if to == stream.name {
+            return Ok(node.clone());
+        }
+        let target = self.stored_stream(node, to).await?;
+        let target = target.filter(|target| *target != stream.name);
+        if target.is_some() && !replace {
+            return Err(VfsError::Exists);
+        }
+        let depot = match self.place(node).await? {
+            Place::Xattr(value) => {
+                // The new one first: a cut between leaves both, never none.
+                let attribute = stream_attribute(to).filter(|_| stream_file(to).is_some());
+                let attribute = attribute.ok_or(VfsError::NameTooLong)?;
+                let how = XattrSet::Either;
+                let depot = if self
+                    .set_stream_attribute(node, &attribute, &value, how)
+                    .await?
+                {
+                    self.depot_remove(node, to).await?;
+                    None
+                } else {
+                    let fd = self.depot_fresh(node, to).await?;
+                    self.write_all(&fd, 0, value.into(), false).await?;
+                    Some(fd)
+                };
+                self.drop_stream(node, &stream.name).await?;
+                depot
+            }
+            Place::Depot(fd) => {
+                self.depot_rename(node, &stream.name, to).await?;
+                // An attribute of that name would count before the depot.
+                if let Some(attribute) = stream_attribute(to) {
+                    match self
+                        .disk
+                        .remove_xattr(&SERVICE, node.fd(), &attribute)
+                        .await
+                    {
+                        Err(errno) if !errno.is(&[libc::ENODATA]) && !errno.unsupported() => {
+                            return Err(errno.into());
+                        }
+                        _ => {}
+                    }
+                }
+                Some(fd)
+            }
+        };
+        if let Some(target) = target.filter(|target| target != to) {
+            self.drop_stream(node, &target).await?;
+        }
+        Ok(node.with_stream(Stream::new(to.to_owned(), stream.io, depot)))
+    }
+}
+
+/// [MS-FSCC] 2.1.5.3: what a stream may be called.
+fn check_stream_name(asked: &str) -> VfsResult<()> {
+    if asked.is_empty() || asked.contains(['\0', '/', '\\', ':']) {
+        return Err(VfsError::InvalidName);
+    }
+    if asked.encode_utf16().take(name::SHOWN_MAX + 1).count() > name::SHOWN_MAX
+        || stream_file(asked).is_none()
+    {
+        return Err(VfsError::NameTooLong);
+    }
+    Ok(())
+}
