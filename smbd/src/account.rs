@@ -205,6 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::too_many_lines)]
     fn accounts_come_and_go() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("users");

@@ -8,6 +8,7 @@
 
 mod command_line;
 pub mod hosts;
+mod limits;
 mod policy;
 mod raw;
 mod report;

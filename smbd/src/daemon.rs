@@ -314,13 +314,10 @@ impl<S: Service> Front<S> {
 
     /// Obeys orders until the end.
     async fn serve(self: Rc<Self>, mut orders: mpsc::Receiver<Order>) -> Result<(), String> {
-        loop {
-            match orders.recv().await {
-                Some(Order::Reload) => match self.reload().await {
-                    Ok(done) => tracing::info!(%done, "reloaded"),
-                    Err(error) => tracing::error!(%error, "not reloaded; all stays as it was"),
-                },
-                Some(Order::Stop) | None => break,
+        while let Some(Order::Reload) = orders.recv().await {
+            match self.reload().await {
+                Ok(done) => tracing::info!(%done, "reloaded"),
+                Err(error) => tracing::error!(%error, "not reloaded; all stays as it was"),
             }
         }
         let again = async {

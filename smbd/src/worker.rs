@@ -293,7 +293,10 @@ impl Inside {
         let (closed, _) = oneshot::channel();
         let _ = std::mem::replace(&mut self.drained, closed).send(cut_off);
         // Syncing at the end comes as a job; tasks without a connection go on until then.
-        while !told_to_end {
+        if told_to_end {
+            return;
+        }
+        loop {
             match self.messages.recv().await {
                 None | Some(Message::End) => return,
                 Some(message) => self.only_jobs(message),

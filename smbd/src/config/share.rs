@@ -161,25 +161,74 @@ fn policy(
 }
 
 fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, findings: &mut Findings) {
-    let name = &share.name;
-    let volatile = matches!(
+    availability(table, share, server, findings);
+    secrecy(table, share, server, findings);
+    if share.comment.chars().count() > COMMENT_MAX {
+        let message = "the comment is longer than clients show";
+        findings.add(
+            span(&table.comment),
+            message.into(),
+            "use up to 256 characters",
+        );
+    }
+    let files_usable = share.file_mode & 0o600 == 0o600;
+    if share.directory_mode & 0o700 != 0o700 || !files_usable {
+        let place = if files_usable {
+            span(&table.directory_mode)
+        } else {
+            span(&table.file_mode)
+        };
+        findings.add(
+            place,
+            "with this mask owners could not use what they make".into(),
+            "allow at least \"0600\" for files and \"0700\" for directories",
+        );
+    }
+    for (list, what) in [(&table.users, "users"), (&table.groups, "groups")] {
+        if list.as_ref().is_some_and(|at| at.get_ref().is_empty()) {
+            findings.add(
+                span(list),
+                format!("an empty list of {what} says nothing"),
+                "remove the key to let every user in, or name some",
+            );
+        }
+    }
+}
+
+/// Continuous availability: clients replay what they were told is stable.
+fn availability(table: &raw::ShareTable, share: &Share, server: &Server, findings: &mut Findings) {
+    if !share.continuous_availability {
+        return;
+    }
+    let place = span(&table.continuous_availability);
+    if matches!(
         share.durability,
         Policy::TreatHostAsStableStorage | Policy::Bounded { .. }
-    );
-    if share.continuous_availability && volatile {
+    ) {
         findings.add(
-            span(&table.continuous_availability),
-            format!("`{name}` cannot be continuously available with {}: clients would replay onto data that is gone", share.durability.name()),
+            place.clone(),
+            format!(
+                "`{}` cannot be continuously available with {}: clients would replay onto data \
+                 that is gone",
+                share.name,
+                share.durability.name()
+            ),
             "set durability = \"honor\" or \"strict-sync\" for this share",
         );
     }
-    if share.continuous_availability && server.max_protocol < super::Dialect::Smb300 {
+    if server.max_protocol < super::Dialect::Smb300 {
+        let message = "continuous availability begins with SMB 3";
         findings.add(
-            span(&table.continuous_availability),
-            "continuous availability begins with SMB 3".into(),
+            place,
+            message.into(),
             "set max_protocol = \"3.1.1\" in [server]",
         );
     }
+}
+
+/// Guests have no keys; old dialects have no encryption; the server's word is above the share's.
+fn secrecy(table: &raw::ShareTable, share: &Share, server: &Server, findings: &mut Findings) {
+    let name = &share.name;
     if share.guest && server.signing == Signing::Required {
         findings.add(
             span(&table.guest),
@@ -199,11 +248,9 @@ fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, finding
         );
     }
     if share.encryption == Encryption::Required && server.max_protocol < super::Dialect::Smb300 {
-        findings.add(
-            span(&table.encryption),
-            "encryption begins with SMB 3".into(),
-            "set max_protocol = \"3.1.1\" in [server]",
-        );
+        let message = "encryption begins with SMB 3";
+        let way_out = "set max_protocol = \"3.1.1\" in [server]";
+        findings.add(span(&table.encryption), message.into(), way_out);
     }
     if share.encryption == Encryption::Offered && server.encryption == Encryption::Required {
         findings.add(
@@ -211,34 +258,6 @@ fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, finding
             "the server requires encryption for everything; a share cannot take that back".into(),
             "set encryption = \"offered\" in [server], and \"required\" for the other shares",
         );
-    }
-    if share.comment.chars().count() > COMMENT_MAX {
-        findings.add(
-            span(&table.comment),
-            "the comment is longer than clients show".into(),
-            "use up to 256 characters",
-        );
-    }
-    if share.directory_mode & 0o300 != 0o300 || share.file_mode & 0o600 != 0o600 {
-        let place = if share.file_mode & 0o600 == 0o600 {
-            span(&table.directory_mode)
-        } else {
-            span(&table.file_mode)
-        };
-        findings.add(
-            place,
-            "with this mask owners could not use what they make".into(),
-            "allow at least \"0600\" for files and \"0700\" for directories",
-        );
-    }
-    for (list, what) in [(&table.users, "users"), (&table.groups, "groups")] {
-        if list.as_ref().is_some_and(|at| at.get_ref().is_empty()) {
-            findings.add(
-                span(list),
-                format!("an empty list of {what} says nothing"),
-                "remove the key to let every user in, or name some",
-            );
-        }
     }
 }
 

@@ -15,9 +15,9 @@ use std::{
 use serde_spanned::Spanned;
 
 use super::{
-    Cipher, Config, Dialect, Durability, EVERY_ADDRESS, Encryption, FileIo, HostRules, Limits,
-    Listener, Log, LogFormat, Protection, SMB_PORT, Server, Share, Signing, SigningAlgorithm,
-    is_loopback, policy::Policy, raw, report::Problem, share,
+    Cipher, Config, Dialect, Durability, EVERY_ADDRESS, Encryption, FileIo, HostRules, Listener,
+    Log, LogFormat, Protection, SMB_PORT, Server, Share, Signing, SigningAlgorithm, is_loopback,
+    limits, policy::Policy, raw, report::Problem, share,
 };
 use crate::state_dir;
 
@@ -91,7 +91,7 @@ pub(super) fn validate(file: &raw::File, folder: &Path) -> (Option<Config>, Vec<
     unique_names(&file.share, &mut findings);
     let config = Config {
         listeners: listeners(&file.listener, &mut findings),
-        limits: limits(&file.limits, &mut findings),
+        limits: limits::limits(&file.limits, &mut findings),
         log: Log {
             filter: log_filter(&file.log, &mut findings),
             format: get(&file.log.format, LogFormat::Auto),
@@ -374,86 +374,6 @@ fn listener(table: &raw::ListenerTable, findings: &mut Findings) -> Listener {
         interface,
         cores,
     }
-}
-
-fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limits {
-    let base = Limits::default();
-    let mut count = |field: &raw::At<u32>, default: u32, range: Range<u32>| {
-        let value = get(field, default);
-        if !range.contains(&value) {
-            let way_out = format!("use {} to {}", range.start, range.end - 1);
-            findings.add(
-                span(field),
-                format!("{value} is out of range here"),
-                &way_out,
-            );
-        }
-        value
-    };
-    let mut limits = Limits {
-        connections: count(&table.connections, base.connections, 1..1_000_001),
-        connections_per_address: count(
-            &table.connections_per_address,
-            base.connections_per_address,
-            1..1_000_001,
-        ),
-        unauthenticated_connections: count(
-            &table.unauthenticated_connections,
-            base.unauthenticated_connections,
-            1..1_000_001,
-        ),
-        sessions_per_connection: count(
-            &table.sessions_per_connection,
-            base.sessions_per_connection,
-            1..65_536,
-        ),
-        trees_per_session: count(&table.trees_per_session, base.trees_per_session, 1..65_536),
-        opens_per_session: count(
-            &table.opens_per_session,
-            base.opens_per_session,
-            16..1_000_001,
-        ),
-        locks_per_open: count(&table.locks_per_open, base.locks_per_open, 1..1_000_001),
-        pending_per_connection: count(
-            &table.pending_per_connection,
-            base.pending_per_connection,
-            8..65_536,
-        ),
-        compound_length: count(&table.compound_length, base.compound_length, 4..1_001),
-        credits: count(&table.credits, base.credits, 64..65_536),
-        failed_logins: count(&table.failed_logins, base.failed_logins, 1..10_001),
-        ..base
-    };
-    let mut bytes = |field: &raw::At<super::values::ByteSize>, default: u32| {
-        let value = field
-            .as_ref()
-            .map_or(u64::from(default), |at| at.get_ref().0);
-        // Clients assume 64 KiB from every server; 8 MiB is what the 2.1 credits can pay for.
-        match u32::try_from(value) {
-            Ok(size) if (64 << 10..=8 << 20).contains(&size) => size,
-            _ => {
-                findings.add(
-                    span(field),
-                    format!("{value} bytes are out of range here"),
-                    "use \"64KiB\" to \"8MiB\"",
-                );
-                default
-            }
-        }
-    };
-    limits.io_size_bytes = bytes(&table.io_size, limits.io_size_bytes);
-    limits.directory_buffer_bytes = bytes(&table.directory_buffer, limits.directory_buffer_bytes);
-    if let Some(at) = &table.authentication_timeout {
-        limits.authentication_timeout = at.get_ref().0;
-        if limits.authentication_timeout < Duration::from_secs(1) {
-            findings.add(
-                Some(at.span()),
-                "nobody logs in that fast".into(),
-                "use \"1s\" or more",
-            );
-        }
-    }
-    limits
 }
 
 fn log_filter(table: &raw::LogTable, findings: &mut Findings) -> String {

@@ -1,0 +1,98 @@
+//! Checks of `[limits]`: every figure within the range in which the server can keep it.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use super::{
+    Limits, raw,
+    validate::{Findings, get, span},
+    values::ByteSize,
+};
+
+/// Most of anything that is counted for the whole server.
+const MANY: u32 = 1_000_000;
+/// Most of anything that is counted in a 16-bit field or for one connection.
+const SOME: u32 = 65_535;
+/// Clients assume 64 KiB of every server.
+const BUFFER_BYTES_MIN: u32 = 64 << 10;
+/// What the credits of one 2.1 request can pay for.
+const BUFFER_BYTES_MAX: u32 = 8 << 20;
+/// Nobody logs in faster.
+const AUTHENTICATION_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
+pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limits {
+    let mut limits = Limits::default();
+    let l = &mut limits;
+    let counts: [(&raw::At<u32>, &mut u32, RangeInclusive<u32>); 11] = [
+        (&table.connections, &mut l.connections, 1..=MANY),
+        (
+            &table.connections_per_address,
+            &mut l.connections_per_address,
+            1..=MANY,
+        ),
+        (
+            &table.unauthenticated_connections,
+            &mut l.unauthenticated_connections,
+            1..=MANY,
+        ),
+        (
+            &table.sessions_per_connection,
+            &mut l.sessions_per_connection,
+            1..=SOME,
+        ),
+        (&table.trees_per_session, &mut l.trees_per_session, 1..=SOME),
+        (
+            &table.opens_per_session,
+            &mut l.opens_per_session,
+            16..=MANY,
+        ),
+        (&table.locks_per_open, &mut l.locks_per_open, 1..=MANY),
+        (
+            &table.pending_per_connection,
+            &mut l.pending_per_connection,
+            8..=SOME,
+        ),
+        (&table.compound_length, &mut l.compound_length, 4..=1_000),
+        (&table.credits, &mut l.credits, 64..=SOME),
+        (&table.failed_logins, &mut l.failed_logins, 1..=10_000),
+    ];
+    for (field, value, range) in counts {
+        *value = get(field, *value);
+        if !range.contains(value) {
+            let way_out = format!("use {} to {}", range.start(), range.end());
+            findings.add(
+                span(field),
+                format!("{value} is out of range here"),
+                &way_out,
+            );
+        }
+    }
+    bytes(&table.io_size, &mut limits.io_size_bytes, findings);
+    bytes(
+        &table.directory_buffer,
+        &mut limits.directory_buffer_bytes,
+        findings,
+    );
+    if let Some(at) = &table.authentication_timeout {
+        limits.authentication_timeout = at.get_ref().0;
+        if limits.authentication_timeout < AUTHENTICATION_TIMEOUT_MIN {
+            findings.add(
+                Some(at.span()),
+                "nobody logs in that fast".into(),
+                "use \"1s\" or more",
+            );
+        }
+    }
+    limits
+}
+
+fn bytes(field: &raw::At<ByteSize>, value: &mut u32, findings: &mut Findings) {
+    let Some(at) = field else { return };
+    match u32::try_from(at.get_ref().0) {
+        Ok(size) if (BUFFER_BYTES_MIN..=BUFFER_BYTES_MAX).contains(&size) => *value = size,
+        _ => findings.add(
+            Some(at.span()),
+            format!("{} bytes are out of range here", at.get_ref().0),
+            "use \"64KiB\" to \"8MiB\"",
+        ),
+    }
+}
