@@ -52,10 +52,12 @@ pub fn inherit(
         )),
     };
     let dacl = dacl.map(|(aces, inherited)| {
-        control |= Control::DACL_AUTO_INHERITED.when(inherited);
-        if aces.is_empty() && given.is_none() && !inherited {
+        // Windows counts entries that reached the child, not those that could have reached
+        // another: a file below a list for directories only gets the default.
+        if aces.is_empty() && given.is_none() {
             return Acl::new(default_dacl(owner));
         }
+        control |= Control::DACL_AUTO_INHERITED.when(inherited);
         Acl::new(aces)
     });
     control |= creator_control & Control::DACL_PROTECTED;
@@ -229,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_table_of_the_text_holds() {
-        // Parent flags; flags on a directory, on a file; None for no entry.
+        // Parent flags; flags on a directory, on a file; None for the default list.
         let rows = [
             (OI, Some(OI | IO), Some(0)),
             (OI | NP, None, Some(0)),
@@ -244,10 +246,10 @@ mod tests {
             let parent = parent(Sid::EVERYONE, READ, flags);
             for (is_directory, expected) in [(true, directory), (false, file)] {
                 let aces = child(&parent, is_directory);
-                let expected: Vec<_> = expected
-                    .map(|flags| Ace::allow(Sid::EVERYONE, READ, AceFlags(flags | ID)))
-                    .into_iter()
-                    .collect();
+                let expected = expected.map_or_else(
+                    || default_dacl(OWNER),
+                    |flags| vec![Ace::allow(Sid::EVERYONE, READ, AceFlags(flags | ID))],
+                );
                 assert_eq!(aces, expected, "{flags:#x} {is_directory}");
             }
         }

@@ -8,6 +8,8 @@ mod access_check;
 mod ace;
 mod acl;
 mod inherit;
+#[cfg(test)]
+mod random;
 mod security_descriptor;
 mod sid;
 

@@ -8,6 +8,8 @@
 //!
 //! Declarations only.
 
+#[cfg(test)]
+mod captured;
 mod class;
 mod directory;
 mod ea;

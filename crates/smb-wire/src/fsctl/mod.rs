@@ -12,6 +12,8 @@ mod fixed;
 mod network;
 mod offload;
 mod pipe;
+#[cfg(test)]
+mod random;
 mod ranges;
 mod reparse;
 mod snapshot;

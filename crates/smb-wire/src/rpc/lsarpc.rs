@@ -276,7 +276,6 @@ fn put_domains(domains: &[ReferencedDomain], writer: &mut NdrWriter) {
 }
 
 /// SUCCESS, SOME_NOT_MAPPED or NONE_MAPPED, by how many answers are known.
-#[must_use]
 pub fn lookup_status(mapped: usize, asked: usize) -> Status {
     match mapped {
         0 if asked > 0 => Status::NONE_MAPPED,

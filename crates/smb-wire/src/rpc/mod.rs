@@ -9,6 +9,8 @@
 //! Declarations only.
 
 mod bind;
+#[cfg(test)]
+mod captured;
 mod fragment;
 mod interface;
 pub mod lsarpc;

@@ -305,21 +305,27 @@ impl NdrWriter {
         self.out.put_u16_le(0);
     }
 
-    /// The fixed part of an RPC_UNICODE_STRING. An empty text has no pointer. Texts over the
-    /// 16-bit length are cut by [`NdrWriter::unicode_text`] as well.
+    /// The fixed part of an RPC_UNICODE_STRING, whose text must follow by
+    /// [`NdrWriter::unicode_text`]. An empty text is pointed to all the same: some clients
+    /// print it without asking. Texts over the 16-bit length are cut, here as there.
     pub fn unicode_string_head(&mut self, text: &str) {
         let len = u16::try_from(crate::utf16::len_bytes(fitting(text))).unwrap_or(0);
         self.align(4);
         self.u16(len);
         self.u16(len);
-        self.pointer(!text.is_empty());
+        self.pointer(true);
     }
 
-    /// The text of an RPC_UNICODE_STRING, if it has one.
+    /// The fixed part of an RPC_UNICODE_STRING without text.
+    pub fn no_unicode_string(&mut self) {
+        self.align(4);
+        self.u16(0);
+        self.u16(0);
+        self.pointer(false);
+    }
+
+    /// The text of an RPC_UNICODE_STRING.
     pub fn unicode_text(&mut self, text: &str) {
-        if text.is_empty() {
-            return;
-        }
         let text = fitting(text);
         let units = crate::utf16::len_bytes(text) / 2;
         self.count(units);

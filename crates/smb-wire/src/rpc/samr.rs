@@ -422,11 +422,9 @@ fn put_all_information(user: &UserInfo, writer: &mut NdrWriter) {
     }
     // LM and NT hash: none.
     for _ in 0..2 {
-        writer.u16(0);
-        writer.u16(0);
-        writer.pointer(false);
+        writer.no_unicode_string();
     }
-    writer.unicode_string_head(""); // private data
+    writer.no_unicode_string(); // private data
     writer.u32(0); // security descriptor
     writer.pointer(false);
     writer.u32(user.rid);

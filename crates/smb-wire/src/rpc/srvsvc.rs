@@ -153,8 +153,8 @@ impl ShareInfo {
                 writer.u32(self.max_uses);
                 writer.u32(self.current_uses);
                 writer.pointer(true);
-                // No password.
-                writer.pointer(false);
+                // An empty password: some clients print it without asking.
+                writer.pointer(true);
                 if level == 502 {
                     writer.count(self.security_descriptor.as_ref().map_or(0, Vec::len));
                     writer.pointer(self.security_descriptor.is_some());
@@ -175,6 +175,7 @@ impl ShareInfo {
         writer.wide_string(&self.remark);
         if matches!(level, 2 | 502) {
             writer.wide_string(&self.path);
+            writer.wide_string("");
         }
         if let Some(descriptor) = self.security_descriptor.as_ref().filter(|_| level == 502) {
             writer.count(descriptor.len());

@@ -1,0 +1,30 @@
+//! Random bytes into every reader of this folder: no panic, and what was read can be written.
+
+use bytes::BytesMut;
+use proptest::prelude::*;
+
+use super::*;
+
+proptest! {
+    #[test]
+    fn random_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
+        let mut out = BytesMut::new();
+        macro_rules! try_all {
+            ($($type:ty),* $(,)?) => {
+                $( if let Ok(value) = <$type>::read(&bytes) { value.encode(&mut out); } )*
+            };
+        }
+        try_all!(
+            CopyChunkCopy, CopyChunkResponse, RequestResumeKeyResponse, GetDfsReferral,
+            DuplicateExtents, DuplicateExtentsEx, CompressionFormat, SetZeroData,
+            ValidateNegotiateInfoRequest, ValidateNegotiateInfoResponse, OffloadReadInput,
+            OffloadReadOutput, OffloadWriteInput, OffloadWriteOutput, PipePeekResponse,
+            PipeWaitRequest, FileLevelTrim, FileRegionOutput, ReparseDataBuffer,
+            SymbolicLinkErrorData, SymbolicLinkReparseData, SnapshotArray, FileObjectIdBuffer,
+        );
+        let _ = GetDfsReferralEx::read(&bytes);
+        let _ = read_network_interfaces(&bytes);
+        let _ = read_allocated_ranges(&bytes);
+        let _ = SetSparse::read(&bytes);
+    }
+}
