@@ -268,6 +268,9 @@ pub enum FileIo {
 pub enum Symlinks {
     /// Followed as long as the target lies within the share.
     Follow,
+    /// Neither listed nor found.
+    Hide,
+    /// Listed; every use is refused.
     Refuse,
 }
 

@@ -31,7 +31,7 @@ use crate::{
     admission::Admission,
     config::{self, Config, Policy},
     control::{self, Answer, Control, protocol::Request},
-    listener, metrics, placement, state_dir, users,
+    listener, metrics, notify, placement, state_dir, users,
     worker::{ConnectionHandler, Spec, Worker, WorkerHandle},
 };
 
@@ -126,6 +126,8 @@ pub fn run<S: Service>(
     setup: Setup,
     make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
 ) -> Result<(), String> {
+    // The masks of each share decide about modes, not where the server was started from.
+    rustix::process::umask(rustix::fs::Mode::empty());
     run_with(setup, make, |orders| {
         for (kind, order) in [
             (SignalKind::terminate(), Order::Stop),
@@ -171,6 +173,7 @@ pub fn run_with<S: Service>(
         let (sender, orders) = mpsc::channel(ORDERS_MAX);
         wire_orders(sender).map_err(text)?;
         let front = Front::start(setup, make)?;
+        notify::notify("READY=1");
         front.serve(orders).await
     })
 }
@@ -210,6 +213,7 @@ impl<S: Service> Front<S> {
                 core: *core,
                 stopping: stopping.clone(),
                 grace,
+                file_io: config.server.file_io,
             };
             let service = Arc::clone(&service);
             Worker::start(spec, move |handle| service.handler(handle))
@@ -221,7 +225,8 @@ impl<S: Service> Front<S> {
             .enumerate()
             .map(start_worker)
             .collect::<Result<_, _>>()?;
-        tracing::info!(workers = workers.len(), cores = ?plan.cores, "started");
+        let file_io: Vec<&str> = workers.iter().map(Worker::file_io).collect();
+        tracing::info!(workers = workers.len(), cores = ?plan.cores, ?file_io, "started");
         let front = Rc::new(Self {
             service,
             admission: Admission::new(&config),
@@ -343,6 +348,7 @@ impl<S: Service> Front<S> {
     /// The orderly end.
     async fn end(&self) -> Result<(), String> {
         tracing::info!("stopping: no new connections");
+        notify::notify("STOPPING=1");
         for task in self.tasks.take() {
             task.abort();
         }
@@ -471,7 +477,12 @@ impl<S: Service> Front<S> {
             .iter()
             .enumerate()
             .map(|(index, worker)| {
-                json!({ "worker": index, "core": worker.core(), "connections": worker.load() })
+                json!({
+                    "worker": index,
+                    "core": worker.core(),
+                    "file_io": worker.file_io(),
+                    "connections": worker.load(),
+                })
             })
             .collect();
         json!({

@@ -19,6 +19,7 @@ mod inquiry;
 pub mod listener;
 pub mod log;
 pub mod metrics;
+mod notify;
 pub mod password;
 pub mod placement;
 pub mod ring;

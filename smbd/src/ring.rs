@@ -12,11 +12,18 @@ use std::{cell::RefCell, io, os::fd::OwnedFd, rc::Rc};
 
 use rustix::fs::OFlags;
 use tokio::net::unix::pipe::Receiver;
+use vfs::uring::{UringOptions, UringWorker};
+
+use crate::config::FileIo;
 
 /// One thread's ring.
 pub trait Reactor {
-    /// Submits what was queued, without waiting, and wakes the tasks whose operations have ended.
-    fn turn(&self);
+    /// The thread is about to sleep: submits what was queued, without waiting, and wakes the
+    /// tasks whose operations have ended.
+    fn park(&self);
+
+    /// The eventfd fired: collects completions and wakes their tasks.
+    fn ready(&self);
 
     /// An eventfd that the kernel signals at each completion; a duplicate, owned by the caller.
     ///
@@ -24,6 +31,44 @@ pub trait Reactor {
     /// When the process has no descriptor left.
     fn event(&self) -> io::Result<OwnedFd>;
 }
+
+impl Reactor for UringWorker {
+    fn park(&self) {
+        self.submit();
+    }
+
+    fn ready(&self) {
+        self.reap();
+    }
+
+    fn event(&self) -> io::Result<OwnedFd> {
+        self.eventfd()
+            .map_err(|errno| io::Error::from_raw_os_error(errno.0))
+    }
+}
+
+/// Gives the calling worker its file I/O as configured, and says what it has become: `"io_uring"`
+/// or `"threads"`. The disks find the thread's ring by themselves.
+///
+/// # Errors
+/// Where a ring is demanded and cannot be had.
+pub(crate) fn choose(wanted: FileIo) -> io::Result<&'static str> {
+    if wanted == FileIo::Threads {
+        return Ok(THREADS);
+    }
+    match UringWorker::new(UringOptions::default()) {
+        Ok(ring) => install(Rc::new(ring)).map(|()| "io_uring"),
+        Err(reason) if wanted == FileIo::IoUring => Err(io::Error::other(format!(
+            "no io_uring: {reason}\n  = permit it (containers: the seccomp profile), or set file_io = \"auto\""
+        ))),
+        Err(reason) => {
+            tracing::info!(%reason, "no io_uring here: file I/O by threads");
+            Ok(THREADS)
+        }
+    }
+}
+
+const THREADS: &str = "threads";
 
 thread_local! {
     static REACTOR: RefCell<Option<Rc<dyn Reactor>>> = const { RefCell::new(None) };
@@ -33,7 +78,7 @@ thread_local! {
 pub(crate) fn on_park() {
     let reactor = REACTOR.with_borrow(Clone::clone);
     if let Some(reactor) = reactor {
-        reactor.turn();
+        reactor.park();
     }
 }
 
@@ -57,7 +102,7 @@ pub fn install(reactor: Rc<dyn Reactor>) -> io::Result<()> {
             }
             // Reading takes the counter to zero; "would block" clears the readiness.
             let _ = event.try_read(&mut [0; 8]);
-            reactor.turn();
+            reactor.ready();
         }
     });
     Ok(())

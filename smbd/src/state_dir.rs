@@ -8,7 +8,7 @@ use std::{
     env,
     fs::{self, DirBuilder, File, Permissions},
     io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -81,6 +81,7 @@ pub fn own(folder: &Path) -> io::Result<Ownership> {
         .create(true)
         .truncate(false)
         .write(true)
+        .mode(0o600)
         .open(folder.join(LOCK_FILE))?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
     Ok(Ownership { _lock: lock })

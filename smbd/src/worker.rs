@@ -26,7 +26,7 @@ use tokio::{
 };
 use vfs::env::LocalTask;
 
-use crate::{admission::Pass, ring};
+use crate::{admission::Pass, config::FileIo, ring};
 
 /// Connections and jobs on their way to one worker.
 const MESSAGES_MAX: usize = 1_024;
@@ -94,6 +94,7 @@ enum Message {
 #[derive(Debug)]
 pub struct Worker {
     core: usize,
+    file_io: &'static str,
     load: Arc<AtomicUsize>,
     sender: mpsc::Sender<Message>,
     drained: RefCell<Option<oneshot::Receiver<usize>>>,
@@ -111,6 +112,8 @@ pub struct Spec {
     pub stopping: watch::Receiver<bool>,
     /// How long connections may take to end then.
     pub grace: Duration,
+    /// How files are read and written.
+    pub file_io: FileIo,
 }
 
 impl Worker {
@@ -137,11 +140,12 @@ impl Worker {
             .stack_size(STACK_BYTES)
             .spawn(move || inside.run(spec, make, &ready_sender))?;
         // A thread that dies before it is ready drops the sender.
-        ready
+        let file_io = ready
             .recv()
             .unwrap_or_else(|_| Err(io::Error::other("a worker died at its start")))?;
         Ok(Self {
             core,
+            file_io,
             load,
             sender,
             drained: RefCell::new(Some(drained)),
@@ -153,6 +157,12 @@ impl Worker {
     #[must_use]
     pub fn core(&self) -> usize {
         self.core
+    }
+
+    /// How it reads and writes files: `"io_uring"` or `"threads"`.
+    #[must_use]
+    pub fn file_io(&self) -> &'static str {
+        self.file_io
     }
 
     /// Connections on it, those on their way included.
@@ -231,10 +241,10 @@ impl Inside {
         self,
         spec: Spec,
         make: impl FnOnce(&WorkerHandle) -> io::Result<H>,
-        ready: &std::sync::mpsc::Sender<io::Result<()>>,
+        ready: &std::sync::mpsc::Sender<io::Result<&'static str>>,
     ) {
         pin(spec.core);
-        let grace = spec.grace;
+        let (grace, file_io) = (spec.grace, spec.file_io);
         let handle = WorkerHandle {
             index: spec.index,
             core: spec.core,
@@ -245,9 +255,11 @@ impl Inside {
             Err(error) => return drop(ready.send(Err(error))),
         };
         runtime.block_on(async {
-            match make(&handle) {
-                Ok(handler) => {
-                    if ready.send(Ok(())).is_ok() {
+            // The ring first: the handler may use files.
+            let made = ring::choose(file_io).and_then(|io| Ok((io, make(&handle)?)));
+            match made {
+                Ok((io, handler)) => {
+                    if ready.send(Ok(io)).is_ok() {
                         self.serve(Rc::new(handler), handle, grace).await;
                     }
                 }

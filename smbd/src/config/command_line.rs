@@ -68,7 +68,8 @@ fn in_command_line_words(problem: Problem) -> Problem {
         } else if text == "rename one of the two" {
             "name them apart: NAME=PATH".to_owned()
         } else {
-            text.replace(
+            let first = "set max_delay and max_bytes, or ";
+            text.replace(first, "").replace(
                 "policy = \"bounded:50ms,4MiB\"",
                 "--durability bounded:50ms,4MiB",
             )

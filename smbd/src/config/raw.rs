@@ -122,9 +122,9 @@ pub(super) struct ShareTable {
     /// Local user and group that own everything made here, "uid:gid". Default: the connected
     /// user's own, or the service's.
     pub(super) owner: At<Owner>,
-    /// Permission bits that new files may have. Default: "0744".
+    /// Permission bits of new files. Default: "0644".
     pub(super) file_mode: At<Mode>,
-    /// Permission bits that new directories may have. Default: "0755".
+    /// Permission bits of new directories. Default: "0755".
     pub(super) directory_mode: At<Mode>,
     /// Durability policy, as on the command line. Default: the policy of [durability].
     pub(super) durability: At<String>,
@@ -138,7 +138,7 @@ pub(super) struct ShareTable {
     pub(super) hosts_allow: At<Vec<Network>>,
     /// Addresses and networks that may not; wins over hosts_allow. Default: none.
     pub(super) hosts_deny: At<Vec<Network>>,
-    /// Symbolic links: "follow" within the share, or "refuse". Default: "follow".
+    /// Symbolic links: "follow" within the share, "hide", or "refuse". Default: "follow".
     pub(super) symlinks: At<Symlinks>,
     /// Names that begin with a dot carry the hidden attribute. Default: true.
     pub(super) hide_dot_files: At<bool>,

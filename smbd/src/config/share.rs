@@ -180,7 +180,7 @@ fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, finding
         };
         findings.add(
             place,
-            "with this mask owners could not use what they make".into(),
+            "with these bits owners could not use what they make".into(),
             "allow at least \"0600\" for files and \"0700\" for directories",
         );
     }
@@ -262,6 +262,6 @@ fn secrecy(table: &raw::ShareTable, share: &Share, server: &Server, findings: &m
 }
 
 /// Permission bits of new files.
-pub(super) const FILE_MODE: u32 = 0o744;
+pub(super) const FILE_MODE: u32 = 0o644;
 /// Permission bits of new directories.
 pub(super) const DIRECTORY_MODE: u32 = 0o755;

@@ -47,7 +47,7 @@ fn defaults() {
     assert!(share.path.is_absolute() && share.path.ends_with("data"));
     assert_eq!(share.durability, Policy::Honor);
     assert!(share.hide_dot_files && share.browseable && !share.guest && !share.read_only);
-    assert_eq!((share.file_mode, share.directory_mode), (0o744, 0o755));
+    assert_eq!((share.file_mode, share.directory_mode), (0o644, 0o755));
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl FromStr for Mode {
         match u32::from_str_radix(digits, 8) {
             Ok(bits) if bits <= 0o7777 && !digits.starts_with('+') => Ok(Self(bits)),
             _ => Err(format!(
-                "`{text}` is no mask of permission bits: write octal digits in quotes, as in \"0664\""
+                "`{text}` are no permission bits: write octal digits in quotes, as in \"0664\""
             )),
         }
     }

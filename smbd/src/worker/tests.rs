@@ -61,6 +61,7 @@ fn start<H: ConnectionHandler>(
             core,
             stopping,
             grace,
+            file_io: FileIo::Threads,
         },
         make,
     )
@@ -164,7 +165,11 @@ struct FakeRing {
 }
 
 impl crate::ring::Reactor for FakeRing {
-    fn turn(&self) {
+    fn park(&self) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn ready(&self) {
         self.turns.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -202,5 +207,55 @@ fn the_ring_turns_before_sleep_and_at_each_completion() {
         wait_beyond(parked + 1);
         thread::sleep(Duration::from_millis(10));
     }
+    block_on(worker.end());
+}
+
+/// Reads a file that is not in the page cache, so that the ring has to wait for the device, once
+/// and alone: the case in which a wake-up can be lost.
+#[test]
+fn a_lone_cold_read_comes_back_through_the_ring() {
+    use vfs::{Disk, Identity, disk::OpenHow, uring::UringDisk};
+    if let Err(reason) = vfs::uring::probe() {
+        eprintln!("skipped: no io_uring here: {reason}");
+        return;
+    }
+    // Not /tmp, which may be memory.
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let path = folder.path().join("cold");
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let (_stop, stopping) = watch::channel(false);
+    let core = crate::placement::allowed_cores()[0];
+    let grace = Duration::from_millis(50);
+    let spec = Spec {
+        index: 0,
+        core,
+        stopping,
+        grace,
+        file_io: FileIo::IoUring,
+    };
+    let worker = Worker::start(spec, |_| Ok(Deaf)).unwrap();
+    assert_eq!(worker.file_io(), "io_uring");
+    let root = folder.path().to_owned();
+    let read = worker.run(move || async move {
+        let disk = UringDisk::open(&root).unwrap();
+        let how = OpenHow {
+            read: true,
+            ..OpenHow::default()
+        };
+        let fd = disk
+            .open_at(&Identity::Service, &disk.root(), b"cold", how)
+            .await
+            .unwrap();
+        let data = disk
+            .read(&fd, 512 << 10, 4096, bytes::BytesMut::new())
+            .await
+            .unwrap();
+        data.iter().all(|byte| *byte == 7) && data.len() == 4096
+    });
+    let read = block_on(async { tokio::time::timeout(Duration::from_secs(20), read).await });
+    assert_eq!(read, Ok(Some(true)));
     block_on(worker.end());
 }
