@@ -13,6 +13,8 @@ use crate::{
     identity::LocalUser,
 };
 
+mod differential;
+
 const ME: &Identity = &Identity::Service;
 
 fn how(read: bool, write: bool, create: Option<u32>) -> OpenHow {
@@ -265,23 +267,28 @@ async fn name_rules<D: Disk>(disk: &D, dir: &D::Fd) {
         "listing starts anew"
     );
     no(disk.entries(ME, dir, 1).await, libc::EOVERFLOW);
-    new_file(disk, &sub, b"inner").await;
+    removals(disk, dir, (&raw, &fd), &sub).await;
+}
+
+/// Of a directory that holds the file `raw` and the empty directory `sub`.
+async fn removals<D: Disk>(disk: &D, dir: &D::Fd, (raw, fd): (&[u8], &D::Fd), sub: &D::Fd) {
+    new_file(disk, sub, b"inner").await;
     no(disk.unlink(ME, dir, b"sub", true).await, libc::ENOTEMPTY);
     no(disk.unlink(ME, dir, b"sub", false).await, libc::EISDIR);
-    no(disk.unlink(ME, dir, &raw, true).await, libc::ENOTDIR);
-    disk.unlink(ME, &sub, b"inner", false).await.unwrap();
+    no(disk.unlink(ME, dir, raw, true).await, libc::ENOTDIR);
+    disk.unlink(ME, sub, b"inner", false).await.unwrap();
     disk.unlink(ME, dir, b"sub", true).await.unwrap();
     no(
-        disk.open_at(ME, &sub, b"late", how(true, true, Some(0o644)))
+        disk.open_at(ME, sub, b"late", how(true, true, Some(0o644)))
             .await,
         libc::ENOENT,
     );
     // A descriptor outlives its name.
-    put(disk, &fd, 0, b"alive").await;
-    disk.unlink(ME, dir, &raw, false).await.unwrap();
-    assert_eq!(get(disk, &fd, 0, 10).await, b"alive");
-    assert_eq!(disk.stat(&fd).await.unwrap().links, 0);
-    no(disk.link(ME, &fd, dir, b"back").await, libc::ENOENT);
+    put(disk, fd, 0, b"alive").await;
+    disk.unlink(ME, dir, raw, false).await.unwrap();
+    assert_eq!(get(disk, fd, 0, 10).await, b"alive");
+    assert_eq!(disk.stat(fd).await.unwrap().links, 0);
+    no(disk.link(ME, fd, dir, b"back").await, libc::ENOENT);
     assert!(names(disk, dir).await.is_empty());
 }
 
@@ -520,29 +527,34 @@ pub(crate) async fn identities<D: Disk>(disk: &D) {
             .await,
         libc::EACCES,
     );
+    foreign(disk, &open, &nobody).await;
+}
+
+/// What `nobody` may do with the service's file `ours` in a directory open to all.
+async fn foreign<D: Disk>(disk: &D, open: &D::Fd, nobody: &Identity) {
     let ours = disk
-        .open_at(ME, &open, b"ours", how(true, true, None))
+        .open_at(ME, open, b"ours", how(true, true, None))
         .await
         .unwrap();
-    no(disk.set_mode(&nobody, &ours, 0o777).await, libc::EPERM);
+    no(disk.set_mode(nobody, &ours, 0o777).await, libc::EPERM);
     no(
-        disk.set_owner(&nobody, &ours, Some(65_534), None).await,
+        disk.set_owner(nobody, &ours, Some(65_534), None).await,
         libc::EPERM,
     );
     no(
-        disk.set_xattr(&nobody, &ours, "user.x", b"", XattrSet::Either)
+        disk.set_xattr(nobody, &ours, "user.x", b"", XattrSet::Either)
             .await,
         libc::EACCES,
     );
-    no(disk.access(&nobody, &ours, 2).await, libc::EACCES);
-    no(disk.reopen(&nobody, &ours, false, true).await, libc::EACCES);
-    disk.access(&nobody, &ours, 4).await.unwrap();
-    disk.make_dir(&nobody, &open, b"dir", 0o700).await.unwrap();
-    assert_eq!(disk.stat_at(&open, b"dir").await.unwrap().uid, 65_534);
+    no(disk.access(nobody, &ours, 2).await, libc::EACCES);
+    no(disk.reopen(nobody, &ours, false, true).await, libc::EACCES);
+    disk.access(nobody, &ours, 4).await.unwrap();
+    disk.make_dir(nobody, open, b"dir", 0o700).await.unwrap();
+    assert_eq!(disk.stat_at(open, b"dir").await.unwrap().uid, 65_534);
     // Another user, and one who has the group.
     let other = stranger(65_533);
     no(
-        disk.open_at(&other, &open, b"mine", how(true, false, None))
+        disk.open_at(&other, open, b"mine", how(true, false, None))
             .await,
         libc::EACCES,
     );
@@ -551,17 +563,14 @@ pub(crate) async fn identities<D: Disk>(disk: &D) {
         gid: 65_533,
         groups: vec![65_534],
     }));
-    disk.open_at(&member, &open, b"mine", how(true, false, None))
+    disk.open_at(&member, open, b"mine", how(true, false, None))
         .await
         .unwrap();
-    disk.rename(&other, &open, b"mine", &open, b"theirs", false)
+    disk.rename(&other, open, b"mine", open, b"theirs", false)
         .await
         .unwrap();
-    disk.unlink(&other, &open, b"theirs", false).await.unwrap();
+    disk.unlink(&other, open, b"theirs", false).await.unwrap();
     // Sticky: only owners may remove.
-    disk.set_mode(ME, &open, 0o1777).await.unwrap();
-    no(
-        disk.unlink(&other, &open, b"ours", false).await,
-        libc::EPERM,
-    );
+    disk.set_mode(ME, open, 0o1777).await.unwrap();
+    no(disk.unlink(&other, open, b"ours", false).await, libc::EPERM);
 }

@@ -19,7 +19,8 @@ use super::{
 use crate::Timestamp;
 
 /// Above this many waiting effects the older half is written back, as a kernel would.
-const PENDING_MAX: usize = 1 << 17;
+/// Bounds the memory of overwritten blocks to 64 MiB.
+const PENDING_MAX: usize = 1 << 14;
 /// The durable image is swept of unreachable inodes when it has this many more than the live.
 const SWEEP_SLACK: usize = 1024;
 

@@ -516,20 +516,20 @@ impl State {
     ) -> DiskResult<()> {
         self.fault(SimOp::Change)?;
         let cred = self.cred(who);
-        let node = self.node(ino)?;
-        if node.links == 0 {
-            return err(libc::ENOENT);
-        }
-        if node.is_dir() {
-            return err(libc::EPERM);
-        }
-        if node.links >= LINKS_MAX {
-            return err(libc::EMLINK);
-        }
         if self.lookup(cred, dir, name)?.is_some() {
             return err(libc::EEXIST);
         }
         self.may_change(cred, dir)?;
+        let node = self.node(ino)?;
+        if node.is_dir() {
+            return err(libc::EPERM);
+        }
+        if node.links == 0 {
+            return err(libc::ENOENT);
+        }
+        if node.links >= LINKS_MAX {
+            return err(libc::EMLINK);
+        }
         self.node_mut(ino)?.links += 1;
         self.step();
         self.name(dir, name, Some(ino), ino);
@@ -550,6 +550,14 @@ impl State {
         let target = self.lookup(cred, to, to_name)?;
         if target.is_some() && !replace {
             return err(libc::EEXIST);
+        }
+        if self.is_above(ino, to) {
+            return err(libc::EINVAL);
+        }
+        if let Some(target) = target
+            && self.is_above(target, from)
+        {
+            return err(libc::ENOTEMPTY);
         }
         if target == Some(ino) {
             return Ok(()); // rename(2): two names of one inode, nothing is done.
@@ -572,6 +580,17 @@ impl State {
         Ok(())
     }
 
+    /// Whether `ino` is `dir` or a directory above it.
+    fn is_above(&self, ino: u64, mut dir: u64) -> bool {
+        while dir != ino && dir != ROOT {
+            match self.live.get(dir) {
+                Some(node) => dir = node.parent,
+                None => return false, // Removed, and so is what was above.
+            }
+        }
+        dir == ino
+    }
+
     /// The checks of a rename that depend on kinds.
     fn may_replace(
         &self,
@@ -582,13 +601,6 @@ impl State {
     ) -> DiskResult<()> {
         let node = self.node(ino)?;
         if node.is_dir() {
-            let mut above = to;
-            while above != ROOT {
-                if above == ino {
-                    return err(libc::EINVAL);
-                }
-                above = self.dir(above)?.parent;
-            }
             if from != to && !cred.may(node, 2) {
                 return err(libc::EACCES);
             }

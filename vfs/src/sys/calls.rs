@@ -20,6 +20,7 @@ use rustix::{
     io::retry_on_intr,
 };
 
+use super::pool::{self, Lane};
 use crate::{
     FileKey, Timestamp,
     disk::{Allocate, DiskResult, Errno, OpenHow, RawEntry, Stat, StatFs, XattrSet},
@@ -36,6 +37,9 @@ const XATTR_GUESS: usize = 1024;
 const LINK_MAX: usize = 4095;
 /// Directories are allowed this many entries before memory for them is set aside at once.
 const ENTRIES_GUESS: usize = 64;
+
+/// Removed files with more 512-byte blocks than this are closed by the pool.
+const CLOSE_BLOCKS_MAX: u64 = 8192;
 
 struct Inner {
     fd: OwnedFd,
@@ -63,6 +67,24 @@ impl AsFd for SysFd {
 impl AsRawFd for SysFd {
     fn as_raw_fd(&self) -> RawFd {
         self.0.fd.as_raw_fd()
+    }
+}
+
+impl Drop for Inner {
+    /// Closing the last descriptor of a removed file frees its blocks, which takes the longer
+    /// the more there are: then a thread of the pool shall have the last one.
+    fn drop(&mut self) {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let asked = StatxFlags::NLINK | StatxFlags::BLOCKS;
+        let Ok(stat) = rustix::fs::statx(&self.fd, c"", flags, asked) else {
+            return;
+        };
+        if stat.stx_nlink == 0
+            && stat.stx_blocks > CLOSE_BLOCKS_MAX
+            && let Ok(last) = self.fd.try_clone()
+        {
+            pool::post(Lane::Io, move || drop(last));
+        }
     }
 }
 
@@ -466,6 +488,6 @@ pub(crate) fn stat_fs(fd: &SysFd) -> DiskResult<StatFs> {
         name_max: fs.f_namemax,
         id: fs.f_fsid,
         read_only: fs.f_flag.contains(StatVfsMountFlags::RDONLY),
-        kind: u64::from_ne_bytes(i64::from(kind.f_type).to_ne_bytes()),
+        kind: kind.f_type as u64,
     })
 }

@@ -120,6 +120,11 @@ pub(crate) fn assume(who: &Identity) -> DiskResult<()> {
     })
 }
 
+/// Whether the calling thread refuses every operation from now on.
+pub(crate) fn broken() -> bool {
+    CURRENT.with_borrow(|current| *current == Current::Broken)
+}
+
 /// Returns the thread to the service's identity when dropped.
 struct Return;
 

@@ -99,8 +99,11 @@ impl LaneThreads {
                 let mut state = self.lock();
                 state.threads -= 1;
                 if state.threads == 0 {
-                    // Nobody is left to do it.
-                    state.queue.pop_back();
+                    // Nobody is left to do it. Dropped without the lock: a job may own a
+                    // descriptor whose closing comes back here.
+                    let lost = std::mem::take(&mut state.queue);
+                    drop(state);
+                    drop(lost);
                     return Err(Errno(libc::EAGAIN));
                 }
             }
@@ -136,8 +139,30 @@ impl LaneThreads {
             // A panic is a bug of ours, reported by the hook; its caller sees EIO because the
             // sender is dropped, and the thread lives on.
             let _ = catch_unwind(AssertUnwindSafe(job));
+            if creds::broken() {
+                // It would refuse everything: another thread takes its place.
+                self.lock().threads -= 1;
+                return;
+            }
         }
     }
+}
+
+fn lane_threads(lane: Lane) -> &'static LaneThreads {
+    match lane {
+        Lane::Io => &IO,
+        Lane::Sync => &SYNC,
+    }
+}
+
+/// Runs `call` on a thread of `lane` as the service; nobody waits. If the queue is full it is
+/// dropped here.
+pub(crate) fn post(lane: Lane, call: impl FnOnce() + Send + 'static) {
+    let _ = lane_threads(lane).submit(Box::new(move || {
+        if creds::assume(&Identity::Service).is_ok() {
+            call();
+        }
+    }));
 }
 
 /// Runs `call` on a thread of `lane` as `who` and returns what it said. EAGAIN if the lane's queue
@@ -148,11 +173,7 @@ pub(crate) async fn run<T: Send + 'static>(
     call: impl FnOnce() -> DiskResult<T> + Send + 'static,
 ) -> DiskResult<T> {
     let (send, receive) = oneshot::channel();
-    let lane = match lane {
-        Lane::Io => &IO,
-        Lane::Sync => &SYNC,
-    };
-    lane.submit(Box::new(move || {
+    lane_threads(lane).submit(Box::new(move || {
         let _ = send.send(creds::assume(&who).and_then(|()| call()));
     }))?;
     receive.await.unwrap_or(Err(Errno(libc::EIO)))
