@@ -1,1 +1,45 @@
-//! smb-client
+//! A client of SMB 2 and 3, for the verification and benchmark tools and for black-box tests.
+//!
+//! Three layers, each usable alone: [`core::ClientCore`] turns requests into frames and frames
+//! into events, without sockets, clock or randomness of its own; [`Connection`] drives it over a
+//! blocking stream and lets requests be pipelined, compounded and deliberately spoilt;
+//! [`Client`], [`Session`], [`Tree`] and [`File`] are the everyday interface.
+//!
+//! Invariants: a reply whose signature or encryption is owed and missing or wrong is an error,
+//! never data; a nonce never repeats under a session key, across channels either; message ids
+//! and credits follow [MS-SMB2] 3.2.4.1.2 unless a request overrides them.
+//! It does no caching, resolves no DFS path and does not reconnect by itself.
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic
+    )
+)]
+
+pub mod core;
+
+mod client;
+mod connection;
+mod create;
+mod error;
+mod file;
+mod options;
+mod request;
+mod tree;
+
+pub use client::{Client, Login, Session};
+pub use connection::{Connection, Transport};
+pub use create::{CreateArgs, Created};
+pub use error::ClientError;
+pub use file::File;
+pub use options::{Encryption, MultiProtocol, Options, Signing};
+pub use request::{Overrides, Request, RequestBody};
+pub use tree::Tree;
+
+pub use crate::core::{Break, Negotiated, Reply, SessionSecret};

@@ -1,0 +1,329 @@
+//! The everyday interface: connect, log in, open a tree.
+//!
+//! [`Client`], [`Session`], [`Tree`] and [`crate::File`] share one connection behind a lock that
+//! is held for one call; clones are handles to the same thing. Nothing is closed by dropping a
+//! handle; dropping the last closes the connection.
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use smb_auth::Credentials;
+use smb_wire::ids::{AsyncId, FileTime, MessageId, SessionId, TreeId};
+use smb_wire::msg::{
+    LogoffRequest, SessionFlags, ShareFlags, TreeConnectFlags, TreeConnectRequest,
+    TreeConnectResponse,
+};
+use smb_wire::utf16;
+
+use crate::connection::Connection;
+use crate::core::{Break, LoginArgs, LoginKind, Negotiated, Reply, SessionSecret};
+use crate::error::ClientError;
+use crate::options::{Encryption, Options};
+use crate::request::Request;
+use crate::tree::Tree;
+
+/// A negotiated connection.
+#[derive(Clone, Debug)]
+pub struct Client {
+    connection: Arc<Mutex<Connection<TcpStream>>>,
+    negotiated: Arc<Negotiated>,
+    options: Arc<Options>,
+}
+
+/// Whom to log in as, and how.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// As whom.
+    pub credentials: Credentials,
+    /// The session a new one replaces; 0 for none.
+    pub previous_session_id: SessionId,
+}
+
+impl Login {
+    /// A user with a password.
+    #[must_use]
+    pub fn user(user: &str, password: &str, domain: &str) -> Self {
+        Self {
+            credentials: Credentials::password(user, domain, password),
+            previous_session_id: SessionId(0),
+        }
+    }
+
+    /// A null session.
+    #[must_use]
+    pub fn anonymous() -> Self {
+        Self {
+            credentials: Credentials::Anonymous,
+            previous_session_id: SessionId(0),
+        }
+    }
+
+    /// Replacing that session.
+    #[must_use]
+    pub fn replacing(mut self, previous: SessionId) -> Self {
+        self.previous_session_id = previous;
+        self
+    }
+
+    fn args(&self, kind: LoginKind) -> LoginArgs {
+        LoginArgs {
+            previous_session_id: self.previous_session_id,
+            kind,
+            ..LoginArgs::new(self.credentials.clone(), now())
+        }
+    }
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let secs = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    FileTime::from_unix(secs, since.subsec_nanos()).0
+}
+
+impl Client {
+    /// Connects and negotiates.
+    ///
+    /// # Errors
+    /// Those of the socket, and the server's refusal.
+    pub fn connect(addr: impl ToSocketAddrs, options: Options) -> Result<Self, ClientError> {
+        let mut connection = Self::open(addr, options.clone())?;
+        let negotiated = connection.negotiate()?.clone();
+        Ok(Self {
+            connection: Arc::new(Mutex::new(connection)),
+            negotiated: Arc::new(negotiated),
+            options: Arc::new(options),
+        })
+    }
+
+    /// Connects without saying anything.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn open(
+        addr: impl ToSocketAddrs,
+        options: Options,
+    ) -> Result<Connection<TcpStream>, ClientError> {
+        let addr = addr
+            .to_socket_addrs()?
+            .next()
+            .ok_or(ClientError::Usage("no such address"))?;
+        let stream = TcpStream::connect_timeout(&addr, options.timeout)?;
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(options.timeout))?;
+        Ok(Connection::new(stream, options))
+    }
+
+    /// The connection, for one or more steps; other handles wait meanwhile.
+    pub fn connection(&self) -> MutexGuard<'_, Connection<TcpStream>> {
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was negotiated.
+    #[must_use]
+    pub fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
+    }
+
+    /// The options it was made with.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// A new session of a user.
+    ///
+    /// # Errors
+    /// The server's refusal, and all others.
+    pub fn login(&self, user: &str, password: &str, domain: &str) -> Result<Session, ClientError> {
+        self.login_with(&Login::user(user, password, domain))
+    }
+
+    /// A new session.
+    ///
+    /// # Errors
+    /// As [`Client::login`].
+    pub fn login_with(&self, login: &Login) -> Result<Session, ClientError> {
+        self.setup(login, LoginKind::New)
+    }
+
+    /// This connection as another channel of a session.
+    ///
+    /// # Errors
+    /// As [`Client::login`].
+    pub fn bind(&self, secret: SessionSecret, login: &Login) -> Result<Session, ClientError> {
+        self.setup(login, LoginKind::Bind(secret))
+    }
+
+    fn setup(&self, login: &Login, kind: LoginKind) -> Result<Session, ClientError> {
+        let info = self.connection().login(login.args(kind))?;
+        Ok(Session {
+            client: self.clone(),
+            id: info.session_id,
+            flags: info.flags,
+        })
+    }
+
+    /// Sends a request and waits for its final reply, whatever its status.
+    ///
+    /// # Errors
+    /// All but [`ClientError::Status`].
+    pub fn call(&self, request: Request) -> Result<Reply, ClientError> {
+        self.connection().call(request)
+    }
+
+    /// Sends a request without waiting for the reply.
+    ///
+    /// # Errors
+    /// Those of the socket, and missing credits.
+    pub fn send(&self, request: Request) -> Result<MessageId, ClientError> {
+        self.connection().send(request)
+    }
+
+    /// Sends a compound and waits for all its replies.
+    ///
+    /// # Errors
+    /// All but [`ClientError::Status`].
+    pub fn compound(&self, requests: Vec<Request>) -> Result<Vec<Reply>, ClientError> {
+        let mut connection = self.connection();
+        let ids = connection.send_compound(requests)?;
+        ids.into_iter().map(|id| connection.wait(id)).collect()
+    }
+
+    /// The final reply to a request.
+    ///
+    /// # Errors
+    /// All but [`ClientError::Status`].
+    pub fn wait(&self, id: MessageId) -> Result<Reply, ClientError> {
+        self.connection().wait(id)
+    }
+
+    /// Waits for STATUS_PENDING; see [`Connection::wait_pending`].
+    ///
+    /// # Errors
+    /// All but [`ClientError::Status`].
+    pub fn wait_pending(&self, id: MessageId) -> Result<Option<AsyncId>, ClientError> {
+        self.connection().wait_pending(id)
+    }
+
+    /// A break that has come, or comes within `wait`.
+    ///
+    /// # Errors
+    /// All but [`ClientError::TimedOut`].
+    pub fn next_break(&self, wait: Duration) -> Result<Option<Break>, ClientError> {
+        self.connection().next_break(wait)
+    }
+
+    /// An ECHO round.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn echo(&self) -> Result<(), ClientError> {
+        self.connection().echo()
+    }
+}
+
+/// A session on a connection.
+#[derive(Clone, Debug)]
+pub struct Session {
+    client: Client,
+    id: SessionId,
+    flags: SessionFlags,
+}
+
+impl Session {
+    /// The connection.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// Guest, null, to be encrypted.
+    #[must_use]
+    pub fn flags(&self) -> SessionFlags {
+        self.flags
+    }
+
+    /// What another connection needs to bind this session; `None` without keys.
+    #[must_use]
+    pub fn secret(&self) -> Option<SessionSecret> {
+        self.client.connection().core().session_secret(self.id)
+    }
+
+    /// Proves the identity anew.
+    ///
+    /// # Errors
+    /// The server's refusal, and all others.
+    pub fn reauthenticate(&self, login: &Login) -> Result<(), ClientError> {
+        self.client
+            .connection()
+            .login(login.args(LoginKind::Reauthenticate(self.id)))
+            .map(|_| ())
+    }
+
+    /// Opens a share of the server, and checks the negotiation where that is due.
+    ///
+    /// # Errors
+    /// The server's refusal; [`ClientError::Protocol`] when somebody changed the negotiation.
+    pub fn tree(&self, share: &str) -> Result<Tree, ClientError> {
+        let tree = self.tree_at(&format!("\\\\127.0.0.1\\{share}"))?;
+        if self.client.options.validate_negotiate {
+            tree.validate_negotiate()?;
+        }
+        Ok(tree)
+    }
+
+    /// Opens a share by its whole path, `\\server\share`.
+    ///
+    /// # Errors
+    /// The server's refusal, and all others.
+    pub fn tree_at(&self, path: &str) -> Result<Tree, ClientError> {
+        let reply = self.client.call(self.tree_connect(path))?.ok()?;
+        let response = TreeConnectResponse::read(&reply.message)?;
+        let encrypt = response.share_flags.contains(ShareFlags::ENCRYPT_DATA)
+            && self.client.options.encryption != Encryption::Never;
+        Ok(Tree::new(
+            self.clone(),
+            reply.header.tree_id,
+            response,
+            encrypt,
+        ))
+    }
+
+    /// The request that opens a share by its whole path.
+    #[must_use]
+    pub fn tree_connect(&self, path: &str) -> Request {
+        Request::new(&TreeConnectRequest {
+            flags: TreeConnectFlags::empty(),
+            path: &utf16::encode(path),
+        })
+        .session(self.id)
+    }
+
+    /// A tree of this session whose id is known otherwise.
+    #[must_use]
+    pub fn tree_of(&self, id: TreeId, response: TreeConnectResponse) -> Tree {
+        Tree::new(self.clone(), id, response, false)
+    }
+
+    /// Ends the session.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn logoff(&self) -> Result<(), ClientError> {
+        self.client
+            .call(Request::new(&LogoffRequest).session(self.id))?
+            .ok()
+            .map(|_| ())
+    }
+}

@@ -1,0 +1,402 @@
+//! One blocking connection: a [`ClientCore`] over a stream.
+//!
+//! Requests can be pipelined ([`Connection::send`], then [`Connection::wait`] in any order),
+//! compounded, cancelled, and sent as raw bytes. Replies that were not waited for are kept by
+//! their message id. Every wait for the peer is bounded by the stream's timeout.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use smb_wire::Command;
+use smb_wire::ids::{AsyncId, MessageId, SessionId};
+use smb_wire::msg::CancelRequest;
+
+use crate::core::{Break, ClientCore, Event, LoginArgs, Negotiated, Random, Reply, SessionInfo};
+use crate::error::ClientError;
+use crate::options::Options;
+use crate::request::Request;
+
+/// Bytes read from the stream at once.
+const READ_BYTES: usize = 256 * 1024;
+
+/// A stream with a bound on how long a read waits.
+pub trait Transport: Read + Write {
+    /// Bounds the reads that follow; `None` for no bound.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    fn set_read_timeout(&mut self, timeout: Option<Duration>) -> std::io::Result<()>;
+
+    /// Says that nothing more will be sent.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    fn shutdown_write(&mut self) -> std::io::Result<()>;
+}
+
+impl Transport for TcpStream {
+    fn set_read_timeout(&mut self, timeout: Option<Duration>) -> std::io::Result<()> {
+        TcpStream::set_read_timeout(self, timeout)
+    }
+
+    fn shutdown_write(&mut self) -> std::io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+}
+
+/// A connection to a server.
+pub struct Connection<S> {
+    stream: S,
+    core: ClientCore,
+    buffer: Vec<u8>,
+    timeout: Duration,
+    replies: BTreeMap<MessageId, Reply>,
+    order: VecDeque<MessageId>,
+    pending: BTreeMap<MessageId, AsyncId>,
+    breaks: VecDeque<Break>,
+    closed_sessions: VecDeque<SessionId>,
+    negotiated: Option<Result<(), smb_wire::Status>>,
+    logins: BTreeMap<MessageId, Result<SessionInfo, ClientError>>,
+}
+
+impl<S> std::fmt::Debug for Connection<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("core", &self.core)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: Transport> Connection<S> {
+    /// A connection over `stream` that has said nothing yet, with random bytes of the system.
+    #[must_use]
+    pub fn new(stream: S, options: Options) -> Self {
+        Self::with_random(stream, options, Box::new(system_random))
+    }
+
+    /// The same with another source of randomness.
+    #[must_use]
+    pub fn with_random(stream: S, options: Options, random: Random) -> Self {
+        Self {
+            stream,
+            timeout: options.timeout,
+            core: ClientCore::new(options, random),
+            buffer: vec![0; READ_BYTES],
+            replies: BTreeMap::new(),
+            order: VecDeque::new(),
+            pending: BTreeMap::new(),
+            breaks: VecDeque::new(),
+            closed_sessions: VecDeque::new(),
+            negotiated: None,
+            logins: BTreeMap::new(),
+        }
+    }
+
+    /// The machine behind it.
+    #[must_use]
+    pub fn core(&self) -> &ClientCore {
+        &self.core
+    }
+
+    /// The machine behind it, to be changed.
+    pub fn core_mut(&mut self) -> &mut ClientCore {
+        &mut self.core
+    }
+
+    /// The stream.
+    pub fn stream_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
+    /// Negotiates.
+    ///
+    /// # Errors
+    /// [`ClientError::Status`] when the server refuses, and all others.
+    pub fn negotiate(&mut self) -> Result<&Negotiated, ClientError> {
+        self.core.begin_negotiate()?;
+        let outcome = loop {
+            if let Some(outcome) = self.negotiated.take() {
+                break outcome;
+            }
+            self.turn()?;
+        };
+        outcome.map_err(ClientError::Status)?;
+        self.core
+            .negotiated()
+            .ok_or(ClientError::Protocol("negotiation without a result"))
+    }
+
+    /// Logs in.
+    ///
+    /// # Errors
+    /// [`ClientError::Status`] when the server refuses, and all others.
+    pub fn login(&mut self, args: LoginArgs) -> Result<SessionInfo, ClientError> {
+        let ticket = self.core.begin_login(args)?;
+        loop {
+            if let Some(outcome) = self.logins.remove(&ticket) {
+                return outcome;
+            }
+            self.turn()?;
+        }
+    }
+
+    /// Sends a request; when its credits are missing, waits for them first.
+    ///
+    /// # Errors
+    /// [`ClientError::NoCredits`] when nothing is outstanding that could bring some.
+    pub fn send(&mut self, request: Request) -> Result<MessageId, ClientError> {
+        let ids = self.send_compound(vec![request])?;
+        ids.first()
+            .copied()
+            .ok_or(ClientError::Usage("nothing sent"))
+    }
+
+    /// Sends several requests as one compound.
+    ///
+    /// # Errors
+    /// As [`Connection::send`].
+    pub fn send_compound(&mut self, requests: Vec<Request>) -> Result<Vec<MessageId>, ClientError> {
+        let needed = self.core.charge(&requests);
+        let forced = requests.iter().any(|r| r.overrides.ignore_credits);
+        while !forced && self.core.credits() < needed && self.core.outstanding() > 0 {
+            self.turn()?;
+        }
+        let ids = self.core.send(requests)?;
+        self.write_frames()?;
+        Ok(ids)
+    }
+
+    /// The final reply to a request.
+    ///
+    /// # Errors
+    /// [`ClientError::TimedOut`], [`ClientError::Disconnected`] and all others.
+    pub fn wait(&mut self, id: MessageId) -> Result<Reply, ClientError> {
+        loop {
+            if let Some(reply) = self.replies.remove(&id) {
+                self.order.retain(|other| *other != id);
+                self.pending.remove(&id);
+                return Ok(reply);
+            }
+            self.turn()?;
+        }
+    }
+
+    /// Waits until a request is answered by STATUS_PENDING (its AsyncId) or finally (`None`; the
+    /// reply stays for [`Connection::wait`]).
+    ///
+    /// # Errors
+    /// As [`Connection::wait`].
+    pub fn wait_pending(&mut self, id: MessageId) -> Result<Option<AsyncId>, ClientError> {
+        loop {
+            if self.replies.contains_key(&id) {
+                return Ok(None);
+            }
+            if let Some(async_id) = self.pending.get(&id) {
+                return Ok(Some(*async_id));
+            }
+            self.turn()?;
+        }
+    }
+
+    /// The next final reply to any request.
+    ///
+    /// # Errors
+    /// As [`Connection::wait`].
+    pub fn receive(&mut self) -> Result<Reply, ClientError> {
+        loop {
+            if let Some(id) = self.order.front().copied() {
+                return self.wait(id);
+            }
+            self.turn()?;
+        }
+    }
+
+    /// Sends a request and waits for its final reply, whatever its status.
+    ///
+    /// # Errors
+    /// As [`Connection::wait`].
+    pub fn call(&mut self, request: Request) -> Result<Reply, ClientError> {
+        let id = self.send(request)?;
+        self.wait(id)
+    }
+
+    /// Cancels a request that is under way, by its AsyncId when it has one.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn cancel(&mut self, id: MessageId, session: SessionId) -> Result<(), ClientError> {
+        let mut request = Request::new(&CancelRequest)
+            .session(session)
+            .overriding(|o| {
+                o.message_id = Some(id);
+                o.credits = Some(0);
+            });
+        request.async_id = self.pending.get(&id).copied();
+        self.send(request).map(|_| ())
+    }
+
+    /// A break that has come, or comes within `wait`.
+    ///
+    /// # Errors
+    /// All but [`ClientError::TimedOut`].
+    pub fn next_break(&mut self, wait: Duration) -> Result<Option<Break>, ClientError> {
+        if self.breaks.is_empty() {
+            self.listen(wait, |this| !this.breaks.is_empty())?;
+        }
+        Ok(self.breaks.pop_front())
+    }
+
+    /// A session the server closed by itself, as [`Connection::next_break`].
+    ///
+    /// # Errors
+    /// All but [`ClientError::TimedOut`].
+    pub fn next_closed_session(
+        &mut self,
+        wait: Duration,
+    ) -> Result<Option<SessionId>, ClientError> {
+        if self.closed_sessions.is_empty() {
+            self.listen(wait, |this| !this.closed_sessions.is_empty())?;
+        }
+        Ok(self.closed_sessions.pop_front())
+    }
+
+    /// Whether a final reply to the request has come, or comes within `wait`.
+    ///
+    /// # Errors
+    /// All but [`ClientError::TimedOut`].
+    pub fn answered(&mut self, id: MessageId, wait: Duration) -> Result<bool, ClientError> {
+        if !self.replies.contains_key(&id) {
+            self.listen(wait, |this| this.replies.contains_key(&id))?;
+        }
+        Ok(self.replies.contains_key(&id))
+    }
+
+    /// Sends a message as it is, behind a correct transport header. Replies then need no request
+    /// of ours.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn send_message(&mut self, message: &[u8]) -> Result<(), ClientError> {
+        self.core.send_message(message)?;
+        self.write_frames()
+    }
+
+    /// Sends bytes as they are, without a transport header.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        self.core.tolerate();
+        self.stream.write_all(bytes)?;
+        Ok(self.stream.flush()?)
+    }
+
+    /// Changes how long every wait for the server may last.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    fn listen(&mut self, wait: Duration, done: impl Fn(&Self) -> bool) -> Result<(), ClientError> {
+        // Each read gets the whole wait: traffic of other requests may prolong it.
+        let timeout = std::mem::replace(&mut self.timeout, wait);
+        let mut outcome = Ok(());
+        while outcome.is_ok() && !done(self) {
+            outcome = self.turn();
+        }
+        self.timeout = timeout;
+        match outcome {
+            Err(ClientError::TimedOut) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn write_frames(&mut self) -> Result<(), ClientError> {
+        while let Some(frame) = self.core.next_frame() {
+            let (mut head, mut body) = (&frame.head[..], &frame.body[..]);
+            while !head.is_empty() {
+                let segments = [std::io::IoSlice::new(head), std::io::IoSlice::new(body)];
+                let written = self.stream.write_vectored(&segments)?;
+                if written == 0 {
+                    return Err(ClientError::Disconnected);
+                }
+                let of_head = written.min(head.len());
+                head = head.get(of_head..).unwrap_or_default();
+                body = body.get(written - of_head..).unwrap_or_default();
+            }
+            self.stream.write_all(body)?;
+        }
+        Ok(self.stream.flush()?)
+    }
+
+    /// Sends what waits to be sent, reads once, and sorts what came.
+    fn turn(&mut self) -> Result<(), ClientError> {
+        self.write_frames()?;
+        self.stream
+            .set_read_timeout(Some(self.timeout.max(Duration::from_millis(1))))?;
+        let read = self.stream.read(&mut self.buffer)?;
+        if read == 0 {
+            return Err(ClientError::Disconnected);
+        }
+        let fed = self.core.feed(self.buffer.get(..read).unwrap_or_default());
+        while let Some(event) = self.core.next_event() {
+            self.sort(event);
+        }
+        fed?;
+        self.write_frames()
+    }
+
+    fn sort(&mut self, event: Event) {
+        match event {
+            Event::Reply(reply) => {
+                let id = reply.header.message_id;
+                self.order.push_back(id);
+                self.replies.insert(id, reply);
+            }
+            Event::Pending {
+                message_id,
+                async_id,
+            } => {
+                self.pending.insert(message_id, async_id);
+            }
+            Event::Break(broken) => self.breaks.push_back(broken),
+            Event::SessionClosed(session) => self.closed_sessions.push_back(session),
+            Event::Negotiated(outcome) => self.negotiated = Some(outcome),
+            Event::Login { ticket, outcome } => {
+                self.logins.insert(ticket, outcome);
+            }
+        }
+    }
+
+    /// Whether the server has closed the connection: reads until it does, dropping what comes.
+    /// False when it is still open after the timeout.
+    ///
+    /// # Errors
+    /// Those that are neither the end nor the timeout.
+    pub fn closed_by_server(&mut self, wait: Duration) -> Result<bool, ClientError> {
+        match self.listen(wait, |_| false) {
+            Ok(()) => Ok(false),
+            Err(ClientError::Disconnected) => Ok(true),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// An ECHO round.
+    ///
+    /// # Errors
+    /// As [`Connection::wait`], and the server's status.
+    pub fn echo(&mut self) -> Result<(), ClientError> {
+        let reply = self.call(Request::new(&smb_wire::msg::EchoRequest))?.ok()?;
+        smb_wire::msg::EchoResponse::read(&reply.message)?;
+        debug_assert_eq!(reply.header.command, Command::ECHO);
+        Ok(())
+    }
+}
+
+/// Random bytes of the operating system. Without them nothing is safe: then the process ends.
+fn system_random(buffer: &mut [u8]) {
+    if getrandom::fill(buffer).is_err() {
+        std::process::abort();
+    }
+}

@@ -1,0 +1,291 @@
+//! SESSION_SETUP from the client's side: a new session, another channel of one, or a new proof
+//! for an old one ([MS-SMB2] 3.2.4.2.3, 3.2.5.3).
+//!
+//! Each setup has its own preauthentication hash, started from the connection's. Keys are
+//! derived before the final response is looked at, because that response is signed with them.
+
+use bytes::Bytes;
+use smb_auth::{Credentials, Initiator, InitiatorParams};
+use smb_crypto::{PreauthHash, SignNonce, derive_keys};
+use smb_wire::header::HeaderFlags;
+use smb_wire::ids::{MessageId, SessionId};
+use smb_wire::msg::{
+    Capabilities, Dialect, SessionFlags, SessionSetupFlags, SessionSetupRequest,
+    SessionSetupResponse,
+};
+use smb_wire::{Command, Status};
+
+use super::session::{SessionSecret, SessionState};
+use super::{ClientCore, Event, Negotiated, Reply, SessionInfo};
+use crate::error::ClientError;
+use crate::request::Request;
+
+/// What a login is for.
+#[derive(Debug, Clone)]
+pub enum LoginKind {
+    /// A new session.
+    New,
+    /// This connection becomes another channel of a session ([MS-SMB2] 3.2.4.2.3.1, 3.x).
+    Bind(SessionSecret),
+    /// A session of this connection proves its identity anew.
+    Reauthenticate(SessionId),
+}
+
+/// How to log in.
+#[derive(Debug, Clone)]
+pub struct LoginArgs {
+    /// As whom.
+    pub credentials: Credentials,
+    /// Service principal name of the server, if it is known.
+    pub target_spn: Option<String>,
+    /// The session a new one replaces; 0 for none.
+    pub previous_session_id: SessionId,
+    /// What for.
+    pub kind: LoginKind,
+    /// Present time as FILETIME.
+    pub now_filetime: u64,
+}
+
+impl LoginArgs {
+    /// A new session of these credentials.
+    #[must_use]
+    pub fn new(credentials: Credentials, now_filetime: u64) -> Self {
+        Self {
+            credentials,
+            target_spn: None,
+            previous_session_id: SessionId(0),
+            kind: LoginKind::New,
+            now_filetime,
+        }
+    }
+}
+
+/// A session being set up.
+pub(super) struct Setup {
+    ticket: MessageId,
+    initiator: Initiator,
+    kind: LoginKind,
+    hash: PreauthHash,
+    previous: SessionId,
+    session_id: SessionId,
+    now: u64,
+}
+
+impl ClientCore {
+    /// Begins a login; [`Event::Login`] with the returned ticket ends it.
+    ///
+    /// # Errors
+    /// [`ClientError::Usage`] before the negotiation, or for a session that is not there.
+    pub fn begin_login(&mut self, args: LoginArgs) -> Result<MessageId, ClientError> {
+        let negotiated = self
+            .negotiated
+            .as_ref()
+            .ok_or(ClientError::Usage("login before NEGOTIATE"))?;
+        let mut initiator = Initiator::new(InitiatorParams {
+            credentials: args.credentials,
+            workstation: self.options.workstation.clone(),
+            target_spn: args.target_spn,
+        });
+        let session_id = match &args.kind {
+            LoginKind::New => SessionId(0),
+            LoginKind::Reauthenticate(id) => *id,
+            LoginKind::Bind(secret) => secret.id,
+        };
+        if let LoginKind::Bind(secret) = &args.kind {
+            // Until the channel has a key of its own, Session.SigningKey signs.
+            let state = SessionState::keyed(secret.clone(), negotiated, true);
+            self.sessions.insert(session_id, state);
+        }
+        let token = initiator
+            .step(
+                &negotiated.security_buffer,
+                args.now_filetime,
+                &mut self.random,
+            )?
+            .unwrap_or_default();
+        let setup = Setup {
+            ticket: self.next_message_id(),
+            initiator,
+            kind: args.kind,
+            hash: self.preauth.clone(),
+            previous: args.previous_session_id,
+            session_id,
+            now: args.now_filetime,
+        };
+        self.send_setup(setup, &token)
+    }
+
+    fn send_setup(&mut self, mut setup: Setup, token: &[u8]) -> Result<MessageId, ClientError> {
+        let binding = matches!(setup.kind, LoginKind::Bind(_));
+        let request = Request::new(&SessionSetupRequest {
+            flags: SessionSetupFlags::BINDING.when(binding),
+            security_mode: self.security_mode(),
+            capabilities: Capabilities::DFS,
+            previous_session_id: setup.previous,
+            security_buffer: token,
+        })
+        .session(setup.session_id)
+        // [MS-SMB2] 3.2.4.2.3.1: a binding is always signed; it cannot be encrypted.
+        .overriding(|o| {
+            if binding {
+                o.sign = Some(true);
+                o.encrypt = Some(false);
+            }
+        });
+        let id = *self
+            .send(vec![request])?
+            .first()
+            .ok_or(ClientError::Usage("nothing sent"))?;
+        if let Some(frame) = self.frames.back() {
+            setup.hash.update(&frame.body);
+        }
+        let ticket = setup.ticket;
+        self.setups.insert(id, setup);
+        Ok(ticket)
+    }
+
+    /// Whether a reply belongs to a login that has to check its signature itself, because the
+    /// key is made from the exchange.
+    pub(super) fn derives_key(&self, id: MessageId, status: Status) -> bool {
+        status == Status::SUCCESS
+            && self
+                .setups
+                .get(&id)
+                .is_some_and(|s| !matches!(s.kind, LoginKind::Reauthenticate(_)))
+    }
+
+    /// Takes a reply to a SESSION_SETUP of a login; false when it is another reply.
+    pub(super) fn on_setup(&mut self, reply: &Reply) -> Result<bool, ClientError> {
+        let Some(mut setup) = self.setups.remove(&reply.header.message_id) else {
+            return Ok(false);
+        };
+        let ticket = setup.ticket;
+        let outcome = match reply.status() {
+            Status::MORE_PROCESSING_REQUIRED => {
+                setup.hash.update(&reply.message);
+                setup.session_id = reply.header.session_id;
+                match self.step_setup(&mut setup, &reply.message) {
+                    Ok(token) => {
+                        self.send_setup(setup, &token)?;
+                        return Ok(true);
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            Status::SUCCESS => self.finish_setup(setup, reply),
+            status => {
+                if matches!(setup.kind, LoginKind::Bind(_)) {
+                    self.sessions.remove(&setup.session_id);
+                }
+                Err(ClientError::Status(status))
+            }
+        };
+        self.events.push_back(Event::Login { ticket, outcome });
+        Ok(true)
+    }
+
+    fn step_setup(&mut self, setup: &mut Setup, message: &Bytes) -> Result<Vec<u8>, ClientError> {
+        let response = SessionSetupResponse::read(message)?;
+        let token = setup
+            .initiator
+            .step(response.security_buffer, setup.now, &mut self.random)?;
+        token.ok_or(ClientError::Protocol("server asks for more than there is"))
+    }
+
+    fn finish_setup(
+        &mut self,
+        mut setup: Setup,
+        reply: &Reply,
+    ) -> Result<SessionInfo, ClientError> {
+        const NOT_NOW: ClientError = ClientError::Usage("login before NEGOTIATE");
+        let response = SessionSetupResponse::read(&reply.message)?;
+        let flags = response.session_flags;
+        let session_id = reply.header.session_id;
+        let info = SessionInfo { session_id, flags };
+        if matches!(setup.kind, LoginKind::Reauthenticate(_)) {
+            setup
+                .initiator
+                .step(response.security_buffer, setup.now, &mut self.random)?;
+            return Ok(info);
+        }
+        if flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL) {
+            self.sessions
+                .insert(session_id, SessionState::keyless(flags));
+            return Ok(info);
+        }
+        setup
+            .initiator
+            .step(response.security_buffer, setup.now, &mut self.random)?;
+        let negotiated = self.negotiated.clone().ok_or(NOT_NOW)?;
+        let key = setup
+            .initiator
+            .session_key()
+            .ok_or(ClientError::Protocol("session without a key"))?;
+        let keys = derive_keys(
+            negotiated.dialect.0,
+            key.as_bytes(),
+            Some(setup.hash.value()),
+            negotiated.cipher,
+        )
+        .map_err(|_| ClientError::Protocol("no keys for this dialect"))?;
+        let channel_key = keys.signing_key(negotiated.signing_algorithm);
+        verify_final(reply, &channel_key, &negotiated, self.signing_required())?;
+        let state = match setup.kind {
+            LoginKind::Bind(secret) => {
+                let mut state = SessionState::keyed(secret, &negotiated, self.signing_required());
+                state.signing = Some(channel_key);
+                state
+            }
+            _ => {
+                let secret = SessionSecret::new(session_id, flags, keys);
+                SessionState::keyed(secret, &negotiated, self.signing_required())
+            }
+        };
+        self.sessions.insert(session_id, state);
+        Ok(info)
+    }
+
+    /// What another connection needs to bind this session; `None` for unknown sessions and
+    /// those without keys.
+    #[must_use]
+    pub fn session_secret(&self, id: SessionId) -> Option<SessionSecret> {
+        self.sessions.get(&id)?.secret.clone()
+    }
+
+    /// Uses the keys of a session on this connection without asking the server; for tests of
+    /// what happens to somebody else's session.
+    pub fn adopt_session(&mut self, secret: SessionSecret, sign: bool) {
+        if let Some(negotiated) = &self.negotiated {
+            let id = secret.id;
+            let state = SessionState::keyed(secret, negotiated, sign);
+            self.sessions.insert(id, state);
+        }
+    }
+}
+
+/// [MS-SMB2] 3.2.5.3.1: the final response of a user's session is signed; on 2.x servers do so
+/// only when signing is required.
+fn verify_final(
+    reply: &Reply,
+    key: &smb_crypto::SigningKey,
+    negotiated: &Negotiated,
+    required: bool,
+) -> Result<(), ClientError> {
+    if !reply.header.flags.contains(HeaderFlags::SIGNED) {
+        return if required || negotiated.dialect >= Dialect::SMB_3_0 {
+            Err(ClientError::Unsigned(Command::SESSION_SETUP))
+        } else {
+            Ok(())
+        };
+    }
+    let nonce = SignNonce {
+        message_id: reply.header.message_id.0,
+        is_server: true,
+        is_cancel: false,
+    };
+    if key.verify(&reply.message, nonce) {
+        Ok(())
+    } else {
+        Err(ClientError::BadSignature(Command::SESSION_SETUP))
+    }
+}

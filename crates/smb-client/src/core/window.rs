@@ -1,0 +1,75 @@
+//! Message ids and credits on the client's side ([MS-SMB2] 3.2.4.1.2, 3.2.4.1.6, 3.2.5.1.4).
+//!
+//! Ids are taken in order, as many as a request charges. Credits come back with every reply.
+
+use smb_wire::ids::MessageId;
+
+use crate::error::ClientError;
+
+/// The ids and credits of a connection. It starts with id 0 and one credit.
+#[derive(Debug)]
+pub(super) struct CreditWindow {
+    next: u64,
+    available: u32,
+}
+
+impl CreditWindow {
+    pub(super) fn new() -> Self {
+        Self {
+            next: 0,
+            available: 1,
+        }
+    }
+
+    pub(super) fn available(&self) -> u32 {
+        self.available
+    }
+
+    pub(super) fn next(&self) -> MessageId {
+        MessageId(self.next)
+    }
+
+    /// Takes `charge` ids and credits; the first id is the request's. With `force` the ids are
+    /// taken although the credits do not suffice.
+    pub(super) fn take(&mut self, charge: u16, force: bool) -> Result<MessageId, ClientError> {
+        let needed = u32::from(charge.max(1));
+        if needed > self.available && !force {
+            return Err(ClientError::NoCredits {
+                needed,
+                available: self.available,
+            });
+        }
+        self.available = self.available.saturating_sub(needed);
+        let id = MessageId(self.next);
+        self.next = self.next.saturating_add(u64::from(needed));
+        Ok(id)
+    }
+
+    pub(super) fn grant(&mut self, credits: u16) {
+        self.available = self.available.saturating_add(u32::from(credits));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_go_with_credits() {
+        let mut window = CreditWindow::new();
+        assert_eq!(window.take(1, false).unwrap(), MessageId(0));
+        assert!(matches!(
+            window.take(1, false),
+            Err(ClientError::NoCredits {
+                needed: 1,
+                available: 0
+            })
+        ));
+        assert_eq!(window.take(1, true).unwrap(), MessageId(1));
+        window.grant(4);
+        assert_eq!(window.take(3, false).unwrap(), MessageId(2));
+        assert!(window.take(2, false).is_err());
+        assert_eq!(window.take(0, false).unwrap(), MessageId(5));
+        assert_eq!(window.available(), 0);
+    }
+}

@@ -1,0 +1,263 @@
+//! What a CREATE asks for and what it gives, owned.
+
+use bytes::Bytes;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::{
+    CreateContextList, CreateContexts, LeaseContext, LeaseFlags, LeaseState, LeaseV2,
+    ResponseContext, name,
+};
+use smb_wire::file_attributes::FileAttributes;
+use smb_wire::ids::{FileId, FileTime, LeaseKey};
+use smb_wire::msg::{
+    CreateAction, CreateDisposition, CreateOptions, CreateRequest, CreateResponse,
+    CreateResponseFlags, ImpersonationLevel, OplockLevel, ShareAccess,
+};
+use smb_wire::utf16;
+
+use crate::error::ClientError;
+use crate::request::Request;
+
+/// All fields of a CREATE. The constructors share everything with everybody.
+#[derive(Debug, Clone)]
+pub struct CreateArgs {
+    /// The name in raw UTF-16LE, relative to the share.
+    pub name: Vec<u8>,
+    /// The access asked for.
+    pub desired_access: AccessMask,
+    /// Attributes for a file that is made or overwritten.
+    pub file_attributes: FileAttributes,
+    /// What others may do meanwhile.
+    pub share_access: ShareAccess,
+    /// What to do when the file exists or not.
+    pub disposition: CreateDisposition,
+    /// Options.
+    pub options: CreateOptions,
+    /// The oplock asked for.
+    pub oplock_level: OplockLevel,
+    /// How far the server may act for the client.
+    pub impersonation_level: ImpersonationLevel,
+    /// The create contexts.
+    pub contexts: CreateContextList,
+}
+
+impl CreateArgs {
+    /// This name with this disposition, for reading, writing and deleting.
+    #[must_use]
+    pub fn new(name: &str, disposition: CreateDisposition) -> Self {
+        Self {
+            name: utf16::encode(name),
+            desired_access: AccessMask::FILE_GENERIC_READ
+                | AccessMask::FILE_GENERIC_WRITE
+                | AccessMask::DELETE,
+            file_attributes: FileAttributes::empty(),
+            share_access: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
+            disposition,
+            options: CreateOptions::empty(),
+            oplock_level: OplockLevel::NONE,
+            impersonation_level: ImpersonationLevel::IMPERSONATION,
+            contexts: CreateContextList::new(),
+        }
+    }
+
+    /// A file that exists.
+    #[must_use]
+    pub fn open(name: &str) -> Self {
+        Self::new(name, CreateDisposition::OPEN)
+    }
+
+    /// A file that does not exist.
+    #[must_use]
+    pub fn create(name: &str) -> Self {
+        Self::new(name, CreateDisposition::CREATE)
+    }
+
+    /// A file, made if it does not exist.
+    #[must_use]
+    pub fn open_if(name: &str) -> Self {
+        Self::new(name, CreateDisposition::OPEN_IF)
+    }
+
+    /// A directory that exists, for listing and watching.
+    #[must_use]
+    pub fn directory(name: &str) -> Self {
+        Self::open(name)
+            .access(AccessMask::FILE_GENERIC_READ)
+            .options(CreateOptions::DIRECTORY_FILE)
+    }
+
+    /// A directory that does not exist.
+    #[must_use]
+    pub fn create_directory(name: &str) -> Self {
+        Self::create(name).options(CreateOptions::DIRECTORY_FILE)
+    }
+
+    /// With this access.
+    #[must_use]
+    pub fn access(mut self, access: AccessMask) -> Self {
+        self.desired_access = access;
+        self
+    }
+
+    /// With this share access.
+    #[must_use]
+    pub fn share(mut self, share: ShareAccess) -> Self {
+        self.share_access = share;
+        self
+    }
+
+    /// With these options too.
+    #[must_use]
+    pub fn options(mut self, options: CreateOptions) -> Self {
+        self.options |= options;
+        self
+    }
+
+    /// With these attributes.
+    #[must_use]
+    pub fn attributes(mut self, attributes: FileAttributes) -> Self {
+        self.file_attributes = attributes;
+        self
+    }
+
+    /// With this disposition.
+    #[must_use]
+    pub fn disposition(mut self, disposition: CreateDisposition) -> Self {
+        self.disposition = disposition;
+        self
+    }
+
+    /// With this oplock.
+    #[must_use]
+    pub fn oplock(mut self, level: OplockLevel) -> Self {
+        self.oplock_level = level;
+        self
+    }
+
+    /// With a create context.
+    #[must_use]
+    pub fn context(mut self, name: &[u8], data: &[u8]) -> Self {
+        self.contexts.push(name, data);
+        self
+    }
+
+    /// With a lease of version 1.
+    #[must_use]
+    pub fn lease(self, key: LeaseKey, state: LeaseState) -> Self {
+        self.lease_context(&LeaseContext {
+            lease_key: key,
+            lease_state: state,
+            flags: LeaseFlags::empty(),
+            v2: None,
+        })
+    }
+
+    /// With a lease of version 2 without a parent.
+    #[must_use]
+    pub fn lease_v2(self, key: LeaseKey, state: LeaseState, epoch: u16) -> Self {
+        self.lease_context(&LeaseContext {
+            lease_key: key,
+            lease_state: state,
+            flags: LeaseFlags::empty(),
+            v2: Some(LeaseV2 {
+                parent_lease_key: LeaseKey::default(),
+                epoch,
+            }),
+        })
+    }
+
+    /// With this lease.
+    #[must_use]
+    pub fn lease_context(mut self, lease: &LeaseContext) -> Self {
+        self.oplock_level = OplockLevel::LEASE;
+        self.contexts
+            .push_with(name::REQUEST_LEASE, |out| lease.encode(out));
+        self
+    }
+
+    /// The request, for no session and no tree yet.
+    #[must_use]
+    pub fn request(&self) -> Request {
+        Request::new(&CreateRequest {
+            oplock_level: self.oplock_level,
+            impersonation_level: self.impersonation_level,
+            desired_access: self.desired_access,
+            file_attributes: self.file_attributes,
+            share_access: self.share_access,
+            disposition: self.disposition,
+            options: self.options,
+            name: &self.name,
+            contexts: self.contexts.bytes(),
+        })
+    }
+}
+
+/// What a CREATE gave.
+#[derive(Debug, Clone)]
+pub struct Created {
+    /// The oplock granted.
+    pub oplock_level: OplockLevel,
+    /// Flags (3.x).
+    pub flags: CreateResponseFlags,
+    /// What was done.
+    pub create_action: CreateAction,
+    /// When the file was made.
+    pub creation_time: FileTime,
+    /// When it was last read.
+    pub last_access_time: FileTime,
+    /// When its data last changed.
+    pub last_write_time: FileTime,
+    /// When anything about it last changed.
+    pub change_time: FileTime,
+    /// Bytes allocated.
+    pub allocation_size: u64,
+    /// Bytes in the file.
+    pub end_of_file: u64,
+    /// Its attributes.
+    pub file_attributes: FileAttributes,
+    /// The handle.
+    pub file_id: FileId,
+    /// The create contexts as they came.
+    pub contexts: Bytes,
+}
+
+impl Created {
+    /// Reads the reply to a CREATE.
+    ///
+    /// # Errors
+    /// [`ClientError::Malformed`].
+    pub fn read(message: &Bytes) -> Result<Self, ClientError> {
+        let response = CreateResponse::read(message)?;
+        Ok(Self {
+            oplock_level: response.oplock_level,
+            flags: response.flags,
+            create_action: response.create_action,
+            creation_time: response.creation_time,
+            last_access_time: response.last_access_time,
+            last_write_time: response.last_write_time,
+            change_time: response.change_time,
+            allocation_size: response.allocation_size,
+            end_of_file: response.end_of_file,
+            file_attributes: response.file_attributes,
+            file_id: response.file_id,
+            contexts: Bytes::copy_from_slice(response.contexts),
+        })
+    }
+
+    /// A create context's data by its name.
+    #[must_use]
+    pub fn context(&self, name: &[u8]) -> Option<&[u8]> {
+        CreateContexts::new(&self.contexts)
+            .find(name)
+            .map(|context| context.data)
+    }
+
+    /// The lease granted, if there is one.
+    #[must_use]
+    pub fn lease(&self) -> Option<LeaseContext> {
+        let context = CreateContexts::new(&self.contexts).find(name::REQUEST_LEASE)?;
+        match context.response().ok()? {
+            ResponseContext::Lease(lease) => Some(lease),
+            _ => None,
+        }
+    }
+}

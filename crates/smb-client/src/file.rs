@@ -1,0 +1,469 @@
+//! An open file or directory.
+//!
+//! The plain calls take an error of the server as an error; the `*_request` functions build the
+//! same request for pipelining, compounds and tests.
+
+use bytes::BytesMut;
+use smb_wire::Status;
+use smb_wire::create_context::LeaseState;
+use smb_wire::fscc::{
+    DirectoryEntries, DirectoryFormat, FileInformationClass, FileNotifyEntry,
+    FileRenameInformation, OwnedDirectoryEntry, read_notify_list,
+};
+use smb_wire::fsctl::FsctlCode;
+use smb_wire::ids::{FileId, LeaseKey, MessageId};
+use smb_wire::msg::{
+    ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse, Channel, CloseFlags,
+    CloseRequest, CloseResponse, FlushRequest, InfoType, IoctlResponse, LeaseBreak, LockElement,
+    LockFlags, LockRequest, NotifyFilter, OplockBreak, OplockLevel, QueryDirectoryFlags,
+    QueryDirectoryRequest, QueryDirectoryResponse, QueryInfoFlags, QueryInfoRequest,
+    QueryInfoResponse, ReadFlags, ReadRequest, ReadResponse, SetInfoRequest, WriteFlags,
+    WriteRequest, WriteResponse,
+};
+use smb_wire::utf16;
+
+use crate::core::Reply;
+use crate::create::Created;
+use crate::error::ClientError;
+use crate::request::Request;
+use crate::tree::{Tree, ioctl_request};
+
+/// Longest buffer asked for by directory and information queries, bytes.
+const QUERY_BYTES: u32 = 65_536;
+/// Longest piece of a READ or WRITE that `read_all` and `write_all` use, bytes.
+const PIECE_BYTES: u32 = 1 << 20;
+
+/// An open of a file, stream or directory.
+#[derive(Clone, Debug)]
+pub struct File {
+    tree: Tree,
+    created: Created,
+}
+
+impl File {
+    pub(crate) fn new(tree: Tree, created: Created) -> Self {
+        Self { tree, created }
+    }
+
+    /// The tree it is in.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Its handle.
+    #[must_use]
+    pub fn id(&self) -> FileId {
+        self.created.file_id
+    }
+
+    /// What the CREATE gave.
+    #[must_use]
+    pub fn created(&self) -> &Created {
+        &self.created
+    }
+
+    /// The same handle, used through another tree (or another session's).
+    #[must_use]
+    pub fn through(&self, tree: &Tree) -> Self {
+        Self {
+            tree: tree.clone(),
+            created: self.created.clone(),
+        }
+    }
+
+    /// A READ of this file.
+    #[must_use]
+    pub fn read_request(&self, offset: u64, length: u32, minimum: u32) -> Request {
+        Request::new(&ReadRequest {
+            padding: 0x50,
+            flags: ReadFlags::empty(),
+            length,
+            offset,
+            file_id: self.id(),
+            minimum_count: minimum,
+            channel: Channel::NONE,
+            remaining_bytes: 0,
+            channel_info: &[],
+        })
+    }
+
+    /// Reads up to `length` bytes.
+    ///
+    /// # Errors
+    /// The server's status (END_OF_FILE when there is nothing), and all others.
+    pub fn read(&self, offset: u64, length: u32) -> Result<Vec<u8>, ClientError> {
+        let reply = self.tree.call(self.read_request(offset, length, 0))?;
+        Ok(ReadResponse::read(&reply.message)?.data.to_vec())
+    }
+
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn read_all(&self) -> Result<Vec<u8>, ClientError> {
+        let piece = PIECE_BYTES.min(self.tree.client().negotiated().max_read_size);
+        let mut data = Vec::new();
+        loop {
+            let at = u64::try_from(data.len()).unwrap_or(u64::MAX);
+            match self.read(at, piece) {
+                Ok(more) if more.is_empty() => return Ok(data),
+                Ok(more) => data.extend_from_slice(&more),
+                Err(ClientError::Status(Status::END_OF_FILE)) => return Ok(data),
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    /// A WRITE to this file.
+    #[must_use]
+    pub fn write_request(&self, offset: u64, data: &[u8], flags: WriteFlags) -> Request {
+        Request::new(&WriteRequest {
+            offset,
+            file_id: self.id(),
+            channel: Channel::NONE,
+            remaining_bytes: 0,
+            flags,
+            channel_info: &[],
+            data,
+        })
+    }
+
+    /// Writes; returns how many bytes were written.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn write(&self, offset: u64, data: &[u8], flags: WriteFlags) -> Result<u32, ClientError> {
+        let reply = self.tree.call(self.write_request(offset, data, flags))?;
+        Ok(WriteResponse::read(&reply.message)?.count)
+    }
+
+    /// Writes all of `data` in pieces.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn write_all(&self, offset: u64, data: &[u8]) -> Result<(), ClientError> {
+        let piece = PIECE_BYTES.min(self.tree.client().negotiated().max_write_size);
+        let mut at = offset;
+        for part in data.chunks(smb_wire::codec::size(piece.max(1))) {
+            let written = self.write(at, part, WriteFlags::empty())?;
+            if smb_wire::codec::size(written) != part.len() {
+                return Err(ClientError::Protocol("short WRITE"));
+            }
+            at += u64::from(written);
+        }
+        Ok(())
+    }
+
+    /// A FLUSH of this file; `full_sync` as Apple's F_FULLFSYNC.
+    #[must_use]
+    pub fn flush_request(&self, full_sync: bool) -> Request {
+        Request::new(&FlushRequest {
+            reserved: if full_sync {
+                FlushRequest::FULL_SYNC
+            } else {
+                0
+            },
+            file_id: self.id(),
+        })
+    }
+
+    /// Flushes.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn flush(&self, full_sync: bool) -> Result<(), ClientError> {
+        self.tree.call(self.flush_request(full_sync)).map(|_| ())
+    }
+
+    /// A CLOSE of this file.
+    #[must_use]
+    pub fn close_request(&self, flags: CloseFlags) -> Request {
+        Request::new(&CloseRequest {
+            flags,
+            file_id: self.id(),
+        })
+    }
+
+    /// Closes.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn close(&self) -> Result<(), ClientError> {
+        self.close_with(CloseFlags::empty()).map(|_| ())
+    }
+
+    /// Closes with these flags.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn close_with(&self, flags: CloseFlags) -> Result<CloseResponse, ClientError> {
+        let reply = self.tree.call(self.close_request(flags))?;
+        Ok(CloseResponse::read(&reply.message)?)
+    }
+
+    /// A LOCK of this file.
+    #[must_use]
+    pub fn lock_request(&self, lock_sequence: u32, locks: &[LockElement]) -> Request {
+        Request::new(&LockRequest {
+            lock_sequence,
+            file_id: self.id(),
+            locks: locks.to_vec(),
+        })
+    }
+
+    /// Locks a range.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn lock(&self, offset: u64, length: u64, flags: LockFlags) -> Result<(), ClientError> {
+        let element = LockElement {
+            offset,
+            length,
+            flags,
+        };
+        self.tree.call(self.lock_request(0, &[element])).map(|_| ())
+    }
+
+    /// Unlocks a range.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn unlock(&self, offset: u64, length: u64) -> Result<(), ClientError> {
+        self.lock(offset, length, LockFlags::UNLOCK)
+    }
+
+    /// A QUERY_INFO of this file.
+    #[must_use]
+    pub fn query_info_request(
+        &self,
+        info_type: InfoType,
+        info_class: u8,
+        additional: u32,
+        max: u32,
+    ) -> Request {
+        Request::new(&QueryInfoRequest {
+            info_type,
+            info_class,
+            output_buffer_length: max,
+            additional_information: additional,
+            flags: QueryInfoFlags::empty(),
+            file_id: self.id(),
+            input: &[],
+        })
+    }
+
+    /// Queries information of any type.
+    ///
+    /// # Errors
+    /// The server's status (BUFFER_OVERFLOW too), and all others.
+    pub fn query_info(
+        &self,
+        info_type: InfoType,
+        info_class: u8,
+        additional: u32,
+    ) -> Result<Vec<u8>, ClientError> {
+        let request = self.query_info_request(info_type, info_class, additional, QUERY_BYTES);
+        let reply = self.tree.call(request)?;
+        Ok(QueryInfoResponse::read(&reply.message)?.buffer.to_vec())
+    }
+
+    /// Queries a file information class.
+    ///
+    /// # Errors
+    /// As [`File::query_info`].
+    pub fn query(&self, class: FileInformationClass) -> Result<Vec<u8>, ClientError> {
+        self.query_info(InfoType::FILE, class.0, 0)
+    }
+
+    /// A SET_INFO of this file.
+    #[must_use]
+    pub fn set_info_request(
+        &self,
+        info_type: InfoType,
+        info_class: u8,
+        additional: u32,
+        buffer: &[u8],
+    ) -> Request {
+        Request::new(&SetInfoRequest {
+            info_type,
+            info_class,
+            additional_information: additional,
+            file_id: self.id(),
+            buffer,
+        })
+    }
+
+    /// Sets a file information class.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn set(&self, class: FileInformationClass, buffer: &[u8]) -> Result<(), ClientError> {
+        let request = self.set_info_request(InfoType::FILE, class.0, 0, buffer);
+        self.tree.call(request).map(|_| ())
+    }
+
+    /// Sets the end of the file.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn set_end_of_file(&self, end: u64) -> Result<(), ClientError> {
+        self.set(FileInformationClass::END_OF_FILE, &end.to_le_bytes())
+    }
+
+    /// Marks the file for deletion, or not.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn set_delete(&self, delete: bool) -> Result<(), ClientError> {
+        self.set(FileInformationClass::DISPOSITION, &[u8::from(delete)])
+    }
+
+    /// Renames the file.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn rename(&self, to: &str, replace: bool) -> Result<(), ClientError> {
+        let mut buffer = BytesMut::new();
+        FileRenameInformation {
+            replace_if_exists: replace,
+            root_directory: 0,
+            file_name: to.to_owned(),
+        }
+        .encode(&mut buffer);
+        self.set(FileInformationClass::RENAME, &buffer)
+    }
+
+    /// A QUERY_DIRECTORY of this directory.
+    #[must_use]
+    pub fn query_directory_request(
+        &self,
+        class: FileInformationClass,
+        pattern: &str,
+        flags: QueryDirectoryFlags,
+        max: u32,
+    ) -> Request {
+        Request::new(&QueryDirectoryRequest {
+            info_class: class.0,
+            flags,
+            file_index: 0,
+            file_id: self.id(),
+            pattern: &utf16::encode(pattern),
+            output_buffer_length: max,
+        })
+    }
+
+    /// The next entries of a directory, as they came.
+    ///
+    /// # Errors
+    /// The server's status (NO_MORE_FILES, NO_SUCH_FILE too), and all others.
+    pub fn query_directory(
+        &self,
+        class: FileInformationClass,
+        pattern: &str,
+        flags: QueryDirectoryFlags,
+        max: u32,
+    ) -> Result<Vec<u8>, ClientError> {
+        let request = self.query_directory_request(class, pattern, flags, max);
+        let reply = self.tree.call(request)?;
+        Ok(QueryDirectoryResponse::read(&reply.message)?
+            .buffer
+            .to_vec())
+    }
+
+    /// All entries of a directory that fit a pattern, from the start.
+    ///
+    /// # Errors
+    /// The server's status (NO_SUCH_FILE when none fits), and all others.
+    pub fn list(&self, pattern: &str) -> Result<Vec<OwnedDirectoryEntry>, ClientError> {
+        const CLASS: FileInformationClass = FileInformationClass::ID_BOTH_DIRECTORY;
+        let format = DirectoryFormat::of(CLASS).ok_or(ClientError::Usage("no directory class"))?;
+        let mut entries = Vec::new();
+        let mut flags = QueryDirectoryFlags::RESTART_SCANS;
+        loop {
+            match self.query_directory(CLASS, pattern, flags, QUERY_BYTES) {
+                Ok(bytes) => {
+                    for entry in DirectoryEntries::new(format, &bytes) {
+                        entries.push(entry?);
+                    }
+                }
+                Err(ClientError::Status(Status::NO_MORE_FILES)) => return Ok(entries),
+                Err(other) => return Err(other),
+            }
+            flags = QueryDirectoryFlags::empty();
+        }
+    }
+
+    /// An FSCTL on this file; `max` bounds the output.
+    #[must_use]
+    pub fn ioctl_request(&self, code: FsctlCode, input: &[u8], max: u32) -> Request {
+        ioctl_request(code, self.id(), input, max)
+    }
+
+    /// An FSCTL on this file.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn ioctl(&self, code: FsctlCode, input: &[u8], max: u32) -> Result<Vec<u8>, ClientError> {
+        let reply = self.tree.call(self.ioctl_request(code, input, max))?;
+        Ok(IoctlResponse::read(&reply.message)?.output.to_vec())
+    }
+
+    /// Asks for changes of this directory, without waiting; see [`File::changes`].
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn notify(
+        &self,
+        filter: NotifyFilter,
+        flags: ChangeNotifyFlags,
+        max: u32,
+    ) -> Result<MessageId, ClientError> {
+        self.tree.send(Request::new(&ChangeNotifyRequest {
+            flags,
+            output_buffer_length: max,
+            file_id: self.id(),
+            completion_filter: filter,
+        }))
+    }
+
+    /// The changes a reply to CHANGE_NOTIFY tells; empty for NOTIFY_ENUM_DIR.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn changes(&self, reply: Reply) -> Result<Vec<FileNotifyEntry>, ClientError> {
+        let reply = reply.ok()?;
+        let body = ChangeNotifyResponse::read(&reply.message)?;
+        if body.buffer.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(read_notify_list(body.buffer)?)
+    }
+
+    /// Acknowledges the break of this open's oplock.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn acknowledge_oplock(&self, level: OplockLevel) -> Result<(), ClientError> {
+        self.tree
+            .call(Request::new(&OplockBreak {
+                oplock_level: level,
+                file_id: self.id(),
+            }))
+            .map(|_| ())
+    }
+}
+
+impl Tree {
+    /// Acknowledges the break of a lease.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn acknowledge_lease(&self, key: LeaseKey, state: LeaseState) -> Result<(), ClientError> {
+        self.call(Request::new(&LeaseBreak {
+            lease_key: key,
+            lease_state: state,
+        }))
+        .map(|_| ())
+    }
+}

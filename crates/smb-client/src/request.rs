@@ -1,0 +1,236 @@
+//! One request before it is sent: its body, where it goes, and what is to be wrong with it.
+//!
+//! The message is built with room for its header, which the core fills in when it sends it: ids,
+//! credits, flags and signature are known only then. [`Overrides`] exist for tests of servers.
+
+use bytes::BytesMut;
+use smb_wire::Command;
+use smb_wire::header::{Header, HeaderFlags};
+use smb_wire::ids::{AsyncId, MessageId, SessionId, TreeId};
+use smb_wire::msg;
+
+/// A body that can be sent.
+pub trait RequestBody {
+    /// The command it belongs to.
+    const COMMAND: Command;
+
+    /// Appends the body; `start` is where the header lies in `out`.
+    fn encode(&self, out: &mut BytesMut, start: usize);
+
+    /// Bytes that request or response carry, whichever is more: what credits are charged for.
+    fn payload(&self) -> usize {
+        0
+    }
+}
+
+macro_rules! bodies {
+    ($( $ty:ty => $command:ident $(, |$body:ident| $payload:expr)? ; )*) => { $(
+        impl RequestBody for $ty {
+            const COMMAND: Command = Command::$command;
+            fn encode(&self, out: &mut BytesMut, start: usize) {
+                self.encode(out, start);
+            }
+            $( fn payload(&self) -> usize { let $body = self; $payload } )?
+        }
+    )* };
+}
+
+/// A 32-bit length as bytes.
+const fn bytes(len: u32) -> usize {
+    smb_wire::codec::size(len)
+}
+
+bodies! {
+    msg::NegotiateRequest<'_> => NEGOTIATE;
+    msg::SessionSetupRequest<'_> => SESSION_SETUP;
+    msg::LogoffRequest => LOGOFF;
+    msg::TreeConnectRequest<'_> => TREE_CONNECT;
+    msg::TreeDisconnectRequest => TREE_DISCONNECT;
+    msg::CreateRequest<'_> => CREATE;
+    msg::CloseRequest => CLOSE;
+    msg::FlushRequest => FLUSH;
+    msg::ReadRequest<'_> => READ, |b| bytes(b.length);
+    msg::WriteRequest<'_> => WRITE, |b| b.data.len();
+    msg::LockRequest => LOCK;
+    msg::IoctlRequest<'_> => IOCTL, |b| (b.input.len() + b.output.len())
+        .max(bytes(b.max_input_response).saturating_add(bytes(b.max_output_response)));
+    msg::CancelRequest => CANCEL;
+    msg::EchoRequest => ECHO;
+    msg::QueryDirectoryRequest<'_> => QUERY_DIRECTORY, |b| bytes(b.output_buffer_length);
+    msg::ChangeNotifyRequest => CHANGE_NOTIFY, |b| bytes(b.output_buffer_length);
+    msg::QueryInfoRequest<'_> => QUERY_INFO, |b| b.input.len().max(bytes(b.output_buffer_length));
+    msg::SetInfoRequest<'_> => SET_INFO, |b| b.buffer.len();
+    msg::OplockBreak => OPLOCK_BREAK;
+    msg::LeaseBreak => OPLOCK_BREAK;
+}
+
+/// What shall differ from what a correct client sends.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    /// This MessageId; none is taken from the window.
+    pub message_id: Option<MessageId>,
+    /// This CreditCharge in the header; the window moves by the right one.
+    pub credit_charge: Option<u16>,
+    /// Ask for this many credits.
+    pub credits: Option<u16>,
+    /// Send although there are no credits left.
+    pub ignore_credits: bool,
+    /// Sign, or do not, whatever the session says.
+    pub sign: Option<bool>,
+    /// Encrypt, or do not, whatever the session says.
+    pub encrypt: Option<bool>,
+    /// Spoil the signature after signing, or the tag after encryption.
+    pub corrupt_signature: bool,
+    /// This NextCommand, instead of the distance to the next element.
+    pub next_command: Option<u32>,
+    /// SessionId of the transform header of an encrypted message.
+    pub transform_session_id: Option<SessionId>,
+}
+
+/// A request to be sent.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// 64 bytes for the header, then the body.
+    pub(crate) message: BytesMut,
+    pub(crate) payload: usize,
+    /// The command in the header.
+    pub command: Command,
+    /// The session; 0 for none.
+    pub session_id: SessionId,
+    /// The tree; 0 for none.
+    pub tree_id: TreeId,
+    /// Flags beyond those that signing sets.
+    pub flags: HeaderFlags,
+    /// The asynchronous request a CANCEL is about.
+    pub async_id: Option<AsyncId>,
+    /// ChannelSequence, 3.x only.
+    pub channel_sequence: u16,
+    /// What shall be wrong.
+    pub overrides: Overrides,
+}
+
+impl Request {
+    /// A request with this body, for no session and no tree.
+    #[must_use]
+    pub fn new<B: RequestBody>(body: &B) -> Self {
+        let mut message = BytesMut::zeroed(Header::SIZE);
+        body.encode(&mut message, 0);
+        Self::of(B::COMMAND, message, body.payload())
+    }
+
+    /// A request of any command with any bytes as its body.
+    #[must_use]
+    pub fn raw(command: Command, body: &[u8]) -> Self {
+        let mut message = BytesMut::zeroed(Header::SIZE);
+        message.extend_from_slice(body);
+        Self::of(command, message, 0)
+    }
+
+    fn of(command: Command, message: BytesMut, payload: usize) -> Self {
+        Self {
+            message,
+            payload,
+            command,
+            session_id: SessionId(0),
+            tree_id: TreeId(0),
+            flags: HeaderFlags::empty(),
+            async_id: None,
+            channel_sequence: 0,
+            overrides: Overrides::default(),
+        }
+    }
+
+    /// For this session.
+    #[must_use]
+    pub fn session(mut self, session_id: SessionId) -> Self {
+        self.session_id = session_id;
+        self
+    }
+
+    /// For this tree.
+    #[must_use]
+    pub fn tree(mut self, tree_id: TreeId) -> Self {
+        self.tree_id = tree_id;
+        self
+    }
+
+    /// With these flags too.
+    #[must_use]
+    pub fn flag(mut self, flags: HeaderFlags) -> Self {
+        self.flags |= flags;
+        self
+    }
+
+    /// Related to the element before it in a compound.
+    #[must_use]
+    pub fn related(self) -> Self {
+        self.flag(HeaderFlags::RELATED)
+    }
+
+    /// With these overrides.
+    #[must_use]
+    pub fn overriding(mut self, change: impl FnOnce(&mut Overrides)) -> Self {
+        change(&mut self.overrides);
+        self
+    }
+
+    /// With the message changed by hand: the body begins at byte 64; what is before it is
+    /// overwritten when the request is sent. At least the header stays.
+    #[must_use]
+    pub fn mutate(mut self, change: impl FnOnce(&mut BytesMut)) -> Self {
+        change(&mut self.message);
+        if self.message.len() < Header::SIZE {
+            self.message.resize(Header::SIZE, 0);
+        }
+        self
+    }
+
+    /// The message as built so far, header left blank.
+    #[must_use]
+    pub fn message(&self) -> &[u8] {
+        &self.message
+    }
+
+    /// Credits a dialect with multi-credit requests charges ([MS-SMB2] 3.1.5.2).
+    pub(crate) fn charge(&self) -> u16 {
+        const CREDIT_BYTES: usize = 65_536;
+        u16::try_from(self.payload.div_ceil(CREDIT_BYTES).max(1)).unwrap_or(u16::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use smb_wire::ids::FileId;
+    use smb_wire::msg::{Channel, ReadFlags, ReadRequest};
+
+    fn read(length: u32) -> Request {
+        Request::new(&ReadRequest {
+            padding: 0,
+            flags: ReadFlags::empty(),
+            length,
+            offset: 0,
+            file_id: FileId::ANY,
+            minimum_count: 0,
+            channel: Channel::NONE,
+            remaining_bytes: 0,
+            channel_info: &[],
+        })
+    }
+
+    #[test]
+    fn charges_are_by_64_kib() {
+        for (length, charge) in [(0, 1), (1, 1), (65_536, 1), (65_537, 2), (1 << 20, 16)] {
+            assert_eq!(read(length).charge(), charge, "{length}");
+        }
+    }
+
+    #[test]
+    fn bodies_follow_a_blank_header() {
+        let request = read(7);
+        assert_eq!(request.command, Command::READ);
+        assert_eq!(request.message()[..64], [0; 64]);
+        assert_eq!(request.message()[64..66], [49, 0]);
+        assert_eq!(request.mutate(|m| m.truncate(3)).message().len(), 64);
+    }
+}

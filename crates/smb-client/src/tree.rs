@@ -1,0 +1,271 @@
+//! A share of a server, and what is done by name: open, delete, rename, list.
+
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::fscc::OwnedDirectoryEntry;
+use smb_wire::fsctl::{FsctlCode, ValidateNegotiateInfoResponse};
+use smb_wire::ids::{FileId, MessageId, TreeId};
+use smb_wire::msg::{
+    CreateOptions, IoctlFlags, IoctlRequest, IoctlResponse, TreeConnectResponse,
+    TreeDisconnectRequest,
+};
+
+use crate::client::{Client, Session};
+use crate::core::Reply;
+use crate::create::{CreateArgs, Created};
+use crate::error::ClientError;
+use crate::file::File;
+use crate::request::Request;
+
+/// A connected share.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    session: Session,
+    id: TreeId,
+    response: TreeConnectResponse,
+    encrypt: bool,
+}
+
+impl Tree {
+    pub(crate) fn new(
+        session: Session,
+        id: TreeId,
+        response: TreeConnectResponse,
+        encrypt: bool,
+    ) -> Self {
+        Self {
+            session,
+            id,
+            response,
+            encrypt,
+        }
+    }
+
+    /// The session.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The connection.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        self.session.client()
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> TreeId {
+        self.id
+    }
+
+    /// What the server said about the share.
+    #[must_use]
+    pub fn info(&self) -> &TreeConnectResponse {
+        &self.response
+    }
+
+    /// A request addressed to this tree.
+    #[must_use]
+    pub fn address(&self, request: Request) -> Request {
+        let encrypt = self.encrypt;
+        request
+            .session(self.session.id())
+            .tree(self.id)
+            .overriding(|o| {
+                if encrypt && o.encrypt.is_none() {
+                    o.encrypt = Some(true);
+                }
+            })
+    }
+
+    /// Sends a request to this tree and waits for the reply; an error of the server is an error.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn call(&self, request: Request) -> Result<Reply, ClientError> {
+        self.reply(request)?.ok()
+    }
+
+    /// Sends a request to this tree and waits for the reply, whatever its status.
+    ///
+    /// # Errors
+    /// All but [`ClientError::Status`].
+    pub fn reply(&self, request: Request) -> Result<Reply, ClientError> {
+        self.client().call(self.address(request))
+    }
+
+    /// Sends a request to this tree without waiting.
+    ///
+    /// # Errors
+    /// Those of the socket, and missing credits.
+    pub fn send(&self, request: Request) -> Result<MessageId, ClientError> {
+        self.client().send(self.address(request))
+    }
+
+    /// Opens or creates.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn create(&self, args: &CreateArgs) -> Result<File, ClientError> {
+        let reply = self.call(args.request())?;
+        self.file(&reply)
+    }
+
+    /// The file a reply to a CREATE gave.
+    ///
+    /// # Errors
+    /// [`ClientError::Malformed`].
+    pub fn file(&self, reply: &Reply) -> Result<File, ClientError> {
+        Ok(File::new(self.clone(), Created::read(&reply.message)?))
+    }
+
+    /// The status with which a CREATE ends; a file that was opened is closed again.
+    ///
+    /// # Errors
+    /// All but [`ClientError::Status`].
+    pub fn create_status(&self, args: &CreateArgs) -> Result<Status, ClientError> {
+        match self.create(args) {
+            Ok(file) => {
+                file.close()?;
+                Ok(Status::SUCCESS)
+            }
+            Err(ClientError::Status(status)) => Ok(status),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Deletes a file or an empty directory.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn delete(&self, name: &str) -> Result<(), ClientError> {
+        let args = CreateArgs::open(name)
+            .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
+            .options(CreateOptions::DELETE_ON_CLOSE | CreateOptions::OPEN_REPARSE_POINT);
+        self.create(&args)?.close()
+    }
+
+    /// Renames a file or directory.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), ClientError> {
+        let args = CreateArgs::open(from).access(
+            AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES | AccessMask::SYNCHRONIZE,
+        );
+        let file = self.create(&args)?;
+        let renamed = file.rename(to, replace);
+        file.close()?;
+        renamed
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn mkdir(&self, name: &str) -> Result<(), ClientError> {
+        self.create(&CreateArgs::create_directory(name))?.close()
+    }
+
+    /// What a directory holds, "." and ".." too.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn list(&self, name: &str, pattern: &str) -> Result<Vec<OwnedDirectoryEntry>, ClientError> {
+        let directory = self.create(&CreateArgs::directory(name))?;
+        let entries = directory.list(pattern);
+        directory.close()?;
+        entries
+    }
+
+    /// A whole file.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn read_file(&self, name: &str) -> Result<Vec<u8>, ClientError> {
+        let file = self.create(&CreateArgs::open(name).access(AccessMask::FILE_GENERIC_READ))?;
+        let data = file.read_all();
+        file.close()?;
+        data
+    }
+
+    /// A file with exactly this content, made or overwritten.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn write_file(&self, name: &str, data: &[u8]) -> Result<(), ClientError> {
+        let args = CreateArgs::new(name, smb_wire::msg::CreateDisposition::OVERWRITE_IF);
+        let file = self.create(&args)?;
+        let written = file.write_all(0, data);
+        file.close()?;
+        written
+    }
+
+    /// An FSCTL that needs no file.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn ioctl(&self, code: FsctlCode, input: &[u8], max: u32) -> Result<Vec<u8>, ClientError> {
+        let reply = self.call(ioctl_request(code, FileId::ANY, input, max))?;
+        Ok(IoctlResponse::read(&reply.message)?.output.to_vec())
+    }
+
+    /// Checks with the server what was negotiated ([MS-SMB2] 3.2.5.5), where that is due.
+    ///
+    /// # Errors
+    /// [`ClientError::Protocol`] when somebody changed the negotiation.
+    pub fn validate_negotiate(&self) -> Result<(), ClientError> {
+        let client = self.client();
+        let signed = self.session.secret().is_some();
+        let Some(input) = client.connection().core().validate_negotiate_input() else {
+            return Ok(());
+        };
+        if !signed {
+            return Ok(());
+        }
+        let request = ioctl_request(FsctlCode::VALIDATE_NEGOTIATE_INFO, FileId::ANY, &input, 24)
+            .overriding(|o| o.sign = (!self.encrypt).then_some(true));
+        let reply = self.reply(request)?;
+        if !reply.signed && !reply.encrypted {
+            return Err(ClientError::Unsigned(smb_wire::Command::IOCTL));
+        }
+        // [MS-SMB2] 3.2.5.14.12: a signed refusal proves that the server is of SMB 2.
+        if !reply.status().is_success() {
+            return Ok(());
+        }
+        let body = IoctlResponse::read(&reply.message)?;
+        let response = ValidateNegotiateInfoResponse::read(body.output)?;
+        let negotiated = client.negotiated();
+        if response.dialect == negotiated.dialect.0
+            && response.guid == negotiated.server_guid
+            && response.capabilities == negotiated.capabilities.bits()
+            && response.security_mode == negotiated.security_mode.bits()
+        {
+            Ok(())
+        } else {
+            Err(ClientError::Protocol("the negotiation was changed"))
+        }
+    }
+
+    /// Disconnects the share.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn disconnect(&self) -> Result<(), ClientError> {
+        self.call(Request::new(&TreeDisconnectRequest)).map(|_| ())
+    }
+}
+
+/// An IOCTL request with an FSCTL.
+pub(crate) fn ioctl_request(code: FsctlCode, file_id: FileId, input: &[u8], max: u32) -> Request {
+    Request::new(&IoctlRequest {
+        ctl_code: code.0,
+        file_id,
+        input,
+        max_input_response: 0,
+        output: &[],
+        max_output_response: max,
+        flags: IoctlFlags::IS_FSCTL,
+    })
+}
