@@ -11,7 +11,10 @@
 use super::{
     PosixNode, PosixVfs,
     node::kind_of,
-    samba_xattr::{DOS_ATTRIB, dos_attrib::DosAttrib},
+    samba_xattr::{
+        DOS_ATTRIB,
+        dos_attrib::{DosAttrib, from_nttime, to_nttime},
+    },
 };
 use crate::{
     Attr, FsInfo, Identity, Kind, Permitted, SetAttr, Timestamp, VfsError, VfsResult,
@@ -149,7 +152,8 @@ impl<D: Disk> PosixVfs<D> {
         let directory = kind_of(stat.mode) == Kind::Directory;
         let wanted = DosAttrib {
             attributes: Some(bits & dos::SETTABLE | if directory { dos::DIRECTORY } else { 0 }),
-            created: Some(birth(stat)),
+            // As it will be read: in steps of 100 ns.
+            created: to_nttime(birth(stat)).and_then(from_nttime),
         };
         self.store_dos_attrib(fd, wanted).await?;
         Ok(wanted)

@@ -25,6 +25,8 @@ mod options;
 pub mod samba_xattr;
 mod security;
 mod streams;
+#[cfg(test)]
+mod tests;
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{Mutex, MutexGuard};

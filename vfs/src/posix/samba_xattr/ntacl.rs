@@ -180,7 +180,7 @@ mod tests {
                 "cut at {cut}"
             );
         }
-        for (place, value) in [(0, 9), (2, 3), (164, 0xff), (165, 0xff), (168, 0x02)] {
+        for (place, value) in [(0, 9), (2, 3), (165, 0xff), (168, 0x02)] {
             let mut bad = real.clone();
             bad[place] = value;
             assert_eq!(NtAcl::parse(&bad), Err(VfsError::Corrupt), "byte {place}");

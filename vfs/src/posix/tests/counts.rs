@@ -1,0 +1,189 @@
+//! What a lookup costs, and what the name cache notices.
+
+use super::*;
+use crate::Timestamp;
+
+const MANY: usize = 10_000;
+
+/// A directory `d` of many names; the disk's clock is a counter that stands for 2020, so by the
+/// system's clock all is settled.
+async fn crowded() -> (Case<SimDisk>, PosixNode<SimDisk>) {
+    let (disk, link) = sim(SimOptions::default());
+    let t = Case::new(disk, link).await;
+    let dir = t.dir("d").await;
+    for i in 0..MANY {
+        let how = crate::disk::OpenHow {
+            create: Some(0o644),
+            write: true,
+            ..Default::default()
+        };
+        let name = format!("File{i}");
+        drop(
+            t.vfs
+                .disk()
+                .open_at(ME, dir.fd(), name.as_bytes(), how)
+                .await
+                .unwrap(),
+        );
+    }
+    (t, dir)
+}
+
+async fn touch(t: &Case<SimDisk>, dir: &PosixNode<SimDisk>, name: &[u8]) {
+    let how = crate::disk::OpenHow {
+        create: Some(0o644),
+        write: true,
+        ..Default::default()
+    };
+    drop(t.vfs.disk().open_at(ME, dir.fd(), name, how).await.unwrap());
+}
+
+#[test]
+fn a_miss_lists_once() {
+    block_on(async {
+        let (t, dir) = crowded().await;
+        let before = t.vfs.names.listings();
+        assert!(!t.is_there("d/none").await);
+        assert_eq!(t.vfs.names.listings() - before, 1);
+        for i in 0..50 {
+            assert!(!t.is_there(&format!("d/none{i}")).await);
+            assert!(t.is_there(&format!("d/FILE{i}")).await);
+        }
+        assert_eq!(t.vfs.names.listings() - before, 1);
+        // An outside change is noticed.
+        touch(&t, &dir, b"Outsider").await;
+        assert_eq!(t.find("d/OUTSIDER").await.unwrap().name, "Outsider");
+        assert_eq!(t.vfs.names.listings() - before, 2);
+        let service = &Identity::Service;
+        t.vfs
+            .disk()
+            .unlink(service, dir.fd(), b"Outsider", false)
+            .await
+            .unwrap();
+        assert!(!t.is_there("d/OUTSIDER").await);
+        assert_eq!(t.vfs.names.listings() - before, 3);
+    });
+}
+
+#[test]
+fn our_own_changes_list_nothing() {
+    block_on(async {
+        let (t, dir) = crowded().await;
+        let before = t.vfs.names.listings();
+        assert!(!t.is_there("d/none").await);
+        for i in 0..200 {
+            t.file(&format!("d/new{i}")).await;
+            assert_eq!(
+                t.find(&format!("d/NEW{i}")).await.unwrap().name,
+                format!("new{i}")
+            );
+        }
+        t.rename("d/NEW1", "d/Renamed", false).await.unwrap();
+        assert!(t.is_there("d/RENAMED").await && !t.is_there("d/NEW1").await);
+        t.remove("d/new2").await.unwrap();
+        assert!(!t.is_there("d/NEW2").await);
+        let file = t.node("d/new3").await;
+        t.vfs.link(ME, &file, &dir, "Linked", false).await.unwrap();
+        assert!(t.is_there("d/LINKED").await);
+        t.rename("d/new4", "d/NEW5", true).await.unwrap();
+        assert_eq!(t.find("d/new5").await.unwrap().name, "NEW5");
+        assert_eq!(t.vfs.names.listings() - before, 1);
+        // One of ours after an outside change does not cover it.
+        touch(&t, &dir, b"Outsider").await;
+        t.file("d/after").await;
+        assert!(t.is_there("d/OUTSIDER").await);
+    });
+}
+
+#[test]
+fn an_exact_hit_costs_an_open_and_a_stat_each() {
+    block_on(async {
+        let (t, _) = crowded().await;
+        t.dir("d/e").await;
+        t.file("d/e/f").await;
+        let calls = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = Arc::clone(&calls);
+        t.vfs.disk().set_hook(Some(Arc::new(move |op| {
+            seen.lock().unwrap().push(format!("{op:?}"));
+            None
+        })));
+        assert!(t.is_there("d/e/f").await);
+        let calls = calls.lock().unwrap();
+        // And one look at the stored attributes of what was found.
+        assert_eq!(calls.len(), 7, "{calls:?}");
+    });
+}
+
+/// With a clock as coarse as a kernel's, a change within the tick of the listing is found.
+#[test]
+fn a_coarse_clock_hides_nothing() {
+    use std::sync::atomic::{AtomicI64, Ordering};
+    block_on(async {
+        let now = Arc::new(AtomicI64::new(1_600_000_000_000));
+        let read = |now: &Arc<AtomicI64>, tick: i64| {
+            let now = Arc::clone(now);
+            move || {
+                let ms = now.load(Ordering::Relaxed) / tick * tick;
+                let nanos = u32::try_from(ms % 1000).unwrap() * 1_000_000;
+                Timestamp {
+                    secs: ms / 1000,
+                    nanos,
+                }
+            }
+        };
+        let clock = crate::sim::SimClock(Arc::new(read(&now, 4)));
+        let (disk, link) = sim(SimOptions {
+            clock: Some(clock),
+            ..SimOptions::default()
+        });
+        let options = PosixOptions {
+            clock: Clock::new(read(&now, 1)),
+            ..PosixOptions::default()
+        };
+        let t = Case::with(disk, link, options).await;
+        let dir = t.dir("d").await;
+        let step = |ms| now.fetch_add(ms, Ordering::Relaxed);
+        for i in 0..40 {
+            touch(&t, &dir, format!("First{i}").as_bytes()).await;
+            assert!(t.is_there(&format!("d/FIRST{i}")).await);
+            // The same tick: the directory's times do not move.
+            touch(&t, &dir, format!("Second{i}").as_bytes()).await;
+            assert!(t.is_there(&format!("d/SECOND{i}")).await, "{i}");
+            step(1);
+        }
+        // Settled: listed once more, then believed.
+        step(50);
+        let before = t.vfs.names.listings();
+        for i in 0..20 {
+            assert!(!t.is_there(&format!("d/none{i}")).await);
+        }
+        assert_eq!(t.vfs.names.listings(), before + 1);
+        // Filling a directory through us lists it a few times, not each time.
+        let before = t.vfs.names.listings();
+        for i in 0..1000 {
+            t.file(&format!("d/Mine{i}")).await;
+            step(1);
+        }
+        assert!(t.vfs.names.listings() - before < 5);
+        // An outside change in the very tick of ours is found when the snapshot's time is over.
+        t.file("d/mine").await;
+        touch(&t, &dir, b"Covered").await;
+        step(5000);
+        assert!(t.is_there("d/COVERED").await);
+    });
+}
+
+#[test]
+fn nothing_is_left_of_a_creation_that_fails_halfway() {
+    block_on(async {
+        let (disk, link) = sim(SimOptions::default());
+        let t = Case::new(disk, link).await;
+        let new = NewNode {
+            eas: vec![("x".into(), vec![0; 5000])],
+            ..NewNode::default()
+        };
+        let failed = t.vfs.create_file(ME, &t.vfs.root(), "f", &new).await;
+        assert_eq!(failed.unwrap_err(), VfsError::NoSpace);
+        assert!(t.names("").await.is_empty());
+    });
+}

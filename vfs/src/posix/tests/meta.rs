@@ -1,0 +1,380 @@
+//! Attributes, times, security descriptors, extended attributes, whole creation.
+
+use super::*;
+use crate::{Timestamp, disk::XattrSet, posix::attributes::dos};
+
+/// A descriptor with an owner and nothing else.
+fn descriptor(rid: u8) -> Vec<u8> {
+    let mut sd = vec![
+        1, 0, 0, 0x80, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    sd.extend([1, 1, 0, 0, 0, 0, 0, 5, rid, 0, 0, 0]);
+    sd
+}
+
+async fn raw<D: Disk>(t: &Case<D>, node: &PosixNode<D>, name: &str) -> Option<Vec<u8>> {
+    t.vfs.disk().get_xattr(node.fd(), name).await.ok()
+}
+
+pub(super) async fn attributes<D: Disk>(t: Case<D>) {
+    let new = NewNode {
+        dos_attributes: dos::ARCHIVE | dos::HIDDEN,
+        ..NewNode::default()
+    };
+    let (file, attr) = t.new_file("f", &new).await.unwrap();
+    assert_eq!(attr.dos_attributes, dos::ARCHIVE | dos::HIDDEN);
+    assert_eq!(t.vfs.attr(&file).await.unwrap(), attr);
+    assert_eq!(t.find("f").await.unwrap().found.unwrap().1, attr);
+    assert_eq!(
+        (attr.size, attr.links, attr.kind),
+        (0, 1, crate::Kind::File)
+    );
+    let blob = raw(&t, &file, "user.DOSATTRIB").await.unwrap();
+    assert_eq!(blob[..16], *b"\0\0\x05\0\x05\0\0\0\x11\0\0\0\x22\0\0\0");
+    let set = SetAttr {
+        dos_attributes: Some(dos::READONLY | dos::DIRECTORY | dos::NORMAL | 0x400),
+        ..SetAttr::default()
+    };
+    t.vfs.set_attr(ME, &file, &set).await.unwrap();
+    let now = t.vfs.attr(&file).await.unwrap();
+    assert_eq!(
+        (now.dos_attributes, now.created),
+        (dos::READONLY, attr.created)
+    );
+    let none = SetAttr {
+        dos_attributes: Some(0),
+        ..SetAttr::default()
+    };
+    t.vfs.set_attr(ME, &file, &none).await.unwrap();
+    assert_eq!(t.vfs.attr(&file).await.unwrap().dos_attributes, dos::NORMAL);
+    // Sparse is kept apart from what clients set.
+    let sparse = SetAttr {
+        sparse: Some(true),
+        ..SetAttr::default()
+    };
+    t.vfs.set_attr(ME, &file, &sparse).await.unwrap();
+    let hidden = SetAttr {
+        dos_attributes: Some(dos::HIDDEN),
+        ..SetAttr::default()
+    };
+    t.vfs.set_attr(ME, &file, &hidden).await.unwrap();
+    assert_eq!(
+        t.vfs.attr(&file).await.unwrap().dos_attributes,
+        dos::HIDDEN | dos::SPARSE
+    );
+    let dir = t.dir("d").await;
+    assert_eq!(
+        t.vfs.attr(&dir).await.unwrap().dos_attributes,
+        dos::DIRECTORY
+    );
+    t.vfs.set_attr(ME, &dir, &hidden).await.unwrap();
+    let attr = t.vfs.attr(&dir).await.unwrap();
+    assert_eq!(
+        (attr.dos_attributes, attr.size),
+        (dos::DIRECTORY | dos::HIDDEN, 0)
+    );
+    // An unreadable one counts as none, and goes with the next change.
+    t.vfs
+        .disk()
+        .set_xattr(ME, file.fd(), "user.DOSATTRIB", b"junk", XattrSet::Either)
+        .await
+        .unwrap();
+    assert_eq!(
+        t.vfs.attr(&file).await.unwrap().dos_attributes,
+        dos::ARCHIVE
+    );
+    t.vfs.set_attr(ME, &file, &hidden).await.unwrap();
+    assert_eq!(t.vfs.attr(&file).await.unwrap().dos_attributes, dos::HIDDEN);
+}
+
+pub(super) async fn derived_attributes<D: Disk>(t: Case<D>) {
+    drop(t.outside(b".dot", 0o644).await.unwrap());
+    drop(t.outside(b"plain", 0o444).await.unwrap());
+    let dot = t.find(".dot").await.unwrap().found.unwrap();
+    assert_eq!(dot.1.dos_attributes, dos::ARCHIVE | dos::HIDDEN);
+    assert_eq!(t.vfs.attr(&dot.0).await.unwrap(), dot.1);
+    let plain = t.find("plain").await.unwrap().found.unwrap().1;
+    assert_eq!(plain.dos_attributes, dos::ARCHIVE | dos::READONLY);
+    let oldest = plain.written.min(plain.changed).min(plain.accessed);
+    assert!(plain.created <= oldest.max(plain.created));
+    // A change keeps what was derived.
+    let created = SetAttr {
+        created: Some(Timestamp {
+            secs: 5,
+            nanos: 700,
+        }),
+        ..SetAttr::default()
+    };
+    t.vfs.set_attr(ME, &dot.0, &created).await.unwrap();
+    let attr = t.vfs.attr(&dot.0).await.unwrap();
+    assert_eq!(attr.dos_attributes, dos::ARCHIVE | dos::HIDDEN);
+    assert_eq!(
+        attr.created,
+        Timestamp {
+            secs: 5,
+            nanos: 700
+        }
+    );
+}
+
+pub(super) async fn times<D: Disk>(t: Case<D>) {
+    let file = t.file("f").await;
+    let (a, w) = (
+        Timestamp {
+            secs: 1000,
+            nanos: 1,
+        },
+        Timestamp {
+            secs: 1_600_000_000,
+            nanos: 999_999_900,
+        },
+    );
+    let set = SetAttr {
+        accessed: Some(a),
+        written: Some(w),
+        created: Some(a),
+        ..SetAttr::default()
+    };
+    t.vfs.set_attr(ME, &file, &set).await.unwrap();
+    let attr = t.vfs.attr(&file).await.unwrap();
+    assert_eq!((attr.accessed, attr.written), (a, w));
+    assert_eq!(
+        attr.created,
+        Timestamp {
+            secs: 1000,
+            nanos: 0
+        }
+    );
+    let only = SetAttr {
+        written: Some(a),
+        ..SetAttr::default()
+    };
+    t.vfs.set_attr(ME, &t.node("f").await, &only).await.unwrap();
+    let attr = t.vfs.attr(&file).await.unwrap();
+    assert_eq!((attr.accessed, attr.written), (a, a));
+}
+
+pub(super) async fn security<D: Disk>(t: Case<D>) {
+    let file = t.file("f").await;
+    assert_eq!(t.vfs.security(&file).await.unwrap(), None);
+    t.vfs.set_security(ME, &file, &descriptor(1)).await.unwrap();
+    assert_eq!(
+        t.vfs.security(&t.node("f").await).await.unwrap(),
+        Some(descriptor(1))
+    );
+    // Our own change of permissions is not behind our back.
+    let mode = SetAttr {
+        mode: Some(0o600),
+        ..SetAttr::default()
+    };
+    t.vfs.set_attr(ME, &file, &mode).await.unwrap();
+    assert_eq!(t.vfs.attr(&file).await.unwrap().mode & 0o7777, 0o600);
+    assert_eq!(t.vfs.security(&file).await.unwrap(), Some(descriptor(1)));
+    assert_eq!(
+        t.vfs.set_security(ME, &file, b"no").await.unwrap_err(),
+        VfsError::InvalidArgument
+    );
+    let new = NewNode {
+        security: Some(descriptor(2)),
+        ..NewNode::default()
+    };
+    let (made, attr) = t.new_file("g", &new).await.unwrap();
+    assert_eq!(t.vfs.security(&made).await.unwrap(), Some(descriptor(2)));
+    assert_eq!(t.vfs.attr(&made).await.unwrap(), attr);
+    let root = t.vfs.root();
+    let (dir, _) = t.vfs.create_directory(ME, &root, "d", &new).await.unwrap();
+    assert_eq!(t.vfs.security(&dir).await.unwrap(), Some(descriptor(2)));
+    t.file("d/in").await;
+    assert_eq!(t.names("").await, ["d", "f", "g"]);
+    assert_eq!(t.names("d").await, ["in"]);
+}
+
+pub(super) async fn security_behind_our_back<D: Disk>(t: Case<D>) {
+    let file = t.file("f").await;
+    t.vfs.set_security(ME, &file, &descriptor(1)).await.unwrap();
+    t.vfs.disk().set_mode(ME, file.fd(), 0o640).await.unwrap();
+    assert_eq!(t.vfs.security(&file).await.unwrap(), None);
+    // Stale stays stale over our own change.
+    let mode = SetAttr {
+        mode: Some(0o644),
+        ..SetAttr::default()
+    };
+    t.vfs.set_attr(ME, &file, &mode).await.unwrap();
+    t.vfs.disk().set_mode(ME, file.fd(), 0o640).await.unwrap();
+    assert_eq!(t.vfs.security(&file).await.unwrap(), None);
+    let name = t.vfs.options().acl;
+    let name = if name == AclNamespace::User {
+        "user.NTACL"
+    } else {
+        "security.NTACL"
+    };
+    t.vfs
+        .disk()
+        .set_xattr(ME, file.fd(), name, b"\x04\0\x04\0junk", XattrSet::Either)
+        .await
+        .unwrap();
+    assert_eq!(t.vfs.security(&file).await.unwrap_err(), VfsError::Corrupt);
+    t.vfs.set_security(ME, &file, &descriptor(3)).await.unwrap();
+    assert_eq!(t.vfs.security(&file).await.unwrap(), Some(descriptor(3)));
+}
+
+pub(super) async fn extended_attributes<D: Disk>(t: Case<D>) {
+    let file = t.file("f").await;
+    assert!(t.vfs.eas(&file).await.unwrap().is_empty());
+    t.vfs.set_ea(&file, "One", b"1").await.unwrap();
+    t.vfs.set_ea(&file, "two", b"2").await.unwrap();
+    t.vfs.set_ea(&file, "ONE", b"11").await.unwrap();
+    let both = vec![
+        ("One".to_owned(), b"11".to_vec()),
+        ("two".to_owned(), b"2".to_vec()),
+    ];
+    assert_eq!(t.vfs.eas(&file).await.unwrap(), both);
+    t.vfs.set_ea(&file, "one", b"").await.unwrap();
+    t.vfs.set_ea(&file, "absent", b"").await.unwrap();
+    assert_eq!(t.vfs.eas(&file).await.unwrap(), both[1..]);
+    for ours in [
+        "DOSATTRIB",
+        "dosattrib",
+        "NTACL",
+        "DosStream.x:$DATA",
+        "SAMBA_STREAMS",
+        "holdfast.x",
+        "",
+    ] {
+        assert_eq!(
+            t.vfs.set_ea(&file, ours, b"x").await.unwrap_err(),
+            VfsError::InvalidName,
+            "{ours}"
+        );
+    }
+    assert_eq!(
+        t.vfs
+            .set_ea(&file, &"x".repeat(251), b"x")
+            .await
+            .unwrap_err(),
+        VfsError::NameTooLong
+    );
+    let (stream, _) = t
+        .vfs
+        .open_stream(ME, &file, "s", StreamOpen::New)
+        .await
+        .unwrap();
+    drop(stream);
+    assert_eq!(t.vfs.eas(&file).await.unwrap(), both[1..]);
+}
+
+pub(super) async fn creation_is_whole<D: Disk>(t: Case<D>) {
+    let root = t.vfs.root();
+    // Each of these cannot be stored; nothing may be left behind.
+    let ea = NewNode {
+        eas: vec![
+            ("fine".into(), b"1".to_vec()),
+            ("DOSATTRIB".into(), b"x".to_vec()),
+        ],
+        ..NewNode::default()
+    };
+    let sd = NewNode {
+        security: Some(b"no descriptor".to_vec()),
+        ..NewNode::default()
+    };
+    for new in [&ea, &sd] {
+        assert!(t.vfs.create_file(ME, &root, "x", new).await.is_err());
+        assert!(t.vfs.create_directory(ME, &root, "x", new).await.is_err());
+        let disk_root = t
+            .vfs
+            .disk()
+            .reopen(ME, &t.vfs.disk().root(), true, false)
+            .await
+            .unwrap();
+        assert!(
+            t.vfs
+                .disk()
+                .entries(ME, &disk_root, 9)
+                .await
+                .unwrap()
+                .is_empty()
+        );
+    }
+    let good = NewNode {
+        mode: Some(0o7751),
+        eas: vec![("fine".into(), b"1".to_vec())],
+        allocation: 65536,
+        ..NewNode::default()
+    };
+    let (file, attr) = t.vfs.create_file(ME, &root, "x", &good).await.unwrap();
+    assert_eq!(attr.mode & 0o7700, 0o700);
+    assert_eq!(attr.size, 0);
+    assert_eq!(t.vfs.eas(&file).await.unwrap().len(), 1);
+    let write = IoAccess {
+        read: true,
+        write: true,
+    };
+    let again = t.vfs.open(ME, &t.node("x").await, write).await.unwrap();
+    t.write(&again, 0, b"12").await;
+    assert_eq!(t.read(&file).await, b"12");
+}
+
+pub(super) async fn file_system<D: Disk>(t: Case<D>) {
+    let info = t.vfs.fs_info(&t.vfs.root()).await.unwrap();
+    assert!(info.total >= info.free && info.free >= info.available && info.block >= 512);
+    assert!(info.sparse && !info.read_only && info.name_max == 255);
+    let root = t.vfs.root();
+    let file = t.file("f").await;
+    let may = t.vfs.permitted(ME, &file, Some(&root)).await.unwrap();
+    assert!(may.read && may.write && may.owner && may.delete);
+    assert_eq!(
+        t.vfs.read_link(&file).await.unwrap_err(),
+        VfsError::NotSupported
+    );
+}
+
+pub(super) async fn read_only<D: Disk>(t: Case<D>) {
+    let fd = t.outside(b"f", 0o644).await.unwrap();
+    drop(fd);
+    let root = t.vfs.root();
+    let file = t.node("f").await;
+    let no = VfsError::ReadOnly;
+    assert_eq!(
+        t.vfs
+            .create_file(ME, &root, "x", &NewNode::default())
+            .await
+            .unwrap_err(),
+        no
+    );
+    assert_eq!(t.remove("f").await.unwrap_err(), no);
+    assert_eq!(t.rename("f", "g", false).await.unwrap_err(), no);
+    assert_eq!(
+        t.vfs
+            .set_attr(ME, &file, &SetAttr::default())
+            .await
+            .unwrap_err(),
+        no
+    );
+    assert_eq!(t.vfs.set_ea(&file, "x", b"1").await.unwrap_err(), no);
+    assert_eq!(
+        t.vfs
+            .set_security(ME, &file, &descriptor(1))
+            .await
+            .unwrap_err(),
+        no
+    );
+    assert_eq!(
+        t.vfs
+            .open_stream(ME, &file, "s", StreamOpen::Either)
+            .await
+            .unwrap_err(),
+        no
+    );
+    let both = IoAccess {
+        read: true,
+        write: true,
+    };
+    assert_eq!(t.vfs.open(ME, &file, both).await.unwrap_err(), no);
+    let read = IoAccess {
+        read: true,
+        write: false,
+    };
+    assert!(t.vfs.open(ME, &file, read).await.is_ok());
+    let may = t.vfs.permitted(ME, &file, Some(&root)).await.unwrap();
+    assert!(may.read && !may.write && !may.delete);
+}

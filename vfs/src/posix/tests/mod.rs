@@ -1,0 +1,310 @@
+//! The back end on every disk: the same conformance on the simulated one, on system calls and on
+//! the ring; then what needs one disk in particular (counting, faults, identities).
+
+mod conformance;
+mod counts;
+mod meta;
+mod streams;
+
+use std::{path::Path, rc::Rc, sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use tokio::{net::unix::pipe, runtime::Builder, task::LocalSet};
+
+use super::*;
+use crate::{
+    Node,
+    disk::DiskResult,
+    sim::{SimDisk, SimOptions},
+    sys::SysDisk,
+    testing::block_on,
+    uring::{UringDisk, UringOptions, UringWorker, on_park, probe},
+};
+
+pub(super) const ME: &Identity = &Identity::Service;
+
+/// Makes a symbolic link `name` to `target` in the root.
+pub(super) type MakeLink = dyn Fn(&str, &str);
+
+pub(super) struct Case<D: Disk> {
+    pub(super) vfs: PosixVfs<D>,
+    pub(super) link: Box<MakeLink>,
+}
+
+impl<D: Disk> Case<D> {
+    pub(super) async fn new(disk: D, link: Box<MakeLink>) -> Self {
+        Self::with(disk, link, PosixOptions::default()).await
+    }
+
+    pub(super) async fn with(disk: D, link: Box<MakeLink>, options: PosixOptions) -> Self {
+        Self {
+            vfs: PosixVfs::new(disk, options).await.unwrap(),
+            link,
+        }
+    }
+
+    pub(super) async fn find(&self, path: &str) -> VfsResult<Lookup<PosixNode<D>>> {
+        let path: Vec<String> = path
+            .split('/')
+            .filter(|c| !c.is_empty())
+            .map(str::to_owned)
+            .collect();
+        self.vfs.lookup(ME, &path).await
+    }
+
+    pub(super) async fn node(&self, path: &str) -> PosixNode<D> {
+        self.find(path)
+            .await
+            .unwrap()
+            .found
+            .unwrap_or_else(|| panic!("{path} is not there"))
+            .0
+    }
+
+    pub(super) async fn is_there(&self, path: &str) -> bool {
+        self.find(path).await.unwrap().found.is_some()
+    }
+
+    pub(super) async fn file(&self, path: &str) -> PosixNode<D> {
+        self.new_file(path, &NewNode::default()).await.unwrap().0
+    }
+
+    pub(super) async fn new_file(
+        &self,
+        path: &str,
+        new: &NewNode,
+    ) -> VfsResult<(PosixNode<D>, Attr)> {
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let parent = self.node(above).await;
+        self.vfs.create_file(ME, &parent, name, new).await
+    }
+
+    pub(super) async fn dir(&self, path: &str) -> PosixNode<D> {
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let parent = self.node(above).await;
+        let new = NewNode::default();
+        self.vfs
+            .create_directory(ME, &parent, name, &new)
+            .await
+            .unwrap()
+            .0
+    }
+
+    pub(super) async fn write(&self, node: &PosixNode<D>, offset: u64, data: &[u8]) {
+        let data = Bytes::copy_from_slice(data);
+        self.vfs
+            .write(node, offset, data, WriteMode::default())
+            .await
+            .unwrap();
+    }
+
+    pub(super) async fn read(&self, node: &PosixNode<D>) -> Vec<u8> {
+        self.vfs
+            .read(node, 0, 1 << 20, BytesMut::new())
+            .await
+            .unwrap()
+            .to_vec()
+    }
+
+    pub(super) async fn names(&self, path: &str) -> Vec<String> {
+        let dir = self.node(path).await;
+        let mut names: Vec<String> = self
+            .vfs
+            .list(ME, &dir, 1000)
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|n| n.name)
+            .collect();
+        names.sort();
+        names
+    }
+
+    pub(super) async fn rename(&self, from: &str, to: &str, replace: bool) -> VfsResult<()> {
+        let node = self.node(from).await;
+        let (above, name) = from.rsplit_once('/').unwrap_or(("", from));
+        let (to_above, to_name) = to.rsplit_once('/').unwrap_or(("", to));
+        let (parent, to_parent) = (self.node(above).await, self.node(to_above).await);
+        self.vfs
+            .rename(ME, &node, &parent, name, &to_parent, to_name, replace)
+            .await
+    }
+
+    pub(super) async fn remove(&self, path: &str) -> VfsResult<()> {
+        let node = self.node(path).await;
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let parent = self.node(above).await;
+        self.vfs.remove(ME, &node, &parent, name).await
+    }
+
+    /// Makes a file behind the back end's back.
+    pub(super) async fn outside(&self, name: &[u8], mode: u32) -> DiskResult<D::Fd> {
+        let how = crate::disk::OpenHow {
+            read: true,
+            write: true,
+            create: Some(mode),
+            ..Default::default()
+        };
+        let root = self.vfs.disk().root();
+        self.vfs.disk().open_at(ME, &root, name, how).await
+    }
+
+    pub(super) async fn gone_outside(&self, name: &[u8]) -> bool {
+        let root = self.vfs.disk().root();
+        self.vfs.disk().stat_at(&root, name).await.is_err()
+    }
+}
+
+async fn all<D: Disk>(mut make: impl FnMut(PosixOptions) -> (D, Box<MakeLink>, PosixOptions)) {
+    macro_rules! run {
+        ($($test:path),* $(,)?) => {$(
+            let (disk, link, options) = make(PosixOptions::default());
+            eprintln!(stringify!($test));
+            $test(Case::with(disk, link, options).await).await;
+        )*};
+    }
+    run!(
+        conformance::names,
+        conformance::case,
+        conformance::bytes_that_are_no_text,
+        conformance::data,
+        conformance::holes,
+        conformance::copies,
+        conformance::listing,
+        conformance::renames,
+        conformance::renames_between_directories,
+        conformance::links,
+        conformance::removal,
+        conformance::removal_of_directories,
+        conformance::symlinks,
+        meta::attributes,
+        meta::derived_attributes,
+        meta::times,
+        meta::security,
+        meta::security_behind_our_back,
+        meta::extended_attributes,
+        meta::creation_is_whole,
+        meta::file_system,
+        streams::small,
+        streams::growing,
+        streams::many,
+        streams::renamed,
+        streams::removed,
+        streams::of_directories,
+    );
+    let (disk, link, mut options) = make(PosixOptions::default());
+    options.symlinks = SymlinkPolicy::Hide;
+    conformance::symlinks_hidden(Case::with(disk, link, options).await).await;
+    let (disk, link, mut options) = make(PosixOptions::default());
+    options.symlinks = SymlinkPolicy::Refuse;
+    conformance::symlinks_refused(Case::with(disk, link, options).await).await;
+    let (disk, link, mut options) = make(PosixOptions::default());
+    options.streams = StreamStore::Depot;
+    streams::all_in_the_depot(Case::with(disk, link, options).await).await;
+    let (disk, link, mut options) = make(PosixOptions::default());
+    options.read_only = true;
+    meta::read_only(Case::with(disk, link, options).await).await;
+}
+
+pub(super) fn sim(options: SimOptions) -> (SimDisk, Box<MakeLink>) {
+    let disk = SimDisk::new(options);
+    let inner = disk.clone();
+    let link = move |name: &str, target: &str| {
+        inner
+            .symlink(&inner.root(), name.as_bytes(), target.as_bytes())
+            .unwrap();
+    };
+    (disk, Box::new(link))
+}
+
+#[test]
+fn on_the_simulated_disk() {
+    block_on(all(|options| {
+        let (disk, link) = sim(SimOptions::default());
+        (disk, link, options)
+    }));
+}
+
+/// A fresh folder on the file system of the temporary directory, which must take attributes.
+fn folder(dir: &Path, number: &mut u32) -> (std::path::PathBuf, Box<MakeLink>) {
+    *number += 1;
+    let path = dir.join(number.to_string());
+    std::fs::create_dir(&path).unwrap();
+    let base = path.clone();
+    let link = move |name: &str, target: &str| {
+        std::os::unix::fs::symlink(target, base.join(name)).unwrap();
+    };
+    (path, Box::new(link))
+}
+
+/// Only root may write `security.`.
+fn options_here(mut options: PosixOptions) -> PosixOptions {
+    if !rustix::process::geteuid().is_root() {
+        options.acl = AclNamespace::User;
+    }
+    options
+}
+
+#[test]
+fn on_system_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut number = 0;
+    block_on(all(|options| {
+        let (path, link) = folder(dir.path(), &mut number);
+        (SysDisk::open(&path).unwrap(), link, options_here(options))
+    }));
+}
+
+#[test]
+fn on_the_ring() {
+    if let Err(reason) = probe() {
+        eprintln!("SKIPPED: {reason}");
+        return;
+    }
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .on_thread_park(on_park)
+        .build();
+    let worker = Rc::new(UringWorker::new(UringOptions::default()).unwrap());
+    let driver = Rc::clone(&worker);
+    let local = LocalSet::new();
+    local.spawn_local(async move {
+        let event = pipe::Receiver::from_owned_fd_unchecked(driver.eventfd().unwrap()).unwrap();
+        loop {
+            event.readable().await.unwrap();
+            if event.try_read(&mut [0; 8]).is_ok() {
+                driver.reap();
+            }
+        }
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let mut number = 0;
+    let run = all(|options| {
+        let (path, link) = folder(dir.path(), &mut number);
+        (UringDisk::open(&path).unwrap(), link, options_here(options))
+    });
+    let limited = async { tokio::time::timeout(Duration::from_secs(60), run).await };
+    let ended = runtime.unwrap().block_on(local.run_until(limited));
+    ended.expect("the ring lost a wake-up");
+    assert!(worker.completed() > 0, "the ring was not used");
+}
+
+/// Nothing here needs a `Send` future, but the value itself crosses threads.
+#[test]
+fn the_back_end_is_shared() {
+    fn shared<T: Send + Sync>(_: &T) {}
+    let (disk, _) = sim(SimOptions::default());
+    let vfs = Arc::new(block_on(PosixVfs::new(disk, PosixOptions::default())).unwrap());
+    shared(&vfs);
+    let both = std::thread::spawn({
+        let vfs = Arc::clone(&vfs);
+        move || {
+            block_on(async {
+                vfs.create_file(ME, &vfs.root(), "a", &NewNode::default())
+                    .await
+                    .is_ok()
+            })
+        }
+    });
+    assert!(both.join().unwrap());
+}
