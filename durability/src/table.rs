@@ -27,6 +27,7 @@ use crate::{
     gate::Gate,
     inode::{Failure, Held, Inode, Job},
     metrics::count,
+    receipt::Receipt,
     report::{Exposure, LatchedInode, Limits, StopReport},
     settings::ShareDurability,
     share::{Share, lock},
@@ -54,6 +55,12 @@ pub struct Durability<V: Vfs> {
 }
 
 impl<V: Vfs> Durability<V> {
+    /// For a success reply that concerns no share (a pipe) or one already gone: nothing of any
+    /// disk was changed.
+    pub fn unchanged(&self) -> Receipt {
+        Receipt::new()
+    }
+
     /// The engine of a server, without shares.
     pub fn new(env: Arc<dyn Env>, limits: Limits) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {

@@ -31,7 +31,7 @@ use crate::{
     admission::Admission,
     config::{self, Config, Policy},
     control::{self, Answer, Control, protocol::Request},
-    listener, metrics, notify, placement, state_dir, users,
+    listener, metrics, notify, placement, state_dir, unclean, users,
     worker::{ConnectionHandler, Spec, Worker, WorkerHandle},
 };
 
@@ -165,17 +165,24 @@ pub fn run_with<S: Service>(
         _ => place(error),
     })?;
     raise_descriptor_limit();
+    let shares = setup.config.shares.iter().map(|share| share.path.as_path());
+    let mark = unclean::Mark::set(&folder, shares)
+        .map_err(|error| format!("syncing after an unclean end: {error}"))?;
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())
         .map_err(text)?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let (sender, orders) = mpsc::channel(ORDERS_MAX);
         wire_orders(sender).map_err(text)?;
         let front = Front::start(setup, make)?;
         notify::notify("READY=1");
         front.serve(orders).await
-    })
+    });
+    if ended.is_ok() {
+        mark.remove();
+    }
+    ended
 }
 
 /// The main thread's half.

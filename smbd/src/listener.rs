@@ -24,6 +24,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// ... and given up after so many questions.
 const KEEPALIVE_RETRIES: u32 = 4;
 
+/// A peer that takes nothing of what we send is given up after this time.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
+
 /// Binds and listens.
 ///
 /// # Errors
@@ -65,7 +68,7 @@ fn bind_exactly(address: SocketAddr, interface: Option<&str>) -> io::Result<TcpL
     Ok(socket.into())
 }
 
-/// Sets what every accepted connection gets: no Nagle, keepalive.
+/// Sets what every accepted connection gets: no Nagle, keepalive, an end of patience.
 ///
 /// # Errors
 /// When the peer is gone already.
@@ -75,7 +78,9 @@ pub fn prepare(stream: &TcpStream) -> io::Result<()> {
         .with_interval(KEEPALIVE_INTERVAL)
         .with_retries(KEEPALIVE_RETRIES);
     stream.set_nodelay(true)?;
-    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+    let socket = SockRef::from(stream);
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
+    socket.set_tcp_keepalive(&keepalive)
 }
 
 /// Finds a port for `serve PATH`: 445, else a high one. Also says why it is not 445.

@@ -4,9 +4,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use smbd::{daemon, service::Holdfast};
 
 fn main() -> ExitCode {
-    smbd::cli::Cli::parse().run(|_setup| {
-        Err("this build has no protocol yet: crates/smb-server is not joined to the daemon".into())
-    })
+    smbd::cli::Cli::parse().run(|setup| daemon::run(setup, Holdfast::new))
 }

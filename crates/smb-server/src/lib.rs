@@ -1,1 +1,32 @@
-//! smb-server
+//! The SMB 2 and 3 server: connections, sessions, trees, opens, and the commands on them.
+//!
+//! No runtime, no clock, no randomness, no socket and no file of its own: time and tasks come in
+//! as [`vfs::Env`], files as [`vfs::Vfs`], bytes as [`transport`]. So the same code runs in the
+//! daemon and in the simulator.
+//!
+//! The way of a request: `connection.rs` reads bytes, `link/framing.rs` makes frames of them,
+//! `link/inbound.rs` decrypts, splits, verifies and admits, `command/admit.rs` resolves session
+//! and tree, `command/*.rs` do what [MS-SMB2] 3.3.5.x says, one file for each command,
+//! `link/outbound.rs` signs and seals the answers. `file/` decides who may share what with whom.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod command;
+pub mod config;
+mod connection;
+pub mod file;
+pub mod limits;
+mod link;
+mod misbehaved;
+mod pattern;
+mod pipe;
+mod race;
+mod state;
+mod status;
+pub mod transport;
+
+pub use connection::serve;
+pub use state::{
+    ConnectionId, ConnectionReport, OpenReport, Report, Server, SessionReport, Share, Shares,
+};

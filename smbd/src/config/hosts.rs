@@ -16,6 +16,18 @@ pub struct Network {
 }
 
 impl Network {
+    /// An address within.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Leading bits that must agree.
+    #[must_use]
+    pub fn prefix_bits(&self) -> u8 {
+        self.prefix_bits
+    }
+
     /// Whether `peer` lies inside.
     #[must_use]
     pub fn contains(&self, peer: IpAddr) -> bool {

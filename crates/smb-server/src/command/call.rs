@@ -1,0 +1,286 @@
+//! One request on its way through its handler, and what a handler answers.
+
+use std::{cell::RefCell, rc::Rc, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use durability::Receipt;
+use smb_wire::{
+    Malformed,
+    access_mask::AccessMask,
+    header::Header,
+    ids::{FileId, SessionId},
+    msg,
+    status::Status,
+};
+use vfs::{Vfs, VfsError};
+
+use super::chain::Chain;
+use crate::{
+    connection::Connection,
+    link::outbound::{self, HEADROOM},
+    misbehaved::Misbehaved,
+    state::{Channel, InFlight, Server, Session, Share, Token, TreeConnect},
+};
+
+/// What a handler returns.
+pub(crate) type Handled = Result<Reply, Failure>;
+
+/// A successful answer (or a warning with a body).
+pub(crate) struct Reply {
+    pub(crate) status: Status,
+    pub(crate) head: BytesMut,
+    pub(crate) payload: Option<Bytes>,
+    /// The SessionId to answer with, where it is not the request's (SESSION_SETUP).
+    pub(crate) session: Option<SessionId>,
+    /// The TreeId to answer with, where it is not the request's (TREE_CONNECT).
+    pub(crate) tree: Option<smb_wire::ids::TreeId>,
+}
+
+/// Why there is no successful answer.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// An ERROR response.
+    Status(Status),
+    /// An ERROR response that carries data (buffer sizes, link targets).
+    WithData(Status, Bytes),
+    /// No answer: the connection is closed.
+    Disconnect(Misbehaved),
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl From<VfsError> for Failure {
+    fn from(error: VfsError) -> Self {
+        Self::Status(crate::status::of(error))
+    }
+}
+
+impl From<Malformed> for Failure {
+    /// A body that cannot be read is an invalid parameter ([MS-SMB2] 3.3.5.2.6 leaves the
+    /// connection alone).
+    fn from(_: Malformed) -> Self {
+        Self::Status(Status::INVALID_PARAMETER)
+    }
+}
+
+/// A response body.
+pub(crate) trait Response {
+    /// Appends the body; the SMB2 header stands at `start`.
+    fn put(&self, out: &mut BytesMut, start: usize);
+}
+
+/// A response to a request that changes nothing a power cut could take back.
+pub(crate) trait ReadOnly: Response {}
+
+macro_rules! responses {
+    ($($kind:ident: $($body:ty),+;)+) => {
+        $($(
+            impl Response for $body {
+                fn put(&self, out: &mut BytesMut, start: usize) {
+                    self.encode(out, start);
+                }
+            }
+            responses!(@$kind $body);
+        )+)+
+    };
+    (@reads $body:ty) => { impl ReadOnly for $body {} };
+    (@changes $body:ty) => {};
+}
+
+// CREATE, CLOSE, FLUSH, WRITE, SET_INFO and IOCTL can promise something about the disk: their
+// answers can only be built with a receipt of the durability engine.
+responses! {
+    reads: msg::NegotiateResponse<'_>, msg::SessionSetupResponse<'_>,
+        msg::LogoffResponse, msg::TreeConnectResponse,
+        msg::TreeDisconnectResponse, msg::EchoResponse,
+        msg::LockResponse, msg::QueryDirectoryResponse<'_>,
+        msg::ChangeNotifyResponse<'_>, msg::QueryInfoResponse<'_>,
+        msg::OplockBreakResponse, msg::LeaseBreakResponse;
+    changes: msg::CreateResponse<'_>, msg::CloseResponse,
+        msg::FlushResponse, msg::WriteResponse, msg::SetInfoResponse,
+        msg::IoctlResponse<'_>;
+}
+
+impl Reply {
+    fn of(status: Status, body: &impl Response) -> Self {
+        let mut head = outbound::blank();
+        body.put(&mut head, HEADROOM);
+        Self {
+            status,
+            head,
+            payload: None,
+            session: None,
+            tree: None,
+        }
+    }
+
+    /// Success of something that changes nothing on disk.
+    pub(crate) fn read_only(body: &impl ReadOnly) -> Self {
+        Self::of(Status::SUCCESS, body)
+    }
+
+    /// A warning (or MORE_PROCESSING_REQUIRED) with a body, changing nothing on disk.
+    pub(crate) fn with_status(status: Status, body: &impl ReadOnly) -> Self {
+        Self::of(status, body)
+    }
+
+    /// Success of something that may have changed the disk: only with the engine's receipt.
+    pub(crate) fn changed(body: &impl Response, receipt: Receipt) -> Self {
+        drop(receipt);
+        Self::of(Status::SUCCESS, body)
+    }
+
+    /// As [`Reply::changed`], with a status that is no plain success.
+    pub(crate) fn changed_with(status: Status, body: &impl Response, receipt: Receipt) -> Self {
+        drop(receipt);
+        Self::of(status, body)
+    }
+
+    /// A READ's answer: the data travels beside the head.
+    pub(crate) fn data(status: Status, data: Bytes) -> Self {
+        let mut head = outbound::blank();
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        msg::ReadResponse::default().encode_head(&mut head, HEADROOM, length);
+        Self {
+            status,
+            head,
+            payload: Some(data),
+            session: None,
+            tree: None,
+        }
+    }
+}
+
+/// A request that was admitted.
+pub(crate) struct Call<V: Vfs> {
+    pub(crate) connection: Rc<Connection<V>>,
+    pub(crate) chain: Rc<Chain<V>>,
+    /// With the ids of the chain put in where the element is related.
+    pub(crate) header: Header,
+    pub(crate) message: Bytes,
+    pub(crate) channel: Option<Rc<Channel<V>>>,
+    pub(crate) tree: Option<Arc<TreeConnect<V>>>,
+    /// The request came signed and was verified.
+    pub(crate) signed: bool,
+    /// The request came encrypted.
+    pub(crate) encrypted: bool,
+    /// Nothing follows in its frame: it may be answered later than the others.
+    pub(crate) last: bool,
+    /// Set by SESSION_SETUP: sign the answer on this new channel.
+    pub(crate) sign_with: RefCell<Option<Rc<Channel<V>>>>,
+}
+
+impl<V: Vfs> Call<V> {
+    pub(crate) fn server(&self) -> &Arc<Server<V>> {
+        &self.connection.server
+    }
+
+    /// The session; commands that need one have it.
+    pub(crate) fn session(&self) -> Result<&Arc<Session<V>>, Failure> {
+        self.channel
+            .as_ref()
+            .map(|channel| &channel.session)
+            .ok_or(Failure::Status(Status::USER_SESSION_DELETED))
+    }
+
+    /// The tree; commands that need one have it.
+    pub(crate) fn tree(&self) -> Result<&Arc<TreeConnect<V>>, Failure> {
+        self.tree
+            .as_ref()
+            .ok_or(Failure::Status(Status::NETWORK_NAME_DELETED))
+    }
+
+    /// The share of the tree; IPC$ has none.
+    pub(crate) fn share(&self) -> Result<&Arc<Share<V>>, Failure> {
+        self.tree()?
+            .share
+            .as_ref()
+            .ok_or(Failure::Status(Status::INVALID_DEVICE_REQUEST))
+    }
+
+    /// Who asks.
+    pub(crate) fn token(&self) -> Result<Arc<Token>, Failure> {
+        Ok(self.session()?.token())
+    }
+
+    /// The open a FileId of this request stands for ([MS-SMB2] 3.3.5.2.10). In a related element
+    /// the chain's id is used, whatever the request says.
+    pub(crate) fn open(&self, id: FileId) -> Result<InFlight<V>, Failure> {
+        let id = self.chain.file_id(&self.header, id)?;
+        let open = self
+            .session()?
+            .tables()
+            .opens
+            .get(&id.volatile)
+            .cloned()
+            .ok_or(Status::FILE_CLOSED)?;
+        let here = self.tree()?.id == open.tree.id;
+        if open.file_id != id || !here || open.is_closing() {
+            return Err(Status::FILE_CLOSED.into());
+        }
+        self.chain.set_file_id(id);
+        Ok(InFlight::new(open))
+    }
+
+    /// As [`Call::open`] for a request that names no tree (OPLOCK_BREAK).
+    pub(crate) fn open_anywhere(&self, id: FileId) -> Result<InFlight<V>, Failure> {
+        let open = self
+            .session()?
+            .tables()
+            .opens
+            .get(&id.volatile)
+            .cloned()
+            .ok_or(Status::FILE_CLOSED)?;
+        if open.file_id != id || open.is_closing() {
+            return Err(Status::FILE_CLOSED.into());
+        }
+        Ok(InFlight::new(open))
+    }
+
+    /// The open, if it was granted any of `access`.
+    pub(crate) fn open_with(&self, id: FileId, access: AccessMask) -> Result<InFlight<V>, Failure> {
+        let open = self.open(id)?;
+        if open.granted.intersects(access) {
+            Ok(open)
+        } else {
+            Err(Status::ACCESS_DENIED.into())
+        }
+    }
+
+    /// MaxReadSize, MaxWriteSize and MaxTransactSize of the connection.
+    pub(crate) fn io_max(&self) -> u32 {
+        let large = self
+            .connection
+            .negotiated()
+            .is_some_and(|facts| facts.multi_credit);
+        if large {
+            self.server().config().limits.io_bytes
+        } else {
+            65_536
+        }
+    }
+
+    /// The receipt for a success that changed nothing on any disk.
+    pub(crate) fn nothing_changed(&self) -> Receipt {
+        self.server().durability.unchanged()
+    }
+
+    /// [MS-SMB2] 3.3.5.2.5: the charge must cover the larger of what is sent and what is asked.
+    pub(crate) fn check_charge(&self, sent: usize, asked: usize) -> Result<(), Failure> {
+        let Some(facts) = self.connection.negotiated() else {
+            return Err(Status::INVALID_PARAMETER.into());
+        };
+        if !facts.multi_credit {
+            return Ok(());
+        }
+        let needed = sent.max(asked).saturating_sub(1) / 65536 + 1;
+        if usize::from(self.header.credit_charge.max(1)) < needed {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        Ok(())
+    }
+}

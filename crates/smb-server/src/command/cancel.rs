@@ -1,0 +1,32 @@
+//! CANCEL ([MS-SMB2] 3.3.5.16): never answered; ends what waits, not what runs.
+
+use smb_wire::header::HeaderFlags;
+use vfs::Vfs;
+
+use crate::{
+    connection::Connection,
+    link::inbound::{Request, Signature},
+    state::EndReason,
+};
+
+/// Handles a CANCEL.
+pub(super) fn handle<V: Vfs>(connection: &Connection<V>, request: &Request) {
+    if matches!(
+        request.signature,
+        Signature::Bad | Signature::NoSession | Signature::NoKey
+    ) {
+        return;
+    }
+    let header = &request.header;
+    let waiting = connection.waiting.borrow();
+    let found = if header.flags.contains(HeaderFlags::ASYNC) {
+        header.async_id.and_then(|id| waiting.get(&id))
+    } else {
+        waiting
+            .values()
+            .find(|waiting| waiting.message_id == header.message_id)
+    };
+    if let Some(waiting) = found {
+        waiting.ender.end(EndReason::Cancelled);
+    }
+}

@@ -1,0 +1,389 @@
+//! A frame's requests run one after the other and their answers leave together
+//! ([MS-SMB2] 3.3.5.2.7, 3.3.4.1.3).
+//!
+//! An element that has to wait for somebody else can only do so at the end of its chain: what is
+//! ready then leaves at once with its interim answer. In the middle it runs to its end where it
+//! is bounded by the disk, and is refused where it is not (as Windows does).
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use smb_wire::{
+    header::{Command, Header, HeaderFlags, TRANSPORT_HEADER_SIZE},
+    ids::{AsyncId, FileId, MessageId, SessionId, TreeId},
+    msg::{Dialect, ErrorContext, ErrorId, ErrorResponse},
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::{Call, Failure, Handled, Reply, admit::admit, cancel, dispatch, negotiate};
+use crate::{
+    connection::Connection,
+    limits::{INTERIM_FLUSH_MS, INTERIM_IO_MS},
+    link::{
+        inbound::{Inbound, Request},
+        outbound::{self, HEADROOM, Outgoing, Unsendable},
+    },
+    misbehaved::Misbehaved,
+    race::{First, race},
+};
+
+/// What the elements of one frame share.
+pub(crate) struct Chain<V: Vfs> {
+    connection: Rc<Connection<V>>,
+    sealed_by: Option<SessionId>,
+    /// Answers not sent yet.
+    ready: RefCell<Vec<Outgoing<V>>>,
+    /// Credits granted by answers that did not carry them (all go into the last one).
+    credits: Cell<u16>,
+    /// Ids the next related element takes over.
+    session: Cell<SessionId>,
+    tree: Cell<TreeId>,
+    file: Cell<Option<FileId>>,
+    /// Why every related element fails: the element that should have given the FileId did.
+    failed: Cell<Option<Status>>,
+    started: Cell<bool>,
+    /// The element being run has been answered with STATUS_PENDING.
+    pending: Cell<Option<AsyncId>>,
+}
+
+impl<V: Vfs> Chain<V> {
+    pub(crate) fn sealed_by(&self) -> Option<SessionId> {
+        self.sealed_by
+    }
+
+    /// Puts the chain's ids into a related element ([MS-SMB2] 3.3.5.2.7.2).
+    pub(super) fn relate(&self, header: &mut Header) -> Result<(), Failure> {
+        let first = !self.started.replace(true);
+        if !header.flags.contains(HeaderFlags::RELATED) {
+            self.session.set(header.session_id);
+            self.tree.set(header.tree_id);
+            self.file.set(None);
+            self.failed.set(None);
+            return Ok(());
+        }
+        if first {
+            self.failed.set(Some(Status::INVALID_PARAMETER));
+        }
+        header.session_id = self.session.get();
+        header.tree_id = self.tree.get();
+        match self.failed.get() {
+            Some(status) => Err(status.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The FileId an element means.
+    pub(super) fn file_id(&self, header: &Header, said: FileId) -> Result<FileId, Failure> {
+        if !header.flags.contains(HeaderFlags::RELATED) {
+            return Ok(said);
+        }
+        self.file
+            .get()
+            .ok_or(Failure::Status(Status::INVALID_HANDLE))
+    }
+
+    pub(crate) fn set_file_id(&self, id: FileId) {
+        self.file.set(Some(id));
+    }
+
+    pub(crate) fn set_tree(&self, id: TreeId) {
+        self.tree.set(id);
+    }
+
+    /// Queues an answer behind those of the chain.
+    fn answer(&self, call: &Call<V>, reply: Reply) {
+        let mut header = call.header;
+        header.status = reply.status;
+        header.flags = HeaderFlags::RESPONSE
+            | (call.header.flags & HeaderFlags::RELATED)
+            | (call.header.flags & HeaderFlags::PRIORITY_MASK)
+            | (call.header.flags & HeaderFlags::REPLAY);
+        header.next_command = 0;
+        header.signature = [0; 16];
+        header.session_id = reply.session.unwrap_or(header.session_id);
+        header.tree_id = reply.tree.unwrap_or(header.tree_id);
+        header.async_id = self.pending.get();
+        header.credits = 0;
+        if header.async_id.is_some() {
+            header.flags = header.flags | HeaderFlags::ASYNC;
+        } else {
+            self.credits.set(
+                self.credits
+                    .get()
+                    .saturating_add(self.grant(call, reply.status)),
+            );
+        }
+        let sign = self.signer(call);
+        self.ready.borrow_mut().push(Outgoing {
+            head: reply.head,
+            payload: reply.payload,
+            header,
+            sign,
+        });
+    }
+
+    /// [MS-SMB2] 3.3.1.2 and spec-notes 4.7: what is asked, but 1 for NEGOTIATE and for a
+    /// SESSION_SETUP that has not succeeded.
+    fn grant(&self, call: &Call<V>, status: Status) -> u16 {
+        let wanted = match call.header.command {
+            Command::NEGOTIATE => 1,
+            Command::SESSION_SETUP if status != Status::SUCCESS => 1,
+            _ => call.header.credits.max(call.header.credit_charge).max(1),
+        };
+        self.connection.credits.borrow_mut().grant(wanted)
+    }
+
+    /// The channel that signs an answer, if it is to be signed ([MS-SMB2] 3.3.4.1.1).
+    fn signer(&self, call: &Call<V>) -> Option<Rc<crate::state::Channel<V>>> {
+        if self.sealed_by.is_some() {
+            return None;
+        }
+        if let Some(channel) = call.sign_with.borrow_mut().take() {
+            return Some(channel).filter(|channel| channel.signing.is_some());
+        }
+        let channel = call.channel.as_ref()?;
+        let wanted = call.signed || channel.session.must_sign();
+        (wanted && channel.signing.is_some()).then(|| Rc::clone(channel))
+    }
+
+    /// Sends what is ready as one message.
+    fn flush(&self) -> Result<(), Unsendable> {
+        let mut ready = std::mem::take(&mut *self.ready.borrow_mut());
+        let Some(last) = ready.last_mut() else {
+            return Ok(());
+        };
+        last.header.credits = self.credits.take();
+        let hashed = (
+            last.header.command,
+            last.header.status,
+            last.header.session_id,
+        );
+        let sealing = match self.sealed_by {
+            None => None,
+            Some(id) => Some(self.connection.channel(id).ok_or(Unsendable)?),
+        };
+        let segments =
+            outbound::assemble(ready, sealing.as_ref().map(|channel| &*channel.session))?;
+        self.hash(hashed, &segments);
+        self.connection.send(segments);
+        Ok(())
+    }
+
+    /// [MS-SMB2] 3.3.5.4, 3.3.5.5: the preauthentication hash covers the answers to NEGOTIATE and
+    /// to each SESSION_SETUP but the last.
+    fn hash(&self, (command, status, session): (Command, Status, SessionId), segments: &[Bytes]) {
+        let connection = &self.connection;
+        if connection.dialect() != Dialect::SMB_3_1_1 || self.sealed_by.is_some() {
+            return;
+        }
+        let Some(message) = segments
+            .first()
+            .and_then(|first| first.get(TRANSPORT_HEADER_SIZE..))
+        else {
+            return;
+        };
+        match (command, status) {
+            (Command::NEGOTIATE, Status::SUCCESS) => {
+                connection.preauth.borrow_mut().update(message)
+            }
+            (Command::SESSION_SETUP, Status::MORE_PROCESSING_REQUIRED) => {
+                if let Some(setup) = connection.setups.borrow_mut().get_mut(&session) {
+                    setup.hash_answer(message);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells the client that the element takes longer ([MS-SMB2] 3.3.4.2): the answers that are
+    /// ready leave with it, and so do its credits.
+    pub(super) fn interim(&self, call: &Call<V>, id: AsyncId) -> Result<(), Unsendable> {
+        let mut head = outbound::blank();
+        ErrorResponse::EMPTY.encode(&mut head, HEADROOM);
+        self.pending.set(Some(id));
+        let mut header = call.header;
+        header.status = Status::PENDING;
+        header.flags =
+            HeaderFlags::RESPONSE | HeaderFlags::ASYNC | (call.header.flags & HeaderFlags::RELATED);
+        header.next_command = 0;
+        header.signature = [0; 16];
+        header.async_id = Some(id);
+        header.credits = 0;
+        self.credits.set(
+            self.credits
+                .get()
+                .saturating_add(self.grant(call, Status::PENDING)),
+        );
+        self.ready.borrow_mut().push(Outgoing {
+            head,
+            payload: None,
+            header,
+            sign: None,
+        });
+        self.flush()
+    }
+
+    pub(super) fn pending(&self) -> Option<AsyncId> {
+        self.pending.get()
+    }
+}
+
+/// Runs what one frame brought.
+pub(crate) async fn run<V: Vfs>(connection: Rc<Connection<V>>, inbound: Inbound) {
+    let (requests, sealed_by) = match inbound {
+        Inbound::Smb1(message) => return negotiate::smb1(&connection, &message),
+        Inbound::Chain {
+            requests,
+            sealed_by,
+        } => (requests, sealed_by),
+    };
+    let chain = Rc::new(Chain {
+        connection: Rc::clone(&connection),
+        sealed_by,
+        ready: RefCell::new(Vec::new()),
+        credits: Cell::new(0),
+        session: Cell::new(SessionId::default()),
+        tree: Cell::new(TreeId::default()),
+        file: Cell::new(None),
+        failed: Cell::new(None),
+        started: Cell::new(false),
+        pending: Cell::new(None),
+    });
+    let count = requests.len();
+    for (index, request) in requests.into_iter().enumerate() {
+        if request.header.command == Command::CANCEL {
+            cancel::handle(&connection, &request);
+            continue;
+        }
+        if let Err(rule) = element(&connection, &chain, request, index + 1 == count).await {
+            // What is ready belongs to requests that were in order: it leaves first.
+            let _ = chain.flush();
+            return connection.misbehaved(rule);
+        }
+    }
+    if chain.flush().is_err() {
+        connection.misbehaved(Misbehaved::Unsendable);
+    }
+}
+
+/// Runs one element and queues its answer.
+async fn element<V: Vfs>(
+    connection: &Rc<Connection<V>>,
+    chain: &Rc<Chain<V>>,
+    request: Request,
+    last: bool,
+) -> Result<(), Misbehaved> {
+    let (call, admitted) = admit(connection, chain, request, last);
+    let handled = match admitted {
+        Ok(()) => handle(&call).await,
+        Err(failure) => Err(failure),
+    };
+    let creates = call.header.command == Command::CREATE;
+    let reply = match handled {
+        Ok(reply) => reply,
+        Err(Failure::Disconnect(rule)) => return Err(rule),
+        Err(Failure::Status(status)) => {
+            if creates {
+                chain.failed.set(Some(status));
+            }
+            error(connection.dialect(), status, &[])
+        }
+        Err(Failure::WithData(status, data)) => {
+            if creates {
+                chain.failed.set(Some(status));
+            }
+            error(connection.dialect(), status, &data)
+        }
+    };
+    chain.answer(&call, reply);
+    if let Some(id) = chain.pending.get() {
+        connection.waiting.borrow_mut().remove(&id);
+    }
+    Ok(())
+}
+
+/// Runs the handler; a slow disk turns into an interim answer where the command allows it.
+async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    let patience = match call.header.command {
+        Command::READ | Command::WRITE => INTERIM_IO_MS,
+        Command::FLUSH => INTERIM_FLUSH_MS,
+        _ => return dispatch(call).await,
+    };
+    let mut work = std::pin::pin!(dispatch(call));
+    let patience = call.server().env.sleep(Duration::from_millis(patience));
+    match race(work.as_mut(), patience).await {
+        First::Left(handled) => handled,
+        First::Right(()) => {
+            call.tell_pending();
+            work.await
+        }
+    }
+}
+
+/// An ERROR response ([MS-SMB2] 2.2.2).
+fn error(dialect: Dialect, status: Status, data: &[u8]) -> Reply {
+    let mut head = outbound::blank();
+    if data.is_empty() {
+        ErrorResponse::EMPTY.encode(&mut head, HEADROOM);
+    } else {
+        error_data(dialect, data, &mut head);
+    }
+    Reply {
+        status,
+        head,
+        payload: None,
+        session: None,
+        tree: None,
+    }
+}
+
+/// [MS-SMB2] 2.2.2: from 3.1.1 on the data stand in an error context.
+fn error_data(dialect: Dialect, data: &[u8], head: &mut BytesMut) {
+    let mut context = BytesMut::new();
+    let wrapped = dialect >= Dialect::SMB_3_1_1;
+    if wrapped {
+        let id = ErrorId::DEFAULT;
+        ErrorContext { error_id: id, data }.encode(&mut context, 0);
+    }
+    ErrorResponse {
+        context_count: u8::from(wrapped),
+        data: if wrapped { &context } else { data },
+    }
+    .encode(head, HEADROOM);
+}
+
+/// Sends an unsolicited message: a break notification ([MS-SMB2] 3.3.4.6, 3.3.4.7).
+pub(crate) fn notify<V: Vfs>(
+    connection: &Rc<Connection<V>>,
+    session: SessionId,
+    body: BytesMut,
+) -> Result<(), Unsendable> {
+    let header = Header {
+        command: Command::OPLOCK_BREAK,
+        flags: HeaderFlags::RESPONSE,
+        message_id: MessageId::UNSOLICITED,
+        session_id: session,
+        ..Header::default()
+    };
+    let channel = connection.channel(session);
+    let seal = channel
+        .as_ref()
+        .map(|channel| &*channel.session)
+        .filter(|session| session.encrypts());
+    let segments = outbound::assemble(
+        vec![Outgoing {
+            head: body,
+            payload: None,
+            header,
+            sign: None,
+        }],
+        seal,
+    )?;
+    connection.send(segments);
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! CLOSE ([MS-SMB2] 3.3.5.10), and how an open ends in general ([MS-FSA] 2.1.5.5).
+
+use std::sync::{Arc, atomic::Ordering};
+
+use durability::Receipt;
+use smb_wire::{
+    ids::FileTime,
+    msg::{CloseFlags, CloseRequest, CloseResponse, NotifyFilter},
+    status::Status,
+};
+use vfs::{Attr, Identity, Node, Vfs, VfsError};
+
+use super::{Call, Handled, Reply, engine, write};
+use crate::{
+    file::{Change, Remove, Reported, SharePath},
+    state::{EndReason, Open, OpenKind, Server, Session},
+};
+
+/// Closes a handle. An error of the disk is said, and the handle is gone all the same.
+pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    let request = CloseRequest::read(&call.message)?;
+    let open = call.open(request.file_id)?;
+    if !open.begin_close() {
+        return Err(Status::FILE_CLOSED.into());
+    }
+    open.end_parked(EndReason::Closed);
+    open.quiesce(1).await;
+    // [MS-SMB2] 3.3.5.10: the attributes are those before the close.
+    let asked = request.flags.contains(CloseFlags::POSTQUERY_ATTRIB);
+    let attr = if asked {
+        engine::attr(call, &open).await.ok()
+    } else {
+        None
+    };
+    let session = Arc::clone(call.session()?);
+    let receipt = finish(call.server(), &session, &open).await?;
+    Ok(Reply::changed(&response(attr.as_ref()), receipt))
+}
+
+fn response(attr: Option<&Attr>) -> CloseResponse {
+    let Some(attr) = attr else {
+        return CloseResponse::default();
+    };
+    let time = |at: vfs::Timestamp| FileTime::from_unix(at.secs, at.nanos);
+    CloseResponse {
+        flags: CloseFlags::POSTQUERY_ATTRIB,
+        creation_time: time(attr.created),
+        last_access_time: time(attr.accessed),
+        last_write_time: time(attr.written),
+        change_time: time(attr.changed),
+        allocation_size: attr.allocated,
+        end_of_file: attr.size,
+        file_attributes: smb_wire::file_attributes::FileAttributes(attr.dos_attributes),
+    }
+}
+
+/// Closes many handles whose session or tree goes.
+pub(super) async fn all<V: Vfs>(
+    server: &Arc<Server<V>>,
+    session: &Arc<Session<V>>,
+    opens: Vec<Arc<Open<V>>>,
+    reason: EndReason,
+) {
+    for open in &opens {
+        open.end_parked(reason);
+    }
+    for open in opens {
+        if !open.begin_close() {
+            continue;
+        }
+        // The caller may itself hold none of these: LOGOFF and TREE_DISCONNECT have no FileId.
+        open.quiesce(0).await;
+        if let Err(error) = finish(server, session, &open).await {
+            tracing::warn!(%error, share = open.tree.name(), user = open.user, "closing a handle of a lost session");
+        }
+    }
+}
+
+/// Takes an open out of all tables and does what its close asks of the disk.
+async fn finish<V: Vfs>(
+    server: &Arc<Server<V>>,
+    session: &Session<V>,
+    open: &Open<V>,
+) -> Result<Receipt, VfsError> {
+    session.tables().opens.remove(&open.file_id.volatile);
+    server.opens.fetch_sub(1, Ordering::Relaxed);
+    let (OpenKind::Disk { .. }, Some(share)) = (&open.kind, &open.tree.share) else {
+        return Ok(server.durability.unchanged());
+    };
+    let Ok(disk) = open.disk() else {
+        return Ok(server.durability.unchanged());
+    };
+    if open.state().wrote {
+        let filter = NotifyFilter::LAST_WRITE | NotifyFilter::SIZE;
+        engine::modified(server, open, filter);
+    }
+    let path = server.path_of(open).ok();
+    let closed = server.files.close(disk.place, open.engine);
+    server.remove_holder(open.engine);
+    engine::perform(server, closed.effects);
+    let flags = write::open_flags(open);
+    let mut receipt = None;
+    if let (Some(remove), Some(path)) = (&closed.remove, path) {
+        let identity = session.token().identity.clone();
+        let removed = remove_name(server, open, &disk.node, remove, &path, &identity).await;
+        server.files.removed(disk.place, remove);
+        receipt = removed?;
+    }
+    let closed = share.gate.closed(&disk.node, flags).await?;
+    Ok(receipt.unwrap_or(closed))
+}
+
+/// The last handle of something marked for deletion is gone: its name goes too. A directory that
+/// is not empty stays, silently ([MS-FSA] 2.1.5.5).
+async fn remove_name<V: Vfs>(
+    server: &Arc<Server<V>>,
+    open: &Open<V>,
+    node: &V::Node,
+    remove: &Remove,
+    path: &SharePath,
+    who: &Identity,
+) -> Result<Option<Receipt>, VfsError> {
+    let Some(share) = &open.tree.share else {
+        return Ok(None);
+    };
+    let (vfs, gate) = (&share.vfs, &share.gate);
+    if let Remove::Stream = remove {
+        vfs.remove_stream(who, node).await?;
+        report_stream(server, path, node);
+        return gate.stream_removed(node).await.map(Some);
+    }
+    let names: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
+    let lookup = vfs.lookup(who, &names).await?;
+    let (Some((found, _)), Some(parent)) = (&lookup.found, &lookup.parent) else {
+        return Ok(None);
+    };
+    if found.key() != node.key() {
+        return Ok(None);
+    }
+    match vfs.remove(who, found, parent, &lookup.name).await {
+        Err(VfsError::NotEmpty | VfsError::NotFound) => return Ok(None),
+        other => other?,
+    }
+    let filter = engine::name_filter(found.is_directory());
+    engine::report(
+        server,
+        &[engine::change(path.clone(), Change::REMOVED, filter)],
+    );
+    let after = server.files.entries_changed(parent.key(), None);
+    engine::perform(server, after);
+    gate.removed(found, parent).await.map(Some)
+}
+
+fn report_stream<V: Vfs>(server: &Arc<Server<V>>, path: &SharePath, node: &V::Node) {
+    engine::report(
+        server,
+        &[Reported {
+            path: path.clone(),
+            stream: node.stream().map(str::to_owned),
+            action: Change::REMOVED_STREAM,
+            filter: NotifyFilter::STREAM_NAME,
+        }],
+    );
+}

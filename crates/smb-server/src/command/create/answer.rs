@@ -1,0 +1,189 @@
+//! The open and its reply ([MS-SMB2] 3.3.5.9, 2.2.14).
+
+use std::sync::{Arc, Mutex, atomic::Ordering};
+
+use smb_wire::{
+    access_mask::AccessMask,
+    create_context::{
+        CreateContextList, LeaseContext, LeaseFlags, LeaseV2, QueryMaximalAccessResponse,
+        QueryOnDiskIdResponse, name,
+    },
+    ids::{FileId, FileTime},
+    msg::{CreateResponse, CreateResponseFlags, OplockLevel},
+    status::Status,
+};
+use vfs::{Attr, Node, Vfs};
+
+use super::{
+    Opened, judge,
+    request::{Contexts, Wanted},
+};
+use crate::{
+    access::{self, Subject},
+    command::{Call, Failure, Handled, Reply},
+    file::CacheGrant,
+    state::{Holder, NewOpen, Open, OpenKind},
+};
+
+/// Enters the open into the session and answers.
+pub(super) async fn reply<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+    opened: Opened<V>,
+) -> Handled {
+    let share = call.share()?;
+    let attr = match share.vfs.attr(&opened.node).await {
+        Ok(attr) => attr,
+        Err(error) => {
+            judge::undo(call, &opened.place, opened.id);
+            return Err(error.into());
+        }
+    };
+    let list = answers(call, contexts, &opened, &attr).await?;
+    let oplock = match opened.engine.cache {
+        CacheGrant::None => OplockLevel::NONE,
+        CacheGrant::Oplock(level) => level,
+        CacheGrant::Lease { .. } => OplockLevel::LEASE,
+    };
+    let action = opened.action;
+    let (file_id, receipt) = enter(call, wanted, opened)?;
+    call.chain.set_file_id(file_id);
+    let time = |at: vfs::Timestamp| FileTime::from_unix(at.secs, at.nanos);
+    let response = CreateResponse {
+        oplock_level: oplock,
+        flags: CreateResponseFlags::empty(),
+        create_action: action,
+        creation_time: time(attr.created),
+        last_access_time: time(attr.accessed),
+        last_write_time: time(attr.written),
+        change_time: time(attr.changed),
+        allocation_size: attr.allocated,
+        end_of_file: attr.size,
+        file_attributes: super::attributes(&attr),
+        file_id,
+        contexts: list.bytes(),
+    };
+    Ok(Reply::changed(&response, receipt))
+}
+
+/// From here on the FileId is good.
+fn enter<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    opened: Opened<V>,
+) -> Result<(FileId, durability::Receipt), Failure> {
+    let server = call.server();
+    let session = call.session()?;
+    let id = server.fresh_id();
+    let file_id = FileId {
+        persistent: id,
+        volatile: id,
+    };
+    let open = Arc::new(Open::new(NewOpen {
+        file_id,
+        session: session.id,
+        tree: Arc::clone(call.tree()?),
+        granted: opened.granted,
+        options: wanted.options,
+        kind: OpenKind::Disk {
+            directory: opened.node.is_directory(),
+            node: Mutex::new(opened.node),
+            place: opened.place.clone(),
+            quick: opened.engine.quick.clone(),
+        },
+        user: session.token().user.clone(),
+        engine: opened.id,
+        channel_sequence: call.header.channel_sequence(),
+    }));
+    let mut tables = session.tables();
+    if session.phase() == crate::state::SessionPhase::Closed
+        || !tables.trees.contains_key(&open.tree.id)
+    {
+        // The session or tree went while we worked; nobody would ever close this open.
+        drop(tables);
+        judge::undo(call, &opened.place, opened.id);
+        return Err(Status::USER_SESSION_DELETED.into());
+    }
+    tables.opens.insert(id, open);
+    drop(tables);
+    server.opens.fetch_add(1, Ordering::Relaxed);
+    server.add_holder(
+        opened.id,
+        Holder {
+            connection: call.connection.id,
+            session: session.id,
+            file_id,
+        },
+    );
+    Ok((file_id, opened.receipt))
+}
+
+async fn answers<V: Vfs>(
+    call: &Call<V>,
+    contexts: &Contexts,
+    opened: &Opened<V>,
+    attr: &Attr,
+) -> Result<CreateContextList, Failure> {
+    let mut list = CreateContextList::new();
+    if contexts.maximal_access {
+        let token = call.token()?;
+        let subject = Subject {
+            vfs: &*call.share()?.vfs,
+            node: &opened.node,
+            attr,
+            parent: opened.parent.as_ref(),
+            ceiling: call.tree()?.maximal_access,
+        };
+        let answer = match access::maximum(&subject, &token).await {
+            Ok(maximal_access) => QueryMaximalAccessResponse {
+                query_status: Status::SUCCESS,
+                maximal_access,
+            },
+            Err(_) => QueryMaximalAccessResponse {
+                query_status: Status::ACCESS_DENIED,
+                maximal_access: AccessMask::empty(),
+            },
+        };
+        list.push_with(name::QUERY_MAXIMAL_ACCESS, |out| answer.encode(out));
+    }
+    if contexts.on_disk_id {
+        let answer = QueryOnDiskIdResponse {
+            disk_file_id: attr.key.ino,
+            volume_id: attr.key.fs,
+        };
+        list.push_with(name::QUERY_ON_DISK_ID, |out| answer.encode(out));
+    }
+    if let (Some(asked), Some(answer)) = (&contexts.lease, lease(&opened.engine.cache)) {
+        let answer = LeaseContext {
+            v2: answer.v2.filter(|_| asked.v2.is_some()),
+            ..answer
+        };
+        list.push_with(name::REQUEST_LEASE, |out| answer.encode(out));
+    }
+    Ok(list)
+}
+
+fn lease(granted: &CacheGrant) -> Option<LeaseContext> {
+    let CacheGrant::Lease {
+        key,
+        state,
+        epoch,
+        breaking,
+        parent,
+    } = *granted
+    else {
+        return None;
+    };
+    Some(LeaseContext {
+        lease_key: key,
+        lease_state: state,
+        flags: LeaseFlags::BREAK_IN_PROGRESS
+            .when(breaking)
+            .union(LeaseFlags::PARENT_LEASE_KEY_SET.when(parent.is_some())),
+        v2: Some(LeaseV2 {
+            parent_lease_key: parent.unwrap_or_default(),
+            epoch,
+        }),
+    })
+}

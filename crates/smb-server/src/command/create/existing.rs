@@ -1,0 +1,239 @@
+//! Opening what exists ([MS-FSA] 2.1.5.1.2), and truncating it only when nothing else is in the
+//! way.
+
+use durability::{Meta, Receipt};
+use smb_wire::{
+    access_mask::AccessMask,
+    file_attributes::FileAttributes,
+    msg::{CreateDisposition, CreateOptions},
+    status::Status,
+};
+use vfs::{Attr, IoAccess, Kind, Lookup, Node, SetAttr, Vfs};
+
+use super::{
+    Attempt, Opened, action, attributes, judge,
+    judge::{Case, Judged},
+    request::{Contexts, Wanted},
+};
+use crate::{
+    access::{self, Subject},
+    command::{Call, Failure},
+};
+
+/// Opens an existing file or directory.
+pub(super) async fn open<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+    lookup: &Lookup<V::Node>,
+    node: &V::Node,
+    attr: &Attr,
+) -> Result<Attempt<V>, Failure> {
+    let directory = check_kind(wanted, attr, lookup.parent.is_none())?;
+    let granted = grant(call, wanted, lookup, node, attr).await?;
+    check_attributes(wanted, attr, granted)?;
+    let place = judge::place(node);
+    let case = Case {
+        place: &place,
+        lookup,
+        directory,
+        granted,
+        overwrite: wanted.overwrites(),
+        allocation: attr.allocated,
+    };
+    let (id, engine) = match judge::open(call, wanted, contexts, case).await? {
+        Judged::Granted(id, engine) => (id, engine),
+        Judged::Again => return Ok(Attempt::Again),
+    };
+    match act(call, wanted, contexts, node, attr, granted).await {
+        Ok((node, receipt)) => Ok(Attempt::Done(Box::new(Opened {
+            id,
+            node,
+            parent: lookup.parent.clone(),
+            place,
+            granted,
+            engine,
+            action: action(wanted.disposition),
+            receipt,
+        }))),
+        Err(failure) => {
+            judge::undo(call, &place, id);
+            Err(failure)
+        }
+    }
+}
+
+/// Whether the object's kind fits the request; true for a directory.
+fn check_kind(wanted: &Wanted, attr: &Attr, root: bool) -> Result<bool, Failure> {
+    let directory = attr.kind == Kind::Directory;
+    match attr.kind {
+        Kind::File | Kind::Directory => {}
+        _ => return Err(Status::ACCESS_DENIED.into()),
+    }
+    if wanted.disposition == CreateDisposition::CREATE {
+        return Err(Status::OBJECT_NAME_COLLISION.into());
+    }
+    if directory && wanted.options.contains(CreateOptions::NON_DIRECTORY_FILE) {
+        return Err(Status::FILE_IS_A_DIRECTORY.into());
+    }
+    if !directory && wanted.directory() {
+        return Err(Status::NOT_A_DIRECTORY.into());
+    }
+    if directory && wanted.overwrites() {
+        let status = if root {
+            Status::ACCESS_DENIED
+        } else {
+            Status::OBJECT_NAME_COLLISION
+        };
+        return Err(status.into());
+    }
+    if root && wanted.delete_on_close() {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    Ok(directory)
+}
+
+/// What the open is granted; an overwriting one needs rights that it need not name
+/// ([MS-FSA] 2.1.5.1.2.1; CVE-2023-4091 is their absence).
+async fn grant<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    lookup: &Lookup<V::Node>,
+    node: &V::Node,
+    attr: &Attr,
+) -> Result<AccessMask, Failure> {
+    let token = call.token()?;
+    let subject = Subject {
+        vfs: &*call.share()?.vfs,
+        node,
+        attr,
+        parent: lookup.parent.as_ref(),
+        ceiling: call.tree()?.maximal_access,
+    };
+    let granted = access::grant(&subject, &token, wanted.access).await?;
+    let implied = match wanted.disposition {
+        CreateDisposition::SUPERSEDE => {
+            AccessMask::DELETE | AccessMask::FILE_WRITE_EA | AccessMask::FILE_WRITE_ATTRIBUTES
+        }
+        CreateDisposition::OVERWRITE | CreateDisposition::OVERWRITE_IF => {
+            AccessMask::FILE_WRITE_DATA
+                | AccessMask::FILE_WRITE_EA
+                | AccessMask::FILE_WRITE_ATTRIBUTES
+        }
+        _ => return Ok(granted),
+    };
+    access::grant(&subject, &token, implied).await?;
+    Ok(granted)
+}
+
+fn check_attributes(wanted: &Wanted, attr: &Attr, granted: AccessMask) -> Result<(), Failure> {
+    if access::readonly(attr) {
+        if wanted.delete_on_close() {
+            return Err(Status::CANNOT_DELETE.into());
+        }
+        let writes = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA;
+        if granted.intersects(writes) || wanted.overwrites() {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+    }
+    if wanted.overwrites() {
+        // [MS-FSA] 2.1.5.1.2: what is hidden or system stays so.
+        let marks = FileAttributes::HIDDEN | FileAttributes::SYSTEM;
+        if !wanted.attributes.contains(attributes(attr) & marks) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+    }
+    Ok(())
+}
+
+/// The disk's part: descriptors, and the truncation.
+async fn act<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+    node: &V::Node,
+    attr: &Attr,
+    granted: AccessMask,
+) -> Result<(V::Node, Receipt), Failure> {
+    let share = call.share()?;
+    let token = call.token()?;
+    let mut io = io_access(granted, attr.kind == Kind::Directory);
+    io.write |= wanted.overwrites();
+    let node = if io == IoAccess::default() {
+        node.clone()
+    } else {
+        share.vfs.open(&token.identity, node, io).await?
+    };
+    if !wanted.overwrites() {
+        return Ok((node, share.gate.unchanged()));
+    }
+    let receipt = overwrite(call, wanted, contexts, &node).await?;
+    Ok((node, receipt))
+}
+
+/// The descriptors an open with these rights needs.
+pub(super) fn io_access(granted: AccessMask, directory: bool) -> IoAccess {
+    let read = AccessMask::FILE_READ_DATA | AccessMask::FILE_EXECUTE;
+    let write = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA;
+    if directory {
+        // FLUSH of a directory needs a descriptor that fsync takes.
+        return IoAccess {
+            read: granted.intersects(AccessMask::FILE_LIST_DIRECTORY | write),
+            write: false,
+        };
+    }
+    IoAccess {
+        read: granted.intersects(read),
+        write: granted.intersects(write),
+    }
+}
+
+/// [MS-FSA] 2.1.5.1.2: the data, the named streams and the EAs go; attributes are the new ones.
+async fn overwrite<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+    node: &V::Node,
+) -> Result<Receipt, Failure> {
+    let share = call.share()?;
+    let token = call.token()?;
+    let (vfs, gate) = (&share.vfs, &share.gate);
+    vfs.set_size(node, 0).await?;
+    drop_streams(call, node).await?;
+    for (name, _) in vfs.eas(node).await? {
+        vfs.set_ea(node, &name, &[]).await?;
+    }
+    for ea in &contexts.eas {
+        let name = String::from_utf8_lossy(&ea.name);
+        vfs.set_ea(node, &name, &ea.value).await?;
+    }
+    let set = SetAttr {
+        dos_attributes: Some(wanted.stored_attributes(false)),
+        ..SetAttr::default()
+    };
+    vfs.set_attr(&token.identity, node, &set).await?;
+    if contexts.allocation > 0 {
+        vfs.allocate(node, contexts.allocation).await?;
+    }
+    let flags = durability::RequestFlags {
+        open_write_through: wanted.options.contains(CreateOptions::WRITE_THROUGH),
+        ..durability::RequestFlags::default()
+    };
+    drop(gate.meta_changed(node, Meta::Attributes, flags).await?);
+    Ok(gate.resized(node, flags).await?)
+}
+
+/// Named streams go with the data they belonged to; one that somebody has open stays until then.
+async fn drop_streams<V: Vfs>(call: &Call<V>, node: &V::Node) -> Result<(), Failure> {
+    let share = call.share()?;
+    let token = call.token()?;
+    for info in share.vfs.streams(node).await? {
+        let (stream, _) = share
+            .vfs
+            .open_stream(&token.identity, node, &info.name, vfs::StreamOpen::Existing)
+            .await?;
+        share.vfs.remove_stream(&token.identity, &stream).await?;
+        drop(share.gate.stream_removed(&stream).await?);
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! Creating what does not exist ([MS-FSA] 2.1.5.1.1).
+
+use durability::Receipt;
+use smb_wire::{
+    access_mask::AccessMask, file_attributes::FileAttributes, msg::CreateAction, status::Status,
+};
+use vfs::{Attr, Lookup, NewNode, Node, Vfs, VfsError};
+
+use super::{
+    Attempt, Opened, judge,
+    judge::{Case, Judged},
+    request::{Contexts, Wanted},
+};
+use crate::{
+    access,
+    command::{Call, Failure, engine},
+    file::Change,
+};
+
+/// Creates a file or directory and opens it.
+pub(super) async fn create<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+    lookup: &Lookup<V::Node>,
+) -> Result<Attempt<V>, Failure> {
+    let parent = lookup
+        .parent
+        .as_ref()
+        .ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+    check(call, wanted, parent).await?;
+    let made = make(call, wanted, contexts, parent, &lookup.name).await;
+    let (node, attr) = match made {
+        // Somebody else was faster: what exists now is opened by the rules of its own.
+        Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Again),
+        other => other?,
+    };
+    let granted = match grant(call, wanted, &node, &attr).await {
+        Ok(granted) => granted,
+        Err(failure) => return undone(call, parent, lookup, &node, failure).await,
+    };
+    let place = judge::place(&node);
+    let case = Case {
+        place: &place,
+        lookup,
+        directory: wanted.directory(),
+        granted,
+        overwrite: false,
+        allocation: attr.allocated,
+    };
+    let (id, engine) = match judge::open(call, wanted, contexts, case).await {
+        Ok(Judged::Granted(id, engine)) => (id, engine),
+        // A faster client opened what we just made, in a way that excludes us: it is theirs.
+        Ok(Judged::Again) => return Ok(Attempt::Again),
+        Err(failure) => return Err(failure),
+    };
+    match announce(call, wanted, lookup, parent, &node).await {
+        Ok(receipt) => Ok(Attempt::Done(Box::new(Opened {
+            id,
+            node,
+            parent: Some(parent.clone()),
+            place,
+            granted,
+            engine,
+            action: CreateAction::CREATED,
+            receipt,
+        }))),
+        Err(failure) => {
+            judge::undo(call, &place, id);
+            Err(failure)
+        }
+    }
+}
+
+async fn check<V: Vfs>(call: &Call<V>, wanted: &Wanted, parent: &V::Node) -> Result<(), Failure> {
+    let share = call.share()?;
+    let token = call.token()?;
+    if share.config.read_only {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    let readonly = wanted.attributes.contains(FileAttributes::READONLY);
+    if readonly && wanted.delete_on_close() {
+        return Err(Status::CANNOT_DELETE.into());
+    }
+    access::may_add(&*share.vfs, parent, &token, wanted.directory()).await?;
+    // [MS-FSA] 2.1.5.1.1: nothing is added to a directory that is to be deleted.
+    if call.server().files.is_doomed(parent.key()) {
+        return Err(Status::DELETE_PENDING.into());
+    }
+    Ok(())
+}
+
+async fn make<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+    parent: &V::Node,
+    name: &str,
+) -> Result<(V::Node, Attr), Failure> {
+    let share = call.share()?;
+    let token = call.token()?;
+    let vfs = &*share.vfs;
+    let directory = wanted.directory();
+    let sd = access::for_new(vfs, parent, &token, contexts.security.as_ref(), directory).await?;
+    let security = match sd {
+        None => None,
+        Some(sd) => {
+            let mut bytes = bytes::BytesMut::new();
+            sd.encode(&mut bytes)?;
+            Some(bytes.to_vec())
+        }
+    };
+    let new = NewNode {
+        mode: None,
+        dos_attributes: wanted.stored_attributes(directory),
+        security,
+        eas: contexts
+            .eas
+            .iter()
+            .map(|ea| {
+                let name = String::from_utf8_lossy(&ea.name).into_owned();
+                (name, ea.value.clone())
+            })
+            .collect(),
+        allocation: if directory { 0 } else { contexts.allocation },
+    };
+    let made = if directory {
+        vfs.create_directory(&token.identity, parent, name, &new)
+            .await
+    } else {
+        vfs.create_file(&token.identity, parent, name, &new).await
+    };
+    match made {
+        Err(VfsError::Exists) if wanted.disposition == smb_wire::msg::CreateDisposition::CREATE => {
+            Err(Status::OBJECT_NAME_COLLISION.into())
+        }
+        other => Ok(other?),
+    }
+}
+
+/// The creator gets what it asked for; MAXIMUM_ALLOWED is what the new descriptor gives.
+async fn grant<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    node: &V::Node,
+    attr: &Attr,
+) -> Result<AccessMask, Failure> {
+    let ceiling = call.tree()?.maximal_access;
+    let named = wanted.access.without(AccessMask::MAXIMUM_ALLOWED);
+    if !wanted.access.contains(AccessMask::MAXIMUM_ALLOWED) {
+        return Ok(named & ceiling);
+    }
+    let sd = access::descriptor(&*call.share()?.vfs, node, attr).await?;
+    Ok((access::maximal(&sd, &*call.token()?) | named) & ceiling)
+}
+
+async fn undone<V: Vfs>(
+    call: &Call<V>,
+    parent: &V::Node,
+    lookup: &Lookup<V::Node>,
+    node: &V::Node,
+    failure: Failure,
+) -> Result<Attempt<V>, Failure> {
+    let token = call.token()?;
+    let vfs = &call.share()?.vfs;
+    vfs.remove(&token.identity, node, parent, &lookup.name)
+        .await?;
+    Err(failure)
+}
+
+/// The new name counts: for durability, for watchers, for leases on the directory.
+async fn announce<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    lookup: &Lookup<V::Node>,
+    parent: &V::Node,
+    node: &V::Node,
+) -> Result<Receipt, Failure> {
+    let server = call.server();
+    let share = call.share()?;
+    let path = engine::share_path(share.id, &lookup.path);
+    let filter = engine::name_filter(wanted.directory());
+    engine::report(server, &[engine::change(path, Change::ADDED, filter)]);
+    let effects = server.files.entries_changed(parent.key(), None);
+    engine::perform(server, effects);
+    Ok(share.gate.created(node, parent).await?)
+}

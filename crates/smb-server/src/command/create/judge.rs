@@ -1,0 +1,120 @@
+//! Asking the file engine whether an open may be, and waiting while holders give way.
+
+use smb_wire::{
+    access_mask::AccessMask,
+    msg::{Dialect, OplockLevel},
+};
+use vfs::{Lookup, Node, Vfs};
+
+use super::request::{Contexts, Wanted};
+use crate::{
+    command::{Call, Failure, engine},
+    file::{
+        CacheRequest, Decision, Granted, LeaseRequest, LeaseVersion, OpenId, OpenRequest, Place,
+    },
+};
+
+/// The engine's answer to an open.
+pub(super) enum Judged {
+    /// It is in the tables.
+    Granted(OpenId, Granted),
+    /// Holders gave way: everything must be looked at again.
+    Again,
+}
+
+/// What is to be opened.
+pub(super) struct Case<'a, V: Vfs> {
+    pub(super) place: &'a Place,
+    pub(super) lookup: &'a Lookup<V::Node>,
+    pub(super) directory: bool,
+    pub(super) granted: AccessMask,
+    pub(super) overwrite: bool,
+    pub(super) allocation: u64,
+}
+
+/// Puts an open to the engine.
+pub(super) async fn open<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+    case: Case<'_, V>,
+) -> Result<Judged, Failure> {
+    let server = call.server();
+    let (waiter, woken) = server.waiter();
+    let client = call
+        .connection
+        .negotiated()
+        .map_or_else(Default::default, |facts| facts.client_guid);
+    let share = call.share()?;
+    let request = OpenRequest {
+        open: OpenId(server.fresh_id()),
+        place: case.place.clone(),
+        link: super::link(case.lookup),
+        path: engine::share_path(share.id, &case.lookup.path),
+        directory: case.directory,
+        access: case.granted,
+        share: wanted.share,
+        overwrite: case.overwrite,
+        delete_on_close: wanted.delete_on_close(),
+        client,
+        cache: cache(call, wanted, contexts),
+        allocation: case.allocation,
+        waiter,
+    };
+    let (decision, effects) = server.files.open(&request);
+    engine::perform(server, effects);
+    match decision {
+        Decision::Granted(granted) => {
+            server.forget_waiter(waiter);
+            Ok(Judged::Granted(request.open, granted))
+        }
+        Decision::Conflict(status) => {
+            server.forget_waiter(waiter);
+            Err(status.into())
+        }
+        Decision::MustBreak => {
+            engine::wait(call, None, case.place, waiter, woken).await?;
+            Ok(Judged::Again)
+        }
+    }
+}
+
+fn cache<V: Vfs>(call: &Call<V>, wanted: &Wanted, contexts: &Contexts) -> CacheRequest {
+    let Some(lease) = &contexts.lease else {
+        return match wanted.oplock {
+            OplockLevel::LEASE => CacheRequest::None,
+            level => CacheRequest::Oplock(level),
+        };
+    };
+    // [MS-SMB2] 3.3.5.9.11: version 2 is known from 3.0 on.
+    let v2 = lease
+        .v2
+        .filter(|_| call.connection.dialect() >= Dialect::SMB_3_0);
+    CacheRequest::Lease(LeaseRequest {
+        key: lease.lease_key,
+        state: lease.lease_state,
+        parent: lease.parent_lease_key().filter(|_| v2.is_some()),
+        version: v2.map_or(LeaseVersion::V1, |v2| LeaseVersion::V2 { epoch: v2.epoch }),
+    })
+}
+
+/// Takes back what the engine granted: the disk refused.
+pub(super) fn undo<V: Vfs>(call: &Call<V>, place: &Place, open: OpenId) {
+    let closed = call.server().files.close(place, open);
+    engine::perform(call.server(), closed.effects);
+    if let Some(remove) = closed.remove {
+        // Whoever marked it for deletion has closed meanwhile: the name stays until the next
+        // close, since nothing was opened here.
+        call.server().files.removed(place, &remove);
+    }
+}
+
+/// Where the engine keeps the state of a node.
+pub(super) fn place<N: Node>(node: &N) -> Place {
+    Place {
+        key: node.key(),
+        stream: node
+            .stream()
+            .map(|name| vfs::posix::name::fold(name).into()),
+    }
+}

@@ -1,0 +1,133 @@
+//! CREATE ([MS-SMB2] 3.3.5.9, [MS-FSA] 2.1.5.1).
+//!
+//! The order of effects is the point: names and parameters are checked, then access, then
+//! sharing and caching (waiting for breaks), and only then is anything created or truncated. A
+//! refused CREATE leaves nothing behind.
+//!
+//! `request.rs` checks what the request says by itself, `name.rs` takes the name apart,
+//! `existing.rs` opens what is there, `fresh.rs` creates what is not, `answer.rs` makes the open
+//! and its reply.
+
+mod answer;
+mod existing;
+mod fresh;
+mod judge;
+mod name;
+mod request;
+mod stream;
+
+use smb_wire::{
+    msg::{CreateAction, CreateDisposition},
+    status::Status,
+};
+use vfs::{Attr, Lookup, Node, Vfs};
+
+use self::{
+    name::Name,
+    request::{Contexts, Wanted},
+};
+use super::{Call, Failure, Handled};
+use crate::{
+    file::{Granted, OpenId, Place},
+    pipe,
+};
+
+/// How often a name may change under our feet before we give up.
+const ATTEMPTS: usize = 8;
+
+pub(in crate::command) use name::parse as parse_name;
+
+/// Opens or creates.
+pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    let tree = call.tree()?;
+    if tree.share.is_none() {
+        return pipe::create(call).await;
+    }
+    let (wanted, contexts, name) = request::read(call)?;
+    check_limits(call)?;
+    for _ in 0..ATTEMPTS {
+        match attempt(call, &wanted, &contexts, &name).await? {
+            Attempt::Done(opened) => return answer::reply(call, &wanted, &contexts, *opened).await,
+            Attempt::Again => {}
+        }
+    }
+    Err(Status::SHARING_VIOLATION.into())
+}
+
+fn check_limits<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
+    let limits = &call.server().config().limits;
+    let mine = call.session()?.tables().opens.len();
+    let all = call
+        .server()
+        .opens
+        .load(std::sync::atomic::Ordering::Relaxed);
+    if mine >= limits.opens_per_session || all >= limits.opens {
+        return Err(Status::TOO_MANY_OPENED_FILES.into());
+    }
+    Ok(())
+}
+
+/// Everything an open needs once the disk and the engine agreed.
+struct Opened<V: Vfs> {
+    id: OpenId,
+    node: V::Node,
+    parent: Option<V::Node>,
+    place: Place,
+    granted: smb_wire::access_mask::AccessMask,
+    engine: Granted,
+    action: CreateAction,
+    receipt: durability::Receipt,
+}
+
+enum Attempt<V: Vfs> {
+    Done(Box<Opened<V>>),
+    /// The name came or went meanwhile: look again.
+    Again,
+}
+
+async fn attempt<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+    name: &Name,
+) -> Result<Attempt<V>, Failure> {
+    let share = call.share()?;
+    let token = call.token()?;
+    let lookup = share.vfs.lookup(&token.identity, &name.path).await?;
+    if let Some(stream) = &name.stream {
+        return stream::open(call, wanted, contexts, &lookup, stream).await;
+    }
+    match &lookup.found {
+        Some((node, attr)) => existing::open(call, wanted, contexts, &lookup, node, attr).await,
+        None if wanted.creates() => fresh::create(call, wanted, contexts, &lookup).await,
+        None => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+    }
+}
+
+/// Names of a lookup as the engine takes them.
+fn link<N: Node>(lookup: &Lookup<N>) -> crate::file::Link {
+    match &lookup.parent {
+        None => crate::file::Link {
+            parent: Default::default(),
+            name: "".into(),
+        },
+        Some(parent) => crate::file::Link {
+            parent: parent.key(),
+            name: vfs::posix::name::fold(&lookup.name).into(),
+        },
+    }
+}
+
+/// What a successful open of something existing answers.
+fn action(disposition: CreateDisposition) -> CreateAction {
+    match disposition {
+        CreateDisposition::SUPERSEDE => CreateAction::SUPERSEDED,
+        CreateDisposition::OVERWRITE | CreateDisposition::OVERWRITE_IF => CreateAction::OVERWRITTEN,
+        _ => CreateAction::OPENED,
+    }
+}
+
+/// The attribute bits of an attr.
+fn attributes(attr: &Attr) -> smb_wire::file_attributes::FileAttributes {
+    smb_wire::file_attributes::FileAttributes(attr.dos_attributes)
+}

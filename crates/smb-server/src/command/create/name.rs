@@ -1,0 +1,168 @@
+//! The name of a CREATE or a rename: components and stream ([MS-FSCC] 2.1.5, [MS-FSA] 2.1.5.1).
+
+use smb_wire::{status::Status, utf16};
+
+use crate::command::Failure;
+
+/// Longest path in UTF-16 units.
+const PATH_MAX: usize = 32_760;
+/// Longest component in UTF-16 units.
+const COMPONENT_MAX: usize = 255;
+
+/// The stream part of a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::command) enum Stream {
+    /// `::$DATA`: the unnamed stream, said aloud.
+    Unnamed,
+    /// `:name` or `:name:$DATA`.
+    Named(String),
+}
+
+/// A name taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::command) struct Name {
+    /// Components below the share root; none for the root.
+    pub(in crate::command) path: Vec<String>,
+    /// The stream, if the name says one.
+    pub(in crate::command) stream: Option<Stream>,
+    /// The name ended in a backslash.
+    pub(in crate::command) trailing: bool,
+}
+
+/// Takes a name apart.
+///
+/// # Errors
+/// `OBJECT_NAME_INVALID` for what is no name, `INVALID_PARAMETER` for a leading backslash,
+/// `OBJECT_PATH_SYNTAX_BAD` for dot names.
+pub(in crate::command) fn parse(bytes: &[u8]) -> Result<Name, Failure> {
+    if bytes.len() % 2 != 0 || bytes.len() / 2 > PATH_MAX {
+        return Err(Status::OBJECT_NAME_INVALID.into());
+    }
+    let text = utf16::decode(bytes, "name").map_err(|_| Status::OBJECT_NAME_INVALID)?;
+    if text.starts_with('\\') {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    let trailing = text.ends_with('\\');
+    let text = text.strip_suffix('\\').unwrap_or(&text);
+    if text.is_empty() {
+        return Ok(Name {
+            path: Vec::new(),
+            stream: None,
+            trailing,
+        });
+    }
+    let (path, stream) = match text.find(':') {
+        None => (text, None),
+        Some(at) => {
+            let (path, rest) = text.split_at(at);
+            (path, Some(parse_stream(rest.get(1..).unwrap_or_default())?))
+        }
+    };
+    let path = if path.is_empty() {
+        Vec::new()
+    } else {
+        path.split('\\')
+            .map(|component| check_component(component).map(|()| component.to_owned()))
+            .collect::<Result<_, _>>()?
+    };
+    Ok(Name {
+        path,
+        stream,
+        trailing,
+    })
+}
+
+fn check_component(component: &str) -> Result<(), Failure> {
+    if matches!(component, "." | "..") {
+        return Err(Status::OBJECT_PATH_SYNTAX_BAD.into());
+    }
+    let forbidden = |c: char| matches!(c, '\0'..='\x1f' | '"' | '/' | '<' | '>' | '|' | '*' | '?');
+    if component.is_empty()
+        || component.encode_utf16().count() > COMPONENT_MAX
+        || component.contains(forbidden)
+    {
+        return Err(Status::OBJECT_NAME_INVALID.into());
+    }
+    Ok(())
+}
+
+/// What follows the first colon: `name`, `name:$DATA`, `:$DATA`.
+fn parse_stream(text: &str) -> Result<Stream, Failure> {
+    let (name, kind) = match text.split_once(':') {
+        Some((name, kind)) => (name, Some(kind)),
+        None => (text, None),
+    };
+    match kind {
+        Some(kind) if !kind.eq_ignore_ascii_case("$DATA") => {
+            return Err(Status::OBJECT_NAME_INVALID.into());
+        }
+        Some(_) if name.is_empty() => return Ok(Stream::Unnamed),
+        _ => {}
+    }
+    let forbidden = |c: char| matches!(c, '\0' | '\\' | '/' | ':');
+    if name.is_empty() || name.encode_utf16().count() > COMPONENT_MAX || name.contains(forbidden) {
+        return Err(Status::OBJECT_NAME_INVALID.into());
+    }
+    Ok(Stream::Named(name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(name: &str) -> Option<Status> {
+        match parse(&utf16::encode(name)) {
+            Ok(_) => None,
+            Err(Failure::Status(status)) => Some(status),
+            Err(_) => panic!("no status"),
+        }
+    }
+
+    fn path(name: &str) -> Vec<String> {
+        parse(&utf16::encode(name)).unwrap().path
+    }
+
+    #[test]
+    fn components_are_split_at_backslashes() {
+        assert_eq!(path(r"a\b c\d.txt"), ["a", "b c", "d.txt"]);
+        assert!(path("").is_empty());
+        assert!(parse(&utf16::encode(r"a\")).unwrap().trailing);
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        assert_eq!(status(r"\a"), Some(Status::INVALID_PARAMETER));
+        assert_eq!(status(r"a\..\b"), Some(Status::OBJECT_PATH_SYNTAX_BAD));
+        for bad in [
+            r"a\\b",
+            "a/b",
+            "a*",
+            "a?",
+            "a<b",
+            "a\0b",
+            "a|b",
+            "a\"",
+            &"x".repeat(256),
+        ] {
+            assert_eq!(status(bad), Some(Status::OBJECT_NAME_INVALID), "{bad}");
+        }
+        assert!(matches!(
+            parse(&[0x41]),
+            Err(Failure::Status(Status::OBJECT_NAME_INVALID))
+        ));
+        // A lone surrogate.
+        assert!(parse(&[0x00, 0xd8]).is_err());
+    }
+
+    #[test]
+    fn streams() {
+        let stream = |name: &str| parse(&utf16::encode(name)).unwrap().stream;
+        assert_eq!(stream("a:b"), Some(Stream::Named("b".into())));
+        assert_eq!(stream("a:b:$data"), Some(Stream::Named("b".into())));
+        assert_eq!(stream("a::$DATA"), Some(Stream::Unnamed));
+        assert_eq!(status("a:"), Some(Status::OBJECT_NAME_INVALID));
+        assert_eq!(status("a:b:$X"), Some(Status::OBJECT_NAME_INVALID));
+        assert_eq!(status("a:b:"), Some(Status::OBJECT_NAME_INVALID));
+        assert_eq!(status(r"a:b\c"), Some(Status::OBJECT_NAME_INVALID));
+    }
+}

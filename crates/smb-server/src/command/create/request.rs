@@ -1,0 +1,207 @@
+//! What a CREATE says, and what can be refused by that alone ([MS-SMB2] 3.3.5.9,
+//! [MS-FSA] 2.1.5.1 phases 1 to 3).
+
+use smb_wire::{
+    access_mask::AccessMask,
+    create_context::{LeaseContext, RequestContext},
+    dtyp::SecurityDescriptor,
+    file_attributes::FileAttributes,
+    fscc::{EaEntry, read_ea_list},
+    msg::{
+        CreateDisposition, CreateOptions, CreateRequest, Dialect, ImpersonationLevel, OplockLevel,
+        ShareAccess,
+    },
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::name::{self, Name, Stream};
+use crate::command::{Call, Failure};
+
+/// Access bits that mean nothing (spec-notes 8.2.8b).
+const ACCESS_UNDEFINED: u32 = 0x0ce0_fe00;
+/// Option bits that mean nothing.
+const OPTIONS_UNDEFINED: u32 = 0xff00_0000;
+/// Options no server of this kind can serve.
+const OPTIONS_UNSUPPORTED: u32 = CreateOptions::TREE_CONNECTION.bits()
+    | CreateOptions::OPEN_BY_FILE_ID.bits()
+    | CreateOptions::RESERVE_OPFILTER.bits();
+/// Attributes that are stored for a new file (spec-notes 8.2.8).
+const ATTRIBUTES_STORED: u32 = 0x5127;
+
+/// The request in the server's own terms.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    /// Generic rights mapped; MAXIMUM_ALLOWED kept.
+    pub(super) access: AccessMask,
+    pub(super) attributes: FileAttributes,
+    pub(super) share: ShareAccess,
+    pub(super) disposition: CreateDisposition,
+    pub(super) options: CreateOptions,
+    pub(super) oplock: OplockLevel,
+}
+
+impl Wanted {
+    pub(super) fn creates(&self) -> bool {
+        !matches!(
+            self.disposition,
+            CreateDisposition::OPEN | CreateDisposition::OVERWRITE
+        )
+    }
+
+    pub(super) fn overwrites(&self) -> bool {
+        matches!(
+            self.disposition,
+            CreateDisposition::SUPERSEDE
+                | CreateDisposition::OVERWRITE
+                | CreateDisposition::OVERWRITE_IF
+        )
+    }
+
+    pub(super) fn directory(&self) -> bool {
+        self.options.contains(CreateOptions::DIRECTORY_FILE)
+    }
+
+    pub(super) fn delete_on_close(&self) -> bool {
+        self.options.contains(CreateOptions::DELETE_ON_CLOSE)
+    }
+
+    /// DOS attributes of what is created.
+    pub(super) fn stored_attributes(&self, directory: bool) -> u32 {
+        let asked = self.attributes.bits() & ATTRIBUTES_STORED;
+        if directory {
+            asked & !FileAttributes::ARCHIVE.bits()
+        } else {
+            asked | FileAttributes::ARCHIVE.bits()
+        }
+    }
+}
+
+/// The create contexts that count.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Contexts {
+    pub(super) eas: Vec<EaEntry>,
+    pub(super) security: Option<SecurityDescriptor>,
+    pub(super) allocation: u64,
+    pub(super) maximal_access: bool,
+    pub(super) on_disk_id: bool,
+    pub(super) lease: Option<LeaseContext>,
+}
+
+/// Reads and checks a request.
+pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<(Wanted, Contexts, Name), Failure> {
+    let request = CreateRequest::read(&call.message)?;
+    check_numbers(&request)?;
+    let name = name::parse(request.name)?;
+    let mut wanted = Wanted {
+        access: request.desired_access.map_generic(),
+        attributes: request.file_attributes,
+        share: request.share_access,
+        disposition: request.disposition,
+        options: request.options,
+        oplock: request.oplock_level,
+    };
+    check_combinations(&wanted, &name)?;
+    if wanted
+        .options
+        .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING)
+    {
+        // [MS-FSA] 2.1.5.1: appending cannot be aligned.
+        wanted.access = wanted.access.without(AccessMask::FILE_APPEND_DATA);
+    }
+    check_tree(call, &wanted)?;
+    let contexts = contexts(call, &request)?;
+    Ok((wanted, contexts, name))
+}
+
+fn check_numbers(request: &CreateRequest<'_>) -> Result<(), Failure> {
+    if request.impersonation_level > ImpersonationLevel::DELEGATE {
+        return Err(Status::BAD_IMPERSONATION_LEVEL.into());
+    }
+    let access = request.desired_access;
+    if access.is_empty() || access.bits() & ACCESS_UNDEFINED != 0 {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    if access.contains(AccessMask::ACCESS_SYSTEM_SECURITY) {
+        return Err(Status::PRIVILEGE_NOT_HELD.into());
+    }
+    if request.disposition > CreateDisposition::OVERWRITE_IF
+        || request.share_access.bits() > 7
+        || request.options.bits() & OPTIONS_UNDEFINED != 0
+        || request
+            .file_attributes
+            .intersects(FileAttributes::VOLUME | FileAttributes::DEVICE)
+    {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    if request.options.bits() & OPTIONS_UNSUPPORTED != 0 {
+        return Err(Status::NOT_SUPPORTED.into());
+    }
+    Ok(())
+}
+
+fn check_combinations(wanted: &Wanted, name: &Name) -> Result<(), Failure> {
+    let non_directory = wanted.options.contains(CreateOptions::NON_DIRECTORY_FILE);
+    if wanted.directory()
+        && (non_directory
+            || wanted.overwrites()
+            || wanted.attributes.contains(FileAttributes::TEMPORARY))
+    {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    if wanted.delete_on_close()
+        && !wanted
+            .access
+            .intersects(AccessMask::DELETE | AccessMask::MAXIMUM_ALLOWED)
+    {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    if name.trailing && non_directory {
+        return Err(Status::OBJECT_NAME_INVALID.into());
+    }
+    if wanted.directory() && matches!(name.stream, Some(Stream::Named(_))) {
+        return Err(Status::NOT_A_DIRECTORY.into());
+    }
+    Ok(())
+}
+
+/// [MS-SMB2] 3.3.5.9: what the tree does not allow, no open gets.
+fn check_tree<V: Vfs>(call: &Call<V>, wanted: &Wanted) -> Result<(), Failure> {
+    let ceiling = call.tree()?.maximal_access;
+    let named = wanted.access.without(AccessMask::MAXIMUM_ALLOWED);
+    let delete = wanted.delete_on_close() && !ceiling.contains(AccessMask::DELETE);
+    if !ceiling.contains(named) || delete {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    Ok(())
+}
+
+fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Contexts, Failure> {
+    let mut found = Contexts::default();
+    for context in request.contexts() {
+        match context?.request()? {
+            RequestContext::ExtendedAttributes(list) => found.eas = read_ea_list(list)?,
+            RequestContext::SecurityDescriptor(bytes) => {
+                found.security = Some(SecurityDescriptor::read(bytes)?);
+            }
+            RequestContext::AllocationSize(size) => found.allocation = size.0,
+            RequestContext::QueryMaximalAccess(_) => found.maximal_access = true,
+            RequestContext::QueryOnDiskId => found.on_disk_id = true,
+            // There are no snapshots, so none has this time.
+            RequestContext::TimewarpToken(_) => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+            RequestContext::Lease(lease)
+                if request.oplock_level == OplockLevel::LEASE
+                    && call.connection.dialect() >= Dialect::SMB_2_1 =>
+            {
+                found.lease = Some(lease);
+            }
+            // Durable handles are not granted: no answer says so ([MS-SMB2] 3.3.5.9.6).
+            RequestContext::DurableHandleReconnect(_)
+            | RequestContext::DurableHandleReconnectV2(_) => {
+                return Err(Status::OBJECT_NAME_NOT_FOUND.into());
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,210 @@
+//! Opening a named stream ([MS-FSA] 2.1.5.1): the file first, created if need be, then the
+//! stream of it.
+
+use durability::Receipt;
+use smb_wire::{
+    access_mask::AccessMask,
+    msg::{CreateAction, CreateDisposition, NotifyFilter},
+    status::Status,
+};
+use vfs::{Attr, Kind, Lookup, Node, StreamOpen, Vfs, VfsError};
+
+use super::{
+    Attempt, Opened, action, existing, fresh, judge,
+    judge::{Case, Judged},
+    name::Stream,
+    request::{Contexts, Wanted},
+};
+use crate::{
+    access::{self, Subject},
+    command::{Call, Failure, engine},
+    file::{Change, Reported},
+};
+
+/// Opens the stream `stream` of what `lookup` found.
+pub(super) async fn open<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+    lookup: &Lookup<V::Node>,
+    stream: &Stream,
+) -> Result<Attempt<V>, Failure> {
+    let (node, attr) = match (&lookup.found, stream) {
+        (Some((node, attr)), Stream::Unnamed) => {
+            if attr.kind == Kind::Directory {
+                // A directory has no unnamed data stream.
+                return Err(Status::FILE_IS_A_DIRECTORY.into());
+            }
+            return existing::open(call, wanted, contexts, lookup, node, attr).await;
+        }
+        (None, Stream::Unnamed) if wanted.creates() => {
+            return fresh::create(call, wanted, contexts, lookup).await;
+        }
+        (Some((node, attr)), Stream::Named(_)) => (node, attr),
+        (None, Stream::Named(_)) if wanted.creates() => {
+            base(call, contexts, wanted, lookup).await?;
+            return Ok(Attempt::Again);
+        }
+        (None, _) => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+    };
+    let Stream::Named(name) = stream else {
+        return Err(Status::OBJECT_NAME_INVALID.into());
+    };
+    named(call, wanted, contexts, lookup, node, attr, name).await
+}
+
+/// Creates the file that carries the stream, as an empty one, and closes it again.
+async fn base<V: Vfs>(
+    call: &Call<V>,
+    contexts: &Contexts,
+    wanted: &Wanted,
+    lookup: &Lookup<V::Node>,
+) -> Result<(), Failure> {
+    let mut plain = wanted.clone();
+    plain.disposition = CreateDisposition::CREATE;
+    plain.access = AccessMask::FILE_READ_ATTRIBUTES;
+    plain.oplock = smb_wire::msg::OplockLevel::NONE;
+    plain.options = plain
+        .options
+        .without(smb_wire::msg::CreateOptions::DELETE_ON_CLOSE);
+    let contexts = Contexts {
+        lease: None,
+        ..contexts.clone()
+    };
+    if let Attempt::Done(opened) = fresh::create(call, &plain, &contexts, lookup).await? {
+        judge::undo(call, &opened.place, opened.id);
+    }
+    Ok(())
+}
+
+async fn named<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+    lookup: &Lookup<V::Node>,
+    file: &V::Node,
+    attr: &Attr,
+    name: &str,
+) -> Result<Attempt<V>, Failure> {
+    let share = call.share()?;
+    let token = call.token()?;
+    let known = match share
+        .vfs
+        .open_stream(&token.identity, file, name, StreamOpen::Existing)
+        .await
+    {
+        Ok((node, _)) => Some(node),
+        Err(VfsError::NotFound | VfsError::NoAttribute) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let granted = grant(call, wanted, lookup, file, attr, known.is_some()).await?;
+    let (node, created) = match known {
+        Some(_) if wanted.disposition == CreateDisposition::CREATE => {
+            return Err(Status::OBJECT_NAME_COLLISION.into());
+        }
+        Some(node) => (node, false),
+        None if wanted.creates() => {
+            let opened = share
+                .vfs
+                .open_stream(&token.identity, file, name, StreamOpen::Either)
+                .await?;
+            (opened.0, opened.1)
+        }
+        None => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+    };
+    let place = judge::place(&node);
+    let size = share.vfs.attr(&node).await?;
+    let case = Case {
+        place: &place,
+        lookup,
+        directory: false,
+        granted,
+        overwrite: wanted.overwrites() && !created,
+        allocation: size.allocated,
+    };
+    let (id, engine) = match judge::open(call, wanted, contexts, case).await? {
+        Judged::Granted(id, engine) => (id, engine),
+        Judged::Again => return Ok(Attempt::Again),
+    };
+    match act(call, wanted, lookup, &node, created).await {
+        Ok(receipt) => Ok(Attempt::Done(Box::new(Opened {
+            id,
+            node,
+            parent: lookup.parent.clone(),
+            place,
+            granted,
+            engine,
+            action: if created {
+                CreateAction::CREATED
+            } else {
+                action(wanted.disposition)
+            },
+            receipt,
+        }))),
+        Err(failure) => {
+            judge::undo(call, &place, id);
+            Err(failure)
+        }
+    }
+}
+
+/// [MS-FSA] 2.1.5.1.1: a new stream needs the right to write the file; overwriting one needs no
+/// more than the open names.
+async fn grant<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    lookup: &Lookup<V::Node>,
+    file: &V::Node,
+    attr: &Attr,
+    exists: bool,
+) -> Result<AccessMask, Failure> {
+    let token = call.token()?;
+    let subject = Subject {
+        vfs: &*call.share()?.vfs,
+        node: file,
+        attr,
+        parent: lookup.parent.as_ref(),
+        ceiling: call.tree()?.maximal_access,
+    };
+    if !exists || wanted.overwrites() {
+        if access::readonly(attr) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        access::grant(&subject, &token, AccessMask::FILE_WRITE_DATA).await?;
+    }
+    let granted = access::grant(&subject, &token, wanted.access).await?;
+    if access::readonly(attr)
+        && granted.intersects(AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA)
+    {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    Ok(granted)
+}
+
+async fn act<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    lookup: &Lookup<V::Node>,
+    node: &V::Node,
+    created: bool,
+) -> Result<Receipt, Failure> {
+    let share = call.share()?;
+    if created {
+        engine::report(
+            call.server(),
+            &[Reported {
+                path: engine::share_path(share.id, &lookup.path),
+                stream: node.stream().map(str::to_owned),
+                action: Change::ADDED_STREAM,
+                filter: NotifyFilter::STREAM_NAME,
+            }],
+        );
+        return Ok(share.gate.stream_created(node).await?);
+    }
+    if wanted.overwrites() {
+        share.vfs.set_size(node, 0).await?;
+        let flags = durability::RequestFlags::default();
+        return Ok(share.gate.resized(node, flags).await?);
+    }
+    Ok(share.gate.unchanged())
+}

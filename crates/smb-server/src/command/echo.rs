@@ -1,0 +1,12 @@
+//! ECHO ([MS-SMB2] 3.3.5.17).
+
+use smb_wire::msg::{EchoRequest, EchoResponse};
+use vfs::Vfs;
+
+use super::{Call, Handled, Reply};
+
+/// Answers.
+pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    EchoRequest::read(&call.message)?;
+    Ok(Reply::read_only(&EchoResponse))
+}

@@ -1,0 +1,237 @@
+//! Between the handlers and the file engine: carrying out what it asks for, and waiting for it.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::BytesMut;
+use smb_wire::{
+    msg::{LeaseBreakFlags, LeaseBreakNotification, OplockBreakNotification},
+    status::Status,
+};
+use tokio::sync::oneshot;
+use vfs::{Attr, Lookup, Node, Vfs};
+
+use super::{Call, Failure};
+use crate::{
+    file::{
+        Actor, Break, Change, Effects, Operation, Outcome, Owner, Place, Reported, SharePath, Step,
+        WaiterId,
+    },
+    link::outbound::{self, HEADROOM},
+    state::{EndReason, Holder, Mail, Open, Server},
+};
+
+/// How long a holder has to acknowledge ([MS-SMB2] 3.3.6.1, 3.3.6.5).
+const BREAK_TIMEOUT: Duration = Duration::from_secs(35);
+
+/// Carries out what the engine asks for: breaks first, then wake-ups.
+pub(super) fn perform<V: Vfs>(server: &Arc<Server<V>>, effects: Effects) {
+    for broken in effects.breaks {
+        if !send_break(server, &broken) && broken.ack_required {
+            // Nobody can be told, so nobody will answer.
+            let after = server
+                .files
+                .break_over(&broken.place, broken.owner, broken.ticket);
+            perform(server, after);
+        } else if broken.ack_required {
+            watch_break(server, broken);
+        }
+    }
+    for wake in effects.wakes {
+        server.wake(wake.waiter, wake.outcome);
+    }
+}
+
+/// A break that is not acknowledged in time ends without any caching.
+fn watch_break<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
+    let server = Arc::clone(server);
+    let env = Arc::clone(&server.env);
+    env.spawn(Box::pin(async move {
+        server.env.sleep(BREAK_TIMEOUT).await;
+        let after = server
+            .files
+            .break_over(&broken.place, broken.owner, broken.ticket);
+        perform(&server, after);
+    }));
+}
+
+/// [MS-SMB2] 3.3.4.6, 3.3.4.7: an oplock break goes to the session that holds it, a lease break
+/// to any connection of the client. False when nobody can be told.
+fn send_break<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
+    let mut body = outbound::blank();
+    match broken.owner {
+        Owner::Oplock(open) => {
+            let Some(holder) = server.holder(open) else {
+                return false;
+            };
+            OplockBreakNotification {
+                oplock_level: broken.level(),
+                file_id: holder.file_id,
+            }
+            .encode(&mut body, HEADROOM);
+            post(server, holder, body)
+        }
+        Owner::Lease(client, lease_key) => {
+            LeaseBreakNotification {
+                new_epoch: broken.epoch,
+                flags: LeaseBreakFlags::ACK_REQUIRED.when(broken.ack_required),
+                lease_key,
+                current_lease_state: broken.current,
+                new_lease_state: broken.new,
+            }
+            .encode(&mut body, HEADROOM);
+            server.connections_of(client).into_iter().any(|connection| {
+                server.post(
+                    connection,
+                    Mail::Notify {
+                        session: Default::default(),
+                        body: body.clone(),
+                    },
+                )
+            })
+        }
+    }
+}
+
+fn post<V: Vfs>(server: &Server<V>, holder: Holder, body: BytesMut) -> bool {
+    server.post(
+        holder.connection,
+        Mail::Notify {
+            session: holder.session,
+            body,
+        },
+    )
+}
+
+/// Waits for a wake-up of the engine, the client told so where it may be.
+///
+/// # Errors
+/// `CANCELLED` when the request is ended first; the engine has been told.
+pub(super) async fn wait<V: Vfs>(
+    call: &Call<V>,
+    open: Option<&Open<V>>,
+    place: &Place,
+    id: WaiterId,
+    woken: oneshot::Receiver<Outcome>,
+) -> Result<Outcome, Failure> {
+    let waited = call.park_bounded(open, woken).await;
+    match waited {
+        Ok(Ok(Ok(outcome))) => Ok(outcome),
+        Ok(Ok(Err(_))) | Ok(Err(EndReason::Cancelled | EndReason::Closed | EndReason::Gone)) => {
+            call.server().files.cancel(place, id);
+            call.server().forget_waiter(id);
+            Err(Status::CANCELLED.into())
+        }
+        Err(failure) => {
+            call.server().files.cancel(place, id);
+            call.server().forget_waiter(id);
+            Err(failure)
+        }
+    }
+}
+
+/// Asks the caching of others to make way for an operation, and waits until it has.
+pub(super) async fn operation<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    operation: Operation,
+) -> Result<(), Failure> {
+    let disk = open.disk()?;
+    let actor = Actor::Open(open.engine);
+    make_way(call, Some(open), disk.place, actor, operation).await
+}
+
+/// As [`operation`], on behalf of whoever `actor` is.
+pub(super) async fn make_way<V: Vfs>(
+    call: &Call<V>,
+    open: Option<&Open<V>>,
+    place: &Place,
+    actor: Actor,
+    operation: Operation,
+) -> Result<(), Failure> {
+    let server = call.server();
+    loop {
+        let (id, woken) = server.waiter();
+        let (step, effects) = server.files.operation(place, actor, operation, Some(id));
+        perform(server, effects);
+        match step {
+            Step::Go => {
+                server.forget_waiter(id);
+                return Ok(());
+            }
+            Step::Refused(status) => {
+                server.forget_waiter(id);
+                return Err(status.into());
+            }
+            Step::Wait => {
+                wait(call, open, place, id, woken).await?;
+            }
+        }
+    }
+}
+
+/// Where the name of an open is now. The inode must still be the same.
+pub(super) async fn lookup<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+) -> Result<Lookup<V::Node>, Failure> {
+    let path = call.server().path_of(open)?;
+    let names: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
+    let token = call.token()?;
+    let lookup = call.share()?.vfs.lookup(&token.identity, &names).await?;
+    let key = open.disk()?.node.key();
+    match &lookup.found {
+        Some((node, _)) if node.key() == key => Ok(lookup),
+        _ => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+    }
+}
+
+/// A path of a share as the engine takes it.
+pub(super) fn share_path(share: u32, names: &[String]) -> SharePath {
+    SharePath::new(crate::file::ShareId(share), names, vfs::posix::name::fold)
+}
+
+/// Tells watchers of directories above what happened.
+pub(super) fn report<V: Vfs>(server: &Arc<Server<V>>, reports: &[Reported]) {
+    let effects = server.files.changed(reports);
+    perform(server, effects);
+}
+
+/// One change of an object that is no stream.
+pub(super) fn change(
+    path: SharePath,
+    action: u32,
+    filter: smb_wire::msg::NotifyFilter,
+) -> Reported {
+    Reported {
+        path,
+        stream: None,
+        action,
+        filter,
+    }
+}
+
+/// The filter of a name's coming or going.
+pub(super) fn name_filter(directory: bool) -> smb_wire::msg::NotifyFilter {
+    if directory {
+        smb_wire::msg::NotifyFilter::DIR_NAME
+    } else {
+        smb_wire::msg::NotifyFilter::FILE_NAME
+    }
+}
+
+/// A change of what an open stands for, reported as [`Change::MODIFIED`].
+pub(super) fn modified<V: Vfs>(
+    server: &Arc<Server<V>>,
+    open: &Open<V>,
+    filter: smb_wire::msg::NotifyFilter,
+) {
+    if let Ok(path) = server.path_of(open) {
+        report(server, &[change(path, Change::MODIFIED, filter)]);
+    }
+}
+
+/// Attributes of what an open stands for.
+pub(super) async fn attr<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<Attr, Failure> {
+    let disk = open.disk()?;
+    Ok(call.share()?.vfs.attr(&disk.node).await?)
+}

@@ -1,0 +1,69 @@
+//! FLUSH ([MS-SMB2] 3.3.5.11): what the whole product is about.
+
+use durability::{FlushTarget, RequestFlags};
+use smb_wire::{
+    access_mask::AccessMask,
+    msg::{FlushRequest, FlushResponse},
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::{Call, Failure, Handled, Reply, engine, write};
+use crate::{
+    file::Operation,
+    state::{Disk, InFlight, Open, OpenKind},
+};
+
+/// Makes stable what the share's policy says.
+pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    let request = FlushRequest::read(&call.message)?;
+    let open = call.open(request.file_id)?;
+    if let OpenKind::Pipe(pipe) = &open.kind {
+        // Completes when the reader has taken everything: our pipes answer at once, so what was
+        // written has been read by the service.
+        pipe.flushed()?;
+        return Ok(Reply::changed(&FlushResponse, call.nothing_changed()));
+    }
+    // The same two bits mean ADD_FILE and ADD_SUBDIRECTORY on a directory.
+    if !open
+        .granted
+        .intersects(AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA)
+    {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    let disk = open.disk()?;
+    if !disk.directory && disk.quick.others_cache() {
+        engine::operation(call, &open, Operation::Flush).await?;
+    }
+    // macOS says F_FULLFSYNC so.
+    let flags = RequestFlags {
+        full_sync: request.reserved == FlushRequest::FULL_SYNC,
+        ..write::open_flags(&open)
+    };
+    let target = target(call, &open, &disk).await?;
+    let receipt = call.share()?.gate.flush(&disk.node, target, flags).await?;
+    Ok(Reply::changed(&FlushResponse, receipt))
+}
+
+/// [MS-FSA] 2.1.5.7: a directory's own name counts; the root of the share is everything.
+async fn target<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    disk: &Disk<'_, V>,
+) -> Result<FlushTarget<V::Node>, Failure> {
+    if !disk.directory {
+        return Ok(FlushTarget::File);
+    }
+    let path = call.server().path_of(open)?;
+    if path.names().is_empty() {
+        return Ok(FlushTarget::ShareRoot);
+    }
+    Ok(FlushTarget::Directory {
+        parent: parent(call, open).await,
+    })
+}
+
+/// The directory that holds the name now; none if the name is gone.
+async fn parent<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Option<V::Node> {
+    engine::lookup(call, open).await.ok()?.parent
+}

@@ -1,0 +1,132 @@
+//! LOCK ([MS-SMB2] 3.3.5.14).
+
+use std::sync::atomic::Ordering;
+
+use smb_wire::{
+    msg::{Dialect, LockFlags, LockRequest, LockResponse},
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::{Call, Failure, Handled, Reply, engine};
+use crate::{
+    file::{LockSequence, Locking, Operation, Outcome},
+    limits::LOCKS_PER_REQUEST_MAX,
+    state::{EndReason, InFlight},
+};
+
+/// Locks or unlocks ranges; waits for a range where the client says so.
+pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    let request = LockRequest::read(&call.message)?;
+    if request.locks.is_empty() || request.locks.len() > LOCKS_PER_REQUEST_MAX {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    let open = call.open(request.file_id)?;
+    let disk = open.disk()?;
+    if disk.directory {
+        // [MS-FSA] 2.1.5.8.
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    check_limit(call, &open, &request)?;
+    if disk.quick.others_cache() {
+        engine::operation(call, &open, Operation::Lock).await?;
+    }
+    match lock(call, &open, &request).await? {
+        Status::SUCCESS => {
+            count(&open, &request);
+            Ok(Reply::read_only(&LockResponse))
+        }
+        status => Err(status.into()),
+    }
+}
+
+fn unlocks(request: &LockRequest) -> bool {
+    request
+        .locks
+        .first()
+        .is_some_and(|lock| lock.flags.contains(LockFlags::UNLOCK))
+}
+
+fn check_limit<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    request: &LockRequest,
+) -> Result<(), Failure> {
+    let held = open.locks.load(Ordering::Relaxed);
+    let max = call.server().config().limits.locks_per_open as u64;
+    if !unlocks(request) && held + request.locks.len() as u64 > max {
+        return Err(Status::INSUFFICIENT_RESOURCES.into());
+    }
+    Ok(())
+}
+
+fn count<V: Vfs>(open: &InFlight<V>, request: &LockRequest) {
+    let changed = request.locks.len() as u64;
+    let update = |held: u64| {
+        Some(if unlocks(request) {
+            held.saturating_sub(changed)
+        } else {
+            held + changed
+        })
+    };
+    // The closure always answers.
+    let _ = open
+        .locks
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+}
+
+async fn lock<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    request: &LockRequest,
+) -> Result<Status, Failure> {
+    let server = call.server();
+    let disk = open.disk()?;
+    let (id, woken) = server.waiter();
+    let sequence = sequence(call, request);
+    let (locking, effects) =
+        server
+            .files
+            .lock(disk.place, open.engine, &request.locks, sequence, id);
+    engine::perform(server, effects);
+    if let Locking::Done(status) = locking {
+        server.forget_waiter(id);
+        return Ok(status);
+    }
+    let waited = call.park(Some(open), woken).await;
+    let reason = match waited {
+        Ok(Ok(Ok(Outcome::Locked))) => return Ok(Status::SUCCESS),
+        Ok(Ok(Ok(Outcome::Failed(status)))) => return Ok(status),
+        Ok(Ok(_)) => EndReason::Gone,
+        Ok(Err(reason)) => reason,
+        Err(failure) => {
+            server.files.cancel(disk.place, id);
+            server.forget_waiter(id);
+            return Err(failure);
+        }
+    };
+    let withdrawn = server.files.cancel(disk.place, id);
+    server.forget_waiter(id);
+    if !withdrawn && reason == EndReason::Cancelled {
+        // The lock was granted as the CANCEL came: it is held, and the client must know.
+        return Ok(Status::SUCCESS);
+    }
+    // spec-notes 6.5.
+    Ok(match reason {
+        EndReason::Cancelled => Status::CANCELLED,
+        EndReason::Closed | EndReason::Gone => Status::RANGE_NOT_LOCKED,
+    })
+}
+
+/// [MS-SMB2] 3.3.5.14: verified for durable handles, and on 3.x where multichannel is offered.
+/// Neither is here.
+fn sequence<V: Vfs>(call: &Call<V>, request: &LockRequest) -> Option<LockSequence> {
+    let facts = call.connection.negotiated()?;
+    let multichannel = facts
+        .server_capabilities
+        .contains(smb_wire::msg::Capabilities::MULTI_CHANNEL);
+    (facts.dialect >= Dialect::SMB_3_0 && multichannel).then(|| LockSequence {
+        index: request.sequence_index(),
+        number: request.sequence_number(),
+    })
+}

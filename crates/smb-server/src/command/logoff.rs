@@ -1,0 +1,52 @@
+//! LOGOFF ([MS-SMB2] 3.3.5.6), and how a session ends in general.
+
+use std::{rc::Rc, sync::Arc};
+
+use smb_wire::{
+    msg::{LogoffRequest, LogoffResponse},
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::{Call, Handled, Reply, close};
+use crate::{
+    connection::Connection,
+    state::{EndReason, Server, Session, SessionPhase},
+};
+
+/// Ends the session. Of several LOGOFFs at once exactly one succeeds.
+pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    LogoffRequest::read(&call.message)?;
+    let session = Arc::clone(call.session()?);
+    if !end(call.server(), &session).await {
+        return Err(Status::USER_SESSION_DELETED.into());
+    }
+    call.connection.channels.borrow_mut().remove(&session.id);
+    // The answer is still signed: the call holds the channel.
+    Ok(Reply::read_only(&LogoffResponse))
+}
+
+/// Ends a session: nothing finds it any more, and what it had open is closed. False if it had
+/// ended before.
+pub(super) async fn end<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>) -> bool {
+    if session.set_phase(SessionPhase::Closed) == SessionPhase::Closed {
+        return false;
+    }
+    server.remove_session(session.id);
+    let opens: Vec<_> = {
+        let mut tables = session.tables();
+        tables.trees.clear();
+        tables.opens.values().cloned().collect()
+    };
+    close::all(server, session, opens, EndReason::Gone).await;
+    true
+}
+
+/// The connection is gone: its sessions end ([MS-SMB2] 3.3.7.1; no open is durable yet).
+pub(crate) async fn disconnected<V: Vfs>(connection: &Rc<Connection<V>>) {
+    connection.setups.borrow_mut().clear();
+    let channels = std::mem::take(&mut *connection.channels.borrow_mut());
+    for channel in channels.into_values() {
+        end(&connection.server, &channel.session).await;
+    }
+}

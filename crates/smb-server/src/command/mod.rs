@@ -1,0 +1,103 @@
+//! The commands of [MS-SMB2] 3.3.5: one file each, and the table that sends a request to its
+//! handler. What every command needs (signature, session, tree, credits) is resolved once, in
+//! `admit.rs`, before any handler runs.
+
+mod admit;
+mod call;
+mod cancel;
+mod chain;
+mod change_notify;
+mod close;
+mod create;
+mod echo;
+mod engine;
+mod flush;
+mod ioctl;
+mod lock;
+mod logoff;
+mod negotiate;
+mod oplock_break;
+mod park;
+mod query_directory;
+mod query_info;
+mod read;
+mod session_setup;
+mod set_info;
+mod tree_connect;
+mod tree_disconnect;
+mod write;
+
+pub(crate) use call::{Call, Failure, Handled, Reply};
+pub(crate) use chain::{notify, run};
+pub(crate) use logoff::disconnected;
+pub(crate) use session_setup::Setup;
+use smb_wire::{header::Command, status::Status};
+use vfs::Vfs;
+
+/// Sends a call to its command's handler.
+async fn dispatch<V: Vfs>(call: &Call<V>) -> Handled {
+    match call.header.command {
+        Command::NEGOTIATE => negotiate::handle(call).await,
+        Command::SESSION_SETUP => session_setup::handle(call).await,
+        Command::LOGOFF => logoff::handle(call).await,
+        Command::TREE_CONNECT => tree_connect::handle(call).await,
+        Command::TREE_DISCONNECT => tree_disconnect::handle(call).await,
+        Command::CREATE => create::handle(call).await,
+        Command::CLOSE => close::handle(call).await,
+        Command::FLUSH => flush::handle(call).await,
+        Command::READ => read::handle(call).await,
+        Command::WRITE => write::handle(call).await,
+        Command::LOCK => lock::handle(call).await,
+        Command::IOCTL => ioctl::handle(call).await,
+        Command::ECHO => echo::handle(call).await,
+        Command::QUERY_DIRECTORY => query_directory::handle(call).await,
+        Command::CHANGE_NOTIFY => change_notify::handle(call).await,
+        Command::QUERY_INFO => query_info::handle(call).await,
+        Command::SET_INFO => set_info::handle(call).await,
+        Command::OPLOCK_BREAK => oplock_break::handle(call).await,
+        _ => Err(Status::INVALID_PARAMETER.into()),
+    }
+}
+
+/// What a command needs before its handler may run ([MS-SMB2] 3.3.5.2.9, 3.3.5.2.11).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Needs {
+    /// Nothing: NEGOTIATE, SESSION_SETUP, ECHO.
+    Nothing,
+    /// A session.
+    Session,
+    /// A session and a tree.
+    Tree,
+}
+
+/// The table: what each command needs. `None`: no such command.
+fn needs(command: Command) -> Option<Needs> {
+    Some(match command {
+        Command::NEGOTIATE | Command::SESSION_SETUP | Command::ECHO | Command::CANCEL => {
+            Needs::Nothing
+        }
+        Command::LOGOFF | Command::TREE_CONNECT | Command::OPLOCK_BREAK => Needs::Session,
+        Command::TREE_DISCONNECT
+        | Command::CREATE
+        | Command::CLOSE
+        | Command::FLUSH
+        | Command::READ
+        | Command::WRITE
+        | Command::LOCK
+        | Command::IOCTL
+        | Command::QUERY_DIRECTORY
+        | Command::CHANGE_NOTIFY
+        | Command::QUERY_INFO
+        | Command::SET_INFO => Needs::Tree,
+        _ => return None,
+    })
+}
+
+/// The end of a byte range ([MS-FSA] 2.1.5.3, 2.1.5.4): no offset is negative, no end beyond what
+/// a signed number of 64 bits can say.
+fn range_end(offset: u64, length: u64) -> Result<u64, Failure> {
+    offset
+        .checked_add(length)
+        .filter(|end| i64::try_from(*end).is_ok())
+        .ok_or(Failure::Status(Status::INVALID_PARAMETER))
+}

@@ -1,0 +1,45 @@
+//! Acknowledgments of oplock and lease breaks ([MS-SMB2] 3.3.5.22).
+
+use smb_wire::{
+    msg::{LeaseBreakResponse, OplockBreakRequest, OplockBreakResponse},
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::{Call, Handled, Reply, engine};
+
+/// Takes an acknowledgment.
+pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    let server = call.server();
+    match OplockBreakRequest::read(&call.message)? {
+        OplockBreakRequest::Oplock(ack) => {
+            let open = call.open_anywhere(ack.file_id)?;
+            let disk = open.disk()?;
+            let (answer, effects) =
+                server
+                    .files
+                    .acknowledge_oplock(disk.place, open.engine, ack.oplock_level);
+            engine::perform(server, effects);
+            Ok(Reply::read_only(&OplockBreakResponse {
+                oplock_level: answer?,
+                file_id: open.file_id,
+            }))
+        }
+        OplockBreakRequest::Lease(ack) => {
+            let client = call
+                .connection
+                .negotiated()
+                .ok_or(Status::INVALID_PARAMETER)?
+                .client_guid;
+            let (answer, effects) =
+                server
+                    .files
+                    .acknowledge_lease(client, ack.lease_key, ack.lease_state);
+            engine::perform(server, effects);
+            Ok(Reply::read_only(&LeaseBreakResponse {
+                lease_key: ack.lease_key,
+                lease_state: answer?,
+            }))
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Waiting for something other than the disk: a lock, a change, a break. The only place that
+//! does ([MS-SMB2] 3.3.4.2, 3.3.5.16).
+
+use std::{future::Future, sync::Arc};
+
+use smb_wire::{ids::AsyncId, status::Status};
+use vfs::Vfs;
+
+use super::{Call, Failure};
+use crate::{
+    race::{First, race},
+    state::{EndReason, Ender, Open},
+};
+
+impl<V: Vfs> Call<V> {
+    /// Waits for `event`, having told the client so, until it comes or the request is ended:
+    /// by CANCEL, by the close of `open`, by the end of its session or connection.
+    ///
+    /// # Errors
+    /// `INTERNAL_ERROR` where the request may not be answered later (in the middle of a chain),
+    /// `INSUFFICIENT_RESOURCES` with too many waiting.
+    pub(crate) async fn park<T>(
+        &self,
+        open: Option<&Open<V>>,
+        event: impl Future<Output = T>,
+    ) -> Result<Result<T, EndReason>, Failure> {
+        if !self.last {
+            // spec-notes 5.7: Windows refuses what would have to wait inside a chain.
+            return Err(Status::INTERNAL_ERROR.into());
+        }
+        let (ender, ended) = Ender::new();
+        if let Some(open) = open {
+            open.park(&ender);
+        }
+        let id = self.register(ender)?;
+        if self.chain.pending().is_none() && self.chain.interim(self, id).is_err() {
+            return Ok(Err(EndReason::Gone));
+        }
+        let outcome = match race(event, ended).await {
+            First::Left(value) => Ok(value),
+            First::Right(reason) => Err(reason.unwrap_or(EndReason::Gone)),
+        };
+        Ok(outcome)
+    }
+
+    /// As [`Call::park`], for what ends by itself in bounded time (a break): in the middle of a
+    /// chain it waits without a word.
+    pub(crate) async fn park_bounded<T>(
+        &self,
+        open: Option<&Open<V>>,
+        event: impl Future<Output = T>,
+    ) -> Result<Result<T, EndReason>, Failure> {
+        if self.last {
+            self.park(open, event).await
+        } else {
+            Ok(Ok(event.await))
+        }
+    }
+
+    fn register(&self, ender: Arc<Ender>) -> Result<AsyncId, Failure> {
+        if let Some(id) = self.chain.pending() {
+            // Already told (a slow disk before): the same AsyncId stays.
+            if let Some(waiting) = self.connection.waiting.borrow_mut().get_mut(&id) {
+                waiting.ender = ender;
+            }
+            return Ok(id);
+        }
+        self.connection
+            .register(self.header.message_id, ender)
+            .ok_or(Failure::Status(Status::INSUFFICIENT_RESOURCES))
+    }
+
+    /// Tells the client that the answer takes longer, where it may be told. The work goes on.
+    pub(super) fn tell_pending(&self) {
+        if !self.last || self.chain.pending().is_some() {
+            return;
+        }
+        // Nobody listens to this ender: what the disk has begun is not cancelled
+        // (spec-notes 6.4).
+        let (ender, _) = Ender::new();
+        if let Some(id) = self.connection.register(self.header.message_id, ender) {
+            if self.chain.interim(self, id).is_err() {
+                self.connection.close();
+            }
+        }
+    }
+}

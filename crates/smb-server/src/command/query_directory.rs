@@ -1,0 +1,248 @@
+//! QUERY_DIRECTORY ([MS-SMB2] 3.3.5.18, [MS-FSA] 2.1.5.6.3).
+//!
+//! The names are taken as a snapshot when the enumeration starts, so positions are stable while
+//! clients delete what they list; attributes are read as each entry is answered.
+
+use std::collections::VecDeque;
+
+use smb_wire::{
+    access_mask::AccessMask,
+    codec::size,
+    fscc::{DirectoryEntry, DirectoryFormat, DirectoryWriter, FileInformationClass, Pushed},
+    ids::FileTime,
+    msg::{QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse},
+    status::Status,
+    utf16,
+};
+use vfs::{Attr, DirName, Vfs, VfsError};
+
+use super::{Call, Failure, Handled, Reply, create};
+use crate::{
+    access,
+    limits::DIRECTORY_NAMES_MAX,
+    pattern::Pattern,
+    state::{DirectoryCursor, InFlight},
+};
+
+/// Answers the next entries.
+pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    let request = QueryDirectoryRequest::read(&call.message)?;
+    if request.output_buffer_length > call.io_max() {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    call.check_charge(0, size(request.output_buffer_length))?;
+    let open = call.open(request.file_id)?;
+    if !open.is_directory() {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    if !open.granted.contains(AccessMask::FILE_LIST_DIRECTORY) {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    let format = format(request.info_class)?;
+    let pattern = pattern(request.pattern)?;
+    let mut cursor = std::mem::take(&mut open.state().cursor);
+    let answered = fill(call, &open, &request, format, pattern, &mut cursor).await;
+    open.state().cursor = cursor;
+    let buffer = answered?;
+    Ok(Reply::read_only(&QueryDirectoryResponse {
+        buffer: &buffer,
+    }))
+}
+
+fn format(class: u8) -> Result<DirectoryFormat, Failure> {
+    DirectoryFormat::of(FileInformationClass(class))
+        .ok_or(Failure::Status(Status::INVALID_INFO_CLASS))
+}
+
+fn pattern(bytes: &[u8]) -> Result<String, Failure> {
+    let text = utf16::decode(bytes, "pattern").map_err(|_| Status::OBJECT_NAME_INVALID)?;
+    let forbidden = |c: char| matches!(c, '\0'..='\x1f' | '\\' | '/' | ':' | '|');
+    if text.contains(forbidden) {
+        return Err(Status::OBJECT_NAME_INVALID.into());
+    }
+    Ok(text)
+}
+
+async fn fill<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    request: &QueryDirectoryRequest<'_>,
+    format: DirectoryFormat,
+    pattern: String,
+    cursor: &mut DirectoryCursor,
+) -> Result<bytes::BytesMut, Failure> {
+    let restart = request
+        .flags
+        .intersects(QueryDirectoryFlags::RESTART_SCANS | QueryDirectoryFlags::REOPEN);
+    let first = cursor.pattern.is_none();
+    if first || restart {
+        start(call, open, pattern, cursor).await?;
+    }
+    let mut writer = DirectoryWriter::new(format, size(request.output_buffer_length));
+    let single = request
+        .flags
+        .contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
+    while let Some(name) = cursor.names.front().cloned() {
+        if let Some(attr) = attributes(call, open, &name).await? {
+            match writer.push(&entry(&name, &attr, cursor.index)) {
+                Pushed::Pushed => {}
+                Pushed::Full => break,
+                Pushed::FirstDoesNotFit { fixed_fits: true } => {
+                    // spec-notes 13.4: the name alone is cut.
+                    cursor.names.pop_front();
+                    return Err(Status::BUFFER_OVERFLOW.into());
+                }
+                Pushed::FirstDoesNotFit { fixed_fits: false } => {
+                    return Err(Status::INFO_LENGTH_MISMATCH.into());
+                }
+            }
+        }
+        cursor.names.pop_front();
+        cursor.index = cursor.index.wrapping_add(1);
+        if single && !writer.is_empty() {
+            break;
+        }
+    }
+    if !writer.is_empty() {
+        cursor.started = true;
+        return Ok(writer.finish());
+    }
+    // [MS-FSA] 2.1.5.6.3: nothing at the very first call means that no such file exists.
+    let status = if first && !cursor.started {
+        Status::NO_SUCH_FILE
+    } else {
+        Status::NO_MORE_FILES
+    };
+    cursor.started = true;
+    Err(status.into())
+}
+
+/// Takes the names that match; `.` and `..` come first.
+async fn start<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    asked: String,
+    cursor: &mut DirectoryCursor,
+) -> Result<(), Failure> {
+    let text = match (asked.is_empty(), cursor.pattern.take()) {
+        (true, Some(old)) => old,
+        _ => asked,
+    };
+    let disk = open.disk()?;
+    let share = call.share()?;
+    let token = call.token()?;
+    let pattern = Pattern::new(&text);
+    let mut names = VecDeque::new();
+    for dots in [".", ".."] {
+        if pattern.matches(dots) {
+            names.push_back(DirName {
+                name: dots.to_owned(),
+                on_disk: Box::default(),
+            });
+        }
+    }
+    if pattern.is_plain() {
+        plain(call, open, &text, &mut names).await?;
+    } else {
+        let all = share
+            .vfs
+            .list(&token.identity, &disk.node, DIRECTORY_NAMES_MAX)
+            .await?;
+        names.extend(all.into_iter().filter(|name| pattern.matches(&name.name)));
+    }
+    *cursor = DirectoryCursor {
+        pattern: Some(text),
+        names,
+        started: cursor.started,
+        index: 0,
+    };
+    Ok(())
+}
+
+/// A pattern without wildcards names at most one entry: a lookup finds it without listing.
+async fn plain<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    text: &str,
+    names: &mut VecDeque<DirName>,
+) -> Result<(), Failure> {
+    let Ok(name) = create::parse_name(&utf16::encode(text)) else {
+        return Ok(());
+    };
+    let path = call.server().path_of(open)?;
+    let mut whole: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
+    whole.extend(name.path);
+    let token = call.token()?;
+    match call.share()?.vfs.lookup(&token.identity, &whole).await {
+        Ok(lookup) if lookup.found.is_some() => names.push_back(DirName {
+            on_disk: vfs::posix::name::to_disk(&lookup.name)?,
+            name: lookup.name,
+        }),
+        Ok(_) | Err(VfsError::NotFound | VfsError::PathNotFound) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+/// Attributes of an entry; none for what is gone meanwhile or not to be seen.
+async fn attributes<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    name: &DirName,
+) -> Result<Option<Attr>, Failure> {
+    let disk = open.disk()?;
+    let share = call.share()?;
+    match name.name.as_str() {
+        "." => return Ok(Some(share.vfs.attr(&disk.node).await?)),
+        ".." => {
+            let lookup = super::engine::lookup(call, open).await;
+            // What is above the root of the share is not shown.
+            let node = match lookup.ok().and_then(|lookup| lookup.parent) {
+                Some(parent) => parent,
+                None => disk.node,
+            };
+            return Ok(Some(share.vfs.attr(&node).await?));
+        }
+        _ => {}
+    }
+    let attr = match share.vfs.attr_at(&disk.node, name).await {
+        Ok(attr) => attr,
+        Err(VfsError::NotFound | VfsError::SymbolicLink | VfsError::AccessDenied) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if share.config.access_based_enumeration && !visible(call, &attr)? {
+        return Ok(None);
+    }
+    Ok(Some(attr))
+}
+
+/// Whether the permission bits let the user read an entry.
+fn visible<V: Vfs>(call: &Call<V>, attr: &Attr) -> Result<bool, Failure> {
+    let rights = access::maximal(&access::derived(attr), &*call.token()?);
+    Ok(rights.contains(AccessMask::FILE_READ_DATA))
+}
+
+fn entry<'a>(name: &'a DirName, attr: &Attr, index: u32) -> DirectoryEntry<'a> {
+    let time = |at: vfs::Timestamp| FileTime::from_unix(at.secs, at.nanos);
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&attr.key.ino.to_le_bytes());
+    DirectoryEntry {
+        file_index: index,
+        creation_time: time(attr.created),
+        last_access_time: time(attr.accessed),
+        last_write_time: time(attr.written),
+        change_time: time(attr.changed),
+        end_of_file: attr.size,
+        allocation_size: attr.allocated,
+        file_attributes: smb_wire::file_attributes::FileAttributes(attr.dos_attributes),
+        ea_size: 0,
+        short_name: "",
+        file_id: attr.key.ino,
+        file_id_128: id,
+        reparse_tag: 0,
+        file_name: &name.name,
+        aapl: None,
+    }
+}

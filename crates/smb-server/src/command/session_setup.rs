@@ -1,0 +1,360 @@
+//! SESSION_SETUP ([MS-SMB2] 3.3.5.5): authentication in several legs, re-authentication, keys.
+//!
+//! A session in setup lives on its connection only and is found by nothing else; it becomes a
+//! `Session` of the server with the success that it answers. Binding to a second connection
+//! is refused, since multichannel is not offered.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use smb_auth::{Acceptor, AcceptorParams, AuthError, Env as AuthEnv, Identity, SessionKey, Step};
+use smb_crypto::{PreauthHash, SessionKeys, SigningKey, derive_keys};
+use smb_wire::{
+    ids::{FileTime, SessionId},
+    msg::{
+        Dialect, SecurityMode, SessionFlags, SessionSetupFlags, SessionSetupRequest,
+        SessionSetupResponse,
+    },
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::{Call, Failure, Handled, Reply, logoff};
+use crate::{
+    config::{Encryption, ServerConfig},
+    connection::Negotiated,
+    limits::SETUPS_PER_CONNECTION_MAX,
+    state::{Channel, Login, NewSession, Sealing, Session, SessionPhase, Token},
+};
+
+/// A session being set up on a connection.
+pub(crate) struct Setup {
+    acceptor: Acceptor,
+    /// Session.PreauthIntegrityHashValue, from the connection's on.
+    preauth: PreauthHash,
+    started: Duration,
+    /// The session that authenticates again.
+    again: bool,
+}
+
+impl Setup {
+    /// Takes the answer to a leg into the hash; re-authentication hashes nothing.
+    pub(super) fn hash_answer(&mut self, message: &[u8]) {
+        if !self.again {
+            self.preauth.update(message);
+        }
+    }
+}
+
+/// One leg.
+pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    let request = SessionSetupRequest::read(&call.message)?;
+    let facts = call
+        .connection
+        .negotiated()
+        .ok_or(Status::INVALID_PARAMETER)?;
+    if request.flags.contains(SessionSetupFlags::BINDING) {
+        // [MS-SMB2] 3.3.5.5: IsMultiChannelCapable is false.
+        return Err(Status::REQUEST_NOT_ACCEPTED.into());
+    }
+    let (id, mut setup) = begin(call)?;
+    if facts.dialect == Dialect::SMB_3_1_1 && !setup.again {
+        setup.preauth.update(&call.message);
+    }
+    match step(call, &mut setup, request.security_buffer).await {
+        Ok(Step::Continue(token)) => {
+            let response = SessionSetupResponse {
+                session_flags: SessionFlags::empty(),
+                security_buffer: &token,
+            };
+            let mut reply = Reply::with_status(Status::MORE_PROCESSING_REQUIRED, &response);
+            reply.session = Some(id);
+            call.connection.setups.borrow_mut().insert(id, setup);
+            Ok(reply)
+        }
+        Ok(Step::Done {
+            token,
+            identity,
+            session_key,
+        }) => {
+            let token = token.unwrap_or_default();
+            let done = finish(call, &request, &facts, id, setup, identity, &session_key).await;
+            answer(call, id, &token, done).await
+        }
+        Err(error) => refuse(call, id, setup, &request, &facts, error).await,
+    }
+}
+
+/// Finds the setup that this leg continues, or starts one.
+fn begin<V: Vfs>(call: &Call<V>) -> Result<(SessionId, Setup), Failure> {
+    let connection = &call.connection;
+    let asked = call.header.session_id;
+    let mut setups = connection.setups.borrow_mut();
+    if let Some(setup) = setups.remove(&asked) {
+        return Ok((asked, setup));
+    }
+    let config = call.server().config();
+    let now = call.server().env.monotonic();
+    let patience = Duration::from_secs(config.limits.setup_seconds);
+    setups.retain(|_, setup| now.saturating_sub(setup.started) < patience);
+    if setups.len() >= SETUPS_PER_CONNECTION_MAX {
+        return Err(Status::INSUFFICIENT_RESOURCES.into());
+    }
+    let again = asked != SessionId::default();
+    let id = if again {
+        check_again(call)?;
+        asked
+    } else {
+        SessionId(call.server().fresh_id())
+    };
+    let setup = Setup {
+        acceptor: Acceptor::new(Arc::new(params(&config))),
+        preauth: connection.preauth.borrow().clone(),
+        started: now,
+        again,
+    };
+    Ok((id, setup))
+}
+
+/// [MS-SMB2] 3.3.5.5: the session named must be one of this connection's, and a session that
+/// must sign does so here too.
+fn check_again<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
+    let session = call.session()?;
+    if session.phase() == SessionPhase::Closed {
+        return Err(Status::USER_SESSION_DELETED.into());
+    }
+    if session.must_sign() && !call.signed && !call.encrypted {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    Ok(())
+}
+
+fn params(config: &ServerConfig) -> AcceptorParams {
+    AcceptorParams {
+        netbios_computer: config.netbios_name.clone(),
+        netbios_domain: config.workgroup.clone(),
+        dns_computer: config.dns_name.clone(),
+        dns_domain: String::new(),
+        allow_empty_passwords: config.allow_empty_passwords,
+    }
+}
+
+async fn step<V: Vfs>(call: &Call<V>, setup: &mut Setup, token: &[u8]) -> Result<Step, AuthError> {
+    let server = call.server();
+    let users = server.users();
+    let now = server.env.realtime();
+    let entropy = Arc::clone(&server.env);
+    let mut random = move |out: &mut [u8]| entropy.fill_random(out);
+    let gate = Login {
+        server,
+        peer: call.connection.peer.ip(),
+        now_ms: u64::try_from(server.env.monotonic().as_millis()).unwrap_or(u64::MAX),
+    };
+    let mut env = AuthEnv {
+        now_filetime: FileTime::from_unix(now.secs, now.nanos).0,
+        users: &*users,
+        random: &mut random,
+        gate: &gate,
+    };
+    setup.acceptor.step(token, &mut env).await
+}
+
+/// What the final answer says, and how it is signed.
+struct Done<V: Vfs> {
+    flags: SessionFlags,
+    channel: Rc<Channel<V>>,
+}
+
+async fn answer<V: Vfs>(
+    call: &Call<V>,
+    id: SessionId,
+    token: &[u8],
+    done: Result<Done<V>, Failure>,
+) -> Handled {
+    let done = done?;
+    // [MS-SMB2] 3.3.5.5.3: the success is signed with the new key; guests have none.
+    if !call.encrypted {
+        *call.sign_with.borrow_mut() = Some(done.channel);
+    }
+    let response = SessionSetupResponse {
+        session_flags: done.flags,
+        security_buffer: token,
+    };
+    let mut reply = Reply::read_only(&response);
+    reply.session = Some(id);
+    Ok(reply)
+}
+
+/// The peer proved who it is (or that it is nobody).
+async fn finish<V: Vfs>(
+    call: &Call<V>,
+    request: &SessionSetupRequest<'_>,
+    facts: &Negotiated,
+    id: SessionId,
+    setup: Setup,
+    identity: Identity,
+    session_key: &SessionKey,
+) -> Result<Done<V>, Failure> {
+    let config = call.server().config();
+    let token = match identity {
+        Identity::User(user) => Token::user(&config, &user),
+        Identity::Anonymous if guests_welcome(call) => Token::anonymous(&config),
+        Identity::Anonymous => {
+            if setup.again {
+                logoff::end(call.server(), call.session()?).await;
+            }
+            return Err(Status::ACCESS_DENIED.into());
+        }
+    };
+    if setup.again {
+        return again(call, token).await;
+    }
+    establish(call, request, facts, id, &setup, token, Some(session_key)).await
+}
+
+/// Re-authentication: keys stay, the identity is replaced ([MS-SMB2] 3.3.5.5.3).
+async fn again<V: Vfs>(call: &Call<V>, token: Token) -> Result<Done<V>, Failure> {
+    let channel = call
+        .channel
+        .clone()
+        .ok_or(Failure::Status(Status::USER_SESSION_DELETED))?;
+    let session = &channel.session;
+    session.set_token(token);
+    session.set_phase(SessionPhase::Valid);
+    Ok(Done {
+        flags: SessionFlags::ENCRYPT_DATA.when(session.encrypts()),
+        channel,
+    })
+}
+
+/// A new session enters the tables.
+async fn establish<V: Vfs>(
+    call: &Call<V>,
+    request: &SessionSetupRequest<'_>,
+    facts: &Negotiated,
+    id: SessionId,
+    setup: &Setup,
+    token: Token,
+    session_key: Option<&SessionKey>,
+) -> Result<Done<V>, Failure> {
+    let server = call.server();
+    let config = server.config();
+    let known = !token.guest && !token.anonymous;
+    let keys = session_key
+        .filter(|_| known)
+        .map(|key| derive(facts, setup, key))
+        .transpose()?;
+    let sealing = keys.as_ref().and_then(|keys| sealing(call, keys));
+    let encrypt_data = config.encryption == Encryption::Required;
+    if encrypt_data && sealing.is_none() {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    let client_requires = request
+        .security_mode
+        .contains(SecurityMode::SIGNING_REQUIRED)
+        || facts
+            .client_security_mode
+            .contains(SecurityMode::SIGNING_REQUIRED);
+    let flags = SessionFlags::IS_GUEST
+        .when(token.guest)
+        .union(SessionFlags::IS_NULL.when(token.anonymous))
+        .union(SessionFlags::ENCRYPT_DATA.when(encrypt_data));
+    let user = token.user.clone();
+    let session = Arc::new(Session::new(NewSession {
+        id,
+        connection: call.connection.id,
+        dialect: facts.dialect,
+        token,
+        signing_required: known && (config.signing_required || client_requires),
+        encrypt_data,
+        sealing,
+    }));
+    if !server.add_session(Arc::clone(&session), config.limits.sessions) {
+        return Err(Status::INSUFFICIENT_RESOURCES.into());
+    }
+    let channel = Rc::new(Channel {
+        session,
+        signing: keys.map(|keys| SigningKey::new(facts.signing, &keys.signing)),
+    });
+    call.connection
+        .channels
+        .borrow_mut()
+        .insert(id, Rc::clone(&channel));
+    tracing::debug!(peer = %call.connection.peer, user, session = id.0, "session established");
+    (call.connection.authenticated)();
+    replace_previous(call, request.previous_session_id, &channel.session).await;
+    Ok(Done { flags, channel })
+}
+
+fn derive(
+    facts: &Negotiated,
+    setup: &Setup,
+    session_key: &SessionKey,
+) -> Result<SessionKeys, Failure> {
+    derive_keys(
+        facts.dialect.0,
+        session_key.as_bytes(),
+        Some(setup.preauth.value()),
+        facts.cipher,
+    )
+    .map_err(|_| Failure::Status(Status::INTERNAL_ERROR))
+}
+
+fn sealing<V: Vfs>(call: &Call<V>, keys: &SessionKeys) -> Option<Sealing> {
+    let mut salt = [0; 3];
+    call.server().env.fill_random(&mut salt);
+    Some(Sealing::new(
+        keys.sealing_server_to_client()?,
+        keys.sealing_client_to_server()?,
+        salt,
+    ))
+}
+
+/// [MS-SMB2] 3.3.5.5.3: the session this one replaces ends, if it was the same user's.
+async fn replace_previous<V: Vfs>(call: &Call<V>, previous: SessionId, new: &Session<V>) {
+    if previous == SessionId::default() || previous == new.id {
+        return;
+    }
+    if let Some(old) = call.server().session(previous) {
+        if old.token().user_sid == new.token().user_sid && !new.token().anonymous {
+            logoff::end(call.server(), &old).await;
+        }
+    }
+}
+
+/// Whether somebody without an account may have a session at all.
+fn guests_welcome<V: Vfs>(call: &Call<V>) -> bool {
+    call.server()
+        .shares()
+        .iter()
+        .any(|share| share.config.guest)
+}
+
+/// Authentication failed: a session in re-authentication goes with it ([MS-SMB2] 3.3.5.5.3).
+async fn refuse<V: Vfs>(
+    call: &Call<V>,
+    id: SessionId,
+    setup: Setup,
+    request: &SessionSetupRequest<'_>,
+    facts: &Negotiated,
+    error: AuthError,
+) -> Handled {
+    if matches!(error, AuthError::UnknownUser { .. }) && !setup.again && guests_welcome(call) {
+        let token = Token::guest(&call.server().config());
+        tracing::info!(peer = %call.connection.peer, %error, "signed in as guest; a client that requires signing (Windows 11 24H2) will refuse it");
+        let done = establish(call, request, facts, id, &setup, token, None).await;
+        return answer(call, id, &[], done).await;
+    }
+    if setup.again {
+        if let Ok(session) = call.session() {
+            logoff::end(call.server(), session).await;
+            call.connection.channels.borrow_mut().remove(&id);
+        }
+    }
+    tracing::warn!(peer = %call.connection.peer, %error, "authentication failed");
+    Err(match error {
+        AuthError::Disabled { .. } => Status::ACCOUNT_DISABLED,
+        AuthError::InvalidToken(_) | AuthError::OutOfSequence => Status::INVALID_PARAMETER,
+        _ => Status::LOGON_FAILURE,
+    }
+    .into())
+}

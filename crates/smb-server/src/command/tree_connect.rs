@@ -1,0 +1,170 @@
+//! TREE_CONNECT ([MS-SMB2] 3.3.5.7).
+
+use std::sync::Arc;
+
+use smb_wire::{
+    access_mask::AccessMask,
+    msg::{
+        Dialect, ShareCapabilities, ShareFlags, ShareType, TreeConnectFlags, TreeConnectRequest,
+        TreeConnectResponse,
+    },
+    status::Status,
+    utf16,
+};
+use vfs::Vfs;
+
+use super::{Call, Failure, Handled, Reply};
+use crate::{
+    config::ShareConfig,
+    misbehaved::Misbehaved,
+    state::{Session, Share, Token, TreeConnect},
+};
+
+/// Longest share name, in characters ([MS-SRVS] allows 80 for the name itself).
+const SHARE_NAME_MAX: usize = 80;
+
+/// Rights of the pipe share.
+const PIPE_ACCESS: AccessMask = AccessMask::FILE_ALL_ACCESS;
+
+/// Connects the session to a share.
+pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    let request = TreeConnectRequest::read(&call.message)?;
+    let session = call.session()?;
+    let token = session.token();
+    let dialect = call.connection.dialect();
+    // [MS-SMB2] 3.3.5.7: on 3.1.1 the request must be protected, or the preauthentication hash
+    // would have been for nothing.
+    if dialect == Dialect::SMB_3_1_1
+        && !call.signed
+        && !call.encrypted
+        && !token.guest
+        && !token.anonymous
+    {
+        return Err(Failure::Disconnect(Misbehaved::UnsignedTreeConnect));
+    }
+    let _ = request.flags.contains(TreeConnectFlags::EXTENSION_PRESENT);
+    let name = share_name(request.path)?;
+    let (tree, response) = if name.eq_ignore_ascii_case("IPC$") {
+        pipes(call, session)
+    } else {
+        let share = call
+            .server()
+            .shares()
+            .find(&name)
+            .cloned()
+            .ok_or(Status::BAD_NETWORK_NAME)?;
+        disk(call, session, &token, share)?
+    };
+    let id = {
+        let mut tables = session.tables();
+        if tables.trees.len() >= call.server().config().limits.trees_per_session {
+            return Err(Status::INSUFFICIENT_RESOURCES.into());
+        }
+        let id = tables.new_tree_id();
+        tables
+            .trees
+            .insert(id, Arc::new(TreeConnect { id, ..tree }));
+        id
+    };
+    call.chain.set_tree(id);
+    let mut reply = Reply::read_only(&response);
+    reply.tree = Some(id);
+    Ok(reply)
+}
+
+/// The share's name out of `\\server\share`.
+fn share_name(path: &[u8]) -> Result<String, Failure> {
+    let path = utf16::decode(path, "TREE_CONNECT path")?;
+    let name = path
+        .strip_prefix(r"\\")
+        .and_then(|rest| rest.split_once('\\'))
+        .map(|(_, share)| share)
+        .ok_or(Status::INVALID_PARAMETER)?;
+    if name.is_empty() || name.chars().count() > SHARE_NAME_MAX || name.contains('\\') {
+        return Err(Status::BAD_NETWORK_NAME.into());
+    }
+    Ok(name.to_owned())
+}
+
+fn pipes<V: Vfs>(call: &Call<V>, session: &Session<V>) -> (TreeConnect<V>, TreeConnectResponse) {
+    let _ = call;
+    let tree = TreeConnect {
+        id: Default::default(),
+        share: None,
+        maximal_access: PIPE_ACCESS,
+        flags: ShareFlags::NO_CACHING,
+        encrypted: session.encrypts(),
+    };
+    let response = TreeConnectResponse {
+        share_type: ShareType::PIPE,
+        share_flags: tree.flags,
+        capabilities: ShareCapabilities::empty(),
+        maximal_access: tree.maximal_access,
+    };
+    (tree, response)
+}
+
+fn disk<V: Vfs>(
+    call: &Call<V>,
+    session: &Session<V>,
+    token: &Token,
+    share: Arc<Share<V>>,
+) -> Result<(TreeConnect<V>, TreeConnectResponse), Failure> {
+    let config = &share.config;
+    if !config.hosts.admits(call.connection.peer.ip()) || !admits(config, token) {
+        tracing::info!(
+            share = config.name,
+            user = token.user,
+            peer = %call.connection.peer,
+            "tree connect refused"
+        );
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    let can_encrypt = session.sealing().is_some();
+    if config.encryption_required && !can_encrypt {
+        // [MS-SMB2] 3.3.5.7: RejectUnencryptedAccess.
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    let maximal_access = if config.read_only {
+        AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_EXECUTE
+    } else {
+        AccessMask::FILE_ALL_ACCESS
+    };
+    let flags = ShareFlags::empty()
+        .union(ShareFlags::ENCRYPT_DATA.when(config.encryption_required))
+        .union(ShareFlags::ACCESS_BASED_DIRECTORY_ENUM.when(config.access_based_enumeration));
+    let response = TreeConnectResponse {
+        share_type: ShareType::DISK,
+        share_flags: flags,
+        capabilities: ShareCapabilities::empty(),
+        maximal_access,
+    };
+    let tree = TreeConnect {
+        id: Default::default(),
+        encrypted: config.encryption_required,
+        share: Some(share),
+        maximal_access,
+        flags,
+    };
+    Ok((tree, response))
+}
+
+/// Whether the share lets this user in.
+pub(crate) fn admits(config: &ShareConfig, token: &Token) -> bool {
+    if token.anonymous {
+        return false;
+    }
+    if token.guest {
+        return config.guest;
+    }
+    let Some(users) = &config.users else {
+        return true;
+    };
+    users
+        .iter()
+        .any(|user| user.to_uppercase() == token.user.to_uppercase())
+        || config
+            .group_rids
+            .iter()
+            .any(|rid| token.group_rids.contains(rid))
+}

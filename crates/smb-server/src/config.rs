@@ -1,0 +1,191 @@
+//! What the protocol core is told about itself and its shares: plain values, already validated.
+//!
+//! The daemon makes these from its configuration file; tests and the simulator make them by
+//! hand. A snapshot is never changed in place: a reload puts a new one in its stead.
+
+use std::net::IpAddr;
+
+use smb_crypto::{Cipher, SigningAlgorithm};
+use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
+
+use crate::limits::Limits;
+
+/// When messages are encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encryption {
+    /// Offered to every client that can; used where a share or the client asks.
+    Offered,
+    /// Sessions without encryption are refused.
+    Required,
+}
+
+/// The server as a whole.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// NetBIOS computer name, upper case.
+    pub netbios_name: String,
+    /// NetBIOS domain or workgroup, upper case.
+    pub workgroup: String,
+    /// DNS name.
+    pub dns_name: String,
+    /// Text shown beside the server's name.
+    pub comment: String,
+    /// ServerGuid of NEGOTIATE; stable across restarts.
+    pub server_guid: Guid,
+    /// The machine's SID, the domain of its users and groups.
+    pub machine_sid: Sid,
+    /// Lowest dialect spoken.
+    pub dialect_min: Dialect,
+    /// Highest dialect spoken.
+    pub dialect_max: Dialect,
+    /// Every session must sign (or encrypt).
+    pub signing_required: bool,
+    /// When messages are encrypted.
+    pub encryption: Encryption,
+    /// Ciphers, the most wanted first.
+    pub ciphers: Vec<Cipher>,
+    /// Signing algorithms of 3.1.1, the most wanted first.
+    pub signing_algorithms: Vec<SigningAlgorithm>,
+    /// Whether a user whose stored password is empty may log in.
+    pub allow_empty_passwords: bool,
+    /// WRITE_THROUGH without NO_INTERMEDIATE_BUFFERING is refused as the text of
+    /// [MS-SMB2] 3.3.5.13 says, instead of being honoured.
+    pub strict_write_flags: bool,
+    /// Users bound to a local uid and gid act as those on disk (the server runs as root).
+    pub switch_identity: bool,
+    /// Uid and gid the service itself runs as.
+    pub service_ids: (u32, u32),
+    /// Limits.
+    pub limits: Limits,
+}
+
+/// A range of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostRange {
+    /// An address within the range.
+    pub address: IpAddr,
+    /// Leading bits that must agree.
+    pub prefix: u8,
+}
+
+impl HostRange {
+    /// Whether `peer` lies within the range. An IPv4-mapped IPv6 peer counts as IPv4.
+    #[must_use]
+    pub fn contains(&self, peer: IpAddr) -> bool {
+        fn agree(a: &[u8], b: &[u8], bits: u8) -> bool {
+            let (whole, rest) = (usize::from(bits / 8), bits % 8);
+            let mask = !(0xffu16 >> rest) as u8;
+            a.iter().zip(b).take(whole).all(|(x, y)| x == y)
+                && a.iter()
+                    .zip(b)
+                    .nth(whole)
+                    .is_none_or(|(x, y)| (x ^ y) & mask == 0)
+        }
+        match (self.address, peer.to_canonical()) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => agree(&a.octets(), &b.octets(), self.prefix),
+            (IpAddr::V6(a), IpAddr::V6(b)) => agree(&a.octets(), &b.octets(), self.prefix),
+            _ => false,
+        }
+    }
+}
+
+/// Which addresses may use something. Deny wins; an empty allow list allows all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostRules {
+    /// Allowed ranges; empty: every address.
+    pub allow: Vec<HostRange>,
+    /// Denied ranges.
+    pub deny: Vec<HostRange>,
+}
+
+impl HostRules {
+    /// Whether `peer` may.
+    #[must_use]
+    pub fn admits(&self, peer: IpAddr) -> bool {
+        !self.deny.iter().any(|range| range.contains(peer))
+            && (self.allow.is_empty() || self.allow.iter().any(|range| range.contains(peer)))
+    }
+}
+
+/// One share of a folder. (IPC$ is there by itself.)
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShareConfig {
+    /// Name as shown; compared without case.
+    pub name: String,
+    /// Text shown beside the name.
+    pub comment: String,
+    /// Nothing on it may be changed.
+    pub read_only: bool,
+    /// Users who may connect (names without case); `None`: every user.
+    pub users: Option<Vec<String>>,
+    /// RIDs of groups whose members may connect besides `users`.
+    pub group_rids: Vec<u32>,
+    /// Users without an account may connect, as guest.
+    pub guest: bool,
+    /// Only encrypted sessions may use it.
+    pub encryption_required: bool,
+    /// Listed by share enumeration.
+    pub browseable: bool,
+    /// Entries that the user may not read are left out of listings.
+    pub access_based_enumeration: bool,
+    /// Addresses that may connect.
+    pub hosts: HostRules,
+    /// Label of the volume as clients show it.
+    pub volume_label: String,
+}
+
+impl ShareConfig {
+    /// A share with the defaults: every user, read and write.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            comment: String::new(),
+            read_only: false,
+            users: None,
+            group_rids: Vec::new(),
+            guest: false,
+            encryption_required: false,
+            browseable: true,
+            access_based_enumeration: false,
+            hosts: HostRules::default(),
+            volume_label: name.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(text: &str, prefix: u8) -> HostRange {
+        HostRange {
+            address: text.parse().unwrap(),
+            prefix,
+        }
+    }
+
+    #[test]
+    fn ranges_compare_leading_bits_only() {
+        assert!(range("10.1.0.0", 16).contains("10.1.255.3".parse().unwrap()));
+        assert!(!range("10.1.0.0", 16).contains("10.2.0.1".parse().unwrap()));
+        assert!(range("10.1.2.128", 25).contains("10.1.2.200".parse().unwrap()));
+        assert!(!range("10.1.2.128", 25).contains("10.1.2.100".parse().unwrap()));
+        assert!(range("0.0.0.0", 0).contains("8.8.8.8".parse().unwrap()));
+        assert!(range("127.0.0.1", 32).contains("::ffff:127.0.0.1".parse().unwrap()));
+        assert!(range("fe80::", 10).contains("febf::1".parse().unwrap()));
+        assert!(!range("fe80::", 10).contains("127.0.0.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn deny_wins_and_an_empty_allow_list_allows_all() {
+        let mut rules = HostRules::default();
+        assert!(rules.admits("1.2.3.4".parse().unwrap()));
+        rules.deny.push(range("1.2.3.4", 32));
+        assert!(!rules.admits("1.2.3.4".parse().unwrap()));
+        rules.allow.push(range("1.2.3.0", 24));
+        assert!(!rules.admits("1.2.3.4".parse().unwrap()));
+        assert!(rules.admits("1.2.3.5".parse().unwrap()));
+        assert!(!rules.admits("1.2.4.5".parse().unwrap()));
+    }
+}

@@ -1,0 +1,355 @@
+//! One connection: its negotiated facts, its credits, its channels, and the loop that turns
+//! bytes into requests ([MS-SMB2] 3.3.1.7, 3.3.5.1, 3.3.5.2).
+//!
+//! Everything here belongs to one worker and is never shared; others reach a connection only
+//! through its mailbox. Requests run as tasks of the worker: a dying connection ends what is
+//! parked, but lets run what the disk has begun.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, VecDeque},
+    future::{Future, poll_fn},
+    net::SocketAddr,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use bytes::{Bytes, BytesMut};
+use smb_crypto::{Cipher, PreauthHash, SigningAlgorithm};
+use smb_wire::{
+    header::TRANSPORT_LENGTH_MAX,
+    ids::{AsyncId, Guid, MessageId, SessionId},
+    msg::{Capabilities, Dialect, SecurityMode},
+};
+use tokio::sync::mpsc;
+use vfs::Vfs;
+
+use crate::{
+    command::{self, Setup},
+    limits::{MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX, OUTBOX_BYTES_MAX},
+    link::{credits::CreditWindow, framing, inbound},
+    misbehaved::Misbehaved,
+    race::{First, race},
+    state::{Channel, ConnectionId, EndReason, Ender, Mail, Peer, Server},
+    transport::{Receive, Transmit},
+};
+
+/// Mail a connection holds before it counts as stuck and is closed.
+const MAILBOX_MAX: usize = 4096;
+
+/// Bytes asked of the socket at a time; a larger message gets room for its rest at once.
+const RECEIVE_BYTES: usize = 64 * 1024;
+
+/// What NEGOTIATE settled.
+#[derive(Debug, Clone)]
+pub(crate) struct Negotiated {
+    pub(crate) dialect: Dialect,
+    pub(crate) client_guid: Guid,
+    pub(crate) client_capabilities: Capabilities,
+    pub(crate) client_security_mode: SecurityMode,
+    pub(crate) client_dialects: Vec<Dialect>,
+    pub(crate) server_capabilities: Capabilities,
+    pub(crate) server_security_mode: SecurityMode,
+    pub(crate) cipher: Option<Cipher>,
+    pub(crate) signing: SigningAlgorithm,
+    pub(crate) multi_credit: bool,
+}
+
+/// A request that waits and can be cancelled.
+pub(crate) struct Waiting {
+    pub(crate) message_id: MessageId,
+    pub(crate) ender: Arc<Ender>,
+}
+
+/// A connection.
+pub(crate) struct Connection<V: Vfs> {
+    pub(crate) server: Arc<Server<V>>,
+    pub(crate) id: ConnectionId,
+    pub(crate) peer: SocketAddr,
+    negotiated: RefCell<Option<Rc<Negotiated>>>,
+    /// The multi-protocol negotiate answered 0x02FF; a real one must follow.
+    pub(crate) wildcard_answered: Cell<bool>,
+    pub(crate) preauth: RefCell<PreauthHash>,
+    pub(crate) credits: RefCell<CreditWindow>,
+    pub(crate) channels: RefCell<BTreeMap<SessionId, Rc<Channel<V>>>>,
+    pub(crate) setups: RefCell<BTreeMap<SessionId, Setup>>,
+    pub(crate) waiting: RefCell<BTreeMap<AsyncId, Waiting>>,
+    next_async: Cell<u64>,
+    outbox: Outbox,
+    /// Tells the driver that somebody logged in.
+    pub(crate) authenticated: Box<dyn Fn()>,
+}
+
+/// Messages on their way to the socket.
+#[derive(Default)]
+struct Outbox {
+    segments: RefCell<VecDeque<Bytes>>,
+    bytes: Cell<usize>,
+    closed: Cell<bool>,
+    writer: RefCell<Option<Waker>>,
+    reader: RefCell<Option<Waker>>,
+}
+
+impl Outbox {
+    fn wake(slot: &RefCell<Option<Waker>>) {
+        if let Some(waker) = slot.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// Waits for something to send; `None` when closed and empty.
+    async fn take(&self) -> Option<VecDeque<Bytes>> {
+        poll_fn(|cx: &mut Context<'_>| {
+            let queue = std::mem::take(&mut *self.segments.borrow_mut());
+            if !queue.is_empty() {
+                return Poll::Ready(Some(queue));
+            }
+            if self.closed.get() {
+                return Poll::Ready(None);
+            }
+            *self.writer.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn sent(&self, bytes: usize) {
+        self.bytes.set(self.bytes.get().saturating_sub(bytes));
+        Self::wake(&self.reader);
+    }
+}
+
+impl<V: Vfs> Connection<V> {
+    pub(crate) fn negotiated(&self) -> Option<Rc<Negotiated>> {
+        self.negotiated.borrow().clone()
+    }
+
+    pub(crate) fn set_negotiated(&self, facts: Negotiated) {
+        self.server
+            .connection_negotiated(self.id, facts.dialect, facts.client_guid);
+        *self.negotiated.borrow_mut() = Some(Rc::new(facts));
+    }
+
+    /// The dialect, 0 before NEGOTIATE.
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.negotiated
+            .borrow()
+            .as_ref()
+            .map_or(Dialect(0), |facts| facts.dialect)
+    }
+
+    pub(crate) fn channel(&self, id: SessionId) -> Option<Rc<Channel<V>>> {
+        self.channels.borrow().get(&id).cloned()
+    }
+
+    /// Queues encoded segments for the socket.
+    pub(crate) fn send(&self, segments: Vec<Bytes>) {
+        if self.outbox.closed.get() {
+            return;
+        }
+        let bytes: usize = segments.iter().map(Bytes::len).sum();
+        self.outbox.bytes.set(self.outbox.bytes.get() + bytes);
+        self.outbox.segments.borrow_mut().extend(segments);
+        Outbox::wake(&self.outbox.writer);
+    }
+
+    /// Stops reading; what is queued is still sent.
+    pub(crate) fn close(&self) {
+        self.outbox.closed.set(true);
+        Outbox::wake(&self.outbox.writer);
+        Outbox::wake(&self.outbox.reader);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.outbox.closed.get()
+    }
+
+    /// Closes because the peer broke a rule that costs the connection.
+    pub(crate) fn misbehaved(&self, rule: Misbehaved) {
+        tracing::info!(peer = %self.peer, ?rule, "connection closed: the client broke the protocol");
+        self.close();
+    }
+
+    /// Registers a waiting request; `None` when there are too many.
+    pub(crate) fn register(&self, message_id: MessageId, ender: Arc<Ender>) -> Option<AsyncId> {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.len() >= self.server.config().limits.parked_per_connection {
+            return None;
+        }
+        let id = AsyncId(self.next_async.get());
+        self.next_async.set(id.0 + 1);
+        waiting.insert(id, Waiting { message_id, ender });
+        Some(id)
+    }
+
+    /// The client reads too little of what we send: wait until it has.
+    async fn room(&self) {
+        poll_fn(|cx| {
+            if self.outbox.bytes.get() <= OUTBOX_BYTES_MAX || self.outbox.closed.get() {
+                return Poll::Ready(());
+            }
+            *self.outbox.reader.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    async fn closed(&self) {
+        poll_fn(|cx| {
+            if self.outbox.closed.get() {
+                return Poll::Ready(());
+            }
+            *self.outbox.reader.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn frame_max(&self) -> usize {
+        if self.negotiated.borrow().is_none() {
+            return NEGOTIATE_BYTES_MAX;
+        }
+        let io = usize::try_from(self.server.config().limits.io_bytes).unwrap_or(usize::MAX);
+        io.saturating_add(MESSAGE_OVERHEAD_MAX)
+            .min(TRANSPORT_LENGTH_MAX)
+    }
+}
+
+/// Serves one connection until either side ends it, and closes what it left open. The driver is
+/// told through `authenticated` when somebody has logged in.
+pub async fn serve<V: Vfs>(
+    server: Arc<Server<V>>,
+    mut receiver: impl Receive,
+    transmitter: impl Transmit,
+    peer: SocketAddr,
+    authenticated: Box<dyn Fn()>,
+) {
+    let id = ConnectionId(server.fresh_id());
+    let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
+    server.add_connection(
+        id,
+        Peer {
+            address: peer,
+            dialect: None,
+            client: Guid::default(),
+            since: server.env.realtime(),
+            mail: sender,
+        },
+    );
+    let connection = Rc::new(Connection {
+        server: Arc::clone(&server),
+        id,
+        peer,
+        negotiated: RefCell::new(None),
+        wildcard_answered: Cell::new(false),
+        preauth: RefCell::new(PreauthHash::new()),
+        credits: RefCell::new(CreditWindow::new()),
+        channels: RefCell::new(BTreeMap::new()),
+        setups: RefCell::new(BTreeMap::new()),
+        waiting: RefCell::new(BTreeMap::new()),
+        next_async: Cell::new(1),
+        outbox: Outbox::default(),
+        authenticated,
+    });
+    spawn(&connection, write(Rc::clone(&connection), transmitter));
+    spawn(&connection, deliver(Rc::clone(&connection), mailbox));
+    read(&connection, &mut receiver).await;
+    connection.close();
+    for waiting in std::mem::take(&mut *connection.waiting.borrow_mut()).into_values() {
+        waiting.ender.end(EndReason::Gone);
+    }
+    server.remove_connection(id);
+    command::disconnected(&connection).await;
+}
+
+fn spawn<V: Vfs>(connection: &Rc<Connection<V>>, task: impl Future<Output = ()> + 'static) {
+    connection.server.env.spawn(Box::pin(task));
+}
+
+/// The reading half: frames become requests until the stream ends or the peer breaks a rule.
+async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receive) {
+    let mut input = BytesMut::new();
+    loop {
+        match framing::next(&mut input, connection.frame_max()) {
+            Ok(Some(frame)) => {
+                if let Err(rule) = frame_arrived(connection, frame) {
+                    connection.misbehaved(rule);
+                }
+                if connection.is_closed() {
+                    return;
+                }
+                connection.room().await;
+                continue;
+            }
+            Ok(None) => {}
+            Err(error) => return connection.misbehaved(Misbehaved::Framing(error)),
+        }
+        if input.capacity() - input.len() < 4096 {
+            input.reserve(RECEIVE_BYTES);
+        }
+        match race(connection.closed(), receiver.receive(&mut input)).await {
+            First::Left(()) | First::Right(Ok(0) | Err(_)) => return,
+            First::Right(Ok(_)) => {}
+        }
+    }
+}
+
+/// The writing half.
+async fn write<V: Vfs>(connection: Rc<Connection<V>>, mut transmitter: impl Transmit) {
+    while let Some(mut segments) = connection.outbox.take().await {
+        let bytes = segments.iter().map(Bytes::len).sum();
+        if transmitter.transmit(&mut segments).await.is_err() {
+            connection.close();
+            return;
+        }
+        connection.outbox.sent(bytes);
+    }
+    transmitter.finish().await;
+}
+
+/// What others ask of this connection.
+async fn deliver<V: Vfs>(connection: Rc<Connection<V>>, mut mailbox: mpsc::Receiver<Mail>) {
+    while let First::Right(Some(mail)) = race(connection.closed_for_mail(), mailbox.recv()).await {
+        match mail {
+            Mail::Notify { session, body } => {
+                if command::notify(&connection, session, body).is_err() {
+                    connection.close();
+                }
+            }
+            Mail::Disconnect => connection.close(),
+        }
+    }
+}
+
+impl<V: Vfs> Connection<V> {
+    /// The mailbox's sender goes with the server's table when the connection ends, so waiting
+    /// for the end needs no wake-up of its own.
+    async fn closed_for_mail(&self) {
+        poll_fn(|_| {
+            if self.outbox.closed.get() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+}
+
+/// One frame: kernel work first (decrypt, split, verify, admit), then a task that runs it.
+fn frame_arrived<V: Vfs>(
+    connection: &Rc<Connection<V>>,
+    frame: BytesMut,
+) -> Result<(), Misbehaved> {
+    let chain = inbound::open(connection, frame)?;
+    let mut task: Pin<Box<dyn Future<Output = ()>>> =
+        Box::pin(command::run(Rc::clone(connection), chain));
+    // Most requests finish at their first poll; only what has to wait becomes a task.
+    let mut context = Context::from_waker(Waker::noop());
+    if task.as_mut().poll(&mut context).is_pending() {
+        connection.server.env.spawn(task);
+    }
+    Ok(())
+}

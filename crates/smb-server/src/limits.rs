@@ -1,0 +1,72 @@
+//! Every limit of the protocol core, by name, with the status it yields.
+//!
+//! [`Limits`] holds those an administrator may change; the constants hold those that follow from
+//! the protocol or that nobody should need to change.
+
+/// Most credits a connection may hold at once ([MS-SMB2] 3.3.1.2; Windows grants 512..8192).
+/// More are simply not granted.
+pub const CREDITS_MAX: u16 = 8192;
+
+/// Replies encoded but not yet taken by the socket, in bytes. Above it no further request is
+/// read from that connection until the client takes its replies.
+pub const OUTBOX_BYTES_MAX: usize = 32 << 20;
+
+/// Sessions that may be in setup at once on one connection; one more gets
+/// `INSUFFICIENT_RESOURCES`.
+pub const SETUPS_PER_CONNECTION_MAX: usize = 16;
+
+/// Names of one directory that a listing holds; a larger directory gives
+/// `INSUFFICIENT_RESOURCES`.
+pub const DIRECTORY_NAMES_MAX: usize = 4_000_000;
+
+/// Locks in one LOCK request; more give `INVALID_PARAMETER`.
+pub const LOCKS_PER_REQUEST_MAX: usize = 1024;
+
+/// Bytes of a message besides the payload: header, fixed part, names, contexts.
+pub const MESSAGE_OVERHEAD_MAX: usize = 256 + 64 * 1024;
+
+/// Largest message that may arrive before a dialect is settled. A longer one closes the
+/// connection.
+pub const NEGOTIATE_BYTES_MAX: usize = 128 * 1024;
+
+/// Waits before an interim STATUS_PENDING, in milliseconds: READ and WRITE only when something
+/// is really stuck (some clients cannot take an interim reply there), FLUSH soon.
+pub const INTERIM_IO_MS: u64 = 1000;
+/// See [`INTERIM_IO_MS`].
+pub const INTERIM_FLUSH_MS: u64 = 20;
+
+/// Limits an administrator may change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Sessions of the whole server; one more SESSION_SETUP gets `INSUFFICIENT_RESOURCES`.
+    pub sessions: usize,
+    /// Tree connects of one session; one more gets `INSUFFICIENT_RESOURCES`.
+    pub trees_per_session: usize,
+    /// Opens of one session; one more CREATE gets `TOO_MANY_OPENED_FILES`.
+    pub opens_per_session: usize,
+    /// Opens of the whole server; one more CREATE gets `TOO_MANY_OPENED_FILES`.
+    pub opens: usize,
+    /// Byte-range locks of one open; one more gets `INSUFFICIENT_RESOURCES`.
+    pub locks_per_open: usize,
+    /// Requests waiting (parked) on one connection; one more gets `INSUFFICIENT_RESOURCES`.
+    pub parked_per_connection: usize,
+    /// MaxTransactSize, MaxReadSize, MaxWriteSize in bytes, 65,536 to 8,388,608.
+    pub io_bytes: u32,
+    /// Seconds a session may stay in setup before it is dropped.
+    pub setup_seconds: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sessions: 16_384,
+            trees_per_session: 1024,
+            opens_per_session: 65_536,
+            opens: 262_144,
+            locks_per_open: 65_536,
+            parked_per_connection: 1024,
+            io_bytes: 8 << 20,
+            setup_seconds: 45,
+        }
+    }
+}

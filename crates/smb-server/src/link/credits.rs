@@ -1,0 +1,147 @@
+//! The window of message ids a client may use ([MS-SMB2] 3.3.1.1, 3.3.1.2, 3.3.5.2.3).
+//!
+//! Ids may come in any order within what was granted, each once. The window is bounded: what
+//! spans more than [`SPAN_MAX`] ids is not granted, so a client that leaves one old id unused
+//! cannot make the set grow (Windows: twice the credits granted).
+
+use std::collections::BTreeSet;
+
+use crate::limits::CREDITS_MAX;
+
+/// Most ids between the oldest unused one and the end of the window.
+const SPAN_MAX: u64 = 2 * CREDITS_MAX as u64;
+
+/// The ids a connection's client may use.
+#[derive(Debug)]
+pub(crate) struct CreditWindow {
+    /// Every id below has been used.
+    low: u64,
+    /// First id not granted.
+    high: u64,
+    /// Ids in `low..high` that have been used.
+    used: BTreeSet<u64>,
+}
+
+/// An id outside the window or used before: the connection must be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OutsideWindow;
+
+impl CreditWindow {
+    /// A new connection: one credit, id 0.
+    pub(crate) fn new() -> Self {
+        Self {
+            low: 0,
+            high: 1,
+            used: BTreeSet::new(),
+        }
+    }
+
+    /// Uses up the ids `first .. first + charge` (0 counts as 1).
+    pub(crate) fn admit(&mut self, first: u64, charge: u16) -> Result<(), OutsideWindow> {
+        let charge = u64::from(charge.max(1));
+        let end = first.checked_add(charge).ok_or(OutsideWindow)?;
+        if first < self.low || end > self.high || self.used.range(first..end).next().is_some() {
+            return Err(OutsideWindow);
+        }
+        if first == self.low {
+            self.low = end;
+            while self.used.remove(&self.low) {
+                self.low += 1;
+            }
+        } else {
+            self.used.extend(first..end);
+        }
+        Ok(())
+    }
+
+    /// How many credits the client holds.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.high - self.low - self.used.len() as u64
+    }
+
+    /// Grants up to `wanted` credits and says how many. A client left without any always gets
+    /// one: it could never speak again.
+    pub(crate) fn grant(&mut self, wanted: u16) -> u16 {
+        let room = u64::from(CREDITS_MAX).saturating_sub(self.outstanding());
+        let span = SPAN_MAX.saturating_sub(self.high - self.low);
+        let mut granted = u64::from(wanted).min(room).min(span);
+        if granted == 0 && self.outstanding() == 0 {
+            granted = 1;
+        }
+        // Message id 2^64-1 is for unsolicited messages; no connection lives long enough to
+        // come near, but a window that wrapped would admit anything.
+        granted = granted.min(u64::MAX - 1 - self.high);
+        self.high += granted;
+        u16::try_from(granted).unwrap_or(CREDITS_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_new_connection_may_use_id_zero_once() {
+        let mut window = CreditWindow::new();
+        assert_eq!(window.admit(1, 1), Err(OutsideWindow));
+        assert_eq!(window.admit(0, 0), Ok(()));
+        assert_eq!(window.admit(0, 1), Err(OutsideWindow));
+        assert_eq!(window.outstanding(), 0);
+        assert_eq!(window.grant(0), 1);
+    }
+
+    #[test]
+    fn ids_come_in_any_order_but_only_once() {
+        let mut window = CreditWindow::new();
+        window.admit(0, 1).unwrap();
+        assert_eq!(window.grant(10), 10);
+        window.admit(5, 2).unwrap();
+        assert_eq!(window.admit(4, 2), Err(OutsideWindow));
+        window.admit(1, 4).unwrap();
+        assert_eq!(window.low, 7);
+        assert_eq!(window.admit(10, 2), Err(OutsideWindow));
+        window.admit(7, 4).unwrap();
+        assert_eq!(window.outstanding(), 0);
+    }
+
+    #[test]
+    fn an_unused_old_id_does_not_let_the_window_grow_for_ever() {
+        let mut window = CreditWindow::new();
+        window.admit(0, 1).unwrap();
+        window.grant(CREDITS_MAX);
+        let mut next = 2; // id 1 is never used
+        for _ in 0..100_000 {
+            if window.admit(next, 1).is_err() {
+                break;
+            }
+            next += 1;
+            window.grant(1);
+        }
+        assert!(window.high - window.low <= SPAN_MAX);
+    }
+
+    proptest! {
+        /// Against the obvious set of allowed ids.
+        #[test]
+        fn agrees_with_a_plain_set(steps in prop::collection::vec((0u64..40, 0u16..5, 0u16..6), 1..60)) {
+            let mut window = CreditWindow::new();
+            let mut allowed: BTreeSet<u64> = [0].into();
+            let mut high = 1u64;
+            for (id, charge, wanted) in steps {
+                let ids: Vec<u64> = (id..id + u64::from(charge.max(1))).collect();
+                let fits = ids.iter().all(|id| allowed.contains(id));
+                prop_assert_eq!(window.admit(id, charge).is_ok(), fits);
+                if fits {
+                    for id in &ids { allowed.remove(id); }
+                }
+                let granted = u64::from(window.grant(wanted));
+                allowed.extend(high..high + granted);
+                high += granted;
+                prop_assert_eq!(window.outstanding(), allowed.len() as u64);
+                prop_assert!(!allowed.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Following the direct-TCP framing ([MS-SMB2] 2.1): one zero byte, a 24-bit length, the message.
+
+use bytes::{Buf, BytesMut};
+use smb_wire::header::{NETBIOS_KEEP_ALIVE, NETBIOS_SESSION_MESSAGE, TRANSPORT_HEADER_SIZE};
+
+/// Why the stream of bytes cannot be followed any further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameError {
+    /// The first byte is none that direct TCP or a session service uses.
+    Type(u8),
+    /// Longer than what has been negotiated.
+    TooLong(usize),
+}
+
+/// Takes the next whole message out of `input`, at most `max` bytes long; `None` while it is not
+/// there yet. Session-service keep-alives (0x85) are skipped.
+///
+/// # Errors
+/// [`FrameError`]: the connection must be closed.
+pub fn next(input: &mut BytesMut, max: usize) -> Result<Option<BytesMut>, FrameError> {
+    loop {
+        let Some(&[kind, high, middle, low]) = input.first_chunk::<TRANSPORT_HEADER_SIZE>() else {
+            return Ok(None);
+        };
+        let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+        match kind {
+            NETBIOS_SESSION_MESSAGE => {}
+            NETBIOS_KEEP_ALIVE if length == 0 => {
+                input.advance(TRANSPORT_HEADER_SIZE);
+                continue;
+            }
+            other => return Err(FrameError::Type(other)),
+        }
+        if length > max {
+            return Err(FrameError::TooLong(length));
+        }
+        if input.len() < TRANSPORT_HEADER_SIZE + length {
+            input.reserve(TRANSPORT_HEADER_SIZE + length - input.len());
+            return Ok(None);
+        }
+        input.advance(TRANSPORT_HEADER_SIZE);
+        return Ok(Some(input.split_to(length)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(bytes: &[u8]) -> BytesMut {
+        BytesMut::from(bytes)
+    }
+
+    #[test]
+    fn a_message_comes_out_whole_and_the_rest_stays() {
+        let mut input = feed(&[0, 0, 0, 3, 1, 2, 3, 0, 0]);
+        assert_eq!(next(&mut input, 100).unwrap().unwrap().as_ref(), [1, 2, 3]);
+        assert_eq!(next(&mut input, 100), Ok(None));
+        assert_eq!(input.as_ref(), [0, 0]);
+    }
+
+    #[test]
+    fn a_part_of_a_message_waits_for_more() {
+        let mut input = feed(&[0, 0, 0, 3, 1, 2]);
+        assert_eq!(next(&mut input, 100), Ok(None));
+        input.extend_from_slice(&[3]);
+        assert_eq!(next(&mut input, 100).unwrap().unwrap().as_ref(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_length_over_the_limit_is_refused_before_it_is_buffered() {
+        assert_eq!(
+            next(&mut feed(&[0, 0xff, 0xff, 0xff]), 1000),
+            Err(FrameError::TooLong(0x00ff_ffff))
+        );
+    }
+
+    #[test]
+    fn keep_alives_are_skipped_and_other_types_refused() {
+        let mut input = feed(&[0x85, 0, 0, 0, 0, 0, 0, 1, 9]);
+        assert_eq!(next(&mut input, 10).unwrap().unwrap().as_ref(), [9]);
+        assert_eq!(
+            next(&mut feed(&[0x81, 0, 0, 0]), 10),
+            Err(FrameError::Type(0x81))
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! What came in: decrypted, split, its signatures verified, its message ids admitted
+//! ([MS-SMB2] 3.3.5.2.1 to 3.3.5.2.7). A kernel: nothing here waits.
+
+use bytes::{Bytes, BytesMut};
+use smb_crypto::SignNonce;
+use smb_wire::{
+    compound, compression,
+    header::{Command, Header, HeaderFlags, PROTOCOL_ID},
+    ids::SessionId,
+    smb1,
+    transform::{self, TransformHeader},
+};
+use vfs::Vfs;
+
+use crate::{connection::Connection, misbehaved::Misbehaved, state::Session};
+
+/// What the signature of a request is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signature {
+    /// SMB2_FLAGS_SIGNED is not set.
+    Absent,
+    /// Verified with the channel's key.
+    Good,
+    /// Wrong.
+    Bad,
+    /// The session has no key (guest, anonymous).
+    NoKey,
+    /// No such session on this connection.
+    NoSession,
+}
+
+/// One element of a chain, ready to be run.
+pub(crate) struct Request {
+    /// Its header, as sent.
+    pub(crate) header: Header,
+    /// The element from its SMB2 header to its end, padding included.
+    pub(crate) message: Bytes,
+    /// What its signature is worth.
+    pub(crate) signature: Signature,
+}
+
+/// One frame's requests.
+pub(crate) enum Inbound {
+    /// SMB1 multi-protocol NEGOTIATE.
+    Smb1(Bytes),
+    /// A chain of at least one request.
+    Chain {
+        /// In order.
+        requests: Vec<Request>,
+        /// The session whose keys sealed the frame.
+        sealed_by: Option<SessionId>,
+    },
+}
+
+/// Opens a frame.
+pub(crate) fn open<V: Vfs>(
+    connection: &Connection<V>,
+    mut frame: BytesMut,
+) -> Result<Inbound, Misbehaved> {
+    let mut sealed_by = None;
+    if frame.starts_with(&transform::PROTOCOL_ID) {
+        sealed_by = Some(unseal(connection, &mut frame)?);
+    }
+    if frame.starts_with(&smb1::PROTOCOL_ID) && sealed_by.is_none() {
+        return Ok(Inbound::Smb1(frame.freeze()));
+    }
+    if frame.starts_with(&compression::PROTOCOL_ID) {
+        return Err(Misbehaved::Compression);
+    }
+    if !frame.starts_with(&PROTOCOL_ID) {
+        return Err(Misbehaved::UnknownProtocol);
+    }
+    let elements = compound::split(&frame).map_err(Misbehaved::Compound)?;
+    let mut previous = SessionId::default();
+    let mut signatures = Vec::with_capacity(elements.len());
+    for (index, element) in elements.iter().enumerate() {
+        let header = &element.header;
+        check_element(connection, header, sealed_by, index == 0)?;
+        if !header.flags.contains(HeaderFlags::RELATED) {
+            previous = header.session_id;
+        }
+        let bytes = frame
+            .get_mut(element.range.clone())
+            .ok_or(Misbehaved::UnknownProtocol)?;
+        signatures.push(verify(connection, header, previous, bytes, sealed_by));
+    }
+    let frame = frame.freeze();
+    let requests = elements
+        .into_iter()
+        .zip(signatures)
+        .map(|(element, signature)| Request {
+            header: element.header,
+            message: frame.slice(element.range),
+            signature,
+        })
+        .collect();
+    Ok(Inbound::Chain {
+        requests,
+        sealed_by,
+    })
+}
+
+/// Rules whose breaking closes the connection, and the message id.
+fn check_element<V: Vfs>(
+    connection: &Connection<V>,
+    header: &Header,
+    sealed_by: Option<SessionId>,
+    first: bool,
+) -> Result<(), Misbehaved> {
+    if header.is_response() {
+        return Err(Misbehaved::ResponseFromClient);
+    }
+    if let Some(session) = sealed_by {
+        // [MS-SMB2] 3.3.5.2.1.1.
+        let related = header.flags.contains(HeaderFlags::RELATED);
+        if first && related {
+            return Err(Misbehaved::Encryption("first element is related"));
+        }
+        if !related && header.session_id != session {
+            return Err(Misbehaved::Encryption("session of an element is another"));
+        }
+    }
+    if header.command == Command::CANCEL {
+        // [MS-SMB2] 3.3.5.16: no sequence check; it carries the id of what it cancels.
+        return Ok(());
+    }
+    let charge = if connection
+        .negotiated()
+        .is_some_and(|facts| facts.multi_credit)
+    {
+        header.credit_charge
+    } else {
+        1
+    };
+    connection
+        .credits
+        .borrow_mut()
+        .admit(header.message_id.0, charge)
+        .map_err(|_| Misbehaved::OutsideWindow)
+}
+
+fn verify<V: Vfs>(
+    connection: &Connection<V>,
+    header: &Header,
+    session: SessionId,
+    element: &mut [u8],
+    sealed_by: Option<SessionId>,
+) -> Signature {
+    if !header.flags.contains(HeaderFlags::SIGNED) || sealed_by.is_some() {
+        return Signature::Absent;
+    }
+    let Some(channel) = connection.channel(session) else {
+        return Signature::NoSession;
+    };
+    let Some(key) = &channel.signing else {
+        return Signature::NoKey;
+    };
+    let nonce = SignNonce {
+        message_id: header.message_id.0,
+        is_server: false,
+        is_cancel: header.command == Command::CANCEL,
+    };
+    if key.verify_in_place(element, nonce) {
+        Signature::Good
+    } else {
+        Signature::Bad
+    }
+}
+
+/// Decrypts in place; the frame is the inner message afterwards.
+fn unseal<V: Vfs>(
+    connection: &Connection<V>,
+    frame: &mut BytesMut,
+) -> Result<SessionId, Misbehaved> {
+    let transform = TransformHeader::read(frame).map_err(Misbehaved::Malformed)?;
+    let front = frame.split_to(TransformHeader::SIZE);
+    let aad = TransformHeader::aad(&front).map_err(Misbehaved::Malformed)?;
+    if transform.flags != TransformHeader::ENCRYPTED {
+        return Err(Misbehaved::Encryption("flags"));
+    }
+    if usize::try_from(transform.original_message_size) != Ok(frame.len()) || frame.is_empty() {
+        return Err(Misbehaved::Encryption("size"));
+    }
+    let channel = connection
+        .channel(transform.session_id)
+        .ok_or(Misbehaved::Encryption("unknown session"))?;
+    let session: &Session<V> = &channel.session;
+    let sealing = session
+        .sealing()
+        .ok_or(Misbehaved::Encryption("session has no keys"))?;
+    sealing
+        .client_to_server
+        .open_in_place(&transform.nonce, aad, &transform.signature, frame)
+        .map_err(|_| Misbehaved::Encryption("tag"))?;
+    Ok(session.id)
+}

@@ -1,0 +1,9 @@
+//! Between the bytes of a connection and its requests: framing, the credit window, what came in
+//! (decrypted, split, verified), what goes out (chained, signed, sealed).
+//!
+//! Everything here but the outbox is a kernel: plain functions over values, no waiting, no clock.
+
+pub(crate) mod credits;
+pub mod framing;
+pub(crate) mod inbound;
+pub(crate) mod outbound;

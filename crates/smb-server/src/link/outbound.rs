@@ -1,0 +1,150 @@
+//! What goes out: replies chained, signed or sealed, framed ([MS-SMB2] 3.3.4.1).
+//!
+//! A reply's head is built once, behind [`HEADROOM`] bytes that later take the frame header and
+//! the transform header, so neither sealing nor framing moves it. A READ's payload travels
+//! beside it and is copied only where the message must be contiguous (sealing, compounds).
+
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use smb_crypto::SignNonce;
+use smb_wire::{
+    header::{Header, HeaderFlags, TRANSPORT_HEADER_SIZE, transport_header},
+    transform::TransformHeader,
+};
+
+use crate::state::{Channel, Session};
+
+/// Bytes in front of a reply's SMB2 header: frame header and transform header.
+pub(crate) const HEADROOM: usize = TRANSPORT_HEADER_SIZE + TransformHeader::SIZE;
+
+/// A reply whose body is encoded and whose header is known.
+pub(crate) struct Outgoing<V: vfs::Vfs> {
+    /// `HEADROOM` bytes, then the SMB2 header's place, then the body.
+    pub(crate) head: BytesMut,
+    /// Data of a READ, following the head.
+    pub(crate) payload: Option<Bytes>,
+    /// The header to write.
+    pub(crate) header: Header,
+    /// Sign with this channel's key.
+    pub(crate) sign: Option<Rc<Channel<V>>>,
+}
+
+/// The message cannot be sent (too long, or no key for it).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unsendable;
+
+/// An empty head to encode a body into.
+pub(crate) fn blank() -> BytesMut {
+    let mut head = BytesMut::with_capacity(HEADROOM + 256);
+    head.resize(HEADROOM + Header::SIZE, 0);
+    head
+}
+
+/// Turns a chain of replies into the segments of one frame.
+pub(crate) fn assemble<V: vfs::Vfs>(
+    chain: Vec<Outgoing<V>>,
+    seal: Option<&Session<V>>,
+) -> Result<Vec<Bytes>, Unsendable> {
+    let count = chain.len();
+    let mut whole: Option<(BytesMut, Option<Bytes>)> = None;
+    for (index, mut reply) in chain.into_iter().enumerate() {
+        if count > 1 {
+            // [MS-SMB2] 3.3.4.1.3: every element, the last included, ends 8-aligned.
+            if let Some(payload) = reply.payload.take() {
+                reply.head.extend_from_slice(&payload);
+            }
+            let length = reply.head.len() - HEADROOM;
+            reply.head.resize(HEADROOM + length.next_multiple_of(8), 0);
+            if index + 1 < count {
+                reply.header.next_command =
+                    u32::try_from(length.next_multiple_of(8)).map_err(|_| Unsendable)?;
+            }
+        }
+        write_header(&mut reply, seal.is_none())?;
+        match &mut whole {
+            None => whole = Some((reply.head, reply.payload)),
+            Some((first, _)) => {
+                first.extend_from_slice(reply.head.get(HEADROOM..).ok_or(Unsendable)?);
+            }
+        }
+    }
+    let (head, payload) = whole.ok_or(Unsendable)?;
+    match seal {
+        Some(session) => sealed(head, payload, session),
+        None => plain(head, payload),
+    }
+}
+
+/// Writes the header into its place and signs the message where asked.
+fn write_header<V: vfs::Vfs>(reply: &mut Outgoing<V>, may_sign: bool) -> Result<(), Unsendable> {
+    let signer = reply.sign.take().filter(|_| may_sign);
+    if signer.is_some() {
+        reply.header.flags = reply.header.flags | HeaderFlags::SIGNED;
+    }
+    let mut bytes = BytesMut::with_capacity(Header::SIZE);
+    reply.header.encode(&mut bytes);
+    let message = reply.head.get_mut(HEADROOM..).ok_or(Unsendable)?;
+    message
+        .get_mut(..Header::SIZE)
+        .ok_or(Unsendable)?
+        .copy_from_slice(bytes.get(..Header::SIZE).ok_or(Unsendable)?);
+    if let Some(channel) = signer {
+        let key = channel.signing.as_ref().ok_or(Unsendable)?;
+        let nonce = SignNonce {
+            message_id: reply.header.message_id.0,
+            is_server: true,
+            is_cancel: false,
+        };
+        match &reply.payload {
+            None => key.sign(message, nonce),
+            Some(payload) => key.sign_parts(message, &[payload], nonce),
+        }
+        .map_err(|_| Unsendable)?;
+    }
+    Ok(())
+}
+
+fn plain(mut head: BytesMut, payload: Option<Bytes>) -> Result<Vec<Bytes>, Unsendable> {
+    let length = head.len() - HEADROOM + payload.as_ref().map_or(0, Bytes::len);
+    let frame = transport_header(length).ok_or(Unsendable)?;
+    let mut head = head.split_off(HEADROOM - TRANSPORT_HEADER_SIZE);
+    head.get_mut(..TRANSPORT_HEADER_SIZE)
+        .ok_or(Unsendable)?
+        .copy_from_slice(&frame);
+    let mut segments = vec![head.freeze()];
+    segments.extend(payload.filter(|payload| !payload.is_empty()));
+    Ok(segments)
+}
+
+/// [MS-SMB2] 3.1.4.3: one transform over the whole chain.
+fn sealed<V: vfs::Vfs>(
+    mut head: BytesMut,
+    payload: Option<Bytes>,
+    session: &Session<V>,
+) -> Result<Vec<Bytes>, Unsendable> {
+    if let Some(payload) = payload {
+        head.extend_from_slice(&payload);
+    }
+    let length = head.len() - HEADROOM;
+    let sealing = session.sealing().ok_or(Unsendable)?;
+    let mut transform = TransformHeader {
+        signature: [0; 16],
+        nonce: sealing.next_nonce().ok_or(Unsendable)?,
+        original_message_size: u32::try_from(length).map_err(|_| Unsendable)?,
+        flags: TransformHeader::ENCRYPTED,
+        session_id: session.id,
+    };
+    let (front, message) = head.split_at_mut(HEADROOM);
+    let before = transform.to_bytes();
+    let aad = TransformHeader::aad(&before).map_err(|_| Unsendable)?;
+    transform.signature = sealing
+        .server_to_client
+        .seal_in_place(&transform.nonce, aad, message)
+        .map_err(|_| Unsendable)?;
+    let frame = transport_header(length + TransformHeader::SIZE).ok_or(Unsendable)?;
+    let (frame_place, transform_place) = front.split_at_mut(TRANSPORT_HEADER_SIZE);
+    frame_place.copy_from_slice(&frame);
+    transform_place.copy_from_slice(&transform.to_bytes());
+    Ok(vec![head.freeze()])
+}

@@ -1,0 +1,40 @@
+//! The rules whose breaking costs the connection, one variant each, so that a test can say which.
+
+use smb_wire::{Malformed, compound::CompoundError};
+
+use crate::link::framing::FrameError;
+
+/// Why a connection was closed by us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Misbehaved {
+    /// The framing is broken or a message too long.
+    Framing(FrameError),
+    /// A header or a chain of them cannot be read.
+    Malformed(Malformed),
+    /// A chain that cannot be followed or is too long.
+    Compound(CompoundError),
+    /// A message of no known protocol.
+    UnknownProtocol,
+    /// A response where a request is due.
+    ResponseFromClient,
+    /// A message id outside the window or used before ([MS-SMB2] 3.3.5.2.3).
+    OutsideWindow,
+    /// Another command before NEGOTIATE ([MS-SMB2] 3.3.5.2.2).
+    NotNegotiated,
+    /// A second NEGOTIATE ([MS-SMB2] 3.3.5.4).
+    NegotiatedTwice,
+    /// SMB1 after the first message.
+    LateSmb1,
+    /// An encrypted message that breaks a rule of [MS-SMB2] 3.3.5.2.1.1.
+    Encryption(&'static str),
+    /// A compressed message although none was negotiated.
+    Compression,
+    /// VALIDATE_NEGOTIATE_INFO does not agree with what was negotiated ([MS-SMB2] 3.3.5.15.12).
+    NegotiateTampered,
+    /// A 3.1.1 TREE_CONNECT neither signed nor encrypted ([MS-SMB2] 3.3.5.7).
+    UnsignedTreeConnect,
+    /// A command code that does not exist.
+    UnknownCommand,
+    /// A reply could not be sent under the session's keys.
+    Unsendable,
+}

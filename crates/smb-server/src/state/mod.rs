@@ -1,0 +1,22 @@
+//! Where state lives, and in which order it may be locked.
+//!
+//! Nouns and fields are those of [MS-SMB2] 3.3.1: `Server` (global), `Session`, `TreeConnect`,
+//! `Open`, `Channel`. What belongs to one connection lives in `connection.rs` without any lock.
+//!
+//! Lock order, never the other way round and never held over an await:
+//! server maps < session tables < open < file engine.
+
+mod channel;
+mod open;
+mod server;
+mod session;
+mod share;
+mod token;
+
+pub(crate) use channel::Channel;
+pub(crate) use open::{DirectoryCursor, Disk, EndReason, Ender, InFlight, NewOpen, Open, OpenKind};
+pub use server::{ConnectionId, ConnectionReport, OpenReport, Report, Server, SessionReport};
+pub(crate) use server::{Holder, Login, Mail, Peer};
+pub(crate) use session::{NewSession, Sealing, Session, SessionPhase, TreeConnect};
+pub use share::{Share, Shares};
+pub(crate) use token::Token;

@@ -1,0 +1,300 @@
+//! One open ([MS-SMB2] 3.3.1.10): what a FileId stands for.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    task::{Poll, Waker},
+};
+
+use smb_wire::{
+    access_mask::AccessMask,
+    ids::{FileId, SessionId},
+    msg::CreateOptions,
+    status::Status,
+};
+use tokio::sync::oneshot;
+use vfs::{DirName, Vfs};
+
+use super::TreeConnect;
+use crate::{
+    command::Failure,
+    file::{OpenId, Place, Quick},
+    pipe::Pipe,
+};
+
+/// Why a waiting request ends without what it waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndReason {
+    /// CANCEL.
+    Cancelled,
+    /// Its handle was closed.
+    Closed,
+    /// Its session or tree went, or the connection.
+    Gone,
+}
+
+/// Ends one waiting request; the first reason counts.
+#[derive(Default)]
+pub(crate) struct Ender(Mutex<Option<oneshot::Sender<EndReason>>>);
+
+impl Ender {
+    /// A way to end a request, and where the request hears of it.
+    pub(crate) fn new() -> (Arc<Self>, oneshot::Receiver<EndReason>) {
+        let (sender, receiver) = oneshot::channel();
+        (Arc::new(Self(Mutex::new(Some(sender)))), receiver)
+    }
+
+    /// Ends the request unless it has ended.
+    pub(crate) fn end(&self, reason: EndReason) {
+        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(sender) = sender {
+            // The request may have finished by itself meanwhile; then nobody listens.
+            let _ = sender.send(reason);
+        }
+    }
+}
+
+/// Where a directory enumeration stands.
+#[derive(Debug, Default)]
+pub(crate) struct DirectoryCursor {
+    /// The pattern fixed by the first call ([MS-FSA] 2.1.5.6.3).
+    pub(crate) pattern: Option<String>,
+    /// Names not yet given, `.` and `..` among them, in order.
+    pub(crate) names: VecDeque<DirName>,
+    /// Whether any call has answered since the pattern was fixed.
+    pub(crate) started: bool,
+    /// Index of the next entry.
+    pub(crate) index: u32,
+}
+
+/// What kind of object is open.
+pub(crate) enum OpenKind<V: Vfs> {
+    /// A file, stream or directory on a share.
+    Disk {
+        /// The inode, opened for the I/O that was granted.
+        node: Mutex<V::Node>,
+        /// Directory or not; never changes.
+        directory: bool,
+        /// Where the file engine keeps its state.
+        place: Place,
+        /// Locks and caches of others, without asking the engine.
+        quick: Quick,
+    },
+    /// A named pipe of IPC$.
+    Pipe(Pipe),
+}
+
+/// What a request on an open of a share works with.
+pub(crate) struct Disk<'a, V: Vfs> {
+    pub(crate) node: V::Node,
+    pub(crate) directory: bool,
+    pub(crate) place: &'a Place,
+    pub(crate) quick: &'a Quick,
+}
+
+/// State of an open that requests change.
+#[derive(Debug, Default)]
+pub(crate) struct OpenState {
+    /// FilePositionInformation.
+    pub(crate) position: u64,
+    /// FileModeInformation bits set by SET_INFO.
+    pub(crate) mode: u32,
+    /// Directory enumeration.
+    pub(crate) cursor: DirectoryCursor,
+    /// Channel sequence last seen ([MS-SMB2] 3.3.5.2.10).
+    pub(crate) channel_sequence: u16,
+    /// The handle set times itself: automatic updates of them stop ([MS-FSA] 2.1.5.15.2).
+    pub(crate) frozen_times: FrozenTimes,
+    /// Something was written through the handle.
+    pub(crate) wrote: bool,
+}
+
+/// Which times the handle has set to stay.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct FrozenTimes {
+    pub(crate) accessed: bool,
+    pub(crate) written: bool,
+    pub(crate) changed: bool,
+}
+
+/// An open handle.
+pub(crate) struct Open<V: Vfs> {
+    pub(crate) file_id: FileId,
+    pub(crate) session: SessionId,
+    pub(crate) tree: Arc<TreeConnect<V>>,
+    pub(crate) granted: AccessMask,
+    pub(crate) options: CreateOptions,
+    pub(crate) kind: OpenKind<V>,
+    /// Who opened it (for status and messages).
+    pub(crate) user: String,
+    /// The number the file engine knows it by.
+    pub(crate) engine: OpenId,
+    /// Number of read or write calls under way, the caller's included; see [`InFlight`].
+    in_flight: AtomicUsize,
+    idle: Mutex<Option<Waker>>,
+    closing: AtomicBool,
+    state: Mutex<OpenState>,
+    parked: Mutex<Vec<Weak<Ender>>>,
+    /// Byte-range locks held or waited for, for the limit.
+    pub(crate) locks: AtomicU64,
+}
+
+/// What an open is made with.
+pub(crate) struct NewOpen<V: Vfs> {
+    pub(crate) file_id: FileId,
+    pub(crate) session: SessionId,
+    pub(crate) tree: Arc<TreeConnect<V>>,
+    pub(crate) granted: AccessMask,
+    pub(crate) options: CreateOptions,
+    pub(crate) kind: OpenKind<V>,
+    pub(crate) user: String,
+    pub(crate) engine: OpenId,
+    pub(crate) channel_sequence: u16,
+}
+
+impl<V: Vfs> Open<V> {
+    pub(crate) fn new(new: NewOpen<V>) -> Self {
+        Self {
+            file_id: new.file_id,
+            session: new.session,
+            tree: new.tree,
+            granted: new.granted,
+            options: new.options,
+            kind: new.kind,
+            user: new.user,
+            engine: new.engine,
+            in_flight: AtomicUsize::new(0),
+            idle: Mutex::new(None),
+            closing: AtomicBool::new(false),
+            state: Mutex::new(OpenState {
+                channel_sequence: new.channel_sequence,
+                ..OpenState::default()
+            }),
+            parked: Mutex::new(Vec::new()),
+            locks: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, OpenState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The inode and what the file engine knows it by; pipes have neither.
+    pub(crate) fn disk(&self) -> Result<Disk<'_, V>, Failure> {
+        match &self.kind {
+            OpenKind::Disk {
+                node,
+                directory,
+                place,
+                quick,
+            } => Ok(Disk {
+                node: node.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+                directory: *directory,
+                place,
+                quick,
+            }),
+            OpenKind::Pipe(_) => Err(Status::INVALID_DEVICE_REQUEST.into()),
+        }
+    }
+
+    /// As [`Open::disk`], for what only files and streams have.
+    pub(crate) fn file(&self) -> Result<Disk<'_, V>, Failure> {
+        let disk = self.disk()?;
+        if disk.directory {
+            return Err(Status::INVALID_DEVICE_REQUEST.into());
+        }
+        Ok(disk)
+    }
+
+    /// A stream was renamed: the handle goes on with its new node.
+    pub(crate) fn moved(&self, to: V::Node) {
+        if let OpenKind::Disk { node, .. } = &self.kind {
+            *node.lock().unwrap_or_else(PoisonError::into_inner) = to;
+        }
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        matches!(
+            self.kind,
+            OpenKind::Disk {
+                directory: true,
+                ..
+            }
+        )
+    }
+
+    /// Takes part in closing: true for exactly one caller.
+    pub(crate) fn begin_close(&self) -> bool {
+        !self.closing.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// A request that waits on this handle can be ended through `ender`.
+    pub(crate) fn park(&self, ender: &Arc<Ender>) {
+        let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
+        parked.retain(|known| known.strong_count() > 0);
+        parked.push(Arc::downgrade(ender));
+    }
+
+    /// Ends every request that waits on this handle.
+    pub(crate) fn end_parked(&self, reason: EndReason) {
+        let parked =
+            std::mem::take(&mut *self.parked.lock().unwrap_or_else(PoisonError::into_inner));
+        for ender in parked.iter().filter_map(Weak::upgrade) {
+            ender.end(reason);
+        }
+    }
+
+    /// Waits until at most `own` requests are under way on this handle.
+    pub(crate) async fn quiesce(&self, own: usize) {
+        poll_fn(|cx| {
+            *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+            if self.in_flight.load(Ordering::Acquire) <= own {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+}
+
+/// A request under way on an open; CLOSE waits for it.
+pub(crate) struct InFlight<V: Vfs>(pub(crate) Arc<Open<V>>);
+
+impl<V: Vfs> InFlight<V> {
+    pub(crate) fn new(open: Arc<Open<V>>) -> Self {
+        open.in_flight.fetch_add(1, Ordering::AcqRel);
+        Self(open)
+    }
+}
+
+impl<V: Vfs> std::ops::Deref for InFlight<V> {
+    type Target = Arc<Open<V>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<V: Vfs> Drop for InFlight<V> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
+        let waker = self
+            .0
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! The server: what all connections on all workers share ([MS-SMB2] 3.3.1.5).
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use durability::Durability;
+use smb_auth::{
+    LoginGate, UserStore,
+    limiter::{LimiterConfig, LoginLimiter},
+};
+use smb_wire::{
+    ids::{FileId, Guid, SessionId},
+    msg::Dialect,
+    status::Status,
+};
+use tokio::sync::{mpsc, oneshot};
+use vfs::{Env, Timestamp, Vfs};
+
+use super::{Open, OpenKind, Session, Shares};
+use crate::{
+    command::Failure,
+    config::ServerConfig,
+    file::{Caching, Files, OpenId, Outcome, SharePath, WaiterId},
+};
+
+/// A connection, numbered since the server started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// Something another connection (or an administrator) wants a connection to do.
+#[derive(Debug, Clone)]
+pub(crate) enum Mail {
+    /// Send this unsolicited message: an oplock or lease break notification.
+    Notify {
+        /// Session whose sealing applies; 0 for leases.
+        session: SessionId,
+        /// Encoded body behind a blank header.
+        body: bytes::BytesMut,
+    },
+    /// Close the connection.
+    Disconnect,
+}
+
+/// What others may know of a live connection.
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    pub(crate) dialect: Option<Dialect>,
+    pub(crate) client: Guid,
+    pub(crate) since: Timestamp,
+    pub(crate) mail: mpsc::Sender<Mail>,
+}
+
+/// Everything shared.
+pub struct Server<V: Vfs> {
+    /// Time, randomness, tasks.
+    pub env: Arc<dyn Env>,
+    /// Dirty state and barriers of all shares.
+    pub durability: Arc<Durability<V>>,
+    pub(crate) files: Files,
+    /// When the server started.
+    pub started: Timestamp,
+    config: RwLock<Arc<ServerConfig>>,
+    shares: RwLock<Arc<Shares<V>>>,
+    users: RwLock<Arc<dyn UserStore>>,
+    limiter: Mutex<LoginLimiter>,
+    sessions: Mutex<BTreeMap<SessionId, Arc<Session<V>>>>,
+    connections: Mutex<BTreeMap<ConnectionId, Peer>>,
+    next: AtomicU64,
+    pub(crate) opens: AtomicUsize,
+    waiters: Mutex<BTreeMap<WaiterId, oneshot::Sender<Outcome>>>,
+    /// Which connection and session an open belongs to, for break notifications.
+    owners: Mutex<BTreeMap<OpenId, Holder>>,
+}
+
+/// Whom to tell when an open has to give up what it caches.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Holder {
+    pub(crate) connection: ConnectionId,
+    pub(crate) session: SessionId,
+    pub(crate) file_id: FileId,
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<V: Vfs> Server<V> {
+    /// A server without connections.
+    #[must_use]
+    pub fn new(
+        env: Arc<dyn Env>,
+        durability: Arc<Durability<V>>,
+        config: ServerConfig,
+        shares: Shares<V>,
+        users: Arc<dyn UserStore>,
+    ) -> Arc<Self> {
+        let mut seed = [0; 8];
+        env.fill_random(&mut seed);
+        Arc::new(Self {
+            started: env.realtime(),
+            durability,
+            files: Files::new(Caching::Full),
+            config: RwLock::new(Arc::new(config)),
+            shares: RwLock::new(Arc::new(shares)),
+            users: RwLock::new(users),
+            limiter: Mutex::new(LoginLimiter::new(LimiterConfig::default())),
+            sessions: Mutex::new(BTreeMap::new()),
+            connections: Mutex::new(BTreeMap::new()),
+            // Ids start at a random place so that a client of the last run cannot meet its old
+            // numbers by chance; the top bits stay free so that they never run out.
+            next: AtomicU64::new(1 + (u64::from_le_bytes(seed) >> 16)),
+            opens: AtomicUsize::new(0),
+            waiters: Mutex::new(BTreeMap::new()),
+            owners: Mutex::new(BTreeMap::new()),
+            env,
+        })
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The shares in force.
+    #[must_use]
+    pub fn shares(&self) -> Arc<Shares<V>> {
+        Arc::clone(&self.shares.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the shares; trees already connected keep what they have.
+    pub fn set_shares(&self, shares: Shares<V>) {
+        *self.shares.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(shares);
+    }
+
+    /// Replaces the users; sessions already there keep their identity until they authenticate
+    /// again.
+    pub fn set_users(&self, users: Arc<dyn UserStore>) {
+        *self.users.write().unwrap_or_else(PoisonError::into_inner) = users;
+    }
+
+    /// The users in force.
+    #[must_use]
+    pub fn users(&self) -> Arc<dyn UserStore> {
+        Arc::clone(&self.users.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A number nobody has had since the server started.
+    pub(crate) fn fresh_id(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn session(&self, id: SessionId) -> Option<Arc<Session<V>>> {
+        lock(&self.sessions).get(&id).cloned()
+    }
+
+    /// Adds a session unless there are too many.
+    pub(crate) fn add_session(&self, session: Arc<Session<V>>, max: usize) -> bool {
+        let mut sessions = lock(&self.sessions);
+        if sessions.len() >= max {
+            return false;
+        }
+        sessions.insert(session.id, session);
+        true
+    }
+
+    pub(crate) fn remove_session(&self, id: SessionId) -> Option<Arc<Session<V>>> {
+        lock(&self.sessions).remove(&id)
+    }
+
+    pub(crate) fn add_connection(&self, id: ConnectionId, peer: Peer) {
+        lock(&self.connections).insert(id, peer);
+    }
+
+    pub(crate) fn remove_connection(&self, id: ConnectionId) {
+        lock(&self.connections).remove(&id);
+    }
+
+    pub(crate) fn connection_negotiated(&self, id: ConnectionId, dialect: Dialect, client: Guid) {
+        if let Some(peer) = lock(&self.connections).get_mut(&id) {
+            peer.dialect = Some(dialect);
+            peer.client = client;
+        }
+    }
+
+    /// Puts mail into a connection's box. False when it is gone; a full box closes the
+    /// connection, since a break that is lost would let two clients cache what conflicts.
+    pub(crate) fn post(&self, to: ConnectionId, mail: Mail) -> bool {
+        let sender = lock(&self.connections)
+            .get(&to)
+            .map(|peer| peer.mail.clone());
+        sender.is_some_and(|sender| sender.try_send(mail).is_ok())
+    }
+
+    /// Asks every connection to close (server stop).
+    pub fn disconnect_all(&self) {
+        for peer in lock(&self.connections).values() {
+            // A full box belongs to a connection that is stuck; it is dropped with its worker.
+            let _ = peer.mail.try_send(Mail::Disconnect);
+        }
+    }
+
+    /// How many connections are there.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        lock(&self.connections).len()
+    }
+
+    /// A name for a request that is about to wait, and where its wake-up arrives. The name is
+    /// known before the engine hears of it, so no wake-up is lost.
+    pub(crate) fn waiter(&self) -> (WaiterId, oneshot::Receiver<Outcome>) {
+        let id = WaiterId(self.fresh_id());
+        let (sender, receiver) = oneshot::channel();
+        lock(&self.waiters).insert(id, sender);
+        (id, receiver)
+    }
+
+    /// The request does not wait (any more).
+    pub(crate) fn forget_waiter(&self, id: WaiterId) {
+        lock(&self.waiters).remove(&id);
+    }
+
+    pub(crate) fn wake(&self, id: WaiterId, outcome: Outcome) {
+        let waiter = lock(&self.waiters).remove(&id);
+        if let Some(waiter) = waiter {
+            // It may have been cancelled meanwhile; then nobody listens.
+            let _ = waiter.send(outcome);
+        }
+    }
+
+    pub(crate) fn add_holder(&self, open: OpenId, holder: Holder) {
+        lock(&self.owners).insert(open, holder);
+    }
+
+    pub(crate) fn remove_holder(&self, open: OpenId) {
+        lock(&self.owners).remove(&open);
+    }
+
+    pub(crate) fn holder(&self, open: OpenId) -> Option<Holder> {
+        lock(&self.owners).get(&open).copied()
+    }
+
+    /// The connections of a client, for lease breaks.
+    pub(crate) fn connections_of(&self, client: Guid) -> Vec<ConnectionId> {
+        lock(&self.connections)
+            .iter()
+            .filter(|(_, peer)| peer.client == client)
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// The path an open has now, whoever renamed it.
+    pub(crate) fn path_of(&self, open: &Open<V>) -> Result<SharePath, Failure> {
+        self.files
+            .path_of(open.engine)
+            .ok_or(Failure::Status(Status::FILE_CLOSED))
+    }
+
+    /// A table of what is going on, for `holdfast status`.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let connections = lock(&self.connections)
+            .iter()
+            .map(|(id, peer)| ConnectionReport {
+                id: *id,
+                peer: peer.address,
+                dialect: peer.dialect.map_or(0, |dialect| dialect.0),
+                since: peer.since,
+            })
+            .collect();
+        let sessions: Vec<_> = lock(&self.sessions).values().cloned().collect();
+        Report {
+            connections,
+            sessions: sessions
+                .iter()
+                .map(|session| self.session_report(session))
+                .collect(),
+        }
+    }
+}
+
+impl<V: Vfs> Server<V> {
+    fn session_report(&self, session: &Session<V>) -> SessionReport {
+        let token = session.token();
+        let tables = session.tables();
+        SessionReport {
+            id: session.id.0,
+            connection: session.connection,
+            user: token.user.clone(),
+            signed: session.must_sign(),
+            encrypted: session.encrypts(),
+            trees: tables
+                .trees
+                .values()
+                .map(|tree| tree.name().to_owned())
+                .collect(),
+            opens: tables
+                .opens
+                .values()
+                .map(|open| OpenReport {
+                    id: open.file_id.volatile,
+                    share: open.tree.name().to_owned(),
+                    path: match &open.kind {
+                        OpenKind::Pipe(pipe) => pipe.name().to_owned(),
+                        OpenKind::Disk { .. } => self
+                            .files
+                            .path_of(open.engine)
+                            .map_or_else(String::new, |path| path.text()),
+                    },
+                    access: open.granted.bits(),
+                    locks: open.locks.load(Ordering::Relaxed),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// What is going on.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Live connections.
+    pub connections: Vec<ConnectionReport>,
+    /// Live sessions.
+    pub sessions: Vec<SessionReport>,
+}
+
+/// One connection.
+#[derive(Debug, Clone)]
+pub struct ConnectionReport {
+    /// Its number.
+    pub id: ConnectionId,
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// Dialect revision, 0 before NEGOTIATE.
+    pub dialect: u16,
+    /// When it was accepted.
+    pub since: Timestamp,
+}
+
+/// One session.
+#[derive(Debug, Clone)]
+pub struct SessionReport {
+    /// SessionId.
+    pub id: u64,
+    /// The connection that made it.
+    pub connection: ConnectionId,
+    /// User name; empty for anonymous.
+    pub user: String,
+    /// Signing is required.
+    pub signed: bool,
+    /// Every message is encrypted.
+    pub encrypted: bool,
+    /// Shares connected to.
+    pub trees: Vec<String>,
+    /// Open handles.
+    pub opens: Vec<OpenReport>,
+}
+
+/// One open handle.
+#[derive(Debug, Clone)]
+pub struct OpenReport {
+    /// Volatile part of the FileId.
+    pub id: u64,
+    /// Share.
+    pub share: String,
+    /// Path below the share, with backslashes.
+    pub path: String,
+    /// Granted access mask.
+    pub access: u32,
+    /// Byte-range locks held.
+    pub locks: u64,
+}
+
+/// The limiter as one peer address sees it during one exchange.
+pub(crate) struct Login<'a, V: Vfs> {
+    pub(crate) server: &'a Server<V>,
+    pub(crate) peer: IpAddr,
+    pub(crate) now_ms: u64,
+}
+
+impl<V: Vfs> LoginGate for Login<'_, V> {
+    fn admit(&self, user: &str) -> bool {
+        lock(&self.server.limiter).begin(self.peer, user, self.now_ms)
+    }
+
+    fn succeeded(&self, user: &str) {
+        lock(&self.server.limiter).succeeded(self.peer, user);
+    }
+}

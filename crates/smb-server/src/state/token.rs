@@ -1,0 +1,122 @@
+//! Who a session acts as: names, SIDs for access checks, and the identity on disk.
+
+use std::sync::Arc;
+
+use smb_auth::UserIdentity;
+use smb_wire::dtyp::Sid;
+use vfs::{Identity, identity::LocalUser};
+
+use crate::config::ServerConfig;
+
+/// The security context of a session. Rebuilt, never patched, when the session authenticates
+/// again (CVE-2025-0620: old groups survived).
+#[derive(Debug, Clone)]
+pub(crate) struct Token {
+    /// Account name in the database's spelling; empty for anonymous.
+    pub(crate) user: String,
+    /// Domain of the account.
+    pub(crate) domain: String,
+    /// The user's SID.
+    pub(crate) user_sid: Sid,
+    /// Primary group of what the user creates.
+    pub(crate) group_sid: Sid,
+    /// Every SID the access check shall find, the user's own first.
+    pub(crate) sids: Vec<Sid>,
+    /// RIDs of groups in the machine's domain.
+    pub(crate) group_rids: Vec<u32>,
+    /// Who the kernel is told is asking.
+    pub(crate) identity: Identity,
+    /// Signed in as guest.
+    pub(crate) guest: bool,
+    /// Signed in as nobody.
+    pub(crate) anonymous: bool,
+}
+
+/// RID of the built-in guest account.
+const GUEST_RID: u32 = 501;
+
+impl Token {
+    /// A user of the database.
+    pub(crate) fn user(config: &ServerConfig, user: &UserIdentity) -> Self {
+        let user_sid = account(config, user.rid);
+        let ids = user.uid_gid.filter(|_| config.switch_identity);
+        let (uid, gid) = ids.unwrap_or(config.service_ids);
+        let mut sids = vec![user_sid];
+        sids.extend(user.group_rids.iter().map(|rid| account(config, *rid)));
+        sids.extend([
+            Sid::unix_user(uid),
+            Sid::unix_group(gid),
+            Sid::EVERYONE,
+            Sid::NETWORK,
+            Sid::AUTHENTICATED_USERS,
+        ]);
+        Self {
+            user: user.name.clone(),
+            domain: user.domain.clone(),
+            group_sid: Sid::unix_group(gid),
+            user_sid,
+            sids,
+            group_rids: user.group_rids.clone(),
+            identity: identity(ids),
+            guest: false,
+            anonymous: false,
+        }
+    }
+
+    /// Somebody without an account on a share that lets such in.
+    pub(crate) fn guest(config: &ServerConfig) -> Self {
+        let user_sid = account(config, GUEST_RID);
+        let (uid, gid) = config.service_ids;
+        Self {
+            user: "guest".to_owned(),
+            domain: config.netbios_name.clone(),
+            group_sid: Sid::unix_group(gid),
+            sids: vec![
+                user_sid,
+                Sid::unix_user(uid),
+                Sid::unix_group(gid),
+                Sid::EVERYONE,
+                Sid::NETWORK,
+                Sid::BUILTIN_GUESTS,
+            ],
+            user_sid,
+            group_rids: Vec::new(),
+            identity: Identity::Service,
+            guest: true,
+            anonymous: false,
+        }
+    }
+
+    /// Nobody: enough to ask for the list of shares.
+    pub(crate) fn anonymous(config: &ServerConfig) -> Self {
+        let (_, gid) = config.service_ids;
+        Self {
+            user: String::new(),
+            domain: String::new(),
+            user_sid: Sid::ANONYMOUS,
+            group_sid: Sid::unix_group(gid),
+            sids: vec![Sid::ANONYMOUS, Sid::NETWORK],
+            group_rids: Vec::new(),
+            identity: Identity::Service,
+            guest: false,
+            anonymous: true,
+        }
+    }
+}
+
+/// The SID of an account of this machine. A machine SID has room for a RID, or it would not have
+/// passed validation.
+fn account(config: &ServerConfig, rid: u32) -> Sid {
+    config.machine_sid.child(rid).unwrap_or(Sid::NULL)
+}
+
+fn identity(ids: Option<(u32, u32)>) -> Identity {
+    match ids {
+        Some((uid, gid)) => Identity::User(Arc::new(LocalUser {
+            uid,
+            gid,
+            groups: Vec::new(),
+        })),
+        None => Identity::Service,
+    }
+}

@@ -1,0 +1,23 @@
+//! The two halves of a byte stream, as the protocol core sees a socket.
+
+#![allow(async_fn_in_trait)] // Polled on the worker that owns the socket; no `Send` wanted.
+
+use std::{collections::VecDeque, io};
+
+use bytes::{Bytes, BytesMut};
+
+/// The receiving half.
+pub trait Receive: 'static {
+    /// Waits for bytes and appends them to `buffer` (whose spare capacity says how many are
+    /// welcome). 0 is the end of the stream. Dropping the future loses no bytes.
+    async fn receive(&mut self, buffer: &mut BytesMut) -> io::Result<usize>;
+}
+
+/// The sending half.
+pub trait Transmit: 'static {
+    /// Sends all of `segments`, in order, and empties the queue.
+    async fn transmit(&mut self, segments: &mut VecDeque<Bytes>) -> io::Result<()>;
+
+    /// Sends what is left and says that nothing more follows.
+    async fn finish(&mut self);
+}
