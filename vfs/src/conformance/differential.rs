@@ -93,8 +93,17 @@ async fn apply<D: Disk>(disk: &D, step: &Step) -> Result<String, Errno> {
         }
         Step::Rename(d, n, e, m, replace) => {
             let (from, to) = (dir(disk, d).await?, dir(disk, e).await?);
-            disk.rename(ME, &from, &[b'a' + n], &to, &[b'a' + m], replace)
-                .await?;
+            let moved = disk
+                .rename(ME, &from, &[b'a' + n], &to, &[b'a' + m], replace)
+                .await;
+            // rename(2) allows both of a directory that is not empty; XFS says EEXIST.
+            moved.map_err(|e| {
+                Errno(if e.0 == libc::ENOTEMPTY {
+                    libc::EEXIST
+                } else {
+                    e.0
+                })
+            })?;
         }
         Step::Link(d, n, e, m) => {
             let only = OpenHow {
@@ -172,8 +181,10 @@ async fn tree<D: Disk>(disk: &D) -> BTreeMap<Vec<u8>, String> {
         for entry in disk.entries(ME, &fd, 1000).await.unwrap() {
             let here = [&path[..], b"/", &entry.name].concat();
             let stat = disk.stat_at(&fd, &entry.name).await.unwrap();
-            let mut text = format!("{:o} {}", stat.mode, stat.links);
             let is_dir = stat.mode & libc::S_IFMT == libc::S_IFDIR;
+            // btrfs does not count subdirectories.
+            let links = if is_dir { 0 } else { stat.links };
+            let mut text = format!("{:o} {links}", stat.mode);
             let one = disk
                 .open_at(ME, &fd, &entry.name, how(true, false, None))
                 .await

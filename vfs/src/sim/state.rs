@@ -600,10 +600,8 @@ impl State {
         to: u64,
     ) -> DiskResult<()> {
         let node = self.node(ino)?;
-        if node.is_dir() {
-            if from != to && !cred.may(node, 2) {
-                return err(libc::EACCES);
-            }
+        if node.is_dir() && from != to && !cred.may(node, 2) {
+            return err(libc::EACCES);
         }
         let Some(target) = target else {
             return Ok(());

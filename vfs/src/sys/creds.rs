@@ -5,15 +5,19 @@
 //! With a file-system uid other than 0 the kernel itself withdraws the capabilities that
 //! override permissions.
 //!
-//! Pool threads change lazily: an identity stays on until a job wants another, and every job
-//! says which it wants. On other threads [`with`] always returns to the service's own identity.
+//! Each change costs about 2 us, more than the call it is for. So pool threads change lazily: an
+//! identity stays on until a job wants another, and every job says which it wants. On other
+//! threads [`with`] always takes the uid back at once, but leaves the groups, which mean nothing
+//! to uid 0 except as the group of a new file: whatever creates as the service either runs on the
+//! pool or under the service's own personality of the ring.
 //!
 //! Invariants: an operation runs only after the kernel confirmed the identity; a thread whose
-//! identity could not be put right refuses every further operation (EPERM).
+//! identity could not be put right refuses every further operation (EPERM). New threads inherit
+//! from whoever started them, so those of ours begin with [`begin_thread`].
 
 use std::{cell::RefCell, sync::Arc, sync::OnceLock};
 
-use rustix::thread::set_thread_groups;
+use rustix::{fs::Gid, thread::set_thread_groups};
 
 use crate::{
     Identity,
@@ -28,7 +32,7 @@ const REFUSED: Errno = Errno(libc::EPERM);
 struct Service {
     uid: u32,
     gid: u32,
-    groups: Vec<rustix::fs::Gid>,
+    groups: Vec<Gid>,
 }
 
 fn service() -> &'static Service {
@@ -50,94 +54,211 @@ pub(crate) fn can_switch() -> bool {
     service().uid == 0
 }
 
-#[derive(Clone, PartialEq, Eq)]
-enum Current {
-    Service,
-    User(Arc<LocalUser>),
+/// Whose a thread's uid or groups are; `None`: the service's.
+type Owner = Option<Arc<LocalUser>>;
+
+struct Current {
+    uid: Owner,
+    groups: Owner,
     /// A change failed half-way and could not be undone.
-    Broken,
+    broken: bool,
 }
 
 thread_local! {
-    static CURRENT: RefCell<Current> = const { RefCell::new(Current::Service) };
+    static CURRENT: RefCell<Current> =
+        const { RefCell::new(Current { uid: None, groups: None, broken: false }) };
 }
 
-fn switch(uid: u32, gid: u32, groups: &[rustix::fs::Gid]) -> DiskResult<()> {
-    // The user last: until then the thread has at most its former rights.
-    set_thread_groups(groups).map_err(|e| Errno(e.raw_os_error()))?;
-    raw::set_fs_gid(gid)?;
-    raw::set_fs_uid(uid)
-}
-
-fn become_service() -> DiskResult<()> {
-    let own = service();
-    switch(own.uid, own.gid, &own.groups)
-}
-
-fn become_user(user: &LocalUser) -> DiskResult<()> {
-    if user.uid == u32::MAX || user.gid == u32::MAX || user.groups.contains(&u32::MAX) {
-        return Err(REFUSED);
+impl Current {
+    fn set_groups(&mut self, owner: &Owner) -> DiskResult<()> {
+        if self.groups == *owner {
+            return Ok(());
+        }
+        let (gid, groups) = match owner {
+            None => (service().gid, service().groups.clone()),
+            Some(user) => (
+                user.gid,
+                user.groups.iter().map(|g| Gid::from_raw(*g)).collect(),
+            ),
+        };
+        self.broken = true;
+        set_thread_groups(&groups).map_err(|_| REFUSED)?;
+        raw::set_fs_gid(gid)?;
+        self.groups.clone_from(owner);
+        self.broken = false;
+        Ok(())
     }
-    let groups: Vec<_> = user
-        .groups
-        .iter()
-        .map(|g| rustix::fs::Gid::from_raw(*g))
-        .collect();
-    switch(user.uid, user.gid, &groups)
+
+    fn set_uid(&mut self, owner: &Owner) -> DiskResult<()> {
+        if self.uid == *owner {
+            return Ok(());
+        }
+        self.broken = true;
+        raw::set_fs_uid(owner.as_ref().map_or(service().uid, |user| user.uid))?;
+        self.uid.clone_from(owner);
+        self.broken = false;
+        Ok(())
+    }
+
+    fn set(&mut self, owner: &Owner) -> DiskResult<()> {
+        if self.broken {
+            return Err(REFUSED);
+        }
+        if self
+            .set_groups(owner)
+            .and_then(|()| self.set_uid(owner))
+            .is_ok()
+        {
+            return Ok(());
+        }
+        if self.force_service().is_err() {
+            tracing::error!("a thread could not return to the service's identity; it is retired");
+        }
+        Err(REFUSED)
+    }
+
+    /// Whatever the thread is now, makes it the service.
+    fn force_service(&mut self) -> DiskResult<()> {
+        self.broken = true;
+        raw::set_fs_uid(service().uid)?;
+        set_thread_groups(&service().groups).map_err(|_| REFUSED)?;
+        raw::set_fs_gid(service().gid)?;
+        *self = Self {
+            uid: None,
+            groups: None,
+            broken: false,
+        };
+        Ok(())
+    }
+}
+
+/// Whose identity `who` means here. EPERM if the process cannot act as `who`.
+fn owner(who: &Identity) -> DiskResult<Owner> {
+    match who {
+        Identity::Service => Ok(None),
+        Identity::User(user) if can_switch() => {
+            // setfsuid and setfsgid take it for "change nothing".
+            let nobody = user.uid == u32::MAX || user.gid == u32::MAX;
+            if nobody || user.groups.contains(&u32::MAX) {
+                return Err(REFUSED);
+            }
+            Ok(Some(Arc::clone(user)))
+        }
+        // Unprivileged: the only user there is, is ourselves.
+        Identity::User(user) if user.uid == service().uid => Ok(None),
+        Identity::User(_) => Err(REFUSED),
+    }
+}
+
+/// To be called first by every thread that will act for users: it may have been started by one
+/// that was somebody else at the time.
+pub(crate) fn begin_thread() -> DiskResult<()> {
+    if can_switch() {
+        CURRENT.with_borrow_mut(Current::force_service)
+    } else {
+        Ok(())
+    }
 }
 
 /// Makes `who` the identity of the calling thread until the next call.
 pub(crate) fn assume(who: &Identity) -> DiskResult<()> {
-    let wanted = match who {
-        Identity::Service => Current::Service,
-        Identity::User(user) if can_switch() => Current::User(Arc::clone(user)),
-        // Unprivileged: the only user there is, is ourselves.
-        Identity::User(user) if user.uid == service().uid => Current::Service,
-        Identity::User(_) => return Err(REFUSED),
-    };
-    CURRENT.with_borrow_mut(|current| {
-        if *current == wanted && wanted != Current::Broken {
-            return Ok(());
-        }
-        if *current == Current::Broken {
-            return Err(REFUSED);
-        }
-        *current = Current::Broken;
-        let switched = match &wanted {
-            Current::User(user) => become_user(user),
-            _ => become_service(),
-        };
-        if switched.is_ok() {
-            *current = wanted;
-            return Ok(());
-        }
-        if become_service().is_ok() {
-            *current = Current::Service;
-        } else {
-            tracing::error!("a thread could not return to the service's identity; it is retired");
-        }
-        Err(REFUSED)
-    })
+    let owner = owner(who)?;
+    CURRENT.with_borrow_mut(|current| current.set(&owner))
 }
 
 /// Whether the calling thread refuses every operation from now on.
 pub(crate) fn broken() -> bool {
-    CURRENT.with_borrow(|current| *current == Current::Broken)
+    CURRENT.with_borrow(|current| current.broken)
 }
 
-/// Returns the thread to the service's identity when dropped.
+/// Takes the uid back when dropped.
 struct Return;
 
 impl Drop for Return {
     fn drop(&mut self) {
-        // A failure leaves the thread marked as broken: it refuses all that follows.
-        let _ = assume(&Identity::Service);
+        CURRENT.with_borrow_mut(|current| {
+            // A failure leaves the thread marked as broken: it refuses all that follows.
+            if current.set_uid(&None).is_err() {
+                tracing::error!("a worker could not return to the service's identity");
+            }
+        });
     }
 }
 
-/// Runs `call` as `who` on this thread and returns to the service's identity.
+/// Runs `call` as `who` on this thread and returns to the service's uid. `call` must create
+/// nothing as the service: the groups may still be the last user's.
 pub(crate) fn with<T>(who: &Identity, call: impl FnOnce() -> DiskResult<T>) -> DiskResult<T> {
-    assume(who)?;
+    let owner = owner(who)?;
+    if owner.is_none() {
+        CURRENT.with_borrow_mut(|current| {
+            if current.broken {
+                Err(REFUSED)
+            } else {
+                current.set_uid(&None)
+            }
+        })?;
+        return call();
+    }
+    CURRENT.with_borrow_mut(|current| current.set(&owner))?;
     let _back = Return;
     call()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(uid: u32, groups: &[u32]) -> Identity {
+        Identity::User(Arc::new(LocalUser {
+            uid,
+            gid: uid,
+            groups: groups.to_vec(),
+        }))
+    }
+
+    /// The `Uid:`, `Gid:` and `Groups:` lines of this thread: last column is the file system's.
+    fn actual() -> (u32, u32, Vec<u32>) {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = |key: &str| -> Vec<u32> {
+            let line = status.lines().find_map(|l| l.strip_prefix(key)).unwrap();
+            line.split_whitespace()
+                .map(|n| n.parse().unwrap())
+                .collect()
+        };
+        (line("Uid:")[3], line("Gid:")[3], line("Groups:"))
+    }
+
+    #[test]
+    fn a_thread_is_who_it_says() {
+        remember_service();
+        if !can_switch() {
+            eprintln!("SKIPPED: needs root");
+            return;
+        }
+        let own = actual();
+        assert_eq!(own.0, 0);
+        let (a, b) = (user(1001, &[7, 8]), user(1002, &[]));
+        assert_eq!(with(&a, || Ok(actual())), Ok((1001, 1001, vec![7, 8])));
+        assert_eq!(actual().0, 0, "the uid is back at once");
+        assert_eq!(with(&Identity::Service, || Ok(actual().0)), Ok(0));
+        assert_eq!(with(&b, || Ok(actual())), Ok((1002, 1002, vec![])));
+        assert_eq!(with(&b, || Err::<(), _>(Errno(7))), Err(Errno(7)));
+        assert_eq!(actual().0, 0);
+        assume(&a).unwrap();
+        assume(&b).unwrap();
+        assert_eq!(actual(), (1002, 1002, vec![]));
+        // A thread started meanwhile inherits, and puts itself right.
+        let child = std::thread::spawn(|| {
+            assert_eq!(actual().0, 1002);
+            begin_thread().unwrap();
+            actual()
+        });
+        assert_eq!(child.join().unwrap(), own);
+        assume(&Identity::Service).unwrap();
+        assert_eq!(actual(), own);
+        assert_eq!(assume(&user(u32::MAX, &[])), Err(REFUSED));
+        assert_eq!(assume(&user(5, &[u32::MAX])), Err(REFUSED));
+        assert_eq!(actual(), own);
+        assert!(!broken());
+    }
 }

@@ -96,19 +96,24 @@ impl LaneThreads {
                 .name(self.name.into())
                 .spawn(move || self.work());
             if started.is_err() {
-                let mut state = self.lock();
-                state.threads -= 1;
-                if state.threads == 0 {
-                    // Nobody is left to do it. Dropped without the lock: a job may own a
-                    // descriptor whose closing comes back here.
-                    let lost = std::mem::take(&mut state.queue);
-                    drop(state);
-                    drop(lost);
-                    return Err(Errno(libc::EAGAIN));
-                }
+                self.retire();
             }
         }
         Ok(())
+    }
+
+    /// One thread less. If it was the last, what waits is given up (EIO to those who wait).
+    fn retire(&self) {
+        let mut state = self.lock();
+        state.threads -= 1;
+        let lost = if state.threads == 0 {
+            std::mem::take(&mut state.queue)
+        } else {
+            VecDeque::new()
+        };
+        // Dropped without the lock: a job may own a descriptor whose closing comes back here.
+        drop(state);
+        drop(lost);
     }
 
     fn next(&self) -> Option<Job> {
@@ -135,14 +140,17 @@ impl LaneThreads {
         if raw::own_umask().is_err() {
             tracing::warn!("no umask of its own for a disk thread: the process's umask applies");
         }
+        if creds::begin_thread().is_err() {
+            tracing::error!("a disk thread could not become the service; it ends");
+            return self.retire();
+        }
         while let Some(job) = self.next() {
             // A panic is a bug of ours, reported by the hook; its caller sees EIO because the
             // sender is dropped, and the thread lives on.
             let _ = catch_unwind(AssertUnwindSafe(job));
             if creds::broken() {
                 // It would refuse everything: another thread takes its place.
-                self.lock().threads -= 1;
-                return;
+                return self.retire();
             }
         }
     }

@@ -68,7 +68,7 @@ impl UringDisk {
 
     /// Runs an operation on names as `who`.
     async fn names(&self, who: &Identity, operation: Operation) -> Ringed<Outcome> {
-        let Some(local) = worker::local().filter(|l| l.own_umask) else {
+        let Some(local) = worker::local() else {
             return Ringed::Pool;
         };
         let personality = match local.personality(who) {

@@ -104,8 +104,10 @@ struct Personalities {
 pub(super) struct Local {
     pub(super) ring: RefCell<Ring>,
     personalities: RefCell<Personalities>,
-    /// Whether modes come out as asked (no umask).
-    pub(super) own_umask: bool,
+    /// What names are made and removed under as the service: its personality, registered when the
+    /// thread was nothing else. `None`: no personalities or no umask of the thread's own; names go
+    /// to the pool.
+    service: Option<u16>,
 }
 
 thread_local! {
@@ -127,13 +129,15 @@ pub fn on_park() {
 }
 
 impl Local {
-    /// Which personality `who` acts under. EPERM if the process cannot act as `who`.
+    /// Which personality `who` acts under. EPERM if the process cannot act as `who`, ENOSYS if the
+    /// ring is not for names.
     pub(super) fn personality(&self, who: &Identity) -> DiskResult<u16> {
+        let service = self.service.ok_or(Errno(libc::ENOSYS))?;
         let user = match who {
-            Identity::Service => return Ok(0),
+            Identity::Service => return Ok(service),
             Identity::User(user) if creds::can_switch() => user,
             // Our own user or EPERM, as for a plain call.
-            Identity::User(_) => return creds::with(who, || Ok(0)),
+            Identity::User(_) => return creds::with(who, || Ok(service)),
         };
         let mut known = self.personalities.borrow_mut();
         if let Some(id) = known.ids.get(user) {
@@ -184,14 +188,19 @@ impl UringWorker {
         creds::remember_service();
         // Before the ring: its kernel threads share what the thread has then.
         let own_umask = raw::own_umask().is_ok();
+        creds::begin_thread().map_err(Reason::Refused)?;
         let ring = Ring::new(options.entries, options.iowq_max_workers).map_err(Reason::Refused)?;
         if !ring.supported() {
             return Err(Reason::TooOld);
         }
+        let service = ring.register_personality().ok().filter(|_| own_umask);
+        if service.is_none() {
+            tracing::warn!("the ring is not used for names: no personality or umask of its own");
+        }
         let local = Rc::new(Local {
             ring: RefCell::new(ring),
             personalities: RefCell::default(),
-            own_umask,
+            service,
         });
         LOCAL.set(Some(Rc::clone(&local)));
         Ok(Self { local })
