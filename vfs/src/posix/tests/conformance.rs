@@ -133,7 +133,11 @@ pub(super) async fn data<D: Disk>(t: Case<D>) {
         .write(&file, u64::MAX - 1, Bytes::from_static(b"xx"), durable)
         .await;
     assert_eq!(far.unwrap_err(), VfsError::TooLarge);
-    // Access as opened.
+    access_as_opened(t, file).await;
+}
+
+/// `file` holds seven bytes.
+async fn access_as_opened<D: Disk>(t: Case<D>, file: PosixNode<D>) {
     let closed = t.node("F").await;
     let refused = t.vfs.read(&closed, 0, 1, BytesMut::new()).await;
     assert_eq!(refused.unwrap_err(), VfsError::AccessDenied);

@@ -5,6 +5,7 @@ mod conformance;
 mod counts;
 mod meta;
 mod streams;
+mod users;
 
 use std::{path::Path, rc::Rc, sync::Arc, time::Duration};
 
@@ -283,7 +284,7 @@ fn on_the_ring() {
         let (path, link) = folder(dir.path(), &mut number);
         (UringDisk::open(&path).unwrap(), link, options_here(options))
     });
-    let limited = async { tokio::time::timeout(Duration::from_secs(60), run).await };
+    let limited = async { tokio::time::timeout(Duration::from_secs(60), Box::pin(run)).await };
     let ended = runtime.unwrap().block_on(local.run_until(limited));
     ended.expect("the ring lost a wake-up");
     assert!(worker.completed() > 0, "the ring was not used");

@@ -100,12 +100,17 @@ pub(super) async fn small<D: Disk>(t: Case<D>) {
     assert_eq!((attr.size, attr.kind), (4, crate::Kind::File));
     assert_eq!(names(&t, &file).await, [("Zone".to_owned(), 4)]);
     assert_eq!(t.read(&file).await, b"main");
+    names_and_sync(t, file, again).await;
+}
+
+/// `again` is the only stream of `file`.
+async fn names_and_sync<D: Disk>(t: Case<D>, file: PosixNode<D>, again: PosixNode<D>) {
     let durable = WriteMode { durable: true };
     t.vfs
         .write(&again, 0, Bytes::from_static(b"d"), durable)
         .await
         .unwrap();
-    t.vfs.sync(&stream, SyncScope::Data).await.unwrap();
+    t.vfs.sync(&again, SyncScope::Data).await.unwrap();
     for bad in ["", "a:b", "a/b", "a\\b", "a\0"] {
         let opened = t.vfs.open_stream(ME, &file, bad, StreamOpen::Either).await;
         assert_eq!(opened.unwrap_err(), VfsError::InvalidName, "{bad}");

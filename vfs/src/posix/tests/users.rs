@@ -1,0 +1,236 @@
+//! What the kernel's permissions let users do. Needs root on a real disk.
+
+use super::*;
+use crate::{Permitted, Timestamp, identity::LocalUser};
+
+fn user(uid: u32, groups: &[u32]) -> Identity {
+    Identity::User(Arc::new(LocalUser {
+        uid,
+        gid: uid,
+        groups: groups.to_vec(),
+    }))
+}
+
+/// The share's root with `f`, alice's and her group's to read; with bob and carol (of the group).
+struct Three<D: Disk> {
+    t: Case<D>,
+    root: PosixNode<D>,
+    found: PosixNode<D>,
+    alice: Identity,
+    bob: Identity,
+    carol: Identity,
+}
+
+const READ: IoAccess = IoAccess {
+    read: true,
+    write: false,
+};
+const DENIED: VfsError = VfsError::AccessDenied;
+
+async fn owners<D: Disk>(t: Case<D>) {
+    let three = three(t).await;
+    strangers_change_nothing(&three).await;
+    writers_may_what_windows_lets_them(&three).await;
+    names_belong_to_the_directory(&three).await;
+}
+
+async fn three<D: Disk>(t: Case<D>) -> Three<D> {
+    let (alice, bob, carol) = (user(4001, &[]), user(4002, &[]), user(4003, &[4001]));
+    let root = t.vfs.root();
+    t.vfs.disk().set_mode(ME, root.fd(), 0o1777).await.unwrap();
+    let new = NewNode {
+        mode: Some(0o640),
+        ..NewNode::default()
+    };
+    let (file, attr) = t.vfs.create_file(&alice, &root, "f", &new).await.unwrap();
+    assert_eq!((attr.uid, attr.gid), (4001, 4001));
+    t.write(&file, 0, b"hers").await;
+    let found = t
+        .vfs
+        .lookup(&bob, &["F".into()])
+        .await
+        .unwrap()
+        .found
+        .unwrap()
+        .0;
+    Three {
+        t,
+        root,
+        found,
+        alice,
+        bob,
+        carol,
+    }
+}
+
+async fn strangers_change_nothing<D: Disk>(three: &Three<D>) {
+    let Three {
+        t,
+        root,
+        found,
+        alice,
+        bob,
+        carol,
+    } = three;
+    let write = IoAccess {
+        read: false,
+        write: true,
+    };
+    assert_eq!(t.vfs.open(bob, found, READ).await.unwrap_err(), DENIED);
+    assert!(t.vfs.open(carol, found, READ).await.is_ok());
+    assert_eq!(t.vfs.open(carol, found, write).await.unwrap_err(), DENIED);
+    let hide = SetAttr {
+        dos_attributes: Some(2),
+        ..SetAttr::default()
+    };
+    for other in [bob, carol] {
+        assert_eq!(
+            t.vfs.set_attr(other, found, &hide).await.unwrap_err(),
+            DENIED
+        );
+        let stream = t
+            .vfs
+            .open_stream(other, found, "s", StreamOpen::Either)
+            .await;
+        assert_eq!(stream.unwrap_err(), DENIED);
+        assert_eq!(
+            t.vfs.remove(other, found, root, "f").await.unwrap_err(),
+            DENIED
+        );
+        let moved = t
+            .vfs
+            .rename(other, found, root, "f", root, "g", false)
+            .await;
+        assert_eq!(moved.unwrap_err(), DENIED);
+    }
+    let mode = SetAttr {
+        mode: Some(0o660),
+        ..SetAttr::default()
+    };
+    assert_eq!(
+        t.vfs.set_attr(carol, found, &mode).await.unwrap_err(),
+        DENIED
+    );
+    t.vfs.set_attr(alice, found, &mode).await.unwrap();
+}
+
+/// Linux ties times and attributes to the owner, Windows to a right that writers have.
+async fn writers_may_what_windows_lets_them<D: Disk>(three: &Three<D>) {
+    let Three {
+        t,
+        found,
+        bob,
+        carol,
+        ..
+    } = three;
+    let times = SetAttr {
+        written: Some(Timestamp::default()),
+        dos_attributes: Some(2),
+        ..SetAttr::default()
+    };
+    t.vfs.set_attr(carol, found, &times).await.unwrap();
+    let attr = t.vfs.attr(found).await.unwrap();
+    assert_eq!(
+        (attr.written, attr.dos_attributes),
+        (Timestamp::default(), 2)
+    );
+    let (stream, _) = t
+        .vfs
+        .open_stream(carol, found, "s", StreamOpen::New)
+        .await
+        .unwrap();
+    t.write(&stream, 0, &[1; 9000]).await;
+    assert_eq!(t.vfs.open(bob, &stream, READ).await.unwrap_err(), DENIED);
+    assert!(t.vfs.open(carol, &stream, READ).await.is_ok());
+}
+
+async fn names_belong_to_the_directory<D: Disk>(three: &Three<D>) {
+    let Three {
+        t,
+        root,
+        found,
+        alice,
+        bob,
+        carol,
+    } = three;
+    // The sticky bit of the root: only owners remove.
+    let of = |who| t.vfs.permitted(who, found, Some(root));
+    let none = Permitted::default();
+    assert_eq!(of(bob).await.unwrap(), none);
+    assert_eq!(
+        of(carol).await.unwrap(),
+        Permitted {
+            read: true,
+            write: true,
+            ..none
+        }
+    );
+    let own = Permitted {
+        read: true,
+        write: true,
+        owner: true,
+        delete: true,
+        ..none
+    };
+    assert_eq!(of(alice).await.unwrap(), own);
+    t.vfs.disk().set_mode(ME, root.fd(), 0o777).await.unwrap();
+    assert!(of(bob).await.unwrap().delete);
+    t.vfs.remove(bob, found, root, "f").await.unwrap();
+    // A directory that may not be searched.
+    let closed = NewNode {
+        mode: Some(0o700),
+        ..NewNode::default()
+    };
+    t.vfs
+        .create_directory(alice, root, "d", &closed)
+        .await
+        .unwrap();
+    let path = ["D".to_owned(), "x".to_owned()];
+    assert_eq!(t.vfs.lookup(bob, &path).await.unwrap_err(), DENIED);
+    assert!(t.vfs.lookup(alice, &path).await.unwrap().found.is_none());
+    let listed = t.vfs.list(bob, &t.node("d").await, 9).await;
+    assert_eq!(listed.unwrap_err(), DENIED);
+}
+
+#[test]
+fn owners_on_the_simulated_disk() {
+    let (disk, link) = sim(SimOptions::default());
+    block_on(async { owners(Case::new(disk, link).await).await });
+}
+
+#[test]
+fn owners_on_system_calls() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: needs root");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = SysDisk::open(dir.path()).unwrap();
+    block_on(async { owners(Case::new(disk, Box::new(|_, _| {})).await).await });
+}
+
+#[test]
+fn one_owner_for_all() {
+    let (disk, link) = sim(SimOptions::default());
+    let options = PosixOptions {
+        owner: Some((7, 8)),
+        file_mask: 0o600,
+        ..PosixOptions::default()
+    };
+    block_on(async {
+        let t = Case::with(disk, link, options).await;
+        t.vfs
+            .disk()
+            .set_mode(ME, t.vfs.root().fd(), 0o777)
+            .await
+            .unwrap();
+        let new = NewNode::default();
+        let who = user(4001, &[]);
+        let (_, attr) = t
+            .vfs
+            .create_file(&who, &t.vfs.root(), "f", &new)
+            .await
+            .unwrap();
+        assert_eq!((attr.uid, attr.gid, attr.mode & 0o777), (7, 8, 0o600));
+    });
+}
