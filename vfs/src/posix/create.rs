@@ -150,7 +150,18 @@ impl<D: Disk> PosixVfs<D> {
                 directory: true,
                 ..PATH_ONLY
             };
-            self.disk.open_at(&SERVICE, dir, at, how).await?
+            match self.disk.open_at(&SERVICE, dir, at, how).await {
+                Ok(fd) => fd,
+                Err(errno) => {
+                    // Without a descriptor it cannot be finished; empty, it cannot be another's.
+                    let unlink = self.disk.unlink(&SERVICE, dir, at, true);
+                    let gone = self.changing(parent, &[Change::Remove(at)], unlink).await;
+                    gone.unwrap_or_else(|left| {
+                        tracing::warn!(errno = left.0, "a directory that was not wanted stays");
+                    });
+                    return Err(errno.into());
+                }
+            }
         } else {
             let how = OpenHow {
                 read: true,

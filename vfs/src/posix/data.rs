@@ -311,7 +311,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// A descriptor that `fsync` takes.
-    async fn sync_fd(&self, node: &PosixNode<D>) -> VfsResult<D::Fd> {
+    pub(super) async fn sync_fd(&self, node: &PosixNode<D>) -> VfsResult<D::Fd> {
         if node.0.io != IoAccess::default() {
             return Ok(node.fd().clone());
         }

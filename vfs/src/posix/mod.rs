@@ -95,15 +95,15 @@ const LOCK_SHARDS: usize = 64;
 /// Locks between our own operations: on a name about to appear or go (in any case), and on an
 /// inode whose stream attributes are rewritten. Sharded, so unrelated ones may share a lock.
 struct Locks {
-    names: [Mutex<()>; LOCK_SHARDS],
-    inodes: [Mutex<()>; LOCK_SHARDS],
+    names: Box<[Mutex<()>]>,
+    inodes: Box<[Mutex<()>]>,
 }
 
 impl Default for Locks {
     fn default() -> Self {
         Self {
-            names: std::array::from_fn(|_| Mutex::new(())),
-            inodes: std::array::from_fn(|_| Mutex::new(())),
+            names: (0..LOCK_SHARDS).map(|_| Mutex::new(())).collect(),
+            inodes: (0..LOCK_SHARDS).map(|_| Mutex::new(())).collect(),
         }
     }
 }
@@ -127,7 +127,7 @@ impl Locks {
         Self::shard(&self.inodes, inode.ino).lock().await
     }
 
-    fn shard(shards: &[Mutex<()>; LOCK_SHARDS], hash: u64) -> &Mutex<()> {
+    fn shard(shards: &[Mutex<()>], hash: u64) -> &Mutex<()> {
         // The remainder is below the array's length.
         let index = usize::try_from(hash % LOCK_SHARDS as u64).unwrap_or(0);
         &shards[index]

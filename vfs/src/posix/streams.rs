@@ -201,10 +201,7 @@ impl<D: Disk> PosixVfs<D> {
             return Ok(None);
         }
         let fd = self.depot_fresh(node, &stream.name).await?;
-        if let Err(error) = self
-            .write_all(&fd, 0, Bytes::copy_from_slice(data), false)
-            .await
-        {
+        if let Err(error) = self.settle(node, &fd, data).await {
             self.depot_remove(node, &stream.name).await?;
             return Err(error);
         }
@@ -213,6 +210,18 @@ impl<D: Disk> PosixVfs<D> {
             .await?;
         stream.set_depot(fd.clone());
         Ok(Some(fd))
+    }
+
+    /// Fills a stream's new file in the depot. Bytes that were in an attribute may be stable
+    /// there, so they must be stable here before the attribute may go.
+    async fn settle(&self, node: &PosixNode<D>, fd: &D::Fd, data: &[u8]) -> VfsResult<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let data = Bytes::copy_from_slice(data);
+        self.write_all(fd, 0, data, false).await?;
+        self.depot_sync(node, Some(fd)).await?;
+        Ok(self.disk.fsync(&self.sync_fd(node).await?).await?)
     }
 
     /// An empty file in the depot; one that a broken move left is not the stream and goes.
@@ -387,19 +396,19 @@ impl<D: Disk> PosixVfs<D> {
         }
         let depot = match self.place(node).await? {
             Place::Xattr(value) => {
-                // The new one first: a cut between leaves both, never none.
+                // The new one first, and stable: a cut leaves both, never none.
                 let attribute = stream_attribute(to).filter(|_| stream_file(to).is_some());
                 let attribute = attribute.ok_or(VfsError::NameTooLong)?;
                 let how = XattrSet::Either;
-                let depot = if self
-                    .set_stream_attribute(node, &attribute, &value, how)
-                    .await?
-                {
+                let stored = self.set_stream_attribute(node, &attribute, &value, how);
+                let depot = if stored.await? {
                     self.depot_remove(node, to).await?;
+                    let fd = self.sync_fd(node).await?;
+                    self.disk.fsync(&fd).await?;
                     None
                 } else {
                     let fd = self.depot_fresh(node, to).await?;
-                    self.write_all(&fd, 0, value.into(), false).await?;
+                    self.settle(node, &fd, &value).await?;
                     Some(fd)
                 };
                 self.drop_stream(node, &stream.name).await?;

@@ -3,6 +3,7 @@
 
 mod conformance;
 mod counts;
+mod cuts;
 mod meta;
 mod streams;
 mod users;

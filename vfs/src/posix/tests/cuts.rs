@@ -1,0 +1,178 @@
+//! Power losses and failures at every step: what was stable stays, what failed leaves nothing.
+
+use super::*;
+use crate::posix::streams::IN_XATTR_MAX;
+use crate::sim::{Cut, Fault, FaultAction, Profile, SimOp};
+
+const FIRST: &[u8] = b"stable since the flush";
+
+async fn remount(disk: SimDisk) -> Case<SimDisk> {
+    Case::new(disk, Box::new(|_, _| {})).await
+}
+
+async fn open(t: &Case<SimDisk>, node: &PosixNode<SimDisk>, name: &str) -> PosixNode<SimDisk> {
+    let (stream, _) = t
+        .vfs
+        .open_stream(ME, node, name, StreamOpen::Either)
+        .await
+        .unwrap();
+    let io = IoAccess {
+        read: true,
+        write: true,
+    };
+    t.vfs.open(ME, &stream, io).await.unwrap()
+}
+
+/// The one stream of `f`, whatever its name.
+async fn only_stream(t: &Case<SimDisk>) -> Vec<u8> {
+    let file = t.node("f").await;
+    let all = t.vfs.streams(&file).await.unwrap();
+    let name = &all.first().expect("a stream that was stable is gone").name;
+    t.read(&open(t, &file, name).await).await
+}
+
+async fn with_stable_stream(profile: Profile, data: &[u8]) -> (Case<SimDisk>, PosixNode<SimDisk>) {
+    let (disk, link) = sim(SimOptions {
+        profile,
+        ..SimOptions::default()
+    });
+    let t = Case::new(disk, link).await;
+    let file = t.file("f").await;
+    let stream = open(&t, &file, "s").await;
+    t.write(&stream, 0, data).await;
+    t.vfs.sync(&stream, SyncScope::All).await.unwrap();
+    t.vfs.sync(&t.vfs.root(), SyncScope::All).await.unwrap();
+    (t, stream)
+}
+
+/// Cuts before each operation that `during` makes, and after the last.
+fn cut_everywhere<F: Future<Output = ()>>(
+    profile: Profile,
+    data: &[u8],
+    during: impl FnOnce(Rc<Case<SimDisk>>, PosixNode<SimDisk>) -> F,
+    check: impl Fn(&[u8]),
+) {
+    let (t, stream) = block_on(with_stable_stream(profile, data));
+    let t = Rc::new(t);
+    let cuts = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (disk, kept) = (t.vfs.disk().clone(), Arc::clone(&cuts));
+    let take = move || {
+        let mut kept = kept.lock().unwrap();
+        kept.push(disk.cut(Cut::Nothing));
+        kept.push(disk.cut(Cut::Everything));
+        for _ in 0..6 {
+            let seed = kept.len() as u64;
+            kept.push(disk.cut(Cut::Seed(seed)));
+        }
+    };
+    let hooked = take.clone();
+    t.vfs.disk().set_hook(Some(Arc::new(move |op| {
+        if !matches!(op, SimOp::Look | SimOp::Read) {
+            hooked();
+        }
+        None
+    })));
+    block_on(during(Rc::clone(&t), stream));
+    t.vfs.disk().set_hook(None);
+    take();
+    let cuts = std::mem::take(&mut *cuts.lock().unwrap());
+    assert!(cuts.len() > 16, "nothing was cut");
+    for disk in cuts {
+        check(&block_on(async { only_stream(&remount(disk).await).await }));
+    }
+}
+
+#[test]
+fn a_stable_stream_survives_its_move_to_the_depot() {
+    for profile in [Profile::PosixMin, Profile::Journal, Profile::LogTree] {
+        cut_everywhere(
+            profile,
+            FIRST,
+            |t, stream| async move {
+                t.write(&stream, FIRST.len() as u64, &[9; 5000]).await;
+            },
+            |data| assert_eq!(data.get(..FIRST.len()), Some(FIRST), "{profile:?}"),
+        );
+    }
+}
+
+#[test]
+fn a_stable_stream_survives_renames() {
+    let big = vec![b'b'; 6000];
+    for profile in [Profile::PosixMin, Profile::Journal, Profile::LogTree] {
+        for data in [FIRST, &big] {
+            // Nobody's rename(2) is whole on the weakest disk POSIX permits.
+            if profile == Profile::PosixMin && data.len() > IN_XATTR_MAX {
+                continue;
+            }
+            let renames = |t: Rc<Case<SimDisk>>, stream| async move {
+                let stream = t
+                    .vfs
+                    .rename_stream(ME, &stream, "other", false)
+                    .await
+                    .unwrap();
+                t.vfs
+                    .rename_stream(ME, &stream, "Third", false)
+                    .await
+                    .unwrap();
+            };
+            cut_everywhere(profile, data, renames, |got| {
+                assert_eq!(got, data, "{profile:?}")
+            });
+        }
+    }
+}
+
+#[test]
+fn a_flushed_stream_in_the_depot_is_stable() {
+    let big = vec![b'b'; 100_000];
+    for profile in [Profile::PosixMin, Profile::Journal, Profile::LogTree] {
+        let (t, _) = block_on(with_stable_stream(profile, &big));
+        let after = t.vfs.disk().cut(Cut::Nothing);
+        assert_eq!(
+            block_on(async { only_stream(&remount(after).await).await }),
+            big
+        );
+    }
+}
+
+/// Each operation of a creation fails in turn: nothing is left, and then it works.
+#[test]
+fn creation_fails_at_every_step() {
+    let sd = [
+        1, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    let new = NewNode {
+        dos_attributes: 2,
+        security: Some(sd.to_vec()),
+        eas: vec![("a".into(), b"1".to_vec())],
+        allocation: 8192,
+        ..NewNode::default()
+    };
+    for directory in [false, true] {
+        let mut failures = 0;
+        for after in 0..100 {
+            let (disk, link) = sim(SimOptions::default());
+            let t = block_on(Case::new(disk, link));
+            let root = t.vfs.root();
+            let action = FaultAction::Fail(libc::EIO);
+            assert!(t.vfs.disk().inject(Fault {
+                on: SimOp::Change,
+                after,
+                action
+            }));
+            let made = block_on(t.vfs.do_create(ME, &root, "x", &new, directory));
+            t.vfs.disk().clear_faults();
+            let dir = block_on(t.vfs.disk().reopen(ME, root.fd(), true, false)).unwrap();
+            let left = block_on(t.vfs.disk().entries(ME, &dir, 9)).unwrap();
+            if made.is_ok() {
+                assert_eq!(left.len(), 1);
+                break;
+            }
+            failures += 1;
+            assert_eq!(made.unwrap_err(), VfsError::Io);
+            assert!(left.is_empty(), "step {after} left {left:?}");
+        }
+        assert!(failures >= 4, "{failures}");
+    }
+}
