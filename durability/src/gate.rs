@@ -19,7 +19,7 @@ use bytes::Bytes;
 use vfs::{Env, FileKey, Node, Range, Vfs, VfsError, WriteMode};
 
 use crate::{
-    inode::{Held, Inode},
+    inode::{Held, Inode, Where},
     metrics::{Counters, count},
     policy::{Barriers, Event, Flushed, Meta, RequestFlags, Wait, barriers},
     receipt::Receipt,
@@ -253,7 +253,7 @@ impl<V: Vfs> Gate<V> {
     /// Contents of `node` changed by a copy, a clone or zeroing, `bytes` of them, it is not said
     /// where. Prefer [`Gate::range_changed`]: only known ranges repair a latch.
     pub async fn content_changed(&self, node: &V::Node, bytes: u64) -> Result<Receipt, VfsError> {
-        self.contents(node, None, bytes, RequestFlags::default())
+        self.contents(node, Where::Unknown, bytes, RequestFlags::default())
             .await
     }
 
@@ -265,7 +265,7 @@ impl<V: Vfs> Gate<V> {
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
         let end = range.offset.saturating_add(range.len);
-        self.contents(node, Some((range.offset, end)), range.len, flags)
+        self.contents(node, Where::At(range.offset, end), range.len, flags)
             .await
     }
 
@@ -464,7 +464,7 @@ impl<V: Vfs> Gate<V> {
     async fn contents(
         &self,
         node: &V::Node,
-        range: Option<(u64, u64)>,
+        range: Where,
         bytes: u64,
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
@@ -696,12 +696,14 @@ impl<V: Vfs> WriteInFlight<'_, V> {
             inode.written.notify_waiters();
             // A sync failed meanwhile: it may have dropped what was written by then.
             let doubt = inode.failures != self.failures;
+            let mut place = Where::At(range.0, range.1);
             if doubt && let Some(latch) = &mut inode.latch {
-                latch.extents.add(stream, range.0, range.1);
+                latch.add_write(share, stream, range);
+                place = Where::Latched;
             }
             match failure {
                 Some(failure) => {
-                    inode.write_failed(stream, range, failure);
+                    inode.write_failed(share, stream, range, failure);
                     (false, false)
                 }
                 None if matches!(outcome, Outcome::Durable) => {
@@ -709,10 +711,7 @@ impl<V: Vfs> WriteInFlight<'_, V> {
                 }
                 None => {
                     let first = inode.owe(share, &self.held, now);
-                    inode.wrote(share, &self.held, Some(range), Some(reservation));
-                    if doubt {
-                        inode.pending.extents.blur();
-                    }
+                    inode.wrote(share, &self.held, place, Some(reservation));
                     (first, false)
                 }
             }

@@ -45,6 +45,17 @@ impl<V: Vfs> Held<V> {
     }
 }
 
+/// Where contents changed.
+#[derive(Clone, Copy)]
+pub(crate) enum Where {
+    /// From, to (exclusive).
+    At(u64, u64),
+    /// Somewhere: all of it is dirty, nothing of it counts as rewritten.
+    Unknown,
+    /// Where the latch already says that it is unproven.
+    Latched,
+}
+
 /// What changed, names excepted.
 #[derive(Default)]
 pub(crate) struct Epoch {
@@ -110,7 +121,8 @@ pub(crate) struct Latch {
     mark: u64,
     pub(crate) extents: Extents,
     pub(crate) metadata: bool,
-    pub(crate) names: bool,
+    /// Directories whose sync with a name of the inode failed or was never reached.
+    names: BTreeSet<FileKey>,
     /// Entries of a directory. No rewriting proves them again: only an administrator does.
     entries: bool,
     size: bool,
@@ -119,23 +131,35 @@ pub(crate) struct Latch {
 
 impl Latch {
     fn is_repaired(&self) -> bool {
-        self.extents.is_empty() && !self.metadata && !self.names && !self.entries && !self.size
+        self.extents.is_empty()
+            && !self.metadata
+            && self.names.is_empty()
+            && !self.entries
+            && !self.size
     }
 
     fn take(&mut self, debts: &[Debt]) {
         for debt in debts {
-            let known = self
-                .lost
-                .iter_mut()
-                .find(|lost| Arc::ptr_eq(&lost.share, &debt.share));
-            if let Some(lost) = known {
-                lost.take(debt);
-            } else {
-                let mut lost = Lost::new(&debt.share);
-                lost.take(debt);
-                self.lost.push(lost);
-            }
+            self.lost(&debt.share).take(debt);
         }
+    }
+
+    fn lost(&mut self, share: &Arc<Share>) -> &mut Lost {
+        let known = self
+            .lost
+            .iter()
+            .position(|lost| Arc::ptr_eq(&lost.share, share));
+        let place = known.unwrap_or_else(|| {
+            self.lost.push(Lost::new(share));
+            self.lost.len() - 1
+        });
+        &mut self.lost[place]
+    }
+
+    /// A write that was under way when a sync failed is unproven.
+    pub(crate) fn add_write(&mut self, share: &Arc<Share>, stream: &str, (start, end): (u64, u64)) {
+        self.extents.add(stream, start, end);
+        self.lost(share).add(end - start);
     }
 }
 
@@ -261,7 +285,7 @@ impl<V: Vfs> Inode<V> {
         &mut self,
         share: &Arc<Share>,
         held: &Held<V>,
-        range: Option<(u64, u64)>,
+        range: Where,
         reservation: Option<Reservation>,
     ) {
         let stream = held.node.stream().unwrap_or_default();
@@ -274,8 +298,9 @@ impl<V: Vfs> Inode<V> {
             self.pending.data = true;
         }
         match range {
-            Some((start, end)) => self.pending.extents.add(stream, start, end),
-            None => self.pending.extents.add_unknown(stream),
+            Where::At(start, end) => self.pending.extents.add(stream, start, end),
+            Where::Unknown => self.pending.extents.add_unknown(stream),
+            Where::Latched => {}
         }
         let debt = self
             .pending
@@ -471,7 +496,7 @@ impl<V: Vfs> Inode<V> {
         let latch = self.latch_with(failure);
         latch.extents.merge(&epoch.extents);
         latch.metadata |= epoch.set_meta;
-        latch.names |= !names.is_empty();
+        latch.names.extend(names.iter().map(|name| name.dir.key()));
         latch.take(&epoch.debts);
         names.iter().for_each(|name| latch.take(&name.debts));
         latch.entries |= epoch.entries;
@@ -490,16 +515,28 @@ impl<V: Vfs> Inode<V> {
             return false;
         }
         let latch = self.latch_with(failure);
-        latch.names = true;
+        latch.names.insert(dir);
         failed.iter().for_each(|name| latch.take(&name.debts));
         true
     }
 
-    /// A durable write failed.
-    pub(crate) fn write_failed(&mut self, stream: &str, range: (u64, u64), failure: Failure) {
-        self.latch_with(failure)
-            .extents
-            .add(stream, range.0, range.1);
+    /// A durable write failed. Whatever was dirty in its range may be lost with it, and so may
+    /// be what other writes under way put there.
+    pub(crate) fn write_failed(
+        &mut self,
+        share: &Arc<Share>,
+        stream: &str,
+        range: (u64, u64),
+        failure: Failure,
+    ) {
+        self.failures += 1;
+        for epoch in [Some(&mut self.pending), self.running.as_mut()]
+            .into_iter()
+            .flatten()
+        {
+            epoch.extents.remove(stream, range.0, range.1);
+        }
+        self.latch_with(failure).add_write(share, stream, range);
     }
 
     /// A latch read back from a store.
@@ -521,7 +558,7 @@ impl<V: Vfs> Inode<V> {
             mark: sequence,
             extents: Extents::default(),
             metadata: false,
-            names: false,
+            names: BTreeSet::new(),
             entries: false,
             size: false,
             lost: shares.iter().map(Lost::new).collect(),
@@ -532,13 +569,15 @@ impl<V: Vfs> Inode<V> {
 
     /// Names not changed after `seq` are on disk. True if that ended a latch.
     pub(crate) fn names_synced(&mut self, seq: u64) -> bool {
-        if let Some(latch) = &mut self.latch
-            && self
+        if let Some(latch) = &mut self.latch {
+            // Named again since the failure, and that is on disk.
+            for name in self
                 .names
                 .iter()
-                .any(|name| name.seq <= seq && name.seq > latch.mark)
-        {
-            latch.names = false;
+                .filter(|name| name.seq <= seq && name.seq > latch.mark)
+            {
+                latch.names.remove(&name.dir.key());
+            }
         }
         self.names.retain(|name| name.seq > seq);
         self.end_latch()
@@ -595,7 +634,7 @@ impl<V: Vfs> Inode<V> {
             sequence: latch.sequence,
             unproven_bytes: latch.extents.bytes(),
             metadata: latch.metadata || latch.entries || latch.size,
-            names: latch.names,
+            names: !latch.names.is_empty(),
         })
     }
 }

@@ -210,7 +210,11 @@ fn flush(
 
 fn security(asked: Asked, through: bool, settings: &ShareDurability) -> Barriers {
     match asked {
-        Asked::Owed => answer(asked, Barriers::NOTHING),
+        Asked::Owed => Barriers {
+            owed: true,
+            deferred: through,
+            ..Barriers::NOTHING
+        },
         _ if settings.durable_acl => Barriers::wait(Wait::Inode),
         _ if through => answer(asked, Barriers::wait(Wait::Inode)),
         _ => Barriers::NOTHING,

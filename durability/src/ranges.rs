@@ -107,13 +107,6 @@ impl Extents {
         ranges.exact = false;
     }
 
-    /// What is here counts as dirty only, never as rewritten.
-    pub(crate) fn blur(&mut self) {
-        self.streams
-            .values_mut()
-            .for_each(|ranges| ranges.exact = false);
-    }
-
     pub(crate) fn merge(&mut self, other: &Extents) {
         for (stream, ranges) in &other.streams {
             let mine = self.streams.entry(stream.clone()).or_default();
@@ -139,6 +132,12 @@ impl Extents {
             ranges.remove(size, u64::MAX);
         }
         self.streams.retain(|_, ranges| !ranges.is_empty());
+    }
+
+    pub(crate) fn remove(&mut self, stream: &str, start: u64, end: u64) {
+        if let Some(ranges) = self.streams.get_mut(stream) {
+            ranges.remove(start, end);
+        }
     }
 
     pub(crate) fn remove_stream(&mut self, stream: &str) {

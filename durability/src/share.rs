@@ -265,6 +265,12 @@ impl Lost {
     pub(crate) fn take(&mut self, debt: &Debt) {
         self.bytes += debt.lose();
     }
+
+    /// Bytes of a write whose fate is unknown.
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.share.lost_bytes.fetch_add(bytes, SeqCst);
+        self.bytes += bytes;
+    }
 }
 
 impl Drop for Lost {

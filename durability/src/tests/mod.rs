@@ -1,1 +1,12 @@
+//! Tests of the engine on a fake file system, under an executor that picks ready tasks at
+//! random from a seed, in simulated time.
 
+#![allow(unused_must_use)] // Receipts: what the tests look at is the disk.
+
+mod fake;
+mod flush;
+mod latch;
+mod limits;
+mod policy_table;
+mod properties;
+mod sim;

@@ -1,0 +1,475 @@
+//! A file system in memory with the weakest legal durability: pages, metadata and names are
+//! stable only by a sync of exactly the inode or directory that holds them. Syncs and writes
+//! take scripted or random time, and fail as scripted: a failed sync marks its pages clean.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use vfs::{
+    Attr, DirName, Env, FileKey, FsInfo, Identity, IoAccess, Kind, Lookup, NewNode, Node,
+    Permitted, Range, SetAttr, StreamInfo, StreamOpen, SyncScope, Timestamp, Vfs, VfsError,
+    VfsResult, WriteMode,
+};
+
+use super::sim::{Rng, TestEnv};
+use crate::share::lock;
+
+pub(super) const PAGE: u64 = 4096;
+
+#[derive(Debug, Clone)]
+pub(super) struct FakeNode {
+    pub(super) ino: u64,
+    pub(super) directory: bool,
+    pub(super) stream: Option<Arc<str>>,
+    _open: Arc<()>,
+}
+
+impl Node for FakeNode {
+    fn key(&self) -> FileKey {
+        key(self.ino)
+    }
+    fn is_directory(&self) -> bool {
+        self.directory
+    }
+    fn stream(&self) -> Option<&str> {
+        self.stream.as_deref()
+    }
+}
+
+pub(super) fn key(ino: u64) -> FileKey {
+    FileKey {
+        fs: 1,
+        ino,
+        generation: 0,
+    }
+}
+
+pub(super) fn file(ino: u64) -> FakeNode {
+    FakeNode {
+        ino,
+        directory: false,
+        stream: None,
+        _open: Arc::default(),
+    }
+}
+
+pub(super) fn dir(ino: u64) -> FakeNode {
+    FakeNode {
+        ino,
+        directory: true,
+        stream: None,
+        _open: Arc::default(),
+    }
+}
+
+pub(super) fn stream(ino: u64, name: &str) -> FakeNode {
+    FakeNode {
+        ino,
+        directory: false,
+        stream: Some(name.into()),
+        _open: Arc::default(),
+    }
+}
+
+impl FakeNode {
+    /// Nodes cloned from this one, itself included.
+    pub(super) fn held(&self) -> usize {
+        Arc::strong_count(&self._open)
+    }
+}
+
+/// One page: what clients see and what a crash leaves.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Page {
+    pub(super) live: u64,
+    pub(super) durable: u64,
+    /// Clean as the kernel sees it, whatever the disk holds.
+    clean: bool,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// Syncs and writes in order: `data 5`, `all 5`, `all 5:s`, `write 5`, `dsync 5`; with `!`
+    /// if they failed.
+    pub(super) log: Vec<String>,
+    pub(super) pages: BTreeMap<(u64, u64), Page>,
+    /// Names by id: directory, and whether stable.
+    pub(super) names: BTreeMap<u64, (u64, bool)>,
+    /// Versions of metadata: live, durable.
+    pub(super) meta: BTreeMap<u64, (u64, u64)>,
+    pub(super) links: BTreeMap<u64, u32>,
+    pub(super) sizes: BTreeMap<u64, u64>,
+    /// Results of the next syncs of an inode.
+    pub(super) script: BTreeMap<u64, VecDeque<VfsResult<()>>>,
+    version: u64,
+}
+
+pub(super) struct Fake {
+    env: Arc<TestEnv>,
+    pub(super) state: Mutex<State>,
+    pub(super) times: Mutex<Times>,
+}
+
+/// How long things take.
+pub(super) struct Times {
+    pub(super) sync: Duration,
+    pub(super) write: Duration,
+    pub(super) rng: Option<Rng>,
+    /// One sync in so many fails; 0: none.
+    pub(super) fail_one_in: u64,
+}
+
+impl Fake {
+    pub(super) fn new(env: &Arc<TestEnv>, sync: Duration, write: Duration) -> Arc<Self> {
+        let times = Mutex::new(Times {
+            sync,
+            write,
+            rng: None,
+            fail_one_in: 0,
+        });
+        Arc::new(Self {
+            env: Arc::clone(env),
+            state: Mutex::default(),
+            times,
+        })
+    }
+
+    pub(super) fn take_log(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.state).log)
+    }
+
+    pub(super) fn script(&self, ino: u64, results: &[VfsResult<()>]) {
+        lock(&self.state)
+            .script
+            .entry(ino)
+            .or_default()
+            .extend(results);
+    }
+
+    /// A name made or removed in `dir`, done at once.
+    pub(super) fn name(&self, dir: u64) -> u64 {
+        let mut state = lock(&self.state);
+        state.version += 1;
+        let id = state.version;
+        state.names.insert(id, (dir, false));
+        id
+    }
+
+    pub(super) fn set_meta(&self, ino: u64) -> u64 {
+        let mut state = lock(&self.state);
+        state.version += 1;
+        let version = state.version;
+        state.meta.entry(ino).or_default().0 = version;
+        version
+    }
+
+    fn random(&self, span: Duration) -> Duration {
+        match &mut lock(&self.times).rng {
+            Some(rng) => Duration::from_micros(rng.below(span.as_micros() as u64 + 1)),
+            None => span,
+        }
+    }
+
+    fn fails(&self, ino: u64) -> VfsResult<()> {
+        if let Some(result) = lock(&self.state)
+            .script
+            .get_mut(&ino)
+            .and_then(VecDeque::pop_front)
+        {
+            return result;
+        }
+        let mut times = lock(&self.times);
+        let one_in = times.fail_one_in;
+        let unlucky = times
+            .rng
+            .as_mut()
+            .is_some_and(|rng| one_in > 0 && rng.below(one_in) == 0);
+        if unlucky { Err(VfsError::Io) } else { Ok(()) }
+    }
+
+    fn write_pages(&self, ino: u64, offset: u64, len: u64) -> Vec<(u64, u64)> {
+        let mut state = lock(&self.state);
+        state.version += 1;
+        let version = state.version;
+        let mut written = Vec::new();
+        for page in offset / PAGE..(offset + len).div_ceil(PAGE) {
+            let page_state = state.pages.entry((ino, page)).or_default();
+            page_state.live = version;
+            page_state.clean = false;
+            written.push((page, version));
+        }
+        written
+    }
+
+    /// The version a page shows now.
+    pub(super) fn live(&self, ino: u64, page: u64) -> u64 {
+        lock(&self.state)
+            .pages
+            .get(&(ino, page))
+            .map_or(0, |page| page.live)
+    }
+}
+
+impl Vfs for Fake {
+    type Node = FakeNode;
+
+    async fn write(
+        &self,
+        node: &FakeNode,
+        offset: u64,
+        data: Bytes,
+        mode: WriteMode,
+    ) -> VfsResult<()> {
+        let span = lock(&self.times).write;
+        let span = self.random(span);
+        self.env.sleep(span / 2).await;
+        let written = self.write_pages(node.ino, offset, data.len() as u64);
+        self.env.sleep(span / 2).await;
+        let word = if mode.durable { "dsync" } else { "write" };
+        if mode.durable {
+            let result = self.fails(node.ino);
+            let mut state = lock(&self.state);
+            for (page, version) in written {
+                let page = state.pages.entry((node.ino, page)).or_default();
+                if !page.clean && result.is_ok() {
+                    page.durable = page.durable.max(version);
+                }
+                page.clean |= page.live == version;
+            }
+            state.log.push(format!(
+                "{word} {}{}",
+                node.ino,
+                if result.is_ok() { "" } else { "!" }
+            ));
+            return result;
+        }
+        lock(&self.state).log.push(format!("{word} {}", node.ino));
+        Ok(())
+    }
+
+    async fn sync(&self, node: &FakeNode, scope: SyncScope) -> VfsResult<()> {
+        let (dirty, names, meta) = {
+            let state = lock(&self.state);
+            let mine = state.pages.range((node.ino, 0)..=(node.ino, u64::MAX));
+            let dirty: Vec<_> = mine
+                .filter(|(_, p)| !p.clean)
+                .map(|(k, p)| (*k, p.live))
+                .collect();
+            let names: Vec<u64> = (state.names.iter())
+                .filter(|(_, (dir, stable))| *dir == node.ino && !stable)
+                .map(|(id, _)| *id)
+                .collect();
+            (
+                dirty,
+                names,
+                state.meta.get(&node.ino).map_or(0, |meta| meta.0),
+            )
+        };
+        let span = lock(&self.times).sync;
+        let span = self.random(span);
+        self.env.sleep(span).await;
+        let result = self.fails(node.ino);
+        let mut state = lock(&self.state);
+        for (place, version) in dirty {
+            let page = state.pages.entry(place).or_default();
+            if result.is_ok() && !page.clean {
+                page.durable = page.durable.max(version);
+            }
+            // Linux marks the pages clean also when the write-back failed.
+            page.clean |= page.live == version;
+        }
+        if scope == SyncScope::All && result.is_ok() {
+            for id in names {
+                state.names.entry(id).and_modify(|name| name.1 = true);
+            }
+            if let Some(now) = state.meta.get_mut(&node.ino) {
+                now.1 = now.1.max(meta);
+            }
+        } else if scope == SyncScope::All {
+            // The directory's blocks are clean too: the names never come back by themselves.
+            for id in names {
+                state.names.entry(id).and_modify(|name| name.0 = u64::MAX);
+            }
+        }
+        let word = if scope == SyncScope::Data {
+            "data"
+        } else {
+            "all"
+        };
+        let on = node
+            .stream
+            .as_ref()
+            .map_or(String::new(), |name| format!(":{name}"));
+        let bad = if result.is_ok() { "" } else { "!" };
+        state.log.push(format!("{word} {}{on}{bad}", node.ino));
+        result
+    }
+
+    async fn attr(&self, node: &FakeNode) -> VfsResult<Attr> {
+        let state = lock(&self.state);
+        let links = state.links.get(&node.ino).copied().unwrap_or(1);
+        let size = state.sizes.get(&node.ino).copied().unwrap_or(1 << 40);
+        Ok(Attr {
+            key: node.key(),
+            kind: Kind::File,
+            size,
+            allocated: 0,
+            links,
+            created: Timestamp::default(),
+            accessed: Timestamp::default(),
+            written: Timestamp::default(),
+            changed: Timestamp::default(),
+            dos_attributes: 0x80,
+            uid: 0,
+            gid: 0,
+            mode: 0,
+        })
+    }
+
+    fn root(&self) -> FakeNode {
+        dir(1)
+    }
+
+    // The engine calls nothing below this line.
+
+    async fn lookup(&self, _: &Identity, _: &[String]) -> VfsResult<Lookup<FakeNode>> {
+        unreachable!()
+    }
+    async fn open(&self, _: &Identity, _: &FakeNode, _: IoAccess) -> VfsResult<FakeNode> {
+        unreachable!()
+    }
+    async fn permitted(
+        &self,
+        _: &Identity,
+        _: &FakeNode,
+        _: Option<&FakeNode>,
+    ) -> VfsResult<Permitted> {
+        unreachable!()
+    }
+    async fn create_file(
+        &self,
+        _: &Identity,
+        _: &FakeNode,
+        _: &str,
+        _: &NewNode,
+    ) -> VfsResult<(FakeNode, Attr)> {
+        unreachable!()
+    }
+    async fn create_directory(
+        &self,
+        _: &Identity,
+        _: &FakeNode,
+        _: &str,
+        _: &NewNode,
+    ) -> VfsResult<(FakeNode, Attr)> {
+        unreachable!()
+    }
+    async fn open_stream(
+        &self,
+        _: &Identity,
+        _: &FakeNode,
+        _: &str,
+        _: StreamOpen,
+    ) -> VfsResult<(FakeNode, bool)> {
+        unreachable!()
+    }
+    async fn streams(&self, _: &FakeNode) -> VfsResult<Vec<StreamInfo>> {
+        unreachable!()
+    }
+    async fn remove_stream(&self, _: &Identity, _: &FakeNode) -> VfsResult<()> {
+        unreachable!()
+    }
+    async fn rename_stream(
+        &self,
+        _: &Identity,
+        _: &FakeNode,
+        _: &str,
+        _: bool,
+    ) -> VfsResult<FakeNode> {
+        unreachable!()
+    }
+    async fn read(&self, _: &FakeNode, _: u64, _: usize, _: BytesMut) -> VfsResult<BytesMut> {
+        unreachable!()
+    }
+    async fn set_size(&self, _: &FakeNode, _: u64) -> VfsResult<()> {
+        unreachable!()
+    }
+    async fn allocate(&self, _: &FakeNode, _: u64) -> VfsResult<()> {
+        unreachable!()
+    }
+    async fn zero(&self, _: &FakeNode, _: Range) -> VfsResult<()> {
+        unreachable!()
+    }
+    async fn allocated(&self, _: &FakeNode, _: Range, _: usize) -> VfsResult<Vec<Range>> {
+        unreachable!()
+    }
+    async fn copy(&self, _: &FakeNode, _: u64, _: &FakeNode, _: u64, _: u64) -> VfsResult<u64> {
+        unreachable!()
+    }
+    async fn clone_range(
+        &self,
+        _: &FakeNode,
+        _: u64,
+        _: &FakeNode,
+        _: u64,
+        _: u64,
+    ) -> VfsResult<()> {
+        unreachable!()
+    }
+    async fn set_attr(&self, _: &Identity, _: &FakeNode, _: &SetAttr) -> VfsResult<()> {
+        unreachable!()
+    }
+    async fn list(&self, _: &Identity, _: &FakeNode, _: usize) -> VfsResult<Vec<DirName>> {
+        unreachable!()
+    }
+    async fn attr_at(&self, _: &FakeNode, _: &DirName) -> VfsResult<Attr> {
+        unreachable!()
+    }
+    async fn rename(
+        &self,
+        _: &Identity,
+        _: &FakeNode,
+        _: &FakeNode,
+        _: &str,
+        _: &FakeNode,
+        _: &str,
+        _: bool,
+    ) -> VfsResult<()> {
+        unreachable!()
+    }
+    async fn link(
+        &self,
+        _: &Identity,
+        _: &FakeNode,
+        _: &FakeNode,
+        _: &str,
+        _: bool,
+    ) -> VfsResult<()> {
+        unreachable!()
+    }
+    async fn remove(&self, _: &Identity, _: &FakeNode, _: &FakeNode, _: &str) -> VfsResult<()> {
+        unreachable!()
+    }
+    async fn eas(&self, _: &FakeNode) -> VfsResult<Vec<(String, Vec<u8>)>> {
+        unreachable!()
+    }
+    async fn set_ea(&self, _: &FakeNode, _: &str, _: &[u8]) -> VfsResult<()> {
+        unreachable!()
+    }
+    async fn security(&self, _: &FakeNode) -> VfsResult<Option<Vec<u8>>> {
+        unreachable!()
+    }
+    async fn set_security(&self, _: &Identity, _: &FakeNode, _: &[u8]) -> VfsResult<()> {
+        unreachable!()
+    }
+    async fn read_link(&self, _: &FakeNode) -> VfsResult<String> {
+        unreachable!()
+    }
+    async fn fs_info(&self, _: &FakeNode) -> VfsResult<FsInfo> {
+        unreachable!()
+    }
+}

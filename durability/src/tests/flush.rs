@@ -1,0 +1,435 @@
+//! FLUSH: joining, order, what kind of sync, writes under way, strict replies.
+
+use std::{cell::RefCell, rc::Rc, sync::Arc};
+
+use bytes::Bytes;
+use vfs::{Env, VfsError, VfsResult};
+
+use super::{
+    fake::{Fake, FakeNode, dir, file, key, stream},
+    sim::{TestEnv, join, ms, run},
+};
+use crate::{share::lock, *};
+
+pub(super) struct World {
+    pub(super) env: Arc<TestEnv>,
+    pub(super) fake: Arc<Fake>,
+    pub(super) engine: Arc<Durability<Fake>>,
+    pub(super) gate: Arc<Gate<Fake>>,
+}
+
+/// Runs `main` in a world whose syncs and writes take 10 ms, under a few schedules.
+pub(super) fn world<F: Future<Output = ()> + 'static>(
+    policy: &str,
+    limits: Limits,
+    main: impl Fn(Rc<World>) -> F,
+) {
+    for seed in 0..8 {
+        let env = Arc::new(TestEnv::default());
+        let fake = Fake::new(&env, ms(10), ms(10));
+        let engine = Durability::new(Arc::clone(&env) as Arc<dyn Env>, limits);
+        let settings = ShareDurability::with_policy(policy.parse().unwrap());
+        let gate = engine.share("share", Arc::clone(&fake), settings);
+        let world = Rc::new(World {
+            env: Arc::clone(&env),
+            fake,
+            engine,
+            gate,
+        });
+        run(seed, &env, main(world), || {});
+    }
+}
+
+pub(super) fn honor<F: Future<Output = ()> + 'static>(main: impl Fn(Rc<World>) -> F) {
+    world("honor", Limits::default(), main);
+}
+
+pub(super) const PLAIN: RequestFlags = RequestFlags {
+    write_through: false,
+    unbuffered: false,
+    full_sync: false,
+    open_write_through: false,
+    open_unbuffered: false,
+    persistent: false,
+};
+pub(super) const THROUGH: RequestFlags = RequestFlags {
+    write_through: true,
+    ..PLAIN
+};
+
+impl World {
+    pub(super) async fn write(&self, node: &FakeNode, page: u64, n: u64) -> VfsResult<()> {
+        self.write_as(node, page, n, PLAIN).await
+    }
+    pub(super) async fn write_as(
+        &self,
+        node: &FakeNode,
+        page: u64,
+        n: u64,
+        flags: RequestFlags,
+    ) -> VfsResult<()> {
+        let data = Bytes::from(vec![1; n as usize * 4096]);
+        self.gate
+            .write(node, page * 4096, data, flags)
+            .await
+            .map(drop)
+    }
+    pub(super) async fn flush(&self, node: &FakeNode) -> VfsResult<()> {
+        let target = if node.directory {
+            FlushTarget::Directory { parent: None }
+        } else {
+            FlushTarget::File
+        };
+        self.gate.flush(node, target, PLAIN).await.map(drop)
+    }
+    pub(super) async fn create(&self, node: &FakeNode, parent: &FakeNode) -> VfsResult<()> {
+        self.fake.name(parent.ino);
+        self.gate.created(node, parent).await.map(drop)
+    }
+    pub(super) async fn rename(
+        &self,
+        node: &FakeNode,
+        old: &FakeNode,
+        new: &FakeNode,
+    ) -> VfsResult<()> {
+        self.fake.name(old.ino);
+        self.fake.name(new.ino);
+        self.gate.renamed(node, old, new).await.map(drop)
+    }
+}
+
+#[test]
+fn a_flush_joins_only_a_sync_that_starts_after_it() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 1).await.unwrap();
+        w.fake.script(5, &[Ok(()), Err(VfsError::Io)]);
+        let results = Rc::new(RefCell::new(Vec::new()));
+        let late = |at: u64| {
+            let (w, f, results) = (Rc::clone(&w), f.clone(), Rc::clone(&results));
+            Box::pin(async move {
+                w.env.sleep(ms(at)).await;
+                let result = w.flush(&f).await;
+                results.borrow_mut().push((at, result, w.env.monotonic()));
+            }) as vfs::env::LocalTask
+        };
+        let begun = w.env.monotonic();
+        join(&w.env, vec![late(0), late(3), late(4), late(9)]).await;
+        let mut results = results.take();
+        results.sort_by_key(|r| r.0);
+        // The three that came during the first sync share the second, and its error.
+        assert_eq!(results[0], (0, Ok(()), begun + ms(10)));
+        for (i, at) in [(1, 3), (2, 4), (3, 9)] {
+            assert_eq!(results[i], (at, Err(VfsError::Io), begun + ms(20)));
+        }
+        assert_eq!(w.fake.take_log(), ["write 5", "data 5", "all 5!"]);
+        let counters = w.gate.counters();
+        assert_eq!(counters.join_factor.sum, 4);
+        assert_eq!(
+            counters.sync_joined, 3,
+            "none of the late ones started a task"
+        );
+        assert_eq!((counters.flushes_honored, counters.flushes_failed), (1, 3));
+    });
+}
+
+#[test]
+fn a_flush_waits_for_the_writes_that_came_before_and_no_others() {
+    honor(|w| async move {
+        let f = file(5);
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let task = |at: u64, write: bool| {
+            let (w, f, log) = (Rc::clone(&w), f.clone(), Rc::clone(&log));
+            Box::pin(async move {
+                w.env.sleep(ms(at)).await;
+                if write {
+                    w.write(&f, at, 1).await.unwrap();
+                } else {
+                    w.flush(&f).await.unwrap();
+                }
+                log.borrow_mut().push((w.env.monotonic(), write));
+            }) as vfs::env::LocalTask
+        };
+        // Writes at 0 and 4 ms take 10 ms; the flush at 2 ms waits for the first only.
+        join(&w.env, vec![task(0, true), task(2, false), task(4, true)]).await;
+        let mut log = log.take();
+        log.sort();
+        assert_eq!(log, [(ms(10), true), (ms(14), true), (ms(20), false)]);
+        // The second write is still owed.
+        assert_eq!(w.gate.exposure().bytes, 4096);
+        assert_eq!(w.gate.exposure().inodes, 1);
+    });
+}
+
+#[test]
+fn data_and_size_alone_take_fdatasync_everything_else_fsync() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 1).await.unwrap();
+        w.flush(&f).await.unwrap();
+        w.gate.resized(&f, PLAIN).await.unwrap();
+        w.flush(&f).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["write 5", "data 5", "data 5"]);
+        for what in [Meta::Security, Meta::Times, Meta::Attributes, Meta::Eas] {
+            w.write(&f, 0, 1).await.unwrap();
+            w.gate.meta_changed(&f, what, PLAIN).await.unwrap();
+            w.flush(&f).await.unwrap();
+            assert_eq!(w.fake.take_log(), ["write 5", "all 5"]);
+        }
+        // Not known to be dirty: anything may be.
+        w.flush(&f).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5"]);
+        // A stream takes a full sync of itself and of its inode.
+        let s = stream(5, "s");
+        w.write(&f, 0, 1).await.unwrap();
+        w.write(&s, 0, 1).await.unwrap();
+        w.flush(&s).await.unwrap();
+        assert_eq!(
+            w.fake.take_log(),
+            ["write 5", "write 5", "all 5:s", "all 5"]
+        );
+        w.write_as(&s, 0, 1, THROUGH).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["write 5", "all 5:s"]);
+        assert_eq!(w.gate.exposure(), Exposure::default());
+    });
+}
+
+#[test]
+fn the_new_parent_is_synced_before_the_old_one() {
+    honor(|w| async move {
+        let (f, a, b, c) = (file(5), dir(10), dir(11), dir(12));
+        w.rename(&f, &a, &b).await.unwrap();
+        w.flush(&f).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5", "all 11", "all 10"]);
+        w.rename(&f, &a, &b).await.unwrap();
+        w.rename(&f, &b, &c).await.unwrap();
+        w.flush(&f).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5", "all 12", "all 11", "all 10"]);
+        // And back: the directory that holds the name now comes first.
+        w.rename(&f, &a, &b).await.unwrap();
+        w.rename(&f, &b, &a).await.unwrap();
+        w.flush(&f).await.unwrap();
+        let log = w.fake.take_log();
+        assert_eq!(log[0], "all 5");
+        assert!(
+            log.contains(&"all 10".into()) && log.contains(&"all 11".into()),
+            "{log:?}"
+        );
+    });
+}
+
+#[test]
+fn a_directory_that_lost_a_name_is_synced_after_the_one_that_got_it() {
+    honor(|w| async move {
+        let (f, a, b) = (file(5), dir(10), dir(11));
+        w.rename(&f, &a, &b).await.unwrap();
+        w.flush(&a).await.unwrap();
+        let log = w.fake.take_log();
+        assert_eq!(log, ["all 11", "all 10"]);
+    });
+}
+
+#[test]
+fn the_whole_new_path_is_synced() {
+    honor(|w| async move {
+        let (root, a, b, f) = (dir(1), dir(10), dir(11), file(5));
+        w.create(&a, &root).await.unwrap();
+        w.create(&b, &a).await.unwrap();
+        w.create(&f, &b).await.unwrap();
+        w.write(&f, 0, 1).await.unwrap();
+        w.flush(&f).await.unwrap();
+        assert_eq!(
+            w.fake.take_log(),
+            ["write 5", "all 5", "all 11", "all 10", "all 1"]
+        );
+        assert_eq!(
+            w.gate.exposure(),
+            Exposure::default(),
+            "the directories are clean too"
+        );
+        w.write(&f, 0, 1).await.unwrap();
+        w.flush(&f).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["write 5", "data 5"]);
+        // Its own name, with the directory.
+        let d = dir(12);
+        w.create(&d, &a).await.unwrap();
+        w.gate
+            .flush(
+                &d,
+                FlushTarget::Directory {
+                    parent: Some(a.clone()),
+                },
+                PLAIN,
+            )
+            .await
+            .unwrap();
+        assert_eq!(w.fake.take_log()[..2], ["all 12", "all 10"]);
+    });
+}
+
+#[test]
+fn renames_in_a_circle_do_not_lock_up() {
+    honor(|w| async move {
+        let (root, a, b) = (dir(1), dir(10), dir(11));
+        w.rename(&a, &root, &b).await.unwrap();
+        w.rename(&a, &b, &root).await.unwrap();
+        w.rename(&b, &root, &a).await.unwrap();
+        let tasks = [&a, &b, &root].map(|d| {
+            let (w, d) = (Rc::clone(&w), d.clone());
+            Box::pin(async move { w.flush(&d).await.unwrap() }) as vfs::env::LocalTask
+        });
+        join(&w.env, tasks.into()).await;
+        w.engine.sync_all().await;
+        assert_eq!(w.gate.exposure(), Exposure::default());
+    });
+}
+
+#[test]
+fn write_through_is_one_durable_write_then_names() {
+    honor(|w| async move {
+        let (f, a) = (file(5), dir(10));
+        w.write_as(&f, 0, 1, THROUGH).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["dsync 5"]);
+        assert_eq!(w.gate.exposure(), Exposure::default());
+        w.create(&f, &a).await.unwrap();
+        w.write_as(
+            &f,
+            0,
+            1,
+            RequestFlags {
+                unbuffered: true,
+                ..PLAIN
+            },
+        )
+        .await
+        .unwrap();
+        assert_eq!(w.fake.take_log(), ["dsync 5", "all 5", "all 10"]);
+    });
+}
+
+#[test]
+fn strict_replies_leave_nothing_owed() {
+    world("strict-sync", Limits::default(), |w| async move {
+        let (f, a, b) = (file(5), dir(10), dir(11));
+        w.create(&f, &a).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5", "all 10"]);
+        w.write(&f, 0, 1).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["dsync 5"]);
+        w.rename(&f, &a, &b).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5", "all 11", "all 10"]);
+        w.gate
+            .meta_changed(&f, Meta::Security, PLAIN)
+            .await
+            .unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5"]);
+        w.gate.resized(&f, PLAIN).await.unwrap();
+        w.gate.content_changed(&f, 100_000).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["data 5", "data 5"]);
+        w.gate.removed(&f, &b).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 11"]);
+        w.gate.stream_created(&stream(5, "s")).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5:s"]);
+        // What moved it is still in `a`, which is clean since its sync.
+        assert_eq!(w.gate.exposure().bytes, 0);
+        w.gate.closed(&f, PLAIN).await.unwrap();
+        assert_eq!(w.gate.counters().dirty_at_close, 0);
+    });
+}
+
+#[test]
+fn host_as_stable_storage_answers_at_once_and_counts() {
+    world(
+        "treat-host-as-stable-storage",
+        Limits::default(),
+        |w| async move {
+            let f = file(5);
+            w.write_as(&f, 0, 2, THROUGH).await.unwrap();
+            let before = w.env.monotonic();
+            w.flush(&f).await.unwrap();
+            assert_eq!(w.env.monotonic(), before);
+            assert_eq!(w.fake.take_log(), ["write 5"]);
+            assert_eq!(w.gate.exposure().bytes, 8192);
+            let full = RequestFlags {
+                full_sync: true,
+                ..PLAIN
+            };
+            w.gate.flush(&f, FlushTarget::File, full).await.unwrap();
+            assert_eq!(w.fake.take_log(), ["data 5"]);
+            assert_eq!(w.gate.exposure(), Exposure::default());
+            let counters = w.gate.counters();
+            assert_eq!((counters.flushes_ignored, counters.writes_deferred), (1, 1));
+        },
+    );
+}
+
+#[test]
+fn the_root_of_the_share_stands_for_all_of_it() {
+    honor(|w| async move {
+        let other = w
+            .engine
+            .share("other", Arc::clone(&w.fake), ShareDurability::default());
+        for ino in 100..150 {
+            w.write(&file(ino), 0, 1).await.unwrap();
+        }
+        drop(
+            other
+                .write(&file(7), 0, Bytes::from_static(b"x"), PLAIN)
+                .await
+                .unwrap(),
+        );
+        w.fake.take_log();
+        let before = w.env.monotonic();
+        w.gate
+            .flush(&dir(1), FlushTarget::ShareRoot, PLAIN)
+            .await
+            .unwrap();
+        // 50 inodes, 32 at a time, then the root.
+        assert_eq!(w.env.monotonic() - before, ms(30));
+        let log = w.fake.take_log();
+        assert_eq!(log.len(), 51);
+        assert!(log.contains(&"all 1".to_owned()) && !log.contains(&"data 7".to_owned()));
+        assert_eq!((w.gate.exposure().bytes, other.exposure().bytes), (0, 1));
+        w.write(&file(5), 0, 1).await.unwrap();
+        w.fake.script(5, &[Err(VfsError::NoSpace)]);
+        let root = w.gate.flush(&dir(1), FlushTarget::ShareRoot, PLAIN).await;
+        assert_eq!(root.err(), Some(VfsError::NoSpace));
+        let again = w.gate.flush(&dir(1), FlushTarget::ShareRoot, PLAIN).await;
+        assert_eq!(again.err(), Some(VfsError::NoSpace), "still not repaired");
+    });
+}
+
+#[test]
+fn a_write_through_one_share_is_flushed_through_another() {
+    honor(|w| async move {
+        let settings = ShareDurability::with_policy(Policy::TreatHostAsStableStorage);
+        let other = w.engine.share("scratch", Arc::clone(&w.fake), settings);
+        let f = file(5);
+        drop(other.meta_changed(&f, Meta::Times, PLAIN).await.unwrap());
+        w.write(&f, 0, 1).await.unwrap();
+        w.flush(&f).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["write 5", "all 5"]);
+        assert_eq!(other.exposure(), Exposure::default());
+    });
+}
+
+#[test]
+fn what_lost_its_last_name_owes_nothing_and_is_let_go() {
+    honor(|w| async move {
+        let (f, a) = (file(5), dir(10));
+        w.create(&f, &a).await.unwrap();
+        w.write(&f, 0, 1).await.unwrap();
+        assert!(f.held() > 1);
+        lock(&w.fake.state).links.insert(5, 0);
+        w.gate.removed(&f, &a).await.unwrap();
+        assert_eq!(f.held(), 1, "the disk space is free");
+        let owed = w.gate.exposure();
+        assert_eq!(
+            (owed.bytes, owed.inodes),
+            (0, 1),
+            "the directory's entry is still owed"
+        );
+        w.engine.sync_all().await;
+        assert_eq!(w.fake.take_log(), ["write 5", "all 10"]);
+        assert!(w.gate.latched().is_empty() && !w.gate.clear_latch(key(5)));
+    });
+}

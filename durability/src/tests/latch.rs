@@ -1,0 +1,271 @@
+//! Failed syncs: the latch, its repair, the breaker.
+
+use std::rc::Rc;
+
+use vfs::{Env, Range, VfsError};
+
+use super::{
+    fake::{dir, file, key, stream},
+    flush::{PLAIN, THROUGH, World, honor, world},
+    sim::{join, ms},
+};
+use crate::{share::lock, *};
+
+const IO: Result<(), VfsError> = Err(VfsError::Io);
+
+#[test]
+fn an_error_is_told_until_every_dirty_range_is_rewritten_and_synced() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 2).await.unwrap();
+        w.write(&f, 10, 1).await.unwrap();
+        w.fake.script(5, &[Err(VfsError::NoSpace)]);
+        let no_space = Err(VfsError::NoSpace);
+        assert_eq!(w.flush(&f).await, no_space);
+        // From now on the disk says yes to everything: that proves nothing.
+        assert_eq!(w.flush(&f).await, no_space);
+        assert_eq!(
+            w.gate.closed(&f, PLAIN).await.err(),
+            Some(VfsError::NoSpace)
+        );
+        assert_eq!(w.write_as(&f, 50, 1, THROUGH).await, no_space);
+        let latched = w.gate.latched();
+        assert_eq!(latched.len(), 1);
+        assert_eq!(
+            (latched[0].key, latched[0].error),
+            (key(5), VfsError::NoSpace)
+        );
+        assert_eq!(latched[0].unproven_bytes, 3 * 4096);
+        let exposed = w.gate.exposure();
+        assert_eq!((exposed.bytes, exposed.latched_bytes), (0, 3 * 4096));
+        // A part.
+        w.write(&f, 0, 2).await.unwrap();
+        assert_eq!(w.flush(&f).await, no_space);
+        assert_eq!(w.gate.latched()[0].unproven_bytes, 4096);
+        // Rewritten, not synced.
+        w.write(&f, 10, 1).await.unwrap();
+        assert_eq!(
+            w.gate.closed(&f, PLAIN).await.err(),
+            Some(VfsError::NoSpace)
+        );
+        assert_eq!(w.flush(&f).await, Ok(()));
+        assert_eq!(w.flush(&f).await, Ok(()));
+        assert!(w.gate.closed(&f, PLAIN).await.is_ok());
+        assert!(w.gate.latched().is_empty());
+        assert_eq!(w.gate.exposure(), Exposure::default());
+        assert_eq!(
+            (w.gate.counters().latches, w.gate.counters().repairs),
+            (1, 1)
+        );
+    });
+}
+
+#[test]
+fn a_durable_write_repairs_its_range_and_latches_when_it_fails() {
+    honor(|w| async move {
+        let f = file(5);
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.write_as(&f, 3, 2, THROUGH).await, IO);
+        assert_eq!(w.flush(&f).await, IO);
+        assert_eq!(
+            w.write_as(&f, 3, 1, THROUGH).await,
+            IO,
+            "one page is still unproven"
+        );
+        assert_eq!(w.write_as(&f, 4, 1, THROUGH).await, Ok(()));
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+#[test]
+fn cutting_off_or_clearing_ends_a_latch() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 3, 2).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        lock(&w.fake.state).sizes.insert(5, 4 * 4096);
+        w.gate.resized(&f, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        lock(&w.fake.state).sizes.insert(5, 0);
+        w.gate.resized(&f, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+
+        w.gate.content_changed(&f, 10).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate
+            .range_changed(
+                &f,
+                Range {
+                    offset: 0,
+                    len: 1 << 30,
+                },
+                PLAIN,
+            )
+            .await
+            .unwrap();
+        assert_eq!(w.flush(&f).await, IO, "it was not said where");
+        assert!(w.gate.clear_latch(key(5)));
+        assert!(!w.gate.clear_latch(key(5)));
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+#[test]
+fn a_size_or_metadata_that_failed_is_repaired_by_setting_it_again() {
+    honor(|w| async move {
+        let f = file(5);
+        w.gate.resized(&f, PLAIN).await.unwrap();
+        w.gate
+            .meta_changed(&f, Meta::Security, PLAIN)
+            .await
+            .unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.write(&f, 0, 1).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.resized(&f, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate
+            .meta_changed(&f, Meta::Security, PLAIN)
+            .await
+            .unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+#[test]
+fn an_error_with_nothing_known_dirty_needs_an_administrator() {
+    honor(|w| async move {
+        let f = file(5);
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.write(&f, 0, 1000).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        assert!(w.gate.clear_latch(key(5)));
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+#[test]
+fn a_directory_that_fails_latches_the_inodes_whose_names_it_owed() {
+    honor(|w| async move {
+        let (f, g, h, a, b) = (file(5), file(6), file(7), dir(10), dir(11));
+        w.create(&f, &a).await.unwrap();
+        w.create(&g, &a).await.unwrap();
+        w.create(&h, &b).await.unwrap();
+        w.fake.script(10, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        assert_eq!(w.flush(&f).await, IO, "never retried into success");
+        assert_eq!(
+            w.flush(&g).await,
+            IO,
+            "its name was owed to the same directory"
+        );
+        assert_eq!(w.flush(&h).await, Ok(()));
+        assert_eq!(w.gate.latched().iter().filter(|l| l.names).count(), 2);
+        // A new name, made stable, is a repair.
+        w.rename(&g, &a, &b).await.unwrap();
+        assert_eq!(w.flush(&g).await, Ok(()));
+    });
+}
+
+#[test]
+fn a_write_under_way_when_the_sync_fails_is_unproven_too() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 1).await.unwrap();
+        w.fake.script(5, &[IO]);
+        let task = |at: u64, write: bool| {
+            let (w, f) = (Rc::clone(&w), f.clone());
+            Box::pin(async move {
+                w.env.sleep(ms(at)).await;
+                if write {
+                    w.write(&f, 7, 1).await.unwrap();
+                } else {
+                    assert_eq!(w.flush(&f).await, IO);
+                }
+            }) as vfs::env::LocalTask
+        };
+        // The sync runs from 0 to 10 ms, the write from 4 to 14 ms.
+        join(&w.env, vec![task(0, false), task(4, true)]).await;
+        w.write(&f, 0, 1).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.write(&f, 7, 1).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+#[test]
+fn streams_are_repaired_by_their_own_ranges() {
+    honor(|w| async move {
+        let (f, s) = (file(5), stream(5, "s"));
+        w.write(&s, 0, 1).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.write(&f, 0, 1).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.write(&s, 0, 1).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+#[test]
+fn a_share_that_answered_before_the_disk_honors_after_an_error() {
+    world(
+        "treat-host-as-stable-storage",
+        Limits::default(),
+        |w| async move {
+            let (f, g) = (file(5), file(6));
+            w.write(&f, 0, 1).await.unwrap();
+            w.write(&g, 0, 1).await.unwrap();
+            w.flush(&f).await.unwrap();
+            w.fake.script(5, &[IO]);
+            // The background sync after dirty_age_max finds out.
+            w.env.sleep(ms(31_000)).await;
+            assert_eq!(w.gate.effective_policy(), Policy::Honor);
+            assert_eq!(w.gate.settings().policy, Policy::TreatHostAsStableStorage);
+            assert_eq!(w.flush(&f).await, IO);
+            w.fake.take_log();
+            w.write(&g, 0, 1).await.unwrap();
+            w.flush(&g).await.unwrap();
+            assert_eq!(w.fake.take_log(), ["write 6", "data 6"]);
+            assert_eq!(w.gate.counters().trips, 1);
+            assert!(w.gate.clear_latch(key(5)));
+            assert_eq!(w.gate.effective_policy(), Policy::TreatHostAsStableStorage);
+        },
+    );
+}
+
+#[test]
+fn latches_come_back_after_a_restart_and_their_number_is_limited() {
+    let limits = Limits {
+        latched_max: 2,
+        ..Limits::default()
+    };
+    world("honor", limits, |w| async move {
+        w.engine.restore_latch(key(5), VfsError::QuotaExceeded);
+        assert_eq!(w.flush(&file(5)).await, Err(VfsError::QuotaExceeded));
+        for ino in 6..9 {
+            fail(&w, ino).await;
+        }
+        assert_eq!(w.engine.latched().len(), 2);
+        assert_eq!(
+            w.flush(&file(20)).await,
+            IO,
+            "what failed is not known any more"
+        );
+        for latched in w.engine.latched() {
+            assert!(w.gate.clear_latch(latched.key));
+        }
+        assert!(w.engine.clear_overflow());
+        assert_eq!(w.flush(&file(20)).await, Ok(()));
+    });
+}
+
+async fn fail(w: &World, ino: u64) {
+    w.write(&file(ino), 0, 1).await.unwrap();
+    w.fake.script(ino, &[IO]);
+    assert_eq!(w.flush(&file(ino)).await, IO);
+}

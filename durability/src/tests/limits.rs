@@ -1,0 +1,200 @@
+//! Background work: age, number of dirty inodes, changes of policy, the server's stop.
+
+use std::rc::Rc;
+
+use vfs::{Env, VfsError};
+
+use super::{
+    fake::{file, key},
+    flush::{PLAIN, honor, world},
+    sim::{join, ms},
+};
+use crate::*;
+
+#[test]
+fn an_old_dirty_inode_is_synced_and_its_descriptor_released() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 1).await.unwrap();
+        assert!(f.held() > 1, "held until a clean sync");
+        w.env.sleep(ms(29_900)).await;
+        assert!(f.held() > 1);
+        assert!(w.gate.exposure().oldest_age >= ms(29_900));
+        w.env.sleep(ms(200)).await;
+        assert_eq!(f.held(), 1);
+        assert_eq!(w.gate.exposure(), Exposure::default());
+        assert_eq!(w.fake.take_log(), ["write 5", "data 5"]);
+        assert_eq!(w.gate.counters().syncs_background, 1);
+    });
+}
+
+#[test]
+fn no_more_inodes_are_dirty_than_may_be() {
+    let limits = Limits {
+        dirty_inodes_max: 4,
+        ..Limits::default()
+    };
+    world("treat-host-as-stable-storage", limits, |w| async move {
+        for ino in 100..120 {
+            w.write(&file(ino), 0, 1).await.unwrap();
+            assert!(w.engine.dirty_inodes() <= 4, "{}", w.engine.dirty_inodes());
+        }
+        assert_eq!(w.gate.exposure().inodes, 4);
+        let log = w.fake.take_log();
+        let syncs: Vec<_> = log.iter().filter(|line| line.starts_with("data")).collect();
+        assert_eq!(syncs.len(), 16);
+        assert_eq!(syncs[0], "data 100", "the oldest first");
+    });
+}
+
+#[test]
+fn the_limit_holds_when_syncs_fail() {
+    let limits = Limits {
+        dirty_inodes_max: 2,
+        ..Limits::default()
+    };
+    world("honor", limits, |w| async move {
+        for ino in 100..110 {
+            w.fake.script(ino, &[Err(VfsError::Io)]);
+            w.write(&file(ino), 0, 1).await.unwrap();
+            assert!(w.engine.dirty_inodes() <= 2);
+        }
+        assert_eq!(w.gate.latched().len(), 8);
+    });
+}
+
+#[test]
+fn a_tightening_ends_when_everything_owed_is_on_disk() {
+    world(
+        "treat-host-as-stable-storage",
+        Limits::default(),
+        |w| async move {
+            let f = file(5);
+            for ino in [5, 6] {
+                w.write(&file(ino), 0, 1).await.unwrap();
+            }
+            // One more write is under way when the policy changes.
+            let task = |change: bool| {
+                let (w, f) = (Rc::clone(&w), f.clone());
+                Box::pin(async move {
+                    if change {
+                        w.env.sleep(ms(1)).await;
+                        let report = w.gate.set_policy(Policy::StrictSync).await;
+                        assert_eq!(
+                            (report.inodes, report.bytes, report.failed),
+                            (2, 3 * 4096, 0)
+                        );
+                        assert_eq!(w.gate.exposure(), Exposure::default());
+                    } else {
+                        w.write(&f, 1, 1).await.unwrap();
+                    }
+                }) as vfs::env::LocalTask
+            };
+            join(&w.env, vec![task(false), task(true)]).await;
+            w.fake.take_log();
+            w.write(&f, 0, 1).await.unwrap();
+            assert_eq!(w.fake.take_log(), ["dsync 5"]);
+            let before = w.env.monotonic();
+            w.gate.set_policy(Policy::TreatHostAsStableStorage).await;
+            assert_eq!(w.env.monotonic(), before, "a loosening waits for nothing");
+            w.write(&f, 0, 1).await.unwrap();
+            assert_eq!(w.fake.take_log(), ["write 5"]);
+        },
+    );
+}
+
+#[test]
+fn the_stop_syncs_what_is_owed_and_reports() {
+    honor(|w| async move {
+        let settings = ShareDurability {
+            sync_on_stop: false,
+            ..ShareDurability::default()
+        };
+        let scratch = w
+            .engine
+            .share("scratch", std::sync::Arc::clone(&w.fake), settings);
+        for ino in 100..140 {
+            w.write(&file(ino), 0, 1).await.unwrap();
+        }
+        drop(scratch.content_changed(&file(7), 5).await.unwrap());
+        w.fake.script(105, &[Err(VfsError::Io)]);
+        w.fake.script(106, &[Err(VfsError::NoSpace)]);
+        let report = w.engine.sync_all().await;
+        assert_eq!(
+            (report.inodes, report.bytes, report.failed),
+            (38, 38 * 4096, 2)
+        );
+        let mut errors = report.errors;
+        errors.sort();
+        assert_eq!(
+            errors,
+            [(key(105), VfsError::Io), (key(106), VfsError::NoSpace)]
+        );
+        assert_eq!((w.gate.exposure().bytes, scratch.exposure().bytes), (0, 5));
+    });
+}
+
+#[test]
+fn a_bound_that_cannot_hold_the_write_makes_it_durable() {
+    world("bounded:50ms,64KiB", Limits::default(), |w| async move {
+        let f = file(5);
+        w.write(&f, 0, 17).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["dsync 5"]);
+        assert_eq!(w.gate.exposure(), Exposure::default());
+    });
+}
+
+#[test]
+fn a_bound_holds_back_what_would_break_it() {
+    world("bounded:50ms,64KiB", Limits::default(), |w| async move {
+        let f = file(5);
+        w.write(&f, 0, 16).await.unwrap();
+        let begun = w.env.monotonic();
+        w.write(&f, 16, 1).await.unwrap();
+        assert!(
+            w.env.monotonic() - begun >= ms(20),
+            "a sync, then the write"
+        );
+        assert!(w.gate.counters().backpressure > 0);
+        let begun = w.env.monotonic();
+        w.gate.flush(&f, FlushTarget::File, PLAIN).await.unwrap();
+        assert_eq!(
+            w.env.monotonic(),
+            begun,
+            "within the bound it answers at once"
+        );
+        assert_eq!(w.gate.counters().flushes_owed, 1);
+        w.env.sleep(ms(50)).await;
+        assert_eq!(
+            w.gate.exposure(),
+            Exposure::default(),
+            "paid without being asked"
+        );
+    });
+}
+
+#[test]
+fn a_dying_worker_leaves_its_sync_to_others() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 1).await.unwrap();
+        // A flush that is dropped in the middle of its sync.
+        {
+            let mut flush = Box::pin(w.flush(&f));
+            let mut turns = 0;
+            std::future::poll_fn(|cx| {
+                turns += 1;
+                let _ = flush.as_mut().poll(cx);
+                if turns > 1 {
+                    std::task::Poll::Ready(())
+                } else {
+                    cx.waker().wake_by_ref();
+                    std::task::Poll::Pending
+                }
+            })
+            .await;
+        }
+        w.flush(&f).await.unwrap();
+        assert_eq!(w.gate.exposure(), Exposure::default());
+    });
+}
