@@ -1,8 +1,135 @@
-//! query_info: being written.
-use super::{Call, Handled};
-use smb_wire::status::Status;
-use vfs::Vfs;
-/// Being written.
-pub(super) async fn handle<V: Vfs>(_call: &Call<V>) -> Handled {
-    Err(Status::NOT_SUPPORTED.into())
+//! QUERY_INFO ([MS-SMB2] 3.3.5.20): reads about an open and what it lies on.
+//!
+//! Owns the rules about buffers that all classes share (spec-notes 15.1): below the fixed part
+//! INFO_LENGTH_MISMATCH, a name or list that does not fit is cut with BUFFER_OVERFLOW, a security
+//! descriptor is never cut. What the classes contain is in `query_info/`. Changes nothing on disk.
+
+mod ea;
+mod file;
+mod filesystem;
+mod security;
+
+use bytes::BytesMut;
+use smb_wire::{
+    codec::size,
+    ids::FileTime,
+    msg::{InfoType, QueryInfoRequest, QueryInfoResponse},
+    status::Status,
+};
+use vfs::{Timestamp, Vfs};
+
+pub(in crate::command) use file::mode;
+
+use super::{Call, Failure, Handled, Reply};
+
+/// Answers what is asked.
+pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    let request = QueryInfoRequest::read(&call.message)?;
+    if request.output_buffer_length > call.io_max() {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    let max = size(request.output_buffer_length);
+    call.check_charge(request.input.len(), max)?;
+    let open = call.open(request.file_id)?;
+    let answer = match request.info_type {
+        InfoType::FILE => file::query(call, &open, &request, max).await?,
+        InfoType::FILESYSTEM => filesystem::query(call, &open, request.info_class, max).await?,
+        InfoType::SECURITY => {
+            security::query(call, &open, request.additional_information, max).await?
+        }
+        // [MS-SMB2] 3.3.5.20.4: a store without quotas.
+        InfoType::QUOTA => return Err(Status::NOT_SUPPORTED.into()),
+        _ => return Err(Status::INVALID_PARAMETER.into()),
+    };
+    let status = if answer.cut {
+        Status::BUFFER_OVERFLOW
+    } else {
+        Status::SUCCESS
+    };
+    Ok(Reply::with_status(
+        status,
+        &QueryInfoResponse {
+            buffer: &answer.bytes,
+        },
+    ))
+}
+
+/// What goes into the response.
+#[derive(Debug)]
+struct Answer {
+    bytes: BytesMut,
+    /// Not everything fitted.
+    cut: bool,
+}
+
+impl Answer {
+    /// Something that fits.
+    fn whole(bytes: BytesMut) -> Self {
+        Self { bytes, cut: false }
+    }
+
+    /// A structure of fixed size.
+    ///
+    /// # Errors
+    /// `INFO_LENGTH_MISMATCH` when it does not fit into `max` bytes.
+    fn fixed(max: usize, encode: impl FnOnce(&mut BytesMut)) -> Result<Self, Failure> {
+        let mut bytes = BytesMut::new();
+        encode(&mut bytes);
+        if bytes.len() > max {
+            return Err(Status::INFO_LENGTH_MISMATCH.into());
+        }
+        Ok(Self::whole(bytes))
+    }
+
+    /// A structure of `fixed` bytes and a name, of which at least `min` bytes must fit.
+    ///
+    /// # Errors
+    /// `INFO_LENGTH_MISMATCH` when `max` is below `min`.
+    fn named(
+        max: usize,
+        (min, fixed): (usize, usize),
+        encode: impl FnOnce(&mut BytesMut),
+    ) -> Result<Self, Failure> {
+        if max < min {
+            return Err(Status::INFO_LENGTH_MISMATCH.into());
+        }
+        let mut bytes = BytesMut::new();
+        encode(&mut bytes);
+        let cut = bytes.len() > max;
+        if cut {
+            // Never half a UTF-16 unit.
+            bytes.truncate(fixed + max.saturating_sub(fixed) / 2 * 2);
+        }
+        Ok(Self { bytes, cut })
+    }
+}
+
+fn time(at: Timestamp) -> FileTime {
+    FileTime::from_unix(at.secs, at.nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BufMut;
+
+    use super::*;
+
+    #[test]
+    fn names_are_cut_between_units_and_fixed_parts_never() {
+        let put = |out: &mut BytesMut| out.put_bytes(7, 4 + 6);
+        let named = |max| Answer::named(max, (8, 4), put);
+        let whole = named(10).unwrap();
+        assert!(!whole.cut && whole.bytes.len() == 10);
+        let cut = named(9).unwrap();
+        assert!(cut.cut && cut.bytes.len() == 8);
+        assert!(matches!(
+            named(7),
+            Err(Failure::Status(Status::INFO_LENGTH_MISMATCH))
+        ));
+        assert!(matches!(
+            Answer::fixed(9, put),
+            Err(Failure::Status(Status::INFO_LENGTH_MISMATCH))
+        ));
+        assert!(Answer::fixed(10, put).is_ok());
+    }
 }

@@ -1,8 +1,209 @@
-//! set_info: being written.
-use super::{Call, Handled};
-use smb_wire::status::Status;
-use vfs::Vfs;
-/// Being written.
-pub(super) async fn handle<V: Vfs>(_call: &Call<V>) -> Handled {
-    Err(Status::NOT_SUPPORTED.into())
+//! SET_INFO ([MS-SMB2] 3.3.5.21): changes of an open and what it stands for.
+//!
+//! Owns the table of classes and the rights they need; each change is in a file of `set_info/`.
+//! Every success carries the receipt of the durability gate. What others cache is broken before
+//! anything changes, watchers and directory leases are told after.
+
+mod basic;
+mod disposition;
+mod ea;
+mod handle;
+mod link;
+mod rename;
+mod security;
+mod size;
+mod stream;
+mod target;
+
+use durability::Receipt;
+use smb_wire::{
+    access_mask::AccessMask,
+    codec::Malformed,
+    fscc::{ClassUse, FileInformationClass, FsInformationClass},
+    ids::{Guid, LeaseKey},
+    msg::{InfoType, NotifyFilter, SetInfoRequest, SetInfoResponse},
+    status::Status,
+};
+use vfs::{FileKey, Node, Vfs};
+
+pub(in crate::command) use basic::keep_frozen;
+
+use super::{Call, Failure, Handled, Reply, engine};
+use crate::{
+    file::{CacheGrant, Change, Reported},
+    state::{Open, OpenKind},
+};
+
+/// Changes what is asked.
+pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    let request = SetInfoRequest::read(&call.message)?;
+    let length = request.buffer.len();
+    if length == 0 || u32::try_from(length).is_ok_and(|length| length > call.io_max()) {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    call.check_charge(length, 0)?;
+    let open = call.open(request.file_id)?;
+    let receipt = match request.info_type {
+        InfoType::FILE => {
+            let class = FileInformationClass(request.info_class);
+            file(call, &open, class, request.buffer).await?
+        }
+        InfoType::FILESYSTEM => return Err(filesystem(request.info_class).into()),
+        InfoType::SECURITY => {
+            check_writable(call)?;
+            security::set(call, &open, request.additional_information, request.buffer).await?
+        }
+        // [MS-SMB2] 3.3.5.21.4: a store without quotas.
+        InfoType::QUOTA => return Err(Status::NOT_SUPPORTED.into()),
+        _ => return Err(Status::INVALID_PARAMETER.into()),
+    };
+    Ok(Reply::changed(&SetInfoResponse, receipt))
+}
+
+/// [MS-SMB2] 3.3.5.21.1, 2.2.39.
+async fn file<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    class: FileInformationClass,
+    buffer: &[u8],
+) -> Result<Receipt, Failure> {
+    use FileInformationClass as Class;
+    match class.class_use() {
+        ClassUse::Set | ClassUse::QueryAndSet if class != Class::QUOTA => {}
+        ClassUse::QueryAndSet => return Err(Status::NOT_SUPPORTED.into()),
+        _ => return Err(Status::INVALID_INFO_CLASS.into()),
+    }
+    match class {
+        Class::POSITION => return handle::position(call, open, buffer),
+        Class::MODE => return handle::mode(call, open, buffer),
+        Class::PIPE => return handle::pipe(call, open, buffer),
+        _ => {}
+    }
+    if let OpenKind::Pipe(_) = open.kind {
+        return Err(Status::NOT_SUPPORTED.into());
+    }
+    check_writable(call)?;
+    match class {
+        Class::BASIC => basic::set(call, open, buffer).await,
+        Class::RENAME | Class::RENAME_EX => {
+            rename::set(call, open, target::read(class, buffer)?).await
+        }
+        Class::LINK => link::set(call, open, target::read(class, buffer)?).await,
+        Class::DISPOSITION => disposition::set(call, open, buffer).await,
+        Class::DISPOSITION_EX => disposition::set_ex(call, open, buffer).await,
+        Class::ALLOCATION => size::allocation(call, open, buffer).await,
+        Class::END_OF_FILE => size::end_of_file(call, open, buffer).await,
+        Class::FULL_EA => ea::set(call, open, buffer).await,
+        Class::VALID_DATA_LENGTH => {
+            need(open, AccessMask::FILE_WRITE_DATA)?;
+            // [MS-FSA] 2.1.5.15.15: needs SeManageVolumePrivilege, which nobody has.
+            Err(Status::PRIVILEGE_NOT_HELD.into())
+        }
+        Class::SHORT_NAME => {
+            need(open, AccessMask::DELETE)?;
+            // [MS-FSA] 2.1.5.15.14: needs SeRestorePrivilege.
+            Err(Status::PRIVILEGE_NOT_HELD.into())
+        }
+        _ => Err(Status::NOT_SUPPORTED.into()),
+    }
+}
+
+/// [MS-SMB2] 3.3.5.21.2: quotas and object ids of the volume are not kept.
+fn filesystem(class: u8) -> Status {
+    match FsInformationClass(class).class_use() {
+        ClassUse::QueryAndSet => Status::NOT_SUPPORTED,
+        _ => Status::INVALID_INFO_CLASS,
+    }
+}
+
+/// A structure of fixed size from the buffer.
+///
+/// # Errors
+/// `INFO_LENGTH_MISMATCH` when it is not whole.
+fn parse<T>(
+    buffer: &[u8],
+    min: usize,
+    read: impl FnOnce(&[u8]) -> Result<T, Malformed>,
+) -> Result<T, Failure> {
+    if buffer.len() < min {
+        return Err(Status::INFO_LENGTH_MISMATCH.into());
+    }
+    Ok(read(buffer)?)
+}
+
+fn need<V: Vfs>(open: &Open<V>, access: AccessMask) -> Result<(), Failure> {
+    if open.granted.contains(access) {
+        Ok(())
+    } else {
+        Err(Status::ACCESS_DENIED.into())
+    }
+}
+
+/// Nothing on a read-only share is changed, whatever the handle says.
+fn check_writable<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
+    if call.share()?.config.read_only {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    Ok(())
+}
+
+/// Tells watchers, and holders of a lease on the directory, that something about the object
+/// changed.
+async fn tell<V: Vfs>(call: &Call<V>, open: &Open<V>, filter: NotifyFilter) {
+    engine::modified(call.server(), open, filter);
+    // The name may be gone by now; then nobody lists it.
+    if let Ok(lookup) = engine::lookup(call, open).await
+        && let Some(parent) = lookup.parent
+    {
+        entries_changed(call, open, parent.key());
+    }
+}
+
+/// Tells watchers that a stream changed.
+fn tell_stream<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    (action, filter): (u32, NotifyFilter),
+    stream: Option<&str>,
+) {
+    if let Ok(path) = call.server().path_of(open) {
+        let report = Reported {
+            path,
+            stream: stream.map(str::to_owned),
+            action,
+            filter,
+        };
+        engine::report(call.server(), &[report]);
+    }
+}
+
+/// Size or contents of what the open stands for changed.
+async fn tell_size<V: Vfs>(call: &Call<V>, open: &Open<V>) {
+    let Ok(disk) = open.disk() else {
+        return;
+    };
+    match disk.node.stream() {
+        None => tell(call, open, NotifyFilter::SIZE | NotifyFilter::LAST_WRITE).await,
+        Some(stream) => {
+            let filter = NotifyFilter::STREAM_SIZE | NotifyFilter::STREAM_WRITE;
+            tell_stream(call, open, (Change::MODIFIED_STREAM, filter), Some(stream));
+        }
+    }
+}
+
+/// [MS-FSA] 2.1.4.12 with PARENT_OBJECT: leases on the directory, except the actor's own.
+fn entries_changed<V: Vfs>(call: &Call<V>, open: &Open<V>, directory: FileKey) {
+    let server = call.server();
+    let after = server.files.entries_changed(directory, actor(call, open));
+    engine::perform(server, after);
+}
+
+/// The directory lease that the open named as its parent's.
+fn actor<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Option<(Guid, LeaseKey)> {
+    let disk = open.disk().ok()?;
+    let client = call.connection.negotiated()?.client_guid;
+    match call.server().files.caching_of(disk.place, open.engine) {
+        CacheGrant::Lease { parent, .. } => parent.map(|key| (client, key)),
+        _ => None,
+    }
 }

@@ -1,0 +1,151 @@
+//! FileFullEaInformation ([MS-SMB2] 3.3.5.20.1, [MS-FSA] 2.1.5.12.12): all extended attributes,
+//! those named by the request, or those from an index on.
+
+use smb_wire::{
+    fscc::{EaEntry, EaFlags, MAX_EA_NAME_BYTES, check_ea_name, encode_ea_list, read_get_ea_list},
+    msg::{QueryInfoFlags, QueryInfoRequest},
+    status::Status,
+};
+use vfs::{Vfs, VfsError};
+
+use super::Answer;
+use crate::{
+    command::{Call, Failure},
+    state::Open,
+};
+
+/// The client-visible extended attributes, as far as the wire can carry them.
+pub(super) async fn entries<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+) -> Result<Vec<EaEntry>, Failure> {
+    let node = open.disk()?.node;
+    let eas = match call.share()?.vfs.eas(&node).await {
+        Err(VfsError::NotSupported) => Vec::new(),
+        other => other?,
+    };
+    Ok(eas
+        .into_iter()
+        .filter(|(name, value)| {
+            name.len() <= MAX_EA_NAME_BYTES && u16::try_from(value.len()).is_ok()
+        })
+        .map(|(name, value)| EaEntry {
+            flags: EaFlags::empty(),
+            name: name.into_bytes(),
+            value,
+        })
+        .collect())
+}
+
+/// Lists attributes.
+pub(super) async fn query<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    request: &QueryInfoRequest<'_>,
+    max: usize,
+) -> Result<Answer, Failure> {
+    let all = entries(call, open).await?;
+    let single = request.flags.contains(QueryInfoFlags::RETURN_SINGLE_ENTRY);
+    if !request.input.is_empty() {
+        let mut chosen = named(&all, request.input)?;
+        chosen.truncate(if single { 1 } else { usize::MAX });
+        return Ok(list(&chosen, max)?.0);
+    }
+    if all.is_empty() {
+        return Err(Status::NO_EAS_ON_FILE.into());
+    }
+    let start = start(open, request, all.len())?;
+    let count = if single { 1 } else { all.len() };
+    let chosen: Vec<EaEntry> = all.into_iter().skip(start).take(count).collect();
+    if chosen.is_empty() {
+        return Err(Status::NO_MORE_EAS.into());
+    }
+    let (answer, fitted) = list(&chosen, max)?;
+    open.state().ea_index = start + fitted;
+    Ok(answer)
+}
+
+/// Where to begin. SL_INDEX_SPECIFIED counts from one and goes before SL_RESTART_SCAN.
+fn start<V: Vfs>(
+    open: &Open<V>,
+    request: &QueryInfoRequest<'_>,
+    count: usize,
+) -> Result<usize, Failure> {
+    if request.flags.contains(QueryInfoFlags::INDEX_SPECIFIED) {
+        return usize::try_from(request.additional_information)
+            .ok()
+            .and_then(|index| index.checked_sub(1))
+            .filter(|index| *index < count)
+            .ok_or(Failure::Status(Status::NONEXISTENT_EA_ENTRY));
+    }
+    if request.flags.contains(QueryInfoFlags::RESTART_SCAN) {
+        return Ok(0);
+    }
+    Ok(open.state().ea_index)
+}
+
+/// The attributes named in the request; one that is not there comes back empty.
+fn named(all: &[EaEntry], input: &[u8]) -> Result<Vec<EaEntry>, Failure> {
+    let names = read_get_ea_list(input).map_err(|_| Status::EA_LIST_INCONSISTENT)?;
+    names
+        .into_iter()
+        .map(|name| {
+            check_ea_name(&name).map_err(|_| Status::INVALID_EA_NAME)?;
+            let known = all
+                .iter()
+                .find(|entry| entry.name.eq_ignore_ascii_case(&name));
+            Ok(known.cloned().unwrap_or(EaEntry {
+                flags: EaFlags::empty(),
+                name,
+                value: Vec::new(),
+            }))
+        })
+        .collect()
+}
+
+/// As many as fit, and how many those are.
+fn list(entries: &[EaEntry], max: usize) -> Result<(Answer, usize), Failure> {
+    let (bytes, fitted) = encode_ea_list(entries, max);
+    if fitted == 0 && !entries.is_empty() {
+        return Err(Status::BUFFER_TOO_SMALL.into());
+    }
+    let cut = fitted < entries.len();
+    Ok((Answer { bytes, cut }, fitted))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use smb_wire::fscc::{encode_get_ea_list, read_ea_list};
+
+    use super::*;
+
+    fn entry(name: &str, value: &[u8]) -> EaEntry {
+        EaEntry {
+            flags: EaFlags::empty(),
+            name: name.into(),
+            value: value.to_vec(),
+        }
+    }
+
+    #[test]
+    fn asked_names_are_found_without_case_and_absent_ones_are_empty() {
+        let all = [entry("user.One", b"1")];
+        let mut input = BytesMut::new();
+        encode_get_ea_list(&[b"USER.ONE", b"two"], &mut input);
+        let found = named(&all, &input).unwrap();
+        assert_eq!(found, [entry("user.One", b"1"), entry("two", b"")]);
+        assert!(named(&all, &[1, 0, 0]).is_err());
+    }
+
+    #[test]
+    fn a_list_is_cut_between_entries() {
+        let all = [entry("a", b"1"), entry("b", b"22")];
+        let (whole, fitted) = list(&all, 1000).unwrap();
+        assert!(!whole.cut && fitted == 2);
+        let (cut, fitted) = list(&all, whole.bytes.len() - 1).unwrap();
+        assert!(cut.cut && fitted == 1);
+        assert_eq!(read_ea_list(&cut.bytes).unwrap(), all[..1]);
+        assert!(list(&all, 8).is_err());
+    }
+}

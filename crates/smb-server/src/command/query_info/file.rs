@@ -1,0 +1,385 @@
+//! File information classes ([MS-FSCC] 2.4, [MS-FSA] 2.1.5.12).
+//!
+//! Which classes SMB2 knows is the list of [MS-SMB2] 2.2.37; the others of [MS-FSCC] are
+//! NOT_SUPPORTED, unknown numbers INVALID_INFO_CLASS.
+
+use smb_wire::{
+    access_mask::AccessMask,
+    file_attributes::FileAttributes,
+    fscc::{
+        ClassUse, FileAccessInformation, FileAlignmentInformation, FileAllInformation,
+        FileAttributeTagInformation, FileBasicInformation, FileCompressionInformation,
+        FileEaInformation, FileIdInformation, FileInformationClass, FileInternalInformation,
+        FileModeInformation, FileNameInformation, FileNetworkOpenInformation, FilePipeInformation,
+        FilePipeLocalInformation, FilePositionInformation, FileStandardInformation, StreamEntry,
+        StreamWriter,
+    },
+    msg::{CreateOptions, Dialect, QueryInfoRequest},
+    status::Status,
+};
+use vfs::{Attr, Node, Vfs, VfsError};
+
+use super::{Answer, ea, time};
+use crate::{
+    command::{Call, Failure, engine},
+    state::{Open, OpenKind},
+};
+
+/// The create options that FileModeInformation shows ([MS-FSCC] 2.4.31).
+const MODE_OPTIONS: u32 = CreateOptions::WRITE_THROUGH.0
+    | CreateOptions::SEQUENTIAL_ONLY.0
+    | CreateOptions::NO_INTERMEDIATE_BUFFERING.0
+    | CreateOptions::SYNCHRONOUS_IO_ALERT.0
+    | CreateOptions::SYNCHRONOUS_IO_NONALERT.0
+    | CreateOptions::DELETE_ON_CLOSE.0;
+
+/// Answers a class.
+pub(super) async fn query<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    request: &QueryInfoRequest<'_>,
+    max: usize,
+) -> Result<Answer, Failure> {
+    use FileInformationClass as Class;
+    let class = Class(request.info_class);
+    check_access(class, open.granted)?;
+    if let OpenKind::Pipe(_) = open.kind {
+        return pipe(open, class, max);
+    }
+    let attr = || engine::attr(call, open);
+    match class {
+        Class::BASIC => {
+            let attr = attr().await?;
+            Answer::fixed(max, |out| basic(&attr).encode(out))
+        }
+        Class::STANDARD => {
+            let attr = attr().await?;
+            let standard = standard(call, open, &attr)?;
+            Answer::fixed(max, |out| standard.encode(out))
+        }
+        Class::INTERNAL => {
+            let attr = attr().await?;
+            Answer::fixed(max, |out| internal(&attr).encode(out))
+        }
+        Class::EA => {
+            let ea = ea_size(call, open).await?;
+            Answer::fixed(max, |out| ea.encode(out))
+        }
+        Class::ALL => all(call, open, max).await,
+        Class::NORMALIZED_NAME => normalized_name(call, open, max),
+        // No short names are kept.
+        Class::ALTERNATE_NAME => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+        Class::FULL_EA => ea::query(call, open, request, max).await,
+        Class::STREAM => streams(call, open, max).await,
+        Class::COMPRESSION => {
+            let attr = attr().await?;
+            let compression = FileCompressionInformation {
+                compressed_file_size: attr.allocated.min(attr.size),
+                ..FileCompressionInformation::default()
+            };
+            Answer::fixed(max, |out| compression.encode(out))
+        }
+        Class::NETWORK_OPEN => {
+            let attr = attr().await?;
+            Answer::fixed(max, |out| network_open(&attr).encode(out))
+        }
+        Class::ATTRIBUTE_TAG => {
+            let attr = attr().await?;
+            let tag = FileAttributeTagInformation {
+                file_attributes: FileAttributes(attr.dos_attributes),
+                reparse_tag: 0,
+            };
+            Answer::fixed(max, |out| tag.encode(out))
+        }
+        Class::ID => {
+            if call.connection.dialect() < Dialect::SMB_3_0 {
+                return Err(Status::NOT_SUPPORTED.into());
+            }
+            let attr = attr().await?;
+            Answer::fixed(max, |out| id(&attr).encode(out))
+        }
+        _ => of_the_open(open, class, max),
+    }
+}
+
+/// Classes that ask nothing of the disk.
+fn of_the_open<V: Vfs>(
+    open: &Open<V>,
+    class: FileInformationClass,
+    max: usize,
+) -> Result<Answer, Failure> {
+    use FileInformationClass as Class;
+    match class {
+        Class::ACCESS => Answer::fixed(max, |out| access(open).encode(out)),
+        Class::POSITION => Answer::fixed(max, |out| position(open).encode(out)),
+        Class::MODE => Answer::fixed(max, |out| mode(open).encode(out)),
+        Class::ALIGNMENT => {
+            let bytes = FileAlignmentInformation::default();
+            Answer::fixed(max, |out| bytes.encode(out))
+        }
+        Class::PIPE | Class::PIPE_LOCAL | Class::PIPE_REMOTE => {
+            Err(Status::INVALID_PARAMETER.into())
+        }
+        _ if class.class_use() == ClassUse::Unknown => Err(Status::INVALID_INFO_CLASS.into()),
+        // FileNameInformation and others: local only ([MS-FSA] 2.1.5.12.19).
+        _ => Err(Status::NOT_SUPPORTED.into()),
+    }
+}
+
+/// [MS-SMB2] 3.3.5.20.1: the rights a class needs.
+fn check_access(class: FileInformationClass, granted: AccessMask) -> Result<(), Failure> {
+    use FileInformationClass as Class;
+    let needed = match class {
+        Class::BASIC
+        | Class::ALL
+        | Class::PIPE
+        | Class::PIPE_LOCAL
+        | Class::PIPE_REMOTE
+        | Class::NETWORK_OPEN
+        | Class::ATTRIBUTE_TAG => AccessMask::FILE_READ_ATTRIBUTES,
+        Class::FULL_EA => AccessMask::FILE_READ_EA,
+        _ => AccessMask::empty(),
+    };
+    if granted.contains(needed) {
+        Ok(())
+    } else {
+        Err(Status::ACCESS_DENIED.into())
+    }
+}
+
+fn basic(attr: &Attr) -> FileBasicInformation {
+    FileBasicInformation {
+        creation_time: time(attr.created),
+        last_access_time: time(attr.accessed),
+        last_write_time: time(attr.written),
+        change_time: time(attr.changed),
+        file_attributes: FileAttributes(attr.dos_attributes),
+    }
+}
+
+fn network_open(attr: &Attr) -> FileNetworkOpenInformation {
+    FileNetworkOpenInformation {
+        creation_time: time(attr.created),
+        last_access_time: time(attr.accessed),
+        last_write_time: time(attr.written),
+        change_time: time(attr.changed),
+        allocation_size: attr.allocated,
+        end_of_file: attr.size,
+        file_attributes: FileAttributes(attr.dos_attributes),
+    }
+}
+
+/// [MS-FSA] 2.1.5.12.27: a link that is marked deleted does not count any more.
+fn standard<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    attr: &Attr,
+) -> Result<FileStandardInformation, Failure> {
+    let disk = open.disk()?;
+    let pending = call
+        .server()
+        .files
+        .is_delete_pending(disk.place, open.engine);
+    let gone = u32::from(pending && disk.place.stream.is_none());
+    Ok(FileStandardInformation {
+        allocation_size: attr.allocated,
+        end_of_file: attr.size,
+        number_of_links: links(attr, disk.directory).saturating_sub(gone),
+        delete_pending: pending,
+        directory: disk.directory,
+    })
+}
+
+/// A directory has one name, whatever POSIX counts.
+fn links(attr: &Attr, directory: bool) -> u32 {
+    if directory { 1 } else { attr.links.max(1) }
+}
+
+fn internal(attr: &Attr) -> FileInternalInformation {
+    FileInternalInformation {
+        index_number: attr.key.ino,
+    }
+}
+
+fn id(attr: &Attr) -> FileIdInformation {
+    FileIdInformation {
+        volume_serial_number: attr.key.fs,
+        file_id: u128::from(attr.key.ino).to_le_bytes(),
+    }
+}
+
+fn access<V: Vfs>(open: &Open<V>) -> FileAccessInformation {
+    FileAccessInformation {
+        access_flags: open.granted,
+    }
+}
+
+/// spec-notes 12.17: what was set is read back.
+fn position<V: Vfs>(open: &Open<V>) -> FilePositionInformation {
+    FilePositionInformation {
+        current_byte_offset: i64::try_from(open.state().position).unwrap_or(i64::MAX),
+    }
+}
+
+/// The mode of an open.
+pub(in crate::command) fn mode<V: Vfs>(open: &Open<V>) -> FileModeInformation {
+    FileModeInformation {
+        mode: open
+            .state()
+            .mode
+            .unwrap_or(open.options.bits() & MODE_OPTIONS),
+    }
+}
+
+/// As NTFS counts: a header of four bytes, then each attribute with five besides its name and
+/// value.
+async fn ea_size<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<FileEaInformation, Failure> {
+    let entries = ea::entries(call, open).await?;
+    if entries.is_empty() {
+        return Ok(FileEaInformation::default());
+    }
+    let bytes: usize = entries
+        .iter()
+        .map(|entry| 5 + entry.name.len() + entry.value.len())
+        .sum();
+    Ok(FileEaInformation {
+        ea_size: u32::try_from(4 + bytes).unwrap_or(u32::MAX),
+    })
+}
+
+async fn all<V: Vfs>(call: &Call<V>, open: &Open<V>, max: usize) -> Result<Answer, Failure> {
+    let attr = engine::attr(call, open).await?;
+    let all = FileAllInformation {
+        basic: basic(&attr),
+        standard: standard(call, open, &attr)?,
+        internal: internal(&attr),
+        ea: ea_size(call, open).await?,
+        access: access(open),
+        position: position(open),
+        mode: mode(open),
+        alignment: FileAlignmentInformation::default(),
+        file_name: format!("\\{}", path(call, open)?),
+    };
+    let sizes = (FileAllInformation::MIN, FileAllInformation::FIXED);
+    Answer::named(max, sizes, |out| all.encode(out))
+}
+
+/// The path from the share's root, with the stream.
+fn path<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<String, Failure> {
+    let mut path = call.server().path_of(open)?.text();
+    if let Some(stream) = open.disk()?.node.stream() {
+        path.push(':');
+        path.push_str(stream);
+    }
+    Ok(path)
+}
+
+/// [MS-SMB2] 3.3.5.20.1: known from 3.1.1 on, relative to the share.
+fn normalized_name<V: Vfs>(call: &Call<V>, open: &Open<V>, max: usize) -> Result<Answer, Failure> {
+    if call.connection.dialect() < Dialect::SMB_3_1_1 {
+        return Err(Status::NOT_SUPPORTED.into());
+    }
+    let name = FileNameInformation {
+        file_name: path(call, open)?,
+    };
+    let sizes = (FileNameInformation::MIN, FileNameInformation::FIXED);
+    Answer::named(max, sizes, |out| name.encode(out))
+}
+
+/// [MS-FSA] 2.1.5.12.29; the unnamed stream comes first, and directories have none.
+async fn streams<V: Vfs>(call: &Call<V>, open: &Open<V>, max: usize) -> Result<Answer, Failure> {
+    if max < StreamEntry::MIN {
+        return Err(Status::INFO_LENGTH_MISMATCH.into());
+    }
+    let vfs = &call.share()?.vfs;
+    let node = open.disk()?.node;
+    let mut entries = Vec::new();
+    if let Some(unnamed) = unnamed(call, open).await? {
+        entries.push(unnamed);
+    }
+    let named = match vfs.streams(&node).await {
+        Err(VfsError::NotSupported) => Vec::new(),
+        other => other?,
+    };
+    entries.extend(named.into_iter().map(|stream| StreamEntry {
+        name: format!(":{}:$DATA", stream.name),
+        size: stream.size,
+        allocation_size: stream.allocated,
+    }));
+    let mut writer = StreamWriter::new(max);
+    let cut = !entries.iter().all(|entry| writer.push(entry));
+    Ok(Answer {
+        bytes: writer.finish(),
+        cut,
+    })
+}
+
+/// The file's own data, also when asked by a handle of one of its streams.
+async fn unnamed<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<Option<StreamEntry>, Failure> {
+    let disk = open.disk()?;
+    let attr = if disk.node.stream().is_none() {
+        engine::attr(call, open).await?
+    } else {
+        match engine::lookup(call, open).await?.found {
+            Some((_, attr)) => attr,
+            None => return Ok(None),
+        }
+    };
+    Ok((attr.kind == vfs::Kind::File).then(|| StreamEntry {
+        name: "::$DATA".to_owned(),
+        size: attr.size,
+        allocation_size: attr.allocated,
+    }))
+}
+
+/// Most bytes a pipe takes or gives at once.
+const PIPE_QUOTA: u32 = 4096;
+
+/// A pipe of ours: messages, both directions, connected, the client's end.
+fn pipe<V: Vfs>(
+    open: &Open<V>,
+    class: FileInformationClass,
+    max: usize,
+) -> Result<Answer, Failure> {
+    use FileInformationClass as Class;
+    match class {
+        Class::PIPE => {
+            let pipe = FilePipeInformation {
+                read_mode: 1,
+                completion_mode: 0,
+            };
+            Answer::fixed(max, |out| pipe.encode(out))
+        }
+        Class::PIPE_LOCAL => {
+            let pipe = FilePipeLocalInformation {
+                named_pipe_type: 1,
+                named_pipe_configuration: 2,
+                maximum_instances: u32::MAX,
+                current_instances: 1,
+                inbound_quota: PIPE_QUOTA,
+                read_data_available: 0,
+                outbound_quota: PIPE_QUOTA,
+                write_quota_available: PIPE_QUOTA,
+                named_pipe_state: 3,
+                named_pipe_end: 0,
+            };
+            Answer::fixed(max, |out| pipe.encode(out))
+        }
+        Class::STANDARD => {
+            // As Windows shows pipes: going with their handle.
+            let standard = FileStandardInformation {
+                allocation_size: PIPE_QUOTA.into(),
+                end_of_file: 0,
+                number_of_links: 1,
+                delete_pending: true,
+                directory: false,
+            };
+            Answer::fixed(max, |out| standard.encode(out))
+        }
+        Class::ACCESS | Class::POSITION | Class::MODE | Class::ALIGNMENT => {
+            of_the_open(open, class, max)
+        }
+        _ if class.class_use() == ClassUse::Unknown => Err(Status::INVALID_INFO_CLASS.into()),
+        _ => Err(Status::NOT_SUPPORTED.into()),
+    }
+}

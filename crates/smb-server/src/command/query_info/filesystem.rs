@@ -1,0 +1,190 @@
+//! File system information classes ([MS-FSCC] 2.5, [MS-FSA] 2.1.5.13).
+//!
+//! The volume calls itself NTFS: with another name Windows clients do not even try streams,
+//! security descriptors and the like. All sizes come from one `FsInfo` so that they agree.
+
+use smb_wire::{
+    fscc::{
+        ClassUse, DeviceCharacteristics, DeviceType, FileFsAttributeInformation,
+        FileFsDeviceInformation, FileFsFullSizeInformation, FileFsObjectIdInformation,
+        FileFsSectorSizeInformation, FileFsSizeInformation, FileFsVolumeInformation,
+        FileSystemAttributes, FsInformationClass, SectorSizeFlags,
+    },
+    ids::Guid,
+    status::Status,
+};
+use vfs::{FsInfo, Vfs};
+
+use super::{Answer, time};
+use crate::{
+    command::{Call, Failure},
+    state::{Open, OpenKind, Share},
+};
+
+/// What every disk of the last forty years calls a sector.
+const SECTOR: u32 = 512;
+/// Longest component in UTF-16 units.
+const COMPONENT_MAX: i32 = 255;
+
+/// Answers a class.
+pub(super) async fn query<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    class: u8,
+    max: usize,
+) -> Result<Answer, Failure> {
+    use FsInformationClass as Class;
+    let class = Class(class);
+    if let OpenKind::Pipe(_) = open.kind {
+        return match class {
+            Class::DEVICE => device(DeviceType::NAMED_PIPE, DeviceCharacteristics::empty(), max),
+            _ => Err(Status::INVALID_DEVICE_REQUEST.into()),
+        };
+    }
+    match class.class_use() {
+        ClassUse::Unknown => return Err(Status::INVALID_INFO_CLASS.into()),
+        ClassUse::Local => return Err(Status::NOT_SUPPORTED.into()),
+        _ => {}
+    }
+    let share = call.share()?;
+    let node = open.disk()?.node;
+    let info = share.vfs.fs_info(&node).await?;
+    let units = Units::of(&info);
+    match class {
+        Class::VOLUME => volume(share, &info, max),
+        Class::SIZE => Answer::fixed(max, |out| units.size().encode(out)),
+        Class::FULL_SIZE => Answer::fixed(max, |out| units.full_size().encode(out)),
+        Class::DEVICE => {
+            let read_only = share.config.read_only || info.read_only;
+            let characteristics = DeviceCharacteristics::DEVICE_IS_MOUNTED
+                | DeviceCharacteristics::READ_ONLY_DEVICE.when(read_only);
+            device(DeviceType::DISK, characteristics, max)
+        }
+        Class::ATTRIBUTE => attribute(share, &info, max),
+        Class::OBJECT_ID => {
+            let id = FileFsObjectIdInformation {
+                object_id: volume_id(&call.server().config().server_guid, &info),
+                ..FileFsObjectIdInformation::default()
+            };
+            Answer::fixed(max, |out| id.encode(out))
+        }
+        Class::SECTOR_SIZE => {
+            let sectors = FileFsSectorSizeInformation {
+                logical_bytes_per_sector: SECTOR,
+                physical_bytes_per_sector_for_atomicity: SECTOR,
+                physical_bytes_per_sector_for_performance: units.unit(),
+                file_system_effective_physical_bytes_per_sector_for_atomicity: SECTOR,
+                flags: SectorSizeFlags::ALIGNED_DEVICE
+                    | SectorSizeFlags::PARTITION_ALIGNED_ON_DEVICE,
+                byte_offset_for_sector_alignment: 0,
+                byte_offset_for_partition_alignment: 0,
+            };
+            Answer::fixed(max, |out| sectors.encode(out))
+        }
+        // FileFsControlInformation: no quotas.
+        _ => Err(Status::NOT_SUPPORTED.into()),
+    }
+}
+
+/// Sizes in allocation units.
+struct Units<'a> {
+    info: &'a FsInfo,
+    sectors: u32,
+}
+
+impl<'a> Units<'a> {
+    fn of(info: &'a FsInfo) -> Self {
+        Self {
+            info,
+            sectors: (info.block / SECTOR).max(1),
+        }
+    }
+
+    /// Bytes of a unit.
+    fn unit(&self) -> u32 {
+        self.sectors.saturating_mul(SECTOR)
+    }
+
+    fn count(&self, bytes: u64) -> u64 {
+        bytes / u64::from(self.unit())
+    }
+
+    fn size(&self) -> FileFsSizeInformation {
+        FileFsSizeInformation {
+            total_allocation_units: self.count(self.info.total),
+            available_allocation_units: self.count(self.info.available),
+            sectors_per_allocation_unit: self.sectors,
+            bytes_per_sector: SECTOR,
+        }
+    }
+
+    fn full_size(&self) -> FileFsFullSizeInformation {
+        FileFsFullSizeInformation {
+            total_allocation_units: self.count(self.info.total),
+            caller_available_allocation_units: self.count(self.info.available),
+            actual_available_allocation_units: self.count(self.info.free),
+            sectors_per_allocation_unit: self.sectors,
+            bytes_per_sector: SECTOR,
+        }
+    }
+}
+
+fn device(
+    device_type: DeviceType,
+    characteristics: DeviceCharacteristics,
+    max: usize,
+) -> Result<Answer, Failure> {
+    let device = FileFsDeviceInformation {
+        device_type,
+        characteristics,
+    };
+    Answer::fixed(max, |out| device.encode(out))
+}
+
+fn volume<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer, Failure> {
+    let label = if share.config.volume_label.is_empty() {
+        &share.config.name
+    } else {
+        &share.config.volume_label
+    };
+    let volume = FileFsVolumeInformation {
+        volume_creation_time: time(info.created),
+        // The halves of a longer number folded together.
+        volume_serial_number: ((info.id >> 32) ^ (info.id & 0xffff_ffff)) as u32,
+        supports_objects: false,
+        volume_label: label.clone(),
+    };
+    let sizes = (FileFsVolumeInformation::MIN, FileFsVolumeInformation::FIXED);
+    Answer::named(max, sizes, |out| volume.encode(out))
+}
+
+fn attribute<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answer, Failure> {
+    use FileSystemAttributes as Has;
+    let read_only = share.config.read_only || info.read_only;
+    let attribute = FileFsAttributeInformation {
+        file_system_attributes: Has::CASE_PRESERVED_NAMES
+            | Has::UNICODE_ON_DISK
+            | Has::PERSISTENT_ACLS
+            | Has::NAMED_STREAMS
+            | Has::SUPPORTS_HARD_LINKS
+            | Has::SUPPORTS_EXTENDED_ATTRIBUTES
+            | Has::SUPPORTS_SPARSE_FILES.when(info.sparse)
+            | Has::READ_ONLY_VOLUME.when(read_only),
+        maximum_component_name_length: COMPONENT_MAX,
+        file_system_name: "NTFS".to_owned(),
+    };
+    let sizes = (
+        FileFsAttributeInformation::MIN,
+        FileFsAttributeInformation::FIXED,
+    );
+    Answer::named(max, sizes, |out| attribute.encode(out))
+}
+
+/// An id that stays: the server's, told apart by file system.
+fn volume_id(server: &Guid, info: &FsInfo) -> Guid {
+    let mut id = server.0;
+    for (byte, other) in id.iter_mut().zip(info.id.to_le_bytes()) {
+        *byte ^= other;
+    }
+    Guid(id)
+}

@@ -1,0 +1,74 @@
+//! The security descriptor ([MS-SMB2] 3.3.5.20.3, [MS-FSA] 2.1.5.14). Never cut: a buffer too
+//! small is told how much is needed.
+
+use bytes::{Bytes, BytesMut};
+use smb_wire::{access_mask::AccessMask, dtyp::SecurityInformation, status::Status};
+use vfs::Vfs;
+
+use super::Answer;
+use crate::{
+    access,
+    command::{Call, Failure, engine},
+    state::Open,
+};
+
+/// Parts that READ_CONTROL lets be read.
+const READ_CONTROL_PARTS: SecurityInformation = SecurityInformation(
+    SecurityInformation::OWNER.0
+        | SecurityInformation::GROUP.0
+        | SecurityInformation::DACL.0
+        | SecurityInformation::LABEL.0
+        | SecurityInformation::ATTRIBUTE.0
+        | SecurityInformation::SCOPE.0
+        | SecurityInformation::BACKUP.0,
+);
+
+/// Answers the parts asked for.
+pub(super) async fn query<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    parts: u32,
+    max: usize,
+) -> Result<Answer, Failure> {
+    let parts = SecurityInformation(parts);
+    let disk = open.disk()?;
+    check_access(parts, open.granted)?;
+    let attr = engine::attr(call, open).await?;
+    let sd = access::descriptor(&*call.share()?.vfs, &disk.node, &attr).await?;
+    let mut bytes = BytesMut::new();
+    sd.select(parts)
+        .encode(&mut bytes)
+        .map_err(|_| Status::INVALID_SECURITY_DESCR)?;
+    if bytes.len() > max {
+        let needed = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        return Err(Failure::WithData(
+            Status::BUFFER_TOO_SMALL,
+            Bytes::copy_from_slice(&needed.to_le_bytes()),
+        ));
+    }
+    Ok(Answer::whole(bytes))
+}
+
+fn check_access(parts: SecurityInformation, granted: AccessMask) -> Result<(), Failure> {
+    let needed = AccessMask::READ_CONTROL.when(parts.intersects(READ_CONTROL_PARTS))
+        | AccessMask::ACCESS_SYSTEM_SECURITY.when(parts.contains(SecurityInformation::SACL));
+    if granted.contains(needed) {
+        Ok(())
+    } else {
+        Err(Status::ACCESS_DENIED.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_needs_its_right() {
+        let denied = |parts, granted| check_access(parts, granted).is_err();
+        assert!(denied(SecurityInformation::DACL, AccessMask::WRITE_DAC));
+        assert!(!denied(SecurityInformation::DACL, AccessMask::READ_CONTROL));
+        assert!(denied(SecurityInformation::SACL, AccessMask::READ_CONTROL));
+        assert!(!denied(SecurityInformation::empty(), AccessMask::empty()));
+    }
+}

@@ -1,0 +1,240 @@
+//! FileBasicInformation: times and attributes ([MS-FSA] 2.1.5.15.2, spec-notes 12.12), and the
+//! times a handle has frozen.
+//!
+//! The change time cannot be set on Linux: the kernel's stays, whatever is asked.
+
+use durability::{Meta, Receipt};
+use smb_wire::{
+    access_mask::AccessMask, file_attributes::FileAttributes, fscc::FileBasicInformation,
+    ids::FileTime, msg::NotifyFilter, status::Status,
+};
+use vfs::{Attr, Node, SetAttr, Timestamp, Vfs};
+
+use super::{need, parse, tell};
+use crate::{
+    command::{Call, Failure, engine, write},
+    state::Open,
+};
+
+/// Attributes that a client may set.
+const SETTABLE: FileAttributes = FileAttributes(
+    FileAttributes::READONLY.0
+        | FileAttributes::HIDDEN.0
+        | FileAttributes::SYSTEM.0
+        | FileAttributes::ARCHIVE.0
+        | FileAttributes::TEMPORARY.0
+        | FileAttributes::OFFLINE.0
+        | FileAttributes::NOT_CONTENT_INDEXED.0,
+);
+
+/// What a time field asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// 0: nothing.
+    Keep,
+    /// -1: stays as it is, whatever this handle does.
+    Freeze,
+    /// -2: follows again what this handle does.
+    Thaw,
+    /// A time.
+    Set(Timestamp),
+}
+
+fn asked(time: FileTime) -> Result<Asked, Failure> {
+    match time.0.cast_signed() {
+        0 => Ok(Asked::Keep),
+        -1 => Ok(Asked::Freeze),
+        -2 => Ok(Asked::Thaw),
+        negative if negative < 0 => Err(Status::INVALID_PARAMETER.into()),
+        _ => {
+            let (secs, nanos) = time.to_unix();
+            Ok(Asked::Set(Timestamp { secs, nanos }))
+        }
+    }
+}
+
+/// The times of a request.
+struct Times {
+    created: Asked,
+    accessed: Asked,
+    written: Asked,
+    changed: Asked,
+}
+
+/// Sets times and attributes.
+pub(super) async fn set<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    buffer: &[u8],
+) -> Result<Receipt, Failure> {
+    let info = parse(
+        buffer,
+        FileBasicInformation::MIN,
+        FileBasicInformation::read,
+    )?;
+    need(open, AccessMask::FILE_WRITE_ATTRIBUTES)?;
+    let times = Times {
+        created: asked(info.creation_time)?,
+        accessed: asked(info.last_access_time)?,
+        written: asked(info.last_write_time)?,
+        changed: asked(info.change_time)?,
+    };
+    let before = engine::attr(call, open).await?;
+    let root = call.server().path_of(open)?.names().is_empty();
+    let attributes = attributes(open, &before, info.file_attributes, root)?;
+    let change = SetAttr {
+        created: set_to(times.created),
+        accessed: set_to(times.accessed),
+        written: set_to(times.written),
+        dos_attributes: attributes,
+        ..SetAttr::default()
+    };
+    let node = open.disk()?.node;
+    let share = call.share()?;
+    if change != SetAttr::default() {
+        let token = call.token()?;
+        share.vfs.set_attr(&token.identity, &node, &change).await?;
+    }
+    freeze(open, &times, &before);
+    let filter = filter(&change);
+    if !filter.is_empty() {
+        tell(call, open, filter).await;
+    }
+    let mut receipt = share.gate.unchanged();
+    let flags = write::open_flags(open);
+    let timed = change.created.is_some() || change.accessed.is_some() || change.written.is_some();
+    if timed {
+        receipt = share.gate.meta_changed(&node, Meta::Times, flags).await?;
+    }
+    if change.dos_attributes.is_some() {
+        receipt = share
+            .gate
+            .meta_changed(&node, Meta::Attributes, flags)
+            .await?;
+    }
+    Ok(receipt)
+}
+
+fn set_to(asked: Asked) -> Option<Timestamp> {
+    match asked {
+        Asked::Set(at) => Some(at),
+        _ => None,
+    }
+}
+
+/// The attributes to store, if they change.
+fn attributes<V: Vfs>(
+    open: &Open<V>,
+    before: &Attr,
+    wanted: FileAttributes,
+    root: bool,
+) -> Result<Option<u32>, Failure> {
+    let directory = open.is_directory();
+    let misfit = if directory {
+        wanted.contains(FileAttributes::TEMPORARY)
+    } else {
+        wanted.contains(FileAttributes::DIRECTORY)
+    };
+    if misfit {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    if wanted.is_empty() {
+        return Ok(None);
+    }
+    let old = FileAttributes(before.dos_attributes);
+    let new = replaced(old, wanted, root);
+    let kept = old.without(FileAttributes::NORMAL);
+    Ok((new != kept).then_some(new.bits()))
+}
+
+/// NORMAL alone clears everything; the share's root keeps HIDDEN and SYSTEM as they are.
+fn replaced(old: FileAttributes, wanted: FileAttributes, root: bool) -> FileAttributes {
+    let settable = if root {
+        SETTABLE.without(FileAttributes::HIDDEN | FileAttributes::SYSTEM)
+    } else {
+        SETTABLE
+    };
+    old.without(settable | FileAttributes::NORMAL) | FileAttributes(wanted.bits() & settable.bits())
+}
+
+fn filter(change: &SetAttr) -> NotifyFilter {
+    NotifyFilter::ATTRIBUTES.when(change.dos_attributes.is_some())
+        | NotifyFilter::CREATION.when(change.created.is_some())
+        | NotifyFilter::LAST_ACCESS.when(change.accessed.is_some())
+        | NotifyFilter::LAST_WRITE.when(change.written.is_some())
+}
+
+/// An explicitly set time stays like one frozen by -1 ([MS-FSA] UserSetModificationTime).
+fn freeze<V: Vfs>(open: &Open<V>, times: &Times, before: &Attr) {
+    let next = |old, asked, current| match asked {
+        Asked::Keep => old,
+        Asked::Freeze => Some(current),
+        Asked::Thaw => None,
+        Asked::Set(at) => Some(at),
+    };
+    let mut state = open.state();
+    let frozen = &mut state.frozen_times;
+    frozen.accessed = next(frozen.accessed, times.accessed, before.accessed);
+    frozen.written = next(frozen.written, times.written, before.written);
+    // The kernel's change time moves as it likes.
+    let _ = times.changed;
+}
+
+/// Puts back the times that the handle has frozen, after it wrote or resized.
+///
+/// # Errors
+/// What the file system says.
+pub(in crate::command) async fn keep_frozen<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+) -> Result<(), Failure> {
+    let frozen = open.state().frozen_times;
+    if frozen.written.is_none() && frozen.accessed.is_none() {
+        return Ok(());
+    }
+    let node = open.disk()?.node;
+    if node.stream().is_some() {
+        return Ok(());
+    }
+    let change = SetAttr {
+        accessed: frozen.accessed,
+        written: frozen.written,
+        ..SetAttr::default()
+    };
+    let token = call.token()?;
+    call.share()?
+        .vfs
+        .set_attr(&token.identity, &node, &change)
+        .await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn special_times() {
+        assert_eq!(asked(FileTime(0)).unwrap(), Asked::Keep);
+        assert_eq!(asked(FileTime(u64::MAX)).unwrap(), Asked::Freeze);
+        assert_eq!(asked(FileTime(u64::MAX - 1)).unwrap(), Asked::Thaw);
+        assert!(asked(FileTime(u64::MAX - 2)).is_err());
+        let at = Timestamp { secs: -5, nanos: 0 };
+        assert_eq!(asked(FileTime::from_unix(-5, 0)).unwrap(), Asked::Set(at));
+    }
+
+    #[test]
+    fn attributes_are_replaced_where_they_may_be() {
+        use FileAttributes as Has;
+        let old = Has::HIDDEN | Has::ARCHIVE | Has::SPARSE_FILE;
+        assert_eq!(replaced(old, Has::NORMAL, false), Has::SPARSE_FILE);
+        assert_eq!(
+            replaced(old, Has::READONLY | Has::COMPRESSED, false),
+            Has::SPARSE_FILE | Has::READONLY
+        );
+        assert_eq!(
+            replaced(Has::HIDDEN | Has::DIRECTORY, Has::SYSTEM, true),
+            Has::HIDDEN | Has::DIRECTORY
+        );
+    }
+}

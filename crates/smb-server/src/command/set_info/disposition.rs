@@ -1,0 +1,120 @@
+//! Marking for deletion: FileDispositionInformation and its Ex form ([MS-FSA] 2.1.5.15.3,
+//! 2.1.5.15.4; spec-notes 12.3, 12.4). The name goes at a close, not here, so nothing reaches
+//! the disk.
+
+use durability::Receipt;
+use smb_wire::{
+    access_mask::AccessMask,
+    file_attributes::FileAttributes,
+    fscc::{DispositionFlags, FileDispositionInformation, FileDispositionInformationEx},
+    msg::CreateOptions,
+    status::Status,
+};
+use vfs::{Vfs, VfsError};
+
+use super::{need, parse};
+use crate::{
+    command::{Call, Failure, engine},
+    file::Operation,
+    state::Open,
+};
+
+/// Every flag of the Ex form.
+const KNOWN: DispositionFlags = DispositionFlags(0x1f);
+
+/// FileDispositionInformation.
+pub(super) async fn set<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    buffer: &[u8],
+) -> Result<Receipt, Failure> {
+    let info = parse(
+        buffer,
+        FileDispositionInformation::MIN,
+        FileDispositionInformation::read,
+    )?;
+    need(open, AccessMask::DELETE)?;
+    if info.delete_pending {
+        mark(call, open, DispositionFlags::empty()).await?;
+    } else {
+        clear(call, open)?;
+    }
+    Ok(call.nothing_changed())
+}
+
+/// FileDispositionInformationEx.
+pub(super) async fn set_ex<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    buffer: &[u8],
+) -> Result<Receipt, Failure> {
+    let info = parse(
+        buffer,
+        FileDispositionInformationEx::MIN,
+        FileDispositionInformationEx::read,
+    )?;
+    let flags = info.flags;
+    if !flags.without(KNOWN).is_empty() {
+        return Err(Status::NOT_SUPPORTED.into());
+    }
+    need(open, AccessMask::DELETE)?;
+    let delete = flags.contains(DispositionFlags::DELETE);
+    if flags.contains(DispositionFlags::ON_CLOSE) {
+        if !open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
+            return Err(Status::NOT_SUPPORTED.into());
+        }
+        let disk = open.disk()?;
+        let files = &call.server().files;
+        files.set_delete_on_close(disk.place, open.engine, delete)?;
+    } else if delete {
+        mark(call, open, flags).await?;
+    } else {
+        clear(call, open)?;
+    }
+    Ok(call.nothing_changed())
+}
+
+async fn mark<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    flags: DispositionFlags,
+) -> Result<(), Failure> {
+    let server = call.server();
+    let disk = open.disk()?;
+    if disk.place.stream.is_none() && server.path_of(open)?.names().is_empty() {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    let attr = engine::attr(call, open).await?;
+    let ignore = flags.contains(DispositionFlags::IGNORE_READONLY_ATTRIBUTE)
+        && open.granted.contains(AccessMask::FILE_WRITE_ATTRIBUTES);
+    if FileAttributes(attr.dos_attributes).contains(FileAttributes::READONLY) && !ignore {
+        return Err(Status::CANNOT_DELETE.into());
+    }
+    if disk.directory {
+        check_empty(call, &disk.node).await?;
+    }
+    engine::operation(call, open, Operation::Delete).await?;
+    let posix = flags.contains(DispositionFlags::POSIX_SEMANTICS);
+    let effects = server
+        .files
+        .set_delete_pending(disk.place, open.engine, posix)?;
+    engine::perform(server, effects);
+    Ok(())
+}
+
+fn clear<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
+    let disk = open.disk()?;
+    call.server()
+        .files
+        .clear_delete_pending(disk.place, open.engine)?;
+    Ok(())
+}
+
+async fn check_empty<V: Vfs>(call: &Call<V>, directory: &V::Node) -> Result<(), Failure> {
+    let token = call.token()?;
+    match call.share()?.vfs.list(&token.identity, directory, 1).await {
+        Ok(names) if names.is_empty() => Ok(()),
+        Ok(_) | Err(VfsError::TooLarge) => Err(Status::DIRECTORY_NOT_EMPTY.into()),
+        Err(error) => Err(error.into()),
+    }
+}

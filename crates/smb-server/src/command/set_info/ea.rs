@@ -1,0 +1,113 @@
+//! FileFullEaInformation ([MS-FSA] 2.1.5.15.6). The whole list is checked before the first
+//! attribute is stored.
+
+use durability::{Meta, Receipt};
+use smb_wire::{
+    access_mask::AccessMask,
+    fscc::{EaEntry, EaFlags, check_ea_name, read_ea_list},
+    msg::NotifyFilter,
+    status::Status,
+};
+use vfs::{Vfs, VfsError};
+
+use super::{need, tell};
+use crate::{
+    command::{Call, Failure, write},
+    state::Open,
+};
+
+/// Most bytes of all attributes of a file, as NTFS counts them.
+const ALL_BYTES_MAX: usize = 65_536 - 5;
+
+/// Sets, replaces and (with empty values) removes attributes.
+pub(super) async fn set<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    buffer: &[u8],
+) -> Result<Receipt, Failure> {
+    if buffer.len() < EaEntry::MIN {
+        return Err(Status::INFO_LENGTH_MISMATCH.into());
+    }
+    need(open, AccessMask::FILE_WRITE_EA)?;
+    let entries = read_ea_list(buffer).map_err(|_| Status::EA_LIST_INCONSISTENT)?;
+    let node = open.disk()?.node;
+    let share = call.share()?;
+    let known = match share.vfs.eas(&node).await {
+        Err(VfsError::NotSupported) => return Err(Status::EAS_NOT_SUPPORTED.into()),
+        other => other?,
+    };
+    let changes = changes(&known, entries)?;
+    for (name, value) in &changes {
+        match share.vfs.set_ea(&node, name, value).await {
+            // Removing what is not there is no error.
+            Err(VfsError::NoAttribute | VfsError::NotFound) if value.is_empty() => {}
+            Err(VfsError::TooLarge) => return Err(Status::EA_TOO_LARGE.into()),
+            Err(VfsError::NotSupported) => return Err(Status::EAS_NOT_SUPPORTED.into()),
+            other => other?,
+        }
+    }
+    tell(call, open, NotifyFilter::EA | NotifyFilter::ATTRIBUTES).await;
+    let flags = write::open_flags(open);
+    Ok(share.gate.meta_changed(&node, Meta::Eas, flags).await?)
+}
+
+/// What to store under which name: an attribute that is there keeps the case of its name.
+fn changes(
+    known: &[(String, Vec<u8>)],
+    entries: Vec<EaEntry>,
+) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+    let mut all = known.to_vec();
+    let mut changes = Vec::new();
+    for entry in entries {
+        check_ea_name(&entry.name).map_err(|_| Status::INVALID_EA_NAME)?;
+        if !entry.flags.without(EaFlags::NEED_EA).is_empty() {
+            return Err(Status::INVALID_EA_NAME.into());
+        }
+        let name = String::from_utf8(entry.name).map_err(|_| Status::INVALID_EA_NAME)?;
+        let old = all
+            .iter()
+            .position(|(known, _)| known.eq_ignore_ascii_case(&name))
+            .map(|at| all.swap_remove(at));
+        let name = old.map_or(name, |(known, _)| known);
+        if !entry.value.is_empty() {
+            all.push((name.clone(), entry.value.clone()));
+        }
+        changes.push((name, entry.value));
+    }
+    let total: usize = all
+        .iter()
+        .map(|(name, value)| 5 + name.len() + value.len())
+        .sum();
+    if total > ALL_BYTES_MAX {
+        return Err(Status::EA_TOO_LARGE.into());
+    }
+    Ok(changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, value: &[u8]) -> EaEntry {
+        EaEntry {
+            flags: EaFlags::empty(),
+            name: name.into(),
+            value: value.to_vec(),
+        }
+    }
+
+    #[test]
+    fn names_keep_their_case_and_the_sum_is_limited() {
+        let known = [("One".to_owned(), vec![1])];
+        let got = changes(&known, vec![entry("ONE", b""), entry("two", b"2")]).unwrap();
+        assert_eq!(
+            got,
+            [("One".to_owned(), vec![]), ("two".to_owned(), vec![b'2'])]
+        );
+        assert!(changes(&known, vec![entry("a*b", b"1")]).is_err());
+        let big = |n| entry(n, &[0; 60_000]);
+        assert!(changes(&known, vec![big("x")]).is_ok());
+        assert!(changes(&known, vec![big("x"), big("y")]).is_err());
+        assert!(changes(&known, vec![big("x"), entry("x", b""), big("y")]).is_ok());
+    }
+}

@@ -1,0 +1,117 @@
+//! What belongs to the handle alone: position, mode, the state of a pipe ([MS-FSA] 2.1.5.15.8,
+//! 2.1.5.15.10). Nothing here reaches a disk.
+
+use durability::Receipt;
+use smb_wire::{
+    access_mask::AccessMask,
+    fscc::{FileModeInformation, FilePipeInformation, FilePositionInformation},
+    msg::CreateOptions,
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::{need, parse};
+use crate::{
+    command::{Call, Failure, query_info},
+    state::{Open, OpenKind},
+};
+
+/// What offsets of unbuffered handles are multiples of.
+const SECTOR: u64 = 512;
+
+/// FilePositionInformation.
+pub(super) fn position<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    buffer: &[u8],
+) -> Result<Receipt, Failure> {
+    let info = parse(
+        buffer,
+        FilePositionInformation::MIN,
+        FilePositionInformation::read,
+    )?;
+    let position =
+        u64::try_from(info.current_byte_offset).map_err(|_| Status::INVALID_PARAMETER)?;
+    let unbuffered = open
+        .options
+        .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING);
+    if unbuffered && !position.is_multiple_of(SECTOR) {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    open.state().position = position;
+    Ok(call.nothing_changed())
+}
+
+/// FileModeInformation.
+pub(super) fn mode<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    buffer: &[u8],
+) -> Result<Receipt, Failure> {
+    let info = parse(buffer, FileModeInformation::MIN, FileModeInformation::read)?;
+    let old = query_info::mode(open).mode;
+    let new = changed(CreateOptions(old), CreateOptions(info.mode))?;
+    open.state().mode = Some(new.bits());
+    Ok(call.nothing_changed())
+}
+
+/// The mode after a set.
+fn changed(old: CreateOptions, new: CreateOptions) -> Result<CreateOptions, Failure> {
+    let synchronous = CreateOptions::SYNCHRONOUS_IO_ALERT | CreateOptions::SYNCHRONOUS_IO_NONALERT;
+    let settable = CreateOptions::WRITE_THROUGH | CreateOptions::SEQUENTIAL_ONLY | synchronous;
+    let foreign = !new.without(settable).is_empty();
+    let switched = new.intersects(synchronous) != old.intersects(synchronous);
+    if foreign || switched || new.contains(synchronous) {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    let kept = if old.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING) {
+        settable.without(CreateOptions::WRITE_THROUGH)
+    } else {
+        settable
+    };
+    Ok(old.without(kept) | CreateOptions(new.bits() & kept.bits()))
+}
+
+/// FilePipeInformation. Our pipes carry messages and block, which is what Windows clients ask
+/// for.
+pub(super) fn pipe<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    buffer: &[u8],
+) -> Result<Receipt, Failure> {
+    let info = parse(buffer, FilePipeInformation::MIN, FilePipeInformation::read)?;
+    let OpenKind::Pipe(_) = open.kind else {
+        return Err(Status::INVALID_PARAMETER.into());
+    };
+    need(open, AccessMask::FILE_WRITE_ATTRIBUTES)?;
+    match (info.read_mode, info.completion_mode) {
+        (1, 0) => Ok(call.nothing_changed()),
+        (0 | 1, 0 | 1) => Err(Status::NOT_SUPPORTED.into()),
+        _ => Err(Status::INVALID_PARAMETER.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_follow_the_rules_of_the_text() {
+        let set = |old: u32, new: u32| {
+            changed(CreateOptions(old), CreateOptions(new))
+                .ok()
+                .map(CreateOptions::bits)
+        };
+        assert_eq!(set(0, 2), Some(2));
+        assert_eq!(set(2, 4), Some(4));
+        assert_eq!(set(2, 0), Some(0));
+        assert_eq!(set(0, 1), None, "not a mode");
+        assert_eq!(set(0, 8), None, "not settable");
+        assert_eq!(set(0, 0x10), None, "asynchronous stays so");
+        assert_eq!(set(0x10, 0x20), Some(0x20));
+        assert_eq!(set(0x10, 0x30), None);
+        assert_eq!(set(0x10, 0), None);
+        assert_eq!(set(8, 2), Some(8), "unbuffered handles keep write-through");
+        assert_eq!(set(0x1000, 4), Some(0x1004));
+    }
+}

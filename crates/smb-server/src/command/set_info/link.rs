@@ -1,0 +1,77 @@
+//! FileLinkInformation: another name for a file ([MS-FSA] 2.1.5.15.7).
+
+use durability::Receipt;
+use smb_wire::status::Status;
+use vfs::{Node, Vfs, VfsError};
+
+use super::{
+    entries_changed,
+    target::{self, Wanted},
+};
+use crate::{
+    command::{Call, Failure, engine},
+    file::{Change, Operation},
+    state::Open,
+};
+
+/// Adds a name.
+pub(super) async fn set<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    wanted: Wanted,
+) -> Result<Receipt, Failure> {
+    let disk = open.disk()?;
+    if disk.place.stream.is_some() {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    if disk.directory {
+        return Err(Status::FILE_IS_A_DIRECTORY.into());
+    }
+    let server = call.server();
+    if server.files.is_delete_pending(disk.place, open.engine) {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    if wanted.stream.is_some() {
+        return Err(Status::OBJECT_NAME_INVALID.into());
+    }
+    let share = call.share()?;
+    let token = call.token()?;
+    let target = target::find(call, &wanted.path, false).await?;
+    engine::operation(call, open, Operation::Link).await?;
+    if let Some((node, _)) = &target.existing
+        && node.key() == disk.node.key()
+        && wanted.replace
+    {
+        // The name leads to this very file already.
+        return Ok(share.gate.unchanged());
+    }
+    target::make_room(call, open, &target, &wanted).await?;
+    let replace = target.existing.is_some();
+    let linked = share
+        .vfs
+        .link(
+            &token.identity,
+            &disk.node,
+            &target.parent,
+            &target.name,
+            replace,
+        )
+        .await;
+    match linked {
+        Err(VfsError::TooManyLinks) => return Err(Status::TOO_MANY_LINKS.into()),
+        other => other?,
+    }
+    if replace {
+        target::replaced(call, &target);
+    }
+    let receipt = share.gate.linked(&disk.node, &target.parent).await?;
+    let filter = engine::name_filter(false);
+    let mut reports = Vec::with_capacity(2);
+    if replace {
+        reports.push(engine::change(target.path.clone(), Change::REMOVED, filter));
+    }
+    reports.push(engine::change(target.path.clone(), Change::ADDED, filter));
+    engine::report(server, &reports);
+    entries_changed(call, open, target.parent.key());
+    Ok(receipt)
+}

@@ -1,0 +1,231 @@
+//! FileRenameInformation ([MS-FSA] 2.1.5.15.12; spec-notes 12.6 to 12.11, 9.11).
+//!
+//! Order: rights and names, then whoever caches handles gives way, then what is still open
+//! decides, then the disk, then the engine's paths follow, then watchers and leases are told.
+
+use durability::Receipt;
+use smb_wire::{access_mask::AccessMask, status::Status};
+use vfs::{Lookup, Node, Vfs};
+
+use super::{
+    entries_changed, need, stream,
+    target::{self, Target, Wanted},
+};
+use crate::{
+    command::{Call, Failure, engine},
+    file::{Change, Operation, SharePath, Step},
+    state::Open,
+};
+
+/// A rename that may go ahead.
+struct Move<'a, V: Vfs> {
+    node: &'a V::Node,
+    parent: &'a V::Node,
+    /// The old name as stored.
+    name: &'a str,
+    from: SharePath,
+    target: &'a Target<V>,
+    directory: bool,
+}
+
+/// Renames.
+pub(super) async fn set<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    wanted: Wanted,
+) -> Result<Receipt, Failure> {
+    need(open, AccessMask::DELETE)?;
+    let disk = open.disk()?;
+    if let Some(to) = &wanted.stream {
+        if !wanted.path.is_empty() {
+            return Err(Status::OBJECT_NAME_INVALID.into());
+        }
+        return stream::rename(call, open, to, wanted.replace).await;
+    }
+    if disk.place.stream.is_some() {
+        // A stream goes by `:name` alone.
+        return Err(Status::NOT_SUPPORTED.into());
+    }
+    let source = engine::lookup(call, open).await?;
+    let Some(parent) = &source.parent else {
+        // The root of the share.
+        return Err(Status::ACCESS_DENIED.into());
+    };
+    let server = call.server();
+    let share = call.share()?;
+    let from = engine::share_path(share.id, &source.path);
+    let target = target::find(call, &wanted.path, disk.directory).await?;
+    engine::operation(call, open, Operation::Rename).await?;
+    if server.files.is_delete_pending(disk.place, open.engine) {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    if disk.directory {
+        // Nothing moves below itself.
+        if target.path.starts_with(&from) && !target.path.same(&from) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        clear_below(call, open, &from).await?;
+    }
+    if server.files.has_open_streams(disk.node.key()) {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    let one = Move {
+        node: &disk.node,
+        parent,
+        name: &source.name,
+        from,
+        target: &target,
+        directory: disk.directory,
+    };
+    decide(call, open, &source, one, &wanted).await
+}
+
+/// What has the new name decides what is done.
+async fn decide<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    source: &Lookup<V::Node>,
+    one: Move<'_, V>,
+    wanted: &Wanted,
+) -> Result<Receipt, Failure> {
+    let target = one.target;
+    let same_parent = one.parent.key() == target.parent.key();
+    if same_parent && source.name == target.name {
+        return Ok(call.share()?.gate.unchanged());
+    }
+    let same_file = target
+        .existing
+        .as_ref()
+        .is_some_and(|(node, _)| node.key() == one.node.key());
+    if same_file {
+        if same_parent && target.stored == source.name {
+            // Only the case of letters changes.
+            return carry_out(call, open, one, false).await;
+        }
+        return drop_link(call, open, one).await;
+    }
+    target::make_room(call, open, target, wanted).await?;
+    carry_out(call, open, one, target.existing.is_some()).await
+}
+
+/// [MS-FSA] 2.1.4.2: whoever caches handles below lets go of them; whatever is open then forbids
+/// the rename.
+async fn clear_below<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    directory: &SharePath,
+) -> Result<(), Failure> {
+    let server = call.server();
+    let place = open.disk()?.place;
+    loop {
+        let (id, woken) = server.waiter();
+        let below = server.files.clear_below(directory, id);
+        engine::perform(server, below.effects);
+        match below.step {
+            Step::Go => {
+                server.forget_waiter(id);
+                if below.open {
+                    return Err(Status::ACCESS_DENIED.into());
+                }
+                return Ok(());
+            }
+            Step::Refused(status) => {
+                server.forget_waiter(id);
+                return Err(status.into());
+            }
+            Step::Wait => {
+                engine::wait(call, Some(open), place, id, woken).await?;
+            }
+        }
+    }
+}
+
+async fn carry_out<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    one: Move<'_, V>,
+    replace: bool,
+) -> Result<Receipt, Failure> {
+    let share = call.share()?;
+    let token = call.token()?;
+    let to = one.target;
+    share
+        .vfs
+        .rename(
+            &token.identity,
+            one.node,
+            one.parent,
+            one.name,
+            &to.parent,
+            &to.name,
+            replace,
+        )
+        .await?;
+    follow(call, &one);
+    if replace {
+        target::replaced(call, to);
+    }
+    let receipt = share.gate.renamed(one.node, one.parent, &to.parent).await?;
+    report(call, &one, replace);
+    told(call, open, &one);
+    Ok(receipt)
+}
+
+/// The new name is a link to the same file: POSIX would do nothing, so the old one goes.
+async fn drop_link<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    one: Move<'_, V>,
+) -> Result<Receipt, Failure> {
+    let share = call.share()?;
+    let token = call.token()?;
+    share
+        .vfs
+        .remove(&token.identity, one.node, one.parent, one.name)
+        .await?;
+    follow(call, &one);
+    let receipt = share.gate.removed(one.node, one.parent).await?;
+    let filter = engine::name_filter(one.directory);
+    let removed = engine::change(one.from.clone(), Change::REMOVED, filter);
+    engine::report(call.server(), &[removed]);
+    told(call, open, &one);
+    Ok(receipt)
+}
+
+/// The engine's paths and links move along.
+fn follow<V: Vfs>(call: &Call<V>, one: &Move<'_, V>) {
+    let from = target::link(one.parent.key(), one.name);
+    call.server().files.renamed(
+        one.node.key(),
+        (&one.from, &from),
+        (&one.target.path, &one.target.link()),
+    );
+}
+
+/// Leases on both directories.
+fn told<V: Vfs>(call: &Call<V>, open: &Open<V>, one: &Move<'_, V>) {
+    let (from, to) = (one.parent.key(), one.target.parent.key());
+    entries_changed(call, open, from);
+    if from != to {
+        entries_changed(call, open, to);
+    }
+}
+
+/// spec-notes 14.6: what was replaced goes first, then the two names.
+fn report<V: Vfs>(call: &Call<V>, one: &Move<'_, V>, replaced: bool) {
+    let filter = engine::name_filter(one.directory);
+    let to = &one.target.path;
+    let mut reports = Vec::with_capacity(3);
+    if replaced {
+        let filter = engine::name_filter(false);
+        reports.push(engine::change(to.clone(), Change::REMOVED, filter));
+    }
+    let (old, new) = if one.parent.key() == one.target.parent.key() {
+        (Change::RENAMED_OLD_NAME, Change::RENAMED_NEW_NAME)
+    } else {
+        (Change::REMOVED, Change::ADDED)
+    };
+    reports.push(engine::change(one.from.clone(), old, filter));
+    reports.push(engine::change(to.clone(), new, filter));
+    engine::report(call.server(), &reports);
+}

@@ -1,0 +1,107 @@
+//! Setting the security descriptor ([MS-SMB2] 3.3.5.21.3, [MS-FSA] 2.1.5.17): the parts named
+//! are merged into what is stored, or into what the permission bits say.
+
+use bytes::BytesMut;
+use durability::{Meta, Receipt};
+use smb_wire::{
+    access_mask::AccessMask,
+    dtyp::{SecurityDescriptor, SecurityInformation},
+    msg::NotifyFilter,
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::tell;
+use crate::{
+    access,
+    command::{Call, Failure, engine, write},
+    file::Operation,
+    state::{Open, Token},
+};
+
+/// Stores the parts named.
+pub(super) async fn set<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    parts: u32,
+    buffer: &[u8],
+) -> Result<Receipt, Failure> {
+    let parts = SecurityInformation(parts);
+    let disk = open.disk()?;
+    check_access(parts, open.granted)?;
+    let new = SecurityDescriptor::read(buffer).map_err(|_| Status::INVALID_SECURITY_DESCR)?;
+    let share = call.share()?;
+    let token = call.token()?;
+    let attr = engine::attr(call, open).await?;
+    let mut sd = access::descriptor(&*share.vfs, &disk.node, &attr).await?;
+    check_owner(&sd, &new, parts, &token)?;
+    sd.merge(&new, parts);
+    let mut bytes = BytesMut::new();
+    sd.encode(&mut bytes)
+        .map_err(|_| Status::INVALID_SECURITY_DESCR)?;
+    engine::operation(call, open, Operation::SetSecurity).await?;
+    share
+        .vfs
+        .set_security(&token.identity, &disk.node, &bytes)
+        .await?;
+    tell(call, open, NotifyFilter::SECURITY).await;
+    let flags = write::open_flags(open);
+    Ok(share
+        .gate
+        .meta_changed(&disk.node, Meta::Security, flags)
+        .await?)
+}
+
+/// [MS-SMB2] 3.3.5.21.3: the rights that each part needs.
+fn check_access(parts: SecurityInformation, granted: AccessMask) -> Result<(), Failure> {
+    use SecurityInformation as Part;
+    let system = Part::SACL | Part::SCOPE;
+    let owner = Part::OWNER | Part::GROUP | Part::LABEL;
+    let dac = Part::DACL | Part::ATTRIBUTE;
+    let backup = parts.contains(Part::BACKUP);
+    let needed = AccessMask::ACCESS_SYSTEM_SECURITY.when(backup || parts.intersects(system))
+        | AccessMask::WRITE_OWNER.when(backup || parts.intersects(owner))
+        | AccessMask::WRITE_DAC.when(backup || parts.intersects(dac));
+    if granted.contains(needed) {
+        Ok(())
+    } else {
+        Err(Status::ACCESS_DENIED.into())
+    }
+}
+
+/// Nobody has SeRestorePrivilege: an owner or group is given to nobody but oneself and one's
+/// groups, or stays.
+fn check_owner(
+    old: &SecurityDescriptor,
+    new: &SecurityDescriptor,
+    parts: SecurityInformation,
+    token: &Token,
+) -> Result<(), Failure> {
+    let allowed = |old: Option<_>, new: Option<_>| {
+        new.is_none_or(|sid| old == Some(sid) || token.sids.contains(&sid))
+    };
+    if parts.contains(SecurityInformation::OWNER) && !allowed(old.owner, new.owner) {
+        return Err(Status::INVALID_OWNER.into());
+    }
+    if parts.contains(SecurityInformation::GROUP) && !allowed(old.group, new.group) {
+        return Err(Status::INVALID_PRIMARY_GROUP.into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_needs_its_right() {
+        use SecurityInformation as Part;
+        let denied = |parts, granted| check_access(parts, granted).is_err();
+        assert!(denied(Part::DACL, AccessMask::WRITE_OWNER));
+        assert!(!denied(Part::DACL, AccessMask::WRITE_DAC));
+        assert!(denied(Part::OWNER, AccessMask::WRITE_DAC));
+        assert!(!denied(Part::OWNER | Part::GROUP, AccessMask::WRITE_OWNER));
+        assert!(denied(Part::SACL, AccessMask::FILE_ALL_ACCESS));
+        assert!(denied(Part::BACKUP, AccessMask::FILE_ALL_ACCESS));
+    }
+}

@@ -1,0 +1,121 @@
+//! End of file and allocation ([MS-FSA] 2.1.5.15.1, 2.1.5.15.5; spec-notes 12.15, 12.16).
+//! Byte-range locks do not stand in the way of either.
+
+use durability::Receipt;
+use smb_wire::{
+    access_mask::AccessMask,
+    fscc::{FileAllocationInformation, FileEndOfFileInformation},
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::{basic, need, parse, tell_size};
+use crate::{
+    command::{Call, Failure, engine, write},
+    file::Operation,
+    state::{Disk, Open},
+};
+
+/// The allocation unit that NTFS cuts at.
+const CLUSTER: u64 = 4096;
+
+/// FileEndOfFileInformation.
+pub(super) async fn end_of_file<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    buffer: &[u8],
+) -> Result<Receipt, Failure> {
+    let info = parse(
+        buffer,
+        FileEndOfFileInformation::MIN,
+        FileEndOfFileInformation::read,
+    )?;
+    let (disk, size) = check(open, info.end_of_file)?;
+    let share = call.share()?;
+    if is_deleted_stream(call, open, &disk) {
+        return Ok(share.gate.unchanged());
+    }
+    make_way(call, open, &disk).await?;
+    share.vfs.set_size(&disk.node, size).await?;
+    done(call, open, &disk).await
+}
+
+/// FileAllocationInformation: cuts at the cluster or reserves; a reservation below what is there
+/// is given back only together with data.
+pub(super) async fn allocation<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    buffer: &[u8],
+) -> Result<Receipt, Failure> {
+    let info = parse(
+        buffer,
+        FileAllocationInformation::MIN,
+        FileAllocationInformation::read,
+    )?;
+    let (disk, asked) = check(open, info.allocation_size)?;
+    let rounded = asked
+        .checked_next_multiple_of(CLUSTER)
+        .ok_or(Status::INVALID_PARAMETER)?;
+    let share = call.share()?;
+    if is_deleted_stream(call, open, &disk) {
+        return Ok(share.gate.unchanged());
+    }
+    make_way(call, open, &disk).await?;
+    let attr = share.vfs.attr(&disk.node).await?;
+    if rounded < attr.size {
+        share.vfs.set_size(&disk.node, rounded).await?;
+    } else if rounded > attr.allocated {
+        share.vfs.allocate(&disk.node, rounded).await?;
+    } else if rounded < attr.allocated {
+        // May do nothing; NTFS gives the space back.
+        share.vfs.allocate(&disk.node, rounded).await?;
+        return Ok(share.gate.unchanged());
+    } else {
+        return Ok(share.gate.unchanged());
+    }
+    done(call, open, &disk).await
+}
+
+fn check<V: Vfs>(open: &Open<V>, size: i64) -> Result<(Disk<'_, V>, u64), Failure> {
+    need(open, AccessMask::FILE_WRITE_DATA)?;
+    let disk = open.disk()?;
+    if disk.directory {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    let size = u64::try_from(size).map_err(|_| Status::INVALID_PARAMETER)?;
+    Ok((disk, size))
+}
+
+/// A stream that is to go is not resized any more; the client hears success.
+fn is_deleted_stream<V: Vfs>(call: &Call<V>, open: &Open<V>, disk: &Disk<'_, V>) -> bool {
+    disk.place.stream.is_some()
+        && call
+            .server()
+            .files
+            .is_delete_pending(disk.place, open.engine)
+}
+
+async fn make_way<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    disk: &Disk<'_, V>,
+) -> Result<(), Failure> {
+    if disk.quick.others_cache() {
+        engine::operation(call, open, Operation::SetSize).await?;
+    }
+    Ok(())
+}
+
+async fn done<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    disk: &Disk<'_, V>,
+) -> Result<Receipt, Failure> {
+    // Whoever was granted a cache meanwhile may hold the old bytes.
+    make_way(call, open, disk).await?;
+    basic::keep_frozen(call, open).await?;
+    let gate = &call.share()?.gate;
+    let receipt = gate.resized(&disk.node, write::open_flags(open)).await?;
+    tell_size(call, open).await;
+    Ok(receipt)
+}

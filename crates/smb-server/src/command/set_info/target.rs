@@ -1,0 +1,258 @@
+//! The new name of a rename or link: reading it, finding where it leads, and whether what is
+//! there may be replaced ([MS-FSA] 2.1.5.15.7, 2.1.5.15.12; spec-notes 12.6, 12.7).
+
+use smb_wire::{
+    access_mask::AccessMask,
+    file_attributes::FileAttributes,
+    fscc::{
+        FileInformationClass, FileLinkInformation, FileRenameInformation, FileRenameInformationEx,
+        RenameFlags,
+    },
+    status::Status,
+    utf16,
+};
+use vfs::{Attr, Kind, Node, Vfs};
+
+use crate::{
+    access::{self, Subject},
+    command::{
+        Call, Failure,
+        create::{NameStream, parse_name},
+        engine,
+    },
+    file::{Actor, Link, Operation, Place, SharePath},
+    state::Open,
+};
+
+/// What the request says.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    /// Something of that name may go.
+    pub(super) replace: bool,
+    /// Also if it is read-only.
+    pub(super) ignore_readonly: bool,
+    /// Components from the share's root; none for a stream of the file itself.
+    pub(super) path: Vec<String>,
+    /// The stream, if the name says one.
+    pub(super) stream: Option<NameStream>,
+}
+
+/// Reads the buffer of a rename or link.
+///
+/// # Errors
+/// `INFO_LENGTH_MISMATCH`, `INVALID_PARAMETER`, `OBJECT_NAME_INVALID`; `NOT_SUPPORTED` for flags
+/// that would change what is done.
+pub(super) fn read(class: FileInformationClass, buffer: &[u8]) -> Result<Wanted, Failure> {
+    if buffer.len() < FileRenameInformation::MIN {
+        return Err(Status::INFO_LENGTH_MISMATCH.into());
+    }
+    let (flags, root, name) = match class {
+        FileInformationClass::RENAME_EX => {
+            let info = FileRenameInformationEx::read(buffer)?;
+            (info.flags, info.root_directory, info.file_name)
+        }
+        FileInformationClass::LINK => {
+            let info = FileLinkInformation::read(buffer)?;
+            let flags = RenameFlags::REPLACE_IF_EXISTS.when(info.replace_if_exists);
+            (flags, info.root_directory, info.file_name)
+        }
+        _ => {
+            let info = FileRenameInformation::read(buffer)?;
+            let flags = RenameFlags::REPLACE_IF_EXISTS.when(info.replace_if_exists);
+            (flags, info.root_directory, info.file_name)
+        }
+    };
+    let known = RenameFlags::REPLACE_IF_EXISTS
+        | RenameFlags::IGNORE_READONLY_ATTRIBUTE
+        | RenameFlags::SUPPRESS_PIN_STATE_INHERITANCE;
+    if !flags.without(known).is_empty() {
+        return Err(Status::NOT_SUPPORTED.into());
+    }
+    if root != 0 || name.is_empty() {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    let name = parse_name(&utf16::encode(&name))?;
+    if name.trailing || (name.path.is_empty() && name.stream.is_none()) {
+        return Err(Status::OBJECT_NAME_INVALID.into());
+    }
+    Ok(Wanted {
+        replace: flags.contains(RenameFlags::REPLACE_IF_EXISTS),
+        ignore_readonly: flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE),
+        path: name.path,
+        stream: name.stream,
+    })
+}
+
+/// Where a new name leads.
+pub(super) struct Target<V: Vfs> {
+    pub(super) parent: V::Node,
+    /// The last component, as asked for.
+    pub(super) name: String,
+    /// The whole path with that component.
+    pub(super) path: SharePath,
+    /// What has the name now.
+    pub(super) existing: Option<(V::Node, Attr)>,
+    /// The name as it is stored now.
+    pub(super) stored: String,
+}
+
+impl<V: Vfs> Target<V> {
+    pub(super) fn link(&self) -> Link {
+        link(self.parent.key(), &self.name)
+    }
+}
+
+/// A name as the engine takes it.
+pub(super) fn link(parent: vfs::FileKey, name: &str) -> Link {
+    Link {
+        parent,
+        name: vfs::posix::name::fold(name).into(),
+    }
+}
+
+/// Finds the directory of a new name, and whether something may be added to it.
+pub(super) async fn find<V: Vfs>(
+    call: &Call<V>,
+    path: &[String],
+    directory: bool,
+) -> Result<Target<V>, Failure> {
+    let share = call.share()?;
+    let token = call.token()?;
+    let lookup = share.vfs.lookup(&token.identity, path).await?;
+    let (Some(parent), Some((name, above))) = (lookup.parent, path.split_last()) else {
+        return Err(Status::OBJECT_NAME_INVALID.into());
+    };
+    let files = &call.server().files;
+    if files.is_doomed(parent.key()) {
+        return Err(Status::DELETE_PENDING.into());
+    }
+    access::may_add(&*share.vfs, &parent, &token, directory).await?;
+    // [MS-FSA] note 185: up to Windows Server 2022 the directory is opened without
+    // FILE_SHARE_DELETE.
+    if files.is_open_with(parent.key(), AccessMask::DELETE) {
+        return Err(Status::SHARING_VIOLATION.into());
+    }
+    let mut names: Vec<String> = lookup.path.into_iter().take(above.len()).collect();
+    names.push(name.clone());
+    Ok(Target {
+        parent,
+        name: name.clone(),
+        path: engine::share_path(share.id, &names),
+        existing: lookup.found,
+        stored: lookup.name,
+    })
+}
+
+/// Whether what has the target's name may be replaced; holders of it are asked to let go.
+///
+/// # Errors
+/// `OBJECT_NAME_COLLISION`, `ACCESS_DENIED`, `DELETE_PENDING`.
+pub(super) async fn make_room<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    target: &Target<V>,
+    wanted: &Wanted,
+) -> Result<(), Failure> {
+    let Some((node, attr)) = &target.existing else {
+        return Ok(());
+    };
+    if !wanted.replace {
+        return Err(Status::OBJECT_NAME_COLLISION.into());
+    }
+    let readonly = FileAttributes(attr.dos_attributes).contains(FileAttributes::READONLY);
+    if attr.kind == Kind::Directory || (readonly && !wanted.ignore_readonly) {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    let files = &call.server().files;
+    if files.is_doomed(node.key()) {
+        return Err(Status::DELETE_PENDING.into());
+    }
+    let subject = Subject {
+        vfs: &*call.share()?.vfs,
+        node,
+        attr,
+        parent: Some(&target.parent),
+        ceiling: call.tree()?.maximal_access,
+    };
+    access::grant(&subject, &*call.token()?, AccessMask::DELETE).await?;
+    if files.count(node.key(), None) == 0 {
+        return Ok(());
+    }
+    let place = Place {
+        key: node.key(),
+        stream: None,
+    };
+    engine::make_way(call, Some(open), &place, Actor::Stranger, Operation::Rename).await?;
+    if files.count(node.key(), None) > 0 {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    Ok(())
+}
+
+/// A replaced file has no name and no handle left: nothing of it need become stable.
+pub(super) fn replaced<V: Vfs>(call: &Call<V>, target: &Target<V>) {
+    if let (Some((node, attr)), Ok(share)) = (&target.existing, call.share())
+        && attr.links <= 1
+    {
+        share.gate.gone(node.key());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+
+    use super::*;
+
+    fn status(class: FileInformationClass, bytes: &[u8]) -> Option<Status> {
+        match read(class, bytes) {
+            Ok(_) => None,
+            Err(Failure::Status(status)) => Some(status),
+            Err(_) => panic!("no status"),
+        }
+    }
+
+    fn rename(root_directory: u64, name: &str) -> BytesMut {
+        let mut out = BytesMut::new();
+        FileRenameInformation {
+            replace_if_exists: true,
+            root_directory,
+            file_name: name.to_owned(),
+        }
+        .encode(&mut out);
+        out
+    }
+
+    #[test]
+    fn names_are_checked_as_the_text_says() {
+        let class = FileInformationClass::RENAME;
+        assert_eq!(status(class, &rename(0, "a\\b")), None);
+        assert_eq!(status(class, &rename(0, ":s")), None);
+        assert_eq!(status(class, &[0; 23]), Some(Status::INFO_LENGTH_MISMATCH));
+        for bad in [rename(1, "a"), rename(0, ""), rename(0, "\\a")] {
+            assert_eq!(status(class, &bad), Some(Status::INVALID_PARAMETER));
+        }
+        let mut odd = rename(0, "ab");
+        odd[16] = 3;
+        assert_eq!(status(class, &odd), Some(Status::INVALID_PARAMETER));
+        assert_eq!(
+            status(class, &rename(0, "a*")),
+            Some(Status::OBJECT_NAME_INVALID)
+        );
+    }
+
+    #[test]
+    fn flags_that_are_not_done_are_refused() {
+        let mut out = BytesMut::new();
+        FileRenameInformationEx {
+            flags: RenameFlags::REPLACE_IF_EXISTS | RenameFlags::POSIX_SEMANTICS,
+            root_directory: 0,
+            file_name: "a".to_owned(),
+        }
+        .encode(&mut out);
+        assert_eq!(
+            status(FileInformationClass::RENAME_EX, &out),
+            Some(Status::NOT_SUPPORTED)
+        );
+    }
+}
