@@ -165,6 +165,75 @@ pub struct Env<'a> {
 pub trait UserStore: Send + Sync {
     /// The user of exactly this name, letter case aside. There is no fallback to another name.
     fn find(&self, name: &str) -> Option<UserRecord>;
+
+    /// All users, in the order of their names. For listings only; no secrets in it.
+    fn users(&self) -> Vec<Account> {
+        Vec::new()
+    }
+
+    /// All groups, in the order of their names.
+    fn groups(&self) -> Vec<Account> {
+        Vec::new()
+    }
+
+    /// The user or group of this relative identifier.
+    fn by_rid(&self, _rid: u32) -> Option<Account> {
+        None
+    }
+
+    /// The user or group of this name, letter case aside.
+    fn by_name(&self, name: &str) -> Option<Account> {
+        self.find(name).map(|user| Account::of(&user))
+    }
+}
+
+/// What may be told of a user or group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Name in the spelling it was created with.
+    pub name: String,
+    /// Relative identifier.
+    pub rid: u32,
+    /// A group; else a user.
+    pub group: bool,
+    /// Full name for display; may be empty.
+    pub full_name: String,
+    /// A disabled user cannot log in.
+    pub disabled: bool,
+    /// RIDs of the groups a user is a member of, sorted.
+    pub group_rids: Vec<u32>,
+    /// When the password was set, seconds since 1970; 0 = never.
+    pub password_set: u64,
+}
+
+impl Account {
+    /// A user without its secrets.
+    #[must_use]
+    pub fn of(user: &UserRecord) -> Self {
+        Self {
+            name: user.name.clone(),
+            rid: user.rid,
+            group: false,
+            full_name: user.full_name.clone(),
+            disabled: user.disabled,
+            group_rids: user.group_rids.clone(),
+            password_set: user.password_set,
+        }
+    }
+}
+
+impl From<&GroupRecord> for Account {
+    fn from(group: &GroupRecord) -> Self {
+        Self {
+            name: group.name.clone(),
+            rid: group.rid,
+            group: true,
+            full_name: String::new(),
+            disabled: false,
+            group_rids: Vec::new(),
+            password_set: 0,
+        }
+    }
 }
 
 /// A source of cryptographic random bytes.

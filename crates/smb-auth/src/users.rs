@@ -14,7 +14,7 @@ mod tests;
 use core::fmt;
 use std::collections::BTreeMap;
 
-use crate::{NtHash, UserRecord, UserStore, fold_name};
+use crate::{Account, NtHash, UserRecord, UserStore, fold_name};
 
 /// First RID given to a user or group; lower ones belong to well-known accounts.
 pub const FIRST_RID: u32 = 1000;
@@ -349,6 +349,26 @@ impl UserDb {
 impl UserStore for UserDb {
     fn find(&self, name: &str) -> Option<UserRecord> {
         self.user(name).cloned()
+    }
+
+    fn users(&self) -> Vec<Account> {
+        self.users.values().map(Account::of).collect()
+    }
+
+    fn groups(&self) -> Vec<Account> {
+        self.groups.values().map(Account::from).collect()
+    }
+
+    fn by_rid(&self, rid: u32) -> Option<Account> {
+        let user = self.users.values().find(|user| user.rid == rid);
+        let group = || self.groups.values().find(|group| group.rid == rid);
+        user.map(Account::of)
+            .or_else(|| group().map(Account::from))
+    }
+
+    fn by_name(&self, name: &str) -> Option<Account> {
+        let user = self.user(name).map(Account::of);
+        user.or_else(|| self.group(name).map(Account::from))
     }
 }
 

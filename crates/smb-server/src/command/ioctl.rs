@@ -1,8 +1,159 @@
-//! ioctl: being written.
-use super::{Call, Handled};
-use smb_wire::status::Status;
+//! IOCTL ([MS-SMB2] 3.3.5.15): which control codes there are, who may use them, and the rules
+//! that hold for all of them.
+//!
+//! Every code that is answered has a row in `table.rs` that says what it works on and which
+//! access its handle must have; the check is made here, before any handler runs
+//! (CVE-2026-1933 was a code without one). The rows are served by `copy.rs`, `ranges.rs`,
+//! `facts.rs`, `pipes.rs` and `negotiate.rs`.
+
+mod copy;
+mod facts;
+mod negotiate;
+mod pipes;
+mod ranges;
+mod table;
+
+use bytes::{Bytes, BytesMut};
+use durability::Receipt;
+use smb_wire::{
+    codec::size,
+    fsctl::FsctlCode,
+    ids::FileId,
+    msg::{IoctlFlags, IoctlRequest, IoctlResponse},
+    status::Status,
+};
 use vfs::Vfs;
-/// Being written.
-pub(super) async fn handle<V: Vfs>(_call: &Call<V>) -> Handled {
-    Err(Status::NOT_SUPPORTED.into())
+
+use self::table::{Does, Row};
+use super::{Call, Failure, Handled, Reply};
+use crate::state::InFlight;
+
+/// Carries out a control code.
+pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    let request = IoctlRequest::read(&call.message)?;
+    if request.flags != IoctlFlags::IS_FSCTL {
+        return Err(Status::NOT_SUPPORTED.into());
+    }
+    let code = FsctlCode(request.ctl_code);
+    let Some(row) = table::row_of(code) else {
+        return unknown(call, &request);
+    };
+    if row.does.without_handle() {
+        if request.file_id != FileId::ANY {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        check_sizes(call, &request)?;
+        return without_handle(call, &request, row).await;
+    }
+    let open = call.open(request.file_id)?;
+    check_sizes(call, &request)?;
+    check_access(&open, row)?;
+    let answer = with_handle(call, &request, row, &open).await?;
+    Ok(reply(&request, open.file_id, answer))
+}
+
+/// [MS-SMB2] 3.3.5.15: an unknown code on a good handle is nothing this file system knows.
+fn unknown<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Handled {
+    call.open(request.file_id)?;
+    check_sizes(call, request)?;
+    Err(Status::INVALID_DEVICE_REQUEST.into())
+}
+
+/// Sizes against the connection's limit and the credits paid ([MS-SMB2] 3.3.5.15, 3.3.5.2.5).
+fn check_sizes<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result<(), Failure> {
+    let max = size(call.io_max());
+    let (into, out) = (
+        size(request.max_input_response),
+        size(request.max_output_response),
+    );
+    if request.input.len() > max || into > max || out > max {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    call.check_charge(request.input.len() + request.output.len(), into + out)
+}
+
+fn check_access<V: Vfs>(open: &InFlight<V>, row: &Row) -> Result<(), Failure> {
+    if row.access.is_empty() || open.granted.intersects(row.access) {
+        return Ok(());
+    }
+    Err(Status::ACCESS_DENIED.into())
+}
+
+/// What a code answers.
+struct Answer {
+    status: Status,
+    output: Bytes,
+    receipt: Receipt,
+}
+
+impl Answer {
+    /// Success that changed nothing.
+    fn told<V: Vfs>(call: &Call<V>, output: BytesMut) -> Self {
+        Self {
+            status: Status::SUCCESS,
+            output: output.freeze(),
+            receipt: call.nothing_changed(),
+        }
+    }
+
+    /// Success of a change, with nothing to say.
+    fn done(receipt: Receipt) -> Self {
+        Self {
+            status: Status::SUCCESS,
+            output: Bytes::new(),
+            receipt,
+        }
+    }
+
+    fn with_status(mut self, status: Status) -> Self {
+        self.status = status;
+        self
+    }
+}
+
+fn reply(request: &IoctlRequest<'_>, file_id: FileId, answer: Answer) -> Reply {
+    let response = IoctlResponse {
+        ctl_code: request.ctl_code,
+        file_id,
+        input: &[],
+        output: &answer.output,
+        flags: 0,
+    };
+    Reply::changed_with(answer.status, &response, answer.receipt)
+}
+
+async fn without_handle<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>, row: &Row) -> Handled {
+    let answer = match row.does {
+        Does::ValidateNegotiate => negotiate::validate(call, request)?,
+        Does::WaitForPipe => pipes::wait(call, request)?,
+        Does::WithoutHandle(status) => return Err(status.into()),
+        _ => return Err(Status::INTERNAL_ERROR.into()),
+    };
+    Ok(reply(request, FileId::ANY, answer))
+}
+
+async fn with_handle<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    row: &Row,
+    open: &InFlight<V>,
+) -> Result<Answer, Failure> {
+    match row.does {
+        Does::Transceive => pipes::transceive(call, request, open).await,
+        Does::Peek => pipes::peek(call, request, open),
+        Does::ResumeKey => copy::resume_key(call, request, open),
+        Does::CopyChunk => copy::chunks(call, request, open).await,
+        Does::DuplicateExtents { extended } => copy::duplicate(call, request, open, extended).await,
+        Does::SetSparse => ranges::set_sparse(call, request, open).await,
+        Does::ZeroData => ranges::zero(call, request, open).await,
+        Does::AllocatedRanges => ranges::allocated(call, request, open).await,
+        Does::GetCompression => facts::compression(call, request, open),
+        Does::SetCompression => facts::set_compression(call, request, open),
+        Does::ObjectId => facts::object_id(call, request, open).await,
+        Does::Snapshots => facts::snapshots(call, request, open),
+        Does::Refuse(status) => Err(status.into()),
+        Does::ValidateNegotiate | Does::WaitForPipe | Does::WithoutHandle(_) => {
+            Err(Status::INTERNAL_ERROR.into())
+        }
+    }
 }

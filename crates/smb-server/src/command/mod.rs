@@ -29,8 +29,10 @@ mod write;
 
 pub(crate) use call::{Call, Failure, Handled, Reply};
 pub(crate) use chain::{notify, run};
+pub(crate) use create::insert;
 pub(crate) use logoff::disconnected;
 pub(crate) use session_setup::Setup;
+pub(crate) use tree_connect::admits;
 use smb_wire::{header::Command, status::Status};
 use vfs::Vfs;
 

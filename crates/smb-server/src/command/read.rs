@@ -21,7 +21,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     call.check_charge(0, size(request.length))?;
     let open = call.open(request.file_id)?;
     if let OpenKind::Pipe(pipe) = &open.kind {
-        let (status, data) = pipe.read(size(request.length))?;
+        let (status, data) = pipe.read(call, &open, size(request.length)).await?;
         return Ok(Reply::data(status, data));
     }
     if !open

@@ -8,7 +8,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Failure, Handled, Reply, engine, range_end};
+use super::{Call, Failure, Handled, Reply, engine, range_end, set_info};
 use crate::{
     file::Operation,
     state::{InFlight, Open, OpenKind},
@@ -30,7 +30,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         {
             return Err(Status::INVALID_PARAMETER.into());
         }
-        pipe.write(call, request.data)?;
+        pipe.write(call, &open, request.data)?;
         let receipt = call.nothing_changed();
         return Ok(Reply::changed(&WriteResponse { count }, receipt));
     }
@@ -72,6 +72,7 @@ async fn file<V: Vfs>(
         engine::operation(call, open, Operation::Write).await?;
     }
     written(open, request.offset + length);
+    set_info::keep_frozen(call, open).await?;
     Ok(receipt)
 }
 

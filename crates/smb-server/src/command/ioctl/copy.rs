@@ -1,0 +1,457 @@
+//! Copies that never leave the server: FSCTL_SRV_REQUEST_RESUME_KEY, FSCTL_SRV_COPYCHUNK(_WRITE)
+//! ([MS-SMB2] 3.3.5.15.5, 3.3.5.15.6) and FSCTL_DUPLICATE_EXTENTS_TO_FILE(_EX)
+//! ([MS-FSA] 2.1.5.10.4).
+//!
+//! What is copied counts as written: byte-range locks of both files are asked, caches of others
+//! make way before and after, and the durability engine hears of every range before the reply.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use durability::Receipt;
+use smb_wire::{
+    access_mask::AccessMask,
+    codec::size,
+    fsctl::{
+        CopyChunk, CopyChunkCopy, CopyChunkResponse, DuplicateExtents, DuplicateExtentsEx,
+        FsctlCode, MAX_CHUNK_BYTES, MAX_CHUNKS, MAX_COPY_BYTES, RequestResumeKeyResponse,
+        ResumeKey,
+    },
+    ids::FileId,
+    msg::IoctlRequest,
+    status::Status,
+};
+use vfs::{Node, Range, Vfs, VfsError};
+
+use super::Answer;
+use crate::{
+    command::{Call, Failure, engine, range_end, set_info, write},
+    file::Operation,
+    state::{Disk, InFlight, OpenKind, Share},
+};
+
+/// STATUS_INVALID_VIEW_SIZE: what Windows and Samba say of a chunk beyond the source's end.
+const BEYOND_SOURCE: Status = Status(0xc000_001f);
+
+/// Bytes copied through our own memory at a time, where the kernel cannot copy.
+const PIECE: u64 = 1 << 20;
+
+/// The key of an open: its FileId.
+fn key_of(id: FileId) -> ResumeKey {
+    let mut key = [0; 24];
+    for (place, byte) in key.iter_mut().zip(
+        id.persistent
+            .to_le_bytes()
+            .into_iter()
+            .chain(id.volatile.to_le_bytes()),
+    ) {
+        *place = byte;
+    }
+    key
+}
+
+/// Names an open as the source of a copy.
+pub(super) fn resume_key<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    open: &InFlight<V>,
+) -> Result<Answer, Failure> {
+    if size(request.max_output_response) < RequestResumeKeyResponse::MIN {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    let mut out = BytesMut::new();
+    RequestResumeKeyResponse {
+        resume_key: key_of(open.file_id),
+    }
+    .encode(&mut out);
+    Ok(Answer::told(call, out))
+}
+
+/// An open of the same session, of whichever share.
+fn source<V: Vfs>(
+    call: &Call<V>,
+    is_it: impl Fn(FileId) -> bool,
+    volatile: u64,
+) -> Result<Option<InFlight<V>>, Failure> {
+    let found = call.session()?.tables().opens.get(&volatile).cloned();
+    Ok(found
+        .filter(|open| is_it(open.file_id) && !open.is_closing())
+        .map(InFlight::new))
+}
+
+fn by_key<V: Vfs>(call: &Call<V>, key: &ResumeKey) -> Result<InFlight<V>, Failure> {
+    let volatile = key
+        .get(8..16)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or(0, u64::from_le_bytes);
+    source(call, |id| key_of(id) == *key, volatile)?
+        .ok_or(Failure::Status(Status::OBJECT_NAME_NOT_FOUND))
+}
+
+/// Both ends of a copy.
+struct Ends<'a, V: Vfs> {
+    source: &'a InFlight<V>,
+    target: &'a InFlight<V>,
+    from: Disk<'a, V>,
+    to: Disk<'a, V>,
+    from_share: &'a Arc<Share<V>>,
+    to_share: &'a Arc<Share<V>>,
+}
+
+fn ends<'a, V: Vfs>(
+    call: &'a Call<V>,
+    source: &'a InFlight<V>,
+    target: &'a InFlight<V>,
+) -> Result<Ends<'a, V>, Failure> {
+    Ok(Ends {
+        from: source.file()?,
+        to: target.file()?,
+        from_share: source
+            .tree
+            .share
+            .as_ref()
+            .ok_or(Status::INVALID_DEVICE_REQUEST)?,
+        to_share: call.share()?,
+        source,
+        target,
+    })
+}
+
+impl<V: Vfs> Ends<'_, V> {
+    /// Two trees may lead to one share; then the kernel copies.
+    fn one_share(&self) -> bool {
+        Arc::ptr_eq(&self.from_share.vfs, &self.to_share.vfs)
+    }
+
+    /// Ranges of one stream that have bytes in common.
+    fn overlap(&self, from: u64, to: u64, len: u64) -> bool {
+        let same = self.from.node.key() == self.to.node.key()
+            && self.from.node.stream() == self.to.node.stream();
+        same && from < to.saturating_add(len) && to < from.saturating_add(len)
+    }
+
+    /// Byte-range locks of others ([MS-SMB2] 3.3.5.15.6).
+    fn check_locks(&self, call: &Call<V>, from: u64, to: u64, len: u64) -> Result<(), Status> {
+        let files = &call.server().files;
+        if self.from.quick.ranges_in_use() {
+            files.check_io(self.from.place, self.source.engine, from, len, false)?;
+        }
+        if self.to.quick.ranges_in_use() {
+            files.check_io(self.to.place, self.target.engine, to, len, true)?;
+        }
+        Ok(())
+    }
+
+    /// Caches of others over the target make way, and may hold nothing old afterwards.
+    async fn make_way(&self, call: &Call<V>) -> Result<(), Failure> {
+        if self.to.quick.others_cache() {
+            engine::operation(call, self.target, Operation::Write).await?;
+        }
+        Ok(())
+    }
+}
+
+/// How far a copy has come.
+#[derive(Debug, Default, Clone, Copy)]
+struct Progress {
+    chunks: u32,
+    /// Bytes of the chunk that was not done.
+    partial: u64,
+    total: u64,
+}
+
+impl Progress {
+    fn encode(&self) -> Bytes {
+        let count = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let mut out = BytesMut::new();
+        CopyChunkResponse {
+            chunks_written: self.chunks,
+            chunk_bytes_written: count(self.partial),
+            total_bytes_written: count(self.total),
+        }
+        .encode(&mut out);
+        out.freeze()
+    }
+}
+
+/// FSCTL_SRV_COPYCHUNK and _WRITE.
+pub(super) async fn chunks<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    target: &InFlight<V>,
+) -> Result<Answer, Failure> {
+    if size(request.max_output_response) < CopyChunkResponse::MIN {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    let Ok(copy) = CopyChunkCopy::read(request.input) else {
+        return Ok(over_limits(call));
+    };
+    let source = by_key(call, &copy.source_key)?;
+    let pipe = |open: &InFlight<V>| matches!(open.kind, OpenKind::Pipe(_));
+    if !within_limits(&copy) || pipe(&source) || pipe(target) {
+        return Ok(over_limits(call));
+    }
+    check_access(FsctlCode(request.ctl_code), &source, target)?;
+    let ends = ends(call, &source, target)?;
+    let mut progress = Progress::default();
+    let (status, receipt) = match run(call, &ends, &copy.chunks, &mut progress).await {
+        Ok(receipt) => (Status::SUCCESS, receipt),
+        Err(Failure::Status(status)) => (status, call.nothing_changed()),
+        Err(other) => return Err(other),
+    };
+    // [MS-SMB2] 3.3.5.15.6.1: a failed copy says how far it came.
+    Ok(Answer {
+        status,
+        output: progress.encode(),
+        receipt,
+    })
+}
+
+/// [MS-SMB2] 3.3.5.15.6.2.
+fn over_limits<V: Vfs>(call: &Call<V>) -> Answer {
+    let mut out = BytesMut::new();
+    CopyChunkResponse::LIMITS.encode(&mut out);
+    Answer::told(call, out).with_status(Status::INVALID_PARAMETER)
+}
+
+fn within_limits(copy: &CopyChunkCopy) -> bool {
+    let chunk = |chunk: &CopyChunk| {
+        let length = u64::from(chunk.length);
+        (1..=u64::from(MAX_CHUNK_BYTES)).contains(&length)
+            && range_end(chunk.source_offset, length).is_ok()
+            && range_end(chunk.target_offset, length).is_ok()
+    };
+    let total: u64 = copy.chunks.iter().map(|c| u64::from(c.length)).sum();
+    copy.chunk_count <= MAX_CHUNKS
+        && total <= u64::from(MAX_COPY_BYTES)
+        && copy.chunks.iter().all(chunk)
+}
+
+fn check_access<V: Vfs>(
+    code: FsctlCode,
+    source: &InFlight<V>,
+    target: &InFlight<V>,
+) -> Result<(), Failure> {
+    let writes = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA;
+    let reads = AccessMask::FILE_READ_DATA;
+    let reads_target = code == FsctlCode::SRV_COPYCHUNK;
+    if !source.granted.intersects(reads)
+        || !target.granted.intersects(writes)
+        || (reads_target && !target.granted.intersects(reads))
+    {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    Ok(())
+}
+
+/// Copies the chunks in order, and tells the durability engine of what was written whether or
+/// not all went well.
+async fn run<V: Vfs>(
+    call: &Call<V>,
+    ends: &Ends<'_, V>,
+    chunks: &[CopyChunk],
+    progress: &mut Progress,
+) -> Result<Receipt, Failure> {
+    for chunk in chunks {
+        let length = u64::from(chunk.length);
+        ends.check_locks(call, chunk.source_offset, chunk.target_offset, length)?;
+    }
+    if chunks.is_empty() {
+        return Ok(ends.to_share.gate.unchanged());
+    }
+    ends.make_way(call).await?;
+    let mut receipt = None;
+    let mut failed = None;
+    for chunk in chunks {
+        match copy_chunk(ends, chunk, progress).await {
+            Ok(stable) => receipt = Some(stable),
+            Err(failure) => {
+                failed = Some(failure);
+                break;
+            }
+        }
+    }
+    ends.make_way(call).await?;
+    if progress.total > 0 {
+        ends.target.state().wrote = true;
+        set_info::keep_frozen(call, ends.target).await?;
+    }
+    match (failed, receipt) {
+        (Some(failure), _) => Err(failure),
+        (None, Some(receipt)) => Ok(receipt),
+        (None, None) => Ok(ends.to_share.gate.unchanged()),
+    }
+}
+
+async fn copy_chunk<V: Vfs>(
+    ends: &Ends<'_, V>,
+    chunk: &CopyChunk,
+    progress: &mut Progress,
+) -> Result<Receipt, Failure> {
+    let length = u64::from(chunk.length);
+    let size = ends.from_share.vfs.attr(&ends.from.node).await?.size;
+    if range_end(chunk.source_offset, length)? > size {
+        return Err(BEYOND_SOURCE.into());
+    }
+    let whole = (chunk.source_offset, chunk.target_offset, length);
+    let by_kernel = ends.one_share() && !ends.overlap(whole.0, whole.1, whole.2);
+    let (done, outcome) = if by_kernel {
+        by_the_kernel(ends, whole).await
+    } else {
+        by_hand(ends, whole).await
+    };
+    progress.total += done;
+    if done < length {
+        progress.partial = done;
+        drop(outcome?);
+        // The source was cut meanwhile.
+        return Err(Status::END_OF_FILE.into());
+    }
+    progress.chunks += 1;
+    outcome
+}
+
+/// Bytes done, and what became of it.
+type Outcome = (u64, Result<Receipt, Failure>);
+
+async fn by_the_kernel<V: Vfs>(ends: &Ends<'_, V>, (from, to, len): (u64, u64, u64)) -> Outcome {
+    let vfs = &ends.to_share.vfs;
+    let copied = vfs
+        .copy(&ends.from.node, from, &ends.to.node, to, len)
+        .await;
+    // After an error a part may have been written, it is not known which: all of it counts.
+    let touched = copied.unwrap_or(len);
+    let range = Range {
+        offset: to,
+        len: touched,
+    };
+    let flags = write::open_flags(ends.target);
+    let counted = ends
+        .to_share
+        .gate
+        .range_changed(&ends.to.node, range, flags)
+        .await;
+    match (copied, counted) {
+        (Ok(done), Ok(receipt)) => (done, Ok(receipt)),
+        (Ok(done), Err(error)) => (done, Err(error.into())),
+        (Err(error), _) => (0, Err(error.into())),
+    }
+}
+
+/// Between two shares, and where source and target overlap (then from the back if the target
+/// lies behind, so that nothing is read that was written): through our memory.
+async fn by_hand<V: Vfs>(ends: &Ends<'_, V>, (from, to, len): (u64, u64, u64)) -> Outcome {
+    let backwards = ends.overlap(from, to, len) && to > from;
+    let flags = write::open_flags(ends.target);
+    let mut receipt = ends.to_share.gate.unchanged();
+    let mut done = 0;
+    while done < len {
+        let piece = PIECE.min(len - done);
+        let at = if backwards { len - done - piece } else { done };
+        let want = usize::try_from(piece).unwrap_or(0);
+        let buffer = BytesMut::with_capacity(want);
+        let read = ends
+            .from_share
+            .vfs
+            .read(&ends.from.node, from + at, want, buffer)
+            .await;
+        let data = match read {
+            Ok(data) if data.len() == want => data.freeze(),
+            // The source was cut meanwhile; a part of a piece is not worth writing.
+            Ok(_) => return (done, Ok(receipt)),
+            Err(error) => return (done, Err(error.into())),
+        };
+        let written = ends
+            .to_share
+            .gate
+            .write(&ends.to.node, to + at, data, flags);
+        receipt = match written.await {
+            Ok(receipt) => receipt,
+            Err(error) => return (done, Err(error.into())),
+        };
+        done += piece;
+    }
+    (done, Ok(receipt))
+}
+
+/// FSCTL_DUPLICATE_EXTENTS_TO_FILE(_EX): the file system shares extents or it refuses; nothing
+/// is copied in its stead.
+pub(super) async fn duplicate<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    target: &InFlight<V>,
+    extended: bool,
+) -> Result<Answer, Failure> {
+    let asked = if extended {
+        let asked = DuplicateExtentsEx::read(request.input)?;
+        if asked.structure_size != DuplicateExtentsEx::STRUCTURE_SIZE {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        DuplicateExtents {
+            source_file_id: asked.source_file_id,
+            source_file_offset: asked.source_file_offset,
+            target_file_offset: asked.target_file_offset,
+            byte_count: asked.byte_count,
+        }
+    } else {
+        DuplicateExtents::read(request.input)?
+    };
+    let id = asked.source_file_id;
+    // [MS-SMB2] 3.3.5.15.17.
+    let source = source(call, |known| known == id, id.volatile)?.ok_or(Status::INVALID_HANDLE)?;
+    if !source.granted.intersects(AccessMask::FILE_READ_DATA) {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    let ends = ends(call, &source, target)?;
+    let number = |value: i64| u64::try_from(value).map_err(|_| Status::INVALID_PARAMETER);
+    let from = number(asked.source_file_offset)?;
+    let to = number(asked.target_file_offset)?;
+    let len = number(asked.byte_count)?;
+    let source_end = range_end(from, len)?;
+    range_end(to, len)?;
+    if !ends.one_share() {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    if len == 0 {
+        return Ok(Answer::done(call.nothing_changed()));
+    }
+    if ends.overlap(from, to, len) || source_end > source_size(&ends).await? {
+        return Err(Status::NOT_SUPPORTED.into());
+    }
+    ends.check_locks(call, from, to, len)?;
+    ends.make_way(call).await?;
+    let outcome = clone(&ends, from, to, len).await;
+    ends.make_way(call).await?;
+    target.state().wrote = true;
+    set_info::keep_frozen(call, target).await?;
+    Ok(Answer::done(outcome?))
+}
+
+async fn source_size<V: Vfs>(ends: &Ends<'_, V>) -> Result<u64, VfsError> {
+    Ok(ends.from_share.vfs.attr(&ends.from.node).await?.size)
+}
+
+async fn clone<V: Vfs>(
+    ends: &Ends<'_, V>,
+    from: u64,
+    to: u64,
+    len: u64,
+) -> Result<Receipt, Failure> {
+    let share = ends.to_share;
+    let cloned = share
+        .vfs
+        .clone_range(&ends.from.node, from, &ends.to.node, to, len)
+        .await;
+    match cloned {
+        Ok(()) => {}
+        // The file system cannot share extents: the code is none of its.
+        Err(VfsError::NotSupported) => return Err(Status::INVALID_DEVICE_REQUEST.into()),
+        Err(error) => return Err(error.into()),
+    }
+    let range = Range { offset: to, len };
+    let flags = write::open_flags(ends.target);
+    Ok(share
+        .gate
+        .range_changed(&ends.to.node, range, flags)
+        .await?)
+}

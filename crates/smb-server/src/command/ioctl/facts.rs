@@ -1,0 +1,92 @@
+//! Codes that say or set small facts of a file: compression, object id, previous versions.
+
+use bytes::{BufMut, BytesMut};
+use smb_wire::{
+    codec::size,
+    fsctl::{CompressionFormat, FileObjectIdBuffer},
+    ids::Guid,
+    msg::IoctlRequest,
+    status::Status,
+};
+use vfs::{Node, Vfs};
+
+use super::Answer;
+use crate::{
+    command::{Call, Failure},
+    state::InFlight,
+};
+
+/// Fixed part of SRV_SNAPSHOT_ARRAY with room for no name ([MS-SMB2] 3.3.5.15.1).
+const SNAPSHOT_ARRAY_MIN: usize = 16;
+
+/// FSCTL_GET_COMPRESSION ([MS-FSCC] 2.3.17): no file is compressed as far as clients can see.
+pub(super) fn compression<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    open: &InFlight<V>,
+) -> Result<Answer, Failure> {
+    open.disk()?;
+    if size(request.max_output_response) < CompressionFormat::MIN {
+        return Err(Status::INVALID_USER_BUFFER.into());
+    }
+    let mut out = BytesMut::new();
+    CompressionFormat::NONE.encode(&mut out);
+    Ok(Answer::told(call, out))
+}
+
+/// FSCTL_SET_COMPRESSION ([MS-FSCC] 2.3.67): to none, which every file has.
+pub(super) fn set_compression<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    open: &InFlight<V>,
+) -> Result<Answer, Failure> {
+    open.disk()?;
+    let format = CompressionFormat::read(request.input).map_err(|_| Status::INVALID_USER_BUFFER)?;
+    if !format.is_known() {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    if format != CompressionFormat::NONE {
+        return Err(Status::NOT_SUPPORTED.into());
+    }
+    Ok(Answer::done(call.nothing_changed()))
+}
+
+/// FSCTL_CREATE_OR_GET_OBJECT_ID ([MS-FSCC] 2.3.1): made of the inode's identity, so the same
+/// for as long as the inode lives and nothing to be stored.
+pub(super) async fn object_id<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    open: &InFlight<V>,
+) -> Result<Answer, Failure> {
+    if size(request.max_output_response) < FileObjectIdBuffer::MIN {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    let key = open.disk()?.node.key();
+    let guid = |low: u64, high: u64| Guid((u128::from(low) | u128::from(high) << 64).to_le_bytes());
+    let object_id = guid(key.ino, key.generation);
+    let mut out = BytesMut::new();
+    FileObjectIdBuffer {
+        object_id,
+        birth_volume_id: guid(key.fs, 0),
+        birth_object_id: object_id,
+        domain_id: Guid::default(),
+    }
+    .encode(&mut out);
+    Ok(Answer::told(call, out))
+}
+
+/// FSCTL_SRV_ENUMERATE_SNAPSHOTS ([MS-SMB2] 3.3.5.15.1): there are none.
+pub(super) fn snapshots<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    open: &InFlight<V>,
+) -> Result<Answer, Failure> {
+    open.disk()?;
+    if size(request.max_output_response) < SNAPSHOT_ARRAY_MIN {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    let mut out = BytesMut::new();
+    // How many there are, how many are told, how long their names are; then no name.
+    out.put_bytes(0, SNAPSHOT_ARRAY_MIN);
+    Ok(Answer::told(call, out))
+}

@@ -1,0 +1,78 @@
+//! FSCTL_PIPE_TRANSCEIVE, _PEEK and _WAIT ([MS-SMB2] 3.3.5.15.3, 3.3.5.15.4, 3.3.5.15.10).
+
+use bytes::BytesMut;
+use smb_wire::{
+    codec::size,
+    fsctl::{PipePeekResponse, PipeWaitRequest},
+    msg::IoctlRequest,
+    rpc::Interface,
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::Answer;
+use crate::{
+    command::{Call, Failure},
+    pipe::Pipe,
+    state::{InFlight, OpenKind},
+};
+
+fn pipe<V: Vfs>(open: &InFlight<V>) -> Result<&Pipe, Failure> {
+    match &open.kind {
+        OpenKind::Pipe(pipe) => Ok(pipe),
+        OpenKind::Disk { .. } => Err(Status::NOT_SUPPORTED.into()),
+    }
+}
+
+/// Writes the input and answers with the next message, or as much of it as fits.
+pub(super) async fn transceive<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    open: &InFlight<V>,
+) -> Result<Answer, Failure> {
+    let max = size(request.max_output_response);
+    let (status, output) = pipe(open)?
+        .transceive(call, open, request.input, max)
+        .await?;
+    Ok(Answer {
+        status,
+        output,
+        receipt: call.nothing_changed(),
+    })
+}
+
+/// Says what waits, without taking it.
+pub(super) fn peek<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    open: &InFlight<V>,
+) -> Result<Answer, Failure> {
+    let max = size(request.max_output_response);
+    let pipe = pipe(open)?;
+    let room = max
+        .checked_sub(PipePeekResponse::MIN)
+        .ok_or(Status::BUFFER_TOO_SMALL)?;
+    let (more, response) = pipe.peek(room);
+    let mut out = BytesMut::new();
+    response.encode(&mut out);
+    let answer = Answer::told(call, out);
+    Ok(if more {
+        answer.with_status(Status::BUFFER_OVERFLOW)
+    } else {
+        answer
+    })
+}
+
+/// Our pipes take any number of clients: whoever waits for one that exists need not.
+pub(super) fn wait<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
+    if call.tree()?.share.is_some() {
+        return Err(Status::INVALID_DEVICE_REQUEST.into());
+    }
+    let known = PipeWaitRequest::read(request.input)
+        .ok()
+        .and_then(|wait| Interface::of_pipe(&wait.name));
+    match known {
+        Some(_) => Ok(Answer::told(call, BytesMut::new())),
+        None => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+    }
+}

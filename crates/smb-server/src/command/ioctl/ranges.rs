@@ -1,0 +1,168 @@
+//! Sparse files: FSCTL_SET_SPARSE, _SET_ZERO_DATA, _QUERY_ALLOCATED_RANGES
+//! ([MS-FSA] 2.1.5.10.22, 2.1.5.10.36, 2.1.5.10.38).
+
+use bytes::BytesMut;
+use durability::Meta;
+use smb_wire::{
+    codec::size,
+    file_attributes::FileAttributes,
+    fsctl::{AllocatedRange, SetSparse, SetZeroData, encode_allocated_ranges},
+    msg::{IoctlRequest, NotifyFilter},
+    status::Status,
+};
+use vfs::{Attr, Range, SetAttr, Vfs};
+
+use super::Answer;
+use crate::{
+    command::{Call, Failure, engine, range_end, set_info, write},
+    file::Operation,
+    state::InFlight,
+};
+
+/// Most ranges of one answer; more give BUFFER_OVERFLOW, and the client asks on.
+const RANGES_MAX: usize = 4096;
+
+fn is_sparse(attr: &Attr) -> bool {
+    FileAttributes(attr.dos_attributes).contains(FileAttributes::SPARSE_FILE)
+}
+
+/// Makes a file sparse, or no longer so: then its holes are filled first.
+pub(super) async fn set_sparse<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    open: &InFlight<V>,
+) -> Result<Answer, Failure> {
+    let disk = open.disk()?;
+    if disk.directory {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    let share = call.share()?;
+    let wanted = SetSparse::read(request.input).set_sparse;
+    let attr = share.vfs.attr(&disk.node).await?;
+    if is_sparse(&attr) == wanted {
+        return Ok(Answer::done(call.nothing_changed()));
+    }
+    let flags = write::open_flags(open);
+    if !wanted && attr.size > 0 {
+        share.vfs.allocate(&disk.node, attr.size).await?;
+        drop(share.gate.resized(&disk.node, flags).await?);
+    }
+    let set = SetAttr {
+        sparse: Some(wanted),
+        ..SetAttr::default()
+    };
+    let token = call.token()?;
+    share
+        .vfs
+        .set_attr(&token.identity, &disk.node, &set)
+        .await?;
+    let receipt = share
+        .gate
+        .meta_changed(&disk.node, Meta::Attributes, flags)
+        .await?;
+    engine::modified(call.server(), open, NotifyFilter::ATTRIBUTES);
+    Ok(Answer::done(receipt))
+}
+
+/// Zeroes a range within the end of file.
+pub(super) async fn zero<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    open: &InFlight<V>,
+) -> Result<Answer, Failure> {
+    let disk = open.file()?;
+    let input = SetZeroData::read(request.input)?;
+    let (Ok(from), Ok(to)) = (
+        u64::try_from(input.file_offset),
+        u64::try_from(input.beyond_final_zero),
+    ) else {
+        return Err(Status::INVALID_PARAMETER.into());
+    };
+    let length = to.checked_sub(from).ok_or(Status::INVALID_PARAMETER)?;
+    let share = call.share()?;
+    if length == 0 {
+        return Ok(Answer::done(share.gate.unchanged()));
+    }
+    let files = &call.server().files;
+    if disk.quick.ranges_in_use() {
+        files.check_io(disk.place, open.engine, from, length, true)?;
+    }
+    if disk.quick.others_cache() {
+        engine::operation(call, open, Operation::ZeroData).await?;
+    }
+    // [MS-FSA] 2.1.5.10.38: the end of file does not move.
+    let end = share.vfs.attr(&disk.node).await?.size.min(to);
+    if end <= from {
+        return Ok(Answer::done(share.gate.unchanged()));
+    }
+    let range = Range {
+        offset: from,
+        len: end - from,
+    };
+    let flags = write::open_flags(open);
+    let zeroed = share.vfs.zero(&disk.node, range).await;
+    // A part may have been zeroed before an error: it counts as changed.
+    let receipt = share.gate.range_changed(&disk.node, range, flags).await;
+    if disk.quick.others_cache() {
+        engine::operation(call, open, Operation::ZeroData).await?;
+    }
+    open.state().wrote = true;
+    set_info::keep_frozen(call, open).await?;
+    zeroed?;
+    Ok(Answer::done(receipt?))
+}
+
+/// Says where a file holds data.
+pub(super) async fn allocated<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    open: &InFlight<V>,
+) -> Result<Answer, Failure> {
+    let disk = open.file()?;
+    let asked = AllocatedRange::read(request.input)?;
+    let (Ok(offset), Ok(length)) = (
+        u64::try_from(asked.file_offset),
+        u64::try_from(asked.length),
+    ) else {
+        return Err(Status::INVALID_PARAMETER.into());
+    };
+    let end = range_end(offset, length)?;
+    let vfs = &call.share()?.vfs;
+    let attr = vfs.attr(&disk.node).await?;
+    let end = end.min(attr.size);
+    let max = size(request.max_output_response);
+    let within = Range {
+        offset,
+        len: end.saturating_sub(offset),
+    };
+    let found = if within.len == 0 {
+        Vec::new()
+    } else if is_sparse(&attr) {
+        let most = (max / AllocatedRange::MIN + 1).min(RANGES_MAX);
+        vfs.allocated(&disk.node, within, most).await?
+    } else {
+        vec![within]
+    };
+    let ranges: Vec<_> = found.iter().map(|range| told(*range)).collect();
+    if !ranges.is_empty() && max < AllocatedRange::MIN {
+        return Err(Status::BUFFER_TOO_SMALL.into());
+    }
+    let mut out = BytesMut::new();
+    let fitted = encode_allocated_ranges(&ranges, max, &mut out);
+    // A full page may not be the last.
+    let cut = fitted < ranges.len() || fitted >= RANGES_MAX;
+    let answer = Answer::told(call, out);
+    Ok(if cut {
+        answer.with_status(Status::BUFFER_OVERFLOW)
+    } else {
+        answer
+    })
+}
+
+fn told(range: Range) -> AllocatedRange {
+    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    AllocatedRange {
+        file_offset: number(range.offset),
+        length: number(range.len),
+    }
+}

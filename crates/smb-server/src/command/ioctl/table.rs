@@ -1,0 +1,207 @@
+//! The table of control codes: what each does and which access it needs.
+//!
+//! A code that changes something asks here for a right to change; a code that reads data asks
+//! for the right to read. A row that needs none says why. What is not in the table does not
+//! exist.
+
+use smb_wire::{access_mask::AccessMask, fsctl::FsctlCode, status::Status};
+
+/// What a code does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Does {
+    ValidateNegotiate,
+    WaitForPipe,
+    /// Works without a handle and is refused.
+    WithoutHandle(Status),
+    Transceive,
+    Peek,
+    ResumeKey,
+    CopyChunk,
+    DuplicateExtents {
+        extended: bool,
+    },
+    SetSparse,
+    ZeroData,
+    AllocatedRanges,
+    GetCompression,
+    SetCompression,
+    ObjectId,
+    Snapshots,
+    /// Is refused with this status.
+    Refuse(Status),
+}
+
+impl Does {
+    /// [MS-SMB2] 3.3.5.15: FileId must be all ones.
+    pub(super) fn without_handle(self) -> bool {
+        matches!(
+            self,
+            Self::ValidateNegotiate | Self::WaitForPipe | Self::WithoutHandle(_)
+        )
+    }
+}
+
+/// A row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) code: FsctlCode,
+    /// The handle must have been granted one of these; none: any handle will do.
+    pub(super) access: AccessMask,
+    pub(super) does: Does,
+}
+
+const NONE: AccessMask = AccessMask::empty();
+const READ: AccessMask = AccessMask::FILE_READ_DATA;
+const WRITE: AccessMask = AccessMask::FILE_WRITE_DATA;
+const WRITE_OR_APPEND: AccessMask =
+    AccessMask(AccessMask::FILE_WRITE_DATA.0 | AccessMask::FILE_APPEND_DATA.0);
+/// [MS-FSA] 2.1.5.10.37.
+const SPARSE: AccessMask = AccessMask(WRITE_OR_APPEND.0 | AccessMask::FILE_WRITE_ATTRIBUTES.0);
+
+const fn row(code: FsctlCode, access: AccessMask, does: Does) -> Row {
+    Row { code, access, does }
+}
+
+/// Known and not for this file system: clients do without.
+const fn lacking(code: FsctlCode) -> Row {
+    row(code, NONE, Does::Refuse(Status::INVALID_DEVICE_REQUEST))
+}
+
+/// Not allowed over SMB ([MS-SMB2] 3.3.5.15, note 380), or a service that is not offered.
+const fn forbidden(code: FsctlCode) -> Row {
+    row(code, NONE, Does::Refuse(Status::NOT_SUPPORTED))
+}
+
+/// The table.
+const TABLE: &[Row] = &[
+    // No handle. VALIDATE_NEGOTIATE_INFO is protected by the signature of its request.
+    row(
+        FsctlCode::VALIDATE_NEGOTIATE_INFO,
+        NONE,
+        Does::ValidateNegotiate,
+    ),
+    row(FsctlCode::PIPE_WAIT, NONE, Does::WaitForPipe),
+    // We are no DFS server and know no path of any namespace.
+    row(
+        FsctlCode::DFS_GET_REFERRALS,
+        NONE,
+        Does::WithoutHandle(Status::NOT_FOUND),
+    ),
+    row(
+        FsctlCode::DFS_GET_REFERRALS_EX,
+        NONE,
+        Does::WithoutHandle(Status::NOT_FOUND),
+    ),
+    // [MS-SMB2] 3.3.5.15.11: multichannel is not offered.
+    row(
+        FsctlCode::QUERY_NETWORK_INTERFACE_INFO,
+        NONE,
+        Does::WithoutHandle(Status::NOT_SUPPORTED),
+    ),
+    // Pipes: both directions are checked by the pipe itself.
+    row(
+        FsctlCode::PIPE_TRANSCEIVE,
+        AccessMask(READ.0 | WRITE.0),
+        Does::Transceive,
+    ),
+    row(FsctlCode::PIPE_PEEK, READ, Does::Peek),
+    // The key names the handle and gives nothing the handle has not: copying checks again.
+    row(FsctlCode::SRV_REQUEST_RESUME_KEY, NONE, Does::ResumeKey),
+    // [MS-SMB2] 3.3.5.15.6 refuses in an order of its own: access is checked by `copy.rs`, after
+    // the sizes, and once more for the source.
+    row(FsctlCode::SRV_COPYCHUNK, NONE, Does::CopyChunk),
+    row(FsctlCode::SRV_COPYCHUNK_WRITE, NONE, Does::CopyChunk),
+    row(
+        FsctlCode::DUPLICATE_EXTENTS_TO_FILE,
+        WRITE,
+        Does::DuplicateExtents { extended: false },
+    ),
+    row(
+        FsctlCode::DUPLICATE_EXTENTS_TO_FILE_EX,
+        WRITE,
+        Does::DuplicateExtents { extended: true },
+    ),
+    row(FsctlCode::SET_SPARSE, SPARSE, Does::SetSparse),
+    row(FsctlCode::SET_ZERO_DATA, WRITE, Does::ZeroData),
+    row(
+        FsctlCode::QUERY_ALLOCATED_RANGES,
+        READ,
+        Does::AllocatedRanges,
+    ),
+    // Says the same of every file.
+    row(FsctlCode::GET_COMPRESSION, NONE, Does::GetCompression),
+    row(FsctlCode::SET_COMPRESSION, WRITE, Does::SetCompression),
+    // Made of the inode number, which the create context QFid tells as well.
+    row(FsctlCode::CREATE_OR_GET_OBJECT_ID, NONE, Does::ObjectId),
+    // There are none.
+    row(FsctlCode::SRV_ENUMERATE_SNAPSHOTS, NONE, Does::Snapshots),
+    row(
+        FsctlCode::GET_REPARSE_POINT,
+        NONE,
+        Does::Refuse(Status::NOT_A_REPARSE_POINT),
+    ),
+    row(
+        FsctlCode::DELETE_REPARSE_POINT,
+        AccessMask(WRITE.0 | AccessMask::FILE_WRITE_ATTRIBUTES.0),
+        Does::Refuse(Status::NOT_A_REPARSE_POINT),
+    ),
+    lacking(FsctlCode::SET_REPARSE_POINT),
+    lacking(FsctlCode::FILE_LEVEL_TRIM),
+    lacking(FsctlCode::OFFLOAD_READ),
+    lacking(FsctlCode::OFFLOAD_WRITE),
+    lacking(FsctlCode::READ_FILE_USN_DATA),
+    lacking(FsctlCode::WRITE_USN_CLOSE_RECORD),
+    lacking(FsctlCode::GET_INTEGRITY_INFORMATION),
+    lacking(FsctlCode::SET_INTEGRITY_INFORMATION),
+    lacking(FsctlCode::SET_INTEGRITY_INFORMATION_EX),
+    lacking(FsctlCode::QUERY_FILE_REGIONS),
+    // [MS-SMB2] 3.3.5.15.7, 3.3.5.15.9.
+    forbidden(FsctlCode::SRV_READ_HASH),
+    forbidden(FsctlCode::LMR_REQUEST_RESILIENCY),
+    // Oplocks are asked for by CREATE, not by these.
+    forbidden(FsctlCode::REQUEST_OPLOCK_LEVEL_1),
+    forbidden(FsctlCode::REQUEST_OPLOCK_LEVEL_2),
+    forbidden(FsctlCode::REQUEST_BATCH_OPLOCK),
+    forbidden(FsctlCode::OPLOCK_BREAK_ACKNOWLEDGE),
+    forbidden(FsctlCode::OPBATCH_ACK_CLOSE_PENDING),
+    forbidden(FsctlCode::OPLOCK_BREAK_NOTIFY),
+    forbidden(FsctlCode::OPLOCK_BREAK_ACK_NO_2),
+    forbidden(FsctlCode::REQUEST_FILTER_OPLOCK),
+];
+
+/// The row of a code.
+pub(super) fn row_of(code: FsctlCode) -> Option<&'static Row> {
+    TABLE.iter().find(|row| row.code == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_one_row() {
+        for (at, row) in TABLE.iter().enumerate() {
+            assert!(
+                TABLE[..at].iter().all(|other| other.code != row.code),
+                "{}",
+                row.code
+            );
+        }
+        assert_eq!(row_of(FsctlCode(0x1234)), None);
+    }
+
+    /// The access bits inside a code ([MS-FSCC] 2.3) are the least it asks for, save where its
+    /// handler checks, as the rows say.
+    #[test]
+    fn codes_that_change_data_ask_for_the_right() {
+        for row in TABLE {
+            let changes = row.code.0 & 0x8000 != 0;
+            let refused = matches!(row.does, Does::Refuse(_));
+            if changes && !refused && row.does != Does::CopyChunk {
+                assert!(row.access.intersects(WRITE), "{}", row.code);
+            }
+        }
+        let sparse = row_of(FsctlCode::SET_SPARSE).unwrap();
+        assert!(!sparse.access.intersects(AccessMask::FILE_READ_DATA));
+    }
+}

@@ -1,0 +1,91 @@
+//! Context handles of one pipe ([MS-RPCE] 2.2.2.3): what a client got from an Open or Connect.
+//!
+//! A handle is good on the pipe that gave it and nowhere else; its bytes are a number that
+//! counts up, so that a closed one never comes back.
+
+use std::collections::BTreeMap;
+
+use smb_wire::{dtyp::Sid, rpc::ContextHandle, status::Status};
+
+/// Most handles of a pipe; one more gets `INSUFFICIENT_RESOURCES`.
+pub(super) const HANDLES_MAX: usize = 256;
+
+/// What a handle stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Object {
+    /// The policy of lsarpc.
+    Policy,
+    /// The server of samr.
+    Server,
+    /// A domain of samr: the machine's or BUILTIN.
+    Domain(Sid),
+    /// A user of samr, by its relative id in the machine's domain.
+    User(u32),
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub(super) struct Handles {
+    open: BTreeMap<u64, Object>,
+    last: u64,
+}
+
+impl Handles {
+    /// A handle for `object`.
+    pub(super) fn open(&mut self, object: Object) -> Result<ContextHandle, Status> {
+        if self.open.len() >= HANDLES_MAX {
+            return Err(Status::INSUFFICIENT_RESOURCES);
+        }
+        self.last += 1;
+        self.open.insert(self.last, object);
+        // Four bytes of attributes, always zero, then sixteen that are ours.
+        let mut bytes = [0; 20];
+        if let Some(place) = bytes.get_mut(4..12) {
+            place.copy_from_slice(&self.last.to_le_bytes());
+        }
+        Ok(ContextHandle(bytes))
+    }
+
+    fn number(handle: &ContextHandle) -> Option<u64> {
+        let (head, rest) = handle.0.split_at_checked(4)?;
+        let (number, tail) = rest.split_first_chunk::<8>()?;
+        let zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        (zero(head) && zero(tail)).then(|| u64::from_le_bytes(*number))
+    }
+
+    /// What a handle stands for, if it was given out and not closed.
+    pub(super) fn get(&self, handle: &ContextHandle) -> Option<Object> {
+        self.open.get(&Self::number(handle)?).copied()
+    }
+
+    /// Closes a handle; false when there is none.
+    pub(super) fn close(&mut self, handle: &ContextHandle) -> bool {
+        Self::number(handle).is_some_and(|number| self.open.remove(&number).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_are_counted_and_never_come_back() {
+        let mut handles = Handles::default();
+        let first = handles.open(Object::Policy).unwrap();
+        assert!(!first.is_null());
+        assert_eq!(handles.get(&first), Some(Object::Policy));
+        let mut forged = first;
+        forged.0[19] = 1;
+        assert_eq!(handles.get(&forged), None);
+        assert!(handles.close(&first));
+        assert!(!handles.close(&first));
+        assert_ne!(handles.open(Object::Server).unwrap(), first);
+        for _ in 1..HANDLES_MAX {
+            handles.open(Object::Policy).unwrap();
+        }
+        assert_eq!(
+            handles.open(Object::Policy),
+            Err(Status::INSUFFICIENT_RESOURCES)
+        );
+    }
+}

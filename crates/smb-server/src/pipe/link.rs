@@ -1,0 +1,285 @@
+//! The RPC association on one pipe: bytes written become PDUs, PDUs become calls, answers
+//! become messages to be read (C706 12.5, 12.6; [MS-RPCE] 3.3.1.5, 3.3.3.5).
+//!
+//! Pure. Whatever a client sends ends in an answer, a fault, or a broken pipe; never in more
+//! memory than the limits here allow. The pipe is in message mode: each fragment of a response
+//! is one message.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use smb_wire::{
+    fsctl::PipePeekResponse,
+    rpc::{
+        Bind, BindAck, BindNak, Fault, FaultStatus, Interface, MAX_FRAGMENT_BYTES,
+        MIN_FRAGMENT_BYTES, PduHeader, PduType, Reassembly, Request, ResultCode, WholeRequest,
+        answer_contexts, encode_response,
+    },
+    status::Status,
+};
+
+use super::{handles::Handles, services, world::World};
+use crate::command::Failure;
+
+/// Most bytes that may wait to be read. A client that asks on without reading its answers has
+/// its pipe broken.
+const UNREAD_BYTES_MAX: usize = 8 << 20;
+
+/// Most presentation contexts of an association; further ones are rejected.
+const CONTEXTS_MAX: usize = 64;
+
+/// Association group: pipes of one client do not share anything, so one number does for all.
+const ASSOCIATION_GROUP: u32 = 0x53f0;
+
+/// FILE_PIPE_CONNECTED_STATE and FILE_PIPE_CLOSING_STATE ([MS-FSCC] 2.3.47).
+const CONNECTED: u32 = 3;
+const CLOSING: u32 = 4;
+
+/// An association.
+pub(super) struct Link {
+    interface: Interface,
+    /// Bytes of a PDU that is not all there; less than the longest fragment.
+    partial: BytesMut,
+    reassembly: Reassembly,
+    /// Accepted presentation contexts; none before the bind.
+    contexts: Vec<u16>,
+    bound: bool,
+    /// Longest fragment the client takes.
+    fragment: u16,
+    unread: VecDeque<Bytes>,
+    unread_bytes: usize,
+    handles: Handles,
+    /// The client does not speak RPC: nothing more is taken.
+    broken: bool,
+}
+
+impl Link {
+    pub(super) fn new(interface: Interface) -> Self {
+        Self {
+            interface,
+            partial: BytesMut::new(),
+            reassembly: Reassembly::default(),
+            contexts: Vec::new(),
+            bound: false,
+            fragment: MAX_FRAGMENT_BYTES,
+            unread: VecDeque::new(),
+            unread_bytes: 0,
+            handles: Handles::default(),
+            broken: false,
+        }
+    }
+
+    /// Whether it is of use.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        if self.broken {
+            return Err(Status::PIPE_BROKEN.into());
+        }
+        Ok(())
+    }
+
+    /// Whether a READ would not have to wait.
+    pub(super) fn is_readable(&self) -> bool {
+        self.broken || !self.unread.is_empty()
+    }
+
+    /// Up to `max` bytes of the first message, and whether more of it remains. `None`: nothing
+    /// is there.
+    pub(super) fn read(&mut self, max: usize) -> Result<Option<(Bytes, bool)>, Failure> {
+        let Some(message) = self.unread.front_mut() else {
+            self.check()?;
+            return Ok(None);
+        };
+        let data = message.split_to(message.len().min(max));
+        let more = !message.is_empty();
+        if !more {
+            self.unread.pop_front();
+        }
+        self.unread_bytes = self.unread_bytes.saturating_sub(data.len());
+        Ok(Some((data, more)))
+    }
+
+    /// What waits, and whether the first message is longer than `max`.
+    pub(super) fn peek(&self, max: usize) -> (bool, PipePeekResponse) {
+        let first = self.unread.front().map_or(&[][..], |first| first);
+        let shown = first.get(..max).unwrap_or(first);
+        let count = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let answer = PipePeekResponse {
+            named_pipe_state: if self.broken { CLOSING } else { CONNECTED },
+            read_data_available: count(self.unread_bytes),
+            number_of_messages: count(self.unread.len()),
+            message_length: count(first.len()),
+            data: shown.to_vec(),
+        };
+        (shown.len() < first.len(), answer)
+    }
+
+    /// Takes bytes; every PDU that is complete is acted upon.
+    pub(super) fn write(&mut self, data: &[u8], world: &World) -> Result<(), Failure> {
+        self.check()?;
+        // At most one PDU is incomplete, so this holds at most one fragment besides `data`.
+        let mut bytes = std::mem::take(&mut self.partial);
+        bytes.extend_from_slice(data);
+        while !self.broken {
+            let Some(length) = PduHeader::frag_length_of(&bytes) else {
+                break;
+            };
+            if length < PduHeader::SIZE {
+                self.fault(0, 0, FaultStatus::PROTO_ERROR);
+                self.broken = true;
+                break;
+            }
+            if bytes.len() < length {
+                break;
+            }
+            let pdu = bytes.split_to(length);
+            if self.pdu(&pdu, world).is_err() {
+                self.fault(0, 0, FaultStatus::PROTO_ERROR);
+                self.broken = true;
+            }
+            if self.unread_bytes > UNREAD_BYTES_MAX {
+                self.unread.clear();
+                self.unread_bytes = 0;
+                self.broken = true;
+            }
+        }
+        if !self.broken {
+            self.partial = bytes;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, message: BytesMut) {
+        self.unread_bytes += message.len();
+        self.unread.push_back(message.freeze());
+    }
+
+    fn fault(&mut self, call_id: u32, context_id: u16, status: FaultStatus) {
+        let mut out = BytesMut::new();
+        Fault { context_id, status }.encode(call_id, &mut out);
+        self.push(out);
+    }
+
+    /// Acts upon one PDU; an error breaks the pipe.
+    fn pdu(&mut self, bytes: &[u8], world: &World) -> Result<(), smb_wire::Malformed> {
+        let (header, body, _) = PduHeader::read(bytes)?;
+        match header.pdu_type {
+            PduType::BIND if !self.bound => self.bind(&header, body),
+            PduType::ALTER_CONTEXT if self.bound => self.bind(&header, body),
+            PduType::REQUEST if self.bound => self.request(&header, body, world),
+            // The client gave up a call that it had begun to send.
+            PduType::ORPHANED => {
+                self.reassembly = Reassembly::default();
+                Ok(())
+            }
+            // Calls end before they could be cancelled; no authentication is under way.
+            PduType::CO_CANCEL | PduType::AUTH3 => Ok(()),
+            _ => Err(smb_wire::Malformed {
+                what: "RPC PDU out of place",
+            }),
+        }
+    }
+
+    /// [MS-RPCE] 3.3.1.5.2: bind and alter_context.
+    fn bind(&mut self, header: &PduHeader, body: &[u8]) -> Result<(), smb_wire::Malformed> {
+        let alters = header.pdu_type == PduType::ALTER_CONTEXT;
+        let mut out = BytesMut::new();
+        if header.auth_length != 0 {
+            // The SMB session has authenticated already; nothing here speaks RPC's own.
+            if alters {
+                self.fault(header.call_id, 0, FaultStatus::ACCESS_DENIED);
+            } else {
+                BindNak::AUTHENTICATION_TYPE_NOT_RECOGNIZED.encode(header.call_id, &mut out);
+                self.push(out);
+            }
+            return Ok(());
+        }
+        let bind = Bind::read(body)?;
+        let mut results = answer_contexts(&bind, self.interface);
+        for (context, answer) in bind.contexts.iter().zip(&mut results) {
+            if answer.result != ResultCode::ACCEPTANCE || self.contexts.contains(&context.id) {
+                continue;
+            }
+            if self.contexts.len() >= CONTEXTS_MAX {
+                answer.result = ResultCode::PROVIDER_REJECTION;
+                answer.reason = smb_wire::rpc::ProviderReason::LOCAL_LIMIT_EXCEEDED;
+                continue;
+            }
+            self.contexts.push(context.id);
+        }
+        if !alters {
+            let limits = MIN_FRAGMENT_BYTES..=MAX_FRAGMENT_BYTES;
+            self.fragment = bind.max_recv_frag.clamp(*limits.start(), *limits.end());
+            self.bound = true;
+        }
+        let ack = BindAck {
+            max_xmit_frag: self.fragment,
+            max_recv_frag: MAX_FRAGMENT_BYTES,
+            assoc_group_id: ASSOCIATION_GROUP,
+            secondary_address: if alters {
+                String::new()
+            } else {
+                format!(r"\pipe\{}", self.interface.pipe_name())
+            },
+            results,
+        };
+        let answer = if alters {
+            PduType::ALTER_CONTEXT_RESP
+        } else {
+            PduType::BIND_ACK
+        };
+        ack.encode(answer, header.call_id, &mut out);
+        self.push(out);
+        Ok(())
+    }
+
+    fn request(
+        &mut self,
+        header: &PduHeader,
+        body: &[u8],
+        world: &World,
+    ) -> Result<(), smb_wire::Malformed> {
+        let fragment = Request::read(header, body)?;
+        let context = fragment.context_id;
+        if header.auth_length != 0 {
+            self.fault(header.call_id, context, FaultStatus::ACCESS_DENIED);
+            return Ok(());
+        }
+        match self.reassembly.push(header, &fragment) {
+            Ok(None) => {}
+            Ok(Some(whole)) => self.call(&whole, world),
+            Err(status) => self.fault(header.call_id, context, status),
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, request: &WholeRequest, world: &World) {
+        let answered = if self.contexts.contains(&request.context_id) {
+            services::answer(
+                self.interface,
+                world,
+                &mut self.handles,
+                request.opnum,
+                &request.stub,
+            )
+        } else {
+            Err(FaultStatus::UNK_IF)
+        };
+        match answered {
+            Err(status) => self.fault(request.call_id, request.context_id, status),
+            Ok(stub) => {
+                let mut out = BytesMut::new();
+                let lengths = encode_response(
+                    request.call_id,
+                    request.context_id,
+                    &stub,
+                    self.fragment,
+                    &mut out,
+                );
+                for length in lengths {
+                    let message = out.split_to(length.min(out.len()));
+                    self.push(message);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! lsarpc ([MS-LSAD] 3.1.4, [MS-LSAT] 3.1.4): what a client asks to show permissions by name.
+//!
+//! Read-only. Nobody in particular (an anonymous session) is told only who it is.
+
+use bytes::BytesMut;
+use smb_wire::{
+    dtyp::Sid,
+    rpc::{
+        ContextHandle, FaultStatus,
+        lsarpc::{
+            PolicyDomain, ReferencedDomain, Request, SidNameUse, TranslatedName, TranslatedSid,
+            encode_get_user_name, encode_handle, encode_lookup_names, encode_lookup_sids,
+            encode_query_information_policy,
+        },
+    },
+    status::Status,
+};
+
+use super::{
+    handles::{Handles, Object},
+    names,
+    world::World,
+};
+
+/// PolicyPrimaryDomainInformation and PolicyDnsDomainInformation ([MS-LSAD] 2.2.4.1).
+const PRIMARY_DOMAIN: u16 = 3;
+const DNS_DOMAIN: u16 = 12;
+
+/// Answers one call.
+pub(super) fn answer(
+    world: &World,
+    handles: &mut Handles,
+    opnum: u16,
+    stub: &[u8],
+) -> Result<BytesMut, FaultStatus> {
+    let request = Request::decode(opnum, stub)?;
+    Ok(match request {
+        Request::OpenPolicy { .. } => {
+            let opened = if world.may_look_up() {
+                handles.open(Object::Policy)
+            } else {
+                Err(Status::ACCESS_DENIED)
+            };
+            opened_or(opened)
+        }
+        Request::Close { handle } => {
+            if !handles.close(&handle) {
+                return Err(FaultStatus::CONTEXT_MISMATCH);
+            }
+            encode_handle(&ContextHandle::default(), Status::SUCCESS)
+        }
+        Request::QueryInformationPolicy { handle, class } => {
+            policy(handles, &handle)?;
+            encode_query_information_policy(class, Ok(&domain(world, class)))
+        }
+        Request::LookupNames {
+            handle,
+            form,
+            names,
+        } => {
+            policy(handles, &handle)?;
+            let (domains, sids) = look_up_names(world, &names);
+            encode_lookup_names(form, &domains, &sids)
+        }
+        Request::LookupSids { handle, form, sids } => {
+            policy(handles, &handle)?;
+            let (domains, names) = look_up_sids(world, &sids);
+            encode_lookup_sids(form, &domains, &names)
+        }
+        Request::GetUserName { wants_domain } => {
+            let (user, domain) = if world.token.anonymous {
+                ("ANONYMOUS LOGON", "NT AUTHORITY")
+            } else {
+                (&world.token.user[..], &world.token.domain[..])
+            };
+            encode_get_user_name(user, wants_domain.then_some(domain))
+        }
+    })
+}
+
+/// The reply of what opens a handle.
+pub(super) fn opened_or(opened: Result<ContextHandle, Status>) -> BytesMut {
+    match opened {
+        Ok(handle) => encode_handle(&handle, Status::SUCCESS),
+        Err(status) => encode_handle(&ContextHandle::default(), status),
+    }
+}
+
+fn policy(handles: &Handles, handle: &ContextHandle) -> Result<(), FaultStatus> {
+    match handles.get(handle) {
+        Some(Object::Policy) => Ok(()),
+        _ => Err(FaultStatus::CONTEXT_MISMATCH),
+    }
+}
+
+/// A member of a workgroup: its primary domain has a name and no SID.
+fn domain(world: &World, class: u16) -> PolicyDomain {
+    let config = &world.config;
+    if matches!(class, PRIMARY_DOMAIN | DNS_DOMAIN) {
+        PolicyDomain {
+            name: config.workgroup.clone(),
+            ..PolicyDomain::default()
+        }
+    } else {
+        PolicyDomain {
+            name: config.netbios_name.clone(),
+            sid: Some(config.machine_sid),
+            ..PolicyDomain::default()
+        }
+    }
+}
+
+/// The domains that answers refer to, each once.
+#[derive(Default)]
+struct Domains(Vec<ReferencedDomain>);
+
+impl Domains {
+    /// Place of a domain in the list; there are only a few kinds.
+    fn place(&mut self, (name, sid): (String, Sid)) -> i32 {
+        let known = self.0.iter().position(|domain| domain.sid == sid);
+        let place = known.unwrap_or_else(|| {
+            self.0.push(ReferencedDomain { name, sid });
+            self.0.len() - 1
+        });
+        i32::try_from(place).unwrap_or(-1)
+    }
+}
+
+fn look_up_names(world: &World, texts: &[String]) -> (Vec<ReferencedDomain>, Vec<TranslatedSid>) {
+    let mut domains = Domains::default();
+    let sids = texts
+        .iter()
+        .map(|text| match names::of_name(world, text) {
+            Some(found) => TranslatedSid {
+                sid_use: found.kind,
+                sid: Some(found.sid),
+                domain_index: domains.place(found.domain),
+            },
+            None => TranslatedSid {
+                sid_use: SidNameUse::UNKNOWN,
+                sid: None,
+                domain_index: -1,
+            },
+        })
+        .collect();
+    (domains.0, sids)
+}
+
+fn look_up_sids(world: &World, sids: &[Sid]) -> (Vec<ReferencedDomain>, Vec<TranslatedName>) {
+    let mut domains = Domains::default();
+    let names = sids
+        .iter()
+        .map(|sid| match names::of_sid(world, sid) {
+            Some(found) => TranslatedName {
+                sid_use: found.kind,
+                name: found.name,
+                domain_index: domains.place(found.domain),
+            },
+            // [MS-LSAT] 3.1.4.9: what nobody knows is shown as its own text.
+            None => TranslatedName {
+                sid_use: SidNameUse::UNKNOWN,
+                name: sid.to_string(),
+                domain_index: -1,
+            },
+        })
+        .collect();
+    (domains.0, names)
+}

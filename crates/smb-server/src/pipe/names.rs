@@ -1,0 +1,254 @@
+//! Names and SIDs ([MS-LSAT] 3.1.1): the machine's own domain, BUILTIN, well-known ones, and
+//! the two authorities in which UNIX ids are shown.
+//!
+//! Names compare without case. Nothing is asked of the host: a UNIX id's name is its number.
+
+use smb_auth::Account;
+use smb_wire::{dtyp::Sid, rpc::lsarpc::SidNameUse};
+
+use super::world::World;
+
+/// RID of the group every local user is a member of, called "None" as on Windows.
+pub(super) const NONE_RID: u32 = 513;
+const NONE_NAME: &str = "None";
+/// RID of the guest account.
+const GUEST_RID: u32 = 501;
+const GUEST_NAME: &str = "guest";
+
+/// Aliases of BUILTIN.
+pub(super) const BUILTIN_ALIASES: [(u32, &str); 3] =
+    [(544, "Administrators"), (545, "Users"), (546, "Guests")];
+
+const BUILTIN_NAME: &str = "BUILTIN";
+const UNIX_USER: &str = "Unix User";
+const UNIX_GROUP: &str = "Unix Group";
+const NT_AUTHORITY: &str = "NT AUTHORITY";
+const NT_AUTHORITY_SID: Sid = Sid::of(5, []);
+
+/// Well-known SIDs: authority's name, its SID, own name, SID.
+const WELL_KNOWN: [(&str, Sid, &str, Sid); 14] = [
+    ("", Sid::of(0, []), "NULL SID", Sid::NULL),
+    ("", Sid::of(1, []), "Everyone", Sid::EVERYONE),
+    ("", Sid::of(3, []), "CREATOR OWNER", Sid::CREATOR_OWNER),
+    ("", Sid::of(3, []), "CREATOR GROUP", Sid::CREATOR_GROUP),
+    ("", Sid::of(3, []), "OWNER RIGHTS", Sid::OWNER_RIGHTS),
+    (NT_AUTHORITY, NT_AUTHORITY_SID, "DIALUP", Sid::of(5, [1])),
+    (NT_AUTHORITY, NT_AUTHORITY_SID, "NETWORK", Sid::NETWORK),
+    (NT_AUTHORITY, NT_AUTHORITY_SID, "BATCH", Sid::of(5, [3])),
+    (
+        NT_AUTHORITY,
+        NT_AUTHORITY_SID,
+        "INTERACTIVE",
+        Sid::of(5, [4]),
+    ),
+    (
+        NT_AUTHORITY,
+        NT_AUTHORITY_SID,
+        "ANONYMOUS LOGON",
+        Sid::ANONYMOUS,
+    ),
+    (NT_AUTHORITY, NT_AUTHORITY_SID, "SELF", Sid::PRINCIPAL_SELF),
+    (
+        NT_AUTHORITY,
+        NT_AUTHORITY_SID,
+        "Authenticated Users",
+        Sid::AUTHENTICATED_USERS,
+    ),
+    (NT_AUTHORITY, NT_AUTHORITY_SID, "SYSTEM", Sid::LOCAL_SYSTEM),
+    (
+        NT_AUTHORITY,
+        NT_AUTHORITY_SID,
+        "LOCAL SERVICE",
+        Sid::of(5, [19]),
+    ),
+];
+
+/// A name and what it stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Domain or authority, by name and SID.
+    pub(super) domain: (String, Sid),
+    /// Name within the domain; empty for the domain itself.
+    pub(super) name: String,
+    pub(super) sid: Sid,
+    pub(super) kind: SidNameUse,
+}
+
+fn machine(world: &World) -> (String, Sid) {
+    (world.config.netbios_name.clone(), world.config.machine_sid)
+}
+
+fn builtin() -> (String, Sid) {
+    (BUILTIN_NAME.to_owned(), Sid::BUILTIN)
+}
+
+/// The kind of an account: our groups are local ones.
+pub(super) fn kind(account: &Account) -> SidNameUse {
+    if account.group {
+        SidNameUse::ALIAS
+    } else {
+        SidNameUse::USER
+    }
+}
+
+/// An account of the machine's domain by its relative id.
+pub(super) fn account_of(world: &World, rid: u32) -> Option<(String, SidNameUse)> {
+    match rid {
+        NONE_RID => Some((NONE_NAME.to_owned(), SidNameUse::GROUP)),
+        GUEST_RID => Some((GUEST_NAME.to_owned(), SidNameUse::USER)),
+        rid => world
+            .users
+            .by_rid(rid)
+            .map(|account| (account.name.clone(), kind(&account))),
+    }
+}
+
+/// An account of the machine's domain by its name: spelling, relative id, kind.
+pub(super) fn account_named(world: &World, name: &str) -> Option<(String, u32, SidNameUse)> {
+    if let Some(account) = world.users.by_name(name) {
+        let kind = kind(&account);
+        return Some((account.name, account.rid, kind));
+    }
+    if name.eq_ignore_ascii_case(NONE_NAME) {
+        return Some((NONE_NAME.to_owned(), NONE_RID, SidNameUse::GROUP));
+    }
+    name.eq_ignore_ascii_case(GUEST_NAME)
+        .then(|| (GUEST_NAME.to_owned(), GUEST_RID, SidNameUse::USER))
+}
+
+/// An alias of BUILTIN by its name.
+pub(super) fn builtin_named(name: &str) -> Option<(u32, &'static str)> {
+    BUILTIN_ALIASES
+        .into_iter()
+        .find(|(_, alias)| alias.eq_ignore_ascii_case(name))
+}
+
+/// An alias of BUILTIN by its relative id.
+pub(super) fn builtin_of(rid: u32) -> Option<&'static str> {
+    BUILTIN_ALIASES
+        .into_iter()
+        .find(|(known, _)| *known == rid)
+        .map(|(_, name)| name)
+}
+
+/// What a SID stands for.
+pub(super) fn of_sid(world: &World, sid: &Sid) -> Option<Found> {
+    let found = |domain, name, kind| Found {
+        domain,
+        name,
+        sid: *sid,
+        kind,
+    };
+    let (domain, known) = (machine(world), &world.config.machine_sid);
+    if sid == known {
+        return Some(found(domain, String::new(), SidNameUse::DOMAIN));
+    }
+    if *sid == Sid::BUILTIN {
+        return Some(found(builtin(), String::new(), SidNameUse::DOMAIN));
+    }
+    if let Some(rid) = sid.rid_in(known) {
+        let (name, kind) = account_of(world, rid)?;
+        return Some(found(domain, name, kind));
+    }
+    if let Some(rid) = sid.rid_in(&Sid::BUILTIN) {
+        let name = builtin_of(rid)?.to_owned();
+        return Some(found(builtin(), name, SidNameUse::ALIAS));
+    }
+    if let Some(uid) = sid.as_unix_user() {
+        let domain = (UNIX_USER.to_owned(), Sid::UNIX_USERS);
+        return Some(found(domain, uid.to_string(), SidNameUse::USER));
+    }
+    if let Some(gid) = sid.as_unix_group() {
+        let domain = (UNIX_GROUP.to_owned(), Sid::UNIX_GROUPS);
+        return Some(found(domain, gid.to_string(), SidNameUse::GROUP));
+    }
+    WELL_KNOWN
+        .into_iter()
+        .find(|(.., known)| known == sid)
+        .map(well_known)
+}
+
+fn well_known((domain, authority, name, sid): (&str, Sid, &str, Sid)) -> Found {
+    Found {
+        domain: (domain.to_owned(), authority),
+        name: name.to_owned(),
+        sid,
+        kind: SidNameUse::WELL_KNOWN_GROUP,
+    }
+}
+
+/// What a name stands for: `name`, `DOMAIN\name` or the name of a domain ([MS-LSAT] 3.1.4.5).
+pub(super) fn of_name(world: &World, text: &str) -> Option<Found> {
+    match text.split_once('\\') {
+        Some((domain, name)) if !name.is_empty() => qualified(world, domain, name),
+        Some((domain, _)) => of_domain(world, domain),
+        None => bare(world, text),
+    }
+}
+
+fn of_domain(world: &World, name: &str) -> Option<Found> {
+    let domain = |domain: (String, Sid)| Found {
+        sid: domain.1,
+        domain,
+        name: String::new(),
+        kind: SidNameUse::DOMAIN,
+    };
+    if name.eq_ignore_ascii_case(&world.config.netbios_name) {
+        return Some(domain(machine(world)));
+    }
+    name.eq_ignore_ascii_case(BUILTIN_NAME)
+        .then(|| domain(builtin()))
+}
+
+/// Well-known names first, then domains, then accounts ([MS-LSAT] 3.1.4.5).
+fn bare(world: &World, name: &str) -> Option<Found> {
+    WELL_KNOWN
+        .into_iter()
+        .find(|(_, _, known, _)| known.eq_ignore_ascii_case(name))
+        .map(well_known)
+        .or_else(|| of_domain(world, name))
+        .or_else(|| local(world, name))
+        .or_else(|| in_builtin(name))
+}
+
+fn local(world: &World, name: &str) -> Option<Found> {
+    let (name, rid, kind) = account_named(world, name)?;
+    Some(Found {
+        sid: world.config.machine_sid.child(rid)?,
+        domain: machine(world),
+        name,
+        kind,
+    })
+}
+
+fn in_builtin(name: &str) -> Option<Found> {
+    let (rid, name) = builtin_named(name)?;
+    Some(Found {
+        sid: Sid::BUILTIN.child(rid)?,
+        domain: builtin(),
+        name: name.to_owned(),
+        kind: SidNameUse::ALIAS,
+    })
+}
+
+fn qualified(world: &World, domain: &str, name: &str) -> Option<Found> {
+    let is = |other: &str| domain.eq_ignore_ascii_case(other);
+    if is(&world.config.netbios_name) {
+        return local(world, name);
+    }
+    if is(BUILTIN_NAME) {
+        return in_builtin(name);
+    }
+    if is(UNIX_USER) {
+        let sid = Sid::unix_user(name.parse().ok()?);
+        return of_sid(world, &sid);
+    }
+    if is(UNIX_GROUP) {
+        let sid = Sid::unix_group(name.parse().ok()?);
+        return of_sid(world, &sid);
+    }
+    WELL_KNOWN
+        .into_iter()
+        .find(|(authority, _, known, _)| is(authority) && known.eq_ignore_ascii_case(name))
+        .map(well_known)
+}

@@ -1,0 +1,273 @@
+//! samr ([MS-SAMR] 3.1.5): lists and looks up accounts of the machine's domain and of BUILTIN.
+//!
+//! Read-only, and only for users with an account of their own. Passwords are never told.
+
+use bytes::BytesMut;
+use smb_auth::Account;
+use smb_wire::{
+    dtyp::Sid,
+    ids::FileTime,
+    rpc::{
+        ContextHandle, FaultStatus,
+        samr::{
+            Enumerated, Request, SidNameUse, UserInfo, encode_connect5, encode_enumerate,
+            encode_groups_for_user, encode_handle, encode_lookup_domain, encode_lookup_ids,
+            encode_lookup_names, encode_query_display, encode_query_user,
+        },
+    },
+    status::Status,
+};
+
+use super::{
+    handles::{Handles, Object},
+    lsarpc::opened_or,
+    names::{self, BUILTIN_ALIASES, NONE_RID},
+    world::World,
+};
+
+/// Entries of one reply of a listing; the rest comes with the next call.
+const PAGE: usize = 500;
+
+/// STATUS_MORE_ENTRIES.
+const MORE_ENTRIES: Status = Status(0x0000_0105);
+
+/// USER_NORMAL_ACCOUNT, USER_ACCOUNT_DISABLED ([MS-SAMR] 2.2.1.12).
+const NORMAL_ACCOUNT: u32 = 0x10;
+const ACCOUNT_DISABLED: u32 = 0x01;
+
+/// Answers one call.
+pub(super) fn answer(
+    world: &World,
+    handles: &mut Handles,
+    opnum: u16,
+    stub: &[u8],
+) -> Result<BytesMut, FaultStatus> {
+    let request = Request::decode(opnum, stub)?;
+    Ok(match request {
+        Request::Connect { .. } => opened_or(connect(world, handles)),
+        Request::Connect5 { .. } => match connect(world, handles) {
+            Ok(handle) => encode_connect5(&handle, Status::SUCCESS),
+            Err(status) => encode_connect5(&ContextHandle::default(), status),
+        },
+        Request::Close { handle } => {
+            if !handles.close(&handle) {
+                return Err(FaultStatus::CONTEXT_MISMATCH);
+            }
+            encode_handle(&ContextHandle::default(), Status::SUCCESS)
+        }
+        Request::LookupDomain { handle, name } => {
+            server(handles, &handle)?;
+            encode_lookup_domain(domain_named(world, &name).as_ref())
+        }
+        Request::OpenDomain { handle, sid } => {
+            server(handles, &handle)?;
+            let known = sid == world.config.machine_sid || sid == Sid::BUILTIN;
+            opened_or(if known {
+                handles.open(Object::Domain(sid))
+            } else {
+                Err(Status::NO_SUCH_DOMAIN)
+            })
+        }
+        Request::Enumerate {
+            handle,
+            what,
+            context,
+        } => {
+            let entries = entries(world, handles, &handle, what)?;
+            page(&entries, context)
+        }
+        other => return accounts(world, handles, other),
+    })
+}
+
+/// What concerns accounts of an open domain, and open users.
+fn accounts(
+    world: &World,
+    handles: &mut Handles,
+    request: Request,
+) -> Result<BytesMut, FaultStatus> {
+    Ok(match request {
+        Request::LookupNames { handle, names } => {
+            let domain = domain(handles, &handle)?;
+            let found: Vec<_> = names
+                .iter()
+                .map(|name| named(world, &domain, name))
+                .collect();
+            encode_lookup_names(&found)
+        }
+        Request::LookupIds { handle, rids } => {
+            let domain = domain(handles, &handle)?;
+            let found: Vec<_> = rids
+                .iter()
+                .map(|rid| of_rid(world, &domain, *rid))
+                .collect();
+            encode_lookup_ids(&found)
+        }
+        Request::OpenUser { handle, rid } => {
+            let domain = domain(handles, &handle)?;
+            let known = domain == world.config.machine_sid && user(world, rid).is_ok();
+            opened_or(if known {
+                handles.open(Object::User(rid))
+            } else {
+                Err(Status::NO_SUCH_USER)
+            })
+        }
+        Request::QueryUser { handle, class } => {
+            // The account may have gone since it was opened.
+            let user = user(world, open_user(handles, &handle)?);
+            encode_query_user(class, user.as_ref().map_err(|status| *status))
+        }
+        Request::GroupsForUser { handle } => {
+            let rid = open_user(handles, &handle)?;
+            let account = world.users.by_rid(rid).filter(|account| !account.group);
+            let mut rids = vec![NONE_RID];
+            rids.extend(
+                account
+                    .map(|account| account.group_rids)
+                    .unwrap_or_default(),
+            );
+            encode_groups_for_user(&rids)
+        }
+        Request::QueryDisplay {
+            handle,
+            class,
+            index,
+            count,
+        } => {
+            let domain = domain(handles, &handle)?;
+            let users = if domain == world.config.machine_sid {
+                world.users.users()
+            } else {
+                Vec::new()
+            };
+            let from = usize::try_from(index).unwrap_or(usize::MAX);
+            let most = usize::try_from(count).unwrap_or(usize::MAX).min(PAGE);
+            let users: Vec<_> = users.iter().skip(from).take(most).map(info).collect();
+            encode_query_display(class, index, &users)
+        }
+        _ => return Err(FaultStatus::OP_RNG_ERROR),
+    })
+}
+
+fn connect(world: &World, handles: &mut Handles) -> Result<ContextHandle, Status> {
+    if !world.may_enumerate() {
+        return Err(Status::ACCESS_DENIED);
+    }
+    handles.open(Object::Server)
+}
+
+fn server(handles: &Handles, handle: &ContextHandle) -> Result<(), FaultStatus> {
+    match handles.get(handle) {
+        Some(Object::Server) => Ok(()),
+        _ => Err(FaultStatus::CONTEXT_MISMATCH),
+    }
+}
+
+fn domain(handles: &Handles, handle: &ContextHandle) -> Result<Sid, FaultStatus> {
+    match handles.get(handle) {
+        Some(Object::Domain(sid)) => Ok(sid),
+        _ => Err(FaultStatus::CONTEXT_MISMATCH),
+    }
+}
+
+fn open_user(handles: &Handles, handle: &ContextHandle) -> Result<u32, FaultStatus> {
+    match handles.get(handle) {
+        Some(Object::User(rid)) => Ok(rid),
+        _ => Err(FaultStatus::CONTEXT_MISMATCH),
+    }
+}
+
+fn domain_named(world: &World, name: &str) -> Option<Sid> {
+    if name.eq_ignore_ascii_case(&world.config.netbios_name) {
+        Some(world.config.machine_sid)
+    } else {
+        name.eq_ignore_ascii_case("BUILTIN").then_some(Sid::BUILTIN)
+    }
+}
+
+fn named(world: &World, domain: &Sid, name: &str) -> Option<(u32, SidNameUse)> {
+    if *domain == Sid::BUILTIN {
+        return names::builtin_named(name).map(|(rid, _)| (rid, SidNameUse::ALIAS));
+    }
+    names::account_named(world, name).map(|(_, rid, kind)| (rid, kind))
+}
+
+fn of_rid(world: &World, domain: &Sid, rid: u32) -> Option<(String, SidNameUse)> {
+    if *domain == Sid::BUILTIN {
+        return names::builtin_of(rid).map(|name| (name.to_owned(), SidNameUse::ALIAS));
+    }
+    names::account_of(world, rid)
+}
+
+fn entries(
+    world: &World,
+    handles: &Handles,
+    handle: &ContextHandle,
+    what: Enumerated,
+) -> Result<Vec<(u32, String)>, FaultStatus> {
+    if what == Enumerated::Domains {
+        server(handles, handle)?;
+        return Ok(vec![
+            (0, world.config.netbios_name.clone()),
+            (0, "Builtin".to_owned()),
+        ]);
+    }
+    let builtin = domain(handles, handle)? == Sid::BUILTIN;
+    let pairs = |accounts: Vec<Account>| {
+        accounts
+            .into_iter()
+            .map(|account| (account.rid, account.name))
+            .collect()
+    };
+    Ok(match what {
+        Enumerated::Aliases if builtin => BUILTIN_ALIASES
+            .into_iter()
+            .map(|(rid, name)| (rid, name.to_owned()))
+            .collect(),
+        _ if builtin => Vec::new(),
+        Enumerated::Users => pairs(world.users.users()),
+        Enumerated::Aliases => pairs(world.users.groups()),
+        Enumerated::Groups | Enumerated::Domains => names::account_of(world, NONE_RID)
+            .map(|(name, _)| (NONE_RID, name))
+            .into_iter()
+            .collect(),
+    })
+}
+
+/// [MS-SAMR] 3.1.5.2.2: the context of a listing is the number of entries already told.
+fn page(entries: &[(u32, String)], context: u32) -> BytesMut {
+    let from = usize::try_from(context).unwrap_or(usize::MAX);
+    let rest = entries.get(from..).unwrap_or(&[]);
+    let told = rest.get(..PAGE).unwrap_or(rest);
+    if told.len() < rest.len() {
+        let next = u32::try_from(from + told.len()).unwrap_or(u32::MAX);
+        encode_enumerate(next, told, MORE_ENTRIES)
+    } else {
+        encode_enumerate(0, told, Status::SUCCESS)
+    }
+}
+
+fn user(world: &World, rid: u32) -> Result<UserInfo, Status> {
+    let account = world.users.by_rid(rid).filter(|account| !account.group);
+    account.as_ref().map(info).ok_or(Status::NO_SUCH_USER)
+}
+
+fn info(account: &Account) -> UserInfo {
+    let disabled = if account.disabled {
+        ACCOUNT_DISABLED
+    } else {
+        0
+    };
+    UserInfo {
+        rid: account.rid,
+        primary_group_rid: NONE_RID,
+        user_name: account.name.clone(),
+        full_name: account.full_name.clone(),
+        comment: String::new(),
+        account_control: NORMAL_ACCOUNT | disabled,
+        password_last_set: match i64::try_from(account.password_set) {
+            Ok(0) | Err(_) => FileTime::ZERO,
+            Ok(seconds) => FileTime::from_unix(seconds, 0),
+        },
+    }
+}

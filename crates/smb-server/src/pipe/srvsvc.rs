@@ -1,0 +1,195 @@
+//! srvsvc ([MS-SRVS] 3.1.4): the shares as whoever asks may see them, the server, its clock.
+//!
+//! Paths are shown as `C:\share` whatever the host's are (CVE-2023-34968 is what happens else).
+
+use bytes::BytesMut;
+use smb_wire::rpc::{
+    FaultStatus,
+    srvsvc::{
+        Request, ServerInfo, ShareEnumReply, ShareInfo, ShareType, TimeOfDay, Win32Error,
+        encode_remote_tod, encode_server_get_info, encode_share_get_info,
+    },
+};
+use vfs::Timestamp;
+
+use super::world::{SeenShare, World};
+
+/// SV_PLATFORM_ID_NT.
+pub(super) const PLATFORM_NT: u32 = 500;
+/// The version Samba claims and clients therefore know how to treat.
+pub(super) const VERSION: (u32, u32) = (6, 1);
+/// SV_TYPE_WORKSTATION, _SERVER, _SERVER_UNIX, _NT, _SERVER_NT ([MS-SRVS] 2.2.2.7).
+const SERVER_TYPE: u32 = 0x0000_9803;
+/// SHI1005_FLAGS_ACCESS_BASED_DIRECTORY_ENUM and _ENCRYPT_DATA ([MS-SRVS] 2.2.4.29).
+const FLAG_ACCESS_BASED: u32 = 0x0800;
+const FLAG_ENCRYPTED: u32 = 0x8000;
+
+/// Answers one call.
+pub(super) fn answer(world: &World, opnum: u16, stub: &[u8]) -> Result<BytesMut, FaultStatus> {
+    let request = Request::decode(opnum, stub)?;
+    if !world.may_browse() {
+        return refused(&request);
+    }
+    Ok(match request {
+        Request::ShareEnum {
+            level,
+            resume_handle,
+            ..
+        } => {
+            let from = usize::try_from(resume_handle.unwrap_or(0)).unwrap_or(usize::MAX);
+            let shares = listed(world).skip(from).collect();
+            ShareEnumReply::whole(level, shares, resume_handle).encode()
+        }
+        Request::ShareGetInfo { net_name, level } => {
+            let found = find(world, &net_name);
+            encode_share_get_info(level, found.as_ref().map_err(|error| *error))
+        }
+        Request::ServerGetInfo { level } => encode_server_get_info(level, &server(world)),
+        Request::RemoteTod => encode_remote_tod(&time_of_day(world)),
+    })
+}
+
+fn refused(request: &Request) -> Result<BytesMut, FaultStatus> {
+    match *request {
+        Request::ShareEnum {
+            level,
+            resume_handle,
+            ..
+        } => {
+            let mut reply = ShareEnumReply::whole(level, Vec::new(), resume_handle);
+            reply.result = Win32Error::ACCESS_DENIED;
+            Ok(reply.encode())
+        }
+        Request::ShareGetInfo { level, .. } => {
+            Ok(encode_share_get_info(level, Err(Win32Error::ACCESS_DENIED)))
+        }
+        Request::ServerGetInfo { .. } | Request::RemoteTod => Err(FaultStatus::ACCESS_DENIED),
+    }
+}
+
+/// Nobody in particular sees what guests may use.
+fn visible(world: &World, share: &SeenShare) -> bool {
+    share.admitted || (world.token.anonymous && share.guest)
+}
+
+fn listed(world: &World) -> impl Iterator<Item = ShareInfo> {
+    world
+        .shares
+        .iter()
+        .filter(|share| share.browseable && visible(world, share))
+        .map(info)
+        .chain(std::iter::once(pipes()))
+}
+
+fn find(world: &World, name: &str) -> Result<ShareInfo, Win32Error> {
+    if name.eq_ignore_ascii_case("IPC$") {
+        return Ok(pipes());
+    }
+    let name = name.to_uppercase();
+    let share = world
+        .shares
+        .iter()
+        .find(|share| share.name.to_uppercase() == name)
+        .ok_or(Win32Error::NERR_NET_NAME_NOT_FOUND)?;
+    if !visible(world, share) {
+        return Err(Win32Error::ACCESS_DENIED);
+    }
+    Ok(info(share))
+}
+
+fn info(share: &SeenShare) -> ShareInfo {
+    let flag = |on: bool, bit: u32| if on { bit } else { 0 };
+    ShareInfo {
+        net_name: share.name.clone(),
+        // A name that ends in a dollar sign is hidden by clients.
+        share_type: ShareType::SPECIAL.when(share.name.ends_with('$')),
+        remark: share.comment.clone(),
+        permissions: 0,
+        max_uses: u32::MAX,
+        current_uses: 0,
+        path: format!(r"C:\{}", share.name),
+        security_descriptor: None,
+        flags: flag(share.access_based, FLAG_ACCESS_BASED) | flag(share.encrypted, FLAG_ENCRYPTED),
+    }
+}
+
+fn pipes() -> ShareInfo {
+    ShareInfo {
+        net_name: "IPC$".to_owned(),
+        share_type: ShareType::IPC | ShareType::SPECIAL,
+        remark: "IPC Service".to_owned(),
+        max_uses: u32::MAX,
+        path: String::new(),
+        ..ShareInfo::default()
+    }
+}
+
+fn server(world: &World) -> ServerInfo {
+    let config = &world.config;
+    ServerInfo {
+        platform_id: PLATFORM_NT,
+        name: config.netbios_name.clone(),
+        version_major: VERSION.0,
+        version_minor: VERSION.1,
+        server_type: SERVER_TYPE,
+        comment: config.comment.clone(),
+        users: u32::try_from(config.limits.sessions).unwrap_or(u32::MAX),
+        disconnect_min: -1,
+    }
+}
+
+fn time_of_day(world: &World) -> TimeOfDay {
+    let Timestamp { secs, nanos } = world.now;
+    let of_day = u32::try_from(secs.rem_euclid(86_400)).unwrap_or(0);
+    let days = secs.div_euclid(86_400);
+    let (year, month, day) = civil(days);
+    let weekday = u32::try_from((days + 4).rem_euclid(7)).unwrap_or(0);
+    TimeOfDay {
+        elapsed_secs: u32::try_from(secs).unwrap_or(u32::MAX),
+        uptime_ms: u32::try_from(world.uptime.as_millis() & 0xffff_ffff).unwrap_or(0),
+        hours: of_day / 3600,
+        minutes: of_day / 60 % 60,
+        seconds: of_day % 60,
+        hundredths: nanos / 10_000_000,
+        timezone_min: 0,
+        day,
+        month,
+        year,
+        weekday,
+    }
+}
+
+/// Year, month and day of a day counted from 1970-01-01: years begin in March, so that the leap
+/// day is their last.
+fn civil(days: i64) -> (u32, u32, u32) {
+    const ERA: i64 = 146_097;
+    let days = days.saturating_add(719_468);
+    let (era, day_of_era) = (days.div_euclid(ERA), days.rem_euclid(ERA));
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 {
+        shifted + 3
+    } else {
+        shifted - 9
+    };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let number = |value: i64| u32::try_from(value).unwrap_or(0);
+    (number(year), number(month), number(day))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::civil;
+
+    #[test]
+    fn days_have_dates() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(11_016), (2000, 2, 29));
+        assert_eq!(civil(11_017), (2000, 3, 1));
+        assert_eq!(civil(20_778), (2026, 11, 21));
+        assert_eq!(civil(-1), (1969, 12, 31));
+    }
+}

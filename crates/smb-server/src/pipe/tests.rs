@@ -1,0 +1,370 @@
+//! The state machine of a pipe against the bytes of clients, and against strangers.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::BytesMut;
+use smb_auth::{MachineSid, UserDb};
+use smb_wire::{
+    dtyp::Sid,
+    ids::Guid,
+    msg::Dialect,
+    rpc::{
+        Bind, BindAck, ContextHandle, Fault, FaultStatus, Interface, PduHeader, PduType, PfcFlags,
+        PresentationContext, Request, Response, ResultCode, SyntaxId,
+    },
+    status::Status,
+    utf16,
+};
+use vfs::Timestamp;
+
+use super::{
+    link::Link,
+    world::{SeenShare, World},
+};
+use crate::{
+    command::Failure,
+    config::{Encryption, ServerConfig},
+    limits::Limits,
+    state::Token,
+};
+
+/// A bind of rpcclient 4.17 to srvsvc, and what Samba answered.
+const BIND: &str = "\
+    05000b03100000004800000001000000b810b810000000000100000000000100c84f324b7016d30112785a47\
+    bf6ee18803000000045d888aeb1cc9119fe808002b10486002000000";
+const BIND_ACK: &str = "\
+    05000c03100000004400000001000000b810b810f05300000d005c706970655c737276737663000001000000\
+    00000000045d888aeb1cc9119fe808002b10486002000000";
+/// NetrShareEnum at level 1 as rpcclient sends it.
+const SHARE_ENUM: &str = "\
+    000002000a000000000000000a0000003100320037002e0030002e0030002e00310000000100000001000000\
+    040002000000000000000000ffffffff0800020000000000";
+
+fn hex(text: &str) -> Vec<u8> {
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+        .collect()
+}
+
+fn share(name: &str, guest: bool, admitted: bool) -> SeenShare {
+    SeenShare {
+        name: name.to_owned(),
+        comment: String::new(),
+        browseable: true,
+        guest,
+        admitted,
+        encrypted: false,
+        access_based: false,
+    }
+}
+
+fn config() -> ServerConfig {
+    ServerConfig {
+        netbios_name: "HOLD".to_owned(),
+        workgroup: "GROUP".to_owned(),
+        dns_name: "hold.example".to_owned(),
+        comment: String::new(),
+        server_guid: Guid::default(),
+        machine_sid: Sid::of(5, [21, 1, 2, 3]),
+        dialect_min: Dialect::SMB_2_0_2,
+        dialect_max: Dialect::SMB_3_1_1,
+        signing_required: false,
+        encryption: Encryption::Offered,
+        ciphers: Vec::new(),
+        signing_algorithms: Vec::new(),
+        allow_empty_passwords: false,
+        strict_write_flags: false,
+        switch_identity: false,
+        service_ids: (0, 0),
+        limits: Limits::default(),
+        local_groups: Default::default(),
+    }
+}
+
+fn world(anonymous: bool) -> World {
+    let config = config();
+    let mut users = UserDb::new(MachineSid([1, 2, 3]));
+    let rid = users.add_user("anna").unwrap();
+    users.add_group("staff").unwrap();
+    let mut token = Token::anonymous(&config);
+    if !anonymous {
+        token.anonymous = false;
+        token.user = "anna".to_owned();
+        token.domain = config.netbios_name.clone();
+        token.user_sid = config.machine_sid.child(rid).unwrap();
+    }
+    World {
+        config: Arc::new(config),
+        users: Arc::new(users),
+        token: Arc::new(token),
+        shares: vec![
+            share("data", false, !anonymous),
+            share("hers", false, false),
+        ],
+        now: Timestamp::default(),
+        uptime: Duration::from_secs(1),
+        guests_welcome: false,
+    }
+}
+
+fn bound(interface: Interface, world: &World) -> Link {
+    let mut link = Link::new(interface);
+    let bind = Bind {
+        max_xmit_frag: 4280,
+        max_recv_frag: 4280,
+        assoc_group_id: 0,
+        contexts: vec![PresentationContext {
+            id: 0,
+            abstract_syntax: interface.syntax(),
+            transfer_syntaxes: vec![SyntaxId::NDR32],
+        }],
+    };
+    let mut out = BytesMut::new();
+    bind.encode(PduType::BIND, 1, &mut out);
+    link.write(&out, world).unwrap();
+    let ack = message(&mut link).unwrap();
+    let (header, body, _) = PduHeader::read(&ack).unwrap();
+    assert_eq!(header.pdu_type, PduType::BIND_ACK);
+    let ack = BindAck::read(body).unwrap();
+    assert_eq!(ack.results[0].result, ResultCode::ACCEPTANCE);
+    link
+}
+
+fn message(link: &mut Link) -> Option<Vec<u8>> {
+    let (data, more) = link.read(1 << 20).ok()??;
+    assert!(!more);
+    Some(data.to_vec())
+}
+
+fn request(opnum: u16, stub: &[u8]) -> BytesMut {
+    let mut out = BytesMut::new();
+    Request {
+        alloc_hint: 0,
+        context_id: 0,
+        opnum,
+        object: None,
+        stub,
+    }
+    .encode(7, &mut out);
+    out
+}
+
+/// Calls and gives the stub of the answer, put together.
+fn call(link: &mut Link, world: &World, opnum: u16, stub: &[u8]) -> Result<Vec<u8>, FaultStatus> {
+    link.write(&request(opnum, stub), world).unwrap();
+    let mut whole = Vec::new();
+    loop {
+        let message = message(link).unwrap();
+        let (header, body, rest) = PduHeader::read(&message).unwrap();
+        assert!(rest.is_empty());
+        assert_eq!(header.call_id, 7);
+        if header.pdu_type == PduType::FAULT {
+            return Err(Fault::read(body).unwrap().status);
+        }
+        whole.extend_from_slice(Response::read(body).unwrap().stub);
+        if header.flags.contains(PfcFlags::LAST_FRAG) {
+            return Ok(whole);
+        }
+    }
+}
+
+fn holds(stub: &[u8], text: &str) -> bool {
+    let wanted = utf16::encode(text);
+    stub.windows(wanted.len()).any(|window| window == wanted)
+}
+
+#[test]
+fn a_captured_bind_gets_the_captured_answer() {
+    let mut link = Link::new(Interface::Srvsvc);
+    // Byte by byte: the pipe puts PDUs together itself.
+    for byte in hex(BIND) {
+        assert!(!link.is_readable());
+        link.write(&[byte], &world(false)).unwrap();
+    }
+    assert_eq!(message(&mut link).unwrap(), hex(BIND_ACK));
+}
+
+#[test]
+fn shares_are_listed_as_whoever_asks_may_see_them() {
+    let world = world(false);
+    let mut link = bound(Interface::Srvsvc, &world);
+    let stub = call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
+    assert!(holds(&stub, "data") && holds(&stub, "IPC$"));
+    assert!(!holds(&stub, "hers"));
+    assert!(stub.ends_with(&[0; 4]));
+}
+
+#[test]
+fn nobody_in_particular_learns_nothing_unless_guests_are_welcome() {
+    let mut world = world(true);
+    let mut link = bound(Interface::Srvsvc, &world);
+    let stub = call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
+    assert!(stub.ends_with(&[5, 0, 0, 0]));
+    assert!(!holds(&stub, "IPC$"));
+    world.guests_welcome = true;
+    world.shares.push(share("open", true, false));
+    let stub = call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
+    assert!(holds(&stub, "open") && !holds(&stub, "data"));
+
+    let mut link = bound(Interface::Samr, &world);
+    let stub = call(&mut link, &world, 57, &[0; 12]).unwrap();
+    assert!(stub.ends_with(&Status::ACCESS_DENIED.0.to_le_bytes()));
+    let mut link = bound(Interface::Lsarpc, &world);
+    let stub = call(&mut link, &world, 6, &[0; 12]).unwrap();
+    assert!(stub.ends_with(&Status::ACCESS_DENIED.0.to_le_bytes()));
+}
+
+#[test]
+fn long_answers_come_in_fragments_and_short_reads_in_pieces() {
+    let mut world = world(false);
+    let many = (0..200).map(|n| share(&format!("a share with a long name {n}"), false, true));
+    world.shares = many.collect();
+    let mut link = bound(Interface::Srvsvc, &world);
+    link.write(&request(15, &hex(SHARE_ENUM)), &world).unwrap();
+    let (overflows, peeked) = link.peek(10);
+    assert!(overflows && peeked.number_of_messages > 1);
+    assert_eq!((peeked.data.len(), peeked.named_pipe_state), (10, 3));
+    let (first, more) = link.read(100).unwrap().unwrap();
+    assert!(more && first.len() == 100 && first[..10] == peeked.data[..]);
+    let (rest, more) = link.read(1 << 20).unwrap().unwrap();
+    assert!(!more && first.len() + rest.len() <= 4280);
+    while link.is_readable() {
+        link.read(1 << 20).unwrap();
+    }
+    assert_eq!(link.peek(0).1.read_data_available, 0);
+    let stub = call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
+    assert!(holds(&stub, "a share with a long name 199"));
+}
+
+fn handle(stub: &[u8]) -> ContextHandle {
+    ContextHandle(stub[..20].try_into().unwrap())
+}
+
+#[test]
+fn names_and_sids_are_looked_up_both_ways() {
+    let world = world(false);
+    let mut link = bound(Interface::Lsarpc, &world);
+    let policy = handle(&call(&mut link, &world, 6, &[0; 12]).unwrap());
+    let mut stub = smb_wire::rpc::NdrWriter::new();
+    stub.handle(&policy);
+    let sids = [
+        Sid::EVERYONE,
+        Sid::BUILTIN_USERS,
+        Sid::unix_user(1000),
+        world.token.user_sid,
+        world.config.machine_sid.child(4711).unwrap(),
+    ];
+    stub.count(sids.len());
+    stub.pointer(true);
+    stub.count(sids.len());
+    for _ in &sids {
+        stub.pointer(true);
+    }
+    for sid in &sids {
+        stub.sid(sid);
+    }
+    let answer = call(&mut link, &world, 15, &stub.finish()).unwrap();
+    for name in ["Everyone", "Users", "Unix User", "1000", "anna", "-4711"] {
+        assert!(holds(&answer, name), "{name}");
+    }
+    assert!(answer.ends_with(&Status::SOME_NOT_MAPPED.0.to_le_bytes()));
+    for (text, sid) in [
+        ("anna", world.token.user_sid),
+        (r"BUILTIN\users", Sid::BUILTIN_USERS),
+        (r"Unix User\1000", Sid::unix_user(1000)),
+        ("authenticated users", Sid::AUTHENTICATED_USERS),
+        ("BUILTIN", Sid::BUILTIN),
+    ] {
+        let found = super::names::of_name(&world, text).unwrap();
+        assert_eq!(found.sid, sid, "{text}");
+    }
+    assert_eq!(super::names::of_name(&world, r"nowhere\anna"), None);
+}
+
+#[test]
+fn handles_of_another_kind_or_nobody_are_faults() {
+    let world = world(false);
+    let mut link = bound(Interface::Samr, &world);
+    let server = call(&mut link, &world, 57, &[0; 12]).unwrap();
+    let mut stub = server[..20].to_vec();
+    stub.extend_from_slice(&[0; 8]);
+    // The users of a server: only a domain has any.
+    assert_eq!(
+        call(&mut link, &world, 13, &stub),
+        Err(FaultStatus::CONTEXT_MISMATCH)
+    );
+    assert_eq!(
+        call(&mut link, &world, 1, &[9; 20]),
+        Err(FaultStatus::CONTEXT_MISMATCH)
+    );
+    assert!(call(&mut link, &world, 1, &stub[..20]).is_ok());
+    assert_eq!(
+        call(&mut link, &world, 1, &stub[..20]),
+        Err(FaultStatus::CONTEXT_MISMATCH)
+    );
+}
+
+#[test]
+fn what_cannot_be_answered_is_a_fault_and_the_pipe_lives_on() {
+    let world = world(false);
+    let mut link = bound(Interface::Srvsvc, &world);
+    assert_eq!(
+        call(&mut link, &world, 9999, &[]),
+        Err(FaultStatus::OP_RNG_ERROR)
+    );
+    assert_eq!(
+        call(&mut link, &world, 15, &[0; 3]),
+        Err(FaultStatus::BAD_STUB_DATA)
+    );
+    assert!(call(&mut link, &world, 15, &hex(SHARE_ENUM)).is_ok());
+}
+
+#[test]
+fn who_does_not_speak_rpc_breaks_the_pipe() {
+    let world = world(false);
+    let early = request(15, &hex(SHARE_ENUM));
+    let zeros = [0; 64];
+    for bytes in [
+        &early[..],
+        &zeros,
+        b"\x05\0\0\x03\x10\0\0\0\x10\0\0\0\x01\0\0\0",
+    ] {
+        let mut link = Link::new(Interface::Srvsvc);
+        link.write(bytes, &world).unwrap();
+        let fault = message(&mut link).unwrap();
+        assert_eq!(PduHeader::read(&fault).unwrap().0.pdu_type, PduType::FAULT);
+        assert!(matches!(
+            link.write(bytes, &world),
+            Err(Failure::Status(Status::PIPE_BROKEN))
+        ));
+        assert!(matches!(
+            link.read(1),
+            Err(Failure::Status(Status::PIPE_BROKEN))
+        ));
+    }
+}
+
+#[test]
+fn answers_nobody_reads_do_not_pile_up() {
+    let mut world = world(false);
+    let many = (0..500).map(|n| share(&format!("a share with a long name {n}"), false, true));
+    world.shares = many.collect();
+    let mut link = bound(Interface::Srvsvc, &world);
+    let one = request(15, &hex(SHARE_ENUM));
+    let broke = (0..1000).any(|_| link.write(&one, &world).is_err());
+    assert!(broke);
+    assert_eq!(link.peek(0).1.read_data_available, 0);
+}
+
+#[test]
+fn random_bytes_never_panic() {
+    let world = world(false);
+    proptest::proptest!(|(bytes: Vec<u8>, opnum in 0u16..80)| {
+        for interface in Interface::ALL {
+            let mut link = bound(interface, &world);
+            link.write(&request(opnum, &bytes), &world).unwrap();
+            let _ = link.write(&bytes, &world);
+        }
+    });
+}

@@ -1,0 +1,96 @@
+//! What the services know of the server and of who asks: a snapshot for one WRITE.
+//!
+//! No type of a file system in it, so that services and their tests need none. It never holds
+//! a path of the host.
+
+use std::{sync::Arc, time::Duration};
+
+use smb_auth::UserStore;
+use smb_wire::rpc::Interface;
+use vfs::{Timestamp, Vfs};
+
+use crate::{
+    command::{Call, Failure, admits},
+    config::ServerConfig,
+    state::Token,
+};
+
+/// A share as the services see it.
+#[derive(Debug, Clone)]
+pub(super) struct SeenShare {
+    pub(super) name: String,
+    pub(super) comment: String,
+    /// Shown in listings.
+    pub(super) browseable: bool,
+    /// Guests may connect.
+    pub(super) guest: bool,
+    /// Whoever asks may connect.
+    pub(super) admitted: bool,
+    pub(super) encrypted: bool,
+    pub(super) access_based: bool,
+}
+
+/// The snapshot.
+pub(super) struct World {
+    pub(super) config: Arc<ServerConfig>,
+    pub(super) users: Arc<dyn UserStore>,
+    pub(super) token: Arc<Token>,
+    /// Filled for srvsvc only.
+    pub(super) shares: Vec<SeenShare>,
+    pub(super) now: Timestamp,
+    /// Since the server started.
+    pub(super) uptime: Duration,
+    /// Some share lets guests in: then anybody may ask what there is.
+    pub(super) guests_welcome: bool,
+}
+
+impl World {
+    pub(super) fn of<V: Vfs>(call: &Call<V>, interface: Interface) -> Result<Self, Failure> {
+        let server = call.server();
+        let token = call.token()?;
+        let peer = call.connection.peer.ip();
+        let shares = server.shares();
+        let seen = |share: &Arc<crate::state::Share<V>>| {
+            let config = &share.config;
+            SeenShare {
+                name: config.name.clone(),
+                comment: config.comment.clone(),
+                browseable: config.browseable,
+                guest: config.guest,
+                admitted: config.hosts.admits(peer) && admits(config, &token),
+                encrypted: config.encryption_required,
+                access_based: config.access_based_enumeration,
+            }
+        };
+        let now = server.env.realtime();
+        let seconds = now.secs.saturating_sub(server.started.secs);
+        Ok(Self {
+            guests_welcome: shares.iter().any(|share| share.config.guest),
+            shares: match interface {
+                Interface::Srvsvc => shares.iter().map(seen).collect(),
+                _ => Vec::new(),
+            },
+            config: server.config(),
+            users: server.users(),
+            token,
+            now,
+            uptime: Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+        })
+    }
+
+    /// Whether whoever asks may learn about the server: everybody who has signed in, and nobody
+    /// in particular only where guests are welcome.
+    pub(super) fn may_browse(&self) -> bool {
+        !self.token.anonymous || self.guests_welcome
+    }
+
+    /// Whether whoever asks may look up names.
+    pub(super) fn may_look_up(&self) -> bool {
+        !self.token.anonymous
+    }
+
+    /// Whether whoever asks may list accounts.
+    pub(super) fn may_enumerate(&self) -> bool {
+        !self.token.anonymous && !self.token.guest
+    }
+}
