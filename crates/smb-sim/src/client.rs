@@ -1,0 +1,326 @@
+//! The sans-IO client over a connection in memory: what a test writes its sessions with.
+//!
+//! One request after the other, or several under way: [`SimClient::send`], then
+//! [`SimClient::wait`] in any order.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use smb_auth::Credentials;
+use smb_client::{
+    ClientError, CreateArgs, Created, Options, Reply, Request,
+    core::{ClientCore, Event, LoginArgs, SessionInfo},
+};
+use smb_wire::{
+    ids::{FileId, FileTime, MessageId, SessionId, TreeId},
+    msg::{
+        Channel, CloseFlags, CloseRequest, FlushRequest, LogoffRequest, ReadFlags, ReadRequest,
+        ReadResponse, TreeConnectFlags, TreeConnectRequest, WriteFlags, WriteRequest,
+        WriteResponse,
+    },
+    utf16,
+};
+use vfs::Env;
+
+use crate::{
+    executor::SimEnv,
+    pipe::ClientEnd,
+    server::{PASSWORD, SHARE, SimServer, USER},
+};
+
+/// A client of a [`SimServer`].
+pub struct SimClient {
+    core: ClientCore,
+    end: ClientEnd,
+    env: Arc<SimEnv>,
+    session: SessionId,
+    tree: TreeId,
+    replies: BTreeMap<MessageId, Reply>,
+}
+
+impl SimClient {
+    /// Connects and negotiates.
+    ///
+    /// # Errors
+    /// The server's refusal, and all others.
+    pub async fn connect(server: &SimServer, options: Options) -> Result<Self, ClientError> {
+        let env = Arc::clone(server.env());
+        let random = Arc::clone(&env);
+        let mut this = Self {
+            core: ClientCore::new(options, Box::new(move |out| random.fill_random(out))),
+            end: server.connect(),
+            env,
+            session: SessionId(0),
+            tree: TreeId(0),
+            replies: BTreeMap::new(),
+        };
+        this.core.begin_negotiate()?;
+        loop {
+            if let Event::Negotiated(outcome) = this.event().await? {
+                outcome.map_err(ClientError::Status)?;
+                return Ok(this);
+            }
+        }
+    }
+
+    /// Connects, logs in as [`USER`] and opens [`SHARE`].
+    ///
+    /// # Errors
+    /// As [`SimClient::connect`].
+    pub async fn enter(server: &SimServer, options: Options) -> Result<Self, ClientError> {
+        let mut this = Self::connect(server, options).await?;
+        this.login(USER, PASSWORD).await?;
+        this.open_tree(SHARE).await?;
+        Ok(this)
+    }
+
+    /// Logs in; what follows belongs to that session.
+    ///
+    /// # Errors
+    /// The server's refusal, and all others.
+    pub async fn login(&mut self, user: &str, password: &str) -> Result<SessionInfo, ClientError> {
+        let now = self.env.realtime();
+        let now = FileTime::from_unix(now.secs, now.nanos).0;
+        let args = LoginArgs::new(Credentials::password(user, "", password), now);
+        let ticket = self.core.begin_login(args)?;
+        loop {
+            match self.event().await? {
+                Event::Login { ticket: t, outcome } if t == ticket => {
+                    let info = outcome?;
+                    self.session = info.session_id;
+                    return Ok(info);
+                }
+                other => self.sort(other),
+            }
+        }
+    }
+
+    /// Opens a share; what follows belongs to it.
+    ///
+    /// # Errors
+    /// The server's refusal, and all others.
+    pub async fn open_tree(&mut self, share: &str) -> Result<(), ClientError> {
+        let reply = self
+            .call(Request::new(&TreeConnectRequest {
+                flags: TreeConnectFlags::empty(),
+                path: &utf16::encode(&format!("\\\\memory\\{share}")),
+            }))
+            .await?;
+        self.tree = reply.header.tree_id;
+        Ok(())
+    }
+
+    /// Sends a request of this session and tree.
+    ///
+    /// # Errors
+    /// Missing credits, or a connection that is gone.
+    pub fn send(&mut self, request: Request) -> Result<MessageId, ClientError> {
+        let (session, tree) = (self.session, self.tree);
+        let ids = self.core.send(vec![request.session(session).tree(tree)])?;
+        self.write()?;
+        ids.first()
+            .copied()
+            .ok_or(ClientError::Usage("nothing sent"))
+    }
+
+    /// The final reply to a request, whatever its status.
+    ///
+    /// # Errors
+    /// All but [`ClientError::Status`].
+    pub async fn wait(&mut self, id: MessageId) -> Result<Reply, ClientError> {
+        loop {
+            if let Some(reply) = self.replies.remove(&id) {
+                return Ok(reply);
+            }
+            let event = self.event().await?;
+            self.sort(event);
+        }
+    }
+
+    /// Sends a request and waits for its success.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub async fn call(&mut self, request: Request) -> Result<Reply, ClientError> {
+        let id = self.send(request)?;
+        self.wait(id).await?.ok()
+    }
+
+    /// Opens or creates.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub async fn create(&mut self, args: &CreateArgs) -> Result<FileId, ClientError> {
+        let reply = self.call(args.request()).await?;
+        Ok(Created::read(&reply.message)?.file_id)
+    }
+
+    /// Writes; returns how many bytes were written.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub async fn write_at(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<u32, ClientError> {
+        let reply = self.call(write_request(file, offset, data)).await?;
+        Ok(WriteResponse::read(&reply.message)?.count)
+    }
+
+    /// Reads.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub async fn read_at(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        length: u32,
+    ) -> Result<Vec<u8>, ClientError> {
+        let reply = self.call(read_request(file, offset, length)).await?;
+        Ok(ReadResponse::read(&reply.message)?.data.to_vec())
+    }
+
+    /// Flushes.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub async fn flush(&mut self, file: FileId) -> Result<(), ClientError> {
+        self.call(Request::new(&FlushRequest {
+            reserved: 0,
+            file_id: file,
+        }))
+        .await
+        .map(drop)
+    }
+
+    /// Closes a file.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub async fn close(&mut self, file: FileId) -> Result<(), ClientError> {
+        self.call(Request::new(&CloseRequest {
+            flags: CloseFlags::empty(),
+            file_id: file,
+        }))
+        .await
+        .map(drop)
+    }
+
+    /// Ends the session.
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub async fn logoff(&mut self) -> Result<(), ClientError> {
+        self.call(Request::new(&LogoffRequest)).await.map(drop)
+    }
+
+    /// Breaks the connection; whatever is under way stays so.
+    pub fn cut(self) {
+        self.end.cut();
+    }
+
+    /// The machine.
+    pub fn core(&mut self) -> &mut ClientCore {
+        &mut self.core
+    }
+
+    /// The connection.
+    #[must_use]
+    pub fn end(&self) -> &ClientEnd {
+        &self.end
+    }
+
+    /// The frame of a request of this session and tree, not sent.
+    ///
+    /// # Errors
+    /// As [`SimClient::send`].
+    pub fn frame(&mut self, request: Request) -> Result<(MessageId, Bytes), ClientError> {
+        let (session, tree) = (self.session, self.tree);
+        let ids = self.core.send(vec![request.session(session).tree(tree)])?;
+        let frame = self.core.next_frame();
+        match (ids.first(), frame) {
+            (Some(id), Some(mut frame)) => {
+                frame.head.unsplit(frame.body);
+                Ok((*id, frame.head.freeze()))
+            }
+            _ => Err(ClientError::Usage("nothing sent")),
+        }
+    }
+
+    /// Takes bytes that came otherwise than by waiting here.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        self.core.feed(bytes)?;
+        while let Some(event) = self.core.next_event() {
+            self.sort(event);
+        }
+        Ok(())
+    }
+
+    /// A reply that has come.
+    pub fn take(&mut self, id: MessageId) -> Option<Reply> {
+        self.replies.remove(&id)
+    }
+
+    fn sort(&mut self, event: Event) {
+        if let Event::Reply(reply) = event {
+            self.replies.insert(reply.header.message_id, reply);
+        }
+    }
+
+    fn write(&mut self) -> Result<(), ClientError> {
+        while let Some(mut frame) = self.core.next_frame() {
+            frame.head.unsplit(frame.body);
+            self.end
+                .send(frame.head)
+                .map_err(|_| ClientError::Disconnected)?;
+        }
+        Ok(())
+    }
+
+    async fn event(&mut self) -> Result<Event, ClientError> {
+        loop {
+            self.write()?;
+            if let Some(event) = self.core.next_event() {
+                return Ok(event);
+            }
+            let bytes = self.end.receive().await.ok_or(ClientError::Disconnected)?;
+            self.core.feed(&bytes)?;
+        }
+    }
+}
+
+/// A READ.
+#[must_use]
+pub fn read_request(file: FileId, offset: u64, length: u32) -> Request {
+    Request::new(&ReadRequest {
+        padding: 0x50,
+        flags: ReadFlags::empty(),
+        length,
+        offset,
+        file_id: file,
+        minimum_count: 0,
+        channel: Channel::NONE,
+        remaining_bytes: 0,
+        channel_info: &[],
+    })
+}
+
+/// A WRITE.
+#[must_use]
+pub fn write_request(file: FileId, offset: u64, data: &[u8]) -> Request {
+    Request::new(&WriteRequest {
+        offset,
+        file_id: file,
+        channel: Channel::NONE,
+        remaining_bytes: 0,
+        flags: WriteFlags::empty(),
+        channel_info: &[],
+        data,
+    })
+}

@@ -1,0 +1,312 @@
+//! The protocol core over the POSIX back end over a simulated disk.
+//!
+//! [`memory_server`] needs no simulation: any [`Env`] will do (the example `memory_share` runs
+//! it on tokio). [`SimServer`] runs it in a [`Sim`], over connections of [`crate::pipe`], and
+//! records what they carry.
+
+use std::{
+    cell::RefCell,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use durability::{Durability, Policy, ShareDurability};
+use smb_auth::{MachineSid, NtHash, UserDb};
+use smb_server::{
+    Server, Share, Shares,
+    config::{Encryption, ServerConfig, ShareConfig},
+    limits::Limits,
+};
+use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
+use vfs::{
+    Env, VfsError,
+    posix::{Clock, PosixOptions, PosixVfs},
+    sim::{Cut, Profile, SimClock, SimDisk, SimOptions},
+};
+
+use crate::{
+    executor::{Sim, SimEnv, Stuck},
+    pipe::{self, ClientEnd},
+    trace::{Passage, Trace},
+};
+
+/// The file system served.
+pub type MemoryVfs = PosixVfs<SimDisk>;
+
+/// The share of every server here.
+pub const SHARE: &str = "data";
+/// Its user.
+pub const USER: &str = "alice";
+/// Their password.
+pub const PASSWORD: &str = "Alice-pw-1";
+
+const MACHINE: [u32; 3] = [1, 2, 3];
+
+/// What kind of server and disk.
+#[derive(Debug, Clone)]
+pub struct MemoryOptions {
+    /// Durability of the share.
+    pub policy: Policy,
+    /// Who may log in, with a password.
+    pub users: Vec<(String, String)>,
+    /// Every session has to sign.
+    pub signing_required: bool,
+    /// When messages are encrypted.
+    pub encryption: Encryption,
+    /// What a power loss may take.
+    pub profile: Profile,
+    /// Size of the disk in blocks of 4 KiB.
+    pub capacity_blocks: u64,
+    /// Limits of the protocol.
+    pub limits: Limits,
+}
+
+impl Default for MemoryOptions {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Honor,
+            users: vec![(USER.to_owned(), PASSWORD.to_owned())],
+            signing_required: true,
+            encryption: Encryption::Offered,
+            profile: Profile::PosixMin,
+            capacity_blocks: 1 << 18,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// An empty disk with the times of `env`.
+#[must_use]
+pub fn memory_disk(env: &Arc<dyn Env>, seed: u64, options: &MemoryOptions) -> SimDisk {
+    let clock = Arc::clone(env);
+    SimDisk::new(SimOptions {
+        seed,
+        profile: options.profile,
+        capacity_blocks: options.capacity_blocks,
+        clock: Some(SimClock(Arc::new(move || clock.realtime()))),
+        ..SimOptions::default()
+    })
+}
+
+/// A server of one share, [`SHARE`], on `disk`.
+///
+/// # Errors
+/// Those of the disk, and [`VfsError::InvalidArgument`] for a user that cannot be.
+pub async fn memory_server(
+    env: Arc<dyn Env>,
+    disk: SimDisk,
+    options: &MemoryOptions,
+) -> Result<Arc<Server<MemoryVfs>>, VfsError> {
+    let clock = Arc::clone(&env);
+    let vfs = PosixVfs::new(
+        disk,
+        PosixOptions {
+            clock: Clock::new(move || clock.realtime()),
+            ..PosixOptions::default()
+        },
+    )
+    .await?;
+    let vfs = Arc::new(vfs);
+    let durability = Durability::new(Arc::clone(&env), durability::Limits::default());
+    let gate = durability.share(
+        SHARE,
+        Arc::clone(&vfs),
+        ShareDurability::with_policy(options.policy),
+    );
+    let share = Share {
+        config: ShareConfig::new(SHARE),
+        vfs,
+        gate,
+        id: 1,
+    };
+    Ok(Server::new(
+        env,
+        durability,
+        server_config(options),
+        Shares::new([Arc::new(share)]),
+        Arc::new(users(&options.users).ok_or(VfsError::InvalidArgument)?),
+    ))
+}
+
+fn users(list: &[(String, String)]) -> Option<UserDb> {
+    let mut users = UserDb::new(MachineSid(MACHINE));
+    for (name, password) in list {
+        users.add_user(name).ok()?;
+        users
+            .set_password(name, Some(NtHash::from_password(password)), 1)
+            .ok()?;
+    }
+    Some(users)
+}
+
+fn server_config(options: &MemoryOptions) -> ServerConfig {
+    use smb_crypto::{Cipher, SigningAlgorithm};
+    let [a, b, c] = MACHINE;
+    ServerConfig {
+        netbios_name: "MEMORY".to_owned(),
+        workgroup: "WORKGROUP".to_owned(),
+        dns_name: "memory".to_owned(),
+        comment: String::new(),
+        server_guid: Guid(*b"holdfast-memory!"),
+        machine_sid: Sid::new(5, &[21, a, b, c]).unwrap_or(Sid::NULL),
+        dialect_min: Dialect::SMB_2_0_2,
+        dialect_max: Dialect::SMB_3_1_1,
+        signing_required: options.signing_required,
+        encryption: options.encryption,
+        ciphers: vec![
+            Cipher::Aes128Gcm,
+            Cipher::Aes256Gcm,
+            Cipher::Aes128Ccm,
+            Cipher::Aes256Ccm,
+        ],
+        signing_algorithms: vec![
+            SigningAlgorithm::AesGmac,
+            SigningAlgorithm::AesCmac,
+            SigningAlgorithm::HmacSha256,
+        ],
+        allow_empty_passwords: false,
+        strict_write_flags: false,
+        switch_identity: false,
+        service_ids: (0, 0),
+        local_groups: std::collections::BTreeMap::new(),
+        limits: options.limits.clone(),
+    }
+}
+
+/// A server in a simulation, with its disk and its network.
+pub struct SimServer {
+    /// The protocol core.
+    pub server: Arc<Server<MemoryVfs>>,
+    /// The disk.
+    pub disk: SimDisk,
+    env: Arc<SimEnv>,
+    trace: Option<Rc<RefCell<Trace>>>,
+    connections: std::cell::Cell<u64>,
+    whole: bool,
+}
+
+impl SimServer {
+    /// A server on an empty disk that answers after random times, behind a network that cuts
+    /// where it likes and is recorded.
+    ///
+    /// # Errors
+    /// [`Stuck`] when the server cannot start.
+    pub fn new(sim: &mut Sim, options: &MemoryOptions) -> Result<Self, Stuck> {
+        let env: Arc<dyn Env> = sim.env();
+        let disk = memory_disk(&env, sim.seed(), options);
+        Self::on(sim, disk, options)
+    }
+
+    /// The same on a disk that is there, for instance the one that a cut left.
+    ///
+    /// # Errors
+    /// [`Stuck`] when the server cannot start.
+    pub fn on(sim: &mut Sim, disk: SimDisk, options: &MemoryOptions) -> Result<Self, Stuck> {
+        let mut this = Self::plain(sim, disk, options)?;
+        slow(&this.disk, &this.env);
+        this.trace = Some(Rc::default());
+        this.whole = false;
+        Ok(this)
+    }
+
+    /// A server without delays, cuts and records: to measure.
+    ///
+    /// # Errors
+    /// [`Stuck`] when the server cannot start.
+    pub fn plain(sim: &mut Sim, disk: SimDisk, options: &MemoryOptions) -> Result<Self, Stuck> {
+        let env = sim.env();
+        let server = sim
+            .run(memory_server(env.clone(), disk.clone(), options))?
+            .map_err(|_| Stuck::Deadlock)?;
+        Ok(Self {
+            server,
+            disk,
+            env,
+            trace: None,
+            connections: std::cell::Cell::new(0),
+            whole: true,
+        })
+    }
+
+    /// Time, randomness and tasks.
+    #[must_use]
+    pub fn env(&self) -> &Arc<SimEnv> {
+        &self.env
+    }
+
+    /// What the network has carried.
+    #[must_use]
+    pub fn trace(&self) -> Trace {
+        self.trace
+            .as_ref()
+            .map(|trace| trace.borrow().clone())
+            .unwrap_or_default()
+    }
+
+    /// A new connection. Each comes from an address of its own, so that nobody's failed logins
+    /// slow down another.
+    #[must_use]
+    pub fn connect(&self) -> ClientEnd {
+        let number = self.connections.get() + 1;
+        self.connections.set(number);
+        let observer = self.trace.clone().map(|trace| -> pipe::Observer {
+            let env = Arc::clone(&self.env);
+            Rc::new(move |direction, bytes| {
+                trace.borrow_mut().add(Passage {
+                    at: env.monotonic(),
+                    connection: number,
+                    direction,
+                    bytes: bytes.clone(),
+                });
+            })
+        });
+        let cutter = (!self.whole).then(|| -> pipe::Cutter {
+            let env = Arc::clone(&self.env);
+            Rc::new(move |waiting| cut_of(&env, waiting))
+        });
+        let (client, receiver, transmitter) = pipe::connect(cutter, observer);
+        let low = u32::try_from(number & 0xFF_FFFF).unwrap_or(1);
+        let address = Ipv4Addr::from_bits(0x7F00_0000 | low);
+        self.env.spawn(Box::pin(smb_server::serve(
+            Arc::clone(&self.server),
+            receiver,
+            transmitter,
+            SocketAddr::new(IpAddr::V4(address), 50_000),
+            Box::new(|| {}),
+        )));
+        client
+    }
+
+    /// The disk as the loss of power at this moment leaves it.
+    #[must_use]
+    pub fn cut_power(&self, cut: Cut) -> SimDisk {
+        self.disk.cut(cut)
+    }
+}
+
+/// Mostly all of it; now and then some.
+fn cut_of(env: &SimEnv, waiting: usize) -> usize {
+    if env.choose(4) > 0 {
+        return waiting;
+    }
+    let limit = u64::try_from(waiting).unwrap_or(u64::MAX);
+    usize::try_from(env.choose(limit)).unwrap_or(waiting)
+}
+
+/// Every fourth operation takes up to 30 ms, a sync up to 200 ms: past the moment at which
+/// FLUSH says that it is pending.
+fn slow(disk: &SimDisk, env: &Arc<SimEnv>) {
+    let env = Arc::clone(env);
+    disk.set_hook(Some(Arc::new(move |op| {
+        if env.choose(4) > 0 {
+            return None;
+        }
+        let longest = match op {
+            vfs::sim::SimOp::Sync => 200_000,
+            _ => 30_000,
+        };
+        Some(env.sleep(Duration::from_micros(env.choose(longest))))
+    })));
+}
