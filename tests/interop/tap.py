@@ -1,0 +1,115 @@
+"""A wire tap: clients connect to it, it passes everything on to the server and notes what the
+frames say in the clear, so that a test does not have to believe a client that it signed, sealed or
+spoke a certain dialect ([MS-SMB2] 2.2.1, 2.2.3, 2.2.4, 2.2.41).
+"""
+import socket
+import struct
+import threading
+
+KEPT = 1024  # bytes of each frame that are looked at; what is asked stands at its beginning
+NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT, CANCEL = 0, 1, 2, 3, 12
+DIALECTS = {0x0202: "2.0.2", 0x0210: "2.1", 0x0300: "3.0", 0x0302: "3.0.2", 0x0311: "3.1.1"}
+CIPHERS = {1: "AES-128-CCM", 2: "AES-128-GCM", 3: "AES-256-CCM", 4: "AES-256-GCM"}
+SIGNERS = {0: "HMAC-SHA256", 1: "AES-128-CMAC", 2: "AES-128-GMAC"}
+
+
+class Tap:
+    """What was seen: `dialects`, `ciphers`, `signers` (sets of names; empty where 3.1.1 does not
+    name them), and how many requests after authentication were `plain`, `signed` or `sealed`."""
+
+    def __init__(self, port):
+        self.server_port = port
+        self.dialects, self.ciphers, self.signers = set(), set(), set()
+        self.plain = self.signed = self.sealed = 0
+        self.plain_commands = set()
+        self.lock = threading.Lock()
+        self.open = []
+
+    def __enter__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        for end in [self.listener] + self.open:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            end.close()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self.server_port))
+            self.open += [client, server]
+            for source, sink, look in ((client, server, self._request), (server, client, self._response)):
+                threading.Thread(target=self._pass_on, args=(source, sink, look), daemon=True).start()
+
+    def _pass_on(self, source, sink, look):
+        head, skip = b"", 0
+        try:
+            while data := source.recv(1 << 20):
+                sink.sendall(data)
+                while data:
+                    if skip:
+                        step = min(skip, len(data))
+                        skip, data = skip - step, data[step:]
+                        continue
+                    head, data = head + data, b""
+                    if len(head) < 4:
+                        break
+                    size = int.from_bytes(head[1:4], "big")
+                    kept = min(size, KEPT)
+                    if len(head) < 4 + kept:
+                        break
+                    look(head[4:4 + kept])
+                    data, head, skip = head[4 + kept:], b"", size - kept
+        except OSError:
+            pass
+        finally:
+            try:
+                sink.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+
+    def _request(self, frame):
+        with self.lock:
+            if frame[:4] == b"\xfdSMB":
+                self.sealed += 1
+            elif frame[:4] == b"\xfeSMB":
+                command, flags = struct.unpack_from("<H", frame, 12)[0], struct.unpack_from("<I", frame, 16)[0]
+                # 3.1.1 signs TREE_CONNECT whatever was agreed; CANCEL and LOGOFF say nothing.
+                if command in (NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT, CANCEL):
+                    return
+                if flags & 8:
+                    self.signed += 1
+                else:
+                    self.plain += 1
+                    self.plain_commands.add(command)
+
+    def _response(self, frame):
+        if frame[:4] != b"\xfeSMB" or struct.unpack_from("<HI", frame, 12)[0] != NEGOTIATE:
+            return
+        if struct.unpack_from("<I", frame, 8)[0] != 0:
+            return
+        dialect, contexts = struct.unpack_from("<HH", frame, 64 + 4)
+        if dialect not in DIALECTS:
+            return  # 2.FF: the client asks again
+        with self.lock:
+            self.dialects.add(DIALECTS[dialect])
+            if dialect != 0x0311:
+                return
+            at = struct.unpack_from("<I", frame, 64 + 60)[0]
+            for _ in range(contexts):
+                kind, size = struct.unpack_from("<HH", frame, at)
+                body = frame[at + 8:at + 8 + size]
+                if kind == 2 and struct.unpack_from("<H", body, 2)[0]:
+                    self.ciphers.add(CIPHERS[struct.unpack_from("<H", body, 2)[0]])
+                if kind == 8:
+                    self.signers.add(SIGNERS[struct.unpack_from("<H", body, 2)[0]])
+                at += (8 + size + 7) // 8 * 8
