@@ -120,6 +120,11 @@ impl LoginLimiter {
         }
     }
 
+    /// Changes the limits; what was counted stays counted.
+    pub fn configure(&mut self, config: LimiterConfig) {
+        self.config = config;
+    }
+
     /// Begins an attempt: true counts it as failed and lets it be tried, false refuses it
     /// without counting.
     pub fn begin(&mut self, address: IpAddr, user: &str, now_ms: u64) -> bool {

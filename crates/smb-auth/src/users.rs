@@ -362,8 +362,7 @@ impl UserStore for UserDb {
     fn by_rid(&self, rid: u32) -> Option<Account> {
         let user = self.users.values().find(|user| user.rid == rid);
         let group = || self.groups.values().find(|group| group.rid == rid);
-        user.map(Account::of)
-            .or_else(|| group().map(Account::from))
+        user.map(Account::of).or_else(|| group().map(Account::from))
     }
 
     fn by_name(&self, name: &str) -> Option<Account> {

@@ -3,7 +3,7 @@
 //! The daemon makes these from its configuration file; tests and the simulator make them by
 //! hand. A snapshot is never changed in place: a reload puts a new one in its stead.
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
@@ -55,6 +55,8 @@ pub struct ServerConfig {
     pub switch_identity: bool,
     /// Uid and gid the service itself runs as.
     pub service_ids: (u32, u32),
+    /// Supplementary groups of local users, by uid; a user bound to such a uid has them on disk.
+    pub local_groups: BTreeMap<u32, Vec<u32>>,
     /// Limits.
     pub limits: Limits,
 }

@@ -14,6 +14,7 @@ use std::{
     rc::Rc,
     sync::Arc,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
@@ -32,12 +33,15 @@ use crate::{
     link::{credits::CreditWindow, framing, inbound},
     misbehaved::Misbehaved,
     race::{First, race},
-    state::{Channel, ConnectionId, EndReason, Ender, Mail, Peer, Server},
+    state::{Channel, ConnectionId, EndReason, Ender, Mail, Peer, Server, SessionPhase},
     transport::{Receive, Transmit},
 };
 
 /// Mail a connection holds before it counts as stuck and is closed.
 const MAILBOX_MAX: usize = 4096;
+
+/// Channels above which those of ended sessions are forgotten.
+const CHANNELS_KEPT_MAX: usize = 64;
 
 /// Bytes asked of the socket at a time; a larger message gets room for its rest at once.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -55,6 +59,8 @@ pub(crate) struct Negotiated {
     pub(crate) cipher: Option<Cipher>,
     pub(crate) signing: SigningAlgorithm,
     pub(crate) multi_credit: bool,
+    /// MaxTransactSize, MaxReadSize and MaxWriteSize as they were said.
+    pub(crate) io_bytes: u32,
 }
 
 /// A request that waits and can be cancelled.
@@ -144,6 +150,25 @@ impl<V: Vfs> Connection<V> {
         self.channels.borrow().get(&id).cloned()
     }
 
+    /// Sessions that live on this connection.
+    pub(crate) fn sessions(&self) -> usize {
+        let channels = self.channels.borrow();
+        channels
+            .values()
+            .filter(|channel| channel.session.phase() != SessionPhase::Closed)
+            .count()
+    }
+
+    /// A session works on this connection. Channels of sessions that ended are kept to answer
+    /// stragglers, until they are too many.
+    pub(crate) fn add_channel(&self, id: SessionId, channel: Rc<Channel<V>>) {
+        let mut channels = self.channels.borrow_mut();
+        if channels.len() >= CHANNELS_KEPT_MAX {
+            channels.retain(|_, channel| channel.session.phase() != SessionPhase::Closed);
+        }
+        channels.insert(id, channel);
+    }
+
     /// Queues encoded segments for the socket.
     pub(crate) fn send(&self, segments: Vec<Bytes>) {
         if self.outbox.closed.get() {
@@ -208,10 +233,10 @@ impl<V: Vfs> Connection<V> {
     }
 
     fn frame_max(&self) -> usize {
-        if self.negotiated.borrow().is_none() {
+        let Some(facts) = self.negotiated() else {
             return NEGOTIATE_BYTES_MAX;
-        }
-        let io = usize::try_from(self.server.config().limits.io_bytes).unwrap_or(usize::MAX);
+        };
+        let io = usize::try_from(facts.io_bytes).unwrap_or(usize::MAX);
         io.saturating_add(MESSAGE_OVERHEAD_MAX)
             .min(TRANSPORT_LENGTH_MAX)
     }
@@ -238,6 +263,7 @@ pub async fn serve<V: Vfs>(
             mail: sender,
         },
     );
+    let limits = server.config().limits.clone();
     let connection = Rc::new(Connection {
         server: Arc::clone(&server),
         id,
@@ -245,7 +271,7 @@ pub async fn serve<V: Vfs>(
         negotiated: RefCell::new(None),
         wildcard_answered: Cell::new(false),
         preauth: RefCell::new(PreauthHash::new()),
-        credits: RefCell::new(CreditWindow::new()),
+        credits: RefCell::new(CreditWindow::new(limits.credits)),
         channels: RefCell::new(BTreeMap::new()),
         setups: RefCell::new(BTreeMap::new()),
         waiting: RefCell::new(BTreeMap::new()),
@@ -255,13 +281,26 @@ pub async fn serve<V: Vfs>(
     });
     spawn(&connection, write(Rc::clone(&connection), transmitter));
     spawn(&connection, deliver(Rc::clone(&connection), mailbox));
-    read(&connection, &mut receiver).await;
+    let patience = Duration::from_secs(limits.setup_seconds);
+    let stranger = stays_a_stranger(&connection, patience);
+    if let First::Right(()) = race(read(&connection, &mut receiver), stranger).await {
+        tracing::debug!(%peer, "connection closed: nobody logged in");
+    }
     connection.close();
     for waiting in std::mem::take(&mut *connection.waiting.borrow_mut()).into_values() {
         waiting.ender.end(EndReason::Gone);
     }
     server.remove_connection(id);
     command::disconnected(&connection).await;
+}
+
+/// Ends when nobody has logged in for so long; otherwise never. A session that ended since is a
+/// login too.
+async fn stays_a_stranger<V: Vfs>(connection: &Connection<V>, patience: Duration) {
+    connection.server.env.sleep(patience).await;
+    if !connection.channels.borrow().is_empty() {
+        std::future::pending::<()>().await;
+    }
 }
 
 fn spawn<V: Vfs>(connection: &Rc<Connection<V>>, task: impl Future<Output = ()> + 'static) {

@@ -28,5 +28,6 @@ pub mod transport;
 
 pub use connection::serve;
 pub use state::{
-    ConnectionId, ConnectionReport, OpenReport, Report, Server, SessionReport, Share, Shares,
+    CommandCount, ConnectionId, ConnectionReport, OpenReport, Report, Requests, Server,
+    SessionReport, Share, Shares,
 };

@@ -3,10 +3,6 @@
 //! [`Limits`] holds those an administrator may change; the constants hold those that follow from
 //! the protocol or that nobody should need to change.
 
-/// Most credits a connection may hold at once ([MS-SMB2] 3.3.1.2; Windows grants 512..8192).
-/// More are simply not granted.
-pub const CREDITS_MAX: u16 = 8192;
-
 /// Replies encoded but not yet taken by the socket, in bytes. Above it no further request is
 /// read from that connection until the client takes its replies.
 pub const OUTBOX_BYTES_MAX: usize = 32 << 20;
@@ -21,6 +17,10 @@ pub const DIRECTORY_NAMES_MAX: usize = 4_000_000;
 
 /// Locks in one LOCK request; more give `INVALID_PARAMETER`.
 pub const LOCKS_PER_REQUEST_MAX: usize = 1024;
+
+/// Largest file, in bytes ([MS-FSA] 2.1.1.1 MaxFileSize as NTFS with 4 KiB clusters has it). A
+/// write beyond it gives `INVALID_PARAMETER`.
+pub const FILE_BYTES_MAX: u64 = 0x0fff_ffff_0000;
 
 /// Bytes of a message besides the payload: header, fixed part, names, contexts.
 pub const MESSAGE_OVERHEAD_MAX: usize = 256 + 64 * 1024;
@@ -52,8 +52,22 @@ pub struct Limits {
     pub parked_per_connection: usize,
     /// MaxTransactSize, MaxReadSize, MaxWriteSize in bytes, 65,536 to 8,388,608.
     pub io_bytes: u32,
-    /// Seconds a session may stay in setup before it is dropped.
+    /// Seconds a session may stay in setup before it is dropped; a connection on which nobody
+    /// has logged in for so long is closed.
     pub setup_seconds: u64,
+    /// Live sessions of one connection; one more SESSION_SETUP gets `REQUEST_NOT_ACCEPTED`.
+    pub sessions_per_connection: usize,
+    /// Requests in one compound, up to [`smb_wire::compound::COMPOUND_ELEMENTS_MAX`]; those
+    /// beyond get `INVALID_PARAMETER`.
+    pub compound_length: usize,
+    /// Most credits a connection may hold at once ([MS-SMB2] 3.3.1.2; Windows grants 512..8192).
+    /// More are simply not granted.
+    pub credits: u16,
+    /// Bytes of one QUERY_DIRECTORY answer; the listing goes on in the next one.
+    pub directory_bytes: u32,
+    /// Failed logins of one user from one address within a minute; one more gets
+    /// `LOGON_FAILURE` unheard. From one address, whatever the user: ten times as many.
+    pub failed_logins: u32,
 }
 
 impl Default for Limits {
@@ -67,6 +81,11 @@ impl Default for Limits {
             parked_per_connection: 1024,
             io_bytes: 8 << 20,
             setup_seconds: 45,
+            sessions_per_connection: 64,
+            compound_length: smb_wire::compound::COMPOUND_ELEMENTS_MAX,
+            credits: 8192,
+            directory_bytes: 1 << 20,
+            failed_logins: 10,
         }
     }
 }

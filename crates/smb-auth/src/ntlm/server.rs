@@ -99,15 +99,17 @@ impl Challenged {
     ) -> Result<Accepted, AuthError> {
         let parsed = message::parse_authenticate(authenticate)?;
         let negotiated = parsed.flags & self.flags;
-        if negotiated & flags::UNICODE == 0 || negotiated & flags::EXTENDED_SESSIONSECURITY == 0 {
-            return Err(AuthError::InvalidToken("NTLM: flags taken back"));
-        }
-        // [MS-NLMP] 3.2.5.1.2: no user, no NT answer, LM answer empty or one zero byte.
+        // [MS-NLMP] 3.2.5.1.2: no user, no NT answer, LM answer empty or one zero byte. Nothing is
+        // proven, so the flags do not matter.
         if parsed.user.is_empty() && parsed.nt.is_empty() && matches!(parsed.lm, [] | [0]) {
             return anonymous(&parsed, negotiated);
         }
+        if negotiated & flags::UNICODE == 0 || negotiated & flags::EXTENDED_SESSIONSECURITY == 0 {
+            return Err(AuthError::InvalidToken("NTLM: flags taken back"));
+        }
         let answer = NtAnswer::parse(parsed.nt)?;
-        // Lengths are judged before the password, so that the outcome tells nothing about it.
+        // Form is judged before the password, so that the outcome tells nothing about it.
+        answer.av_pairs().flags()?;
         let key_exchange = negotiated & flags::KEY_EXCH != 0;
         if key_exchange && parsed.encrypted_key.len() != 16 {
             return Err(AuthError::InvalidToken(

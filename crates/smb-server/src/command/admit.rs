@@ -54,7 +54,12 @@ pub(super) fn admit<V: Vfs>(
 fn check<V: Vfs>(call: &mut Call<V>, signature: Signature) -> Result<(), Failure> {
     let command = call.header.command;
     let Some(needs) = needs(command) else {
-        return Err(Failure::Disconnect(Misbehaved::UnknownCommand));
+        // Alone it costs the connection; behind others, whose answers are due, an error.
+        return Err(if call.chain.is_under_way() {
+            Status::INVALID_PARAMETER.into()
+        } else {
+            Failure::Disconnect(Misbehaved::UnknownCommand)
+        });
     };
     check_order(call)?;
     check_flags(call)?;

@@ -7,9 +7,9 @@ use durability::Receipt;
 use smb_wire::{
     Malformed,
     access_mask::AccessMask,
-    header::Header,
+    header::{Command, Header},
     ids::{FileId, SessionId},
-    msg,
+    msg::{self, Dialect},
     status::Status,
 };
 use vfs::{Vfs, VfsError};
@@ -19,8 +19,11 @@ use crate::{
     connection::Connection,
     link::outbound::{self, HEADROOM},
     misbehaved::Misbehaved,
-    state::{Channel, InFlight, Server, Session, Share, Token, TreeConnect},
+    state::{Channel, InFlight, Open, Server, Session, Share, Token, TreeConnect},
 };
+
+/// How far ahead a channel sequence counts as newer.
+const CHANNEL_SEQUENCE_AHEAD: u16 = 0x7fff;
 
 /// What a handler returns.
 pub(crate) type Handled = Result<Reply, Failure>;
@@ -223,7 +226,28 @@ impl<V: Vfs> Call<V> {
             return Err(Status::FILE_CLOSED.into());
         }
         self.chain.set_file_id(id);
+        self.check_channel_sequence(&open)?;
         Ok(InFlight::new(open))
+    }
+
+    /// [MS-SMB2] 3.3.5.2.10: what a client sent before it lost a channel must not act after what
+    /// it sent since.
+    fn check_channel_sequence(&self, open: &Open<V>) -> Result<(), Failure> {
+        if self.connection.dialect() < Dialect::SMB_3_0 {
+            return Ok(());
+        }
+        let mut state = open.state();
+        let sent = self.header.channel_sequence();
+        if sent.wrapping_sub(state.channel_sequence) <= CHANNEL_SEQUENCE_AHEAD {
+            state.channel_sequence = sent;
+            return Ok(());
+        }
+        match self.header.command {
+            Command::WRITE | Command::SET_INFO | Command::IOCTL => {
+                Err(Status::FILE_NOT_AVAILABLE.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// As [`Call::open`] for a request that names no tree (OPLOCK_BREAK).
@@ -253,15 +277,9 @@ impl<V: Vfs> Call<V> {
 
     /// MaxReadSize, MaxWriteSize and MaxTransactSize of the connection.
     pub(crate) fn io_max(&self) -> u32 {
-        let large = self
-            .connection
+        self.connection
             .negotiated()
-            .is_some_and(|facts| facts.multi_credit);
-        if large {
-            self.server().config().limits.io_bytes
-        } else {
-            65_536
-        }
+            .map_or(0, |facts| facts.io_bytes)
     }
 
     /// The receipt for a success that changed nothing on any disk.

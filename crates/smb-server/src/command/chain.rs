@@ -47,6 +47,7 @@ pub(crate) struct Chain<V: Vfs> {
     /// Why every related element fails: the element that should have given the FileId did.
     failed: Cell<Option<Status>>,
     started: Cell<bool>,
+    under_way: Cell<bool>,
     /// The element being run has been answered with STATUS_PENDING.
     pending: Cell<Option<AsyncId>>,
 }
@@ -80,11 +81,18 @@ impl<V: Vfs> Chain<V> {
     /// The FileId an element means.
     pub(super) fn file_id(&self, header: &Header, said: FileId) -> Result<FileId, Failure> {
         if !header.flags.contains(HeaderFlags::RELATED) {
+            // What follows takes it over, whether it is any good or not.
+            self.file.set(Some(said));
             return Ok(said);
         }
         self.file
             .get()
             .ok_or(Failure::Status(Status::INVALID_HANDLE))
+    }
+
+    /// Something of this frame came before.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way.get()
     }
 
     pub(crate) fn set_file_id(&self, id: FileId) {
@@ -252,15 +260,21 @@ pub(crate) async fn run<V: Vfs>(connection: Rc<Connection<V>>, inbound: Inbound)
         file: Cell::new(None),
         failed: Cell::new(None),
         started: Cell::new(false),
+        under_way: Cell::new(false),
         pending: Cell::new(None),
     });
     let count = requests.len();
+    let most = connection.server.config().limits.compound_length;
     for (index, request) in requests.into_iter().enumerate() {
         if request.header.command == Command::CANCEL {
             cancel::handle(&connection, &request);
             continue;
         }
-        if let Err(rule) = element(&connection, &chain, request, index + 1 == count).await {
+        let place = Place {
+            last: index + 1 == count,
+            too_many: index >= most,
+        };
+        if let Err(rule) = element(&connection, &chain, request, place).await {
             // What is ready belongs to requests that were in order: it leaves first.
             let _ = chain.flush();
             return connection.misbehaved(rule);
@@ -271,17 +285,32 @@ pub(crate) async fn run<V: Vfs>(connection: Rc<Connection<V>>, inbound: Inbound)
     }
 }
 
+/// Where in its chain an element stands.
+struct Place {
+    /// Nothing follows.
+    last: bool,
+    /// Beyond the limit of a chain's length.
+    too_many: bool,
+}
+
 /// Runs one element and queues its answer.
 async fn element<V: Vfs>(
     connection: &Rc<Connection<V>>,
     chain: &Rc<Chain<V>>,
     request: Request,
-    last: bool,
+    place: Place,
 ) -> Result<(), Misbehaved> {
-    let (call, admitted) = admit(connection, chain, request, last);
+    let (call, admitted) = admit(connection, chain, request, place.last);
     let handled = match admitted {
+        Ok(()) if place.too_many => Err(Status::INVALID_PARAMETER.into()),
         Ok(()) => handle(&call).await,
-        Err(failure) => Err(failure),
+        Err(failure) => {
+            if chain.failed.get().is_none() {
+                // [MS-SMB2] 3.3.5.2.7.2: without a session or tree there is nothing to relate to.
+                chain.failed.set(Some(Status::INVALID_PARAMETER));
+            }
+            Err(failure)
+        }
     };
     let creates = call.header.command == Command::CREATE;
     let reply = match handled {
@@ -300,7 +329,12 @@ async fn element<V: Vfs>(
             error(connection.dialect(), status, &data)
         }
     };
+    connection
+        .server
+        .requests
+        .count(connection.id, call.header.command, reply.status);
     chain.answer(&call, reply);
+    chain.under_way.set(true);
     if let Some(id) = chain.pending.get() {
         connection.waiting.borrow_mut().remove(&id);
     }
@@ -315,7 +349,11 @@ async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         _ => return dispatch(call).await,
     };
     let mut work = std::pin::pin!(dispatch(call));
-    let patience = call.server().env.sleep(Duration::from_millis(patience));
+    // Made only when the work has to wait: most has not.
+    let patience = async {
+        let span = Duration::from_millis(patience);
+        call.server().env.sleep(span).await;
+    };
     match race(work.as_mut(), patience).await {
         First::Left(handled) => handled,
         First::Right(()) => {

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use durability::Receipt;
 use smb_wire::{
-    ids::FileTime,
+    ids::{FileTime, Guid, LeaseKey},
     msg::{CloseFlags, CloseRequest, CloseResponse, NotifyFilter},
     status::Status,
 };
@@ -13,7 +13,7 @@ use vfs::{Attr, Identity, Node, Vfs, VfsError};
 use super::{Call, Handled, Reply, engine, write};
 use crate::{
     file::{Change, Remove, Reported, SharePath},
-    state::{EndReason, Open, OpenKind, Server, Session},
+    state::{EndReason, Open, OpenKind, Server, Session, Share},
 };
 
 /// Closes a handle. An error of the disk is said, and the handle is gone all the same.
@@ -102,7 +102,16 @@ async fn finish<V: Vfs>(
     let mut receipt = None;
     if let (Some(remove), Some(path)) = (&closed.remove, path) {
         let identity = session.token().identity.clone();
-        let removed = remove_name(server, open, &disk.node, remove, &path, &identity).await;
+        let removed = remove_name(
+            server,
+            share,
+            &disk.node,
+            remove,
+            &path,
+            &identity,
+            open.parent_lease,
+        )
+        .await;
         server.files.removed(disk.place, remove);
         receipt = removed?;
     }
@@ -112,17 +121,15 @@ async fn finish<V: Vfs>(
 
 /// The last handle of something marked for deletion is gone: its name goes too. A directory that
 /// is not empty stays, silently ([MS-FSA] 2.1.5.5).
-async fn remove_name<V: Vfs>(
+pub(super) async fn remove_name<V: Vfs>(
     server: &Arc<Server<V>>,
-    open: &Open<V>,
+    share: &Share<V>,
     node: &V::Node,
     remove: &Remove,
     path: &SharePath,
     who: &Identity,
+    spared: Option<(Guid, LeaseKey)>,
 ) -> Result<Option<Receipt>, VfsError> {
-    let Some(share) = &open.tree.share else {
-        return Ok(None);
-    };
     let (vfs, gate) = (&share.vfs, &share.gate);
     if let Remove::Stream = remove {
         vfs.remove_stream(who, node).await?;
@@ -146,7 +153,7 @@ async fn remove_name<V: Vfs>(
         server,
         &[engine::change(path.clone(), Change::REMOVED, filter)],
     );
-    let after = server.files.entries_changed(parent.key(), None);
+    let after = server.files.entries_changed(parent.key(), spared);
     engine::perform(server, after);
     gate.removed(found, parent).await.map(Some)
 }

@@ -233,5 +233,47 @@ pub(super) fn modified<V: Vfs>(
 /// Attributes of what an open stands for.
 pub(super) async fn attr<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<Attr, Failure> {
     let disk = open.disk()?;
-    Ok(call.share()?.vfs.attr(&disk.node).await?)
+    let mut attr = call.share()?.vfs.attr(&disk.node).await?;
+    call.server().change_times.apply(&mut attr);
+    Ok(attr)
+}
+
+/// A path on which something is being created; given back when dropped.
+pub(super) struct Claim<V: Vfs> {
+    server: Arc<Server<V>>,
+    path: SharePath,
+}
+
+impl<V: Vfs> Drop for Claim<V> {
+    fn drop(&mut self) {
+        let effects = self.server.files.release(&self.path);
+        perform(&self.server, effects);
+    }
+}
+
+/// Claims a path. `None`: somebody else had it meanwhile, look again.
+pub(super) async fn claim<V: Vfs>(
+    call: &Call<V>,
+    path: SharePath,
+) -> Result<Option<Claim<V>>, Failure> {
+    let server = call.server();
+    let (waiter, woken) = server.waiter();
+    match server.files.claim(&path, waiter) {
+        Step::Go => {
+            server.forget_waiter(waiter);
+            Ok(Some(Claim {
+                server: Arc::clone(server),
+                path,
+            }))
+        }
+        Step::Refused(status) => {
+            server.forget_waiter(waiter);
+            Err(status.into())
+        }
+        Step::Wait => {
+            // The disk of one create bounds the wait; a dropped claim wakes all.
+            let _ = woken.await;
+            Ok(None)
+        }
+    }
 }

@@ -21,8 +21,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if !end(call.server(), &session).await {
         return Err(Status::USER_SESSION_DELETED.into());
     }
-    call.connection.channels.borrow_mut().remove(&session.id);
-    // The answer is still signed: the call holds the channel.
+    // The channel stays: what the client still sends on the session is answered with
+    // USER_SESSION_DELETED, signed, or it would not believe it.
     Ok(Reply::read_only(&LogoffResponse))
 }
 

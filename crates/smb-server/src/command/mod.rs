@@ -32,8 +32,8 @@ pub(crate) use chain::{notify, run};
 pub(crate) use create::insert;
 pub(crate) use logoff::disconnected;
 pub(crate) use session_setup::Setup;
-pub(crate) use tree_connect::admits;
 use smb_wire::{header::Command, status::Status};
+pub(crate) use tree_connect::admits;
 use vfs::Vfs;
 
 /// Sends a call to its command's handler.

@@ -111,6 +111,11 @@ fn settle(
         cipher: contexts.cipher,
         signing: contexts.signing,
         multi_credit,
+        io_bytes: if multi_credit {
+            config.limits.io_bytes
+        } else {
+            SMALL_IO
+        },
     }
 }
 
@@ -121,11 +126,7 @@ fn response<'a, V: Vfs>(
     hint: &'a [u8],
     contexts: &'a NegotiateContextList,
 ) -> NegotiateResponse<'a> {
-    let io = if facts.multi_credit {
-        config.limits.io_bytes
-    } else {
-        SMALL_IO
-    };
+    let io = facts.io_bytes;
     let now = call.server().env.realtime();
     NegotiateResponse {
         security_mode: facts.server_security_mode,
@@ -324,5 +325,6 @@ fn smb1_facts(config: &ServerConfig, dialect: Dialect) -> Negotiated {
         cipher: None,
         signing: SigningAlgorithm::HmacSha256,
         multi_credit: false,
+        io_bytes: SMALL_IO,
     }
 }

@@ -78,7 +78,9 @@ async fn fill<V: Vfs>(
     if first || restart {
         start(call, open, pattern, cursor).await?;
     }
-    let mut writer = DirectoryWriter::new(format, size(request.output_buffer_length));
+    let limit = call.server().config().limits.directory_bytes;
+    let room = size(request.output_buffer_length.min(limit));
+    let mut writer = DirectoryWriter::new(format, room);
     let single = request
         .flags
         .contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);

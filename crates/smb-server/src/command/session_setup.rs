@@ -104,7 +104,7 @@ fn begin<V: Vfs>(call: &Call<V>) -> Result<(SessionId, Setup), Failure> {
         check_again(call)?;
         asked
     } else {
-        SessionId(call.server().fresh_id())
+        call.server().fresh_session_id()
     };
     let setup = Setup {
         acceptor: Acceptor::new(Arc::new(params(&config))),
@@ -197,13 +197,9 @@ async fn finish<V: Vfs>(
     let config = call.server().config();
     let token = match identity {
         Identity::User(user) => Token::user(&config, &user),
-        Identity::Anonymous if guests_welcome(call) => Token::anonymous(&config),
-        Identity::Anonymous => {
-            if setup.again {
-                logoff::end(call.server(), call.session()?).await;
-            }
-            return Err(Status::ACCESS_DENIED.into());
-        }
+        // A session may turn anonymous: it keeps what its handles were granted, and gets no more.
+        Identity::Anonymous if setup.again || guests_welcome(call) => Token::anonymous(&config),
+        Identity::Anonymous => return Err(Status::ACCESS_DENIED.into()),
     };
     if setup.again {
         return again(call, token).await;
@@ -268,6 +264,9 @@ async fn establish<V: Vfs>(
         encrypt_data,
         sealing,
     }));
+    if call.connection.sessions() >= config.limits.sessions_per_connection {
+        return Err(Status::REQUEST_NOT_ACCEPTED.into());
+    }
     if !server.add_session(Arc::clone(&session), config.limits.sessions) {
         return Err(Status::INSUFFICIENT_RESOURCES.into());
     }
@@ -275,10 +274,7 @@ async fn establish<V: Vfs>(
         session,
         signing: keys.map(|keys| SigningKey::new(facts.signing, &keys.signing)),
     });
-    call.connection
-        .channels
-        .borrow_mut()
-        .insert(id, Rc::clone(&channel));
+    call.connection.add_channel(id, Rc::clone(&channel));
     tracing::debug!(peer = %call.connection.peer, user, session = id.0, "session established");
     (call.connection.authenticated)();
     replace_previous(call, request.previous_session_id, &channel.session).await;
@@ -347,7 +343,6 @@ async fn refuse<V: Vfs>(
     if setup.again {
         if let Ok(session) = call.session() {
             logoff::end(call.server(), session).await;
-            call.connection.channels.borrow_mut().remove(&id);
         }
     }
     tracing::warn!(peer = %call.connection.peer, %error, "authentication failed");

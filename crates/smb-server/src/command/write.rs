@@ -11,6 +11,7 @@ use vfs::Vfs;
 use super::{Call, Failure, Handled, Reply, engine, range_end, set_info};
 use crate::{
     file::Operation,
+    limits::FILE_BYTES_MAX,
     state::{InFlight, Open, OpenKind},
 };
 
@@ -53,11 +54,14 @@ async fn file<V: Vfs>(
     let disk = open.file()?;
     let gate = &call.share()?.gate;
     let length = request.data.len() as u64;
-    range_end(request.offset, length)?;
+    let end = range_end(request.offset, length)?;
     let flags = flags(call, open, request.flags)?;
     if length == 0 {
         // spec-notes 1.10: nothing is extended, locks and oplocks are not looked at.
         return Ok(gate.unchanged());
+    }
+    if end > FILE_BYTES_MAX {
+        return Err(Status::INVALID_PARAMETER.into());
     }
     let files = &call.server().files;
     if disk.quick.ranges_in_use() {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
 use vfs::FileKey;
 
@@ -301,6 +302,22 @@ impl Files {
     pub fn has_open_streams(&self, key: FileKey) -> bool {
         self.with(key, false, |inode| inode.has_open_streams())
             .unwrap_or(false)
+    }
+
+    /// Whether any open of the inode itself was granted any of `access`.
+    #[must_use]
+    pub fn is_open_with(&self, key: FileKey, access: AccessMask) -> bool {
+        self.with(key, false, |inode| inode.is_open_with(access))
+            .unwrap_or(false)
+    }
+
+    /// Whether anybody has the stream open.
+    #[must_use]
+    pub fn is_stream_open(&self, place: &Place) -> bool {
+        self.with(place.key, false, |inode| {
+            inode.is_stream_open(&place.stream)
+        })
+        .unwrap_or(false)
     }
 
     /// The path an open has now.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
 
 use super::caching::{Cause, Holder, Site};
@@ -158,6 +159,18 @@ impl Inode {
     /// Whether any named stream is open.
     pub(super) fn has_open_streams(&self) -> bool {
         self.opens.values().any(|open| open.stream.is_some())
+    }
+
+    /// Whether any open of the inode itself was granted any of `access`.
+    pub(super) fn is_open_with(&self, access: AccessMask) -> bool {
+        self.opens
+            .values()
+            .any(|open| open.stream.is_none() && open.mode.access.intersects(access))
+    }
+
+    /// Whether anybody has the stream open.
+    pub(super) fn is_stream_open(&self, name: &StreamName) -> bool {
+        self.opens.values().any(|open| open.stream == *name)
     }
 
     /// Parks a request until something changes. False if too many are parked.

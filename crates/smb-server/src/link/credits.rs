@@ -1,15 +1,10 @@
 //! The window of message ids a client may use ([MS-SMB2] 3.3.1.1, 3.3.1.2, 3.3.5.2.3).
 //!
 //! Ids may come in any order within what was granted, each once. The window is bounded: what
-//! spans more than [`SPAN_MAX`] ids is not granted, so a client that leaves one old id unused
+//! spans more than twice the credits is not granted, so a client that leaves one old id unused
 //! cannot make the set grow (Windows: twice the credits granted).
 
 use std::collections::BTreeSet;
-
-use crate::limits::CREDITS_MAX;
-
-/// Most ids between the oldest unused one and the end of the window.
-const SPAN_MAX: u64 = 2 * CREDITS_MAX as u64;
 
 /// The ids a connection's client may use.
 #[derive(Debug)]
@@ -20,6 +15,8 @@ pub(crate) struct CreditWindow {
     high: u64,
     /// Ids in `low..high` that have been used.
     used: BTreeSet<u64>,
+    /// Most credits held at once.
+    max: u16,
 }
 
 /// An id outside the window or used before: the connection must be closed.
@@ -27,12 +24,13 @@ pub(crate) struct CreditWindow {
 pub(crate) struct OutsideWindow;
 
 impl CreditWindow {
-    /// A new connection: one credit, id 0.
-    pub(crate) fn new() -> Self {
+    /// A new connection: one credit, id 0; never more than `max` at once.
+    pub(crate) fn new(max: u16) -> Self {
         Self {
             low: 0,
             high: 1,
             used: BTreeSet::new(),
+            max,
         }
     }
 
@@ -62,8 +60,9 @@ impl CreditWindow {
     /// Grants up to `wanted` credits and says how many. A client left without any always gets
     /// one: it could never speak again.
     pub(crate) fn grant(&mut self, wanted: u16) -> u16 {
-        let room = u64::from(CREDITS_MAX).saturating_sub(self.outstanding());
-        let span = SPAN_MAX.saturating_sub(self.high - self.low);
+        let room = u64::from(self.max).saturating_sub(self.outstanding());
+        // Most ids between the oldest unused one and the end of the window.
+        let span = (2 * u64::from(self.max)).saturating_sub(self.high - self.low);
         let mut granted = u64::from(wanted).min(room).min(span);
         if granted == 0 && self.outstanding() == 0 {
             granted = 1;
@@ -72,7 +71,7 @@ impl CreditWindow {
         // come near, but a window that wrapped would admit anything.
         granted = granted.min(u64::MAX - 1 - self.high);
         self.high += granted;
-        u16::try_from(granted).unwrap_or(CREDITS_MAX)
+        u16::try_from(granted).unwrap_or(self.max)
     }
 }
 
@@ -82,9 +81,21 @@ mod tests {
 
     use super::*;
 
+    const CREDITS_MAX: u16 = 8192;
+
+    #[test]
+    fn no_more_than_the_limit_is_held() {
+        let mut window = CreditWindow::new(64);
+        window.admit(0, 1).unwrap();
+        assert_eq!(window.grant(500), 64);
+        assert_eq!(window.grant(500), 0);
+        window.admit(1, 10).unwrap();
+        assert_eq!(window.grant(500), 10);
+    }
+
     #[test]
     fn a_new_connection_may_use_id_zero_once() {
-        let mut window = CreditWindow::new();
+        let mut window = CreditWindow::new(CREDITS_MAX);
         assert_eq!(window.admit(1, 1), Err(OutsideWindow));
         assert_eq!(window.admit(0, 0), Ok(()));
         assert_eq!(window.admit(0, 1), Err(OutsideWindow));
@@ -94,7 +105,7 @@ mod tests {
 
     #[test]
     fn ids_come_in_any_order_but_only_once() {
-        let mut window = CreditWindow::new();
+        let mut window = CreditWindow::new(CREDITS_MAX);
         window.admit(0, 1).unwrap();
         assert_eq!(window.grant(10), 10);
         window.admit(5, 2).unwrap();
@@ -108,7 +119,7 @@ mod tests {
 
     #[test]
     fn an_unused_old_id_does_not_let_the_window_grow_for_ever() {
-        let mut window = CreditWindow::new();
+        let mut window = CreditWindow::new(CREDITS_MAX);
         window.admit(0, 1).unwrap();
         window.grant(CREDITS_MAX);
         let mut next = 2; // id 1 is never used
@@ -119,14 +130,14 @@ mod tests {
             next += 1;
             window.grant(1);
         }
-        assert!(window.high - window.low <= SPAN_MAX);
+        assert!(window.high - window.low <= 2 * u64::from(CREDITS_MAX));
     }
 
     proptest! {
         /// Against the obvious set of allowed ids.
         #[test]
         fn agrees_with_a_plain_set(steps in prop::collection::vec((0u64..40, 0u16..5, 0u16..6), 1..60)) {
-            let mut window = CreditWindow::new();
+            let mut window = CreditWindow::new(CREDITS_MAX);
             let mut allowed: BTreeSet<u64> = [0].into();
             let mut high = 1u64;
             for (id, charge, wanted) in steps {

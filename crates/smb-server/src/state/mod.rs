@@ -6,15 +6,19 @@
 //! Lock order, never the other way round and never held over an await:
 //! server maps < session tables < open < file engine.
 
+mod change_times;
 mod channel;
 mod open;
+mod requests;
 mod server;
 mod session;
 mod share;
 mod token;
 
+pub(crate) use change_times::ChangeTimes;
 pub(crate) use channel::Channel;
 pub(crate) use open::{DirectoryCursor, Disk, EndReason, Ender, InFlight, NewOpen, Open, OpenKind};
+pub use requests::{CommandCount, Requests};
 pub use server::{ConnectionId, ConnectionReport, OpenReport, Report, Server, SessionReport};
 pub(crate) use server::{Holder, Login, Mail, Peer};
 pub(crate) use session::{NewSession, Sealing, Session, SessionPhase, TreeConnect};

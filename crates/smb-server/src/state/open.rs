@@ -12,12 +12,12 @@ use std::{
 
 use smb_wire::{
     access_mask::AccessMask,
-    ids::{FileId, SessionId},
+    ids::{FileId, Guid, LeaseKey, SessionId},
     msg::CreateOptions,
     status::Status,
 };
 use tokio::sync::oneshot;
-use vfs::{DirName, Vfs};
+use vfs::{DirName, Timestamp, Vfs};
 
 use super::TreeConnect;
 use crate::{
@@ -101,8 +101,10 @@ pub(crate) struct Disk<'a, V: Vfs> {
 pub(crate) struct OpenState {
     /// FilePositionInformation.
     pub(crate) position: u64,
-    /// FileModeInformation bits set by SET_INFO.
-    pub(crate) mode: u32,
+    /// The mode as SET_INFO left it; `None`: as the create options say.
+    pub(crate) mode: Option<u32>,
+    /// Entry at which the next listing of extended attributes goes on ([MS-SMB2] 3.3.5.20.1).
+    pub(crate) ea_index: usize,
     /// Directory enumeration.
     pub(crate) cursor: DirectoryCursor,
     /// Channel sequence last seen ([MS-SMB2] 3.3.5.2.10).
@@ -113,12 +115,12 @@ pub(crate) struct OpenState {
     pub(crate) wrote: bool,
 }
 
-/// Which times the handle has set to stay.
+/// Which times the handle has set to stay, and at what.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct FrozenTimes {
-    pub(crate) accessed: bool,
-    pub(crate) written: bool,
-    pub(crate) changed: bool,
+    pub(crate) accessed: Option<Timestamp>,
+    pub(crate) written: Option<Timestamp>,
+    pub(crate) changed: Option<Timestamp>,
 }
 
 /// An open handle.
@@ -133,6 +135,8 @@ pub(crate) struct Open<V: Vfs> {
     pub(crate) user: String,
     /// The number the file engine knows it by.
     pub(crate) engine: OpenId,
+    /// The directory lease that changes through this open spare.
+    pub(crate) parent_lease: Option<(Guid, LeaseKey)>,
     /// Number of read or write calls under way, the caller's included; see [`InFlight`].
     in_flight: AtomicUsize,
     idle: Mutex<Option<Waker>>,
@@ -154,6 +158,7 @@ pub(crate) struct NewOpen<V: Vfs> {
     pub(crate) user: String,
     pub(crate) engine: OpenId,
     pub(crate) channel_sequence: u16,
+    pub(crate) parent_lease: Option<(Guid, LeaseKey)>,
 }
 
 impl<V: Vfs> Open<V> {
@@ -167,6 +172,7 @@ impl<V: Vfs> Open<V> {
             kind: new.kind,
             user: new.user,
             engine: new.engine,
+            parent_lease: new.parent_lease,
             in_flight: AtomicUsize::new(0),
             idle: Mutex::new(None),
             closing: AtomicBool::new(false),

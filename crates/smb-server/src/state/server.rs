@@ -22,7 +22,7 @@ use smb_wire::{
 use tokio::sync::{mpsc, oneshot};
 use vfs::{Env, Timestamp, Vfs};
 
-use super::{Open, OpenKind, Session, Shares};
+use super::{Open, OpenKind, Requests, Session, Shares};
 use crate::{
     command::Failure,
     config::ServerConfig,
@@ -63,6 +63,7 @@ pub struct Server<V: Vfs> {
     /// Dirty state and barriers of all shares.
     pub durability: Arc<Durability<V>>,
     pub(crate) files: Files,
+    pub(crate) change_times: ChangeTimes,
     /// When the server started.
     pub started: Timestamp,
     config: RwLock<Arc<ServerConfig>>,
@@ -73,6 +74,8 @@ pub struct Server<V: Vfs> {
     connections: Mutex<BTreeMap<ConnectionId, Peer>>,
     next: AtomicU64,
     pub(crate) opens: AtomicUsize,
+    /// What was asked and refused, by command.
+    pub requests: Requests,
     waiters: Mutex<BTreeMap<WaiterId, oneshot::Sender<Outcome>>>,
     /// Which connection and session an open belongs to, for break notifications.
     owners: Mutex<BTreeMap<OpenId, Holder>>,
@@ -102,14 +105,17 @@ impl<V: Vfs> Server<V> {
     ) -> Arc<Self> {
         let mut seed = [0; 8];
         env.fill_random(&mut seed);
+        let limiter = limiter_config(&config);
         Arc::new(Self {
             started: env.realtime(),
             durability,
             files: Files::new(Caching::Full),
+            change_times: ChangeTimes::default(),
             config: RwLock::new(Arc::new(config)),
             shares: RwLock::new(Arc::new(shares)),
             users: RwLock::new(users),
-            limiter: Mutex::new(LoginLimiter::new(LimiterConfig::default())),
+            limiter: Mutex::new(LoginLimiter::new(limiter)),
+            requests: Requests::default(),
             sessions: Mutex::new(BTreeMap::new()),
             connections: Mutex::new(BTreeMap::new()),
             // Ids start at a random place so that a client of the last run cannot meet its old
@@ -126,6 +132,13 @@ impl<V: Vfs> Server<V> {
     #[must_use]
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the configuration: what is negotiated and who logs in from now on goes by the
+    /// new one; connections keep what they agreed on. Failed logins counted so far stay counted.
+    pub fn set_config(&self, config: ServerConfig) {
+        lock(&self.limiter).configure(limiter_config(&config));
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
     /// The shares in force.
@@ -154,6 +167,17 @@ impl<V: Vfs> Server<V> {
     /// A number nobody has had since the server started.
     pub(crate) fn fresh_id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A session id nobody has. Some clients keep only its low 32 bits, so there are no more.
+    pub(crate) fn fresh_session_id(&self) -> SessionId {
+        let sessions = lock(&self.sessions);
+        loop {
+            let id = SessionId(self.fresh_id() & 0xffff_ffff);
+            if id != SessionId::default() && !sessions.contains_key(&id) {
+                return id;
+            }
+        }
     }
 
     pub(crate) fn session(&self, id: SessionId) -> Option<Arc<Session<V>>> {
@@ -318,6 +342,15 @@ impl<V: Vfs> Server<V> {
                 })
                 .collect(),
         }
+    }
+}
+
+fn limiter_config(config: &ServerConfig) -> LimiterConfig {
+    let per_user = config.limits.failed_logins;
+    LimiterConfig {
+        per_user,
+        per_address: per_user.saturating_mul(10),
+        ..LimiterConfig::default()
     }
 }
 

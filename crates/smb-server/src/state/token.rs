@@ -50,6 +50,10 @@ impl Token {
             Sid::NETWORK,
             Sid::AUTHENTICATED_USERS,
         ]);
+        if ids.is_some() {
+            let groups = local_groups(config, uid).iter();
+            sids.extend(groups.map(|gid| Sid::unix_group(*gid)));
+        }
         Self {
             user: user.name.clone(),
             domain: user.domain.clone(),
@@ -57,7 +61,7 @@ impl Token {
             user_sid,
             sids,
             group_rids: user.group_rids.clone(),
-            identity: identity(ids),
+            identity: identity(config, ids),
             guest: false,
             anonymous: false,
         }
@@ -110,12 +114,21 @@ fn account(config: &ServerConfig, rid: u32) -> Sid {
     config.machine_sid.child(rid).unwrap_or(Sid::NULL)
 }
 
-fn identity(ids: Option<(u32, u32)>) -> Identity {
+/// Supplementary groups of a local user.
+fn local_groups(config: &ServerConfig, uid: u32) -> &[u32] {
+    config.local_groups.get(&uid).map_or(&[], Vec::as_slice)
+}
+
+fn identity(config: &ServerConfig, ids: Option<(u32, u32)>) -> Identity {
     match ids {
         Some((uid, gid)) => Identity::User(Arc::new(LocalUser {
             uid,
             gid,
-            groups: Vec::new(),
+            groups: local_groups(config, uid)
+                .iter()
+                .copied()
+                .filter(|group| *group != gid)
+                .collect(),
         })),
         None => Identity::Service,
     }

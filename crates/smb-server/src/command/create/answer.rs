@@ -8,7 +8,7 @@ use smb_wire::{
         CreateContextList, LeaseContext, LeaseFlags, LeaseV2, QueryMaximalAccessResponse,
         QueryOnDiskIdResponse, name,
     },
-    ids::{FileId, FileTime},
+    ids::{FileId, FileTime, Guid, LeaseKey},
     msg::{CreateResponse, CreateResponseFlags, OplockLevel},
     status::Status,
 };
@@ -22,7 +22,7 @@ use crate::{
     access::{self, Subject},
     command::{Call, Failure, Handled, Reply},
     file::CacheGrant,
-    state::{Holder, NewOpen, Open, OpenKind},
+    state::{Holder, NewOpen, Open, OpenKind, Session, SessionPhase},
 };
 
 /// Enters the open into the session and answers.
@@ -36,18 +36,24 @@ pub(super) async fn reply<V: Vfs>(
     let attr = match share.vfs.attr(&opened.node).await {
         Ok(attr) => attr,
         Err(error) => {
-            judge::undo(call, &opened.place, opened.id);
+            judge::undo(call, &opened.place, opened.id, &opened.node).await?;
             return Err(error.into());
         }
     };
-    let list = answers(call, contexts, &opened, &attr).await?;
+    let list = match answers(call, contexts, &opened, &attr).await {
+        Ok(list) => list,
+        Err(failure) => {
+            judge::undo(call, &opened.place, opened.id, &opened.node).await?;
+            return Err(failure);
+        }
+    };
     let oplock = match opened.engine.cache {
         CacheGrant::None => OplockLevel::NONE,
         CacheGrant::Oplock(level) => level,
         CacheGrant::Lease { .. } => OplockLevel::LEASE,
     };
     let action = opened.action;
-    let (file_id, receipt) = enter(call, wanted, opened)?;
+    let (file_id, receipt) = enter(call, wanted, contexts, opened).await?;
     call.chain.set_file_id(file_id);
     let time = |at: vfs::Timestamp| FileTime::from_unix(at.secs, at.nanos);
     let response = CreateResponse {
@@ -68,9 +74,10 @@ pub(super) async fn reply<V: Vfs>(
 }
 
 /// From here on the FileId is good.
-fn enter<V: Vfs>(
+async fn enter<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
+    contexts: &Contexts,
     opened: Opened<V>,
 ) -> Result<(FileId, durability::Receipt), Failure> {
     let server = call.server();
@@ -88,25 +95,20 @@ fn enter<V: Vfs>(
         options: wanted.options,
         kind: OpenKind::Disk {
             directory: opened.node.is_directory(),
-            node: Mutex::new(opened.node),
+            node: Mutex::new(opened.node.clone()),
             place: opened.place.clone(),
             quick: opened.engine.quick.clone(),
         },
         user: session.token().user.clone(),
         engine: opened.id,
         channel_sequence: call.header.channel_sequence(),
+        parent_lease: parent_lease(call, contexts),
     }));
-    let mut tables = session.tables();
-    if session.phase() == crate::state::SessionPhase::Closed
-        || !tables.trees.contains_key(&open.tree.id)
-    {
+    if !insert(session, open) {
         // The session or tree went while we worked; nobody would ever close this open.
-        drop(tables);
-        judge::undo(call, &opened.place, opened.id);
+        judge::undo(call, &opened.place, opened.id, &opened.node).await?;
         return Err(Status::USER_SESSION_DELETED.into());
     }
-    tables.opens.insert(id, open);
-    drop(tables);
     server.opens.fetch_add(1, Ordering::Relaxed);
     server.add_holder(
         opened.id,
@@ -117,6 +119,25 @@ fn enter<V: Vfs>(
         },
     );
     Ok((file_id, opened.receipt))
+}
+
+/// False where the session or the tree is gone.
+pub(crate) fn insert<V: Vfs>(session: &Session<V>, open: Arc<Open<V>>) -> bool {
+    let mut tables = session.tables();
+    if session.phase() == SessionPhase::Closed || !tables.trees.contains_key(&open.tree.id) {
+        return false;
+    }
+    tables.opens.insert(open.file_id.volatile, open);
+    true
+}
+
+/// The directory lease that what this open does shall spare ([MS-FSA] 2.1.4.12.2).
+pub(super) fn parent_lease<V: Vfs>(
+    call: &Call<V>,
+    contexts: &Contexts,
+) -> Option<(Guid, LeaseKey)> {
+    let key = contexts.lease.as_ref()?.parent_lease_key()?;
+    Some((call.connection.negotiated()?.client_guid, key))
 }
 
 async fn answers<V: Vfs>(

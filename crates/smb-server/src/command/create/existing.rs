@@ -8,7 +8,7 @@ use smb_wire::{
     msg::{CreateDisposition, CreateOptions},
     status::Status,
 };
-use vfs::{Attr, IoAccess, Kind, Lookup, Node, SetAttr, Vfs};
+use vfs::{Attr, IoAccess, Kind, Lookup, SetAttr, Vfs};
 
 use super::{
     Attempt, Opened, action, attributes, judge,
@@ -17,7 +17,8 @@ use super::{
 };
 use crate::{
     access::{self, Subject},
-    command::{Call, Failure},
+    command::{Call, Failure, engine},
+    file::{Actor, Operation},
 };
 
 /// Opens an existing file or directory.
@@ -41,23 +42,30 @@ pub(super) async fn open<V: Vfs>(
         overwrite: wanted.overwrites(),
         allocation: attr.allocated,
     };
-    let (id, engine) = match judge::open(call, wanted, contexts, case).await? {
+    let (id, granted_by) = match judge::open(call, wanted, contexts, case).await? {
         Judged::Granted(id, engine) => (id, engine),
         Judged::Again => return Ok(Attempt::Again),
     };
     match act(call, wanted, contexts, node, attr, granted).await {
-        Ok((node, receipt)) => Ok(Attempt::Done(Box::new(Opened {
-            id,
-            node,
-            parent: lookup.parent.clone(),
-            place,
-            granted,
-            engine,
-            action: action(wanted.disposition),
-            receipt,
-        }))),
+        Ok((node, receipt)) => {
+            if wanted.overwrites() && granted_by.quick.others_cache() {
+                // A read cache granted meanwhile may hold the old bytes.
+                let actor = Actor::Open(id);
+                engine::make_way(call, None, &place, actor, Operation::SetSize).await?;
+            }
+            Ok(Attempt::Done(Box::new(Opened {
+                id,
+                node,
+                parent: lookup.parent.clone(),
+                place,
+                granted,
+                engine: granted_by,
+                action: action(wanted.disposition),
+                receipt,
+            })))
+        }
         Err(failure) => {
-            judge::undo(call, &place, id);
+            judge::undo(call, &place, id, node).await?;
             Err(failure)
         }
     }

@@ -24,6 +24,10 @@ pub(super) async fn create<V: Vfs>(
     contexts: &Contexts,
     lookup: &Lookup<V::Node>,
 ) -> Result<Attempt<V>, Failure> {
+    // The lookup's path ends at the directory; the open's goes on to the new name.
+    let mut whole = lookup.clone();
+    whole.path.push(whole.name.clone());
+    let lookup = &whole;
     let parent = lookup
         .parent
         .as_ref()
@@ -54,7 +58,7 @@ pub(super) async fn create<V: Vfs>(
         Ok(Judged::Again) => return Ok(Attempt::Again),
         Err(failure) => return Err(failure),
     };
-    match announce(call, wanted, lookup, parent, &node).await {
+    match announce(call, wanted, contexts, lookup, parent, &node).await {
         Ok(receipt) => Ok(Attempt::Done(Box::new(Opened {
             id,
             node,
@@ -66,7 +70,7 @@ pub(super) async fn create<V: Vfs>(
             receipt,
         }))),
         Err(failure) => {
-            judge::undo(call, &place, id);
+            judge::undo(call, &place, id, &node).await?;
             Err(failure)
         }
     }
@@ -172,6 +176,7 @@ async fn undone<V: Vfs>(
 async fn announce<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
+    contexts: &Contexts,
     lookup: &Lookup<V::Node>,
     parent: &V::Node,
     node: &V::Node,
@@ -181,7 +186,8 @@ async fn announce<V: Vfs>(
     let path = engine::share_path(share.id, &lookup.path);
     let filter = engine::name_filter(wanted.directory());
     engine::report(server, &[engine::change(path, Change::ADDED, filter)]);
-    let effects = server.files.entries_changed(parent.key(), None);
+    let spared = super::answer::parent_lease(call, contexts);
+    let effects = server.files.entries_changed(parent.key(), spared);
     engine::perform(server, effects);
     Ok(share.gate.created(node, parent).await?)
 }

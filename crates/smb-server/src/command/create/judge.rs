@@ -8,7 +8,7 @@ use vfs::{Lookup, Node, Vfs};
 
 use super::request::{Contexts, Wanted};
 use crate::{
-    command::{Call, Failure, engine},
+    command::{Call, Failure, close, engine},
     file::{
         CacheRequest, Decision, Granted, LeaseRequest, LeaseVersion, OpenId, OpenRequest, Place,
     },
@@ -98,15 +98,28 @@ fn cache<V: Vfs>(call: &Call<V>, wanted: &Wanted, contexts: &Contexts) -> CacheR
     })
 }
 
-/// Takes back what the engine granted: the disk refused.
-pub(super) fn undo<V: Vfs>(call: &Call<V>, place: &Place, open: OpenId) {
-    let closed = call.server().files.close(place, open);
-    engine::perform(call.server(), closed.effects);
-    if let Some(remove) = closed.remove {
-        // Whoever marked it for deletion has closed meanwhile: the name stays until the next
-        // close, since nothing was opened here.
-        call.server().files.removed(place, &remove);
-    }
+/// Takes back what the engine granted: the disk refused. Somebody may have marked the file for
+/// deletion and closed meanwhile; then this was its last open and the name goes now.
+pub(super) async fn undo<V: Vfs>(
+    call: &Call<V>,
+    place: &Place,
+    open: OpenId,
+    node: &V::Node,
+) -> Result<(), Failure> {
+    let server = call.server();
+    let path = server.files.path_of(open);
+    let closed = server.files.abandon(place, open);
+    engine::perform(server, closed.effects);
+    let (Some(remove), Some(path)) = (closed.remove, path) else {
+        return Ok(());
+    };
+    let token = call.token()?;
+    let share = call.share()?;
+    let removed =
+        close::remove_name(server, share, node, &remove, &path, &token.identity, None).await;
+    server.files.removed(place, &remove);
+    removed?;
+    Ok(())
 }
 
 /// Where the engine keeps the state of a node.

@@ -26,7 +26,7 @@ use self::{
     name::Name,
     request::{Contexts, Wanted},
 };
-use super::{Call, Failure, Handled};
+use super::{Call, Failure, Handled, engine};
 use crate::{
     file::{Granted, OpenId, Place},
     pipe,
@@ -35,12 +35,14 @@ use crate::{
 /// How often a name may change under our feet before we give up.
 const ATTEMPTS: usize = 8;
 
-pub(in crate::command) use name::parse as parse_name;
+pub(crate) use answer::insert;
+pub(in crate::command) use name::{Stream as NameStream, parse as parse_name};
 
 /// Opens or creates.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let tree = call.tree()?;
     if tree.share.is_none() {
+        check_limits(call)?;
         return pipe::create(call).await;
     }
     let (wanted, contexts, name) = request::read(call)?;
@@ -99,9 +101,29 @@ async fn attempt<V: Vfs>(
     }
     match &lookup.found {
         Some((node, attr)) => existing::open(call, wanted, contexts, &lookup, node, attr).await,
-        None if wanted.creates() => fresh::create(call, wanted, contexts, &lookup).await,
+        None if wanted.creates() => claimed(call, wanted, contexts, name).await,
         None => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
     }
+}
+
+/// Creates under a claim on the path, so that nobody opens the new file before its creator is in
+/// the engine's tables and then stands in the creator's way.
+async fn claimed<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+    name: &Name,
+) -> Result<Attempt<V>, Failure> {
+    let share = call.share()?;
+    let token = call.token()?;
+    let Some(_claim) = engine::claim(call, engine::share_path(share.id, &name.path)).await? else {
+        return Ok(Attempt::Again);
+    };
+    let lookup = share.vfs.lookup(&token.identity, &name.path).await?;
+    if lookup.found.is_some() {
+        return Ok(Attempt::Again);
+    }
+    fresh::create(call, wanted, contexts, &lookup).await
 }
 
 /// Names of a lookup as the engine takes them.

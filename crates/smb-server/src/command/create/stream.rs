@@ -7,7 +7,7 @@ use smb_wire::{
     msg::{CreateAction, CreateDisposition, NotifyFilter},
     status::Status,
 };
-use vfs::{Attr, Kind, Lookup, Node, StreamOpen, Vfs, VfsError};
+use vfs::{Attr, IoAccess, Kind, Lookup, Node, StreamOpen, Vfs, VfsError};
 
 use super::{
     Attempt, Opened, action, existing, fresh, judge,
@@ -72,7 +72,7 @@ async fn base<V: Vfs>(
         ..contexts.clone()
     };
     if let Attempt::Done(opened) = fresh::create(call, &plain, &contexts, lookup).await? {
-        judge::undo(call, &opened.place, opened.id);
+        judge::undo(call, &opened.place, opened.id, &opened.node).await?;
     }
     Ok(())
 }
@@ -126,8 +126,8 @@ async fn named<V: Vfs>(
         Judged::Granted(id, engine) => (id, engine),
         Judged::Again => return Ok(Attempt::Again),
     };
-    match act(call, wanted, lookup, &node, created).await {
-        Ok(receipt) => Ok(Attempt::Done(Box::new(Opened {
+    match act(call, wanted, lookup, &node, granted, created).await {
+        Ok((node, receipt)) => Ok(Attempt::Done(Box::new(Opened {
             id,
             node,
             parent: lookup.parent.clone(),
@@ -142,7 +142,7 @@ async fn named<V: Vfs>(
             receipt,
         }))),
         Err(failure) => {
-            judge::undo(call, &place, id);
+            judge::undo(call, &place, id, &node).await?;
             Err(failure)
         }
     }
@@ -186,9 +186,18 @@ async fn act<V: Vfs>(
     wanted: &Wanted,
     lookup: &Lookup<V::Node>,
     node: &V::Node,
+    granted: AccessMask,
     created: bool,
-) -> Result<Receipt, Failure> {
+) -> Result<(V::Node, Receipt), Failure> {
     let share = call.share()?;
+    let token = call.token()?;
+    let mut io = existing::io_access(granted, false);
+    io.write |= wanted.overwrites();
+    let node = if io == IoAccess::default() {
+        node.clone()
+    } else {
+        share.vfs.open(&token.identity, node, io).await?
+    };
     if created {
         engine::report(
             call.server(),
@@ -199,12 +208,14 @@ async fn act<V: Vfs>(
                 filter: NotifyFilter::STREAM_NAME,
             }],
         );
-        return Ok(share.gate.stream_created(node).await?);
+        let receipt = share.gate.stream_created(&node).await?;
+        return Ok((node, receipt));
     }
     if wanted.overwrites() {
-        share.vfs.set_size(node, 0).await?;
+        share.vfs.set_size(&node, 0).await?;
         let flags = durability::RequestFlags::default();
-        return Ok(share.gate.resized(node, flags).await?);
+        let receipt = share.gate.resized(&node, flags).await?;
+        return Ok((node, receipt));
     }
-    Ok(share.gate.unchanged())
+    Ok((node, share.gate.unchanged()))
 }

@@ -1,0 +1,113 @@
+//! How often each command was asked and how often refused.
+//!
+//! Spread over several lines of cache by connection, so that workers counting at the same time do
+//! not take the line from each other; read by summing up. Never reset.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use smb_wire::{header::Command, status::Status};
+
+use super::ConnectionId;
+
+/// Commands there are ([MS-SMB2] 2.2.1.2).
+const COMMANDS: usize = 19;
+/// Places that connections are spread over.
+const SHARDS: u64 = 16;
+
+/// Names of the commands, by their numbers.
+const NAMES: [&str; COMMANDS] = [
+    "negotiate",
+    "session_setup",
+    "logoff",
+    "tree_connect",
+    "tree_disconnect",
+    "create",
+    "close",
+    "flush",
+    "read",
+    "write",
+    "lock",
+    "ioctl",
+    "cancel",
+    "echo",
+    "query_directory",
+    "change_notify",
+    "query_info",
+    "set_info",
+    "oplock_break",
+];
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard {
+    asked: [AtomicU64; COMMANDS],
+    refused: [AtomicU64; COMMANDS],
+}
+
+/// The counters.
+#[derive(Debug, Default)]
+pub struct Requests {
+    shards: [Shard; SHARDS as usize],
+}
+
+/// What was counted for one command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandCount {
+    /// Its name in lower case, as in `query_info`.
+    pub command: &'static str,
+    /// Requests answered.
+    pub asked: u64,
+    /// Of these, with an error.
+    pub refused: u64,
+}
+
+impl Requests {
+    /// A request was answered.
+    pub(crate) fn count(&self, connection: ConnectionId, command: Command, status: Status) {
+        let at = usize::from(command.0);
+        let shard = usize::try_from(connection.0 % SHARDS).unwrap_or(0);
+        let Some(shard) = self.shards.get(shard) else {
+            return;
+        };
+        if let Some(asked) = shard.asked.get(at) {
+            asked.fetch_add(1, Relaxed);
+        }
+        if let (true, Some(refused)) = (status.is_error(), shard.refused.get(at)) {
+            refused.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The sums, one for each command.
+    pub fn read(&self) -> impl Iterator<Item = CommandCount> + '_ {
+        NAMES.iter().enumerate().map(|(at, command)| {
+            let sum = |of: fn(&Shard) -> &[AtomicU64; COMMANDS]| {
+                let counts = self.shards.iter().filter_map(|shard| of(shard).get(at));
+                counts.map(|count| count.load(Relaxed)).sum()
+            };
+            CommandCount {
+                command,
+                asked: sum(|shard| &shard.asked),
+                refused: sum(|shard| &shard.refused),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_go_over_all_connections() {
+        let requests = Requests::default();
+        for connection in 0..40 {
+            requests.count(ConnectionId(connection), Command::ECHO, Status::SUCCESS);
+        }
+        requests.count(ConnectionId(7), Command::READ, Status::END_OF_FILE);
+        requests.count(ConnectionId(7), Command(99), Status::SUCCESS);
+        let of = |name| requests.read().find(|count| count.command == name).unwrap();
+        assert_eq!((of("echo").asked, of("echo").refused), (40, 0));
+        assert_eq!((of("read").asked, of("read").refused), (1, 1));
+        assert_eq!(requests.read().map(|count| count.asked).sum::<u64>(), 41);
+    }
+}
