@@ -14,7 +14,9 @@ use std::{
     },
 };
 
-use crate::config::{Config, HostRules, Limits};
+use smb_server::config::HostRules;
+
+use crate::config::{Config, Limits};
 
 /// Why a connection was closed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,7 +140,7 @@ impl Admission {
 impl State {
     fn judge(&self, peer: IpAddr) -> Result<(), Refusal> {
         let from_peer = self.by_address.get(&peer).copied().unwrap_or(0);
-        if !self.rules.permits(peer) {
+        if !self.rules.admits(peer) {
             Err(Refusal::HostDenied)
         } else if self.total >= self.limits.connections {
             Err(Refusal::Connections)
@@ -192,6 +194,8 @@ impl Drop for Pass {
 
 #[cfg(test)]
 mod tests {
+    use smb_server::config::HostRange;
+
     use super::*;
 
     fn door(connections: u32, per_address: u32, unauthenticated: u32) -> Arc<Admission> {
@@ -203,7 +207,10 @@ mod tests {
         };
         let rules = HostRules {
             allow: vec![],
-            deny: vec!["192.0.2.66".parse().unwrap()],
+            deny: vec![HostRange {
+                address: ip("192.0.2.66"),
+                prefix: 32,
+            }],
         };
         Arc::new(Admission {
             state: Mutex::new(State {

@@ -8,7 +8,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use crate::config::{Policy, SMB_PORT, is_loopback};
+use crate::config::{Policy, SMB_PORT, is_loopback, policy};
 
 /// The facts.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ fn write(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
         out,
         "  Durability \"{}\": {}.",
         facts.policy,
-        facts.policy.promise()
+        policy::promise(&facts.policy)
     )?;
     connect(out, facts)?;
     writeln!(

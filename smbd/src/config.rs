@@ -3,13 +3,14 @@
 //! `raw` holds the tables as written, `validate` turns them into the types below: sizes in bytes,
 //! addresses parsed, defaults filled in, shares checked against the disk, combinations that would
 //! break a promise refused. Complaints are collected in a [`Report`] with line, caret, suggestion
-//! and way out. What this module does not do: open sockets, read the user file, or know the
-//! protocol's types; the server translates at its own border.
+//! and way out. What this module does not do: open sockets or read the user file. Durability
+//! policies and host rules are the types of the crates that obey them; other words of the
+//! protocol are translated at the server's border.
 
 mod command_line;
-pub mod hosts;
+mod hosts;
 mod limits;
-mod policy;
+pub mod policy;
 mod raw;
 mod report;
 mod share;
@@ -24,10 +25,11 @@ use std::{
 };
 
 use serde::Deserialize;
+use smb_server::config::HostRules;
 
 pub use command_line::{CommandLine, from_command_line};
-pub use hosts::HostRules;
-pub use policy::{Policy, PolicyError};
+pub use durability::Policy;
+pub use policy::PolicyError;
 pub use report::{Problem, Report};
 pub use validate::listen_everywhere;
 pub use values::Owner;
@@ -117,7 +119,6 @@ pub struct Share {
     pub hide_dot_files: bool,
     pub browseable: bool,
     pub access_based_enumeration: bool,
-    pub continuous_availability: bool,
 }
 
 /// `[durability]` without what shares inherit.
@@ -151,7 +152,7 @@ pub struct Limits {
     pub locks_per_open: u32,
     pub pending_per_connection: u32,
     pub compound_length: u32,
-    pub credits: u32,
+    pub credits: u16,
     pub io_size_bytes: u32,
     pub directory_buffer_bytes: u32,
     pub failed_logins: u32,
@@ -356,12 +357,27 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Report> {
 /// The tables in which `new` differs from `old` and that only a restart can bring into force.
 #[must_use]
 pub fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
-    let shape = |c: &Config| (c.server.state_dir.clone(), c.server.file_io);
+    let shape = |c: &Config| {
+        let server = &c.server;
+        (
+            server.state_dir.clone(),
+            server.file_io,
+            server.shutdown_grace,
+        )
+    };
+    let dirty = |c: &Config| (c.durability.dirty_inodes_max, c.durability.dirty_age_max);
     [
         ("[[listener]]", old.listeners != new.listeners),
         ("[metrics]", old.metrics != new.metrics),
         ("[log]", old.log != new.log),
-        ("[server] state_dir, file_io", shape(old) != shape(new)),
+        (
+            "[server] state_dir, file_io, shutdown_grace",
+            shape(old) != shape(new),
+        ),
+        (
+            "[durability] dirty_inodes_max, dirty_age_max",
+            dirty(old) != dirty(new),
+        ),
     ]
     .into_iter()
     .filter_map(|(table, differs)| differs.then_some(table))

@@ -31,6 +31,7 @@ use crate::{
     admission::Admission,
     config::{self, Config, Policy},
     control::{self, Answer, Control, protocol::Request},
+    exposition::{Kind, Page},
     listener, metrics, notify, placement, state_dir, unclean, users,
     worker::{ConnectionHandler, Spec, Worker, WorkerHandle},
 };
@@ -54,8 +55,8 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// What it is doing: sessions, trees, opens, locks, exposure. Quick; called on the front.
     fn status(&self) -> Value;
 
-    /// Figures in Prometheus text. Quick; called on the front.
-    fn metrics(&self) -> String;
+    /// Adds its figures to the metrics page. Quick; called on the front.
+    fn metrics(&self, page: &mut Page);
 
     /// Brings changed shares, users and limits into force without dropping sessions; called on a
     /// worker. The answer is shown to the administrator.
@@ -438,7 +439,7 @@ impl<S: Service> Front<S> {
         let set = match set {
             None => None,
             Some(text) => Some(
-                text.parse::<Policy>()
+                config::policy::parse(&text)
                     .map_err(|error| format!("{error}\n  = {}", error.way_out()))?,
             ),
         };
@@ -479,6 +480,17 @@ impl<S: Service> Front<S> {
                 })
             })
             .collect();
+        // Where the connections of a worker arrive.
+        let arrivals = |worker: usize| -> Vec<String> {
+            let served = config.listeners.iter().zip(&self.members);
+            served
+                .filter(|(_, members)| members.contains(&worker))
+                .map(|(listener, _)| match &listener.interface {
+                    Some(interface) => format!("{} on {interface}", listener.address),
+                    None => listener.address.to_string(),
+                })
+                .collect()
+        };
         let workers: Vec<Value> = self
             .workers
             .iter()
@@ -487,6 +499,8 @@ impl<S: Service> Front<S> {
                 json!({
                     "worker": index,
                     "core": worker.core(),
+                    "listeners": arrivals(index),
+                    "cpu_ms": u64::try_from(worker.cpu_time().as_millis()).unwrap_or(u64::MAX),
                     "file_io": worker.file_io(),
                     "connections": worker.load(),
                 })
@@ -507,26 +521,44 @@ impl<S: Service> Front<S> {
 
     fn metrics(&self) -> String {
         let figures = self.admission.figures();
-        let mut page = format!(
-            "# TYPE holdfast_connections gauge\nholdfast_connections {}\n\
-             # TYPE holdfast_connections_unauthenticated gauge\n\
-             holdfast_connections_unauthenticated {}\n\
-             # TYPE holdfast_connections_accepted_total counter\n\
-             holdfast_connections_accepted_total {}\n\
-             # TYPE holdfast_connections_refused_total counter\n\
-             holdfast_connections_refused_total {}\n\
-             # TYPE holdfast_worker_connections gauge\n",
-            figures.connections, figures.unauthenticated, figures.accepted, figures.refused
+        let mut page = Page::default();
+        let (gauge, counter) = (Kind::Gauge, Kind::Counter);
+        let mut family = page.family("holdfast_info", gauge, "This server; always 1.");
+        family.sample("", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+        let uptime = self.started.elapsed().as_secs();
+        page.one(
+            "holdfast_uptime_seconds",
+            gauge,
+            "Time since the start.",
+            uptime,
         );
+        let name = "holdfast_connections";
+        page.one(name, gauge, "Connections.", figures.connections);
+        let name = "holdfast_connections_unauthenticated";
+        let help = "Connections that nobody has logged in on.";
+        page.one(name, gauge, help, figures.unauthenticated);
+        let name = "holdfast_connections_accepted_total";
+        page.one(name, counter, "Connections let in.", figures.accepted);
+        let name = "holdfast_connections_refused_total";
+        page.one(
+            name,
+            counter,
+            "Connections closed at accept.",
+            figures.refused,
+        );
+        let help = "Connections of each worker.";
+        let mut family = page.family("holdfast_worker_connections", gauge, help);
         for (index, worker) in self.workers.iter().enumerate() {
-            let line = format!(
-                "holdfast_worker_connections{{worker=\"{index}\"}} {}\n",
-                worker.load()
-            );
-            page.push_str(&line);
+            family.sample("", &[("worker", &index.to_string())], worker.load());
         }
-        page.push_str(&self.service.metrics());
-        page
+        let help = "Time each worker spent on a core.";
+        let mut family = page.family("holdfast_worker_cpu_seconds_total", counter, help);
+        for (index, worker) in self.workers.iter().enumerate() {
+            let spent = worker.cpu_time().as_secs_f64();
+            family.sample("", &[("worker", &index.to_string())], spent);
+        }
+        self.service.metrics(&mut page);
+        page.finish()
     }
 
     fn config(&self) -> Arc<Config> {

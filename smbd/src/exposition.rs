@@ -1,71 +1,236 @@
-//! Figures of the server in Prometheus text.
+//! Figures of the server in Prometheus text, version 0.0.4.
+//!
+//! [`Page`] writes one family at a time, so that no family's samples are torn apart and no name
+//! is declared twice. What is counted lives elsewhere; nothing here is remembered.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
-use smb_server::Server;
+use durability::HistogramView;
+use smb_server::{Server, Share};
 
 use crate::service::HostVfs;
 
-/// Everything there is, one family after the other.
-#[must_use]
-pub fn render(server: &Server<HostVfs>) -> String {
-    let report = server.report();
-    let mut out = String::new();
-    let opens: usize = report
-        .sessions
-        .iter()
-        .map(|session| session.opens.len())
-        .sum();
-    for (name, help, value) in [
-        (
-            "holdfast_connections",
-            "Live connections.",
-            report.connections.len(),
-        ),
-        ("holdfast_sessions", "Live sessions.", report.sessions.len()),
-        ("holdfast_opens", "Open handles.", opens),
-    ] {
+/// What a family is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Goes up and down.
+    Gauge,
+    /// Only goes up; the name ends in `_total`.
+    Counter,
+    /// Buckets, sum and count.
+    Histogram,
+}
+
+/// The text being written.
+#[derive(Debug, Default)]
+pub struct Page {
+    text: String,
+}
+
+/// One family of the page.
+#[derive(Debug)]
+pub struct Family<'a> {
+    page: &'a mut Page,
+    name: String,
+}
+
+impl Page {
+    /// Begins a family.
+    pub fn family(&mut self, name: &str, kind: Kind, help: &str) -> Family<'_> {
+        let kind = match kind {
+            Kind::Gauge => "gauge",
+            Kind::Counter => "counter",
+            Kind::Histogram => "histogram",
+        };
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            out,
-            "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}"
-        );
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        Family {
+            page: self,
+            name: name.to_owned(),
+        }
+    }
+
+    /// A family of one sample without labels.
+    pub fn one(&mut self, name: &str, kind: Kind, help: &str, value: impl Display) {
+        self.family(name, kind, help).sample("", &[], value);
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn finish(self) -> String {
+        self.text
+    }
+}
+
+impl Family<'_> {
+    /// Adds a sample; `suffix` is `_bucket` and so on, or empty.
+    pub fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+        let text = &mut self.page.text;
+        let _ = write!(text, "{}{suffix}", self.name);
+        for (index, (name, value)) in labels.iter().enumerate() {
+            let open = if index == 0 { '{' } else { ',' };
+            let value = value
+                .replace('\\', "\\\\")
+                .replace('"', "\\\"")
+                .replace('\n', "\\n");
+            let _ = write!(text, "{open}{name}=\"{value}\"");
+        }
+        let close = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(text, "{close} {value}");
+    }
+
+    /// Adds a histogram whose values count `unit`s.
+    fn histogram(&mut self, share: &str, view: &HistogramView, unit: f64) {
+        let mut sum = 0;
+        for (index, count) in view.buckets.iter().enumerate() {
+            sum += count;
+            // Bucket i holds whole numbers below 2^i; the last one is without end.
+            let end = if index + 1 == view.buckets.len() {
+                "+Inf".to_owned()
+            } else {
+                (((1_u64 << index) - 1) as f64 * unit).to_string()
+            };
+            self.sample("_bucket", &[("share", share), ("le", &end)], sum);
+        }
+        self.sample("_sum", &[("share", share)], view.sum as f64 * unit);
+        self.sample("_count", &[("share", share)], sum);
+    }
+}
+
+/// Everything the protocol knows.
+pub fn render(page: &mut Page, server: &Server<HostVfs>) {
+    let report = server.report();
+    let sessions = report.sessions.iter();
+    let opens: usize = sessions.clone().map(|session| session.opens.len()).sum();
+    let trees: usize = sessions.clone().map(|session| session.trees.len()).sum();
+    let open_list = sessions.flat_map(|session| &session.opens);
+    let locks: u64 = open_list.map(|open| open.locks).sum();
+    let gauge = Kind::Gauge;
+    page.one(
+        "holdfast_sessions",
+        gauge,
+        "Sessions.",
+        report.sessions.len(),
+    );
+    page.one("holdfast_trees", gauge, "Tree connects.", trees);
+    page.one("holdfast_opens", gauge, "Open handles.", opens);
+    page.one("holdfast_locks", gauge, "Byte-range locks.", locks);
+    let help = "Requests answered, by command.";
+    let mut family = page.family("holdfast_requests_total", Kind::Counter, help);
+    for count in server.requests.read() {
+        family.sample("", &[("command", count.command)], count.asked);
+    }
+    let help = "Requests answered with an error, by command.";
+    let mut family = page.family("holdfast_requests_refused_total", Kind::Counter, help);
+    for count in server.requests.read() {
+        family.sample("", &[("command", count.command)], count.refused);
     }
     let shares = server.shares();
-    for (name, help) in [
+    let shares: Vec<&Share<HostVfs>> = shares.iter().map(|share| &**share).collect();
+    exposure(page, &shares);
+    counters(page, &shares);
+}
+
+fn exposure(page: &mut Page, shares: &[&Share<HostVfs>]) {
+    let help = "The durability policy in force; always 1.";
+    let mut family = page.family("holdfast_share_policy", Kind::Gauge, help);
+    for share in shares {
+        let policy = share.gate.effective_policy().to_string();
+        let labels = [("share", &*share.config.name), ("policy", &*policy)];
+        family.sample("", &labels, 1);
+    }
+    type Figure = fn(&durability::Exposure) -> f64;
+    let figures: [(&str, &str, Figure); 5] = [
         (
             "holdfast_exposed_bytes",
             "Bytes acknowledged and not known to be stable; an upper bound.",
+            |exposure| exposure.bytes as f64,
         ),
         (
             "holdfast_exposed_inodes",
             "Inodes with anything not known to be stable.",
+            |exposure| exposure.inodes as f64,
         ),
         (
             "holdfast_exposed_oldest_seconds",
             "Age of the oldest change not known to be stable.",
+            |exposure| exposure.oldest_age.as_secs_f64(),
         ),
         (
             "holdfast_latched_inodes",
             "Inodes whose sync failed and which are not repaired.",
+            |exposure| exposure.latched_inodes as f64,
         ),
-    ] {
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
-        for share in shares.iter() {
-            let exposure = share.gate.exposure();
-            let value = match name {
-                "holdfast_exposed_bytes" => exposure.bytes as f64,
-                "holdfast_exposed_inodes" => exposure.inodes as f64,
-                "holdfast_exposed_oldest_seconds" => exposure.oldest_age.as_secs_f64(),
-                _ => exposure.latched_inodes as f64,
-            };
-            let label = share.config.name.replace('\\', "\\\\").replace('"', "\\\"");
-            let policy = share.gate.effective_policy();
-            let _ = writeln!(
-                out,
-                "{name}{{share=\"{label}\",policy=\"{policy}\"}} {value}"
-            );
+        (
+            "holdfast_latched_bytes",
+            "Bytes that a failed sync left unproven.",
+            |exposure| exposure.latched_bytes as f64,
+        ),
+    ];
+    for (name, help, figure) in figures {
+        let mut family = page.family(name, Kind::Gauge, help);
+        for share in shares {
+            let value = figure(&share.gate.exposure());
+            family.sample("", &[("share", &share.config.name)], value);
         }
     }
-    out
+}
+
+/// What the shares' gates count, under the names they count it by.
+fn counters(page: &mut Page, shares: &[&Share<HostVfs>]) {
+    let counted: Vec<_> = shares
+        .iter()
+        .map(|share| (&*share.config.name, share.gate.counters()))
+        .collect();
+    let Some((_, first)) = counted.first() else {
+        return;
+    };
+    for (index, (name, _)) in first.counts().iter().enumerate() {
+        let help = format!("Durability: {}.", name.replace('_', " "));
+        let mut family = page.family(&format!("holdfast_{name}_total"), Kind::Counter, &help);
+        for (share, counters) in &counted {
+            if let Some((_, value)) = counters.counts().get(index) {
+                family.sample("", &[("share", share)], value);
+            }
+        }
+    }
+    for (index, (name, _)) in first.histograms().iter().enumerate() {
+        let (name, unit) = match name.strip_suffix("_micros") {
+            Some(what) => (format!("holdfast_{what}_seconds"), 1e-6),
+            None => (format!("holdfast_{name}"), 1.0),
+        };
+        let help = format!("Durability: {}.", name.replace('_', " "));
+        let mut family = page.family(&name, Kind::Histogram, &help);
+        for (share, counters) in &counted {
+            if let Some((_, view)) = counters.histograms().get(index) {
+                family.histogram(share, view, unit);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped_and_histograms_add_up() {
+        let mut page = Page::default();
+        let mut family = page.family("x", Kind::Histogram, "Help.");
+        let mut view = HistogramView {
+            buckets: [0; durability::BUCKETS],
+            sum: 9,
+        };
+        view.buckets[1] = 2;
+        view.buckets[27] = 1;
+        family.histogram("a\"\\\n", &view, 1.0);
+        let text = page.finish();
+        assert!(text.starts_with("# HELP x Help.\n# TYPE x histogram\n"));
+        assert!(text.contains("x_bucket{share=\"a\\\"\\\\\\n\",le=\"0\"} 0\n"));
+        assert!(text.contains("le=\"1\"} 2\n"));
+        assert!(text.contains("le=\"+Inf\"} 3\n"));
+        assert!(
+            text.ends_with("x_sum{share=\"a\\\"\\\\\\n\"} 9\nx_count{share=\"a\\\"\\\\\\n\"} 3\n")
+        );
+    }
 }

@@ -23,7 +23,8 @@ pub(crate) fn check_config(file: &Path) -> Result<(), String> {
     }
     for share in &config.shares {
         println!("  share {} = {}", share.name, share.path.display());
-        println!("    {}: {}", share.durability, share.durability.promise());
+        let promise = config::policy::promise(&share.durability);
+        println!("    {}: {promise}", share.durability);
     }
     Ok(())
 }

@@ -126,7 +126,7 @@ fn from_file(file: &Path) -> Result<Setup, String> {
             path = %share.path.display(),
             durability = %share.durability,
             "{}",
-            share.durability.promise()
+            config::policy::promise(&share.durability)
         );
     }
     let sockets = config.listeners.iter().map(listener::bind);

@@ -95,6 +95,7 @@ enum Message {
 pub struct Worker {
     core: usize,
     file_io: &'static str,
+    thread_id: i32,
     load: Arc<AtomicUsize>,
     sender: mpsc::Sender<Message>,
     drained: RefCell<Option<oneshot::Receiver<usize>>>,
@@ -140,12 +141,13 @@ impl Worker {
             .stack_size(STACK_BYTES)
             .spawn(move || inside.run(spec, make, &ready_sender))?;
         // A thread that dies before it is ready drops the sender.
-        let file_io = ready
+        let (file_io, thread_id) = ready
             .recv()
             .unwrap_or_else(|_| Err(io::Error::other("a worker died at its start")))?;
         Ok(Self {
             core,
             file_io,
+            thread_id,
             load,
             sender,
             drained: RefCell::new(Some(drained)),
@@ -163,6 +165,18 @@ impl Worker {
     #[must_use]
     pub fn file_io(&self) -> &'static str {
         self.file_io
+    }
+
+    /// Time its thread has spent on a core, by the kernel's account; zero once it has ended.
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        // proc(5): schedstat begins with the nanoseconds spent on the CPU.
+        let text = std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", self.thread_id));
+        let nanos = text.ok().and_then(|text| {
+            let first = text.split_ascii_whitespace().next()?;
+            first.parse().ok()
+        });
+        Duration::from_nanos(nanos.unwrap_or(0))
     }
 
     /// Connections on it, those on their way included.
@@ -241,7 +255,7 @@ impl Inside {
         self,
         spec: Spec,
         make: impl FnOnce(&WorkerHandle) -> io::Result<H>,
-        ready: &std::sync::mpsc::Sender<io::Result<&'static str>>,
+        ready: &std::sync::mpsc::Sender<io::Result<(&'static str, i32)>>,
     ) {
         pin(spec.core);
         let (grace, file_io) = (spec.grace, spec.file_io);
@@ -259,7 +273,8 @@ impl Inside {
             let made = ring::choose(file_io).and_then(|io| Ok((io, make(&handle)?)));
             match made {
                 Ok((io, handler)) => {
-                    if ready.send(Ok(io)).is_ok() {
+                    let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
+                    if ready.send(Ok((io, thread_id))).is_ok() {
                         self.serve(Rc::new(handler), handle, grace).await;
                     }
                 }

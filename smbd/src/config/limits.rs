@@ -16,13 +16,17 @@ const SOME: u32 = 65_535;
 const BUFFER_BYTES_MIN: u32 = 64 << 10;
 /// What the credits of one 2.1 request can pay for.
 const BUFFER_BYTES_MAX: u32 = 8 << 20;
+/// Longer chains are refused before anybody looks at the limit.
+const COMPOUND_MAX: u32 = smb_wire::compound::COMPOUND_ELEMENTS_MAX as u32;
+/// Fewer would stop a client that reads ahead.
+const CREDITS_MIN: u16 = 64;
 /// Nobody logs in faster.
 const AUTHENTICATION_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limits {
     let mut limits = Limits::default();
     let l = &mut limits;
-    let counts: [(&raw::At<u32>, &mut u32, RangeInclusive<u32>); 11] = [
+    let counts: [(&raw::At<u32>, &mut u32, RangeInclusive<u32>); 10] = [
         (&table.connections, &mut l.connections, 1..=MANY),
         (
             &table.connections_per_address,
@@ -51,8 +55,11 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
             &mut l.pending_per_connection,
             8..=SOME,
         ),
-        (&table.compound_length, &mut l.compound_length, 4..=1_000),
-        (&table.credits, &mut l.credits, 64..=SOME),
+        (
+            &table.compound_length,
+            &mut l.compound_length,
+            4..=COMPOUND_MAX,
+        ),
         (&table.failed_logins, &mut l.failed_logins, 1..=10_000),
     ];
     for (field, value, range) in counts {
@@ -64,6 +71,16 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
                 format!("{value} is out of range here"),
                 &way_out,
             );
+        }
+    }
+    if let Some(at) = &table.credits {
+        match u16::try_from(*at.get_ref()) {
+            Ok(credits) if credits >= CREDITS_MIN => limits.credits = credits,
+            _ => findings.add(
+                Some(at.span()),
+                format!("{} is out of range here", at.get_ref()),
+                &format!("use {CREDITS_MIN} to {SOME}"),
+            ),
         }
     }
     bytes(&table.io_size, &mut limits.io_size_bytes, findings);

@@ -146,7 +146,7 @@ pub(super) struct ShareTable {
     pub(super) browseable: At<bool>,
     /// Listings leave out what the user may not read. Default: false.
     pub(super) access_based_enumeration: At<bool>,
-    /// Opens survive a restart of the server. Default: false.
+    /// Opens survive a restart of the server. Not available yet: only false is taken.
     pub(super) continuous_availability: At<bool>,
 }
 
@@ -199,7 +199,7 @@ pub(super) struct LimitsTable {
     /// Requests of one connection that wait for something; more get
     /// STATUS_INSUFFICIENT_RESOURCES. Default: 512.
     pub(super) pending_per_connection: At<u32>,
-    /// Requests in one compound; longer ones get STATUS_INVALID_PARAMETER. Default: 64.
+    /// Requests in one compound, up to 64; those beyond get STATUS_INVALID_PARAMETER. Default: 64.
     pub(super) compound_length: At<u32>,
     /// Credits of one connection. Default: 8192.
     pub(super) credits: At<u32>,
@@ -207,7 +207,8 @@ pub(super) struct LimitsTable {
     pub(super) io_size: At<ByteSize>,
     /// Largest directory listing in one reply. Default: "1MiB".
     pub(super) directory_buffer: At<ByteSize>,
-    /// Failed logins of one user from one address before tries are delayed. Default: 10.
+    /// Failed logins of one user from one address within a minute; more tries get
+    /// STATUS_LOGON_FAILURE unheard. Default: 10.
     pub(super) failed_logins: At<u32>,
 }
 

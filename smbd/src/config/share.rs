@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
+use durability::Policy;
 use serde_spanned::Spanned;
 
 use super::{
-    Durability, Encryption, Protection, Server, Share, Signing, Symlinks,
-    policy::Policy,
-    raw,
+    Durability, Encryption, Protection, Server, Share, Signing, Symlinks, policy, raw,
     validate::{Findings, absolute, get, hosts, span},
 };
 
@@ -68,7 +67,7 @@ pub(super) fn share(
             .directory_mode
             .as_ref()
             .map_or(DIRECTORY_MODE, |at| at.get_ref().0),
-        durability: policy(table, durability, inherited, findings),
+        durability: share_policy(table, durability, inherited, findings),
         ignore_full_sync: get(
             &table.ignore_full_sync,
             get(&inherited.ignore_full_sync, false),
@@ -79,7 +78,6 @@ pub(super) fn share(
         hide_dot_files: get(&table.hide_dot_files, true),
         browseable: get(&table.browseable, true),
         access_based_enumeration: get(&table.access_based_enumeration, false),
-        continuous_availability: get(&table.continuous_availability, false),
     };
     combinations(table, &share, server, findings);
     Some(share)
@@ -136,7 +134,7 @@ fn check_folder(path: &Path, place: std::ops::Range<usize>, findings: &mut Findi
     }
 }
 
-fn policy(
+fn share_policy(
     table: &raw::ShareTable,
     durability: &Durability,
     inherited: &raw::DurabilityTable,
@@ -145,13 +143,10 @@ fn policy(
     let Some(at) = &table.durability else {
         return durability.policy;
     };
-    let policy = at
-        .get_ref()
-        .parse()
-        .unwrap_or_else(|error: super::PolicyError| {
-            findings.add(Some(at.span()), error.to_string(), &error.way_out());
-            Policy::Honor
-        });
+    let policy = policy::parse(at.get_ref()).unwrap_or_else(|error| {
+        findings.add(Some(at.span()), error.to_string(), &error.way_out());
+        Policy::Honor
+    });
     let accept_loss = get(&table.accept_loss, get(&inherited.accept_loss, false));
     let guarded = accept_loss || durability.protection != Protection::None;
     if policy == Policy::TreatHostAsStableStorage && !guarded {
@@ -161,7 +156,7 @@ fn policy(
 }
 
 fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, findings: &mut Findings) {
-    availability(table, share, server, findings);
+    availability(table, findings);
     secrecy(table, share, server, findings);
     if share.comment.chars().count() > COMMENT_MAX {
         let message = "the comment is longer than clients show";
@@ -195,33 +190,13 @@ fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, finding
     }
 }
 
-/// Continuous availability: clients replay what they were told is stable.
-fn availability(table: &raw::ShareTable, share: &Share, server: &Server, findings: &mut Findings) {
-    if !share.continuous_availability {
-        return;
-    }
-    let place = span(&table.continuous_availability);
-    if matches!(
-        share.durability,
-        Policy::TreatHostAsStableStorage | Policy::Bounded { .. }
-    ) {
+/// Continuous availability: what is promised must be kept, and persistent handles are not there.
+fn availability(table: &raw::ShareTable, findings: &mut Findings) {
+    if get(&table.continuous_availability, false) {
         findings.add(
-            place.clone(),
-            format!(
-                "`{}` cannot be continuously available with {}: clients would replay onto data \
-                 that is gone",
-                share.name,
-                share.durability.name()
-            ),
-            "set durability = \"honor\" or \"strict-sync\" for this share",
-        );
-    }
-    if server.max_protocol < super::Dialect::Smb300 {
-        let message = "continuous availability begins with SMB 3";
-        findings.add(
-            place,
-            message.into(),
-            "set max_protocol = \"3.1.1\" in [server]",
+            span(&table.continuous_availability),
+            "continuous_availability is not available yet: no open would survive a restart".into(),
+            "remove the key; clients open their files again after a restart",
         );
     }
 }

@@ -54,10 +54,7 @@ fn defaults() {
 fn shares_inherit_and_override() {
     let before = "[durability]\npolicy = \"bounded\"\nmax_delay = \"50ms\"\nmax_bytes = \"4MiB\"\n\
                   ignore_full_sync = true";
-    let bounded = Policy::Bounded {
-        max_delay: Duration::from_millis(50),
-        max_bytes: 4 << 20,
-    };
+    let bounded = policy::bounded(Duration::from_millis(50), 4 << 20).unwrap();
     let config = accept(before, "");
     assert_eq!(config.shares[0].durability, bounded);
     assert!(config.shares[0].ignore_full_sync);
@@ -163,16 +160,9 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "durability = \"honor\"",
         "nobody has agreed",
     ),
-    (
-        "[durability]\naccept_loss = true",
-        "durability = \"treat-host-as-stable-storage\"\ncontinuous_availability = true",
-        "replay onto data that is gone",
-    ),
-    (
-        "",
-        "durability = \"bounded:1s,1MiB\"\ncontinuous_availability = true",
-        "replay onto data that is gone",
-    ),
+    ("", "continuous_availability = true", "not available yet"),
+    ("[limits]\ncompound_length = 65", "", "use 4 to 64"),
+    ("[limits]\ncredits = 65536", "", "use 64 to 65535"),
     (
         "[[share]]\nname = \"S\"\npath = \"data\"",
         "",
@@ -347,9 +337,14 @@ fn restarts_are_named() {
     assert!(needs_restart(&old, &new).is_empty());
     new.listeners[0].cores = vec![0];
     new.server.file_io = FileIo::Threads;
+    new.durability.dirty_age_max = Duration::from_secs(1);
     assert_eq!(
         needs_restart(&old, &new),
-        ["[[listener]]", "[server] state_dir, file_io"]
+        [
+            "[[listener]]",
+            "[server] state_dir, file_io, shutdown_grace",
+            "[durability] dirty_inodes_max, dirty_age_max",
+        ]
     );
 }
 

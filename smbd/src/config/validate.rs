@@ -13,11 +13,12 @@ use std::{
 };
 
 use serde_spanned::Spanned;
+use smb_server::config::HostRules;
 
 use super::{
-    Cipher, Config, Dialect, Durability, EVERY_ADDRESS, Encryption, FileIo, HostRules, Listener,
-    Log, LogFormat, Protection, SMB_PORT, Server, Share, Signing, SigningAlgorithm, is_loopback,
-    limits, policy::Policy, raw, report::Problem, share,
+    Cipher, Config, Dialect, Durability, EVERY_ADDRESS, Encryption, FileIo, Listener, Log,
+    LogFormat, Policy, Protection, SMB_PORT, Server, Share, Signing, SigningAlgorithm,
+    hosts::Network, is_loopback, limits, policy, raw, report::Problem, share,
 };
 use crate::state_dir;
 
@@ -219,13 +220,14 @@ fn preference<T: Copy + PartialEq>(
     list.to_vec()
 }
 
-pub(super) fn hosts(
-    allow: &raw::At<Vec<super::hosts::Network>>,
-    deny: &raw::At<Vec<super::hosts::Network>>,
-) -> HostRules {
+pub(super) fn hosts(allow: &raw::At<Vec<Network>>, deny: &raw::At<Vec<Network>>) -> HostRules {
+    let ranges = |list: &raw::At<Vec<Network>>| {
+        let list = list.as_ref().map_or(&[][..], |at| at.get_ref().as_slice());
+        list.iter().map(|network| network.0).collect()
+    };
     HostRules {
-        allow: get(allow, Vec::new()),
-        deny: get(deny, Vec::new()),
+        allow: ranges(allow),
+        deny: ranges(deny),
     }
 }
 
@@ -278,9 +280,9 @@ fn default_policy(table: &raw::DurabilityTable, findings: &mut Findings) -> Poli
     let bounds = (&table.max_delay, &table.max_bytes);
     let parsed = match (at.get_ref().as_str(), bounds) {
         ("bounded", (Some(delay), Some(bytes))) => {
-            Policy::bounded(delay.get_ref().0, bytes.get_ref().0)
+            policy::bounded(delay.get_ref().0, bytes.get_ref().0)
         }
-        (text, (None, None)) => text.parse(),
+        (text, (None, None)) => policy::parse(text),
         ("bounded", _) => Err(super::PolicyError::BoundsMissing),
         (text, (delay, bytes)) => {
             let place = span(delay).or(span(bytes));
@@ -289,7 +291,7 @@ fn default_policy(table: &raw::DurabilityTable, findings: &mut Findings) -> Poli
                 format!("max_delay and max_bytes have no meaning with policy = \"{text}\""),
                 "remove them, or set policy = \"bounded\"",
             );
-            text.parse()
+            policy::parse(text)
         }
     };
     parsed.unwrap_or_else(|error| {

@@ -60,8 +60,8 @@ impl Service for Echo {
         json!({ "shares": *self.shares.lock().unwrap() })
     }
 
-    fn metrics(&self) -> String {
-        "holdfast_echo 1\n".to_owned()
+    fn metrics(&self, page: &mut Page) {
+        page.one("holdfast_echo", Kind::Gauge, "Echo.", 1);
     }
 
     async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Value, String> {

@@ -268,6 +268,8 @@ pub(crate) async fn run<V: Vfs>(connection: Rc<Connection<V>>, inbound: Inbound)
     for (index, request) in requests.into_iter().enumerate() {
         if request.header.command == Command::CANCEL {
             cancel::handle(&connection, &request);
+            let count = &connection.server.requests;
+            count.count(connection.id, Command::CANCEL, Status::SUCCESS);
             continue;
         }
         let place = Place {

@@ -1,0 +1,233 @@
+//! The configuration in the words of the crates that obey it: protocol core, file system,
+//! durability. Values in, values out; nothing is opened here.
+
+use std::io;
+
+use durability::ShareDurability;
+use rustix::process::{Resource, getegid, geteuid, getrlimit};
+use smb_auth::UserDb;
+use smb_server::{
+    config::{self as core, ServerConfig, ShareConfig},
+    limits::Limits,
+};
+use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
+use vfs::posix::{AclNamespace, PosixOptions, SymlinkPolicy};
+
+use crate::{
+    config::{self, Config},
+    local_groups,
+};
+
+/// Numbers of 96 bits that make the machine's SID, under S-1-5-21.
+const NT_AUTHORITY: u64 = 5;
+const NT_NON_UNIQUE: u32 = 21;
+/// Dirty inodes kept when the configuration does not say: at least and at most so many.
+const DIRTY_INODES: std::ops::RangeInclusive<u64> = 64..=262_144;
+
+/// The server as a whole.
+pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
+    let server = &config.server;
+    let mut guid = [0; 16];
+    let sid = users.machine_sid().0;
+    // The same machine SID, the same guid: stable across restarts, different on each machine.
+    for (to, from) in guid
+        .iter_mut()
+        .zip(sid.iter().flat_map(|part| part.to_le_bytes()))
+    {
+        *to = from;
+    }
+    let switch_identity = geteuid().is_root();
+    let bound = users.users().filter_map(|user| user.uid_gid);
+    ServerConfig {
+        netbios_name: server.name.clone(),
+        workgroup: server.workgroup.clone(),
+        dns_name: server.name.to_lowercase(),
+        comment: server.comment.clone(),
+        server_guid: Guid(guid),
+        machine_sid: machine_sid(users),
+        dialect_min: dialect(server.min_protocol),
+        dialect_max: dialect(server.max_protocol),
+        signing_required: server.signing == config::Signing::Required,
+        encryption: encryption(server.encryption),
+        ciphers: server.ciphers.iter().copied().map(cipher).collect(),
+        signing_algorithms: server
+            .signing_algorithms
+            .iter()
+            .copied()
+            .map(signing)
+            .collect(),
+        allow_empty_passwords: server.allow_empty_passwords,
+        strict_write_flags: false,
+        switch_identity,
+        service_ids: (geteuid().as_raw(), getegid().as_raw()),
+        local_groups: if switch_identity {
+            local_groups::of(bound.map(|(uid, _)| uid))
+        } else {
+            Default::default()
+        },
+        limits: limits(&config.limits),
+    }
+}
+
+fn machine_sid(users: &UserDb) -> Sid {
+    let [a, b, c] = users.machine_sid().0;
+    Sid::new(NT_AUTHORITY, &[NT_NON_UNIQUE, a, b, c]).unwrap_or(Sid::NULL)
+}
+
+fn limits(limits: &config::Limits) -> Limits {
+    let timeout = limits.authentication_timeout;
+    Limits {
+        trees_per_session: limits.trees_per_session as usize,
+        opens_per_session: limits.opens_per_session as usize,
+        locks_per_open: limits.locks_per_open as usize,
+        parked_per_connection: limits.pending_per_connection as usize,
+        io_bytes: limits.io_size_bytes,
+        // Whole seconds, rounded up.
+        setup_seconds: timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0),
+        sessions_per_connection: limits.sessions_per_connection as usize,
+        compound_length: limits.compound_length as usize,
+        credits: limits.credits,
+        directory_bytes: limits.directory_buffer_bytes,
+        failed_logins: limits.failed_logins,
+        ..Limits::default()
+    }
+}
+
+fn dialect(dialect: config::Dialect) -> Dialect {
+    match dialect {
+        config::Dialect::Smb202 => Dialect::SMB_2_0_2,
+        config::Dialect::Smb210 => Dialect::SMB_2_1,
+        config::Dialect::Smb300 => Dialect::SMB_3_0,
+        config::Dialect::Smb302 => Dialect::SMB_3_0_2,
+        config::Dialect::Smb311 => Dialect::SMB_3_1_1,
+    }
+}
+
+/// A dialect's number as people say it.
+pub(crate) fn dialect_name(revision: u16) -> &'static str {
+    match Dialect(revision) {
+        Dialect::SMB_2_0_2 => "2.0.2",
+        Dialect::SMB_2_1 => "2.1",
+        Dialect::SMB_3_0 => "3.0",
+        Dialect::SMB_3_0_2 => "3.0.2",
+        Dialect::SMB_3_1_1 => "3.1.1",
+        _ => "none yet",
+    }
+}
+
+fn encryption(encryption: config::Encryption) -> core::Encryption {
+    match encryption {
+        config::Encryption::Offered => core::Encryption::Offered,
+        config::Encryption::Required => core::Encryption::Required,
+    }
+}
+
+fn cipher(cipher: config::Cipher) -> smb_crypto::Cipher {
+    match cipher {
+        config::Cipher::Aes128Gcm => smb_crypto::Cipher::Aes128Gcm,
+        config::Cipher::Aes256Gcm => smb_crypto::Cipher::Aes256Gcm,
+        config::Cipher::Aes128Ccm => smb_crypto::Cipher::Aes128Ccm,
+        config::Cipher::Aes256Ccm => smb_crypto::Cipher::Aes256Ccm,
+    }
+}
+
+fn signing(algorithm: config::SigningAlgorithm) -> smb_crypto::SigningAlgorithm {
+    match algorithm {
+        config::SigningAlgorithm::AesGmac => smb_crypto::SigningAlgorithm::AesGmac,
+        config::SigningAlgorithm::AesCmac => smb_crypto::SigningAlgorithm::AesCmac,
+        config::SigningAlgorithm::HmacSha256 => smb_crypto::SigningAlgorithm::HmacSha256,
+    }
+}
+
+/// Bounds of the durability engine.
+pub(crate) fn durability_limits(config: &Config) -> durability::Limits {
+    // Every dirty inode holds a descriptor; opens need the rest.
+    let quarter = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4;
+    let dirty = config.durability.dirty_inodes_max.map_or_else(
+        || quarter.clamp(*DIRTY_INODES.start(), *DIRTY_INODES.end()),
+        u64::from,
+    );
+    durability::Limits {
+        dirty_inodes_max: usize::try_from(dirty).unwrap_or(usize::MAX),
+        dirty_age_max: config.durability.dirty_age_max,
+        ..durability::Limits::default()
+    }
+}
+
+/// When a share's changes become stable.
+pub(crate) fn share_durability(config: &Config, share: &config::Share) -> ShareDurability {
+    ShareDurability {
+        ignore_full_sync: share.ignore_full_sync,
+        durable_acl: config.durability.durable_acl,
+        sync_on_stop: config.durability.sync_on_stop,
+        ..ShareDurability::with_policy(share.durability)
+    }
+}
+
+/// Who may use a share, and how it is shown.
+///
+/// # Errors
+/// When it names a group that does not exist.
+pub(crate) fn share(share: &config::Share, users: &UserDb) -> io::Result<ShareConfig> {
+    let mut group_rids = Vec::new();
+    for group in &share.groups {
+        let record = users.group(group).ok_or_else(|| {
+            io::Error::other(format!(
+                "share {}: no group `{group}`\n  = holdfast group add {group}",
+                share.name
+            ))
+        })?;
+        group_rids.push(record.rid);
+    }
+    let everybody = share.users.is_empty() && share.groups.is_empty();
+    Ok(ShareConfig {
+        comment: share.comment.clone(),
+        read_only: share.read_only,
+        users: (!everybody).then(|| share.users.clone()),
+        group_rids,
+        guest: share.guest,
+        encryption_required: share.encryption == config::Encryption::Required,
+        browseable: share.browseable,
+        access_based_enumeration: share.access_based_enumeration,
+        hosts: share.hosts.clone(),
+        ..ShareConfig::new(&share.name)
+    })
+}
+
+/// How a share's files are kept.
+pub(crate) fn files(share: &config::Share) -> PosixOptions {
+    PosixOptions {
+        symlinks: match share.symlinks {
+            config::Symlinks::Follow => SymlinkPolicy::Follow,
+            config::Symlinks::Refuse => SymlinkPolicy::Refuse,
+            config::Symlinks::Hide => SymlinkPolicy::Hide,
+        },
+        hide_dot_files: share.hide_dot_files,
+        file_mode: share.file_mode,
+        directory_mode: share.directory_mode,
+        owner: share.owner.map(|owner| (owner.uid, owner.gid)),
+        acl: if geteuid().is_root() {
+            AclNamespace::Security
+        } else {
+            AclNamespace::User
+        },
+        read_only: share.read_only,
+        ..PosixOptions::default()
+    }
+}
+
+/// Whether a folder can stay open as it is: nothing differs that its files are kept by.
+pub(crate) fn same_files(a: &config::Share, b: &config::Share) -> bool {
+    let of = |share: &config::Share| {
+        (
+            share.path.clone(),
+            share.symlinks,
+            share.hide_dot_files,
+            share.file_mode,
+            share.directory_mode,
+            share.owner,
+            share.read_only,
+        )
+    };
+    of(a) == of(b)
+}
