@@ -6,9 +6,9 @@
 use smb_wire::{
     fscc::{
         ClassUse, DeviceCharacteristics, DeviceType, FileFsAttributeInformation,
-        FileFsDeviceInformation, FileFsFullSizeInformation, FileFsObjectIdInformation,
-        FileFsSectorSizeInformation, FileFsSizeInformation, FileFsVolumeInformation,
-        FileSystemAttributes, FsInformationClass, SectorSizeFlags,
+        FileFsControlInformation, FileFsDeviceInformation, FileFsFullSizeInformation,
+        FileFsObjectIdInformation, FileFsSectorSizeInformation, FileFsSizeInformation,
+        FileFsVolumeInformation, FileSystemAttributes, FsInformationClass, SectorSizeFlags,
     },
     ids::Guid,
     status::Status,
@@ -81,7 +81,15 @@ pub(super) async fn query<V: Vfs>(
             };
             Answer::fixed(max, |out| sectors.encode(out))
         }
-        // FileFsControlInformation: no quotas.
+        Class::CONTROL => {
+            // No quotas are tracked, none are enforced: no limits.
+            let control = FileFsControlInformation {
+                default_quota_threshold: u64::MAX,
+                default_quota_limit: u64::MAX,
+                ..FileFsControlInformation::default()
+            };
+            Answer::fixed(max, |out| control.encode(out))
+        }
         _ => Err(Status::NOT_SUPPORTED.into()),
     }
 }

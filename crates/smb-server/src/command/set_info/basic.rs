@@ -1,7 +1,7 @@
 //! FileBasicInformation: times and attributes ([MS-FSA] 2.1.5.15.2, spec-notes 12.12), and the
 //! times a handle has frozen.
 //!
-//! The change time cannot be set on Linux: the kernel's stays, whatever is asked.
+//! The change time cannot be set on Linux; `ChangeTimes` remembers what was asked.
 
 use durability::{Meta, Receipt};
 use smb_wire::{
@@ -96,6 +96,7 @@ pub(super) async fn set<V: Vfs>(
         share.vfs.set_attr(&token.identity, &node, &change).await?;
     }
     freeze(open, &times, &before);
+    keep_changed(call, open).await?;
     let filter = filter(&change);
     if !filter.is_empty() {
         tell(call, open, filter).await;
@@ -176,8 +177,7 @@ fn freeze<V: Vfs>(open: &Open<V>, times: &Times, before: &Attr) {
     let frozen = &mut state.frozen_times;
     frozen.accessed = next(frozen.accessed, times.accessed, before.accessed);
     frozen.written = next(frozen.written, times.written, before.written);
-    // The kernel's change time moves as it likes.
-    let _ = times.changed;
+    frozen.changed = next(frozen.changed, times.changed, before.changed);
 }
 
 /// Puts back the times that the handle has frozen, after it wrote or resized.
@@ -189,12 +189,12 @@ pub(in crate::command) async fn keep_frozen<V: Vfs>(
     open: &Open<V>,
 ) -> Result<(), Failure> {
     let frozen = open.state().frozen_times;
-    if frozen.written.is_none() && frozen.accessed.is_none() {
-        return Ok(());
-    }
     let node = open.disk()?.node;
     if node.stream().is_some() {
         return Ok(());
+    }
+    if frozen.written.is_none() && frozen.accessed.is_none() {
+        return keep_changed(call, open).await;
     }
     let change = SetAttr {
         accessed: frozen.accessed,
@@ -206,6 +206,17 @@ pub(in crate::command) async fn keep_frozen<V: Vfs>(
         .vfs
         .set_attr(&token.identity, &node, &change)
         .await?;
+    keep_changed(call, open).await
+}
+
+/// Shows the change time that the handle has set or frozen, whatever the kernel made of it.
+async fn keep_changed<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
+    let Some(changed) = open.state().frozen_times.changed else {
+        return Ok(());
+    };
+    let node = open.disk()?.node;
+    let attr = call.share()?.vfs.attr(&node).await?;
+    call.server().change_times.remember(&attr, changed);
     Ok(())
 }
 

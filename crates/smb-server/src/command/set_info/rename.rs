@@ -36,15 +36,8 @@ pub(super) async fn set<V: Vfs>(
 ) -> Result<Receipt, Failure> {
     need(open, AccessMask::DELETE)?;
     let disk = open.disk()?;
-    if let Some(to) = &wanted.stream {
-        if !wanted.path.is_empty() {
-            return Err(Status::OBJECT_NAME_INVALID.into());
-        }
+    if let (Some(to), true) = (&wanted.stream, wanted.path.is_empty()) {
         return stream::rename(call, open, to, wanted.replace).await;
-    }
-    if disk.place.stream.is_some() {
-        // A stream goes by `:name` alone.
-        return Err(Status::NOT_SUPPORTED.into());
     }
     let source = engine::lookup(call, open).await?;
     let Some(parent) = &source.parent else {
@@ -55,6 +48,13 @@ pub(super) async fn set<V: Vfs>(
     let share = call.share()?;
     let from = engine::share_path(share.id, &source.path);
     let target = target::find(call, &wanted.path, disk.directory).await?;
+    if wanted.stream.is_some() {
+        return Err(Status::OBJECT_NAME_INVALID.into());
+    }
+    if disk.place.stream.is_some() {
+        // A stream goes by `:name` alone.
+        return Err(Status::NOT_SUPPORTED.into());
+    }
     engine::operation(call, open, Operation::Rename).await?;
     if server.files.is_delete_pending(disk.place, open.engine) {
         return Err(Status::ACCESS_DENIED.into());
