@@ -15,12 +15,14 @@ SIGNERS = {0: "HMAC-SHA256", 1: "AES-128-CMAC", 2: "AES-128-GMAC"}
 
 class Tap:
     """What was seen: `dialects`, `ciphers`, `signers` (sets of names; empty where 3.1.1 does not
-    name them), and how many requests after authentication were `plain`, `signed` or `sealed`."""
+    name them), how many requests after authentication were `plain`, `signed` or `sealed`, and how
+    many frames the server sent (`answers`)."""
 
     def __init__(self, port):
         self.server_port = port
         self.dialects, self.ciphers, self.signers = set(), set(), set()
         self.plain = self.signed = self.sealed = 0
+        self.answers = 0
         self.plain_commands = set()
         self.lock = threading.Lock()
         self.open = []
@@ -93,6 +95,8 @@ class Tap:
                     self.plain_commands.add(command)
 
     def _response(self, frame):
+        with self.lock:
+            self.answers += 1
         if frame[:4] != b"\xfeSMB" or struct.unpack_from("<HI", frame, 12)[0] != NEGOTIATE:
             return
         if struct.unpack_from("<I", frame, 8)[0] != 0:

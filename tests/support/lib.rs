@@ -1,1 +1,343 @@
-//! tests
+//! The real `holdfast` binary on a directory of its own, for black-box tests.
+//!
+//! [`HoldfastServer::start`] makes a state folder with two users, four shares and a
+//! configuration, starts the daemon on a free port of 127.0.0.1 and waits until it listens;
+//! dropping it ends the process by its id. The binary is `$HOLDFAST_BIN`, else the one next to
+//! the tests, built if need be.
+//!
+//! With `HOLDFAST_TEST_SERVER=addr,directory` the same tests speak to a server that somebody
+//! else runs (Samba, for comparison), which must know the users and the shares, each being the
+//! folder of its name in that directory; run them with `--test-threads=1` then.
+
+mod outcome;
+
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use smb_client::{Client, Connection, Session, Tree};
+
+pub use outcome::{Outcome, outcome, status};
+
+/// The user of the tests.
+pub const USER: &str = "alice";
+/// Their password.
+pub const PASSWORD: &str = "Alice-pw-1";
+/// Another user.
+pub const OTHER_USER: &str = "bob";
+/// The other's password.
+pub const OTHER_PASSWORD: &str = "Bob-pw-2";
+
+/// The share most tests use.
+pub const DATA: &str = "data";
+/// A second one, also writable.
+pub const SECOND: &str = "second";
+/// One that cannot be changed.
+pub const READ_ONLY: &str = "readonly";
+/// One that has to be encrypted.
+pub const SEALED: &str = "sealed";
+
+/// How long a test waits for something that should happen at once.
+pub const SOON: Duration = Duration::from_secs(10);
+/// How long a test waits to see that something does not happen.
+pub const MEANWHILE: Duration = Duration::from_millis(300);
+
+const START_MAX: Duration = Duration::from_secs(20);
+
+/// What to start.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Lines for `[server]`.
+    pub server: String,
+    /// Lines for each `[[share]]`.
+    pub share: String,
+    /// Whole tables at the end of the configuration.
+    pub tables: String,
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct HoldfastServer {
+    child: Option<Child>,
+    addr: SocketAddr,
+    root: PathBuf,
+    _dir: Option<tempfile::TempDir>,
+}
+
+impl HoldfastServer {
+    /// A server with the configuration's defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::start(&Options::default())
+    }
+
+    /// A server.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn start(options: &Options) -> Self {
+        if let Ok(external) = std::env::var("HOLDFAST_TEST_SERVER") {
+            return Self::external(&external);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().to_owned();
+        let binary = binary();
+        // A port that was free a moment ago can be taken by another test.
+        for attempt in 0.. {
+            let port = free_port();
+            let config = write_config(&root, port, options);
+            if attempt == 0 {
+                add_user(binary, &config, USER, PASSWORD);
+                add_user(binary, &config, OTHER_USER, OTHER_PASSWORD);
+            }
+            match spawn(binary, &root, &config, port) {
+                Ok((child, addr)) => {
+                    return Self {
+                        child: Some(child),
+                        addr,
+                        root,
+                        _dir: Some(dir),
+                    };
+                }
+                Err(said) => assert!(attempt < 4, "holdfast does not start: {said}"),
+            }
+        }
+        unreachable!()
+    }
+
+    fn external(text: &str) -> Self {
+        let (addr, root) = text.split_once(',').expect("addr,directory");
+        let root = PathBuf::from(root);
+        for share in [DATA, SECOND, READ_ONLY, SEALED] {
+            let entries = std::fs::read_dir(root.join(share)).unwrap();
+            for entry in entries.map(|e| e.unwrap().path()) {
+                if entry.is_dir() {
+                    std::fs::remove_dir_all(entry).unwrap();
+                } else {
+                    std::fs::remove_file(entry).unwrap();
+                }
+            }
+        }
+        Self {
+            child: None,
+            addr: addr.parse().unwrap(),
+            root,
+            _dir: None,
+        }
+    }
+
+    /// Whether the tests speak to a server of somebody else.
+    #[must_use]
+    pub fn is_external(&self) -> bool {
+        self.child.is_none()
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// A path in the folder of the share [`DATA`].
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.share_path(DATA, name)
+    }
+
+    /// A path in the folder of a share.
+    #[must_use]
+    pub fn share_path(&self, share: &str, name: &str) -> PathBuf {
+        self.root.join(share).join(name)
+    }
+
+    /// The process id; `None` for an external server.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// A connection that has not said anything.
+    #[must_use]
+    pub fn connection(&self, options: smb_client::Options) -> Connection<TcpStream> {
+        Client::open(self.addr, options).unwrap()
+    }
+
+    /// A negotiated connection.
+    #[must_use]
+    pub fn client(&self, options: smb_client::Options) -> Client {
+        Client::connect(self.addr, options).unwrap()
+    }
+
+    /// A session of [`USER`].
+    #[must_use]
+    pub fn session(&self, options: smb_client::Options) -> Session {
+        self.client(options).login(USER, PASSWORD, "").unwrap()
+    }
+
+    /// The share [`DATA`] as [`USER`] with the client's defaults.
+    #[must_use]
+    pub fn tree(&self) -> Tree {
+        self.tree_with(smb_client::Options::default())
+    }
+
+    /// The share [`DATA`] as [`USER`].
+    #[must_use]
+    pub fn tree_with(&self, options: smb_client::Options) -> Tree {
+        self.session(options).tree(DATA).unwrap()
+    }
+
+    /// Asserts that the server still serves: a new connection writes and reads a file.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn assert_serving(&self) {
+        let tree = self.tree();
+        tree.write_file("still-serving", b"yes").unwrap();
+        assert_eq!(tree.read_file("still-serving").unwrap(), b"yes");
+        tree.delete("still-serving").unwrap();
+    }
+}
+
+impl Default for HoldfastServer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for HoldfastServer {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let ended = child.try_wait().ok().flatten();
+            let _ = child.kill();
+            let _ = child.wait();
+            if let Some(how) = ended
+                && !std::thread::panicking()
+            {
+                panic!("the server ended by itself: {how}\n{}", log(&self.root));
+            }
+            if std::thread::panicking() {
+                eprintln!("--- what the server said\n{}", log(&self.root));
+            }
+        }
+    }
+}
+
+fn log(root: &Path) -> String {
+    let mut text = String::new();
+    if let Ok(mut file) = std::fs::File::open(root.join("log")) {
+        let _ = file.read_to_string(&mut text);
+    }
+    text
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+fn write_config(root: &Path, port: u16, options: &Options) -> PathBuf {
+    use std::fmt::Write;
+    let mut text = format!(
+        "[server]\nname = \"TESTS\"\nstate_dir = \"{}\"\n{}\n[[listener]]\naddress = \"127.0.0.1:{port}\"\n",
+        root.join("state").display(),
+        options.server,
+    );
+    std::fs::create_dir_all(root.join("state")).unwrap();
+    for (share, more) in [
+        (DATA, ""),
+        (SECOND, ""),
+        (READ_ONLY, "read_only = true\n"),
+        (SEALED, "encryption = \"required\"\n"),
+    ] {
+        let path = root.join(share);
+        std::fs::create_dir_all(&path).unwrap();
+        write!(
+            text,
+            "[[share]]\nname = \"{share}\"\npath = \"{}\"\n{more}{}\n",
+            path.display(),
+            options.share,
+        )
+        .unwrap();
+    }
+    text.push_str(&options.tables);
+    let file = root.join("holdfast.toml");
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+fn add_user(binary: &Path, config: &Path, user: &str, password: &str) {
+    let file = config.with_file_name("password");
+    std::fs::write(&file, format!("{password}\n")).unwrap();
+    let output = Command::new(binary)
+        .args(["user", "add", user, "--password-file"])
+        .arg(&file)
+        .arg("--config")
+        .arg(config)
+        .output()
+        .unwrap();
+    std::fs::remove_file(file).unwrap();
+    assert!(
+        output.status.success(),
+        "user add: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn spawn(
+    binary: &Path,
+    root: &Path,
+    config: &Path,
+    port: u16,
+) -> Result<(Child, SocketAddr), String> {
+    let out = std::fs::File::create(root.join("log")).unwrap();
+    let mut child = Command::new(binary)
+        .args(["serve", "--config"])
+        .arg(config)
+        .stdin(Stdio::null())
+        .stdout(out.try_clone().unwrap())
+        .stderr(out)
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let addr = SocketAddr::from(([127, 0, 0, 1], port));
+    let deadline = Instant::now() + START_MAX;
+    loop {
+        if child.try_wait().unwrap().is_some() {
+            return Err(log(root));
+        }
+        if TcpStream::connect(addr).is_ok() {
+            return Ok((child, addr));
+        }
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("no listener: {}", log(root)));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The server's binary, built once for this process if it was not named.
+fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(named) = std::env::var_os("HOLDFAST_BIN") {
+            return named.into();
+        }
+        // target/PROFILE/deps/commands-0123456789abcdef
+        let test = std::env::current_exe().unwrap();
+        let profile = test.parent().and_then(Path::parent).unwrap();
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        cargo
+            .args(["build", "--quiet", "--package", "smbd", "--bin", "holdfast"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"));
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().unwrap().success(), "holdfast does not build");
+        profile.join("holdfast")
+    })
+}

@@ -69,6 +69,7 @@ pub(super) struct Setup {
     previous: SessionId,
     session_id: SessionId,
     now: u64,
+    anonymous: bool,
 }
 
 impl ClientCore {
@@ -81,6 +82,7 @@ impl ClientCore {
             .negotiated
             .as_ref()
             .ok_or(ClientError::Usage("login before NEGOTIATE"))?;
+        let anonymous = matches!(args.credentials, Credentials::Anonymous);
         let mut initiator = Initiator::new(InitiatorParams {
             credentials: args.credentials,
             workstation: self.options.workstation.clone(),
@@ -111,6 +113,7 @@ impl ClientCore {
             previous: args.previous_session_id,
             session_id,
             now: args.now_filetime,
+            anonymous,
         };
         self.send_setup(setup, &token)
     }
@@ -144,14 +147,15 @@ impl ClientCore {
         Ok(ticket)
     }
 
-    /// Whether a reply belongs to a login that has to check its signature itself, because the
-    /// key is made from the exchange.
+    /// Whether the signature of a reply is not for everybody to check: the final one of a login
+    /// is signed with a key that is made from the exchange, and the refusal of a binding with
+    /// one we may not have (of another dialect or algorithm); a refusal gives nothing away.
     pub(super) fn derives_key(&self, id: MessageId, status: Status) -> bool {
-        status == Status::SUCCESS
-            && self
-                .setups
-                .get(&id)
-                .is_some_and(|s| !matches!(s.kind, LoginKind::Reauthenticate(_)))
+        self.setups.get(&id).is_some_and(|setup| match setup.kind {
+            LoginKind::New => status == Status::SUCCESS,
+            LoginKind::Bind(_) => status != Status::MORE_PROCESSING_REQUIRED,
+            LoginKind::Reauthenticate(_) => false,
+        })
     }
 
     /// Takes a reply to a SESSION_SETUP of a login; false when it is another reply.
@@ -199,7 +203,11 @@ impl ClientCore {
     ) -> Result<SessionInfo, ClientError> {
         const NOT_NOW: ClientError = ClientError::Usage("login before NEGOTIATE");
         let response = SessionSetupResponse::read(&reply.message)?;
-        let flags = response.session_flags;
+        let mut flags = response.session_flags;
+        if setup.anonymous && !reply.header.flags.contains(HeaderFlags::SIGNED) {
+            // Not every server says what it knows we know.
+            flags |= SessionFlags::IS_NULL;
+        }
         let session_id = reply.header.session_id;
         let info = SessionInfo { session_id, flags };
         if matches!(setup.kind, LoginKind::Reauthenticate(_)) {

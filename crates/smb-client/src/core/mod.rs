@@ -139,6 +139,8 @@ pub enum Event {
 #[derive(Debug, Clone, Copy)]
 struct Outstanding {
     command: Command,
+    /// Whose keys; that of a related element is the one before it, whatever its header says.
+    session_id: SessionId,
     /// The reply must be signed.
     signed: bool,
     /// The reply must be encrypted.

@@ -206,6 +206,7 @@ impl ClientCore {
         if request.command != Command::CANCEL {
             let expectation = Outstanding {
                 command: request.command,
+                session_id: session,
                 signed: sign && !overrides.corrupt_signature,
                 encrypted: protection.encrypt.is_some(),
             };

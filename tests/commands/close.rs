@@ -1,0 +1,103 @@
+//! CLOSE ([MS-SMB2] 3.3.5.10).
+
+use smb_client::{CreateArgs, Request};
+use smb_tests::{HoldfastServer, status};
+use smb_wire::Status;
+use smb_wire::ids::{FileId, FileTime};
+use smb_wire::msg::{
+    ChangeNotifyFlags, CloseFlags, CloseRequest, CloseResponse, CreateOptions, NotifyFilter,
+};
+
+#[test]
+fn it_tells_attributes_only_when_asked() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    file.write_all(0, &[1; 5000]).unwrap();
+    let told = file.close_with(CloseFlags::POSTQUERY_ATTRIB).unwrap();
+    assert_eq!(told.flags, CloseFlags::POSTQUERY_ATTRIB);
+    assert_eq!(told.end_of_file, 5000);
+    assert!(told.allocation_size >= 5000);
+    assert_ne!(told.creation_time, FileTime::ZERO);
+    assert_ne!(told.file_attributes.bits(), 0);
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    let silent = file.close_with(CloseFlags::empty()).unwrap();
+    assert_eq!(silent, CloseResponse::default());
+}
+
+#[test]
+fn a_handle_is_closed_once() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    file.close().unwrap();
+    assert_eq!(status(file.close()), Status::FILE_CLOSED);
+    assert_eq!(status(file.read(0, 1)), Status::FILE_CLOSED);
+    assert_eq!(status(file.flush(false)), Status::FILE_CLOSED);
+}
+
+#[test]
+fn both_halves_of_the_handle_count() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let id = file.id();
+    for wrong in [
+        FileId {
+            persistent: id.persistent ^ 1,
+            ..id
+        },
+        FileId {
+            volatile: id.volatile ^ 1,
+            ..id
+        },
+        FileId {
+            persistent: 0,
+            volatile: 0,
+        },
+        FileId::ANY,
+    ] {
+        let request = Request::new(&CloseRequest {
+            flags: CloseFlags::empty(),
+            file_id: wrong,
+        });
+        assert_eq!(status(tree.call(request)), Status::FILE_CLOSED, "{wrong:?}");
+    }
+    file.close().unwrap();
+}
+
+#[test]
+fn deletion_happens_when_the_last_handle_closes() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let doomed = tree
+        .create(&CreateArgs::create("f").options(CreateOptions::DELETE_ON_CLOSE))
+        .unwrap();
+    let other = tree.create(&CreateArgs::open("f")).unwrap();
+    doomed.close().unwrap();
+    assert_eq!(
+        status(tree.create(&CreateArgs::open("f"))),
+        Status::DELETE_PENDING
+    );
+    other.write_all(0, b"still usable").unwrap();
+    other.close().unwrap();
+    assert_eq!(
+        status(tree.create(&CreateArgs::open("f"))),
+        Status::OBJECT_NAME_NOT_FOUND
+    );
+    assert!(!server.path("f").exists());
+}
+
+#[test]
+fn waiting_notifications_end() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let root = tree.create(&CreateArgs::directory("")).unwrap();
+    let watch = root
+        .notify(NotifyFilter::FILE_NAME, ChangeNotifyFlags::empty(), 4096)
+        .unwrap();
+    tree.client().wait_pending(watch).unwrap().unwrap();
+    root.close().unwrap();
+    let end = tree.client().wait(watch).unwrap();
+    assert_eq!(end.status(), Status::NOTIFY_CLEANUP);
+}

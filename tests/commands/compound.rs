@@ -1,0 +1,269 @@
+//! Compounds ([MS-SMB2] 3.3.5.2.7): related chains, their errors, and what is no compound.
+
+use smb_client::{CreateArgs, Options, Request, Tree};
+use smb_tests::{HoldfastServer, Outcome, outcome};
+use smb_wire::fscc::FileInformationClass;
+use smb_wire::header::HeaderFlags;
+use smb_wire::ids::{FileId, SessionId, TreeId};
+use smb_wire::msg::{
+    CloseFlags, CloseRequest, CreateOptions, EchoRequest, FlushRequest, InfoType, QueryInfoFlags,
+    QueryInfoRequest, ReadFlags, ReadRequest, ReadResponse, WriteFlags, WriteRequest,
+};
+use smb_wire::{Command, Status};
+
+const ANY: FileId = FileId::ANY;
+
+fn close(file_id: FileId) -> Request {
+    Request::new(&CloseRequest {
+        flags: CloseFlags::empty(),
+        file_id,
+    })
+}
+
+fn query(file_id: FileId) -> Request {
+    Request::new(&QueryInfoRequest {
+        info_type: InfoType::FILE,
+        info_class: FileInformationClass::STANDARD.0,
+        output_buffer_length: 100,
+        additional_information: 0,
+        flags: QueryInfoFlags::empty(),
+        file_id,
+        input: &[],
+    })
+}
+
+fn write(file_id: FileId, data: &[u8]) -> Request {
+    Request::new(&WriteRequest {
+        offset: 0,
+        file_id,
+        channel: smb_wire::msg::Channel::NONE,
+        remaining_bytes: 0,
+        flags: WriteFlags::empty(),
+        channel_info: &[],
+        data,
+    })
+}
+
+fn read(file_id: FileId, length: u32) -> Request {
+    Request::new(&ReadRequest {
+        padding: 0x50,
+        flags: ReadFlags::empty(),
+        length,
+        offset: 0,
+        file_id,
+        minimum_count: 0,
+        channel: smb_wire::msg::Channel::NONE,
+        remaining_bytes: 0,
+        channel_info: &[],
+    })
+}
+
+fn flush(file_id: FileId) -> Request {
+    Request::new(&FlushRequest {
+        reserved: 0,
+        file_id,
+    })
+}
+
+/// A related element whose own ids are those clients send: all ones.
+fn related(request: Request) -> Request {
+    request.session(SessionId::ANY).tree(TreeId::ANY).related()
+}
+
+fn run(tree: &Tree, requests: Vec<Request>) -> Vec<Status> {
+    let replies = tree.client().compound(requests).unwrap();
+    replies.iter().map(|reply| reply.status()).collect()
+}
+
+#[test]
+fn a_related_chain_works_on_the_file_it_opened() {
+    let server = HoldfastServer::new();
+    for options in [
+        Options::default(),
+        Options::dialect(smb_wire::msg::Dialect::SMB_2_1),
+    ] {
+        let tree = server.tree_with(options);
+        let replies = tree
+            .client()
+            .compound(vec![
+                tree.address(CreateArgs::open_if("f").request()),
+                related(write(ANY, b"chained!")),
+                related(flush(ANY)),
+                related(query(ANY)),
+                related(read(ANY, 100)),
+                related(close(ANY)),
+            ])
+            .unwrap();
+        for (index, reply) in replies.iter().enumerate() {
+            assert_eq!(reply.status(), Status::SUCCESS, "{index}");
+            let flagged = reply.header.flags.contains(HeaderFlags::RELATED);
+            assert_eq!(flagged, index != 0, "{index}");
+        }
+        assert_eq!(
+            ReadResponse::read(&replies[4].message).unwrap().data,
+            b"chained!"
+        );
+    }
+}
+
+#[test]
+fn a_failed_create_fails_all_that_relates_to_it() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let statuses = run(
+        &tree,
+        vec![
+            tree.address(CreateArgs::open("missing").request()),
+            related(query(ANY)),
+            related(close(ANY)),
+        ],
+    );
+    assert_eq!(statuses, [Status::OBJECT_NAME_NOT_FOUND; 3]);
+}
+
+#[test]
+fn a_failed_element_in_the_middle_does_not_stop_the_close() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let mut bad = query(ANY);
+    bad = bad.mutate(|m| m[64 + 3] = 0xfe);
+    let statuses = run(
+        &tree,
+        vec![
+            tree.address(CreateArgs::open("f").request()),
+            related(bad),
+            related(close(ANY)),
+        ],
+    );
+    assert_eq!(statuses[0], Status::SUCCESS);
+    assert_eq!(statuses[1], Status::INVALID_INFO_CLASS);
+    assert_eq!(statuses[2], Status::SUCCESS);
+    // Really closed: an exclusive open succeeds.
+    let alone = CreateArgs::open("f").share(smb_wire::msg::ShareAccess::empty());
+    tree.create(&alone).unwrap();
+}
+
+#[test]
+fn the_first_element_cannot_be_related() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::open_if("f")).unwrap();
+    let statuses = run(
+        &tree,
+        vec![
+            tree.address(query(file.id())).related(),
+            related(query(ANY)),
+        ],
+    );
+    assert_eq!(statuses, [Status::INVALID_PARAMETER; 2]);
+    file.close().unwrap();
+}
+
+#[test]
+fn unrelated_elements_stand_alone() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let statuses = run(
+        &tree,
+        vec![
+            tree.address(query(ANY)),
+            tree.address(query(file.id())),
+            tree.address(CreateArgs::open("missing").request()),
+            tree.address(close(file.id())),
+        ],
+    );
+    assert_eq!(
+        statuses,
+        [
+            Status::FILE_CLOSED,
+            Status::SUCCESS,
+            Status::OBJECT_NAME_NOT_FOUND,
+            Status::SUCCESS
+        ]
+    );
+}
+
+#[test]
+fn a_chain_can_begin_with_a_handle() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let statuses = run(
+        &tree,
+        vec![
+            tree.address(write(file.id(), b"abc")),
+            related(flush(ANY)),
+            related(close(ANY)),
+        ],
+    );
+    assert_eq!(statuses, [Status::SUCCESS; 3]);
+    assert_eq!(std::fs::read(server.path("f")).unwrap(), b"abc");
+}
+
+#[test]
+fn without_a_handle_before_there_is_none() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let statuses = run(
+        &tree,
+        vec![
+            tree.address(Request::new(&EchoRequest)).tree(TreeId(0)),
+            related(query(ANY)),
+        ],
+    );
+    assert_eq!(statuses[0], Status::SUCCESS);
+    assert!(
+        [
+            Status::INVALID_HANDLE,
+            Status::INVALID_PARAMETER,
+            Status::FILE_CLOSED
+        ]
+        .contains(&statuses[1]),
+        "{}",
+        statuses[1]
+    );
+}
+
+#[test]
+fn opening_deleting_and_closing_in_one_message_deletes() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let doomed = CreateArgs::open("f").options(CreateOptions::DELETE_ON_CLOSE);
+    let statuses = run(
+        &tree,
+        vec![tree.address(doomed.request()), related(close(ANY))],
+    );
+    assert_eq!(statuses, [Status::SUCCESS; 2]);
+    assert!(!server.path("f").exists());
+}
+
+#[test]
+fn chains_that_lead_nowhere_are_no_messages() {
+    let server = HoldfastServer::new();
+    for next in [1, 7, 8, 56, 63, 0xffff_fff8, 0xffff_ffff] {
+        let tree = server.tree();
+        let request = Request::new(&EchoRequest).overriding(|o| o.next_command = Some(next));
+        match outcome(tree.client().call(request)) {
+            Outcome::Closed => {}
+            Outcome::Answered(status) => assert!(status.is_error(), "{next:#x}: {status}"),
+        }
+    }
+    server.assert_serving();
+}
+
+#[test]
+fn an_unknown_command_is_not_obeyed() {
+    let server = HoldfastServer::new();
+    for command in [0x13, 0x14, 0xff, 0xffff] {
+        let tree = server.tree();
+        let request = tree.address(Request::raw(Command(command), &[4, 0, 0, 0]));
+        match outcome(tree.client().call(request)) {
+            Outcome::Closed => {}
+            Outcome::Answered(status) => assert!(status.is_error(), "{command:#x}: {status}"),
+        }
+    }
+    server.assert_serving();
+}

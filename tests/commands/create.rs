@@ -1,0 +1,580 @@
+//! CREATE ([MS-SMB2] 3.3.5.9, [MS-FSA] 2.1.5.1): dispositions, access, sharing, options,
+//! contexts. Names are in `create_names`.
+
+use smb_client::{CreateArgs, Options, Request, Tree};
+use smb_tests::{HoldfastServer, READ_ONLY, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::name;
+use smb_wire::file_attributes::FileAttributes;
+use smb_wire::fscc::FileInformationClass;
+use smb_wire::ids::{FileId, FileTime};
+use smb_wire::msg::{
+    CreateAction, CreateDisposition, CreateOptions, ImpersonationLevel, OplockLevel, ShareAccess,
+};
+
+const NOTHING: ShareAccess = ShareAccess::empty();
+
+fn attempt(tree: &Tree, args: &CreateArgs) -> Result<CreateAction, Status> {
+    match tree.create(args) {
+        Ok(file) => {
+            file.close().unwrap();
+            Ok(file.created().create_action)
+        }
+        Err(error) => Err(error.status().unwrap_or_else(|| panic!("{error}"))),
+    }
+}
+
+#[test]
+fn dispositions_on_what_is_there_and_what_is_not() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for (disposition, there, not_there) in [
+        (
+            CreateDisposition::SUPERSEDE,
+            Ok(CreateAction::SUPERSEDED),
+            Ok(CreateAction::CREATED),
+        ),
+        (
+            CreateDisposition::OPEN,
+            Ok(CreateAction::OPENED),
+            Err(Status::OBJECT_NAME_NOT_FOUND),
+        ),
+        (
+            CreateDisposition::CREATE,
+            Err(Status::OBJECT_NAME_COLLISION),
+            Ok(CreateAction::CREATED),
+        ),
+        (
+            CreateDisposition::OPEN_IF,
+            Ok(CreateAction::OPENED),
+            Ok(CreateAction::CREATED),
+        ),
+        (
+            CreateDisposition::OVERWRITE,
+            Ok(CreateAction::OVERWRITTEN),
+            Err(Status::OBJECT_NAME_NOT_FOUND),
+        ),
+        (
+            CreateDisposition::OVERWRITE_IF,
+            Ok(CreateAction::OVERWRITTEN),
+            Ok(CreateAction::CREATED),
+        ),
+    ] {
+        std::fs::write(server.path("there"), b"content").unwrap();
+        let _ = std::fs::remove_file(server.path("not"));
+        let new = |name| CreateArgs::new(name, disposition);
+        assert_eq!(attempt(&tree, &new("there")), there, "{disposition}");
+        let kept = std::fs::read(server.path("there")).unwrap();
+        let empties = [
+            CreateDisposition::SUPERSEDE,
+            CreateDisposition::OVERWRITE,
+            CreateDisposition::OVERWRITE_IF,
+        ]
+        .contains(&disposition);
+        assert_eq!(kept.is_empty(), empties, "{disposition}");
+        assert_eq!(attempt(&tree, &new("not")), not_there, "{disposition}");
+        assert_eq!(server.path("not").exists(), not_there.is_ok());
+    }
+}
+
+#[test]
+fn directories_are_made_opened_and_not_overwritten() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let directory =
+        |disposition| CreateArgs::new("d", disposition).options(CreateOptions::DIRECTORY_FILE);
+    assert_eq!(
+        attempt(&tree, &directory(CreateDisposition::OPEN)),
+        Err(Status::OBJECT_NAME_NOT_FOUND)
+    );
+    assert_eq!(
+        attempt(&tree, &directory(CreateDisposition::CREATE)),
+        Ok(CreateAction::CREATED)
+    );
+    assert!(server.path("d").is_dir());
+    assert_eq!(
+        attempt(&tree, &directory(CreateDisposition::CREATE)),
+        Err(Status::OBJECT_NAME_COLLISION)
+    );
+    assert_eq!(
+        attempt(&tree, &directory(CreateDisposition::OPEN_IF)),
+        Ok(CreateAction::OPENED)
+    );
+    for disposition in [
+        CreateDisposition::SUPERSEDE,
+        CreateDisposition::OVERWRITE,
+        CreateDisposition::OVERWRITE_IF,
+    ] {
+        assert_eq!(
+            attempt(&tree, &directory(disposition)),
+            Err(Status::INVALID_PARAMETER),
+            "{disposition}"
+        );
+    }
+}
+
+#[test]
+fn files_and_directories_are_told_apart() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"").unwrap();
+    tree.mkdir("d").unwrap();
+    let open = |name, options| attempt(&tree, &CreateArgs::open(name).options(options));
+    assert_eq!(
+        open("f", CreateOptions::DIRECTORY_FILE),
+        Err(Status::NOT_A_DIRECTORY)
+    );
+    assert_eq!(
+        open("d", CreateOptions::NON_DIRECTORY_FILE),
+        Err(Status::FILE_IS_A_DIRECTORY)
+    );
+    assert_eq!(
+        open(
+            "f",
+            CreateOptions::DIRECTORY_FILE | CreateOptions::NON_DIRECTORY_FILE
+        ),
+        Err(Status::INVALID_PARAMETER)
+    );
+    assert_eq!(
+        open("f", CreateOptions::NON_DIRECTORY_FILE),
+        Ok(CreateAction::OPENED)
+    );
+    assert_eq!(open("d", CreateOptions::empty()), Ok(CreateAction::OPENED));
+}
+
+#[test]
+fn the_answer_describes_the_file() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    std::fs::write(server.path("f"), [0; 12_345]).unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    let created = file.created();
+    assert_eq!(created.end_of_file, 12_345);
+    assert!(created.allocation_size >= 12_345);
+    assert_ne!(created.last_write_time, FileTime::ZERO);
+    assert_ne!(file.id(), FileId::ANY);
+    assert!(!created.file_attributes.contains(FileAttributes::DIRECTORY));
+    let root = tree.create(&CreateArgs::directory("")).unwrap();
+    assert!(
+        root.created()
+            .file_attributes
+            .contains(FileAttributes::DIRECTORY)
+    );
+    assert_eq!(root.created().end_of_file, 0);
+}
+
+#[test]
+fn sharing_goes_both_ways() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let (read, write, delete) = (
+        AccessMask::FILE_READ_DATA,
+        AccessMask::FILE_WRITE_DATA,
+        AccessMask::DELETE,
+    );
+    let all = ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE;
+    for (first, first_share, second, second_share, fits) in [
+        (read, all, write, all, true),
+        (read, NOTHING, read, all, false),
+        (read, all, read, NOTHING, false),
+        (read, ShareAccess::READ, read, ShareAccess::READ, true),
+        (read, ShareAccess::READ, write, all, false),
+        (write, all, read, ShareAccess::READ, false),
+        (
+            write,
+            all,
+            read,
+            ShareAccess::READ | ShareAccess::WRITE,
+            true,
+        ),
+        (
+            AccessMask::FILE_APPEND_DATA,
+            all,
+            read,
+            ShareAccess::READ,
+            false,
+        ),
+        (
+            AccessMask::FILE_EXECUTE,
+            all,
+            write,
+            ShareAccess::WRITE,
+            false,
+        ),
+        (
+            delete,
+            all,
+            read,
+            ShareAccess::READ | ShareAccess::WRITE,
+            false,
+        ),
+        (
+            read,
+            ShareAccess::READ | ShareAccess::WRITE,
+            delete,
+            all,
+            false,
+        ),
+        // Attributes concern nobody.
+        (
+            AccessMask::FILE_READ_ATTRIBUTES,
+            NOTHING,
+            write,
+            NOTHING,
+            true,
+        ),
+        (
+            read,
+            NOTHING,
+            AccessMask::FILE_READ_ATTRIBUTES,
+            NOTHING,
+            true,
+        ),
+    ] {
+        let args = |access, share| CreateArgs::open("f").access(access).share(share);
+        let held = tree.create(&args(first, first_share)).unwrap();
+        let end = status(
+            tree.create(&args(second, second_share))
+                .map(|f| f.close().unwrap()),
+        );
+        let expected = if fits {
+            Status::SUCCESS
+        } else {
+            Status::SHARING_VIOLATION
+        };
+        assert_eq!(
+            end, expected,
+            "{first}/{first_share} {second}/{second_share}"
+        );
+        held.close().unwrap();
+    }
+}
+
+#[test]
+fn a_refused_open_changes_nothing() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"precious").unwrap();
+    let held = tree
+        .create(&CreateArgs::open("f").share(ShareAccess::READ))
+        .unwrap();
+    let overwrite = CreateArgs::new("f", CreateDisposition::OVERWRITE_IF);
+    assert_eq!(attempt(&tree, &overwrite), Err(Status::SHARING_VIOLATION));
+    held.close().unwrap();
+    assert_eq!(std::fs::read(server.path("f")).unwrap(), b"precious");
+}
+
+#[test]
+fn fields_that_mean_nothing_are_refused() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let open = || CreateArgs::open("f");
+    let check = |args: &CreateArgs, expected: Status, what: &str| {
+        assert_eq!(tree.create_status(args).unwrap(), expected, "{what}");
+    };
+    for level in [4, 0xffff_ffff] {
+        let mut args = open();
+        args.impersonation_level = ImpersonationLevel(level);
+        check(&args, Status::BAD_IMPERSONATION_LEVEL, "impersonation");
+    }
+    for disposition in [6, 0xffff_ffff] {
+        check(
+            &open().disposition(CreateDisposition(disposition)),
+            Status::INVALID_PARAMETER,
+            "disposition",
+        );
+    }
+    check(
+        &open().access(AccessMask::empty()),
+        Status::ACCESS_DENIED,
+        "no access asked",
+    );
+    for bits in [0x0000_0200, 0x0400_0000, 0x0800_0000] {
+        check(
+            &open().access(AccessMask(bits | 1)),
+            Status::ACCESS_DENIED,
+            "unknown access",
+        );
+    }
+    for bits in [0x0100_0000, 0x8000_0000] {
+        check(
+            &open().options(CreateOptions(bits)),
+            Status::INVALID_PARAMETER,
+            "unknown option",
+        );
+    }
+    for option in [
+        CreateOptions::OPEN_BY_FILE_ID,
+        CreateOptions::RESERVE_OPFILTER,
+        CreateOptions::TREE_CONNECTION,
+    ] {
+        check(
+            &open().options(option),
+            Status::NOT_SUPPORTED,
+            "unsupported",
+        );
+    }
+    for attribute in [FileAttributes::VOLUME, FileAttributes::DEVICE] {
+        check(
+            &CreateArgs::create("g").attributes(attribute),
+            Status::INVALID_PARAMETER,
+            "attribute",
+        );
+    }
+    assert!(!server.path("g").exists());
+}
+
+#[test]
+fn delete_on_close_needs_the_right_to_delete() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let without = CreateArgs::open("f")
+        .access(AccessMask::FILE_READ_DATA)
+        .options(CreateOptions::DELETE_ON_CLOSE);
+    assert_eq!(attempt(&tree, &without), Err(Status::INVALID_PARAMETER));
+    let with = CreateArgs::open("f")
+        .access(AccessMask::DELETE)
+        .options(CreateOptions::DELETE_ON_CLOSE);
+    attempt(&tree, &with).unwrap();
+    assert!(!server.path("f").exists());
+}
+
+#[test]
+fn read_only_files_are_not_written_or_deleted() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let make = CreateArgs::create("f")
+        .attributes(FileAttributes::READONLY)
+        .access(AccessMask::FILE_WRITE_DATA | AccessMask::FILE_READ_ATTRIBUTES);
+    let file = tree.create(&make).unwrap();
+    // The creator may write.
+    file.write_all(0, b"x").unwrap();
+    file.close().unwrap();
+    for access in [AccessMask::FILE_WRITE_DATA, AccessMask::FILE_APPEND_DATA] {
+        let open = CreateArgs::open("f").access(access);
+        assert_eq!(
+            attempt(&tree, &open),
+            Err(Status::ACCESS_DENIED),
+            "{access}"
+        );
+    }
+    let delete = CreateArgs::open("f")
+        .access(AccessMask::DELETE)
+        .options(CreateOptions::DELETE_ON_CLOSE);
+    assert_eq!(attempt(&tree, &delete), Err(Status::CANNOT_DELETE));
+    let read = CreateArgs::open("f").access(AccessMask::FILE_GENERIC_READ);
+    attempt(&tree, &read).unwrap();
+    let all = tree
+        .create(&CreateArgs::open("f").access(AccessMask::MAXIMUM_ALLOWED))
+        .unwrap();
+    assert_eq!(
+        status(all.write(0, b"y", smb_wire::msg::WriteFlags::empty())),
+        Status::ACCESS_DENIED
+    );
+}
+
+#[test]
+fn an_overwrite_must_not_lose_hidden_and_system() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for attribute in [FileAttributes::HIDDEN, FileAttributes::SYSTEM] {
+        let name = format!("f{}", attribute.bits());
+        attempt(&tree, &CreateArgs::create(&name).attributes(attribute)).unwrap();
+        let overwrite = CreateArgs::new(&name, CreateDisposition::OVERWRITE);
+        assert_eq!(attempt(&tree, &overwrite), Err(Status::ACCESS_DENIED));
+        attempt(&tree, &overwrite.attributes(attribute)).unwrap();
+    }
+}
+
+#[test]
+fn attributes_of_new_files_are_kept() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let asked = FileAttributes::HIDDEN | FileAttributes::SYSTEM;
+    let file = tree
+        .create(&CreateArgs::create("f").attributes(asked))
+        .unwrap();
+    let expected = asked | FileAttributes::ARCHIVE;
+    assert_eq!(file.created().file_attributes, expected);
+    file.close().unwrap();
+    let again = tree.create(&CreateArgs::open("f")).unwrap();
+    assert_eq!(again.created().file_attributes, expected);
+}
+
+#[test]
+fn maximal_access_and_disk_id_are_told_when_asked() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let args = CreateArgs::open("f")
+        .access(AccessMask::FILE_READ_ATTRIBUTES)
+        .context(name::QUERY_MAXIMAL_ACCESS, b"")
+        .context(name::QUERY_ON_DISK_ID, b"");
+    let file = tree.create(&args).unwrap();
+    let maximal = file.created().context(name::QUERY_MAXIMAL_ACCESS).unwrap();
+    assert_eq!(maximal.len(), 8);
+    assert_eq!(maximal[..4], [0; 4]);
+    let access = AccessMask(u32::from_le_bytes(maximal[4..].try_into().unwrap()));
+    assert!(
+        access.contains(AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA),
+        "{access}"
+    );
+    let disk_id = file.created().context(name::QUERY_ON_DISK_ID).unwrap();
+    assert_eq!(disk_id.len(), 32);
+    let internal = file.query(FileInformationClass::INTERNAL).unwrap();
+    assert_eq!(disk_id[..8], internal[..8]);
+}
+
+#[test]
+fn contexts_of_wrong_form_are_refused_and_unknown_ones_ignored() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let with =
+        |name: &[u8], data: &[u8]| attempt(&tree, &CreateArgs::open("f").context(name, data));
+    assert_eq!(with(b"What", b"ever"), Ok(CreateAction::OPENED));
+    for (name, data) in [
+        (name::DURABLE_HANDLE_REQUEST_V2, &[0; 31][..]),
+        (name::DURABLE_HANDLE_REQUEST, &[0; 15]),
+        (name::DURABLE_HANDLE_RECONNECT, &[0; 15]),
+        (name::DURABLE_HANDLE_RECONNECT_V2, &[0; 35]),
+        (name::ALLOCATION_SIZE, &[0; 7]),
+        (name::TIMEWARP_TOKEN, &[0; 7]),
+        (b"Abc", b""),
+    ] {
+        assert_eq!(
+            with(name, data),
+            Err(Status::INVALID_PARAMETER),
+            "{}",
+            String::from_utf8_lossy(name)
+        );
+    }
+}
+
+#[test]
+fn context_chains_that_lead_astray_are_refused() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let args = CreateArgs::open("f")
+        .context(b"AbCd", b"12345678")
+        .context(b"EfGh", b"12345678");
+    let whole = args.request();
+    let start = whole
+        .message()
+        .windows(4)
+        .position(|w| w == b"AbCd")
+        .unwrap()
+        - 16;
+    for (field, value) in [
+        (0, 1u32), // Next unaligned
+        (0, 8),
+        (0, 0xffff_fff8),
+        (4, 0x0004_ffff),  // NameOffset
+        (12, 0xffff_ffff), // DataLength
+        (12, 0x1000),
+    ] {
+        let at = start + field;
+        let spoilt = args
+            .request()
+            .mutate(|m| m[at..at + 4].copy_from_slice(&value.to_le_bytes()));
+        let reply = tree.reply(spoilt).unwrap();
+        assert_eq!(
+            reply.status(),
+            Status::INVALID_PARAMETER,
+            "{field} {value:#x}"
+        );
+    }
+    attempt(&tree, &args).unwrap();
+}
+
+#[test]
+fn a_read_only_share_makes_nothing() {
+    let server = HoldfastServer::new();
+    let tree = server.session(Options::default()).tree(READ_ONLY).unwrap();
+    std::fs::write(server.share_path(READ_ONLY, "f"), b"x").unwrap();
+    for args in [
+        CreateArgs::create("new"),
+        CreateArgs::create_directory("new"),
+        CreateArgs::open_if("new"),
+        CreateArgs::new("f", CreateDisposition::OVERWRITE),
+        CreateArgs::new("f", CreateDisposition::SUPERSEDE),
+        CreateArgs::open("f")
+            .access(AccessMask::DELETE)
+            .options(CreateOptions::DELETE_ON_CLOSE),
+    ] {
+        let refused = attempt(&tree, &args).unwrap_err();
+        assert!(
+            [Status::ACCESS_DENIED, Status::MEDIA_WRITE_PROTECTED].contains(&refused),
+            "{refused}"
+        );
+    }
+    let left: Vec<_> = std::fs::read_dir(server.share_path(READ_ONLY, ""))
+        .unwrap()
+        .collect();
+    assert_eq!(left.len(), 1);
+    assert_eq!(
+        std::fs::read(server.share_path(READ_ONLY, "f")).unwrap(),
+        b"x"
+    );
+    let read = CreateArgs::open("f").access(AccessMask::FILE_GENERIC_READ);
+    attempt(&tree, &read).unwrap();
+}
+
+#[test]
+fn oplocks_are_granted_to_the_only_one() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for level in [OplockLevel::BATCH, OplockLevel::EXCLUSIVE, OplockLevel::II] {
+        let file = tree
+            .create(&CreateArgs::open_if("f").oplock(level))
+            .unwrap();
+        assert_eq!(file.created().oplock_level, level);
+        file.close().unwrap();
+    }
+    let first = tree.create(&CreateArgs::open("f")).unwrap();
+    let second = tree
+        .create(&CreateArgs::open("f").oplock(OplockLevel::BATCH))
+        .unwrap();
+    assert_eq!(second.created().oplock_level, OplockLevel::II);
+    first.close().unwrap();
+    let directory = tree
+        .create(&CreateArgs::directory("").oplock(OplockLevel::BATCH))
+        .unwrap();
+    assert_eq!(directory.created().oplock_level, OplockLevel::NONE);
+}
+
+#[test]
+fn a_name_that_is_going_away_is_pending() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    file.set_delete(true).unwrap();
+    assert_eq!(
+        attempt(&tree, &CreateArgs::open("f")),
+        Err(Status::DELETE_PENDING)
+    );
+    assert_eq!(
+        attempt(&tree, &CreateArgs::open_if("f")),
+        Err(Status::DELETE_PENDING)
+    );
+    file.set_delete(false).unwrap();
+    attempt(&tree, &CreateArgs::open("f")).unwrap();
+}
+
+#[test]
+fn the_trees_session_is_needed() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let request: Request = CreateArgs::create("f").request();
+    let reply = tree
+        .client()
+        .call(request.session(tree.session().id()))
+        .unwrap();
+    assert_eq!(reply.status(), Status::NETWORK_NAME_DELETED);
+    assert!(!server.path("f").exists());
+}

@@ -1,0 +1,302 @@
+//! Names in CREATE ([MS-SMB2] 3.3.5.9, [MS-FSCC] 2.1.5, [MS-FSA] 2.1.5.1): what they may be, and
+//! that none of them leaves the share.
+
+use smb_client::{CreateArgs, Request, Tree};
+use smb_tests::{HoldfastServer, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::msg::{CreateDisposition, CreateOptions};
+
+fn create(tree: &Tree, name: &str) -> Status {
+    tree.create_status(&CreateArgs::create(name)).unwrap()
+}
+
+fn raw(tree: &Tree, name: &[u8]) -> Status {
+    let mut args = CreateArgs::create("");
+    args.name = name.to_vec();
+    tree.create_status(&args).unwrap()
+}
+
+#[test]
+fn names_of_all_kinds_are_kept() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let long = "n".repeat(255);
+    for name in [
+        "plain.txt",
+        "with spaces",
+        "Ünïcödé",
+        "日本語",
+        "emoji 🦀",
+        "semi;colon,comma=[x]{y}",
+        ".hidden",
+        "two..dots",
+        "percent%20",
+        "quote'",
+        &long,
+    ] {
+        assert_eq!(create(&tree, name), Status::SUCCESS, "{name}");
+        let names: Vec<_> = tree.list("", name).unwrap();
+        assert_eq!(names.len(), 1, "{name}");
+        assert_eq!(names[0].file_name, name);
+        assert_eq!(create(&tree, name), Status::OBJECT_NAME_COLLISION, "{name}");
+    }
+}
+
+#[test]
+fn case_is_kept_and_does_not_matter() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("MixedCase.TXT", b"x").unwrap();
+    assert_eq!(tree.read_file("mixedcase.txt").unwrap(), b"x");
+    assert_eq!(
+        create(&tree, "MIXEDCASE.txt"),
+        Status::OBJECT_NAME_COLLISION
+    );
+    assert!(server.path("MixedCase.TXT").exists());
+    tree.write_file("Größe", b"y").unwrap();
+    assert_eq!(tree.read_file("GRÖßE").unwrap(), b"y");
+}
+
+#[test]
+fn forbidden_characters_are_refused() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for bad in ['"', '*', '<', '>', '?', '|', '/', '\u{1}', '\u{1f}', '\0'] {
+        let name = format!("a{bad}b");
+        let refused = create(&tree, &name);
+        assert!(
+            [Status::OBJECT_NAME_INVALID, Status::OBJECT_PATH_SYNTAX_BAD].contains(&refused)
+                || (bad == '/' && refused == Status::OBJECT_PATH_NOT_FOUND),
+            "{name:?}: {refused}"
+        );
+    }
+    assert_eq!(tree.list("", "*").unwrap().len(), 2);
+}
+
+#[test]
+fn what_is_no_utf_16_is_refused() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let lone = [b'a', 0, 0x00, 0xd8, b'b', 0];
+    let refused = raw(&tree, &lone);
+    assert!(
+        [Status::OBJECT_NAME_INVALID, Status::ILLEGAL_CHARACTER].contains(&refused),
+        "{refused}"
+    );
+    // An odd length.
+    let refused = raw(&tree, b"a\0b");
+    assert!(
+        [
+            Status::INVALID_PARAMETER,
+            Status::OBJECT_NAME_INVALID,
+            Status::ILLEGAL_CHARACTER
+        ]
+        .contains(&refused),
+        "{refused}"
+    );
+}
+
+#[test]
+fn too_long_names_are_refused() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for name in [
+        "n".repeat(256),
+        format!("d\\{}", "n".repeat(300)),
+        "x".repeat(30_000),
+    ] {
+        tree.mkdir("d").ok();
+        let refused = create(&tree, &name);
+        assert!(
+            [Status::OBJECT_NAME_INVALID, Status::NAME_TOO_LONG].contains(&refused),
+            "{}: {refused}",
+            name.len()
+        );
+    }
+    // 255 UTF-16 units are 765 bytes of UTF-8, more than Linux keeps in a name.
+    let wide = "語".repeat(255);
+    let end = create(&tree, &wide);
+    assert!(
+        [
+            Status::SUCCESS,
+            Status::OBJECT_NAME_INVALID,
+            Status::NAME_TOO_LONG
+        ]
+        .contains(&end),
+        "{end}"
+    );
+}
+
+#[test]
+fn separators_at_the_ends() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    tree.write_file("f", b"x").unwrap();
+    assert_eq!(create(&tree, "\\new"), Status::INVALID_PARAMETER);
+    let open = |name, options| {
+        tree.create_status(&CreateArgs::open(name).options(options))
+            .unwrap()
+    };
+    assert_eq!(
+        open("f\\", CreateOptions::NON_DIRECTORY_FILE),
+        Status::OBJECT_NAME_INVALID
+    );
+    let inside = create(&tree, "d\\\\new");
+    assert!(inside.is_error(), "{inside}");
+}
+
+#[test]
+fn nothing_leads_out_of_the_share() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    let outside = server.share_path("", "outside");
+    std::fs::write(&outside, b"secret").unwrap();
+    for name in [
+        "..",
+        "..\\outside",
+        "d\\..\\..\\outside",
+        "d\\..\\..",
+        "..\\data\\f",
+        ".\\..\\outside",
+        "d\\..",
+        "../outside",
+        "d/../../outside",
+        "..\\..\\..\\..\\etc\\passwd",
+        "...\\..\\outside",
+    ] {
+        for disposition in [CreateDisposition::OPEN, CreateDisposition::OPEN_IF] {
+            let args = CreateArgs::new(name, disposition).access(AccessMask::FILE_READ_DATA);
+            let refused = tree.create_status(&args).unwrap();
+            assert!(refused.is_error(), "{name}: {refused}");
+        }
+    }
+    assert_eq!(std::fs::read(&outside).unwrap(), b"secret");
+    std::fs::remove_file(outside).unwrap();
+}
+
+#[test]
+fn links_of_the_host_do_not_lead_out() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let outside = server.share_path("", "target");
+    std::fs::create_dir_all(&outside).unwrap();
+    std::fs::write(outside.join("secret"), b"secret").unwrap();
+    std::os::unix::fs::symlink(&outside, server.path("out")).unwrap();
+    std::os::unix::fs::symlink(outside.join("secret"), server.path("file")).unwrap();
+    for name in ["out\\secret", "file"] {
+        match tree.read_file(name) {
+            Ok(data) => assert_ne!(data, b"secret", "{name}"),
+            Err(error) => assert!(error.status().is_some(), "{name}: {error}"),
+        }
+    }
+    let made = create(&tree, "out\\new");
+    assert!(!outside.join("new").exists(), "{made}");
+    std::fs::remove_dir_all(outside).unwrap();
+}
+
+#[test]
+fn missing_parents_are_paths_not_found() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let open = |name| tree.create_status(&CreateArgs::open(name)).unwrap();
+    assert_eq!(open("missing"), Status::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(open("missing\\f"), Status::OBJECT_PATH_NOT_FOUND);
+    assert_eq!(create(&tree, "missing\\f"), Status::OBJECT_PATH_NOT_FOUND);
+    // A file is no directory to go through.
+    assert_eq!(open("f\\g"), Status::OBJECT_PATH_NOT_FOUND);
+}
+
+#[test]
+fn the_empty_name_is_the_root() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let root = tree
+        .create(&CreateArgs::open("").access(AccessMask::FILE_READ_ATTRIBUTES))
+        .unwrap();
+    root.close().unwrap();
+    assert_eq!(create(&tree, ""), Status::OBJECT_NAME_COLLISION);
+    let delete = CreateArgs::open("")
+        .access(AccessMask::DELETE)
+        .options(CreateOptions::DELETE_ON_CLOSE);
+    let end = tree.create_status(&delete).unwrap();
+    assert!(server.path("").exists(), "{end}");
+    tree.write_file("f", b"x").unwrap();
+}
+
+#[test]
+fn streams_are_files_of_their_own() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"main").unwrap();
+    tree.write_file("f:extra", b"stream").unwrap();
+    assert_eq!(tree.read_file("f").unwrap(), b"main");
+    assert_eq!(tree.read_file("f:extra").unwrap(), b"stream");
+    assert_eq!(tree.read_file("f:EXTRA:$DATA").unwrap(), b"stream");
+    assert_eq!(tree.read_file("f::$DATA").unwrap(), b"main");
+    assert_eq!(
+        status(tree.read_file("f:missing")),
+        Status::OBJECT_NAME_NOT_FOUND
+    );
+    tree.delete("f:extra").unwrap();
+    assert_eq!(
+        status(tree.read_file("f:extra")),
+        Status::OBJECT_NAME_NOT_FOUND
+    );
+    assert_eq!(tree.read_file("f").unwrap(), b"main");
+}
+
+#[test]
+fn stream_names_have_a_form() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"main").unwrap();
+    for name in ["f:", "f:s:", "f:s:$WHAT", "f:a:b:c", "f:a/b", "f:a\\b"] {
+        let refused = create(&tree, name);
+        assert!(
+            [
+                Status::OBJECT_NAME_INVALID,
+                Status::INVALID_PARAMETER,
+                Status::OBJECT_PATH_NOT_FOUND,
+                Status::OBJECT_PATH_SYNTAX_BAD,
+            ]
+            .contains(&refused),
+            "{name}: {refused}"
+        );
+    }
+    let directory = CreateArgs::create("f:s").options(CreateOptions::DIRECTORY_FILE);
+    assert_eq!(
+        tree.create_status(&directory).unwrap(),
+        Status::NOT_A_DIRECTORY
+    );
+}
+
+#[test]
+fn a_name_outside_its_message_is_refused() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let good = || CreateArgs::create("name").request();
+    // NameOffset is at 44 of the body, NameLength at 46.
+    for (at, value) in [
+        (108usize, 0u16),
+        (108, 0x40),
+        (108, 0x79),
+        (108, 0xffff),
+        (110, 0xffff),
+        (110, 100),
+    ] {
+        let spoilt: Request =
+            good().mutate(|m| m[at..at + 2].copy_from_slice(&value.to_le_bytes()));
+        let reply = tree.reply(spoilt).unwrap();
+        assert!(
+            [Status::INVALID_PARAMETER, Status::OBJECT_NAME_INVALID].contains(&reply.status())
+                || (at == 108 && value == 0x79),
+            "{at} {value:#x}: {}",
+            reply.status()
+        );
+    }
+    tree.call(good()).unwrap();
+}

@@ -1,0 +1,329 @@
+//! IOCTL ([MS-SMB2] 3.3.5.15).
+
+use bytes::BytesMut;
+use smb_client::{CreateArgs, File, Options, Request, Tree};
+use smb_tests::{HoldfastServer, Outcome, SECOND, outcome, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::fsctl::{
+    CopyChunk, CopyChunkCopy, CopyChunkResponse, FsctlCode, RequestResumeKeyResponse,
+    read_network_interfaces,
+};
+use smb_wire::ids::FileId;
+use smb_wire::msg::{Dialect, IoctlFlags, IoctlRequest, IoctlResponse};
+
+fn ioctl(code: FsctlCode, file_id: FileId, input: &[u8], max: u32, flags: IoctlFlags) -> Request {
+    Request::new(&IoctlRequest {
+        ctl_code: code.0,
+        file_id,
+        input,
+        max_input_response: 0,
+        output: &[],
+        max_output_response: max,
+        flags,
+    })
+}
+
+fn key(source: &File) -> [u8; 24] {
+    let output = source
+        .ioctl(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32)
+        .unwrap();
+    RequestResumeKeyResponse::read(&output).unwrap().resume_key
+}
+
+fn copy(source_key: [u8; 24], chunks: &[(u64, u64, u32)]) -> BytesMut {
+    let chunks: Vec<CopyChunk> = chunks
+        .iter()
+        .map(|(source, target, length)| CopyChunk {
+            source_offset: *source,
+            target_offset: *target,
+            length: *length,
+        })
+        .collect();
+    let mut out = BytesMut::new();
+    CopyChunkCopy {
+        source_key,
+        chunk_count: u32::try_from(chunks.len()).unwrap(),
+        chunks,
+    }
+    .encode(&mut out);
+    out
+}
+
+fn two(tree: &Tree) -> (File, File) {
+    tree.write_file("source", b"0123456789").unwrap();
+    let source = tree.create(&CreateArgs::open("source")).unwrap();
+    let target = tree.create(&CreateArgs::open_if("target")).unwrap();
+    (source, target)
+}
+
+#[test]
+fn chunks_are_copied_by_the_server() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let (source, target) = two(&tree);
+    let input = copy(key(&source), &[(0, 5, 5), (5, 0, 5)]);
+    let output = target.ioctl(FsctlCode::SRV_COPYCHUNK, &input, 12).unwrap();
+    let done = CopyChunkResponse::read(&output).unwrap();
+    assert_eq!((done.chunks_written, done.total_bytes_written), (2, 10));
+    assert_eq!(std::fs::read(server.path("target")).unwrap(), b"5678901234");
+}
+
+#[test]
+fn too_much_at_once_is_answered_with_the_limits() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let (source, target) = two(&tree);
+    let key = key(&source);
+    let many: Vec<_> = (0..300).map(|i| (0, i, 1)).collect();
+    for chunks in [
+        &[(0, 0, 0)][..],
+        &[(0, 0, u32::MAX)],
+        &[(0, 0, (1 << 20) + 1)],
+        &many,
+    ] {
+        let input = copy(key, chunks);
+        let asked = target.ioctl_request(FsctlCode::SRV_COPYCHUNK, &input, 12);
+        let reply = tree.reply(asked).unwrap();
+        assert_eq!(reply.status(), Status::INVALID_PARAMETER);
+        let body = IoctlResponse::read(&reply.message).unwrap();
+        let limits = CopyChunkResponse::read(body.output).unwrap();
+        assert_eq!(limits.chunks_written, 256);
+        assert_eq!(limits.chunk_bytes_written, 1 << 20);
+        assert_eq!(limits.total_bytes_written, 16 << 20);
+    }
+    assert_eq!(std::fs::metadata(server.path("target")).unwrap().len(), 0);
+}
+
+#[test]
+fn copies_need_a_key_and_rights() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let (source, target) = two(&tree);
+    let copying = |target: &File, key, max| {
+        let input = copy(key, &[(0, 0, 5)]);
+        status(target.ioctl(FsctlCode::SRV_COPYCHUNK_WRITE, &input, max))
+    };
+    let good = key(&source);
+    assert_eq!(
+        copying(&target, [0x5a; 24], 12),
+        Status::OBJECT_NAME_NOT_FOUND,
+        "unknown key"
+    );
+    assert_eq!(
+        copying(&target, good, 11),
+        Status::INVALID_PARAMETER,
+        "no room"
+    );
+    let open = |name, access| tree.create(&CreateArgs::open(name).access(access)).unwrap();
+    let reader = open("target", AccessMask::FILE_READ_DATA);
+    assert_eq!(
+        copying(&reader, good, 12),
+        Status::ACCESS_DENIED,
+        "target not writable"
+    );
+    let writer = open("source", AccessMask::FILE_WRITE_DATA);
+    assert_eq!(
+        copying(&target, key(&writer), 12),
+        Status::ACCESS_DENIED,
+        "source not readable"
+    );
+    // SRV_COPYCHUNK wants to read the target too; SRV_COPYCHUNK_WRITE does not.
+    let write_only = open("target", AccessMask::FILE_WRITE_DATA);
+    let input = copy(good, &[(0, 0, 5)]);
+    assert_eq!(
+        status(write_only.ioctl(FsctlCode::SRV_COPYCHUNK, &input, 12)),
+        Status::ACCESS_DENIED
+    );
+    assert_eq!(copying(&write_only, good, 12), Status::SUCCESS);
+    // Reading beyond the end.
+    let input = copy(good, &[(5, 0, 100)]);
+    let beyond = status(target.ioctl(FsctlCode::SRV_COPYCHUNK, &input, 12));
+    assert!(beyond.is_error(), "{beyond}");
+}
+
+#[test]
+fn copies_between_shares() {
+    let server = HoldfastServer::new();
+    let session = server.session(Options::default());
+    let (here, there) = (
+        session.tree(smb_tests::DATA).unwrap(),
+        session.tree(SECOND).unwrap(),
+    );
+    here.write_file("source", b"0123456789").unwrap();
+    let source = here.create(&CreateArgs::open("source")).unwrap();
+    let target = there.create(&CreateArgs::create("target")).unwrap();
+    let input = copy(key(&source), &[(0, 0, 10)]);
+    target.ioctl(FsctlCode::SRV_COPYCHUNK, &input, 12).unwrap();
+    assert_eq!(there.read_file("target").unwrap(), b"0123456789");
+}
+
+#[test]
+fn what_is_no_fsctl_is_not_supported() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let request = ioctl(
+        FsctlCode::SRV_REQUEST_RESUME_KEY,
+        file.id(),
+        &[],
+        32,
+        IoctlFlags::empty(),
+    );
+    assert_eq!(status(tree.call(request)), Status::NOT_SUPPORTED);
+}
+
+#[test]
+fn unknown_codes_are_refused() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    for code in [0, 1, 0x0009_0000, 0x0009_9999, 0x0014_ffff, 0xffff_ffff] {
+        let refused = status(file.ioctl(FsctlCode(code), &[0; 16], 4096));
+        assert!(
+            [Status::NOT_SUPPORTED, Status::INVALID_DEVICE_REQUEST].contains(&refused),
+            "{code:#x}: {refused}"
+        );
+    }
+    assert_eq!(
+        status(tree.ioctl(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32)),
+        Status::FILE_CLOSED
+    );
+}
+
+#[test]
+fn buffers_have_bounds() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let max = tree.client().negotiated().max_transact_size;
+    let over = file.ioctl(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], max + 1);
+    assert_eq!(status(over), Status::INVALID_PARAMETER);
+    let under = file.ioctl(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 4);
+    assert_eq!(status(under), Status::INVALID_PARAMETER);
+    // InputOffset and InputCount outside the message.
+    for (at, value) in [(88, u32::MAX), (92, u32::MAX), (92, 0x10000), (88, 0x10)] {
+        let spoilt = file
+            .ioctl_request(FsctlCode::SET_SPARSE, &[1, 2, 3, 4], 0)
+            .mutate(|m| m[at..at + 4].copy_from_slice(&value.to_le_bytes()));
+        let reply = tree.reply(spoilt).unwrap();
+        assert_eq!(reply.status(), Status::INVALID_PARAMETER, "{at} {value:#x}");
+    }
+}
+
+#[test]
+fn the_negotiation_is_confirmed() {
+    let server = HoldfastServer::new();
+    // The client checks by itself after the tree connect; here once more by hand.
+    for dialect in [Dialect::SMB_3_0, Dialect::SMB_3_0_2] {
+        let tree = server.tree_with(Options::dialect(dialect));
+        tree.validate_negotiate().unwrap();
+    }
+    let many = Options {
+        dialects: vec![Dialect::SMB_2_0_2, Dialect::SMB_2_1, Dialect::SMB_3_0],
+        ..Options::default()
+    };
+    server.tree_with(many).validate_negotiate().unwrap();
+}
+
+#[test]
+fn a_negotiation_that_was_changed_ends_the_connection() {
+    // [MS-SMB2] 3.3.5.15.12
+    let server = HoldfastServer::new();
+    for (at, what) in [
+        (0, "capabilities"),
+        (4, "guid"),
+        (20, "mode"),
+        (24, "dialects"),
+    ] {
+        let tree = server.tree_with(Options::dialect(Dialect::SMB_3_0));
+        let mut input = tree
+            .client()
+            .connection()
+            .core()
+            .validate_negotiate_input()
+            .unwrap();
+        input[at] ^= 0x04;
+        let request = ioctl(
+            FsctlCode::VALIDATE_NEGOTIATE_INFO,
+            FileId::ANY,
+            &input,
+            24,
+            IoctlFlags::IS_FSCTL,
+        )
+        .overriding(|o| o.sign = Some(true));
+        assert_eq!(outcome(tree.reply(request)), Outcome::Closed, "{what}");
+    }
+    server.assert_serving();
+}
+
+#[test]
+fn on_3_1_1_nobody_asks_to_confirm() {
+    let server = HoldfastServer::new();
+    let tree = server.tree_with(Options::dialect(Dialect::SMB_3_1_1));
+    let request = ioctl(
+        FsctlCode::VALIDATE_NEGOTIATE_INFO,
+        FileId::ANY,
+        &[0; 26],
+        24,
+        IoctlFlags::IS_FSCTL,
+    );
+    assert_eq!(outcome(tree.reply(request)), Outcome::Closed);
+}
+
+#[test]
+fn interfaces_are_told() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let asked = tree.ioctl(FsctlCode::QUERY_NETWORK_INTERFACE_INFO, &[], 65_536);
+    match asked {
+        Ok(output) => {
+            for interface in read_network_interfaces(&output).unwrap() {
+                assert_ne!(interface.if_index, 0);
+            }
+        }
+        Err(error) => assert!(
+            [
+                Status::NOT_SUPPORTED,
+                Status::INVALID_DEVICE_REQUEST,
+                Status::NOT_FOUND
+            ]
+            .contains(&error.status().unwrap())
+        ),
+    }
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let on_file = file.ioctl(FsctlCode::QUERY_NETWORK_INTERFACE_INFO, &[], 65_536);
+    assert_eq!(status(on_file), Status::INVALID_PARAMETER);
+}
+
+#[test]
+fn holes_are_made_and_told() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    file.write_all(0, &[7; 1 << 20]).unwrap();
+    file.ioctl(FsctlCode::SET_SPARSE, &[], 0).unwrap();
+    let mut zero = Vec::new();
+    zero.extend_from_slice(&0x4_0000u64.to_le_bytes());
+    zero.extend_from_slice(&0x8_0000u64.to_le_bytes());
+    file.ioctl(FsctlCode::SET_ZERO_DATA, &zero, 0).unwrap();
+    let data = file.read_all().unwrap();
+    assert!(data[0x4_0000..0x8_0000].iter().all(|b| *b == 0));
+    assert!(
+        data[..0x4_0000]
+            .iter()
+            .chain(&data[0x8_0000..])
+            .all(|b| *b == 7)
+    );
+    let mut whole = Vec::new();
+    whole.extend_from_slice(&0u64.to_le_bytes());
+    whole.extend_from_slice(&(1u64 << 20).to_le_bytes());
+    let ranges = file
+        .ioctl(FsctlCode::QUERY_ALLOCATED_RANGES, &whole, 4096)
+        .unwrap();
+    assert!(!ranges.is_empty() && ranges.len() % 16 == 0);
+    for bad in [&zero[..15], &[0xff; 16][..]] {
+        let refused = status(file.ioctl(FsctlCode::SET_ZERO_DATA, bad, 0));
+        assert_eq!(refused, Status::INVALID_PARAMETER);
+    }
+}

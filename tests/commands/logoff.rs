@@ -1,0 +1,84 @@
+//! LOGOFF ([MS-SMB2] 3.3.5.6).
+
+use smb_client::{CreateArgs, Options, Request, Signing};
+use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, USER, outcome, status};
+use smb_wire::Status;
+use smb_wire::ids::SessionId;
+use smb_wire::msg::{EchoRequest, LogoffRequest, LogoffResponse, ShareAccess};
+
+#[test]
+fn everything_of_the_session_ends() {
+    let server = HoldfastServer::new();
+    let session = server.session(Options::default());
+    let tree = session.tree(DATA).unwrap();
+    let exclusive = CreateArgs::create("held").share(ShareAccess::empty());
+    tree.create(&exclusive).unwrap();
+    let reply = session
+        .client()
+        .call(Request::new(&LogoffRequest).session(session.id()))
+        .unwrap()
+        .ok()
+        .unwrap();
+    LogoffResponse::read(&reply.message).unwrap();
+    let after = tree.create(&CreateArgs::open("held"));
+    assert_eq!(status(after), Status::USER_SESSION_DELETED);
+    // The open is gone with the session.
+    server.tree().create(&CreateArgs::open("held")).unwrap();
+}
+
+#[test]
+fn the_connection_can_log_in_again() {
+    let server = HoldfastServer::new();
+    let session = server.session(Options::default());
+    session.logoff().unwrap();
+    let again = session.client().login(USER, PASSWORD, "").unwrap();
+    assert_ne!(again.id(), session.id());
+    again.tree(DATA).unwrap();
+}
+
+#[test]
+fn other_sessions_of_the_connection_stay() {
+    let server = HoldfastServer::new();
+    let first = server.session(Options::default());
+    let second = first.client().login(USER, PASSWORD, "").unwrap();
+    first.logoff().unwrap();
+    second.tree(DATA).unwrap().write_file("f", b"x").unwrap();
+}
+
+#[test]
+fn sessions_that_are_not_there_are_deleted_ones() {
+    let server = HoldfastServer::new();
+    let session = server.session(Options::default());
+    let client = session.client().clone();
+    for id in [SessionId(0), SessionId(0x5555), SessionId::ANY] {
+        let reply = client.call(Request::new(&LogoffRequest).session(id));
+        assert_eq!(
+            outcome(reply),
+            Outcome::Answered(Status::USER_SESSION_DELETED),
+            "{id:?}"
+        );
+    }
+    session.logoff().unwrap();
+    let again = client.call(Request::new(&LogoffRequest).session(session.id()));
+    assert_eq!(
+        outcome(again),
+        Outcome::Answered(Status::USER_SESSION_DELETED)
+    );
+}
+
+#[test]
+fn an_unsigned_logoff_of_a_signed_session_is_refused() {
+    let server = HoldfastServer::new();
+    let session = server.session(Options::default().signing(Signing::Required));
+    let unsigned = Request::new(&LogoffRequest)
+        .session(session.id())
+        .overriding(|o| o.sign = Some(false));
+    let reply = session.client().call(unsigned);
+    assert_eq!(outcome(reply), Outcome::Answered(Status::ACCESS_DENIED));
+    session
+        .client()
+        .call(Request::new(&EchoRequest).session(session.id()))
+        .unwrap()
+        .ok()
+        .unwrap();
+}

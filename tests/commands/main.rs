@@ -1,0 +1,28 @@
+//! One file per command of MS-SMB2: what it gives, and each status with which it refuses.
+//!
+//! Written from the specification; a test says which section it is about. Every test starts a
+//! server of its own.
+
+mod cancel;
+mod change_notify;
+mod close;
+mod compound;
+mod create;
+mod create_names;
+mod credits;
+mod echo;
+mod flush;
+mod ioctl;
+mod lock;
+mod logoff;
+mod negotiate;
+mod oplock_break;
+mod protection;
+mod query_directory;
+mod query_info;
+mod read;
+mod session_setup;
+mod set_info;
+mod tree_connect;
+mod tree_disconnect;
+mod write;

@@ -1,0 +1,232 @@
+//! Signing and encryption ([MS-SMB2] 3.3.5.2.1, 3.3.5.2.4, 3.3.5.2.9, 3.3.5.2.11).
+
+use smb_client::{CreateArgs, Encryption, Options, Request, Signing};
+use smb_crypto::{Cipher, SigningAlgorithm};
+use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, SEALED, USER, outcome};
+use smb_wire::Status;
+use smb_wire::ids::SessionId;
+use smb_wire::msg::{Dialect, EchoRequest};
+
+const DIALECTS: [Dialect; 5] = [
+    Dialect::SMB_2_0_2,
+    Dialect::SMB_2_1,
+    Dialect::SMB_3_0,
+    Dialect::SMB_3_0_2,
+    Dialect::SMB_3_1_1,
+];
+
+fn relaxed() -> HoldfastServer {
+    HoldfastServer::start(&smb_tests::Options {
+        server: "signing = \"desired\"".into(),
+        ..smb_tests::Options::default()
+    })
+}
+
+#[test]
+fn signed_requests_get_signed_replies() {
+    let server = HoldfastServer::new();
+    for dialect in DIALECTS {
+        let tree = server.tree_with(Options::dialect(dialect).signing(Signing::Required));
+        let reply = tree.reply(CreateArgs::open_if("f").request()).unwrap();
+        assert!(reply.signed, "{dialect}");
+        let reply = tree.reply(CreateArgs::open("missing").request()).unwrap();
+        assert!(reply.signed, "{dialect}, an error");
+    }
+}
+
+#[test]
+fn every_algorithm_signs() {
+    let server = HoldfastServer::new();
+    for algorithm in [
+        SigningAlgorithm::HmacSha256,
+        SigningAlgorithm::AesCmac,
+        SigningAlgorithm::AesGmac,
+    ] {
+        let options = Options::default()
+            .signing(Signing::Required)
+            .signing_algorithm(algorithm);
+        let tree = server.tree_with(options);
+        tree.write_file("f", &[1; 100_000]).unwrap();
+        assert_eq!(tree.read_file("f").unwrap(), [1; 100_000]);
+    }
+}
+
+#[test]
+fn a_wrong_signature_is_refused_and_nothing_done() {
+    let server = HoldfastServer::new();
+    for dialect in DIALECTS {
+        let tree = server.tree_with(Options::dialect(dialect).signing(Signing::Required));
+        let forged = CreateArgs::create("forged")
+            .request()
+            .overriding(|o| o.corrupt_signature = true);
+        match outcome(tree.reply(forged)) {
+            Outcome::Answered(status) => assert_eq!(status, Status::ACCESS_DENIED, "{dialect}"),
+            Outcome::Closed => {}
+        }
+        assert!(!server.path("forged").exists());
+    }
+    server.assert_serving();
+}
+
+#[test]
+fn unsigned_requests_are_refused_where_signing_is_required() {
+    let server = HoldfastServer::new();
+    for dialect in DIALECTS {
+        let tree = server.tree_with(Options::dialect(dialect).signing(Signing::Required));
+        let bare = CreateArgs::create("bare")
+            .request()
+            .overriding(|o| o.sign = Some(false));
+        match outcome(tree.reply(bare)) {
+            Outcome::Answered(status) => assert_eq!(status, Status::ACCESS_DENIED, "{dialect}"),
+            Outcome::Closed => {}
+        }
+        assert!(!server.path("bare").exists());
+    }
+}
+
+#[test]
+fn where_it_is_only_desired_the_client_decides() {
+    let server = relaxed();
+    if server.is_external() {
+        return;
+    }
+    for dialect in DIALECTS {
+        let tree = server.tree_with(Options::dialect(dialect).signing(Signing::Never));
+        let reply = tree.reply(CreateArgs::open_if("f").request()).unwrap();
+        assert_eq!(reply.status(), Status::SUCCESS);
+        assert!(!reply.signed);
+        // A signed one is verified and answered signed all the same.
+        let signed = CreateArgs::open("f")
+            .request()
+            .overriding(|o| o.sign = Some(true));
+        assert!(tree.reply(signed).unwrap().signed, "{dialect}");
+        let forged = CreateArgs::create("forged").request().overriding(|o| {
+            o.sign = Some(true);
+            o.corrupt_signature = true;
+        });
+        match outcome(tree.reply(forged)) {
+            Outcome::Answered(status) => assert_eq!(status, Status::ACCESS_DENIED),
+            Outcome::Closed => {}
+        }
+        assert!(!server.path("forged").exists());
+    }
+}
+
+#[test]
+fn a_client_that_requires_signing_gets_it() {
+    // [MS-SMB2] 3.3.5.5.3: the request's security mode makes the session's signing required.
+    let server = relaxed();
+    let tree = server.tree_with(Options::default().signing(Signing::Required));
+    let bare = CreateArgs::create("bare")
+        .request()
+        .overriding(|o| o.sign = Some(false));
+    match outcome(tree.reply(bare)) {
+        Outcome::Answered(status) => assert_eq!(status, Status::ACCESS_DENIED),
+        Outcome::Closed => {}
+    }
+    assert!(!server.path("bare").exists());
+}
+
+#[test]
+fn a_signed_request_of_no_session_is_refused() {
+    let server = HoldfastServer::new();
+    let session = server.session(Options::default());
+    let request = Request::new(&EchoRequest)
+        .session(SessionId(0x55))
+        .flag(smb_wire::HeaderFlags::SIGNED);
+    assert_eq!(
+        outcome(session.client().call(request)),
+        Outcome::Answered(Status::USER_SESSION_DELETED)
+    );
+}
+
+fn everywhere() -> Vec<Options> {
+    let mut all: Vec<Options> = [
+        Cipher::Aes128Ccm,
+        Cipher::Aes128Gcm,
+        Cipher::Aes256Ccm,
+        Cipher::Aes256Gcm,
+    ]
+    .into_iter()
+    .map(|cipher| Options::default().cipher(cipher))
+    .collect();
+    all.push(Options::dialect(Dialect::SMB_3_0));
+    all.push(Options::dialect(Dialect::SMB_3_0_2));
+    all
+}
+
+#[test]
+fn encrypted_requests_get_encrypted_replies() {
+    let server = HoldfastServer::new();
+    for options in everywhere() {
+        let tree = server.tree_with(options.encryption(Encryption::Always));
+        tree.write_file("f", &[2; 100_000]).unwrap();
+        assert_eq!(tree.read_file("f").unwrap(), [2; 100_000]);
+        let reply = tree.reply(CreateArgs::open("missing").request()).unwrap();
+        assert!(reply.encrypted);
+        let replies = tree
+            .client()
+            .compound(vec![
+                tree.address(CreateArgs::open("f").request()),
+                tree.address(CreateArgs::open("missing").request()),
+            ])
+            .unwrap();
+        assert!(replies.iter().all(|reply| reply.encrypted));
+    }
+}
+
+#[test]
+fn a_sealed_share_is_not_read_in_the_clear() {
+    let server = HoldfastServer::new();
+    for options in [Options::default(), Options::dialect(Dialect::SMB_3_0)] {
+        let tree = server.session(options).tree(SEALED).unwrap();
+        let file = tree.create(&CreateArgs::open_if("secret")).unwrap();
+        file.write_all(0, b"secret").unwrap();
+        let clear = file
+            .read_request(0, 6, 0)
+            .overriding(|o| o.encrypt = Some(false));
+        match outcome(tree.reply(clear)) {
+            Outcome::Answered(status) => assert_eq!(status, Status::ACCESS_DENIED),
+            Outcome::Closed => {}
+        }
+    }
+}
+
+#[test]
+fn a_wrong_tag_ends_the_connection() {
+    let server = HoldfastServer::new();
+    for options in everywhere() {
+        let tree = server.tree_with(options.encryption(Encryption::Always));
+        let forged = CreateArgs::create("forged")
+            .request()
+            .overriding(|o| o.corrupt_signature = true);
+        assert_eq!(outcome(tree.reply(forged)), Outcome::Closed);
+        assert!(!server.path("forged").exists());
+    }
+    server.assert_serving();
+}
+
+#[test]
+fn an_encrypted_message_of_no_session_ends_the_connection() {
+    let server = HoldfastServer::new();
+    let tree = server.tree_with(Options::default().encryption(Encryption::Always));
+    let request = CreateArgs::open_if("f")
+        .request()
+        .overriding(|o| o.transform_session_id = Some(SessionId(0x66)));
+    assert_eq!(outcome(tree.reply(request)), Outcome::Closed);
+}
+
+#[test]
+fn keys_of_one_session_are_not_those_of_another() {
+    let server = HoldfastServer::new();
+    let client = server.client(Options::default().encryption(Encryption::Always));
+    let first = client.login(USER, PASSWORD, "").unwrap();
+    let second = client.login(USER, PASSWORD, "").unwrap();
+    let tree = first.tree(DATA).unwrap();
+    // Sealed with the keys of the first, said to be of the second.
+    let request = tree
+        .address(CreateArgs::create("mixed").request())
+        .overriding(|o| o.transform_session_id = Some(second.id()));
+    assert_eq!(outcome(client.call(request)), Outcome::Closed);
+    assert!(!server.path("mixed").exists());
+}

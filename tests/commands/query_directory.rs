@@ -1,0 +1,247 @@
+//! QUERY_DIRECTORY ([MS-SMB2] 3.3.5.18, [MS-FSA] 2.1.5.6.3).
+
+use smb_client::{CreateArgs, File, Request, Tree};
+use smb_tests::{HoldfastServer, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::fscc::{DirectoryEntries, DirectoryFormat, FileInformationClass};
+use smb_wire::ids::FileId;
+use smb_wire::msg::{QueryDirectoryFlags, QueryDirectoryRequest};
+
+const NAMES: FileInformationClass = FileInformationClass::NAMES;
+const NONE: QueryDirectoryFlags = QueryDirectoryFlags::empty();
+const RESTART: QueryDirectoryFlags = QueryDirectoryFlags::RESTART_SCANS;
+
+fn root(tree: &Tree) -> File {
+    tree.create(&CreateArgs::directory("")).unwrap()
+}
+
+fn names(bytes: &[u8]) -> Vec<String> {
+    DirectoryEntries::new(DirectoryFormat::of(NAMES).unwrap(), bytes)
+        .map(|entry| entry.unwrap().file_name)
+        .collect()
+}
+
+fn ask(directory: &File, pattern: &str, flags: QueryDirectoryFlags) -> Result<Vec<String>, Status> {
+    match directory.query_directory(NAMES, pattern, flags, 65_536) {
+        Ok(bytes) => Ok(names(&bytes)),
+        Err(error) => Err(error.status().unwrap_or_else(|| panic!("{error}"))),
+    }
+}
+
+fn fill(server: &HoldfastServer, names: &[&str]) {
+    for name in names {
+        std::fs::write(server.path(name), b"x").unwrap();
+    }
+}
+
+fn sorted(mut names: Vec<String>) -> Vec<String> {
+    names.sort();
+    names
+}
+
+#[test]
+fn everything_is_listed_once() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let expected: Vec<String> = (0..500).map(|i| format!("file number {i:04}")).collect();
+    for name in &expected {
+        std::fs::write(server.path(name), b"").unwrap();
+    }
+    let directory = root(&tree);
+    let mut seen = Vec::new();
+    // Small buffers, so that it takes many requests.
+    while let Ok(bytes) = directory.query_directory(NAMES, "*", NONE, 1024) {
+        seen.extend(names(&bytes));
+    }
+    assert_eq!(seen[..2], [".", ".."]);
+    assert_eq!(sorted(seen.split_off(2)), expected);
+    assert_eq!(ask(&directory, "*", NONE), Err(Status::NO_MORE_FILES));
+}
+
+#[test]
+fn every_class_tells_the_same_names() {
+    let server = HoldfastServer::new();
+    fill(&server, &["one", "two"]);
+    let tree = server.tree();
+    for class in [
+        FileInformationClass::DIRECTORY,
+        FileInformationClass::FULL_DIRECTORY,
+        FileInformationClass::BOTH_DIRECTORY,
+        FileInformationClass::ID_BOTH_DIRECTORY,
+        FileInformationClass::ID_FULL_DIRECTORY,
+        FileInformationClass::NAMES,
+    ] {
+        let directory = root(&tree);
+        let bytes = directory.query_directory(class, "*", NONE, 65_536).unwrap();
+        let format = DirectoryFormat::of(class).unwrap();
+        let entries: Vec<_> = DirectoryEntries::new(format, &bytes)
+            .map(|entry| entry.unwrap())
+            .collect();
+        let seen = entries.iter().map(|e| e.file_name.clone()).collect();
+        assert_eq!(sorted(seen), [".", "..", "one", "two"], "{class}");
+        if class != NAMES {
+            let one = entries.iter().find(|e| e.file_name == "one").unwrap();
+            assert_eq!(one.end_of_file, 1, "{class}");
+        }
+        directory.close().unwrap();
+    }
+}
+
+#[test]
+fn patterns_choose() {
+    let server = HoldfastServer::new();
+    fill(&server, &["a.txt", "ab.txt", "b.TXT", "c", "d.tar.gz"]);
+    let tree = server.tree();
+    for (pattern, expected) in [
+        ("a*", &["a.txt", "ab.txt"][..]),
+        ("*.txt", &["a.txt", "ab.txt", "b.TXT"]),
+        ("?.txt", &["a.txt", "b.TXT"]),
+        ("A.TXT", &["a.txt"]),
+        ("*.*.*", &["d.tar.gz"]),
+        ("c", &["c"]),
+        // DOS_STAR runs up to the final dot.
+        ("<.gz", &["d.tar.gz"]),
+        // DOS_DOT is a dot or nothing at the end.
+        ("c\"", &["c"]),
+        // DOS_QM is a character or nothing before a dot.
+        (">>.txt", &["a.txt", "ab.txt", "b.TXT"]),
+    ] {
+        let directory = root(&tree);
+        let seen = ask(&directory, pattern, NONE).unwrap();
+        assert_eq!(sorted(seen), expected, "{pattern}");
+        directory.close().unwrap();
+    }
+}
+
+#[test]
+fn nothing_fits_first_and_nothing_is_left_later() {
+    let server = HoldfastServer::new();
+    fill(&server, &["a"]);
+    let tree = server.tree();
+    let directory = root(&tree);
+    assert_eq!(ask(&directory, "zzz*", NONE), Err(Status::NO_SUCH_FILE));
+    directory.close().unwrap();
+    let directory = root(&tree);
+    assert_eq!(ask(&directory, "a", NONE).unwrap(), ["a"]);
+    assert_eq!(ask(&directory, "a", NONE), Err(Status::NO_MORE_FILES));
+    assert_eq!(ask(&directory, "zzz", RESTART), Err(Status::NO_MORE_FILES));
+}
+
+#[test]
+fn single_entries_and_starting_again() {
+    let server = HoldfastServer::new();
+    fill(&server, &["a", "b", "c"]);
+    let tree = server.tree();
+    let directory = root(&tree);
+    let single = QueryDirectoryFlags::RETURN_SINGLE_ENTRY;
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let one = ask(&directory, "*", single).unwrap();
+        assert_eq!(one.len(), 1);
+        seen.extend(one);
+    }
+    assert_eq!(ask(&directory, "*", single), Err(Status::NO_MORE_FILES));
+    assert_eq!(sorted(seen.clone()), [".", "..", "a", "b", "c"]);
+    assert_eq!(ask(&directory, "*", RESTART).unwrap(), seen);
+    // A new pattern comes with a restart, or not at all.
+    assert_eq!(ask(&directory, "b", RESTART).unwrap(), ["b"]);
+    let reopen = QueryDirectoryFlags::REOPEN;
+    assert_eq!(ask(&directory, "c", reopen).unwrap(), ["c"]);
+}
+
+#[test]
+fn the_first_pattern_stays() {
+    // [MS-FSA] 2.1.5.6.3
+    let server = HoldfastServer::new();
+    fill(&server, &["a1", "a2", "b1"]);
+    let tree = server.tree();
+    let directory = root(&tree);
+    let single = QueryDirectoryFlags::RETURN_SINGLE_ENTRY;
+    let mut seen = ask(&directory, "a*", single).unwrap();
+    seen.extend(ask(&directory, "b*", NONE).unwrap());
+    assert_eq!(sorted(seen), ["a1", "a2"]);
+}
+
+#[test]
+fn buffers_too_small() {
+    let server = HoldfastServer::new();
+    fill(&server, &["a-name-of-some-length"]);
+    let tree = server.tree();
+    for (max, expected) in [
+        (
+            0,
+            &[Status::INFO_LENGTH_MISMATCH, Status::INVALID_PARAMETER][..],
+        ),
+        (11, &[Status::INFO_LENGTH_MISMATCH]),
+        (20, &[Status::BUFFER_OVERFLOW, Status::INFO_LENGTH_MISMATCH]),
+    ] {
+        let directory = root(&tree);
+        let asked = directory.query_directory_request(NAMES, "a*", NONE, max);
+        let end = tree.reply(asked).unwrap().status();
+        assert!(expected.contains(&end), "{max}: {end}");
+    }
+    let directory = root(&tree);
+    let max = tree.client().negotiated().max_transact_size;
+    let over = directory.query_directory(NAMES, "*", NONE, max + 1);
+    assert_eq!(status(over), Status::INVALID_PARAMETER);
+}
+
+#[test]
+fn refusals() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let missing = Request::new(&QueryDirectoryRequest {
+        info_class: NAMES.0,
+        flags: NONE,
+        file_index: 0,
+        file_id: FileId::ANY,
+        pattern: b"*\0",
+        output_buffer_length: 4096,
+    });
+    assert_eq!(status(tree.call(missing)), Status::FILE_CLOSED);
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    assert_eq!(
+        ask(&file, "*", NONE),
+        Err(Status::INVALID_PARAMETER),
+        "not a directory"
+    );
+    let blind = CreateArgs::directory("").access(AccessMask::FILE_READ_ATTRIBUTES);
+    let blind = tree.create(&blind).unwrap();
+    assert_eq!(ask(&blind, "*", NONE), Err(Status::ACCESS_DENIED));
+    for pattern in ["a\\b", "a/b"] {
+        let directory = root(&tree);
+        assert_eq!(
+            ask(&directory, pattern, NONE),
+            Err(Status::OBJECT_NAME_INVALID),
+            "{pattern}"
+        );
+    }
+    for (class, expected) in [
+        (FileInformationClass(0xfe), Status::INVALID_INFO_CLASS),
+        (FileInformationClass(0), Status::INVALID_INFO_CLASS),
+    ] {
+        let end = root(&tree).query_directory(class, "*", NONE, 4096);
+        assert_eq!(status(end), expected, "{class}");
+    }
+}
+
+#[test]
+fn deleting_while_listing_loses_nothing() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for i in 0..200 {
+        std::fs::write(server.path(&format!("f{i:03}")), b"").unwrap();
+    }
+    let directory = root(&tree);
+    let mut count = 0;
+    while let Ok(bytes) = directory.query_directory(NAMES, "f*", NONE, 512) {
+        for name in names(&bytes) {
+            tree.delete(&name).unwrap();
+            count += 1;
+        }
+    }
+    assert_eq!(count, 200);
+    assert_eq!(tree.list("", "*").unwrap().len(), 2);
+}

@@ -1,0 +1,266 @@
+//! QUERY_INFO ([MS-SMB2] 3.3.5.20).
+
+use smb_client::{CreateArgs, File, Request, Tree};
+use smb_tests::{HoldfastServer, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::fscc::{
+    FileAllInformation, FileBasicInformation, FileFsAttributeInformation,
+    FileFsFullSizeInformation, FileFsSizeInformation, FileFsVolumeInformation,
+    FileInformationClass, FileNetworkOpenInformation, FileStandardInformation, FsInformationClass,
+    read_stream_list,
+};
+use smb_wire::ids::FileId;
+use smb_wire::msg::{InfoType, QueryInfoFlags, QueryInfoRequest, SecurityInformation};
+
+fn open(tree: &Tree, name: &str) -> File {
+    tree.create(&CreateArgs::open_if(name)).unwrap()
+}
+
+fn ask(file: &File, kind: InfoType, class: u8, additional: u32, max: u32) -> Status {
+    let request = file.query_info_request(kind, class, additional, max);
+    file.tree().reply(request).unwrap().status()
+}
+
+#[test]
+fn the_classes_agree_about_a_file() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = open(&tree, "f");
+    file.write_all(0, &[1; 5000]).unwrap();
+    let get = |class| file.query(class).unwrap();
+    let standard = FileStandardInformation::read(&get(FileInformationClass::STANDARD)).unwrap();
+    assert_eq!((standard.end_of_file, standard.number_of_links), (5000, 1));
+    assert!(!standard.delete_pending && !standard.directory);
+    assert!(standard.allocation_size >= 5000);
+    let basic = FileBasicInformation::read(&get(FileInformationClass::BASIC)).unwrap();
+    let network = get(FileInformationClass::NETWORK_OPEN);
+    let network = FileNetworkOpenInformation::read(&network).unwrap();
+    assert_eq!(network.end_of_file, 5000);
+    assert_eq!(network.creation_time, basic.creation_time);
+    assert_eq!(network.last_write_time, basic.last_write_time);
+    let all = FileAllInformation::read(&get(FileInformationClass::ALL)).unwrap();
+    let mut expected = bytes::BytesMut::new();
+    basic.encode(&mut expected);
+    standard.encode(&mut expected);
+    assert_eq!(get(FileInformationClass::ALL)[..64], expected[..64]);
+    drop(all);
+    for (class, len) in [
+        (FileInformationClass::INTERNAL, 8),
+        (FileInformationClass::EA, 4),
+        (FileInformationClass::ACCESS, 4),
+        (FileInformationClass::POSITION, 8),
+        (FileInformationClass::MODE, 4),
+        (FileInformationClass::ALIGNMENT, 4),
+        (FileInformationClass::ATTRIBUTE_TAG, 8),
+    ] {
+        assert_eq!(get(class).len(), len, "{class}");
+    }
+}
+
+#[test]
+fn granted_access_is_told() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let access = AccessMask::FILE_READ_DATA | AccessMask::FILE_READ_ATTRIBUTES;
+    let file = tree.create(&CreateArgs::open("f").access(access)).unwrap();
+    let told = file.query(FileInformationClass::ACCESS).unwrap();
+    let told = AccessMask(u32::from_le_bytes(told.try_into().unwrap()));
+    assert!(
+        told.contains(access) && !told.contains(AccessMask::FILE_WRITE_DATA),
+        "{told}"
+    );
+}
+
+#[test]
+fn streams_are_listed() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"main").unwrap();
+    tree.write_file("f:extra", b"stream").unwrap();
+    let file = open(&tree, "f");
+    let list = file.query(FileInformationClass::STREAM).unwrap();
+    let mut streams: Vec<_> = read_stream_list(&list)
+        .unwrap()
+        .into_iter()
+        .map(|stream| (stream.name, stream.size))
+        .collect();
+    streams.sort();
+    assert_eq!(
+        streams,
+        [("::$DATA".to_owned(), 4), (":extra:$DATA".to_owned(), 6)]
+    );
+}
+
+#[test]
+fn the_file_system_describes_itself() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let root = tree.create(&CreateArgs::directory("")).unwrap();
+    let get =
+        |class: FsInformationClass| root.query_info(InfoType::FILESYSTEM, class.0, 0).unwrap();
+    FileFsVolumeInformation::read(&get(FsInformationClass::VOLUME)).unwrap();
+    let attribute = get(FsInformationClass::ATTRIBUTE);
+    let attribute = FileFsAttributeInformation::read(&attribute).unwrap();
+    assert!(attribute.maximum_component_name_length >= 255);
+    let size = FileFsSizeInformation::read(&get(FsInformationClass::SIZE)).unwrap();
+    let full = FileFsFullSizeInformation::read(&get(FsInformationClass::FULL_SIZE)).unwrap();
+    assert_eq!(size.total_allocation_units, full.total_allocation_units);
+    assert_eq!(size.bytes_per_sector, full.bytes_per_sector);
+    assert!(full.caller_available_allocation_units <= full.total_allocation_units);
+    assert_eq!(get(FsInformationClass::DEVICE).len(), 8);
+    assert_eq!(get(FsInformationClass::SECTOR_SIZE).len(), 28);
+}
+
+#[test]
+fn security_is_told_to_those_who_may_read_it() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let file = open(&tree, "f");
+    let wanted = SecurityInformation::OWNER | SecurityInformation::DACL;
+    let descriptor = file
+        .query_info(InfoType::SECURITY, 0, wanted.bits())
+        .unwrap();
+    smb_wire::dtyp::SecurityDescriptor::read(&descriptor).unwrap();
+    // Too small: the size that is needed, and no piece of a descriptor.
+    let request = file.query_info_request(InfoType::SECURITY, 0, wanted.bits(), 4);
+    let reply = tree.reply(request).unwrap();
+    assert_eq!(reply.status(), Status::BUFFER_TOO_SMALL);
+    let blind = CreateArgs::open("f").access(AccessMask::FILE_READ_DATA);
+    let blind = tree.create(&blind).unwrap();
+    assert_eq!(
+        ask(&blind, InfoType::SECURITY, 0, wanted.bits(), 4096),
+        Status::ACCESS_DENIED
+    );
+    let sacl = SecurityInformation::SACL.bits();
+    assert_eq!(
+        ask(&file, InfoType::SECURITY, 0, sacl, 4096),
+        Status::ACCESS_DENIED
+    );
+}
+
+#[test]
+fn buffers_too_small() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("a-file", b"x").unwrap();
+    tree.write_file("a-file:some-stream", b"x").unwrap();
+    let file = open(&tree, "a-file");
+    for (class, short) in [
+        (FileInformationClass::BASIC, 39),
+        (FileInformationClass::STANDARD, 21),
+        (FileInformationClass::ALL, 99),
+        (FileInformationClass::NETWORK_OPEN, 55),
+        (FileInformationClass::INTERNAL, 7),
+        (FileInformationClass::BASIC, 0),
+    ] {
+        assert_eq!(
+            ask(&file, InfoType::FILE, class.0, 0, short),
+            Status::INFO_LENGTH_MISMATCH,
+            "{class} {short}"
+        );
+    }
+    assert_eq!(
+        ask(&file, InfoType::FILE, FileInformationClass::STREAM.0, 0, 40),
+        Status::BUFFER_OVERFLOW
+    );
+    for class in [FsInformationClass::ATTRIBUTE] {
+        assert_eq!(
+            ask(&file, InfoType::FILESYSTEM, class.0, 0, 13),
+            Status::BUFFER_OVERFLOW,
+            "{class}"
+        );
+    }
+    let max = tree.client().negotiated().max_transact_size;
+    assert_eq!(
+        ask(
+            &file,
+            InfoType::FILE,
+            FileInformationClass::BASIC.0,
+            0,
+            max + 1
+        ),
+        Status::INVALID_PARAMETER
+    );
+}
+
+#[test]
+fn refusals() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = open(&tree, "f");
+    let missing = Request::new(&QueryInfoRequest {
+        info_type: InfoType::FILE,
+        info_class: FileInformationClass::BASIC.0,
+        output_buffer_length: 100,
+        additional_information: 0,
+        flags: QueryInfoFlags::empty(),
+        file_id: FileId::ANY,
+        input: &[],
+    });
+    assert_eq!(status(tree.call(missing)), Status::FILE_CLOSED);
+    for class in [0, 0x63, 0xff] {
+        assert_eq!(
+            ask(&file, InfoType::FILE, class, 0, 4096),
+            Status::INVALID_INFO_CLASS,
+            "file {class}"
+        );
+        assert_eq!(
+            ask(&file, InfoType::FILESYSTEM, class, 0, 4096),
+            Status::INVALID_INFO_CLASS,
+            "file system {class}"
+        );
+    }
+    for kind in [0, 5, 0xff] {
+        assert_eq!(
+            ask(&file, InfoType(kind), 4, 0, 4096),
+            Status::INVALID_PARAMETER,
+            "type {kind}"
+        );
+    }
+    // Set-only and local classes.
+    for class in [
+        FileInformationClass::DISPOSITION,
+        FileInformationClass::RENAME,
+    ] {
+        let end = ask(&file, InfoType::FILE, class.0, 0, 4096);
+        assert!(
+            [Status::NOT_SUPPORTED, Status::INVALID_INFO_CLASS].contains(&end),
+            "{class}: {end}"
+        );
+    }
+}
+
+#[test]
+fn attributes_need_the_right_to_read_them() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let blind = CreateArgs::open("f").access(AccessMask::FILE_WRITE_DATA);
+    let blind = tree.create(&blind).unwrap();
+    for class in [
+        FileInformationClass::BASIC,
+        FileInformationClass::ALL,
+        FileInformationClass::NETWORK_OPEN,
+        FileInformationClass::ATTRIBUTE_TAG,
+    ] {
+        assert_eq!(
+            ask(&blind, InfoType::FILE, class.0, 0, 4096),
+            Status::ACCESS_DENIED,
+            "{class}"
+        );
+    }
+    // Standard information is for everybody.
+    assert_eq!(
+        ask(
+            &blind,
+            InfoType::FILE,
+            FileInformationClass::STANDARD.0,
+            0,
+            4096
+        ),
+        Status::SUCCESS
+    );
+}

@@ -1,0 +1,184 @@
+//! READ ([MS-SMB2] 3.3.5.12, [MS-FSA] 2.1.5.3).
+
+use smb_client::{CreateArgs, Options, Request};
+use smb_tests::{DATA, HoldfastServer, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::ids::FileId;
+use smb_wire::msg::{Channel, Dialect, LockFlags, ReadFlags, ReadRequest, ReadResponse};
+
+fn request(file_id: FileId, offset: u64, length: u32) -> ReadRequest<'static> {
+    ReadRequest {
+        padding: 0x50,
+        flags: ReadFlags::empty(),
+        length,
+        offset,
+        file_id,
+        minimum_count: 0,
+        channel: Channel::NONE,
+        remaining_bytes: 0,
+        channel_info: &[],
+    }
+}
+
+#[test]
+fn it_gives_what_is_there() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let content: Vec<u8> = (0..100_000u32).map(|i| i.to_le_bytes()[1]).collect();
+    std::fs::write(server.path("f"), &content).unwrap();
+    let file = tree
+        .create(&CreateArgs::open("f").access(AccessMask::FILE_GENERIC_READ))
+        .unwrap();
+    assert_eq!(file.read(0, 10).unwrap(), content[..10]);
+    assert_eq!(file.read(99_990, 100).unwrap(), content[99_990..]);
+    assert_eq!(file.read_all().unwrap(), content);
+    let reply = tree.call(file.read_request(0, 10, 10)).unwrap();
+    let response = ReadResponse::read(&reply.message).unwrap();
+    assert_eq!((response.data_remaining, response.data.len()), (0, 10));
+}
+
+#[test]
+fn past_the_end_there_is_end_of_file() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", &[1; 100]).unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    for (offset, length, minimum, expected) in [
+        (100, 1, 0, Status::END_OF_FILE),
+        (1000, 10, 0, Status::END_OF_FILE),
+        (90, 20, 10, Status::SUCCESS),
+        (90, 20, 11, Status::END_OF_FILE),
+        (0, 0, 0, Status::SUCCESS),
+    ] {
+        let reply = tree
+            .reply(file.read_request(offset, length, minimum))
+            .unwrap();
+        assert_eq!(reply.status(), expected, "{offset} {length} {minimum}");
+    }
+}
+
+#[test]
+fn the_right_to_read_is_needed() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"secret").unwrap();
+    let access = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_READ_ATTRIBUTES;
+    let file = tree.create(&CreateArgs::open("f").access(access)).unwrap();
+    assert_eq!(status(file.read(0, 6)), Status::ACCESS_DENIED);
+}
+
+#[test]
+fn lengths_and_offsets_have_bounds() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    let max = tree.client().negotiated().max_read_size;
+    // Charged rightly, the length alone is wrong.
+    let reply = tree.reply(file.read_request(0, max + 1, 0)).unwrap();
+    assert_eq!(reply.status(), Status::INVALID_PARAMETER);
+    for offset in [u64::MAX, u64::MAX - 1, 1 << 63, i64::MAX as u64] {
+        let reply = tree.reply(file.read_request(offset, 10, 0)).unwrap();
+        assert_eq!(reply.status(), Status::INVALID_PARAMETER, "{offset:#x}");
+    }
+}
+
+#[test]
+fn the_charge_must_cover_the_length() {
+    // [MS-SMB2] 3.3.5.2.5
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", &[0; 70_000]).unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    for (length, charge, expected) in [
+        (65_536, 0, Status::SUCCESS),
+        (65_537, 0, Status::INVALID_PARAMETER),
+        (65_537, 1, Status::INVALID_PARAMETER),
+        (65_537, 2, Status::SUCCESS),
+    ] {
+        // A request of one credit whose header tells the charge: the ids must not move further.
+        let body = request(file.id(), 0, length);
+        let asked = if charge < 2 {
+            Request::raw(smb_wire::Command::READ, &[]).mutate(|message| {
+                body.encode(message, 0);
+            })
+        } else {
+            Request::new(&body)
+        };
+        let reply = tree
+            .reply(asked.overriding(|o| o.credit_charge = Some(charge)))
+            .unwrap();
+        assert_eq!(reply.status(), expected, "{length} {charge}");
+    }
+}
+
+#[test]
+fn handles_that_are_not_there_and_directories_are_refused() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let reply = tree
+        .reply(Request::new(&request(FileId::ANY, 0, 1)))
+        .unwrap();
+    assert_eq!(reply.status(), Status::FILE_CLOSED);
+    let directory = tree.create(&CreateArgs::directory("")).unwrap();
+    assert_eq!(status(directory.read(0, 1)), Status::INVALID_DEVICE_REQUEST);
+}
+
+#[test]
+fn channels_of_other_transports_are_refused() {
+    let server = HoldfastServer::new();
+    for dialect in [Dialect::SMB_3_0, Dialect::SMB_3_1_1] {
+        let tree = server
+            .session(Options::dialect(dialect))
+            .tree(DATA)
+            .unwrap();
+        tree.write_file("f", b"x").unwrap();
+        let file = tree.create(&CreateArgs::open("f")).unwrap();
+        for channel in [Channel::RDMA_V1, Channel::RDMA_V1_INVALIDATE, Channel(9)] {
+            let body = ReadRequest {
+                channel,
+                remaining_bytes: 1,
+                channel_info: &[0; 16],
+                ..request(file.id(), 0, 1)
+            };
+            let reply = tree.reply(Request::new(&body)).unwrap();
+            assert_eq!(
+                reply.status(),
+                Status::INVALID_PARAMETER,
+                "{dialect} {channel}"
+            );
+        }
+    }
+}
+
+#[test]
+fn anothers_exclusive_lock_is_respected() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", &[1; 100]).unwrap();
+    let (mine, other) = (
+        tree.create(&CreateArgs::open("f")).unwrap(),
+        tree.create(&CreateArgs::open("f")).unwrap(),
+    );
+    mine.lock(10, 10, LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY)
+        .unwrap();
+    assert_eq!(status(other.read(0, 11)), Status::FILE_LOCK_CONFLICT);
+    assert_eq!(other.read(0, 10).unwrap().len(), 10);
+    assert_eq!(mine.read(0, 30).unwrap().len(), 30);
+    mine.unlock(10, 10).unwrap();
+    assert_eq!(other.read(0, 30).unwrap().len(), 30);
+}
+
+#[test]
+fn large_reads_come_whole() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let max = tree.client().negotiated().max_read_size.min(4 << 20);
+    let content: Vec<u8> = (0..max).map(|i| (i >> 12).to_le_bytes()[0]).collect();
+    std::fs::write(server.path("f"), &content).unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    // The first request alone may lack the credits; the client waits for them.
+    tree.client().echo().unwrap();
+    assert!(file.read(0, max).unwrap() == content);
+}

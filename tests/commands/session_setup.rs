@@ -1,0 +1,312 @@
+//! SESSION_SETUP ([MS-SMB2] 3.3.5.5): logging in, proving anew, replacing, binding.
+
+use smb_client::{Client, ClientError, CreateArgs, Login, Options, Request, Session, Signing};
+use smb_tests::{
+    DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, Outcome, PASSWORD, USER, outcome, status,
+};
+use smb_wire::Status;
+use smb_wire::ids::SessionId;
+use smb_wire::msg::{
+    Capabilities, Dialect, SecurityMode, SessionFlags, SessionSetupFlags, SessionSetupRequest,
+};
+
+const DIALECTS: [Dialect; 5] = [
+    Dialect::SMB_2_0_2,
+    Dialect::SMB_2_1,
+    Dialect::SMB_3_0,
+    Dialect::SMB_3_0_2,
+    Dialect::SMB_3_1_1,
+];
+
+fn setup(token: &[u8]) -> Request {
+    Request::new(&SessionSetupRequest {
+        flags: SessionSetupFlags::empty(),
+        security_mode: SecurityMode::SIGNING_ENABLED,
+        capabilities: Capabilities::empty(),
+        previous_session_id: SessionId(0),
+        security_buffer: token,
+    })
+}
+
+#[test]
+fn users_log_in_on_every_dialect() {
+    let server = HoldfastServer::new();
+    for dialect in DIALECTS {
+        let session = server.session(Options::dialect(dialect));
+        assert_ne!(session.id(), SessionId(0));
+        assert!(
+            !session
+                .flags()
+                .intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL)
+        );
+        session.tree(DATA).unwrap();
+    }
+}
+
+#[test]
+fn user_names_have_no_case_and_passwords_have() {
+    let server = HoldfastServer::new();
+    let client = server.client(Options::default());
+    client.login("ALICE", PASSWORD, "").unwrap();
+    let refused = client.login(USER, &PASSWORD.to_uppercase(), "");
+    assert_eq!(status(refused), Status::LOGON_FAILURE);
+}
+
+#[test]
+fn wrong_password_and_unknown_user_look_the_same() {
+    let server = HoldfastServer::new();
+    let client = server.client(Options::default());
+    for (user, password) in [(USER, "wrong"), ("nobody-here", "wrong"), (USER, "")] {
+        assert_eq!(
+            status(client.login(user, password, "")),
+            Status::LOGON_FAILURE,
+            "{user}"
+        );
+    }
+    // The connection is as good as new.
+    client.login(USER, PASSWORD, "").unwrap();
+}
+
+#[test]
+fn nobody_is_not_let_in() {
+    let server = HoldfastServer::new();
+    let client = server.client(Options::default());
+    match client.login_with(&Login::anonymous()) {
+        // A null session may exist, but it reaches no share.
+        Ok(session) => {
+            assert!(session.flags().contains(SessionFlags::IS_NULL));
+            assert_eq!(status(session.tree(DATA)), Status::ACCESS_DENIED);
+        }
+        Err(ClientError::Status(status)) => assert!(status.is_error()),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn tokens_that_are_rubbish_are_refused() {
+    let server = HoldfastServer::new();
+    let client = server.client(Options::default());
+    for token in [
+        &b""[..],
+        b"\x60",
+        b"\x60\x84\xff\xff\xff\xff\x06",
+        b"NTLMSSP\0\x03\0\0\0",
+        b"NTLMSSP\0\x01\0\0\0\xff",
+        &[0x30; 4000],
+    ] {
+        let reply = client.call(setup(token)).unwrap();
+        assert!(
+            reply.status().is_error() && reply.status() != Status::MORE_PROCESSING_REQUIRED
+                || token.is_empty(),
+            "{token:x?}: {}",
+            reply.status()
+        );
+    }
+    client.login(USER, PASSWORD, "").unwrap();
+}
+
+#[test]
+fn a_session_that_does_not_exist_is_said_to_be_deleted() {
+    let server = HoldfastServer::new();
+    let client = server.client(Options::default());
+    let reply = client.call(setup(b"x").session(SessionId(0x1234_5678)));
+    assert_eq!(
+        outcome(reply),
+        Outcome::Answered(Status::USER_SESSION_DELETED)
+    );
+}
+
+#[test]
+fn several_users_share_a_connection() {
+    let server = HoldfastServer::new();
+    let client = server.client(Options::default());
+    let alice = client.login(USER, PASSWORD, "").unwrap();
+    let bob = client.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
+    assert_ne!(alice.id(), bob.id());
+    let (a, b) = (alice.tree(DATA).unwrap(), bob.tree(DATA).unwrap());
+    let file = a.create(&CreateArgs::create("f")).unwrap();
+    // A handle belongs to its session.
+    assert_eq!(status(file.through(&b).close()), Status::FILE_CLOSED);
+    // So does a tree.
+    let stranger = bob.tree_of(a.id(), *a.info());
+    if a.id() != b.id() {
+        let opened = stranger.create(&CreateArgs::open("f"));
+        assert_eq!(status(opened), Status::NETWORK_NAME_DELETED);
+    }
+    file.close().unwrap();
+}
+
+#[test]
+fn a_new_proof_keeps_everything() {
+    let server = HoldfastServer::new();
+    for dialect in DIALECTS {
+        let session = server.session(Options::dialect(dialect));
+        let tree = session.tree(DATA).unwrap();
+        let file = tree.create(&CreateArgs::open_if("kept")).unwrap();
+        session
+            .reauthenticate(&Login::user(USER, PASSWORD, ""))
+            .unwrap();
+        file.write_all(0, b"still mine").unwrap();
+        file.close().unwrap();
+    }
+}
+
+#[test]
+fn a_new_proof_that_fails_ends_the_session() {
+    // [MS-SMB2] 3.3.5.5.3
+    let server = HoldfastServer::new();
+    let session = server.session(Options::default());
+    let tree = session.tree(DATA).unwrap();
+    let refused = session.reauthenticate(&Login::user(USER, "wrong", ""));
+    assert_eq!(status(refused), Status::LOGON_FAILURE);
+    let after = tree.create(&CreateArgs::open_if("gone"));
+    assert_eq!(status(after), Status::USER_SESSION_DELETED);
+}
+
+#[test]
+fn a_new_session_replaces_the_old_one_of_the_same_user() {
+    let server = HoldfastServer::new();
+    let old = server.session(Options::default());
+    let tree = old.tree(DATA).unwrap();
+    let file = tree.create(&CreateArgs::create("held").share(smb_wire::msg::ShareAccess::empty()));
+    let file = file.unwrap();
+    let client = server.client(Options::default());
+    let login = Login::user(USER, PASSWORD, "").replacing(old.id());
+    let new = client.login_with(&login).unwrap();
+    let tree = new.tree(DATA).unwrap();
+    // The open of the old session is closed, so nothing stands in the way.
+    tree.create(&CreateArgs::open("held")).unwrap();
+    match file.write(0, b"x", smb_wire::msg::WriteFlags::empty()) {
+        Err(ClientError::Status(Status::USER_SESSION_DELETED) | ClientError::Disconnected) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn another_users_session_is_not_replaced() {
+    let server = HoldfastServer::new();
+    let old = server.session(Options::default());
+    let tree = old.tree(DATA).unwrap();
+    let client = server.client(Options::default());
+    let login = Login::user(OTHER_USER, OTHER_PASSWORD, "").replacing(old.id());
+    client.login_with(&login).unwrap();
+    tree.write_file("mine", b"still").unwrap();
+}
+
+fn second(server: &HoldfastServer, first: &Session, options: Options) -> Client {
+    let guid = first.client().connection().core().guid();
+    server.client(options.guid(guid))
+}
+
+fn can_bind(session: &Session) -> bool {
+    session
+        .client()
+        .negotiated()
+        .capabilities
+        .contains(Capabilities::MULTI_CHANNEL)
+}
+
+#[test]
+fn a_second_connection_can_be_bound() {
+    let server = HoldfastServer::new();
+    for dialect in [Dialect::SMB_3_0, Dialect::SMB_3_0_2, Dialect::SMB_3_1_1] {
+        let first = server.session(Options::dialect(dialect).signing(Signing::Required));
+        let options = Options::dialect(dialect).signing(Signing::Required);
+        let other = second(&server, &first, options);
+        let login = Login::user(USER, PASSWORD, "");
+        let bound = other.bind(first.secret().unwrap(), &login);
+        if !can_bind(&first) {
+            assert_eq!(status(bound), Status::REQUEST_NOT_ACCEPTED);
+            continue;
+        }
+        let bound = bound.unwrap();
+        let tree = first.tree(DATA).unwrap();
+        let file = tree.create(&CreateArgs::open_if("both")).unwrap();
+        let through = file.through(&bound.tree_of(tree.id(), *tree.info()));
+        through.write_all(0, b"by the second").unwrap();
+        assert_eq!(file.read_all().unwrap(), b"by the second");
+        // A bind of what is bound already.
+        let again = other.bind(first.secret().unwrap(), &login);
+        assert_eq!(status(again), Status::REQUEST_NOT_ACCEPTED);
+        file.close().unwrap();
+    }
+}
+
+#[test]
+fn binds_that_do_not_fit_are_refused_and_harm_nothing() {
+    let server = HoldfastServer::new();
+    let options = || Options::default().signing(Signing::Required);
+    let first = server.session(options());
+    if !can_bind(&first) {
+        return;
+    }
+    let login = Login::user(USER, PASSWORD, "");
+    let secret = || first.secret().unwrap();
+    // Another dialect.
+    let other = second(
+        &server,
+        &first,
+        Options::dialect(Dialect::SMB_3_0).signing(Signing::Required),
+    );
+    assert_eq!(
+        status(other.bind(secret(), &login)),
+        Status::INVALID_PARAMETER
+    );
+    // Another user.
+    let other = second(&server, &first, options());
+    let stranger = Login::user(OTHER_USER, OTHER_PASSWORD, "");
+    let refused = status(other.bind(secret(), &stranger));
+    assert!(
+        [Status::NOT_SUPPORTED, Status::ACCESS_DENIED].contains(&refused),
+        "{refused}"
+    );
+    // A wrong password.
+    let other = second(&server, &first, options());
+    let wrong = Login::user(USER, "wrong", "");
+    assert_eq!(status(other.bind(secret(), &wrong)), Status::LOGON_FAILURE);
+    // Unsigned.
+    let other = second(&server, &first, options());
+    let unsigned = Request::new(&SessionSetupRequest {
+        flags: SessionSetupFlags::BINDING,
+        security_mode: SecurityMode::SIGNING_ENABLED,
+        capabilities: Capabilities::empty(),
+        previous_session_id: SessionId(0),
+        security_buffer: b"x",
+    });
+    let reply = other.call(unsigned.clone().session(first.id()));
+    assert_eq!(outcome(reply), Outcome::Answered(Status::INVALID_PARAMETER));
+    // A session that does not exist.
+    let reply = other.call(unsigned.session(SessionId(0x77)));
+    let end = outcome(reply);
+    assert!(
+        [Status::USER_SESSION_DELETED, Status::INVALID_PARAMETER]
+            .map(Outcome::Answered)
+            .contains(&end),
+        "{end:?}"
+    );
+    first
+        .tree(DATA)
+        .unwrap()
+        .write_file("unharmed", b"yes")
+        .unwrap();
+}
+
+#[test]
+fn smb_2_1_knows_no_binding() {
+    let server = HoldfastServer::new();
+    let first = server.session(Options::dialect(Dialect::SMB_2_1).signing(Signing::Required));
+    let other = second(&server, &first, Options::dialect(Dialect::SMB_2_1));
+    let refused = other.bind(first.secret().unwrap(), &Login::user(USER, PASSWORD, ""));
+    assert_eq!(status(refused), Status::REQUEST_NOT_ACCEPTED);
+}
+
+#[test]
+fn one_client_speaks_one_dialect() {
+    // [MS-SMB2] 3.3.5.5.3: another dialect under the same ClientGuid loses its session.
+    let server = HoldfastServer::new();
+    let first = server.session(Options::default());
+    let other = second(&server, &first, Options::dialect(Dialect::SMB_2_1));
+    let refused = other.login(USER, PASSWORD, "");
+    assert_eq!(status(refused), Status::USER_SESSION_DELETED);
+    first.tree(DATA).unwrap();
+}

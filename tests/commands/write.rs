@@ -1,0 +1,293 @@
+//! WRITE ([MS-SMB2] 3.3.5.13, [MS-FSA] 2.1.5.4).
+
+use smb_client::{CreateArgs, Options, Request};
+use smb_tests::{DATA, HoldfastServer, status};
+use smb_wire::access_mask::AccessMask;
+use smb_wire::ids::FileId;
+use smb_wire::msg::{
+    Channel, CreateOptions, Dialect, LockFlags, WriteFlags, WriteRequest, WriteResponse,
+};
+use smb_wire::{Command, Status};
+
+fn request(file_id: FileId, offset: u64, data: &[u8]) -> WriteRequest<'_> {
+    WriteRequest {
+        offset,
+        file_id,
+        channel: Channel::NONE,
+        remaining_bytes: 0,
+        flags: WriteFlags::empty(),
+        channel_info: &[],
+        data,
+    }
+}
+
+#[test]
+fn data_arrive_where_they_belong() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    assert_eq!(file.write(0, b"hello", WriteFlags::empty()).unwrap(), 5);
+    assert_eq!(file.write(2, b"LL", WriteFlags::empty()).unwrap(), 2);
+    // A hole reads as zeros.
+    assert_eq!(file.write(8, b"!", WriteFlags::empty()).unwrap(), 1);
+    file.close().unwrap();
+    assert_eq!(std::fs::read(server.path("f")).unwrap(), b"heLLo\0\0\0!");
+}
+
+#[test]
+fn every_flag_is_accepted() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    for flags in [
+        WriteFlags::WRITE_THROUGH,
+        WriteFlags::WRITE_THROUGH | WriteFlags::WRITE_UNBUFFERED,
+        WriteFlags::WRITE_UNBUFFERED,
+        WriteFlags(0x8000_0000),
+    ] {
+        assert_eq!(file.write(0, b"abc", flags).unwrap(), 3, "{flags}");
+    }
+    let through = CreateArgs::open("f")
+        .options(CreateOptions::WRITE_THROUGH | CreateOptions::NO_INTERMEDIATE_BUFFERING);
+    let file = tree.create(&through).unwrap();
+    assert_eq!(file.write(0, b"xyz", WriteFlags::empty()).unwrap(), 3);
+}
+
+#[test]
+fn nothing_written_changes_nothing() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    file.write_all(0, b"abc").unwrap();
+    let reply = tree
+        .call(Request::new(&request(file.id(), 1000, b"")))
+        .unwrap();
+    assert_eq!(WriteResponse::read(&reply.message).unwrap().count, 0);
+    assert_eq!(std::fs::read(server.path("f")).unwrap(), b"abc");
+}
+
+#[test]
+fn one_of_the_two_write_rights_is_needed() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"0123456789").unwrap();
+    let base = AccessMask::FILE_READ_ATTRIBUTES | AccessMask::SYNCHRONIZE;
+    for (access, expected) in [
+        (AccessMask::FILE_READ_DATA, Status::ACCESS_DENIED),
+        (AccessMask::FILE_WRITE_ATTRIBUTES, Status::ACCESS_DENIED),
+        (AccessMask::FILE_WRITE_DATA, Status::SUCCESS),
+        (AccessMask::FILE_APPEND_DATA, Status::SUCCESS),
+    ] {
+        let file = tree
+            .create(&CreateArgs::open("f").access(base | access))
+            .unwrap();
+        let written = file.write(10, b"x", WriteFlags::empty());
+        assert_eq!(status(written), expected, "{access}");
+        file.close().unwrap();
+    }
+}
+
+#[test]
+fn lengths_and_offsets_have_bounds() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    for offset in [
+        u64::MAX,
+        u64::MAX - 1,
+        u64::MAX - 5,
+        1 << 63,
+        i64::MAX as u64,
+    ] {
+        assert_eq!(
+            status(file.write(offset, b"xy", WriteFlags::empty())),
+            Status::INVALID_PARAMETER,
+            "{offset:#x}"
+        );
+    }
+    assert_eq!(std::fs::metadata(server.path("f")).unwrap().len(), 0);
+    let max = tree.client().negotiated().max_write_size;
+    let data = vec![7; smb_wire::codec::size(max) + 1];
+    let reply = tree.reply(file.write_request(0, &data, WriteFlags::empty()));
+    match smb_tests::outcome(reply) {
+        smb_tests::Outcome::Answered(status) => assert_eq!(status, Status::INVALID_PARAMETER),
+        // [MS-SMB2] 3.3.5.2: a message of more than the largest size allows it.
+        smb_tests::Outcome::Closed => {}
+    }
+    assert_eq!(std::fs::metadata(server.path("f")).unwrap().len(), 0);
+}
+
+#[test]
+fn data_must_lie_in_the_message() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let good = || Request::new(&request(file.id(), 0, b"0123456789"));
+    // Length beyond the message; DataOffset beyond 0x100; DataOffset inside the header.
+    for (at, value) in [
+        (68, 11u16),
+        (68, 0xffff),
+        (66, 0x101),
+        (66, 0x7000),
+        (66, 8),
+    ] {
+        let spoilt = good().mutate(|m| m[at..at + 2].copy_from_slice(&value.to_le_bytes()));
+        let reply = tree.reply(spoilt).unwrap();
+        assert_eq!(reply.status(), Status::INVALID_PARAMETER, "{at} {value:#x}");
+    }
+    assert_eq!(std::fs::metadata(server.path("f")).unwrap().len(), 0);
+    tree.call(good()).unwrap();
+    assert_eq!(std::fs::read(server.path("f")).unwrap(), b"0123456789");
+}
+
+#[test]
+fn the_charge_must_cover_the_data() {
+    // [MS-SMB2] 3.3.5.2.5
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let data = vec![1; 65_537];
+    for (charge, expected) in [
+        (0, Status::INVALID_PARAMETER),
+        (1, Status::INVALID_PARAMETER),
+        (2, Status::SUCCESS),
+    ] {
+        let body = request(file.id(), 0, &data);
+        let asked = if charge < 2 {
+            Request::raw(Command::WRITE, &[]).mutate(|message| body.encode(message, 0))
+        } else {
+            Request::new(&body)
+        };
+        let reply = tree
+            .reply(asked.overriding(|o| o.credit_charge = Some(charge)))
+            .unwrap();
+        assert_eq!(reply.status(), expected, "{charge}");
+    }
+}
+
+#[test]
+fn handles_that_are_not_there_and_directories_are_refused() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let reply = tree
+        .reply(Request::new(&request(FileId::ANY, 0, b"x")))
+        .unwrap();
+    assert_eq!(reply.status(), Status::FILE_CLOSED);
+    let access = AccessMask::FILE_GENERIC_READ | AccessMask::FILE_ADD_FILE;
+    let directory = tree
+        .create(&CreateArgs::directory("").access(access))
+        .unwrap();
+    assert_eq!(
+        status(directory.write(0, b"x", WriteFlags::empty())),
+        Status::INVALID_DEVICE_REQUEST
+    );
+}
+
+#[test]
+fn channels_of_other_transports_are_refused() {
+    let server = HoldfastServer::new();
+    for dialect in [Dialect::SMB_3_0, Dialect::SMB_3_1_1] {
+        let tree = server
+            .session(Options::dialect(dialect))
+            .tree(DATA)
+            .unwrap();
+        let file = tree.create(&CreateArgs::open_if("f")).unwrap();
+        for channel in [Channel::RDMA_V1, Channel::RDMA_V1_INVALIDATE, Channel(9)] {
+            let body = WriteRequest {
+                channel,
+                remaining_bytes: 1,
+                channel_info: &[0; 16],
+                ..request(file.id(), 0, b"")
+            };
+            let reply = tree.reply(Request::new(&body)).unwrap();
+            assert_eq!(
+                reply.status(),
+                Status::INVALID_PARAMETER,
+                "{dialect} {channel}"
+            );
+        }
+    }
+}
+
+#[test]
+fn locks_are_respected() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", &[1; 100]).unwrap();
+    let (mine, other) = (
+        tree.create(&CreateArgs::open("f")).unwrap(),
+        tree.create(&CreateArgs::open("f")).unwrap(),
+    );
+    let none = WriteFlags::empty();
+    for flags in [LockFlags::EXCLUSIVE, LockFlags::SHARED] {
+        mine.lock(10, 10, flags | LockFlags::FAIL_IMMEDIATELY)
+            .unwrap();
+        assert_eq!(
+            status(other.write(19, b"xx", none)),
+            Status::FILE_LOCK_CONFLICT
+        );
+        other.write(20, b"xx", none).unwrap();
+        // [MS-FSA] 2.1.4.10: a shared lock stops its own handle's writes too.
+        let own = status(mine.write(10, b"x", none));
+        let expected = if flags == LockFlags::SHARED {
+            Status::FILE_LOCK_CONFLICT
+        } else {
+            Status::SUCCESS
+        };
+        assert_eq!(own, expected);
+        // Nothing written meets no lock.
+        other.write(15, b"", none).unwrap();
+        mine.unlock(10, 10).unwrap();
+    }
+}
+
+#[test]
+fn a_read_only_share_is_not_written() {
+    let server = HoldfastServer::new();
+    std::fs::write(server.share_path(smb_tests::READ_ONLY, "f"), b"as it was").unwrap();
+    let tree = server
+        .session(Options::default())
+        .tree(smb_tests::READ_ONLY)
+        .unwrap();
+    let refused = status(tree.create(&CreateArgs::open("f").access(AccessMask::FILE_WRITE_DATA)));
+    assert!(
+        [Status::ACCESS_DENIED, Status::MEDIA_WRITE_PROTECTED].contains(&refused),
+        "{refused}"
+    );
+    let file = tree
+        .create(&CreateArgs::open("f").access(AccessMask::FILE_GENERIC_READ))
+        .unwrap();
+    assert_eq!(
+        status(file.write(0, b"no", WriteFlags::empty())),
+        Status::ACCESS_DENIED
+    );
+    assert_eq!(
+        std::fs::read(server.share_path(smb_tests::READ_ONLY, "f")).unwrap(),
+        b"as it was"
+    );
+}
+
+#[test]
+fn sixteen_at_once_all_arrive() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let ids: Vec<_> = (0..16u8)
+        .map(|i| {
+            let data = vec![i; 4096];
+            let at = u64::from(i) * 4096;
+            tree.send(file.write_request(at, &data, WriteFlags::empty()))
+                .unwrap()
+        })
+        .collect();
+    for id in ids {
+        tree.client().wait(id).unwrap().ok().unwrap();
+    }
+    let data = std::fs::read(server.path("f")).unwrap();
+    assert_eq!(data.len(), 65_536);
+    assert!(
+        data.iter()
+            .enumerate()
+            .all(|(at, byte)| at / 4096 == usize::from(*byte))
+    );
+}

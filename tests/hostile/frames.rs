@@ -1,0 +1,248 @@
+//! Bytes that are no messages: lies in the transport header, garbage, and half of something.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use smb_client::Options;
+use smb_tests::{HoldfastServer, SOON};
+use smb_wire::header::transport_header;
+
+use crate::requests::Precious;
+
+/// Sends bytes and waits until the server closes or has said nothing for `quiet`.
+fn throw(server: &HoldfastServer, bytes: &[u8], quiet: Duration) -> Closed {
+    let mut stream = TcpStream::connect(server.addr()).unwrap();
+    stream.set_read_timeout(Some(quiet)).unwrap();
+    stream.set_write_timeout(Some(SOON)).unwrap();
+    // The server may close before it has taken everything.
+    let _ = stream.write_all(bytes);
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return Closed(true),
+            Ok(_) => {}
+            Err(error) => {
+                let kind = error.kind();
+                let waited = [std::io::ErrorKind::WouldBlock, std::io::ErrorKind::TimedOut];
+                return Closed(!waited.contains(&kind));
+            }
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Closed(bool);
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    let mut out = transport_header(message.len()).unwrap().to_vec();
+    out.extend_from_slice(message);
+    out
+}
+
+#[test]
+fn what_is_no_smb_is_not_listened_to() {
+    let server = HoldfastServer::new();
+    let long = [0x41; 70_000];
+    for bytes in [
+        &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+        &[0xff; 100],
+        &framed(b""),
+        &framed(b"x"),
+        &framed(b"\xfeSMB"),
+        &framed(b"\xfdSMB"),
+        &framed(b"\xfcSMB"),
+        &framed(b"\xffSMB"),
+        &framed(b"\xffSMB\x72"),
+        &framed(&[0; 64]),
+        &framed(&[0xfe; 64]),
+        &framed(&long),
+        &long,
+    ] {
+        let start = &bytes[..bytes.len().min(12)];
+        // Not a length of one's own choosing: 0x41414141 and HTTP announce much more than comes.
+        let complete = bytes.starts_with(&[0]);
+        let closed = throw(
+            &server,
+            bytes,
+            if complete {
+                SOON
+            } else {
+                Duration::from_secs(1)
+            },
+        );
+        // An empty message may be a keep-alive.
+        if complete && bytes.len() > 4 {
+            assert_eq!(closed, Closed(true), "{start:x?}");
+        }
+    }
+    server.assert_serving();
+}
+
+#[test]
+fn lengths_that_lie_are_not_waited_for_in_memory() {
+    let server = HoldfastServer::new();
+    let before = resident(&server);
+    let mut held = Vec::new();
+    for _ in 0..50 {
+        let mut stream = TcpStream::connect(server.addr()).unwrap();
+        // 16 MiB announced, a few bytes sent.
+        let _ = stream.write_all(&[0x00, 0xff, 0xff, 0xff, 0xfe, b'S', b'M', b'B']);
+        held.push(stream);
+    }
+    server.assert_serving();
+    if let (Some(before), Some(after)) = (before, resident(&server)) {
+        let grown = after.saturating_sub(before);
+        assert!(grown < 100 << 20, "{grown} bytes for 50 promises");
+    }
+    drop(held);
+    server.assert_serving();
+}
+
+/// Resident memory of the server in bytes.
+fn resident(server: &HoldfastServer) -> Option<usize> {
+    let pid = server.pid()?;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: usize = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * 4096)
+}
+
+#[test]
+fn half_of_something_is_forgotten() {
+    let server = HoldfastServer::new();
+    let mut connection = server.connection(Options::default());
+    let request = connection.core_mut().negotiate_request();
+    let mut message = request.message().to_vec();
+    message[..4].copy_from_slice(b"\xfeSMB");
+    message[4] = 64;
+    let whole = framed(&message);
+    for len in (0..whole.len()).step_by(7) {
+        let mut stream = TcpStream::connect(server.addr()).unwrap();
+        stream.write_all(&whole[..len]).unwrap();
+        drop(stream);
+    }
+    server.assert_serving();
+}
+
+#[test]
+fn a_message_may_come_byte_by_byte() {
+    let server = HoldfastServer::new();
+    let mut connection = server.connection(Options::default());
+    let request = connection.core_mut().negotiate_request();
+    let mut message = request.message().to_vec();
+    message[..4].copy_from_slice(b"\xfeSMB");
+    message[4] = 64;
+    message[14] = 1;
+    let mut stream = TcpStream::connect(server.addr()).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    for byte in framed(&message) {
+        stream.write_all(&[byte]).unwrap();
+    }
+    let mut answer = [0; 8];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer[4..], b"\xfeSMB");
+}
+
+/// A small generator, so that a failure can be repeated from its seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        // xorshift64*
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next().to_le_bytes()[3]).collect()
+    }
+}
+
+#[test]
+fn garbage_behind_a_rightful_start_is_survived() {
+    let server = HoldfastServer::new();
+    let precious = Precious::new(&server);
+    for seed in 1..=60 {
+        let mut random = Random(seed);
+        let session = server.session(Options::default());
+        let mut connection = session.client().connection();
+        connection.set_timeout(Duration::from_millis(20));
+        for _ in 0..20 {
+            let len = 4 + usize::try_from(random.next() % 300).unwrap();
+            let mut message = random.bytes(len);
+            message[..4].copy_from_slice(match random.next() % 8 {
+                0 => b"\xfdSMB",
+                1 => b"\xfcSMB",
+                2 => b"\xffSMB",
+                _ => b"\xfeSMB",
+            });
+            if message.len() >= 64 && random.next() % 4 != 0 {
+                // Looks like a header of a known command, with the next id.
+                message[4..6].copy_from_slice(&64u16.to_le_bytes());
+                message[12..14].copy_from_slice(&u16::to_le_bytes((random.next() % 20) as u16));
+                message[16..24].fill(0);
+                let id = connection.core().next_message_id().0;
+                message[24..32].copy_from_slice(&id.to_le_bytes());
+                message[40..48].copy_from_slice(&session.id().0.to_le_bytes());
+            }
+            if connection.send_message(&message).is_err() || connection.receive().is_err() {
+                break;
+            }
+        }
+        precious.check(&format!("seed {seed}"));
+    }
+    server.assert_serving();
+}
+
+#[test]
+fn encrypted_headers_that_lie_end_the_connection() {
+    use smb_client::Encryption;
+    use smb_wire::ids::SessionId;
+    use smb_wire::transform::TransformHeader;
+    let server = HoldfastServer::new();
+    let good = |session: SessionId| TransformHeader {
+        signature: [1; 16],
+        nonce: [2; 16],
+        original_message_size: 68,
+        flags: TransformHeader::ENCRYPTED,
+        session_id: session,
+    };
+    let spoils: [fn(&mut TransformHeader); 6] = [
+        |_| {},
+        |h| h.flags = 0,
+        |h| h.flags = 2,
+        |h| h.original_message_size = 0,
+        |h| h.original_message_size = u32::MAX,
+        |h| h.session_id = SessionId(0),
+    ];
+    for (index, spoil) in spoils.into_iter().enumerate() {
+        for len in [0, 1, 63, 68] {
+            let session = server.session(Options::default().encryption(Encryption::IfRequired));
+            let mut header = good(session.id());
+            spoil(&mut header);
+            let mut message = header.to_bytes().to_vec();
+            message.extend(vec![3; len]);
+            let mut connection = session.client().connection();
+            connection.send_message(&message).unwrap();
+            assert!(
+                connection.closed_by_server(SOON).unwrap(),
+                "{index} {len} still open"
+            );
+        }
+    }
+    server.assert_serving();
+}
+
+#[test]
+fn many_connections_that_say_nothing_stop_nobody() {
+    let server = HoldfastServer::new();
+    let idle: Vec<_> = (0..100)
+        .map(|_| TcpStream::connect(server.addr()).unwrap())
+        .collect();
+    server.assert_serving();
+    drop(idle);
+    server.assert_serving();
+}

@@ -1,0 +1,195 @@
+//! Requests under names that are not one's own: wrong sessions, trees, handles and signatures.
+
+use smb_client::{Encryption, Options, Request, Signing};
+use smb_tests::HoldfastServer;
+use smb_wire::Status;
+use smb_wire::ids::{SessionId, TreeId};
+
+use crate::requests::{Attacker, End, Precious, end};
+
+const WITHOUT_SESSION: [&str; 2] = ["SESSION_SETUP", "ECHO"];
+const WITHOUT_TREE: [&str; 4] = ["SESSION_SETUP", "ECHO", "TREE_CONNECT", "LOGOFF"];
+/// Commands with a FileId, and where it lies in the body.
+const FILE_ID_AT: [(&str, usize); 11] = [
+    ("CLOSE", 8),
+    ("FLUSH", 8),
+    ("READ", 16),
+    ("WRITE", 16),
+    ("LOCK", 8),
+    ("IOCTL", 8),
+    ("QUERY_DIRECTORY", 8),
+    ("CHANGE_NOTIFY", 8),
+    ("QUERY_INFO", 24),
+    ("SET_INFO", 16),
+    ("OPLOCK_BREAK", 8),
+];
+
+fn each(
+    server: &HoldfastServer,
+    options: &Options,
+    skip: &[&str],
+    spoil: impl Fn(&str, Request) -> Vec<Request>,
+    expected: &[Status],
+) {
+    let precious = Precious::new(server);
+    let mut attacker = Attacker::new(server, options.clone());
+    for index in 0..attacker.requests().len() {
+        let (command, good) = attacker.requests().swap_remove(index);
+        if skip.contains(&command) {
+            continue;
+        }
+        for nth in 0..spoil(command, good).len() {
+            let (_, good) = attacker.requests().swap_remove(index);
+            let spoilt = spoil(command, good).swap_remove(nth);
+            match end(&attacker, spoilt, command) {
+                End::Closed => attacker = Attacker::new(server, options.clone()),
+                End::Status(status) => {
+                    assert!(expected.contains(&status), "{command} {nth}: {status}");
+                }
+                End::Pending => panic!("{command} {nth} waits"),
+            }
+            precious.check(command);
+        }
+    }
+    server.assert_serving();
+}
+
+#[test]
+fn no_command_works_on_a_session_that_is_not_there() {
+    let server = HoldfastServer::new();
+    each(
+        &server,
+        &Options::default(),
+        &WITHOUT_SESSION,
+        |_, request| {
+            [0, 0x1234, u64::MAX]
+                .map(|id| request.clone().session(SessionId(id)))
+                .to_vec()
+        },
+        &[Status::USER_SESSION_DELETED],
+    );
+}
+
+#[test]
+fn no_command_works_on_a_tree_that_is_not_there() {
+    let server = HoldfastServer::new();
+    each(
+        &server,
+        &Options::default(),
+        &WITHOUT_TREE,
+        |_, request| {
+            [0, 0x1234, u32::MAX]
+                .map(|id| request.clone().tree(TreeId(id)))
+                .to_vec()
+        },
+        &[Status::NETWORK_NAME_DELETED],
+    );
+}
+
+#[test]
+fn no_command_works_on_a_handle_that_is_not_there() {
+    let server = HoldfastServer::new();
+    let named: Vec<&str> = FILE_ID_AT.iter().map(|(command, _)| *command).collect();
+    let others = [
+        "SESSION_SETUP",
+        "TREE_CONNECT",
+        "CREATE",
+        "ECHO",
+        "TREE_DISCONNECT",
+        "LOGOFF",
+        "SET_INFO rename",
+    ];
+    assert!(named.iter().all(|command| !others.contains(command)));
+    each(
+        &server,
+        &Options::default(),
+        &others,
+        |command, request| {
+            let at = FILE_ID_AT
+                .iter()
+                .find(|(name, _)| *name == command)
+                .map(|(_, at)| 64 + at)
+                .unwrap();
+            let own: Vec<u8> = request.message()[at..at + 16].to_vec();
+            let mut wrong = vec![vec![0; 16], vec![0xff; 16]];
+            for byte in [0, 7, 8, 15] {
+                let mut id = own.clone();
+                id[byte] ^= 0x80;
+                wrong.push(id);
+            }
+            wrong
+                .into_iter()
+                .map(|id| {
+                    request
+                        .clone()
+                        .mutate(|m| m[at..at + 16].copy_from_slice(&id))
+                })
+                .collect()
+        },
+        &[Status::FILE_CLOSED],
+    );
+}
+
+#[test]
+fn nothing_unsigned_or_wrongly_signed_is_obeyed() {
+    let server = HoldfastServer::new();
+    for algorithm in [
+        smb_crypto::SigningAlgorithm::AesGmac,
+        smb_crypto::SigningAlgorithm::AesCmac,
+        smb_crypto::SigningAlgorithm::HmacSha256,
+    ] {
+        let options = Options::default()
+            .signing(Signing::Required)
+            .signing_algorithm(algorithm);
+        each(
+            &server,
+            &options,
+            &["SESSION_SETUP"],
+            |_, request| {
+                vec![
+                    request.clone().overriding(|o| o.sign = Some(false)),
+                    request.clone().overriding(|o| o.corrupt_signature = true),
+                ]
+            },
+            &[Status::ACCESS_DENIED],
+        );
+    }
+}
+
+#[test]
+fn nothing_wrongly_encrypted_is_obeyed() {
+    let server = HoldfastServer::new();
+    let options = Options::default().encryption(Encryption::Always);
+    each(
+        &server,
+        &options,
+        &["SESSION_SETUP"],
+        |_, request| vec![request.overriding(|o| o.corrupt_signature = true)],
+        &[],
+    );
+}
+
+#[test]
+fn handles_of_another_session_are_of_no_use() {
+    let server = HoldfastServer::new();
+    let victim = Attacker::new(&server, Options::default());
+    victim.file.write_all(0, b"victim's").unwrap();
+    let thief = Attacker::new(&server, Options::default());
+    for (command, request) in victim.requests() {
+        if FILE_ID_AT.iter().all(|(name, _)| *name != command) {
+            continue;
+        }
+        let stolen = thief.tree.address(request);
+        let ended = end(&thief, stolen, command);
+        // The numbers may happen to be the thief's own; then it is the thief's file.
+        let own = thief.file.id() == victim.file.id() || thief.root.id() == victim.root.id();
+        assert!(
+            own || ended == End::Status(Status::FILE_CLOSED) || ended == End::Closed,
+            "{command}: {ended:?}"
+        );
+        if own {
+            return;
+        }
+    }
+    assert_eq!(victim.file.read_all().unwrap(), b"victim's");
+}

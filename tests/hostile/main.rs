@@ -1,0 +1,8 @@
+//! Clients that mean harm, or do not know what they do: whatever they send, the server answers
+//! with an error or closes the connection, in time, changes no file it was not rightly asked to
+//! change, and goes on serving everybody else.
+
+mod fields;
+mod frames;
+mod identities;
+mod requests;
