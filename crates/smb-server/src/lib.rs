@@ -22,6 +22,7 @@ mod misbehaved;
 mod pattern;
 mod pipe;
 mod race;
+mod short_name;
 mod state;
 mod status;
 pub mod transport;

@@ -21,6 +21,7 @@ use crate::{
     access,
     limits::DIRECTORY_NAMES_MAX,
     pattern::Pattern,
+    short_name,
     state::{DirectoryCursor, InFlight},
 };
 
@@ -85,8 +86,10 @@ async fn fill<V: Vfs>(
         .flags
         .contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
     while let Some(name) = cursor.names.front().cloned() {
-        if let Some(attr) = attributes(call, open, &name).await? {
-            match writer.push(&entry(&name, &attr, cursor.index)) {
+        if let Some(mut attr) = attributes(call, open, &name).await? {
+            call.server().change_times.apply(&mut attr);
+            let short = short(&name.name);
+            match writer.push(&entry(&name, &short, &attr, cursor.index)) {
                 Pushed::Pushed => {}
                 Pushed::Full => break,
                 Pushed::FirstDoesNotFit { fixed_fits: true } => {
@@ -226,7 +229,21 @@ fn visible<V: Vfs>(call: &Call<V>, attr: &Attr) -> Result<bool, Failure> {
     Ok(rights.contains(AccessMask::FILE_READ_DATA))
 }
 
-fn entry<'a>(name: &'a DirName, attr: &Attr, index: u32) -> DirectoryEntry<'a> {
+/// The short name a listing shows: none where the name is one itself.
+fn short(name: &str) -> String {
+    if matches!(name, "." | "..") || short_name::is_short(name) {
+        String::new()
+    } else {
+        short_name::of(name)
+    }
+}
+
+fn entry<'a>(
+    name: &'a DirName,
+    short_name: &'a str,
+    attr: &Attr,
+    index: u32,
+) -> DirectoryEntry<'a> {
     let time = |at: vfs::Timestamp| FileTime::from_unix(at.secs, at.nanos);
     let mut id = [0; 16];
     id[..8].copy_from_slice(&attr.key.ino.to_le_bytes());
@@ -240,7 +257,7 @@ fn entry<'a>(name: &'a DirName, attr: &Attr, index: u32) -> DirectoryEntry<'a> {
         allocation_size: attr.allocated,
         file_attributes: smb_wire::file_attributes::FileAttributes(attr.dos_attributes),
         ea_size: 0,
-        short_name: "",
+        short_name,
         file_id: attr.key.ino,
         file_id_128: id,
         reparse_tag: 0,

@@ -22,7 +22,7 @@ use smb_wire::{
 use tokio::sync::{mpsc, oneshot};
 use vfs::{Env, Timestamp, Vfs};
 
-use super::{Open, OpenKind, Requests, Session, Shares};
+use super::{ChangeTimes, Open, OpenKind, Requests, Session, Shares};
 use crate::{
     command::Failure,
     config::ServerConfig,

@@ -34,7 +34,10 @@ pub(super) async fn reply<V: Vfs>(
 ) -> Handled {
     let share = call.share()?;
     let attr = match share.vfs.attr(&opened.node).await {
-        Ok(attr) => attr,
+        Ok(mut attr) => {
+            call.server().change_times.apply(&mut attr);
+            attr
+        }
         Err(error) => {
             judge::undo(call, &opened.place, opened.id, &opened.node).await?;
             return Err(error.into());

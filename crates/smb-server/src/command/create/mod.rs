@@ -29,7 +29,8 @@ use self::{
 use super::{Call, Failure, Handled, engine};
 use crate::{
     file::{Granted, OpenId, Place},
-    pipe,
+    limits::DIRECTORY_NAMES_MAX,
+    pipe, short_name,
 };
 
 /// How often a name may change under our feet before we give up.
@@ -95,7 +96,12 @@ async fn attempt<V: Vfs>(
 ) -> Result<Attempt<V>, Failure> {
     let share = call.share()?;
     let token = call.token()?;
-    let lookup = share.vfs.lookup(&token.identity, &name.path).await?;
+    let mut lookup = share.vfs.lookup(&token.identity, &name.path).await?;
+    if lookup.found.is_none() && short_name::is_candidate(&lookup.name) {
+        if let Some(long) = long_path(call, &lookup).await? {
+            lookup = share.vfs.lookup(&token.identity, &long).await?;
+        }
+    }
     if let Some(stream) = &name.stream {
         return stream::open(call, wanted, contexts, &lookup, stream).await;
     }
@@ -104,6 +110,32 @@ async fn attempt<V: Vfs>(
         None if wanted.creates() => claimed(call, wanted, contexts, name).await,
         None => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
     }
+}
+
+/// The path of what has this short name, if anything has.
+async fn long_path<V: Vfs>(
+    call: &Call<V>,
+    lookup: &Lookup<V::Node>,
+) -> Result<Option<Vec<String>>, Failure> {
+    let Some(parent) = &lookup.parent else {
+        return Ok(None);
+    };
+    let token = call.token()?;
+    let names = call
+        .share()?
+        .vfs
+        .list(&token.identity, parent, DIRECTORY_NAMES_MAX)
+        .await?;
+    let wanted = lookup.name.to_ascii_uppercase();
+    let long = names
+        .into_iter()
+        .find(|name| short_name::of(&name.name) == wanted);
+    Ok(long.map(|long| {
+        let mut path = lookup.path.clone();
+        path.pop();
+        path.push(long.name);
+        path
+    }))
 }
 
 /// Creates under a claim on the path, so that nobody opens the new file before its creator is in

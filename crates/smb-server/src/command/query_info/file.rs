@@ -22,6 +22,7 @@ use vfs::{Attr, Node, Vfs, VfsError};
 use super::{Answer, ea, time};
 use crate::{
     command::{Call, Failure, engine},
+    short_name,
     state::{Open, OpenKind},
 };
 
@@ -67,8 +68,15 @@ pub(super) async fn query<V: Vfs>(
         }
         Class::ALL => all(call, open, max).await,
         Class::NORMALIZED_NAME => normalized_name(call, open, max),
-        // No short names are kept.
-        Class::ALTERNATE_NAME => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+        Class::ALTERNATE_NAME => {
+            let path = call.server().path_of(open)?;
+            let name = path.names().last().ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+            let short = FileNameInformation {
+                file_name: short_name::of(name),
+            };
+            let sizes = (FileNameInformation::MIN, FileNameInformation::FIXED);
+            Answer::named(max, sizes, |out| short.encode(out))
+        }
         Class::FULL_EA => ea::query(call, open, request, max).await,
         Class::STREAM => streams(call, open, max).await,
         Class::COMPRESSION => {
