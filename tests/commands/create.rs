@@ -174,71 +174,14 @@ fn sharing_goes_both_ways() {
         AccessMask::FILE_WRITE_DATA,
         AccessMask::DELETE,
     );
-    let all = ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE;
-    for (first, first_share, second, second_share, fits) in [
-        (read, all, write, all, true),
-        (read, NOTHING, read, all, false),
-        (read, all, read, NOTHING, false),
-        (read, ShareAccess::READ, read, ShareAccess::READ, true),
-        (read, ShareAccess::READ, write, all, false),
-        (write, all, read, ShareAccess::READ, false),
-        (
-            write,
-            all,
-            read,
-            ShareAccess::READ | ShareAccess::WRITE,
-            true,
-        ),
-        (
-            AccessMask::FILE_APPEND_DATA,
-            all,
-            read,
-            ShareAccess::READ,
-            false,
-        ),
-        (
-            AccessMask::FILE_EXECUTE,
-            all,
-            write,
-            ShareAccess::WRITE,
-            false,
-        ),
-        (
-            delete,
-            all,
-            read,
-            ShareAccess::READ | ShareAccess::WRITE,
-            false,
-        ),
-        (
-            read,
-            ShareAccess::READ | ShareAccess::WRITE,
-            delete,
-            all,
-            false,
-        ),
-        // Attributes concern nobody.
-        (
-            AccessMask::FILE_READ_ATTRIBUTES,
-            NOTHING,
-            write,
-            NOTHING,
-            true,
-        ),
-        (
-            read,
-            NOTHING,
-            AccessMask::FILE_READ_ATTRIBUTES,
-            NOTHING,
-            true,
-        ),
-    ] {
+    let (append, execute) = (AccessMask::FILE_APPEND_DATA, AccessMask::FILE_EXECUTE);
+    let attributes = AccessMask::FILE_READ_ATTRIBUTES;
+    let (r, w) = (ShareAccess::READ, ShareAccess::WRITE);
+    let (rw, all) = (r | w, r | w | ShareAccess::DELETE);
+    let check = |(first, first_share), (second, second_share), fits| {
         let args = |access, share| CreateArgs::open("f").access(access).share(share);
         let held = tree.create(&args(first, first_share)).unwrap();
-        let end = status(
-            tree.create(&args(second, second_share))
-                .map(|f| f.close().unwrap()),
-        );
+        let end = tree.create_status(&args(second, second_share)).unwrap();
         let expected = if fits {
             Status::SUCCESS
         } else {
@@ -249,7 +192,21 @@ fn sharing_goes_both_ways() {
             "{first}/{first_share} {second}/{second_share}"
         );
         held.close().unwrap();
-    }
+    };
+    check((read, all), (write, all), true);
+    check((read, NOTHING), (read, all), false);
+    check((read, all), (read, NOTHING), false);
+    check((read, r), (read, r), true);
+    check((read, r), (write, all), false);
+    check((write, all), (read, r), false);
+    check((write, all), (read, rw), true);
+    check((append, all), (read, r), false);
+    check((execute, all), (write, w), false);
+    check((delete, all), (read, rw), false);
+    check((read, rw), (delete, all), false);
+    // Attributes concern nobody.
+    check((attributes, NOTHING), (write, NOTHING), true);
+    check((read, NOTHING), (attributes, NOTHING), true);
 }
 
 #[test]

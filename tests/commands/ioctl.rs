@@ -321,7 +321,7 @@ fn holes_are_made_and_told() {
     let ranges = file
         .ioctl(FsctlCode::QUERY_ALLOCATED_RANGES, &whole, 4096)
         .unwrap();
-    assert!(!ranges.is_empty() && ranges.len() % 16 == 0);
+    assert!(!ranges.is_empty() && ranges.len().is_multiple_of(16));
     for bad in [&zero[..15], &[0xff; 16][..]] {
         let refused = status(file.ioctl(FsctlCode::SET_ZERO_DATA, bad, 0));
         assert_eq!(refused, Status::INVALID_PARAMETER);

@@ -179,7 +179,7 @@ fn garbage_behind_a_rightful_start_is_survived() {
                 2 => b"\xffSMB",
                 _ => b"\xfeSMB",
             });
-            if message.len() >= 64 && random.next() % 4 != 0 {
+            if message.len() >= 64 && !random.next().is_multiple_of(4) {
                 // Looks like a header of a known command, with the next id.
                 message[4..6].copy_from_slice(&64u16.to_le_bytes());
                 message[12..14].copy_from_slice(&u16::to_le_bytes((random.next() % 20) as u16));

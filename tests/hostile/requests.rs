@@ -35,12 +35,40 @@ impl Attacker {
         }
     }
 
-    /// The command's name and a request of it.
+    /// The command's name and a request of it. What ends the attacker's session comes last.
     pub(crate) fn requests(&self) -> Vec<(&'static str, Request)> {
-        let (file, root) = (&self.file, &self.root);
+        let mut all = self.of_session();
+        all.extend(self.of_file());
+        all.extend(self.of_root());
+        all.extend(self.ends());
+        all
+    }
+
+    fn of_session(&self) -> Vec<(&'static str, Request)> {
         let create = CreateArgs::open_if("playground")
             .context(name::QUERY_MAXIMAL_ACCESS, b"")
             .context(name::QUERY_ON_DISK_ID, b"");
+        let setup = SessionSetupRequest {
+            flags: SessionSetupFlags::empty(),
+            security_mode: SecurityMode::SIGNING_ENABLED,
+            capabilities: Capabilities::empty(),
+            previous_session_id: smb_wire::ids::SessionId(0),
+            security_buffer: b"no token at all",
+        };
+        let id = self.session.id();
+        vec![
+            ("SESSION_SETUP", Request::new(&setup)),
+            (
+                "TREE_CONNECT",
+                self.session.tree_connect(r"\\127.0.0.1\data"),
+            ),
+            ("CREATE", self.tree.address(create.request())),
+            ("ECHO", Request::new(&EchoRequest).session(id)),
+        ]
+    }
+
+    fn of_file(&self) -> Vec<(&'static str, Request)> {
+        let file = &self.file;
         let exclusive = LockElement {
             offset: 0,
             length: 1,
@@ -53,83 +81,67 @@ impl Attacker {
             file_name: "playground".into(),
         }
         .encode(&mut rename);
-        let setup = SessionSetupRequest {
-            flags: SessionSetupFlags::empty(),
-            security_mode: SecurityMode::SIGNING_ENABLED,
-            capabilities: Capabilities::empty(),
-            previous_session_id: smb_wire::ids::SessionId(0),
-            security_buffer: b"no token at all",
-        };
-        let notify = ChangeNotifyRequest {
-            flags: ChangeNotifyFlags::empty(),
-            output_buffer_length: 1024,
-            file_id: root.id(),
-            completion_filter: NotifyFilter::EA,
-        };
         let acknowledge = OplockBreak {
             oplock_level: OplockLevel::NONE,
             file_id: file.id(),
         };
-        let end = FileInformationClass::END_OF_FILE.0;
-        let tree = |request| self.tree.address(request);
-        vec![
-            ("SESSION_SETUP", Request::new(&setup)),
-            (
-                "TREE_CONNECT",
-                self.session.tree_connect(r"\\127.0.0.1\data"),
-            ),
-            ("CREATE", tree(create.request())),
-            ("FLUSH", tree(file.flush_request(true))),
-            ("READ", tree(file.read_request(0, 16, 1))),
-            (
-                "WRITE",
-                tree(file.write_request(0, b"0123456789abcdef", WriteFlags::empty())),
-            ),
-            ("LOCK", tree(file.lock_request(0, &[exclusive, exclusive]))),
+        let data = b"0123456789abcdef";
+        let set = |class: FileInformationClass, buffer: &[u8]| {
+            file.set_info_request(InfoType::FILE, class.0, 0, buffer)
+        };
+        let all = FileInformationClass::ALL.0;
+        [
+            ("FLUSH", file.flush_request(true)),
+            ("READ", file.read_request(0, 16, 1)),
+            ("WRITE", file.write_request(0, data, WriteFlags::empty())),
+            ("LOCK", file.lock_request(0, &[exclusive, exclusive])),
             (
                 "IOCTL",
-                tree(file.ioctl_request(FsctlCode::SET_ZERO_DATA, &[0; 16], 64)),
+                file.ioctl_request(FsctlCode::SET_ZERO_DATA, &[0; 16], 64),
             ),
-            (
-                "ECHO",
-                Request::new(&EchoRequest).session(self.session.id()),
-            ),
-            (
-                "QUERY_DIRECTORY",
-                tree(root.query_directory_request(
-                    FileInformationClass::ID_BOTH_DIRECTORY,
-                    "play*",
-                    QueryDirectoryFlags::RESTART_SCANS,
-                    4096,
-                )),
-            ),
-            ("CHANGE_NOTIFY", tree(Request::new(&notify))),
             (
                 "QUERY_INFO",
-                tree(file.query_info_request(InfoType::FILE, FileInformationClass::ALL.0, 0, 4096)),
+                file.query_info_request(InfoType::FILE, all, 0, 4096),
             ),
             (
                 "SET_INFO",
-                tree(file.set_info_request(InfoType::FILE, end, 0, &77u64.to_le_bytes())),
+                set(FileInformationClass::END_OF_FILE, &77u64.to_le_bytes()),
             ),
             (
                 "SET_INFO rename",
-                tree(file.set_info_request(
-                    InfoType::FILE,
-                    FileInformationClass::RENAME.0,
-                    0,
-                    &rename,
-                )),
+                set(FileInformationClass::RENAME, &rename),
             ),
-            ("OPLOCK_BREAK", tree(Request::new(&acknowledge))),
-            (
-                "CLOSE",
-                tree(file.close_request(CloseFlags::POSTQUERY_ATTRIB)),
-            ),
-            (
-                "TREE_DISCONNECT",
-                tree(Request::new(&TreeDisconnectRequest)),
-            ),
+            ("OPLOCK_BREAK", Request::new(&acknowledge)),
+        ]
+        .map(|(command, request)| (command, self.tree.address(request)))
+        .to_vec()
+    }
+
+    fn of_root(&self) -> Vec<(&'static str, Request)> {
+        let notify = ChangeNotifyRequest {
+            flags: ChangeNotifyFlags::empty(),
+            output_buffer_length: 1024,
+            file_id: self.root.id(),
+            completion_filter: NotifyFilter::EA,
+        };
+        let query = self.root.query_directory_request(
+            FileInformationClass::ID_BOTH_DIRECTORY,
+            "play*",
+            QueryDirectoryFlags::RESTART_SCANS,
+            4096,
+        );
+        vec![
+            ("QUERY_DIRECTORY", self.tree.address(query)),
+            ("CHANGE_NOTIFY", self.tree.address(Request::new(&notify))),
+        ]
+    }
+
+    fn ends(&self) -> Vec<(&'static str, Request)> {
+        let close = self.file.close_request(CloseFlags::POSTQUERY_ATTRIB);
+        let disconnect = Request::new(&TreeDisconnectRequest);
+        vec![
+            ("CLOSE", self.tree.address(close)),
+            ("TREE_DISCONNECT", self.tree.address(disconnect)),
             (
                 "LOGOFF",
                 Request::new(&LogoffRequest).session(self.session.id()),

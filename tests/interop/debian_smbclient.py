@@ -81,9 +81,8 @@ def large(client, share, own, folder, name):
 
 def attributes(client, name):
     client(f"cd {name}", "setmode renamed.bin +rh", "utimes renamed.bin -1 -1 2001:02:03-04:05:06 -1")
-    said = client(f"cd {name}", "allinfo renamed.bin")
-    expect(re.search(r"attributes: R?H?A?.*\(2?3|attributes:.*(RH|HR)", said), "attributes: " + said)
-    expect(re.search(r"write_time:.*Feb .*3 04:05:06.* 2001", said), "write time: " + said)
+    listing = client(f"cd {name}", "ls renamed.bin")
+    expect(re.search(r"renamed.bin +A?HA?R +11  \w+ Feb +3 04:05:06 2001", listing), "set, but: " + listing)
     client(f"cd {name}", "setmode renamed.bin -rh")
     listing = client(f"cd {name}", "ls renamed.bin")
     expect(re.search(r"renamed.bin +A? +11 ", listing), "attributes stayed: " + listing)
@@ -104,7 +103,7 @@ def listings(client):
     count = lambda said: len(re.findall(r"^  entry\d{4}\.txt ", said, re.M))
     said = client("cd many", "ls")
     expect(count(said) == ENTRIES, f"{count(said)} entries listed of {ENTRIES}")
-    for pattern, wanted in (("entry00*", 100), ("entry?0?9.txt", 100), ("ENTRY0000.TXT", 1), ("*.txt", ENTRIES)):
+    for pattern, wanted in (("entry00*", 100), ("entry?0?9.txt", 30), ("ENTRY0000.TXT", 1), ("*.txt", ENTRIES)):
         said = client("cd many", f"ls {pattern}")
         expect(count(said) == wanted, f"{pattern}: {count(said)} entries, not {wanted}")
     said = client("cd many", "ls *.none", check=False)
@@ -134,7 +133,7 @@ def forced_cipher(server, folder, cipher):
         client = Client(tap.port, "SMB3_11", "encrypt", [f"client smb3 encryption algorithms={cipher}"])
         round_trip(client, server, folder)
         expect(tap.ciphers == {cipher}, f"ciphers on the wire: {tap.ciphers}")
-        wire_sealed = tap.sealed > 50 and tap.plain == tap.signed == 0
+        wire_sealed = tap.sealed > 10 and tap.plain == tap.signed == 0
         expect(wire_sealed, f"not everything was sealed: plain {tap.plain}, signed {tap.signed}")
 
 
@@ -143,4 +142,4 @@ def forced_signer(server, folder, signer):
         client = Client(tap.port, "SMB3_11", "sign", [f"client smb3 signing algorithms={signer}"])
         round_trip(client, server, folder)
         expect(tap.signers == {signer}, f"signing algorithms on the wire: {tap.signers}")
-        expect(tap.signed > 50 and tap.plain == 0, f"not everything was signed: plain {tap.plain}")
+        expect(tap.signed > 10 and tap.plain == 0, f"not everything was signed: plain {tap.plain}")

@@ -11,6 +11,7 @@ fsync delays no other request of the same connection. The server runs with `file
 since strace does not see what a ring does; syncs never go through the ring anyway.
 Run it with .venv/bin/python (tests/install).
 """
+import os
 import pathlib
 import shutil
 import struct
@@ -114,10 +115,16 @@ def before_the_answer(policy, column):
     expect(len(windows) >= total, f"{len(windows)} writes to sockets for {total} answers")
     for name, begun, ended in marks:
         syncs = [sync for window in windows[begun:ended] for sync in window]
+        if verbose():
+            print(f"  {policy}: {name}: {syncs}")
         judge(name, syncs, WANTED[name][column])
     if policy == "bounded":
         later = [sync for window in windows for sync in window] + rest
         expect(any(sync.name.startswith("f") for sync in later), "nothing was synced in the background")
+
+
+def verbose():
+    return "HOLDFAST_TEST_VERBOSE" in os.environ
 
 
 def judge(name, syncs, wanted):
