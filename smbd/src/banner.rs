@@ -318,6 +318,6 @@ Stop with Ctrl-C; what is owed to the disk is synced first.
             policy: "bounded:50ms,4MiB".parse().unwrap(),
             ..facts(&shares, "127.0.0.1:445")
         };
-        assert!(text(&bounded).contains("at most the last 50 ms or 4MiB of acknowledged changes"));
+        assert!(text(&bounded).contains("at most the last 50ms or 4MiB of acknowledged changes"));
     }
 }

@@ -1,5 +1,7 @@
 //! Questions: `check-config`, and `status`, `reload`, `policy` to a running server.
 
+mod status;
+
 use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
@@ -35,7 +37,7 @@ pub(crate) fn status(place: &ServerPlace, json: bool) -> Result<(), String> {
     if json {
         println!("{answer:#}");
     } else {
-        print!("{}", in_words(&answer));
+        print!("{}", status::in_words(&answer));
     }
     Ok(())
 }
@@ -65,7 +67,7 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
             accept_loss,
         },
     };
-    print!("{}", in_words(&ask(place, &request)?));
+    print!("{}", status::shares_in_words(&ask(place, &request)?));
     Ok(())
 }
 
@@ -131,6 +133,11 @@ fn write_table(out: &mut String, rows: &[Value], depth: usize) {
             columns.push(key);
         }
     }
+    write_columns(out, &columns, rows, depth);
+}
+
+/// A table of these columns, in this order.
+fn write_columns(out: &mut String, columns: &[&str], rows: &[Value], depth: usize) {
     let text = |row: &Value, column: &str| row.get(column).map_or(String::new(), cell);
     let widths: Vec<usize> = columns
         .iter()

@@ -1,0 +1,285 @@
+//! `holdfast status` for people: what runs where, what each share promises and owes, who is there.
+//!
+//! Reads the same JSON that `--json` prints; what a newer server leaves out is shown as a dash.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::{cell, push, write_columns};
+
+const WORKER: [&str; 6] = [
+    "worker",
+    "core",
+    "listeners",
+    "connections",
+    "cpu time",
+    "file I/O",
+];
+const SESSION: [&str; 6] = ["user", "from", "dialect", "protection", "open", "shares"];
+const OPEN: [&str; 5] = ["share", "path", "user", "access", "locks"];
+
+/// The whole status.
+pub(super) fn in_words(status: &Value) -> String {
+    let mut out = String::new();
+    let server = &status["server"];
+    let word = |value: &Value| cell(value);
+    push(
+        &mut out,
+        &format!(
+            "Holdfast {}, process {}, up {}; file I/O by {}",
+            word(&status["version"]),
+            word(&status["pid"]),
+            span(status["uptime_s"].as_u64().unwrap_or(0) * 1_000),
+            word(&server["file_io"]),
+        ),
+    );
+    let config = match &status["config"] {
+        Value::Null => "from the command line".to_owned(),
+        file => word(file),
+    };
+    push(
+        &mut out,
+        &format!(
+            "configuration {config}, state in {}",
+            word(&status["state_dir"])
+        ),
+    );
+    let figures = &status["connections"];
+    push(
+        &mut out,
+        &format!(
+            "connections: {} from {} addresses, {} without a login; {} let in and {} refused since \
+             the start",
+            word(&figures["connections"]),
+            word(&figures["addresses"]),
+            word(&figures["unauthenticated"]),
+            word(&figures["accepted"]),
+            word(&figures["refused"]),
+        ),
+    );
+    push(&mut out, "\nworkers:");
+    write_columns(&mut out, &WORKER, &workers(&status["workers"]), 1);
+    push(&mut out, "\nshares:");
+    for share in list(&server["shares"]) {
+        write_share(&mut out, share);
+    }
+    let connections = list(&server["connections"]);
+    let sessions = list(&server["sessions"]);
+    push(&mut out, &format!("\nsessions: {}", sessions.len()));
+    write_some(&mut out, &SESSION, &session_rows(sessions, connections));
+    let opens = open_rows(sessions);
+    push(&mut out, &format!("\nopen files: {}", opens.len()));
+    write_some(&mut out, &OPEN, &opens);
+    out
+}
+
+/// Shares alone: the answer to `holdfast policy`.
+pub(super) fn shares_in_words(shares: &Value) -> String {
+    let mut out = String::new();
+    for share in list(shares) {
+        write_share(&mut out, share);
+    }
+    out
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn write_some(out: &mut String, columns: &[&str], rows: &[Value]) {
+    if !rows.is_empty() {
+        write_columns(out, columns, rows, 1);
+    }
+}
+
+fn workers(workers: &Value) -> Vec<Value> {
+    let row = |worker: &Value| {
+        let cpu_ms = worker["cpu_ms"].as_u64().unwrap_or(0);
+        json!({
+            "worker": worker["worker"],
+            "core": worker["core"],
+            "listeners": worker["listeners"],
+            "connections": worker["connections"],
+            "cpu time": span(cpu_ms),
+            "file I/O": worker["file_io"],
+        })
+    };
+    list(workers).iter().map(row).collect()
+}
+
+fn write_share(out: &mut String, share: &Value) {
+    let (name, path) = (cell(&share["share"]), cell(&share["path"]));
+    let place = if share["path"].is_null() {
+        String::new()
+    } else {
+        format!(" = {path}")
+    };
+    push(out, &format!("  {name}{place}"));
+    let policy = cell(&share["policy"]);
+    push(out, &format!("    {policy}: {}", cell(&share["promise"])));
+    if share["configured_policy"] != share["policy"] {
+        push(
+            out,
+            &format!(
+                "    configured is {}, set aside because a sync failed",
+                cell(&share["configured_policy"])
+            ),
+        );
+    }
+    let number = |key: &str| share[key].as_u64().unwrap_or(0);
+    let exposed = match number("exposed_inodes") {
+        0 => "nothing acknowledged that is not stable".to_owned(),
+        inodes => format!(
+            "acknowledged and not known to be stable: {} in {inodes} inodes, the oldest for {}",
+            bytes(number("exposed_bytes")),
+            span(number("oldest_ms")),
+        ),
+    };
+    push(out, &format!("    {exposed}"));
+    if number("latched_inodes") > 0 {
+        push(
+            out,
+            &format!(
+                "    LATCHED: {} inodes whose sync failed, {} unproven",
+                number("latched_inodes"),
+                bytes(number("latched_bytes")),
+            ),
+        );
+    }
+}
+
+fn session_rows(sessions: &[Value], connections: &[Value]) -> Vec<Value> {
+    let row = |session: &Value| {
+        let mut here = connections.iter();
+        let connection = here.find(|connection| connection["id"] == session["connection"]);
+        let of = |key: &str| connection.map_or(Value::Null, |connection| connection[key].clone());
+        let protection = match (&session["encrypted"], &session["signed"]) {
+            (Value::Bool(true), _) => "encrypted",
+            (_, Value::Bool(true)) => "signed",
+            _ => "none",
+        };
+        json!({
+            "user": match session["user"].as_str() {
+                Some("") => json!("(anonymous)"),
+                _ => session["user"].clone(),
+            },
+            "from": of("peer"),
+            "dialect": of("dialect"),
+            "protection": protection,
+            "shares": session["trees"],
+            "open": list(&session["opens"]).len(),
+        })
+    };
+    sessions.iter().map(row).collect()
+}
+
+fn open_rows(sessions: &[Value]) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for session in sessions {
+        for open in list(&session["opens"]) {
+            rows.push(json!({
+                "share": open["share"],
+                "path": match open["path"].as_str() {
+                    Some("") => json!("\\"),
+                    _ => open["path"].clone(),
+                },
+                "user": session["user"],
+                "access": open["access"],
+                "locks": open["locks"],
+            }));
+        }
+    }
+    rows
+}
+
+/// Milliseconds as people say them.
+fn span(ms: u64) -> String {
+    let (s, min) = (ms / 1_000, ms / 60_000);
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{s}.{} s", ms % 1_000 / 100),
+        60_000..3_600_000 => format!("{min} min {} s", s % 60),
+        3_600_000..172_800_000 => format!("{} h {} min", min / 60, min % 60),
+        _ => format!("{} d {} h", min / 1_440, min / 60 % 24),
+    }
+}
+
+/// Bytes as people say them.
+fn bytes(bytes: u64) -> String {
+    let mut text = String::new();
+    let (value, unit) = match bytes {
+        0..10_240 => (bytes, "bytes"),
+        10_240..10_485_760 => (bytes >> 10, "KiB"),
+        10_485_760..10_737_418_240 => (bytes >> 20, "MiB"),
+        _ => (bytes >> 30, "GiB"),
+    };
+    // Writing to a string cannot fail.
+    let _ = write!(text, "{value} {unit}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_reads_well() {
+        let status = json!({
+            "version": "0.1.0", "pid": 7, "uptime_s": 200, "config": "/etc/h.toml",
+            "state_dir": "/var/lib/holdfast",
+            "connections": { "connections": 1, "addresses": 1, "unauthenticated": 0,
+                             "accepted": 3, "refused": 2 },
+            "workers": [{ "worker": 0, "core": 3, "listeners": ["[::]:445 on eth0"],
+                          "connections": 1, "cpu_ms": 1_250, "file_io": "io_uring" }],
+            "server": {
+                "file_io": "io_uring",
+                "connections": [{ "id": 4, "peer": "10.0.0.1:999", "dialect": "3.1.1" }],
+                "sessions": [{ "id": 9, "connection": 4, "user": "alice", "signed": true,
+                    "encrypted": false, "trees": ["data", "IPC$"],
+                    "opens": [{ "share": "data", "path": "a\u{1b}b", "access": "0x00120089",
+                                "locks": 2 }] }],
+                "shares": [{ "share": "data", "path": "/srv", "policy": "honor",
+                    "configured_policy": "bounded:50ms,4MiB", "promise": "p.",
+                    "exposed_bytes": 20_480, "exposed_inodes": 2, "oldest_ms": 400,
+                    "latched_inodes": 1, "latched_bytes": 4_096 }],
+            },
+        });
+        assert_eq!(
+            in_words(&status),
+            "\
+Holdfast 0.1.0, process 7, up 3 min 20 s; file I/O by io_uring
+configuration /etc/h.toml, state in /var/lib/holdfast
+connections: 1 from 1 addresses, 0 without a login; 3 let in and 2 refused since the start
+
+workers:
+  worker  core  listeners         connections  cpu time  file I/O
+  0       3     [::]:445 on eth0  1            1.2 s     io_uring
+
+shares:
+  data = /srv
+    honor: p.
+    configured is bounded:50ms,4MiB, set aside because a sync failed
+    acknowledged and not known to be stable: 20 KiB in 2 inodes, the oldest for 400 ms
+    LATCHED: 1 inodes whose sync failed, 4096 bytes unproven
+
+sessions: 1
+  user   from          dialect  protection  open  shares
+  alice  10.0.0.1:999  3.1.1    signed      1     data,IPC$
+
+open files: 1
+  share  path      user   access      locks
+  data   a\\u{1b}b  alice  0x00120089  2
+"
+        );
+    }
+
+    #[test]
+    fn spans_and_sizes() {
+        assert_eq!(span(90_000_000), "25 h 0 min");
+        assert_eq!(span(900_000_000), "10 d 10 h");
+        assert_eq!(bytes(10_239), "10239 bytes");
+        assert_eq!(bytes(64 << 20), "64 MiB");
+        assert_eq!(bytes(64 << 30), "64 GiB");
+    }
+}

@@ -1,0 +1,9 @@
+//! The daemon from outside: what an administrator sets, asks and orders, with the real binary.
+
+mod hosts;
+mod limits;
+mod metrics;
+mod reload;
+mod shutdown;
+mod status;
+mod support;

@@ -1,0 +1,94 @@
+//! The orderly end: what is owed is synced, and the log says what that was.
+
+use std::time::Duration;
+
+use smb_client::CreateArgs;
+use smb_wire::msg::WriteFlags;
+
+use crate::support::Plan;
+
+/// A number of the log's last line.
+fn figure(log: &str, name: &str) -> u64 {
+    let line = log
+        .lines()
+        .rfind(|line| line.contains(" stopped "))
+        .unwrap();
+    let word = line
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    word.unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_dirty_file_is_synced_and_counted() {
+    let mut daemon = Plan::default().start();
+    let tree = daemon.tree();
+    let file = tree.create(&CreateArgs::create("dirty")).unwrap();
+    file.write_all(0, &vec![1; 1 << 20]).unwrap();
+    let status = daemon.ask(&["status"]).unwrap();
+    assert!(status.contains("1024 KiB in "), "{status}");
+    daemon.signal("TERM");
+    assert!(daemon.wait(Duration::from_secs(15)).success());
+    let log = daemon.log();
+    assert!(figure(&log, "inodes") >= 1, "{log}");
+    assert_eq!(figure(&log, "bytes"), 1 << 20, "{log}");
+    assert_eq!(
+        std::fs::read(daemon.path("data/dirty")).unwrap().len(),
+        1 << 20
+    );
+    assert!(!daemon.path("state/control.sock").exists());
+    assert!(!daemon.path("state/running").exists());
+}
+
+#[test]
+fn under_load_it_ends_in_time_and_keeps_what_it_answered() {
+    let mut daemon = Plan::default().start();
+    let mut writers = Vec::new();
+    for number in 0..4u8 {
+        let tree = daemon.tree();
+        let file = tree
+            .create(&CreateArgs::create(&format!("w{number}")))
+            .unwrap();
+        writers.push(std::thread::spawn(move || {
+            let mut written = 0;
+            // Ends with the connection.
+            while file
+                .write(written, &[number; 32 << 10], WriteFlags::empty())
+                .is_ok()
+            {
+                written += 32 << 10;
+            }
+            written
+        }));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    daemon.signal("TERM");
+    let status = daemon.wait(Duration::from_secs(20));
+    assert!(status.success(), "{}", daemon.log());
+    assert!(figure(&daemon.log(), "inodes") >= 1);
+    for (number, writer) in writers.into_iter().enumerate() {
+        let answered = writer.join().unwrap();
+        let kept = std::fs::metadata(daemon.path(&format!("data/w{number}"))).unwrap();
+        assert!(
+            answered > 0 && kept.len() >= answered,
+            "{} of {answered}",
+            kept.len()
+        );
+    }
+}
+
+#[test]
+fn nothing_is_synced_where_the_administrator_said_so() {
+    let plan = Plan {
+        tables: "[durability]\nsync_on_stop = false\n".into(),
+        ..Plan::default()
+    };
+    let mut daemon = plan.start();
+    let file = daemon.tree().create(&CreateArgs::create("dirty")).unwrap();
+    file.write_all(0, &[1; 4096]).unwrap();
+    daemon.signal("INT");
+    assert!(daemon.wait(Duration::from_secs(15)).success());
+    let log = daemon.log();
+    assert_eq!(figure(&log, "bytes"), 0);
+    assert!(log.contains("synced=false"), "{log}");
+}

@@ -1,0 +1,242 @@
+//! Whose the files are: users bound to local ids, owners of shares, an unprivileged server.
+//!
+//! Needs root, which it says where it is not; with `HOLDFAST_REQUIRE_ROOT=1` that is a failure.
+
+#[path = "daemon/support.rs"]
+mod support;
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    path::Path,
+    process::Command,
+};
+
+use support::{Daemon, Plan};
+
+const ALICE: u32 = 12_345;
+const BOB: u32 = 12_346;
+const STAFF: u32 = 12_400;
+const NOBODY: u32 = 65_534;
+
+/// Whether a test that needs root and `tools` can run here.
+fn possible(tools: &[&str]) -> bool {
+    let mut missing = Vec::new();
+    if !rustix::process::geteuid().is_root() {
+        missing.push("root");
+    }
+    let there = |tool: &str| {
+        let paths = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&paths).any(|folder| folder.join(tool).exists())
+    };
+    missing.extend(tools.iter().filter(|tool| !there(tool)));
+    if missing.is_empty() {
+        return true;
+    }
+    assert!(
+        std::env::var_os("HOLDFAST_REQUIRE_ROOT").is_none_or(|value| value != "1"),
+        "HOLDFAST_REQUIRE_ROOT=1, but there is no {missing:?}"
+    );
+    eprintln!("NOT RUN: needs {missing:?}");
+    false
+}
+
+fn users() -> Vec<(&'static str, &'static str)> {
+    vec![
+        ("alice", "12345:12345"),
+        ("bob", "12346:12346"),
+        ("carol", ""),
+    ]
+}
+
+/// Ids and permission bits.
+fn facts(path: &Path) -> (u32, u32, u32) {
+    let meta = fs::symlink_metadata(path).unwrap();
+    (meta.uid(), meta.gid(), meta.permissions().mode() & 0o7777)
+}
+
+fn make(daemon: &Daemon, name: &str, owner: (u32, u32), mode: u32) {
+    let path = daemon.path(name);
+    fs::write(&path, name).unwrap();
+    chown(&path, Some(owner.0), Some(owner.1)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn open_to_all(daemon: &Daemon, folder: &str) {
+    fs::set_permissions(daemon.path(folder), fs::Permissions::from_mode(0o777)).unwrap();
+}
+
+#[test]
+fn users_act_as_those_they_are_bound_to() {
+    if !possible(&["smbclient"]) {
+        return;
+    }
+    let daemon = Plan {
+        share: "file_mode = \"0640\"\ndirectory_mode = \"0750\"".into(),
+        users: users(),
+        ..Plan::default()
+    }
+    .start();
+    open_to_all(&daemon, "data");
+    let local = daemon.path("local");
+    fs::write(&local, "content").unwrap();
+    let local = local.display();
+
+    daemon.smb("data", "alice", &format!("put {local} hers; mkdir her-dir"));
+    assert_eq!(facts(&daemon.path("data/hers")), (ALICE, ALICE, 0o640));
+    assert_eq!(facts(&daemon.path("data/her-dir")), (ALICE, ALICE, 0o750));
+    daemon.smb("data", "bob", &format!("put {local} his"));
+    assert_eq!(facts(&daemon.path("data/his")), (BOB, BOB, 0o640));
+    // Without a binding: the service itself.
+    daemon.smb("data", "carol", &format!("put {local} service"));
+    assert_eq!(facts(&daemon.path("data/service")), (0, 0, 0o640));
+
+    let denied = "NT_STATUS_ACCESS_DENIED";
+    make(&daemon, "data/root-only", (0, 0), 0o600);
+    daemon.refused("data", "alice", "get root-only /dev/null", denied);
+    daemon.smb("data", "carol", "get root-only /dev/null");
+    // The kernel judges by the bits: 0640 of somebody else is not readable, nor their folder.
+    daemon.refused("data", "bob", "get hers /dev/null", denied);
+    daemon.smb(
+        "data",
+        "alice",
+        "get hers /dev/null; rename hers her-dir\\moved",
+    );
+    assert_eq!(
+        facts(&daemon.path("data/her-dir/moved")),
+        (ALICE, ALICE, 0o640)
+    );
+    daemon.refused("data", "bob", "ls her-dir\\*", denied);
+    daemon.refused(
+        "data",
+        "bob",
+        &format!("put {local} her-dir\\intruder"),
+        denied,
+    );
+    daemon.refused("data", "bob", "rm her-dir\\moved", denied);
+    assert!(daemon.path("data/her-dir/moved").exists());
+    daemon.smb("data", "alice", "rm her-dir\\moved; rmdir her-dir");
+    // A folder that only root may write.
+    fs::set_permissions(daemon.path("data"), fs::Permissions::from_mode(0o755)).unwrap();
+    daemon.refused("data", "alice", &format!("put {local} new"), denied);
+    daemon.refused("data", "alice", "mkdir new", denied);
+    daemon.refused("data", "alice", "rename his hers", denied);
+    assert!(daemon.path("data/his").exists() && !daemon.path("data/new").exists());
+}
+
+#[test]
+fn a_share_may_name_the_owner_of_all_that_is_made_on_it() {
+    if !possible(&["smbclient"]) {
+        return;
+    }
+    let daemon = Plan {
+        share: "owner = \"12346:12400\"\nfile_mode = \"0660\"\ndirectory_mode = \"2770\"".into(),
+        users: users(),
+        ..Plan::default()
+    }
+    .start();
+    chown(daemon.path("data"), Some(BOB), Some(STAFF)).unwrap();
+    fs::set_permissions(daemon.path("data"), fs::Permissions::from_mode(0o770)).unwrap();
+    let local = daemon.path("local");
+    fs::write(&local, "content").unwrap();
+    for user in ["alice", "carol"] {
+        let command = format!("put {} {user}; mkdir {user}-dir", local.display());
+        daemon.smb("data", user, &command);
+        assert_eq!(
+            facts(&daemon.path(&format!("data/{user}"))),
+            (BOB, STAFF, 0o660)
+        );
+        let dir = facts(&daemon.path(&format!("data/{user}-dir")));
+        assert_eq!(dir, (BOB, STAFF, 0o2770));
+    }
+    // Everybody on it is one and the same for the kernel.
+    daemon.smb(
+        "data",
+        "alice",
+        "get carol /dev/null; rm carol; rmdir carol-dir",
+    );
+}
+
+#[test]
+fn supplementary_groups_count() {
+    if !possible(&["smbclient", "unshare"]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let passwd = file(
+        "passwd",
+        "root:x:0:0::/root:/bin/sh\nal:x:12345:12345::/:/bin/sh\n",
+    );
+    let group = file("group", "root:x:0:\nstaff:x:12400:somebody,al\n");
+    // In a mount namespace of its own the server sees these.
+    let mounts = format!(
+        "mount --bind {passwd} /etc/passwd && mount --bind {group} /etc/group && exec \"$@\""
+    );
+    let prefix = ["unshare", "--mount", "sh", "-c", &mounts, "sh"];
+    let trial = Command::new(prefix[0])
+        .args(&prefix[1..])
+        .arg("true")
+        .output()
+        .unwrap();
+    if !trial.status.success() {
+        // No mount namespaces in this container: no fault of ours, and not a matter of root.
+        eprintln!("NOT RUN: {}", String::from_utf8_lossy(&trial.stderr));
+        return;
+    }
+    let daemon = Plan {
+        users: users(),
+        prefix: prefix.map(str::to_owned).to_vec(),
+        ..Plan::default()
+    }
+    .start();
+    open_to_all(&daemon, "data");
+    make(&daemon, "data/for-staff", (0, STAFF), 0o640);
+    daemon.smb("data", "alice", "get for-staff /dev/null");
+    let denied = "NT_STATUS_ACCESS_DENIED";
+    daemon.refused("data", "bob", "get for-staff /dev/null", denied);
+    daemon.smb("data", "alice", "get for-staff /dev/null");
+    let local = daemon.path("local");
+    fs::write(&local, "content").unwrap();
+    let put = format!("put {} for-staff", local.display());
+    daemon.refused("data", "alice", &put, denied);
+}
+
+#[test]
+fn an_unprivileged_server_owns_everything_itself() {
+    if !possible(&["smbclient", "setpriv"]) {
+        return;
+    }
+    let prefix = [
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+    ];
+    let daemon = Plan {
+        users: users(),
+        prefix: prefix.map(str::to_owned).to_vec(),
+        owner: Some(NOBODY),
+        ..Plan::default()
+    }
+    .start();
+    let local = daemon.path("local");
+    fs::write(&local, "content").unwrap();
+    for user in ["alice", "carol"] {
+        let command = format!("put {} {user}; mkdir {user}-dir", local.display());
+        daemon.smb("data", user, &command);
+        let of = |name: String| facts(&daemon.path(&name));
+        assert_eq!(of(format!("data/{user}")), (NOBODY, NOBODY, 0o644));
+        assert_eq!(of(format!("data/{user}-dir")), (NOBODY, NOBODY, 0o755));
+    }
+    make(&daemon, "data/root-only", (0, 0), 0o600);
+    let denied = "NT_STATUS_ACCESS_DENIED";
+    daemon.refused("data", "alice", "get root-only /dev/null", denied);
+    daemon.smb("data", "carol", "get alice /dev/null; rm alice");
+}
