@@ -84,19 +84,19 @@ fn rights(attr: &Attr, bits: u32) -> AccessMask {
     let mut mask =
         AccessMask::READ_CONTROL | AccessMask::SYNCHRONIZE | AccessMask::FILE_READ_ATTRIBUTES;
     if bits & 0o4 != 0 {
-        mask = mask | AccessMask::FILE_GENERIC_READ;
+        mask |= AccessMask::FILE_GENERIC_READ;
         if !directory {
-            mask = mask | AccessMask::FILE_EXECUTE;
+            mask |= AccessMask::FILE_EXECUTE;
         }
     }
     if bits & 0o2 != 0 {
         mask = mask | AccessMask::FILE_GENERIC_WRITE | AccessMask::DELETE;
         if directory {
-            mask = mask | AccessMask::FILE_DELETE_CHILD;
+            mask |= AccessMask::FILE_DELETE_CHILD;
         }
     }
     if bits & 0o1 != 0 {
-        mask = mask | AccessMask::FILE_EXECUTE;
+        mask |= AccessMask::FILE_EXECUTE;
     }
     mask
 }
@@ -131,7 +131,7 @@ pub(crate) async fn grant<V: Vfs>(
     let from_parent = AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES;
     let maximum = desired.contains(AccessMask::MAXIMUM_ALLOWED);
     if missing.intersects(from_parent) || maximum {
-        allowed = allowed | parents_gift(subject, token).await?;
+        allowed |= parents_gift(subject, token).await?;
     }
     let allowed = allowed & subject.ceiling;
     if !allowed.contains(wanted) {

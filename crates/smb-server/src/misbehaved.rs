@@ -6,7 +6,7 @@ use crate::link::framing::FrameError;
 
 /// Why a connection was closed by us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Misbehaved {
+pub(crate) enum Misbehaved {
     /// The framing is broken or a message too long.
     Framing(FrameError),
     /// A header or a chain of them cannot be read.

@@ -63,10 +63,11 @@ impl Pattern {
                 '"' => end,
                 _ => false,
             };
-            if passes && states.get(state) == Some(&true) {
-                if let Some(after) = states.get_mut(state + 1) {
-                    *after = true;
-                }
+            if passes
+                && states.get(state) == Some(&true)
+                && let Some(after) = states.get_mut(state + 1)
+            {
+                *after = true;
             }
         }
     }
@@ -87,15 +88,11 @@ fn step(next: &mut [bool], state: usize, unit: char, c: char, at: usize, last_do
         '"' => (false, c == '.'),
         other => (false, other == c),
     };
-    if stay {
-        if let Some(place) = next.get_mut(state) {
-            *place = true;
-        }
+    if stay && let Some(place) = next.get_mut(state) {
+        *place = true;
     }
-    if advance {
-        if let Some(place) = next.get_mut(state + 1) {
-            *place = true;
-        }
+    if advance && let Some(place) = next.get_mut(state + 1) {
+        *place = true;
     }
 }
 

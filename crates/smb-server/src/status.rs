@@ -4,8 +4,7 @@ use smb_wire::status::Status;
 use vfs::VfsError;
 
 /// The status of a file-system error ([MS-FSA] and [MS-ERREF] names).
-#[must_use]
-pub fn of(error: VfsError) -> Status {
+pub(crate) fn of(error: VfsError) -> Status {
     match error {
         VfsError::NotFound => Status::OBJECT_NAME_NOT_FOUND,
         VfsError::PathNotFound => Status::OBJECT_PATH_NOT_FOUND,

@@ -109,14 +109,6 @@ fn check_session<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
     let session = call.session()?;
     match session.phase() {
         SessionPhase::Closed => Err(Status::USER_SESSION_DELETED.into()),
-        SessionPhase::Expired
-            if !matches!(
-                call.header.command,
-                Command::LOGOFF | Command::CLOSE | Command::LOCK
-            ) =>
-        {
-            Err(Status::NETWORK_SESSION_EXPIRED.into())
-        }
         _ if session.encrypts() && !call.encrypted => Err(Status::ACCESS_DENIED.into()),
         _ => Ok(()),
     }

@@ -6,7 +6,6 @@ use bytes::{Bytes, BytesMut};
 use durability::Receipt;
 use smb_wire::{
     Malformed,
-    access_mask::AccessMask,
     header::{Command, Header},
     ids::{FileId, SessionId},
     msg::{self, Dialect},
@@ -263,16 +262,6 @@ impl<V: Vfs> Call<V> {
             return Err(Status::FILE_CLOSED.into());
         }
         Ok(InFlight::new(open))
-    }
-
-    /// The open, if it was granted any of `access`.
-    pub(crate) fn open_with(&self, id: FileId, access: AccessMask) -> Result<InFlight<V>, Failure> {
-        let open = self.open(id)?;
-        if open.granted.intersects(access) {
-            Ok(open)
-        } else {
-            Err(Status::ACCESS_DENIED.into())
-        }
     }
 
     /// MaxReadSize, MaxWriteSize and MaxTransactSize of the connection.

@@ -118,7 +118,7 @@ impl<V: Vfs> Chain<V> {
         header.async_id = self.pending.get();
         header.credits = 0;
         if header.async_id.is_some() {
-            header.flags = header.flags | HeaderFlags::ASYNC;
+            header.flags |= HeaderFlags::ASYNC;
         } else {
             self.credits.set(
                 self.credits

@@ -78,10 +78,10 @@ impl<V: Vfs> Call<V> {
         // Nobody listens to this ender: what the disk has begun is not cancelled
         // (spec-notes 6.4).
         let (ender, _) = Ender::new();
-        if let Some(id) = self.connection.register(self.header.message_id, ender) {
-            if self.chain.interim(self, id).is_err() {
-                self.connection.close();
-            }
+        if let Some(id) = self.connection.register(self.header.message_id, ender)
+            && self.chain.interim(self, id).is_err()
+        {
+            self.connection.close();
         }
     }
 }

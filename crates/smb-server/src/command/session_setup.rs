@@ -258,7 +258,6 @@ async fn establish<V: Vfs>(
     let session = Arc::new(Session::new(NewSession {
         id,
         connection: call.connection.id,
-        dialect: facts.dialect,
         token,
         signing_required: known && (config.signing_required || client_requires),
         encrypt_data,
@@ -310,10 +309,11 @@ async fn replace_previous<V: Vfs>(call: &Call<V>, previous: SessionId, new: &Ses
     if previous == SessionId::default() || previous == new.id {
         return;
     }
-    if let Some(old) = call.server().session(previous) {
-        if old.token().user_sid == new.token().user_sid && !new.token().anonymous {
-            logoff::end(call.server(), &old).await;
-        }
+    if let Some(old) = call.server().session(previous)
+        && old.token().user_sid == new.token().user_sid
+        && !new.token().anonymous
+    {
+        logoff::end(call.server(), &old).await;
     }
 }
 
@@ -340,10 +340,10 @@ async fn refuse<V: Vfs>(
         let done = establish(call, request, facts, id, &setup, token, None).await;
         return answer(call, id, &[], done).await;
     }
-    if setup.again {
-        if let Ok(session) = call.session() {
-            logoff::end(call.server(), session).await;
-        }
+    if setup.again
+        && let Ok(session) = call.session()
+    {
+        logoff::end(call.server(), session).await;
     }
     tracing::warn!(peer = %call.connection.peer, %error, "authentication failed");
     Err(match error {

@@ -5,7 +5,7 @@ use smb_wire::header::{NETBIOS_KEEP_ALIVE, NETBIOS_SESSION_MESSAGE, TRANSPORT_HE
 
 /// Why the stream of bytes cannot be followed any further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FrameError {
+pub(crate) enum FrameError {
     /// The first byte is none that direct TCP or a session service uses.
     Type(u8),
     /// Longer than what has been negotiated.
@@ -17,7 +17,7 @@ pub enum FrameError {
 ///
 /// # Errors
 /// [`FrameError`]: the connection must be closed.
-pub fn next(input: &mut BytesMut, max: usize) -> Result<Option<BytesMut>, FrameError> {
+pub(crate) fn next(input: &mut BytesMut, max: usize) -> Result<Option<BytesMut>, FrameError> {
     loop {
         let Some(&[kind, high, middle, low]) = input.first_chunk::<TRANSPORT_HEADER_SIZE>() else {
             return Ok(None);

@@ -4,6 +4,6 @@
 //! Everything here but the outbox is a kernel: plain functions over values, no waiting, no clock.
 
 pub(crate) mod credits;
-pub mod framing;
+pub(crate) mod framing;
 pub(crate) mod inbound;
 pub(crate) mod outbound;

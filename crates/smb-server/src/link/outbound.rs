@@ -80,7 +80,7 @@ pub(crate) fn assemble<V: vfs::Vfs>(
 fn write_header<V: vfs::Vfs>(reply: &mut Outgoing<V>, may_sign: bool) -> Result<(), Unsendable> {
     let signer = reply.sign.take().filter(|_| may_sign);
     if signer.is_some() {
-        reply.header.flags = reply.header.flags | HeaderFlags::SIGNED;
+        reply.header.flags |= HeaderFlags::SIGNED;
     }
     let mut bytes = BytesMut::with_capacity(Header::SIZE);
     reply.header.encode(&mut bytes);

@@ -226,7 +226,6 @@ fn enter<V: Vfs>(
     };
     let open = Arc::new(Open::new(NewOpen {
         file_id,
-        session: session.id,
         tree: Arc::clone(call.tree()?),
         granted,
         options,

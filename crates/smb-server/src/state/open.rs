@@ -12,7 +12,7 @@ use std::{
 
 use smb_wire::{
     access_mask::AccessMask,
-    ids::{FileId, Guid, LeaseKey, SessionId},
+    ids::{FileId, Guid, LeaseKey},
     msg::CreateOptions,
     status::Status,
 };
@@ -126,7 +126,6 @@ pub(crate) struct FrozenTimes {
 /// An open handle.
 pub(crate) struct Open<V: Vfs> {
     pub(crate) file_id: FileId,
-    pub(crate) session: SessionId,
     pub(crate) tree: Arc<TreeConnect<V>>,
     pub(crate) granted: AccessMask,
     pub(crate) options: CreateOptions,
@@ -150,7 +149,6 @@ pub(crate) struct Open<V: Vfs> {
 /// What an open is made with.
 pub(crate) struct NewOpen<V: Vfs> {
     pub(crate) file_id: FileId,
-    pub(crate) session: SessionId,
     pub(crate) tree: Arc<TreeConnect<V>>,
     pub(crate) granted: AccessMask,
     pub(crate) options: CreateOptions,
@@ -165,7 +163,6 @@ impl<V: Vfs> Open<V> {
     pub(crate) fn new(new: NewOpen<V>) -> Self {
         Self {
             file_id: new.file_id,
-            session: new.session,
             tree: new.tree,
             granted: new.granted,
             options: new.options,

@@ -12,7 +12,7 @@ use smb_crypto::SealingKey;
 use smb_wire::{
     access_mask::AccessMask,
     ids::{SessionId, TreeId},
-    msg::{Dialect, ShareFlags},
+    msg::ShareFlags,
 };
 use vfs::Vfs;
 
@@ -23,8 +23,6 @@ use super::{ConnectionId, Open, Share, Token};
 pub(crate) enum SessionPhase {
     /// Usable.
     Valid,
-    /// Must authenticate again.
-    Expired,
     /// Logged off or lost: nothing finds it any more.
     Closed,
 }
@@ -34,8 +32,6 @@ pub(crate) struct Session<V: Vfs> {
     pub(crate) id: SessionId,
     /// The connection that made it.
     pub(crate) connection: ConnectionId,
-    /// Dialect of that connection.
-    pub(crate) dialect: Dialect,
     phase: Mutex<SessionPhase>,
     token: RwLock<Arc<Token>>,
     /// Session.SigningRequired.
@@ -111,7 +107,6 @@ impl<V: Vfs> Tables<V> {
 pub(crate) struct NewSession {
     pub(crate) id: SessionId,
     pub(crate) connection: ConnectionId,
-    pub(crate) dialect: Dialect,
     pub(crate) token: Token,
     pub(crate) signing_required: bool,
     pub(crate) encrypt_data: bool,
@@ -127,7 +122,6 @@ impl<V: Vfs> Session<V> {
         Self {
             id: new.id,
             connection: new.connection,
-            dialect: new.dialect,
             phase: Mutex::new(SessionPhase::Valid),
             token: RwLock::new(Arc::new(new.token)),
             signing_required: AtomicBool::new(new.signing_required),

@@ -92,7 +92,6 @@ async fn enter<V: Vfs>(
     };
     let open = Arc::new(Open::new(NewOpen {
         file_id,
-        session: session.id,
         tree: Arc::clone(call.tree()?),
         granted: opened.granted,
         options: wanted.options,

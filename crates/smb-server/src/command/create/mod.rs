@@ -97,10 +97,11 @@ async fn attempt<V: Vfs>(
     let share = call.share()?;
     let token = call.token()?;
     let mut lookup = share.vfs.lookup(&token.identity, &name.path).await?;
-    if lookup.found.is_none() && short_name::is_candidate(&lookup.name) {
-        if let Some(long) = long_path(call, &lookup).await? {
-            lookup = share.vfs.lookup(&token.identity, &long).await?;
-        }
+    if lookup.found.is_none()
+        && short_name::is_candidate(&lookup.name)
+        && let Some(long) = long_path(call, &lookup).await?
+    {
+        lookup = share.vfs.lookup(&token.identity, &long).await?;
     }
     if let Some(stream) = &name.stream {
         return stream::open(call, wanted, contexts, &lookup, stream).await;

@@ -35,7 +35,7 @@ pub(in crate::command) struct Name {
 /// `OBJECT_NAME_INVALID` for what is no name, `INVALID_PARAMETER` for a leading backslash,
 /// `OBJECT_PATH_SYNTAX_BAD` for dot names.
 pub(in crate::command) fn parse(bytes: &[u8]) -> Result<Name, Failure> {
-    if bytes.len() % 2 != 0 || bytes.len() / 2 > PATH_MAX {
+    if !bytes.len().is_multiple_of(2) || bytes.len() / 2 > PATH_MAX {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
     let text = utf16::decode(bytes, "name").map_err(|_| Status::OBJECT_NAME_INVALID)?;
