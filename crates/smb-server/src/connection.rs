@@ -29,7 +29,7 @@ use vfs::Vfs;
 
 use crate::{
     command::{self, Setup},
-    limits::{MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX, OUTBOX_BYTES_MAX},
+    limits::{DATA_IN_FLIGHT_MAX, MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX, OUTBOX_BYTES_MAX},
     link::{credits::CreditWindow, framing, inbound},
     misbehaved::Misbehaved,
     race::{First, race},
@@ -83,6 +83,7 @@ pub(crate) struct Connection<V: Vfs> {
     pub(crate) setups: RefCell<BTreeMap<SessionId, Setup>>,
     pub(crate) waiting: RefCell<BTreeMap<AsyncId, Waiting>>,
     next_async: Cell<u64>,
+    data_in_flight: Cell<usize>,
     outbox: Outbox,
     /// Tells the driver that somebody logged in.
     pub(crate) authenticated: Box<dyn Fn()>,
@@ -209,10 +210,12 @@ impl<V: Vfs> Connection<V> {
         Some(id)
     }
 
-    /// The client reads too little of what we send: wait until it has.
+    /// The client reads too little of what we send, or asked for more than runs at once: wait.
     async fn room(&self) {
         poll_fn(|cx| {
-            if self.outbox.bytes.get() <= OUTBOX_BYTES_MAX || self.outbox.closed.get() {
+            let little = self.outbox.bytes.get() <= OUTBOX_BYTES_MAX
+                && self.data_in_flight.get() <= DATA_IN_FLIGHT_MAX;
+            if little || self.outbox.closed.get() {
                 return Poll::Ready(());
             }
             *self.outbox.reader.borrow_mut() = Some(cx.waker().clone());
@@ -276,6 +279,7 @@ pub async fn serve<V: Vfs>(
         setups: RefCell::new(BTreeMap::new()),
         waiting: RefCell::new(BTreeMap::new()),
         next_async: Cell::new(1),
+        data_in_flight: Cell::new(0),
         outbox: Outbox::default(),
         authenticated,
     });
@@ -377,14 +381,43 @@ impl<V: Vfs> Connection<V> {
     }
 }
 
+/// Data of a frame's READs and WRITEs, until they are done.
+struct DataInFlight<V: Vfs> {
+    connection: Rc<Connection<V>>,
+    bytes: usize,
+}
+
+impl<V: Vfs> DataInFlight<V> {
+    fn new(connection: &Rc<Connection<V>>, bytes: usize) -> Self {
+        let all = &connection.data_in_flight;
+        all.set(all.get().saturating_add(bytes));
+        Self {
+            connection: Rc::clone(connection),
+            bytes,
+        }
+    }
+}
+
+impl<V: Vfs> Drop for DataInFlight<V> {
+    fn drop(&mut self) {
+        let all = &self.connection.data_in_flight;
+        all.set(all.get().saturating_sub(self.bytes));
+        Outbox::wake(&self.connection.outbox.reader);
+    }
+}
+
 /// One frame: kernel work first (decrypt, split, verify, admit), then a task that runs it.
 fn frame_arrived<V: Vfs>(
     connection: &Rc<Connection<V>>,
     frame: BytesMut,
 ) -> Result<(), Misbehaved> {
     let chain = inbound::open(connection, frame)?;
-    let mut task: Pin<Box<dyn Future<Output = ()>>> =
-        Box::pin(command::run(Rc::clone(connection), chain));
+    let data = DataInFlight::new(connection, chain.data_bytes());
+    let owner = Rc::clone(connection);
+    let mut task: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
+        command::run(owner, chain).await;
+        drop(data);
+    });
     // Most requests finish at their first poll; only what has to wait becomes a task.
     let mut context = Context::from_waker(Waker::noop());
     if task.as_mut().poll(&mut context).is_pending() {

@@ -7,13 +7,17 @@
 /// read from that connection until the client takes its replies.
 pub const OUTBOX_BYTES_MAX: usize = 32 << 20;
 
+/// Data of READ and WRITE requests that run at once on one connection, in bytes. Above it no
+/// further request is read until some are done (a single larger one still runs).
+pub const DATA_IN_FLIGHT_MAX: usize = 64 << 20;
+
 /// Sessions that may be in setup at once on one connection; one more gets
 /// `INSUFFICIENT_RESOURCES`.
 pub const SETUPS_PER_CONNECTION_MAX: usize = 16;
 
 /// Names of one directory that a listing holds; a larger directory gives
 /// `INSUFFICIENT_RESOURCES`.
-pub const DIRECTORY_NAMES_MAX: usize = 4_000_000;
+pub const DIRECTORY_NAMES_MAX: usize = 1 << 20;
 
 /// Locks in one LOCK request; more give `INVALID_PARAMETER`.
 pub const LOCKS_PER_REQUEST_MAX: usize = 1024;

@@ -122,12 +122,11 @@ mod tests {
         let mut window = CreditWindow::new(CREDITS_MAX);
         window.admit(0, 1).unwrap();
         window.grant(CREDITS_MAX);
-        let mut next = 2; // id 1 is never used
-        for _ in 0..100_000 {
+        // Id 1 is never used.
+        for next in 2..100_000 {
             if window.admit(next, 1).is_err() {
                 break;
             }
-            next += 1;
             window.grant(1);
         }
         assert!(window.high - window.low <= 2 * u64::from(CREDITS_MAX));

@@ -52,6 +52,24 @@ pub(crate) enum Inbound {
     },
 }
 
+impl Inbound {
+    /// Bytes of data that the frame's READs and WRITEs hold while they run; a READ's buffer is
+    /// what its credits cover.
+    pub(crate) fn data_bytes(&self) -> usize {
+        let Self::Chain { requests, .. } = self else {
+            return 0;
+        };
+        requests
+            .iter()
+            .map(|request| match request.header.command {
+                Command::READ => usize::from(request.header.credit_charge.max(1)) * 65_536,
+                Command::WRITE => request.message.len(),
+                _ => 0,
+            })
+            .sum()
+    }
+}
+
 /// Opens a frame.
 pub(crate) fn open<V: Vfs>(
     connection: &Connection<V>,
