@@ -1,1 +1,44 @@
-fn main() {}
+//! The project's chores: `cargo xtask compare`.
+//!
+//! A chore belongs here when it needs more than one program and a shell would lose its errors.
+
+#![forbid(unsafe_code)]
+
+mod compare;
+
+use std::process::ExitCode;
+
+/// Any error, for people to read.
+type Failure = Box<dyn std::error::Error>;
+
+const HELP: &str = "\
+cargo xtask compare [OPTIONS]
+    Serves the same folder with Samba (tuned) and with Holdfast (threads, io_uring) on loopback,
+    lets the same clients work on each in turn, and prints what a GiB and an operation cost each
+    server in CPU time, and the ratios. Needs root (Samba does), smbd and smbclient.
+
+    --quick           small sizes, under a minute besides building
+    --rounds N        rounds over all servers (default 5; quick: 2)
+    --mib N           size of the big file in MiB (default 256; quick: 48)
+    --only TEXT       only workloads whose name contains TEXT
+    --binary FILE     this holdfast instead of a release build of this tree
+    --scratch DIR     where state and shares go (default: the temporary folder)
+    --json FILE       where the numbers go (default: target/compare.json)
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match args.split_first() {
+        Some((chore, rest)) if chore == "compare" => {
+            compare::Options::parse(rest).and_then(|options| compare::compare(&options))
+        }
+        _ => Err(HELP.into()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
