@@ -8,6 +8,7 @@ use smb_client::Options;
 use smb_tests::{HoldfastServer, SOON};
 use smb_wire::header::transport_header;
 
+use crate::random::Random;
 use crate::requests::Precious;
 
 /// Sends bytes and waits until the server closes or has said nothing for `quiet`.
@@ -142,23 +143,6 @@ fn a_message_may_come_byte_by_byte() {
     let mut answer = [0; 8];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer[4..], b"\xfeSMB");
-}
-
-/// A small generator, so that a failure can be repeated from its seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        // xorshift64*
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next().to_le_bytes()[3]).collect()
-    }
 }
 
 #[test]

@@ -2,7 +2,9 @@
 //! with an error or closes the connection, in time, changes no file it was not rightly asked to
 //! change, and goes on serving everybody else.
 
+mod buffers;
 mod fields;
 mod frames;
 mod identities;
+mod random;
 mod requests;

@@ -1,5 +1,7 @@
 //! One rightful request of every command, for others to spoil.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Options, Request, Session, Tree};
 use smb_tests::{DATA, HoldfastServer};
@@ -19,19 +21,24 @@ pub(crate) struct Attacker {
     pub(crate) tree: Tree,
     pub(crate) file: File,
     pub(crate) root: File,
+    /// The file's name: nobody else's.
+    pub(crate) name: String,
 }
 
 impl Attacker {
     pub(crate) fn new(server: &HoldfastServer, options: Options) -> Self {
         let session = server.session(options);
         let tree = session.tree(DATA).unwrap();
-        let file = tree.create(&CreateArgs::open_if("playground")).unwrap();
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("playground{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let file = tree.create(&CreateArgs::open_if(&name)).unwrap();
         let root = tree.create(&CreateArgs::directory("")).unwrap();
         Self {
             session,
             tree,
             file,
             root,
+            name,
         }
     }
 
@@ -45,7 +52,7 @@ impl Attacker {
     }
 
     fn of_session(&self) -> Vec<(&'static str, Request)> {
-        let create = CreateArgs::open_if("playground")
+        let create = CreateArgs::open_if(&self.name)
             .context(name::QUERY_MAXIMAL_ACCESS, b"")
             .context(name::QUERY_ON_DISK_ID, b"");
         let setup = SessionSetupRequest {
@@ -78,7 +85,7 @@ impl Attacker {
         FileRenameInformation {
             replace_if_exists: false,
             root_directory: 0,
-            file_name: "playground".into(),
+            file_name: self.name.clone(),
         }
         .encode(&mut rename);
         let acknowledge = OplockBreak {

@@ -82,8 +82,7 @@ def facts(peer, name):
     low, tree = peer.getSMBServer(), peer.connectTree("data")
     file = low.create(tree, rf"{name}\renamed.bin", 0x001F01FF, SHARE_ALL, smb.FILE_NON_DIRECTORY_FILE, smb.FILE_OPEN, 0)
     written = 125_000_000_000_000_000
-    low.setInfo(tree, file, smb.FILE_BASIC_INFORMATION if hasattr(smb, "FILE_BASIC_INFORMATION") else 4,
-                struct.pack("<QQQQII", 0, 0, written, 0, 0x22, 0), infoType=smb.SMB2_0_INFO_FILE)
+    low.setInfo(tree, file, struct.pack("<QQQQII", 0, 0, written, 0, 0x22, 0), smb.SMB2_0_INFO_FILE, 4)
     basic = struct.unpack_from("<QQQQI", low.queryInfo(tree, file, fileInfoClass=4, infoType=smb.SMB2_0_INFO_FILE))
     expect(basic[2] == written and basic[4] == 0x22, f"times and attributes: {basic}")
     space = low.queryInfo(tree, file, fileInfoClass=3, infoType=smb.SMB2_0_INFO_FILESYSTEM)
@@ -113,9 +112,14 @@ class Locked:
                                     smb.FILE_NON_DIRECTORY_FILE, disposition, 0)
 
     def lock(self, offset, length, flags):
-        element = smb.SMB2_LOCK_ELEMENT()
-        element["Offset"], element["Length"], element["Flags"] = offset, length, flags
-        self.low.lock(self.tree, self.file, [element])
+        # SMB3.lock() of impacket 0.13 puts str() of an element on the wire: the packet is made here.
+        packet = self.low.SMB_PACKET()
+        packet["Command"], packet["TreeID"] = smb.SMB2_LOCK, self.tree
+        body = smb.SMB2Lock()
+        body["FileID"], body["LockCount"] = self.file, 1
+        body["Locks"] = struct.pack("<QQII", offset, length, flags, 0)
+        packet["Data"] = body
+        self.low.recvSMB(self.low.sendSMB(packet)).isValidAnswer(0)
 
     def done(self):
         self.low.close(self.tree, self.file)

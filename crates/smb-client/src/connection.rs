@@ -317,7 +317,10 @@ impl<S: Transport> Connection<S> {
             let (mut head, mut body) = (&frame.head[..], &frame.body[..]);
             while !head.is_empty() {
                 let segments = [std::io::IoSlice::new(head), std::io::IoSlice::new(body)];
-                let written = self.stream.write_vectored(&segments)?;
+                let written = match self.stream.write_vectored(&segments) {
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                    other => other?,
+                };
                 if written == 0 {
                     return Err(ClientError::Disconnected);
                 }
@@ -335,7 +338,12 @@ impl<S: Transport> Connection<S> {
         self.write_frames()?;
         self.stream
             .set_read_timeout(Some(self.timeout.max(Duration::from_millis(1))))?;
-        let read = self.stream.read(&mut self.buffer)?;
+        let read = loop {
+            match self.stream.read(&mut self.buffer) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                other => break other?,
+            }
+        };
         if read == 0 {
             return Err(ClientError::Disconnected);
         }
