@@ -38,6 +38,7 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
     }
     let switch_identity = geteuid().is_root();
     let bound = users.users().filter_map(|user| user.uid_gid);
+    let owners = config.shares.iter().filter_map(|share| share.owner);
     ServerConfig {
         netbios_name: server.name.clone(),
         workgroup: server.workgroup.clone(),
@@ -61,7 +62,8 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
         switch_identity,
         service_ids: (geteuid().as_raw(), getegid().as_raw()),
         local_groups: if switch_identity {
-            local_groups::of(bound.map(|(uid, _)| uid))
+            let owners = owners.map(|owner| owner.uid);
+            local_groups::of(bound.map(|(uid, _)| uid).chain(owners))
         } else {
             Default::default()
         },
@@ -167,8 +169,17 @@ pub(crate) fn share_durability(config: &Config, share: &config::Share) -> ShareD
 /// Who may use a share, and how it is shown.
 ///
 /// # Errors
-/// When it names a group that does not exist.
+/// When it names a group that does not exist, or an owner that we cannot be.
 pub(crate) fn share(share: &config::Share, users: &UserDb) -> io::Result<ShareConfig> {
+    let us = (geteuid().as_raw(), getegid().as_raw());
+    let ours = share.owner.is_none_or(|owner| (owner.uid, owner.gid) == us);
+    if !ours && !geteuid().is_root() {
+        return Err(io::Error::other(format!(
+            "share {}: only a server that runs as root can act as another owner\n  = remove \
+             owner, or start Holdfast as root",
+            share.name
+        )));
+    }
     let mut group_rids = Vec::new();
     for group in &share.groups {
         let record = users.group(group).ok_or_else(|| {
@@ -186,6 +197,7 @@ pub(crate) fn share(share: &config::Share, users: &UserDb) -> io::Result<ShareCo
         users: (!everybody).then(|| share.users.clone()),
         group_rids,
         guest: share.guest,
+        act_as: share.owner.map(|owner| (owner.uid, owner.gid)),
         encryption_required: share.encryption == config::Encryption::Required,
         browseable: share.browseable,
         access_based_enumeration: share.access_based_enumeration,
@@ -205,7 +217,6 @@ pub(crate) fn files(share: &config::Share) -> PosixOptions {
         hide_dot_files: share.hide_dot_files,
         file_mode: share.file_mode,
         directory_mode: share.directory_mode,
-        owner: share.owner.map(|owner| (owner.uid, owner.gid)),
         acl: if geteuid().is_root() {
             AclNamespace::Security
         } else {
@@ -225,7 +236,6 @@ pub(crate) fn same_files(a: &config::Share, b: &config::Share) -> bool {
             share.hide_dot_files,
             share.file_mode,
             share.directory_mode,
-            share.owner,
             share.read_only,
         )
     };

@@ -18,6 +18,14 @@ const ALICE: u32 = 12_345;
 const BOB: u32 = 12_346;
 const STAFF: u32 = 12_400;
 const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: [&str; 6] = [
+    "setpriv",
+    "--reuid",
+    "65534",
+    "--regid",
+    "65534",
+    "--clear-groups",
+];
 
 /// Whether a test that needs root and `tools` can run here.
 fn possible(tools: &[&str]) -> bool {
@@ -130,13 +138,15 @@ fn a_share_may_name_the_owner_of_all_that_is_made_on_it() {
         return;
     }
     let daemon = Plan {
-        share: "owner = \"12346:12400\"\nfile_mode = \"0660\"\ndirectory_mode = \"2770\"".into(),
+        share: "owner = \"12346:12400\"\nfile_mode = \"0660\"\ndirectory_mode = \"0770\"".into(),
         users: users(),
         ..Plan::default()
     }
     .start();
+    // Alice herself could not even look inside.
     chown(daemon.path("data"), Some(BOB), Some(STAFF)).unwrap();
-    fs::set_permissions(daemon.path("data"), fs::Permissions::from_mode(0o770)).unwrap();
+    // Folders take over the set-gid bit, as on Linux.
+    fs::set_permissions(daemon.path("data"), fs::Permissions::from_mode(0o2770)).unwrap();
     let local = daemon.path("local");
     fs::write(&local, "content").unwrap();
     for user in ["alice", "carol"] {
@@ -155,6 +165,22 @@ fn a_share_may_name_the_owner_of_all_that_is_made_on_it() {
         "alice",
         "get carol /dev/null; rm carol; rmdir carol-dir",
     );
+}
+
+#[test]
+fn only_root_can_act_as_another_owner() {
+    if !possible(&["setpriv"]) {
+        return;
+    }
+    let plan = Plan {
+        share: "owner = \"12346:12400\"".into(),
+        prefix: UNPRIVILEGED.map(str::to_owned).to_vec(),
+        owner: Some(NOBODY),
+        ..Plan::default()
+    };
+    let start = std::panic::catch_unwind(|| drop(plan.start()));
+    let said = *start.unwrap_err().downcast::<String>().unwrap();
+    assert!(said.contains("only a server that runs as root"), "{said}");
 }
 
 #[test]
@@ -211,17 +237,9 @@ fn an_unprivileged_server_owns_everything_itself() {
     if !possible(&["smbclient", "setpriv"]) {
         return;
     }
-    let prefix = [
-        "setpriv",
-        "--reuid",
-        "65534",
-        "--regid",
-        "65534",
-        "--clear-groups",
-    ];
     let daemon = Plan {
         users: users(),
-        prefix: prefix.map(str::to_owned).to_vec(),
+        prefix: UNPRIVILEGED.map(str::to_owned).to_vec(),
         owner: Some(NOBODY),
         ..Plan::default()
     }

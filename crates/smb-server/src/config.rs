@@ -124,6 +124,9 @@ pub struct ShareConfig {
     pub group_rids: Vec<u32>,
     /// Users without an account may connect, as guest.
     pub guest: bool,
+    /// Uid and gid as whom everybody acts on it, and who own what is made there; only where
+    /// [`ServerConfig::switch_identity`] holds.
+    pub act_as: Option<(u32, u32)>,
     /// Only encrypted sessions may use it.
     pub encryption_required: bool,
     /// Listed by share enumeration.
@@ -147,6 +150,7 @@ impl ShareConfig {
             users: None,
             group_rids: Vec::new(),
             guest: false,
+            act_as: None,
             encryption_required: false,
             browseable: true,
             access_based_enumeration: false,

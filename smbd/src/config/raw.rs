@@ -119,8 +119,8 @@ pub(super) struct ShareTable {
     pub(super) groups: At<Vec<String>>,
     /// Unknown users may connect as guest. Needs signing = "desired". Default: false.
     pub(super) guest: At<bool>,
-    /// Local user and group that own everything made here, "uid:gid". Default: the connected
-    /// user's own, or the service's.
+    /// Local user and group as whom everybody acts here, and who own what is made, "uid:gid".
+    /// Needs root. Default: the connected user's own, or the service's.
     pub(super) owner: At<Owner>,
     /// Permission bits of new files. Default: "0644".
     pub(super) file_mode: At<Mode>,

@@ -179,6 +179,19 @@ fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, finding
             "allow at least \"0600\" for files and \"0700\" for directories",
         );
     }
+    for (field, mode) in [
+        (&table.file_mode, share.file_mode),
+        (&table.directory_mode, share.directory_mode),
+    ] {
+        if mode & !0o777 != 0 {
+            findings.add(
+                span(field),
+                "only read, write and execute bits can be given to what clients make".into(),
+                "leave the first of four digits 0; a folder's own set-gid bit (chmod g+s) is \
+                 inherited by new folders",
+            );
+        }
+    }
     for (list, what) in [(&table.users, "users"), (&table.groups, "groups")] {
         if list.as_ref().is_some_and(|at| at.get_ref().is_empty()) {
             findings.add(

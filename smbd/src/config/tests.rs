@@ -283,6 +283,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("[log]\nfilter = \"a=b=c\"", "", "log filter:"),
     ("", "owner = \"alice\"", "`id NAME` prints them"),
     ("", "file_mode = 664", "octal digits in quotes"),
+    ("", "directory_mode = \"2775\"", "chmod g+s"),
     ("", "file_mode = \"0464\"", "owners could not use"),
     ("", "users = []", "an empty list of users says nothing"),
     ("", "path = \"again\"", "duplicate key"),

@@ -206,7 +206,11 @@ impl<V: Vfs> Call<V> {
 
     /// Who asks.
     pub(crate) fn token(&self) -> Result<Arc<Token>, Failure> {
-        Ok(self.session()?.token())
+        let session = self.session()?;
+        Ok(match &self.tree {
+            Some(tree) => tree.token(self.server(), session),
+            None => session.token(),
+        })
     }
 
     /// The open a FileId of this request stands for ([MS-SMB2] 3.3.5.2.10). In a related element

@@ -101,7 +101,7 @@ async fn finish<V: Vfs>(
     let flags = write::open_flags(open);
     let mut receipt = None;
     if let (Some(remove), Some(path)) = (&closed.remove, path) {
-        let identity = session.token().identity.clone();
+        let identity = open.tree.token(server, session).identity.clone();
         let removed = remove_name(
             server,
             share,

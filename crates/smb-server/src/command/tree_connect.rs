@@ -90,6 +90,7 @@ fn pipes<V: Vfs>(call: &Call<V>, session: &Session<V>) -> (TreeConnect<V>, TreeC
     let _ = call;
     let tree = TreeConnect {
         id: Default::default(),
+        acting: Default::default(),
         share: None,
         maximal_access: PIPE_ACCESS,
         flags: ShareFlags::NO_CACHING,
@@ -141,6 +142,7 @@ fn disk<V: Vfs>(
     };
     let tree = TreeConnect {
         id: Default::default(),
+        acting: Default::default(),
         encrypted: config.encryption_required,
         share: Some(share),
         maximal_access,

@@ -23,4 +23,4 @@ pub use server::{ConnectionId, ConnectionReport, OpenReport, Report, Server, Ses
 pub(crate) use server::{Holder, Login, Mail, Peer};
 pub(crate) use session::{NewSession, Sealing, Session, SessionPhase, TreeConnect};
 pub use share::{Share, Shares};
-pub(crate) use token::Token;
+pub(crate) use token::{Acting, Token};

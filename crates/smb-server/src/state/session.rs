@@ -16,7 +16,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{ConnectionId, Open, Share, Token};
+use super::{Acting, ConnectionId, Open, Server, Share, Token};
 
 /// Session.State.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,9 +186,21 @@ pub(crate) struct TreeConnect<V: Vfs> {
     pub(crate) flags: ShareFlags,
     /// Every request must come encrypted.
     pub(crate) encrypted: bool,
+    /// As whom it acts, if not as the session's user.
+    pub(crate) acting: Acting,
 }
 
 impl<V: Vfs> TreeConnect<V> {
+    /// Who the session's user is on this tree.
+    pub(crate) fn token(&self, server: &Server<V>, session: &Session<V>) -> Arc<Token> {
+        let token = session.token();
+        let share = self.share.as_ref();
+        match share.and_then(|share| share.config.act_as) {
+            Some(ids) => self.acting.token(&server.config(), token, ids),
+            None => token,
+        }
+    }
+
     /// The share's name as shown.
     pub(crate) fn name(&self) -> &str {
         self.share

@@ -1,6 +1,6 @@
 //! Who a session acts as: names, SIDs for access checks, and the identity on disk.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use smb_auth::UserIdentity;
 use smb_wire::dtyp::Sid;
@@ -30,6 +30,33 @@ pub(crate) struct Token {
     pub(crate) guest: bool,
     /// Signed in as nobody.
     pub(crate) anonymous: bool,
+}
+
+/// As whom a tree acts where its share names somebody; made anew when the session's token changes.
+#[derive(Default)]
+pub(crate) struct Acting(Mutex<Option<(Arc<Token>, Arc<Token>)>>);
+
+impl Acting {
+    /// The session's `token`, acting as `ids`.
+    pub(crate) fn token(
+        &self,
+        config: &ServerConfig,
+        token: Arc<Token>,
+        ids: (u32, u32),
+    ) -> Arc<Token> {
+        if !config.switch_identity {
+            return token;
+        }
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some((of, acting)) if Arc::ptr_eq(of, &token) => Arc::clone(acting),
+            _ => {
+                let acting = Arc::new(token.acting_as(config, ids));
+                *known = Some((token, Arc::clone(&acting)));
+                acting
+            }
+        }
+    }
 }
 
 /// RID of the built-in guest account.
@@ -64,6 +91,20 @@ impl Token {
             identity: identity(config, ids),
             guest: false,
             anonymous: false,
+        }
+    }
+
+    /// The same user as somebody else on disk.
+    fn acting_as(&self, config: &ServerConfig, (uid, gid): (u32, u32)) -> Self {
+        let mut sids = self.sids.clone();
+        sids.extend([Sid::unix_user(uid), Sid::unix_group(gid)]);
+        let groups = local_groups(config, uid).iter();
+        sids.extend(groups.map(|gid| Sid::unix_group(*gid)));
+        Self {
+            group_sid: Sid::unix_group(gid),
+            sids,
+            identity: identity(config, Some((uid, gid))),
+            ..self.clone()
         }
     }
 
