@@ -43,10 +43,11 @@ fn find(uids: &BTreeSet<u32>, users: &str, groups: &str) -> BTreeMap<u32, Vec<u3
     for line in users.lines() {
         let mut fields = line.split(':');
         let (name, uid) = (fields.next(), fields.nth(1));
-        if let (Some(name), Some(Ok(uid))) = (name, uid.map(str::parse)) {
-            if uids.contains(&uid) && !name.is_empty() {
-                names.entry(name).or_insert(uid);
-            }
+        if let (Some(name), Some(Ok(uid))) = (name, uid.map(str::parse))
+            && uids.contains(&uid)
+            && !name.is_empty()
+        {
+            names.entry(name).or_insert(uid);
         }
     }
     let mut found: BTreeMap<u32, Vec<u32>> = BTreeMap::new();

@@ -73,16 +73,7 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
             );
         }
     }
-    if let Some(at) = &table.credits {
-        match u16::try_from(*at.get_ref()) {
-            Ok(credits) if credits >= CREDITS_MIN => limits.credits = credits,
-            _ => findings.add(
-                Some(at.span()),
-                format!("{} is out of range here", at.get_ref()),
-                &format!("use {CREDITS_MIN} to {SOME}"),
-            ),
-        }
-    }
+    credits(&table.credits, &mut limits.credits, findings);
     bytes(&table.io_size, &mut limits.io_size_bytes, findings);
     bytes(
         &table.directory_buffer,
@@ -100,6 +91,18 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
         }
     }
     limits
+}
+
+fn credits(field: &raw::At<u32>, value: &mut u16, findings: &mut Findings) {
+    let Some(at) = field else { return };
+    match u16::try_from(*at.get_ref()) {
+        Ok(credits) if credits >= CREDITS_MIN => *value = credits,
+        _ => findings.add(
+            Some(at.span()),
+            format!("{} is out of range here", at.get_ref()),
+            &format!("use {CREDITS_MIN} to {SOME}"),
+        ),
+    }
 }
 
 fn bytes(field: &raw::At<ByteSize>, value: &mut u32, findings: &mut Findings) {

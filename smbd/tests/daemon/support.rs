@@ -14,28 +14,28 @@ use std::{
 use smb_client::{Client, Options, Tree};
 
 /// A user of every server here.
-pub const USER: &str = "alice";
+pub(crate) const USER: &str = "alice";
 /// The password of everybody.
-pub const PASSWORD: &str = "Secret-pw-1";
+pub(crate) const PASSWORD: &str = "Secret-pw-1";
 
 const START_MAX: Duration = Duration::from_secs(20);
 
 /// What to start.
-pub struct Plan {
+pub(crate) struct Plan {
     /// Where to listen; the port is found.
-    pub listen: &'static str,
+    pub(crate) listen: &'static str,
     /// Lines of `[server]`.
-    pub server: String,
+    pub(crate) server: String,
     /// Lines of the share `data`.
-    pub share: String,
+    pub(crate) share: String,
     /// More tables.
-    pub tables: String,
+    pub(crate) tables: String,
     /// Accounts: name, and "uid:gid" or nothing.
-    pub users: Vec<(&'static str, &'static str)>,
+    pub(crate) users: Vec<(&'static str, &'static str)>,
     /// Words before the command, as in `setpriv --reuid 1`.
-    pub prefix: Vec<String>,
+    pub(crate) prefix: Vec<String>,
     /// Who runs it.
-    pub owner: Option<u32>,
+    pub(crate) owner: Option<u32>,
 }
 
 impl Default for Plan {
@@ -53,20 +53,20 @@ impl Default for Plan {
 }
 
 /// A running server.
-pub struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
     dir: tempfile::TempDir,
 }
 
 impl Plan {
     /// Starts it in a new folder.
-    pub fn start(&self) -> Daemon {
+    pub(crate) fn start(&self) -> Daemon {
         self.start_in(tempfile::tempdir().unwrap())
     }
 
     /// Starts it in a folder.
-    pub fn start_in(&self, dir: tempfile::TempDir) -> Daemon {
+    pub(crate) fn start_in(&self, dir: tempfile::TempDir) -> Daemon {
         use std::os::unix::fs::PermissionsExt;
         let root = dir.path().to_owned();
         fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
@@ -196,29 +196,29 @@ fn write_config(root: &Path, address: SocketAddr, plan: &Plan) {
 
 impl Daemon {
     /// A path below the folder of the test.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// What it has logged.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
     /// Its process.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Changes the configuration file.
-    pub fn edit(&self, change: impl FnOnce(String) -> String) {
+    pub(crate) fn edit(&self, change: impl FnOnce(String) -> String) {
         let file = self.path("h.toml");
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, change(text)).unwrap();
     }
 
     /// `holdfast WORDS --config ...`, its output if it succeeded.
-    pub fn ask(&self, words: &[&str]) -> Result<String, String> {
+    pub(crate) fn ask(&self, words: &[&str]) -> Result<String, String> {
         let mut command = holdfast();
         command.args(words).arg("--config").arg(self.path("h.toml"));
         let output = command.output().unwrap();
@@ -231,14 +231,14 @@ impl Daemon {
     }
 
     /// Sends a signal by its name.
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let mut kill = Command::new("kill");
         kill.args(["-s", name, &self.pid().to_string()]);
         assert!(kill.status().unwrap().success());
     }
 
     /// Waits for its end.
-    pub fn wait(&mut self, patience: Duration) -> ExitStatus {
+    pub(crate) fn wait(&mut self, patience: Duration) -> ExitStatus {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -250,23 +250,23 @@ impl Daemon {
     }
 
     /// A connection.
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::connect(self.address, Options::default()).unwrap()
     }
 
     /// The share `data` as [`USER`].
-    pub fn tree(&self) -> Tree {
+    pub(crate) fn tree(&self) -> Tree {
         let session = self.client().login(USER, PASSWORD, "").unwrap();
         session.tree("data").unwrap()
     }
 
     /// A connection that says nothing.
-    pub fn stranger(&self) -> TcpStream {
+    pub(crate) fn stranger(&self) -> TcpStream {
         TcpStream::connect(self.address).unwrap()
     }
 
     /// Runs smbclient's `command` on a share as `user`.
-    pub fn smbclient(&self, share: &str, user: &str, command: &str) -> Output {
+    pub(crate) fn smbclient(&self, share: &str, user: &str, command: &str) -> Output {
         Command::new("smbclient")
             .arg(format!("//{}/{share}", self.address.ip()))
             .args(["-p", &self.address.port().to_string()])
@@ -277,7 +277,7 @@ impl Daemon {
     }
 
     /// As [`Daemon::smbclient`]; must succeed.
-    pub fn smb(&self, share: &str, user: &str, command: &str) -> String {
+    pub(crate) fn smb(&self, share: &str, user: &str, command: &str) -> String {
         let output = self.smbclient(share, user, command);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{command}: {text}\n{}", self.log());
@@ -285,7 +285,7 @@ impl Daemon {
     }
 
     /// As [`Daemon::smbclient`]; must fail with this status.
-    pub fn refused(&self, share: &str, user: &str, command: &str, status: &str) {
+    pub(crate) fn refused(&self, share: &str, user: &str, command: &str, status: &str) {
         let output = self.smbclient(share, user, command);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let complaint = String::from_utf8_lossy(&output.stderr);
@@ -308,7 +308,7 @@ impl Drop for Daemon {
 }
 
 /// Waits until `done`, or fails.
-pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !done() {
         assert!(Instant::now() < deadline, "{what}");
@@ -317,7 +317,7 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// Whether the server closed a connection within the time.
-pub fn closed(stream: &TcpStream, within: Duration) -> bool {
+pub(crate) fn closed(stream: &TcpStream, within: Duration) -> bool {
     use std::io::Read;
     stream.set_read_timeout(Some(within)).unwrap();
     match (&*stream).read(&mut [0; 64]) {
