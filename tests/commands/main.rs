@@ -3,11 +3,13 @@
 //! Written from the specification; a test says which section it is about. Every test starts a
 //! server of its own.
 
+mod attributes_and_security;
 mod cancel;
 mod change_notify;
 mod close;
 mod compound;
 mod create;
+mod create_durable;
 mod create_names;
 mod credits;
 mod echo;
@@ -17,6 +19,7 @@ mod lock;
 mod logoff;
 mod negotiate;
 mod oplock_break;
+mod pipes;
 mod protection;
 mod query_directory;
 mod query_info;

@@ -95,10 +95,10 @@ def facts(peer, name):
 
 def locks(one, two, name):
     first, second = Locked(one, name, smb.FILE_CREATE), Locked(two, name, smb.FILE_OPEN)
-    first.low.write(first.tree, first.file, bytes(200), 0)
+    first.low.write(first.tree, first.file, bytes(200), 0, 200)
     first.lock(0, 100, 2 | 0x10)
     refused(LOCK_NOT_GRANTED, second.lock, 50, 100, 2 | 0x10)
-    refused(FILE_LOCK_CONFLICT, second.low.write, second.tree, second.file, b"x", 99)
+    refused(FILE_LOCK_CONFLICT, second.low.write, second.tree, second.file, b"x", 99, 1)
     first.lock(0, 100, 4)
     second.lock(50, 100, 2 | 0x10)
     second.done()

@@ -1,0 +1,176 @@
+//! Extended attributes and security descriptors through QUERY_INFO, SET_INFO and CREATE.
+
+use bytes::BytesMut;
+use smb_client::{CreateArgs, File, Request, Tree};
+use smb_tests::{HoldfastServer, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::name;
+use smb_wire::dtyp::SecurityDescriptor;
+use smb_wire::fscc::FileInformationClass;
+use smb_wire::msg::{
+    InfoType, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, SecurityInformation,
+};
+
+/// A FILE_FULL_EA_INFORMATION list ([MS-FSCC] 2.4.15).
+fn list(attributes: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut out: Vec<u8> = Vec::new();
+    for (index, (name, value)) in attributes.iter().enumerate() {
+        let start = out.len();
+        out.extend_from_slice(&[0, 0, 0, 0, 0, u8::try_from(name.len()).unwrap()]);
+        out.extend_from_slice(&u16::try_from(value.len()).unwrap().to_le_bytes());
+        out.extend_from_slice(name.as_bytes());
+        out.push(0);
+        out.extend_from_slice(value);
+        if index + 1 < attributes.len() {
+            out.resize(out.len().next_multiple_of(4), 0);
+            let next = u32::try_from(out.len() - start).unwrap();
+            out[start..start + 4].copy_from_slice(&next.to_le_bytes());
+        }
+    }
+    out
+}
+
+fn full_access(tree: &Tree, name: &str) -> File {
+    let args = CreateArgs::open_if(name).access(AccessMask::FILE_ALL_ACCESS);
+    tree.create(&args).unwrap()
+}
+
+/// All attributes, from the first: without RESTART_SCAN a query goes on where the last ended.
+fn attributes(file: &File) -> Vec<u8> {
+    let request = Request::new(&QueryInfoRequest {
+        info_type: InfoType::FILE,
+        info_class: FileInformationClass::FULL_EA.0,
+        output_buffer_length: 65_536,
+        additional_information: 0,
+        flags: QueryInfoFlags::RESTART_SCAN,
+        file_id: file.id(),
+        input: &[],
+    });
+    let reply = file.tree().call(request).unwrap();
+    QueryInfoResponse::read(&reply.message)
+        .unwrap()
+        .buffer
+        .to_vec()
+}
+
+fn has(bytes: &[u8], needle: &[u8]) -> bool {
+    bytes.windows(needle.len()).any(|window| window == needle)
+}
+
+#[test]
+fn attributes_are_set_told_and_removed() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = full_access(&tree, "f");
+    let set = |attributes: &[(&str, &[u8])]| {
+        status(file.set(FileInformationClass::FULL_EA, &list(attributes)))
+    };
+    assert_eq!(
+        set(&[("ONE", b"first"), ("TWO", b"second")]),
+        Status::SUCCESS
+    );
+    let told = attributes(&file);
+    assert!(has(&told, b"first") && has(&told, b"second"));
+    let size = file.query(FileInformationClass::EA).unwrap();
+    assert_ne!(u32::from_le_bytes(size.try_into().unwrap()), 0);
+    // Without a value it goes.
+    assert_eq!(set(&[("ONE", b"")]), Status::SUCCESS);
+    let told = attributes(&file);
+    assert!(!has(&told, b"first") && has(&told, b"second"));
+}
+
+#[test]
+fn a_create_can_bring_attributes_for_a_new_file() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let args = CreateArgs::create("f")
+        .access(AccessMask::FILE_ALL_ACCESS)
+        .context(name::EXTENDED_ATTRIBUTES, &list(&[("NEW", b"from create")]));
+    let file = tree.create(&args).unwrap();
+    let told = attributes(&file);
+    assert!(has(&told, b"from create"));
+}
+
+#[test]
+fn attributes_of_wrong_form_are_refused() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = full_access(&tree, "f");
+    let good = list(&[("NAME", b"value")]);
+    for (at, byte) in [(0, 3u8), (0, 0xfc), (5, 0xff), (6, 0xff)] {
+        let mut bad = good.clone();
+        bad[at] = byte;
+        let refused = status(file.set(FileInformationClass::FULL_EA, &bad));
+        assert!(
+            [
+                Status::EA_LIST_INCONSISTENT,
+                Status::INVALID_EA_NAME,
+                Status::INVALID_PARAMETER
+            ]
+            .contains(&refused),
+            "{at}: {refused}"
+        );
+    }
+    let blind = tree
+        .create(&CreateArgs::open("f").access(AccessMask::FILE_READ_DATA))
+        .unwrap();
+    assert_eq!(
+        status(blind.set(FileInformationClass::FULL_EA, &good)),
+        Status::ACCESS_DENIED
+    );
+    assert_eq!(
+        status(blind.query(FileInformationClass::FULL_EA)),
+        Status::ACCESS_DENIED
+    );
+}
+
+fn descriptor(file: &File, parts: SecurityInformation) -> Vec<u8> {
+    file.query_info(InfoType::SECURITY, 0, parts.bits())
+        .unwrap()
+}
+
+fn set_descriptor(file: &File, parts: SecurityInformation, bytes: &[u8]) -> Status {
+    let request = file.set_info_request(InfoType::SECURITY, 0, parts.bits(), bytes);
+    status(file.tree().call(request))
+}
+
+#[test]
+fn a_descriptor_set_is_a_descriptor_told() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = full_access(&tree, "f");
+    let dacl = SecurityInformation::DACL;
+    let before = descriptor(&file, dacl);
+    let parsed = SecurityDescriptor::read(&before).unwrap();
+    assert!(parsed.dacl.is_some());
+    assert_eq!(set_descriptor(&file, dacl, &before), Status::SUCCESS);
+    let after = SecurityDescriptor::read(&descriptor(&file, dacl)).unwrap();
+    assert_eq!(after.dacl, parsed.dacl);
+    let whole = SecurityInformation::OWNER | SecurityInformation::GROUP | dacl;
+    let whole = SecurityDescriptor::read(&descriptor(&file, whole)).unwrap();
+    assert!(whole.owner.is_some() && whole.group.is_some());
+}
+
+#[test]
+fn descriptors_need_rights_and_a_form() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = full_access(&tree, "f");
+    let dacl = SecurityInformation::DACL;
+    let good = descriptor(&file, dacl);
+    let blind = tree
+        .create(&CreateArgs::open("f").access(AccessMask::FILE_READ_DATA))
+        .unwrap();
+    assert_eq!(set_descriptor(&blind, dacl, &good), Status::ACCESS_DENIED);
+    for bad in [&good[..good.len().min(19)], &[0xff; 40]] {
+        let refused = set_descriptor(&file, dacl, bad);
+        assert!(refused.is_error(), "{refused}");
+    }
+    let mut buffer = BytesMut::from(&good[..]);
+    // The DACL's offset points nowhere.
+    buffer[16..20].copy_from_slice(&0xffff_fff0u32.to_le_bytes());
+    assert!(set_descriptor(&file, dacl, &buffer).is_error());
+    let same = SecurityDescriptor::read(&descriptor(&file, dacl)).unwrap();
+    assert_eq!(same.dacl, SecurityDescriptor::read(&good).unwrap().dacl);
+}

@@ -1,0 +1,96 @@
+//! Named pipes of IPC$: what they are for, and what they are not ([MS-SMB2] 3.3.5.9, 3.3.5.12).
+
+use smb_client::{CreateArgs, File, Options, Tree};
+use smb_tests::{HoldfastServer, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::fsctl::FsctlCode;
+use smb_wire::msg::{CreateDisposition, WriteFlags};
+
+fn ipc(server: &HoldfastServer) -> Tree {
+    server.session(Options::default()).tree("IPC$").unwrap()
+}
+
+fn open(tree: &Tree, name: &str) -> File {
+    let access = AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA;
+    tree.create(&CreateArgs::open(name).access(access)).unwrap()
+}
+
+/// A DCE/RPC bind to srvsvc 3.0 over NDR.
+fn bind() -> Vec<u8> {
+    let mut out = vec![5, 0, 11, 3, 0x10, 0, 0, 0, 72, 0, 0, 0, 1, 0, 0, 0];
+    out.extend_from_slice(&[0xb8, 0x10, 0xb8, 0x10, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0]);
+    out.extend_from_slice(&[
+        0xc8, 0x4f, 0x32, 0x4b, 0x70, 0x16, 0xd3, 0x01, 0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1,
+        0x88, 3, 0, 0, 0,
+    ]);
+    out.extend_from_slice(&[
+        0x04, 0x5d, 0x88, 0x8a, 0xeb, 0x1c, 0xc9, 0x11, 0x9f, 0xe8, 0x08, 0x00, 0x2b, 0x10, 0x48,
+        0x60, 2, 0, 0, 0,
+    ]);
+    out
+}
+
+const BIND_ACK: u8 = 12;
+
+#[test]
+fn a_bind_is_answered_by_transceive_and_by_read() {
+    let server = HoldfastServer::new();
+    let tree = ipc(&server);
+    let pipe = open(&tree, "srvsvc");
+    let answer = pipe
+        .ioctl(FsctlCode::PIPE_TRANSCEIVE, &bind(), 4096)
+        .unwrap();
+    assert_eq!(answer[2], BIND_ACK);
+    pipe.close().unwrap();
+    let pipe = open(&tree, "SRVSVC");
+    let written = pipe.write(0, &bind(), WriteFlags::empty()).unwrap();
+    assert_eq!(usize::try_from(written).unwrap(), bind().len());
+    assert_eq!(pipe.read(0, 4096).unwrap()[2], BIND_ACK);
+}
+
+#[test]
+fn an_answer_too_long_is_given_in_parts() {
+    let server = HoldfastServer::new();
+    let tree = ipc(&server);
+    let pipe = open(&tree, "srvsvc");
+    let request = pipe.ioctl_request(FsctlCode::PIPE_TRANSCEIVE, &bind(), 16);
+    let reply = tree.reply(request).unwrap();
+    assert_eq!(reply.status(), Status::BUFFER_OVERFLOW);
+    let first = smb_wire::msg::IoctlResponse::read(&reply.message).unwrap();
+    assert_eq!((first.output.len(), first.output[2]), (16, BIND_ACK));
+    let total = usize::from(u16::from_le_bytes([first.output[8], first.output[9]]));
+    assert_eq!(pipe.read(0, 4096).unwrap().len(), total - 16);
+}
+
+#[test]
+fn pipes_that_are_not_there() {
+    let server = HoldfastServer::new();
+    let tree = ipc(&server);
+    for name in ["nothing", "..", "srvsvc\\x", "data"] {
+        let refused = tree.create_status(&CreateArgs::open(name)).unwrap();
+        assert!(refused.is_error(), "{name}: {refused}");
+    }
+    assert_eq!(
+        tree.create_status(&CreateArgs::open("nothing")).unwrap(),
+        Status::OBJECT_NAME_NOT_FOUND
+    );
+    let made = tree
+        .create_status(&CreateArgs::new("new", CreateDisposition::CREATE))
+        .unwrap();
+    assert!(made.is_error(), "{made}");
+}
+
+#[test]
+fn a_pipe_is_not_written_through() {
+    // [MS-SMB2] 3.3.5.13
+    let server = HoldfastServer::new();
+    let pipe = open(&ipc(&server), "srvsvc");
+    for flags in [WriteFlags::WRITE_THROUGH, WriteFlags::WRITE_UNBUFFERED] {
+        assert_eq!(
+            status(pipe.write(0, &bind(), flags)),
+            Status::INVALID_PARAMETER,
+            "{flags}"
+        );
+    }
+}
