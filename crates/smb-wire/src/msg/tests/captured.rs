@@ -46,14 +46,21 @@ pub(super) fn rewrite(kind: &str, bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
 }
 
 fn all(kind: &str) -> Vec<Vec<u8>> {
-    let found: Vec<_> = CAPTURED.iter().filter(|(k, _)| *k == kind).map(|(_, h)| hex(h)).collect();
+    let found: Vec<_> = CAPTURED
+        .iter()
+        .filter(|(k, _)| *k == kind)
+        .map(|(_, h)| hex(h))
+        .collect();
     assert!(!found.is_empty(), "no captured {kind}");
     found
 }
 
 /// Without the zeros at the end, which are padding or the one byte a structure size counts.
 fn without_padding(bytes: &[u8]) -> &[u8] {
-    let len = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let len = bytes
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .map_or(0, |last| last + 1);
     &bytes[..len]
 }
 
@@ -100,7 +107,11 @@ fn an_interim_response_has_an_async_id() {
         .find(|header| header.status == Status::PENDING)
         .expect("no interim response captured");
     assert!(found.async_id.is_some_and(|id| id.0 != 0));
-    assert!(found.flags.contains(HeaderFlags::ASYNC | HeaderFlags::RESPONSE));
+    assert!(
+        found
+            .flags
+            .contains(HeaderFlags::ASYNC | HeaderFlags::RESPONSE)
+    );
 }
 
 #[test]
@@ -113,7 +124,13 @@ fn negotiate_requests_hold_their_contexts() {
     assert!(new.dialects.contains(&Dialect::SMB_3_1_1));
     assert_eq!(new.context_offset as usize, new.context_offset_expected());
     let contexts: Vec<_> = new.contexts.iter().map(Result::unwrap).collect();
-    let data = |wanted| contexts.iter().find(|c| c.context_type == wanted).unwrap().data;
+    let data = |wanted| {
+        contexts
+            .iter()
+            .find(|c| c.context_type == wanted)
+            .unwrap()
+            .data
+    };
     let preauth = data(NegotiateContextType::PREAUTH_INTEGRITY_CAPABILITIES);
     let preauth = PreauthIntegrityCapabilities::read(preauth).unwrap();
     assert_eq!((preauth.hash_algorithms.len(), preauth.salt.len()), (1, 32));
@@ -137,7 +154,13 @@ fn negotiate_responses_hold_their_contexts() {
         let context = context.unwrap();
         assert!(context.context_type.is_known());
         if context.context_type == SigningCapabilities::TYPE {
-            assert_eq!(SigningCapabilities::read(context.data).unwrap().algorithms.len(), 1);
+            assert_eq!(
+                SigningCapabilities::read(context.data)
+                    .unwrap()
+                    .algorithms
+                    .len(),
+                1
+            );
         }
     }
 }
@@ -167,11 +190,23 @@ fn create_contexts_are_what_their_names_say() {
                 other => panic!("{other:?}"),
             });
         }
-        assert_eq!(without_padding(list.bytes()), without_padding(request.contexts));
+        assert_eq!(
+            without_padding(list.bytes()),
+            without_padding(request.contexts)
+        );
     }
-    for name in
-        ["RqLs", "RqLs2", "DHnQ", "DHnC", "DH2Q", "DH2C", "MxAc", "AlSi", "ExtA", "AppInstanceId"]
-    {
+    for name in [
+        "RqLs",
+        "RqLs2",
+        "DHnQ",
+        "DHnC",
+        "DH2Q",
+        "DH2C",
+        "MxAc",
+        "AlSi",
+        "ExtA",
+        "AppInstanceId",
+    ] {
         assert!(seen.contains(&name), "{name} not captured");
     }
 }
@@ -202,7 +237,10 @@ fn create_responses_tell_what_was_granted() {
                 other => panic!("{other:?}"),
             });
         }
-        assert_eq!(without_padding(list.bytes()), without_padding(response.contexts));
+        assert_eq!(
+            without_padding(list.bytes()),
+            without_padding(response.contexts)
+        );
     }
     for name in ["RqLs", "DHnQ", "DH2Q", "MxAc"] {
         assert!(seen.contains(&name), "{name} not captured");
@@ -213,12 +251,17 @@ fn create_responses_tell_what_was_granted() {
 fn single_fields_hold_what_was_sent() {
     let bytes = &all("TreeConnectRequest")[0];
     let path = TreeConnectRequest::read(bytes).unwrap().path;
-    assert_eq!(crate::utf16::decode(path, "path").unwrap(), r"\\127.0.0.1\tmp");
+    assert_eq!(
+        crate::utf16::decode(path, "path").unwrap(),
+        r"\\127.0.0.1\tmp"
+    );
     let bytes = &all("TreeConnectResponse")[0];
     let response = TreeConnectResponse::read(bytes).unwrap();
     assert_eq!(response.share_type, ShareType::PIPE);
     let all_locks = all("LockRequest");
-    let counts = all_locks.iter().map(|bytes| LockRequest::read(bytes).unwrap().locks.len());
+    let counts = all_locks
+        .iter()
+        .map(|bytes| LockRequest::read(bytes).unwrap().locks.len());
     assert_eq!(counts.collect::<Vec<_>>(), [0, 2]);
     let bytes = &all("WriteRequest")[0];
     assert!(WriteRequest::read(bytes).unwrap().data.len() <= 1);
@@ -229,5 +272,8 @@ fn single_fields_hold_what_was_sent() {
     let bytes = &all("ReadResponse")[0];
     assert_eq!(ReadResponse::read(bytes).unwrap().data, b"hello");
     let bytes = &all("CloseResponse")[0];
-    assert_eq!(CloseResponse::read(bytes).unwrap(), CloseResponse::default());
+    assert_eq!(
+        CloseResponse::read(bytes).unwrap(),
+        CloseResponse::default()
+    );
 }

@@ -39,7 +39,10 @@ fn lease_break_notification() {
 
 #[test]
 fn lease_break_acknowledgment() {
-    let lease = LeaseBreak { lease_key: LeaseKey([7; 16]), lease_state: LeaseState::READ };
+    let lease = LeaseBreak {
+        lease_key: LeaseKey([7; 16]),
+        lease_state: LeaseState::READ,
+    };
     captured!(
         OplockBreakRequest,
         after_header!(
@@ -59,22 +62,48 @@ fn lease_break_acknowledgment() {
 #[test]
 fn error_with_contexts() {
     let mut data = BytesMut::new();
-    ErrorContext { error_id: ErrorId::DEFAULT, data: b"abcde" }.encode(&mut data, 0);
-    ErrorContext { error_id: ErrorId::SHARE_REDIRECT, data: b"x" }.encode(&mut data, 0);
+    ErrorContext {
+        error_id: ErrorId::DEFAULT,
+        data: b"abcde",
+    }
+    .encode(&mut data, 0);
+    ErrorContext {
+        error_id: ErrorId::SHARE_REDIRECT,
+        data: b"x",
+    }
+    .encode(&mut data, 0);
     captured!(
         ErrorResponse<'_>,
         after_header!(
             "0900 02 00 19000000 05000000 00000000 6162636465 000000 01000000 53526472 78"
         ),
-        ErrorResponse { context_count: 2, data: &data }
+        ErrorResponse {
+            context_count: 2,
+            data: &data
+        }
     );
-    let response = ErrorResponse { context_count: 2, data: &data };
+    let response = ErrorResponse {
+        context_count: 2,
+        data: &data,
+    };
     let contexts: Vec<_> = response.contexts().map(Result::unwrap).collect();
     assert_eq!(contexts[0].data, b"abcde");
-    assert_eq!(contexts[1], ErrorContext { error_id: ErrorId::SHARE_REDIRECT, data: b"x" });
-    let short = ErrorResponse { context_count: 3, data: &data };
+    assert_eq!(
+        contexts[1],
+        ErrorContext {
+            error_id: ErrorId::SHARE_REDIRECT,
+            data: b"x"
+        }
+    );
+    let short = ErrorResponse {
+        context_count: 3,
+        data: &data,
+    };
     assert_eq!(short.contexts().filter(Result::is_err).count(), 1);
-    let bare = ErrorResponse { context_count: 0, data: &data };
+    let bare = ErrorResponse {
+        context_count: 0,
+        data: &data,
+    };
     assert_eq!(bare.contexts().count(), 0);
 }
 
@@ -91,9 +120,8 @@ fn symbolic_link_of_the_text() {
     let mut data = BytesMut::new();
     link.encode(&mut data);
     assert_eq!(SymbolicLinkError::read(&data), Ok(link));
-    let head = crate::testing::hex(
-        "80000000 53594d4c 0c0000a0 7400 2e00 0000 3400 3400 3400 01000000",
-    );
+    let head =
+        crate::testing::hex("80000000 53594d4c 0c0000a0 7400 2e00 0000 3400 3400 3400 01000000");
     assert_eq!(data[..28], head);
     assert_eq!(data.len(), 4 + 0x80);
     for len in 0..data.len() {
