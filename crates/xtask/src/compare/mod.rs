@@ -86,6 +86,10 @@ pub(crate) fn compare(options: &Options) -> Result<(), Failure> {
     let input = load::prepare(scratch.path(), &options.sizes)?;
     let mut running = Vec::new();
     for kind in Kind::ALL {
+        if kind == Kind::SambaUring && !servers::samba_has_uring() {
+            eprintln!("left out: Samba with io_uring (apt-get install samba-vfs-modules)");
+            continue;
+        }
         running.push(Server::start(kind, scratch.path(), &binary)?);
     }
     let workloads: Vec<Workload> = load::workloads()

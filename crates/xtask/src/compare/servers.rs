@@ -184,6 +184,14 @@ pub(crate) fn open_up(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether Samba's io_uring module is installed.
+pub(crate) fn samba_has_uring() -> bool {
+    let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    folders
+        .map(|entry| entry.path().join("samba/vfs/io_uring.so"))
+        .any(|module| module.exists())
+}
+
 fn samba(kind: Kind, home: &Path, folder: &Path, port: u16) -> Result<Command, Failure> {
     for state in [
         "private", "lock", "state", "cache", "pid", "ncalrpc", "logs",
@@ -304,7 +312,7 @@ filter = \"warn\"
     let password = home.join("password");
     fs::write(&password, format!("{PASSWORD}\n"))?;
     let added = Command::new(binary)
-        .args(["user", "add", USER, "--uid", IDS, "--password-file"])
+        .args(["user", "add", USER, "--owner", IDS, "--password-file"])
         .arg(&password)
         .arg("--config")
         .arg(&config)
