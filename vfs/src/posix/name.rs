@@ -7,7 +7,7 @@
 //!   bytes of literal code points of both ranges, or two names would look the same.
 //!
 //! [`to_disk`] accepts exactly the texts that [`to_client`] makes, so the mapping is one to one.
-//! Reserved names (ours) are told by [`is_reserved`]. Names compare by [`fold`].
+//! Reserved names (ours) are told by `is_reserved`. Names compare by [`fold`].
 
 use crate::{VfsError, VfsResult};
 

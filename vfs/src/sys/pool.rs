@@ -2,7 +2,7 @@
 //!
 //! One pool serves the whole process. It has two lanes with threads and queues of their own, so
 //! that slow syncs never keep reads and names waiting. A full queue is EAGAIN, never an unbounded
-//! backlog. Threads start when needed and end when idle for [`IDLE_MAX`].
+//! backlog. Threads start when needed and end when idle for `IDLE_MAX`.
 //!
 //! A job that was begun runs to its end even if nobody waits for the answer any more.
 
