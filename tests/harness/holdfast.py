@@ -82,7 +82,8 @@ class Holdfast:
         with open(self.folder / "server.log", "wb") as log:
             self.process = subprocess.Popen(
                 self.prefix + [str(binary()), "serve", "--config", str(config)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env=dict(os.environ, HOLDFAST_LOG="info"))
         try:
             self._await_port()
         except Failure:
@@ -95,11 +96,10 @@ class Holdfast:
         while time.monotonic() < end:
             if self.process.poll() is not None:
                 break
-            try:
+            if " listening " in self.log:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
-            except OSError:
-                time.sleep(0.05)
+            time.sleep(0.05)
         raise Failure("the server did not start:\n" + self.log)
 
     def pid(self):
