@@ -39,6 +39,8 @@ struct Cell {
     server: &'static str,
     /// Server CPU per unit, median: seconds per GiB or microseconds per operation.
     cost: f64,
+    /// The smallest cost: what disturbs a run only adds.
+    least: f64,
     /// Largest cost by smallest; absent where the smallest is below the clock's resolution.
     spread: Option<f64>,
     /// Units per second of wall time, median.
@@ -53,7 +55,10 @@ struct Cell {
 struct Ratio {
     server: &'static str,
     to: &'static str,
+    /// Of the medians.
     ratio: f64,
+    /// Of the smallest costs.
+    least: f64,
 }
 
 #[derive(Serialize)]
@@ -107,6 +112,7 @@ fn cell(server: &'static str, samples: &[&Sample]) -> Cell {
     Cell {
         server,
         cost: median(costs.clone()),
+        least,
         spread: (least > 0.0).then(|| most / least),
         rate: median(of(|s| s.units / s.wall_seconds)),
         client_cost: median(of(|s| s.client_seconds / s.units)) * scale,
@@ -152,6 +158,8 @@ fn ratios(cells: &[Cell]) -> Vec<Ratio> {
     let Some(samba) = cheapest else {
         return Vec::new();
     };
+    let sambas = cells.iter().filter(|c| c.server.starts_with("samba"));
+    let least = sambas.map(|cell| cell.least).fold(f64::INFINITY, f64::min);
     cells
         .iter()
         .filter(|cell| cell.server.starts_with("holdfast") && samba.cost > 0.0)
@@ -159,6 +167,7 @@ fn ratios(cells: &[Cell]) -> Vec<Ratio> {
             server: cell.server,
             to: samba.server,
             ratio: cell.cost / samba.cost,
+            least: cell.least / least,
         })
         .collect()
 }
@@ -173,7 +182,7 @@ pub(crate) fn table(samples: &[Sample]) -> String {
     for cell in head {
         let _ = write!(text, "{:>24}", cell.server);
     }
-    text.push_str("   holdfast / cheaper samba\n");
+    text.push_str("   holdfast / cheaper samba (of the least)\n");
     for row in &rows {
         let _ = write!(text, "{:<22}{:<7}", row.workload, row.unit);
         for cell in &row.servers {
@@ -184,7 +193,7 @@ pub(crate) fn table(samples: &[Sample]) -> String {
         }
         for ratio in &row.ratios {
             let how = ratio.server.trim_start_matches("holdfast-");
-            let _ = write!(text, "   {how} {:.2}", ratio.ratio);
+            let _ = write!(text, "   {how} {:.2} ({:.2})", ratio.ratio, ratio.least);
         }
         text.push('\n');
     }
