@@ -34,12 +34,12 @@ POLICIES = {
     "treat-host-as-stable-storage": {"durability": "treat-host-as-stable-storage", "accept_loss": True},
 }
 # What must be stable before the answer: "data" (the file itself), "name" (its directory), both, or
-# nothing. Rows of the event table (ARCHITECTURE.md, Durability).
+# nothing. A FLUSH syncs the file even where nothing is owed: somebody else on the host may have written.
 WANTED = {
     #                     honor            strict-sync      bounded  host
     "create":            (set(),           {"name"},        set(),   set()),
     "write":             (set(),           {"data"},        set(),   set()),
-    "flush":             ({"data", "name"}, set(),          set(),   set()),
+    "flush":             ({"data", "name"}, {"data"},      set(),   set()),
     "write-through":     ({"data"},        {"data"},        set(),   set()),
     "write-through open": ({"data"},       {"data"},        set(),   set()),
     "overwrite, flush":  ({"data"},        {"data"},        set(),   set()),
