@@ -262,6 +262,7 @@ pub async fn serve<V: Vfs>(
             address: peer,
             dialect: None,
             client: Guid::default(),
+            logged_in: false,
             since: server.env.realtime(),
             mail: sender,
         },

@@ -156,7 +156,19 @@ impl<D: Disk> PosixVfs<D> {
         if size == 0 || stat.blocks.saturating_mul(512) >= size {
             return Ok(());
         }
-        Ok(self.disk.allocate(&fd, Allocate::Reserve, 0, size).await?)
+        // Asking for more than there is would take all there is before it fails, and others would
+        // find the disk full meanwhile.
+        let free = self.disk.stat_fs(&fd).await?;
+        if free.block.saturating_mul(free.available) < size - stat.blocks.saturating_mul(512) {
+            return Err(VfsError::NoSpace);
+        }
+        let reserved = self.disk.allocate(&fd, Allocate::Reserve, 0, size).await;
+        if reserved.is_err() {
+            // What was taken before it failed lies beyond the end; cutting there gives it back.
+            // A failure of that leaves it to the close of the file.
+            let _ = self.disk.truncate(&fd, stat.size).await;
+        }
+        Ok(reserved?)
     }
 
     pub(super) async fn do_zero(&self, node: &PosixNode<D>, range: Range) -> VfsResult<()> {

@@ -61,6 +61,12 @@ fn check<V: Vfs>(call: &mut Call<V>, signature: Signature) -> Result<(), Failure
             Failure::Disconnect(Misbehaved::UnknownCommand)
         });
     };
+    // [MS-SMB2] 3.3.5.17: an ECHO may name no session, but not a wrong one.
+    let needs = if command == Command::ECHO && call.header.session_id != SessionId::default() {
+        Needs::Session
+    } else {
+        needs
+    };
     check_order(call)?;
     check_flags(call)?;
     if command == Command::NEGOTIATE && call.header.flags.contains(HeaderFlags::SIGNED) {
@@ -124,7 +130,13 @@ fn check_signature<V: Vfs>(
         Signature::Good => Ok(()),
         Signature::Bad => Err(Status::ACCESS_DENIED.into()),
         Signature::NoKey => Err(Status::NOT_SUPPORTED.into()),
-        Signature::NoSession if call.header.session_id == SessionId::default() => Ok(()),
+        // A binding is signed with the key of a session of another connection.
+        Signature::NoSession
+            if call.header.session_id == SessionId::default()
+                || call.header.command == Command::SESSION_SETUP =>
+        {
+            Ok(())
+        }
         Signature::NoSession => Err(Status::USER_SESSION_DELETED.into()),
         Signature::Absent => match call.session() {
             Ok(session) if needs >= Needs::Session && session.must_sign() && !call.encrypted => {

@@ -253,21 +253,6 @@ impl<V: Vfs> Call<V> {
         }
     }
 
-    /// As [`Call::open`] for a request that names no tree (OPLOCK_BREAK).
-    pub(crate) fn open_anywhere(&self, id: FileId) -> Result<InFlight<V>, Failure> {
-        let open = self
-            .session()?
-            .tables()
-            .opens
-            .get(&id.volatile)
-            .cloned()
-            .ok_or(Status::FILE_CLOSED)?;
-        if open.file_id != id || open.is_closing() {
-            return Err(Status::FILE_CLOSED.into());
-        }
-        Ok(InFlight::new(open))
-    }
-
     /// MaxReadSize, MaxWriteSize and MaxTransactSize of the connection.
     pub(crate) fn io_max(&self) -> u32 {
         self.connection

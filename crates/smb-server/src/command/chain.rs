@@ -20,7 +20,9 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Failure, Handled, Reply, admit::admit, cancel, dispatch, negotiate};
+use super::{
+    Call, Failure, Handled, Needs, Reply, admit::admit, cancel, dispatch, needs, negotiate,
+};
 use crate::{
     connection::Connection,
     limits::{INTERIM_FLUSH_MS, INTERIM_IO_MS},
@@ -42,7 +44,7 @@ pub(crate) struct Chain<V: Vfs> {
     credits: Cell<u16>,
     /// Ids the next related element takes over.
     session: Cell<SessionId>,
-    tree: Cell<TreeId>,
+    tree: Cell<Option<TreeId>>,
     file: Cell<Option<FileId>>,
     /// Why every related element fails: the element that should have given the FileId did.
     failed: Cell<Option<Status>>,
@@ -62,7 +64,8 @@ impl<V: Vfs> Chain<V> {
         let first = !self.started.replace(true);
         if !header.flags.contains(HeaderFlags::RELATED) {
             self.session.set(header.session_id);
-            self.tree.set(header.tree_id);
+            let names_tree = needs(header.command) == Some(Needs::Tree);
+            self.tree.set(names_tree.then_some(header.tree_id));
             self.file.set(None);
             self.failed.set(None);
             return Ok(());
@@ -71,7 +74,11 @@ impl<V: Vfs> Chain<V> {
             self.failed.set(Some(Status::INVALID_PARAMETER));
         }
         header.session_id = self.session.get();
-        header.tree_id = self.tree.get();
+        if needs(header.command) == Some(Needs::Tree) && self.tree.get().is_none() {
+            // The element before has no tree to take over.
+            self.failed.set(Some(Status::INVALID_PARAMETER));
+        }
+        header.tree_id = self.tree.get().unwrap_or(header.tree_id);
         match self.failed.get() {
             Some(status) => Err(status.into()),
             None => Ok(()),
@@ -100,7 +107,7 @@ impl<V: Vfs> Chain<V> {
     }
 
     pub(crate) fn set_tree(&self, id: TreeId) {
-        self.tree.set(id);
+        self.tree.set(Some(id));
     }
 
     /// Queues an answer behind those of the chain.
@@ -256,7 +263,7 @@ pub(crate) async fn run<V: Vfs>(connection: Rc<Connection<V>>, inbound: Inbound)
         ready: RefCell::new(Vec::new()),
         credits: Cell::new(0),
         session: Cell::new(SessionId::default()),
-        tree: Cell::new(TreeId::default()),
+        tree: Cell::new(None),
         file: Cell::new(None),
         failed: Cell::new(None),
         started: Cell::new(false),

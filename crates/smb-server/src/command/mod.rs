@@ -78,8 +78,9 @@ fn needs(command: Command) -> Option<Needs> {
         Command::NEGOTIATE | Command::SESSION_SETUP | Command::ECHO | Command::CANCEL => {
             Needs::Nothing
         }
-        Command::LOGOFF | Command::TREE_CONNECT | Command::OPLOCK_BREAK => Needs::Session,
+        Command::LOGOFF | Command::TREE_CONNECT => Needs::Session,
         Command::TREE_DISCONNECT
+        | Command::OPLOCK_BREAK
         | Command::CREATE
         | Command::CLOSE
         | Command::FLUSH

@@ -13,7 +13,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let server = call.server();
     match OplockBreakRequest::read(&call.message)? {
         OplockBreakRequest::Oplock(ack) => {
-            let open = call.open_anywhere(ack.file_id)?;
+            let open = call.open(ack.file_id)?;
             let disk = open.disk()?;
             let (answer, effects) =
                 server

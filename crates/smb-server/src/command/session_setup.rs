@@ -234,6 +234,9 @@ async fn establish<V: Vfs>(
 ) -> Result<Done<V>, Failure> {
     let server = call.server();
     let config = server.config();
+    if !server.logged_in(call.connection.id) {
+        return Err(Status::USER_SESSION_DELETED.into());
+    }
     let known = !token.guest && !token.anonymous;
     let keys = session_key
         .filter(|_| known)

@@ -52,6 +52,8 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     pub(crate) dialect: Option<Dialect>,
     pub(crate) client: Guid,
+    /// Somebody has logged in on it.
+    pub(crate) logged_in: bool,
     pub(crate) since: Timestamp,
     pub(crate) mail: mpsc::Sender<Mail>,
 }
@@ -268,6 +270,27 @@ impl<V: Vfs> Server<V> {
 
     pub(crate) fn holder(&self, open: OpenId) -> Option<Holder> {
         lock(&self.owners).get(&open).copied()
+    }
+
+    /// Somebody logged in on a connection. False when the client (2.1 and later) has another live
+    /// connection that somebody uses in another dialect ([MS-SMB2] 3.3.5.5.3).
+    pub(crate) fn logged_in(&self, id: ConnectionId) -> bool {
+        let mut connections = lock(&self.connections);
+        let Some(peer) = connections.get(&id) else {
+            return false;
+        };
+        let (client, dialect) = (peer.client, peer.dialect);
+        let differs = dialect >= Some(Dialect::SMB_2_1)
+            && client != Guid::default()
+            && connections
+                .values()
+                .any(|other| other.logged_in && other.client == client && other.dialect != dialect);
+        if !differs {
+            if let Some(peer) = connections.get_mut(&id) {
+                peer.logged_in = true;
+            }
+        }
+        !differs
     }
 
     /// The connections of a client, for lease breaks.
