@@ -16,13 +16,13 @@ SIGNERS = {0: "HMAC-SHA256", 1: "AES-128-CMAC", 2: "AES-128-GMAC"}
 class Tap:
     """What was seen: `dialects`, `ciphers`, `signers` (sets of names; empty where 3.1.1 does not
     name them), how many requests after authentication were `plain`, `signed` or `sealed`, and how
-    many frames the server sent (`answers`)."""
+    many bytes of whole frames the server sent (`received`)."""
 
     def __init__(self, port):
         self.server_port = port
         self.dialects, self.ciphers, self.signers = set(), set(), set()
         self.plain = self.signed = self.sealed = 0
-        self.answers = 0
+        self.received = 0
         self.plain_commands = set()
         self.lock = threading.Lock()
         self.open = []
@@ -53,24 +53,12 @@ class Tap:
                 threading.Thread(target=self._pass_on, args=(source, sink, look), daemon=True).start()
 
     def _pass_on(self, source, sink, look):
+        """Looks first: what a client has got has been counted."""
         head, skip = b"", 0
         try:
             while data := source.recv(1 << 20):
+                head, skip = self._note(data, head, skip, look)
                 sink.sendall(data)
-                while data:
-                    if skip:
-                        step = min(skip, len(data))
-                        skip, data = skip - step, data[step:]
-                        continue
-                    head, data = head + data, b""
-                    if len(head) < 4:
-                        break
-                    size = int.from_bytes(head[1:4], "big")
-                    kept = min(size, KEPT)
-                    if len(head) < 4 + kept:
-                        break
-                    look(head[4:4 + kept])
-                    data, head, skip = head[4 + kept:], b"", size - kept
         except OSError:
             pass
         finally:
@@ -79,7 +67,26 @@ class Tap:
             except OSError:
                 pass
 
-    def _request(self, frame):
+    @staticmethod
+    def _note(data, head, skip, look):
+        """Shows `look` the beginning of each frame; `skip` bytes of the last one are still to come."""
+        while data:
+            if skip:
+                step = min(skip, len(data))
+                skip, data = skip - step, data[step:]
+                continue
+            head, data = head + data, b""
+            if len(head) < 4:
+                break
+            size = int.from_bytes(head[1:4], "big")
+            kept = min(size, KEPT)
+            if len(head) < 4 + kept:
+                break
+            look(head[4:4 + kept], size)
+            data, head, skip = head[4 + kept:], b"", size - kept
+        return head, skip
+
+    def _request(self, frame, _size):
         with self.lock:
             if frame[:4] == b"\xfdSMB":
                 self.sealed += 1
@@ -94,9 +101,9 @@ class Tap:
                     self.plain += 1
                     self.plain_commands.add(command)
 
-    def _response(self, frame):
+    def _response(self, frame, size):
         with self.lock:
-            self.answers += 1
+            self.received += 4 + size
         if frame[:4] != b"\xfeSMB" or struct.unpack_from("<HI", frame, 12)[0] != NEGOTIATE:
             return
         if struct.unpack_from("<I", frame, 8)[0] != 0:

@@ -1,8 +1,7 @@
-"""Reads what strace wrote and tells, for each answer of the server, which syncs had completed since
-the answer before it.
+"""Reads what strace wrote and tells which syncs had completed between one answer and another.
 
-Works for one connection whose requests are sent one after the other, so that the n-th write to the
-socket is the n-th answer frame. A call that strace shows as unfinished counts where it resumes.
+Works for one connection. Answers are found by their place in the stream of bytes: two frames may
+leave in one write, and one in several. A call that strace shows as unfinished counts where it resumes.
 """
 import re
 
@@ -26,36 +25,58 @@ class Sync:
         return f"{self.name}({self.path})"
 
 
+class Answer:
+    """A write to the socket: the syncs completed since the one before it, and the bytes it took."""
+
+    def __init__(self, syncs):
+        self.syncs, self.bytes = syncs, 0
+
+
 def answers(text):
-    """For each write to a socket: the syncs completed since the one before. And what came last."""
-    windows, current, cut = [], [], {}
+    """The writes to the socket in order, and the syncs after the last of them. A write counts from
+    where it begins, a sync from where it has ended."""
+    written, current, cut = [], [], {}
     for line in text.splitlines():
         split = LINE.match(line)
         if not split:
             continue
         thread, rest = split["thread"], split["rest"]
         if unfinished := CUT.match(rest):
-            cut[thread] = unfinished["arguments"]
-            # An answer counts from where its write begins.
+            answer = None
             if is_answer(unfinished["name"], unfinished["arguments"]):
-                windows.append(current)
-                current = []
+                answer, current = Answer(current), []
+                written.append(answer)
+            cut[thread] = unfinished["arguments"], answer
             continue
+        answer = None
         if resumed := RESUMED.match(rest):
-            name, arguments, result = resumed["name"], cut.pop(thread, ""), resumed["result"]
-            arguments += resumed["rest"]
-            begun_before = True
+            begun, answer = cut.pop(thread, ("", None))
+            name, arguments, result = resumed["name"], begun + resumed["rest"], int(resumed["result"])
         elif call := CALL.match(rest):
-            name, arguments, result = call["name"], call["arguments"], call["result"]
-            begun_before = False
+            name, arguments, result = call["name"], call["arguments"], int(call["result"])
+            if is_answer(name, arguments):
+                answer, current = Answer(current), []
+                written.append(answer)
         else:
             continue
-        if is_answer(name, arguments) and not begun_before:
-            windows.append(current)
-            current = []
-        elif int(result) >= 0 and makes_stable(name, arguments):
+        if answer:
+            answer.bytes = max(result, 0)
+        elif result >= 0 and makes_stable(name, arguments):
             current.append(Sync(name, path(arguments)))
-    return windows, current
+    return written, current
+
+
+def before(written, first, last):
+    """The syncs that had completed when byte `last` of the stream began to be written, but not yet
+    when byte `first` did; both count what had been received by then."""
+    at, syncs = 0, []
+    for answer in written:
+        if at >= first:
+            syncs += answer.syncs
+        at += answer.bytes
+        if at >= last:
+            return syncs
+    raise ValueError(f"{at} bytes were written, {last} were received")
 
 
 def is_answer(name, arguments):

@@ -104,22 +104,20 @@ def before_the_answer(policy, column):
     marks = []
     with Traced(dict(POLICIES[policy])) as traced:
         for name, step in steps(traced.peer):
-            begun = traced.tap.answers
+            begun = traced.tap.received
             step()
-            marks.append((name, begun, traced.tap.answers))
+            marks.append((name, begun, traced.tap.received))
         if policy == "bounded":
             time.sleep(1.0)
-        total = traced.tap.answers
         text = traced.output.read_text(errors="replace")
-    windows, rest = lines.answers(text)
-    expect(len(windows) >= total, f"{len(windows)} writes to sockets for {total} answers")
+    written, rest = lines.answers(text)
     for name, begun, ended in marks:
-        syncs = [sync for window in windows[begun:ended] for sync in window]
+        syncs = lines.before(written, begun, ended)
         if verbose():
             print(f"  {policy}: {name}: {syncs}")
         judge(name, syncs, WANTED[name][column])
     if policy == "bounded":
-        later = [sync for window in windows for sync in window] + rest
+        later = [sync for answer in written for sync in answer.syncs] + rest
         expect(any(sync.name.startswith("f") for sync in later), "nothing was synced in the background")
 
 
