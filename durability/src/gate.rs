@@ -157,7 +157,6 @@ impl<V: Vfs> Gate<V> {
         let core = &self.core;
         if old_parent.key() != new_parent.key() {
             let to = self.held(new_parent);
-            let seq = core.tick();
             self.mark(
                 core,
                 old_parent,
@@ -165,7 +164,7 @@ impl<V: Vfs> Gate<V> {
                 RequestFlags::default(),
                 |inode, _| {
                     inode.pending.entries = true;
-                    inode.moved_out(&to, seq);
+                    inode.moved_out(&to, core.tick());
                 },
             );
         }
@@ -443,7 +442,6 @@ impl<V: Vfs> Gate<V> {
         let core = &self.core;
         let new = new.map(|dir| self.held(dir));
         let old = old.map(|dir| self.held(dir));
-        let at = (core.tick(), core.now());
         let key = node.key();
         let mut first = false;
         let barriers = self.mark(
@@ -452,6 +450,9 @@ impl<V: Vfs> Gate<V> {
             event,
             RequestFlags::default(),
             |inode, share| {
+                // Drawn under the lock: a barrier that draws a later number finds the name in
+                // its plan.
+                let at = (core.tick(), core.now());
                 first = inode.renamed(share, (new.as_ref(), old.as_ref()), at, key);
             },
         );

@@ -380,6 +380,11 @@ impl<V: Vfs> Inode<V> {
         self.before.iter().map(|(dir, _)| dir)
     }
 
+    #[cfg(test)]
+    pub(crate) fn before_seq(&self) -> impl Iterator<Item = u64> {
+        self.before.iter().map(|(_, seq)| *seq)
+    }
+
     /// Asks for a sync that starts after now. True if somebody must run it.
     pub(crate) fn ask(
         &mut self,

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
-use vfs::{Env, VfsError, VfsResult};
+use vfs::{Env, Node, VfsError, VfsResult};
 
 use super::{
     fake::{Fake, FakeNode, dir, file, key, stream},
@@ -431,5 +431,44 @@ fn what_lost_its_last_name_owes_nothing_and_is_let_go() {
         w.engine.sync_all().await;
         assert_eq!(w.fake.take_log(), ["write 5", "all 10"]);
         assert!(w.gate.latched().is_empty() && !w.gate.clear_latch(key(5)));
+    });
+}
+
+#[test]
+fn a_name_is_numbered_where_a_barrier_can_see_it() {
+    honor(|w| async move {
+        let (f, a, b) = (file(5), dir(10), dir(11));
+        for moved in [false, true] {
+            // The marker stands at the lock; a barrier draws its number before the mark is made.
+            let at = if moved { a.key() } else { f.key() };
+            let (gate, engine) = (&w.gate, &w.engine);
+            let drawn = std::thread::scope(|threads| {
+                let (f, a, b) = (&f, &a, &b);
+                engine.with(at, |_| {
+                    threads.spawn(move || {
+                        let mut marks = std::pin::pin!(async {
+                            if moved {
+                                gate.renamed(f, a, b).await
+                            } else {
+                                gate.created(f, a).await
+                            }
+                        });
+                        let waker = std::task::Waker::noop();
+                        let mut context = std::task::Context::from_waker(waker);
+                        let _ = marks.as_mut().poll(&mut context);
+                    });
+                    std::thread::sleep(ms(20));
+                    engine.tick()
+                })
+            });
+            engine.with(f.key(), |inode| {
+                assert!(inode.names().iter().any(|name| name.seq > drawn));
+            });
+            if moved {
+                engine.with(a.key(), |inode| {
+                    assert!(inode.before_seq().all(|seq| seq > drawn));
+                });
+            }
+        }
     });
 }
