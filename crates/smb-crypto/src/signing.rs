@@ -238,7 +238,9 @@ impl SigningKey {
                         key.seal_in_place_separate_tag(nonce, aead::Aad::from(whole), &mut [])
                     }
                     _ => {
-                        let text: Vec<u8> = segments.copied().flatten().copied().collect();
+                        let length = segments.clone().map(|s| s.len()).sum();
+                        let mut text = Vec::with_capacity(length);
+                        segments.for_each(|s| text.extend_from_slice(s));
                         key.seal_in_place_separate_tag(nonce, aead::Aad::from(text), &mut [])
                     }
                 };

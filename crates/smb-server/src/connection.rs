@@ -12,7 +12,10 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     rc::Rc,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -83,6 +86,9 @@ pub(crate) struct Connection<V: Vfs> {
     pub(crate) setups: RefCell<BTreeMap<SessionId, Setup>>,
     pub(crate) waiting: RefCell<BTreeMap<AsyncId, Waiting>>,
     next_async: Cell<u64>,
+    /// Answers to CREATE that grant caching and have not left.
+    unsent_grants: Cell<usize>,
+    deliverer: RefCell<Option<Waker>>,
     data_in_flight: Cell<usize>,
     outbox: Outbox,
     /// Tells the driver that somebody logged in.
@@ -181,9 +187,33 @@ impl<V: Vfs> Connection<V> {
         Outbox::wake(&self.outbox.writer);
     }
 
+    /// An answer that grants caching is on its way.
+    pub(crate) fn grant_begins(&self) {
+        self.unsent_grants.set(self.unsent_grants.get() + 1);
+    }
+
+    /// So many of them have left (or never will).
+    pub(crate) fn grants_leave(&self, count: usize) {
+        self.unsent_grants
+            .set(self.unsent_grants.get().saturating_sub(count));
+        Outbox::wake(&self.deliverer);
+    }
+
+    async fn grants_sent(&self) {
+        poll_fn(|cx| {
+            if self.unsent_grants.get() == 0 || self.outbox.closed.get() {
+                return Poll::Ready(());
+            }
+            *self.deliverer.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
     /// Stops reading; what is queued is still sent.
     pub(crate) fn close(&self) {
         self.outbox.closed.set(true);
+        Outbox::wake(&self.deliverer);
         Outbox::wake(&self.outbox.writer);
         Outbox::wake(&self.outbox.reader);
     }
@@ -201,7 +231,7 @@ impl<V: Vfs> Connection<V> {
     /// Registers a waiting request; `None` when there are too many.
     pub(crate) fn register(&self, message_id: MessageId, ender: Arc<Ender>) -> Option<AsyncId> {
         let mut waiting = self.waiting.borrow_mut();
-        if waiting.len() >= self.server.config().limits.parked_per_connection {
+        if self.is_closed() || waiting.len() >= self.server.config().limits.parked_per_connection {
             return None;
         }
         let id = AsyncId(self.next_async.get());
@@ -236,7 +266,11 @@ impl<V: Vfs> Connection<V> {
     }
 
     fn frame_max(&self) -> usize {
-        let Some(facts) = self.negotiated() else {
+        // Strangers send little: negotiation and tokens.
+        let Some(facts) = self
+            .negotiated()
+            .filter(|_| !self.channels.borrow().is_empty())
+        else {
             return NEGOTIATE_BYTES_MAX;
         };
         let io = usize::try_from(facts.io_bytes).unwrap_or(usize::MAX);
@@ -256,6 +290,7 @@ pub async fn serve<V: Vfs>(
 ) {
     let id = ConnectionId(server.fresh_id());
     let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
+    let stuck = Arc::new(AtomicBool::new(false));
     server.add_connection(
         id,
         Peer {
@@ -265,6 +300,7 @@ pub async fn serve<V: Vfs>(
             logged_in: false,
             since: server.env.realtime(),
             mail: sender,
+            stuck: Arc::clone(&stuck),
         },
     );
     let limits = server.config().limits.clone();
@@ -280,12 +316,14 @@ pub async fn serve<V: Vfs>(
         setups: RefCell::new(BTreeMap::new()),
         waiting: RefCell::new(BTreeMap::new()),
         next_async: Cell::new(1),
+        unsent_grants: Cell::new(0),
+        deliverer: RefCell::new(None),
         data_in_flight: Cell::new(0),
         outbox: Outbox::default(),
         authenticated,
     });
     spawn(&connection, write(Rc::clone(&connection), transmitter));
-    spawn(&connection, deliver(Rc::clone(&connection), mailbox));
+    spawn(&connection, deliver(Rc::clone(&connection), mailbox, stuck));
     let patience = Duration::from_secs(limits.setup_seconds);
     let stranger = stays_a_stranger(&connection, patience);
     if let First::Right(()) = race(read(&connection, &mut receiver), stranger).await {
@@ -354,15 +392,25 @@ async fn write<V: Vfs>(connection: Rc<Connection<V>>, mut transmitter: impl Tran
 }
 
 /// What others ask of this connection.
-async fn deliver<V: Vfs>(connection: Rc<Connection<V>>, mut mailbox: mpsc::Receiver<Mail>) {
+async fn deliver<V: Vfs>(
+    connection: Rc<Connection<V>>,
+    mut mailbox: mpsc::Receiver<Mail>,
+    stuck: Arc<AtomicBool>,
+) {
     while let First::Right(Some(mail)) = race(connection.closed_for_mail(), mailbox.recv()).await {
         match mail {
             Mail::Notify { session, body } => {
+                // A break must not overtake the answer that granted what it breaks.
+                connection.grants_sent().await;
                 if command::notify(&connection, session, body).is_err() {
                     connection.close();
                 }
             }
             Mail::Disconnect => connection.close(),
+        }
+        if stuck.load(Ordering::Acquire) {
+            // A break was lost: this client must not go on caching.
+            connection.close();
         }
     }
 }
@@ -413,7 +461,12 @@ fn frame_arrived<V: Vfs>(
     frame: BytesMut,
 ) -> Result<(), Misbehaved> {
     let chain = inbound::open(connection, frame)?;
-    let data = DataInFlight::new(connection, chain.data_bytes());
+    let bytes = chain.data_bytes();
+    if chain.is_compound() && bytes > TRANSPORT_LENGTH_MAX {
+        // The answers would not fit one message.
+        return Err(Misbehaved::TooMuchData);
+    }
+    let data = DataInFlight::new(connection, bytes);
     let owner = Rc::clone(connection);
     let mut task: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
         command::run(owner, chain).await;

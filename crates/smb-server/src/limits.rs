@@ -19,6 +19,9 @@ pub const SETUPS_PER_CONNECTION_MAX: usize = 16;
 /// `INSUFFICIENT_RESOURCES`.
 pub const DIRECTORY_NAMES_MAX: usize = 1 << 20;
 
+/// Names that all enumerations under way hold together; one more gets `INSUFFICIENT_RESOURCES`.
+pub const LISTED_NAMES_MAX: usize = 8 << 20;
+
 /// Locks in one LOCK request; more give `INVALID_PARAMETER`.
 pub const LOCKS_PER_REQUEST_MAX: usize = 1024;
 

@@ -13,6 +13,10 @@ pub(crate) enum Misbehaved {
     Malformed(Malformed),
     /// A chain that cannot be followed or is too long.
     Compound(CompoundError),
+    /// A chain that moves more data than one message holds.
+    TooMuchData,
+    /// A command without data that is longer than any of its kind ([MS-SMB2] 3.3.5.2).
+    TooLong(usize),
     /// A message of no known protocol.
     UnknownProtocol,
     /// A response where a request is due.

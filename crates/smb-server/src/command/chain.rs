@@ -50,6 +50,8 @@ pub(crate) struct Chain<V: Vfs> {
     failed: Cell<Option<Status>>,
     started: Cell<bool>,
     under_way: Cell<bool>,
+    /// How many of the answers not sent grant caching.
+    grants: Cell<usize>,
     /// The element being run has been answered with STATUS_PENDING.
     pending: Cell<Option<AsyncId>>,
 }
@@ -104,6 +106,12 @@ impl<V: Vfs> Chain<V> {
 
     pub(crate) fn set_file_id(&self, id: FileId) {
         self.file.set(Some(id));
+    }
+
+    /// The element being run grants caching: breaks wait until its answer has left.
+    pub(crate) fn grants_caching(&self) {
+        self.grants.set(self.grants.get() + 1);
+        self.connection.grant_begins();
     }
 
     pub(crate) fn set_tree(&self, id: TreeId) {
@@ -186,6 +194,7 @@ impl<V: Vfs> Chain<V> {
             outbound::assemble(ready, sealing.as_ref().map(|channel| &*channel.session))?;
         self.hash(hashed, &segments);
         self.connection.send(segments);
+        self.connection.grants_leave(self.grants.take());
         Ok(())
     }
 
@@ -248,6 +257,13 @@ impl<V: Vfs> Chain<V> {
     }
 }
 
+impl<V: Vfs> Drop for Chain<V> {
+    /// Answers that never left hold no break up.
+    fn drop(&mut self) {
+        self.connection.grants_leave(self.grants.take());
+    }
+}
+
 /// Runs what one frame brought.
 pub(crate) async fn run<V: Vfs>(connection: Rc<Connection<V>>, inbound: Inbound) {
     let (requests, sealed_by) = match inbound {
@@ -267,6 +283,7 @@ pub(crate) async fn run<V: Vfs>(connection: Rc<Connection<V>>, inbound: Inbound)
         file: Cell::new(None),
         failed: Cell::new(None),
         started: Cell::new(false),
+        grants: Cell::new(0),
         under_way: Cell::new(false),
         pending: Cell::new(None),
     });

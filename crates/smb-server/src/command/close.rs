@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use durability::Receipt;
+use durability::{Receipt, RequestFlags};
 use smb_wire::{
     ids::{FileTime, Guid, LeaseKey},
-    msg::{CloseFlags, CloseRequest, CloseResponse, NotifyFilter},
+    msg::{CloseFlags, CloseRequest, CloseResponse, CreateOptions, NotifyFilter},
     status::Status,
 };
 use vfs::{Attr, Identity, Node, Vfs, VfsError};
@@ -61,13 +61,15 @@ pub(super) async fn all<V: Vfs>(
     opens: Vec<Arc<Open<V>>>,
     reason: EndReason,
 ) {
-    for open in &opens {
+    // Marked first, so that nothing parks on them once their waiters have been ended.
+    let mine: Vec<_> = opens
+        .into_iter()
+        .filter(|open| open.begin_close())
+        .collect();
+    for open in &mine {
         open.end_parked(reason);
     }
-    for open in opens {
-        if !open.begin_close() {
-            continue;
-        }
+    for open in mine {
         // The caller may itself hold none of these: LOGOFF and TREE_DISCONNECT have no FileId.
         open.quiesce(0).await;
         if let Err(error) = finish(server, session, &open).await {
@@ -95,28 +97,37 @@ async fn finish<V: Vfs>(
         engine::modified(server, open, filter);
     }
     let path = server.path_of(open).ok();
+    if open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
+        let identity = open.tree.token(server, session).identity.clone();
+        server.set_deleter(disk.place, identity);
+    }
     let closed = server.files.close(disk.place, open.engine);
     server.remove_holder(open.engine);
     engine::perform(server, closed.effects);
     let flags = write::open_flags(open);
-    let mut receipt = None;
+    let mut receipt = Ok(None);
     if let (Some(remove), Some(path)) = (&closed.remove, path) {
-        let identity = open.tree.token(server, session).identity.clone();
+        // Whoever marked it had the right; the one who happens to close last need not.
+        let identity = server
+            .take_deleter(disk.place)
+            .unwrap_or_else(|| open.tree.token(server, session).identity.clone());
         let removed = remove_name(
             server,
             share,
             &disk.node,
             remove,
             &path,
-            &identity,
+            (&identity, flags),
             open.parent_lease,
         )
         .await;
         server.files.removed(disk.place, remove);
-        receipt = removed?;
+        receipt = removed;
     }
-    let closed = share.gate.closed(&disk.node, flags).await?;
-    Ok(receipt.unwrap_or(closed))
+    // The close's own barrier and errors count whatever became of the name.
+    let closed = share.gate.closed(&disk.node, flags).await;
+    let removed = receipt?;
+    Ok(removed.unwrap_or(closed?))
 }
 
 /// The last handle of something marked for deletion is gone: its name goes too. A directory that
@@ -127,14 +138,14 @@ pub(super) async fn remove_name<V: Vfs>(
     node: &V::Node,
     remove: &Remove,
     path: &SharePath,
-    who: &Identity,
+    (who, flags): (&Identity, RequestFlags),
     spared: Option<(Guid, LeaseKey)>,
 ) -> Result<Option<Receipt>, VfsError> {
     let (vfs, gate) = (&share.vfs, &share.gate);
     if let Remove::Stream = remove {
         vfs.remove_stream(who, node).await?;
         report_stream(server, path, node);
-        return gate.stream_removed(node).await.map(Some);
+        return gate.stream_removed(node, flags).await.map(Some);
     }
     let names: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
     let lookup = vfs.lookup(who, &names).await?;
@@ -155,7 +166,7 @@ pub(super) async fn remove_name<V: Vfs>(
     );
     let after = server.files.entries_changed(parent.key(), spared);
     engine::perform(server, after);
-    gate.removed(found, parent).await.map(Some)
+    gate.removed(found, parent, flags).await.map(Some)
 }
 
 fn report_stream<V: Vfs>(server: &Arc<Server<V>>, path: &SharePath, node: &V::Node) {

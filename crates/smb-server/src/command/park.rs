@@ -31,6 +31,9 @@ impl<V: Vfs> Call<V> {
         let (ender, ended) = Ender::new();
         if let Some(open) = open {
             open.park(&ender);
+            if open.is_closing() {
+                ender.end(EndReason::Closed);
+            }
         }
         let id = self.register(ender)?;
         if self.chain.pending().is_none() && self.chain.interim(self, id).is_err() {

@@ -19,10 +19,10 @@ use vfs::{Attr, DirName, Vfs, VfsError};
 use super::{Call, Failure, Handled, Reply, create};
 use crate::{
     access,
-    limits::DIRECTORY_NAMES_MAX,
+    limits::{DIRECTORY_NAMES_MAX, LISTED_NAMES_MAX},
     pattern::Pattern,
     short_name,
-    state::{DirectoryCursor, InFlight},
+    state::{DirectoryCursor, InFlight, NamesHeld},
 };
 
 /// Answers the next entries.
@@ -41,6 +41,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
     let format = format(request.info_class)?;
     let pattern = pattern(request.pattern)?;
+    let _alone = open.listing.lock().await;
     let mut cursor = std::mem::take(&mut open.state().cursor);
     let answered = fill(call, &open, &request, format, pattern, &mut cursor).await;
     open.state().cursor = cursor;
@@ -112,6 +113,7 @@ async fn fill<V: Vfs>(
         cursor.started = true;
         return Ok(writer.finish());
     }
+    cursor.held = None;
     // [MS-FSA] 2.1.5.6.3: nothing at the very first call means that no such file exists.
     let status = if first && !cursor.started {
         Status::NO_SUCH_FILE
@@ -155,7 +157,12 @@ async fn start<V: Vfs>(
             .await?;
         names.extend(all.into_iter().filter(|name| pattern.matches(&name.name)));
     }
+    let server = call.server();
+    cursor.held = None;
+    let held = NamesHeld::new(&server.listed_names, names.len(), LISTED_NAMES_MAX)
+        .ok_or(Status::INSUFFICIENT_RESOURCES)?;
     *cursor = DirectoryCursor {
+        held: Some(held),
         pattern: Some(text),
         names,
         started: cursor.started,

@@ -315,6 +315,7 @@ async fn replace_previous<V: Vfs>(call: &Call<V>, previous: SessionId, new: &Ses
     if let Some(old) = call.server().session(previous)
         && old.token().user_sid == new.token().user_sid
         && !new.token().anonymous
+        && !new.token().guest
     {
         logoff::end(call.server(), &old).await;
     }

@@ -3,6 +3,9 @@
 use bytes::{Buf, BytesMut};
 use smb_wire::header::{NETBIOS_KEEP_ALIVE, NETBIOS_SESSION_MESSAGE, TRANSPORT_HEADER_SIZE};
 
+/// Frames up to this length leave the receive buffer by copy.
+const COPIED_MAX: usize = 4096;
+
 /// Why the stream of bytes cannot be followed any further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FrameError {
@@ -39,6 +42,12 @@ pub(crate) fn next(input: &mut BytesMut, max: usize) -> Result<Option<BytesMut>,
             return Ok(None);
         }
         input.advance(TRANSPORT_HEADER_SIZE);
+        if length <= COPIED_MAX {
+            // A small request that waits must not hold a large receive buffer.
+            let frame = BytesMut::from(input.get(..length).unwrap_or_default());
+            input.advance(length);
+            return Ok(Some(frame));
+        }
         return Ok(Some(input.split_to(length)));
     }
 }

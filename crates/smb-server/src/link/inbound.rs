@@ -14,6 +14,9 @@ use vfs::Vfs;
 
 use crate::{connection::Connection, misbehaved::Misbehaved, state::Session};
 
+/// Longest request of a command that carries no data ([MS-SMB2] 3.3.5.2).
+const PLAIN_REQUEST_MAX: usize = 68 * 1024;
+
 /// What the signature of a request is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signature {
@@ -53,8 +56,13 @@ pub(crate) enum Inbound {
 }
 
 impl Inbound {
-    /// Bytes of data that the frame's READs and WRITEs hold while they run; a READ's buffer is
-    /// what its credits cover.
+    /// Whether there is more than one request.
+    pub(crate) fn is_compound(&self) -> bool {
+        matches!(self, Self::Chain { requests, .. } if requests.len() > 1)
+    }
+
+    /// Bytes that the frame's requests hold while they run; a READ's buffer is what its credits
+    /// cover.
     pub(crate) fn data_bytes(&self) -> usize {
         let Self::Chain { requests, .. } = self else {
             return 0;
@@ -63,8 +71,7 @@ impl Inbound {
             .iter()
             .map(|request| match request.header.command {
                 Command::READ => usize::from(request.header.credit_charge.max(1)) * 65_536,
-                Command::WRITE => request.message.len(),
-                _ => 0,
+                _ => request.message.len(),
             })
             .sum()
     }
@@ -93,7 +100,8 @@ pub(crate) fn open<V: Vfs>(
     let mut signatures = Vec::with_capacity(elements.len());
     for (index, element) in elements.iter().enumerate() {
         let header = &element.header;
-        check_element(connection, header, sealed_by, index == 0)?;
+        let length = element.range.len();
+        check_element(connection, header, sealed_by, index == 0, length)?;
         if !header.flags.contains(HeaderFlags::RELATED) {
             previous = header.session_id;
         }
@@ -124,6 +132,7 @@ fn check_element<V: Vfs>(
     header: &Header,
     sealed_by: Option<SessionId>,
     first: bool,
+    length: usize,
 ) -> Result<(), Misbehaved> {
     if header.is_response() {
         return Err(Misbehaved::ResponseFromClient);
@@ -137,6 +146,19 @@ fn check_element<V: Vfs>(
         if !related && header.session_id != session {
             return Err(Misbehaved::Encryption("session of an element is another"));
         }
+    }
+    let data = matches!(
+        header.command,
+        Command::READ
+            | Command::WRITE
+            | Command::IOCTL
+            | Command::QUERY_DIRECTORY
+            | Command::CHANGE_NOTIFY
+            | Command::QUERY_INFO
+            | Command::SET_INFO
+    );
+    if !data && length > PLAIN_REQUEST_MAX {
+        return Err(Misbehaved::TooLong(length));
     }
     if header.command == Command::CANCEL {
         // [MS-SMB2] 3.3.5.16: no sequence check; it carries the id of what it cancels.

@@ -17,7 +17,9 @@ mod token;
 
 pub(crate) use change_times::ChangeTimes;
 pub(crate) use channel::Channel;
-pub(crate) use open::{DirectoryCursor, Disk, EndReason, Ender, InFlight, NewOpen, Open, OpenKind};
+pub(crate) use open::{
+    DirectoryCursor, Disk, EndReason, Ender, InFlight, NamesHeld, NewOpen, Open, OpenKind,
+};
 pub use requests::{CommandCount, Requests};
 pub use server::{ConnectionId, ConnectionReport, OpenReport, Report, Server, SessionReport};
 pub(crate) use server::{Holder, Login, Mail, Peer};

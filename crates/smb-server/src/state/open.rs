@@ -58,6 +58,31 @@ impl Ender {
     }
 }
 
+/// Names of a snapshot as they count against the server's limit; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct NamesHeld {
+    all: Arc<AtomicUsize>,
+    mine: usize,
+}
+
+impl NamesHeld {
+    /// Counts `mine` names; `None` where that would be more than `max` in all.
+    pub(crate) fn new(all: &Arc<AtomicUsize>, mine: usize, max: usize) -> Option<Self> {
+        let before = all.fetch_add(mine, Ordering::Relaxed);
+        let held = Self {
+            all: Arc::clone(all),
+            mine,
+        };
+        (before + mine <= max).then_some(held)
+    }
+}
+
+impl Drop for NamesHeld {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.mine, Ordering::Relaxed);
+    }
+}
+
 /// Where a directory enumeration stands.
 #[derive(Debug, Default)]
 pub(crate) struct DirectoryCursor {
@@ -69,6 +94,8 @@ pub(crate) struct DirectoryCursor {
     pub(crate) started: bool,
     /// Index of the next entry.
     pub(crate) index: u32,
+    /// What the names count against the server's limit.
+    pub(crate) held: Option<NamesHeld>,
 }
 
 /// What kind of object is open.
@@ -123,6 +150,13 @@ pub(crate) struct FrozenTimes {
     pub(crate) changed: Option<Timestamp>,
 }
 
+impl FrozenTimes {
+    /// Nothing is frozen, as nearly always.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.accessed.is_none() && self.written.is_none() && self.changed.is_none()
+    }
+}
+
 /// An open handle.
 pub(crate) struct Open<V: Vfs> {
     pub(crate) file_id: FileId,
@@ -142,6 +176,8 @@ pub(crate) struct Open<V: Vfs> {
     closing: AtomicBool,
     state: Mutex<OpenState>,
     parked: Mutex<Vec<Weak<Ender>>>,
+    /// One enumeration at a time: its cursor moves over awaits.
+    pub(crate) listing: tokio::sync::Mutex<()>,
     /// Byte-range locks held or waited for, for the limit.
     pub(crate) locks: AtomicU64,
 }
@@ -178,6 +214,7 @@ impl<V: Vfs> Open<V> {
                 ..OpenState::default()
             }),
             parked: Mutex::new(Vec::new()),
+            listing: tokio::sync::Mutex::new(()),
             locks: AtomicU64::new(0),
         }
     }

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -19,14 +19,17 @@ use smb_wire::{
     msg::Dialect,
     status::Status,
 };
-use tokio::sync::{mpsc, oneshot};
-use vfs::{Env, Timestamp, Vfs};
+use tokio::sync::{
+    mpsc::{self, error::TrySendError},
+    oneshot,
+};
+use vfs::{Env, Identity, Timestamp, Vfs};
 
 use super::{ChangeTimes, Open, OpenKind, Requests, Session, Shares};
 use crate::{
     command::Failure,
     config::ServerConfig,
-    file::{Caching, Files, OpenId, Outcome, SharePath, WaiterId},
+    file::{Caching, Files, OpenId, Outcome, Place, SharePath, WaiterId},
 };
 
 /// A connection, numbered since the server started.
@@ -56,6 +59,8 @@ pub(crate) struct Peer {
     pub(crate) logged_in: bool,
     pub(crate) since: Timestamp,
     pub(crate) mail: mpsc::Sender<Mail>,
+    /// Its mailbox ran over: it is to be closed.
+    pub(crate) stuck: Arc<AtomicBool>,
 }
 
 /// Everything shared.
@@ -76,6 +81,10 @@ pub struct Server<V: Vfs> {
     connections: Mutex<BTreeMap<ConnectionId, Peer>>,
     next: AtomicU64,
     pub(crate) opens: AtomicUsize,
+    /// Names held by directory enumerations.
+    pub(crate) listed_names: Arc<AtomicUsize>,
+    /// Who marked for deletion what is marked; at most one entry for each open file.
+    deleters: Mutex<BTreeMap<Place, Identity>>,
     /// What was asked and refused, by command.
     pub requests: Requests,
     waiters: Mutex<BTreeMap<WaiterId, oneshot::Sender<Outcome>>>,
@@ -124,6 +133,8 @@ impl<V: Vfs> Server<V> {
             // numbers by chance; the top bits stay free so that they never run out.
             next: AtomicU64::new(1 + (u64::from_le_bytes(seed) >> 16)),
             opens: AtomicUsize::new(0),
+            listed_names: Arc::new(AtomicUsize::new(0)),
+            deleters: Mutex::new(BTreeMap::new()),
             waiters: Mutex::new(BTreeMap::new()),
             owners: Mutex::new(BTreeMap::new()),
             env,
@@ -221,7 +232,19 @@ impl<V: Vfs> Server<V> {
         let sender = lock(&self.connections)
             .get(&to)
             .map(|peer| peer.mail.clone());
-        sender.is_some_and(|sender| sender.try_send(mail).is_ok())
+        let Some(sender) = sender else {
+            return false;
+        };
+        match sender.try_send(mail) {
+            Ok(()) => true,
+            Err(TrySendError::Closed(_)) => false,
+            Err(TrySendError::Full(_)) => {
+                if let Some(peer) = lock(&self.connections).get(&to) {
+                    peer.stuck.store(true, Ordering::Release);
+                }
+                false
+            }
+        }
     }
 
     /// Asks every connection to close (server stop).
@@ -260,6 +283,15 @@ impl<V: Vfs> Server<V> {
         }
     }
 
+    /// On whose behalf the name goes when the last handle is closed.
+    pub(crate) fn set_deleter(&self, place: &Place, who: Identity) {
+        lock(&self.deleters).insert(place.clone(), who);
+    }
+
+    pub(crate) fn take_deleter(&self, place: &Place) -> Option<Identity> {
+        lock(&self.deleters).remove(place)
+    }
+
     pub(crate) fn add_holder(&self, open: OpenId, holder: Holder) {
         lock(&self.owners).insert(open, holder);
     }
@@ -285,10 +317,8 @@ impl<V: Vfs> Server<V> {
             && connections
                 .values()
                 .any(|other| other.logged_in && other.client == client && other.dialect != dialect);
-        if !differs {
-            if let Some(peer) = connections.get_mut(&id) {
-                peer.logged_in = true;
-            }
+        if !differs && let Some(peer) = connections.get_mut(&id) {
+            peer.logged_in = true;
         }
         !differs
     }

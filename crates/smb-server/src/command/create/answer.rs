@@ -43,21 +43,28 @@ pub(super) async fn reply<V: Vfs>(
             return Err(error.into());
         }
     };
-    let list = match answers(call, contexts, &opened, &attr).await {
+    let mut list = match answers(call, contexts, &opened, &attr).await {
         Ok(list) => list,
         Err(failure) => {
             judge::undo(call, &opened.place, opened.id, &opened.node).await?;
             return Err(failure);
         }
     };
-    let oplock = match opened.engine.cache {
+    if !matches!(opened.engine.cache, CacheGrant::None) {
+        // From the moment others can reach the holder, their breaks wait for this answer.
+        call.chain.grants_caching();
+    }
+    let (action, place, id) = (opened.action, opened.place.clone(), opened.id);
+    let (file_id, receipt) = enter(call, wanted, contexts, opened).await?;
+    call.chain.set_file_id(file_id);
+    // A break that came before there was a holder to tell has already taken the grant back.
+    let cache = call.server().files.caching_of(&place, id);
+    let oplock = match cache {
         CacheGrant::None => OplockLevel::NONE,
         CacheGrant::Oplock(level) => level,
         CacheGrant::Lease { .. } => OplockLevel::LEASE,
     };
-    let action = opened.action;
-    let (file_id, receipt) = enter(call, wanted, contexts, opened).await?;
-    call.chain.set_file_id(file_id);
+    push_lease(&mut list, contexts, &cache);
     let time = |at: vfs::Timestamp| FileTime::from_unix(at.secs, at.nanos);
     let response = CreateResponse {
         oplock_level: oplock,
@@ -177,14 +184,18 @@ async fn answers<V: Vfs>(
         };
         list.push_with(name::QUERY_ON_DISK_ID, |out| answer.encode(out));
     }
-    if let (Some(asked), Some(answer)) = (&contexts.lease, lease(&opened.engine.cache)) {
+    Ok(list)
+}
+
+/// The lease's answer, in the version it was asked in.
+fn push_lease(list: &mut CreateContextList, contexts: &Contexts, cache: &CacheGrant) {
+    if let (Some(asked), Some(answer)) = (&contexts.lease, lease(cache)) {
         let answer = LeaseContext {
             v2: answer.v2.filter(|_| asked.v2.is_some()),
             ..answer
         };
         list.push_with(name::REQUEST_LEASE, |out| answer.encode(out));
     }
-    Ok(list)
 }
 
 fn lease(granted: &CacheGrant) -> Option<LeaseContext> {

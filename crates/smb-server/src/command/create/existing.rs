@@ -5,6 +5,7 @@ use durability::{Meta, Receipt};
 use smb_wire::{
     access_mask::AccessMask,
     file_attributes::FileAttributes,
+    fscc::EaEntry,
     msg::{CreateDisposition, CreateOptions},
     status::Status,
 };
@@ -51,7 +52,11 @@ pub(super) async fn open<V: Vfs>(
             if wanted.overwrites() && granted_by.quick.others_cache() {
                 // A read cache granted meanwhile may hold the old bytes.
                 let actor = Actor::Open(id);
-                engine::make_way(call, None, &place, actor, Operation::SetSize).await?;
+                let gone = engine::make_way(call, None, &place, actor, Operation::SetSize).await;
+                if let Err(failure) = gone {
+                    judge::undo(call, &place, id, &node).await?;
+                    return Err(failure);
+                }
             }
             Ok(Attempt::Done(Box::new(Opened {
                 id,
@@ -135,6 +140,10 @@ async fn grant<V: Vfs>(
 }
 
 fn check_attributes(wanted: &Wanted, attr: &Attr, granted: AccessMask) -> Result<(), Failure> {
+    if wanted.delete_on_close() && !granted.contains(AccessMask::DELETE) {
+        // MAXIMUM_ALLOWED asked for it and the descriptor does not give it.
+        return Err(Status::ACCESS_DENIED.into());
+    }
     if access::readonly(attr) {
         if wanted.delete_on_close() {
             return Err(Status::CANNOT_DELETE.into());
@@ -206,15 +215,13 @@ async fn overwrite<V: Vfs>(
     let share = call.share()?;
     let token = call.token()?;
     let (vfs, gate) = (&share.vfs, &share.gate);
+    // What can be refused comes before what cannot be taken back.
+    if contexts.allocation > vfs.fs_info(node).await?.available {
+        return Err(Status::DISK_FULL.into());
+    }
+    replace_eas(&**vfs, node, &contexts.eas).await?;
     vfs.set_size(node, 0).await?;
     drop_streams(call, node).await?;
-    for (name, _) in vfs.eas(node).await? {
-        vfs.set_ea(node, &name, &[]).await?;
-    }
-    for ea in &contexts.eas {
-        let name = String::from_utf8_lossy(&ea.name);
-        vfs.set_ea(node, &name, &ea.value).await?;
-    }
     let set = SetAttr {
         dos_attributes: Some(wanted.stored_attributes(false)),
         ..SetAttr::default()
@@ -231,6 +238,21 @@ async fn overwrite<V: Vfs>(
     Ok(gate.resized(node, flags).await?)
 }
 
+/// The new attributes first, since one of them may be refused; then the old ones go.
+async fn replace_eas<V: Vfs>(vfs: &V, node: &V::Node, new: &[EaEntry]) -> Result<(), Failure> {
+    let old = vfs.eas(node).await?;
+    let name = |ea: &EaEntry| String::from_utf8_lossy(&ea.name).into_owned();
+    for ea in new {
+        vfs.set_ea(node, &name(ea), &ea.value).await?;
+    }
+    for (old, _) in old {
+        if !new.iter().any(|ea| name(ea).eq_ignore_ascii_case(&old)) {
+            vfs.set_ea(node, &old, &[]).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Named streams go with the data they belonged to; one that somebody has open stays until then.
 async fn drop_streams<V: Vfs>(call: &Call<V>, node: &V::Node) -> Result<(), Failure> {
     let share = call.share()?;
@@ -241,7 +263,12 @@ async fn drop_streams<V: Vfs>(call: &Call<V>, node: &V::Node) -> Result<(), Fail
             .open_stream(&token.identity, node, &info.name, vfs::StreamOpen::Existing)
             .await?;
         share.vfs.remove_stream(&token.identity, &stream).await?;
-        drop(share.gate.stream_removed(&stream).await?);
+        drop(
+            share
+                .gate
+                .stream_removed(&stream, durability::RequestFlags::default())
+                .await?,
+        );
     }
     Ok(())
 }

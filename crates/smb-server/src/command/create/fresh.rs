@@ -1,6 +1,5 @@
 //! Creating what does not exist ([MS-FSA] 2.1.5.1.1).
 
-use durability::Receipt;
 use smb_wire::{
     access_mask::AccessMask, file_attributes::FileAttributes, msg::CreateAction, status::Status,
 };
@@ -39,6 +38,16 @@ pub(super) async fn create<V: Vfs>(
         Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Again),
         other => other?,
     };
+    // Marked at once: whoever else opens and flushes it is owed the name.
+    let receipt = match call
+        .share()?
+        .gate
+        .created(&node, parent, wanted.flags())
+        .await
+    {
+        Ok(receipt) => receipt,
+        Err(error) => return undone(call, parent, lookup, &node, error.into()).await,
+    };
     let granted = match grant(call, wanted, &node, &attr).await {
         Ok(granted) => granted,
         Err(failure) => return undone(call, parent, lookup, &node, failure).await,
@@ -56,24 +65,21 @@ pub(super) async fn create<V: Vfs>(
         Ok(Judged::Granted(id, engine)) => (id, engine),
         // A faster client opened what we just made, in a way that excludes us: it is theirs.
         Ok(Judged::Again) => return Ok(Attempt::Again),
-        Err(failure) => return Err(failure),
+        // Somebody else has it open by now: then it stays.
+        Err(failure) if call.server().files.count(node.key(), None) > 0 => return Err(failure),
+        Err(failure) => return undone(call, parent, lookup, &node, failure).await,
     };
-    match announce(call, wanted, contexts, lookup, parent, &node).await {
-        Ok(receipt) => Ok(Attempt::Done(Box::new(Opened {
-            id,
-            node,
-            parent: Some(parent.clone()),
-            place,
-            granted,
-            engine,
-            action: CreateAction::CREATED,
-            receipt,
-        }))),
-        Err(failure) => {
-            judge::undo(call, &place, id, &node).await?;
-            Err(failure)
-        }
-    }
+    announce(call, wanted, contexts, lookup, parent)?;
+    Ok(Attempt::Done(Box::new(Opened {
+        id,
+        node,
+        parent: Some(parent.clone()),
+        place,
+        granted,
+        engine,
+        action: CreateAction::CREATED,
+        receipt,
+    })))
 }
 
 async fn check<V: Vfs>(call: &Call<V>, wanted: &Wanted, parent: &V::Node) -> Result<(), Failure> {
@@ -172,15 +178,14 @@ async fn undone<V: Vfs>(
     Err(failure)
 }
 
-/// The new name counts: for durability, for watchers, for leases on the directory.
-async fn announce<V: Vfs>(
+/// The new name counts for watchers and for leases on the directory.
+fn announce<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
     contexts: &Contexts,
     lookup: &Lookup<V::Node>,
     parent: &V::Node,
-    node: &V::Node,
-) -> Result<Receipt, Failure> {
+) -> Result<(), Failure> {
     let server = call.server();
     let share = call.share()?;
     let path = engine::share_path(share.id, &lookup.path);
@@ -189,5 +194,5 @@ async fn announce<V: Vfs>(
     let spared = super::answer::parent_lease(call, contexts);
     let effects = server.files.entries_changed(parent.key(), spared);
     engine::perform(server, effects);
-    Ok(share.gate.created(node, parent).await?)
+    Ok(())
 }

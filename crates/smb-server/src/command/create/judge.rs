@@ -115,8 +115,8 @@ pub(super) async fn undo<V: Vfs>(
     };
     let token = call.token()?;
     let share = call.share()?;
-    let removed =
-        close::remove_name(server, share, node, &remove, &path, &token.identity, None).await;
+    let who = (&token.identity, durability::RequestFlags::default());
+    let removed = close::remove_name(server, share, node, &remove, &path, who, None).await;
     server.files.removed(place, &remove);
     removed?;
     Ok(())

@@ -6,7 +6,7 @@ use smb_wire::{
     create_context::{LeaseContext, RequestContext},
     dtyp::SecurityDescriptor,
     file_attributes::FileAttributes,
-    fscc::{EaEntry, read_ea_list},
+    fscc::{EaEntry, check_ea_name, read_ea_list},
     msg::{
         CreateDisposition, CreateOptions, CreateRequest, Dialect, ImpersonationLevel, OplockLevel,
         ShareAccess,
@@ -60,6 +60,14 @@ impl Wanted {
 
     pub(super) fn directory(&self) -> bool {
         self.options.contains(CreateOptions::DIRECTORY_FILE)
+    }
+
+    /// What the open asks of durability.
+    pub(super) fn flags(&self) -> durability::RequestFlags {
+        durability::RequestFlags {
+            open_write_through: self.options.contains(CreateOptions::WRITE_THROUGH),
+            ..durability::RequestFlags::default()
+        }
     }
 
     pub(super) fn delete_on_close(&self) -> bool {
@@ -180,7 +188,12 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
     let mut found = Contexts::default();
     for context in request.contexts() {
         match context?.request()? {
-            RequestContext::ExtendedAttributes(list) => found.eas = read_ea_list(list)?,
+            RequestContext::ExtendedAttributes(list) => {
+                found.eas = read_ea_list(list)?;
+                for ea in &found.eas {
+                    check_ea_name(&ea.name).map_err(|_| Status::INVALID_EA_NAME)?;
+                }
+            }
             RequestContext::SecurityDescriptor(bytes) => {
                 found.security = Some(SecurityDescriptor::read(bytes)?);
             }

@@ -98,20 +98,7 @@ async fn named<V: Vfs>(
         Err(error) => return Err(error.into()),
     };
     let granted = grant(call, wanted, lookup, file, attr, known.is_some()).await?;
-    let (node, created) = match known {
-        Some(_) if wanted.disposition == CreateDisposition::CREATE => {
-            return Err(Status::OBJECT_NAME_COLLISION.into());
-        }
-        Some(node) => (node, false),
-        None if wanted.creates() => {
-            let opened = share
-                .vfs
-                .open_stream(&token.identity, file, name, StreamOpen::Either)
-                .await?;
-            (opened.0, opened.1)
-        }
-        None => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
-    };
+    let (node, created, receipt) = find_or_make(call, wanted, file, name, known).await?;
     let place = judge::place(&node);
     let size = share.vfs.attr(&node).await?;
     let case = Case {
@@ -122,11 +109,17 @@ async fn named<V: Vfs>(
         overwrite: wanted.overwrites() && !created,
         allocation: size.allocated,
     };
-    let (id, engine) = match judge::open(call, wanted, contexts, case).await? {
-        Judged::Granted(id, engine) => (id, engine),
-        Judged::Again => return Ok(Attempt::Again),
+    let (id, engine) = match judge::open(call, wanted, contexts, case).await {
+        Ok(Judged::Granted(id, engine)) => (id, engine),
+        Ok(Judged::Again) => return Ok(Attempt::Again),
+        Err(failure) => {
+            if created {
+                share.vfs.remove_stream(&token.identity, &node).await?;
+            }
+            return Err(failure);
+        }
     };
-    match act(call, wanted, lookup, &node, granted, created).await {
+    match act(call, wanted, lookup, &node, granted, created, receipt).await {
         Ok((node, receipt)) => Ok(Attempt::Done(Box::new(Opened {
             id,
             node,
@@ -145,6 +138,38 @@ async fn named<V: Vfs>(
             judge::undo(call, &place, id, &node).await?;
             Err(failure)
         }
+    }
+}
+
+/// The stream found, or made where the disposition says so.
+async fn find_or_make<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    file: &V::Node,
+    name: &str,
+    known: Option<V::Node>,
+) -> Result<(V::Node, bool, Receipt), Failure> {
+    let share = call.share()?;
+    match known {
+        Some(_) if wanted.disposition == CreateDisposition::CREATE => {
+            Err(Status::OBJECT_NAME_COLLISION.into())
+        }
+        Some(node) => Ok((node, false, share.gate.unchanged())),
+        None if wanted.creates() => {
+            let who = &call.token()?.identity;
+            let (node, created) = share
+                .vfs
+                .open_stream(who, file, name, StreamOpen::Either)
+                .await?;
+            let receipt = if created {
+                // Marked at once: whoever else opens and flushes it is owed it.
+                share.gate.stream_created(&node).await?
+            } else {
+                share.gate.unchanged()
+            };
+            Ok((node, created, receipt))
+        }
+        None => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
     }
 }
 
@@ -173,6 +198,9 @@ async fn grant<V: Vfs>(
         access::grant(&subject, &token, AccessMask::FILE_WRITE_DATA).await?;
     }
     let granted = access::grant(&subject, &token, wanted.access).await?;
+    if wanted.delete_on_close() && !granted.contains(AccessMask::DELETE) {
+        return Err(Status::ACCESS_DENIED.into());
+    }
     if access::readonly(attr)
         && granted.intersects(AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA)
     {
@@ -188,6 +216,7 @@ async fn act<V: Vfs>(
     node: &V::Node,
     granted: AccessMask,
     created: bool,
+    receipt: Receipt,
 ) -> Result<(V::Node, Receipt), Failure> {
     let share = call.share()?;
     let token = call.token()?;
@@ -208,14 +237,12 @@ async fn act<V: Vfs>(
                 filter: NotifyFilter::STREAM_NAME,
             }],
         );
-        let receipt = share.gate.stream_created(&node).await?;
         return Ok((node, receipt));
     }
     if wanted.overwrites() {
         share.vfs.set_size(&node, 0).await?;
-        let flags = durability::RequestFlags::default();
-        let receipt = share.gate.resized(&node, flags).await?;
+        let receipt = share.gate.resized(&node, wanted.flags()).await?;
         return Ok((node, receipt));
     }
-    Ok((node, share.gate.unchanged()))
+    Ok((node, receipt))
 }

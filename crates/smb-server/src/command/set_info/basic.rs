@@ -189,6 +189,9 @@ pub(in crate::command) async fn keep_frozen<V: Vfs>(
     open: &Open<V>,
 ) -> Result<(), Failure> {
     let frozen = open.state().frozen_times;
+    if frozen.is_empty() {
+        return Ok(());
+    }
     let node = open.disk()?.node;
     if node.stream().is_some() {
         return Ok(());
@@ -206,6 +209,10 @@ pub(in crate::command) async fn keep_frozen<V: Vfs>(
         .vfs
         .set_attr(&token.identity, &node, &change)
         .await?;
+    // The times a client set explicitly are owed like any other metadata.
+    let gate = &call.share()?.gate;
+    let flags = write::open_flags(open);
+    drop(gate.meta_changed(&node, Meta::Times, flags).await?);
     keep_changed(call, open).await
 }
 

@@ -98,6 +98,8 @@ async fn mark<V: Vfs>(
     let effects = server
         .files
         .set_delete_pending(disk.place, open.engine, posix)?;
+    call.server()
+        .set_deleter(disk.place, call.token()?.identity.clone());
     engine::perform(server, effects);
     Ok(())
 }
@@ -107,6 +109,7 @@ fn clear<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
     call.server()
         .files
         .clear_delete_pending(disk.place, open.engine)?;
+    drop(call.server().take_deleter(disk.place));
     Ok(())
 }
 

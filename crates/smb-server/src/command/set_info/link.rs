@@ -9,7 +9,7 @@ use super::{
     target::{self, Wanted},
 };
 use crate::{
-    command::{Call, Failure, engine},
+    command::{Call, Failure, engine, write},
     file::{Change, Operation},
     state::Open,
 };
@@ -64,7 +64,8 @@ pub(super) async fn set<V: Vfs>(
     if replace {
         target::replaced(call, &target);
     }
-    let receipt = share.gate.linked(&disk.node, &target.parent).await?;
+    let flags = write::open_flags(open);
+    let receipt = share.gate.linked(&disk.node, &target.parent, flags).await?;
     let filter = engine::name_filter(false);
     let mut reports = Vec::with_capacity(2);
     if replace {

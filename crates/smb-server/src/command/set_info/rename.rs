@@ -12,7 +12,7 @@ use super::{
     target::{self, Target, Wanted},
 };
 use crate::{
-    command::{Call, Failure, engine},
+    command::{Call, Failure, engine, write},
     file::{Change, Operation, SharePath, Step},
     state::Open,
 };
@@ -165,7 +165,11 @@ async fn carry_out<V: Vfs>(
     if replace {
         target::replaced(call, to);
     }
-    let receipt = share.gate.renamed(one.node, one.parent, &to.parent).await?;
+    let flags = write::open_flags(open);
+    let receipt = share
+        .gate
+        .renamed(one.node, one.parent, &to.parent, flags)
+        .await?;
     report(call, &one, replace);
     told(call, open, &one);
     Ok(receipt)
@@ -184,7 +188,8 @@ async fn drop_link<V: Vfs>(
         .remove(&token.identity, one.node, one.parent, one.name)
         .await?;
     follow(call, &one);
-    let receipt = share.gate.removed(one.node, one.parent).await?;
+    let flags = write::open_flags(open);
+    let receipt = share.gate.removed(one.node, one.parent, flags).await?;
     let filter = engine::name_filter(one.directory);
     let removed = engine::change(one.from.clone(), Change::REMOVED, filter);
     engine::report(call.server(), &[removed]);

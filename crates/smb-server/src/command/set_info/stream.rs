@@ -7,7 +7,7 @@ use vfs::{Node, StreamOpen, Vfs, VfsError};
 
 use super::tell_stream;
 use crate::{
-    command::{Call, Failure, create::NameStream, engine},
+    command::{Call, Failure, create::NameStream, engine, write},
     file::{Change, Operation, Place},
     state::Open,
 };
@@ -43,7 +43,10 @@ pub(super) async fn rename<V: Vfs>(
     let filter = NotifyFilter::STREAM_NAME;
     tell_stream(call, open, (Change::REMOVED_STREAM, filter), Some(old));
     tell_stream(call, open, (Change::ADDED_STREAM, filter), Some(to));
-    Ok(share.gate.stream_created(&node).await?)
+    Ok(share
+        .gate
+        .stream_created(&node, write::open_flags(open))
+        .await?)
 }
 
 /// A stream of the new name may go only if it is empty and nobody has it open.
