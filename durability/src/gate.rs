@@ -137,13 +137,24 @@ impl<V: Vfs> Gate<V> {
     }
 
     /// A file or directory was created in `parent`.
-    pub async fn created(&self, node: &V::Node, parent: &V::Node) -> Result<Receipt, VfsError> {
-        self.named(Event::Create, node, (Some(parent), None)).await
+    pub async fn created(
+        &self,
+        node: &V::Node,
+        parent: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.named(Event::Create, node, (Some(parent), None), flags)
+            .await
     }
 
     /// A hard link to `node` was added in `new_parent`.
-    pub async fn linked(&self, node: &V::Node, new_parent: &V::Node) -> Result<Receipt, VfsError> {
-        self.named(Event::Link, node, (Some(new_parent), None))
+    pub async fn linked(
+        &self,
+        node: &V::Node,
+        new_parent: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.named(Event::Link, node, (Some(new_parent), None), flags)
             .await
     }
 
@@ -153,6 +164,7 @@ impl<V: Vfs> Gate<V> {
         node: &V::Node,
         old_parent: &V::Node,
         new_parent: &V::Node,
+        flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
         let core = &self.core;
         if old_parent.key() != new_parent.key() {
@@ -168,14 +180,18 @@ impl<V: Vfs> Gate<V> {
                 },
             );
         }
-        self.named(Event::Rename, node, (Some(new_parent), Some(old_parent)))
-            .await
+        let parents = (Some(new_parent), Some(old_parent));
+        self.named(Event::Rename, node, parents, flags).await
     }
 
     /// A name of `node` was removed from `parent`.
-    pub async fn removed(&self, node: &V::Node, parent: &V::Node) -> Result<Receipt, VfsError> {
+    pub async fn removed(
+        &self,
+        node: &V::Node,
+        parent: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
         let core = &self.core;
-        let flags = RequestFlags::default();
         let barriers = self.mark(core, parent, Event::Remove, flags, |inode, _| {
             inode.pending.entries = true;
         });
@@ -206,8 +222,12 @@ impl<V: Vfs> Gate<V> {
 
     /// A stream was created; `node` is the stream. Also for a stream that was renamed (its node
     /// under the new name).
-    pub async fn stream_created(&self, node: &V::Node) -> Result<Receipt, VfsError> {
-        self.changed(Event::Stream, node, RequestFlags::default(), |inode, _| {
+    pub async fn stream_created(
+        &self,
+        node: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.changed(Event::Stream, node, flags, |inode, _| {
             inode.pending.meta = true;
             inode.pending.set_meta = true;
         })
@@ -215,9 +235,13 @@ impl<V: Vfs> Gate<V> {
     }
 
     /// A stream was removed; `node` is the stream. What held it is synced through that node.
-    pub async fn stream_removed(&self, node: &V::Node) -> Result<Receipt, VfsError> {
+    pub async fn stream_removed(
+        &self,
+        node: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
         let stream = node.stream().unwrap_or_default().to_owned();
-        self.changed(Event::Stream, node, RequestFlags::default(), |inode, _| {
+        self.changed(Event::Stream, node, flags, |inode, _| {
             inode.pending.meta = true;
             inode.pending.set_meta = true;
             inode.pending.extents.remove_stream(&stream);
@@ -438,24 +462,19 @@ impl<V: Vfs> Gate<V> {
         event: Event,
         node: &V::Node,
         (new, old): (Option<&V::Node>, Option<&V::Node>),
+        flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
         let core = &self.core;
         let new = new.map(|dir| self.held(dir));
         let old = old.map(|dir| self.held(dir));
         let key = node.key();
         let mut first = false;
-        let barriers = self.mark(
-            core,
-            node,
-            event,
-            RequestFlags::default(),
-            |inode, share| {
-                // Drawn under the lock: a barrier that draws a later number finds the name in
-                // its plan.
-                let at = (core.tick(), core.now());
-                first = inode.renamed(share, (new.as_ref(), old.as_ref()), at, key);
-            },
-        );
+        let barriers = self.mark(core, node, event, flags, |inode, share| {
+            // Drawn under the lock: a barrier that draws a later number finds the name in
+            // its plan.
+            let at = (core.tick(), core.now());
+            first = inode.renamed(share, (new.as_ref(), old.as_ref()), at, key);
+        });
         if first {
             core.start_payer(&self.share);
         }

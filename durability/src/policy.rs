@@ -159,12 +159,20 @@ pub fn barriers(event: Event, settings: &ShareDurability, flags: RequestFlags) -
             };
             answer(asked, honored)
         }
-        // FILE_WRITE_THROUGH: the SET_INFO of the open are synced too.
-        Event::Resize | Event::Content | Event::Meta(_)
+        // FILE_WRITE_THROUGH: whatever is done through the open is synced too.
+        Event::Resize
+        | Event::Content
+        | Event::Meta(_)
+        | Event::Create
+        | Event::Rename
+        | Event::Link
+        | Event::Remove
+        | Event::Stream
             if flags.open_write_through || flags.persistent || flags.write_through =>
         {
             match event {
                 Event::Meta(Meta::Security) => security(asked, true, settings),
+                Event::Remove => answer(asked, Barriers::wait(Wait::Parent)),
                 _ => answer(asked, Barriers::wait(Wait::Inode)),
             }
         }

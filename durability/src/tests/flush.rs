@@ -84,7 +84,7 @@ impl World {
     }
     pub(super) async fn create(&self, node: &FakeNode, parent: &FakeNode) -> VfsResult<()> {
         self.fake.name(parent.ino);
-        self.gate.created(node, parent).await.map(drop)
+        self.gate.created(node, parent, PLAIN).await.map(drop)
     }
     pub(super) async fn rename(
         &self,
@@ -94,7 +94,7 @@ impl World {
     ) -> VfsResult<()> {
         self.fake.name(old.ino);
         self.fake.name(new.ino);
-        self.gate.renamed(node, old, new).await.map(drop)
+        self.gate.renamed(node, old, new, PLAIN).await.map(drop)
     }
 }
 
@@ -325,9 +325,9 @@ fn strict_replies_leave_nothing_owed() {
         w.gate.resized(&f, PLAIN).await.unwrap();
         w.gate.content_changed(&f, 100_000).await.unwrap();
         assert_eq!(w.fake.take_log(), ["data 5", "data 5"]);
-        w.gate.removed(&f, &b).await.unwrap();
+        w.gate.removed(&f, &b, PLAIN).await.unwrap();
         assert_eq!(w.fake.take_log(), ["all 11"]);
-        w.gate.stream_created(&stream(5, "s")).await.unwrap();
+        w.gate.stream_created(&stream(5, "s"), PLAIN).await.unwrap();
         assert_eq!(w.fake.take_log(), ["all 5:s"]);
         // What moved it is still in `a`, which is clean since its sync.
         assert_eq!(w.gate.exposure().bytes, 0);
@@ -420,7 +420,7 @@ fn what_lost_its_last_name_owes_nothing_and_is_let_go() {
         w.write(&f, 0, 1).await.unwrap();
         assert!(f.held() > 1);
         lock(&w.fake.state).links.insert(5, 0);
-        w.gate.removed(&f, &a).await.unwrap();
+        w.gate.removed(&f, &a, PLAIN).await.unwrap();
         assert_eq!(f.held(), 1, "the disk space is free");
         let owed = w.gate.exposure();
         assert_eq!(
@@ -448,9 +448,9 @@ fn a_name_is_numbered_where_a_barrier_can_see_it() {
                     threads.spawn(move || {
                         let mut marks = std::pin::pin!(async {
                             if moved {
-                                gate.renamed(f, a, b).await
+                                gate.renamed(f, a, b, PLAIN).await
                             } else {
-                                gate.created(f, a).await
+                                gate.created(f, a, PLAIN).await
                             }
                         });
                         let waker = std::task::Waker::noop();
@@ -470,5 +470,30 @@ fn a_name_is_numbered_where_a_barrier_can_see_it() {
                 });
             }
         }
+    });
+}
+
+#[test]
+fn names_made_through_a_write_through_open_are_stable_before_the_reply() {
+    const OPEN: RequestFlags = RequestFlags {
+        open_write_through: true,
+        ..PLAIN
+    };
+    honor(|w| async move {
+        let (f, a, b) = (file(5), dir(10), dir(11));
+        let gate = &w.gate;
+        gate.created(&f, &a, OPEN).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5", "all 10"]);
+        gate.renamed(&f, &a, &b, OPEN).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5", "all 11", "all 10"]);
+        gate.linked(&f, &a, OPEN).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5", "all 10"]);
+        gate.stream_created(&stream(5, "s"), OPEN).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5:s"]);
+        gate.stream_removed(&stream(5, "s"), OPEN).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5:s"]);
+        gate.removed(&f, &a, OPEN).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 10"]);
+        assert_eq!(w.gate.exposure(), Exposure::default());
     });
 }

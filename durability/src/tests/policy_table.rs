@@ -37,10 +37,12 @@ const TABLE: &[(&[Event], When, [&str; 4])] = &[
         |f, s| s.durable_acl && OPEN_THROUGH(f, s),      ["inode", "inode", "inode", "owed"]),
     (&[Event::Meta(Meta::Security)],
         |_, s| s.durable_acl,                            ["inode", "inode", "inode", "owe"]),
-    // FILE_WRITE_THROUGH: its SET_INFO synced too.
+    // FILE_WRITE_THROUGH: its SET_INFO and names synced too.
     (&[Event::Resize, Event::Content, Event::Meta(Meta::Security), Event::Meta(Meta::Times),
-       Event::Meta(Meta::Attributes), Event::Meta(Meta::Eas)], OPEN_THROUGH,
+       Event::Meta(Meta::Attributes), Event::Meta(Meta::Eas),
+       Event::Create, Event::Rename, Event::Link, Event::Stream], OPEN_THROUGH,
                                                          ["inode", "inode", "defer", "owed"]),
+    (&[Event::Remove], OPEN_THROUGH,                     ["parent", "parent", "defer", "owed"]),
     (&[Event::Resize, Event::Content, Event::Meta(Meta::Security), Event::Meta(Meta::Times),
        Event::Meta(Meta::Attributes), Event::Meta(Meta::Eas),
        Event::Create, Event::Rename, Event::Link, Event::Stream], ALWAYS,

@@ -83,7 +83,12 @@ impl Run {
                     let d = dir(FIRST_DIR + self.pick(DIRS));
                     let id = self.fake.name(d.ino);
                     let made = self.fake.set_meta(f.ino);
-                    if self.gate.created(&f, &d).await.is_ok() {
+                    if self
+                        .gate
+                        .created(&f, &d, RequestFlags::default())
+                        .await
+                        .is_ok()
+                    {
                         self.ack_name(&f, id, made);
                     }
                 }
@@ -91,7 +96,12 @@ impl Run {
                     let (old, new) = (dir(FIRST_DIR), dir(FIRST_DIR + 1));
                     let ids = [self.fake.name(new.ino), self.fake.name(old.ino)];
                     let made = self.fake.set_meta(f.ino);
-                    if self.gate.renamed(&f, &old, &new).await.is_ok() {
+                    if self
+                        .gate
+                        .renamed(&f, &old, &new, RequestFlags::default())
+                        .await
+                        .is_ok()
+                    {
                         ids.map(|id| self.ack_name(&f, id, made));
                     }
                 }
