@@ -14,7 +14,7 @@ use smb_wire::{
     status::Status,
     utf16,
 };
-use vfs::{Attr, DirName, Vfs, VfsError};
+use vfs::{Attr, DirName, Lookup, Vfs, VfsError};
 
 use super::{Call, Failure, Handled, Reply, create};
 use crate::{
@@ -224,16 +224,31 @@ async fn attributes<V: Vfs>(
         }
         Err(error) => return Err(error.into()),
     };
-    if share.config.access_based_enumeration && !visible(call, &attr)? {
+    if share.config.access_based_enumeration && !visible(call, open, name).await? {
         return Ok(None);
     }
     Ok(Some(attr))
 }
 
-/// Whether the permission bits let the user read an entry.
-fn visible<V: Vfs>(call: &Call<V>, attr: &Attr) -> Result<bool, Failure> {
-    let rights = access::maximal(&access::derived(attr), &*call.token()?);
-    Ok(rights.contains(AccessMask::FILE_READ_DATA))
+/// Whether the user may read an entry, by its descriptor as for an open of it.
+async fn visible<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    name: &DirName,
+) -> Result<bool, Failure> {
+    let path = call.server().path_of(open)?;
+    let mut whole: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
+    whole.push(name.name.clone());
+    let (token, vfs) = (call.token()?, &call.share()?.vfs);
+    let Ok(Lookup {
+        found: Some((node, attr)),
+        ..
+    }) = vfs.lookup(&token.identity, &whole).await
+    else {
+        return Ok(false);
+    };
+    let sd = access::descriptor(&**vfs, &node, &attr).await?;
+    Ok(access::maximal(&sd, &token).contains(AccessMask::FILE_READ_DATA))
 }
 
 /// The short name a listing shows: none where the name is one itself.

@@ -230,10 +230,7 @@ async fn overwrite<V: Vfs>(
     if contexts.allocation > 0 {
         vfs.allocate(node, contexts.allocation).await?;
     }
-    let flags = durability::RequestFlags {
-        open_write_through: wanted.options.contains(CreateOptions::WRITE_THROUGH),
-        ..durability::RequestFlags::default()
-    };
+    let flags = wanted.flags();
     drop(gate.meta_changed(node, Meta::Attributes, flags).await?);
     Ok(gate.resized(node, flags).await?)
 }

@@ -163,7 +163,7 @@ async fn find_or_make<V: Vfs>(
                 .await?;
             let receipt = if created {
                 // Marked at once: whoever else opens and flushes it is owed it.
-                share.gate.stream_created(&node).await?
+                share.gate.stream_created(&node, wanted.flags()).await?
             } else {
                 share.gate.unchanged()
             };
