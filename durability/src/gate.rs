@@ -200,7 +200,7 @@ impl<V: Vfs> Gate<V> {
         let last =
             node.is_directory() || self.vfs.attr(node).await.is_ok_and(|attr| attr.links == 0);
         if last {
-            core.with(node.key(), Inode::unlinked);
+            core.unlinked(node.key());
         }
         match barriers.wait {
             Wait::Parent => {
@@ -214,10 +214,7 @@ impl<V: Vfs> Gate<V> {
     /// An inode has neither names nor handles any more: what is owed for it is dropped, its
     /// latch too.
     pub fn gone(&self, key: FileKey) {
-        self.core.with(key, |inode| {
-            inode.unlinked();
-            inode.latch = None;
-        });
+        self.core.unlinked(key);
     }
 
     /// A stream was created; `node` is the stream. Also for a stream that was renamed (its node
@@ -711,7 +708,7 @@ impl<V: Vfs> WriteInFlight<'_, V> {
             Outcome::Failed(error) => Some(core.failure(error)),
             _ => None,
         };
-        let (first, repaired) = core.with(key, |inode| {
+        let (first, repaired, latched) = core.with(key, |inode| {
             inode.in_flight.remove(&self.ticket);
             inode.written.notify_waiters();
             // A sync failed meanwhile: it may have dropped what was written by then.
@@ -723,16 +720,16 @@ impl<V: Vfs> WriteInFlight<'_, V> {
             }
             match failure {
                 Some(failure) => {
-                    inode.write_failed(share, stream, range, failure);
-                    (false, false)
+                    let latched = inode.write_failed(share, stream, range, failure);
+                    (false, false, latched)
                 }
                 None if matches!(outcome, Outcome::Durable) => {
-                    (false, !doubt && inode.rewritten(stream, range))
+                    (false, !doubt && inode.rewritten(stream, range), false)
                 }
                 None => {
                     let first = inode.owe(share, &self.held, now);
                     inode.wrote(share, &self.held, place, Some(reservation));
-                    (first, false)
+                    (first, false, false)
                 }
             }
         });
@@ -742,7 +739,7 @@ impl<V: Vfs> WriteInFlight<'_, V> {
         if repaired {
             core.repaired(key);
         }
-        if let Some(failure) = failure {
+        if latched && let Some(failure) = failure {
             core.report_failure(key, std::slice::from_ref(share), failure);
         }
     }

@@ -191,6 +191,9 @@ pub(crate) struct Inode<V: Vfs> {
     /// between leaves the moved inode without any name.
     before: Vec<(Held<V>, u64)>,
     pub(crate) latch: Option<Latch>,
+    /// It has no name any more: a failure leaves nothing unproven. The nodes of whatever is
+    /// under way keep its number from being used again until this entry is dropped.
+    gone: bool,
     /// Failed syncs so far.
     pub(crate) failures: u64,
     pub(crate) in_flight: BTreeSet<u64>,
@@ -214,6 +217,7 @@ impl<V: Vfs> Default for Inode<V> {
             names: Vec::new(),
             before: Vec::new(),
             latch: None,
+            gone: false,
             failures: 0,
             in_flight: BTreeSet::new(),
             written: Arc::default(),
@@ -489,10 +493,15 @@ impl<V: Vfs> Inode<V> {
     }
 
     /// The sync failed: everything dirty now is unproven; if nothing was known to be dirty, all
-    /// of it is.
-    pub(crate) fn failed(&mut self, failure: Failure) {
+    /// of it is. True if it is latched now.
+    pub(crate) fn failed(&mut self, failure: Failure) -> bool {
         self.failures += 1;
         let mut epoch = self.running.take().unwrap_or_default();
+        if self.gone {
+            self.before.clear();
+            self.release();
+            return false;
+        }
         epoch.merge(std::mem::take(&mut self.pending));
         if epoch.is_clean() && self.names.is_empty() && self.latch.is_none() {
             epoch.extents.add_unknown("");
@@ -508,6 +517,7 @@ impl<V: Vfs> Inode<V> {
         latch.size |= epoch.sized;
         self.before.clear();
         self.release();
+        true
     }
 
     /// The sync of a directory failed: names owed to it are unproven.
@@ -526,15 +536,18 @@ impl<V: Vfs> Inode<V> {
     }
 
     /// A durable write failed. Whatever was dirty in its range may be lost with it, and so may
-    /// be what other writes under way put there.
+    /// be what other writes under way put there. True if it is latched now.
     pub(crate) fn write_failed(
         &mut self,
         share: &Arc<Share>,
         stream: &str,
         range: (u64, u64),
         failure: Failure,
-    ) {
+    ) -> bool {
         self.failures += 1;
+        if self.gone {
+            return false;
+        }
         for epoch in [Some(&mut self.pending), self.running.as_mut()]
             .into_iter()
             .flatten()
@@ -542,6 +555,7 @@ impl<V: Vfs> Inode<V> {
             epoch.extents.remove(stream, range.0, range.1);
         }
         self.latch_with(failure).add_write(share, stream, range);
+        true
     }
 
     /// A latch read back from a store.
@@ -617,13 +631,17 @@ impl<V: Vfs> Inode<V> {
         self.end_latch()
     }
 
-    /// The last name is gone: nothing of the inode can be read after a crash, so nothing is owed.
-    pub(crate) fn unlinked(&mut self) {
+    /// The last name is gone: once that is stable, nothing of the inode can be read after a
+    /// crash, so nothing is owed and nothing is unproven. True if that ended a latch.
+    pub(crate) fn unlinked(&mut self) -> bool {
+        self.gone = true;
         self.pending = Epoch::default();
         self.names.clear();
         if self.running.is_none() {
             self.release();
         }
+        // Its number may come back as another file's.
+        self.latch.take().is_some()
     }
 
     /// Streams with something owed.

@@ -288,6 +288,15 @@ impl<V: Vfs> Durability<V> {
         self.check_latch(key)
     }
 
+    /// The last name of the inode is gone.
+    pub(crate) fn unlinked(&self, key: FileKey) {
+        let shares = self.with(key, |inode| inode.unlinked().then(|| inode.shares.clone()));
+        if let Some(shares) = shares {
+            shares.iter().for_each(|share| share.untrip_if_clean());
+            tracing::warn!(fs = key.fs, inode = key.ino, "deleted: the latch ended");
+        }
+    }
+
     fn names_synced(&self, key: FileKey, seq: u64) {
         if self.with(key, |inode| inode.names_synced(seq)) {
             self.repaired(key);
@@ -414,10 +423,11 @@ impl<V: Vfs> Durability<V> {
             Err(error) => {
                 let failure = self.failure(error);
                 let shares = self.with(key, |inode| {
-                    inode.failed(failure);
-                    inode.shares.clone()
+                    inode.failed(failure).then(|| inode.shares.clone())
                 });
-                self.report_failure(key, &shares, failure);
+                if let Some(shares) = shares {
+                    self.report_failure(key, &shares, failure);
+                }
                 if job.targets.iter().any(|(held, _)| held.node.is_directory()) {
                     self.directory_failed(key, failure);
                 }

@@ -269,3 +269,59 @@ async fn fail(w: &World, ino: u64) {
     w.fake.script(ino, &[IO]);
     assert_eq!(w.flush(&file(ino)).await, IO);
 }
+
+#[test]
+fn a_latch_ends_with_the_last_name_of_its_inode() {
+    world(
+        "treat-host-as-stable-storage",
+        Limits::default(),
+        |w| async move {
+            let (f, d) = (file(5), dir(10));
+            w.write(&f, 0, 1).await.unwrap();
+            w.fake.script(5, &[IO]);
+            w.env.sleep(ms(31_000)).await;
+            assert_eq!(w.gate.effective_policy(), Policy::Honor);
+            // One of two names.
+            lock(&w.fake.state).links.insert(5, 1);
+            w.gate.removed(&f, &d, PLAIN).await.unwrap();
+            assert_eq!(w.flush(&f).await, IO);
+            lock(&w.fake.state).links.insert(5, 0);
+            w.gate.removed(&f, &d, PLAIN).await.unwrap();
+            assert!(w.gate.latched().is_empty());
+            assert_eq!(w.gate.exposure().latched_inodes, 0);
+            assert_eq!(w.gate.effective_policy(), Policy::TreatHostAsStableStorage);
+            // The next file has the number.
+            assert_eq!(w.flush(&file(5)).await, Ok(()));
+
+            w.engine.restore_latch(key(6), VfsError::Io);
+            w.gate.gone(key(6));
+            assert_eq!(w.flush(&file(6)).await, Ok(()));
+        },
+    );
+}
+
+#[test]
+fn what_fails_after_the_last_name_is_gone_latches_nothing() {
+    honor(|w| async move {
+        let (f, d) = (file(5), dir(10));
+        w.write(&f, 0, 1).await.unwrap();
+        lock(&w.fake.state).links.insert(5, 0);
+        w.fake.script(5, &[IO, IO]);
+        let task = |at: u64| {
+            let (w, f, d) = (Rc::clone(&w), f.clone(), d.clone());
+            Box::pin(async move {
+                w.env.sleep(ms(at)).await;
+                match at {
+                    0 => assert_eq!(w.flush(&f).await, IO, "the waiter hears it"),
+                    1 => assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO),
+                    _ => drop(w.gate.removed(&f, &d, PLAIN).await.unwrap()),
+                }
+            }) as vfs::env::LocalTask
+        };
+        join(&w.env, vec![task(0), task(1), task(3)]).await;
+        assert!(w.gate.latched().is_empty());
+        assert_eq!(w.gate.counters().latches, 0);
+        w.engine.sync_all().await;
+        assert_eq!(w.flush(&file(5)).await, Ok(()));
+    });
+}
