@@ -670,6 +670,7 @@ fn leaves_doubt(error: VfsError) -> bool {
             | VfsError::TooLarge
             | VfsError::IsADirectory
             | VfsError::Exhausted
+            | VfsError::NotStarted
             | VfsError::Busy
     )
 }

@@ -463,6 +463,14 @@ impl<V: Vfs> Inode<V> {
         self.end_latch()
     }
 
+    /// The sync was not begun. What it took is dirty again.
+    pub(crate) fn not_started(&mut self) {
+        match self.running.take() {
+            Some(epoch) if !self.gone => self.pending.merge(epoch),
+            _ => self.release(),
+        }
+    }
+
     /// The sync will never end: its worker is gone. What it took is dirty again.
     pub(crate) fn abandon(&mut self) {
         if let Some(epoch) = self.running.take() {

@@ -28,6 +28,9 @@ use crate::{
 /// Longest sleep of a payer, so that a clock that jumps forward cannot hold it back for long.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
+/// Pause before a background sync that could not be begun is asked for again.
+const RETRY: Duration = Duration::from_millis(20);
+
 impl<V: Vfs> Durability<V> {
     /// Starts the payer of a share. The share's `payer` flag is set already.
     pub(crate) fn start_payer(&self, share: &Arc<Share>) {
@@ -115,7 +118,10 @@ impl<V: Vfs> Durability<V> {
         self.env.spawn(Box::pin(async move {
             let _paid = Paid { core: &*me, key };
             // A failure is latched and reported where it happened.
-            let _ = me.barrier(key, None).await;
+            if me.barrier(key, None).await == Err(VfsError::NotStarted) {
+                // Still in hand, so that nobody asks for it again at once.
+                me.env.sleep(RETRY).await;
+            }
         }));
     }
 
@@ -221,6 +227,8 @@ struct Paid<'a, V: Vfs> {
 impl<V: Vfs> Drop for Paid<'_, V> {
     fn drop(&mut self) {
         lock(&self.core.paying).remove(&self.key);
+        // Whoever waits for room looks for another one to pay if this stayed dirty.
+        self.core.room.notify_waiters();
         // The limit on syncs in flight is for all shares: each payer may have waited for it.
         self.core
             .shares()

@@ -395,7 +395,11 @@ impl<V: Vfs> Durability<V> {
         let mut result = Ok(());
         for (held, scope) in &job.targets {
             // Each is tried: a failure of one is no reason to lose another.
-            result = result.and(held.vfs.sync(&held.node, *scope).await);
+            match (result, held.vfs.sync(&held.node, *scope).await) {
+                // One that failed tells more than one that never ran.
+                (Ok(()) | Err(VfsError::NotStarted), Err(error)) => result = Err(error),
+                _ => {}
+            }
             if let Some(share) = &job.share {
                 count(match scope {
                     SyncScope::Data => &share.metrics.syncs_data,
@@ -420,6 +424,8 @@ impl<V: Vfs> Durability<V> {
                     self.repaired(key);
                 }
             }
+            // Nothing was tried, so nothing is lost: it is as dirty as before.
+            Err(VfsError::NotStarted) => self.with(key, Inode::not_started),
             Err(error) => {
                 let failure = self.failure(error);
                 let shares = self.with(key, |inode| {

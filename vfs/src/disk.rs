@@ -221,10 +221,10 @@ pub trait Disk: Send + Sync + 'static {
         len: u64,
     ) -> DiskResult<()>;
 
-    /// `fsync`.
+    /// `fsync`. EAGAIN: it was never begun.
     async fn fsync(&self, fd: &Self::Fd) -> DiskResult<()>;
 
-    /// `fdatasync`.
+    /// `fdatasync`. EAGAIN as for [`Disk::fsync`].
     async fn fdatasync(&self, fd: &Self::Fd) -> DiskResult<()>;
 
     /// `mkdirat`.

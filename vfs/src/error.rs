@@ -50,6 +50,9 @@ pub enum VfsError {
     NotSupported,
     /// No descriptor, memory or ring entry left; try again later.
     Exhausted,
+    /// A sync could not be begun for want of a descriptor, memory or queue place. Nothing was
+    /// asked of the disk, so nothing is lost: asking again is right. Only syncs answer this.
+    NotStarted,
     /// The object is in use in a way that forbids the operation (EBUSY, ETXTBSY).
     Busy,
     /// Too many links to the inode.

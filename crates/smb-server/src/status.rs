@@ -23,7 +23,7 @@ pub(crate) fn of(error: VfsError) -> Status {
         VfsError::TooLarge => Status::FILE_SYSTEM_LIMITATION,
         VfsError::InvalidArgument => Status::INVALID_PARAMETER,
         VfsError::NotSupported => Status::NOT_SUPPORTED,
-        VfsError::Exhausted => Status::INSUFFICIENT_RESOURCES,
+        VfsError::Exhausted | VfsError::NotStarted => Status::INSUFFICIENT_RESOURCES,
         VfsError::Busy => Status::SHARING_VIOLATION,
         VfsError::TooManyLinks => Status::FILE_SYSTEM_LIMITATION,
         VfsError::NoAttribute => Status::OBJECT_NAME_NOT_FOUND,

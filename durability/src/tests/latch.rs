@@ -325,3 +325,41 @@ fn what_fails_after_the_last_name_is_gone_latches_nothing() {
         assert_eq!(w.flush(&file(5)).await, Ok(()));
     });
 }
+
+#[test]
+fn a_sync_that_never_ran_latches_nothing_and_leaves_it_dirty() {
+    const LATER: Result<(), VfsError> = Err(VfsError::NotStarted);
+    honor(|w| async move {
+        let (f, s, d) = (file(5), stream(5, "s"), dir(10));
+        w.create(&f, &d).await.unwrap();
+        w.write(&f, 0, 1).await.unwrap();
+        w.fake.script(5, &[LATER]);
+        assert_eq!(w.flush(&f).await, LATER);
+        w.fake.script(10, &[LATER]);
+        assert_eq!(w.flush(&f).await, LATER);
+        assert!(w.gate.latched().is_empty());
+        assert_eq!(w.gate.exposure().inodes, 1, "its name");
+        assert_eq!(w.flush(&f).await, Ok(()));
+        assert_eq!(w.gate.exposure(), Exposure::default());
+        // A failure behind it counts.
+        w.write(&s, 0, 1).await.unwrap();
+        w.fake.script(5, &[LATER, IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        assert_eq!(w.gate.latched().len(), 1);
+    });
+}
+
+#[test]
+fn a_background_sync_that_never_ran_is_tried_again() {
+    let limits = Limits {
+        dirty_inodes_max: 1,
+        ..Limits::default()
+    };
+    world("treat-host-as-stable-storage", limits, |w| async move {
+        w.fake.script(5, &[Err(VfsError::NotStarted); 3]);
+        w.write(&file(5), 0, 1).await.unwrap();
+        w.write(&file(6), 0, 1).await.unwrap();
+        assert!(w.engine.dirty_inodes() <= 1);
+        assert!(w.gate.latched().is_empty());
+    });
+}

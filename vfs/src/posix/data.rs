@@ -338,21 +338,22 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     pub(super) async fn do_sync(&self, node: &PosixNode<D>, scope: SyncScope) -> VfsResult<()> {
-        let fd = self.sync_fd(node).await?;
+        let fd = self.sync_fd(node).await.map_err(VfsError::before_sync)?;
         match &node.0.stream {
             // Attributes, the depot's mark, and the removal of an attribute that moved to the
             // depot are metadata of the inode: fdatasync would leave them behind. The depot comes
             // first, so that a stream is never in neither place.
             Some(stream) => {
                 self.depot_sync(node, stream.depot().as_ref()).await?;
-                self.disk.fsync(&fd).await?;
+                self.disk.fsync(&fd).await.map_err(VfsError::of_sync)?;
             }
             None => {
                 self.depot_sync(node, None).await?;
-                match scope {
-                    SyncScope::Data => self.disk.fdatasync(&fd).await?,
-                    SyncScope::All => self.disk.fsync(&fd).await?,
-                }
+                let synced = match scope {
+                    SyncScope::Data => self.disk.fdatasync(&fd).await,
+                    SyncScope::All => self.disk.fsync(&fd).await,
+                };
+                synced.map_err(VfsError::of_sync)?;
             }
         }
         Ok(())

@@ -233,32 +233,35 @@ impl<D: Disk> PosixVfs<D> {
         node: &PosixNode<D>,
         only: Option<&D::Fd>,
     ) -> VfsResult<()> {
-        if !self.marked(node).await? {
+        if !self.marked(node).await.map_err(VfsError::before_sync)? {
             return Ok(());
         }
-        let Some(folders) = self.depot_folders(node, false).await? else {
+        let folders = self.depot_folders(node, false).await;
+        let Some(folders) = folders.map_err(VfsError::before_sync)? else {
             return Ok(());
         };
         match (only, folders.last()) {
-            (Some(fd), _) => self.disk.fsync(fd).await?,
+            (Some(fd), _) => self.disk.fsync(fd).await.map_err(VfsError::of_sync)?,
             (None, Some(folder)) => {
-                for (file, _) in self.depot_files(folder).await? {
+                let files = self.depot_files(folder).await;
+                for (file, _) in files.map_err(VfsError::before_sync)? {
                     let how = OpenHow {
                         read: true,
                         ..OpenHow::default()
                     };
                     match self.disk.open_at(&SERVICE, folder, &file, how).await {
-                        Ok(fd) => self.disk.fsync(&fd).await?,
+                        Ok(fd) => self.disk.fsync(&fd).await.map_err(VfsError::of_sync)?,
                         Err(errno) if errno.is(&[libc::ENOENT]) => {}
-                        Err(errno) => return Err(errno.into()),
+                        Err(errno) => return Err(VfsError::from(errno).before_sync()),
                     }
                 }
             }
             (None, None) => {}
         }
         for folder in folders.iter().rev() {
-            let fd = self.disk.reopen(&SERVICE, folder, true, false).await?;
-            self.disk.fsync(&fd).await?;
+            let fd = self.disk.reopen(&SERVICE, folder, true, false).await;
+            let fd = fd.map_err(|errno| VfsError::from(errno).before_sync())?;
+            self.disk.fsync(&fd).await.map_err(VfsError::of_sync)?;
         }
         Ok(())
     }

@@ -56,6 +56,26 @@ impl From<Errno> for VfsError {
     }
 }
 
+impl VfsError {
+    /// Of something that a sync needs first: want of means is no failed sync.
+    pub(super) fn before_sync(self) -> Self {
+        match self {
+            Self::Exhausted => Self::NotStarted,
+            other => other,
+        }
+    }
+
+    /// What fsync or fdatasync of a [`crate::disk::Disk`] said: EAGAIN means never begun. Want
+    /// of memory within the call is a failure like any other.
+    pub(super) fn of_sync(errno: Errno) -> Self {
+        if errno.is(&[libc::EAGAIN]) {
+            Self::NotStarted
+        } else {
+            errno.into()
+        }
+    }
+}
+
 impl Errno {
     /// The number is one of `any`.
     pub(super) fn is(self, any: &[i32]) -> bool {
@@ -84,6 +104,18 @@ mod tests {
         assert_eq!(VfsError::from(Errno(0)), VfsError::Io);
         assert_eq!(VfsError::from(Errno(-1)), VfsError::Io);
         assert_eq!(VfsError::from(Errno(libc::EUCLEAN)), VfsError::Io);
+    }
+
+    #[test]
+    fn a_sync_that_never_ran_is_no_failed_sync() {
+        assert_eq!(VfsError::of_sync(Errno(libc::EAGAIN)), VfsError::NotStarted);
+        assert_eq!(VfsError::of_sync(Errno(libc::ENOMEM)), VfsError::Exhausted);
+        assert_eq!(VfsError::of_sync(Errno(libc::EIO)), VfsError::Io);
+        for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM] {
+            let opening = VfsError::from(Errno(errno));
+            assert_eq!(opening.before_sync(), VfsError::NotStarted);
+        }
+        assert_eq!(VfsError::Io.before_sync(), VfsError::Io);
     }
 
     #[test]

@@ -238,6 +238,15 @@ fn repeat<T>(mut call: impl FnMut() -> DiskResult<T>) -> DiskResult<T> {
     }
 }
 
+/// EAGAIN of a sync is left to mean that it was never begun.
+fn begun(errno: Errno) -> Errno {
+    if errno == Errno(libc::EAGAIN) {
+        Errno(libc::EIO)
+    } else {
+        errno
+    }
+}
+
 /// Tries `RWF_NOWAIT` on an unnamed file; EAGAIN means "supported, not now".
 fn writes_nowait(root: &SysFd) -> bool {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -401,7 +410,7 @@ impl Disk for SysDisk {
     async fn fsync(&self, fd: &SysFd) -> DiskResult<()> {
         let fd = fd.clone();
         self.wait(Lane::Sync, move || {
-            repeat(|| rustix::fs::fsync(&fd).map_err(calls::errno))
+            repeat(|| rustix::fs::fsync(&fd).map_err(calls::errno)).map_err(begun)
         })
         .await
     }
@@ -409,7 +418,7 @@ impl Disk for SysDisk {
     async fn fdatasync(&self, fd: &SysFd) -> DiskResult<()> {
         let fd = fd.clone();
         self.wait(Lane::Sync, move || {
-            repeat(|| rustix::fs::fdatasync(&fd).map_err(calls::errno))
+            repeat(|| rustix::fs::fdatasync(&fd).map_err(calls::errno)).map_err(begun)
         })
         .await
     }

@@ -9,7 +9,10 @@
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     thread,
     time::Duration,
 };
@@ -102,7 +105,7 @@ impl LaneThreads {
         Ok(())
     }
 
-    /// One thread less. If it was the last, what waits is given up (EIO to those who wait).
+    /// One thread less. If it was the last, what waits is given up (EAGAIN to those who wait).
     fn retire(&self) {
         let mut state = self.lock();
         state.threads -= 1;
@@ -174,17 +177,28 @@ pub(crate) fn post(lane: Lane, call: impl FnOnce() + Send + 'static) {
 }
 
 /// Runs `call` on a thread of `lane` as `who` and returns what it said. EAGAIN if the lane's queue
-/// is full.
+/// is full or no thread could be started for it; EIO if it was begun and did not end.
 pub(crate) async fn run<T: Send + 'static>(
     lane: Lane,
     who: Identity,
     call: impl FnOnce() -> DiskResult<T> + Send + 'static,
 ) -> DiskResult<T> {
     let (send, receive) = oneshot::channel();
+    let begun = Arc::new(AtomicBool::new(false));
+    let begins = Arc::clone(&begun);
     lane_threads(lane).submit(Box::new(move || {
-        let _ = send.send(creds::assume(&who).and_then(|()| call()));
+        let assumed = creds::assume(&who);
+        begins.store(assumed.is_ok(), SeqCst);
+        let _ = send.send(assumed.and_then(|()| call()));
     }))?;
-    receive.await.unwrap_or(Err(Errno(libc::EIO)))
+    receive.await.unwrap_or_else(|_| {
+        let lost = if begun.load(SeqCst) {
+            libc::EIO
+        } else {
+            libc::EAGAIN
+        };
+        Err(Errno(lost))
+    })
 }
 
 #[cfg(test)]
