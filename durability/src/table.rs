@@ -131,6 +131,18 @@ impl<V: Vfs> Durability<V> {
         self.dirty.load(SeqCst)
     }
 
+    /// Whether everything acknowledged is on stable storage: nothing is owed, under way or
+    /// unproven.
+    pub fn is_stable(&self) -> bool {
+        let busy = |shard: &Mutex<BTreeMap<FileKey, Inode<V>>>| {
+            let shard = lock(shard);
+            shard.values().any(|inode| {
+                inode.is_dirty() || inode.latch.is_some() || !inode.in_flight.is_empty()
+            })
+        };
+        !self.has_overflow() && !self.shards.iter().any(busy)
+    }
+
     /// Every latched inode. Together with [`Durability::restore_latch`] this is the seam for
     /// keeping latches across restarts: a store writes these down and hands them back.
     pub fn latched(&self) -> Vec<LatchedInode> {

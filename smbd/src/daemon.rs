@@ -73,6 +73,10 @@ pub trait Service: Send + Sync + Sized + 'static {
         change: PolicyRequest,
     ) -> impl Future<Output = Result<Value, String>>;
 
+    /// Whether everything acknowledged is on stable storage and nothing failed to get there.
+    /// Called on the front, after the last connection and the sync.
+    fn is_stable(&self) -> bool;
+
     /// Makes everything stable that is owed; called on a worker, after the last connection.
     fn sync_all(self: Arc<Self>) -> impl Future<Output = SyncReport>;
 }
@@ -180,10 +184,13 @@ pub fn run_with<S: Service>(
         notify::notify("READY=1");
         front.serve(orders).await
     });
-    if ended.is_ok() {
+    let stable = ended?;
+    if stable {
         mark.remove();
+    } else {
+        tracing::warn!("something is left to the kernel: the next start syncs before it serves");
     }
-    ended
+    Ok(())
 }
 
 /// The main thread's half.
@@ -325,8 +332,8 @@ impl<S: Service> Front<S> {
         Ok(())
     }
 
-    /// Obeys orders until the end.
-    async fn serve(self: Rc<Self>, mut orders: mpsc::Receiver<Order>) -> Result<(), String> {
+    /// Obeys orders until the end. As [`Front::end`].
+    async fn serve(self: Rc<Self>, mut orders: mpsc::Receiver<Order>) -> Result<bool, String> {
         while let Some(Order::Reload) = orders.recv().await {
             match self.reload().await {
                 Ok(done) => tracing::info!(%done, "reloaded"),
@@ -353,8 +360,8 @@ impl<S: Service> Front<S> {
         ended
     }
 
-    /// The orderly end.
-    async fn end(&self) -> Result<(), String> {
+    /// The orderly end. True if all that was acknowledged is stable.
+    async fn end(&self) -> Result<bool, String> {
         tracing::info!("stopping: no new connections");
         notify::notify("STOPPING=1");
         for task in self.tasks.take() {
@@ -389,7 +396,7 @@ impl<S: Service> Front<S> {
             "stopped"
         );
         if report.errors.is_empty() {
-            return Ok(());
+            return Ok(self.service.is_stable());
         }
         for error in &report.errors {
             tracing::error!(%error, "not stable");

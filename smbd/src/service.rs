@@ -318,6 +318,10 @@ impl Service for Holdfast {
         Ok(json!(answers))
     }
 
+    fn is_stable(&self) -> bool {
+        self.server.durability.is_stable()
+    }
+
     async fn sync_all(self: Arc<Self>) -> SyncReport {
         let report = self.server.durability.sync_all().await;
         SyncReport {

@@ -21,6 +21,7 @@ struct Echo {
     policy: Mutex<Option<PolicyRequest>>,
     synced: AtomicU32,
     fail_sync: AtomicBool,
+    latched: AtomicBool,
 }
 
 struct EchoHandler(usize);
@@ -72,6 +73,10 @@ impl Service for Echo {
     async fn policy(self: Arc<Self>, change: PolicyRequest) -> Result<Value, String> {
         *self.policy.lock().unwrap() = Some(change);
         Ok(Value::Null)
+    }
+
+    fn is_stable(&self) -> bool {
+        self.synced.load(Ordering::Relaxed) > 0 && !self.latched.load(Ordering::Relaxed)
     }
 
     async fn sync_all(self: Arc<Self>) -> SyncReport {
@@ -281,6 +286,23 @@ fn what_could_not_be_synced_is_an_error_at_the_end() {
     let service = Arc::clone(&daemon.service);
     assert_eq!(daemon.stop(), Ok(()));
     assert_eq!(service.synced.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn the_mark_of_an_unclean_end_goes_only_when_all_is_stable() {
+    for (settings, latched, unclean) in [
+        ("", false, false),
+        ("", true, true),
+        ("[durability]\nsync_on_stop = false\n", false, true),
+    ] {
+        let daemon = Running::start(settings);
+        daemon.service.latched.store(latched, Ordering::Relaxed);
+        let mark = daemon.folder.path().join("state/running");
+        assert!(mark.exists());
+        daemon.orders.blocking_send(Order::Stop).unwrap();
+        assert_eq!(daemon.thread.join().unwrap(), Ok(()));
+        assert_eq!(mark.exists(), unclean, "{settings:?} {latched}");
+    }
 }
 
 #[test]
