@@ -68,6 +68,9 @@ def main():
                 if shutil.which("smbclient"):
                     report.check("signed by default", signed_by_default, server)
                     report.check("encryption required", encryption_required, server)
+            if shutil.which("smbclient"):
+                import samba_folder
+                samba_folder.check(report, folder)
             report.ok("servers ended in order")
         except Failure as why:
             report.fail("server", why)
