@@ -13,6 +13,8 @@ use std::{
 };
 
 const MARK: &str = "running";
+/// Entries of a share's folder that are looked at for one to sync.
+const PROBES_MAX: usize = 1024;
 
 /// The mark of a running server; take it away with [`Mark::remove`] after an orderly end.
 #[derive(Debug)]
@@ -52,13 +54,38 @@ fn sync_file_system(folder: &Path) -> io::Result<()> {
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));
     rustix::fs::syncfs(&folder_file).map_err(|errno| named(errno.into()))?;
     // XFS returns from syncfs without flushing the device's cache when its log is clean
-    // (measured); a file made, synced and removed makes it flush. Read-only file systems owe
-    // nothing.
+    // (measured); a file made, synced and removed makes it flush.
     let probe = folder.join(format!(".holdfast-sync-{}", std::process::id()));
-    if let Ok(file) = File::create_new(&probe) {
-        let synced = file.sync_all();
-        let _ = fs::remove_file(&probe);
-        synced.map_err(named)?;
+    match File::create_new(&probe) {
+        Ok(file) => {
+            let synced = file.sync_all();
+            let _ = fs::remove_file(&probe);
+            synced.map_err(named)
+        }
+        // Nothing is owed to a file system that is read-only.
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(()),
+        Err(error) => {
+            tracing::warn!(
+                %error,
+                "{}: no file can be made to sync there; syncing what is there",
+                folder.display()
+            );
+            sync_what_is_there(folder, &folder_file).map_err(named)
+        }
+    }
+}
+
+/// Syncs the folder itself and, of the files in it, the first that lets itself be opened: what
+/// is left where no file can be made.
+fn sync_what_is_there(folder: &Path, folder_file: &File) -> io::Result<()> {
+    folder_file.sync_all()?;
+    for entry in fs::read_dir(folder)?.take(PROBES_MAX) {
+        let entry = entry?;
+        if entry.file_type()?.is_file()
+            && let Ok(file) = File::open(entry.path())
+        {
+            return file.sync_all();
+        }
     }
     Ok(())
 }
@@ -66,6 +93,24 @@ fn sync_file_system(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_takes_no_file_is_synced_as_it_is() {
+        let share = tempfile::tempdir().unwrap();
+        let folder = share.path();
+        let file = File::open(folder).unwrap();
+        sync_what_is_there(folder, &file).unwrap();
+        fs::write(folder.join("f"), "x").unwrap();
+        sync_what_is_there(folder, &file).unwrap();
+        // The probe's name is taken: as good as any other error but EROFS.
+        let probe = folder.join(format!(".holdfast-sync-{}", std::process::id()));
+        fs::write(&probe, "").unwrap();
+        sync_file_system(folder).unwrap();
+        assert!(probe.exists(), "not ours");
+        // What cannot be synced fails the start.
+        let null = File::options().write(true).open("/dev/null").unwrap();
+        sync_what_is_there(folder, &null).unwrap_err();
+    }
 
     #[test]
     fn the_mark_stands_from_start_to_orderly_end() {
