@@ -568,7 +568,8 @@ impl<V: Vfs> Gate<V> {
         loop {
             let mut room = pin!(self.share.room.notified());
             room.as_mut().enable();
-            let Policy::Bounded(bound) = self.share.settings().policy else {
+            // A tripped share keeps no bound any more: what is owed is paid and errors are told.
+            let Policy::Bounded(bound) = self.share.effective().policy else {
                 return;
             };
             let now = core.now();
@@ -654,7 +655,8 @@ impl<V: Vfs> Gate<V> {
             if !std::mem::replace(&mut held_back, true) {
                 count(&self.share.metrics.backpressure);
             }
-            self.share.kick.notify_one();
+            // What is owed is in the way now, however young it is.
+            self.share.hurry(core.now());
             room.await;
         }
     }

@@ -594,19 +594,21 @@ impl<V: Vfs> Inode<V> {
         latch
     }
 
-    /// Names not changed after `seq` are on disk. True if that ended a latch.
-    pub(crate) fn names_synced(&mut self, seq: u64) -> bool {
+    /// Names not changed after `seq` are on disk, those in directories that `failed` excepted.
+    /// True if that ended a latch.
+    pub(crate) fn names_synced(&mut self, seq: u64, failed: &BTreeSet<FileKey>) -> bool {
+        let owed = |name: &Name<V>| name.seq > seq || failed.contains(&name.dir.key());
         if let Some(latch) = &mut self.latch {
             // Named again since the failure, and that is on disk.
             for name in self
                 .names
                 .iter()
-                .filter(|name| name.seq <= seq && name.seq > latch.mark)
+                .filter(|name| !owed(name) && name.seq > latch.mark)
             {
                 latch.names.remove(&name.dir.key());
             }
         }
-        self.names.retain(|name| name.seq > seq);
+        self.names.retain(owed);
         self.end_latch()
     }
 

@@ -114,12 +114,19 @@ impl Share {
         match self.settings().policy {
             Policy::Honor | Policy::StrictSync => false,
             Policy::TreatHostAsStableStorage | Policy::Bounded(_) => {
-                self.urgent.fetch_max(nanos(now), SeqCst);
-                self.kick.notify_one();
+                // First: whoever is woken looks at it.
+                let news = !self.tripped.swap(true, SeqCst);
+                self.hurry(now);
                 self.room.notify_waiters();
-                !self.tripped.swap(true, SeqCst)
+                news
             }
         }
+    }
+
+    /// Everything owed by `now` is due at once.
+    pub(crate) fn hurry(&self, now: Duration) {
+        self.urgent.fetch_max(nanos(now), SeqCst);
+        self.kick.notify_one();
     }
 
     pub(crate) fn untrip_if_clean(&self) {

@@ -285,19 +285,20 @@ impl<V: Vfs> Durability<V> {
         node: Option<Held<V>>,
     ) -> Result<(), VfsError> {
         let marked = self.tick();
+        let mut failed = Failed::default();
         for dir in self.moved_to(key) {
-            self.sync_one(dir.key(), Some(dir)).await?;
+            failed.sync(self, dir).await?;
         }
         self.sync_one(key, node).await?;
         let planned = self.tick();
         let plan = self.plan(key);
         for dir in &plan {
-            self.sync_one(dir.key(), Some(dir.clone())).await?;
+            failed.sync(self, dir.clone()).await?;
         }
-        self.names_synced(key, marked);
+        self.names_synced(key, marked, &failed.dirs);
         plan.iter()
-            .for_each(|dir| self.names_synced(dir.key(), planned));
-        self.check_latch(key)
+            .for_each(|dir| self.names_synced(dir.key(), planned, &failed.dirs));
+        failed.error.map_or_else(|| self.check_latch(key), Err)
     }
 
     /// The last name of the inode is gone.
@@ -309,8 +310,8 @@ impl<V: Vfs> Durability<V> {
         }
     }
 
-    fn names_synced(&self, key: FileKey, seq: u64) {
-        if self.with(key, |inode| inode.names_synced(seq)) {
+    fn names_synced(&self, key: FileKey, seq: u64, failed: &BTreeSet<FileKey>) {
+        if self.with(key, |inode| inode.names_synced(seq, failed)) {
             self.repaired(key);
         }
     }
@@ -508,6 +509,31 @@ impl<V: Vfs> Durability<V> {
 
     pub(crate) fn now(&self) -> Duration {
         self.env.monotonic()
+    }
+}
+
+/// Directories on a barrier's way whose sync failed. They are latched; the others are synced all
+/// the same, or what waits behind a directory that always fails would be owed for ever.
+#[derive(Default)]
+struct Failed {
+    error: Option<VfsError>,
+    dirs: BTreeSet<FileKey>,
+}
+
+impl Failed {
+    /// Syncs a directory. The error is one after which nothing is tried: the order would break
+    /// where a later attempt can still keep it.
+    async fn sync<V: Vfs>(&mut self, core: &Durability<V>, dir: Held<V>) -> Result<(), VfsError> {
+        let key = dir.key();
+        match core.sync_one(key, Some(dir)).await {
+            Ok(()) => {}
+            Err(VfsError::NotStarted) => return Err(VfsError::NotStarted),
+            Err(error) => {
+                self.error.get_or_insert(error);
+                self.dirs.insert(key);
+            }
+        }
+        Ok(())
     }
 }
 

@@ -5,11 +5,16 @@ use std::rc::Rc;
 use vfs::{Env, VfsError};
 
 use super::{
-    fake::{file, key},
+    fake::{dir, file, key},
     flush::{PLAIN, honor, world},
     sim::{join, ms},
 };
-use crate::*;
+use crate::{share::lock, *};
+
+const PERSISTENT: RequestFlags = RequestFlags {
+    persistent: true,
+    ..PLAIN
+};
 
 #[test]
 fn an_old_dirty_inode_is_synced_and_its_descriptor_released() {
@@ -196,5 +201,60 @@ fn a_dying_worker_leaves_its_sync_to_others() {
         }
         w.flush(&f).await.unwrap();
         assert_eq!(w.gate.exposure(), Exposure::default());
+    });
+}
+
+#[test]
+fn a_write_that_does_not_fit_hurries_what_is_owed() {
+    world("bounded:10s,64KiB", Limits::default(), |w| async move {
+        let f = file(5);
+        w.env.sleep(ms(1)).await;
+        w.write(&f, 0, 7).await.unwrap();
+        let begun = w.env.monotonic();
+        w.write(&f, 7, 10).await.unwrap();
+        assert!(w.env.monotonic() - begun < ms(100), "not half the delay");
+    });
+}
+
+#[test]
+fn a_directory_that_always_fails_does_not_hold_up_what_is_behind_it() {
+    world("bounded:50ms,64KiB", Limits::default(), |w| async move {
+        let (f, a, b) = (file(5), dir(10), dir(11));
+        w.fake.script(11, &[Err(VfsError::Io); 1000]);
+        w.env.sleep(ms(1)).await;
+        w.rename(&f, &a, &b).await.unwrap();
+        w.env.sleep(ms(200)).await;
+        assert_eq!(w.gate.exposure().inodes, 0, "all is paid or latched");
+        let log = w.fake.take_log();
+        assert!(log.iter().any(|line| line == "all 10"), "{log:?}");
+        assert!(log.len() < 10, "{log:?}");
+        assert_eq!(w.gate.effective_policy(), Policy::Honor);
+        // Replies are not held back by a bound that is not in force.
+        w.gate.created(&file(6), &a, PLAIN).await.unwrap();
+        w.env.sleep(ms(500)).await;
+        assert_eq!(w.gate.exposure().inodes, 0);
+    });
+}
+
+#[test]
+fn whoever_waits_for_the_bound_goes_on_when_the_share_trips() {
+    world("bounded:50ms,64KiB", Limits::default(), |w| async move {
+        let (f, g) = (file(5), file(6));
+        w.env.sleep(ms(1)).await;
+        w.fake.script(5, &[Err(VfsError::Io)]);
+        lock(&w.fake.times).sync = ms(60_000);
+        w.write(&g, 0, 1).await.unwrap();
+        w.env.sleep(ms(70)).await;
+        // Over the bound: the sync of 6 takes a minute; meanwhile 5 trips the share.
+        let gate = w.gate.clone();
+        let waiting = Box::pin(async move { drop(gate.created(&file(7), &dir(10), PLAIN).await) });
+        let w2 = Rc::clone(&w);
+        let trips = Box::pin(async move {
+            w2.env.sleep(ms(5)).await;
+            lock(&w2.fake.times).sync = ms(10);
+            assert!(w2.write_as(&f, 0, 1, PERSISTENT).await.is_err());
+        });
+        join(&w.env, vec![waiting, trips]).await;
+        assert!(w.env.monotonic() < ms(1000));
     });
 }
