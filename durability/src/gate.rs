@@ -195,12 +195,12 @@ impl<V: Vfs> Gate<V> {
         let barriers = self.mark(core, parent, Event::Remove, flags, |inode, _| {
             inode.pending.entries = true;
         });
-        // A directory has one name. A file whose last name is gone owes nothing: no crash can
-        // bring back what was written to it.
+        // A directory has one name. A file whose last name is gone owes nothing: once the
+        // directory is synced, no crash can bring back what was written to it.
         let last =
             node.is_directory() || self.vfs.attr(node).await.is_ok_and(|attr| attr.links == 0);
         if last {
-            core.unlinked(node.key());
+            self.gone(node.key(), parent);
         }
         match barriers.wait {
             Wait::Parent => {
@@ -211,10 +211,16 @@ impl<V: Vfs> Gate<V> {
         }
     }
 
-    /// An inode has neither names nor handles any more: what is owed for it is dropped, its
-    /// latch too.
-    pub fn gone(&self, key: FileKey) {
-        self.core.unlinked(key);
+    /// An inode has neither names nor handles any more: its latch is dropped, and what is owed
+    /// for it too, or under a bound when `parent`, which had its last name, is synced. Call it
+    /// when the name is gone from there.
+    pub fn gone(&self, key: FileKey, parent: &V::Node) {
+        let core = &self.core;
+        let left = core.unlinked(key);
+        let flags = RequestFlags::default();
+        self.mark(core, parent, Event::Remove, flags, |inode, _| {
+            inode.inherit(parent.key(), left, core.tick());
+        });
     }
 
     /// A stream was created; `node` is the stream. Also for a stream that was renamed (its node

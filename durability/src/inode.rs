@@ -163,6 +163,15 @@ impl Latch {
     }
 }
 
+/// What an inode leaves when its last name is gone.
+pub(crate) struct Left<V: Vfs> {
+    /// Of shares that promise a bound: what was written may come back with the name.
+    debts: Vec<Debt>,
+    before: Vec<(Held<V>, u64)>,
+    /// A latch ended.
+    pub(crate) latched: bool,
+}
+
 /// When and after which change a failure happened.
 #[derive(Clone, Copy)]
 pub(crate) struct Failure {
@@ -642,16 +651,45 @@ impl<V: Vfs> Inode<V> {
     }
 
     /// The last name is gone: once that is stable, nothing of the inode can be read after a
-    /// crash, so nothing is owed and nothing is unproven. True if that ended a latch.
-    pub(crate) fn unlinked(&mut self) -> bool {
+    /// crash, so nothing is owed and nothing is unproven. Until then the directory that lost
+    /// the name owes what is left here.
+    pub(crate) fn unlinked(&mut self) -> Left<V> {
         self.gone = true;
-        self.pending = Epoch::default();
+        let mut debts = std::mem::take(&mut self.pending).debts;
+        if let Some(running) = &mut self.running {
+            debts.append(&mut running.debts);
+        }
+        debts.retain(Debt::is_bounded);
         self.names.clear();
         if self.running.is_none() {
             self.release();
         }
-        // Its number may come back as another file's.
-        self.latch.take().is_some()
+        Left {
+            debts,
+            before: std::mem::take(&mut self.before),
+            // Its number may come back as another file's.
+            latched: self.latch.take().is_some(),
+        }
+    }
+
+    /// For the directory that lost the last name of something.
+    pub(crate) fn inherit(&mut self, key: FileKey, left: Left<V>, seq: u64) {
+        self.pending.entries = true;
+        for mut debt in left.debts {
+            let mut mine = self.pending.debts.iter_mut();
+            match mine.find(|mine| Arc::ptr_eq(&mine.share, &debt.share)) {
+                Some(mine) => mine.join(debt, key),
+                None => {
+                    debt.move_to(key);
+                    self.pending.debts.push(debt);
+                }
+            }
+        }
+        for (dir, _) in left.before {
+            if dir.key() != key {
+                self.moved_out(&dir, seq);
+            }
+        }
     }
 
     /// Streams with something owed.

@@ -239,6 +239,26 @@ impl Debt {
         self.bytes
     }
 
+    /// Whether its share promises how old it gets.
+    pub(crate) fn is_bounded(&self) -> bool {
+        matches!(self.share.settings().policy, Policy::Bounded(_))
+    }
+
+    /// From now on a part of what `key` owes: paid when that is.
+    pub(crate) fn move_to(&mut self, key: FileKey) {
+        lock(&self.share.ages).owed.insert(self.at, key);
+    }
+
+    /// Takes over another debt of the same share; both are `key`'s from now on, as old as the
+    /// older one.
+    pub(crate) fn join(&mut self, mut other: Self, key: FileKey) {
+        self.bytes += std::mem::take(&mut other.bytes);
+        if other.at < self.at {
+            std::mem::swap(&mut self.at, &mut other.at);
+            self.move_to(key);
+        }
+    }
+
     /// A sync failed: what was owed is unproven, no longer owed.
     fn lose(&self) -> u64 {
         self.share.lost_bytes.fetch_add(self.bytes, SeqCst);

@@ -25,7 +25,7 @@ use vfs::{Env, FileKey, Node, SyncScope, Vfs, VfsError};
 
 use crate::{
     gate::Gate,
-    inode::{Failure, Held, Inode, Job},
+    inode::{Failure, Held, Inode, Job, Left},
     metrics::count,
     receipt::Receipt,
     report::{Exposure, LatchedInode, Limits, StopReport},
@@ -301,13 +301,14 @@ impl<V: Vfs> Durability<V> {
         failed.error.map_or_else(|| self.check_latch(key), Err)
     }
 
-    /// The last name of the inode is gone.
-    pub(crate) fn unlinked(&self, key: FileKey) {
-        let shares = self.with(key, |inode| inode.unlinked().then(|| inode.shares.clone()));
-        if let Some(shares) = shares {
+    /// The last name of the inode is gone. The answer goes to the directory that had it.
+    pub(crate) fn unlinked(&self, key: FileKey) -> Left<V> {
+        let (left, shares) = self.with(key, |inode| (inode.unlinked(), inode.shares.clone()));
+        if left.latched {
             shares.iter().for_each(|share| share.untrip_if_clean());
             tracing::warn!(fs = key.fs, inode = key.ino, "deleted: the latch ended");
         }
+        left
     }
 
     fn names_synced(&self, key: FileKey, seq: u64, failed: &BTreeSet<FileKey>) {

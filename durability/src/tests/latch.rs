@@ -294,7 +294,7 @@ fn a_latch_ends_with_the_last_name_of_its_inode() {
             assert_eq!(w.flush(&file(5)).await, Ok(()));
 
             w.engine.restore_latch(key(6), VfsError::Io);
-            w.gate.gone(key(6));
+            w.gate.gone(key(6), &d);
             assert_eq!(w.flush(&file(6)).await, Ok(()));
         },
     );

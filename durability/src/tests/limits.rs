@@ -258,3 +258,40 @@ fn whoever_waits_for_the_bound_goes_on_when_the_share_trips() {
         assert!(w.env.monotonic() < ms(1000));
     });
 }
+
+#[test]
+fn what_lost_its_last_name_is_owed_under_a_bound_until_that_is_stable() {
+    world("bounded:10s,64KiB", Limits::default(), |w| async move {
+        let (f, g, a, b) = (file(5), file(6), dir(10), dir(11));
+        w.env.sleep(ms(1)).await;
+        w.write(&f, 0, 1).await.unwrap();
+        w.write(&g, 0, 2).await.unwrap();
+        let written = w.env.monotonic();
+        w.env.sleep(ms(1000)).await;
+        lock(&w.fake.state).links.insert(5, 0);
+        w.gate.removed(&f, &a, PLAIN).await.unwrap();
+        w.gate.gone(key(6), &a);
+        assert_eq!(f.held(), 1);
+        let exposed = w.gate.exposure();
+        assert_eq!((exposed.bytes, exposed.inodes), (3 * 4096, 1));
+        assert!(exposed.oldest_age >= w.env.monotonic() - written);
+        w.fake.take_log();
+        // Half the bound after the write, not after the removal.
+        w.env.sleep(ms(4020)).await;
+        assert_eq!(w.fake.take_log(), ["all 10"]);
+        assert_eq!(w.gate.exposure(), Exposure::default());
+        assert_eq!(w.engine.dirty_inodes(), 0);
+
+        // A directory that something moved out of goes away: the order is its parent's now.
+        w.rename(&file(7), &a, &b).await.unwrap();
+        w.gate.removed(&a, &dir(12), PLAIN).await.unwrap();
+        let target = FlushTarget::Directory { parent: None };
+        let full = RequestFlags {
+            full_sync: true,
+            ..PLAIN
+        };
+        drop(w.gate.flush(&dir(12), target, full).await.unwrap());
+        let log = w.fake.take_log();
+        assert_eq!(log, ["all 11", "all 12"]);
+    });
+}

@@ -62,7 +62,7 @@ pub(super) async fn set<V: Vfs>(
         other => other?,
     }
     if replace {
-        target::replaced(call, &target);
+        target::replaced(call, &target).await;
     }
     let flags = write::open_flags(open);
     let receipt = share.gate.linked(&disk.node, &target.parent, flags).await?;

@@ -163,7 +163,7 @@ async fn carry_out<V: Vfs>(
         .await?;
     follow(call, &one);
     if replace {
-        target::replaced(call, to);
+        target::replaced(call, to).await;
     }
     let flags = write::open_flags(open);
     let receipt = share

@@ -189,12 +189,13 @@ pub(super) async fn make_room<V: Vfs>(
     Ok(())
 }
 
-/// A replaced file has no name and no handle left: nothing of it need become stable.
-pub(super) fn replaced<V: Vfs>(call: &Call<V>, target: &Target<V>) {
-    if let (Some((node, attr)), Ok(share)) = (&target.existing, call.share())
-        && attr.links <= 1
+/// A replaced file has no handle left. If that was its last name, as it is now, nothing of it need
+/// become stable.
+pub(super) async fn replaced<V: Vfs>(call: &Call<V>, target: &Target<V>) {
+    if let (Some((node, _)), Ok(share)) = (&target.existing, call.share())
+        && share.vfs.attr(node).await.is_ok_and(|attr| attr.links == 0)
     {
-        share.gate.gone(node.key());
+        share.gate.gone(node.key(), &target.parent);
     }
 }
 
