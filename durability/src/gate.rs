@@ -42,7 +42,7 @@ pub enum FlushTarget<N> {
         /// Where its name is.
         parent: Option<N>,
     },
-    /// The root of the share: every dirty inode of it.
+    /// The root of the share: every dirty inode of it and of its file system.
     ShareRoot,
 }
 
@@ -363,7 +363,7 @@ impl<V: Vfs> Gate<V> {
         }
         core.wait_writes(key).await;
         if barriers.wait == Wait::Share {
-            let report = core.sync_share(&self.share).await;
+            let report = core.sync_root(&self.share, key).await;
             core.barrier(key, Some(self.held(node))).await?;
             if let Some((_, error)) = report.errors.first() {
                 return Err(*error);
@@ -371,7 +371,8 @@ impl<V: Vfs> Gate<V> {
             if core.has_overflow() {
                 return Err(VfsError::Io);
             }
-            if let Some(latched) = self.latched().first() {
+            let elsewhere = core.latched().into_iter().find(|one| one.key.fs == key.fs);
+            if let Some(latched) = elsewhere.or_else(|| self.latched().into_iter().next()) {
                 return Err(latched.error);
             }
         } else {

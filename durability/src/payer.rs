@@ -157,8 +157,19 @@ impl<V: Vfs> Durability<V> {
 
     /// Syncs everything a share owes, the writes under way included.
     pub(crate) async fn sync_share(&self, share: &Arc<Share>) -> StopReport {
-        let seen = |inode: &Inode<V>| inode.shares.iter().any(|known| Arc::ptr_eq(known, share));
+        let seen = |_: &FileKey, inode: &Inode<V>| {
+            inode.shares.iter().any(|known| Arc::ptr_eq(known, share))
+        };
         self.sync_many(self.keys(seen)).await
+    }
+
+    /// Syncs everything that a share owes or that is on the file system of its root: another share
+    /// over the same folder may have changed what is below.
+    pub(crate) async fn sync_root(&self, share: &Arc<Share>, root: FileKey) -> StopReport {
+        let below = |key: &FileKey, inode: &Inode<V>| {
+            key.fs == root.fs || inode.shares.iter().any(|known| Arc::ptr_eq(known, share))
+        };
+        self.sync_many(self.keys(below)).await
     }
 
     /// Syncs these inodes, a limited number at a time, in tasks of their own.

@@ -98,7 +98,7 @@ impl<V: Vfs> Durability<V> {
     /// call it when no request is being handled any more.
     pub async fn sync_all(&self) -> StopReport {
         let shares = self.shares();
-        let keys = self.keys(|inode| {
+        let keys = self.keys(|_, inode| {
             inode
                 .shares
                 .iter()
@@ -244,12 +244,12 @@ impl<V: Vfs> Durability<V> {
     }
 
     /// Inodes with anything owed or being written.
-    pub(crate) fn keys(&self, wanted: impl Fn(&Inode<V>) -> bool) -> Vec<FileKey> {
+    pub(crate) fn keys(&self, wanted: impl Fn(&FileKey, &Inode<V>) -> bool) -> Vec<FileKey> {
         let mut keys = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
-            let some = shard.iter().filter(|(_, inode)| {
-                (inode.is_dirty() || !inode.in_flight.is_empty()) && wanted(inode)
+            let some = shard.iter().filter(|(key, inode)| {
+                (inode.is_dirty() || !inode.in_flight.is_empty()) && wanted(key, inode)
             });
             keys.extend(some.map(|(key, _)| *key));
         }
@@ -461,7 +461,7 @@ impl<V: Vfs> Durability<V> {
 
     /// The sync of a directory failed: the names owed to it are as lost as its entries.
     fn directory_failed(&self, dir: FileKey, failure: Failure) {
-        let owing = self.keys(|inode| inode.names().iter().any(|name| name.dir.key() == dir));
+        let owing = self.keys(|_, inode| inode.names().iter().any(|name| name.dir.key() == dir));
         for key in owing {
             let shares = self.with(key, |inode| {
                 inode

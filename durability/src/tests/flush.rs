@@ -497,3 +497,23 @@ fn names_made_through_a_write_through_open_are_stable_before_the_reply() {
         assert_eq!(w.gate.exposure(), Exposure::default());
     });
 }
+
+#[test]
+fn the_root_of_a_share_covers_what_another_share_changed_below_it() {
+    honor(|w| async move {
+        let settings = ShareDurability::default();
+        let other = w.engine.share("same", Arc::clone(&w.fake), settings);
+        let f = file(5);
+        drop(other.meta_changed(&f, Meta::Times, PLAIN).await.unwrap());
+        let top = dir(1);
+        let root = || w.gate.flush(&top, FlushTarget::ShareRoot, PLAIN);
+        root().await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5", "all 1"]);
+        assert_eq!(other.exposure(), Exposure::default());
+        // And what failed there.
+        drop(other.meta_changed(&f, Meta::Times, PLAIN).await.unwrap());
+        w.fake.script(5, &[Err(VfsError::Io)]);
+        assert!(other.flush(&f, FlushTarget::File, PLAIN).await.is_err());
+        assert_eq!(root().await.err(), Some(VfsError::Io));
+    });
+}
