@@ -40,9 +40,12 @@ impl Node for FakeNode {
     }
 }
 
+/// Numbers from here on are on another file system.
+pub(super) const ELSEWHERE: u64 = 1_000_000;
+
 pub(super) fn key(ino: u64) -> FileKey {
     FileKey {
-        fs: 1,
+        fs: 1 + ino / ELSEWHERE,
         ino,
         generation: 0,
     }

@@ -96,14 +96,16 @@ const LOCK_SHARDS: usize = 64;
 /// inode whose stream attributes are rewritten. Sharded, so unrelated ones may share a lock.
 struct Locks {
     names: Box<[Mutex<()>]>,
-    inodes: Box<[Mutex<()>]>,
 }
+
+/// One set for the process: two shares over one folder, or a share and what a reload made of it,
+/// must not read and rewrite the same attribute at once.
+static INODE_LOCKS: [Mutex<()>; LOCK_SHARDS] = [const { Mutex::const_new(()) }; LOCK_SHARDS];
 
 impl Default for Locks {
     fn default() -> Self {
         Self {
             names: (0..LOCK_SHARDS).map(|_| Mutex::new(())).collect(),
-            inodes: (0..LOCK_SHARDS).map(|_| Mutex::new(())).collect(),
         }
     }
 }
@@ -123,8 +125,9 @@ impl Locks {
         Self::shard(&self.names, hash).lock().await
     }
 
-    async fn inode(&self, inode: FileKey) -> MutexGuard<'_, ()> {
-        Self::shard(&self.inodes, inode.ino).lock().await
+    /// Not of this file system object alone: of the process.
+    async fn inode(inode: FileKey) -> MutexGuard<'static, ()> {
+        Self::shard(&INODE_LOCKS, inode.ino ^ inode.fs).lock().await
     }
 
     fn shard(shards: &[Mutex<()>], hash: u64) -> &Mutex<()> {
@@ -132,6 +135,22 @@ impl Locks {
         let index = usize::try_from(hash % LOCK_SHARDS as u64).unwrap_or(0);
         &shards[index]
     }
+}
+
+#[cfg(test)]
+#[test]
+fn an_inode_is_locked_for_every_share_of_the_process() {
+    let key = FileKey {
+        fs: 7,
+        ino: 77,
+        generation: 0,
+    };
+    let held = crate::testing::block_on(Locks::inode(key));
+    let mut other = std::pin::pin!(Locks::inode(key));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(other.as_mut().poll(&mut context).is_pending());
+    drop(held);
+    drop(crate::testing::block_on(other));
 }
 
 impl<D: Disk> Vfs for PosixVfs<D> {
