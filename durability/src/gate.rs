@@ -454,6 +454,17 @@ impl<V: Vfs> Gate<V> {
         cleared
     }
 
+    /// An administrator accepts the loss of everything latched that was changed or flushed through
+    /// this share; the configured policy is in force again if nothing is left. Answers how many
+    /// inodes were latched.
+    pub fn clear_latches(&self) -> usize {
+        let latched = self.latched();
+        let cleared = latched.iter().filter(|one| self.clear_latch(one.key));
+        let cleared = cleared.count();
+        self.share.untrip_if_clean();
+        cleared
+    }
+
     fn held(&self, node: &V::Node) -> Held<V> {
         Held {
             vfs: Arc::clone(&self.vfs),

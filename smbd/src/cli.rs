@@ -225,6 +225,12 @@ pub enum PolicyCommand {
         #[arg(long)]
         accept_loss: bool,
     },
+    /// Accept the loss of what failed syncs left unproven, so that flushes of those files (shown
+    /// by `status`) succeed again
+    ClearLatch {
+        /// One share (default: all)
+        share: Option<String>,
+    },
 }
 
 /// `--encrypt`
@@ -289,6 +295,7 @@ mod tests {
         parse("holdfast serve a b=c --listen 127.0.0.1:4450 --durability bounded:50ms,4MiB")
             .unwrap();
         parse("holdfast serve --config h.toml").unwrap();
+        parse("holdfast policy clear-latch data").unwrap();
         parse("holdfast user add alice --owner 1000:1000 --group staff --config h.toml").unwrap();
         for bad in [
             "holdfast",

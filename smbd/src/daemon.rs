@@ -73,6 +73,13 @@ pub trait Service: Send + Sync + Sized + 'static {
         change: PolicyRequest,
     ) -> impl Future<Output = Result<Value, String>>;
 
+    /// An administrator accepts the loss of what failed syncs left unproven in a share, or in
+    /// all. Quick; called on the front.
+    ///
+    /// # Errors
+    /// There is no such share.
+    fn clear_latch(&self, share: Option<&str>) -> Result<Value, String>;
+
     /// Whether everything acknowledged is on stable storage and nothing failed to get there.
     /// Called on the front, after the last connection and the sync.
     fn is_stable(&self) -> bool;
@@ -594,6 +601,15 @@ impl<S: Service> Control for FrontControl<S> {
             match request {
                 Request::Status {} => Ok(self.0.status()),
                 Request::Reload {} => self.0.reload().await,
+                Request::ClearLatch { share } => {
+                    let cleared = self.0.service.clear_latch(share.as_deref());
+                    tracing::warn!(
+                        ?share,
+                        ok = cleared.is_ok(),
+                        "latches cleared by control socket"
+                    );
+                    cleared
+                }
                 Request::Policy {
                     share,
                     set,

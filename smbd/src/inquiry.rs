@@ -66,6 +66,11 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
             set: Some(policy),
             accept_loss,
         },
+        PolicyCommand::ClearLatch { share } => {
+            let answer = ask(place, &Request::ClearLatch { share })?;
+            print!("{}", in_words(&answer));
+            return Ok(());
+        }
     };
     print!("{}", status::shares_in_words(&ask(place, &request)?));
     Ok(())

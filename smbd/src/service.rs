@@ -24,6 +24,9 @@ use crate::{
     worker::{Accepted, ConnectionHandler, WorkerHandle},
 };
 
+/// Latched inodes that the status of a share lists.
+const LATCHED_SHOWN_MAX: usize = 100;
+
 /// The file system that the daemon serves.
 pub type HostVfs = PosixVfs<HostDisk>;
 
@@ -318,6 +321,35 @@ impl Service for Holdfast {
         Ok(json!(answers))
     }
 
+    fn clear_latch(&self, share: Option<&str>) -> Result<Value, String> {
+        let shares = self.server.shares();
+        let wanted = share.map(str::to_uppercase);
+        let mut answers = Vec::new();
+        for one in shares.iter() {
+            let name = &one.config.name;
+            if wanted
+                .as_ref()
+                .is_none_or(|wanted| *wanted == name.to_uppercase())
+            {
+                let cleared = one.gate.clear_latches();
+                answers.push(json!({ "share": name, "cleared_inodes": cleared }));
+            }
+        }
+        if answers.is_empty() {
+            return Err("no such share".to_owned());
+        }
+        if share.is_none() {
+            let durability = &self.server.durability;
+            // Also of shares that a reload has taken away; any gate can do it.
+            let gate = shares.iter().next().map(|share| &share.gate);
+            for latched in durability.latched() {
+                gate.map(|gate| gate.clear_latch(latched.key));
+            }
+            durability.clear_overflow();
+        }
+        Ok(json!(answers))
+    }
+
     fn is_stable(&self) -> bool {
         self.server.durability.is_stable()
     }
@@ -354,6 +386,17 @@ impl Holdfast {
 /// A share's policy, what it promises, and what is acknowledged and not yet stable.
 fn share_status(share: &Share<HostVfs>) -> Value {
     let exposure = share.gate.exposure();
+    let latched = match exposure.latched_inodes {
+        0 => Vec::new(),
+        _ => share.gate.latched(),
+    };
+    let latched = latched.iter().take(LATCHED_SHOWN_MAX).map(|one| {
+        json!({
+            "inode": one.key.ino,
+            "device": format!("{:#x}", one.key.fs),
+            "error": one.error.to_string(),
+        })
+    });
     let (configured, policy) = (share.gate.settings().policy, share.gate.effective_policy());
     json!({
         "share": share.config.name,
@@ -365,5 +408,6 @@ fn share_status(share: &Share<HostVfs>) -> Value {
         "oldest_ms": u64::try_from(exposure.oldest_age.as_millis()).unwrap_or(u64::MAX),
         "latched_inodes": exposure.latched_inodes,
         "latched_bytes": exposure.latched_bytes,
+        "latched": latched.collect::<Vec<_>>(),
     })
 }

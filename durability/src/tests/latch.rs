@@ -363,3 +363,24 @@ fn a_background_sync_that_never_ran_is_tried_again() {
         assert!(w.gate.latched().is_empty());
     });
 }
+
+#[test]
+fn all_latches_of_a_share_are_cleared_at_once() {
+    world(
+        "treat-host-as-stable-storage",
+        Limits::default(),
+        |w| async move {
+            for ino in [5, 6] {
+                w.write(&file(ino), 0, 1).await.unwrap();
+                w.fake.script(ino, &[IO]);
+            }
+            w.env.sleep(ms(31_000)).await;
+            assert_eq!(w.gate.latched().len(), 2);
+            assert_eq!(w.gate.effective_policy(), Policy::Honor);
+            assert_eq!(w.gate.clear_latches(), 2);
+            assert_eq!(w.gate.clear_latches(), 0);
+            assert_eq!(w.gate.effective_policy(), Policy::TreatHostAsStableStorage);
+            assert!(w.engine.is_stable());
+        },
+    );
+}

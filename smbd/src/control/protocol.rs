@@ -22,6 +22,12 @@ pub enum Request {
     Status {},
     /// Read the configuration and the user file again.
     Reload {},
+    /// Accept the loss of what failed syncs left unproven.
+    ClearLatch {
+        /// One share, or all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        share: Option<String>,
+    },
     /// Show the durability policies, or change one until the next restart or reload.
     Policy {
         /// One share, or all.
@@ -115,7 +121,8 @@ mod tests {
             set: None,
             accept_loss: false,
         };
-        for request in [status, Request::Reload {}, policy, show] {
+        let clear = Request::ClearLatch { share: None };
+        for request in [status, Request::Reload {}, policy, show, clear] {
             let line = request_line(&request);
             assert_eq!(line.matches('\n').count(), 1);
             assert_eq!(parse_request(line.as_bytes()), Ok(request));

@@ -75,6 +75,13 @@ impl Service for Echo {
         Ok(Value::Null)
     }
 
+    fn clear_latch(&self, share: Option<&str>) -> Result<Value, String> {
+        match share {
+            None | Some("s") => Ok(json!(self.latched.swap(false, Ordering::Relaxed))),
+            Some(_) => Err("no such share".to_owned()),
+        }
+    }
+
     fn is_stable(&self) -> bool {
         self.synced.load(Ordering::Relaxed) > 0 && !self.latched.load(Ordering::Relaxed)
     }
@@ -272,6 +279,20 @@ fn policies_are_parsed_and_guarded_before_the_service_sees_them() {
             set: Some(Policy::StrictSync)
         }
     );
+    assert_eq!(daemon.stop(), Ok(()));
+}
+
+#[test]
+fn an_administrator_clears_latches() {
+    let daemon = Running::start("");
+    daemon.service.latched.store(true, Ordering::Relaxed);
+    let clear = |share: Option<&str>| {
+        let share = share.map(str::to_owned);
+        daemon.ask(&Request::ClearLatch { share })
+    };
+    clear(Some("other")).unwrap_err();
+    assert_eq!(clear(Some("s")), Ok(json!(true)));
+    assert_eq!(clear(None), Ok(json!(false)));
     assert_eq!(daemon.stop(), Ok(()));
 }
 

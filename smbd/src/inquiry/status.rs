@@ -146,6 +146,14 @@ fn write_share(out: &mut String, share: &Value) {
                 bytes(number("latched_bytes")),
             ),
         );
+        for inode in list(&share["latched"]) {
+            let (number, device) = (cell(&inode["inode"]), cell(&inode["device"]));
+            let error = cell(&inode["error"]);
+            push(
+                out,
+                &format!("      inode {number} of device {device}: {error}"),
+            );
+        }
     }
 }
 
@@ -242,7 +250,8 @@ mod tests {
                 "shares": [{ "share": "data", "path": "/srv", "policy": "honor",
                     "configured_policy": "bounded:50ms,4MiB", "promise": "p.",
                     "exposed_bytes": 20_480, "exposed_inodes": 2, "oldest_ms": 400,
-                    "latched_inodes": 1, "latched_bytes": 4_096 }],
+                    "latched_inodes": 1, "latched_bytes": 4_096,
+                    "latched": [{ "inode": 12, "device": "0x1f", "error": "Io" }] }],
             },
         });
         assert_eq!(
@@ -262,6 +271,7 @@ shares:
     configured is bounded:50ms,4MiB, set aside because a sync failed
     acknowledged and not known to be stable: 20 KiB in 2 inodes, the oldest for 400 ms
     LATCHED: 1 inodes whose sync failed, 4096 bytes unproven
+      inode 12 of device 0x1f: Io
 
 sessions: 1
   user   from          dialect  protection  open  shares
