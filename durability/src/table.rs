@@ -409,10 +409,10 @@ impl<V: Vfs> Durability<V> {
         let mut result = Ok(());
         for (held, scope) in &job.targets {
             // Each is tried: a failure of one is no reason to lose another.
-            match (result, held.vfs.sync(&held.node, *scope).await) {
+            let synced = held.vfs.sync(&held.node, *scope).await;
+            if let (Ok(()) | Err(VfsError::NotStarted), Err(error)) = (result, synced) {
                 // One that failed tells more than one that never ran.
-                (Ok(()) | Err(VfsError::NotStarted), Err(error)) => result = Err(error),
-                _ => {}
+                result = Err(error);
             }
             if let Some(share) = &job.share {
                 count(match scope {
