@@ -4,8 +4,11 @@ use super::data::CAPTURED;
 use crate::access_mask::AccessMask;
 use crate::codec::HEADER_SIZE;
 use crate::create_context::{
-    CreateContextList, DurableHandleFlags, LeaseState, RequestContext, ResponseContext,
+    AppInstanceVersion, AppleBitmap, AppleClientCapabilities, AppleRequest, AppleResponse,
+    AppleServerCapabilities, AppleVolumeCapabilities, CreateContextList, DurableHandleFlags,
+    LeaseState, RequestContext, ResponseContext, TimewarpToken,
 };
+use crate::dtyp::SecurityDescriptor;
 use crate::header::{Header, HeaderFlags};
 use crate::msg::*;
 use crate::negotiate_context::{
@@ -45,7 +48,7 @@ pub(super) fn rewrite(kind: &str, bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
     }
 }
 
-fn all(kind: &str) -> Vec<Vec<u8>> {
+pub(super) fn all(kind: &str) -> Vec<Vec<u8>> {
     let found: Vec<_> = CAPTURED
         .iter()
         .filter(|(k, _)| *k == kind)
@@ -69,7 +72,7 @@ fn every_captured_message_is_written_as_it_was_read() {
     for (kind, text) in CAPTURED {
         let bytes = hex(text);
         let mut written = rewrite(kind, &bytes).unwrap_or_else(|error| panic!("{kind}: {error}"));
-        if *kind == "ErrorResponse" {
+        if *kind == "ErrorResponse" && bytes[68..72] == [0; 4] {
             // Samba fills the one byte of data of an interim response with 0x21.
             written[72] = bytes[72];
         }
@@ -93,7 +96,7 @@ fn every_captured_header_is_written_as_it_was_read() {
             written[32..36].copy_from_slice(&bytes[32..36]);
         }
         assert_eq!(written[..], bytes[..HEADER_SIZE], "{kind}");
-        let response = kind.ends_with("Response");
+        let response = kind.ends_with("Response") || kind.ends_with("ServerMessage");
         assert_eq!(header.is_response(), response, "{kind}");
         assert!(header.command.is_known());
     }
@@ -165,6 +168,26 @@ fn negotiate_responses_hold_their_contexts() {
     }
 }
 
+/// What vfs.fruit's "CREATE context AAPL" asks.
+const APPLE_QUERY: AppleRequest = AppleRequest::ServerQuery {
+    bitmap: AppleBitmap(7),
+    client_capabilities: AppleClientCapabilities(0x0d),
+};
+
+/// What Samba answers to [`APPLE_QUERY`].
+fn assert_apple_answer(answer: &AppleResponse<'_>) {
+    let server = answer
+        .server_capabilities
+        .map(AppleServerCapabilities::bits);
+    assert_eq!(server, Some(0x0f));
+    let volume = answer
+        .volume_capabilities
+        .map(AppleVolumeCapabilities::bits);
+    assert_eq!(volume, Some(0));
+    let model = crate::utf16::decode(answer.model.unwrap(), "model");
+    assert_eq!(model.unwrap(), "MacSamba");
+}
+
 #[test]
 fn create_contexts_are_what_their_names_say() {
     let mut seen = Vec::new();
@@ -187,6 +210,25 @@ fn create_contexts_are_what_their_names_say() {
                 RequestContext::AllocationSize(_) => "AlSi",
                 RequestContext::ExtendedAttributes(_) => "ExtA",
                 RequestContext::AppInstanceId(_) => "AppInstanceId",
+                RequestContext::AppInstanceVersion(version) => {
+                    assert_eq!(version, AppInstanceVersion { high: 1, low: 7 });
+                    "AppInstanceVersion"
+                }
+                RequestContext::TimewarpToken(TimewarpToken(time)) => {
+                    // 2015-10-31 19:40:30 UTC, the snapshot asked for.
+                    assert_eq!(time.0, (1_446_320_430 + 11_644_473_600) * 10_000_000);
+                    "TWrp"
+                }
+                RequestContext::QueryOnDiskId => "QFid",
+                RequestContext::SecurityDescriptor(data) => {
+                    let descriptor = SecurityDescriptor::read(data).unwrap();
+                    assert_eq!(descriptor.dacl.is_some(), descriptor.owner.is_some());
+                    "SecD"
+                }
+                RequestContext::Apple(query) => {
+                    assert_eq!(query, APPLE_QUERY);
+                    "AAPL"
+                }
                 other => panic!("{other:?}"),
             });
         }
@@ -206,6 +248,11 @@ fn create_contexts_are_what_their_names_say() {
         "AlSi",
         "ExtA",
         "AppInstanceId",
+        "AppInstanceVersion",
+        "TWrp",
+        "QFid",
+        "SecD",
+        "AAPL",
     ] {
         assert!(seen.contains(&name), "{name} not captured");
     }
@@ -234,7 +281,17 @@ fn create_responses_tell_what_was_granted() {
                     assert!(access.maximal_access.contains(AccessMask::FILE_READ_DATA));
                     "MxAc"
                 }
-                other => panic!("{other:?}"),
+                ResponseContext::QueryOnDiskId(id) => {
+                    // Samba names device and inode.
+                    assert_eq!(id.volume_id, 0xfe00);
+                    assert!(id.disk_file_id >> 32 == 0 && id.disk_file_id != 0);
+                    "QFid"
+                }
+                ResponseContext::Apple(answer) => {
+                    assert_apple_answer(&answer);
+                    "AAPL"
+                }
+                ResponseContext::Unknown(other) => panic!("{other:?}"),
             });
         }
         assert_eq!(
@@ -242,7 +299,7 @@ fn create_responses_tell_what_was_granted() {
             without_padding(response.contexts)
         );
     }
-    for name in ["RqLs", "DHnQ", "DH2Q", "MxAc"] {
+    for name in ["RqLs", "DHnQ", "DH2Q", "MxAc", "QFid", "AAPL"] {
         assert!(seen.contains(&name), "{name} not captured");
     }
 }

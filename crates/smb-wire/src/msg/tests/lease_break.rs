@@ -1,12 +1,111 @@
-//! Lease breaks, error data and the notification as laid out in the text: bytes made by hand from
-//! [MS-SMB2] 2.2.23.2, 2.2.24.2, 2.2.25.2, 2.2.2 and 2.2.44, because the captures have none.
+//! Breaks and error data: what the captured ones say, and bytes made by hand from [MS-SMB2]
+//! 2.2.23.2, 2.2.24.2, 2.2.25.2, 2.2.2 and 2.2.44. Of error contexts, of the data of a symbolic link
+//! and of the notification there is no capture: Samba 4.17 sends none of them.
 
 use bytes::BytesMut;
 
+use super::captured::all;
+use crate::Status;
 use crate::create_context::LeaseState;
-use crate::ids::LeaseKey;
+use crate::header::Header;
+use crate::ids::{LeaseKey, MessageId};
 use crate::msg::*;
 use crate::testing::captured;
+
+/// The key smbtorture calls LEASE1.
+const TORTURE_KEY: LeaseKey = LeaseKey([
+    0x0d, 0xf0, 0xdd, 0xe0, 0xfe, 0x0f, 0xdc, 0xba, 0xf2, 0x0f, 0x22, 0x1f, 0x01, 0xf0, 0x23, 0x45,
+]);
+
+#[test]
+fn captured_server_messages_are_of_every_form() {
+    let read = |bytes: &Vec<u8>| OplockBreakServerMessage::read(bytes).unwrap();
+    let unsolicited =
+        |bytes: &Vec<u8>| Header::read(bytes).unwrap().message_id == MessageId::UNSOLICITED;
+    let messages = all("OplockBreakServerMessage");
+    let unasked: Vec<_> = messages.iter().filter(|m| unsolicited(m)).collect();
+    let answers: Vec<_> = messages
+        .iter()
+        .filter(|m| !unsolicited(m))
+        .map(read)
+        .collect();
+    let notification = |flags, current_lease_state, new_lease_state| {
+        OplockBreakServerMessage::LeaseNotification(LeaseBreakNotification {
+            new_epoch: 0x13,
+            flags,
+            lease_key: TORTURE_KEY,
+            current_lease_state,
+            new_lease_state,
+        })
+    };
+    let OplockBreakServerMessage::Oplock(broken) = read(unasked[0]) else {
+        panic!("{:?}", unasked[0]);
+    };
+    assert_eq!(broken.oplock_level, OplockLevel::II);
+    assert_eq!(
+        unasked[1..].iter().map(|m| read(m)).collect::<Vec<_>>(),
+        [
+            notification(
+                LeaseBreakFlags::ACK_REQUIRED,
+                LeaseState::RWH,
+                LeaseState::READ | LeaseState::HANDLE
+            ),
+            // [MS-SMB2] 3.3.4.7: losing mere read caching takes no acknowledgment.
+            notification(
+                LeaseBreakFlags::empty(),
+                LeaseState::READ,
+                LeaseState::empty()
+            ),
+        ]
+    );
+    let OplockBreakServerMessage::Oplock(answered) = answers[0] else {
+        panic!("{:?}", answers[0]);
+    };
+    assert_eq!(answered.oplock_level, OplockLevel::II);
+    assert_eq!(
+        answers[1..],
+        [OplockBreakServerMessage::LeaseResponse(LeaseBreak {
+            lease_key: TORTURE_KEY,
+            lease_state: LeaseState::READ | LeaseState::HANDLE,
+        })]
+    );
+}
+
+#[test]
+fn captured_acknowledgments_are_of_both_forms() {
+    let requests = all("OplockBreakRequest");
+    let mut leases = Vec::new();
+    for request in &requests {
+        match OplockBreakRequest::read(request).unwrap() {
+            OplockBreakRequest::Oplock(ack) => assert_eq!(ack.oplock_level, OplockLevel::II),
+            OplockBreakRequest::Lease(ack) => {
+                assert_eq!(ack.lease_key, TORTURE_KEY);
+                leases.push(ack.lease_state);
+            }
+        }
+    }
+    let read_handle = LeaseState::READ | LeaseState::HANDLE;
+    assert_eq!(leases, [LeaseState::READ, read_handle]);
+    assert_eq!(requests.len(), 4, "two of each form");
+}
+
+#[test]
+fn captured_errors_of_3_1_1_are_bare() {
+    // The length wanted of a security descriptor; Samba 4.17 wraps it into no error context even
+    // in 3.1.1, so a client has to understand both.
+    let errors = all("ErrorResponse");
+    let with = |status| {
+        let found = errors
+            .iter()
+            .find(|bytes| Header::read(bytes).unwrap().status == status);
+        ErrorResponse::read(found.expect("captured")).unwrap()
+    };
+    let error = with(Status::BUFFER_TOO_SMALL);
+    assert_eq!((error.context_count, error.data), (0, &[0x14, 0, 0, 0][..]));
+    assert_eq!(error.contexts().count(), 0);
+    // The answer to an acknowledgment nobody had asked for.
+    assert_eq!(with(Status::INVALID_OPLOCK_PROTOCOL), ErrorResponse::EMPTY);
+}
 
 /// A header whose contents do not matter.
 macro_rules! after_header {
