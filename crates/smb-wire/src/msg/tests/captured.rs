@@ -6,10 +6,11 @@ use crate::codec::HEADER_SIZE;
 use crate::create_context::{
     AppInstanceVersion, AppleBitmap, AppleClientCapabilities, AppleRequest, AppleResponse,
     AppleServerCapabilities, AppleVolumeCapabilities, CreateContextList, DurableHandleFlags,
-    LeaseState, RequestContext, ResponseContext, TimewarpToken,
+    LeaseFlags, LeaseState, RequestContext, ResponseContext, TimewarpToken,
 };
 use crate::dtyp::SecurityDescriptor;
 use crate::header::{Header, HeaderFlags};
+use crate::ids::LeaseKey;
 use crate::msg::*;
 use crate::negotiate_context::{
     Cipher, EncryptionCapabilities, NegotiateContextList, NegotiateContextType,
@@ -188,6 +189,52 @@ fn assert_apple_answer(answer: &AppleResponse<'_>) {
     assert_eq!(model.unwrap(), "MacSamba");
 }
 
+/// The name of a context captured in a request, after a look at what it holds.
+fn request_name(context: &RequestContext<'_>) -> &'static str {
+    match *context {
+        RequestContext::Lease(lease) => {
+            assert!(lease.lease_state.contains(LeaseState::READ));
+            if let Some(parent) = lease.parent_lease_key() {
+                assert_eq!(parent, LeaseKey([0x66; 16]));
+                assert_eq!(lease.v2.map(|v2| v2.epoch), Some(3));
+                "RqLs2 with a parent"
+            } else if lease.v2.is_some() {
+                "RqLs2"
+            } else {
+                "RqLs"
+            }
+        }
+        RequestContext::DurableHandleRequest(_) => "DHnQ",
+        RequestContext::DurableHandleReconnect(_) => "DHnC",
+        RequestContext::DurableHandleRequestV2(_) => "DH2Q",
+        RequestContext::DurableHandleReconnectV2(_) => "DH2C",
+        RequestContext::QueryMaximalAccess(_) => "MxAc",
+        RequestContext::AllocationSize(_) => "AlSi",
+        RequestContext::ExtendedAttributes(_) => "ExtA",
+        RequestContext::AppInstanceId(_) => "AppInstanceId",
+        RequestContext::AppInstanceVersion(version) => {
+            assert_eq!(version, AppInstanceVersion { high: 1, low: 7 });
+            "AppInstanceVersion"
+        }
+        RequestContext::TimewarpToken(TimewarpToken(time)) => {
+            // 2015-10-31 19:40:30 UTC, the snapshot asked for.
+            assert_eq!(time.0, (1_446_320_430 + 11_644_473_600) * 10_000_000);
+            "TWrp"
+        }
+        RequestContext::QueryOnDiskId => "QFid",
+        RequestContext::SecurityDescriptor(data) => {
+            let descriptor = SecurityDescriptor::read(data).unwrap();
+            assert_eq!(descriptor.dacl.is_some(), descriptor.owner.is_some());
+            "SecD"
+        }
+        RequestContext::Apple(query) => {
+            assert_eq!(query, APPLE_QUERY);
+            "AAPL"
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn create_contexts_are_what_their_names_say() {
     let mut seen = Vec::new();
@@ -197,40 +244,7 @@ fn create_contexts_are_what_their_names_say() {
         for context in request.contexts() {
             let context = context.unwrap().request().unwrap();
             context.encode(&mut list);
-            seen.push(match context {
-                RequestContext::Lease(lease) => {
-                    assert!(lease.lease_state.contains(LeaseState::READ));
-                    if lease.v2.is_some() { "RqLs2" } else { "RqLs" }
-                }
-                RequestContext::DurableHandleRequest(_) => "DHnQ",
-                RequestContext::DurableHandleReconnect(_) => "DHnC",
-                RequestContext::DurableHandleRequestV2(_) => "DH2Q",
-                RequestContext::DurableHandleReconnectV2(_) => "DH2C",
-                RequestContext::QueryMaximalAccess(_) => "MxAc",
-                RequestContext::AllocationSize(_) => "AlSi",
-                RequestContext::ExtendedAttributes(_) => "ExtA",
-                RequestContext::AppInstanceId(_) => "AppInstanceId",
-                RequestContext::AppInstanceVersion(version) => {
-                    assert_eq!(version, AppInstanceVersion { high: 1, low: 7 });
-                    "AppInstanceVersion"
-                }
-                RequestContext::TimewarpToken(TimewarpToken(time)) => {
-                    // 2015-10-31 19:40:30 UTC, the snapshot asked for.
-                    assert_eq!(time.0, (1_446_320_430 + 11_644_473_600) * 10_000_000);
-                    "TWrp"
-                }
-                RequestContext::QueryOnDiskId => "QFid",
-                RequestContext::SecurityDescriptor(data) => {
-                    let descriptor = SecurityDescriptor::read(data).unwrap();
-                    assert_eq!(descriptor.dacl.is_some(), descriptor.owner.is_some());
-                    "SecD"
-                }
-                RequestContext::Apple(query) => {
-                    assert_eq!(query, APPLE_QUERY);
-                    "AAPL"
-                }
-                other => panic!("{other:?}"),
-            });
+            seen.push(request_name(&context));
         }
         assert_eq!(
             without_padding(list.bytes()),
@@ -240,6 +254,7 @@ fn create_contexts_are_what_their_names_say() {
     for name in [
         "RqLs",
         "RqLs2",
+        "RqLs2 with a parent",
         "DHnQ",
         "DHnC",
         "DH2Q",
@@ -269,7 +284,14 @@ fn create_responses_tell_what_was_granted() {
             let context = context.unwrap().response().unwrap();
             context.encode(&mut list);
             seen.push(match context {
-                ResponseContext::Lease(_) => "RqLs",
+                ResponseContext::Lease(lease) => {
+                    assert!(lease.lease_state.contains(LeaseState::READ));
+                    if lease.flags.contains(LeaseFlags::BREAK_IN_PROGRESS) {
+                        "RqLs being broken"
+                    } else {
+                        "RqLs"
+                    }
+                }
                 ResponseContext::DurableHandle(_) => "DHnQ",
                 ResponseContext::DurableHandleV2(durable) => {
                     assert_eq!(durable.flags, DurableHandleFlags::empty());
@@ -299,7 +321,15 @@ fn create_responses_tell_what_was_granted() {
             without_padding(response.contexts)
         );
     }
-    for name in ["RqLs", "DHnQ", "DH2Q", "MxAc", "QFid", "AAPL"] {
+    for name in [
+        "RqLs",
+        "RqLs being broken",
+        "DHnQ",
+        "DH2Q",
+        "MxAc",
+        "QFid",
+        "AAPL",
+    ] {
         assert!(seen.contains(&name), "{name} not captured");
     }
 }
