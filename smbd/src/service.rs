@@ -256,12 +256,20 @@ impl Service for Holdfast {
 
     async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Value, String> {
         let old = self.config();
-        let before = Before {
-            shares: self.server.shares(),
-            config: &old.shares,
-        };
-        let durability = &self.server.durability;
-        let built = build_shares(&config, &users, durability, self.use_ring, &before)
+        let (server, use_ring) = (Arc::clone(&self.server), self.use_ring);
+        let wanted = Arc::clone(&config);
+        // Opening a folder may wait for its disk: not on a thread that serves sockets.
+        let building = tokio::task::spawn_blocking(move || {
+            let before = Before {
+                shares: server.shares(),
+                config: &old.shares,
+            };
+            build_shares(&wanted, &users, &server.durability, use_ring, &before)
+                .map(|built| (built, users))
+        });
+        let (built, users) = building
+            .await
+            .map_err(|error| error.to_string())?
             .map_err(|error| error.to_string())?;
         // From here on nothing fails: it is all in force, or none of it.
         self.server.set_config(settings::server(&config, &users));
