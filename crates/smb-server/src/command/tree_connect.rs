@@ -5,8 +5,7 @@ use std::sync::Arc;
 use smb_wire::{
     access_mask::AccessMask,
     msg::{
-        Dialect, ShareCapabilities, ShareFlags, ShareType, TreeConnectFlags, TreeConnectRequest,
-        TreeConnectResponse,
+        Dialect, ShareCapabilities, ShareFlags, ShareType, TreeConnectRequest, TreeConnectResponse,
     },
     status::Status,
     utf16,
@@ -42,10 +41,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     {
         return Err(Failure::Disconnect(Misbehaved::UnsignedTreeConnect));
     }
-    let _ = request.flags.contains(TreeConnectFlags::EXTENSION_PRESENT);
     let name = share_name(request.path)?;
     let (tree, response) = if name.eq_ignore_ascii_case("IPC$") {
-        pipes(call, session)
+        pipes(session)
     } else {
         let share = call
             .server()
@@ -86,8 +84,7 @@ fn share_name(path: &[u8]) -> Result<String, Failure> {
     Ok(name.to_owned())
 }
 
-fn pipes<V: Vfs>(call: &Call<V>, session: &Session<V>) -> (TreeConnect<V>, TreeConnectResponse) {
-    let _ = call;
+fn pipes<V: Vfs>(session: &Session<V>) -> (TreeConnect<V>, TreeConnectResponse) {
     let tree = TreeConnect {
         id: Default::default(),
         acting: Default::default(),
