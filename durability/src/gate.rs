@@ -21,6 +21,7 @@ use vfs::{Env, FileKey, Node, Range, Vfs, VfsError, WriteMode};
 use crate::{
     inode::{Held, Inode, Where},
     metrics::{Counters, count},
+    planted::Planted,
     policy::{Barriers, Event, Flushed, Meta, RequestFlags, Wait, barriers},
     receipt::Receipt,
     report::{Exposure, LatchedInode, StopReport},
@@ -180,7 +181,8 @@ impl<V: Vfs> Gate<V> {
                 },
             );
         }
-        let parents = (Some(new_parent), Some(old_parent));
+        let forgotten = core.planted(Planted::OneParentOnRename);
+        let parents = (Some(new_parent), (!forgotten).then_some(old_parent));
         self.named(Event::Rename, node, parents, flags).await
     }
 
@@ -344,10 +346,7 @@ impl<V: Vfs> Gate<V> {
         });
         let (barriers, bytes) = core.with(key, |inode| {
             inode.seen_through(&self.share);
-            (
-                barriers(event, &self.share.effective(), flags),
-                inode.bytes(),
-            )
+            (self.judge(event, flags), inode.bytes())
         });
         let metrics = &self.share.metrics;
         metrics.flush_bytes.add(bytes);
@@ -359,6 +358,9 @@ impl<V: Vfs> Gate<V> {
             } else {
                 count(&metrics.flushes_ignored);
             }
+            return Ok(());
+        }
+        if core.planted(Planted::StreamFlushWithoutSync) && node.stream().is_some() {
             return Ok(());
         }
         core.wait_writes(key).await;
@@ -395,10 +397,7 @@ impl<V: Vfs> Gate<V> {
         let core = &self.core;
         let key = node.key();
         let (barriers, dirty) = core.with(key, |inode| {
-            (
-                barriers(Event::Close, &self.share.effective(), flags),
-                inode.is_dirty(),
-            )
+            (self.judge(Event::Close, flags), inode.is_dirty())
         });
         if dirty {
             count(&self.share.metrics.dirty_at_close);
@@ -472,6 +471,19 @@ impl<V: Vfs> Gate<V> {
         }
     }
 
+    /// The settings in force.
+    fn effective(&self) -> ShareDurability {
+        let mut settings = self.share.effective();
+        if self.core.planted(Planted::HostStableTakenForHonor) && settings.policy == Policy::Honor {
+            settings.policy = Policy::TreatHostAsStableStorage;
+        }
+        settings
+    }
+
+    fn judge(&self, event: Event, flags: RequestFlags) -> Barriers {
+        barriers(event, &self.effective(), flags)
+    }
+
     async fn named(
         &self,
         event: Event,
@@ -537,7 +549,7 @@ impl<V: Vfs> Gate<V> {
         let (first, barriers) = core.with(node.key(), |inode| {
             let first = inode.owe(&self.share, &held, now);
             change(inode, &self.share);
-            let mut barriers = barriers(event, &self.share.effective(), flags);
+            let mut barriers = self.judge(event, flags);
             if inode.dirty_streams() > DIRTY_STREAMS_MAX {
                 barriers.wait = barriers.wait.max(Wait::Inode);
             }
@@ -591,7 +603,7 @@ impl<V: Vfs> Gate<V> {
                 return;
             };
             let now = core.now();
-            if !self.share.breaks(&bound, now) {
+            if !self.share.breaks(&bound, now) || core.planted(Planted::BoundExceeded) {
                 return;
             }
             if !std::mem::replace(&mut held_back, true) {
@@ -629,11 +641,12 @@ impl<V: Vfs> Gate<V> {
             let mut room = pin!(self.share.room.notified());
             room.as_mut().enable();
             let admitted = core.with(held.key(), |inode| {
-                let settings = self.share.effective();
+                let settings = self.effective();
                 let mut barriers = barriers(event, &settings, flags);
                 let mut max = u64::MAX;
                 if let Policy::Bounded(bound) = settings.policy
                     && barriers.owed
+                    && !core.planted(Planted::BoundExceeded)
                 {
                     if bytes > bound.max_bytes {
                         // Never fits: stored before its reply.
@@ -721,6 +734,8 @@ impl<V: Vfs> WriteInFlight<'_, V> {
         let Some(reservation) = self.reservation.take() else {
             return;
         };
+        let counted = !self.core.planted(Planted::ExposureUnderReported);
+        let reservation = counted.then_some(reservation);
         let (core, share, range) = (self.core, &self.gate.share, self.range);
         let stream = self.held.node.stream().unwrap_or_default();
         let key = self.held.key();
@@ -749,7 +764,7 @@ impl<V: Vfs> WriteInFlight<'_, V> {
                 }
                 None => {
                     let first = inode.owe(share, &self.held, now);
-                    inode.wrote(share, &self.held, place, Some(reservation));
+                    inode.wrote(share, &self.held, place, reservation);
                     (first, false, false)
                 }
             }

@@ -20,6 +20,7 @@ mod gate;
 mod inode;
 mod metrics;
 mod payer;
+mod planted;
 mod policy;
 mod ranges;
 mod receipt;
@@ -30,6 +31,8 @@ mod table;
 
 pub use gate::{FlushTarget, Gate};
 pub use metrics::{BUCKETS, Counters, HistogramView};
+#[cfg(feature = "planted-faults")]
+pub use planted::Planted;
 pub use policy::{Barriers, Event, Flushed, Meta, RequestFlags, Wait, barriers};
 pub use receipt::Receipt;
 pub use report::{Exposure, LatchedInode, Limits, StopReport};

@@ -19,6 +19,7 @@ use vfs::{FileKey, Vfs, VfsError};
 use crate::{
     inode::Inode,
     metrics::count,
+    planted::Planted,
     report::StopReport,
     settings::{Bound, Policy},
     share::{Share, lock},
@@ -77,7 +78,11 @@ impl<V: Vfs> Durability<V> {
             }) => (max_delay / 2, share.bytes() > max_bytes / 2),
             _ => (self.limits.dirty_age_max, false),
         };
-        let delay = delay.min(self.limits.dirty_age_max);
+        let (delay, all) = if self.planted(Planted::BoundExceeded) {
+            (self.limits.dirty_age_max, false)
+        } else {
+            (delay.min(self.limits.dirty_age_max), all)
+        };
         let mut ages = lock(&share.ages);
         if ages.owed.is_empty() {
             ages.payer = false;

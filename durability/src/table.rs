@@ -27,6 +27,7 @@ use crate::{
     gate::Gate,
     inode::{Failure, Held, Inode, Job, Left},
     metrics::count,
+    planted::Planted,
     receipt::Receipt,
     report::{Exposure, LatchedInode, Limits, StopReport},
     settings::ShareDurability,
@@ -52,6 +53,8 @@ pub struct Durability<V: Vfs> {
     pub(crate) room: Notify,
     /// Inodes that background work is syncing.
     pub(crate) paying: Mutex<BTreeSet<FileKey>>,
+    #[cfg(feature = "planted-faults")]
+    pub(crate) planted: Mutex<Option<Planted>>,
 }
 
 impl<V: Vfs> Durability<V> {
@@ -75,6 +78,8 @@ impl<V: Vfs> Durability<V> {
             overflow: AtomicBool::new(false),
             room: Notify::new(),
             paying: Mutex::default(),
+            #[cfg(feature = "planted-faults")]
+            planted: Mutex::default(),
         })
     }
 
@@ -291,7 +296,11 @@ impl<V: Vfs> Durability<V> {
         }
         self.sync_one(key, node).await?;
         let planned = self.tick();
-        let plan = self.plan(key);
+        let plan = if self.planted(Planted::NoParentSync) {
+            Vec::new()
+        } else {
+            self.plan(key)
+        };
         for dir in &plan {
             failed.sync(self, dir.clone()).await?;
         }
@@ -381,6 +390,9 @@ impl<V: Vfs> Durability<V> {
         if run && let Some(me) = self.me.upgrade() {
             self.env.spawn(Box::pin(me.drive(key)));
         }
+        if self.planted(Planted::EarlyAcknowledgement) {
+            return Ok(());
+        }
         // The sender is dropped only if the worker that ran the sync is gone.
         told.await.unwrap_or(Err(VfsError::Io))
     }
@@ -398,7 +410,10 @@ impl<V: Vfs> Durability<V> {
             let Some(job) = core.with(key, |inode| inode.take_job(sequence)) else {
                 break;
             };
-            let result = core.run(&job).await;
+            let mut result = core.run(&job).await;
+            if core.planted(Planted::SwallowedError) {
+                result = Ok(());
+            }
             core.finish(key, job, result);
         }
         guard.armed = false;
@@ -409,7 +424,12 @@ impl<V: Vfs> Durability<V> {
         let mut result = Ok(());
         for (held, scope) in &job.targets {
             // Each is tried: a failure of one is no reason to lose another.
-            let synced = held.vfs.sync(&held.node, *scope).await;
+            let scope = if self.planted(Planted::FdatasyncForFlush) && !held.node.is_directory() {
+                SyncScope::Data
+            } else {
+                *scope
+            };
+            let synced = held.vfs.sync(&held.node, scope).await;
             if let (Ok(()) | Err(VfsError::NotStarted), Err(error)) = (result, synced) {
                 // One that failed tells more than one that never ran.
                 result = Err(error);
