@@ -18,6 +18,8 @@
 
 mod gate;
 mod inode;
+mod journal;
+mod latch_store;
 mod metrics;
 mod payer;
 mod planted;
@@ -30,6 +32,14 @@ mod share;
 mod table;
 
 pub use gate::{FlushTarget, Gate};
+pub use journal::{
+    EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, ExposureSource, FlushJournal, FlushRecord,
+    NoFlushJournal, most_exposed,
+};
+pub use latch_store::{
+    LatchRecord, LatchStore, NoLatchStore, STORED_NAMES_MAX, STORED_PATH_MAX, STORED_RANGES_MAX,
+    STORED_SHARES_MAX, STORED_STREAMS_MAX, StoreTask, UnprovenStream,
+};
 pub use metrics::{BUCKETS, Counters, HistogramView};
 #[cfg(feature = "planted-faults")]
 pub use planted::Planted;

@@ -340,6 +340,14 @@ pub trait Vfs: Send + Sync + 'static {
     /// final: it is never retried here, and a later success says nothing about what it covered.
     async fn sync(&self, node: &Self::Node, scope: SyncScope) -> VfsResult<()>;
 
+    /// Where the inode is now, as far as that can be told without I/O: components from the root
+    /// of the share with `/` between them, as on disk. A hint, for people and journals; `None`
+    /// where it has no name below the root or nobody knows.
+    fn path_hint(&self, node: &Self::Node) -> Option<String> {
+        let _ = node;
+        None
+    }
+
     /// Sizes and limits of the file system under `node`.
     async fn fs_info(&self, node: &Self::Node) -> VfsResult<FsInfo>;
 }

@@ -1,0 +1,161 @@
+//! What is written down about acknowledged flushes, for shares that want it (`flush_journal`).
+//!
+//! Two promises. Under `honor` and `strict-sync` the record of a FLUSH is on stable storage before
+//! its success reply, and it is written only after the sync it speaks of ended well: the journal
+//! never lacks an acknowledged flush and never claims one that was not done. Under the lazy
+//! policies a FLUSH that was answered at once is noted in the background, and what is acknowledged
+//! and volatile is covered by *exposure records* ahead of time: no change is acknowledged that is
+//! not within the last durable record's allowance of bytes and time, so that after a crash the
+//! record bounds the loss from above.
+//!
+//! How the engine calls it: after a barrier of a FLUSH ended well, `flushed` awaited before the
+//! receipt; for a FLUSH answered before the disk, `promised`; before the acknowledgement of any
+//! other deferred change, `cover` with what the share owes then, awaited where there is a task.
+//! A journal that cannot write reports that itself, loudly, and fails no request: the flush *is*
+//! stable. It notes the gap as soon as it can write again.
+//!
+//! Does not own: the files (`journal_file.rs`), which shares opted in (the store knows), clocks.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use vfs::{FileKey, Timestamp};
+
+use crate::{latch_store::StoreTask, report::Exposure, settings::Policy};
+
+/// Most files named in one exposure record.
+pub const EXPOSED_FILES_MAX: usize = 32;
+
+/// A FLUSH that is about to be answered with success.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlushRecord {
+    /// When, wall clock.
+    pub at: Timestamp,
+    /// The share.
+    pub share: String,
+    /// Which inode.
+    pub key: FileKey,
+    /// The stream flushed, empty for the unnamed one.
+    pub stream: String,
+    /// Where it is, from the root of the share; empty if unknown (a hint).
+    pub path: String,
+    /// Size in bytes of the stream as it was before the sync began; zero for a directory.
+    pub size: u64,
+    /// The engine's sequence number of the sync (order within a run).
+    pub sequence: u64,
+    /// The policy that answered.
+    pub policy: Policy,
+    /// Bytes that were owed when the FLUSH came.
+    pub bytes: u64,
+    /// A directory was flushed.
+    pub directory: bool,
+}
+
+/// What a share has acknowledged and not synced, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExposureRecord {
+    /// When, wall clock.
+    pub at: Timestamp,
+    /// The share.
+    pub share: String,
+    /// The policy in force.
+    pub policy: Policy,
+    /// Bytes owed and unproven, inodes, age of the oldest.
+    pub exposure: Exposure,
+    /// The files with most bytes owed, at most [`EXPOSED_FILES_MAX`].
+    pub files: Vec<ExposedFile>,
+}
+
+/// One file with something owed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExposedFile {
+    /// Which inode.
+    pub key: FileKey,
+    /// Where it is, from the root of the share; empty if unknown.
+    pub path: String,
+    /// Bytes owed.
+    pub bytes: u64,
+}
+
+/// Answers what a share owes now; the engine is one.
+pub trait ExposureSource: Send + Sync + 'static {
+    /// What `share` owes, with the files that owe most, at most `files_max`. `None`: no such
+    /// share any more. `at` of the record is the moment of the answer.
+    fn exposure_of(&self, share: &str, files_max: usize) -> Option<ExposureRecord>;
+}
+
+/// Where acknowledged flushes are written down. See the module head for who calls what when.
+pub trait FlushJournal: Send + Sync + 'static {
+    /// Whether this share's flushes are to be written down: ask first, to save making records.
+    fn wants(&self, share: &str) -> bool;
+
+    /// The sync of a FLUSH ended well. The task ends when the record is on stable storage (or
+    /// cannot be: reported by the journal, never a reason to fail the FLUSH).
+    fn flushed(&self, record: FlushRecord) -> StoreTask;
+
+    /// A FLUSH is answered before the disk. Never waits.
+    fn promised(&self, record: FlushRecord);
+
+    /// A change is about to be acknowledged with which the share owes `bytes` in all. `None`: the
+    /// last durable exposure record allows for it at `now` (monotonic). Otherwise acknowledge
+    /// after the task.
+    fn cover(&self, share: &str, bytes: u64, now: Duration) -> Option<StoreTask>;
+
+    /// Whether the last attempt to write succeeded.
+    fn is_healthy(&self) -> bool {
+        true
+    }
+
+    /// Flushes that could not be written down since the start.
+    fn lost(&self) -> u64 {
+        0
+    }
+
+    /// Where exposures come from; once, at start.
+    fn set_source(&self, source: Arc<dyn ExposureSource>);
+}
+
+/// No journal: nothing is written down.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoFlushJournal;
+
+impl FlushJournal for NoFlushJournal {
+    fn wants(&self, _: &str) -> bool {
+        false
+    }
+
+    fn flushed(&self, _: FlushRecord) -> StoreTask {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn promised(&self, _: FlushRecord) {}
+
+    fn cover(&self, _: &str, _: u64, _: Duration) -> Option<StoreTask> {
+        None
+    }
+
+    fn set_source(&self, _: Arc<dyn ExposureSource>) {}
+}
+
+/// The files with most bytes, at most `max` of them, most first.
+pub fn most_exposed(bytes: BTreeMap<FileKey, u64>, max: usize) -> Vec<(FileKey, u64)> {
+    let mut all: Vec<(FileKey, u64)> = bytes.into_iter().collect();
+    all.sort_by_key(|(key, bytes)| (std::cmp::Reverse(*bytes), *key));
+    all.truncate(max);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_with_most_are_named() {
+        let key = |ino| FileKey {
+            ino,
+            ..FileKey::default()
+        };
+        let all = [(key(1), 5), (key(2), 9), (key(3), 9), (key(4), 1)];
+        let most = most_exposed(all.into_iter().collect(), 3);
+        assert_eq!(most, [(key(2), 9), (key(3), 9), (key(1), 5)]);
+    }
+}

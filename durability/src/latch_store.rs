@@ -1,0 +1,220 @@
+//! What is kept of an error latch so that it outlives the server process.
+//!
+//! A failed sync latches an inode (`inode.rs`). [`LatchStore`] writes that down: the record is on
+//! stable storage before the failing reply leaves, where the store can write at all; where it
+//! cannot, the original error is told all the same, the latch stays in memory, and the store says
+//! so loudly. A record is a superset of what is unproven, always: ranges beyond a limit become one
+//! that covers them, and a repair need not be written down before its reply.
+//!
+//! How the engine calls it, with [`LatchRecord`] always the whole state of the latch:
+//! `set` when an inode is latched or its latch grew, awaited before the failed reply; `cleared`
+//! when the latch ended (repair, deletion, an administrator), not awaited. The order of the calls
+//! is the order of what happened, so make the call under the inode's lock and await afterwards.
+//! At start `restore` hands the records back before the first connection.
+//!
+//! Does not own: the file (`latch_file.rs`), when a latch begins or ends.
+
+use std::{future::Future, pin::Pin};
+
+use vfs::{FileKey, Timestamp, VfsError};
+
+/// Most ranges kept of one stream; beyond it one range covers the rest.
+pub const STORED_RANGES_MAX: usize = 64;
+/// Most streams kept of one inode; beyond it [`LatchRecord::entries`] is set, which only an
+/// administrator or the inode's deletion ends.
+pub const STORED_STREAMS_MAX: usize = 32;
+/// Most directories kept in [`LatchRecord::names`]; beyond it likewise.
+pub const STORED_NAMES_MAX: usize = 32;
+/// Most shares kept in [`LatchRecord::shares`]; beyond it none are, which means all of them.
+pub const STORED_SHARES_MAX: usize = 16;
+/// Most bytes of [`LatchRecord::path`].
+pub const STORED_PATH_MAX: usize = 1024;
+
+/// Completes when the store has done what was asked, or could not. The work goes on if it is
+/// dropped. Not `Send`: poll it on the worker that made it.
+pub type StoreTask = Pin<Box<dyn Future<Output = Result<(), VfsError>>>>;
+
+/// Bytes of one stream that a failed sync left unproven.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UnprovenStream {
+    /// The stream's name, empty for the unnamed one.
+    pub stream: String,
+    /// From, to (exclusive), ascending and disjoint; `(0, u64::MAX)` if not known where.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+/// The latch of one inode, whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LatchRecord {
+    /// Which inode.
+    pub key: FileKey,
+    /// The first error.
+    pub error: VfsError,
+    /// When it happened, wall clock.
+    pub at: Timestamp,
+    /// Sequence number of the failure within the run that saw it.
+    pub sequence: u64,
+    /// Contents not proven.
+    pub unproven: Vec<UnprovenStream>,
+    /// Metadata that a client set is not proven.
+    pub metadata: bool,
+    /// A size that was set is not proven.
+    pub size: bool,
+    /// Entries of this directory, or more than could be kept: only an administrator or deletion
+    /// ends it.
+    pub entries: bool,
+    /// Directories whose sync with a name of the inode failed.
+    pub names: Vec<FileKey>,
+    /// Where the inode was, from the root of its share, `/` between components; empty if unknown.
+    /// A hint for people and for finding the file system again.
+    pub path: String,
+    /// Shares it was changed or flushed through; empty means any.
+    pub shares: Vec<String>,
+}
+
+impl LatchRecord {
+    /// Brings the record within the limits; what it says is unproven only grows.
+    pub fn limit(&mut self) {
+        for stream in &mut self.unproven {
+            limit_ranges(&mut stream.ranges);
+        }
+        self.unproven.retain(|stream| !stream.ranges.is_empty());
+        if self.unproven.len() > STORED_STREAMS_MAX {
+            self.unproven.truncate(STORED_STREAMS_MAX);
+            self.entries = true;
+        }
+        if self.names.len() > STORED_NAMES_MAX {
+            self.names.truncate(STORED_NAMES_MAX);
+            self.entries = true;
+        }
+        if self.shares.len() > STORED_SHARES_MAX {
+            self.shares.clear();
+        }
+        cut(&mut self.path, STORED_PATH_MAX);
+    }
+
+    /// Whether nothing is unproven: such a latch has ended.
+    pub fn is_repaired(&self) -> bool {
+        self.unproven.iter().all(|stream| stream.ranges.is_empty())
+            && !self.metadata
+            && !self.size
+            && !self.entries
+            && self.names.is_empty()
+    }
+}
+
+fn limit_ranges(ranges: &mut Vec<(u64, u64)>) {
+    ranges.retain(|(start, end)| start < end);
+    if ranges.len() <= STORED_RANGES_MAX {
+        return;
+    }
+    let rest = ranges.split_off(STORED_RANGES_MAX - 1);
+    let start = rest.iter().map(|(start, _)| *start).min();
+    let end = rest.iter().map(|(_, end)| *end).max();
+    ranges.extend(start.zip(end));
+}
+
+/// Shortens a text to at most `max` bytes, at a character's edge.
+pub(crate) fn cut(text: &mut String, max: usize) {
+    let mut end = text.len().min(max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+}
+
+/// Keeps latches across restarts of the server. See the module head for who calls what when.
+pub trait LatchStore: Send + Sync + 'static {
+    /// The latch of `record.key` is this from now on. The task ends when that is on stable
+    /// storage; its error (already reported by the store) changes nothing about the latch or
+    /// about the error of the reply.
+    fn set(&self, record: LatchRecord) -> StoreTask;
+
+    /// The latch of `key` ended. The task ends when that is on stable storage; until then a
+    /// crash brings the latch back, which is safe.
+    fn cleared(&self, key: FileKey) -> StoreTask;
+
+    /// Everything that earlier runs left latched and whose file system is known. Empties nothing.
+    fn restore(&self) -> Vec<LatchRecord>;
+
+    /// Latches read back whose file system is not there now (and so nobody can reach the inode):
+    /// kept in the store, named to the administrator.
+    fn dormant(&self) -> Vec<LatchRecord> {
+        Vec::new()
+    }
+
+    /// An administrator accepts the loss of everything dormant. Answers how many there were.
+    fn clear_dormant(&self) -> usize {
+        0
+    }
+
+    /// Whether the last attempt to write succeeded: if not, a restart forgets latches.
+    fn is_healthy(&self) -> bool {
+        true
+    }
+}
+
+/// No store: latches end with the process.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoLatchStore;
+
+impl LatchStore for NoLatchStore {
+    fn set(&self, _: LatchRecord) -> StoreTask {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn cleared(&self, _: FileKey) -> StoreTask {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn restore(&self) -> Vec<LatchRecord> {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_beyond_the_limits_covers_more() {
+        let stream = |n: usize| UnprovenStream {
+            stream: n.to_string(),
+            ranges: (0..200).map(|i| (i * 10, i * 10 + 1)).collect(),
+        };
+        let mut record = LatchRecord {
+            key: FileKey::default(),
+            error: VfsError::Io,
+            at: Timestamp::default(),
+            sequence: 1,
+            unproven: (0..STORED_STREAMS_MAX).map(stream).collect(),
+            metadata: false,
+            size: false,
+            entries: false,
+            names: Vec::new(),
+            path: "\u{e4}".repeat(STORED_PATH_MAX),
+            shares: Vec::new(),
+        };
+        record.limit();
+        assert_eq!(record.path.len(), STORED_PATH_MAX);
+        for stream in &record.unproven {
+            assert_eq!(stream.ranges.len(), STORED_RANGES_MAX);
+            for i in 0..200 {
+                let covers = |(start, end): &(u64, u64)| *start <= i * 10 && i * 10 < *end;
+                assert!(stream.ranges.iter().any(covers), "{i}");
+            }
+        }
+        assert!(!record.entries);
+        record.unproven.push(stream(99));
+        record.limit();
+        assert!(record.entries && record.unproven.len() == STORED_STREAMS_MAX);
+        assert!(!record.is_repaired());
+    }
+
+    #[test]
+    fn an_empty_record_is_repaired() {
+        let mut ranges = vec![(5, 5), (7, 3)];
+        limit_ranges(&mut ranges);
+        assert!(ranges.is_empty());
+    }
+}
