@@ -13,6 +13,8 @@
 //! Futures are not `Send`; poll them to completion on their worker. A dropped one leaves
 //! everything owed.
 
+mod changing;
+
 use std::{pin::pin, sync::Arc};
 
 use bytes::Bytes;
@@ -29,6 +31,8 @@ use crate::{
     share::{Reservation, Share},
     table::Durability,
 };
+
+pub use changing::Changing;
 
 /// Streams of one inode that may be dirty at once; a change beyond it waits for a sync.
 const DIRTY_STREAMS_MAX: usize = 256;
@@ -130,7 +134,8 @@ impl<V: Vfs> Gate<V> {
         write.end(match result {
             Ok(()) if barriers.durable_write => Outcome::Durable,
             Err(error) if barriers.durable_write && leaves_doubt(error) => Outcome::Failed(error),
-            _ => Outcome::Dirty,
+            Ok(()) => Outcome::Dirty,
+            Err(_) => Outcome::Doubtful,
         });
         drop(write);
         result?;
@@ -570,6 +575,8 @@ impl<V: Vfs> Gate<V> {
     ) -> Result<Receipt, VfsError> {
         let key = node.key();
         match barriers.wait {
+            // Answered before the disk, but not against what is known of it.
+            Wait::Nothing if barriers.deferred => core.check_latch(key)?,
             Wait::Nothing => {}
             Wait::Names => {
                 if core.with(key, |inode| !inode.names().is_empty()) {
@@ -709,8 +716,10 @@ fn leaves_doubt(error: VfsError) -> bool {
 }
 
 enum Outcome {
-    /// Written (or partly), not stable.
+    /// Written, not stable.
     Dirty,
+    /// Written in part or not at all: it repairs nothing.
+    Doubtful,
     /// Written and stable.
     Durable,
     /// A durable write failed; older data of the range may be lost with it.
@@ -749,7 +758,10 @@ impl<V: Vfs> WriteInFlight<'_, V> {
             inode.written.notify_waiters();
             // A sync failed meanwhile: it may have dropped what was written by then.
             let doubt = inode.failures != self.failures;
-            let mut place = Where::At(range.0, range.1);
+            let mut place = match outcome {
+                Outcome::Doubtful => Where::Within(range.0, range.1),
+                _ => Where::At(range.0, range.1),
+            };
             if doubt && let Some(latch) = &mut inode.latch {
                 latch.add_write(share, stream, range);
                 place = Where::Latched;
@@ -784,6 +796,6 @@ impl<V: Vfs> WriteInFlight<'_, V> {
 impl<V: Vfs> Drop for WriteInFlight<'_, V> {
     fn drop(&mut self) {
         // Dropped before its end: it may be anywhere between not begun and done.
-        self.end(Outcome::Dirty);
+        self.end(Outcome::Doubtful);
     }
 }

@@ -50,6 +50,8 @@ impl<V: Vfs> Held<V> {
 pub(crate) enum Where {
     /// From, to (exclusive).
     At(u64, u64),
+    /// Somewhere within: dirty, but nothing of it counts as rewritten.
+    Within(u64, u64),
     /// Somewhere: all of it is dirty, nothing of it counts as rewritten.
     Unknown,
     /// Where the latch already says that it is unproven.
@@ -160,6 +162,17 @@ impl Latch {
     pub(crate) fn add_write(&mut self, share: &Arc<Share>, stream: &str, (start, end): (u64, u64)) {
         self.extents.add(stream, start, end);
         self.lost(share).add(end - start);
+    }
+
+    /// Any other change of contents that was under way.
+    pub(crate) fn add(&mut self, share: &Arc<Share>, stream: &str, place: Where) {
+        match place {
+            Where::At(start, end) | Where::Within(start, end) => {
+                self.add_write(share, stream, (start, end));
+            }
+            Where::Unknown => self.extents.add_unknown(stream),
+            Where::Latched => {}
+        }
     }
 }
 
@@ -312,6 +325,7 @@ impl<V: Vfs> Inode<V> {
         }
         match range {
             Where::At(start, end) => self.pending.extents.add(stream, start, end),
+            Where::Within(start, end) => self.pending.extents.add_within(stream, start, end),
             Where::Unknown => self.pending.extents.add_unknown(stream),
             Where::Latched => {}
         }

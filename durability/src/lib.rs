@@ -27,11 +27,12 @@ mod policy;
 mod ranges;
 mod receipt;
 mod report;
+mod rules;
 mod settings;
 mod share;
 mod table;
 
-pub use gate::{FlushTarget, Gate};
+pub use gate::{Changing, FlushTarget, Gate};
 pub use journal::{
     EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, ExposureSource, FlushJournal, FlushRecord,
     NoFlushJournal, most_exposed,
@@ -46,6 +47,7 @@ pub use planted::Planted;
 pub use policy::{Barriers, Event, Flushed, Meta, RequestFlags, Wait, barriers};
 pub use receipt::Receipt;
 pub use report::{Exposure, LatchedInode, Limits, StopReport};
+pub use rules::{Decision, Network, Opener, PathPattern, Rule, Rules};
 pub use settings::{Bound, InvalidPolicy, Policy, ShareDurability, parse_bytes, parse_delay};
 pub use table::Durability;
 

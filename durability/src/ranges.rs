@@ -99,6 +99,13 @@ impl Extents {
         }
     }
 
+    /// Something within the range changed, it is not known what: dirty, not rewritten.
+    pub(crate) fn add_within(&mut self, stream: &str, start: u64, end: u64) {
+        let ranges = self.streams.entry(stream.to_owned()).or_default();
+        ranges.add(start, end);
+        ranges.exact = false;
+    }
+
     /// Something in the stream changed, but not known where: all of it is dirty, nothing of it
     /// counts as rewritten.
     pub(crate) fn add_unknown(&mut self, stream: &str) {

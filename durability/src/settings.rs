@@ -55,6 +55,17 @@ impl Bound {
     }
 }
 
+impl Bound {
+    /// The smaller of each limit.
+    #[must_use]
+    pub fn tighter(self, other: Self) -> Self {
+        Self {
+            max_delay: self.max_delay.min(other.max_delay),
+            max_bytes: self.max_bytes.min(other.max_bytes),
+        }
+    }
+}
+
 /// Why a text is no policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InvalidPolicy(pub &'static str);
@@ -76,6 +87,21 @@ impl Policy {
             Self::Bounded(_) => 1,
             Self::Honor => 2,
             Self::StrictSync => 3,
+        }
+    }
+
+    /// Whether a FLUSH is answered before the disk.
+    pub(crate) fn is_lazy(&self) -> bool {
+        matches!(self, Self::TreatHostAsStableStorage | Self::Bounded(_))
+    }
+
+    /// The stricter of two; of two bounds the smaller of each limit.
+    #[must_use]
+    pub fn stricter(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Bounded(a), Self::Bounded(b)) => Self::Bounded(a.tighter(b)),
+            _ if other.strictness() > self.strictness() => other,
+            _ => self,
         }
     }
 

@@ -9,4 +9,5 @@ mod latch;
 mod limits;
 mod policy_table;
 mod properties;
+mod rows;
 mod sim;
