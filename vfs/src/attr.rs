@@ -10,15 +10,16 @@ pub struct Timestamp {
     pub nanos: u32,
 }
 
-/// The identity of an inode, also across renames and as long as the server runs: file system,
-/// inode number, generation (0 where the file system has none).
+/// The identity of an inode, also across renames: file system, inode number, generation. Inode and
+/// generation outlive reboots, the device number need not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileKey {
     /// Device number of the file system.
     pub fs: u64,
     /// Inode number.
     pub ino: u64,
-    /// Inode generation, so that a reused inode number is another file.
+    /// So that a reused inode number is another file: see [`crate::disk::Stat::key`]. 0 where the
+    /// file system has nothing of that kind.
     pub generation: u64,
 }
 

@@ -56,7 +56,9 @@ pub struct OpenHow {
 /// What `statx` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stat {
-    /// File system, inode; generation 0 (see [`Disk::generation`]).
+    /// File system, inode, and as generation whatever tells the inode from an earlier one of its
+    /// number, over reboots too, and never changes while it lives: the birth time in nanoseconds
+    /// where the file system keeps that faithfully, else 0. The same by every way to the inode.
     pub key: FileKey,
     /// `st_mode`, type bits included.
     pub mode: u32,
@@ -314,6 +316,13 @@ pub trait Disk: Send + Sync + 'static {
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> DiskResult<()>;
+
+    /// The path of what is open now, from the root of this disk, as the kernel has it in memory
+    /// (`/proc/self/fd`). A hint: `None` where it has no name, lies outside, or nobody knows.
+    fn path_hint(&self, fd: &Self::Fd) -> Option<Vec<u8>> {
+        let _ = fd;
+        None
+    }
 
     /// `fstatfs` and `statvfs`.
     async fn stat_fs(&self, fd: &Self::Fd) -> DiskResult<StatFs>;

@@ -370,6 +370,11 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         self.do_sync(node, scope).await
     }
 
+    fn path_hint(&self, node: &Self::Node) -> Option<String> {
+        let path = self.disk.path_hint(node.fd())?;
+        Some(String::from_utf8_lossy(&path).into_owned())
+    }
+
     async fn fs_info(&self, node: &Self::Node) -> VfsResult<FsInfo> {
         self.do_fs_info(node).await
     }

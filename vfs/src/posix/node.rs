@@ -2,9 +2,8 @@
 //!
 //! A node is a reference-counted descriptor (`O_PATH` until opened for I/O) with what never
 //! changes about the inode: its key and kind. The descriptor pins the inode, so the number in the
-//! key cannot be given to another file while any node of it lives. That is why the generation in
-//! keys of this back end is always 0: asking for it needs an ioctl, which an `O_PATH` descriptor
-//! refuses, and a lookup and a listing must give the same key as an open.
+//! key cannot be given to another file while any node of it lives. The key is `statx`'s, so that a
+//! lookup, a listing and an open give the same one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -4,8 +4,8 @@
 //! said at the call; nothing here keeps state or decides anything.
 //!
 //! The calls: `preadv2` into memory not yet initialised, `pwritev2`, `faccessat2` of a descriptor,
-//! `name_to_handle_at`, `FICLONERANGE`, `setfsuid`/`setfsgid` of the calling thread, and
-//! `unshare(CLONE_FS)`.
+//! `name_to_handle_at`, `FICLONERANGE`, the two ioctls that tell a file system's UUID,
+//! `setfsuid`/`setfsgid` of the calling thread, and `unshare(CLONE_FS)`.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -19,6 +19,10 @@ const NO_ID: u32 = u32::MAX;
 const HANDLE_MAX: usize = 128;
 /// `FICLONERANGE`: `_IOW(0x94, 13, struct file_clone_range)`.
 const FICLONERANGE: libc::c_ulong = 0x4020_940D;
+/// `FS_IOC_GETFSUUID`: `_IOR(0x15, 0, struct fsuuid2)`.
+const FS_IOC_GETFSUUID: libc::c_ulong = 0x8011_1500;
+/// `XFS_IOC_FSGEOMETRY_V1`: `_IOR('X', 100, struct xfs_fsop_geom_v1)`.
+const XFS_IOC_FSGEOMETRY_V1: libc::c_ulong = 0x8070_5864;
 
 fn last() -> Errno {
     Errno(
@@ -157,6 +161,50 @@ pub(crate) fn clone_range(
     done(libc::c_long::from(unsafe {
         libc::ioctl(to.as_raw_fd(), FICLONERANGE as _, &raw const range)
     }))
+}
+
+/// `ioctl(FS_IOC_GETFSUUID)`. ENODATA for a UUID of another length.
+pub(crate) fn fs_uuid(fd: BorrowedFd<'_>) -> DiskResult<[u8; 16]> {
+    #[repr(C)]
+    struct Uuid {
+        len: u8,
+        uuid: [u8; 16],
+    }
+    let mut out = Uuid {
+        len: 0,
+        uuid: [0; 16],
+    };
+    // SAFETY: `out` has the layout of `struct fsuuid2` (17 bytes, as the number says), which the
+    // kernel only writes.
+    done(libc::c_long::from(unsafe {
+        libc::ioctl(fd.as_raw_fd(), FS_IOC_GETFSUUID as _, &raw mut out)
+    }))?;
+    if usize::from(out.len) == out.uuid.len() {
+        Ok(out.uuid)
+    } else {
+        Err(Errno(libc::ENODATA))
+    }
+}
+
+/// The UUID that `ioctl(XFS_IOC_FSGEOMETRY_V1)` tells. Ask XFS only.
+pub(crate) fn xfs_uuid(fd: BorrowedFd<'_>) -> DiskResult<[u8; 16]> {
+    #[repr(C, align(8))]
+    struct Geometry {
+        before: [u8; 64],
+        uuid: [u8; 16],
+        after: [u8; 32],
+    }
+    let mut out = Geometry {
+        before: [0; 64],
+        uuid: [0; 16],
+        after: [0; 32],
+    };
+    // SAFETY: `out` has the size (112 bytes, as the number says) and alignment of `struct
+    // xfs_fsop_geom_v1`, which the kernel only writes; any bytes are valid in it.
+    done(libc::c_long::from(unsafe {
+        libc::ioctl(fd.as_raw_fd(), XFS_IOC_FSGEOMETRY_V1 as _, &raw mut out)
+    }))?;
+    Ok(out.uuid)
 }
 
 /// Sets the calling thread's file-system uid. EPERM if the kernel did not take it.

@@ -20,7 +20,10 @@ use rustix::{
     io::retry_on_intr,
 };
 
-use super::pool::{self, Lane};
+use super::{
+    pool::{self, Lane},
+    super_block,
+};
 use crate::{
     FileKey, Timestamp,
     disk::{Allocate, DiskResult, Errno, OpenHow, RawEntry, Stat, StatFs, XattrSet},
@@ -204,36 +207,63 @@ pub(crate) fn reopen(fd: &SysFd, read: bool, write: bool, wait: bool) -> DiskRes
     }
 }
 
+/// `RESOLVE_*` of a look at a name that may be a link itself.
+const RESOLVE_NAME: ResolveFlags = ResolveFlags::BENEATH;
+
 const STATX: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
 pub(crate) fn stat(fd: &SysFd) -> DiskResult<Stat> {
-    call(|| rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, STATX)).map(|x| to_stat(&x))
+    call(|| rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, STATX))
+        .map(|x| to_stat(&x, || kind(fd)))
 }
 
 pub(crate) fn stat_at(dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    call(|| rustix::fs::statx(dir, name, flags, STATX)).map(|x| to_stat(&x))
+    let x = call(|| rustix::fs::statx(dir, name, flags, STATX))?;
+    Ok(to_stat(&x, || {
+        // A file system met for the first time, perhaps mounted here: ask the thing itself.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = call(|| rustix::fs::openat2(dir, name, flags, Mode::empty(), RESOLVE_NAME))?;
+        let again = call(|| rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, STATX))?;
+        if device(&again) == device(&x) {
+            kind(&fd)
+        } else {
+            Err(Errno(libc::ESTALE))
+        }
+    }))
+}
+
+fn kind(fd: impl AsFd) -> DiskResult<u64> {
+    call(|| rustix::fs::fstatfs(&fd)).map(|fs| fs.f_type as u64)
+}
+
+fn device(x: &Statx) -> u64 {
+    rustix::fs::makedev(x.stx_dev_major, x.stx_dev_minor)
 }
 
 /// `stat_at` from the dentry cache, or EAGAIN.
 pub(crate) fn stat_cached(dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::CACHED;
+    let resolve = RESOLVE_NAME | ResolveFlags::CACHED;
     let fd = rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve).map_err(errno)?;
-    call(|| rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, STATX)).map(|x| to_stat(&x))
+    call(|| rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, STATX))
+        .map(|x| to_stat(&x, || kind(&fd)))
 }
 
-fn to_stat(x: &Statx) -> Stat {
+/// `kind` tells the `f_type` of the inode's file system.
+fn to_stat(x: &Statx, kind: impl FnOnce() -> DiskResult<u64>) -> Stat {
     let time = |t: &StatxTimestamp| Timestamp {
         secs: t.tv_sec,
         nanos: t.tv_nsec,
     };
     let born = StatxFlags::from_bits_retain(x.stx_mask).contains(StatxFlags::BTIME);
+    let born = born.then(|| time(&x.stx_btime));
+    let fs = device(x);
     Stat {
         key: FileKey {
-            fs: rustix::fs::makedev(x.stx_dev_major, x.stx_dev_minor),
+            fs,
             ino: x.stx_ino,
-            generation: 0,
+            generation: born.map_or(0, |born| super_block::generation(fs, born, kind)),
         },
         mode: u32::from(x.stx_mode),
         links: x.stx_nlink,
@@ -244,7 +274,7 @@ fn to_stat(x: &Statx) -> Stat {
         accessed: time(&x.stx_atime),
         written: time(&x.stx_mtime),
         changed: time(&x.stx_ctime),
-        born: born.then(|| time(&x.stx_btime)),
+        born,
     }
 }
 
@@ -475,6 +505,13 @@ pub(crate) fn set_owner(fd: &SysFd, uid: Option<u32>, gid: Option<u32>) -> DiskR
         gid.map(rustix::fs::Gid::from_raw),
     );
     call(|| rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH))
+}
+
+/// Where the kernel says the descriptor leads: absolute; `None` for what has no name any more.
+pub(crate) fn path(fd: &SysFd) -> Option<Vec<u8>> {
+    let path = rustix::fs::readlink(fd.proc_path(), Vec::new()).ok()?;
+    let path = path.into_bytes();
+    (path.starts_with(b"/") && !path.ends_with(b" (deleted)")).then_some(path)
 }
 
 pub(crate) fn stat_fs(fd: &SysFd) -> DiskResult<StatFs> {

@@ -330,6 +330,13 @@ impl Disk for HostDisk {
         }
     }
 
+    fn path_hint(&self, fd: &SysFd) -> Option<Vec<u8>> {
+        match self {
+            Self::Sys(disk) => disk.path_hint(fd),
+            Self::Uring(disk) => disk.path_hint(fd),
+        }
+    }
+
     async fn stat_fs(&self, fd: &SysFd) -> DiskResult<StatFs> {
         match self {
             Self::Sys(disk) => disk.stat_fs(fd).await,

@@ -15,6 +15,7 @@ mod calls;
 pub(crate) mod creds;
 mod host;
 pub mod pool;
+mod super_block;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ use rustix::fs::{Mode, OFlags};
 pub use calls::SysFd;
 pub(crate) use calls::{RESOLVE, create_mode, open_flags};
 pub use host::HostDisk;
+pub use super_block::{FsIdentity, SuperBlock};
 
 use crate::{
     Identity, Timestamp,
@@ -86,6 +88,7 @@ impl SysDisk {
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(calls::errno)?;
         let root = SysFd::new(fd, false);
         rustix::fs::stat(root.proc_path()).map_err(calls::errno)?;
+        super_block::forget(calls::stat(&root)?.key.fs);
         let kind = calls::stat_fs(&root)?.kind;
         let class = Class {
             memory: MEMORY.contains(&kind),
@@ -554,6 +557,17 @@ impl Disk for SysDisk {
             calls::set_owner(&fd, uid, gid)
         })
         .await
+    }
+
+    fn path_hint(&self, fd: &SysFd) -> Option<Vec<u8>> {
+        let root = calls::path(&self.root)?;
+        let path = calls::path(fd)?;
+        let rest = path.strip_prefix(root.as_slice())?;
+        match rest.strip_prefix(b"/") {
+            Some(rest) => Some(rest.to_vec()),
+            None if root == b"/" || rest.is_empty() => Some(rest.to_vec()),
+            None => None,
+        }
     }
 
     async fn stat_fs(&self, fd: &SysFd) -> DiskResult<StatFs> {

@@ -111,3 +111,99 @@ fn generations_match_the_ioctl() {
         }
     }
 }
+
+#[test]
+fn a_generation_is_the_same_by_every_way_and_for_life() {
+    let me = &Identity::Service;
+    for top in ["/tmp", "/dev/shm", "."] {
+        let Ok(dir) = tempfile::tempdir_in(top) else {
+            continue;
+        };
+        let disk = SysDisk::open(dir.path()).unwrap();
+        let root = disk.root();
+        let fd = block_on(conformance::new_file(&disk, &root, b"f"));
+        let stat = block_on(disk.stat(&fd)).unwrap();
+        let kind = calls::stat_fs(&fd).unwrap().kind;
+        let kept = [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994].contains(&kind);
+        assert_eq!(
+            stat.key.generation != 0,
+            kept && stat.born.is_some(),
+            "{kind:x}"
+        );
+        let same = |what: &str, other: Stat| assert_eq!(other.key, stat.key, "{top}: {what}");
+        // Also where the file system is met for the first time by this way.
+        super_block::forget(stat.key.fs);
+        same("name", block_on(disk.stat_at(&root, b"f")).unwrap());
+        super_block::forget(stat.key.fs);
+        let cached = calls::stat_cached(&root, b"f").unwrap();
+        same("cached", cached);
+        let path_only = OpenHow {
+            path_only: true,
+            ..OpenHow::default()
+        };
+        let path = block_on(disk.open_at(me, &root, b"f", path_only)).unwrap();
+        super_block::forget(stat.key.fs);
+        same("path", block_on(disk.stat(&path)).unwrap());
+
+        block_on(disk.write(&fd, 10, Bytes::from_static(b"x"), false)).unwrap();
+        block_on(disk.truncate(&fd, 3)).unwrap();
+        block_on(disk.set_mode(me, &fd, 0o600)).unwrap();
+        let old = Timestamp { secs: 1, nanos: 1 };
+        block_on(disk.set_times(me, &fd, Some(old), Some(old))).unwrap();
+        block_on(disk.rename(me, &root, b"f", &root, b"g", true)).unwrap();
+        block_on(disk.fsync(&fd)).unwrap();
+        same("changed", block_on(disk.stat_at(&root, b"g")).unwrap());
+        assert_eq!(disk.path_hint(&fd).unwrap(), b"g");
+        assert_eq!(disk.path_hint(&root).unwrap(), b"");
+
+        // A new file, perhaps of the same number, is another one.
+        block_on(disk.unlink(me, &root, b"g", false)).unwrap();
+        assert_eq!(disk.path_hint(&fd), None);
+        drop((fd, path));
+        for i in 0..50u8 {
+            let fd = block_on(conformance::new_file(
+                &disk,
+                &root,
+                format!("n{i}").as_bytes(),
+            ));
+            assert_ne!(block_on(disk.stat(&fd)).unwrap().key, stat.key);
+            block_on(disk.unlink(me, &root, format!("n{i}").as_bytes(), false)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn birth_times_that_may_change_are_no_generation() {
+    let born = Timestamp {
+        secs: 1_600_000_000,
+        nanos: 7,
+    };
+    let ours = u64::MAX / 2 - 5;
+    // Another device of the same slot.
+    let theirs = ours - 64;
+    let generation = |dev, kind| super_block::generation(dev, born, || kind);
+    // Overlayfs; then what cannot be asked is not remembered.
+    assert_eq!(generation(ours, Ok(0x794C_7630)), 0);
+    assert_eq!(generation(ours, Ok(0xEF53)), 0, "remembered");
+    super_block::forget(ours);
+    assert_eq!(generation(ours, Err(Errno(libc::EIO))), 0);
+    assert_eq!(generation(ours, Ok(0xEF53)), 1_600_000_000_000_000_007);
+    assert_eq!(generation(theirs, Ok(0x6573_5546)), 0);
+    assert_eq!(generation(ours, Ok(0xEF53)), 1_600_000_000_000_000_007);
+    let before = Timestamp {
+        secs: -1,
+        nanos: 999_999_999,
+    };
+    super_block::forget(ours);
+    let early = super_block::generation(ours, before, || Ok(0xEF53));
+    assert_eq!(early, u64::MAX, "no panic before 1970");
+}
+
+#[test]
+fn a_file_system_has_a_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = SuperBlock::open(dir.path()).unwrap();
+    let two = SuperBlock::open(dir.path()).unwrap();
+    assert_eq!((one.dev(), one.identity()), (two.dev(), two.identity()));
+    block_on(one.write_back()).unwrap();
+}

@@ -405,6 +405,10 @@ impl Disk for UringDisk {
         self.calls.set_owner(who, fd, uid, gid).await
     }
 
+    fn path_hint(&self, fd: &SysFd) -> Option<Vec<u8>> {
+        self.calls.path_hint(fd)
+    }
+
     async fn stat_fs(&self, fd: &SysFd) -> DiskResult<StatFs> {
         self.calls.stat_fs(fd).await
     }
