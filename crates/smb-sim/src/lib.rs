@@ -14,6 +14,7 @@
 
 mod client;
 mod executor;
+pub mod oracle;
 pub mod pipe;
 mod rng;
 mod server;

@@ -1,0 +1,369 @@
+//! The oracle's entry: terms, the walk through what was found, violations.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use durability::Policy;
+
+use super::{
+    Object, Rule, Violation,
+    history::{Effect, History},
+    latch,
+    promise::{Covered, Registers},
+    rules::{self, Loss, Miss},
+    view::{Found, View},
+};
+
+/// What ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crash {
+    /// The power, or the host: what was not stable may be lost.
+    Power,
+    /// The server's process: the host's memory stays.
+    Process,
+}
+
+/// When it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// What ended.
+    pub crash: Crash,
+    /// The time, by the recorder's clock.
+    pub at: Duration,
+    /// Answers with a higher sequence number count as not given.
+    pub answered: u64,
+    /// Requests with a higher sequence number count as not issued. No lower than `answered`.
+    pub issued: u64,
+}
+
+impl Cut {
+    /// At the end of a history.
+    #[must_use]
+    pub fn after(history: &History, crash: Crash, at: Duration) -> Self {
+        Self {
+            crash,
+            at,
+            answered: history.now(),
+            issued: history.now(),
+        }
+    }
+}
+
+/// The exposure as the server told it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Exposed {
+    /// When, by the recorder's clock.
+    pub at: Duration,
+    /// Bytes acknowledged and not known to be stable.
+    pub bytes: u64,
+    /// Inodes with anything owed.
+    pub inodes: u64,
+    /// Age of the oldest thing owed.
+    pub oldest_age: Duration,
+    /// Bytes left unproven by failed syncs.
+    pub latched_bytes: u64,
+    /// Inodes so latched.
+    pub latched_inodes: u64,
+}
+
+/// What was promised, and when it ended.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// The policy in force all the time.
+    pub policy: Policy,
+    /// Apple's full sync counts as a FLUSH.
+    pub ignore_full_sync: bool,
+    /// A security descriptor is stable before its answer.
+    pub durable_acl: bool,
+    /// The end.
+    pub cut: Cut,
+    /// The last exposure told before the end, if any.
+    pub exposure: Option<Exposed>,
+    /// The file system keeps a rename whole: one name, whether it was synced or not.
+    pub renames_atomic: bool,
+    /// No sync took so long that a bound in time could not be kept.
+    pub device_keeps_up: bool,
+}
+
+impl Terms {
+    /// The strictest reading for a policy.
+    #[must_use]
+    pub fn new(policy: Policy, cut: Cut) -> Self {
+        Self {
+            policy,
+            ignore_full_sync: false,
+            durable_acl: false,
+            cut,
+            exposure: None,
+            renames_atomic: false,
+            device_keeps_up: true,
+        }
+    }
+}
+
+/// Everything in `found` that breaks a promise made in `history`.
+#[must_use]
+pub fn check(history: &History, found: &View, terms: &Terms) -> Vec<Violation> {
+    let registers = Registers::new(history, &terms.cut);
+    let promised = Covered::promised(&registers, history, terms);
+    let walk = Walk::new(&registers, history, found, &promised);
+    let rule = match (terms.cut.crash, terms.policy) {
+        (Crash::Process, _) => Rule::Process,
+        (_, Policy::StrictSync) => Rule::Strict,
+        (_, Policy::Bounded(_)) => Rule::Bound,
+        _ => Rule::Acknowledged,
+    };
+    let broken = |miss: Miss| Violation::new(rule, miss.what);
+    let mut out: Vec<_> = walk.names(&promised).into_iter().map(broken).collect();
+    for (object, entry) in &walk.objects {
+        let misses = rules::contents(&registers, &promised, *object, entry);
+        out.extend(misses.into_iter().map(broken));
+        out.extend(rules::torn(&registers, *object, entry));
+    }
+    out.extend(walk.one_name(&promised, terms));
+    out.extend(latch::latch(history, terms));
+    out.extend(walk.exposure(history, terms));
+    out
+}
+
+/// What is lost of all that was answered with success by `at`, promised or not.
+#[must_use]
+pub fn loss(history: &History, found: &View, cut: &Cut, at: Duration) -> Loss {
+    let registers = Registers::new(history, cut);
+    let answered = Covered::answered(&registers, at);
+    Walk::new(&registers, history, found, &answered).loss(&answered)
+}
+
+/// What was found, with objects in place of paths.
+struct Walk<'a> {
+    registers: &'a Registers<'a>,
+    /// Names of the directories found: what they lead to.
+    slots: BTreeMap<(Object, &'a str), Object>,
+    directories: BTreeSet<Object>,
+    objects: BTreeMap<Object, &'a Found>,
+    /// Names nobody gave.
+    strangers: Vec<String>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(
+        registers: &'a Registers<'a>,
+        history: &History,
+        view: &'a View,
+        covered: &Covered,
+    ) -> Self {
+        let mut this = Self {
+            registers,
+            slots: BTreeMap::new(),
+            directories: BTreeSet::from([Object::ROOT]),
+            objects: BTreeMap::new(),
+            strangers: Vec::new(),
+        };
+        let mut paths: BTreeMap<&[String], Object> = BTreeMap::from([(&[][..], Object::ROOT)]);
+        // Parents sort before children.
+        for (path, found) in &view.entries {
+            let Some((name, above)) = path.split_last() else {
+                continue;
+            };
+            let Some(dir) = paths.get(above).copied() else {
+                continue;
+            };
+            let Some(object) = this.identify(history, (dir, name), found, covered) else {
+                this.strangers.push(path.join("/"));
+                continue;
+            };
+            this.slots.insert((dir, name), object);
+            this.objects.insert(object, found);
+            if found.directory {
+                this.directories.insert(object);
+            }
+            paths.insert(path, object);
+        }
+        this
+    }
+
+    /// Which object an entry is: by its number, else the one that explains what is found best.
+    fn identify(
+        &self,
+        history: &History,
+        slot: (Object, &'a str),
+        found: &Found,
+        covered: &Covered,
+    ) -> Option<Object> {
+        let mut given: Vec<Object> = Vec::new();
+        let places = self.registers.names.get(&slot);
+        for place in places.into_iter().flatten() {
+            if let Effect::Name { to: Some(to), .. } = self.registers.effect(*place)
+                && !given.contains(to)
+            {
+                given.push(*to);
+            }
+        }
+        if let Some(known) = found.index.and_then(|index| history.identities.get(&index)) {
+            let here = given.iter().copied().filter(|one| known.contains(one));
+            given = here.collect();
+            if given.is_empty() {
+                return known.last().copied();
+            }
+        } else if found.index.is_some() {
+            // One whose creation was never answered has no known number.
+            let nameless = |one: &Object| !history.identities.values().flatten().any(|o| o == one);
+            given.retain(nameless);
+        }
+        given.into_iter().rev().min_by_key(|object| {
+            let name = rules::name(self.registers, covered, slot, Some(*object)).len();
+            name * 1000 + rules::contents(self.registers, covered, *object, found).len()
+        })
+    }
+
+    /// Names that are not what they must be.
+    fn names(&self, covered: &Covered) -> Vec<Miss> {
+        let mut misses: Vec<Miss> = self
+            .strangers
+            .iter()
+            .map(|path| Miss::new(Object::ROOT, format!("{path}: nobody gave this name")))
+            .collect();
+        for (dir, name) in self.registers.names.keys() {
+            if self.directories.contains(dir) {
+                let to = self.slots.get(&(*dir, *name)).copied();
+                misses.extend(rules::name(self.registers, covered, (*dir, name), to));
+            }
+        }
+        for (slot, to) in &self.slots {
+            if !self.registers.names.contains_key(slot) {
+                let what = format!("{to:?} is found as {slot:?}, a name it never had");
+                misses.push(Miss::new(*to, what));
+            }
+        }
+        misses
+    }
+
+    /// Rule 7.
+    fn one_name(&self, covered: &Covered, terms: &Terms) -> Vec<Violation> {
+        let mut out = Vec::new();
+        let mut moved: BTreeMap<Object, bool> = BTreeMap::new();
+        let mut exempt = BTreeSet::new();
+        for (number, op) in self.registers.ops.iter().enumerate() {
+            let names: Vec<_> = op
+                .request
+                .effects
+                .iter()
+                .enumerate()
+                .filter_map(|(index, effect)| match effect {
+                    Effect::Name { to, about, .. } => Some((index, *to, *about)),
+                    _ => None,
+                })
+                .collect();
+            if let [(first, Some(object), _), (second, None, about)] = names[..]
+                && object == about
+            {
+                let both = covered.has((number, first)) && covered.has((number, second));
+                *moved.entry(object).or_default() |= both;
+            } else if op.request.links || names.iter().any(|(_, to, _)| to.is_none()) {
+                // Linked, or deleted: any number of names may be right.
+                exempt.extend(names.iter().map(|(_, _, about)| *about));
+            }
+        }
+        for (object, promised) in moved {
+            let names: Vec<_> = self
+                .slots
+                .iter()
+                .filter(|(_, to)| **to == object)
+                .map(|(slot, _)| slot)
+                .collect();
+            if exempt.contains(&object) || names.len() < 2 || !(promised || terms.renames_atomic) {
+                continue;
+            }
+            // A rename that came later and was not promised may have left both, unless the file
+            // system keeps renames whole.
+            let settled = names
+                .iter()
+                .all(|slot| rules::name(self.registers, covered, **slot, Some(object)).is_empty());
+            if terms.renames_atomic || !settled {
+                out.push(Violation::new(
+                    Rule::OneName,
+                    format!(
+                        "{object:?} was renamed and has {} names: {names:?}",
+                        names.len()
+                    ),
+                ));
+            }
+        }
+        out
+    }
+
+    /// What is lost of what is covered.
+    fn loss(&self, covered: &Covered) -> Loss {
+        let mut loss = Loss::default();
+        for miss in self.names(covered) {
+            loss.add(&miss);
+        }
+        for (object, found) in &self.objects {
+            // What is there again although it was deleted: nobody misses its contents.
+            let back = self
+                .slots
+                .iter()
+                .filter(|(_, to)| *to == object)
+                .any(|(slot, to)| {
+                    !rules::name(self.registers, covered, *slot, Some(*to)).is_empty()
+                });
+            if back {
+                continue;
+            }
+            for miss in rules::contents(self.registers, covered, *object, found) {
+                loss.add(&miss);
+            }
+        }
+        loss
+    }
+
+    /// Rules 3 (bytes) and 8.
+    fn exposure(&self, history: &History, terms: &Terms) -> Vec<Violation> {
+        let mut out = Vec::new();
+        if terms.cut.crash == Crash::Process {
+            return out;
+        }
+        if let Policy::Bounded(bound) = terms.policy
+            && !history.has_failed_sync()
+        {
+            let lost = self.loss(&Covered::answered(self.registers, terms.cut.at));
+            if lost.bytes > bound.max_bytes {
+                out.push(Violation::new(
+                    Rule::Bound,
+                    format!(
+                        "{} bytes are lost, the bound is {}",
+                        lost.bytes, bound.max_bytes
+                    ),
+                ));
+            }
+        }
+        let Some(told) = &terms.exposure else {
+            return out;
+        };
+        let lost = self.loss(&Covered::answered(self.registers, told.at));
+        let mut over = |what: String| out.push(Violation::new(Rule::Exposure, what));
+        if lost.bytes > told.bytes.saturating_add(told.latched_bytes) {
+            over(format!("{} bytes are lost, told was {told:?}", lost.bytes));
+        }
+        let inodes = lost.inodes.len() as u64;
+        if inodes > told.inodes.saturating_add(told.latched_inodes) {
+            over(format!(
+                "{inodes} inodes lost something, told was {told:?}: {:?}",
+                lost.what
+            ));
+        }
+        if let Some(oldest) = lost.oldest
+            && told.latched_inodes == 0
+            && told.at.saturating_sub(oldest) > told.oldest_age
+        {
+            over(format!(
+                "lost is what was answered {:?} before, told was {told:?}: {:?}",
+                told.at.saturating_sub(oldest),
+                lost.what
+            ));
+        }
+        out
+    }
+}

@@ -1,0 +1,493 @@
+//! What clients asked for and what they were told.
+
+use std::{collections::BTreeMap, ops::Range, time::Duration};
+
+use super::{Object, stamp::SECTOR};
+
+/// A request in its [`History`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OpId(pub(super) usize);
+
+/// A kind of metadata.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// DOS attributes (the recorder chooses which bits).
+    Attributes,
+    /// Time of creation.
+    Created,
+    /// Time of last write, where it was set explicitly.
+    Written,
+    /// An extended attribute.
+    Ea(String),
+    /// The security descriptor.
+    Security,
+}
+
+/// A value of metadata.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// Not there.
+    Nothing,
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// There is no telling: anything found is right.
+    Unknown,
+}
+
+/// What sectors hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// Written by [`super::fill`] with this version.
+    Version(u64),
+    /// Zeros.
+    Zero,
+    /// What is in a stream of another object, from this sector on.
+    Copy {
+        /// Of this one.
+        object: Object,
+        /// In this stream.
+        stream: String,
+        /// From here.
+        first: u64,
+    },
+}
+
+/// What becomes of an end of file, in sectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// It grows to this if it is smaller.
+    AtLeast(u64),
+    /// It is set to this.
+    Exactly(u64),
+}
+
+/// What a request does to one register (or, for data, to adjoining ones).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// A name of a directory.
+    Name {
+        /// The directory.
+        dir: Object,
+        /// The name.
+        name: String,
+        /// What it leads to then.
+        to: Option<Object>,
+        /// Whose name it is, or was.
+        about: Object,
+    },
+    /// Contents.
+    Data {
+        /// Of this object.
+        object: Object,
+        /// In this stream.
+        stream: String,
+        /// These sectors.
+        sectors: Range<u64>,
+        /// What they hold then.
+        content: Content,
+    },
+    /// The end of file.
+    Size {
+        /// Of this object.
+        object: Object,
+        /// Of this stream.
+        stream: String,
+        /// What becomes of it.
+        size: Size,
+    },
+    /// A stream is made or removed.
+    Stream {
+        /// Of this object.
+        object: Object,
+        /// Its name.
+        stream: String,
+        /// Whether it is there then.
+        present: bool,
+    },
+    /// Metadata.
+    Meta {
+        /// Of this object.
+        object: Object,
+        /// Which.
+        key: Key,
+        /// What it is then.
+        value: Value,
+    },
+}
+
+impl Effect {
+    /// The inode whose loss it would be: for a name that goes, the directory.
+    pub(super) fn bearer(&self) -> Object {
+        match self {
+            Self::Name { dir, to: None, .. } => *dir,
+            Self::Name { about, .. } => *about,
+            Self::Data { object, .. }
+            | Self::Size { object, .. }
+            | Self::Stream { object, .. }
+            | Self::Meta { object, .. } => *object,
+        }
+    }
+}
+
+/// What a FLUSH covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Covers {
+    /// A file with all its streams and metadata, and its path.
+    Object(Object),
+    /// One stream, the metadata and the path.
+    Stream(Object, String),
+    /// A directory: its names, its metadata and its path.
+    Directory(Object),
+    /// Everything.
+    Root,
+}
+
+/// What promise a success answer to the request makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    /// None of its own.
+    Nothing,
+    /// FLUSH; `full` is Apple's full sync.
+    Flush {
+        /// What of.
+        covers: Covers,
+        /// Whether it is a full sync.
+        full: bool,
+    },
+    /// Write-through: its own effects, and the path.
+    Through,
+    /// A handle of the object is closed.
+    Close(Object),
+}
+
+/// A request before it is issued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// What it does.
+    pub effects: Vec<Effect>,
+    /// What it asks for.
+    pub ask: Ask,
+    /// It makes a further name of a file.
+    pub links: bool,
+}
+
+impl Request {
+    /// A request with these effects that asks for nothing more.
+    #[must_use]
+    pub fn new(effects: Vec<Effect>) -> Self {
+        Self {
+            effects,
+            ask: Ask::Nothing,
+            links: false,
+        }
+    }
+
+    /// A file or directory is made.
+    #[must_use]
+    pub fn create(dir: Object, name: &str, object: Object) -> Self {
+        Self::new(vec![named(dir, name, Some(object), object)])
+    }
+
+    /// A name is removed.
+    #[must_use]
+    pub fn remove(dir: Object, name: &str, object: Object) -> Self {
+        Self::new(vec![named(dir, name, None, object)])
+    }
+
+    /// A name moves.
+    #[must_use]
+    pub fn rename(object: Object, from: (Object, &str), to: (Object, &str)) -> Self {
+        let mut effects = vec![named(to.0, to.1, Some(object), object)];
+        if from != to {
+            effects.push(named(from.0, from.1, None, object));
+        }
+        Self::new(effects)
+    }
+
+    /// A name is added.
+    #[must_use]
+    pub fn link(object: Object, dir: Object, name: &str) -> Self {
+        Self {
+            links: true,
+            ..Self::new(vec![named(dir, name, Some(object), object)])
+        }
+    }
+
+    /// Sectors are written; see [`super::fill`].
+    #[must_use]
+    pub fn write(object: Object, stream: &str, sectors: Range<u64>, version: u64) -> Self {
+        let end = sectors.end;
+        Self::new(vec![
+            Effect::Data {
+                object,
+                stream: stream.to_owned(),
+                sectors,
+                content: Content::Version(version),
+            },
+            grown(object, stream, end),
+        ])
+    }
+
+    /// Sectors are copied (copychunk, duplicate extents).
+    #[must_use]
+    pub fn copy(from: (Object, &str, u64), to: (Object, &str, u64), count: u64) -> Self {
+        Self::new(vec![
+            Effect::Data {
+                object: to.0,
+                stream: to.1.to_owned(),
+                sectors: to.2..to.2 + count,
+                content: Content::Copy {
+                    object: from.0,
+                    stream: from.1.to_owned(),
+                    first: from.2,
+                },
+            },
+            grown(to.0, to.1, to.2 + count),
+        ])
+    }
+
+    /// Sectors are made zeros, the end of file stays.
+    #[must_use]
+    pub fn zero(object: Object, stream: &str, sectors: Range<u64>) -> Self {
+        Self::new(vec![zeroed(object, stream, sectors)])
+    }
+
+    /// The end of file is set, in sectors.
+    #[must_use]
+    pub fn set_size(object: Object, stream: &str, sectors: u64) -> Self {
+        Self::new(vec![
+            zeroed(object, stream, sectors..u64::MAX),
+            Effect::Size {
+                object,
+                stream: stream.to_owned(),
+                size: Size::Exactly(sectors),
+            },
+        ])
+    }
+
+    /// A stream is made or removed.
+    #[must_use]
+    pub fn stream(object: Object, stream: &str, present: bool) -> Self {
+        let mut this = Self::set_size(object, stream, 0);
+        this.effects.push(Effect::Stream {
+            object,
+            stream: stream.to_owned(),
+            present,
+        });
+        this
+    }
+
+    /// Metadata is set.
+    #[must_use]
+    pub fn meta(object: Object, key: Key, value: Value) -> Self {
+        Self::new(vec![Effect::Meta { object, key, value }])
+    }
+
+    /// A FLUSH.
+    #[must_use]
+    pub fn flush(covers: Covers) -> Self {
+        Self {
+            ask: Ask::Flush {
+                covers,
+                full: false,
+            },
+            ..Self::new(Vec::new())
+        }
+    }
+
+    /// Apple's full sync.
+    #[must_use]
+    pub fn full_sync(covers: Covers) -> Self {
+        Self {
+            ask: Ask::Flush { covers, full: true },
+            ..Self::new(Vec::new())
+        }
+    }
+
+    /// A CLOSE, with what it does (delete on close).
+    #[must_use]
+    pub fn close(object: Object, effects: Vec<Effect>) -> Self {
+        Self {
+            ask: Ask::Close(object),
+            ..Self::new(effects)
+        }
+    }
+
+    /// Write-through, of the request or of its open.
+    #[must_use]
+    pub fn through(mut self) -> Self {
+        self.ask = Ask::Through;
+        self
+    }
+}
+
+fn named(dir: Object, name: &str, to: Option<Object>, about: Object) -> Effect {
+    Effect::Name {
+        dir,
+        name: name.to_owned(),
+        to,
+        about,
+    }
+}
+
+fn zeroed(object: Object, stream: &str, sectors: Range<u64>) -> Effect {
+    Effect::Data {
+        object,
+        stream: stream.to_owned(),
+        sectors,
+        content: Content::Zero,
+    }
+}
+
+fn grown(object: Object, stream: &str, end: u64) -> Effect {
+    Effect::Size {
+        object,
+        stream: stream.to_owned(),
+        size: Size::AtLeast(end),
+    }
+}
+
+/// What the client was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Success.
+    Success,
+    /// Not done, and nothing of it was (sharing violation, no such name, access denied, ...).
+    Refused,
+    /// An error after which a part, or all, may have been done (disk full, I/O error, ...).
+    Failed,
+}
+
+/// A request as recorded.
+#[derive(Debug, Clone)]
+pub(super) struct Op {
+    pub(super) request: Request,
+    pub(super) issued: (u64, Duration),
+    pub(super) answered: Option<(u64, Duration, Answer)>,
+}
+
+/// Something that happened to the inode beneath, if the recorder can know.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Beneath {
+    /// A sync answered an error.
+    Failed,
+    /// A sync succeeded that covers what was answered before this sequence number.
+    Synced(u64),
+    /// An administrator accepted the loss.
+    Cleared,
+}
+
+/// Everything that clients issued and were answered, in one order.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    pub(super) ops: Vec<Op>,
+    pub(super) beneath: Vec<(Object, Duration, Beneath)>,
+    pub(super) identities: BTreeMap<u64, Vec<Object>>,
+    sequence: u64,
+    objects: u64,
+    versions: u64,
+}
+
+impl History {
+    /// An empty history: a share with nothing in it but its root.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A number for a file or directory about to be made.
+    pub fn object(&mut self) -> Object {
+        self.objects += 1;
+        Object(self.objects)
+    }
+
+    /// A version for a write about to be issued.
+    pub fn version(&mut self) -> u64 {
+        self.versions += 1;
+        self.versions
+    }
+
+    /// The server's index number of an object, as `FileInternalInformation` tells it. May be
+    /// used again after the object is deleted.
+    pub fn identify(&mut self, object: Object, index: u64) {
+        let known = self.identities.entry(index).or_default();
+        if !known.contains(&object) {
+            known.push(object);
+        }
+    }
+
+    /// A request leaves.
+    pub fn issue(&mut self, at: Duration, request: Request) -> OpId {
+        self.sequence += 1;
+        self.ops.push(Op {
+            request,
+            issued: (self.sequence, at),
+            answered: None,
+        });
+        OpId(self.ops.len() - 1)
+    }
+
+    /// Its final answer came. The first one counts.
+    pub fn answer(&mut self, op: OpId, at: Duration, answer: Answer) {
+        self.sequence += 1;
+        if let Some(op) = self.ops.get_mut(op.0)
+            && op.answered.is_none()
+        {
+            op.answered = Some((self.sequence, at, answer));
+        }
+    }
+
+    /// Issued and answered with success at one moment: for what was there before.
+    pub fn happened(&mut self, at: Duration, request: Request) -> OpId {
+        let op = self.issue(at, request);
+        self.answer(op, at, Answer::Success);
+        op
+    }
+
+    /// A sync of the inode (or of the directory) answered an error to the server at this moment.
+    /// Leave it out where the recorder cannot know.
+    pub fn sync_failed(&mut self, object: Object, at: Duration) {
+        self.beneath.push((object, at, Beneath::Failed));
+    }
+
+    /// A sync of the inode that began after everything answered up to the sequence number
+    /// `covered` (see [`History::now`]) succeeded.
+    pub fn synced(&mut self, object: Object, at: Duration, covered: u64) {
+        self.beneath.push((object, at, Beneath::Synced(covered)));
+    }
+
+    /// An administrator cleared the inode's latch.
+    pub fn cleared(&mut self, object: Object, at: Duration) {
+        self.beneath.push((object, at, Beneath::Cleared));
+    }
+
+    /// The sequence number of the last request or answer.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.sequence
+    }
+
+    /// How many requests there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// What was answered to a request.
+    #[must_use]
+    pub fn answer_of(&self, op: OpId) -> Option<Answer> {
+        self.ops.get(op.0)?.answered.map(|(_, _, answer)| answer)
+    }
+
+    /// Bytes in `sectors`.
+    #[must_use]
+    pub fn bytes(sectors: u64) -> u64 {
+        sectors.saturating_mul(SECTOR as u64)
+    }
+}

@@ -1,0 +1,93 @@
+//! What a server promised, what was found after a crash, and whether the two agree.
+//!
+//! A [`History`] is recorded from the client's side: what was issued, what was answered, in one
+//! order of sequence numbers. A [`View`] is what a client finds afterwards. [`check`] holds the
+//! one against the other by the rules of durability.md 4a and gives the [`Violation`]s.
+//!
+//! Everything is a register: a name in a directory, a sector of a stream, its size, a stream's
+//! existence, one kind of metadata. What is found in one must have been put there by a request
+//! that no *covered* request came after; covered is what the terms say had to be stable. A
+//! request issued and not answered may have happened or not; one that was refused has not; one
+//! that failed may have, in part. So clients may be concurrent, and nobody need know in which
+//! order the server did what overlapped.
+//!
+//! Pure: no clock, no I/O, no server. Times are whatever the recorder's clock says. Rule 9 (the
+//! server starts and serves on what is left) is for whoever makes the [`View`].
+//!
+//! Limits: contents and ends of file are multiples of [`SECTOR`] bytes.
+
+mod check;
+mod history;
+mod latch;
+mod promise;
+mod rules;
+mod stamp;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::fmt;
+
+pub use check::{Crash, Cut, Exposed, Terms, check, loss};
+pub use history::{Answer, Ask, Content, Covers, Effect, History, Key, OpId, Request, Size, Value};
+pub use rules::Loss;
+pub use stamp::{SECTOR, Sector, Stamp, fill, sectors_of};
+pub use view::{Found, FoundStream, View};
+
+/// A file or directory, as the recorder numbers them. Never used twice in a history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Object(pub u64);
+
+impl Object {
+    /// The root of the share.
+    pub const ROOT: Self = Self(0);
+}
+
+/// The rules of durability.md 4a.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// (1) What a FLUSH or write-through answer promised, or something later, is there.
+    Acknowledged,
+    /// (2) No page mixes more than two of its states; no sector is neither.
+    Torn,
+    /// (3) `bounded`: nothing older than the delay and no more than the bytes is lost.
+    Bound,
+    /// (4) After the death of the process nothing answered is lost.
+    Process,
+    /// (5) `strict-sync`: nothing answered is lost.
+    Strict,
+    /// (6) After a failed sync no success on that inode until it is repaired.
+    Latch,
+    /// (7) After a rename there is exactly one name.
+    OneName,
+    /// (8) The exposure told is no less than what was lost.
+    Exposure,
+    /// (9) The server starts and serves on what is left.
+    Recovery,
+}
+
+/// One broken promise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which rule.
+    pub rule: Rule,
+    /// What was expected and what was found.
+    pub what: String,
+}
+
+impl Violation {
+    /// A violation of `rule`.
+    #[must_use]
+    pub fn new(rule: Rule, what: impl Into<String>) -> Self {
+        Self {
+            rule,
+            what: what.into(),
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.rule, self.what)
+    }
+}

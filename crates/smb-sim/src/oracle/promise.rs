@@ -1,0 +1,304 @@
+//! Which effects had to be stable at the cut.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use durability::Policy;
+
+use super::{
+    Object,
+    check::{Crash, Cut, Terms},
+    history::{Answer, Ask, Beneath, Covers, Effect, History, Key, Request},
+};
+
+/// One effect: number of the request, number of the effect in it.
+pub(super) type Place = (usize, usize);
+
+/// A request as known at the cut.
+pub(super) struct Known<'h> {
+    pub(super) request: &'h Request,
+    pub(super) issued: u64,
+    pub(super) answered: Option<(u64, Duration, Answer)>,
+}
+
+impl Known<'_> {
+    pub(super) fn succeeded(&self) -> bool {
+        matches!(self.answered, Some((_, _, Answer::Success)))
+    }
+
+    fn possible(&self) -> bool {
+        !matches!(self.answered, Some((_, _, Answer::Refused)))
+    }
+
+    fn answered_before(&self, sequence: u64) -> bool {
+        self.succeeded() && self.answered.is_some_and(|(at, _, _)| at < sequence)
+    }
+
+    pub(super) fn answered_at(&self) -> Option<Duration> {
+        self.answered.map(|(_, at, _)| at)
+    }
+}
+
+/// The registers of a history as known at a cut, each with the effects on it.
+pub(super) struct Registers<'h> {
+    pub(super) ops: Vec<Known<'h>>,
+    pub(super) names: BTreeMap<(Object, &'h str), Vec<Place>>,
+    /// Data, size and existence of a stream.
+    pub(super) streams: BTreeMap<(Object, &'h str), Vec<Place>>,
+    pub(super) meta: BTreeMap<(Object, &'h Key), Vec<Place>>,
+}
+
+impl<'h> Registers<'h> {
+    pub(super) fn new(history: &'h History, cut: &Cut) -> Self {
+        let ops = history
+            .ops
+            .iter()
+            .take_while(|op| op.issued.0 <= cut.issued)
+            .map(|op| Known {
+                request: &op.request,
+                issued: op.issued.0,
+                answered: op.answered.filter(|(at, _, _)| *at <= cut.answered),
+            })
+            .collect();
+        let mut this = Self {
+            ops,
+            names: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            meta: BTreeMap::new(),
+        };
+        this.sort();
+        this
+    }
+
+    fn sort(&mut self) {
+        for (number, op) in self.ops.iter().enumerate() {
+            if !op.possible() {
+                continue;
+            }
+            let request: &'h Request = op.request;
+            for (index, effect) in request.effects.iter().enumerate() {
+                let places = match effect {
+                    Effect::Name { dir, name, .. } => self.names.entry((*dir, name)).or_default(),
+                    Effect::Data { object, stream, .. }
+                    | Effect::Size { object, stream, .. }
+                    | Effect::Stream { object, stream, .. } => {
+                        self.streams.entry((*object, stream)).or_default()
+                    }
+                    Effect::Meta { object, key, .. } => {
+                        self.meta.entry((*object, key)).or_default()
+                    }
+                };
+                places.push((number, index));
+            }
+        }
+    }
+
+    pub(super) fn effect(&self, place: Place) -> &'h Effect {
+        &self.ops[place.0].request.effects[place.1]
+    }
+
+    /// Whether one request was answered before the other was issued.
+    pub(super) fn precedes(&self, first: usize, second: usize) -> bool {
+        self.ops[first]
+            .answered
+            .is_some_and(|(at, _, _)| at < self.ops[second].issued)
+    }
+}
+
+/// Which effects are covered.
+pub(super) struct Covered(Vec<Vec<bool>>);
+
+impl Covered {
+    pub(super) fn has(&self, place: Place) -> bool {
+        self.0
+            .get(place.0)
+            .and_then(|effects| effects.get(place.1))
+            .copied()
+            .unwrap_or(false)
+    }
+
+    fn none(registers: &Registers<'_>) -> Self {
+        let of = |op: &Known<'_>| vec![false; op.request.effects.len()];
+        Self(registers.ops.iter().map(of).collect())
+    }
+
+    fn add(&mut self, (op, effect): Place) {
+        if let Some(covered) = self
+            .0
+            .get_mut(op)
+            .and_then(|effects| effects.get_mut(effect))
+        {
+            *covered = true;
+        }
+    }
+
+    fn add_all(&mut self, op: usize) {
+        if let Some(effects) = self.0.get_mut(op) {
+            effects.fill(true);
+        }
+    }
+
+    /// All that was answered with success by `at`.
+    pub(super) fn answered(registers: &Registers<'_>, at: Duration) -> Self {
+        let mut this = Self::none(registers);
+        for (number, op) in registers.ops.iter().enumerate() {
+            if op.succeeded() && op.answered_at().is_some_and(|then| then <= at) {
+                this.add_all(number);
+            }
+        }
+        this
+    }
+
+    /// What the policy promises at the cut, beginning with what it promises without being asked.
+    pub(super) fn promised(registers: &Registers<'_>, history: &History, terms: &Terms) -> Self {
+        let unasked = match (terms.cut.crash, terms.policy) {
+            (Crash::Process, _) | (_, Policy::StrictSync) => Some(Duration::MAX),
+            (Crash::Power, Policy::Bounded(bound)) if terms.device_keeps_up => {
+                // No bound is in force any more once a sync has failed.
+                let failed = history
+                    .beneath
+                    .iter()
+                    .filter(|(_, _, what)| matches!(what, Beneath::Failed))
+                    .map(|(_, at, _)| *at);
+                let end = failed.min().map_or(terms.cut.at, |at| at.min(terms.cut.at));
+                end.checked_sub(bound.max_delay)
+            }
+            _ => None,
+        };
+        let mut this = Self::none(registers);
+        for number in 0..registers.ops.len() {
+            this.add_op(registers, number, unasked, terms);
+        }
+        this
+    }
+
+    fn add_op(
+        &mut self,
+        registers: &Registers<'_>,
+        number: usize,
+        unasked: Option<Duration>,
+        terms: &Terms,
+    ) {
+        let op = &registers.ops[number];
+        let Some((_, at, Answer::Success)) = op.answered else {
+            return;
+        };
+        if unasked.is_some_and(|before| at < before) {
+            self.add_all(number);
+        }
+        let honors = matches!(terms.policy, Policy::Honor | Policy::StrictSync);
+        match &op.request.ask {
+            Ask::Flush { covers, full } if honors || (*full && !terms.ignore_full_sync) => {
+                self.add_flush(registers, covers, op.issued);
+            }
+            Ask::Through if honors => self.add_through(registers, number),
+            _ => {}
+        }
+        let security = |effect: &Effect| {
+            matches!(
+                effect,
+                Effect::Meta {
+                    key: Key::Security,
+                    ..
+                }
+            )
+        };
+        if terms.durable_acl
+            && !matches!(terms.policy, Policy::Bounded(_))
+            && op.request.effects.iter().any(security)
+        {
+            self.add_through(registers, number);
+        }
+    }
+
+    fn add_through(&mut self, registers: &Registers<'_>, number: usize) {
+        self.add_all(number);
+        let op = &registers.ops[number];
+        for effect in &op.request.effects {
+            match effect {
+                Effect::Name {
+                    dir,
+                    to: Some(about),
+                    ..
+                } => {
+                    self.add_path(registers, *about, op.issued);
+                    self.add_path(registers, *dir, op.issued);
+                }
+                // Of what is gone nothing is left but that it is gone.
+                Effect::Name { .. } => {}
+                other => self.add_path(registers, other.bearer(), op.issued),
+            }
+        }
+    }
+
+    fn add_flush(&mut self, registers: &Registers<'_>, covers: &Covers, before: u64) {
+        for (number, op) in registers.ops.iter().enumerate() {
+            if !op.answered_before(before) {
+                continue;
+            }
+            for (index, effect) in op.request.effects.iter().enumerate() {
+                let own = match (covers, effect) {
+                    (Covers::Root, _) => true,
+                    (Covers::Directory(flushed), Effect::Name { dir, .. }) => dir == flushed,
+                    (Covers::Object(flushed), Effect::Name { about, .. })
+                    | (Covers::Stream(flushed, _), Effect::Name { about, .. }) => about == flushed,
+                    (Covers::Directory(flushed), other) | (Covers::Object(flushed), other) => {
+                        other.bearer() == *flushed
+                    }
+                    (Covers::Stream(flushed, name), other) => {
+                        other.bearer() == *flushed
+                            && match other {
+                                Effect::Data { stream, .. }
+                                | Effect::Size { stream, .. }
+                                | Effect::Stream { stream, .. } => stream == name,
+                                _ => true,
+                            }
+                    }
+                };
+                if own {
+                    self.add((number, index));
+                }
+            }
+        }
+        match covers {
+            Covers::Object(object) | Covers::Stream(object, _) | Covers::Directory(object) => {
+                self.add_path(registers, *object, before);
+            }
+            Covers::Root => {}
+        }
+    }
+
+    /// The names of an object and of the directories above it, as answered before.
+    fn add_path(&mut self, registers: &Registers<'_>, object: Object, before: u64) {
+        let mut seen = BTreeSet::from([Object::ROOT]);
+        let mut next = vec![object];
+        while let Some(object) = next.pop() {
+            if !seen.insert(object) {
+                continue;
+            }
+            for ((dir, _), places) in &registers.names {
+                for place in places {
+                    let (Effect::Name { to, about, .. }, op) =
+                        (registers.effect(*place), &registers.ops[place.0])
+                    else {
+                        continue;
+                    };
+                    if *about != object || !op.answered_before(before) {
+                        continue;
+                    }
+                    self.add(*place);
+                    // Where it is now, as against where it was.
+                    let moved = places.iter().any(|later| {
+                        registers.ops[later.0].answered_before(before)
+                            && registers.precedes(place.0, later.0)
+                    });
+                    if to.is_some() && !moved {
+                        next.push(*dir);
+                    }
+                }
+            }
+        }
+    }
+}
