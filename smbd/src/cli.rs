@@ -7,7 +7,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{account, config, inquiry, serve};
+use crate::{account, config, inquiry, serve, verify_flush};
 
 /// What clap prints before the rest.
 const ABOUT: &str = "Holdfast serves folders to Windows, macOS and Linux over SMB 2 and 3.";
@@ -92,6 +92,12 @@ enum Command {
         server: ServerPlace,
         #[command(subcommand)]
         command: PolicyCommand,
+    },
+    /// Prove that what any SMB server acknowledged survives a power cut
+    #[command(after_help = verify_flush::EXAMPLES)]
+    VerifyFlush {
+        #[command(subcommand)]
+        command: verify_flush::VerifyCommand,
     },
 }
 
@@ -253,6 +259,7 @@ impl Cli {
             Command::Status { server, json } => inquiry::status(&server, json),
             Command::Reload { server } => inquiry::reload(&server),
             Command::Policy { server, command } => inquiry::policy(&server, command),
+            Command::VerifyFlush { command } => return verify_flush::run(&command),
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,

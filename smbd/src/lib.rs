@@ -33,4 +33,5 @@ pub mod transport;
 mod unclean;
 pub mod user_file;
 pub mod users;
+pub mod verify_flush;
 pub mod worker;

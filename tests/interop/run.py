@@ -71,6 +71,8 @@ def main():
             if shutil.which("smbclient"):
                 import samba_folder
                 samba_folder.check(report, folder)
+            import verify_flush
+            verify_flush.check(report, folder)
             report.ok("servers ended in order")
         except Failure as why:
             report.fail("server", why)

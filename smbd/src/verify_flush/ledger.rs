@@ -1,0 +1,290 @@
+//! The ledger: which records were acknowledged, one line each, kept away from the server.
+//!
+//! A line is a JSON object, a space, the CRC-64/XZ of the object's bytes as 16 hexadecimal digits,
+//! and a line feed. The first is `{"run":PLAN}`; then `{"ack":{"f":FILE,"s":FIRST,"n":COUNT,
+//! "t":MICROSECONDS,"us":LATENCY}}` for records FIRST to FIRST+COUNT-1, in order and without gaps in
+//! each file; `{"end":{"why":TEXT,"acknowledged":N}}` when `write` could still say why it ended.
+//!
+//! A tail that is no line is what a cut leaves of a ledger, and is told, not refused; a bad
+//! line before a good one is damage. What it does not do: decide what a loss is.
+
+use std::io::{self, BufRead, Read};
+
+use serde::{Deserialize, Serialize};
+
+use super::{plan::Plan, record::Crc64};
+
+/// Longest line, bytes.
+const LINE_MAX: u64 = 8192;
+
+/// An acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Ack {
+    #[serde(rename = "f")]
+    pub(super) file: u32,
+    #[serde(rename = "s")]
+    pub(super) first: u64,
+    #[serde(rename = "n")]
+    pub(super) count: u64,
+    /// Microseconds since 1970.
+    #[serde(rename = "t")]
+    pub(super) time: u64,
+    /// What the FLUSH took, or the write-through WRITE, microseconds.
+    #[serde(rename = "us")]
+    pub(super) latency: u64,
+}
+
+/// One line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Line {
+    /// The first.
+    Run(Plan),
+    /// Records that were acknowledged.
+    Ack(Ack),
+    /// The last, when there was time for it.
+    End {
+        /// For people.
+        why: String,
+        /// Records, of all files.
+        acknowledged: u64,
+    },
+}
+
+impl Line {
+    /// With its checksum and line feed.
+    pub(super) fn encode(&self) -> Result<String, String> {
+        let text = serde_json::to_string(self).map_err(|error| error.to_string())?;
+        Ok(format!("{text} {:016x}\n", Crc64::of(text.as_bytes())))
+    }
+
+    /// Without its line feed; `None` for anything that is not whole.
+    fn decode(line: &[u8]) -> Option<Self> {
+        let line = std::str::from_utf8(line).ok()?;
+        let (text, sum) = line.rsplit_once(' ')?;
+        if sum != format!("{:016x}", Crc64::of(text.as_bytes())) {
+            return None;
+        }
+        serde_json::from_str(text).ok()
+    }
+}
+
+/// What a ledger says.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pub(super) plan: Plan,
+    /// Acknowledged records of each file: sequences 0 to below this.
+    pub(super) next: Vec<u64>,
+    /// Of all files.
+    pub(super) acknowledged: u64,
+    /// Time of the last acknowledgement, microseconds since 1970.
+    pub(super) last_time: u64,
+    /// The last bytes are no line.
+    pub(super) torn: bool,
+    /// Why `write` ended, as it said.
+    pub(super) end: Option<String>,
+}
+
+/// Reads a ledger that anybody may have spoilt; `each` sees all acknowledgements in order.
+///
+/// # Errors
+/// In words, when it cannot be believed.
+pub(super) fn read(mut from: impl BufRead, mut each: impl FnMut(&Ack)) -> Result<Ledger, String> {
+    let mut ledger: Option<Ledger> = None;
+    let mut bad = None;
+    let mut number = 0_u64;
+    while let Some(bytes) = line(&mut from).map_err(|error| error.to_string())? {
+        number += 1;
+        let Some(line) = bytes.strip_suffix(b"\n").and_then(Line::decode) else {
+            bad.get_or_insert(number);
+            continue;
+        };
+        if let Some(bad) = bad {
+            return Err(format!("line {bad} is damaged, and others follow it"));
+        }
+        let refuse = |why: &str| Err(format!("line {number}: {why}"));
+        match (line, &mut ledger) {
+            (Line::Run(plan), None) => {
+                let plan = plan
+                    .checked()
+                    .map_err(|why| format!("line {number}: {why}"))?;
+                ledger = Some(Ledger {
+                    next: vec![0; plan.files as usize],
+                    last_time: plan.time,
+                    plan,
+                    acknowledged: 0,
+                    torn: false,
+                    end: None,
+                });
+            }
+            (Line::Run(_), Some(_)) => return refuse("a second run in one ledger"),
+            (_, None) => return refuse("the first line does not say what was run"),
+            (Line::Ack(ack), Some(ledger)) => {
+                if let Err(why) = ledger.add(&ack) {
+                    return refuse(why);
+                }
+                each(&ack);
+            }
+            (Line::End { why, .. }, Some(ledger)) => ledger.end = Some(why),
+        }
+    }
+    let mut ledger = ledger.ok_or("there is no whole line in it")?;
+    ledger.torn = bad.is_some();
+    Ok(ledger)
+}
+
+impl Ledger {
+    fn add(&mut self, ack: &Ack) -> Result<(), &'static str> {
+        let next = self
+            .next
+            .get_mut(ack.file as usize)
+            .ok_or("no such file in this run")?;
+        if ack.first != *next {
+            return Err("records are left out or come twice");
+        }
+        if ack.count == 0 || ack.count > self.plan.batch(ack.file) {
+            return Err("more records than there are under one flush, or none");
+        }
+        *next = next.checked_add(ack.count).ok_or("sequence too large")?;
+        self.acknowledged = self.acknowledged.saturating_add(ack.count);
+        self.last_time = self.last_time.max(ack.time);
+        Ok(())
+    }
+}
+
+/// The next line with its line feed; what is longer than [`LINE_MAX`] comes in pieces, none of
+/// which is a whole line.
+fn line(from: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    from.by_ref().take(LINE_MAX).read_until(b'\n', &mut bytes)?;
+    Ok((!bytes.is_empty()).then_some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::{Mode, Wishes};
+    use super::super::record::RunId;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn plan() -> Plan {
+        let wishes = Wishes {
+            files: 2,
+            size: 4096,
+            batch: 4,
+            mode: Mode::Flush,
+            rename: false,
+            streams: false,
+        };
+        Plan::new(RunId([1; 16]), &wishes, "//h/s/a folder".into(), 5).unwrap()
+    }
+
+    fn ack(file: u32, first: u64, count: u64) -> Line {
+        Line::Ack(Ack {
+            file,
+            first,
+            count,
+            time: 100 + first,
+            latency: 7,
+        })
+    }
+
+    fn text(lines: &[Line]) -> Vec<u8> {
+        let lines: Vec<String> = lines.iter().map(|line| line.encode().unwrap()).collect();
+        lines.concat().into_bytes()
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Ledger, String> {
+        read(bytes, |_| ())
+    }
+
+    fn whole() -> Vec<u8> {
+        let why = "the connection broke".into();
+        text(&[
+            Line::Run(plan()),
+            ack(0, 0, 4),
+            ack(1, 0, 1),
+            ack(0, 4, 2),
+            Line::End {
+                why,
+                acknowledged: 7,
+            },
+        ])
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let mut seen = Vec::new();
+        let ledger = read(&whole()[..], |ack| seen.push((ack.file, ack.first))).unwrap();
+        assert_eq!(ledger.plan, plan());
+        assert_eq!((ledger.next, ledger.acknowledged), (vec![6, 1], 7));
+        assert_eq!((ledger.last_time, ledger.torn), (104, false));
+        assert_eq!(ledger.end.as_deref(), Some("the connection broke"));
+        assert_eq!(seen, [(0, 0), (1, 0), (0, 4)]);
+    }
+
+    #[test]
+    fn a_torn_tail_is_told() {
+        let mut bytes = text(&[Line::Run(plan()), ack(0, 0, 4), ack(0, 4, 1)]);
+        let first = text(&[Line::Run(plan()), ack(0, 0, 4)]).len();
+        for length in first + 1..bytes.len() {
+            let ledger = parse(&bytes[..length]).unwrap();
+            assert_eq!((ledger.acknowledged, ledger.torn), (4, true), "{length}");
+        }
+        // What a file system leaves where the length was saved and the data not.
+        bytes.extend([0; 20_000]);
+        let ledger = parse(&bytes).unwrap();
+        assert_eq!((ledger.acknowledged, ledger.torn), (5, true));
+    }
+
+    #[test]
+    fn damage_is_refused() {
+        let run = Line::Run(plan());
+        for (lines, why) in [
+            (vec![], "no whole line"),
+            (vec![ack(0, 0, 1)], "first line"),
+            (vec![run.clone(), run.clone()], "second run"),
+            (vec![run.clone(), ack(0, 1, 1)], "left out"),
+            (vec![run.clone(), ack(0, 0, 1), ack(0, 0, 1)], "left out"),
+            (vec![run.clone(), ack(2, 0, 1)], "no such file"),
+            (vec![run.clone(), ack(0, 0, 0)], "or none"),
+            (vec![run.clone(), ack(0, 0, u64::MAX)], "more records"),
+        ] {
+            let said = parse(&text(&lines)).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
+        let mut bytes = whole();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        assert!(parse(&bytes).unwrap_err().contains("damaged"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
+            prop_assert!(parse(&bytes).is_err());
+        }
+
+        #[test]
+        fn a_changed_byte_never_adds_an_acknowledgement(at in 0_usize..600, to: u8) {
+            let mut bytes = whole();
+            let at = at % bytes.len();
+            bytes[at] = to;
+            if let Ok(ledger) = parse(&bytes) {
+                prop_assert!(ledger.next[0] <= 6 && ledger.next[1] <= 1);
+            }
+        }
+
+        #[test]
+        fn hostile_lines_with_right_checksums_are_refused_or_consistent(
+            acks in prop::collection::vec((0_u32..4, 0_u64..6, 0_u64..6), 0..12)
+        ) {
+            let mut lines = vec![Line::Run(plan())];
+            lines.extend(acks.iter().map(|(file, first, count)| ack(*file, *first, *count)));
+            if let Ok(ledger) = parse(&text(&lines)) {
+                prop_assert_eq!(ledger.next.iter().sum::<u64>(), ledger.acknowledged);
+            }
+        }
+    }
+}

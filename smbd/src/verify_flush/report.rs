@@ -1,0 +1,270 @@
+//! What `check` found, in words and as JSON.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use serde_json::{Value, json};
+
+use super::ledger::{Ack, Ledger};
+
+/// Losses that are listed one by one as JSON; all are counted.
+const LISTED_MAX: usize = 10_000;
+/// And in words.
+const SHOWN_MAX: usize = 20;
+
+/// How an acknowledged record was lost.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Loss {
+    /// Not there: past the end of the file, or only zeros.
+    Missing,
+    /// Something else is there.
+    Torn,
+    /// An older record is there, which it had replaced.
+    Stale,
+    /// A record of another place is there.
+    Misplaced,
+    /// There is no such name.
+    Absent,
+    /// The name it had before a rename is still there.
+    OldName,
+    /// The server, or the file system, cannot read it.
+    Unreadable,
+}
+
+impl Loss {
+    const ALL: [Self; 7] = [
+        Self::Missing,
+        Self::Torn,
+        Self::Stale,
+        Self::Misplaced,
+        Self::Absent,
+        Self::OldName,
+        Self::Unreadable,
+    ];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Torn => "torn",
+            Self::Stale => "stale",
+            Self::Misplaced => "misplaced",
+            Self::Absent => "absent",
+            Self::OldName => "old-name",
+            Self::Unreadable => "unreadable",
+        }
+    }
+
+    fn meaning(self) -> &'static str {
+        match self {
+            Self::Missing => "not there: past the end of the file, or only zeros",
+            Self::Torn => "damaged: neither this record nor any other",
+            Self::Stale => "an older record is there, which it had replaced",
+            Self::Misplaced => "a record of another place is there",
+            Self::Absent => "its file or stream has no name",
+            Self::OldName => "the name before an acknowledged rename is still there",
+            Self::Unreadable => "cannot be read",
+        }
+    }
+}
+
+struct Item {
+    loss: Loss,
+    name: String,
+    file: u32,
+    sequence: u64,
+    zeros: bool,
+}
+
+/// All that was found.
+pub(super) struct Report {
+    run: String,
+    place: String,
+    acknowledged: u64,
+    last_time: u64,
+    torn_ledger: bool,
+    end: Option<String>,
+    /// Records that were looked for; the others had been replaced.
+    pub(super) checked: u64,
+    /// Slots with records that were not acknowledged, or not yet in the ledger.
+    pub(super) later: u64,
+    /// Slots that a record on its way at the cut was overwriting.
+    pub(super) excused: u64,
+    counts: BTreeMap<Loss, u64>,
+    items: Vec<Item>,
+    /// When what is in `items` was acknowledged, microseconds since 1970, by file and sequence.
+    times: BTreeMap<(u32, u64), Option<u64>>,
+}
+
+impl Report {
+    pub(super) fn new(ledger: &Ledger) -> Self {
+        Self {
+            run: ledger.plan.run().to_string(),
+            place: ledger.plan.place.clone(),
+            acknowledged: ledger.acknowledged,
+            last_time: ledger.last_time,
+            torn_ledger: ledger.torn,
+            end: ledger.end.clone(),
+            checked: 0,
+            later: 0,
+            excused: 0,
+            counts: BTreeMap::new(),
+            items: Vec::new(),
+            times: BTreeMap::new(),
+        }
+    }
+
+    /// Notes that record `sequence` of `file` is lost.
+    pub(super) fn lose(&mut self, loss: Loss, name: &str, file: u32, sequence: u64, zeros: bool) {
+        *self.counts.entry(loss).or_default() += 1;
+        if self.items.len() < LISTED_MAX {
+            self.items.push(Item {
+                loss,
+                name: name.to_owned(),
+                file,
+                sequence,
+                zeros,
+            });
+            self.times.insert((file, sequence), None);
+        }
+    }
+
+    /// Notes when records were acknowledged, for those that are lost.
+    pub(super) fn acknowledged_at(&mut self, ack: &Ack) {
+        let from = (ack.file, ack.first);
+        let to = (ack.file, ack.first.saturating_add(ack.count));
+        for (_, time) in self.times.range_mut(from..to) {
+            *time = Some(ack.time);
+        }
+    }
+
+    fn time(&self, item: &Item) -> Option<u64> {
+        let time = self.times.get(&(item.file, item.sequence));
+        time.copied().flatten()
+    }
+
+    pub(super) fn is_good(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    fn lost(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
+    /// Microseconds that the longest acknowledged of the lost had been so at the last
+    /// acknowledgement.
+    fn oldest(&self) -> Option<u64> {
+        let times = self.times.values().filter_map(|time| *time);
+        times.min().map(|time| self.last_time.saturating_sub(time))
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let counts: BTreeMap<&str, u64> = Loss::ALL
+            .iter()
+            .map(|loss| (loss.word(), self.counts.get(loss).copied().unwrap_or(0)))
+            .collect();
+        let items: Vec<Value> = self
+            .items
+            .iter()
+            .map(|item| item.json(self.time(item)))
+            .collect();
+        json!({
+            "run": self.run,
+            "place": self.place,
+            "acknowledged": self.acknowledged,
+            "checked": self.checked,
+            "lost": self.lost(),
+            "losses": counts,
+            "oldest_lost_us": self.oldest(),
+            "later": self.later,
+            "overwritten_at_the_cut": self.excused,
+            "ledger_tail_torn": self.torn_ledger,
+            "write_ended": self.end,
+            "items": items,
+            "items_left_out": self.lost() - items_len(&self.items),
+        })
+    }
+
+    pub(super) fn in_words(&self) -> String {
+        let mut text = format!(
+            "run {} to {}\n{} records acknowledged, {} of them not replaced by later ones: \
+             looked for\n",
+            self.run, self.place, self.acknowledged, self.checked
+        );
+        if self.torn_ledger {
+            text.push_str("the ledger's last line is torn: it was being written\n");
+        }
+        let mut line = |count: u64, what: &str| {
+            if count > 0 {
+                let _ = writeln!(text, "{count} {what}");
+            }
+        };
+        line(
+            self.later,
+            "places hold records that the ledger has not: nothing wrong",
+        );
+        line(
+            self.excused,
+            "places were being overwritten at the cut, and are torn: nothing wrong",
+        );
+        if self.is_good() {
+            text.push_str("all there: nothing that was acknowledged is lost\n");
+            return text;
+        }
+        let _ = writeln!(text, "LOST: {} acknowledged records", self.lost());
+        for (loss, count) in &self.counts {
+            let _ = writeln!(text, "  {:<11}{count:>8}  {}", loss.word(), loss.meaning());
+        }
+        for item in self.items.iter().take(SHOWN_MAX) {
+            let _ = writeln!(
+                text,
+                "    {}",
+                item.in_words(self.time(item), self.last_time)
+            );
+        }
+        let more = self.lost().saturating_sub(SHOWN_MAX as u64);
+        if more > 0 {
+            let _ = writeln!(text, "    and {more} more (--json lists {LISTED_MAX})");
+        }
+        if let Some(micros) = self.oldest() {
+            let _ = writeln!(
+                text,
+                "the oldest of them had been acknowledged {:.1} ms before the last",
+                micros as f64 / 1000.0
+            );
+        }
+        text
+    }
+}
+
+fn items_len(items: &[Item]) -> u64 {
+    items.len() as u64
+}
+
+impl Item {
+    fn json(&self, time: Option<u64>) -> Value {
+        json!({
+            "loss": self.loss.word(),
+            "name": self.name,
+            "file": self.file,
+            "sequence": self.sequence,
+            "zeros": self.zeros,
+            "acknowledged_us": time,
+        })
+    }
+
+    fn in_words(&self, time: Option<u64>, last: u64) -> String {
+        let mut text = format!(
+            "{:<11}{} record {}",
+            self.loss.word(),
+            self.name,
+            self.sequence
+        );
+        if self.zeros {
+            text.push_str(" (zeros)");
+        }
+        if let Some(time) = time {
+            let before = last.saturating_sub(time) as f64 / 1000.0;
+            let _ = write!(text, ", acknowledged {before:.1} ms before the last");
+        }
+        text
+    }
+}

@@ -1,0 +1,433 @@
+//! `holdfast verify-flush write`: records until the connection breaks, or enough.
+//!
+//! Each connection is a thread with files of its own, which it works through in turn: one or more
+//! WRITEs, a FLUSH, the ledger, and only then the next. So at most [`Plan::batch`] records of a
+//! file are on their way at any moment, which is what `check` excuses. A renaming kind flushes
+//! before the rename and after it: the second FLUSH is what the name rests on (MS-FSA 2.1.5.7).
+//!
+//! An error of the server ends the run: what it refused to acknowledge is not in the ledger.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use smb_client::{ClientError, CreateArgs, File, Tree};
+use smb_wire::msg::{CreateDisposition, CreateOptions, Dialect, WriteFlags};
+
+use super::{
+    Failure,
+    access::{Access, Door, Place, is_cut},
+    latency::Latencies,
+    ledger::{Ack, Line},
+    ledger_writer::LedgerWriter,
+    now,
+    plan::{FILES_MAX, Kind, Mode, Plan, STREAM, Wishes},
+    record::{Record, RunId},
+};
+use crate::config::values::ByteSize;
+
+/// Most connections of one run.
+const CONNECTIONS_MAX: u32 = 256;
+
+/// `holdfast verify-flush write ...`
+#[derive(Debug, Args)]
+pub struct WriteArgs {
+    /// Where the records go: //HOST[:PORT]/SHARE/FOLDER; the folder is made
+    pub place: Place,
+    #[command(flatten)]
+    pub access: Access,
+    /// Where acknowledged records are listed; - is standard output. Not on the server!
+    #[arg(long, value_name = "FILE")]
+    pub ledger: PathBuf,
+    /// Files (growing, overwritten in place; renamed, streams) that are written to
+    #[arg(long, value_name = "N", default_value = "10",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(FILES_MAX)))]
+    pub files: u32,
+    /// Length of a record, 128 bytes to 1 MiB
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    pub record_size: ByteSize,
+    /// What an acknowledgement rests on
+    #[arg(long, value_enum, default_value = "flush")]
+    pub mode: Mode,
+    /// Records under one FLUSH, in files that are not renamed
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub batch: u32,
+    /// End after so many seconds (default: when the connection breaks)
+    #[arg(long, value_name = "S")]
+    pub seconds: Option<u64>,
+    /// End after so many records
+    #[arg(long, value_name = "N")]
+    pub records: Option<u64>,
+    /// Connections at once; each has files of its own
+    #[arg(long, value_name = "C", default_value = "1",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
+    pub connections: u32,
+    /// Write some records to new files too, which are then renamed, and verify the names
+    #[arg(long)]
+    pub rename: bool,
+    /// Write some records to named streams too
+    #[arg(long)]
+    pub streams: bool,
+}
+
+/// Why a connection stopped.
+enum Stop {
+    /// Enough records, or time.
+    Enough,
+    /// The connection broke.
+    Cut(String),
+    /// The server, or the ledger, said no.
+    Failed(String),
+}
+
+/// What all connections share.
+struct Run<'a> {
+    plan: Plan,
+    door: &'a Door,
+    ledger: &'a LedgerWriter,
+    deadline: Option<Instant>,
+    /// Records that may still be begun.
+    left: AtomicU64,
+    acknowledged: AtomicU64,
+    stop: AtomicBool,
+    latencies: Mutex<Latencies>,
+}
+
+/// `holdfast verify-flush write`; whether it ended as it should.
+pub(super) fn write(args: &WriteArgs) -> Result<bool, Failure> {
+    let plan = plan(args)?;
+    let door = args.access.door(&args.place)?;
+    let tree = door.open()?;
+    let mut say = Say::new(args);
+    if let Some(remark) = door.make_folder(&tree)? {
+        say.text(&remark);
+    }
+    say.begin(args, &plan, &tree);
+    let ledger = LedgerWriter::open(&args.ledger)?;
+    ledger.append(&Line::Run(plan.clone()))?;
+    let run = Run {
+        plan,
+        door: &door,
+        ledger: &ledger,
+        deadline: args
+            .seconds
+            .and_then(|s| Instant::now().checked_add(Duration::from_secs(s))),
+        left: AtomicU64::new(args.records.unwrap_or(u64::MAX)),
+        acknowledged: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        latencies: Mutex::new(Latencies::new()),
+    };
+    let connections = args.connections.min(args.files);
+    let stops = run.connections(tree, connections);
+    let stop = worst(stops);
+    let (good, why) = run.verdict(&stop);
+    let acknowledged = run.acknowledged.load(Ordering::Relaxed);
+    let end = Line::End {
+        why: why.clone(),
+        acknowledged,
+    };
+    // What the ledger lacks is only this explanation; a failure of it is in `why` already.
+    let _ = ledger.append(&end);
+    let what = match args.mode {
+        Mode::Flush => "FLUSH",
+        Mode::WriteThrough => "write-through",
+    };
+    let latencies = run.latencies.into_inner();
+    let latencies = latencies.unwrap_or_else(PoisonError::into_inner);
+    say.text(&latencies.in_words(what));
+    say.text(&format!("{acknowledged} records acknowledged; {why}\n"));
+    Ok(good)
+}
+
+fn plan(args: &WriteArgs) -> Result<Plan, Failure> {
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).map_err(|error| error.to_string())?;
+    let wishes = Wishes {
+        files: args.files,
+        size: u32::try_from(args.record_size.0).unwrap_or(u32::MAX),
+        batch: args.batch,
+        mode: args.mode,
+        rename: args.rename,
+        streams: args.streams,
+    };
+    Plan::new(RunId(id), &wishes, args.place.to_string(), now())
+}
+
+/// The reason that counts, of several.
+fn worst(stops: Vec<Stop>) -> Stop {
+    let mut worst = Stop::Enough;
+    for stop in stops {
+        match (&worst, &stop) {
+            (Stop::Enough, _) | (Stop::Cut(_), Stop::Failed(_)) => worst = stop,
+            _ => {}
+        }
+    }
+    worst
+}
+
+impl Run<'_> {
+    /// Works on all connections until each has stopped.
+    fn connections(&self, first: Tree, count: u32) -> Vec<Stop> {
+        std::thread::scope(|scope| {
+            let mut first = Some(first);
+            let threads: Vec<_> = (0..count)
+                .map(|number| {
+                    let tree = first.take();
+                    scope.spawn(move || {
+                        let stop = self.connection(tree, number, count);
+                        self.stop.store(true, Ordering::Relaxed);
+                        stop
+                    })
+                })
+                .collect();
+            let ended = |thread: std::thread::ScopedJoinHandle<'_, Stop>| {
+                let lost = |_| Stop::Failed("a thread panicked".into());
+                thread.join().unwrap_or_else(lost)
+            };
+            threads.into_iter().map(ended).collect()
+        })
+    }
+
+    fn connection(&self, tree: Option<Tree>, number: u32, count: u32) -> Stop {
+        let tree = match tree.map_or_else(|| self.door.open(), Ok) {
+            Ok(tree) => tree,
+            Err(why) if self.acknowledged.load(Ordering::Relaxed) > 0 => return Stop::Cut(why),
+            Err(why) => return Stop::Failed(why),
+        };
+        let mut work = Vec::new();
+        for file in (number..self.plan.files).step_by(count as usize) {
+            match Work::open(self, &tree, file) {
+                Ok(open) => work.push(open),
+                Err(stop) => return stop,
+            }
+        }
+        let mut latencies = Latencies::new();
+        let stop = self.rounds(&mut work, &mut latencies);
+        let all = self.latencies.lock();
+        all.unwrap_or_else(PoisonError::into_inner)
+            .merge(&latencies);
+        stop
+    }
+
+    fn rounds(&self, work: &mut [Work<'_>], latencies: &mut Latencies) -> Stop {
+        loop {
+            for one in work.iter_mut() {
+                let late = self.deadline.is_some_and(|end| Instant::now() >= end);
+                if late || self.stop.load(Ordering::Relaxed) {
+                    return Stop::Enough;
+                }
+                let batch = self.plan.batch(one.file);
+                let claim = |left: u64| (left > 0).then(|| left - left.min(batch));
+                let order = Ordering::Relaxed;
+                let Ok(left) = self.left.fetch_update(order, order, claim) else {
+                    return Stop::Enough;
+                };
+                if let Err(stop) = one.step(self, left.min(batch), latencies) {
+                    return stop;
+                }
+            }
+        }
+    }
+
+    fn verdict(&self, stop: &Stop) -> (bool, String) {
+        match stop {
+            Stop::Enough => (true, "ended as asked".into()),
+            Stop::Cut(why) => (
+                self.acknowledged.load(Ordering::Relaxed) > 0,
+                format!("then the connection broke ({why})"),
+            ),
+            Stop::Failed(why) => (false, format!("then it failed: {why}")),
+        }
+    }
+}
+
+/// One file being written.
+struct Work<'a> {
+    tree: &'a Tree,
+    file: u32,
+    kind: Kind,
+    next: u64,
+    /// The open that lasts; renaming kinds open each record's own.
+    open: Option<File>,
+    write: WriteFlags,
+    options: CreateOptions,
+}
+
+impl<'a> Work<'a> {
+    fn open(run: &Run<'_>, tree: &'a Tree, file: u32) -> Result<Self, Stop> {
+        let through = run.plan.mode == Mode::WriteThrough;
+        let dialect = tree.client().negotiated().dialect;
+        let mut this = Self {
+            tree,
+            file,
+            kind: run.plan.kind(file),
+            next: 0,
+            open: None,
+            // [MS-SMB2] 2.2.21: 2.0.2 has the option of CREATE only.
+            write: if through && dialect != Dialect::SMB_2_0_2 {
+                WriteFlags::WRITE_THROUGH
+            } else {
+                WriteFlags::empty()
+            },
+            options: if through {
+                CreateOptions::WRITE_THROUGH
+            } else {
+                CreateOptions::empty()
+            },
+        };
+        if !this.kind.renames() {
+            let mut name = run.plan.name(file, 0);
+            if this.kind == Kind::Stream {
+                name = format!("{name}:{STREAM}");
+            }
+            let open = this.create(run, &name)?;
+            if through {
+                // Write-through says nothing of the name that was just made.
+                open.flush(false).map_err(|error| stop(&name, &error))?;
+            }
+            this.open = Some(open);
+        }
+        Ok(this)
+    }
+
+    fn create(&self, run: &Run<'_>, name: &str) -> Result<File, Stop> {
+        let path = run.door.place().path(name);
+        let args = CreateArgs::new(&path, CreateDisposition::CREATE).options(self.options);
+        self.tree.create(&args).map_err(|error| stop(name, &error))
+    }
+
+    /// Writes `count` records, has them acknowledged and says so to the ledger.
+    fn step(&mut self, run: &Run<'_>, count: u64, latencies: &mut Latencies) -> Result<(), Stop> {
+        let first = self.next;
+        let latency = match self.open.clone() {
+            Some(open) => {
+                let mut latency = Duration::ZERO;
+                for sequence in first..first + count {
+                    latency = self.record(run, &open, sequence)?;
+                }
+                if run.plan.mode == Mode::Flush {
+                    latency = self.flush(&open)?;
+                }
+                latency
+            }
+            None => self.renamed(run, first)?,
+        };
+        self.next += count;
+        latencies.add(latency);
+        let line = Line::Ack(Ack {
+            file: self.file,
+            first,
+            count,
+            time: now(),
+            latency: u64::try_from(latency.as_micros()).unwrap_or(u64::MAX),
+        });
+        run.ledger.append(&line).map_err(Stop::Failed)?;
+        run.acknowledged.fetch_add(count, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A record in a file that gets its name when it is whole.
+    fn renamed(&self, run: &Run<'_>, sequence: u64) -> Result<Duration, Stop> {
+        let temporary = run.plan.temporary(self.file, sequence);
+        let slot = sequence % self.kind.slots();
+        let name = run.plan.name(self.file, slot);
+        let open = self.create(run, &temporary)?;
+        self.record(run, &open, sequence)?;
+        if run.plan.mode == Mode::Flush {
+            self.flush(&open)?;
+        }
+        let to = run.door.place().path(&name);
+        open.rename(&to, true)
+            .map_err(|error| stop(&name, &error))?;
+        let latency = self.flush(&open)?;
+        open.close().map_err(|error| stop(&name, &error))?;
+        Ok(latency)
+    }
+
+    fn record(&self, run: &Run<'_>, open: &File, sequence: u64) -> Result<Duration, Stop> {
+        let offset = run.plan.offset(self.file, sequence % self.kind.slots());
+        let record = Record {
+            run: run.plan.run(),
+            file: self.file,
+            sequence,
+            offset,
+            time: now(),
+        };
+        let bytes = record.encode(run.plan.size(self.file));
+        let failed = |error: &ClientError| stop(&format!("WRITE to file {}", self.file), error);
+        let begun = Instant::now();
+        let mut at = 0;
+        while at < bytes.len() {
+            let piece = self.tree.client().negotiated().max_write_size as usize;
+            let end = bytes.len().min(at.saturating_add(piece.max(1)));
+            let part = bytes.get(at..end).unwrap_or_default();
+            let written = open
+                .write(offset + at as u64, part, self.write)
+                .map_err(|error| failed(&error))?;
+            if written == 0 {
+                return Err(failed(&ClientError::Protocol("WRITE of 0 bytes")));
+            }
+            at += written as usize;
+        }
+        Ok(begun.elapsed())
+    }
+
+    fn flush(&self, open: &File) -> Result<Duration, Stop> {
+        let begun = Instant::now();
+        open.flush(false)
+            .map_err(|error| stop(&format!("FLUSH of file {}", self.file), &error))?;
+        Ok(begun.elapsed())
+    }
+}
+
+fn stop(what: &str, error: &ClientError) -> Stop {
+    let why = format!("{what}: {error}");
+    if is_cut(error) {
+        Stop::Cut(why)
+    } else {
+        Stop::Failed(why)
+    }
+}
+
+/// Words for people: on standard error where the ledger has standard output.
+struct Say {
+    aside: bool,
+}
+
+impl Say {
+    fn new(args: &WriteArgs) -> Self {
+        Self {
+            aside: args.ledger.as_os_str() == "-",
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        if self.aside {
+            eprint!("{text}");
+        } else {
+            print!("{text}");
+        }
+    }
+
+    fn begin(&mut self, args: &WriteArgs, plan: &Plan, tree: &Tree) {
+        let dialect = tree.client().negotiated().dialect;
+        self.text(&format!(
+            "run {} to {}, {dialect:?}, {} files\n",
+            plan.run(),
+            args.place,
+            args.files
+        ));
+        if args.place.is_here() && !self.aside {
+            self.text(
+                "remark: the server is this machine. A power cut takes the ledger with it, unless \
+                 it lies on\n        another: --ledger - | ssh ...\n",
+            );
+        }
+    }
+}

@@ -1,0 +1,230 @@
+"""`holdfast verify-flush` against Holdfast and Debian's smbd, and against disks that lost something.
+
+What a server kept must be found whole; what is damaged, cut off, replaced by something older, moved or
+deleted behind the server's back must be reported as what it is, and nothing else with it. (No power is
+cut here: tests/blockcut does that.) Samba needs root.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+from holdfast import PASSWORD, USER, Failure, Holdfast, binary, run
+from report import expect
+
+SIZE = 4096
+
+
+class Verify:
+    """The command for one run in a folder `runs` of the share `data`."""
+
+    def __init__(self, port, user, share, folder):
+        self.place = f"//127.0.0.1:{port}/data/runs"
+        self.local = share / "runs"
+        self.ledger = folder / f"ledger-{time.monotonic_ns()}"
+        secret = folder / "secret"
+        secret.write_text(PASSWORD + "\n")
+        secret.chmod(0o600)
+        self.login = ["--user", user, "--password-file", secret]
+
+    def command(self, verb, *more):
+        return [binary(), "verify-flush", verb, self.place, *self.login,
+                "--ledger", self.ledger, *more]
+
+    def write(self, *more):
+        return run(self.command("write", "--rename", "--streams", *more))
+
+    def check(self, *more):
+        """Exit status, and what was lost as words like "torn append 3"."""
+        done = subprocess.run([str(part) for part in self.command("check", "--json", *more)],
+                              capture_output=True, text=True, timeout=60)
+        return self._outcome(done)
+
+    def check_local(self):
+        done = subprocess.run([str(binary()), "verify-flush", "check", "--local", str(self.local),
+                               "--ledger", str(self.ledger), "--json"],
+                              capture_output=True, text=True, timeout=60)
+        return self._outcome(done)
+
+    @staticmethod
+    def _outcome(done):
+        if done.returncode not in (0, 1):
+            raise Failure(f"exit {done.returncode}: {done.stderr}")
+        said = json.loads(done.stdout)
+        lost = [f"{item['loss']} {item['name'].split('-', 3)[3]} {item['sequence']}"
+                for item in said["items"]]
+        expect(done.returncode == (1 if lost else 0), f"exit {done.returncode} with {lost}")
+        expect(said["lost"] == len(lost), f"{said['lost']} lost, {len(lost)} listed")
+        return sorted(lost), said
+
+    def file(self, end):
+        """The path of the run's only file whose name ends so."""
+        found = [path for path in self.local.iterdir() if path.name.endswith(end)]
+        expect(len(found) == 1, f"{end}: {found}")
+        return found[0]
+
+    def nothing_lost(self):
+        lost, said = self.check()
+        expect(not lost, f"reported as lost: {lost}")
+        expect(said["checked"] > 0, "nothing was looked at")
+        lost, _ = self.check_local()
+        expect(not lost, f"reported as lost locally: {lost}")
+        return said
+
+
+def kept(verify):
+    """All kinds of files, both ways to ask for stability: nothing is lost."""
+    for mode in ("flush", "write-through"):
+        verify.ledger = verify.ledger.with_name(f"ledger-{mode}")
+        said = verify.write("--mode", mode, "--records", "150", "--connections", "3",
+                            "--files", "10", "--batch", "2")
+        expect("acknowledged; ended as asked" in said, said)
+        acknowledged = verify.nothing_lost()["acknowledged"]
+        expect(acknowledged == 150, f"{acknowledged} acknowledged")
+
+
+def overwrite(path, offset, data):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def damaged(verify):
+    """Each damage is reported as what it is. Files: append, ring, fresh, save, stream; 40 each."""
+    verify.write("--files", "5", "--records", "200")
+    verify.nothing_lost()
+    append, ring = verify.file("-append"), verify.file("-ring")
+    fresh, save, stream = verify.file("-fresh-0009"), verify.file("-save"), verify.file("-stream")
+    keep = verify.local.with_name("kept")
+    shutil.copytree(verify.local, keep, copy_function=shutil.copy2)
+    attribute = "user.DosStream.verify:$DATA"
+    notes = os.getxattr(stream, attribute)
+    temporary = pathlib.Path(str(fresh).replace("fresh-0009", "tmp-9"))
+    flipped = bytearray(notes)
+    flipped[1024 + 500] ^= 4
+    piece = append.read_bytes()[3 * SIZE:4 * SIZE]
+    torn = piece[:512] + append.read_bytes()[4 * SIZE + 512:5 * SIZE]
+    cases = {
+        "torn append 3": lambda: overwrite(append, 3 * SIZE + 700, b"\1"),
+        "torn append 4": lambda: overwrite(append, 3 * SIZE, piece + torn),
+        "missing append 5": lambda: overwrite(append, 5 * SIZE, bytes(SIZE)),
+        "missing append 39": lambda: os.truncate(append, 39 * SIZE),
+        "misplaced append 7": lambda: overwrite(append, 7 * SIZE, piece),
+        "misplaced ring 39": lambda: overwrite(ring, 7 * SIZE, ring.read_bytes()[6 * SIZE:7 * SIZE]),
+        "absent fresh-0009 9": fresh.unlink,
+        "missing fresh-0009 9": lambda: os.truncate(fresh, 0),
+        "old-name tmp-9 9": lambda: os.link(fresh, temporary),
+        "torn save 39": lambda: os.truncate(save, 1000),
+        "torn stream 39": lambda: os.setxattr(stream, attribute, bytes(flipped)),
+    }
+    for name, spoil in cases.items():
+        spoil()
+        for lost, _ in (verify.check(), verify.check_local()):
+            expect(lost == [name], f"{name}: reported as {lost}")
+        shutil.rmtree(verify.local)
+        shutil.copytree(keep, verify.local, copy_function=shutil.copy2)
+    verify.nothing_lost()
+    os.removexattr(stream, attribute)
+    lost, _ = verify.check()
+    expect(lost == ["absent stream 38", "absent stream 39"], f"no stream: {lost}")
+
+
+def forgotten(verify):
+    """A disk that lies: the folder as it was a while before the last acknowledgement."""
+    writer = subprocess.Popen([str(part) for part in verify.command(
+        "write", "--rename", "--files", "4", "--seconds", "2")], stdout=subprocess.PIPE, text=True)
+    time.sleep(1)
+    before = verify.local.with_name("before")
+    # Files come and go under the copy: a disk at a cut is no better.
+    try:
+        shutil.copytree(verify.local, before)
+    except shutil.Error:
+        pass
+    said, _ = writer.communicate(timeout=60)
+    expect(writer.returncode == 0, said)
+    verify.nothing_lost()
+    shutil.rmtree(verify.local)
+    before.rename(verify.local)
+    lost, said = verify.check()
+    kinds = {item.split()[0] for item in lost}
+    expect({"missing", "stale"} <= kinds, f"reported: {sorted(kinds)}")
+    expect(said["oldest_lost_us"] > 100_000, f"oldest: {said['oldest_lost_us']} us")
+
+
+def unknown(verify):
+    """What cannot be checked is no verdict: exit status 2."""
+    verify.write("--records", "20")
+    whole = verify.ledger.read_bytes()
+    spoilt = bytearray(whole)
+    spoilt[len(whole) // 2] ^= 1
+    verify.ledger.write_bytes(spoilt)
+    missing = ["--ledger", verify.ledger.with_name("no ledger")]
+    for more, why in (([], "damaged"), (missing, "no ledger")):
+        command = verify.command("check")
+        if more:
+            command[command.index("--ledger"):] = more
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+        expect(done.returncode == 2 and why in done.stderr, f"{done.returncode}: {done.stderr}")
+    verify.ledger.write_bytes(whole)
+    command = verify.command("check")
+    command[command.index("--user") + 1] = "nobody-of-this-name"
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    expect(done.returncode == 2, f"a wrong user: exit {done.returncode}")
+    # A torn last line is what a cut leaves of a ledger.
+    verify.ledger.write_bytes(whole[:-20])
+    lost, said = verify.check()
+    expect(not lost and said["ledger_tail_torn"], f"torn tail: {lost}, {said}")
+
+
+def killed(server, folder):
+    """The server dies in the middle: `write` ends well, and all it noted is there afterwards."""
+    verify = Verify(server.port, USER, server.share_path("data"), folder)
+    writer = subprocess.Popen([str(part) for part in verify.command(
+        "write", "--rename", "--streams", "--connections", "4")], stdout=subprocess.PIPE, text=True)
+    time.sleep(1.5)
+    server.kill()
+    said, _ = writer.communicate(timeout=60)
+    expect(writer.returncode == 0 and "the connection broke" in said, f"{writer.returncode}: {said}")
+    with Holdfast({"data": {"path": str(server.share_path("data"))}}) as again:
+        verify.place = f"//127.0.0.1:{again.port}/data/runs"
+        expect(verify.nothing_lost()["acknowledged"] > 10, said)
+
+
+def each(report, title, port, user, share, folder):
+    for name, test in (("kept", kept), ("damaged", damaged), ("forgotten", forgotten),
+                       ("unknown", unknown)):
+        for old in share.iterdir():
+            shutil.rmtree(old)
+        place = folder / f"{title}-{name}"
+        place.mkdir()
+        report.check(f"verify-flush {title}: {name}", test, Verify(port, user, share, place))
+
+
+def check(report, folder):
+    folder = pathlib.Path(folder)
+    share = folder / "verify-share"
+    share.mkdir()
+    with Holdfast({"data": {"path": str(share)}}) as server:
+        each(report, "Holdfast", server.port, USER, share, folder)
+    with_kill(report, folder)
+    if not shutil.which("smbd"):
+        report.missing("verify-flush Samba", "Debian package samba")
+    elif os.geteuid() != 0:
+        report.missing("verify-flush Samba", "root (smbd)")
+    else:
+        from samba_folder import SAMBA_USER, Samba
+        with Samba(folder / "verify-samba", share) as samba:
+            each(report, "Samba", samba.port, SAMBA_USER, share, folder)
+
+
+def with_kill(report, folder):
+    place = folder / "Holdfast-killed"
+    place.mkdir()
+    server = Holdfast(["data"])
+    server.__enter__()
+    try:
+        report.check("verify-flush Holdfast: killed", killed, server, place)
+    finally:
+        server.kill()
