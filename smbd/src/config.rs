@@ -112,6 +112,8 @@ pub struct Share {
     pub file_mode: u32,
     pub directory_mode: u32,
     pub durability: Policy,
+    /// Somebody agreed that acknowledged writes may be lost with the host.
+    pub accept_loss: bool,
     pub ignore_full_sync: bool,
     pub encryption: Encryption,
     pub hosts: HostRules,

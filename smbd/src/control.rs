@@ -4,6 +4,7 @@
 //! other end is, and only root and this server's own user are served. Requests are answered on
 //! the front's runtime, one at a time for each client, a few clients at once, none for ever.
 
+mod caller;
 pub mod client;
 pub mod protocol;
 
@@ -26,6 +27,7 @@ use tokio::{
     time::timeout,
 };
 
+pub use caller::Caller;
 use protocol::{REQUEST_BYTES_MAX, Request, answer_line, parse_request};
 
 /// Clients served at once; more wait in the kernel's queue.
@@ -43,7 +45,7 @@ pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Value, String>> + 'a>>;
 /// Who answers requests.
 pub trait Control: 'static {
     /// Answers one request. Must not block the thread.
-    fn answer(&self, request: Request) -> Answer<'_>;
+    fn answer(&self, request: Request, caller: Caller) -> Answer<'_>;
 }
 
 /// Makes the socket; one that a dead server left is replaced. The caller owns the folder.
@@ -114,7 +116,8 @@ impl AcquireRc for Rc<Semaphore> {
 }
 
 async fn client(stream: UnixStream, control: &dyn Control) -> io::Result<()> {
-    let peer = stream.peer_cred()?.uid();
+    let told = stream.peer_cred()?;
+    let (peer, pid) = (told.uid(), told.pid());
     if peer != 0 && peer != rustix::process::geteuid().as_raw() {
         tracing::warn!(uid = peer, "control socket: refused");
         return Ok(());
@@ -136,7 +139,7 @@ async fn client(stream: UnixStream, control: &dyn Control) -> io::Result<()> {
                 let line = answer_line(&Err(text));
                 return timeout(IDLE_MAX, write.write_all(line.as_bytes())).await?;
             }
-            Ok(request) => control.answer(request).await,
+            Ok(request) => control.answer(request, Caller { uid: peer, pid }).await,
             Err(error) => Err(error),
         };
         timeout(IDLE_MAX, write.write_all(answer_line(&answer).as_bytes())).await??;

@@ -7,6 +7,8 @@
 //! Order of the end: stop accepting; connections finish or are cut off after the grace; what is
 //! owed to the disk is synced; threads end; the report is logged. Only then does `run` return.
 
+mod policy;
+
 use std::{
     cell::RefCell,
     future::Future,
@@ -30,9 +32,9 @@ use tokio::{
 use crate::{
     admission::Admission,
     config::{self, Config, Policy},
-    control::{self, Answer, Control, protocol::Request},
+    control::{self, Answer, Caller, Control, protocol::Request},
     exposition::{Kind, Page},
-    listener, metrics, notify, placement, state_dir, unclean, users,
+    listener, metrics, notify, placement, protection, state_dir, unclean, users,
     worker::{ConnectionHandler, Spec, Worker, WorkerHandle},
 };
 
@@ -95,6 +97,8 @@ pub struct PolicyRequest {
     pub share: Option<String>,
     /// The new policy; `None` asks only.
     pub set: Option<Policy>,
+    /// Who asks, in words.
+    pub who: String,
 }
 
 /// What the sync at the end did.
@@ -210,6 +214,8 @@ struct Front<S> {
     members: Vec<Vec<usize>>,
     stop: watch::Sender<bool>,
     started: Instant,
+    protection: protection::Board,
+    changes: policy::Changes,
     tasks: RefCell<Vec<JoinHandle<()>>>,
 }
 
@@ -258,8 +264,14 @@ impl<S: Service> Front<S> {
             members: plan.members,
             stop,
             started: Instant::now(),
+            protection: protection::Board::default(),
+            changes: policy::Changes::default(),
             tasks: RefCell::default(),
         });
+        let config = front.config();
+        front
+            .protection
+            .put(&config, protection::of_config(&config));
         front
             .open(setup.sockets)
             .map_err(|error| error.to_string())?;
@@ -277,6 +289,7 @@ impl<S: Service> Front<S> {
                 Rc::clone(self).accept(index, socket),
             ));
         }
+        tasks.push(tokio::task::spawn_local(Rc::clone(self).look_again()));
         let control = control::bind(&config.server.state_dir.join(state_dir::CONTROL_SOCKET))?;
         let answers: Rc<dyn Control> = Rc::new(FrontControl(Rc::clone(self)));
         tasks.push(tokio::task::spawn_local(control::serve(control, answers)));
@@ -293,6 +306,24 @@ impl<S: Service> Front<S> {
             tasks.push(tokio::task::spawn_local(metrics::serve(socket, render)));
         }
         Ok(())
+    }
+
+    /// Mounts change, and batteries run down.
+    async fn look_again(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(protection::AGAIN).await;
+            self.look().await;
+        }
+    }
+
+    /// Looks at what is under the shares; reading may wait, so not on this thread.
+    async fn look(&self) {
+        let config = self.config();
+        let wanted = Arc::clone(&config);
+        let looking = tokio::task::spawn_blocking(move || protection::of_config(&wanted));
+        if let Ok(found) = looking.await {
+            self.protection.put(&config, found);
+        }
     }
 
     async fn accept(self: Rc<Self>, index: usize, socket: tokio::net::TcpListener) {
@@ -441,43 +472,9 @@ impl<S: Service> Front<S> {
         let applied = applied.ok_or("the worker that reloads is gone")??;
         self.admission.apply(&config);
         self.config.replace(config);
+        self.changes.forget();
+        self.look().await;
         Ok(json!({ "applied": applied, "needs_restart": needs_restart }))
-    }
-
-    async fn policy(
-        &self,
-        share: Option<String>,
-        set: Option<String>,
-        accept_loss: bool,
-    ) -> Result<Value, String> {
-        let set = match set {
-            None => None,
-            Some(text) => Some(
-                config::policy::parse(&text)
-                    .map_err(|error| format!("{error}\n  = {}", error.way_out()))?,
-            ),
-        };
-        let protection = self.config().durability.protection;
-        let guarded = accept_loss || protection != config::Protection::None;
-        if set == Some(Policy::TreatHostAsStableStorage) && !guarded {
-            return Err(
-                "treat-host-as-stable-storage loses acknowledged data when this machine \
-                        fails, and nobody has agreed to that\n  = say --accept-loss, or choose \
-                        `bounded`"
-                    .to_owned(),
-            );
-        }
-        let loud = set.map(|policy| policy.to_string());
-        let request = PolicyRequest {
-            share: share.clone(),
-            set,
-        };
-        let answer = self.on_worker(move |service| service.policy(request)).await;
-        let answer = answer.ok_or("the worker that answers is gone")?;
-        if let Some(policy) = loud {
-            tracing::warn!(?share, %policy, ok = answer.is_ok(), "policy changed by control socket");
-        }
-        answer
     }
 
     fn status(&self) -> Value {
@@ -520,6 +517,8 @@ impl<S: Service> Front<S> {
                 })
             })
             .collect();
+        let mut server = self.service.status();
+        self.tell_of_shares(&mut server["shares"]);
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
@@ -529,7 +528,7 @@ impl<S: Service> Front<S> {
             "connections": self.admission.figures(),
             "listeners": listeners,
             "workers": workers,
-            "server": self.service.status(),
+            "server": server,
         })
     }
 
@@ -572,6 +571,7 @@ impl<S: Service> Front<S> {
             family.sample("", &[("worker", &index.to_string())], spent);
         }
         self.service.metrics(&mut page);
+        self.protection.metrics(&mut page);
         page.finish()
     }
 
@@ -596,15 +596,18 @@ fn read_again(file: &Path, old_state_dir: &Path) -> Result<(Config, UserDb), Str
 struct FrontControl<S>(Rc<Front<S>>);
 
 impl<S: Service> Control for FrontControl<S> {
-    fn answer(&self, request: Request) -> Answer<'_> {
+    fn answer(&self, request: Request, caller: Caller) -> Answer<'_> {
         Box::pin(async move {
             match request {
                 Request::Status {} => Ok(self.0.status()),
                 Request::Reload {} => self.0.reload().await,
                 Request::ClearLatch { share } => {
                     let cleared = self.0.service.clear_latch(share.as_deref());
+                    let describing = tokio::task::spawn_blocking(move || caller.describe());
+                    let who = describing.await.unwrap_or_default();
                     tracing::warn!(
                         ?share,
+                        who,
                         ok = cleared.is_ok(),
                         "latches cleared by control socket"
                     );
@@ -614,7 +617,7 @@ impl<S: Service> Control for FrontControl<S> {
                     share,
                     set,
                     accept_loss,
-                } => self.0.policy(share, set, accept_loss).await,
+                } => self.0.policy(share, set, accept_loss, caller).await,
             }
         })
     }

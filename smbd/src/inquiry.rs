@@ -13,7 +13,7 @@ use crate::{
     cli::{PolicyCommand, ServerPlace},
     config,
     control::{client, protocol::Request},
-    state_dir,
+    protection, state_dir,
 };
 
 /// `holdfast check-config FILE`
@@ -23,12 +23,33 @@ pub(crate) fn check_config(file: &Path) -> Result<(), String> {
     for listener in &config.listeners {
         println!("  listens on {}", listener.address);
     }
-    for share in &config.shares {
-        println!("  share {} = {}", share.name, share.path.display());
-        let promise = config::policy::promise(&share.durability);
-        println!("    {}: {promise}", share.durability);
+    let found = protection::of_config(&config);
+    for (share, found) in config.shares.iter().zip(&found) {
+        print!("{}", share_in_words(share, found));
     }
     Ok(())
+}
+
+/// What is promised for a share, and what it stands on.
+fn share_in_words(share: &config::Share, found: &protection::Assessment) -> String {
+    let mut out = String::new();
+    push(
+        &mut out,
+        &format!("  share {} = {}", share.name, share.path.display()),
+    );
+    let promise = config::policy::promise(&share.durability);
+    push(&mut out, &format!("    {}: {promise}", share.durability));
+    let (words, stack) = (found.words(), found.stack());
+    push(&mut out, &format!("    device: {words} ({stack})"));
+    let verdict = found.verdict();
+    push(
+        &mut out,
+        &format!("    {}: {}", verdict.word(), verdict.sentence()),
+    );
+    for line in found.sentences() {
+        push(&mut out, &format!("      {line}"));
+    }
+    out
 }
 
 /// `holdfast status`
@@ -72,8 +93,17 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
             return Ok(());
         }
     };
-    print!("{}", status::shares_in_words(&ask(place, &request)?));
-    Ok(())
+    let answer = ask(place, &request)?;
+    if !matches!(request, Request::Policy { set: Some(_), .. }) {
+        print!("{}", status::shares_in_words(&answer));
+        return Ok(());
+    }
+    let (text, all_stable) = status::changes_in_words(&answer);
+    print!("{text}");
+    if all_stable {
+        return Ok(());
+    }
+    Err("the policy holds, but not all that was acknowledged before could be made stable".into())
 }
 
 fn ask(place: &ServerPlace, request: &Request) -> Result<Value, String> {

@@ -24,6 +24,7 @@ pub mod metrics;
 mod notify;
 pub mod password;
 pub mod placement;
+pub mod protection;
 pub mod ring;
 mod serve;
 pub mod service;

@@ -27,6 +27,9 @@ use crate::{
 /// Latched inodes that the status of a share lists.
 const LATCHED_SHOWN_MAX: usize = 100;
 
+/// Errors of a policy's change that its answer lists.
+const ERRORS_SHOWN_MAX: usize = 20;
+
 /// The file system that the daemon serves.
 pub type HostVfs = PosixVfs<HostDisk>;
 
@@ -312,16 +315,16 @@ impl Service for Holdfast {
             if !wanted {
                 continue;
             }
-            if let Some(policy) = &change.set {
-                let report = share.gate.set_policy(*policy).await;
-                if report.failed > 0 {
-                    return Err(format!(
-                        "share {}: {} inodes could not be made stable",
-                        share.config.name, report.failed
-                    ));
-                }
-            }
-            answers.push(share_status(share));
+            let Some(policy) = &change.set else {
+                answers.push(share_status(share));
+                continue;
+            };
+            let was = share.gate.settings().policy;
+            let report = share.gate.set_policy(*policy).await;
+            let mut answer = share_status(share);
+            answer["was"] = json!(was.to_string());
+            answer["synced"] = synced(&report);
+            answers.push(answer);
         }
         if answers.is_empty() {
             return Err("no such share".to_owned());
@@ -389,6 +392,24 @@ impl Holdfast {
         };
         shares.iter().map(status).collect()
     }
+}
+
+/// What a tightening's sync came to.
+fn synced(report: &durability::StopReport) -> Value {
+    let errors = report.errors.iter().take(ERRORS_SHOWN_MAX);
+    let errors = errors.map(|(key, error)| {
+        json!({
+            "inode": key.ino,
+            "device": format!("{:#x}", key.fs),
+            "error": error.to_string(),
+        })
+    });
+    json!({
+        "inodes": report.inodes,
+        "bytes": report.bytes,
+        "failed": report.failed,
+        "errors": errors.collect::<Vec<_>>(),
+    })
 }
 
 /// A share's policy, what it promises, and what is acknowledged and not yet stable.

@@ -93,6 +93,27 @@ pub fn bounded(max_delay: Duration, max_bytes: u64) -> Result<Policy, PolicyErro
         .map_err(|error| PolicyError::BadBounds(error.0))
 }
 
+/// A policy as one word of a line of words: `bounded(50ms,4MiB)`.
+#[must_use]
+pub fn in_brackets(policy: &Policy) -> String {
+    let text = policy.to_string();
+    match text.split_once(':') {
+        Some((name, bounds)) => format!("{name}({bounds})"),
+        None => text,
+    }
+}
+
+/// A name as one word of such a line: in quotes where it has spaces or worse.
+#[must_use]
+pub fn one_word(name: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "$-_.".contains(c);
+    if !name.is_empty() && name.chars().all(plain) {
+        name.to_owned()
+    } else {
+        format!("{name:?}")
+    }
+}
+
 /// What a client can rely on, in one sentence.
 #[must_use]
 pub fn promise(policy: &Policy) -> String {
@@ -135,6 +156,15 @@ mod tests {
         ] {
             assert_eq!(parse(&format!(" {text} ")).unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn words_of_a_line() {
+        let word = |text: &str| in_brackets(&parse(text).unwrap());
+        assert_eq!(word("bounded:50ms,4MiB"), "bounded(50ms,4MiB)");
+        assert_eq!(word("honor"), "honor");
+        assert_eq!(one_word("data$"), "data$");
+        assert_eq!(one_word("my \"x\"\u{1b}"), "\"my \\\"x\\\"\\u{1b}\"");
     }
 
     #[test]

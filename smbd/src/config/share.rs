@@ -68,6 +68,7 @@ pub(super) fn share(
             .as_ref()
             .map_or(DIRECTORY_MODE, |at| at.get_ref().0),
         durability: share_policy(table, durability, inherited, findings),
+        accept_loss: accepts_loss(table, inherited),
         ignore_full_sync: get(
             &table.ignore_full_sync,
             get(&inherited.ignore_full_sync, false),
@@ -134,6 +135,10 @@ fn check_folder(path: &Path, place: std::ops::Range<usize>, findings: &mut Findi
     }
 }
 
+fn accepts_loss(table: &raw::ShareTable, inherited: &raw::DurabilityTable) -> bool {
+    get(&table.accept_loss, get(&inherited.accept_loss, false))
+}
+
 fn share_policy(
     table: &raw::ShareTable,
     durability: &Durability,
@@ -147,8 +152,7 @@ fn share_policy(
         findings.add(Some(at.span()), error.to_string(), &error.way_out());
         Policy::Honor
     });
-    let accept_loss = get(&table.accept_loss, get(&inherited.accept_loss, false));
-    let guarded = accept_loss || durability.protection != Protection::None;
+    let guarded = accepts_loss(table, inherited) || durability.protection != Protection::None;
     if policy == Policy::TreatHostAsStableStorage && !guarded {
         findings.add(Some(at.span()), UNGUARDED.0.into(), UNGUARDED.1);
     }

@@ -13,7 +13,9 @@ use super::*;
 struct Echo;
 
 impl Control for Echo {
-    fn answer(&self, request: Request) -> Answer<'_> {
+    fn answer(&self, request: Request, caller: Caller) -> Answer<'_> {
+        assert_eq!(caller.uid, rustix::process::geteuid().as_raw());
+        assert_eq!(caller.pid, i32::try_from(std::process::id()).ok());
         Box::pin(async move {
             match request {
                 Request::Reload {} => Err("nothing to reload".to_owned()),

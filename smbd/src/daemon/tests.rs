@@ -276,9 +276,12 @@ fn policies_are_parsed_and_guarded_before_the_service_sees_them() {
         seen,
         PolicyRequest {
             share: Some("s".into()),
-            set: Some(Policy::StrictSync)
+            set: Some(Policy::StrictSync),
+            who: seen.who.clone(),
         }
     );
+    let us = format!("process {})", std::process::id());
+    assert!(seen.who.contains(&us), "{}", seen.who);
     assert_eq!(daemon.stop(), Ok(()));
 }
 

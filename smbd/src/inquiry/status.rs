@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::{cell, push, write_columns};
+use crate::config;
 
 const WORKER: [&str; 6] = [
     "worker",
@@ -116,8 +117,12 @@ fn write_share(out: &mut String, share: &Value) {
         format!(" = {path}")
     };
     push(out, &format!("  {name}{place}"));
+    push(out, &format!("    {}", durability_line(share)));
     let policy = cell(&share["policy"]);
     push(out, &format!("    {policy}: {}", cell(&share["promise"])));
+    if !share["warning"].is_null() {
+        push(out, &format!("    WARNING: {}", cell(&share["warning"])));
+    }
     if share["configured_policy"] != share["policy"] {
         push(
             out,
@@ -127,6 +132,21 @@ fn write_share(out: &mut String, share: &Value) {
             ),
         );
     }
+    let change = &share["changed"];
+    if change.is_object() {
+        let of = |key: &str| cell(&change[key]);
+        push(
+            out,
+            &format!(
+                "    set to {} at {} by {}, was {}",
+                of("policy"),
+                of("at"),
+                of("by"),
+                of("was")
+            ),
+        );
+    }
+    write_protection(out, &share["protection"]);
     let number = |key: &str| share[key].as_u64().unwrap_or(0);
     let exposed = match number("exposed_inodes") {
         0 => "nothing acknowledged that is not stable".to_owned(),
@@ -137,24 +157,100 @@ fn write_share(out: &mut String, share: &Value) {
         ),
     };
     push(out, &format!("    {exposed}"));
-    if number("latched_inodes") > 0 {
+    write_latched(out, share);
+}
+
+/// Everything in one line of words, for eyes and `grep`.
+fn durability_line(share: &Value) -> String {
+    let number = |key: &str| share[key].as_u64().unwrap_or(0);
+    let text = |key: &str| share[key].as_str().unwrap_or("-");
+    let policy = match text("policy").split_once(':') {
+        Some((name, bounds)) => format!("{name}({bounds})"),
+        None => text("policy").to_owned(),
+    };
+    format!(
+        "durability: share={} policy={policy} exposed={}/{} files oldest={}ms latch={} device={}",
+        config::policy::one_word(text("share")),
+        short_bytes(number("exposed_bytes")),
+        number("exposed_inodes"),
+        number("oldest_ms"),
+        number("latched_inodes"),
+        text("device"),
+    )
+}
+
+/// What is under a share: the stack, and a line for each finding.
+fn write_protection(out: &mut String, found: &Value) {
+    if !found.is_object() {
+        return;
+    }
+    let (verdict, stack) = (cell(&found["verdict"]), cell(&found["stack"]));
+    push(out, &format!("    on {stack}: {verdict}"));
+    for line in list(&found["says"]) {
+        push(out, &format!("      {}", cell(line)));
+    }
+}
+
+fn write_latched(out: &mut String, share: &Value) {
+    let number = |key: &str| share[key].as_u64().unwrap_or(0);
+    if number("latched_inodes") == 0 {
+        return;
+    }
+    push(
+        out,
+        &format!(
+            "    LATCHED: {} inodes whose sync failed, {} unproven",
+            number("latched_inodes"),
+            bytes(number("latched_bytes")),
+        ),
+    );
+    for inode in list(&share["latched"]) {
+        let (number, device) = (cell(&inode["inode"]), cell(&inode["device"]));
+        let error = cell(&inode["error"]);
         push(
             out,
+            &format!("      inode {number} of device {device}: {error}"),
+        );
+    }
+}
+
+/// What `policy set` did to each share; false if something could not be made stable.
+pub(super) fn changes_in_words(shares: &Value) -> (String, bool) {
+    let mut out = String::new();
+    let mut all_stable = true;
+    for share in list(shares) {
+        let of = |key: &str| cell(&share[key]);
+        push(
+            &mut out,
             &format!(
-                "    LATCHED: {} inodes whose sync failed, {} unproven",
-                number("latched_inodes"),
-                bytes(number("latched_bytes")),
+                "{}: {} instead of {}",
+                of("share"),
+                of("configured_policy"),
+                of("was")
             ),
         );
-        for inode in list(&share["latched"]) {
-            let (number, device) = (cell(&inode["inode"]), cell(&inode["device"]));
-            let error = cell(&inode["error"]);
+        let synced = &share["synced"];
+        let number = |key: &str| synced[key].as_u64().unwrap_or(0);
+        let (inodes, owed) = (number("inodes"), bytes(number("bytes")));
+        push(&mut out, &format!("  made stable: {inodes} inodes, {owed}"));
+        if number("failed") > 0 {
+            all_stable = false;
             push(
-                out,
-                &format!("      inode {number} of device {device}: {error}"),
+                &mut out,
+                &format!("  NOT STABLE: {} inodes", number("failed")),
             );
         }
+        for one in list(&synced["errors"]) {
+            let (number, device) = (cell(&one["inode"]), cell(&one["device"]));
+            let error = cell(&one["error"]);
+            push(
+                &mut out,
+                &format!("    inode {number} of device {device}: {error}"),
+            );
+        }
+        write_share(&mut out, share);
     }
+    (out, all_stable)
 }
 
 fn session_rows(sessions: &[Value], connections: &[Value]) -> Vec<Value> {
@@ -213,6 +309,20 @@ fn span(ms: u64) -> String {
     }
 }
 
+/// Bytes as one word with one decimal: `1.2MiB`.
+fn short_bytes(bytes: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = units.iter().find(|(_, shift)| bytes >> shift > 0);
+    match unit {
+        None => format!("{bytes}B"),
+        Some((unit, shift)) => {
+            // Rounded up: what can be lost is never more than what is said.
+            let tenths = (u128::from(bytes) * 10).div_ceil(1 << shift);
+            format!("{}.{}{unit}", tenths / 10, tenths % 10)
+        }
+    }
+}
+
 /// Bytes as people say them.
 fn bytes(bytes: u64) -> String {
     let mut text = String::new();
@@ -250,6 +360,11 @@ mod tests {
                 "shares": [{ "share": "data", "path": "/srv", "policy": "honor",
                     "configured_policy": "bounded:50ms,4MiB", "promise": "p.",
                     "exposed_bytes": 20_480, "exposed_inodes": 2, "oldest_ms": 400,
+                    "device": "volatile-cache,no-fua,unprotected", "warning": "w",
+                    "changed": { "policy": "honor", "was": "strict-sync", "by": "root (uid 0)",
+                                 "at": "2026-11-21 16:22:40 UTC" },
+                    "protection": { "verdict": "unprotected", "stack": "xfs on /; sda",
+                                    "says": ["sda has a volatile write cache"] },
                     "latched_inodes": 1, "latched_bytes": 4_096,
                     "latched": [{ "inode": 12, "device": "0x1f", "error": "Io" }] }],
             },
@@ -267,8 +382,14 @@ workers:
 
 shares:
   data = /srv
+    durability: share=data policy=honor exposed=20.0KiB/2 files oldest=400ms latch=1 \
+device=volatile-cache,no-fua,unprotected
     honor: p.
+    WARNING: w
     configured is bounded:50ms,4MiB, set aside because a sync failed
+    set to honor at 2026-11-21 16:22:40 UTC by root (uid 0), was strict-sync
+    on xfs on /; sda: unprotected
+      sda has a volatile write cache
     acknowledged and not known to be stable: 20 KiB in 2 inodes, the oldest for 400 ms
     LATCHED: 1 inodes whose sync failed, 4096 bytes unproven
       inode 12 of device 0x1f: Io
@@ -285,7 +406,35 @@ open files: 1
     }
 
     #[test]
+    fn a_change_reads_well() {
+        let share = json!({
+            "share": "d", "policy": "bounded:50ms,4MiB", "configured_policy": "bounded:50ms,4MiB",
+            "was": "honor", "promise": "p", "exposed_bytes": 0, "exposed_inodes": 0,
+            "synced": { "inodes": 3, "bytes": 4096, "failed": 1,
+                        "errors": [{ "inode": 7, "device": "0x1f", "error": "I/O" }] },
+        });
+        let (text, all_stable) = changes_in_words(&json!([share]));
+        assert!(!all_stable);
+        assert_eq!(
+            text,
+            "\
+d: bounded:50ms,4MiB instead of honor
+  made stable: 3 inodes, 4096 bytes
+  NOT STABLE: 1 inodes
+    inode 7 of device 0x1f: I/O
+  d
+    durability: share=d policy=bounded(50ms,4MiB) exposed=0B/0 files oldest=0ms latch=0 device=-
+    bounded:50ms,4MiB: p
+    nothing acknowledged that is not stable
+"
+        );
+    }
+
+    #[test]
     fn spans_and_sizes() {
+        assert_eq!(short_bytes(1_023), "1023B");
+        assert_eq!(short_bytes((1 << 20) + 1), "1.1MiB");
+        assert_eq!(short_bytes(u64::MAX), "17179869184.0GiB");
         assert_eq!(span(90_000_000), "25 h 0 min");
         assert_eq!(span(900_000_000), "10 d 10 h");
         assert_eq!(bytes(10_239), "10239 bytes");

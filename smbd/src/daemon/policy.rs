@@ -1,0 +1,195 @@
+//! The front's half of `holdfast policy`: consent, who and when, and what each share promises.
+//!
+//! The service changes the policy and syncs; here it is checked that somebody has agreed to what
+//! may be lost, and remembered who changed what, until a reload or the end. Answers and status
+//! carry the same words.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use serde_json::{Value, json};
+
+use super::{Front, PolicyRequest, Service};
+use crate::{
+    config::{self, Config, Policy, Protection},
+    control::Caller,
+};
+
+/// What `status` says of a share whose promise ends with the host.
+const WARNING: &str = "acknowledged flushes are NOT on stable storage: a crash or power failure \
+                       of this machine loses them";
+/// Shares whose last change is remembered; more than a configuration can have.
+const CHANGES_MAX: usize = 10_000;
+
+/// The last change of each share's policy, by its folded name.
+#[derive(Debug, Default)]
+pub(super) struct Changes(RefCell<BTreeMap<String, Value>>);
+
+impl Changes {
+    /// A share has this policy now, by somebody's word.
+    pub(super) fn note(&self, share: &str, policy: &str, was: &str, who: &str) {
+        let mut changes = self.0.borrow_mut();
+        let key = share.to_uppercase();
+        if changes.len() < CHANGES_MAX || changes.contains_key(&key) {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let seconds = now.map_or(0, |now| now.as_secs());
+            let change = json!({
+                "policy": policy,
+                "was": was,
+                "by": who,
+                "at": utc(seconds),
+                "unix_s": seconds,
+            });
+            changes.insert(key, change);
+        }
+    }
+
+    /// The configuration holds again.
+    pub(super) fn forget(&self) {
+        self.0.borrow_mut().clear();
+    }
+
+    fn tell(&self, share: &mut Value) {
+        let name = share["share"].as_str().unwrap_or_default().to_uppercase();
+        if let Some(change) = self.0.borrow().get(&name) {
+            share["changed"] = change.clone();
+        }
+    }
+}
+
+impl<S: Service> Front<S> {
+    /// Shows policies, or sets one.
+    pub(super) async fn policy(
+        &self,
+        share: Option<String>,
+        set: Option<String>,
+        accept_loss: bool,
+        caller: Caller,
+    ) -> Result<Value, String> {
+        let set = match set {
+            None => None,
+            Some(text) => Some(
+                config::policy::parse(&text)
+                    .map_err(|error| format!("{error}\n  = {}", error.way_out()))?,
+            ),
+        };
+        if set == Some(Policy::TreatHostAsStableStorage) {
+            let agreed = accept_loss || consent(&self.config(), share.as_deref());
+            if !agreed {
+                return Err(
+                    "treat-host-as-stable-storage loses acknowledged data when this machine \
+                     fails, and nobody has agreed to that\n  = say --accept-loss, or choose \
+                     `bounded`"
+                        .to_owned(),
+                );
+            }
+        }
+        let describing = tokio::task::spawn_blocking(move || caller.describe());
+        let who = describing.await.map_err(|error| error.to_string())?;
+        let request = PolicyRequest {
+            share: share.clone(),
+            set,
+            who: who.clone(),
+        };
+        let answer = self.on_worker(move |service| service.policy(request)).await;
+        let answer = answer.unwrap_or_else(|| Err("the worker that answers is gone".to_owned()));
+        if let Some(policy) = set {
+            let ok = answer.is_ok();
+            tracing::warn!(?share, %policy, who, accept_loss, ok, "policy set by control socket");
+        }
+        let mut answer = answer?;
+        if set.is_some() {
+            for share in answer.as_array().into_iter().flatten() {
+                let of = |key: &str| share[key].as_str().unwrap_or_default();
+                self.changes
+                    .note(of("share"), of("configured_policy"), of("was"), &who);
+            }
+        }
+        self.tell_of_shares(&mut answer);
+        Ok(answer)
+    }
+
+    /// Adds what the front knows to the status of shares.
+    pub(super) fn tell_of_shares(&self, shares: &mut Value) {
+        for share in shares.as_array_mut().into_iter().flatten() {
+            self.changes.tell(share);
+            if loses_with_host(share) {
+                share["warning"] = json!(WARNING);
+            }
+        }
+        self.protection.tell(shares);
+    }
+}
+
+/// Whether the configuration says that losing acknowledged data with the host is all right: for
+/// this share, or for all.
+fn consent(config: &Config, share: Option<&str>) -> bool {
+    let named = |one: &&config::Share| {
+        share.is_none_or(|name| name.to_uppercase() == one.name.to_uppercase())
+    };
+    config.durability.protection != Protection::None
+        || config
+            .shares
+            .iter()
+            .filter(named)
+            .all(|one| one.accept_loss)
+}
+
+fn loses_with_host(share: &Value) -> bool {
+    let lazy = Policy::TreatHostAsStableStorage.to_string();
+    let by_rule = share["rules"].as_array().into_iter().flatten();
+    ["policy", "configured_policy"]
+        .iter()
+        .any(|key| share[key] == lazy.as_str())
+        || by_rule
+            .into_iter()
+            .any(|rule| rule["policy"] == lazy.as_str())
+}
+
+/// `2026-11-21 16:22:40 UTC`, by the proleptic Gregorian calendar.
+fn utc(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Howard Hinnant's civil_from_days: years from March, eras of 400 years.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (h, min, s) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02} {h:02}:{min:02}:{s:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(951_782_399), "2000-02-28 23:59:59 UTC");
+        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00 UTC");
+        assert_eq!(utc(1_795_278_160), "2026-11-21 16:22:40 UTC");
+        assert_eq!(utc(4_107_542_400), "2100-03-01 00:00:00 UTC");
+    }
+
+    #[test]
+    fn the_warning_is_for_every_way_to_lose() {
+        let lazy = "treat-host-as-stable-storage";
+        assert!(loses_with_host(&json!({ "policy": lazy })));
+        assert!(loses_with_host(
+            &json!({ "policy": "honor", "configured_policy": lazy })
+        ));
+        let rules = json!([{ "policy": "honor" }, { "policy": lazy }]);
+        assert!(loses_with_host(
+            &json!({ "policy": "honor", "rules": rules })
+        ));
+        assert!(!loses_with_host(&json!({ "policy": "honor", "rules": [] })));
+    }
+}

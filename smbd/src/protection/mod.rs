@@ -1,0 +1,179 @@
+//! What stands between a share and a power failure: file systems, layers and devices, and a
+//! verdict: protected, unprotected or unknown. Never "safe".
+//!
+//! "Protected" means: what the kernel has handed to the devices under the share survives a power
+//! failure, by the word of each of them, or by the word of the administrator (`protection`).
+//! "Unprotected" is not wrong: a disk with a volatile cache keeps every flush that it is sent.
+//! It says that only what is flushed is stable, and which findings keep even a flush from being
+//! (see [`What::breaks_syncs`]). "Unknown" is what it says: network, FUSE, hypervisor.
+//!
+//! Reads `/proc/self/mountinfo` and `/sys`, at a [`Root`] that tests make up; never a device, and
+//! no file of a share. Limits: a battery behind a RAID controller, the cache mode of a hypervisor,
+//! drives that lie. `holdfast verify-flush` with the plug pulled finds those.
+
+mod device;
+mod finding;
+mod mounts;
+mod power;
+mod read;
+mod system;
+mod walk;
+mod watch;
+mod words;
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+
+use crate::config::Protection;
+
+pub use device::{Cache, Device};
+pub use finding::{Finding, Weight, What};
+pub use read::Root;
+pub use walk::FileSystem;
+pub(crate) use watch::{AGAIN, Board, of_config};
+pub(crate) use words::metrics;
+
+/// Whether what the devices were given survives a power failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// By the word of every device, or of the administrator.
+    Protected,
+    /// Something is known to be volatile, or to keep syncs from the disk.
+    Unprotected,
+    /// Something decides that cannot be seen from here.
+    Unknown,
+}
+
+/// What holds for every share of this machine, read once.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    root: Root,
+    mounts: Vec<mounts::Mount>,
+    guest: bool,
+    on_battery: Option<String>,
+}
+
+/// A folder to assess.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Absolute, without links.
+    pub path: PathBuf,
+    /// The mount that it is on, where the kernel tells (since 5.8).
+    pub mount_id: Option<u64>,
+}
+
+/// What was found under one share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assessment {
+    /// What the administrator says.
+    pub asserted: Protection,
+    /// The file system of the share, then those below it.
+    pub file_systems: Vec<FileSystem>,
+    /// Layers and disks, upper ones first.
+    pub devices: Vec<Device>,
+    /// What bears on the verdict, and what is worth knowing.
+    pub findings: BTreeSet<Finding>,
+}
+
+impl Place {
+    /// A folder of this machine. May wait for the file system of a server that is away.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let told = statx(CWD, &path, AtFlags::empty(), StatxFlags::MNT_ID).ok();
+        let told = told.filter(|told| told.stx_mask & StatxFlags::MNT_ID.bits() != 0);
+        Self {
+            mount_id: told.map(|told| told.stx_mnt_id),
+            path,
+        }
+    }
+}
+
+impl Machine {
+    /// Reads the mount table, and what this machine is and runs on.
+    #[must_use]
+    pub fn read(root: Root) -> Self {
+        Self {
+            mounts: mounts::read(&root),
+            guest: device::is_guest(&root),
+            on_battery: power::on_battery(&root),
+            root,
+        }
+    }
+
+    /// Looks below a folder.
+    #[must_use]
+    pub fn assess(&self, place: &Place, asserted: Protection) -> Assessment {
+        let mut walk = walk::Walk::new(self);
+        walk.path(place.mount_id, &place.path, 0);
+        let mut findings = walk.findings;
+        findings.extend(self.on_battery.iter().map(|supply| Finding {
+            what: What::OnBattery,
+            subject: supply.clone(),
+        }));
+        Assessment {
+            asserted,
+            file_systems: walk.systems,
+            devices: walk.devices,
+            findings,
+        }
+    }
+}
+
+impl Assessment {
+    fn has(&self, whats: &[What]) -> bool {
+        self.findings.iter().any(|one| whats.contains(&one.what))
+    }
+
+    /// The verdict.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        if self.asserted != Protection::None {
+            // The administrator speaks of this machine's power and drives. Memory is lost when a
+            // UPS shuts the host down in order, too; other machines are not spoken of.
+            let elsewhere = [What::NetworkFileSystem, What::NetworkDevice];
+            return match self {
+                _ if self.has(&[What::Memory]) => Verdict::Unprotected,
+                _ if self.has(&elsewhere) => Verdict::Unknown,
+                _ => Verdict::Protected,
+            };
+        }
+        match self.findings.iter().map(|one| one.what.weight()).max() {
+            Some(Weight::Unprotected) => Verdict::Unprotected,
+            Some(Weight::Unknown) => Verdict::Unknown,
+            _ if self.devices.iter().all(|device| device.layered) => Verdict::Unknown,
+            _ => Verdict::Protected,
+        }
+    }
+
+    /// Whether the parts contradict each other: syncs that do not reach the disk, an asserted
+    /// protection that what was found cannot have, or a UPS that runs down.
+    #[must_use]
+    pub fn is_contradictory(&self) -> bool {
+        let asserted = self.asserted != Protection::None;
+        let syncs = [
+            What::FlushNotPassedOn,
+            What::CacheContradicts,
+            What::NoBarrier,
+            What::SyncIgnored,
+        ];
+        self.has(&syncs)
+            || asserted && self.verdict() != Verdict::Protected
+            || asserted && self.has(&[What::OnBattery])
+    }
+
+    /// Whether an administrator should read it in the log.
+    #[must_use]
+    pub fn is_alarming(&self) -> bool {
+        self.verdict() == Verdict::Unprotected || self.is_contradictory()
+    }
+}
+
+#[cfg(test)]
+mod made_up;
+#[cfg(test)]
+mod real;

@@ -1,0 +1,114 @@
+//! What one mounted file system does about its journal and its barriers.
+//!
+//! Options as the mount table shows them, and for ext4 what `/proc/fs` and `/sys/fs` tell, since
+//! the table leaves out defaults. Which devices are below is `walk.rs`.
+
+use super::{
+    finding::What,
+    mounts::Mount,
+    read::{self, Root, value},
+};
+
+/// File systems of other machines.
+const NETWORK: [&str; 15] = [
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "ceph",
+    "afs",
+    "coda",
+    "glusterfs",
+    "lustre",
+    "beegfs",
+    "orangefs",
+    "virtiofs",
+    "vboxsf",
+];
+/// File systems in memory.
+const MEMORY: [&str; 4] = ["tmpfs", "ramfs", "devtmpfs", "hugetlbfs"];
+/// File systems whose syncs were looked at (the design's table 1b, and by their documentation).
+const KNOWN: [&str; 7] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "jfs"];
+/// File systems without a journal.
+const PLAIN: [&str; 6] = ["ext2", "vfat", "msdos", "exfat", "minix", "ufs"];
+/// Options that keep flushes from the devices.
+const NO_BARRIER: [&str; 4] = [
+    "nobarrier",
+    "barrier=0",
+    "barrier=none",
+    "fsync_mode=nobarrier",
+];
+
+/// What is known of a mount. `device` is the name of its block device, where it has one.
+pub(super) fn look(root: &Root, mount: &Mount, device: Option<&str>) -> Vec<What> {
+    let kind = mount.kind.as_str();
+    let mut found = Vec::new();
+    if NETWORK.contains(&kind) {
+        found.push(What::NetworkFileSystem);
+    } else if kind.starts_with("fuse") {
+        found.push(What::Fuse);
+    } else if MEMORY.contains(&kind) {
+        found.push(What::Memory);
+    } else if kind == "overlay" {
+        found.push(What::Overlay);
+        // Its syncs return at once.
+        if mount.has("volatile") {
+            found.push(What::SyncIgnored);
+        }
+    } else if PLAIN.contains(&kind) {
+        found.push(What::NoJournal);
+    } else if !KNOWN.contains(&kind) {
+        found.push(What::FileSystemNotKnown);
+    }
+    let more = match device {
+        Some(device) if matches!(kind, "ext3" | "ext4") => ext4(root, mount, device, &mut found),
+        _ => Vec::new(),
+    };
+    let has = |option: &str| mount.has(option) || more.iter().any(|one| one == option);
+    if has("data=writeback") {
+        found.push(What::DataWriteback);
+    }
+    if NO_BARRIER.iter().any(|option| has(option)) {
+        found.push(What::NoBarrier);
+    }
+    if kind == "btrfs" && has("notreelog") {
+        found.push(What::NoTreeLog);
+    }
+    found
+}
+
+/// The journal of ext3 and ext4, and all their options, defaults included.
+fn ext4(root: &Root, mount: &Mount, device: &str, found: &mut Vec<What>) -> Vec<String> {
+    let options = value(&root.proc.join("fs/ext4").join(device).join("options"));
+    let options: Vec<String> = options
+        .iter()
+        .flat_map(|text| text.lines())
+        .map(|line| line.trim().to_owned())
+        .collect();
+    let task = value(&root.sys.join("fs/ext4").join(device).join("journal_task"));
+    // An internal journal is "NAME-8", after its inode.
+    let journals = read::names(&root.proc.join("fs/jbd2"));
+    let ours = format!("{device}-");
+    let internal = journals.map(|names| names.iter().any(|name| name.starts_with(&ours)));
+    // Shown only where there is a journal.
+    let mode = mount.value_of("data").is_some() || options.iter().any(|o| o.starts_with("data="));
+    let journal = match (task.as_deref(), internal) {
+        (Some("<none>"), _) => Some(false),
+        (_, Some(true)) => Some(true),
+        (Some(_), _) => Some(true),
+        (None, _) if mode => Some(true),
+        (None, Some(false)) if !options.is_empty() => Some(false),
+        (None, _) => None,
+    };
+    let skipped = mount.has("noload") || mount.has("norecovery");
+    match journal {
+        Some(false) => found.push(What::NoJournal),
+        Some(true) if skipped => found.push(What::NoJournal),
+        Some(true) if internal == Some(false) => found.push(What::ExternalJournal),
+        Some(true) => {}
+        None => found.push(What::CannotSee),
+    }
+    options
+}
