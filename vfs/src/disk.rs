@@ -12,6 +12,8 @@
 
 #![allow(async_fn_in_trait)] // Futures are polled on the worker that made them; no `Send` wanted.
 
+use std::sync::{Arc, LazyLock};
+
 use bytes::{Bytes, BytesMut};
 
 use crate::{FileKey, Identity, Timestamp};
@@ -136,6 +138,29 @@ pub enum XattrSet {
     Replace,
 }
 
+/// Shards of [`InodeLocks`].
+const INODE_LOCK_SHARDS: usize = 64;
+
+/// Locks on inodes whose attributes are read and rewritten. Sharded: unrelated inodes may share
+/// one, so nobody holds two.
+#[derive(Debug)]
+pub struct InodeLocks([tokio::sync::Mutex<()>; INODE_LOCK_SHARDS]);
+
+impl Default for InodeLocks {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| tokio::sync::Mutex::new(())))
+    }
+}
+
+impl InodeLocks {
+    /// Waits for the lock of an inode.
+    pub async fn lock(&self, inode: FileKey) -> tokio::sync::MutexGuard<'_, ()> {
+        let shard = (inode.ino ^ inode.fs) % INODE_LOCK_SHARDS as u64;
+        // The remainder is below the array's length.
+        self.0[usize::try_from(shard).unwrap_or(0)].lock().await
+    }
+}
+
 /// Operations of a disk. `who` is the identity the kernel checks and the owner of what is
 /// created; calls without it act on what an open descriptor already allows.
 pub trait Disk: Send + Sync + 'static {
@@ -144,6 +169,13 @@ pub trait Disk: Send + Sync + 'static {
 
     /// The directory this disk starts at.
     fn root(&self) -> Self::Fd;
+
+    /// The locks on inodes that everybody who changes the same inodes must share. For disks of the
+    /// host that is the process.
+    fn inode_locks(&self) -> Arc<InodeLocks> {
+        static PROCESS: LazyLock<Arc<InodeLocks>> = LazyLock::new(Arc::default);
+        Arc::clone(&PROCESS)
+    }
 
     /// `openat2` of one component, never through a symbolic link (ELOOP).
     async fn open_at(

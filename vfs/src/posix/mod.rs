@@ -28,6 +28,8 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -36,7 +38,8 @@ pub use options::{AclNamespace, Clock, PosixOptions, StreamStore, SymlinkPolicy}
 
 use crate::{
     Attr, DirName, FileKey, FsInfo, Identity, IoAccess, Lookup, NewNode, Permitted, Range, SetAttr,
-    StreamInfo, StreamOpen, SyncScope, Vfs, VfsError, VfsResult, WriteMode, disk::Disk,
+    StreamInfo, StreamOpen, SyncScope, Vfs, VfsError, VfsResult, WriteMode,
+    disk::{Disk, InodeLocks},
 };
 use create::Temporary;
 use name_cache::NameCache;
@@ -60,12 +63,13 @@ impl<D: Disk> PosixVfs<D> {
         let root = PosixNode::path_only(fd, &stat, false, Some([].into()));
         root.directory()?;
         let temporary = Temporary::new(options.clock.now());
+        let locks = Locks::new(disk.inode_locks());
         Ok(Self {
             disk,
             options,
             root,
             names: NameCache::default(),
-            locks: Locks::default(),
+            locks,
             temporary,
         })
     }
@@ -96,21 +100,19 @@ const LOCK_SHARDS: usize = 64;
 /// inode whose stream attributes are rewritten. Sharded, so unrelated ones may share a lock.
 struct Locks {
     names: Box<[Mutex<()>]>,
-}
-
-/// One set for the process: two shares over one folder, or a share and what a reload made of it,
-/// must not read and rewrite the same attribute at once.
-static INODE_LOCKS: [Mutex<()>; LOCK_SHARDS] = [const { Mutex::const_new(()) }; LOCK_SHARDS];
-
-impl Default for Locks {
-    fn default() -> Self {
-        Self {
-            names: (0..LOCK_SHARDS).map(|_| Mutex::new(())).collect(),
-        }
-    }
+    /// Not of this file system object alone: two shares over one folder, or a share and what a
+    /// reload made of it, must not read and rewrite the same attribute at once.
+    inodes: Arc<InodeLocks>,
 }
 
 impl Locks {
+    fn new(inodes: Arc<InodeLocks>) -> Self {
+        Self {
+            names: (0..LOCK_SHARDS).map(|_| Mutex::new(())).collect(),
+            inodes,
+        }
+    }
+
     async fn name(&self, directory: FileKey, shown: &str) -> MutexGuard<'_, ()> {
         let folded = name::fold(shown);
         // FNV-1a: clients gain nothing from choosing the shard.
@@ -125,9 +127,8 @@ impl Locks {
         Self::shard(&self.names, hash).lock().await
     }
 
-    /// Not of this file system object alone: of the process.
-    async fn inode(inode: FileKey) -> MutexGuard<'static, ()> {
-        Self::shard(&INODE_LOCKS, inode.ino ^ inode.fs).lock().await
+    async fn inode(&self, inode: FileKey) -> MutexGuard<'_, ()> {
+        self.inodes.lock(inode).await
     }
 
     fn shard(shards: &[Mutex<()>], hash: u64) -> &Mutex<()> {
@@ -139,18 +140,34 @@ impl Locks {
 
 #[cfg(test)]
 #[test]
-fn an_inode_is_locked_for_every_share_of_the_process() {
+fn an_inode_is_locked_for_every_share_of_a_disk() {
+    use crate::{
+        sim::{SimDisk, SimOptions},
+        testing::block_on,
+    };
     let key = FileKey {
         fs: 7,
         ino: 77,
         generation: 0,
     };
-    let held = crate::testing::block_on(Locks::inode(key));
-    let mut other = std::pin::pin!(Locks::inode(key));
+    let disk = SimDisk::new(SimOptions::default());
+    let [one, two] = [(); 2].map(|()| Locks::new(disk.clone().inode_locks()));
+    let elsewhere = Locks::new(SimDisk::new(SimOptions::default()).inode_locks());
+    let held = block_on(one.inode(key));
+    let mut other = std::pin::pin!(two.inode(key));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(other.as_mut().poll(&mut context).is_pending());
+    drop(block_on(elsewhere.inode(key)));
     drop(held);
-    drop(crate::testing::block_on(other));
+    drop(block_on(other));
+}
+
+#[cfg(test)]
+#[test]
+fn disks_of_the_host_share_the_locks_of_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one, two] = [(); 2].map(|()| crate::sys::SysDisk::open(folder.path()).unwrap());
+    assert!(Arc::ptr_eq(&one.inode_locks(), &two.inode_locks()));
 }
 
 impl<D: Disk> Vfs for PosixVfs<D> {

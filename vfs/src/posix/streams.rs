@@ -76,7 +76,7 @@ impl<D: Disk> PosixVfs<D> {
         if node.0.stream.is_some() {
             return Err(VfsError::InvalidArgument);
         }
-        let _inode = super::Locks::inode(node.0.key).await;
+        let _inode = self.locks.inode(node.0.key).await;
         if let Some(stored) = self.stored_stream(node, asked).await? {
             if how == StreamOpen::New {
                 return Err(VfsError::Exists);
@@ -267,7 +267,7 @@ impl<D: Disk> PosixVfs<D> {
         if !Self::base_of(node)?.io.write {
             return Err(VfsError::AccessDenied);
         }
-        let _inode = super::Locks::inode(node.0.key).await;
+        let _inode = self.locks.inode(node.0.key).await;
         let end = offset
             .checked_add(data.len() as u64)
             .ok_or(VfsError::TooLarge)?;
@@ -299,7 +299,7 @@ impl<D: Disk> PosixVfs<D> {
         if !Self::base_of(node)?.io.write {
             return Err(VfsError::AccessDenied);
         }
-        let _inode = super::Locks::inode(node.0.key).await;
+        let _inode = self.locks.inode(node.0.key).await;
         let fd = match self.place(node).await? {
             Place::Depot(fd) => fd,
             Place::Xattr(mut value) => {
@@ -351,7 +351,7 @@ impl<D: Disk> PosixVfs<D> {
         let stream = Self::base_of(node)?;
         let stat = self.disk.stat(node.fd()).await?;
         self.may_change(who, node.fd(), &stat).await?;
-        let _inode = super::Locks::inode(node.0.key).await;
+        let _inode = self.locks.inode(node.0.key).await;
         self.drop_stream(node, &stream.name).await
     }
 
@@ -385,7 +385,7 @@ impl<D: Disk> PosixVfs<D> {
         let stream = Self::base_of(node)?;
         let stat = self.disk.stat(node.fd()).await?;
         self.may_change(who, node.fd(), &stat).await?;
-        let _inode = super::Locks::inode(node.0.key).await;
+        let _inode = self.locks.inode(node.0.key).await;
         if to == stream.name {
             return Ok(node.clone());
         }

@@ -35,7 +35,8 @@ pub use image::BLOCK;
 use crate::{
     Identity, Timestamp,
     disk::{
-        Allocate, Disk, DiskResult, Errno, OpenHow, RawEntry, Stat, StatFs, XattrSet, check_name,
+        Allocate, Disk, DiskResult, Errno, InodeLocks, OpenHow, RawEntry, Stat, StatFs, XattrSet,
+        check_name,
     },
 };
 use effects::Scope;
@@ -101,6 +102,8 @@ impl Default for SimOptions {
 struct Shared {
     state: Mutex<State>,
     hook: Mutex<Option<SimHook>>,
+    /// Of this disk: another one is another world, maybe in another thread.
+    inode_locks: Arc<InodeLocks>,
 }
 
 impl Shared {
@@ -186,6 +189,7 @@ impl SimDisk {
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             hook: Mutex::new(None),
+            inode_locks: Arc::default(),
         });
         let root = SimFd(Arc::new(Handle {
             shared: Arc::clone(&shared),
@@ -308,6 +312,10 @@ impl Disk for SimDisk {
 
     fn root(&self) -> SimFd {
         self.root.clone()
+    }
+
+    fn inode_locks(&self) -> Arc<InodeLocks> {
+        Arc::clone(&self.shared.inode_locks)
     }
 
     async fn open_at(
