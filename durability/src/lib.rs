@@ -19,6 +19,7 @@
 mod gate;
 mod inode;
 mod journal;
+mod latch_file;
 mod latch_store;
 mod metrics;
 mod payer;
@@ -26,6 +27,7 @@ mod planted;
 mod policy;
 mod ranges;
 mod receipt;
+mod record;
 mod report;
 mod rules;
 mod settings;
@@ -37,6 +39,7 @@ pub use journal::{
     EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, ExposureSource, FlushJournal, FlushRecord,
     NoFlushJournal, most_exposed,
 };
+pub use latch_file::{KnownFs, LatchFile, LatchFileError, Opened, RefusedEntry};
 pub use latch_store::{
     LatchRecord, LatchStore, NoLatchStore, STORED_NAMES_MAX, STORED_PATH_MAX, STORED_RANGES_MAX,
     STORED_SHARES_MAX, STORED_STREAMS_MAX, StoreTask, UnprovenStream,

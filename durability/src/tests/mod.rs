@@ -11,3 +11,4 @@ mod policy_table;
 mod properties;
 mod rows;
 mod sim;
+mod stores;
