@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use super::{
     effects::{Effect, Scope},
     faults::SimOp,
-    image::{BLOCK, BLOCK_LEN, Block},
+    image::{BLOCK, BLOCK_LEN, Block, SECTOR},
     state::{State, err},
 };
 use crate::disk::{Allocate, DiskResult};
@@ -23,6 +23,16 @@ fn place(position: u64) -> (u64, usize) {
         position / BLOCK,
         usize::try_from(position % BLOCK).unwrap_or(0),
     )
+}
+
+/// What a short write does of `len` bytes.
+fn part(len: usize) -> usize {
+    let half = len.div_ceil(2);
+    if len > SECTOR {
+        half.next_multiple_of(SECTOR).min(len - 1) / SECTOR * SECTOR
+    } else {
+        half
+    }
 }
 
 impl State {
@@ -71,7 +81,7 @@ impl State {
         let short = self.fault(SimOp::Write)?;
         let mut data = data.get(..data.len().min(TRANSFER_MAX)).unwrap_or(data);
         if short {
-            data = data.get(..data.len().div_ceil(2)).unwrap_or(data);
+            data = data.get(..part(data.len())).unwrap_or(data);
         }
         let written = self.put(ino, offset, data)?;
         if durable && written > 0 {
@@ -279,7 +289,7 @@ impl State {
         let left = self.node(from)?.size.saturating_sub(from_offset);
         let mut len = len.min(left).min(TRANSFER_MAX as u64);
         if short {
-            len = len.div_ceil(2);
+            len = part(usize::try_from(len).unwrap_or(0)) as u64;
         }
         if from == to && from_offset < to_offset + len && to_offset < from_offset + len && len > 0 {
             return err(libc::EINVAL);

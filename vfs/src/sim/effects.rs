@@ -10,7 +10,10 @@
 //! Implicit times (a write moves the time of last write) are no effects: a full sync copies
 //! them, a cut loses them.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
     image::{BLOCK, BLOCK_LEN, Block, Image, ROOT, SECTOR},
@@ -267,11 +270,15 @@ impl Durable {
     }
 
     /// A failed sync or write-back of `target`: each waiting block reached the device or not, by
-    /// chance, and the kernel counts all of them clean.
-    pub(super) fn lose_blocks(&mut self, target: u64, rng: &mut SimRng) {
+    /// chance, and the kernel counts all of them clean. Where nothing but POSIX holds, so do its
+    /// attributes and its names, if it is a directory. (Not its size, which is written anew with
+    /// every block that lies behind the old one.)
+    pub(super) fn lose(&mut self, target: u64, rng: &mut SimRng) {
+        let all = self.profile == Profile::PosixMin;
         let mut rest = Vec::with_capacity(self.pending.len());
         for (group, effect) in std::mem::take(&mut self.pending) {
-            if effect.is_page() && effect.owner() == target {
+            let lost = effect.is_page() || (all && !matches!(effect, Effect::Size { .. }));
+            if lost && effect.owner() == target {
                 if rng.below(2) == 0 {
                     self.image.apply(&effect);
                 }
@@ -280,6 +287,11 @@ impl Durable {
             }
         }
         self.pending = rest;
+    }
+
+    /// Writes everything back, as `syncfs` does.
+    pub(super) fn sync_all(&mut self) {
+        self.persist(|_| true);
     }
 
     /// The first inode, in order of issue, that has blocks waiting.
@@ -307,6 +319,13 @@ impl Durable {
             Cut::Everything => self.pending.len(),
             Cut::Seed(_) => self.group_boundary(rng.index(self.pending.len() + 1)),
         };
+        // A device tears the write it is at, not those that it has done.
+        let mut last: BTreeMap<(u64, u64), usize> = BTreeMap::new();
+        for (index, (_, effect)) in self.pending.iter().enumerate() {
+            if let Effect::Page { ino, number, .. } = effect {
+                last.insert((*ino, *number), index);
+            }
+        }
         for (index, (_, effect)) in self.pending.iter().enumerate() {
             let survives = if self.profile == Profile::PosixMin || effect.is_page() {
                 rng.below(100) < percent
@@ -324,6 +343,7 @@ impl Durable {
                     block: Block::Data(new),
                 },
             ) = (cut, effect)
+                && last.get(&(*ino, *number)) == Some(&index)
                 && rng.below(4) == 0
             {
                 let old = image.get(*ino).map_or(Block::Hole, |n| n.block(*number));

@@ -24,10 +24,11 @@ pub enum SimOp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultAction {
     /// The operation fails with this errno and changes nothing. A failed [`SimOp::Sync`] loses
-    /// the inode's unwritten blocks by chance and counts them clean; every descriptor open then
+    /// what the inode has waiting by chance and counts them clean; every descriptor open then
     /// hears the error once.
     Fail(i32),
-    /// A read or write does about half of what was asked (at least one byte).
+    /// A read or write does about half of what was asked: at least one byte, and whole sectors
+    /// where there is more than one.
     Short,
 }
 
@@ -48,6 +49,20 @@ pub type SimYield = Pin<Box<dyn Future<Output = ()>>>;
 /// Asked before every operation, in the order of arrival: `None` goes on at once, a future is
 /// awaited first. An executor that interleaves, delays or counts operations supplies this.
 pub type SimHook = Arc<dyn Fn(SimOp) -> Option<SimYield> + Send + Sync>;
+
+/// One sync as it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyncSeen {
+    /// Of this inode.
+    pub ino: u64,
+    /// `fsync`; else `fdatasync` or the sync of one write.
+    pub whole: bool,
+    /// What the caller was told, `None` for success.
+    pub error: Option<i32>,
+}
+
+/// Is told of every sync when it ends, before its caller is.
+pub type SyncObserver = Arc<dyn Fn(SyncSeen) + Send + Sync>;
 
 /// The faults still to come.
 #[derive(Debug, Clone, Default)]

@@ -29,7 +29,9 @@ use bytes::{Bytes, BytesMut};
 
 pub use data::FILE_MAX;
 pub use effects::{Cut, Profile};
-pub use faults::{FAULTS_MAX, Fault, FaultAction, SimHook, SimOp, SimYield};
+pub use faults::{
+    FAULTS_MAX, Fault, FaultAction, SimHook, SimOp, SimYield, SyncObserver, SyncSeen,
+};
 pub use image::BLOCK;
 
 use crate::{
@@ -102,6 +104,7 @@ impl Default for SimOptions {
 struct Shared {
     state: Mutex<State>,
     hook: Mutex<Option<SimHook>>,
+    observer: Mutex<Option<SyncObserver>>,
     /// Of this disk: another one is another world, maybe in another thread.
     inode_locks: Arc<InodeLocks>,
 }
@@ -109,6 +112,22 @@ struct Shared {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells what a sync of an inode came to.
+    fn synced<T>(&self, ino: u64, whole: bool, result: &DiskResult<T>) {
+        let observer = self
+            .observer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if let Some(observer) = observer {
+            observer(SyncSeen {
+                ino,
+                whole,
+                error: result.as_ref().err().map(|errno| errno.0),
+            });
+        }
     }
 
     async fn pause(&self, op: SimOp) {
@@ -189,6 +208,7 @@ impl SimDisk {
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             hook: Mutex::new(None),
+            observer: Mutex::new(None),
             inode_locks: Arc::default(),
         });
         let root = SimFd(Arc::new(Handle {
@@ -246,6 +266,25 @@ impl SimDisk {
         let ino = state.durable.first_dirty()?;
         state.lose(ino, errno);
         Some(ino)
+    }
+
+    /// `syncfs`: everything is durable.
+    pub fn sync_all(&self) {
+        self.shared.lock().sync_all();
+    }
+
+    /// Mounts it read-only or not, as a kernel does that met an error.
+    pub fn set_read_only(&self, read_only: bool) {
+        self.shared.lock().options.read_only = read_only;
+    }
+
+    /// Sets or removes what is told of every sync when it ends.
+    pub fn observe_syncs(&self, observer: Option<SyncObserver>) {
+        *self
+            .shared
+            .observer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = observer;
     }
 
     /// Changes the size of the disk in blocks (for "no space" in mid-run, and its end).
@@ -402,9 +441,16 @@ impl Disk for SimDisk {
     ) -> DiskResult<usize> {
         let ino = fd.usable(false, true)?;
         self.shared.pause(SimOp::Write).await;
-        self.shared
-            .lock()
-            .write(fd.0.serial, ino, offset, &data, durable)
+        let (result, syncs) = {
+            let mut state = self.shared.lock();
+            let before = state.syncs;
+            let result = state.write(fd.0.serial, ino, offset, &data, durable);
+            (result, state.syncs - before)
+        };
+        if syncs > 0 {
+            self.shared.synced(ino, false, &result);
+        }
+        result
     }
 
     async fn truncate(&self, fd: &SimFd, size: u64) -> DiskResult<()> {
@@ -458,13 +504,17 @@ impl Disk for SimDisk {
     async fn fsync(&self, fd: &SimFd) -> DiskResult<()> {
         let ino = fd.usable(false, false)?;
         self.shared.pause(SimOp::Sync).await;
-        self.shared.lock().sync(fd.0.serial, ino, Scope::All)
+        let result = self.shared.lock().sync(fd.0.serial, ino, Scope::All);
+        self.shared.synced(ino, true, &result);
+        result
     }
 
     async fn fdatasync(&self, fd: &SimFd) -> DiskResult<()> {
         let ino = fd.usable(false, false)?;
         self.shared.pause(SimOp::Sync).await;
-        self.shared.lock().sync(fd.0.serial, ino, Scope::Data)
+        let result = self.shared.lock().sync(fd.0.serial, ino, Scope::Data);
+        self.shared.synced(ino, false, &result);
+        result
     }
 
     async fn make_dir(

@@ -294,9 +294,19 @@ impl State {
         Ok(())
     }
 
-    /// A write-back of `ino` fails: its unwritten blocks are lost by chance and counted clean.
+    /// `syncfs`, as the first thing after the server's death: all that waits is written back.
+    pub(super) fn sync_all(&mut self) {
+        self.durable.sync_all();
+        if self.durable.tracks() {
+            let mut image = self.live.clone();
+            image.inodes.retain(|_, node| node.links > 0);
+            self.durable.image = image;
+        }
+    }
+
+    /// A write-back of `ino` fails: what it has waiting is lost by chance and counted clean.
     pub(super) fn lose(&mut self, ino: u64, errno: i32) {
-        self.durable.lose_blocks(ino, &mut self.rng);
+        self.durable.lose(ino, &mut self.rng);
         let error = self.errors.entry(ino).or_default();
         *error = WriteBackError {
             count: error.count + 1,
