@@ -40,9 +40,11 @@ use pool::Lane;
 
 /// `f_type` of file systems in memory, whose reads and writes never wait for a device.
 const MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6]; // tmpfs, ramfs
+/// `f_type` of FUSE.
+const FUSE: u64 = 0x6573_5546;
 /// `f_type` of file systems that local calls may make wait: FUSE, NFS, CIFS, SMB2, Ceph, 9p, AFS.
 const REMOTE: [u64; 7] = [
-    0x6573_5546,
+    FUSE,
     0x6969,
     0xFF53_4D42,
     0xFE53_4D42,
@@ -60,6 +62,9 @@ pub(crate) struct Class {
     pub(crate) remote: bool,
     /// `RWF_NOWAIT` works for writes (XFS, btrfs).
     pub(crate) write_nowait: bool,
+    /// The ring's reads and writes are not to be trusted: after a short one on FUSE with direct
+    /// I/O the ring goes on by itself, and (Linux 6.18) at the offset where it began.
+    pub(crate) no_ring_io: bool,
 }
 
 /// What an inline attempt came to.
@@ -94,11 +99,12 @@ impl SysDisk {
             memory: MEMORY.contains(&kind),
             remote: REMOTE.contains(&kind),
             write_nowait: !REMOTE.contains(&kind) && writes_nowait(&root),
+            no_ring_io: kind == FUSE,
         };
         Ok(Self { root, class })
     }
 
-    #[cfg(test)]
+    /// What its file system lets be done.
     pub(crate) fn class(&self) -> Class {
         self.class
     }

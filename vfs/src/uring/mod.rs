@@ -8,7 +8,7 @@
 //!
 //! Syncs and durable writes stay on the pool's sync lane: on the ring they merge into fewer
 //! flushes at best equally well, and would keep its few kernel threads from plain writes
-//! (durability.md 3.3).
+//! (durability.md 3.3). On FUSE reads and writes stay there too ([`crate::sys`], `Class`).
 
 #[allow(unsafe_code)] // The ring's memory.
 mod sys;
@@ -165,7 +165,7 @@ impl Disk for UringDisk {
             Attempt::Done(result) => return result,
             Attempt::Waits(buf) => buf,
         };
-        let Some(local) = worker::local() else {
+        let Some(local) = worker::local().filter(|_| !self.calls.class().no_ring_io) else {
             return self.calls.pool_read(fd, offset, len, buf).await;
         };
         let (fd, asked) = (
@@ -205,7 +205,8 @@ impl Disk for UringDisk {
         if let Attempt::Done(result) = self.calls.try_write(fd, offset, &data, durable) {
             return result;
         }
-        let Some(local) = worker::local().filter(|_| !durable) else {
+        let ring = !durable && !self.calls.class().no_ring_io;
+        let Some(local) = worker::local().filter(|_| ring) else {
             return self.calls.pool_write(fd, offset, data, durable).await;
         };
         let operation = Operation::Write {
