@@ -172,9 +172,15 @@ async fn undone<V: Vfs>(
     failure: Failure,
 ) -> Result<Attempt<V>, Failure> {
     let token = call.token()?;
-    let vfs = &call.share()?.vfs;
-    vfs.remove(&token.identity, node, parent, &lookup.name)
+    let share = call.share()?;
+    share
+        .vfs
+        .remove(&token.identity, node, parent, &lookup.name)
         .await?;
+    // Its number may come back as another file's: nothing of it may stay owed or latched. The
+    // failure is told already, so nobody waits for this.
+    let flags = durability::RequestFlags::default();
+    drop(share.gate.removed(node, parent, flags).await);
     Err(failure)
 }
 

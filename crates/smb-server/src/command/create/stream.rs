@@ -115,6 +115,7 @@ async fn named<V: Vfs>(
         Err(failure) => {
             if created {
                 share.vfs.remove_stream(&token.identity, &node).await?;
+                drop(share.gate.stream_removed(&node, wanted.flags()).await);
             }
             return Err(failure);
         }

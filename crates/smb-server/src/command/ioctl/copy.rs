@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use durability::Receipt;
+use durability::{Changing, Receipt};
 use smb_wire::{
     access_mask::AccessMask,
     codec::size,
@@ -21,7 +21,7 @@ use smb_wire::{
     msg::IoctlRequest,
     status::Status,
 };
-use vfs::{Node, Range, Vfs, VfsError};
+use vfs::{Node, Range, Vfs, VfsError, WriteMode};
 
 use super::Answer;
 use crate::{
@@ -246,8 +246,8 @@ fn check_access<V: Vfs>(
     Ok(())
 }
 
-/// Copies the chunks in order, and tells the durability engine of what was written whether or
-/// not all went well.
+/// Copies the chunks in order. To the durability engine they are one change, whether or not all
+/// went well: one barrier stands at its end.
 async fn run<V: Vfs>(
     call: &Call<V>,
     ends: &Ends<'_, V>,
@@ -262,34 +262,30 @@ async fn run<V: Vfs>(
         return Ok(ends.to_share.gate.unchanged());
     }
     ends.make_way(call).await?;
-    let mut receipt = None;
-    let mut failed = None;
+    let mut change = ends.to_share.gate.changing(&ends.to.node);
+    let mut copied = Ok(());
     for chunk in chunks {
-        match copy_chunk(ends, chunk, progress).await {
-            Ok(stable) => receipt = Some(stable),
-            Err(failure) => {
-                failed = Some(failure);
-                break;
-            }
+        copied = copy_chunk(ends, chunk, progress, &mut change).await;
+        if copied.is_err() {
+            break;
         }
     }
+    let receipt = change.end(write::open_flags(ends.target)).await;
     ends.make_way(call).await?;
     if progress.total > 0 {
         ends.target.state().wrote = true;
         set_info::keep_frozen(call, ends.target).await?;
     }
-    match (failed, receipt) {
-        (Some(failure), _) => Err(failure),
-        (None, Some(receipt)) => Ok(receipt),
-        (None, None) => Ok(ends.to_share.gate.unchanged()),
-    }
+    copied?;
+    Ok(receipt?)
 }
 
 async fn copy_chunk<V: Vfs>(
     ends: &Ends<'_, V>,
     chunk: &CopyChunk,
     progress: &mut Progress,
-) -> Result<Receipt, Failure> {
+    change: &mut Changing<'_, V>,
+) -> Result<(), Failure> {
     let length = u64::from(chunk.length);
     let size = ends.from_share.vfs.attr(&ends.from.node).await?.size;
     if range_end(chunk.source_offset, length)? > size {
@@ -298,14 +294,14 @@ async fn copy_chunk<V: Vfs>(
     let whole = (chunk.source_offset, chunk.target_offset, length);
     let by_kernel = ends.one_share() && !ends.overlap(whole.0, whole.1, whole.2);
     let (done, outcome) = if by_kernel {
-        by_the_kernel(ends, whole).await
+        by_the_kernel(ends, whole, change).await
     } else {
-        by_hand(ends, whole).await
+        by_hand(ends, whole, change).await
     };
     progress.total += done;
     if done < length {
         progress.partial = done;
-        drop(outcome?);
+        outcome?;
         // The source was cut meanwhile.
         return Err(Status::END_OF_FILE.into());
     }
@@ -314,38 +310,41 @@ async fn copy_chunk<V: Vfs>(
 }
 
 /// Bytes done, and what became of it.
-type Outcome = (u64, Result<Receipt, Failure>);
+type Outcome = (u64, Result<(), Failure>);
 
-async fn by_the_kernel<V: Vfs>(ends: &Ends<'_, V>, (from, to, len): (u64, u64, u64)) -> Outcome {
+async fn by_the_kernel<V: Vfs>(
+    ends: &Ends<'_, V>,
+    (from, to, len): (u64, u64, u64),
+    change: &mut Changing<'_, V>,
+) -> Outcome {
     let vfs = &ends.to_share.vfs;
     let copied = vfs
         .copy(&ends.from.node, from, &ends.to.node, to, len)
         .await;
-    // After an error a part may have been written, it is not known which: all of it counts.
-    let touched = copied.unwrap_or(len);
-    let range = Range {
-        offset: to,
-        len: touched,
-    };
-    let flags = write::open_flags(ends.target);
-    let counted = ends
-        .to_share
-        .gate
-        .range_changed(&ends.to.node, range, flags)
-        .await;
-    match (copied, counted) {
-        (Ok(done), Ok(receipt)) => (done, Ok(receipt)),
-        (Ok(done), Err(error)) => (done, Err(error.into())),
-        (Err(error), _) => (0, Err(error.into())),
+    match copied {
+        Ok(done) => {
+            change.rewrote(Range {
+                offset: to,
+                len: done,
+            });
+            (done, Ok(()))
+        }
+        Err(error) => {
+            // A part may have been written, it is not known which.
+            change.touched(Range { offset: to, len });
+            (0, Err(error.into()))
+        }
     }
 }
 
 /// Between two shares, and where source and target overlap (then from the back if the target
 /// lies behind, so that nothing is read that was written): through our memory.
-async fn by_hand<V: Vfs>(ends: &Ends<'_, V>, (from, to, len): (u64, u64, u64)) -> Outcome {
+async fn by_hand<V: Vfs>(
+    ends: &Ends<'_, V>,
+    (from, to, len): (u64, u64, u64),
+    change: &mut Changing<'_, V>,
+) -> Outcome {
     let backwards = ends.overlap(from, to, len) && to > from;
-    let flags = write::open_flags(ends.target);
-    let mut receipt = ends.to_share.gate.unchanged();
     let mut done = 0;
     while done < len {
         let piece = PIECE.min(len - done);
@@ -360,20 +359,23 @@ async fn by_hand<V: Vfs>(ends: &Ends<'_, V>, (from, to, len): (u64, u64, u64)) -
         let data = match read {
             Ok(data) if data.len() == want => data.freeze(),
             // The source was cut meanwhile; a part of a piece is not worth writing.
-            Ok(_) => return (done, Ok(receipt)),
+            Ok(_) => return (done, Ok(())),
             Err(error) => return (done, Err(error.into())),
         };
-        let written = ends
-            .to_share
-            .gate
-            .write(&ends.to.node, to + at, data, flags);
-        receipt = match written.await {
-            Ok(receipt) => receipt,
-            Err(error) => return (done, Err(error.into())),
+        let range = Range {
+            offset: to + at,
+            len: piece,
         };
+        let vfs = &ends.to_share.vfs;
+        let written = vfs.write(&ends.to.node, range.offset, data, WriteMode::default());
+        if let Err(error) = written.await {
+            change.touched(range);
+            return (done, Err(error.into()));
+        }
+        change.rewrote(range);
         done += piece;
     }
-    (done, Ok(receipt))
+    (done, Ok(()))
 }
 
 /// FSCTL_DUPLICATE_EXTENTS_TO_FILE(_EX): the file system shares extents or it refuses; nothing
@@ -440,20 +442,22 @@ async fn clone<V: Vfs>(
     len: u64,
 ) -> Result<Receipt, Failure> {
     let share = ends.to_share;
+    let mut change = share.gate.changing(&ends.to.node);
     let cloned = share
         .vfs
         .clone_range(&ends.from.node, from, &ends.to.node, to, len)
         .await;
-    match cloned {
-        Ok(()) => {}
-        // The file system cannot share extents: the code is none of its.
-        Err(VfsError::NotSupported) => return Err(Status::INVALID_DEVICE_REQUEST.into()),
-        Err(error) => return Err(error.into()),
-    }
     let range = Range { offset: to, len };
-    let flags = write::open_flags(ends.target);
-    Ok(share
-        .gate
-        .range_changed(&ends.to.node, range, flags)
-        .await?)
+    match cloned {
+        Ok(()) => change.rewrote(range),
+        Err(VfsError::NotSupported) => {}
+        Err(_) => change.touched(range),
+    }
+    let receipt = change.end(write::open_flags(ends.target)).await;
+    match cloned {
+        // The file system cannot share extents: the code is none of its.
+        Err(VfsError::NotSupported) => Err(Status::INVALID_DEVICE_REQUEST.into()),
+        Err(error) => Err(error.into()),
+        Ok(()) => Ok(receipt?),
+    }
 }

@@ -100,9 +100,14 @@ pub(super) async fn zero<V: Vfs>(
         len: end - from,
     };
     let flags = write::open_flags(open);
+    let mut change = share.gate.changing(&disk.node);
     let zeroed = share.vfs.zero(&disk.node, range).await;
-    // A part may have been zeroed before an error: it counts as changed.
-    let receipt = share.gate.range_changed(&disk.node, range, flags).await;
+    match zeroed {
+        Ok(()) => change.rewrote(range),
+        // A part may have been zeroed before the error.
+        Err(_) => change.touched(range),
+    }
+    let receipt = change.end(flags).await;
     if disk.quick.others_cache() {
         engine::operation(call, open, Operation::ZeroData).await?;
     }

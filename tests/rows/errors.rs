@@ -1,0 +1,185 @@
+//! Syncs that fail: which status each command answers, and what is latched.
+
+use smb_client::{CreateArgs, Request};
+use smb_sim::{Sim, SimServer, write_request};
+use smb_wire::Status;
+use smb_wire::fscc::FileInformationClass as Class;
+use smb_wire::ids::FileId;
+use smb_wire::msg::{InfoType, SetInfoRequest, ShareAccess};
+use vfs::sim::{Fault, FaultAction, Profile, SimOp};
+
+use crate::events::act;
+use crate::world::{Actor, close, flush, opened, prepared, served};
+
+/// Linux's numbers, and what each is on the wire.
+const ERRORS: [(i32, Status); 4] = [
+    (5, Status::IO_DEVICE_ERROR),
+    (28, Status::DISK_FULL),
+    (122, Status::QUOTA_EXCEEDED),
+    (30, Status::MEDIA_WRITE_PROTECTED),
+];
+
+/// The sync after `after` others fails.
+fn fail(server: &SimServer, after: u64, errno: i32) {
+    let fault = Fault {
+        on: SimOp::Sync,
+        after,
+        action: FaultAction::Fail(errno),
+    };
+    assert!(server.disk.inject(fault));
+}
+
+fn set_end(file_id: FileId, end: u64) -> Request {
+    Request::new(&SetInfoRequest {
+        info_type: InfoType::FILE,
+        info_class: Class::END_OF_FILE.0,
+        additional_information: 0,
+        file_id,
+        buffer: &end.to_le_bytes(),
+    })
+}
+
+#[test]
+fn each_error_has_its_status_and_every_handle_hears_of_it() {
+    let base = prepared(Profile::PosixMin);
+    for (errno, status) in ERRORS {
+        let mut sim = Sim::new(3);
+        let server = served(&mut sim, &base, "honor");
+        sim.run(async {
+            let mut it = Actor::enter(&server, false).await;
+            let mut other = Actor::enter(&server, false).await;
+            let (file, elsewhere) = (
+                it.open(CreateArgs::open("f")).await,
+                other.open(CreateArgs::open("f")).await,
+            );
+            it.write(file, 0, b"lost").await;
+            fail(&server, 0, errno);
+            assert_eq!(it.status(flush(file, false)).await, status);
+            // The disk says yes from now on, which proves nothing.
+            assert_eq!(other.status(flush(elsewhere, false)).await, status);
+            assert_eq!(other.status(flush(elsewhere, true)).await, status);
+            let root = other.open(CreateArgs::directory("")).await;
+            assert_eq!(other.status(flush(root, false)).await, status);
+            other.through = true;
+            let through = other.open(CreateArgs::open("f")).await;
+            let write = write_request(through, 5000, b"through");
+            assert_eq!(other.status(write).await, status);
+            // An error of CLOSE leaves no handle behind.
+            for (actor, file) in [(&mut other, elsewhere), (&mut it, file)] {
+                assert_eq!(actor.status(close(file)).await, status);
+                assert_eq!(actor.status(close(file)).await, Status::FILE_CLOSED);
+            }
+            assert_eq!(other.status(close(through)).await, status);
+            let alone = CreateArgs::open("f").share(ShareAccess::empty());
+            let file = it.client.create(&alone).await.unwrap();
+            // What was lost is written again, and that is stable.
+            it.write(file, 0, b"lost").await;
+            assert_eq!(it.status(flush(file, false)).await, Status::SUCCESS);
+            assert_eq!(it.status(close(file)).await, Status::SUCCESS);
+            assert!(server.server.durability.latched().is_empty());
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn under_strict_sync_the_reply_of_the_change_itself_tells_the_error() {
+    let base = prepared(Profile::PosixMin);
+    for (errno, status) in ERRORS {
+        let mut sim = Sim::new(4);
+        let server = served(&mut sim, &base, "strict-sync");
+        sim.run(async {
+            let mut it = Actor::enter(&server, false).await;
+            let file = it.open(CreateArgs::open("f")).await;
+            fail(&server, 0, errno);
+            assert_eq!(it.status(write_request(file, 0, b"x")).await, status);
+            let file = it.open(CreateArgs::open("g")).await;
+            fail(&server, 0, errno);
+            assert_eq!(it.status(set_end(file, 77)).await, status);
+            // The stream moves while nobody has its last word.
+            let stream = it.open(CreateArgs::open("victim")).await;
+            fail(&server, 0, errno);
+            assert_eq!(it.status(set_end(stream, 1)).await, status);
+            assert_eq!(it.status(close(stream)).await, status);
+        })
+        .unwrap();
+    }
+}
+
+/// A CREATE that failed took its file back. Nothing of that may be left for the file that gets
+/// the inode's number next.
+#[test]
+fn a_create_that_failed_leaves_no_latch_and_no_debt() {
+    let base = prepared(Profile::PosixMin);
+    let mut sim = Sim::new(5);
+    let server = served(&mut sim, &base, "strict-sync");
+    sim.run(async {
+        let mut it = Actor::enter(&server, false).await;
+        for (args, again) in [
+            (CreateArgs::create("new"), CreateArgs::create("new")),
+            (
+                CreateArgs::create_directory("newdir"),
+                CreateArgs::create_directory("newdir"),
+            ),
+        ] {
+            fail(&server, 0, 5);
+            assert_eq!(it.status(args.request()).await, Status::IO_DEVICE_ERROR);
+            assert!(server.server.durability.latched().is_empty());
+            let exposed = server.server.durability.exposure();
+            assert_eq!((exposed.inodes, exposed.latched_inodes), (0, 0));
+            let file = opened(it.reply(again.request()).await).unwrap();
+            it.close(file).await;
+        }
+    })
+    .unwrap();
+}
+
+/// The kernel failed to write something back before anybody asked.
+#[test]
+fn a_failed_write_back_is_heard_by_the_flush_after_the_close() {
+    for policy in ["honor", "treat-host-as-stable-storage", "bounded:10s,4MiB"] {
+        let base = prepared(Profile::PosixMin);
+        let mut sim = Sim::new(6);
+        let server = served(&mut sim, &base, policy);
+        sim.run(async {
+            let mut it = Actor::enter(&server, false).await;
+            let file = it.open(CreateArgs::open("f")).await;
+            it.write(file, 0, b"changed").await;
+            it.close(file).await;
+            assert!(server.disk.fail_write_back(5).is_some());
+            // A descriptor opened now hears nothing; the one that was kept does.
+            let file = it.open(CreateArgs::open("f")).await;
+            let full = it.status(flush(file, true)).await;
+            assert_eq!(full, Status::IO_DEVICE_ERROR, "{policy}");
+            let plain = it.status(flush(file, false)).await;
+            assert_eq!(plain, Status::IO_DEVICE_ERROR, "{policy}");
+            let closed = it.status(close(file)).await;
+            assert_eq!(closed, Status::IO_DEVICE_ERROR, "{policy}");
+        })
+        .unwrap();
+    }
+}
+
+/// After the error a share that answered before the disk is as honest as any.
+#[test]
+fn a_share_whose_promise_broke_honors_from_then_on() {
+    for policy in ["treat-host-as-stable-storage", "bounded:10s,4MiB"] {
+        let base = prepared(Profile::PosixMin);
+        let mut sim = Sim::new(7);
+        let server = served(&mut sim, &base, policy);
+        sim.run(async {
+            let mut it = Actor::enter(&server, false).await;
+            let file = it.open(CreateArgs::open("f")).await;
+            it.write(file, 0, b"x").await;
+            fail(&server, 0, 5);
+            let broken = it.status(flush(file, true)).await;
+            assert_eq!(broken, Status::IO_DEVICE_ERROR);
+            let other = act(&mut it, "create below new directories").await;
+            let before = server.disk.counts().1;
+            assert_eq!(it.status(flush(other, false)).await, Status::SUCCESS);
+            let syncs = server.disk.counts().1 - before;
+            assert!(syncs >= 4, "{policy}: file, two directories, root: {syncs}");
+        })
+        .unwrap();
+    }
+}

@@ -1,0 +1,329 @@
+//! The events of the table: each changes something through a handle.
+
+use bytes::BytesMut;
+use smb_client::CreateArgs;
+use smb_wire::create_context::name;
+use smb_wire::fscc::{FileInformationClass as Class, FileRenameInformation};
+use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
+use smb_wire::ids::FileId;
+use smb_wire::msg::{CreateDisposition, CreateOptions, InfoType, SecurityInformation};
+
+use crate::world::{Actor, descriptor, ea_list};
+
+/// What is special about an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Special {
+    No,
+    /// The back end itself syncs, or it syncs a part: what survives without any flush is open.
+    Syncs,
+    /// Times were set, which counts.
+    Times,
+}
+
+use Special::{No, Syncs, Times};
+
+/// Every event; [`act`] does it.
+pub(crate) const EVENTS: &[(&str, Special)] = &[
+    ("create", No),
+    ("create with attributes, descriptor and reservation", No),
+    ("mkdir", No),
+    ("create below new directories", No),
+    ("write", No),
+    ("write beyond the end", No),
+    ("end of file, shorter", No),
+    ("end of file, longer", No),
+    ("allocation, shorter", No),
+    ("overwrite", No),
+    ("supersede", No),
+    ("copychunk", No),
+    ("copychunk within a file, overlapping", No),
+    ("copychunk from a stream", No),
+    ("duplicate extents", No),
+    ("zero data", No),
+    ("sparse", No),
+    ("attributes", No),
+    ("times", Times),
+    ("extended attributes", No),
+    ("descriptor", No),
+    ("rename", No),
+    ("rename to another directory", No),
+    ("rename over another", No),
+    ("rename of a directory", No),
+    ("rename that changes case", No),
+    ("link", No),
+    ("link over another", No),
+    ("delete", No),
+    ("delete on close", No),
+    ("rmdir", No),
+    ("create a stream", No),
+    ("create a stream and its file", No),
+    ("write a small stream", No),
+    ("write a large stream", No),
+    ("a stream outgrows its attribute", Syncs),
+    ("end of file of a small stream", No),
+    ("end of file of a large stream", No),
+    ("overwrite a stream", No),
+    ("delete a small stream", No),
+    ("delete a large stream", No),
+    ("rename a small stream", Syncs),
+    ("rename a large stream", No),
+    ("attributes through a stream", No),
+];
+
+/// Does the event. The handle that is returned is the one whose FLUSH covers it.
+pub(crate) async fn act(it: &mut Actor, event: &str) -> FileId {
+    if let Some(file) = create(it, event).await {
+        return file;
+    }
+    if let Some(file) = change(it, event).await {
+        return file;
+    }
+    if let Some(file) = meta(it, event).await {
+        return file;
+    }
+    if let Some(file) = names(it, event).await {
+        return file;
+    }
+    streams(it, event).await
+}
+
+async fn create(it: &mut Actor, event: &str) -> Option<FileId> {
+    Some(match event {
+        "create" => it.open(CreateArgs::create("new")).await,
+        "create with attributes, descriptor and reservation" => {
+            let args = CreateArgs::create("new")
+                .context(name::EXTENDED_ATTRIBUTES, &ea_list("NEW", b"from create"))
+                .context(name::SECURITY_DESCRIPTOR, &descriptor(0x001f_01ff))
+                .context(name::ALLOCATION_SIZE, &65536u64.to_le_bytes());
+            it.open(args).await
+        }
+        "mkdir" => it.open(CreateArgs::create_directory("newdir")).await,
+        "create below new directories" => {
+            for name in ["one", "one\\two"] {
+                let dir = it.open(CreateArgs::create_directory(name)).await;
+                it.close(dir).await;
+            }
+            let file = it.open(CreateArgs::create("one\\two\\new")).await;
+            it.write(file, 0, b"deep").await;
+            file
+        }
+        "overwrite" => it.open(again(CreateDisposition::OVERWRITE)).await,
+        "supersede" => it.open(again(CreateDisposition::SUPERSEDE)).await,
+        _ => return None,
+    })
+}
+
+/// `f` replaced, with another attribute.
+fn again(disposition: CreateDisposition) -> CreateArgs {
+    CreateArgs::open("f")
+        .disposition(disposition)
+        .context(name::EXTENDED_ATTRIBUTES, &ea_list("NEW", b"new"))
+}
+
+async fn change(it: &mut Actor, event: &str) -> Option<FileId> {
+    let class = |size: u64, class: Class| Some((class, size.to_le_bytes()));
+    let set = match event {
+        "end of file, shorter" => class(100, Class::END_OF_FILE),
+        "end of file, longer" => class(100_000, Class::END_OF_FILE),
+        "allocation, shorter" => class(4096, Class::ALLOCATION),
+        _ => None,
+    };
+    if let Some((class, size)) = set {
+        let file = it.open(CreateArgs::open("f")).await;
+        it.set(file, class, &size).await;
+        return Some(file);
+    }
+    let chunks: &[(u64, u64, u32)] = match event {
+        "write" | "write beyond the end" => {
+            let file = it.open(CreateArgs::open("f")).await;
+            let at = if event == "write" { 1000 } else { 20_000 };
+            it.write(file, at, b"changed").await;
+            return Some(file);
+        }
+        "zero data" => {
+            let file = it.open(CreateArgs::open("f")).await;
+            let range = [1000u64.to_le_bytes(), 6000u64.to_le_bytes()].concat();
+            it.ioctl(file, FsctlCode::SET_ZERO_DATA, &range).await;
+            return Some(file);
+        }
+        "duplicate extents" => {
+            let source = it.open(CreateArgs::open("g")).await;
+            let file = it.open(CreateArgs::open("f")).await;
+            let mut input = source.persistent.to_le_bytes().to_vec();
+            for number in [source.volatile, 4096, 0, 4096] {
+                input.extend_from_slice(&number.to_le_bytes());
+            }
+            let code = FsctlCode::DUPLICATE_EXTENTS_TO_FILE;
+            it.ioctl(file, code, &input).await;
+            return Some(file);
+        }
+        // Scattered, and not in order.
+        "copychunk" => &[(0, 5000, 100), (4000, 0, 1000), (100, 30_000, 10)],
+        "copychunk within a file, overlapping" => &[(0, 1000, 6000)],
+        "copychunk from a stream" => &[(0, 1000, 4000)],
+        _ => return None,
+    };
+    let source = match event {
+        "copychunk" => "g",
+        "copychunk from a stream" => "f:large",
+        _ => "f",
+    };
+    Some(copy(it, source, chunks).await)
+}
+
+async fn copy(it: &mut Actor, source: &str, chunks: &[(u64, u64, u32)]) -> FileId {
+    if source == "f" {
+        // Something to see move.
+        let file = it.open(CreateArgs::open("f")).await;
+        it.write(file, 0, b"head").await;
+        it.close(file).await;
+    }
+    let source = it.open(CreateArgs::open(source)).await;
+    let file = it.open(CreateArgs::open("f")).await;
+    let key = it
+        .ioctl(source, FsctlCode::SRV_REQUEST_RESUME_KEY, &[])
+        .await;
+    let chunks: Vec<CopyChunk> = chunks
+        .iter()
+        .map(|(source_offset, target_offset, length)| CopyChunk {
+            source_offset: *source_offset,
+            target_offset: *target_offset,
+            length: *length,
+        })
+        .collect();
+    let mut input = BytesMut::new();
+    CopyChunkCopy {
+        source_key: RequestResumeKeyResponse::read(&key).unwrap().resume_key,
+        chunk_count: u32::try_from(chunks.len()).unwrap(),
+        chunks,
+    }
+    .encode(&mut input);
+    it.ioctl(file, FsctlCode::SRV_COPYCHUNK, &input).await;
+    file
+}
+
+async fn meta(it: &mut Actor, event: &str) -> Option<FileId> {
+    let known = [
+        "sparse",
+        "attributes",
+        "times",
+        "extended attributes",
+        "descriptor",
+    ];
+    if !known.contains(&event) {
+        return None;
+    }
+    let file = it.open(CreateArgs::open("f")).await;
+    match event {
+        "sparse" => drop(it.ioctl(file, FsctlCode::SET_SPARSE, &[1]).await),
+        "attributes" => it.set(file, Class::BASIC, &basic(0, 0x23)).await,
+        "times" => {
+            let when = 125_000_000_000_000_000;
+            it.set(file, Class::BASIC, &basic(when, 0)).await;
+        }
+        "extended attributes" => {
+            it.set(file, Class::FULL_EA, &ea_list("OLD", b"")).await;
+            it.set(file, Class::FULL_EA, &ea_list("NEW", b"set")).await;
+        }
+        _ => {
+            let parts = SecurityInformation::DACL.bits();
+            let bytes = descriptor(0x0012_0089);
+            it.set_as(file, InfoType::SECURITY, 0, parts, &bytes).await;
+        }
+    }
+    Some(file)
+}
+
+fn basic(when: u64, attributes: u32) -> Vec<u8> {
+    let mut out = [when; 4].map(u64::to_le_bytes).concat();
+    out.extend_from_slice(&attributes.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out
+}
+
+fn target(to: &str, replace: bool) -> BytesMut {
+    let mut out = BytesMut::new();
+    FileRenameInformation {
+        replace_if_exists: replace,
+        root_directory: 0,
+        file_name: to.to_owned(),
+    }
+    .encode(&mut out);
+    out
+}
+
+async fn names(it: &mut Actor, event: &str) -> Option<FileId> {
+    let (class, from, to, replace) = match event {
+        "rename" => (Class::RENAME, "f", "moved", false),
+        "rename to another directory" => (Class::RENAME, "f", "d\\moved", false),
+        "rename over another" => (Class::RENAME, "f", "victim", true),
+        "rename of a directory" => (Class::RENAME, "d", "e\\moved", false),
+        "rename that changes case" => (Class::RENAME, "d\\in", "d\\IN", false),
+        "link" => (Class::LINK, "f", "d\\link", false),
+        "link over another" => (Class::LINK, "f", "victim", true),
+        "delete" | "delete on close" | "rmdir" => return Some(remove(it, event).await),
+        _ => return None,
+    };
+    let file = it.open(CreateArgs::open(from)).await;
+    it.set(file, class, &target(to, replace)).await;
+    Some(file)
+}
+
+/// Removes a name; its directory is what a FLUSH is for.
+async fn remove(it: &mut Actor, event: &str) -> FileId {
+    let (name, above) = if event == "rmdir" {
+        ("e", "")
+    } else {
+        ("d\\in", "d")
+    };
+    let mut args = CreateArgs::open(name);
+    if event == "delete on close" {
+        args = args.options(CreateOptions::DELETE_ON_CLOSE);
+    }
+    let file = it.open(args).await;
+    if event != "delete on close" {
+        it.set(file, Class::DISPOSITION, &[1]).await;
+    }
+    it.close(file).await;
+    it.open(CreateArgs::directory(above)).await
+}
+
+async fn streams(it: &mut Actor, event: &str) -> FileId {
+    let delete = CreateOptions::DELETE_ON_CLOSE;
+    let (args, data, at): (_, &[u8], _) = match event {
+        "create a stream" => (CreateArgs::create("f:new"), b"", 0),
+        "create a stream and its file" => (CreateArgs::create("new:new"), b"both", 0),
+        "write a small stream" => (CreateArgs::open("f:small"), b"changed", 3),
+        "write a large stream" => (CreateArgs::open("f:large"), b"changed", 4000),
+        "a stream outgrows its attribute" => (CreateArgs::open("f:small"), &[9; 4000], 5),
+        "overwrite a stream" => {
+            let args = CreateArgs::open("f:large").disposition(CreateDisposition::OVERWRITE);
+            (args, b"", 0)
+        }
+        "delete a small stream" => (CreateArgs::open("f:small").options(delete), b"", 0),
+        "delete a large stream" => (CreateArgs::open("f:large").options(delete), b"", 0),
+        small if small.contains("small") => (CreateArgs::open("f:small"), b"", 0),
+        _ => (CreateArgs::open("f:large"), b"", 0),
+    };
+    let stream = it.open(args).await;
+    if !data.is_empty() {
+        it.write(stream, at, data).await;
+    }
+    match event {
+        "end of file of a small stream" | "end of file of a large stream" => {
+            it.set(stream, Class::END_OF_FILE, &7u64.to_le_bytes())
+                .await;
+        }
+        "rename a small stream" | "rename a large stream" => {
+            it.set(stream, Class::RENAME, &target(":renamed", false))
+                .await;
+        }
+        "attributes through a stream" => it.set(stream, Class::BASIC, &basic(0, 0x22)).await,
+        "delete a small stream" | "delete a large stream" => {
+            it.close(stream).await;
+            return it.open(CreateArgs::open("f")).await;
+        }
+        _ => {}
+    }
+    stream
+}

@@ -1,0 +1,304 @@
+//! What comes before what: writes under way, slow syncs, CANCEL, lost connections; and which
+//! flags of which dialect count.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use smb_client::{CreateArgs, Options, Request, Signing};
+use smb_sim::{Sim, SimClient, SimServer, write_request};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::fscc::FileInformationClass as Class;
+use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
+use smb_wire::ids::FileId;
+use smb_wire::msg::{
+    CancelRequest, Channel, CreateOptions, Dialect, IoctlFlags, IoctlRequest, WriteFlags,
+    WriteRequest,
+};
+use vfs::Env;
+use vfs::sim::{Cut, Profile, SimDisk, SimOp};
+
+use crate::world::{Actor, Contents, contents, flush, prepared, served};
+
+/// Operations of a kind take this long from now on.
+fn slow(server: &SimServer, kind: SimOp, span: Duration) {
+    let env = Arc::clone(server.env());
+    let hook = move |op| (op == kind).then(|| env.sleep(span));
+    server.disk.set_hook(Some(Arc::new(hook)));
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn kept(server: &SimServer) -> Contents {
+    contents(server.cut_power(Cut::Nothing), false)
+}
+
+fn live(server: &SimServer) -> Contents {
+    contents(server.cut_power(Cut::Everything), false)
+}
+
+fn copy_request(source_key: [u8; 24], target: FileId) -> Request {
+    let chunk = |at: u64| CopyChunk {
+        source_offset: at,
+        target_offset: 8192 - 2 * at,
+        length: 1000,
+    };
+    let mut input = BytesMut::new();
+    CopyChunkCopy {
+        source_key,
+        chunk_count: 3,
+        chunks: [0, 2000, 4000].map(chunk).into(),
+    }
+    .encode(&mut input);
+    Request::new(&IoctlRequest {
+        ctl_code: FsctlCode::SRV_COPYCHUNK.0,
+        file_id: target,
+        input: &input,
+        max_input_response: 0,
+        output: &[],
+        max_output_response: 64,
+        flags: IoctlFlags::IS_FSCTL,
+    })
+}
+
+/// A FLUSH covers what came before it, answered or not: WRITEs and copies, of other connections
+/// too.
+#[test]
+fn a_flush_covers_what_was_received_before_it() {
+    let base = prepared(Profile::PosixMin);
+    for (copy, own) in [(false, true), (false, false), (true, true), (true, false)] {
+        let mut sim = Sim::new(11);
+        let server = served(&mut sim, &base, "honor");
+        let env = sim.env();
+        let (before, after) = sim
+            .run(async {
+                let mut it = Actor::enter(&server, false).await;
+                let mut other = Actor::enter(&server, false).await;
+                let file = it.open(CreateArgs::open("f")).await;
+                let same = other.open(CreateArgs::open("f")).await;
+                let source = it.open(CreateArgs::open("g")).await;
+                let key = it
+                    .ioctl(source, FsctlCode::SRV_REQUEST_RESUME_KEY, &[])
+                    .await;
+                let key = RequestResumeKeyResponse::read(&key).unwrap().resume_key;
+                slow(&server, SimOp::Write, ms(100));
+                let change = match copy {
+                    true => copy_request(key, file),
+                    false => write_request(file, 100, b"under way"),
+                };
+                let begun = env.monotonic();
+                let change = it.client.send(change).unwrap();
+                env.sleep(ms(5)).await;
+                let status = match own {
+                    true => it.status(flush(file, false)).await,
+                    false => other.status(flush(same, false)).await,
+                };
+                assert_eq!(status, Status::SUCCESS);
+                assert!(env.monotonic() >= begun + ms(100));
+                let at_reply = (kept(&server), live(&server));
+                let reply = it.client.wait(change).await.unwrap();
+                assert_eq!(reply.status(), Status::SUCCESS);
+                at_reply
+            })
+            .unwrap();
+        assert_eq!(before, after, "copy {copy}, own connection {own}");
+        assert_ne!(before, contents(base.cut(Cut::Everything), false));
+    }
+}
+
+/// A slow FLUSH says so after 20 ms; CANCEL neither ends it nor makes it claim anything.
+#[test]
+fn a_slow_flush_is_pending_and_cannot_be_cancelled() {
+    let base = prepared(Profile::PosixMin);
+    for cancel in [false, true] {
+        let mut sim = Sim::new(12);
+        let server = served(&mut sim, &base, "honor");
+        let env = sim.env();
+        sim.run(async {
+            let mut it = Actor::enter(&server, false).await;
+            let file = it.open(CreateArgs::open("f")).await;
+            it.write(file, 0, b"slow").await;
+            slow(&server, SimOp::Sync, ms(300));
+            let begun = env.monotonic();
+            let id = it.client.send(flush(file, false)).unwrap();
+            if cancel {
+                // The interim answer is there by then.
+                env.sleep(ms(50)).await;
+                let cancel = Request::new(&CancelRequest).overriding(|o| o.message_id = Some(id));
+                it.client.send(cancel).unwrap();
+            }
+            let reply = it.client.wait(id).await.unwrap();
+            assert!(env.monotonic() >= begun + ms(300), "before the sync ended");
+            assert_eq!(reply.status(), Status::SUCCESS);
+            assert!(reply.header.async_id.is_some(), "never told to be pending");
+            assert_eq!(kept(&server), live(&server));
+            server.disk.set_hook(None);
+            // Quick ones are answered plainly.
+            it.write(file, 0, b"quick").await;
+            let reply = it.reply(flush(file, false)).await;
+            assert!(reply.header.async_id.is_none());
+        })
+        .unwrap();
+    }
+}
+
+/// Whoever asked is gone: the sync that was begun goes on, and nothing is forgotten.
+#[test]
+fn a_connection_that_dies_during_its_flush_takes_no_sync_along() {
+    let base = prepared(Profile::PosixMin);
+    let mut sim = Sim::new(13);
+    let server = served(&mut sim, &base, "honor");
+    let env = sim.env();
+    sim.run(async {
+        let mut it = Actor::enter(&server, false).await;
+        let file = it.open(CreateArgs::create("d\\new")).await;
+        it.write(file, 0, b"data").await;
+        slow(&server, SimOp::Sync, ms(100));
+        it.client.send(flush(file, false)).unwrap();
+        env.sleep(ms(30)).await;
+        it.client.cut();
+        env.sleep(ms(1000)).await;
+        assert_eq!(kept(&server), live(&server));
+        assert_eq!(server.server.durability.dirty_inodes(), 0);
+    })
+    .unwrap();
+}
+
+struct Through {
+    dialect: Dialect,
+    write: WriteFlags,
+    open: CreateOptions,
+    mode: u32,
+    stable: bool,
+}
+
+/// Whether a WRITE of "changed" survives a cut right after its reply.
+fn survives(base: &SimDisk, name: &str, case: &Through) -> bool {
+    let mut sim = Sim::new(14);
+    let server = served(&mut sim, base, "honor");
+    sim.run(async {
+        let options = Options::dialect(case.dialect).signing(Signing::Required);
+        let mut client = SimClient::enter(&server, options).await.unwrap();
+        let args = CreateArgs::open(name)
+            .access(AccessMask::FILE_ALL_ACCESS)
+            .options(case.open);
+        let file_id = client.create(&args).await.unwrap();
+        let mut it = Actor {
+            client,
+            through: false,
+        };
+        if case.mode != 0 {
+            it.set(file_id, Class::MODE, &case.mode.to_le_bytes()).await;
+        }
+        let request = Request::new(&WriteRequest {
+            offset: 0,
+            file_id,
+            channel: Channel::NONE,
+            remaining_bytes: 0,
+            flags: case.write,
+            channel_info: &[],
+            data: b"changed",
+        });
+        assert_eq!(it.status(request).await, Status::SUCCESS);
+    })
+    .unwrap();
+    let kept = kept(&server);
+    assert!(kept == live(&server) || kept == contents(base.cut(Cut::Everything), false));
+    kept == live(&server)
+}
+
+#[test]
+fn each_flag_of_each_dialect_is_kept() {
+    use Dialect as D;
+    let base = prepared(Profile::PosixMin);
+    let dialects = [
+        D::SMB_2_0_2,
+        D::SMB_2_1,
+        D::SMB_3_0,
+        D::SMB_3_0_2,
+        D::SMB_3_1_1,
+    ];
+    let (no_flag, no_option) = (WriteFlags::empty(), CreateOptions::empty());
+    for dialect in dialects {
+        let case = |write, open, mode, stable| Through {
+            dialect,
+            write,
+            open,
+            mode,
+            stable,
+        };
+        for case in [
+            case(no_flag, no_option, 0, false),
+            // [MS-SMB2] 2.2.21: not in 2.0.2; the other from 3.0.2 on.
+            case(
+                WriteFlags::WRITE_THROUGH,
+                no_option,
+                0,
+                dialect >= D::SMB_2_1,
+            ),
+            case(
+                WriteFlags::WRITE_UNBUFFERED,
+                no_option,
+                0,
+                dialect >= D::SMB_3_0_2,
+            ),
+            case(no_flag, CreateOptions::WRITE_THROUGH, 0, true),
+            case(no_flag, CreateOptions::NO_INTERMEDIATE_BUFFERING, 0, true),
+            // FileModeInformation: FILE_WRITE_THROUGH.
+            case(no_flag, no_option, 2, true),
+        ] {
+            for name in ["f", "f:small", "f:large"] {
+                let told = format!("{dialect} {name} {:?} {:?}", case.write, case.open);
+                assert_eq!(survives(&base, name, &case), case.stable, "{told}");
+            }
+        }
+    }
+}
+
+/// A mode set back ends the promise, as the client wanted.
+#[test]
+fn a_handle_can_stop_writing_through() {
+    let base = prepared(Profile::PosixMin);
+    let mut sim = Sim::new(15);
+    let server = served(&mut sim, &base, "honor");
+    sim.run(async {
+        let mut it = Actor::enter(&server, true).await;
+        let file = it.open(CreateArgs::open("f")).await;
+        it.set(file, Class::MODE, &0u32.to_le_bytes()).await;
+        it.write(file, 0, b"changed").await;
+        assert_ne!(kept(&server), live(&server));
+    })
+    .unwrap();
+}
+
+/// A time that the client set stays, whatever is flushed and closed after it; and it is on the
+/// disk.
+#[test]
+fn a_time_set_before_the_flush_stays() {
+    let base = prepared(Profile::PosixMin);
+    let mut sim = Sim::new(16);
+    let server = served(&mut sim, &base, "honor");
+    let env = sim.env();
+    sim.run(async {
+        let mut it = Actor::enter(&server, false).await;
+        let file = it.open(CreateArgs::open("f")).await;
+        it.write(file, 0, b"first").await;
+        let when = 125_000_000_000_000_000u64.to_le_bytes();
+        let keep = 0u64.to_le_bytes();
+        let basic = [keep, keep, when, keep, keep].concat();
+        it.set(file, Class::BASIC, &basic).await;
+        it.write(file, 5, b"second").await;
+        assert_eq!(it.status(flush(file, false)).await, Status::SUCCESS);
+        it.close(file).await;
+        env.sleep(Duration::from_secs(3)).await;
+    })
+    .unwrap();
+    let kept = contents(server.cut_power(Cut::Nothing), true);
+    let live = contents(server.cut_power(Cut::Everything), true);
+    assert_eq!(kept["f"], live["f"]);
+    // 1997-02-11, as seconds of Unix.
+    assert!(live["f"].contains("secs: 855526400"), "{}", live["f"]);
+}
