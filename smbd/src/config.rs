@@ -8,11 +8,13 @@
 //! protocol are translated at the server's border.
 
 mod command_line;
+mod dialects;
 mod hosts;
 mod limits;
 pub mod policy;
 mod raw;
 mod report;
+mod rules;
 mod share;
 mod validate;
 pub mod values;
@@ -28,7 +30,7 @@ use serde::Deserialize;
 use smb_server::config::HostRules;
 
 pub use command_line::{CommandLine, from_command_line};
-pub use durability::Policy;
+pub use durability::{Policy, Rules};
 pub use policy::PolicyError;
 pub use report::{Problem, Report};
 pub use validate::listen_everywhere;
@@ -115,6 +117,13 @@ pub struct Share {
     /// Somebody agreed that acknowledged writes may be lost with the host.
     pub accept_loss: bool,
     pub ignore_full_sync: bool,
+    pub unbuffered: Unbuffered,
+    /// Security descriptors are made stable at once.
+    pub durable_acl: bool,
+    /// Acknowledged flushes are written down.
+    pub flush_journal: bool,
+    /// Opens with another policy; each named by its place in the file.
+    pub rules: Rules,
     pub encryption: Encryption,
     pub hosts: HostRules,
     pub symlinks: Symlinks,
@@ -130,14 +139,16 @@ pub struct Durability {
     pub policy: Policy,
     /// What keeps memory alive when the power fails.
     pub protection: Protection,
-    /// Security descriptors are made stable at once.
-    pub durable_acl: bool,
     /// `None`: a quarter of RLIMIT_NOFILE.
     pub dirty_inodes_max: Option<u32>,
     /// Age at which unflushed changes are synced in the background.
     pub dirty_age_max: Duration,
     /// Sync everything before the process ends.
     pub sync_on_stop: bool,
+    /// Syncs that the background work of one share has in flight, 1 to 1,024.
+    pub syncs_in_flight_max: u32,
+    /// Latched inodes remembered, at least 1.
+    pub latched_inodes_max: u32,
 }
 
 /// `[limits]`, see the annotated example for the meaning and the status of each.
@@ -277,6 +288,16 @@ pub enum Symlinks {
     Refuse,
 }
 
+/// What unbuffered writes and opens ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unbuffered {
+    /// The same as write-through ones.
+    WriteThrough,
+    /// Nothing of durability.
+    Hint,
+}
+
 /// What keeps the host's memory alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -345,7 +366,10 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Report> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let file: raw::File =
         toml::from_str(text).map_err(|error| Report::of_toml(path.to_owned(), text, &error))?;
-    let (config, problems) = validate::validate(&file, path.parent().unwrap_or(Path::new("")));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let source = rules::Source { file: &name, text };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let (config, problems) = validate::validate(&file, folder, source);
     match config {
         Some(config) if problems.is_empty() => Ok(config),
         _ => Err(Report {
@@ -367,7 +391,15 @@ pub fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
             server.shutdown_grace,
         )
     };
-    let dirty = |c: &Config| (c.durability.dirty_inodes_max, c.durability.dirty_age_max);
+    let engine = |c: &Config| {
+        let durability = &c.durability;
+        (
+            durability.dirty_inodes_max,
+            durability.dirty_age_max,
+            durability.syncs_in_flight_max,
+            durability.latched_inodes_max,
+        )
+    };
     [
         ("[[listener]]", old.listeners != new.listeners),
         ("[metrics]", old.metrics != new.metrics),
@@ -377,8 +409,8 @@ pub fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
             shape(old) != shape(new),
         ),
         (
-            "[durability] dirty_inodes_max, dirty_age_max",
-            dirty(old) != dirty(new),
+            "[durability] dirty_inodes_max, dirty_age_max, syncs_in_flight_max, latched_inodes_max",
+            engine(old) != engine(new),
         ),
     ]
     .into_iter()

@@ -152,7 +152,8 @@ pub(crate) fn durability_limits(config: &Config) -> durability::Limits {
     durability::Limits {
         dirty_inodes_max: usize::try_from(dirty).unwrap_or(usize::MAX),
         dirty_age_max: config.durability.dirty_age_max,
-        ..durability::Limits::default()
+        syncs_in_flight_max: config.durability.syncs_in_flight_max as usize,
+        latched_max: config.durability.latched_inodes_max as usize,
     }
 }
 
@@ -160,7 +161,8 @@ pub(crate) fn durability_limits(config: &Config) -> durability::Limits {
 pub(crate) fn share_durability(config: &Config, share: &config::Share) -> ShareDurability {
     ShareDurability {
         ignore_full_sync: share.ignore_full_sync,
-        durable_acl: config.durability.durable_acl,
+        durable_acl: share.durable_acl,
+        unbuffered_is_write_through: share.unbuffered == config::Unbuffered::WriteThrough,
         sync_on_stop: config.durability.sync_on_stop,
         ..ShareDurability::with_policy(share.durability)
     }

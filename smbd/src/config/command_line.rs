@@ -24,6 +24,9 @@ pub struct CommandLine {
     pub read_only: bool,
 }
 
+/// The command line has no rules.
+const NO_FILE: super::rules::Source<'static> = super::rules::Source { file: "", text: "" };
+
 /// Makes the configuration; listeners and state folder are the caller's to set once the port is
 /// known.
 ///
@@ -55,7 +58,7 @@ pub fn from_command_line(line: &CommandLine) -> Result<Config, Vec<Problem>> {
         },
         ..raw::File::default()
     };
-    match validate::validate(&file, Path::new("")) {
+    match validate::validate(&file, Path::new(""), NO_FILE) {
         (Some(config), problems) if problems.is_empty() => Ok(config),
         (_, problems) => Err(problems.into_iter().map(in_command_line_words).collect()),
     }

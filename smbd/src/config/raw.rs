@@ -12,7 +12,8 @@ use serde_spanned::Spanned;
 
 use super::{
     Cipher, Dialect, Encryption, FileIo, LogFormat, Protection, Signing, SigningAlgorithm,
-    Symlinks,
+    Symlinks, Unbuffered,
+    dialects::Dialects,
     hosts::Network,
     values::{ByteSize, Mode, Owner, Span},
 };
@@ -148,6 +149,45 @@ pub(super) struct ShareTable {
     pub(super) access_based_enumeration: At<bool>,
     /// Opens survive a restart of the server. Not available yet: only false is taken.
     pub(super) continuous_availability: At<bool>,
+    /// Unbuffered writes and opens: "write-through" or "hint". Default: that of [durability].
+    pub(super) unbuffered: At<Unbuffered>,
+    /// Security descriptors are stable at once. Default: that of [durability].
+    pub(super) durable_acl: At<bool>,
+    /// Acknowledged flushes are written down. Default: that of [durability].
+    pub(super) flush_journal: At<bool>,
+    /// Opens with another policy, tried in this order; the first that is for an open holds.
+    #[serde(default)]
+    pub(super) durability_rule: Vec<Spanned<RuleTable>>,
+}
+
+/// `[[share.durability_rule]]`: every criterion that is given must hold, one entry of each list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RuleTable {
+    /// Addresses and networks of the client.
+    pub(super) clients: At<Vec<Network>>,
+    /// Users.
+    pub(super) users: At<Vec<String>>,
+    /// Groups of the user.
+    pub(super) groups: At<Vec<String>>,
+    /// Dialects: "3.1.1", "2.1..3.0.2", "3.0..", ["2.0.2", "2.1"].
+    pub(super) dialects: At<Dialects>,
+    /// Patterns of paths within the share: "*.mdb", "scratch/**".
+    pub(super) paths: At<Vec<Spanned<String>>>,
+    /// How it was opened: "write-through", "unbuffered"; all that are named.
+    pub(super) open: At<Vec<OpenFlag>>,
+    /// The policy. Required.
+    pub(super) durability: At<String>,
+}
+
+/// What an open asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum OpenFlag {
+    /// FILE_WRITE_THROUGH
+    WriteThrough,
+    /// FILE_NO_INTERMEDIATE_BUFFERING
+    Unbuffered,
 }
 
 /// `[durability]`
@@ -174,6 +214,14 @@ pub(super) struct DurabilityTable {
     pub(super) dirty_age_max: At<Span>,
     /// Sync all that is owed before the server ends. Default: true.
     pub(super) sync_on_stop: At<bool>,
+    /// Unbuffered writes and opens: "write-through" or "hint". Default: "write-through".
+    pub(super) unbuffered: At<Unbuffered>,
+    /// Acknowledged flushes are written down in state_dir. Default: false.
+    pub(super) flush_journal: At<bool>,
+    /// Syncs that the background work of one share has in flight. Default: 32.
+    pub(super) syncs_in_flight_max: At<u32>,
+    /// Inodes whose failed sync is remembered; beyond it every FLUSH fails. Default: 65536.
+    pub(super) latched_inodes_max: At<u32>,
 }
 
 /// `[limits]`

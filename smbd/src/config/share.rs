@@ -6,7 +6,8 @@ use durability::Policy;
 use serde_spanned::Spanned;
 
 use super::{
-    Durability, Encryption, Protection, Server, Share, Signing, Symlinks, policy, raw,
+    Durability, Encryption, Protection, Rules, Server, Share, Signing, Symlinks, Unbuffered,
+    policy, raw, rules,
     validate::{Findings, absolute, get, hosts, span},
 };
 
@@ -23,14 +24,23 @@ pub(super) const UNGUARDED: (&str, &str) = (
     "say accept_loss = true, or protection = \"ups\" or \"plp\" in [durability] if the host has it; or use policy \"bounded\"",
 );
 
+/// What a share takes from around it.
+#[derive(Clone, Copy)]
+pub(super) struct From<'a> {
+    pub(super) server: &'a Server,
+    pub(super) durability: &'a Durability,
+    pub(super) inherited: &'a raw::DurabilityTable,
+    /// Where relative paths start.
+    pub(super) folder: &'a Path,
+    pub(super) source: rules::Source<'a>,
+}
+
 pub(super) fn share(
     table: &Spanned<raw::ShareTable>,
-    server: &Server,
-    durability: &Durability,
-    inherited: &raw::DurabilityTable,
-    folder: &Path,
+    from: &From<'_>,
     findings: &mut Findings,
 ) -> Option<Share> {
+    let (server, inherited) = (from.server, from.inherited);
     let place = table.span();
     let table = table.get_ref();
     let mut required = |missing: bool, key: &str, example: &str| {
@@ -48,7 +58,7 @@ pub(super) fn share(
     if let Err((message, way_out)) = check_name(name.get_ref()) {
         findings.add(Some(name.span()), message, way_out);
     }
-    let folder_path = absolute(folder, path.get_ref());
+    let folder_path = absolute(from.folder, path.get_ref());
     check_folder(&folder_path, path.span(), findings);
     let share = Share {
         name: name.get_ref().clone(),
@@ -67,12 +77,19 @@ pub(super) fn share(
             .directory_mode
             .as_ref()
             .map_or(DIRECTORY_MODE, |at| at.get_ref().0),
-        durability: share_policy(table, durability, inherited, findings),
+        durability: share_policy(table, from, findings),
         accept_loss: accepts_loss(table, inherited),
         ignore_full_sync: get(
             &table.ignore_full_sync,
             get(&inherited.ignore_full_sync, false),
         ),
+        unbuffered: get(
+            &table.unbuffered,
+            get(&inherited.unbuffered, Unbuffered::WriteThrough),
+        ),
+        durable_acl: get(&table.durable_acl, get(&inherited.durable_acl, false)),
+        flush_journal: get(&table.flush_journal, get(&inherited.flush_journal, false)),
+        rules: share_rules(table, from, findings),
         encryption: get(&table.encryption, server.encryption),
         hosts: hosts(&table.hosts_allow, &table.hosts_deny),
         symlinks: get(&table.symlinks, Symlinks::Follow),
@@ -139,28 +156,36 @@ fn accepts_loss(table: &raw::ShareTable, inherited: &raw::DurabilityTable) -> bo
     get(&table.accept_loss, get(&inherited.accept_loss, false))
 }
 
-fn share_policy(
-    table: &raw::ShareTable,
-    durability: &Durability,
-    inherited: &raw::DurabilityTable,
-    findings: &mut Findings,
-) -> Policy {
+fn guarded(table: &raw::ShareTable, from: &From<'_>) -> bool {
+    accepts_loss(table, from.inherited) || from.durability.protection != Protection::None
+}
+
+fn share_rules(table: &raw::ShareTable, from: &From<'_>, findings: &mut Findings) -> Rules {
+    let around = rules::Around {
+        source: from.source,
+        server: from.server,
+        guarded: guarded(table, from),
+        continuously_available: get(&table.continuous_availability, false),
+    };
+    rules::rules(&table.durability_rule, &around, findings)
+}
+
+fn share_policy(table: &raw::ShareTable, from: &From<'_>, findings: &mut Findings) -> Policy {
     let Some(at) = &table.durability else {
-        return durability.policy;
+        return from.durability.policy;
     };
     let policy = policy::parse(at.get_ref()).unwrap_or_else(|error| {
         findings.add(Some(at.span()), error.to_string(), &error.way_out());
         Policy::Honor
     });
-    let guarded = accepts_loss(table, inherited) || durability.protection != Protection::None;
-    if policy == Policy::TreatHostAsStableStorage && !guarded {
+    if policy == Policy::TreatHostAsStableStorage && !guarded(table, from) {
         findings.add(Some(at.span()), UNGUARDED.0.into(), UNGUARDED.1);
     }
     policy
 }
 
 fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, findings: &mut Findings) {
-    availability(table, findings);
+    availability(table, share, findings);
     secrecy(table, share, server, findings);
     if share.comment.chars().count() > COMMENT_MAX {
         let message = "the comment is longer than clients show";
@@ -208,8 +233,13 @@ fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, finding
 }
 
 /// Continuous availability: what is promised must be kept, and persistent handles are not there.
-fn availability(table: &raw::ShareTable, findings: &mut Findings) {
+fn availability(table: &raw::ShareTable, share: &Share, findings: &mut Findings) {
     if get(&table.continuous_availability, false) {
+        let options = durability::ShareDurability::with_policy(share.durability);
+        if let Err(error) = options.check_continuous_availability() {
+            let place = span(&table.durability).or(span(&table.continuous_availability));
+            findings.add(place, error.to_string(), "use honor or strict-sync");
+        }
         findings.add(
             span(&table.continuous_availability),
             "continuous_availability is not available yet: no open would survive a restart".into(),

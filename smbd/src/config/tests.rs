@@ -103,6 +103,25 @@ error: unknown key `durabilty`
 }
 
 #[test]
+fn options_of_durability_are_inherited_and_overridden() {
+    let before = "[durability]\nunbuffered = \"hint\"\ndurable_acl = true\nflush_journal = true";
+    let of = |config: &Config| {
+        let share = &config.shares[0];
+        (share.unbuffered, share.durable_acl, share.flush_journal)
+    };
+    assert_eq!(
+        of(&accept("", "")),
+        (Unbuffered::WriteThrough, false, false)
+    );
+    assert_eq!(of(&accept(before, "")), (Unbuffered::Hint, true, true));
+    let own = "unbuffered = \"write-through\"\ndurable_acl = false\nflush_journal = false";
+    assert_eq!(
+        of(&accept(before, own)),
+        (Unbuffered::WriteThrough, false, false)
+    );
+}
+
+#[test]
 fn unguarded_loss_is_refused_with_a_way_out() {
     assert_eq!(
         refuse("", "durability = \"treat-host-as-stable-storage\""),
@@ -287,8 +306,129 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("", "file_mode = \"0464\"", "owners could not use"),
     ("", "users = []", "an empty list of users says nothing"),
     ("", "path = \"again\"", "duplicate key"),
+    ("[durability]\nsyncs_in_flight_max = 0", "", "use 1 to 1024"),
+    ("", "unbuffered = \"hnt\"", "did you mean `hint`?"),
+    (
+        "",
+        "durability = \"bounded:50ms,4MiB\"\ncontinuous_availability = true",
+        "a continuously available share needs the policy",
+    ),
     ("x", "", "h.toml:1:"),
 ];
+
+/// Lines of a rule, and a part of the complaint.
+const RULES_REFUSED: &[(&str, &str)] = &[
+    ("users = [\"a\"]", "this rule has no durability"),
+    ("durability = \"honor\"", "this rule is for every open"),
+    (
+        "durability = \"honr\"\nusers = [\"a\"]",
+        "did you mean `honor`?",
+    ),
+    (
+        "durability = \"honor\"\nuser = [\"a\"]",
+        "did you mean `users`?",
+    ),
+    (
+        "durability = \"honor\"\nusers = []",
+        "an empty list of users",
+    ),
+    (
+        "durability = \"honor\"\ngroups = []",
+        "an empty list of groups",
+    ),
+    (
+        "durability = \"honor\"\nclients = []",
+        "an empty list of clients",
+    ),
+    (
+        "durability = \"honor\"\npaths = []",
+        "an empty list of paths",
+    ),
+    ("durability = \"honor\"\nopen = []", "an empty list of open"),
+    (
+        "durability = \"honor\"\nclients = [\"host\"]",
+        "names are not looked up",
+    ),
+    (
+        "durability = \"honor\"\ndialects = \"3\"",
+        "`3` is no dialect",
+    ),
+    (
+        "durability = \"honor\"\ndialects = [\"2.0.2\", \"3.0\"]",
+        "must have no gap",
+    ),
+    ("durability = \"honor\"\ndialects = 3", "dialects such as"),
+    (
+        "durability = \"honor\"\npaths = [\"a\\\\b\"]",
+        "divided by /",
+    ),
+    (
+        "durability = \"honor\"\npaths = [\"ok\", \"a/../b\"]",
+        "is no path pattern",
+    ),
+    (
+        "durability = \"honor\"\nopen = [\"writethrough\"]",
+        "did you mean `write-through`?",
+    ),
+    (
+        "durability = \"treat-host-as-stable-storage\"\npaths = [\"tmp/**\"]",
+        "nobody has agreed",
+    ),
+    (
+        "durability = \"honor\"\nusers = [\"Alice\", \"bob\"]\n\
+         [[share.durability_rule]]\ndurability = \"strict-sync\"\nusers = [\"alice\"]",
+        "can never match: rule 1 (h.toml:5) covers",
+    ),
+    (
+        "durability = \"honor\"\nclients = [\"10.0.0.0/8\"]\n[[share.durability_rule]]\n\
+         durability = \"strict-sync\"\nclients = [\"10.1.2.3\"]\npaths = [\"*.db\"]",
+        "can never match",
+    ),
+];
+
+#[test]
+fn rules_that_say_nothing_or_lose_something_are_refused() {
+    for (rule, expected) in RULES_REFUSED {
+        let complaint = refuse("", &format!("[[share.durability_rule]]\n{rule}"));
+        assert!(complaint.contains(expected), "{rule}\ngave\n{complaint}");
+        assert!(complaint.contains("h.toml:"), "no place: {complaint}");
+    }
+    let rule = "[[share.durability_rule]]\ndurability = \"honor\"\ndialects = \"..2.1\"";
+    let none = refuse("[server]\nmin_protocol = \"3.0\"", rule);
+    assert!(none.contains("none of these dialects is spoken"), "{none}");
+    let lazy = "continuous_availability = true\n[[share.durability_rule]]\n\
+                durability = \"bounded:50ms,4MiB\"\nusers = [\"a\"]";
+    assert!(refuse("", lazy).contains("promise write-through"));
+    let many = "[[share.durability_rule]]\ndurability = \"honor\"\nusers = [\"u\"]\n";
+    let many: String = (0..300)
+        .map(|n| many.replace("\"u\"", &format!("\"u{n}\"")))
+        .collect();
+    assert!(refuse("", &many).contains("at most 256"));
+}
+
+#[test]
+fn rules_keep_their_order_and_place() {
+    let config = accept(
+        "",
+        "accept_loss = true\n[[share.durability_rule]]\nclients = [\"10.0.0.0/8\", \"::1\"]\n\
+         users = [\"alice\"]\ngroups = [\"staff\"]\ndialects = \"2.1..3.0.2\"\n\
+         paths = [\"*.mdb\", \"/db/**\"]\nopen = [\"unbuffered\"]\n\
+         durability = \"strict-sync\"\n\n[[share.durability_rule]]\n\
+         paths = [\"scratch/**\"]\ndurability = \"treat-host-as-stable-storage\"\n",
+    );
+    let rules: Vec<_> = config.shares[0].rules.iter().collect();
+    assert_eq!(rules.len(), 2);
+    assert_eq!(rules[0].name, "rule 1 (h.toml:6)");
+    assert_eq!(rules[1].name, "rule 2 (h.toml:15)");
+    assert_eq!(rules[0].dialects, Some(0x210..=0x302));
+    assert_eq!(
+        (rules[0].write_through, rules[0].unbuffered),
+        (None, Some(true))
+    );
+    assert_eq!(rules[0].clients.len(), 2);
+    assert_eq!(rules[1].policy, Policy::TreatHostAsStableStorage);
+    assert!(rules[1].paths[0].matches("scratch/a/b"));
+}
 
 #[test]
 fn what_cannot_be_kept_is_refused() {
@@ -344,7 +484,7 @@ fn restarts_are_named() {
         [
             "[[listener]]",
             "[server] state_dir, file_io, shutdown_grace",
-            "[durability] dirty_inodes_max, dirty_age_max",
+            "[durability] dirty_inodes_max, dirty_age_max, syncs_in_flight_max, latched_inodes_max",
         ]
     );
 }
@@ -399,6 +539,13 @@ fn the_example_names_every_key() {
             );
         }
     }
+    let rule = &everything["share"][0]["durability_rule"][0];
+    for key in keys::<raw::RuleTable>() {
+        assert!(
+            rule.get(&key).is_some(),
+            "the example lacks `{key}` of a rule"
+        );
+    }
     // And every value in it, active or not, has the right type.
     toml::from_str::<raw::File>(&uncommented()).unwrap();
 }
@@ -406,7 +553,9 @@ fn the_example_names_every_key() {
 /// The example with every `#key = value` line made active.
 fn uncommented() -> String {
     let active = |line: &str| match line.strip_prefix('#') {
-        Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase()) => rest.to_owned(),
+        Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') => {
+            rest.to_owned()
+        }
         _ => line.to_owned(),
     };
     EXAMPLE.lines().map(active).collect::<Vec<_>>().join("\n")

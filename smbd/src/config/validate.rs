@@ -18,7 +18,7 @@ use smb_server::config::HostRules;
 use super::{
     Cipher, Config, Dialect, Durability, EVERY_ADDRESS, Encryption, FileIo, Listener, Log,
     LogFormat, Policy, Protection, SMB_PORT, Server, Share, Signing, SigningAlgorithm,
-    hosts::Network, is_loopback, limits, policy, raw, report::Problem, share,
+    hosts::Network, is_loopback, limits, policy, raw, report::Problem, rules::Source, share,
 };
 use crate::state_dir;
 
@@ -59,7 +59,11 @@ pub(super) fn span<T>(field: &raw::At<T>) -> Option<Range<usize>> {
 }
 
 /// Checks everything. The `Config` is `None` only where a part could not be made at all.
-pub(super) fn validate(file: &raw::File, folder: &Path) -> (Option<Config>, Vec<Problem>) {
+pub(super) fn validate(
+    file: &raw::File,
+    folder: &Path,
+    source: Source<'_>,
+) -> (Option<Config>, Vec<Problem>) {
     let mut findings = Findings::default();
     let server = server(&file.server, folder, &mut findings);
     let durability = durability(&file.durability, &mut findings);
@@ -67,14 +71,14 @@ pub(super) fn validate(file: &raw::File, folder: &Path) -> (Option<Config>, Vec<
         .share
         .iter()
         .filter_map(|table| {
-            share::share(
-                table,
-                &server,
-                &durability,
-                &file.durability,
+            let from = share::From {
+                server: &server,
+                durability: &durability,
+                inherited: &file.durability,
                 folder,
-                &mut findings,
-            )
+                source,
+            };
+            share::share(table, &from, &mut findings)
         })
         .collect();
     if file.share.is_empty() {
@@ -256,11 +260,34 @@ fn durability(table: &raw::DurabilityTable, findings: &mut Findings) -> Durabili
     Durability {
         policy,
         protection,
-        durable_acl: get(&table.durable_acl, false),
         dirty_inodes_max: table.dirty_inodes_max.as_ref().map(|at| *at.get_ref()),
         dirty_age_max,
         sync_on_stop: get(&table.sync_on_stop, true),
+        syncs_in_flight_max: within(&table.syncs_in_flight_max, (32, 1..=1_024), findings),
+        latched_inodes_max: within(
+            &table.latched_inodes_max,
+            (65_536, 1..=10_000_000),
+            findings,
+        ),
     }
+}
+
+/// A number in its range, or its default.
+fn within(
+    field: &raw::At<u32>,
+    (default, range): (u32, std::ops::RangeInclusive<u32>),
+    findings: &mut Findings,
+) -> u32 {
+    let value = get(field, default);
+    if !range.contains(&value) {
+        let (least, most) = (range.start(), range.end());
+        findings.add(
+            span(field),
+            format!("{value} is out of range"),
+            &format!("use {least} to {most}"),
+        );
+    }
+    value
 }
 
 fn default_policy(table: &raw::DurabilityTable, findings: &mut Findings) -> Policy {

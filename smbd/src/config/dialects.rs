@@ -1,0 +1,152 @@
+//! Dialects as a durability rule names them: one, a range, or a list without gaps.
+
+use std::{fmt, ops::RangeInclusive, str::FromStr};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, value::StrDeserializer},
+};
+
+use super::Dialect;
+
+/// From one dialect to another, both included: `"3.1.1"`, `"2.1..3.0.2"`, `"3.0.."`, `"..2.1"`,
+/// `["2.1", "3.0"]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Dialects {
+    /// The oldest.
+    pub(super) oldest: Dialect,
+    /// The newest.
+    pub(super) newest: Dialect,
+}
+
+/// Oldest first.
+const ALL: [Dialect; 5] = [
+    Dialect::Smb202,
+    Dialect::Smb210,
+    Dialect::Smb300,
+    Dialect::Smb302,
+    Dialect::Smb311,
+];
+
+impl Dialect {
+    /// The number on the wire ([MS-SMB2] 2.2.3).
+    #[must_use]
+    pub fn revision(self) -> u16 {
+        match self {
+            Self::Smb202 => 0x0202,
+            Self::Smb210 => 0x0210,
+            Self::Smb300 => 0x0300,
+            Self::Smb302 => 0x0302,
+            Self::Smb311 => 0x0311,
+        }
+    }
+}
+
+impl FromStr for Dialect {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let from: StrDeserializer<'_, de::value::Error> =
+            de::IntoDeserializer::into_deserializer(text);
+        Self::deserialize(from)
+            .map_err(|_| format!("`{text}` is no dialect: they are 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1"))
+    }
+}
+
+impl Dialects {
+    /// As numbers on the wire.
+    #[must_use]
+    pub(super) fn revisions(&self) -> RangeInclusive<u16> {
+        self.oldest.revision()..=self.newest.revision()
+    }
+
+    fn between(oldest: Dialect, newest: Dialect) -> Result<Self, String> {
+        if oldest > newest {
+            return Err("the first dialect of a range is the oldest".to_owned());
+        }
+        Ok(Self { oldest, newest })
+    }
+
+    fn of_list(list: &[Dialect]) -> Result<Self, String> {
+        let (Some(oldest), Some(newest)) = (list.iter().min(), list.iter().max()) else {
+            return Err("an empty list of dialects says nothing".to_owned());
+        };
+        let between = |one: &&Dialect| *one >= oldest && *one <= newest;
+        if ALL.iter().filter(between).any(|one| !list.contains(one)) {
+            return Err("a list of dialects must have no gap: write two rules".to_owned());
+        }
+        Self::between(*oldest, *newest)
+    }
+}
+
+impl FromStr for Dialects {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((oldest, newest)) = text.split_once("..") else {
+            let one = text.trim().parse()?;
+            return Self::between(one, one);
+        };
+        let or = |text: &str, open: Dialect| match text.trim() {
+            "" => Ok(open),
+            text => text.parse(),
+        };
+        Self::between(or(oldest, Dialect::Smb202)?, or(newest, Dialect::Smb311)?)
+    }
+}
+
+struct Visitor;
+
+impl<'de> de::Visitor<'de> for Visitor {
+    type Value = Dialects;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("dialects such as \"2.1..3.0.2\" or [\"2.1\", \"3.0\"]")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Dialects, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Dialects, A::Error> {
+        let mut dialects = Vec::new();
+        while let Some(text) = list.next_element::<String>()? {
+            let dialect = text.parse().map_err(de::Error::custom)?;
+            if !dialects.contains(&dialect) {
+                dialects.push(dialect);
+            }
+        }
+        Dialects::of_list(&dialects).map_err(de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Dialects {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges() {
+        let of = |text: &str| text.parse::<Dialects>().map(|range| range.revisions());
+        assert_eq!(of("3.1.1"), Ok(0x311..=0x311));
+        assert_eq!(of("2.1..3.0.2"), Ok(0x210..=0x302));
+        assert_eq!(of("3.0.."), Ok(0x300..=0x311));
+        assert_eq!(of("..2.1"), Ok(0x202..=0x210));
+        for bad in ["", "3.0..2.1", "3", "2.1-3.0", "1.0", "2.1...3.0"] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+        let list = |list: &[Dialect]| Dialects::of_list(list).map(|range| range.revisions());
+        assert_eq!(list(&[Dialect::Smb300, Dialect::Smb210]), Ok(0x210..=0x300));
+        assert!(
+            list(&[Dialect::Smb202, Dialect::Smb311])
+                .unwrap_err()
+                .contains("no gap")
+        );
+        assert!(list(&[]).unwrap_err().contains("says nothing"));
+    }
+}

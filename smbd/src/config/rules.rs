@@ -1,0 +1,374 @@
+//! Checks of `[[share.durability_rule]]`: which opens of a share have another policy.
+//!
+//! The rules are the engine's ([`durability::Rule`]); here they are read, and refused where they
+//! say nothing, could never match, or would lose what somebody was promised. Whether a rule
+//! covers another is decided on the safe side: only what is certain is refused. Names of groups
+//! are checked against the user file at start.
+
+use durability::{Network, PathPattern, Policy, Rule, Rules};
+use serde_spanned::Spanned;
+
+use super::{
+    Server, policy, raw,
+    share::UNGUARDED,
+    validate::{Findings, get, span},
+};
+
+/// Where the rules stand: the name of the file, and its text for line numbers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) file: &'a str,
+    pub(super) text: &'a str,
+}
+
+impl Source<'_> {
+    /// From 1.
+    fn line(&self, at: usize) -> usize {
+        let before = self.text.as_bytes().get(..at).unwrap_or_default();
+        before.iter().filter(|byte| **byte == b'\n').count() + 1
+    }
+}
+
+/// What a share has to do with its rules.
+pub(super) struct Around<'a> {
+    pub(super) source: Source<'a>,
+    pub(super) server: &'a Server,
+    /// Somebody agreed to lose acknowledged writes, or something protects them.
+    pub(super) guarded: bool,
+    pub(super) continuously_available: bool,
+}
+
+/// Reads the rules of a share.
+pub(super) fn rules(
+    tables: &[Spanned<raw::RuleTable>],
+    around: &Around<'_>,
+    findings: &mut Findings,
+) -> Rules {
+    let mut rules: Vec<Rule> = Vec::new();
+    for (index, table) in tables.iter().enumerate().take(Rules::RULES_MAX + 1) {
+        let place = table.span();
+        let line = around.source.line(place.start);
+        let name = format!("rule {} ({}:{line})", index + 1, around.source.file);
+        let table = table.get_ref();
+        let before = findings.problems.len();
+        let Some(at) = &table.durability else {
+            findings.add(
+                Some(place),
+                "this rule has no durability".into(),
+                "add durability = \"honor\", or another policy",
+            );
+            continue;
+        };
+        let policy = policy::parse(at.get_ref()).unwrap_or_else(|error| {
+            findings.add(Some(at.span()), error.to_string(), &error.way_out());
+            Policy::Honor
+        });
+        let rule = Rule {
+            name,
+            clients: clients(&table.clients, findings),
+            users: get(&table.users, Vec::new()),
+            groups: get(&table.groups, Vec::new()),
+            dialects: table.dialects.as_ref().map(|at| at.get_ref().revisions()),
+            paths: paths(table, findings),
+            write_through: asks(table, raw::OpenFlag::WriteThrough),
+            unbuffered: asks(table, raw::OpenFlag::Unbuffered),
+            policy,
+        };
+        promises(at, policy, around, findings);
+        says_something(table, &rule, place.clone(), around, findings);
+        if let Some(earlier) = rules.iter().find(|earlier| covers(earlier, &rule)) {
+            findings.add(
+                Some(place),
+                format!(
+                    "this rule can never match: {} covers all that it does",
+                    earlier.name
+                ),
+                "move it up, or make the earlier one narrower",
+            );
+        }
+        // One without its broken patterns would seem to cover everything.
+        if findings.problems.len() == before {
+            rules.push(rule);
+        }
+    }
+    Rules::new(rules).unwrap_or_else(|error| {
+        let place = tables.last().map(Spanned::span);
+        findings.add(place, error.to_string(), "");
+        Rules::default()
+    })
+}
+
+fn clients(list: &raw::At<Vec<super::hosts::Network>>, findings: &mut Findings) -> Vec<Network> {
+    let Some(at) = list else {
+        return Vec::new();
+    };
+    let ranges = at.get_ref().iter().map(|network| network.0);
+    let networks = ranges.map(|range| Network::new(range.address, range.prefix));
+    networks
+        .filter_map(|network| {
+            network
+                .map_err(|error| findings.add(Some(at.span()), error.to_string(), ""))
+                .ok()
+        })
+        .collect()
+}
+
+fn paths(table: &raw::RuleTable, findings: &mut Findings) -> Vec<PathPattern> {
+    let list = table.paths.as_ref().map(Spanned::get_ref);
+    list.into_iter()
+        .flatten()
+        .filter_map(|at| {
+            let pattern = at.get_ref().parse();
+            let refused = |error: durability::InvalidPolicy| {
+                findings.add(
+                    Some(at.span()),
+                    format!(
+                        "`{}` is no path pattern: {error}",
+                        at.get_ref().escape_debug()
+                    ),
+                    "as in \"*.mdb\" (a name, anywhere), \"scratch/**\" (all below a folder), \
+                     \"db/*/log\"",
+                );
+            };
+            pattern.map_err(refused).ok()
+        })
+        .collect()
+}
+
+fn asks(table: &raw::RuleTable, flag: raw::OpenFlag) -> Option<bool> {
+    let list = table.open.as_ref()?.get_ref();
+    list.contains(&flag).then_some(true)
+}
+
+/// Nobody loses what nobody agreed to lose.
+fn promises(at: &Spanned<String>, policy: Policy, around: &Around<'_>, findings: &mut Findings) {
+    if policy == Policy::TreatHostAsStableStorage && !around.guarded {
+        findings.add(Some(at.span()), UNGUARDED.0.into(), UNGUARDED.1);
+    }
+    let options = durability::ShareDurability::with_policy(policy);
+    if around.continuously_available && options.check_continuous_availability().is_err() {
+        findings.add(
+            Some(at.span()),
+            "handles of a continuously available share promise write-through, which this policy \
+             does not keep"
+                .into(),
+            "use honor or strict-sync",
+        );
+    }
+}
+
+/// Criteria that hold for no open, or for every one.
+fn says_something(
+    table: &raw::RuleTable,
+    rule: &Rule,
+    place: std::ops::Range<usize>,
+    around: &Around<'_>,
+    findings: &mut Findings,
+) {
+    let empty = |at: &raw::At<Vec<String>>| at.as_ref().is_some_and(|at| at.get_ref().is_empty());
+    let lists = [
+        ("users", empty(&table.users), span(&table.users)),
+        ("groups", empty(&table.groups), span(&table.groups)),
+        (
+            "clients",
+            table
+                .clients
+                .as_ref()
+                .is_some_and(|at| at.get_ref().is_empty()),
+            span(&table.clients),
+        ),
+        (
+            "paths",
+            table
+                .paths
+                .as_ref()
+                .is_some_and(|at| at.get_ref().is_empty()),
+            span(&table.paths),
+        ),
+        (
+            "open",
+            table
+                .open
+                .as_ref()
+                .is_some_and(|at| at.get_ref().is_empty()),
+            span(&table.open),
+        ),
+    ];
+    let mut has_empty = false;
+    for (what, is_empty, at) in lists {
+        if is_empty {
+            has_empty = true;
+            let message = format!("an empty list of {what} says nothing");
+            findings.add(at, message, "remove the key, or name some");
+        }
+    }
+    if !has_empty && is_for_all(rule) && table.paths.is_none() {
+        findings.add(
+            Some(place),
+            "this rule is for every open".into(),
+            "write its policy into the share's own durability, or add clients, users, groups, \
+             dialects, paths or open",
+        );
+    }
+    let (oldest, newest) = (around.server.min_protocol, around.server.max_protocol);
+    if let Some(at) = &table.dialects
+        && (at.get_ref().newest < oldest || at.get_ref().oldest > newest)
+    {
+        findings.add(
+            Some(at.span()),
+            "this rule can never match: none of these dialects is spoken".into(),
+            "see min_protocol and max_protocol in [server]",
+        );
+    }
+}
+
+fn is_for_all(rule: &Rule) -> bool {
+    rule.clients.is_empty()
+        && rule.users.is_empty()
+        && rule.groups.is_empty()
+        && rule.dialects.is_none()
+        && rule.paths.is_empty()
+        && rule.write_through.is_none()
+        && rule.unbuffered.is_none()
+}
+
+/// Whether every open that `later` is for is certainly taken by `earlier`.
+fn covers(earlier: &Rule, later: &Rule) -> bool {
+    let names = |wide: &[String], narrow: &[String]| {
+        wide.is_empty()
+            || !narrow.is_empty()
+                && narrow.iter().all(|name| {
+                    let same = |other: &String| other.to_lowercase() == name.to_lowercase();
+                    wide.iter().any(same)
+                })
+    };
+    let flag = |wide: Option<bool>, narrow: Option<bool>| wide.is_none() || wide == narrow;
+    let networks = earlier.clients.is_empty()
+        || !later.clients.is_empty()
+            && (later.clients.iter()).all(|one| earlier.clients.iter().any(|net| holds(net, one)));
+    let dialects = match (&earlier.dialects, &later.dialects) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(wide), Some(narrow)) => wide.contains(narrow.start()) && wide.contains(narrow.end()),
+    };
+    let paths = earlier.paths.is_empty()
+        || !later.paths.is_empty()
+            && later.paths.iter().all(|one| {
+                let narrow = one.to_string();
+                earlier
+                    .paths
+                    .iter()
+                    .any(|wide| below(&wide.to_string(), &narrow))
+            });
+    networks
+        && dialects
+        && paths
+        && names(&earlier.users, &later.users)
+        && names(&earlier.groups, &later.groups)
+        && flag(earlier.write_through, later.write_through)
+        && flag(earlier.unbuffered, later.unbuffered)
+}
+
+/// Whether a network lies in another, by their text: `10.0.0.0/8`.
+fn holds(wide: &Network, narrow: &Network) -> bool {
+    let parts = |network: &Network| -> Option<(std::net::IpAddr, u8)> {
+        let text = network.to_string();
+        let (address, prefix) = text.split_once('/')?;
+        Some((address.parse().ok()?, prefix.parse().ok()?))
+    };
+    match (parts(wide), parts(narrow)) {
+        (Some((_, wide_prefix)), Some((address, prefix))) => {
+            wide_prefix <= prefix && wide.contains(address)
+        }
+        _ => false,
+    }
+}
+
+/// Whether all that one pattern is for is certainly below another: the same, `**`, or `a/**`
+/// above `a/b/...`.
+fn below(wide: &str, narrow: &str) -> bool {
+    let plain = |text: &str| text.strip_prefix('/').unwrap_or(text).to_lowercase();
+    // Without a slash it is a name, anywhere.
+    let is_name = |text: &str| !text.contains('/');
+    let (wide_name, narrow_name) = (is_name(wide), is_name(narrow));
+    let (wide, narrow) = (plain(wide), plain(narrow));
+    if wide == "**" || wide == narrow && wide_name == narrow_name {
+        return true;
+    }
+    let Some(folder) = wide.strip_suffix("/**") else {
+        return false;
+    };
+    let literal = !folder.contains(['*', '?']);
+    let inside = narrow.strip_prefix(folder);
+    literal && !narrow_name && inside.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(change: impl FnOnce(&mut Rule)) -> Rule {
+        let mut rule = Rule {
+            name: "r".to_owned(),
+            clients: Vec::new(),
+            users: Vec::new(),
+            groups: Vec::new(),
+            dialects: None,
+            paths: Vec::new(),
+            write_through: None,
+            unbuffered: None,
+            policy: Policy::Honor,
+        };
+        change(&mut rule);
+        rule
+    }
+
+    #[test]
+    fn what_covers_what() {
+        let clients = |text: &str| rule(|r| r.clients = vec![text.parse().unwrap()]);
+        let users =
+            |names: &[&str]| rule(|r| r.users = names.iter().map(|n| (*n).into()).collect());
+        let dialects = |from, to| rule(|r| r.dialects = Some(from..=to));
+        let through = |flag| rule(|r| r.write_through = Some(flag));
+        let all = rule(|_| ());
+        assert!(covers(&all, &clients("10.0.0.0/8")) && !covers(&clients("10.0.0.0/8"), &all));
+        assert!(covers(&clients("10.0.0.0/8"), &clients("10.1.0.0/16")));
+        assert!(!covers(&clients("10.1.0.0/16"), &clients("10.0.0.0/8")));
+        assert!(!covers(&clients("10.0.0.0/8"), &clients("::/0")));
+        assert!(covers(&users(&["a", "B"]), &users(&["b"])));
+        assert!(!covers(&users(&["b"]), &users(&["a", "b"])));
+        assert!(covers(&dialects(0x202, 0x300), &dialects(0x210, 0x300)));
+        assert!(!covers(&dialects(0x202, 0x300), &dialects(0x210, 0x302)));
+        assert!(covers(&through(true), &through(true)) && !covers(&through(true), &through(false)));
+        // Narrower in one, wider in another.
+        let both = rule(|r| {
+            r.users = vec!["a".into()];
+            r.clients = vec!["10.0.0.0/8".parse().unwrap()];
+        });
+        assert!(covers(&users(&["a"]), &both) && !covers(&both, &users(&["a"])));
+    }
+
+    #[test]
+    fn patterns_below_patterns() {
+        for (wide, narrow) in [
+            ("**", "*.mdb"),
+            ("scratch/**", "Scratch/a/*.tmp"),
+            ("scratch/**", "/scratch"),
+            ("*.mdb", "*.MDB"),
+            ("/a/b", "a/b"),
+        ] {
+            // Certain of each other only in this direction, or the same.
+            assert!(below(wide, narrow), "{wide} {narrow}");
+        }
+        for (wide, narrow) in [
+            ("scratch/**", "scratchy/a"),
+            ("scratch/**", "scratch"),
+            ("*/**", "a/b"),
+            ("*.mdb", "/x.mdb"),
+            ("/top", "top"),
+            ("a/*", "a/b"),
+        ] {
+            assert!(!below(wide, narrow), "{wide} {narrow}");
+        }
+    }
+}
