@@ -1,10 +1,11 @@
-//! The project's chores: `cargo xtask compare`.
+//! The project's chores: `cargo xtask compare`, `cargo xtask price`.
 //!
 //! A chore belongs here when it needs more than one program and a shell would lose its errors.
 
 #![forbid(unsafe_code)]
 
 mod compare;
+mod price;
 
 use std::process::ExitCode;
 
@@ -24,6 +25,21 @@ cargo xtask compare [OPTIONS]
     --binary FILE     this holdfast instead of a release build of this tree
     --scratch DIR     where state and shares go (default: the temporary folder)
     --json FILE       where the numbers go (default: target/compare.json)
+
+cargo xtask price [OPTIONS]
+    What a FLUSH costs under each durability policy, and with Samba's strict sync yes and no: the
+    same 4 KiB WRITE + FLUSH load on ext4, XFS and btrfs on loop devices, by 1, 16 and 64 openers of
+    one file and of many. Server CPU, cache flushes and writes of the device, latency, merging.
+    Needs root, smbd, mkfs of the three file systems, and losetup.
+
+    --quick           short cells, one round
+    --rounds N        rounds over all servers, each with fresh processes (default 3; quick: 1)
+    --seconds S       length of a cell (default 2; quick: 0.5)
+    --lanes LIST      instead: honor with so many sync threads each (\"8,16,32,64\"), 64 openers
+    --fs LIST         file systems (default ext4,xfs,btrfs)
+    --binary FILE     this holdfast instead of a release build of this tree
+    --scratch DIR     where images, state and mounts go (default: the temporary folder)
+    --json FILE       where the numbers go (default: target/price.json)
 ";
 
 fn main() -> ExitCode {
@@ -31,6 +47,9 @@ fn main() -> ExitCode {
     let outcome = match args.split_first() {
         Some((chore, rest)) if chore == "compare" => {
             compare::Options::parse(rest).and_then(|options| compare::compare(&options))
+        }
+        Some((chore, rest)) if chore == "price" => {
+            price::Options::parse(rest).and_then(|options| price::price(&options))
         }
         _ => Err(HELP.into()),
     };

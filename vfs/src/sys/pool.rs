@@ -10,7 +10,7 @@ use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread,
@@ -55,16 +55,28 @@ struct LaneState {
 
 struct LaneThreads {
     name: &'static str,
-    threads_max: usize,
+    threads_max: fn() -> usize,
     state: Mutex<LaneState>,
     ready: Condvar,
 }
 
-static IO: LaneThreads = LaneThreads::new("disk-io", IO_THREADS_MAX);
-static SYNC: LaneThreads = LaneThreads::new("disk-sync", SYNC_THREADS_MAX);
+static IO: LaneThreads = LaneThreads::new("disk-io", || IO_THREADS_MAX);
+static SYNC: LaneThreads = LaneThreads::new("disk-sync", sync_threads_max);
+
+/// [`SYNC_THREADS_MAX`], or the environment's `HOLDFAST_SYNC_THREADS` (1 to 1,024): for measuring
+/// only (`cargo xtask price --lanes`).
+fn sync_threads_max() -> usize {
+    static MAX: OnceLock<usize> = OnceLock::new();
+    *MAX.get_or_init(|| {
+        std::env::var("HOLDFAST_SYNC_THREADS")
+            .ok()
+            .and_then(|text| text.parse::<usize>().ok())
+            .map_or(SYNC_THREADS_MAX, |threads| threads.clamp(1, 1024))
+    })
+}
 
 impl LaneThreads {
-    const fn new(name: &'static str, threads_max: usize) -> Self {
+    const fn new(name: &'static str, threads_max: fn() -> usize) -> Self {
         Self {
             name,
             threads_max,
@@ -92,7 +104,7 @@ impl LaneThreads {
             self.ready.notify_one();
             return Ok(());
         }
-        if state.threads < self.threads_max {
+        if state.threads < (self.threads_max)() {
             state.threads += 1;
             drop(state);
             let started = thread::Builder::new()

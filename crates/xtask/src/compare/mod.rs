@@ -7,10 +7,10 @@
 //! for what it is. Medians are compared, with the spread beside them: on a shared machine a
 //! difference under 15 % means nothing.
 
-mod cpu;
+pub(crate) mod cpu;
 mod load;
 mod report;
-mod servers;
+pub(crate) mod servers;
 
 use std::{
     path::{Path, PathBuf},
@@ -126,14 +126,14 @@ fn rounds(
                 let client = cpu::of_clients();
                 let start = Instant::now();
                 let units = load::run(work, server, input, &options.sizes, prepared)
-                    .map_err(|e| format!("{} on {}: {e}", work.name, server.kind.name()))?;
+                    .map_err(|e| format!("{} on {}: {e}", work.name, server.name))?;
                 let wall = start.elapsed();
                 // A connection's process ends a little after its client.
                 server.settle()?;
                 samples.push(Sample {
                     workload: work.name,
                     unit: work.unit,
-                    server: server.kind.name(),
+                    server: server.name,
                     round,
                     units,
                     server_seconds: cpu::of_tree(server.pid())? - before,
@@ -148,7 +148,7 @@ fn rounds(
 }
 
 /// A release build of this tree.
-fn build() -> Result<PathBuf, Failure> {
+pub(crate) fn build() -> Result<PathBuf, Failure> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)

@@ -59,9 +59,38 @@ impl Kind {
     }
 }
 
+/// Where a server lives and listens.
+pub(crate) struct Place {
+    /// State and logs.
+    pub(crate) home: PathBuf,
+    /// What it serves.
+    pub(crate) folder: PathBuf,
+    pub(crate) port: u16,
+}
+
+impl Place {
+    /// Makes both folders, and finds a port.
+    pub(crate) fn new(home: PathBuf, folder: PathBuf) -> Result<Self, Failure> {
+        fs::create_dir_all(&home)?;
+        fs::create_dir_all(&folder)?;
+        open_up(&home)?;
+        std::os::unix::fs::chown(&folder, Some(1), Some(1))?;
+        Ok(Self {
+            home,
+            folder,
+            port: free_port()?,
+        })
+    }
+}
+
+/// A port of 127.0.0.1 that nobody listens on.
+pub(crate) fn free_port() -> Result<u16, Failure> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
 /// A running server.
 pub(crate) struct Server {
-    pub(crate) kind: Kind,
+    pub(crate) name: &'static str,
     pub(crate) port: u16,
     /// The folder it serves.
     pub(crate) folder: PathBuf,
@@ -75,16 +104,22 @@ impl Server {
     pub(crate) fn start(kind: Kind, scratch: &Path, holdfast: &Path) -> Result<Self, Failure> {
         let home = scratch.join(kind.name());
         let folder = home.join("share");
-        fs::create_dir_all(&folder)?;
-        open_up(&home)?;
-        std::os::unix::fs::chown(&folder, Some(1), Some(1))?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let log = fs::File::create(home.join("log"))?;
-        let mut command = match kind {
-            Kind::SambaSync | Kind::SambaUring => samba(kind, &home, &folder, port)?,
-            Kind::HoldfastThreads => configured(holdfast, "threads", &home, &folder, port)?,
-            Kind::HoldfastUring => configured(holdfast, "io_uring", &home, &folder, port)?,
+        let place = Place::new(home, folder)?;
+        let command = match kind {
+            Kind::SambaSync | Kind::SambaUring => samba(&place, &samba_config(kind, &place))?,
+            Kind::HoldfastThreads => configured(holdfast, &place, &config("threads", &place))?,
+            Kind::HoldfastUring => configured(holdfast, &place, &config("io_uring", &place))?,
         };
+        Self::launch(kind.name(), place, command)
+    }
+
+    /// The same for any command that serves `place`.
+    pub(crate) fn launch(
+        name: &'static str,
+        place: Place,
+        mut command: Command,
+    ) -> Result<Self, Failure> {
+        let log = fs::File::create(place.home.join("log"))?;
         let child = command
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -93,13 +128,13 @@ impl Server {
             .process_group(0)
             .spawn()?;
         let mut this = Self {
-            kind,
-            port,
-            folder,
+            name,
+            port: place.port,
+            folder: place.folder,
             child,
             idle: 0,
         };
-        this.await_listening(&home)?;
+        this.await_listening(&place.home)?;
         Ok(this)
     }
 
@@ -108,7 +143,7 @@ impl Server {
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             if self.child.try_wait()?.is_some() || Instant::now() > deadline {
                 let said = fs::read_to_string(home.join("log")).unwrap_or_default();
-                return Err(format!("{} does not start: {said}", self.kind.name()).into());
+                return Err(format!("{} does not start: {said}", self.name).into());
             }
             sleep(Duration::from_millis(50));
         }
@@ -131,7 +166,7 @@ impl Server {
             sleep(Duration::from_millis(5));
         }
         if let Some(how) = self.child.try_wait()? {
-            return Err(format!("{} ended by itself: {how}", self.kind.name()).into());
+            return Err(format!("{} ended by itself: {how}", self.name).into());
         }
         sleep(Duration::from_millis(30));
         Ok(())
@@ -192,7 +227,9 @@ pub(crate) fn samba_has_uring() -> bool {
         .any(|module| module.exists())
 }
 
-fn samba(kind: Kind, home: &Path, folder: &Path, port: u16) -> Result<Command, Failure> {
+/// Samba with this configuration; makes its folders and its user.
+pub(crate) fn samba(place: &Place, text: &str) -> Result<Command, Failure> {
+    let home = &place.home;
     for state in [
         "private", "lock", "state", "cache", "pid", "ncalrpc", "logs",
     ] {
@@ -201,7 +238,7 @@ fn samba(kind: Kind, home: &Path, folder: &Path, port: u16) -> Result<Command, F
     open_up(&home.join("ncalrpc"))?;
     fs::set_permissions(home.join("private"), fs::Permissions::from_mode(0o700))?;
     let config = home.join("smb.conf");
-    fs::write(&config, samba_config(kind, home, folder, port))?;
+    fs::write(&config, text)?;
     let twice = home.join("password");
     fs::write(&twice, format!("{PASSWORD}\n{PASSWORD}\n"))?;
     let added = Command::new("pdbedit")
@@ -223,9 +260,11 @@ fn samba(kind: Kind, home: &Path, folder: &Path, port: u16) -> Result<Command, F
     Ok(command)
 }
 
-fn samba_config(kind: Kind, home: &Path, folder: &Path, port: u16) -> String {
-    let home = home.display();
-    let folder = folder.display();
+/// Samba as an expert would tune it.
+pub(crate) fn samba_config(kind: Kind, place: &Place) -> String {
+    let home = place.home.display();
+    let folder = place.folder.display();
+    let port = place.port;
     let (size, io) = if kind == Kind::SambaUring {
         (1, "vfs objects = io_uring")
     } else {
@@ -280,15 +319,8 @@ posix locking = no
     )
 }
 
-fn configured(
-    binary: &Path,
-    io: &str,
-    home: &Path,
-    folder: &Path,
-    port: u16,
-) -> Result<Command, Failure> {
-    let config = home.join("holdfast.toml");
-    let text = format!(
+fn config(io: &str, place: &Place) -> String {
+    format!(
         "[server]
 name = \"COMPARE\"
 state_dir = \"{state}\"
@@ -304,9 +336,16 @@ durability = \"honor\"
 [log]
 filter = \"warn\"
 ",
-        state = home.join("state").display(),
-        folder = folder.display(),
-    );
+        state = place.home.join("state").display(),
+        port = place.port,
+        folder = place.folder.display(),
+    )
+}
+
+/// Holdfast with this configuration; makes its user.
+pub(crate) fn configured(binary: &Path, place: &Place, text: &str) -> Result<Command, Failure> {
+    let home = &place.home;
+    let config = home.join("holdfast.toml");
     fs::create_dir_all(home.join("state"))?;
     fs::write(&config, text)?;
     let password = home.join("password");

@@ -1,0 +1,282 @@
+//! Medians over rounds, as Markdown and as JSON.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::load::Shape;
+use crate::Failure;
+
+/// The server that the others are compared with.
+const BASE: &str = "treat-host-as-stable-storage";
+
+/// Latency of FLUSH in one cell, microseconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Latency {
+    half: f64,
+    most: f64,
+}
+
+impl Latency {
+    pub(crate) fn of(mut all: Vec<u32>) -> Self {
+        all.sort_unstable();
+        let at = |part: f64| {
+            let rank = (all.len() as f64 * part) as usize;
+            let value = all.get(rank.min(all.len().saturating_sub(1))).copied();
+            value.map_or(f64::NAN, f64::from)
+        };
+        Self {
+            half: at(0.5),
+            most: at(0.99),
+        }
+    }
+}
+
+/// One load on one server in one round.
+pub(crate) struct Sample {
+    pub(crate) system: &'static str,
+    pub(crate) shape: Shape,
+    pub(crate) server: &'static str,
+    pub(crate) round: usize,
+    /// Acknowledged, each after one WRITE.
+    pub(crate) flushes: u64,
+    pub(crate) wall_seconds: f64,
+    pub(crate) cpu_seconds: f64,
+    pub(crate) device_flushes: u64,
+    pub(crate) device_writes: u64,
+    pub(crate) device_bytes: u64,
+    /// Of inodes, and durable writes; `None` with Samba.
+    pub(crate) syncs: Option<u64>,
+    pub(crate) latency: Latency,
+}
+
+impl Sample {
+    fn rate(&self) -> f64 {
+        self.flushes as f64 / self.wall_seconds
+    }
+
+    fn per_flush(&self, count: u64) -> f64 {
+        count as f64 / self.flushes as f64
+    }
+}
+
+/// Medians of one load on one server.
+#[derive(Serialize)]
+struct Row {
+    system: &'static str,
+    openers: usize,
+    one_file: bool,
+    server: &'static str,
+    /// Server CPU of a WRITE and a FLUSH, microseconds.
+    cpu_us: f64,
+    /// The same by that of [`BASE`], in the same round.
+    cpu_ratio: Option<f64>,
+    device_flushes_per_flush: f64,
+    device_writes_per_flush: f64,
+    device_bytes_per_flush: f64,
+    flush_p50_us: f64,
+    flush_p99_us: f64,
+    flushes_per_second: f64,
+    /// By that of [`BASE`], in the same round.
+    throughput_ratio: Option<f64>,
+    /// Merging in the server: client flushes by syncs of inodes.
+    flushes_per_sync: Option<f64>,
+    /// Merging in server and kernel: client flushes by cache flushes of the device.
+    flushes_per_device_flush: Option<f64>,
+    flushes: Vec<u64>,
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.retain(|value| value.is_finite());
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = values.get(middle).copied()?;
+    if values.len() % 2 == 1 {
+        return Some(upper);
+    }
+    Some(f64::midpoint(*values.get(middle - 1)?, upper))
+}
+
+fn row(mine: &[&Sample], all: &[Sample]) -> Option<Row> {
+    let first = mine.first()?;
+    let of = |value: &dyn Fn(&Sample) -> f64| median(mine.iter().map(|s| value(s)).collect());
+    let base = |sample: &Sample| {
+        all.iter().find(|other| {
+            other.server == BASE
+                && (other.system, other.shape, other.round)
+                    == (sample.system, sample.shape, sample.round)
+        })
+    };
+    let ratio = |value: &dyn Fn(&Sample) -> f64| {
+        of(&|s| base(s).map_or(f64::NAN, |base| value(s) / value(base)))
+    };
+    let cpu = |s: &Sample| s.cpu_seconds / s.flushes as f64;
+    Some(Row {
+        system: first.system,
+        openers: first.shape.openers,
+        one_file: first.shape.one_file,
+        server: first.server,
+        cpu_us: of(&cpu)? * 1e6,
+        cpu_ratio: ratio(&cpu),
+        device_flushes_per_flush: of(&|s| s.per_flush(s.device_flushes))?,
+        device_writes_per_flush: of(&|s| s.per_flush(s.device_writes))?,
+        device_bytes_per_flush: of(&|s| s.per_flush(s.device_bytes))?,
+        flush_p50_us: of(&|s| s.latency.half)?,
+        flush_p99_us: of(&|s| s.latency.most)?,
+        flushes_per_second: of(&Sample::rate)?,
+        throughput_ratio: ratio(&Sample::rate),
+        flushes_per_sync: of(&|s| {
+            s.syncs
+                .map_or(f64::NAN, |syncs| s.flushes as f64 / syncs as f64)
+        }),
+        flushes_per_device_flush: of(&|s| s.flushes as f64 / s.device_flushes as f64),
+        flushes: mine.iter().map(|s| s.flushes).collect(),
+    })
+}
+
+fn rows(samples: &[Sample]) -> Vec<Row> {
+    let mut keys = Vec::new();
+    for sample in samples {
+        let key = (sample.system, sample.shape, sample.server);
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    // As first seen, but in the order of the first round for every shape.
+    let servers: Vec<&str> = samples.iter().map(|sample| sample.server).collect();
+    let place = |server: &str| servers.iter().position(|other| *other == server);
+    let mut ordered = keys.clone();
+    ordered.sort_by_key(|(system, shape, server)| {
+        let group = keys.iter().position(|k| (k.0, k.1) == (*system, *shape));
+        (group, place(server))
+    });
+    ordered
+        .into_iter()
+        .filter_map(|key| {
+            let mine: Vec<&Sample> = samples
+                .iter()
+                .filter(|s| (s.system, s.shape, s.server) == key)
+                .collect();
+            row(&mine, samples)
+        })
+        .collect()
+}
+
+fn number(value: Option<f64>) -> String {
+    match value {
+        None => "-".into(),
+        Some(value) if value >= 100.0 => format!("{value:.0}"),
+        Some(value) if value >= 10.0 => format!("{value:.1}"),
+        Some(value) if value >= 0.995 => format!("{value:.2}"),
+        Some(value) => format!("{value:.3}"),
+    }
+}
+
+/// A table for each file system.
+pub(crate) fn markdown(samples: &[Sample]) -> String {
+    let mut text = String::new();
+    let mut group = None;
+    for row in rows(samples) {
+        let shape = Shape {
+            openers: row.openers,
+            one_file: row.one_file,
+        };
+        if group != Some(row.system) {
+            group = Some(row.system);
+            let _ = write!(
+                text,
+                "\n### {}\n\n| load | server | server CPU us/op | (of treat-host) | device flushes \
+                 /FLUSH | device writes /FLUSH | FLUSH p50 us | p99 us | throughput (of \
+                 treat-host) | FLUSHes by inode sync | FLUSHes by device flush |\n\
+                 |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+                row.system
+            );
+        }
+        let cells = [
+            number(Some(row.cpu_us)),
+            number(row.cpu_ratio),
+            number(Some(row.device_flushes_per_flush)),
+            number(Some(row.device_writes_per_flush)),
+            format!("{:.0}", row.flush_p50_us),
+            format!("{:.0}", row.flush_p99_us),
+            number(row.throughput_ratio),
+            number(row.flushes_per_sync),
+            number(row.flushes_per_device_flush),
+        ];
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} |",
+            shape.name(),
+            row.server,
+            cells.join(" | ")
+        );
+    }
+    text.push('\n');
+    text
+}
+
+#[derive(Serialize)]
+struct Everything {
+    quick: bool,
+    rounds: usize,
+    kernel: String,
+    load_average: String,
+    rows: Vec<Row>,
+}
+
+/// The numbers for programs.
+pub(crate) fn json(quick: bool, rounds: usize, samples: &[Sample]) -> Result<String, Failure> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    Ok(serde_json::to_string_pretty(&Everything {
+        quick,
+        rounds,
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        load_average: read("/proc/loadavg").trim().to_owned(),
+        rows: self::rows(samples),
+    })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(server: &'static str, round: usize, flushes: u64) -> Sample {
+        Sample {
+            system: "ext4",
+            shape: Shape {
+                openers: 16,
+                one_file: true,
+            },
+            server,
+            round,
+            flushes,
+            wall_seconds: 2.0,
+            cpu_seconds: 0.1,
+            device_flushes: 25,
+            device_writes: 50,
+            device_bytes: 4096,
+            syncs: (server != "Samba").then_some(50),
+            latency: Latency::of(vec![5, 1, 3]),
+        }
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_round() {
+        let samples = [
+            sample(BASE, 0, 1000),
+            sample("honor", 0, 100),
+            sample("honor", 1, 400),
+            sample(BASE, 1, 2000),
+            sample("Samba", 1, 100),
+        ];
+        let rows = rows(&samples);
+        assert_eq!(rows.len(), 3);
+        let honor = &rows[1];
+        assert_eq!(honor.server, "honor");
+        assert!((honor.throughput_ratio.unwrap() - 0.15).abs() < 1e-9);
+        assert_eq!(honor.flush_p50_us, 3.0);
+        assert!((honor.flushes_per_sync.unwrap() - 5.0).abs() < 1e-9);
+        assert_eq!(rows[2].flushes_per_sync, None);
+        assert!(markdown(&samples).contains("| 16 openers, one file | honor |"));
+    }
+}

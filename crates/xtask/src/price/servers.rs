@@ -1,0 +1,206 @@
+//! The servers whose promises are priced, each with a folder on the same device.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    path::Path,
+    process::Command,
+    time::Duration,
+};
+
+use super::device::Device;
+use crate::{
+    Failure,
+    compare::servers::{self, Kind as Compared, Place, SHARE, Server},
+};
+
+/// Longest metrics page, bytes.
+const PAGE_MAX: u64 = 4 << 20;
+
+/// Which server, with which promise.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    TreatHost,
+    Honor,
+    StrictSync,
+    Bounded,
+    SambaNo,
+    SambaYes,
+    /// `honor` with so many threads that sync.
+    Lane(u32),
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::TreatHost,
+        Self::Bounded,
+        Self::Honor,
+        Self::StrictSync,
+        Self::SambaNo,
+        Self::SambaYes,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::TreatHost => "treat-host-as-stable-storage",
+            Self::Honor => "honor",
+            Self::StrictSync => "strict-sync",
+            Self::Bounded => "bounded:50ms,4MiB",
+            Self::SambaNo => "Samba strict sync = no",
+            Self::SambaYes => "Samba strict sync = yes",
+            Self::Lane(4) => "4 sync threads",
+            Self::Lane(8) => "8 sync threads",
+            Self::Lane(16) => "16 sync threads",
+            Self::Lane(32) => "32 sync threads",
+            Self::Lane(64) => "64 sync threads",
+            Self::Lane(128) => "128 sync threads",
+            Self::Lane(_) => "other sync threads",
+        }
+    }
+
+    fn policy(self) -> &'static str {
+        match self {
+            Self::TreatHost | Self::StrictSync | Self::Bounded => self.name(),
+            _ => "honor",
+        }
+    }
+
+    fn command(self, place: &Place, metrics: u16, binary: &Path) -> Result<Command, Failure> {
+        let samba = servers::samba_config(Compared::SambaSync, place);
+        match self {
+            Self::SambaYes => servers::samba(place, &samba),
+            Self::SambaNo => {
+                let no = samba.replace("strict sync = yes", "strict sync = no");
+                servers::samba(place, &no)
+            }
+            _ => {
+                let mut command = servers::configured(binary, place, &self.config(place, metrics))?;
+                if let Self::Lane(threads) = self {
+                    command.env("HOLDFAST_SYNC_THREADS", threads.to_string());
+                }
+                Ok(command)
+            }
+        }
+    }
+
+    fn config(self, place: &Place, metrics: u16) -> String {
+        format!(
+            "[server]
+name = \"PRICE\"
+state_dir = \"{state}\"
+# As with Samba, the client decides.
+signing = \"desired\"
+[[listener]]
+address = \"127.0.0.1:{port}\"
+[metrics]
+listen = \"127.0.0.1:{metrics}\"
+[[share]]
+name = \"{SHARE}\"
+path = \"{folder}\"
+durability = \"{policy}\"
+accept_loss = {loss}
+[log]
+filter = \"warn\"
+",
+            state = place.home.join("state").display(),
+            port = place.port,
+            folder = place.folder.display(),
+            policy = self.policy(),
+            loss = self == Self::TreatHost,
+        )
+    }
+}
+
+/// A server that runs.
+pub(crate) struct One {
+    pub(crate) kind: Kind,
+    pub(crate) server: Server,
+    /// Port of its metrics page; none with Samba.
+    metrics: Option<u16>,
+}
+
+impl One {
+    /// Syncs of inodes and durable writes so far; `None` with Samba, which does not say.
+    pub(crate) fn syncs(&self) -> Result<Option<u64>, Failure> {
+        let Some(port) = self.metrics else {
+            return Ok(None);
+        };
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        let mut page = String::new();
+        stream.take(PAGE_MAX).read_to_string(&mut page)?;
+        let mut total = 0;
+        for name in ["syncs_data", "syncs_all", "writes_durable"] {
+            total += value(&page, &format!("holdfast_{name}_total"))
+                .ok_or(format!("no {name} in the metrics page"))?;
+        }
+        Ok(Some(total))
+    }
+}
+
+/// The sum of a counter over its labels.
+fn value(page: &str, name: &str) -> Option<u64> {
+    let mut lines = page
+        .lines()
+        .filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '))
+        .filter_map(|(_, number)| number.parse::<u64>().ok())
+        .peekable();
+    lines.peek()?;
+    Some(lines.sum())
+}
+
+/// All servers of a round.
+pub(crate) struct Running {
+    pub(crate) servers: Vec<One>,
+}
+
+impl Running {
+    /// Starts all of them.
+    pub(crate) fn start(
+        kinds: &[Kind],
+        scratch: &Path,
+        device: &Device,
+        binary: &Path,
+    ) -> Result<Self, Failure> {
+        std::fs::create_dir_all(scratch)?;
+        servers::open_up(scratch)?;
+        let mut started = Vec::new();
+        for kind in kinds {
+            let word: String = kind
+                .name()
+                .chars()
+                .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+                .collect();
+            let place = Place::new(scratch.join(&word), device.mount.join(&word))?;
+            let metrics = servers::free_port()?;
+            let command = kind.command(&place, metrics, binary)?;
+            started.push(One {
+                kind: *kind,
+                server: Server::launch(kind.name(), place, command)?,
+                metrics: (!matches!(kind, Kind::SambaNo | Kind::SambaYes)).then_some(metrics),
+            });
+        }
+        Ok(Self { servers: started })
+    }
+
+    /// Ends all of them.
+    pub(crate) fn stop(self) -> Result<(), Failure> {
+        self.servers
+            .into_iter()
+            .try_for_each(|one| one.server.stop())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_added_over_shares() {
+        let page = "# TYPE holdfast_syncs_all_total counter\nholdfast_syncs_all_total{share=\"a\"} 3\n\
+                    holdfast_syncs_all_total{share=\"b\"} 4\n";
+        assert_eq!(value(page, "holdfast_syncs_all_total"), Some(7));
+        assert_eq!(value(page, "holdfast_syncs_data_total"), None);
+    }
+}
