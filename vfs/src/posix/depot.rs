@@ -5,6 +5,10 @@
 //! gets that inode's owner and permission bits). An inode that has streams here carries the mark
 //! `user.SAMBA_STREAMS`; a folder whose inode has no mark belongs to a dead inode of the same
 //! number and is emptied before use.
+//!
+//! Device numbers are given anew at each start (btrfs makes them up at each mount), so an inode
+//! also says where its folder is, in [`PLACE`]. Samba knows no such attribute: what it made is
+//! found where its rule says, as long as the device keeps its number.
 
 use super::{
     PosixNode, PosixVfs,
@@ -19,12 +23,21 @@ use crate::{
 
 /// Streams of one inode that are listed or removed.
 pub(super) const STREAMS_MAX: usize = 10_000;
+/// Where the folder of an inode's streams is, from the depot on: `XX/YY/ID`.
+const PLACE: &str = "user.holdfast.depot";
 /// Depot folders, as Samba makes them.
 const FOLDER_MODE: u32 = 0o755;
 
 const SERVICE: Identity = Identity::Service;
 
 impl<D: Disk> PosixVfs<D> {
+    /// The folder of an inode's streams: where the inode says, else where Samba's rule does.
+    async fn depot_place(&self, node: &PosixNode<D>) -> VfsResult<[String; 3]> {
+        let here = depot_path(node.0.key.fs, node.0.key.ino);
+        let told = self.xattr(node.fd(), PLACE).await?;
+        Ok(told.and_then(|told| parse(&told, &here)).unwrap_or(here))
+    }
+
     /// The folders from the root to the one that holds the streams of `node`'s inode, the last
     /// one last; `None` if one is missing and not to be made.
     async fn depot_folders(
@@ -32,7 +45,7 @@ impl<D: Disk> PosixVfs<D> {
         node: &PosixNode<D>,
         make: bool,
     ) -> VfsResult<Option<Vec<D::Fd>>> {
-        let [first, second, id] = depot_path(node.0.key.fs, node.0.key.ino);
+        let [first, second, id] = self.depot_place(node).await?;
         let how = OpenHow {
             directory: true,
             ..PATH_ONLY
@@ -65,6 +78,26 @@ impl<D: Disk> PosixVfs<D> {
 
     async fn marked(&self, node: &PosixNode<D>) -> VfsResult<bool> {
         Ok(self.xattr(node.fd(), DEPOT_MARK).await?.is_some())
+    }
+
+    /// Writes on the inode that, and where, it has streams in the depot.
+    async fn mark(&self, node: &PosixNode<D>, marked: bool) -> VfsResult<()> {
+        let place = self.depot_place(node).await?.join("/");
+        let told = self.xattr(node.fd(), PLACE).await?;
+        let mut due = Vec::new();
+        if told.as_deref() != Some(place.as_bytes()) {
+            due.push((PLACE, place.as_bytes()));
+        }
+        if !marked {
+            due.push((DEPOT_MARK, b"1"));
+        }
+        for (name, value) in due {
+            let how = XattrSet::Either;
+            self.disk
+                .set_xattr(&SERVICE, node.fd(), name, value, how)
+                .await?;
+        }
+        Ok(())
     }
 
     /// The folder of an inode that has streams in the depot.
@@ -108,11 +141,8 @@ impl<D: Disk> PosixVfs<D> {
             .ok_or(VfsError::Io)?;
         if !marked {
             self.empty_folder(&folder).await?;
-            let how = XattrSet::Either;
-            self.disk
-                .set_xattr(&SERVICE, node.fd(), DEPOT_MARK, b"1", how)
-                .await?;
         }
+        self.mark(node, marked).await?;
         let base = self.disk.stat(node.fd()).await?;
         let how = OpenHow {
             read: true,
@@ -216,7 +246,9 @@ impl<D: Disk> PosixVfs<D> {
             return;
         };
         if let [.., above, folder] = folders.as_slice() {
-            let [_, _, id] = depot_path(node.0.key.fs, node.0.key.ino);
+            let Ok([_, _, id]) = self.depot_place(node).await else {
+                return;
+            };
             if let Err(error) = self.empty_folder(folder).await {
                 tracing::debug!(%error, "streams of a removed inode stay in the depot");
                 return;
@@ -265,4 +297,21 @@ impl<D: Disk> PosixVfs<D> {
         }
         Ok(())
     }
+}
+
+/// Reads [`PLACE`]. Copying a file's attributes copies it too: then the inode number in it is
+/// another's, and it does not count.
+fn parse(told: &[u8], here: &[String; 3]) -> Option<[String; 3]> {
+    let told = std::str::from_utf8(told).ok()?;
+    let parts: Vec<&str> = told.split('/').collect();
+    let hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let same = |(part, here): (&&str, &String)| part.len() == here.len() && hex(part);
+    if parts.len() != here.len() || !parts.iter().zip(here).all(same) {
+        return None;
+    }
+    let [first, second, id] = parts.as_slice() else {
+        return None;
+    };
+    // Behind the device: 16 digits.
+    (id.get(16..) == here.last()?.get(16..)).then(|| [*first, *second, *id].map(str::to_owned))
 }

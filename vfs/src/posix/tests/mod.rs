@@ -193,6 +193,7 @@ async fn all<D: Disk>(mut make: impl FnMut(PosixOptions) -> (D, Box<MakeLink>, P
         streams::renamed,
         streams::removed,
         streams::of_directories,
+        streams::after_a_restart,
     );
     let (disk, link, mut options) = make(PosixOptions::default());
     options.symlinks = SymlinkPolicy::Hide;

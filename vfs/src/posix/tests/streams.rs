@@ -314,3 +314,79 @@ pub(super) async fn all_in_the_depot<D: Disk>(t: Case<D>) {
     open(&t, &file, "t").await;
     assert_eq!(names(&t, &file).await, [("t".to_owned(), 0)]);
 }
+
+/// The number of a device is another one after a restart: the folder is where the inode says.
+pub(super) async fn after_a_restart<D: Disk>(t: Case<D>) {
+    let disk = t.vfs.disk();
+    let file = t.file("f").await;
+    let stream = open(&t, &file, "big").await;
+    t.write(&stream, 0, &[b'B'; 5000]).await;
+    let place = "user.holdfast.depot";
+    let here = depot_path(file.key().fs, file.key().ino);
+    let told = disk.get_xattr(file.fd(), place).await.unwrap();
+    assert_eq!(told, here.join("/").into_bytes());
+    // As if it had been made when the device had another number.
+    let there = depot_path(file.key().fs ^ 0x17, file.key().ino);
+    for depth in 1..4 {
+        let path = format!(".streams/{}", there[..depth].join("/"));
+        make_folder(&t, &path).await;
+    }
+    let old = folder(&t, &format!(".streams/{}", here.join("/"))).await;
+    let new = folder(&t, &format!(".streams/{}", there.join("/"))).await;
+    let name = b":big:$DATA";
+    disk.rename(ME, &old, name, &new, name, false)
+        .await
+        .unwrap();
+    let how = crate::disk::XattrSet::Either;
+    let told = there.join("/");
+    disk.set_xattr(ME, file.fd(), place, told.as_bytes(), how)
+        .await
+        .unwrap();
+    let file = t.node("f").await;
+    assert_eq!(names(&t, &file).await, [("big".to_owned(), 5000)]);
+    let again = open(&t, &file, "big").await;
+    assert_eq!(t.read(&again).await, [b'B'; 5000]);
+    let second = open(&t, &file, "second").await;
+    t.write(&second, 0, &[b'S'; 5000]).await;
+    assert_eq!(names(&t, &file).await.len(), 2);
+    // A copy of a file with its attributes is not led to the other's streams.
+    let copy = t.file("copy").await;
+    for (name, value) in [(place, told.as_bytes()), ("user.SAMBA_STREAMS", b"1")] {
+        disk.set_xattr(ME, copy.fd(), name, value, how)
+            .await
+            .unwrap();
+    }
+    assert!(names(&t, &copy).await.is_empty());
+    open(&t, &copy, "own").await;
+    assert_eq!(names(&t, &file).await.len(), 2);
+    t.remove("f").await.unwrap();
+    assert!(
+        disk.open_at(ME, &new, name, Default::default())
+            .await
+            .is_err()
+    );
+}
+
+async fn folder<D: Disk>(t: &Case<D>, path: &str) -> D::Fd {
+    let how = crate::disk::OpenHow {
+        path_only: true,
+        ..Default::default()
+    };
+    let mut at = t.vfs.disk().root();
+    for name in path.split('/') {
+        let opened = t.vfs.disk().open_at(ME, &at, name.as_bytes(), how).await;
+        at = opened.unwrap();
+    }
+    at
+}
+
+async fn make_folder<D: Disk>(t: &Case<D>, path: &str) {
+    let (above, name) = path.rsplit_once('/').unwrap();
+    let above = folder(t, above).await;
+    let made = t
+        .vfs
+        .disk()
+        .make_dir(ME, &above, name.as_bytes(), 0o755)
+        .await;
+    assert!(made.is_ok() || made.unwrap_err().is(&[libc::EEXIST]));
+}
