@@ -380,6 +380,33 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Report> {
     }
 }
 
+/// The state folder of the server that a configuration file belongs to: a file with mistakes must
+/// not keep an administrator from asking the server that runs with an earlier version of it.
+///
+/// # Errors
+/// [`ConfigError`] where not even that can be read.
+pub fn state_dir_of(path: &Path) -> Result<PathBuf, ConfigError> {
+    let report = match load(path) {
+        Ok(config) => return Ok(config.server.state_dir),
+        Err(ConfigError::Wrong(report)) => report,
+        Err(unreadable) => return Err(unreadable),
+    };
+    let Ok(table) = report.text.parse::<toml::Table>() else {
+        return Err(ConfigError::Wrong(report));
+    };
+    let told = table
+        .get("server")
+        .and_then(|server| server.get("state_dir"));
+    match told {
+        None => Ok(crate::state_dir::default()),
+        Some(toml::Value::String(told)) => {
+            let folder = path.parent().unwrap_or(Path::new(""));
+            Ok(folder.join(told))
+        }
+        Some(_) => Err(ConfigError::Wrong(report)),
+    }
+}
+
 /// The tables in which `new` differs from `old` and that only a restart can bring into force.
 #[must_use]
 pub fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {

@@ -186,7 +186,7 @@ fn counters(page: &mut Page, shares: &[&Share<HostVfs>]) {
         return;
     };
     for (index, (name, _)) in first.counts().iter().enumerate() {
-        let help = format!("Durability: {}.", name.replace('_', " "));
+        let help = help_of(name);
         let mut family = page.family(&format!("holdfast_{name}_total"), Kind::Counter, &help);
         for (share, counters) in &counted {
             if let Some((_, value)) = counters.counts().get(index) {
@@ -195,11 +195,11 @@ fn counters(page: &mut Page, shares: &[&Share<HostVfs>]) {
         }
     }
     for (index, (name, _)) in first.histograms().iter().enumerate() {
+        let help = help_of(name);
         let (name, unit) = match name.strip_suffix("_micros") {
             Some(what) => (format!("holdfast_{what}_seconds"), 1e-6),
             None => (format!("holdfast_{name}"), 1.0),
         };
-        let help = format!("Durability: {}.", name.replace('_', " "));
         let mut family = page.family(&name, Kind::Histogram, &help);
         for (share, counters) in &counted {
             if let Some((_, view)) = counters.histograms().get(index) {
@@ -207,6 +207,80 @@ fn counters(page: &mut Page, shares: &[&Share<HostVfs>]) {
             }
         }
     }
+}
+
+/// What each figure of the durability engine counts, by the engine's name for it.
+const HELP: [(&str, &str); 22] = [
+    (
+        "flushes_honored",
+        "FLUSH requests answered after their data was stable.",
+    ),
+    (
+        "flushes_owed",
+        "FLUSH requests answered at once, the sync owed within a bound.",
+    ),
+    (
+        "flushes_ignored",
+        "FLUSH requests answered at once, no sync owed.",
+    ),
+    ("flushes_failed", "FLUSH requests answered with an error."),
+    (
+        "writes_durable",
+        "Writes that were stable before their reply.",
+    ),
+    (
+        "writes_deferred",
+        "Writes that asked for write-through and were answered at once.",
+    ),
+    ("syncs_data", "Syncs of inodes by fdatasync."),
+    ("syncs_all", "Syncs of inodes by fsync."),
+    ("syncs_failed", "Syncs that failed."),
+    (
+        "syncs_background",
+        "Syncs by age, bound or number of dirty inodes, not for a request.",
+    ),
+    ("sync_waiters", "Requests that waited for a sync."),
+    (
+        "sync_joined",
+        "Requests that joined a sync begun for another.",
+    ),
+    (
+        "backpressure",
+        "Replies held back to keep a bound or a limit.",
+    ),
+    (
+        "bound_exceeded",
+        "Times something owed was older than the bound.",
+    ),
+    (
+        "dirty_at_close",
+        "Handles closed with something not stable.",
+    ),
+    ("latches", "Inodes latched by a failed sync."),
+    (
+        "repairs",
+        "Latches that ended because all was rewritten and synced.",
+    ),
+    (
+        "trips",
+        "Times a failed sync set the policy aside for honor.",
+    ),
+    ("flush_micros", "Time from a FLUSH to its answer."),
+    ("sync_micros", "Time of one sync of one inode."),
+    (
+        "flush_bytes",
+        "Bytes owed by an inode when a FLUSH of it came.",
+    ),
+    ("join_factor", "Requests served by one sync."),
+];
+
+/// The sentence; one made of the name for a figure that is newer than this list.
+fn help_of(name: &str) -> String {
+    let known = HELP.iter().find(|(known, _)| *known == name);
+    known.map_or_else(
+        || format!("Durability: {}.", name.replace('_', " ")),
+        |(_, help)| (*help).to_owned(),
+    )
 }
 
 #[cfg(test)]

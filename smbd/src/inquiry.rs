@@ -114,8 +114,8 @@ fn socket(place: &ServerPlace) -> Result<PathBuf, String> {
     match (&place.socket, &place.config) {
         (Some(socket), _) => Ok(socket.clone()),
         (None, Some(file)) => {
-            let config = config::load(file).map_err(|error| error.to_string())?;
-            Ok(config.server.state_dir.join(state_dir::CONTROL_SOCKET))
+            let folder = config::state_dir_of(file).map_err(|error| error.to_string())?;
+            Ok(folder.join(state_dir::CONTROL_SOCKET))
         }
         (None, None) => client::find(&state_dir::default()),
     }

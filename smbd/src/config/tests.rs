@@ -470,6 +470,20 @@ fn missing_and_huge_files_are_refused() {
 }
 
 #[test]
+fn a_file_with_mistakes_still_says_which_server_is_meant() {
+    let (folder, text) = with_share("[server]\nstate_dir = \"st\"", "no_such_key = 1");
+    let path = folder.path().join("h.toml");
+    std::fs::write(&path, &text).unwrap();
+    assert_eq!(state_dir_of(&path).unwrap(), folder.path().join("st"));
+    std::fs::write(&path, text.replace("state_dir = \"st\"", "")).unwrap();
+    assert_eq!(state_dir_of(&path).unwrap(), crate::state_dir::default());
+    for bad in [text.replace("\"st\"", "5"), format!("{text}\nno toml")] {
+        std::fs::write(&path, bad).unwrap();
+        assert!(matches!(state_dir_of(&path), Err(ConfigError::Wrong(_))));
+    }
+}
+
+#[test]
 fn restarts_are_named() {
     let old = accept("", "");
     let mut new = old.clone();

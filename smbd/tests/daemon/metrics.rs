@@ -126,6 +126,47 @@ fn the_parser_is_strict() {
     }
 }
 
+/// Every durability figure of the page: name, kind.
+const DURABILITY: [(&str, &str); 25] = [
+    ("share_policy", "gauge"),
+    ("exposed_bytes", "gauge"),
+    ("exposed_inodes", "gauge"),
+    ("exposed_oldest_seconds", "gauge"),
+    ("latched_inodes", "gauge"),
+    ("latched_bytes", "gauge"),
+    ("share_protection", "gauge"),
+    ("share_volatile_devices", "gauge"),
+    ("share_finding", "gauge"),
+    ("flushes_honored_total", "counter"),
+    ("flushes_owed_total", "counter"),
+    ("flushes_ignored_total", "counter"),
+    ("flushes_failed_total", "counter"),
+    ("writes_durable_total", "counter"),
+    ("writes_deferred_total", "counter"),
+    ("syncs_failed_total", "counter"),
+    ("dirty_at_close_total", "counter"),
+    ("bound_exceeded_total", "counter"),
+    ("backpressure_total", "counter"),
+    ("latches_total", "counter"),
+    ("trips_total", "counter"),
+    ("flush_seconds", "histogram"),
+    ("sync_seconds", "histogram"),
+    ("flush_bytes", "histogram"),
+    ("join_factor", "histogram"),
+];
+
+/// Every family says in a sentence what it is.
+fn check_durability(text: &str) {
+    for (name, kind) in DURABILITY {
+        let declared = format!("# TYPE holdfast_{name} {kind}\n");
+        assert!(text.contains(&declared), "no {declared} in\n{text}");
+    }
+    for line in text.lines().filter(|line| line.starts_with("# HELP")) {
+        assert!(line.ends_with('.'), "{line}");
+        assert!(!line.contains(" Durability: "), "not explained: {line}");
+    }
+}
+
 #[test]
 fn the_page_is_right_and_counts() {
     let port = {
@@ -156,6 +197,12 @@ fn the_page_is_right_and_counts() {
     let text = page();
     let samples = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     check_histograms(&text, &samples);
+    check_durability(&text);
+    let verdicts = ["protected", "unprotected", "unknown"];
+    let verdicts = verdicts.map(|verdict| {
+        samples[&format!("holdfast_share_protection{{share=\"data\",verdict=\"{verdict}\"}}")]
+    });
+    assert_eq!(verdicts.iter().sum::<f64>(), 1.0);
     let data = |name: &str| samples[&format!("holdfast_{name}{{share=\"data\"}}")];
     assert_eq!(data("flushes_honored_total"), 1.0);
     assert_eq!(data("flush_seconds_count"), 1.0);

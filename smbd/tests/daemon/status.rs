@@ -57,6 +57,80 @@ fn everything_that_goes_on_is_shown() {
 }
 
 #[test]
+fn what_is_under_a_share_is_told_at_start_and_in_status() {
+    let daemon = Plan::default().start();
+    let line = "durability: share=data policy=honor device=";
+    let log = daemon.log();
+    let device = log.split_once(line).unwrap_or_else(|| panic!("{log}")).1;
+    let device = device.split([' ', ':', '\n']).next().unwrap();
+    let verdicts = ["protected", "unprotected", "unknown"];
+    let verdict = device.rsplit(',').next().unwrap();
+    assert!(verdicts.contains(&verdict), "{device}");
+    let status = daemon.ask(&["status"]).unwrap();
+    let exposed =
+        "durability: share=data policy=honor exposed=0B/0 files oldest=0ms latch=0 device=";
+    assert!(status.contains(&format!("{exposed}{device}\n")), "{status}");
+    let json = daemon.ask(&["status", "--json"]).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let share = &json["server"]["shares"][0];
+    assert_eq!(share["protection"]["verdict"], verdict);
+    assert_eq!(share["device"], device);
+    assert!(share["protection"]["file_systems"][0]["type"].is_string());
+    let check = daemon.path("h.toml");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"))
+        .arg("check-config")
+        .arg(check)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains(&format!("device: {device} (")), "{said}");
+    // A reload that changes nothing says nothing again.
+    daemon.ask(&["reload"]).unwrap();
+    assert_eq!(daemon.log().matches(line).count(), 1);
+}
+
+#[test]
+fn who_loses_with_the_host_is_told_again_and_again() {
+    let plan = Plan {
+        share: "durability = \"treat-host-as-stable-storage\"\naccept_loss = true\n".into(),
+        ..Plan::default()
+    };
+    let daemon = plan.start();
+    let warning = "acknowledged flushes are NOT on stable storage";
+    assert!(!daemon.log().contains(warning));
+    for _ in 0..5 {
+        daemon.tree();
+    }
+    let log = daemon.log();
+    assert_eq!(log.matches(warning).count(), 1, "one a minute: {log}");
+    assert!(
+        log.contains("WARN") && log.contains("user=\"alice\""),
+        "{log}"
+    );
+    let status = daemon.ask(&["status"]).unwrap();
+    assert!(status.contains(&format!("WARNING: {warning}")), "{status}");
+    // The configuration has agreed already.
+    daemon.ask(&["policy", "set", "data", "honor"]).unwrap();
+    assert!(!daemon.ask(&["policy", "show"]).unwrap().contains("WARNING"));
+    let lazy = "treat-host-as-stable-storage";
+    daemon.ask(&["policy", "set", "data", lazy]).unwrap();
+    // A reload without consent changes nothing.
+    daemon.edit(|text| text.replace("accept_loss = true\n", ""));
+    let refused = daemon.ask(&["reload"]).unwrap_err();
+    assert!(refused.contains("nobody has agreed"), "{refused}");
+    assert!(daemon.ask(&["policy", "show"]).unwrap().contains("WARNING"));
+    let text = "durability = \"strict-sync\"\n[[share.durability_rule]]\npaths = [\"tmp/**\"]\n\
+                durability = \"treat-host-as-stable-storage\"\n";
+    let old = "durability = \"treat-host-as-stable-storage\"\n";
+    daemon.edit(|all| all.replace(old, text));
+    let refused = daemon.ask(&["reload"]).unwrap_err();
+    assert!(
+        refused.contains("nobody has agreed"),
+        "by a rule: {refused}"
+    );
+}
+
+#[test]
 fn a_policy_is_shown_and_changed() {
     let daemon = Plan::default().start();
     let file = daemon.tree().create(&CreateArgs::create("f")).unwrap();
@@ -69,6 +143,35 @@ fn a_policy_is_shown_and_changed() {
         .ask(&["policy", "set", "data", "strict-sync"])
         .unwrap();
     assert!(set.contains("strict-sync: every change"), "{set}");
+    assert!(
+        set.starts_with(
+            "data: strict-sync instead of honor\n  made stable: 1 inodes, 4096 bytes\n"
+        ),
+        "{set}"
+    );
+    // Who and when is in the log, and in the status until the next reload.
+    let who = format!("(uid {}", rustix::process::geteuid().as_raw());
+    let log = daemon.log();
+    let line = log
+        .lines()
+        .find(|line| line.contains("policy set by control socket"));
+    assert!(line.is_some_and(|line| line.contains(&who)), "{log}");
+    let status = daemon.ask(&["status"]).unwrap();
+    let set_at = status
+        .lines()
+        .find(|line| line.contains("set to strict-sync at 20"));
+    let set_at = set_at.unwrap_or_else(|| panic!("{status}"));
+    assert!(
+        set_at.contains(&who) && set_at.ends_with("was honor"),
+        "{set_at}"
+    );
+    daemon.ask(&["reload"]).unwrap();
+    assert!(
+        !daemon
+            .ask(&["status"])
+            .unwrap()
+            .contains("set to strict-sync")
+    );
     assert!(
         set.contains("nothing acknowledged that is not stable"),
         "{set}"

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use durability::Policy;
 use smb_wire::{
     access_mask::AccessMask,
     msg::{
@@ -123,6 +124,7 @@ fn disk<V: Vfs>(
         // [MS-SMB2] 3.3.5.7: RejectUnencryptedAccess.
         return Err(Status::ACCESS_DENIED.into());
     }
+    warn_of_loss(call, token, &share);
     let maximal_access = if config.read_only {
         AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_EXECUTE
     } else {
@@ -146,6 +148,24 @@ fn disk<V: Vfs>(
         flags,
     };
     Ok((tree, response))
+}
+
+/// Says in the log that somebody relies on a share whose promise ends with its host.
+fn warn_of_loss<V: Vfs>(call: &Call<V>, token: &Token, share: &Share<V>) {
+    if share.gate.effective_policy() != Policy::TreatHostAsStableStorage {
+        return;
+    }
+    let server = call.server();
+    if let Some(left_out) = server.loss_warnings.due(share.id, server.env.monotonic()) {
+        tracing::warn!(
+            share = share.config.name,
+            user = token.user,
+            peer = %call.connection.peer,
+            left_out,
+            "connected to a share that treats its host as stable storage: acknowledged flushes \
+             are NOT on stable storage"
+        );
+    }
 }
 
 /// Whether the share lets this user in.

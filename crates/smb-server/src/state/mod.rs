@@ -8,6 +8,7 @@
 
 mod change_times;
 mod channel;
+mod loss_warnings;
 mod open;
 mod requests;
 mod server;
@@ -17,6 +18,7 @@ mod token;
 
 pub(crate) use change_times::ChangeTimes;
 pub(crate) use channel::Channel;
+pub(crate) use loss_warnings::LossWarnings;
 pub(crate) use open::{
     DirectoryCursor, Disk, EndReason, Ender, InFlight, NamesHeld, NewOpen, Open, OpenKind,
 };

@@ -25,7 +25,7 @@ use tokio::sync::{
 };
 use vfs::{Env, Identity, Timestamp, Vfs};
 
-use super::{ChangeTimes, Open, OpenKind, Requests, Session, Shares};
+use super::{ChangeTimes, LossWarnings, Open, OpenKind, Requests, Session, Shares};
 use crate::{
     command::Failure,
     config::ServerConfig,
@@ -87,6 +87,7 @@ pub struct Server<V: Vfs> {
     deleters: Mutex<BTreeMap<Place, Identity>>,
     /// What was asked and refused, by command.
     pub requests: Requests,
+    pub(crate) loss_warnings: LossWarnings,
     waiters: Mutex<BTreeMap<WaiterId, oneshot::Sender<Outcome>>>,
     /// Which connection and session an open belongs to, for break notifications.
     owners: Mutex<BTreeMap<OpenId, Holder>>,
@@ -127,6 +128,7 @@ impl<V: Vfs> Server<V> {
             users: RwLock::new(users),
             limiter: Mutex::new(LoginLimiter::new(limiter)),
             requests: Requests::default(),
+            loss_warnings: LossWarnings::default(),
             sessions: Mutex::new(BTreeMap::new()),
             connections: Mutex::new(BTreeMap::new()),
             // Ids start at a random place so that a client of the last run cannot meet its old
