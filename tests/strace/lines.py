@@ -5,31 +5,37 @@ leave in one write, and one in several. A call that strace shows as unfinished c
 """
 import re
 
-LINE = re.compile(r"^(?P<thread>\d+) +(?P<rest>.*)$")
+LINE = re.compile(r"^(?P<thread>\d+) +(?P<at>\d+\.\d+) (?P<rest>.*)$")
 CALL = re.compile(r"^(?P<name>\w+)\((?P<arguments>.*)\) += (?P<result>-?\d+)")
 CUT = re.compile(r"^(?P<name>\w+)\((?P<arguments>.*) <unfinished \.\.\.>$")
 RESUMED = re.compile(r"^<\.\.\. (?P<name>\w+) resumed>(?P<rest>.*)\) += (?P<result>-?\d+)")
 SYNCS = ("fsync", "fdatasync", "syncfs", "sync_file_range")
 WRITES = ("pwritev2", "pwrite64", "pwritev")
 SENDS = ("sendto", "sendmsg", "write", "writev")
-TRACED = ",".join(SYNCS + WRITES + SENDS)
+OPENS = ("open", "openat", "openat2")
+TRACED = ",".join(SYNCS + WRITES + SENDS + OPENS + ("io_uring_enter",))
 
 
 class Sync:
-    """A completed call that makes something stable: its name and the path it was given."""
+    """A completed call that makes something stable: its name, the path it was given, when it ended."""
 
-    def __init__(self, name, path):
-        self.name, self.path = name, path
+    def __init__(self, name, path, at):
+        self.name, self.path, self.at = name, path, at
 
     def __repr__(self):
         return f"{self.name}({self.path})"
 
 
 class Answer:
-    """A write to the socket: the syncs completed since the one before it, and the bytes it took."""
+    """A write to the socket: the syncs completed since the one before it, when it began, and the bytes
+    it took."""
 
-    def __init__(self, syncs):
-        self.syncs, self.bytes = syncs, 0
+    def __init__(self, syncs, at):
+        self.syncs, self.at, self.bytes = syncs, at, 0
+
+
+def time_of(line):
+    return float(line.split()[1])
 
 
 def answers(text):
@@ -40,11 +46,11 @@ def answers(text):
         split = LINE.match(line)
         if not split:
             continue
-        thread, rest = split["thread"], split["rest"]
+        thread, at, rest = split["thread"], float(split["at"]), split["rest"]
         if unfinished := CUT.match(rest):
             answer = None
             if is_answer(unfinished["name"], unfinished["arguments"]):
-                answer, current = Answer(current), []
+                answer, current = Answer(current, at), []
                 written.append(answer)
             cut[thread] = unfinished["arguments"], answer
             continue
@@ -55,14 +61,14 @@ def answers(text):
         elif call := CALL.match(rest):
             name, arguments, result = call["name"], call["arguments"], int(call["result"])
             if is_answer(name, arguments):
-                answer, current = Answer(current), []
+                answer, current = Answer(current, at), []
                 written.append(answer)
         else:
             continue
         if answer:
             answer.bytes = max(result, 0)
         elif result >= 0 and makes_stable(name, arguments):
-            current.append(Sync(name, path(arguments)))
+            current.append(Sync(name, path(arguments), at))
     return written, current
 
 

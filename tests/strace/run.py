@@ -5,9 +5,10 @@
     run.py honor            tests whose name contains the word
     run.py --allow-missing  without strace or root: named, and no failure
 
-Under each policy: FLUSH, write-through, and every change of data or names have done the system calls
-that the policy promises (and no others) before the answer is written to the socket. And one slow
-fsync delays no other request of the same connection. The server runs with `file_io = "threads"`,
+Under each policy, every event of the table (events.py) has done exactly the system calls that the
+policy promises, in order, before its answer is written to the socket. What a bound owes is paid
+within it; a FLUSH waits for WRITEs under way; one slow fsync delays no other request of the same
+connection. The server runs with `file_io = "threads"`,
 since strace does not see what a ring does; syncs never go through the ring anyway.
 Run it with .venv/bin/python (tests/install).
 """
@@ -30,26 +31,9 @@ SLOW_S = 1.0
 POLICIES = {
     "honor": {"durability": "honor"},
     "strict-sync": {"durability": "strict-sync"},
-    "bounded": {"durability": "bounded:200ms,4MiB"},
+    "bounded": {"durability": "bounded:60s,1GiB"},
     "treat-host-as-stable-storage": {"durability": "treat-host-as-stable-storage", "accept_loss": True},
 }
-# What must be stable before the answer: "data" (the file itself), "name" (its directory), both, or
-# nothing. A FLUSH syncs the file even where nothing is owed: somebody else on the host may have written.
-WANTED = {
-    #                     honor            strict-sync      bounded  host
-    "create":            (set(),           {"name"},        set(),   set()),
-    "write":             (set(),           {"data"},        set(),   set()),
-    "flush":             ({"data", "name"}, {"data"},      set(),   set()),
-    "write-through":     ({"data"},        {"data"},        set(),   set()),
-    "write-through open": ({"data"},       {"data"},        set(),   set()),
-    "overwrite, flush":  ({"data"},        {"data"},        set(),   set()),
-    "set times":         (set(),           {"data"},        set(),   set()),
-    "rename":            (set(),           {"name"},        set(),   set()),
-    "close":             (set(),           set(),           set(),   set()),
-    "delete":            (set(),           {"name"},        set(),   set()),
-}
-
-
 def main():
     asked = arguments(__doc__.splitlines()[0]).parse_args()
     report = Report("strace", asked.allow_missing, asked.only)
@@ -57,8 +41,13 @@ def main():
     if why:
         report.missing("all", why)
         return report.end()
-    for column, policy in enumerate(POLICIES):
-        report.check(policy, before_the_answer, policy, column)
+    for policy in POLICIES:
+        report.check(policy, before_the_answer, report, policy)
+    clones(report)
+    report.check("bounded: paid within the delay", paid_in_time)
+    for own in True, False:
+        whose = "its own" if own else "another"
+        report.check(f"flush waits for a write of {whose} connection", flush_after_write, own)
     report.check("slow fsync delays nobody else", slow_fsync)
     report.end()
 
@@ -83,7 +72,8 @@ class Traced:
     def __init__(self, share, *options):
         self.folder = tempfile.TemporaryDirectory(prefix="holdfast-strace-")
         self.output = pathlib.Path(self.folder.name) / "trace"
-        prefix = ["strace", "-f", "-y", "-s", "0", "-e", f"trace={lines.TRACED}", "-o", str(self.output), *options]
+        prefix = ["strace", "-f", "-y", "-ttt", "-s", "0", "-e", f"trace={lines.TRACED}", "-o", str(self.output),
+                  *options]
         self.server = Holdfast({"data": share}, {"file_io": "threads"}, prefix=prefix, folder=self.folder.name)
 
     def __enter__(self):
@@ -99,83 +89,154 @@ class Traced:
         self.server.__exit__(*failure)
         # Only now has strace written everything.
         self.text = self.output.read_text(errors="replace")
+        self.share = str(self.server.share_path("data"))
         self.folder.cleanup()
 
 
-def before_the_answer(policy, column):
+def before_the_answer(report, policy):
+    """All events against one server; each is then a test of its own."""
+    import events
     marks = []
     with Traced(dict(POLICIES[policy])) as traced:
-        for name, step in steps(traced.peer):
+        steps = events.Steps(traced.peer)
+        for event in events.EVENTS:
+            prepare = "before_" + event[0].replace(" ", "_").replace("-", "_")
+            if hasattr(steps, prepare):
+                getattr(steps, prepare)()
             begun = traced.tap.received
-            step()
-            marks.append((name, begun, traced.tap.received))
-        # Long past the bound; later, the end of the server would sync what is owed.
-        time.sleep(1.0 if policy == "bounded" else 0)
-        alive = traced.output.read_text(errors="replace")
-    written, _ = lines.answers(traced.text)
-    for name, begun, ended in marks:
-        syncs = lines.before(written, begun, ended)
+            steps.run(event[0])
+            marks.append((event, begun, traced.tap.received))
+    written, rest = lines.answers(traced.text)
+    for event, begun, ended in marks:
+        calls = events.shown(lines.before(written, begun, ended), traced.share)
         if verbose():
-            print(f"  {policy}: {name}: {syncs}")
-        judge(name, syncs, WANTED[name][column])
-    if policy == "bounded":
-        early, rest = lines.answers(alive)
-        paid = [sync for answer in early for sync in answer.syncs] + rest
-        expect(any(sync.name.startswith("f") for sync in paid), "nothing was synced in the background")
+            print(f"  {policy}: {event[0]}: {calls}")
+        report.check(f"{policy}: {event[0]}", judge, calls, events.wanted(event, policy), event[0])
+    report.check(f"{policy}: the stop syncs what is owed", stopped, policy, events.shown(rest, traced.share))
+    report.check(f"{policy}: only fsync, fdatasync and RWF_DSYNC", lawful, traced.text)
 
 
 def verbose():
     return "HOLDFAST_TEST_VERBOSE" in os.environ
 
 
-def judge(name, syncs, wanted):
-    got = {"name" if sync.path.endswith(("/data", "/data/sub")) else "data" for sync in syncs}
-    missing, more = wanted - got, got - wanted
-    expect(not missing, f"{name}: answered before the {' and '.join(sorted(missing))} was stable; seen: {syncs}")
-    # Beyond what is promised nothing is synced, so that nobody pays for what was not asked.
-    expect(not more or wanted, f"{name}: synced {syncs}, which this policy does not ask for")
+def clones(report):
+    """Needs a file system that shares extents: XFS in a file."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-strace-xfs-") as folder:
+        image, mounted = pathlib.Path(folder) / "image", pathlib.Path(folder) / "xfs"
+        mounted.mkdir()
+        try:
+            with open(image, "wb") as file:
+                file.truncate(320 << 20)
+            run(["mkfs.xfs", "-q", image])
+            run(["mount", "-o", "loop", image, mounted])
+        except Exception as error:
+            report.missing("duplicate extents", f"XFS on a loop device: {error}")
+            return
+        try:
+            for policy in "honor", "strict-sync":
+                report.check(f"{policy}: duplicate extents", cloned, report, policy, mounted / policy)
+        finally:
+            run(["umount", mounted])
 
 
-def steps(peer):
-    from smbprotocol.file_info import FileInformationClass
-    from smbprotocol.open import CreateDisposition, CreateOptions
-    opened = {}
-    plain, through = CreateOptions.FILE_NON_DIRECTORY_FILE, CreateOptions.FILE_WRITE_THROUGH
-    peer.open("sub", CreateDisposition.FILE_CREATE, CreateOptions.FILE_DIRECTORY_FILE).close()
+def cloned(report, policy, folder):
+    import events
+    marks = []
+    with Traced(dict(POLICIES[policy], path=str(folder))) as traced:
+        steps = events.Clones(traced.peer)
+        for event in steps.EVENTS:
+            begun = traced.tap.received
+            steps.run(event[0])
+            marks.append((event, begun, traced.tap.received))
+    written, _ = lines.answers(traced.text)
+    for event, begun, ended in marks:
+        calls = events.shown(lines.before(written, begun, ended), traced.share)
+        report.check(f"{policy}: XFS: {event[0]}", judge, calls, events.wanted(event, policy), event[0])
 
-    def create():
-        opened["file"] = peer.open("file", CreateDisposition.FILE_CREATE)
 
-    def rename():
-        target = "sub\\moved".encode("utf-16-le")
-        peer.set(opened["file"], FileInformationClass.FILE_RENAME_INFORMATION,
-                 struct.pack("<B7xQI", 0, 0, len(target)) + target)
+def judge(calls, wanted, name):
+    import events
+    if wanted is None:
+        return
+    if wanted == "all":
+        # fsync does what fdatasync does.
+        enough = set(calls) | {"D " + call[2:] for call in calls if call.startswith("F ")}
+        missing = events.EVERYTHING[name] - enough
+        expect(not missing, f"{missing} not reached: {calls}")
+        return
+    said = ", ".join(calls) or "-"
+    expect(said == wanted, f"before the answer: {said}; due: {wanted}")
 
-    def write_through_open():
-        opened["through"].write(b"through", 0)
 
-    def times():
-        when = 125_000_000_000_000_000
-        peer.set(opened["file"], FileInformationClass.FILE_BASIC_INFORMATION,
-                 struct.pack("<QQQQII", when, when, when, when, 0x20, 0))
+def stopped(policy, calls):
+    """What nobody flushed goes to the disk with the server."""
+    owed = policy != "strict-sync"
+    expect(not owed or {"D f", "F f"} & set(calls), f"the last write was not synced: {calls}")
 
-    def overwrite_flush():
-        opened["file"].write(b"again", 0)
-        opened["file"].flush()
 
-    yield "create", create
-    yield "write", lambda: opened["file"].write(b"plain", 0)
-    yield "flush", lambda: opened["file"].flush()
-    yield "write-through", lambda: opened["file"].write(b"through", 0, write_through=True)
-    opened["through"] = peer.open("file", CreateDisposition.FILE_OPEN, plain | through)
-    yield "write-through open", write_through_open
-    opened["through"].close()
-    yield "overwrite, flush", overwrite_flush
-    yield "set times", times
-    yield "rename", rename
-    yield "close", lambda: opened["file"].close()
-    doomed = peer.open(r"sub\moved", CreateDisposition.FILE_OPEN, plain | CreateOptions.FILE_DELETE_ON_CLOSE)
-    yield "delete", doomed.close
+def lawful(text):
+    """sync_file_range flushes no device and syncfs is no barrier on XFS; O_SYNC would outlive a
+    change of the policy; what a ring does strace does not see."""
+    served = text[text.index("/data/a/f>"):]
+    for line in served.splitlines():
+        expect("sync_file_range(" not in line and "syncfs(" not in line, f"a call that is no barrier: {line}")
+        expect("io_uring_enter(" not in line, f"a ring: {line}")
+        opened = "openat(" in line or "openat2(" in line or "open(" in line
+        expect(not (opened and ("O_SYNC" in line or "O_DSYNC" in line)), f"opened synchronously: {line}")
+
+
+def paid_in_time():
+    """What a FLUSH was answered for is on the disk when the bound says so."""
+    delay = 1.0
+    with Traced({"durability": f"bounded:{int(delay * 1000)}ms,4MiB"}) as traced:
+        from smbprotocol.open import CreateDisposition
+        file = traced.peer.open("file", CreateDisposition.FILE_CREATE)
+        file.write(b"owed", 0)
+        file.flush()
+        received = traced.tap.received
+        time.sleep(delay + 0.5)
+        file.write(b"later", 0)
+        ended = traced.tap.received
+    written, _ = lines.answers(traced.text)
+    at, told, paid = 0, None, []
+    for answer in written:
+        paid += [sync for sync in answer.syncs if at >= received]
+        at += answer.bytes
+        if at <= received:
+            told = answer.at
+        if at >= ended:
+            break
+    names = [(sync.name, sync.path) for sync in paid]
+    expect({path.rsplit("/", 1)[-1] for _, path in names} >= {"file", "data"}, f"paid: {names}")
+    late = max(sync.at for sync in paid) - told
+    expect(late <= delay, f"paid {late:.2f} s after the answer")
+
+
+def flush_after_write(own):
+    """The write is slow and was received before: its end comes before the sync begins."""
+    slow = 0.5
+    delay = f"inject=pwrite64,pwritev,pwritev2:delay_enter={int(slow * 1_000_000)}"
+    with Traced({"durability": "honor"}, "-e", delay) as traced:
+        from python_smbprotocol import Peer
+        from smbprotocol.open import CreateDisposition
+        peer = traced.peer
+        with Peer(traced.server.port) as other:
+            file = peer.open("file", CreateDisposition.FILE_CREATE)
+            same = other.open("file", CreateDisposition.FILE_OPEN)
+            message, unpack = file.write(b"under way", 0, send=False)
+            request = peer.connection.send(message, sid=peer.session.session_id, tid=peer.tree.tree_connect_id)
+            time.sleep(slow / 5)
+            (file if own else same).flush()
+            unpack(request)
+    ended = begun = None
+    for line in traced.text.splitlines():
+        if "/data/file>" in line and "fsync(" in line and begun is None:
+            begun = lines.time_of(line)
+        if "pwrite" in line and ("resumed" in line or "= 9" in line):
+            ended = lines.time_of(line)
+    expect(ended and begun, "no write or no sync was seen")
+    expect(ended <= begun, f"the sync began {ended - begun:.3f} s before the write had ended")
 
 
 def slow_fsync():
