@@ -97,7 +97,7 @@ pub trait FlushJournal: Send + Sync + 'static {
 
     /// A change is about to be acknowledged with which the share owes `bytes` in all. `None`: the
     /// last durable exposure record allows for it at `now` (monotonic). Otherwise acknowledge
-    /// after the task.
+    /// after the task; if the task fails, nothing bounds the change: make it stable first.
     fn cover(&self, share: &str, bytes: u64, now: Duration) -> Option<StoreTask>;
 
     /// Whether the last attempt to write succeeded.

@@ -19,9 +19,12 @@
 mod gate;
 mod inode;
 mod journal;
+mod journal_file;
+mod journal_format;
 mod latch_file;
 mod latch_store;
 mod metrics;
+mod opens;
 mod payer;
 mod planted;
 mod policy;
@@ -34,10 +37,17 @@ mod settings;
 mod share;
 mod table;
 
-pub use gate::{Changing, FlushTarget, Gate};
+pub use gate::{Changing, FlushTarget, Gate, OpenPolicy};
 pub use journal::{
     EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, ExposureSource, FlushJournal, FlushRecord,
     NoFlushJournal, most_exposed,
+};
+pub use journal_file::{
+    ALLOWANCE_MIN, JournalCounts, JournalFile, JournalLimits, JournalRun, LEASE,
+};
+pub use journal_format::{
+    Damage, ExposureNote, JournalRecord, SEGMENT_READ_MAX, Segment, ShareRoot, StartRecord,
+    read_segment, segment_name, segment_number,
 };
 pub use latch_file::{KnownFs, LatchFile, LatchFileError, Opened, RefusedEntry};
 pub use latch_store::{
@@ -49,9 +59,11 @@ pub use metrics::{BUCKETS, Counters, HistogramView};
 pub use planted::Planted;
 pub use policy::{Barriers, Event, Flushed, Meta, RequestFlags, Wait, barriers};
 pub use receipt::Receipt;
-pub use report::{Exposure, LatchedInode, Limits, StopReport};
+pub use report::{Exposure, InForce, LatchedInode, Limits, PolicyExposure, StopReport};
 pub use rules::{Decision, Network, Opener, PathPattern, Rule, Rules};
-pub use settings::{Bound, InvalidPolicy, Policy, ShareDurability, parse_bytes, parse_delay};
+pub use settings::{
+    Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability, parse_bytes, parse_delay,
+};
 pub use table::Durability;
 
 #[cfg(test)]

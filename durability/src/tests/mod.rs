@@ -5,8 +5,10 @@
 
 mod fake;
 mod flush;
+mod journals;
 mod latch;
 mod limits;
+mod opens;
 mod policy_table;
 mod properties;
 mod rows;

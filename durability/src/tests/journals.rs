@@ -1,0 +1,396 @@
+//! The journal over the simulated disk: no acknowledged flush is missing after any cut, and the
+//! exposure records bound what was acknowledged.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::BytesMut;
+use vfs::{
+    Disk, Env, FileKey, Identity, Timestamp,
+    disk::OpenHow,
+    sim::{Cut, Fault, FaultAction, SimDisk, SimOp},
+};
+
+use super::{
+    sim::{TestEnv, join, ms},
+    stores::{PROFILES, disk, run},
+};
+use crate::{
+    Exposure, Policy,
+    journal::{ExposureRecord, ExposureSource, FlushJournal, FlushRecord},
+    journal_file::{JournalFile, JournalLimits, JournalRun, LEASE},
+    journal_format::{JournalRecord, Segment, ShareRoot, read_segment, segment_number},
+    share::lock,
+};
+
+const SMALL: JournalLimits = JournalLimits {
+    segment_bytes: 64 << 10,
+    segments: 3,
+};
+
+fn about() -> JournalRun {
+    JournalRun {
+        boot: "boot".into(),
+        server: "1".into(),
+        shares: vec![ShareRoot {
+            name: "data".into(),
+            root: "/srv".into(),
+        }],
+    }
+}
+
+async fn open(
+    disk: &SimDisk,
+    env: &Arc<TestEnv>,
+    limits: JournalLimits,
+) -> Arc<JournalFile<SimDisk>> {
+    let env: Arc<dyn Env> = Arc::clone(env) as _;
+    JournalFile::open(disk.clone(), env, limits, about())
+        .await
+        .unwrap()
+}
+
+fn flush(n: u64) -> FlushRecord {
+    FlushRecord {
+        at: Timestamp::default(),
+        share: "data".into(),
+        key: FileKey {
+            fs: 0,
+            ino: n,
+            generation: 1,
+        },
+        stream: String::new(),
+        path: format!("f{n}"),
+        size: 1,
+        sequence: n,
+        policy: Policy::Honor,
+        bytes: 1,
+        directory: false,
+    }
+}
+
+async fn segments(disk: &SimDisk) -> Vec<Segment> {
+    let (me, root) = (&Identity::Service, disk.root());
+    let listed = disk.entries(me, &root, 1000).await.unwrap();
+    let mut numbers: Vec<(u64, Box<[u8]>)> = listed
+        .into_iter()
+        .filter_map(|entry| Some((segment_number(&entry.name)?, entry.name)))
+        .collect();
+    numbers.sort();
+    let mut all = Vec::new();
+    let how = OpenHow {
+        read: true,
+        ..OpenHow::default()
+    };
+    for (_, name) in numbers {
+        let fd = disk.open_at(me, &root, &name, how).await.unwrap();
+        let mut buf = BytesMut::new();
+        loop {
+            let before = buf.len();
+            buf = disk.read(&fd, before as u64, 1 << 20, buf).await.unwrap();
+            if buf.len() == before {
+                break;
+            }
+        }
+        all.push(read_segment(&buf));
+    }
+    all
+}
+
+/// Every record in order; damage fails the test.
+fn records(disk: &SimDisk) -> Vec<JournalRecord> {
+    let (disk, env) = (disk.clone(), Arc::new(TestEnv::default()));
+    let all = run(&env, async move { segments(&disk).await });
+    let mut records = Vec::new();
+    for segment in all {
+        assert_eq!(segment.damage, []);
+        records.extend(segment.records);
+    }
+    records
+}
+
+fn flushed(records: &[JournalRecord]) -> BTreeSet<u64> {
+    let flushes = records.iter().filter_map(|record| match record {
+        JournalRecord::Flushed(flush) => Some(flush.sequence),
+        _ => None,
+    });
+    flushes.collect()
+}
+
+#[test]
+fn no_acknowledged_flush_is_missing_after_any_cut() {
+    for profile in PROFILES {
+        let disk = disk(profile);
+        type Images = Vec<(SimDisk, BTreeSet<u64>, BTreeSet<u64>)>;
+        let images: Arc<Mutex<Images>> = Arc::default();
+        // Synced, and acknowledged.
+        let seen: Arc<Mutex<(BTreeSet<u64>, BTreeSet<u64>)>> = Arc::default();
+        let (into, told, from) = (Arc::clone(&images), Arc::clone(&seen), disk.clone());
+        let step = Arc::new(Mutex::new(0_u64));
+        disk.set_hook(Some(Arc::new(move |op| {
+            *lock(&step) += 1;
+            if !matches!(op, SimOp::Write | SimOp::Sync | SimOp::Change) || lock(&told).0.is_empty()
+            {
+                return None;
+            }
+            let (synced, acknowledged) = lock(&told).clone();
+            for cut in [Cut::Nothing, Cut::Seed(*lock(&step))] {
+                lock(&into).push((from.cut(cut), synced.clone(), acknowledged.clone()));
+            }
+            None
+        })));
+        let env = Arc::new(TestEnv::default());
+        let (on, inner, told) = (disk.clone(), Arc::clone(&env), Arc::clone(&seen));
+        run(&env, async move {
+            let journal = open(&on, &inner, SMALL).await;
+            // 8 clients of 20 flushes each, enough for the third segment to be made.
+            let client = |client: u64| {
+                let (journal, told) = (Arc::clone(&journal), Arc::clone(&told));
+                Box::pin(async move {
+                    for n in 0..20 {
+                        let mut record = flush(client * 20 + n);
+                        record.path = "x".repeat(800);
+                        lock(&told).0.insert(record.sequence);
+                        journal.flushed(record).await.unwrap();
+                        lock(&told).1.insert(client * 20 + n);
+                    }
+                }) as vfs::env::LocalTask
+            };
+            join(&inner, (0..8).map(client).collect()).await;
+            assert!(journal.counts().segments >= 3);
+            assert!(journal.counts().frames < 100, "{:?}", journal.counts());
+        });
+        disk.set_hook(None);
+        let images = std::mem::take(&mut *lock(&images));
+        assert!(images.len() > 50, "{}", images.len());
+        for (image, synced, acknowledged) in images {
+            let found = flushed(&records(&image));
+            assert!(found.is_superset(&acknowledged), "{profile:?}");
+            assert!(found.is_subset(&synced), "claims what was not done");
+        }
+        assert_eq!(flushed(&records(&disk.cut(Cut::Nothing))).len(), 160);
+    }
+}
+
+#[test]
+fn a_failed_segment_is_left_and_a_dead_disk_holds_nobody_back() {
+    let disk = disk(PROFILES[0]);
+    let env = Arc::new(TestEnv::default());
+    let (on, inner) = (disk.clone(), Arc::clone(&env));
+    run(&env, async move {
+        let journal = open(&on, &inner, SMALL).await;
+        let fault = |on_op, after| Fault {
+            on: on_op,
+            after,
+            action: FaultAction::Fail(libc::EIO),
+        };
+        journal.flushed(flush(1)).await.unwrap();
+        on.inject(fault(SimOp::Sync, 0));
+        journal.flushed(flush(2)).await.unwrap();
+        assert_eq!(journal.counts().segments, 2);
+        assert!(journal.is_healthy());
+        // The new segment fails too.
+        on.inject(fault(SimOp::Sync, 0));
+        on.inject(fault(SimOp::Sync, 0));
+        journal.flushed(flush(3)).await.unwrap_err();
+        assert!(!journal.is_healthy());
+        assert_eq!(journal.lost(), 1);
+        // At once, without the disk being asked.
+        let before = on.counts().1;
+        journal.flushed(flush(5)).await.unwrap_err();
+        assert_eq!(on.counts().1, before);
+        inner.sleep(ms(1500)).await;
+        journal.flushed(flush(4)).await.unwrap();
+        assert!(journal.is_healthy() && on.counts().1 > before);
+        journal.stop(true).await.unwrap();
+    });
+    let all = records(&disk.cut(Cut::Nothing));
+    // The third may have got there all the same.
+    assert!(flushed(&all).is_superset(&BTreeSet::from([1, 2, 4])));
+    let gap = |record: &JournalRecord| matches!(record, JournalRecord::Gap { lost: 2, .. });
+    assert!(all.iter().any(gap), "the gap is told");
+    assert!(matches!(
+        all.last(),
+        Some(JournalRecord::Stop { stable: true, .. })
+    ));
+}
+
+#[test]
+fn old_segments_go_and_a_new_run_begins_a_new_one() {
+    let disk = disk(PROFILES[0]);
+    let env = Arc::new(TestEnv::default());
+    let (on, inner) = (disk.clone(), Arc::clone(&env));
+    run(&env, async move {
+        let journal = open(&on, &inner, SMALL).await;
+        for n in 0..600 {
+            journal.flushed(flush(n)).await.unwrap();
+        }
+        assert!(segments(&on).await.len() <= SMALL.segments);
+        let journal = open(&on, &inner, SMALL).await;
+        journal.flushed(flush(600)).await.unwrap();
+        let all = segments(&on).await;
+        assert!(all.len() <= SMALL.segments);
+        let mut starts = all.iter().map(|segment| match segment.records.first() {
+            Some(JournalRecord::Start(start)) => (start.first, start.run),
+            other => panic!("{other:?}"),
+        });
+        assert!(starts.next_back().unwrap().0);
+        let numbers: Vec<u64> = all.iter().map(|segment| segment.number.unwrap()).collect();
+        assert!(numbers.windows(2).all(|two| two[0] < two[1]));
+    });
+}
+
+#[test]
+fn promised_flushes_are_noted_soon_and_wait_for_nobody() {
+    let disk = disk(PROFILES[0]);
+    let env = Arc::new(TestEnv::default());
+    let (on, inner) = (disk.clone(), Arc::clone(&env));
+    run(&env, async move {
+        let journal = open(&on, &inner, SMALL).await;
+        let frames = journal.counts().frames;
+        for n in 0..20 {
+            journal.promised(flush(n));
+        }
+        inner.sleep(ms(300)).await;
+        assert_eq!(journal.counts().frames - frames, 1);
+    });
+    let all = records(&disk.cut(Cut::Nothing));
+    let promised = all
+        .iter()
+        .filter(|record| matches!(record, JournalRecord::Promised(_)));
+    assert_eq!(promised.count(), 20);
+}
+
+/// A share that owes what the test says.
+#[derive(Default)]
+struct Owing(Mutex<(u64, Duration)>, Arc<TestEnv>);
+
+impl ExposureSource for Owing {
+    fn exposure_of(&self, share: &str, _: usize) -> Option<ExposureRecord> {
+        let (bytes, since) = *lock(&self.0);
+        Some(ExposureRecord {
+            at: Timestamp {
+                secs: self.1.monotonic().as_secs() as i64,
+                nanos: self.1.monotonic().subsec_nanos(),
+            },
+            share: share.to_owned(),
+            policy: Policy::TreatHostAsStableStorage,
+            exposure: Exposure {
+                bytes,
+                inodes: bytes.min(1),
+                oldest_age: if bytes == 0 {
+                    Duration::ZERO
+                } else {
+                    self.1.monotonic() - since
+                },
+                ..Exposure::default()
+            },
+            files: Vec::new(),
+        })
+    }
+}
+
+/// The bound that the last exposure record gives: bytes, from when, until when.
+fn bound(records: &[JournalRecord]) -> Option<(u64, Duration, Duration)> {
+    records.iter().rev().find_map(|record| match record {
+        JournalRecord::Exposure(note) => {
+            let at = &note.measured.at;
+            let at = Duration::new(at.secs as u64, at.nanos);
+            let oldest = at.saturating_sub(note.measured.exposure.oldest_age);
+            Some((note.allowance, oldest, at + note.lease))
+        }
+        _ => None,
+    })
+}
+
+#[test]
+fn what_is_acknowledged_is_always_within_the_last_durable_record() {
+    for profile in PROFILES {
+        let disk = disk(profile);
+        let env = Arc::new(TestEnv::default());
+        let (on, inner) = (disk.clone(), Arc::clone(&env));
+        run(&env, async move {
+            let journal = open(&on, &inner, SMALL).await;
+            let owing = Arc::new(Owing(Mutex::default(), Arc::clone(&inner)));
+            journal.set_source(Arc::clone(&owing) as _);
+            let mut waited = 0;
+            // Writes of 1 MiB, 20 ms apart, with pauses longer than the lease and payments.
+            for n in 0..400_u64 {
+                let now = inner.monotonic();
+                let bytes = {
+                    let mut owed = lock(&owing.0);
+                    if n % 90 == 89 {
+                        *owed = (0, now);
+                    }
+                    if owed.0 == 0 {
+                        owed.1 = now;
+                    }
+                    owed.0 += 1 << 20;
+                    owed.0
+                };
+                if let Some(task) = journal.cover("data", bytes, now) {
+                    waited += 1;
+                    task.await.unwrap();
+                }
+                // The reply leaves: the worst legal image must allow for it.
+                let image = on.cut(Cut::Nothing);
+                let mut all = Vec::new();
+                for segment in segments(&image).await {
+                    all.extend(segment.records);
+                }
+                let (allowance, oldest, until) = bound(&all).expect("a record");
+                assert!(bytes <= allowance, "{profile:?} {n}: {bytes} > {allowance}");
+                assert!(now <= until, "{n}: {now:?} > {until:?}");
+                assert!(oldest <= lock(&owing.0).1 + ms(1), "{n}: {oldest:?}");
+                inner.sleep(ms(20)).await;
+                if n % 130 == 129 {
+                    inner.sleep(LEASE * 2).await;
+                }
+            }
+            assert!((1..60).contains(&waited), "{waited}");
+            // Paid: the last record says so, and then all is quiet.
+            *lock(&owing.0) = (0, inner.monotonic());
+            inner.sleep(LEASE * 4).await;
+            let mut all = Vec::new();
+            for segment in segments(&on.cut(Cut::Nothing)).await {
+                all.extend(segment.records);
+            }
+            let (allowance, oldest, until) = bound(&all).unwrap();
+            assert_eq!(allowance, 0);
+            assert_eq!(oldest, until);
+            let frames = journal.counts().frames;
+            inner.sleep(LEASE * 10).await;
+            assert_eq!(journal.counts().frames, frames);
+            // And begins anew.
+            assert!(journal.cover("data", 1, inner.monotonic()).is_some());
+        });
+    }
+}
+
+#[test]
+fn a_change_that_nothing_bounds_is_not_covered() {
+    let disk = disk(PROFILES[0]);
+    let env = Arc::new(TestEnv::default());
+    let (on, inner) = (disk.clone(), Arc::clone(&env));
+    run(&env, async move {
+        let journal = open(&on, &inner, SMALL).await;
+        journal.set_source(Arc::new(Owing(Mutex::default(), Arc::clone(&inner))));
+        for _ in 0..2 {
+            on.inject(Fault {
+                on: SimOp::Sync,
+                after: 0,
+                action: FaultAction::Fail(libc::EIO),
+            });
+        }
+        let task = journal.cover("data", 1, inner.monotonic()).unwrap();
+        task.await.unwrap_err();
+        assert!(journal.cover("data", 1, inner.monotonic()).is_some());
+        inner.sleep(ms(1500)).await;
+        let task = journal.cover("data", 1, inner.monotonic()).unwrap();
+        task.await.unwrap();
+        assert!(journal.cover("data", 1, inner.monotonic()).is_none());
+    });
+}
