@@ -14,25 +14,31 @@
 //! everything owed.
 
 mod changing;
+mod opened;
 
-use std::{pin::pin, sync::Arc};
+use std::{
+    pin::pin,
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
 
 use bytes::Bytes;
-use vfs::{Env, FileKey, Node, Range, Vfs, VfsError, WriteMode};
+use vfs::{Env, FileKey, Node, Range, Timestamp, Vfs, VfsError, WriteMode};
 
 use crate::{
-    inode::{Held, Inode, Where},
+    inode::{Account, Held, Inode, Where},
     metrics::{Counters, count},
+    opens::Effective,
     planted::Planted,
     policy::{Barriers, Event, Flushed, Meta, RequestFlags, Wait, barriers},
     receipt::Receipt,
     report::{Exposure, LatchedInode, StopReport},
-    settings::{Policy, ShareDurability},
+    settings::{Bound, Policy, PolicyKind, ShareDurability},
     share::{Reservation, Share},
     table::Durability,
 };
 
 pub use changing::Changing;
+pub use opened::OpenPolicy;
 
 /// Streams of one inode that may be dirty at once; a change beyond it waits for a sync.
 const DIRTY_STREAMS_MAX: usize = 256;
@@ -59,7 +65,24 @@ pub struct Gate<V: Vfs> {
     share: Arc<Share>,
 }
 
+impl<V: Vfs> Drop for Gate<V> {
+    fn drop(&mut self) {
+        self.share.gates.fetch_sub(1, SeqCst);
+    }
+}
+
+/// What is to be done about a change, or a request for stability.
+#[derive(Clone, Copy)]
+struct Judged {
+    barriers: Barriers,
+    /// Which policy says so.
+    kind: PolicyKind,
+    /// The bound that the acknowledgement must keep if it is owed.
+    bound: Option<Bound>,
+}
+
 impl<V: Vfs> Gate<V> {
+    /// Takes over the count of one gate of the share.
     pub(crate) fn new(
         core: Arc<Durability<V>>,
         env: Arc<dyn Env>,
@@ -90,19 +113,25 @@ impl<V: Vfs> Gate<V> {
         self.share.effective().policy
     }
 
-    /// Changes the policy. A loosening holds at once. A tightening holds for every request from
-    /// now on; the future completes when everything owed so far is on disk, or reports what
-    /// failed.
-    pub async fn set_policy(&self, policy: Policy) -> StopReport {
+    /// Changes the policy, for `who` (noted with the time). A loosening holds at once. A
+    /// tightening holds for every request from now on; the future completes when everything owed
+    /// so far is on disk, or reports what failed.
+    pub async fn set_policy(&self, policy: Policy, who: &str) -> StopReport {
         let old = self.share.settings().policy;
         let tightens =
             self.share.effective().policy.tightens_to(&policy) || old.tightens_to(&policy);
         self.share.set(|settings| settings.policy = policy);
-        tracing::info!(share = self.name(), %old, new = %policy, "durability policy changed");
+        self.share.policy_changed(who);
+        tracing::info!(share = self.name(), %old, new = %policy, who, "durability policy changed");
         if !tightens {
             return StopReport::default();
         }
         self.core.sync_share(&self.share).await
+    }
+
+    /// When the policy was set last while the server ran (wall clock), and by whom.
+    pub fn policy_changed(&self) -> Option<(Timestamp, String)> {
+        self.share.last_change()
     }
 
     /// Changes options other than the policy (which is ignored here). They hold from now on.
@@ -121,7 +150,8 @@ impl<V: Vfs> Gate<V> {
     ) -> Result<Receipt, VfsError> {
         let core = &self.core;
         let end = offset.saturating_add(data.len() as u64);
-        let (barriers, mut write) = self.begin_write(core, node, (offset, end), flags).await;
+        let (judged, mut write) = self.begin_write(core, node, (offset, end), flags).await;
+        let barriers = judged.barriers;
         let mode = WriteMode {
             durable: barriers.durable_write,
         };
@@ -139,7 +169,7 @@ impl<V: Vfs> Gate<V> {
         });
         drop(write);
         result?;
-        self.after(core, node, barriers).await
+        self.after(core, node, judged).await
     }
 
     /// A file or directory was created in `parent`.
@@ -175,16 +205,11 @@ impl<V: Vfs> Gate<V> {
         let core = &self.core;
         if old_parent.key() != new_parent.key() {
             let to = self.held(new_parent);
-            self.mark(
-                core,
-                old_parent,
-                Event::Rename,
-                RequestFlags::default(),
-                |inode, _| {
-                    inode.pending.entries = true;
-                    inode.moved_out(&to, core.tick());
-                },
-            );
+            let plain = Asked::of(Event::Rename, RequestFlags::default());
+            self.mark(core, old_parent, plain, |inode, _| {
+                inode.pending.entries = true;
+                inode.moved_out(&to, core.tick());
+            });
         }
         let forgotten = core.planted(Planted::OneParentOnRename);
         let parents = (Some(new_parent), (!forgotten).then_some(old_parent));
@@ -199,7 +224,11 @@ impl<V: Vfs> Gate<V> {
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
         let core = &self.core;
-        let barriers = self.mark(core, parent, Event::Remove, flags, |inode, _| {
+        let asked = Asked {
+            others: self.asked_of([node]),
+            ..Asked::of(Event::Remove, flags)
+        };
+        let judged = self.mark(core, parent, asked, |inode, _| {
             inode.pending.entries = true;
         });
         // A directory has one name. A file whose last name is gone owes nothing: once the
@@ -209,12 +238,12 @@ impl<V: Vfs> Gate<V> {
         if last {
             self.gone(node.key(), parent);
         }
-        match barriers.wait {
+        match judged.barriers.wait {
             Wait::Parent => {
                 core.barrier(parent.key(), Some(self.held(parent))).await?;
                 Ok(Receipt::new())
             }
-            _ => self.after(core, parent, barriers).await,
+            _ => self.after(core, parent, judged).await,
         }
     }
 
@@ -224,8 +253,8 @@ impl<V: Vfs> Gate<V> {
     pub fn gone(&self, key: FileKey, parent: &V::Node) {
         let core = &self.core;
         let left = core.unlinked(key);
-        let flags = RequestFlags::default();
-        self.mark(core, parent, Event::Remove, flags, |inode, _| {
+        let plain = Asked::of(Event::Remove, RequestFlags::default());
+        self.mark(core, parent, plain, |inode, _| {
             inode.inherit(parent.key(), left, core.tick());
         });
     }
@@ -349,17 +378,22 @@ impl<V: Vfs> Gate<V> {
             FlushTarget::Directory { .. } => Flushed::Directory,
             FlushTarget::ShareRoot => Flushed::ShareRoot,
         });
-        let (barriers, bytes) = core.with(key, |inode| {
+        let (judged, bytes) = core.with(key, |inode| {
             inode.seen_through(&self.share);
-            (self.judge(event, flags), inode.bytes())
+            let judged = self.judge(inode, Asked::of(event, flags));
+            if judged.barriers.deferred {
+                inode.promised(&self.share, judged.kind);
+            }
+            (judged, inode.bytes())
         });
+        let barriers = judged.barriers;
         let metrics = &self.share.metrics;
         metrics.flush_bytes.add(bytes);
         if barriers.wait == Wait::Nothing {
             core.check_latch(key)?;
             if barriers.owed {
                 count(&metrics.flushes_owed);
-                self.settle(core).await;
+                self.keep_bound(core, key, judged).await?;
             } else {
                 count(&metrics.flushes_ignored);
             }
@@ -378,8 +412,12 @@ impl<V: Vfs> Gate<V> {
             if core.has_overflow() {
                 return Err(VfsError::Io);
             }
-            let elsewhere = core.latched().into_iter().find(|one| one.key.fs == key.fs);
-            if let Some(latched) = elsewhere.or_else(|| self.latched().into_iter().next()) {
+            // What other shares of the file system lost is theirs to be told of.
+            let mine = |inode: &Inode<V>| {
+                let mut shares = inode.shares.iter();
+                inode.shares.is_empty() || shares.any(|share| share.is_same_folder(&self.share))
+            };
+            if let Some(latched) = core.latched_where(mine).into_iter().next() {
                 return Err(latched.error);
             }
         } else {
@@ -401,12 +439,13 @@ impl<V: Vfs> Gate<V> {
     pub async fn closed(&self, node: &V::Node, flags: RequestFlags) -> Result<Receipt, VfsError> {
         let core = &self.core;
         let key = node.key();
-        let (barriers, dirty) = core.with(key, |inode| {
-            (self.judge(Event::Close, flags), inode.is_dirty())
+        let (judged, dirty) = core.with(key, |inode| {
+            let asked = Asked::of(Event::Close, flags);
+            (self.judge(inode, asked), inode.is_dirty())
         });
         if dirty {
             count(&self.share.metrics.dirty_at_close);
-            if barriers.wait != Wait::Nothing {
+            if judged.barriers.wait != Wait::Nothing {
                 core.barrier(key, None).await?;
             }
         }
@@ -476,17 +515,36 @@ impl<V: Vfs> Gate<V> {
         }
     }
 
-    /// The settings in force.
-    fn effective(&self) -> ShareDurability {
-        let mut settings = self.share.effective();
+    /// What decides for the inode now is asked of the table: the strictest of its opens.
+    fn judge(&self, inode: &Inode<V>, asked: Asked) -> Judged {
+        let mut effective = inode.opens.effective(&self.share);
+        if let Some(others) = asked.others {
+            effective = effective.join(others);
+        }
+        let mut settings = self.share.settings();
+        settings.policy = effective.policy;
         if self.core.planted(Planted::HostStableTakenForHonor) && settings.policy == Policy::Honor {
             settings.policy = Policy::TreatHostAsStableStorage;
         }
-        settings
+        let mut barriers = barriers(asked.event, &settings, asked.flags);
+        if effective.bound.is_some()
+            && barriers == Barriers::default()
+            && !matches!(asked.event, Event::Flush(_) | Event::Close | Event::Stop)
+        {
+            barriers.owed = true;
+        }
+        Judged {
+            barriers,
+            kind: settings.policy.kind(),
+            bound: effective.bound,
+        }
     }
 
-    fn judge(&self, event: Event, flags: RequestFlags) -> Barriers {
-        barriers(event, &self.effective(), flags)
+    /// What the opens of other inodes that a request concerns ask for.
+    fn asked_of<'a>(&self, nodes: impl IntoIterator<Item = &'a V::Node>) -> Option<Effective> {
+        let asked = |node: &V::Node| self.core.peek(node.key(), |inode| inode.opens.strictest());
+        let each = nodes.into_iter().filter_map(|node| asked(node).flatten());
+        each.reduce(Effective::join)
     }
 
     async fn named(
@@ -497,20 +555,22 @@ impl<V: Vfs> Gate<V> {
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
         let core = &self.core;
+        let asked = Asked {
+            others: self.asked_of([new, old].into_iter().flatten()),
+            ..Asked::of(event, flags)
+        };
         let new = new.map(|dir| self.held(dir));
         let old = old.map(|dir| self.held(dir));
         let key = node.key();
-        let mut first = false;
-        let barriers = self.mark(core, node, event, flags, |inode, share| {
+        let mut idle = Vec::new();
+        let judged = self.mark(core, node, asked, |inode, account| {
             // Drawn under the lock: a barrier that draws a later number finds the name in
             // its plan.
             let at = (core.tick(), core.now());
-            first = inode.renamed(share, (new.as_ref(), old.as_ref()), at, key);
+            idle = inode.renamed(account, (new.as_ref(), old.as_ref()), at, key);
         });
-        if first {
-            core.start_payer(&self.share);
-        }
-        self.after(core, node, barriers).await
+        idle.iter().for_each(|share| core.start_payer(share));
+        self.after(core, node, judged).await
     }
 
     async fn contents(
@@ -521,9 +581,9 @@ impl<V: Vfs> Gate<V> {
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
         let held = self.held(node);
-        let reservation = self.share.reserve(bytes, u64::MAX);
-        self.changed(Event::Content, node, flags, |inode, share| {
-            inode.wrote(share, &held, range, reservation);
+        self.changed(Event::Content, node, flags, |inode, account| {
+            let reservation = account.share.reserve(bytes, u64::MAX, account.kind);
+            inode.wrote((account.share, account.kind), &held, range, reservation);
         })
         .await
     }
@@ -533,11 +593,11 @@ impl<V: Vfs> Gate<V> {
         event: Event,
         node: &V::Node,
         flags: RequestFlags,
-        change: impl FnOnce(&mut Inode<V>, &Arc<Share>),
+        change: impl FnOnce(&mut Inode<V>, &Account<'_>),
     ) -> Result<Receipt, VfsError> {
         let core = &self.core;
-        let barriers = self.mark(core, node, event, flags, change);
-        self.after(core, node, barriers).await
+        let judged = self.mark(core, node, Asked::of(event, flags), change);
+        self.after(core, node, judged).await
     }
 
     /// Marks a change, and reads the policy for it in the same step.
@@ -545,25 +605,27 @@ impl<V: Vfs> Gate<V> {
         &self,
         core: &Durability<V>,
         node: &V::Node,
-        event: Event,
-        flags: RequestFlags,
-        change: impl FnOnce(&mut Inode<V>, &Arc<Share>),
-    ) -> Barriers {
+        asked: Asked,
+        change: impl FnOnce(&mut Inode<V>, &Account<'_>),
+    ) -> Judged {
         let held = self.held(node);
         let now = core.now();
-        let (first, barriers) = core.with(node.key(), |inode| {
-            let first = inode.owe(&self.share, &held, now);
-            change(inode, &self.share);
-            let mut barriers = self.judge(event, flags);
+        let (idle, judged) = core.with(node.key(), |inode| {
+            let mut judged = self.judge(inode, asked);
+            let account = Account {
+                share: &self.share,
+                kind: judged.kind,
+                also: inode.opens.bounded_elsewhere(&self.share),
+            };
+            let idle = inode.owe(&account, &held, now);
+            change(inode, &account);
             if inode.dirty_streams() > DIRTY_STREAMS_MAX {
-                barriers.wait = barriers.wait.max(Wait::Inode);
+                judged.barriers.wait = judged.barriers.wait.max(Wait::Inode);
             }
-            (first, barriers)
+            (idle, judged)
         });
-        if first {
-            core.start_payer(&self.share);
-        }
-        barriers
+        idle.iter().for_each(|share| core.start_payer(share));
+        judged
     }
 
     /// What the reply to a change waits for.
@@ -571,9 +633,10 @@ impl<V: Vfs> Gate<V> {
         &self,
         core: &Durability<V>,
         node: &V::Node,
-        barriers: Barriers,
+        judged: Judged,
     ) -> Result<Receipt, VfsError> {
         let key = node.key();
+        let barriers = judged.barriers;
         match barriers.wait {
             // Answered before the disk, but not against what is known of it.
             Wait::Nothing if barriers.deferred => core.check_latch(key)?,
@@ -594,24 +657,49 @@ impl<V: Vfs> Gate<V> {
         }
         core.limit_dirty(&self.share).await;
         if barriers.owed {
-            self.settle(core).await;
+            self.keep_bound(core, key, judged).await?;
         }
         Ok(Receipt::new())
     }
 
     /// Waits until an acknowledgement keeps the bound.
-    async fn settle(&self, core: &Durability<V>) {
+    async fn keep_bound(
+        &self,
+        core: &Durability<V>,
+        key: FileKey,
+        judged: Judged,
+    ) -> Result<(), VfsError> {
+        let Some(bound) = judged.bound else {
+            return Ok(());
+        };
+        if core.planted(Planted::BoundExceeded) {
+            return Ok(());
+        }
+        if self.share.is_too_slow(&bound) {
+            // The disk cannot keep it: nothing is acknowledged before it is there.
+            count(&self.share.metrics.backpressure);
+            return core.barrier(key, None).await;
+        }
+        self.settle(core, key, bound).await;
+        Ok(())
+    }
+
+    async fn settle(&self, core: &Durability<V>, key: FileKey, mut bound: Bound) {
+        let at_once = core.limits.syncs_in_flight_max;
         let mut held_back = false;
         loop {
             let mut room = pin!(self.share.room.notified());
             room.as_mut().enable();
-            // A tripped share keeps no bound any more: what is owed is paid and errors are told.
-            let Policy::Bounded(bound) = self.share.effective().policy else {
-                return;
-            };
             let now = core.now();
-            if !self.share.breaks(&bound, now) || core.planted(Planted::BoundExceeded) {
+            if !self.share.breaks(&bound, now) && !self.share.is_behind(&bound, at_once) {
                 return;
+            }
+            // A tripped share keeps no bound any more: what is owed is paid and errors are told.
+            let asked = core.peek(key, |inode| inode.opens.effective(&self.share));
+            let asked = asked.unwrap_or_else(|| Effective::of(self.share.effective().policy));
+            match asked.bound {
+                Some(now) => bound = now,
+                None => return,
             }
             if !std::mem::replace(&mut held_back, true) {
                 count(&self.share.metrics.backpressure);
@@ -635,7 +723,7 @@ impl<V: Vfs> Gate<V> {
         node: &V::Node,
         range: (u64, u64),
         flags: RequestFlags,
-    ) -> (Barriers, WriteInFlight<'a, V>) {
+    ) -> (Judged, WriteInFlight<'a, V>) {
         let held = self.held(node);
         let event = if node.stream().is_some() {
             Event::WriteStream
@@ -648,16 +736,15 @@ impl<V: Vfs> Gate<V> {
             let mut room = pin!(self.share.room.notified());
             room.as_mut().enable();
             let admitted = core.with(held.key(), |inode| {
-                let settings = self.effective();
-                let mut barriers = barriers(event, &settings, flags);
+                let mut judged = self.judge(inode, Asked::of(event, flags));
                 let mut max = u64::MAX;
-                if let Policy::Bounded(bound) = settings.policy
-                    && barriers.owed
+                if let Some(bound) = judged.bound
+                    && judged.barriers.owed
                     && !core.planted(Planted::BoundExceeded)
                 {
                     if bytes > bound.max_bytes {
                         // Never fits: stored before its reply.
-                        barriers = Barriers {
+                        judged.barriers = Barriers {
                             durable_write: event == Event::Write,
                             wait: if event == Event::Write {
                                 Wait::Names
@@ -672,23 +759,29 @@ impl<V: Vfs> Gate<V> {
                         max = bound.max_bytes;
                     }
                 }
-                let reservation = self.share.reserve(bytes, max)?;
+                let reservation = self.share.reserve(bytes, max, judged.kind)?;
                 inode.seen_through(&self.share);
                 let ticket = core.tick();
                 inode.in_flight.insert(ticket);
-                Some((barriers, ticket, inode.failures, reservation))
+                let also = inode.opens.bounded_elsewhere(&self.share);
+                Some((judged, also, ticket, inode.failures, reservation))
             });
-            if let Some((barriers, ticket, failures, reservation)) = admitted {
+            if let Some((judged, also, ticket, failures, reservation)) = admitted {
                 let write = WriteInFlight {
                     gate: self,
                     core,
                     held,
                     range,
+                    account: Account {
+                        share: &self.share,
+                        kind: judged.kind,
+                        also,
+                    },
                     ticket,
                     failures,
                     reservation: Some(reservation),
                 };
-                return (barriers, write);
+                return (judged, write);
             }
             if !std::mem::replace(&mut held_back, true) {
                 count(&self.share.metrics.backpressure);
@@ -696,6 +789,25 @@ impl<V: Vfs> Gate<V> {
             // What is owed is in the way now, however young it is.
             self.share.hurry(core.now());
             room.await;
+        }
+    }
+}
+
+/// What a request asks of an inode.
+#[derive(Clone, Copy)]
+struct Asked {
+    event: Event,
+    flags: RequestFlags,
+    /// What the opens of other inodes ask for that the request concerns as well.
+    others: Option<Effective>,
+}
+
+impl Asked {
+    fn of(event: Event, flags: RequestFlags) -> Self {
+        Self {
+            event,
+            flags,
+            others: None,
         }
     }
 }
@@ -732,6 +844,7 @@ struct WriteInFlight<'a, V: Vfs> {
     core: &'a Durability<V>,
     held: Held<V>,
     range: (u64, u64),
+    account: Account<'a>,
     ticket: u64,
     failures: u64,
     /// Taken when the write has ended.
@@ -753,7 +866,8 @@ impl<V: Vfs> WriteInFlight<'_, V> {
             Outcome::Failed(error) => Some(core.failure(error)),
             _ => None,
         };
-        let (first, repaired, latched) = core.with(key, |inode| {
+        let account = &self.account;
+        let (idle, repaired, latched) = core.with(key, |inode| {
             inode.in_flight.remove(&self.ticket);
             inode.written.notify_waiters();
             // A sync failed meanwhile: it may have dropped what was written by then.
@@ -769,21 +883,19 @@ impl<V: Vfs> WriteInFlight<'_, V> {
             match failure {
                 Some(failure) => {
                     let latched = inode.write_failed(share, stream, range, failure);
-                    (false, false, latched)
+                    (Vec::new(), false, latched)
                 }
                 None if matches!(outcome, Outcome::Durable) => {
-                    (false, !doubt && inode.rewritten(stream, range), false)
+                    (Vec::new(), !doubt && inode.rewritten(stream, range), false)
                 }
                 None => {
-                    let first = inode.owe(share, &self.held, now);
-                    inode.wrote(share, &self.held, place, reservation);
-                    (first, false, false)
+                    let idle = inode.owe(account, &self.held, now);
+                    inode.wrote((share, account.kind), &self.held, place, reservation);
+                    (idle, false, false)
                 }
             }
         });
-        if first {
-            core.start_payer(share);
-        }
+        idle.iter().for_each(|share| core.start_payer(share));
         if repaired {
             core.repaired(key);
         }

@@ -19,8 +19,10 @@ use tokio::sync::{Notify, oneshot};
 use vfs::{FileKey, Node, SyncScope, Vfs, VfsError};
 
 use crate::{
+    opens::Opens,
     ranges::Extents,
     report::LatchedInode,
+    settings::PolicyKind,
     share::{Debt, Lost, Reservation, Share},
 };
 
@@ -42,6 +44,36 @@ impl<V: Vfs> Clone for Held<V> {
 impl<V: Vfs> Held<V> {
     pub(crate) fn key(&self) -> FileKey {
         self.node.key()
+    }
+}
+
+/// On whose account a change is.
+pub(crate) struct Account<'a> {
+    pub(crate) share: &'a Arc<Share>,
+    /// Of the policy that it is acknowledged under.
+    pub(crate) kind: PolicyKind,
+    /// Other shares with a bounded open of the inode.
+    pub(crate) also: Vec<Arc<Share>>,
+}
+
+impl Account<'_> {
+    /// Adds to `debts` what is missing there. Shares that need a payer go to `idle`.
+    fn charge(
+        &self,
+        debts: &mut Vec<Debt>,
+        (key, now): (FileKey, Duration),
+        idle: &mut Vec<Arc<Share>>,
+    ) {
+        let also = (self.also.iter()).map(|share| (share, PolicyKind::Bounded));
+        for (share, kind) in std::iter::once((self.share, self.kind)).chain(also) {
+            if !debts.iter().any(|debt| debt.is_for(share, kind)) {
+                let (debt, first) = Debt::new(share, key, now, kind);
+                debts.push(debt);
+                if first {
+                    idle.push(Arc::clone(share));
+                }
+            }
+        }
     }
 }
 
@@ -226,6 +258,8 @@ pub(crate) struct Inode<V: Vfs> {
     pub(crate) syncing: bool,
     /// The shares it was changed or flushed through.
     pub(crate) shares: Vec<Arc<Share>>,
+    /// The handles on it, whose policies decide.
+    pub(crate) opens: Opens,
 }
 
 impl<V: Vfs> Default for Inode<V> {
@@ -247,6 +281,7 @@ impl<V: Vfs> Default for Inode<V> {
             waiters: Vec::new(),
             syncing: false,
             shares: Vec::new(),
+            opens: Opens::default(),
         }
     }
 }
@@ -267,6 +302,7 @@ impl<V: Vfs> Inode<V> {
             && self.waiters.is_empty()
             && self.asked.is_empty()
             && !self.syncing
+            && self.opens.is_empty()
     }
 
     /// Bytes owed, of the epoch under sync too.
@@ -280,10 +316,14 @@ impl<V: Vfs> Inode<V> {
         }
     }
 
-    /// Holds the node; the own part is owed to `share` from `now`. True if the share needs a
-    /// payer.
-    pub(crate) fn owe(&mut self, share: &Arc<Share>, held: &Held<V>, now: Duration) -> bool {
-        self.seen_through(share);
+    /// Holds the node; the own part is owed from `now`. Answers the shares that need a payer.
+    pub(crate) fn owe(
+        &mut self,
+        account: &Account<'_>,
+        held: &Held<V>,
+        now: Duration,
+    ) -> Vec<Arc<Share>> {
+        self.seen_through(account.share);
         if let Some(stream) = held.node.stream() {
             if !self.streams.contains_key(stream) {
                 self.streams.insert(stream.to_owned(), held.clone());
@@ -293,23 +333,26 @@ impl<V: Vfs> Inode<V> {
         } else if self.node.is_none() {
             self.node = Some(held.clone());
         }
-        if self
-            .pending
-            .debts
-            .iter()
-            .any(|debt| Arc::ptr_eq(&debt.share, share))
-        {
-            return false;
-        }
-        let (debt, first) = Debt::new(share, held.key(), now);
-        self.pending.debts.push(debt);
-        first
+        let mut idle = Vec::new();
+        account.charge(&mut self.pending.debts, (held.key(), now), &mut idle);
+        idle
+    }
+
+    /// A FLUSH through `share` is answered before the disk: what the inode owes is acknowledged
+    /// under that policy.
+    pub(crate) fn promised(&mut self, share: &Arc<Share>, kind: PolicyKind) {
+        let own = [Some(&mut self.pending), self.running.as_mut()];
+        let own = own.into_iter().flatten().flat_map(|epoch| &mut epoch.debts);
+        let names = self.names.iter_mut().flat_map(|name| &mut name.debts);
+        own.chain(names)
+            .filter(|debt| Arc::ptr_eq(&debt.share, share))
+            .for_each(|debt| debt.change(kind));
     }
 
     /// Contents changed. Call after [`Inode::owe`].
     pub(crate) fn wrote(
         &mut self,
-        share: &Arc<Share>,
+        (share, kind): (&Arc<Share>, PolicyKind),
         held: &Held<V>,
         range: Where,
         reservation: Option<Reservation>,
@@ -333,23 +376,23 @@ impl<V: Vfs> Inode<V> {
             .pending
             .debts
             .iter_mut()
-            .find(|debt| Arc::ptr_eq(&debt.share, share));
+            .find(|debt| debt.is_for(share, kind));
         if let (Some(debt), Some(reservation)) = (debt, reservation) {
             debt.absorb(reservation);
         }
     }
 
     /// A name was made, moved (`old`) or removed: these directories must be synced, the new one
-    /// first. Call after [`Inode::owe`]. True if the share needs a payer.
+    /// first. Call after [`Inode::owe`]. Answers the shares that need a payer.
     pub(crate) fn renamed(
         &mut self,
-        share: &Arc<Share>,
+        account: &Account<'_>,
         (new, old): (Option<&Held<V>>, Option<&Held<V>>),
         (seq, now): (u64, Duration),
         key: FileKey,
-    ) -> bool {
+    ) -> Vec<Arc<Share>> {
         self.pending.meta = true;
-        let mut first = false;
+        let mut idle = Vec::new();
         let mut front = 0;
         for dir in [new, old].into_iter().flatten() {
             let place = self
@@ -373,15 +416,7 @@ impl<V: Vfs> Inode<V> {
                 },
             };
             name.seq = seq;
-            if !name
-                .debts
-                .iter()
-                .any(|debt| Arc::ptr_eq(&debt.share, share))
-            {
-                let (debt, wake) = Debt::new(share, key, now);
-                name.debts.push(debt);
-                first |= wake;
-            }
+            account.charge(&mut name.debts, (key, now), &mut idle);
             let at = if is_new {
                 0
             } else {
@@ -390,7 +425,7 @@ impl<V: Vfs> Inode<V> {
             self.names.insert(at, name);
             front = 1;
         }
-        first
+        idle
     }
 
     /// For a directory: a name moved from here to `to`.
@@ -691,7 +726,7 @@ impl<V: Vfs> Inode<V> {
         self.pending.entries = true;
         for mut debt in left.debts {
             let mut mine = self.pending.debts.iter_mut();
-            match mine.find(|mine| Arc::ptr_eq(&mine.share, &debt.share)) {
+            match mine.find(|mine| mine.is_for(&debt.share, debt.kind())) {
                 Some(mine) => mine.join(debt, key),
                 None => {
                     debt.move_to(key);

@@ -1,8 +1,8 @@
 //! Background syncs: what is owed is paid by age, by bytes, by number, and all at once.
 //!
 //! One payer task per share, alive while the share owes anything. Something owed is due at half
-//! the bound's delay, or under the other policies at `dirty_age_max`; under a bound also when
-//! half the bytes are owed. The payer only starts syncs; waiting for one never delays the next.
+//! the bound's delay (earlier where the disk is slow or much is owed), or under the other policies
+//! at `dirty_age_max`; under a bound also when half the bytes are owed. The payer only starts syncs; waiting for one never delays the next.
 
 use std::{
     collections::VecDeque,
@@ -21,8 +21,7 @@ use crate::{
     metrics::count,
     planted::Planted,
     report::StopReport,
-    settings::{Bound, Policy},
-    share::{Share, lock},
+    share::{Owed, Share, lock},
     table::{Durability, tell},
 };
 
@@ -69,14 +68,12 @@ impl<V: Vfs> Durability<V> {
     /// is owed: the payer is over then.
     #[allow(clippy::type_complexity)]
     fn due(&self, share: &Share, now: Duration) -> Option<(Vec<FileKey>, Option<Duration>)> {
-        // The policy in force for what was acknowledged is the configured one, tripped or not.
-        let policy = share.settings().policy;
-        let (delay, all) = match policy {
-            Policy::Bounded(Bound {
-                max_delay,
-                max_bytes,
-            }) => (max_delay / 2, share.bytes() > max_bytes / 2),
-            _ => (self.limits.dirty_age_max, false),
+        let (delay, all) = match share.bound() {
+            Some(bound) => (
+                share.start_age(&bound, self.limits.syncs_in_flight_max),
+                share.bytes() > bound.max_bytes / 2,
+            ),
+            None => (self.limits.dirty_age_max, false),
         };
         let (delay, all) = if self.planted(Planted::BoundExceeded) {
             (self.limits.dirty_age_max, false)
@@ -96,7 +93,7 @@ impl<V: Vfs> Durability<V> {
             .saturating_sub(paying.len());
         let mut due = Vec::new();
         let mut next = None;
-        for ((since, _), key) in &ages.owed {
+        for ((since, _), Owed { key, .. }) in &ages.owed {
             if !all && now < *since + delay && !share.is_due_now(*since) {
                 next = Some(*since + delay);
                 break;
@@ -120,10 +117,14 @@ impl<V: Vfs> Durability<V> {
             return;
         }
         count(&share.metrics.syncs_background);
+        let share = Arc::clone(share);
         self.env.spawn(Box::pin(async move {
             let _paid = Paid { core: &*me, key };
             // A failure is latched and reported where it happened.
-            if me.barrier(key, None).await == Err(VfsError::NotStarted) {
+            let started = me.now();
+            let result = me.barrier(key, None).await;
+            share.took(me.now().saturating_sub(started));
+            if result == Err(VfsError::NotStarted) {
                 // Still in hand, so that nobody asks for it again at once.
                 me.env.sleep(RETRY).await;
             }
@@ -152,8 +153,9 @@ impl<V: Vfs> Durability<V> {
         let oldest = shares.iter().filter_map(|share| {
             let ages = lock(&share.ages);
             let paying = lock(&self.paying);
-            let debt = ages.owed.iter().find(|(_, key)| !paying.contains(key));
-            debt.map(|((since, _), key)| (*since, *key, share))
+            let mut owed = ages.owed.iter();
+            let debt = owed.find(|(_, owed)| !paying.contains(&owed.key));
+            debt.map(|((since, _), owed)| (*since, owed.key, share))
         });
         if let Some((_, key, share)) = oldest.min_by_key(|(since, key, _)| (*since, *key)) {
             self.start_pay(key, share);
@@ -169,12 +171,19 @@ impl<V: Vfs> Durability<V> {
     }
 
     /// Syncs everything that a share owes or that is on the file system of its root: another share
-    /// over the same folder may have changed what is below.
+    /// over the same folder may have changed what is below. The answer is about the folder's own.
     pub(crate) async fn sync_root(&self, share: &Arc<Share>, root: FileKey) -> StopReport {
-        let below = |key: &FileKey, inode: &Inode<V>| {
-            key.fs == root.fs || inode.shares.iter().any(|known| Arc::ptr_eq(known, share))
+        let through =
+            |inode: &Inode<V>, is: &dyn Fn(&Arc<Share>) -> bool| inode.shares.iter().any(is);
+        let mine = |key: &FileKey, inode: &Inode<V>| {
+            through(inode, &|known| Arc::ptr_eq(known, share))
+                || (key.fs == root.fs && through(inode, &|known| known.is_same_folder(share)))
         };
-        self.sync_many(self.keys(below)).await
+        let report = self.sync_many(self.keys(mine)).await;
+        // Errors of these are latched and told there.
+        let below = |key: &FileKey, inode: &Inode<V>| key.fs == root.fs && !mine(key, inode);
+        self.sync_many(self.keys(below)).await;
+        report
     }
 
     /// Syncs these inodes, a limited number at a time, in tasks of their own.

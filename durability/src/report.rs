@@ -1,14 +1,20 @@
 //! What the engine tells administrators: limits it works under, exposure, latches, reports.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use vfs::{FileKey, VfsError};
+
+use crate::{
+    rules::{Opener, Rule},
+    settings::{Bound, Policy, PolicyKind},
+};
 
 /// Limits of a server's durability engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most inodes with something owed, each of which holds a descriptor. At the limit the
-    /// oldest is synced in the background and replies wait.
+    /// Most inodes with something owed, each of which holds a descriptor. Beyond the limit the
+    /// oldest is synced in the background and replies wait; a request marks before it waits, so
+    /// there are at most this many and two for each request in flight.
     pub dirty_inodes_max: usize,
     /// Longest time an inode stays dirty without a background sync, whatever the policy.
     pub dirty_age_max: Duration,
@@ -43,6 +49,66 @@ pub struct Exposure {
     pub latched_bytes: u64,
     /// Inodes so latched.
     pub latched_inodes: u64,
+    /// What is owed by the policy it was acknowledged under, in the order of
+    /// [`PolicyKind::ALL`]; see [`Exposure::of`]. An inode may be in several.
+    pub by_policy: [PolicyExposure; PolicyKind::ALL.len()],
+}
+
+impl Exposure {
+    /// The part that was acknowledged under this policy: of a lazy one what a client may believe
+    /// to be stable, of the others what nobody has flushed yet.
+    pub fn of(&self, kind: PolicyKind) -> PolicyExposure {
+        self.by_policy
+            .get(kind as usize)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// This and another share's.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        let mut by_policy = self.by_policy;
+        for (mine, other) in by_policy.iter_mut().zip(other.by_policy) {
+            mine.bytes += other.bytes;
+            mine.inodes += other.inodes;
+            mine.oldest_age = mine.oldest_age.max(other.oldest_age);
+        }
+        Self {
+            bytes: self.bytes + other.bytes,
+            inodes: self.inodes + other.inodes,
+            oldest_age: self.oldest_age.max(other.oldest_age),
+            latched_bytes: self.latched_bytes + other.latched_bytes,
+            latched_inodes: self.latched_inodes + other.latched_inodes,
+            by_policy,
+        }
+    }
+}
+
+/// What was acknowledged under one policy and is not known to be on stable storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PolicyExposure {
+    /// Bytes written and not synced since, those of writes still running included.
+    pub bytes: u64,
+    /// Inodes with anything owed.
+    pub inodes: u64,
+    /// Time since the oldest owed change; zero if nothing is owed.
+    pub oldest_age: Duration,
+}
+
+/// What decides for an inode that is open.
+#[derive(Debug, Clone)]
+pub struct InForce {
+    /// The policy of every request on it: the strictest of its opens'.
+    pub policy: Policy,
+    /// Of all bounded ones among its opens' policies, the tightest limits.
+    pub bound: Option<Bound>,
+    /// The open whose policy that is, or one of them.
+    pub because: Arc<Opener>,
+    /// The share that open is through.
+    pub share: String,
+    /// The rule it matched; `None`: it follows its share.
+    pub rule: Option<Arc<Rule>>,
+    /// Opens of the inode, over all shares and streams.
+    pub opens: usize,
 }
 
 /// An inode whose sync failed and which is not repaired.

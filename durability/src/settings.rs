@@ -78,7 +78,55 @@ impl fmt::Display for InvalidPolicy {
 
 impl std::error::Error for InvalidPolicy {}
 
+/// Which of the four policies, without its limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PolicyKind {
+    /// [`Policy::TreatHostAsStableStorage`].
+    TreatHostAsStableStorage,
+    /// [`Policy::Bounded`].
+    Bounded,
+    /// [`Policy::Honor`].
+    Honor,
+    /// [`Policy::StrictSync`].
+    StrictSync,
+}
+
+impl PolicyKind {
+    /// Every kind, the laziest first.
+    pub const ALL: [Self; 4] = [
+        Self::TreatHostAsStableStorage,
+        Self::Bounded,
+        Self::Honor,
+        Self::StrictSync,
+    ];
+
+    /// The policy's word in settings and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TreatHostAsStableStorage => "treat-host-as-stable-storage",
+            Self::Bounded => "bounded",
+            Self::Honor => "honor",
+            Self::StrictSync => "strict-sync",
+        }
+    }
+
+    /// Whether a FLUSH is answered before the disk.
+    pub const fn is_lazy(self) -> bool {
+        matches!(self, Self::TreatHostAsStableStorage | Self::Bounded)
+    }
+}
+
 impl Policy {
+    /// Which of the four it is.
+    pub const fn kind(&self) -> PolicyKind {
+        match self {
+            Self::TreatHostAsStableStorage => PolicyKind::TreatHostAsStableStorage,
+            Self::Bounded(_) => PolicyKind::Bounded,
+            Self::Honor => PolicyKind::Honor,
+            Self::StrictSync => PolicyKind::StrictSync,
+        }
+    }
+
     /// How much the policy promises; a change to a higher number, or between bounds, is a
     /// tightening that must sync what is owed.
     fn strictness(&self) -> u8 {
@@ -92,7 +140,7 @@ impl Policy {
 
     /// Whether a FLUSH is answered before the disk.
     pub(crate) fn is_lazy(&self) -> bool {
-        matches!(self, Self::TreatHostAsStableStorage | Self::Bounded(_))
+        self.kind().is_lazy()
     }
 
     /// The stricter of two; of two bounds the smaller of each limit.

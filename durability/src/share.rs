@@ -5,21 +5,22 @@
 //! under way are a [`Reservation`]. Lock order: the inode table's shard, then `ages`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
 };
 
 use tokio::sync::Notify;
-use vfs::FileKey;
+use vfs::{Env, FileKey, Timestamp};
 
 use crate::{
-    metrics::Metrics,
-    report::Exposure,
-    settings::{Bound, Policy, ShareDurability},
+    metrics::{Metrics, count},
+    report::{Exposure, PolicyExposure},
+    rules::Rules,
+    settings::{Bound, Policy, PolicyKind, ShareDurability},
 };
 
 /// Locks; a panic elsewhere does not spread.
@@ -27,21 +28,48 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whose a debt is, and under which policy it was acknowledged.
+#[derive(Clone, Copy)]
+pub(crate) struct Owed {
+    pub(crate) key: FileKey,
+    kind: PolicyKind,
+}
+
 #[derive(Default)]
 pub(crate) struct Ages {
     /// Every debt by age.
-    pub(crate) owed: BTreeMap<(Duration, u64), FileKey>,
+    pub(crate) owed: BTreeMap<(Duration, u64), Owed>,
     next: u64,
     /// The share's payer runs.
     pub(crate) payer: bool,
 }
 
+/// Rules as in force, and what is asked of them often.
+#[derive(Default)]
+struct Ruled {
+    rules: Arc<Rules>,
+    bound: Option<Bound>,
+    lazy: bool,
+}
+
 pub(crate) struct Share {
     pub(crate) name: String,
+    env: Arc<dyn Env>,
     settings: RwLock<ShareDurability>,
+    ruled: RwLock<Ruled>,
+    /// Gates of the share: more than one while a reload replaces its files.
+    pub(crate) gates: AtomicUsize,
+    /// The folders it is of: more than one after a reload.
+    roots: Mutex<BTreeSet<FileKey>>,
+    /// When the policy was changed last, and by whom.
+    changed: Mutex<Option<(Timestamp, String)>>,
+    /// What a sync and all that must follow it took lately, nanoseconds: the longest, forgotten
+    /// by an eighth with each sync.
+    pace: AtomicU64,
     /// After a failed sync: treated as `honor` until an administrator acts.
     tripped: AtomicBool,
     bytes: AtomicU64,
+    bytes_of: [AtomicU64; PolicyKind::ALL.len()],
     lost_bytes: AtomicU64,
     lost_inodes: AtomicU64,
     pub(crate) ages: Mutex<Ages>,
@@ -55,12 +83,19 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    pub(crate) fn new(name: &str, settings: ShareDurability) -> Arc<Self> {
+    pub(crate) fn new(name: &str, settings: ShareDurability, env: Arc<dyn Env>) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
+            env,
             settings: RwLock::new(settings),
+            ruled: RwLock::default(),
+            gates: AtomicUsize::new(0),
+            roots: Mutex::default(),
+            changed: Mutex::default(),
+            pace: AtomicU64::new(0),
             tripped: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
+            bytes_of: Default::default(),
             lost_bytes: AtomicU64::new(0),
             lost_inodes: AtomicU64::new(0),
             ages: Mutex::default(),
@@ -79,10 +114,105 @@ impl Share {
     /// As in force: a tripped share honors.
     pub(crate) fn effective(&self) -> ShareDurability {
         let mut settings = self.settings();
-        if self.tripped.load(SeqCst) && settings.policy != Policy::StrictSync {
-            settings.policy = Policy::Honor;
-        }
+        settings.policy = self.in_force(settings.policy);
         settings
+    }
+
+    /// A policy of the share or of one of its rules, as in force: a tripped share honors.
+    pub(crate) fn in_force(&self, policy: Policy) -> Policy {
+        if self.tripped.load(SeqCst) && policy.is_lazy() {
+            Policy::Honor
+        } else {
+            policy
+        }
+    }
+
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        let ruled = self.ruled.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&ruled.rules)
+    }
+
+    pub(crate) fn set_rules(&self, rules: Arc<Rules>) {
+        let bounds = rules.iter().filter_map(|rule| match rule.policy {
+            Policy::Bounded(bound) => Some(bound),
+            _ => None,
+        });
+        let new = Ruled {
+            bound: bounds.reduce(Bound::tighter),
+            lazy: rules.any_lazy(),
+            rules,
+        };
+        *self.ruled.write().unwrap_or_else(PoisonError::into_inner) = new;
+        self.room.notify_waiters();
+        self.kick.notify_one();
+    }
+
+    /// The tightest bound of the share's policy and its rules: everything owed is paid within.
+    /// Tripped or not: what was acknowledged was promised.
+    pub(crate) fn bound(&self) -> Option<Bound> {
+        let ruled = self.ruled.read().unwrap_or_else(PoisonError::into_inner);
+        match (self.settings().policy, ruled.bound) {
+            (Policy::Bounded(own), Some(rule)) => Some(own.tighter(rule)),
+            (Policy::Bounded(own), None) => Some(own),
+            (_, rule) => rule,
+        }
+    }
+
+    pub(crate) fn add_root(&self, root: FileKey) {
+        lock(&self.roots).insert(root);
+    }
+
+    /// Whether the other one is this share, or of the same folder.
+    pub(crate) fn is_same_folder(&self, other: &Self) -> bool {
+        if std::ptr::eq(self, other) {
+            return true;
+        }
+        let mine = lock(&self.roots).clone();
+        !mine.is_disjoint(&lock(&other.roots))
+    }
+
+    pub(crate) fn policy_changed(&self, who: &str) {
+        *lock(&self.changed) = Some((self.env.realtime(), who.to_owned()));
+    }
+
+    pub(crate) fn last_change(&self) -> Option<(Timestamp, String)> {
+        lock(&self.changed).clone()
+    }
+
+    /// A sync, with the directories that had to follow, took so long.
+    pub(crate) fn took(&self, span: Duration) {
+        let span = nanos(span);
+        let _ = self
+            .pace
+            .fetch_update(SeqCst, SeqCst, |old| Some(span.max(old - old / 8)));
+    }
+
+    /// How long it takes by experience to pay everything owed, so many at a time.
+    fn pay_time(&self, at_once: usize) -> Duration {
+        let rounds = lock(&self.ages).owed.len().div_ceil(at_once.max(1));
+        let rounds = u32::try_from(rounds).unwrap_or(u32::MAX);
+        Duration::from_nanos(self.pace.load(SeqCst)).saturating_mul(rounds)
+    }
+
+    /// The age at which the payment of something owed starts: half the bound, or earlier where
+    /// twice the time that it is expected to take would go beyond.
+    pub(crate) fn start_age(&self, bound: &Bound, at_once: usize) -> Duration {
+        let twice = self.pay_time(at_once).saturating_mul(2);
+        bound
+            .max_delay
+            .saturating_sub(twice)
+            .min(bound.max_delay / 2)
+    }
+
+    /// Whether one payment is expected to take too long for the bound: then nothing is
+    /// acknowledged before it is on disk.
+    pub(crate) fn is_too_slow(&self, bound: &Bound) -> bool {
+        Duration::from_nanos(self.pace.load(SeqCst)) > bound.max_delay / 2
+    }
+
+    /// Whether so much is owed that paying it is expected to take too long for the bound.
+    pub(crate) fn is_behind(&self, bound: &Bound, at_once: usize) -> bool {
+        self.pay_time(at_once) > bound.max_delay / 2
     }
 
     pub(crate) fn set(&self, change: impl FnOnce(&mut ShareDurability)) {
@@ -111,16 +241,19 @@ impl Share {
     /// Goes to `honor` if the policy answers before the disk does; what is owed by `now` is due.
     /// Answers whether that is news.
     pub(crate) fn trip(&self, now: Duration) -> bool {
-        match self.settings().policy {
-            Policy::Honor | Policy::StrictSync => false,
-            Policy::TreatHostAsStableStorage | Policy::Bounded(_) => {
-                // First: whoever is woken looks at it.
-                let news = !self.tripped.swap(true, SeqCst);
-                self.hurry(now);
-                self.room.notify_waiters();
-                news
-            }
+        if !self.settings().policy.is_lazy() && !self.has_lazy_rules() {
+            return false;
         }
+        // First: whoever is woken looks at it.
+        let news = !self.tripped.swap(true, SeqCst);
+        self.hurry(now);
+        self.room.notify_waiters();
+        news
+    }
+
+    fn has_lazy_rules(&self) -> bool {
+        let ruled = self.ruled.read().unwrap_or_else(PoisonError::into_inner);
+        ruled.lazy
     }
 
     /// Everything owed by `now` is due at once.
@@ -148,7 +281,7 @@ impl Share {
         lock(&self.ages)
             .owed
             .first_key_value()
-            .map(|((since, _), key)| (*since, *key))
+            .map(|((since, _), owed)| (*since, owed.key))
     }
 
     /// Whether an acknowledgement now would go beyond the bound.
@@ -160,24 +293,60 @@ impl Share {
     }
 
     /// Reserves bytes for a write about to start; `None` if they do not fit below `max`.
-    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64, max: u64) -> Option<Reservation> {
-        self.bytes
-            .fetch_update(SeqCst, SeqCst, |now| {
-                now.checked_add(bytes).filter(|sum| *sum <= max)
-            })
-            .ok()
-            .map(|_| Reservation {
-                share: Arc::clone(self),
-                bytes,
-            })
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        bytes: u64,
+        max: u64,
+        kind: PolicyKind,
+    ) -> Option<Reservation> {
+        let fits = |now: u64| now.checked_add(bytes).filter(|sum| *sum <= max);
+        self.bytes.fetch_update(SeqCst, SeqCst, fits).ok()?;
+        self.of(kind).fetch_add(bytes, SeqCst);
+        Some(Reservation {
+            share: Arc::clone(self),
+            bytes,
+            kind,
+        })
+    }
+
+    fn of(&self, kind: PolicyKind) -> &AtomicU64 {
+        self.bytes_of.get(kind as usize).unwrap_or(&self.bytes)
+    }
+
+    /// No longer owed under `kind`.
+    fn forget(&self, bytes: u64, kind: PolicyKind) {
+        self.of(kind).fetch_sub(bytes, SeqCst);
+        self.bytes.fetch_sub(bytes, SeqCst);
+    }
+
+    /// Owed under another policy from now on.
+    fn change(&self, bytes: u64, from: PolicyKind, to: PolicyKind) {
+        self.of(to).fetch_add(bytes, SeqCst);
+        self.of(from).fetch_sub(bytes, SeqCst);
     }
 
     pub(crate) fn exposure(&self, now: Duration) -> Exposure {
         let ages = lock(&self.ages);
-        let inodes: std::collections::BTreeSet<_> = ages.owed.values().collect();
+        let mut inodes = BTreeSet::new();
+        let mut by_policy = PolicyKind::ALL.map(|kind| PolicyExposure {
+            bytes: self.of(kind).load(SeqCst),
+            ..PolicyExposure::default()
+        });
+        let mut inodes_of = PolicyKind::ALL.map(|_| BTreeSet::new());
+        for ((since, _), owed) in &ages.owed {
+            inodes.insert(owed.key);
+            let place = owed.kind as usize;
+            if let (Some(one), Some(inodes)) = (by_policy.get_mut(place), inodes_of.get_mut(place))
+            {
+                inodes.insert(owed.key);
+                one.inodes = inodes.len() as u64;
+                one.oldest_age = one.oldest_age.max(now.saturating_sub(*since));
+            }
+        }
         let oldest = ages.owed.first_key_value().map(|((since, _), _)| *since);
         Exposure {
             bytes: self.bytes(),
+            by_policy,
             inodes: inodes.len() as u64,
             oldest_age: oldest.map_or(Duration::ZERO, |since| now.saturating_sub(since)),
             latched_bytes: self.lost_bytes.load(SeqCst),
@@ -194,11 +363,12 @@ fn nanos(span: Duration) -> u64 {
 pub(crate) struct Reservation {
     share: Arc<Share>,
     bytes: u64,
+    kind: PolicyKind,
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.share.bytes.fetch_sub(self.bytes, SeqCst);
+        self.share.forget(self.bytes, self.kind);
         if self.bytes > 0 {
             self.share.room.notify_waiters();
         }
@@ -210,21 +380,28 @@ pub(crate) struct Debt {
     pub(crate) share: Arc<Share>,
     at: (Duration, u64),
     bytes: u64,
+    kind: PolicyKind,
 }
 
 impl Debt {
     /// A new debt, and whether the share needs a payer from now on.
-    pub(crate) fn new(share: &Arc<Share>, key: FileKey, now: Duration) -> (Self, bool) {
+    pub(crate) fn new(
+        share: &Arc<Share>,
+        key: FileKey,
+        now: Duration,
+        kind: PolicyKind,
+    ) -> (Self, bool) {
         let mut ages = lock(&share.ages);
         ages.next += 1;
         let at = (now, ages.next);
-        ages.owed.insert(at, key);
+        ages.owed.insert(at, Owed { key, kind });
         let first = !std::mem::replace(&mut ages.payer, true);
         (
             Self {
                 share: Arc::clone(share),
                 at,
                 bytes: 0,
+                kind,
             },
             first,
         )
@@ -232,7 +409,27 @@ impl Debt {
 
     /// Takes the bytes of a write that ended.
     pub(crate) fn absorb(&mut self, mut reservation: Reservation) {
-        self.bytes += std::mem::take(&mut reservation.bytes);
+        let bytes = std::mem::take(&mut reservation.bytes);
+        self.share.change(bytes, reservation.kind, self.kind);
+        self.bytes += bytes;
+    }
+
+    pub(crate) fn kind(&self) -> PolicyKind {
+        self.kind
+    }
+
+    /// Whether it is this share's under this policy.
+    pub(crate) fn is_for(&self, share: &Arc<Share>, kind: PolicyKind) -> bool {
+        Arc::ptr_eq(&self.share, share) && self.kind == kind
+    }
+
+    /// A client was told that it is stable, or will be, under another policy.
+    pub(crate) fn change(&mut self, kind: PolicyKind) {
+        if let Some(owed) = lock(&self.share.ages).owed.get_mut(&self.at) {
+            owed.kind = kind;
+        }
+        self.share.change(self.bytes, self.kind, kind);
+        self.kind = kind;
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -241,12 +438,15 @@ impl Debt {
 
     /// Whether its share promises how old it gets.
     pub(crate) fn is_bounded(&self) -> bool {
-        matches!(self.share.settings().policy, Policy::Bounded(_))
+        self.share.bound().is_some()
     }
 
     /// From now on a part of what `key` owes: paid when that is.
     pub(crate) fn move_to(&mut self, key: FileKey) {
-        lock(&self.share.ages).owed.insert(self.at, key);
+        let kind = self.kind;
+        lock(&self.share.ages)
+            .owed
+            .insert(self.at, Owed { key, kind });
     }
 
     /// Takes over another debt of the same share; both are `key`'s from now on, as old as the
@@ -269,7 +469,13 @@ impl Debt {
 impl Drop for Debt {
     fn drop(&mut self) {
         lock(&self.share.ages).owed.remove(&self.at);
-        self.share.bytes.fetch_sub(self.bytes, SeqCst);
+        self.share.forget(self.bytes, self.kind);
+        if self.kind == PolicyKind::Bounded
+            && let Some(bound) = self.share.bound()
+            && self.share.env.monotonic() >= self.at.0 + bound.max_delay
+        {
+            count(&self.share.metrics.bound_exceeded);
+        }
         self.share.room.notify_waiters();
     }
 }

@@ -27,6 +27,7 @@ use crate::{
     gate::Gate,
     inode::{Failure, Held, Inode, Job, Left},
     metrics::count,
+    opens::OpenEntry,
     planted::Planted,
     receipt::Receipt,
     report::{Exposure, LatchedInode, Limits, StopReport},
@@ -83,19 +84,31 @@ impl<V: Vfs> Durability<V> {
         })
     }
 
-    /// The gate of a share. Two shares over one inode know of each other's changes.
+    /// A gate of a share. Two shares over one inode know of each other's changes. Gates made for
+    /// one name (case aside) while one of them lives are of one share: policy, rules, trip and
+    /// counters are common, and `settings` hold only for the first.
     pub fn share(
         self: &Arc<Self>,
         name: &str,
         vfs: Arc<V>,
         settings: ShareDurability,
     ) -> Arc<Gate<V>> {
-        let share = Share::new(name, settings);
         let mut shares = self.shares.write().unwrap_or_else(PoisonError::into_inner);
-        // A share replaced by a reload has nothing to report once it owes nothing.
-        shares.retain(|old| old.name != name || old.oldest().is_some() || old.bytes() > 0);
-        shares.push(Arc::clone(&share));
+        // A share that was removed has nothing to report once it owes nothing.
+        shares
+            .retain(|old| old.gates.load(SeqCst) > 0 || old.oldest().is_some() || old.bytes() > 0);
+        let folded = name.to_uppercase();
+        let known = shares.iter().find(|old| old.name.to_uppercase() == folded);
+        let share = known.map(Arc::clone).unwrap_or_else(|| {
+            let share = Share::new(name, settings, Arc::clone(&self.env));
+            shares.push(Arc::clone(&share));
+            share
+        });
+        if share.gates.fetch_add(1, SeqCst) == 0 {
+            share.set(|old| *old = settings);
+        }
         drop(shares);
+        share.add_root(vfs.root().key());
         Gate::new(Arc::clone(self), Arc::clone(&self.env), vfs, share)
     }
 
@@ -119,16 +132,9 @@ impl<V: Vfs> Durability<V> {
     /// What is owed by all shares together. Inodes changed through two shares count twice.
     pub fn exposure(&self) -> Exposure {
         let now = self.env.monotonic();
-        self.shares().iter().map(|share| share.exposure(now)).fold(
-            Exposure::default(),
-            |sum, one| Exposure {
-                bytes: sum.bytes + one.bytes,
-                inodes: sum.inodes + one.inodes,
-                oldest_age: sum.oldest_age.max(one.oldest_age),
-                latched_bytes: sum.latched_bytes + one.latched_bytes,
-                latched_inodes: sum.latched_inodes + one.latched_inodes,
-            },
-        )
+        let shares = self.shares();
+        let each = shares.iter().map(|share| share.exposure(now));
+        each.fold(Exposure::default(), Exposure::plus)
     }
 
     /// Inodes that hold a descriptor for what is owed.
@@ -198,9 +204,7 @@ impl<V: Vfs> Durability<V> {
 
     /// One step on the state of an inode, under its lock.
     pub(crate) fn with<T>(&self, key: FileKey, step: impl FnOnce(&mut Inode<V>) -> T) -> T {
-        let place = (key.ino ^ key.generation ^ (key.ino >> 6)) as usize % SHARDS;
-        let shard = self.shards.get(place).unwrap_or(&self.shards[0]);
-        let mut shard = lock(shard);
+        let mut shard = lock(self.shard(key));
         let inode = shard.entry(key).or_default();
         let (dirty, latched) = (inode.is_dirty(), inode.latch.is_some());
         let out = step(inode);
@@ -226,6 +230,42 @@ impl<V: Vfs> Durability<V> {
             shard.remove(&key);
         }
         out
+    }
+
+    /// Looks at an inode, if it is known.
+    pub(crate) fn peek<T>(&self, key: FileKey, look: impl FnOnce(&Inode<V>) -> T) -> Option<T> {
+        lock(self.shard(key)).get(&key).map(look)
+    }
+
+    fn shard(&self, key: FileKey) -> &Mutex<BTreeMap<FileKey, Inode<V>>> {
+        let place = (key.ino ^ key.generation ^ (key.ino >> 6)) as usize % SHARDS;
+        self.shards.get(place).unwrap_or(&self.shards[0])
+    }
+
+    /// Judges every open through a share anew. True if that promises something new.
+    pub(crate) fn judge_anew(&self, share: &Arc<Share>) -> bool {
+        let mut tightens = false;
+        for shard in &self.shards {
+            for inode in lock(shard).values_mut() {
+                let old = inode.opens.strictest();
+                inode.opens.judge_anew(share);
+                if let (Some(old), Some(new)) = (old, inode.opens.strictest()) {
+                    tightens |= old.tightens_to(&new);
+                }
+            }
+        }
+        tightens
+    }
+
+    /// The first open inode that `wanted` holds for.
+    pub(crate) fn find_open(&self, wanted: impl Fn(&OpenEntry) -> bool) -> Option<FileKey> {
+        let mut shards = self.shards.iter();
+        shards.find_map(|shard| {
+            let shard = lock(shard);
+            let mut inodes = shard.iter();
+            let found = inodes.find(|(_, inode)| inode.opens.iter().any(&wanted));
+            found.map(|(key, _)| *key)
+        })
     }
 
     /// The true error of an inode whose sync failed.
@@ -442,10 +482,9 @@ impl<V: Vfs> Durability<V> {
             }
         }
         if let Some(share) = &job.share {
-            share
-                .metrics
-                .sync_micros
-                .add_time(self.env.monotonic().saturating_sub(started));
+            let span = self.env.monotonic().saturating_sub(started);
+            share.took(span);
+            share.metrics.sync_micros.add_time(span);
             share.metrics.join_factor.add(job.waiters.len() as u64);
         }
         result

@@ -292,7 +292,7 @@ impl Service for Holdfast {
                 continue;
             }
             // Whoever is connected goes by the new policy too; a stricter one syncs what is owed.
-            let report = gate.set_policy(wanted.policy).await;
+            let report = gate.set_policy(wanted.policy, "configuration file").await;
             policies.push(json!({
                 "share": gate.name(),
                 "was": was.to_string(),
@@ -320,7 +320,7 @@ impl Service for Holdfast {
                 continue;
             };
             let was = share.gate.settings().policy;
-            let report = share.gate.set_policy(*policy).await;
+            let report = share.gate.set_policy(*policy, &change.who).await;
             let mut answer = share_status(share);
             answer["was"] = json!(was.to_string());
             answer["synced"] = synced(&report);

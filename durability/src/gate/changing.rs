@@ -7,10 +7,10 @@
 
 use vfs::{Node, Range, Vfs, VfsError};
 
-use super::Gate;
+use super::{Asked, Gate, Judged};
 use crate::{
-    inode::{Held, Inode, Where},
-    policy::{Barriers, Event, RequestFlags},
+    inode::{Account, Held, Inode, Where},
+    policy::{Event, RequestFlags},
     receipt::Receipt,
 };
 
@@ -72,9 +72,9 @@ impl<V: Vfs> Changing<'_, V> {
             self.leave();
             return Ok(Receipt::new());
         }
-        let barriers = self.mark(flags);
+        let judged = self.mark(flags);
         let (gate, node) = (self.gate, self.held.node.clone());
-        gate.after(&gate.core, &node, barriers).await
+        gate.after(&gate.core, &node, judged).await
     }
 
     /// Nothing has changed.
@@ -85,9 +85,9 @@ impl<V: Vfs> Changing<'_, V> {
         });
     }
 
-    fn mark(&self, flags: RequestFlags) -> Barriers {
-        let Gate { core, share, .. } = self.gate;
-        let change = |inode: &mut Inode<V>, _: &_| {
+    fn mark(&self, flags: RequestFlags) -> Judged {
+        let change = |inode: &mut Inode<V>, account: &Account<'_>| {
+            let Account { share, kind, .. } = *account;
             inode.in_flight.remove(&self.ticket);
             inode.written.notify_waiters();
             // A sync failed meanwhile: it may have dropped what was there by then.
@@ -99,12 +99,13 @@ impl<V: Vfs> Changing<'_, V> {
                     latch.add(share, stream, place);
                     place = Where::Latched;
                 }
-                let reservation = share.reserve(*bytes, u64::MAX);
-                inode.wrote(share, &self.held, place, reservation);
+                let reservation = share.reserve(*bytes, u64::MAX, kind);
+                inode.wrote((share, kind), &self.held, place, reservation);
             }
         };
         let node = &self.held.node;
-        self.gate.mark(core, node, Event::Content, flags, change)
+        let asked = Asked::of(Event::Content, flags);
+        self.gate.mark(&self.gate.core, node, asked, change)
     }
 }
 

@@ -124,6 +124,8 @@ pub(super) struct Times {
     pub(super) rng: Option<Rng>,
     /// One sync in so many fails; 0: none.
     pub(super) fail_one_in: u64,
+    /// Number of the root directory.
+    pub(super) root: u64,
 }
 
 impl Fake {
@@ -133,6 +135,7 @@ impl Fake {
             write,
             rng: None,
             fail_one_in: 0,
+            root: 1,
         });
         Arc::new(Self {
             env: Arc::clone(env),
@@ -334,7 +337,7 @@ impl Vfs for Fake {
     }
 
     fn root(&self) -> FakeNode {
-        dir(1)
+        dir(lock(&self.times).root)
     }
 
     // The engine calls nothing below this line.

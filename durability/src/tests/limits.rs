@@ -84,7 +84,7 @@ fn a_tightening_ends_when_everything_owed_is_on_disk() {
                 Box::pin(async move {
                     if change {
                         w.env.sleep(ms(1)).await;
-                        let report = w.gate.set_policy(Policy::StrictSync).await;
+                        let report = w.gate.set_policy(Policy::StrictSync, "test").await;
                         assert_eq!(
                             (report.inodes, report.bytes, report.failed),
                             (2, 3 * 4096, 0)
@@ -100,7 +100,9 @@ fn a_tightening_ends_when_everything_owed_is_on_disk() {
             w.write(&f, 0, 1).await.unwrap();
             assert_eq!(w.fake.take_log(), ["dsync 5"]);
             let before = w.env.monotonic();
-            w.gate.set_policy(Policy::TreatHostAsStableStorage).await;
+            w.gate
+                .set_policy(Policy::TreatHostAsStableStorage, "test")
+                .await;
             assert_eq!(w.env.monotonic(), before, "a loosening waits for nothing");
             w.write(&f, 0, 1).await.unwrap();
             assert_eq!(w.fake.take_log(), ["write 5"]);

@@ -46,7 +46,7 @@ fn what_was_not_surely_written_repairs_nothing() {
         let f = file(5);
         latched(&w).await;
         // Given up before the disk had it.
-        let write = async { drop(w.write(&f, 0, 1).await) };
+        let write = async { _ = w.write(&f, 0, 1).await };
         dropped(&w, write, 1).await;
         assert_eq!(w.flush(&f).await, IO, "a write that was dropped");
         // Refused by the disk.
@@ -193,7 +193,7 @@ fn write_through_of_a_latched_inode_fails_under_every_policy() {
         honor(move |w| async move {
             latched(&w).await;
             // An administrator insists on the policy; the inode is as unproven as before.
-            drop(w.gate.set_policy(policy.parse().unwrap()).await);
+            drop(w.gate.set_policy(policy.parse().unwrap(), "test").await);
             for flags in [THROUGH, OPEN_THROUGH] {
                 assert_eq!(w.write_as(&file(5), 9, 1, flags).await, IO, "{policy}");
             }

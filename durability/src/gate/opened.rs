@@ -1,0 +1,131 @@
+//! Policy by open: the rules of a share, and the handles that they are applied to.
+//!
+//! Each handle on a file registers here and holds an [`OpenPolicy`] until it is closed; the
+//! strictest of an inode's handles decides for every request on it, whoever makes it (`opens.rs`).
+//! Registering costs one step on the inode's state; nothing is asked of the disk.
+
+use std::sync::Arc;
+
+use vfs::{FileKey, Node, Vfs};
+
+use super::Gate;
+use crate::{
+    report::{InForce, StopReport},
+    rules::{Decision, Opener, Rules},
+    settings::Policy,
+    table::Durability,
+};
+
+/// A handle's part in the policy of its inode; dropped when the handle is closed.
+#[must_use = "dropped at once it says nothing"]
+pub struct OpenPolicy<V: Vfs> {
+    core: Arc<Durability<V>>,
+    key: FileKey,
+    id: u64,
+}
+
+impl<V: Vfs> Drop for OpenPolicy<V> {
+    fn drop(&mut self) {
+        self.core
+            .with(self.key, |inode| inode.opens.remove(self.id));
+    }
+}
+
+impl<V: Vfs> Gate<V> {
+    /// A handle is being made on `node` (for a stream: on the inode that carries it). Call it as
+    /// soon as the node is known, so that what the request itself changes is judged with it.
+    pub fn opened(&self, node: &V::Node, opener: Arc<Opener>) -> OpenPolicy<V> {
+        let (key, id) = (node.key(), self.core.tick());
+        // Judged under the inode's lock: a change of rules meets it before or after.
+        self.core
+            .with(key, |inode| inode.opens.insert(id, &self.share, opener));
+        OpenPolicy {
+            core: Arc::clone(&self.core),
+            key,
+            id,
+        }
+    }
+
+    /// The rules in force.
+    pub fn rules(&self) -> Arc<Rules> {
+        self.share.rules()
+    }
+
+    /// Changes the rules, for `who`; handles open now are judged anew. As with
+    /// [`Gate::set_policy`] a loosening holds at once, and after a tightening the future completes
+    /// when everything owed is on disk.
+    pub async fn set_rules(&self, rules: Arc<Rules>, who: &str) -> StopReport {
+        let (old, bound) = (self.share.rules(), self.share.bound());
+        if old == rules {
+            return StopReport::default();
+        }
+        self.share.set_rules(Arc::clone(&rules));
+        self.share.policy_changed(who);
+        tracing::info!(
+            share = self.name(),
+            rules = rules.iter().count(),
+            who,
+            "durability rules changed"
+        );
+        let handles = self.core.judge_anew(&self.share);
+        let bounds = match (bound, self.share.bound()) {
+            (None, Some(_)) => true,
+            (Some(old), Some(new)) => old.tighter(new) != old,
+            _ => false,
+        };
+        // What was closed since is owed under rules that may be gone.
+        let gone = old
+            .iter()
+            .any(|rule| rule.policy.is_lazy() && !rules.iter().any(|known| known == rule));
+        if handles || bounds || gone {
+            self.core.sync_share(&self.share).await
+        } else {
+            StopReport::default()
+        }
+    }
+
+    /// What would apply to such an open now, and by which rule. A tripped share honors.
+    pub fn explain(&self, opener: &Opener) -> Decision {
+        let decision = self.share.rules().decide(self.settings().policy, opener);
+        Decision {
+            policy: self.share.in_force(decision.policy),
+            ..decision
+        }
+    }
+
+    /// The policy that decides a request on this inode through this share now.
+    pub fn policy_of(&self, key: FileKey) -> Policy {
+        let opened = self
+            .core
+            .peek(key, |inode| inode.opens.effective(&self.share));
+        opened.map_or_else(|| self.effective_policy(), |effective| effective.policy)
+    }
+
+    /// What is in force for an inode, and because of which open; `None` if nobody has it open.
+    pub fn in_force(&self, key: FileKey) -> Option<InForce> {
+        self.core.peek(key, |inode| {
+            let asked = inode.opens.strictest()?;
+            let same = |policy: Policy| policy.kind() == asked.policy.kind();
+            let because = inode.opens.iter().find(|open| same(open.policy()))?;
+            Some(InForce {
+                policy: asked.policy,
+                bound: asked.bound,
+                because: Arc::clone(&because.opener),
+                share: because.share.name.clone(),
+                rule: because.rule.clone(),
+                opens: inode.opens.iter().count(),
+            })
+        })?
+    }
+
+    /// As [`Gate::in_force`], for what was opened under this path through this share, case aside.
+    /// A handle keeps the path it was opened under, also after a rename.
+    pub fn in_force_at(&self, path: &str) -> Option<InForce> {
+        let folded = vfs::posix::name::fold(path);
+        let key = self.core.find_open(|open| {
+            Arc::ptr_eq(&open.share, &self.share)
+                && vfs::posix::name::fold(&open.opener.path) == folded
+        })?;
+        self.in_force(key)
+    }
+}

@@ -1,0 +1,201 @@
+//! The opens of one inode, as far as they decide its policy: the strictest does.
+//!
+//! An open that matched no rule follows its share's policy as that is now; one that matched a
+//! rule follows the rule, as `honor` while its share is tripped. A request through a share that
+//! has no open of the inode counts as one that follows that share. Deciding costs a few steps
+//! however many opens there are: they are counted by share and by policy.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    rules::{Opener, Rule},
+    settings::{Bound, Policy},
+    share::Share,
+};
+
+/// What decides a request: the strictest of several policies, and the tightest of their bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Effective {
+    pub(crate) policy: Policy,
+    /// Of every bounded one among them, also where a stricter one decides: what it promises
+    /// about changes that nobody flushed, the stricter one does not.
+    pub(crate) bound: Option<Bound>,
+}
+
+impl Effective {
+    pub(crate) fn of(policy: Policy) -> Self {
+        let bound = match policy {
+            Policy::Bounded(bound) => Some(bound),
+            _ => None,
+        };
+        Self { policy, bound }
+    }
+
+    pub(crate) fn join(self, other: Self) -> Self {
+        Self {
+            policy: self.policy.stricter(other.policy),
+            bound: match (self.bound, other.bound) {
+                (Some(a), Some(b)) => Some(a.tighter(b)),
+                (a, b) => a.or(b),
+            },
+        }
+    }
+
+    /// Whether going from `self` to `to` promises something new.
+    pub(crate) fn tightens_to(&self, to: &Self) -> bool {
+        let bounds = match (self.bound, to.bound) {
+            (None, Some(_)) => true,
+            (Some(a), Some(b)) => a.tighter(b) != a,
+            _ => false,
+        };
+        bounds || self.policy.tightens_to(&to.policy)
+    }
+}
+
+/// One open, and the rule it matched.
+pub(crate) struct OpenEntry {
+    pub(crate) share: Arc<Share>,
+    pub(crate) opener: Arc<Opener>,
+    pub(crate) rule: Option<Arc<Rule>>,
+}
+
+impl OpenEntry {
+    /// The policy that it asks for now.
+    pub(crate) fn policy(&self) -> Policy {
+        match &self.rule {
+            Some(rule) => self.share.in_force(rule.policy),
+            None => self.share.effective().policy,
+        }
+    }
+
+    fn ruled(&self) -> Option<Policy> {
+        self.rule.as_ref().map(|rule| rule.policy)
+    }
+}
+
+/// The opens through one share, counted by what they ask for.
+struct Counted {
+    share: Arc<Share>,
+    /// `None`: they follow the share.
+    asked: Vec<(Option<Policy>, usize)>,
+}
+
+impl Counted {
+    fn strictest(&self) -> Option<Effective> {
+        let each = self.asked.iter().map(|(rule, _)| {
+            Effective::of(match rule {
+                Some(policy) => self.share.in_force(*policy),
+                None => self.share.effective().policy,
+            })
+        });
+        each.reduce(Effective::join)
+    }
+}
+
+/// The opens of an inode.
+#[derive(Default)]
+pub(crate) struct Opens {
+    by_id: BTreeMap<u64, OpenEntry>,
+    counted: Vec<Counted>,
+}
+
+impl Opens {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &OpenEntry> {
+        self.by_id.values()
+    }
+
+    /// A new open, judged by its share's rules as they are now.
+    pub(crate) fn insert(&mut self, id: u64, share: &Arc<Share>, opener: Arc<Opener>) {
+        let rule = share.rules().find(&opener).cloned();
+        let share = Arc::clone(share);
+        let entry = OpenEntry {
+            share,
+            opener,
+            rule,
+        };
+        self.add(&entry);
+        self.by_id.insert(id, entry);
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) {
+        let Some(entry) = self.by_id.remove(&id) else {
+            return;
+        };
+        let rule = entry.ruled();
+        for counted in &mut self.counted {
+            if Arc::ptr_eq(&counted.share, &entry.share) {
+                for (asked, number) in &mut counted.asked {
+                    *number -= usize::from(*asked == rule);
+                }
+                counted.asked.retain(|(_, number)| *number > 0);
+            }
+        }
+        self.counted.retain(|counted| !counted.asked.is_empty());
+    }
+
+    /// Judges the opens through a share whose rules changed anew.
+    pub(crate) fn judge_anew(&mut self, share: &Arc<Share>) {
+        let rules = share.rules();
+        self.counted.clear();
+        let mut all = std::mem::take(&mut self.by_id);
+        for entry in all.values_mut() {
+            if Arc::ptr_eq(&entry.share, share) {
+                entry.rule = rules.find(&entry.opener).cloned();
+            }
+            self.add(entry);
+        }
+        self.by_id = all;
+    }
+
+    fn add(&mut self, entry: &OpenEntry) {
+        let rule = entry.ruled();
+        let mut all = self.counted.iter_mut();
+        let Some(counted) = all.find(|one| Arc::ptr_eq(&one.share, &entry.share)) else {
+            self.counted.push(Counted {
+                share: Arc::clone(&entry.share),
+                asked: vec![(rule, 1)],
+            });
+            return;
+        };
+        match counted.asked.iter_mut().find(|(asked, _)| *asked == rule) {
+            Some((_, number)) => *number += 1,
+            None => counted.asked.push((rule, 1)),
+        }
+    }
+
+    /// What the opens ask for; nothing without any.
+    pub(crate) fn strictest(&self) -> Option<Effective> {
+        let asked = self.counted.iter().filter_map(Counted::strictest);
+        asked.reduce(Effective::join)
+    }
+
+    /// What decides a request through `own`.
+    pub(crate) fn effective(&self, own: &Arc<Share>) -> Effective {
+        let opened = |counted: &Counted| Arc::ptr_eq(&counted.share, own);
+        let asked = self.strictest();
+        if let Some(asked) = asked
+            && self.counted.iter().any(opened)
+        {
+            return asked;
+        }
+        let mine = Effective::of(own.effective().policy);
+        asked.map_or(mine, |asked| asked.join(mine))
+    }
+
+    /// Shares other than `own` with a bounded open: what changes through `own` is owed to them
+    /// too, so that it is paid within their bound.
+    pub(crate) fn bounded_elsewhere(&self, own: &Arc<Share>) -> Vec<Arc<Share>> {
+        let bounded = |counted: &&Counted| {
+            !Arc::ptr_eq(&counted.share, own)
+                && counted
+                    .strictest()
+                    .is_some_and(|asked| asked.bound.is_some())
+        };
+        let shares = self.counted.iter().filter(bounded);
+        shares.map(|counted| Arc::clone(&counted.share)).collect()
+    }
+}
