@@ -16,10 +16,12 @@ pub mod control;
 pub mod daemon;
 pub mod env;
 pub mod exposition;
-mod inquiry;
+pub mod inquiry;
 pub mod listener;
 pub mod local_groups;
 pub mod log;
+#[cfg(test)]
+mod loop_mount;
 pub mod metrics;
 mod notify;
 pub mod password;
