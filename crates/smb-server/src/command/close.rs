@@ -126,6 +126,7 @@ async fn finish<V: Vfs>(
     }
     // The close's own barrier and errors count whatever became of the name.
     let closed = share.gate.closed(&disk.node, flags).await;
+    open.end_policy();
     let removed = receipt?;
     Ok(removed.unwrap_or(closed?))
 }

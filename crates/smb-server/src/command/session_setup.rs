@@ -196,7 +196,7 @@ async fn finish<V: Vfs>(
 ) -> Result<Done<V>, Failure> {
     let config = call.server().config();
     let token = match identity {
-        Identity::User(user) => Token::user(&config, &user),
+        Identity::User(user) => Token::user(&config, &user, &*call.server().users()),
         // A session may turn anonymous: it keeps what its handles were granted, and gets no more.
         Identity::Anonymous if setup.again || guests_welcome(call) => Token::anonymous(&config),
         Identity::Anonymous => return Err(Status::ACCESS_DENIED.into()),

@@ -234,6 +234,7 @@ fn enter<V: Vfs>(
         engine: OpenId(server.fresh_id()),
         channel_sequence: call.header.channel_sequence(),
         parent_lease: None,
+        policy: None,
     }));
     if !insert(session, open) {
         return Err(Status::USER_SESSION_DELETED.into());

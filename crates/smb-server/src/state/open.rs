@@ -10,6 +10,7 @@ use std::{
     task::{Poll, Waker},
 };
 
+use durability::OpenPolicy;
 use smb_wire::{
     access_mask::AccessMask,
     ids::{FileId, Guid, LeaseKey},
@@ -180,6 +181,8 @@ pub(crate) struct Open<V: Vfs> {
     pub(crate) listing: tokio::sync::Mutex<()>,
     /// Byte-range locks held or waited for, for the limit.
     pub(crate) locks: AtomicU64,
+    /// Its part in the durability policy of what it is open on, until it is closed.
+    policy: Mutex<Option<OpenPolicy<V>>>,
 }
 
 /// What an open is made with.
@@ -193,6 +196,7 @@ pub(crate) struct NewOpen<V: Vfs> {
     pub(crate) engine: OpenId,
     pub(crate) channel_sequence: u16,
     pub(crate) parent_lease: Option<(Guid, LeaseKey)>,
+    pub(crate) policy: Option<OpenPolicy<V>>,
 }
 
 impl<V: Vfs> Open<V> {
@@ -216,7 +220,18 @@ impl<V: Vfs> Open<V> {
             parked: Mutex::new(Vec::new()),
             listing: tokio::sync::Mutex::new(()),
             locks: AtomicU64::new(0),
+            policy: Mutex::new(new.policy),
         }
+    }
+
+    /// The handle is closed: it has no say in the durability policy any more.
+    pub(crate) fn end_policy(&self) {
+        drop(
+            self.policy
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, OpenState> {

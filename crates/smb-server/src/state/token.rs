@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use smb_auth::UserIdentity;
+use smb_auth::{UserIdentity, UserStore};
 use smb_wire::dtyp::Sid;
 use vfs::{Identity, identity::LocalUser};
 
@@ -24,6 +24,8 @@ pub(crate) struct Token {
     pub(crate) sids: Vec<Sid>,
     /// RIDs of groups in the machine's domain.
     pub(crate) group_rids: Vec<u32>,
+    /// Names of groups the user is in.
+    pub(crate) groups: Arc<[Box<str>]>,
     /// Who the kernel is told is asking.
     pub(crate) identity: Identity,
     /// Signed in as guest.
@@ -64,7 +66,7 @@ const GUEST_RID: u32 = 501;
 
 impl Token {
     /// A user of the database.
-    pub(crate) fn user(config: &ServerConfig, user: &UserIdentity) -> Self {
+    pub(crate) fn user(config: &ServerConfig, user: &UserIdentity, users: &dyn UserStore) -> Self {
         let user_sid = account(config, user.rid);
         let ids = user.uid_gid.filter(|_| config.switch_identity);
         let (uid, gid) = ids.unwrap_or(config.service_ids);
@@ -88,6 +90,10 @@ impl Token {
             user_sid,
             sids,
             group_rids: user.group_rids.clone(),
+            groups: (user.group_rids.iter())
+                .filter_map(|rid| users.by_rid(*rid))
+                .map(|group| group.name.into())
+                .collect(),
             identity: identity(config, ids),
             guest: false,
             anonymous: false,
@@ -126,6 +132,7 @@ impl Token {
             ],
             user_sid,
             group_rids: Vec::new(),
+            groups: Arc::default(),
             identity: Identity::Service,
             guest: true,
             anonymous: false,
@@ -142,6 +149,7 @@ impl Token {
             group_sid: Sid::unix_group(gid),
             sids: vec![Sid::ANONYMOUS, Sid::NETWORK],
             group_rids: Vec::new(),
+            groups: Arc::default(),
             identity: Identity::Service,
             guest: false,
             anonymous: true,

@@ -112,6 +112,7 @@ async fn enter<V: Vfs>(
         engine: opened.id,
         channel_sequence: call.header.channel_sequence(),
         parent_lease: parent_lease(call, contexts),
+        policy: Some(opened.policy),
     }));
     if !insert(session, open) {
         // The session or tree went while we worked; nobody would ever close this open.

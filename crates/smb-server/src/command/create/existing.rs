@@ -47,6 +47,7 @@ pub(super) async fn open<V: Vfs>(
         Judged::Granted(id, engine) => (id, engine),
         Judged::Again => return Ok(Attempt::Again),
     };
+    let policy = super::enter_policy(call, wanted, lookup, node)?;
     match act(call, wanted, contexts, node, attr, granted).await {
         Ok((node, receipt)) => {
             if wanted.overwrites() && granted_by.quick.others_cache() {
@@ -67,6 +68,7 @@ pub(super) async fn open<V: Vfs>(
                 engine: granted_by,
                 action: action(wanted.disposition),
                 receipt,
+                policy,
             })))
         }
         Err(failure) => {
@@ -193,9 +195,9 @@ pub(super) fn io_access(granted: AccessMask, directory: bool) -> IoAccess {
     let read = AccessMask::FILE_READ_DATA | AccessMask::FILE_EXECUTE;
     let write = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA;
     if directory {
-        // FLUSH of a directory needs a descriptor that fsync takes.
+        // FLUSH needs none of the user's: who may add to a directory need not be able to read it.
         return IoAccess {
-            read: granted.intersects(AccessMask::FILE_LIST_DIRECTORY | write),
+            read: granted.contains(AccessMask::FILE_LIST_DIRECTORY),
             write: false,
         };
     }
@@ -268,4 +270,18 @@ async fn drop_streams<V: Vfs>(call: &Call<V>, node: &V::Node) -> Result<(), Fail
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_opened_for_reading_only_to_be_listed() {
+        let none = IoAccess::default();
+        assert_eq!(io_access(AccessMask::FILE_ADD_FILE, true), none);
+        assert_eq!(io_access(AccessMask::FILE_ADD_SUBDIRECTORY, true), none);
+        let listed = io_access(AccessMask::FILE_LIST_DIRECTORY, true);
+        assert!(listed.read && !listed.write);
+    }
 }

@@ -38,6 +38,7 @@ pub(super) async fn create<V: Vfs>(
         Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Again),
         other => other?,
     };
+    let policy = super::enter_policy(call, wanted, lookup, &node)?;
     // Marked at once: whoever else opens and flushes it is owed the name.
     let receipt = match call
         .share()?
@@ -79,6 +80,7 @@ pub(super) async fn create<V: Vfs>(
         engine,
         action: CreateAction::CREATED,
         receipt,
+        policy,
     })))
 }
 

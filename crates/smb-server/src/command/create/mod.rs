@@ -16,8 +16,9 @@ mod name;
 mod request;
 mod stream;
 
+use durability::{OpenPolicy, Opener};
 use smb_wire::{
-    msg::{CreateAction, CreateDisposition},
+    msg::{CreateAction, CreateDisposition, CreateOptions},
     status::Status,
 };
 use vfs::{Attr, Lookup, Node, Vfs};
@@ -80,6 +81,7 @@ struct Opened<V: Vfs> {
     engine: Granted,
     action: CreateAction,
     receipt: durability::Receipt,
+    policy: OpenPolicy<V>,
 }
 
 enum Attempt<V: Vfs> {
@@ -157,6 +159,28 @@ async fn claimed<V: Vfs>(
         return Ok(Attempt::Again);
     }
     fresh::create(call, wanted, contexts, &lookup).await
+}
+
+/// From here on the open has its say in the durability policy of the inode.
+fn enter_policy<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    lookup: &Lookup<V::Node>,
+    node: &V::Node,
+) -> Result<OpenPolicy<V>, Failure> {
+    let token = call.session()?.token();
+    let opener = Opener {
+        client: Some(call.connection.peer.ip()),
+        user: token.user.as_str().into(),
+        groups: std::sync::Arc::clone(&token.groups),
+        dialect: call.connection.dialect().0,
+        path: lookup.path.join("/").into(),
+        write_through: wanted.options.contains(CreateOptions::WRITE_THROUGH),
+        unbuffered: wanted
+            .options
+            .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
+    };
+    Ok(call.share()?.gate.opened(node, opener.into()))
 }
 
 /// Names of a lookup as the engine takes them.

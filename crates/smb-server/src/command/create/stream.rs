@@ -98,6 +98,7 @@ async fn named<V: Vfs>(
         Err(error) => return Err(error.into()),
     };
     let granted = grant(call, wanted, lookup, file, attr, known.is_some()).await?;
+    let policy = super::enter_policy(call, wanted, lookup, file)?;
     let (node, created, receipt) = find_or_make(call, wanted, file, name, known).await?;
     let place = judge::place(&node);
     let size = share.vfs.attr(&node).await?;
@@ -134,6 +135,7 @@ async fn named<V: Vfs>(
                 action(wanted.disposition)
             },
             receipt,
+            policy,
         }))),
         Err(failure) => {
             judge::undo(call, &place, id, &node).await?;
