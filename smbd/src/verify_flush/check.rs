@@ -28,7 +28,7 @@ use super::{
 /// `holdfast verify-flush check ...`
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Where the records are: //HOST[:PORT]/SHARE/FOLDER
+    /// Where the records are: `//HOST:PORT/SHARE/FOLDER` (without PORT: 445)
     #[arg(required_unless_present = "local", conflicts_with = "local")]
     pub place: Option<Place>,
     #[command(flatten)]

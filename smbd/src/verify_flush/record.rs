@@ -2,15 +2,17 @@
 //!
 //! Little-endian, no padding:
 //!
-//!     0   8  magic "HFVERIF1"
-//!     8  16  run id, random for each `write`
-//!    24   4  file number
-//!    28   4  length of the record in bytes, this header included
-//!    32   8  sequence, from 0 in each file, one for each record
-//!    40   8  offset in the file (or stream) it was written to
-//!    48   8  microseconds since 1970 when it was made
-//!    56   8  CRC-64/XZ of bytes 0 to 55 and 64 to the end
-//!    64   -  payload: SplitMix64 seeded by run, file and sequence
+//! ```text
+//!  0   8  magic "HFVERIF1"
+//!  8  16  run id, random for each `write`
+//! 24   4  file number
+//! 28   4  length of the record in bytes, this header included
+//! 32   8  sequence, from 0 in each file, one for each record
+//! 40   8  offset in the file (or stream) it was written to
+//! 48   8  microseconds since 1970 when it was made
+//! 56   8  CRC-64/XZ of bytes 0 to 55 and 64 to the end
+//! 64   -  payload: SplitMix64 seeded by run, file and sequence
+//! ```
 //!
 //! A reader needs no second copy to find a single wrong bit: payload and checksum are both
 //! compared. What it does not do: know where a record should be; that is [`super::plan`].

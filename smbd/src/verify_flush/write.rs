@@ -38,7 +38,7 @@ const CONNECTIONS_MAX: u32 = 256;
 /// `holdfast verify-flush write ...`
 #[derive(Debug, Args)]
 pub struct WriteArgs {
-    /// Where the records go: //HOST[:PORT]/SHARE/FOLDER; the folder is made
+    /// Where the records go: `//HOST:PORT/SHARE/FOLDER` (without PORT: 445); the folder is made
     pub place: Place,
     #[command(flatten)]
     pub access: Access,

@@ -105,7 +105,7 @@ impl Device {
         Ok(())
     }
 
-    /// [Documentation/block/stat.rst]: 5 is write I/Os, 7 write sectors, 16 flush I/Os; "the block
+    /// Linux, Documentation/block/stat.rst: 5 is write I/Os, 7 write sectors, 16 flush I/Os; "the block
     /// layer combines flush requests", so these are the flushes that the device was told.
     pub(crate) fn counts(&self) -> Result<Counts, Failure> {
         let device = self.device.as_deref().ok_or("no device")?;
