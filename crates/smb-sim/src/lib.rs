@@ -13,6 +13,7 @@
 #![deny(missing_docs)]
 
 mod client;
+pub mod crashes;
 mod executor;
 pub mod oracle;
 pub mod pipe;

@@ -22,7 +22,7 @@ use smb_server::{
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
 use vfs::{
     Env, VfsError,
-    posix::{Clock, PosixOptions, PosixVfs},
+    posix::{Clock, PosixOptions, PosixVfs, StreamStore},
     sim::{Cut, Profile, SimClock, SimDisk, SimOptions},
 };
 
@@ -61,6 +61,8 @@ pub struct MemoryOptions {
     pub capacity_blocks: u64,
     /// Limits of the protocol.
     pub limits: Limits,
+    /// Named streams live in files, not in attributes.
+    pub depot: bool,
 }
 
 impl Default for MemoryOptions {
@@ -73,6 +75,7 @@ impl Default for MemoryOptions {
             profile: Profile::PosixMin,
             capacity_blocks: 1 << 18,
             limits: Limits::default(),
+            depot: false,
         }
     }
 }
@@ -104,6 +107,11 @@ pub async fn memory_server(
         disk,
         PosixOptions {
             clock: Clock::new(move || clock.realtime()),
+            streams: if options.depot {
+                StreamStore::Depot
+            } else {
+                StreamStore::Xattr
+            },
             ..PosixOptions::default()
         },
     )

@@ -294,14 +294,9 @@ impl State {
         Ok(())
     }
 
-    /// `syncfs`, as the first thing after the server's death: all that waits is written back.
+    /// `syncfs`: all that waits is written back.
     pub(super) fn sync_all(&mut self) {
         self.durable.sync_all();
-        if self.durable.tracks() {
-            let mut image = self.live.clone();
-            image.inodes.retain(|_, node| node.links > 0);
-            self.durable.image = image;
-        }
     }
 
     /// A write-back of `ino` fails: what it has waiting is lost by chance and counted clean.

@@ -467,6 +467,29 @@ impl History {
         self.sequence
     }
 
+    /// What never was answered will never happen either: the process that had it is gone.
+    pub fn abandon(&mut self, at: Duration) {
+        for number in 0..self.ops.len() {
+            self.answer(OpId(number), at, Answer::Failed);
+        }
+    }
+
+    /// The last object that had this index number.
+    #[must_use]
+    pub fn object_of(&self, index: u64) -> Option<Object> {
+        self.identities.get(&index)?.last().copied()
+    }
+
+    /// How many promises were made: FLUSHes and write-through requests answered with success.
+    #[must_use]
+    pub fn promises(&self) -> u64 {
+        let made = |op: &&Op| {
+            matches!(op.request.ask, Ask::Flush { .. } | Ask::Through)
+                && matches!(op.answered, Some((_, _, Answer::Success)))
+        };
+        self.ops.iter().filter(made).count() as u64
+    }
+
     /// How many requests there are.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -1,0 +1,423 @@
+//! One client of a case: its connection, its handles, and how it asks.
+
+use std::{
+    collections::BTreeMap,
+    future::{Future, poll_fn},
+    pin::pin,
+    rc::Rc,
+    task::Poll,
+    time::Duration,
+};
+
+use smb_client::{ClientError, CreateArgs, Created, Options, Reply, Request as Wire};
+use smb_wire::{
+    ids::{FileId, MessageId},
+    msg::{CloseFlags, CloseRequest, CreateOptions, EchoRequest},
+    status::Status,
+};
+use vfs::Env;
+
+use super::{
+    step::{Kind, Step},
+    world::{Lock, World},
+};
+use crate::{
+    client::SimClient,
+    oracle::{Answer, Effect, Object, OpId, Request},
+    server::SimServer,
+};
+
+/// How long a client waits for an answer before it goes on without.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// Stands for handles that no client has any more and the server perhaps has.
+const GHOST: usize = usize::MAX;
+/// The stream that every file may have.
+pub(super) const STREAM: &str = "s";
+
+/// A handle.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hand {
+    pub(super) object: Object,
+    pub(super) id: FileId,
+    /// Opened with FILE_WRITE_THROUGH.
+    pub(super) through: bool,
+}
+
+/// A client.
+pub(super) struct Actor {
+    pub(super) number: usize,
+    pub(super) world: Rc<World>,
+    pub(super) server: Rc<SimServer>,
+    options: Options,
+    client: Option<SimClient>,
+    /// By file slot and whether it is the stream.
+    hands: BTreeMap<(usize, bool), Hand>,
+    pending: Vec<(MessageId, Option<OpId>, &'static str)>,
+}
+
+impl Actor {
+    pub(super) fn new(
+        number: usize,
+        world: &Rc<World>,
+        server: &Rc<SimServer>,
+        options: Options,
+    ) -> Self {
+        Self {
+            number,
+            world: Rc::clone(world),
+            server: Rc::clone(server),
+            options,
+            client: None,
+            hands: BTreeMap::new(),
+            pending: Vec::new(),
+        }
+    }
+
+    /// Whether it speaks 3.0.2 or later.
+    pub(super) fn speaks_3(&self) -> bool {
+        self.options
+            .dialects
+            .iter()
+            .all(|dialect| *dialect >= smb_wire::msg::Dialect::SMB_3_0_2)
+    }
+
+    /// Does its steps, then waits for what is under way.
+    pub(super) async fn play(mut self, steps: Vec<Step>) {
+        for step in steps {
+            self.step(step).await;
+        }
+        self.finish().await;
+    }
+
+    async fn step(&mut self, step: Step) {
+        self.harvest();
+        match step.kind() {
+            Kind::Write => self.write(step).await,
+            Kind::Flush => self.flush(step).await,
+            Kind::Create => self.create(step).await,
+            Kind::Close => self.close(step.file()).await,
+            Kind::Rename => self.rename(step).await,
+            Kind::Remove => self.remove(step).await,
+            Kind::SetSize => self.set_size(step).await,
+            Kind::Attributes => self.attributes(step).await,
+            Kind::Times => self.times(step).await,
+            Kind::Ea => self.ea(step).await,
+            Kind::WriteStream => self.write_stream(step).await,
+            Kind::FlushStream => self.flush_stream(step).await,
+            Kind::RemoveStream => self.remove_stream(step).await,
+            Kind::MakeDir => self.make_dir(step).await,
+            Kind::MoveDir => self.move_dir(step).await,
+            Kind::RemoveDir => self.remove_dir(step).await,
+            Kind::FlushDir => self.flush_dir(step.dir()).await,
+            Kind::FlushRoot => self.flush_dir(0).await,
+            Kind::Copy => self.copy(step).await,
+            Kind::Zero => self.zero(step).await,
+            Kind::Link => self.link(step).await,
+            Kind::Disconnect => self.disconnect(),
+            Kind::Pause => self.pause(step).await,
+            Kind::WriteBack => {
+                self.server.disk.fail_write_back(5);
+            }
+            // Ends the life of the server: whoever plays the steps sees to it.
+            Kind::Kill => {}
+        }
+    }
+
+    async fn pause(&self, step: Step) {
+        let span = if step.a() < 8 {
+            // Past the age at which what nobody flushed is synced.
+            Duration::from_secs(31)
+        } else {
+            Duration::from_micros(u64::from(step.a()) * 400)
+        };
+        self.world.env.sleep(span).await;
+    }
+
+    /// The connection, made if there is none.
+    async fn client(&mut self) -> Option<&mut SimClient> {
+        if self.client.is_none() {
+            let entering = SimClient::enter(&self.server, self.options.clone());
+            match race(entering, self.world.env.sleep(PATIENCE)).await {
+                Some(Ok(client)) => self.client = Some(client),
+                other => {
+                    let text = format!("a client cannot enter: {:?}", other.map(drop_ok));
+                    self.world.odd.borrow_mut().push(text);
+                    return None;
+                }
+            }
+        }
+        self.client.as_mut()
+    }
+
+    /// Asks and waits, unless hasty. `None`: no answer yet, or never.
+    pub(super) async fn ask(
+        &mut self,
+        what: &'static str,
+        record: Option<Request>,
+        wire: Wire,
+        hasty: bool,
+    ) -> Option<Reply> {
+        self.client().await?;
+        self.harvest();
+        let op = record.map(|request| self.world.issue(request));
+        let env = std::sync::Arc::clone(&self.world.env);
+        let client = self.client.as_mut()?;
+        let id = match client.send(wire) {
+            Ok(id) => id,
+            Err(ClientError::NoCredits { .. }) => {
+                // Not sent, so it never happened.
+                if let Some(op) = op {
+                    self.world.answer(op, Status::FILE_CLOSED, what);
+                }
+                return None;
+            }
+            Err(_) => {
+                self.disconnect();
+                return None;
+            }
+        };
+        if hasty {
+            self.pending.push((id, op, what));
+            return None;
+        }
+        match race(client.wait(id), env.sleep(PATIENCE)).await {
+            Some(Ok(reply)) => {
+                if let Some(op) = op {
+                    self.world.answer(op, reply.header.status, what);
+                }
+                Some(reply)
+            }
+            Some(Err(_)) => {
+                self.disconnect();
+                None
+            }
+            None => {
+                self.pending.push((id, op, what));
+                None
+            }
+        }
+    }
+
+    /// Asks and says what came of it; no answer counts as failed.
+    pub(super) async fn done(
+        &mut self,
+        what: &'static str,
+        record: Option<Request>,
+        wire: Wire,
+    ) -> Answer {
+        match self.ask(what, record, wire, false).await {
+            Some(reply) if reply.header.status == Status::SUCCESS => Answer::Success,
+            Some(reply) if super::world::leaves_nothing(reply.header.status) => Answer::Refused,
+            _ => Answer::Failed,
+        }
+    }
+
+    /// Takes the answers that came.
+    fn harvest(&mut self) {
+        let Some(client) = &mut self.client else {
+            return;
+        };
+        let world = &self.world;
+        self.pending
+            .retain(|(id, op, what)| match client.take(*id) {
+                Some(reply) => {
+                    if let Some(op) = op {
+                        world.answer(*op, reply.header.status, what);
+                    }
+                    false
+                }
+                None => true,
+            });
+    }
+
+    /// Waits for what is under way; a connection on which something hangs must still serve.
+    async fn finish(&mut self) {
+        while let (Some((id, op, what)), Some(client)) = (self.pending.pop(), &mut self.client) {
+            match race(client.wait(id), self.world.env.sleep(PATIENCE)).await {
+                Some(Ok(reply)) => {
+                    if let Some(op) = op {
+                        self.world.answer(op, reply.header.status, what);
+                    }
+                }
+                Some(Err(_)) => break,
+                None => {
+                    self.world.counts.borrow_mut().unanswered += 1;
+                    break;
+                }
+            }
+        }
+        let Some(client) = &mut self.client else {
+            return;
+        };
+        let echo = async {
+            let id = client.send(Wire::new(&EchoRequest))?;
+            client.wait(id).await
+        };
+        let answered = race(echo, self.world.env.sleep(PATIENCE)).await;
+        if !matches!(
+            answered,
+            Some(Ok(_)) | Some(Err(ClientError::NoCredits { .. }))
+        ) {
+            let text = format!("a connection answers no ECHO: {:?}", answered.map(drop_ok));
+            self.world.odd.borrow_mut().push(text);
+        }
+    }
+
+    /// The connection breaks.
+    fn disconnect(&mut self) {
+        if let Some(client) = self.client.take() {
+            client.cut();
+        }
+        self.hands.clear();
+        self.pending.clear();
+        // The server closes its handles in its own time.
+        for file in self.world.beliefs.borrow_mut().files.iter_mut().flatten() {
+            if file.held.remove(&self.number).is_some() {
+                file.held.insert(GHOST, 1);
+            }
+        }
+    }
+
+    /// The server may have a handle of the file that nobody knows of.
+    fn haunt(&self, slot: usize) {
+        if let Some(file) = &mut self.world.beliefs.borrow_mut().files[slot] {
+            file.held.insert(GHOST, 1);
+        }
+    }
+
+    /// A handle of a file, or of its stream, opened if there is none.
+    pub(super) async fn hand(&mut self, slot: usize, stream: bool, through: bool) -> Option<Hand> {
+        if let Some(hand) = self.hand_there(slot, stream) {
+            return Some(hand);
+        }
+        let world = Rc::clone(&self.world);
+        let _locked = world.lock(&[Lock::File(slot)]).await?;
+        let (object, mut path, made) = {
+            let beliefs = world.beliefs.borrow();
+            let file = beliefs.file(slot)?;
+            let path = beliefs.path(*file.places.first()?)?;
+            (file.object, path, file.stream)
+        };
+        let mut record = None;
+        let args = if stream {
+            path = format!("{path}:{STREAM}");
+            if !made {
+                let request = Request::new(vec![Effect::Stream {
+                    object,
+                    stream: STREAM.to_owned(),
+                    present: true,
+                }]);
+                record = Some(if through { request.through() } else { request });
+            }
+            CreateArgs::open_if(&path)
+        } else {
+            CreateArgs::open(&path)
+        };
+        let args = args.options(options(through));
+        let Some(reply) = self.ask("open", record, args.request(), false).await else {
+            self.haunt(slot);
+            return None;
+        };
+        let id = created(&reply)?.file_id;
+        if let Some(file) = &mut world.beliefs.borrow_mut().files[slot] {
+            file.stream |= stream;
+        }
+        Some(self.hold(slot, stream, object, id, through))
+    }
+
+    /// A handle, if there is one and the slot still stands for the same file.
+    pub(super) fn hand_there(&self, slot: usize, stream: bool) -> Option<Hand> {
+        let beliefs = self.world.beliefs.borrow();
+        let hand = self.hands.get(&(slot, stream)).copied()?;
+        (beliefs.file(slot)?.object == hand.object).then_some(hand)
+    }
+
+    pub(super) fn hold(
+        &mut self,
+        slot: usize,
+        stream: bool,
+        object: Object,
+        id: FileId,
+        through: bool,
+    ) -> Hand {
+        let hand = Hand {
+            object,
+            id,
+            through,
+        };
+        self.hands.insert((slot, stream), hand);
+        if let Some(file) = &mut self.world.beliefs.borrow_mut().files[slot] {
+            *file.held.entry(self.number).or_default() += 1;
+        }
+        hand
+    }
+
+    /// Closes the handles of a slot, the stream's first.
+    pub(super) async fn close(&mut self, slot: usize) {
+        for stream in [true, false] {
+            let Some(hand) = self.hands.remove(&(slot, stream)) else {
+                continue;
+            };
+            let record = Request::close(hand.object, Vec::new());
+            let reply = self
+                .ask("close", Some(record), close_request(hand.id), false)
+                .await;
+            if reply.is_none() {
+                self.haunt(slot);
+            }
+            let mut beliefs = self.world.beliefs.borrow_mut();
+            if let Some(file) = &mut beliefs.files[slot]
+                && file.object == hand.object
+                && let Some(held) = file.held.get_mut(&self.number)
+            {
+                *held -= 1;
+                if *held == 0 {
+                    file.held.remove(&self.number);
+                }
+            }
+        }
+    }
+}
+
+fn drop_ok<T>(result: Result<T, ClientError>) -> Result<(), ClientError> {
+    result.map(drop)
+}
+
+/// Options of an open.
+pub(super) fn options(through: bool) -> CreateOptions {
+    if through {
+        CreateOptions::WRITE_THROUGH
+    } else {
+        CreateOptions::empty()
+    }
+}
+
+/// What a CREATE gave, if it gave anything.
+pub(super) fn created(reply: &Reply) -> Option<Created> {
+    if reply.header.status != Status::SUCCESS {
+        return None;
+    }
+    Created::read(&reply.message).ok()
+}
+
+pub(super) fn close_request(file_id: FileId) -> Wire {
+    Wire::new(&CloseRequest {
+        flags: CloseFlags::empty(),
+        file_id,
+    })
+}
+
+/// The first, unless the second is done before.
+pub(super) async fn race<T>(
+    first: impl Future<Output = T>,
+    second: impl Future<Output = ()>,
+) -> Option<T> {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    poll_fn(|cx| {
+        if let Poll::Ready(value) = first.as_mut().poll(cx) {
+            return Poll::Ready(Some(value));
+        }
+        second.as_mut().poll(cx).map(|()| None)
+    })
+    .await
+}

@@ -1,0 +1,317 @@
+//! Steps that change or flush what is in files.
+
+use std::rc::Rc;
+
+use bytes::BytesMut;
+use smb_client::{CreateArgs, Request as Wire};
+use smb_wire::{
+    file_attributes::FileAttributes,
+    fscc::{EaEntry, FileBasicInformation, FileInformationClass, encode_ea_list},
+    fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse, SetZeroData},
+    ids::{FileId, FileTime},
+    msg::{
+        Channel, FlushRequest, IoctlFlags, IoctlRequest, IoctlResponse, WriteFlags, WriteRequest,
+    },
+    status::Status,
+};
+
+use super::{
+    actor::{Actor, Hand, STREAM},
+    names::set_request,
+    step::Step,
+    world::{FILES, Lock},
+};
+use crate::oracle::{Answer, Covers, History, Key, Request, Value, fill};
+
+/// Creation times set are this many 100 ns after 1601 and a second apart.
+const CREATED_BASE: u64 = 0x01DA_0000_0000_0000;
+
+/// The extended attribute that is set.
+pub(super) const EA: &str = "HF";
+
+/// The attribute bits that are told apart.
+pub(super) fn attribute_bits(attributes: FileAttributes) -> Value {
+    let bits = attributes & (FileAttributes::HIDDEN | FileAttributes::SYSTEM);
+    Value::Bytes(bits.bits().to_le_bytes().to_vec())
+}
+
+impl Actor {
+    pub(super) async fn write(&mut self, step: Step) {
+        let Some(hand) = self.hand(step.file(), false, false).await else {
+            return;
+        };
+        let flags = match (step.flag(), step.a() % 5) {
+            (true, 0) => WriteFlags::WRITE_UNBUFFERED,
+            (true, _) => WriteFlags::WRITE_THROUGH,
+            _ => WriteFlags::empty(),
+        };
+        // Before SMB 3.0.2 nobody reads the flag.
+        let heeded = flags != WriteFlags::WRITE_UNBUFFERED || self.speaks_3();
+        let through = hand.through || (step.flag() && heeded);
+        self.write_to(hand, "", step, flags, through).await;
+    }
+
+    async fn write_to(
+        &mut self,
+        hand: Hand,
+        stream: &str,
+        step: Step,
+        flags: WriteFlags,
+        through: bool,
+    ) {
+        let sectors = if stream.is_empty() {
+            step.sectors()
+        } else {
+            let first = u64::from(step.a() % 4);
+            first..first + 1 + u64::from(step.b() % 3)
+        };
+        let version = self.world.history().version();
+        let count = sectors.end - sectors.start;
+        let data = fill(hand.object, stream, sectors.start, count, version);
+        let offset = History::bytes(sectors.start);
+        let mut record = Request::write(hand.object, stream, sectors, version);
+        if through {
+            record = record.through();
+        }
+        let wire = Wire::new(&WriteRequest {
+            offset,
+            file_id: hand.id,
+            channel: Channel::NONE,
+            remaining_bytes: 0,
+            flags,
+            channel_info: &[],
+            data: &data,
+        });
+        self.ask("write", Some(record), wire, step.is_hasty()).await;
+    }
+
+    pub(super) async fn flush(&mut self, step: Step) {
+        let Some(hand) = self.hand(step.file(), false, false).await else {
+            return;
+        };
+        let covers = Covers::Object(hand.object);
+        self.flush_through(hand.id, covers, step).await;
+    }
+
+    async fn flush_through(&mut self, file_id: FileId, covers: Covers, step: Step) {
+        let (record, reserved) = if step.flag() {
+            (Request::full_sync(covers), FlushRequest::FULL_SYNC)
+        } else {
+            (Request::flush(covers), 0)
+        };
+        let wire = Wire::new(&FlushRequest { reserved, file_id });
+        self.ask("flush", Some(record), wire, step.is_hasty()).await;
+    }
+
+    pub(super) async fn set_size(&mut self, step: Step) {
+        let Some(hand) = self.hand(step.file(), false, false).await else {
+            return;
+        };
+        let sectors = u64::from(step.b() % 32);
+        let record = through(hand, Request::set_size(hand.object, "", sectors));
+        let end = History::bytes(sectors).to_le_bytes();
+        let wire = set_request(hand.id, FileInformationClass::END_OF_FILE, &end);
+        self.ask("set size", Some(record), wire, step.is_hasty())
+            .await;
+    }
+
+    pub(super) async fn attributes(&mut self, step: Step) {
+        let Some(hand) = self.hand(step.file(), false, false).await else {
+            return;
+        };
+        let all = [
+            FileAttributes::ARCHIVE,
+            FileAttributes::ARCHIVE | FileAttributes::HIDDEN,
+            FileAttributes::ARCHIVE | FileAttributes::SYSTEM,
+            FileAttributes::ARCHIVE | FileAttributes::HIDDEN | FileAttributes::SYSTEM,
+        ];
+        let file_attributes = all[usize::from(step.a()) % all.len()];
+        let basic = FileBasicInformation {
+            file_attributes,
+            ..FileBasicInformation::default()
+        };
+        let value = attribute_bits(file_attributes);
+        self.set_basic(hand, Key::Attributes, value, &basic).await;
+    }
+
+    pub(super) async fn times(&mut self, step: Step) {
+        let Some(hand) = self.hand(step.file(), false, false).await else {
+            return;
+        };
+        let creation_time = FileTime(CREATED_BASE + self.world.history().version() * 10_000_000);
+        let basic = FileBasicInformation {
+            creation_time,
+            ..FileBasicInformation::default()
+        };
+        let value = created_value(creation_time);
+        self.set_basic(hand, Key::Created, value, &basic).await;
+    }
+
+    async fn set_basic(
+        &mut self,
+        hand: Hand,
+        key: Key,
+        value: Value,
+        basic: &FileBasicInformation,
+    ) {
+        let record = through(hand, Request::meta(hand.object, key, value));
+        let mut buffer = BytesMut::new();
+        basic.encode(&mut buffer);
+        let wire = set_request(hand.id, FileInformationClass::BASIC, &buffer);
+        self.ask("set basic", Some(record), wire, false).await;
+    }
+
+    pub(super) async fn ea(&mut self, step: Step) {
+        let Some(hand) = self.hand(step.file(), false, false).await else {
+            return;
+        };
+        let value = self.world.history().version().to_le_bytes().to_vec();
+        let key = Key::Ea(EA.to_owned());
+        let record = Request::meta(hand.object, key, Value::Bytes(value.clone()));
+        let record = through(hand, record);
+        let entry = EaEntry {
+            name: EA.into(),
+            value,
+            ..EaEntry::default()
+        };
+        let (list, _) = encode_ea_list(&[entry], usize::MAX);
+        let wire = set_request(hand.id, FileInformationClass::FULL_EA, &list);
+        self.ask("set EA", Some(record), wire, step.is_hasty())
+            .await;
+    }
+
+    pub(super) async fn write_stream(&mut self, step: Step) {
+        let Some(hand) = self.hand(step.file(), true, step.flag()).await else {
+            return;
+        };
+        let flags = if step.flag() {
+            WriteFlags::WRITE_THROUGH
+        } else {
+            WriteFlags::empty()
+        };
+        let through = hand.through || step.flag();
+        self.write_to(hand, STREAM, step, flags, through).await;
+    }
+
+    pub(super) async fn flush_stream(&mut self, step: Step) {
+        let Some(hand) = self.hand_there(step.file(), true) else {
+            return;
+        };
+        let covers = Covers::Stream(hand.object, STREAM.to_owned());
+        self.flush_through(hand.id, covers, step).await;
+    }
+
+    pub(super) async fn remove_stream(&mut self, step: Step) {
+        let slot = step.file();
+        let world = Rc::clone(&self.world);
+        let alone = world.beliefs.borrow().file(slot).is_some_and(|file| {
+            file.stream && file.held.keys().all(|client| *client == self.number)
+        });
+        if !alone {
+            return;
+        }
+        self.close(slot).await;
+        let Some(_locked) = world.lock(&[Lock::File(slot)]).await else {
+            return;
+        };
+        let ready = {
+            let beliefs = world.beliefs.borrow();
+            beliefs
+                .file(slot)
+                .filter(|file| file.stream && file.held.is_empty())
+                .and_then(|file| Some((file.object, beliefs.path(*file.places.first()?)?)))
+        };
+        let Some((object, path)) = ready else { return };
+        let effects = Request::stream(object, STREAM, false).effects;
+        let args = CreateArgs::open(&format!("{path}:{STREAM}"));
+        let answer = self.delete(args, object, effects, step).await;
+        if answer == Answer::Success
+            && let Some(file) = &mut world.beliefs.borrow_mut().files[slot]
+        {
+            file.stream = false;
+        }
+    }
+
+    pub(super) async fn copy(&mut self, step: Step) {
+        let slot = step.file();
+        let target = (slot + 1 + usize::from(step.a()) % (FILES - 1)) % FILES;
+        let Some(from) = self.hand(slot, false, false).await else {
+            return;
+        };
+        let Some(to) = self.hand(target, false, false).await else {
+            return;
+        };
+        let resume = ioctl(from.id, FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32);
+        let Some(reply) = self.ask("resume key", None, resume, false).await else {
+            return;
+        };
+        if reply.header.status != Status::SUCCESS {
+            return;
+        }
+        let Some(key) = IoctlResponse::read(&reply.message)
+            .ok()
+            .and_then(|response| RequestResumeKeyResponse::read(response.output).ok())
+        else {
+            return;
+        };
+        let (first, count) = (u64::from(step.a() % 8), 1 + u64::from(step.b() % 8));
+        let at = u64::from(step.b() % 16);
+        let record = Request::copy((from.object, "", first), (to.object, "", at), count);
+        let record = through(to, record);
+        let mut input = BytesMut::new();
+        CopyChunkCopy {
+            source_key: key.resume_key,
+            chunk_count: 1,
+            chunks: vec![CopyChunk {
+                source_offset: History::bytes(first),
+                target_offset: History::bytes(at),
+                length: u32::try_from(History::bytes(count)).unwrap_or(0),
+            }],
+        }
+        .encode(&mut input);
+        let wire = ioctl(to.id, FsctlCode::SRV_COPYCHUNK, &input, 12);
+        self.ask("copychunk", Some(record), wire, false).await;
+    }
+
+    pub(super) async fn zero(&mut self, step: Step) {
+        let Some(hand) = self.hand(step.file(), false, false).await else {
+            return;
+        };
+        let sectors = step.sectors();
+        let bytes = |sectors| i64::try_from(History::bytes(sectors)).unwrap_or(i64::MAX);
+        let mut input = BytesMut::new();
+        SetZeroData {
+            file_offset: bytes(sectors.start),
+            beyond_final_zero: bytes(sectors.end),
+        }
+        .encode(&mut input);
+        let record = through(hand, Request::zero(hand.object, "", sectors));
+        let wire = ioctl(hand.id, FsctlCode::SET_ZERO_DATA, &input, 0);
+        self.ask("zero", Some(record), wire, step.is_hasty()).await;
+    }
+}
+
+pub(super) fn created_value(time: FileTime) -> Value {
+    Value::Bytes(time.0.to_le_bytes().to_vec())
+}
+
+/// What is done through a write-through open is write-through.
+fn through(hand: Hand, record: Request) -> Request {
+    if hand.through {
+        record.through()
+    } else {
+        record
+    }
+}
+
+fn ioctl(file_id: FileId, code: FsctlCode, input: &[u8], max: u32) -> Wire {
+    Wire::new(&IoctlRequest {
+        ctl_code: code.0,
+        file_id,
+        input,
+        max_input_response: 0,
+        output: &[],
+        max_output_response: max,
+        flags: IoctlFlags::IS_FSCTL,
+    })
+}

@@ -1,0 +1,524 @@
+//! Steps that make, move and remove names.
+
+use std::rc::Rc;
+
+use bytes::BytesMut;
+use smb_client::{CreateArgs, Request as Wire};
+use smb_wire::{
+    access_mask::AccessMask,
+    fscc::{FileInformationClass, FileLinkInformation, FileRenameInformation},
+    ids::FileId,
+    msg::{CreateOptions, FlushRequest, InfoType, SetInfoRequest},
+};
+
+use super::{
+    actor::{Actor, close_request, created, options},
+    step::Step,
+    world::{Dir, File, Lock, NAMES, Place, Taken, name_of},
+};
+use crate::oracle::{Answer, Covers, Effect, Object, Request};
+
+/// The context that asks for the index number.
+const QFID: &[u8] = b"QFid";
+
+impl Actor {
+    pub(super) async fn create(&mut self, step: Step) {
+        let (slot, place) = (step.file(), (step.dir(), step.a() % NAMES));
+        let world = Rc::clone(&self.world);
+        let Some(_locked) = world.lock(&[Lock::File(slot), Lock::Place(place)]).await else {
+            return;
+        };
+        let Some((dir, path)) = self.free(slot, place) else {
+            return;
+        };
+        let object = world.history().object();
+        let through = step.flag();
+        let mut record = Request::create(dir, &name_of(place.1), object);
+        if through {
+            record = record.through();
+        }
+        world
+            .beliefs
+            .borrow_mut()
+            .names
+            .insert(place, Taken::Unsure);
+        let args = CreateArgs::create(&path)
+            .options(options(through))
+            .context(QFID, b"");
+        let reply = self
+            .ask("create", Some(record), args.request(), false)
+            .await;
+        let Some(reply) = reply else { return };
+        let Some(created) = created(&reply) else {
+            if super::world::leaves_nothing(reply.header.status) {
+                world.beliefs.borrow_mut().names.remove(&place);
+            }
+            return;
+        };
+        self.identify(object, created.context(QFID));
+        {
+            let mut beliefs = world.beliefs.borrow_mut();
+            beliefs.names.insert(place, Taken::File(slot));
+            beliefs.files[slot] = Some(File {
+                object,
+                places: vec![place],
+                held: std::collections::BTreeMap::new(),
+                stream: false,
+            });
+        }
+        self.hold(slot, false, object, created.file_id, through);
+    }
+
+    /// Directory and path of a place, if slot and place are free.
+    fn free(&self, slot: usize, place: Place) -> Option<(Object, String)> {
+        let beliefs = self.world.beliefs.borrow();
+        if beliefs.file(slot).is_some() || beliefs.names.contains_key(&place) {
+            return None;
+        }
+        Some((beliefs.dir(place.0)?, beliefs.path(place)?))
+    }
+
+    fn identify(&self, object: Object, context: Option<&[u8]>) {
+        let index = context.and_then(|data| data.first_chunk::<8>());
+        if let Some(index) = index {
+            self.world
+                .history()
+                .identify(object, u64::from_le_bytes(*index));
+        }
+    }
+
+    pub(super) async fn rename(&mut self, step: Step) {
+        let slot = step.file();
+        let Some(hand) = self.hand(slot, false, false).await else {
+            return;
+        };
+        let to: Place = (step.dir(), step.b() % NAMES);
+        let world = Rc::clone(&self.world);
+        let from = match world.beliefs.borrow().file(slot) {
+            Some(file) if file.places.len() == 1 => file.places[0],
+            _ => return,
+        };
+        let replaced = match world.beliefs.borrow().names.get(&to) {
+            None => None,
+            Some(Taken::File(other)) if *other != slot && step.flag() => Some(*other),
+            Some(_) => return,
+        };
+        let mut locks = vec![Lock::File(slot), Lock::Place(from), Lock::Place(to)];
+        locks.extend(replaced.map(Lock::File));
+        let Some(_locked) = world.lock(&locks).await else {
+            return;
+        };
+        let Some((record, path)) = self.movable(slot, (from, to), replaced, hand.object) else {
+            return;
+        };
+        let record = if hand.through {
+            record.through()
+        } else {
+            record
+        };
+        let wire = rename_request(hand.id, &path, replaced.is_some());
+        let answer = self.done("rename", Some(record), wire).await;
+        let mut beliefs = world.beliefs.borrow_mut();
+        match answer {
+            Answer::Success => {
+                if let Some(other) = replaced {
+                    beliefs.files[other] = None;
+                }
+                beliefs.names.remove(&from);
+                beliefs.names.insert(to, Taken::File(slot));
+                if let Some(file) = &mut beliefs.files[slot] {
+                    file.places = vec![to];
+                }
+            }
+            Answer::Refused => {}
+            Answer::Failed => {
+                beliefs.lose_file(slot, Some(to));
+                if let Some(other) = replaced {
+                    beliefs.lose_file(other, None);
+                }
+            }
+        }
+    }
+
+    /// The record and path of a rename, if everything is still as it was before the locks.
+    fn movable(
+        &self,
+        slot: usize,
+        (from, to): (Place, Place),
+        replaced: Option<usize>,
+        object: Object,
+    ) -> Option<(Request, String)> {
+        let beliefs = self.world.beliefs.borrow();
+        let file = beliefs.file(slot)?;
+        let wanted = replaced.map(Taken::File);
+        if file.places != [from]
+            || file.object != object
+            || beliefs.names.get(&to) != wanted.as_ref()
+        {
+            return None;
+        }
+        if let Some(other) = replaced {
+            let other = beliefs.file(other)?;
+            if !other.held.is_empty() || other.places.len() != 1 {
+                return None;
+            }
+        }
+        let record = Request::rename(
+            file.object,
+            (beliefs.dir(from.0)?, &name_of(from.1)),
+            (beliefs.dir(to.0)?, &name_of(to.1)),
+        );
+        Some((record, beliefs.path(to)?))
+    }
+
+    pub(super) async fn link(&mut self, step: Step) {
+        let slot = step.file();
+        let Some(hand) = self.hand(slot, false, false).await else {
+            return;
+        };
+        let to: Place = (step.dir(), step.b() % NAMES);
+        let world = Rc::clone(&self.world);
+        let Some(_locked) = world.lock(&[Lock::File(slot), Lock::Place(to)]).await else {
+            return;
+        };
+        let free = {
+            let beliefs = world.beliefs.borrow();
+            let same = beliefs
+                .file(slot)
+                .is_some_and(|file| file.object == hand.object);
+            (same && !beliefs.names.contains_key(&to))
+                .then(|| Some((beliefs.dir(to.0)?, beliefs.path(to)?)))
+                .flatten()
+        };
+        let Some((dir, path)) = free else { return };
+        let mut record = Request::link(hand.object, dir, &name_of(to.1));
+        if hand.through {
+            record = record.through();
+        }
+        let mut buffer = BytesMut::new();
+        FileLinkInformation {
+            replace_if_exists: false,
+            root_directory: 0,
+            file_name: path,
+        }
+        .encode(&mut buffer);
+        world.beliefs.borrow_mut().names.insert(to, Taken::Unsure);
+        let wire = set_request(hand.id, FileInformationClass::LINK, &buffer);
+        let answer = self.done("link", Some(record), wire).await;
+        let mut beliefs = world.beliefs.borrow_mut();
+        match answer {
+            Answer::Success => {
+                beliefs.names.insert(to, Taken::File(slot));
+                if let Some(file) = &mut beliefs.files[slot] {
+                    file.places.push(to);
+                }
+            }
+            Answer::Refused => _ = beliefs.names.remove(&to),
+            Answer::Failed => {}
+        }
+    }
+
+    pub(super) async fn remove(&mut self, step: Step) {
+        let slot = step.file();
+        let world = Rc::clone(&self.world);
+        let mine = |file: &File| file.held.keys().all(|client| *client == self.number);
+        if !world.beliefs.borrow().file(slot).is_some_and(mine) {
+            return;
+        }
+        self.close(slot).await;
+        let place = world.beliefs.borrow().file(slot).map(|file| {
+            let index = usize::from(step.a()) % file.places.len().max(1);
+            (file.object, file.places[index])
+        });
+        let Some((object, place)) = place else { return };
+        let Some(_locked) = world.lock(&[Lock::File(slot), Lock::Place(place)]).await else {
+            return;
+        };
+        let still = {
+            let beliefs = world.beliefs.borrow();
+            let file = beliefs.file(slot);
+            file.is_some_and(|file| {
+                file.object == object && file.held.is_empty() && file.places.contains(&place)
+            })
+            .then(|| Some((beliefs.dir(place.0)?, beliefs.path(place)?)))
+            .flatten()
+        };
+        let Some((dir, path)) = still else { return };
+        let answer = self
+            .delete(
+                CreateArgs::open(&path),
+                object,
+                vec![gone(dir, place, object)],
+                step,
+            )
+            .await;
+        let mut beliefs = world.beliefs.borrow_mut();
+        match answer {
+            Answer::Success => {
+                beliefs.names.remove(&place);
+                if let Some(file) = &mut beliefs.files[slot] {
+                    file.places.retain(|one| *one != place);
+                    if file.places.is_empty() {
+                        beliefs.files[slot] = None;
+                    }
+                }
+            }
+            Answer::Refused => {}
+            Answer::Failed => beliefs.lose_file(slot, None),
+        }
+    }
+
+    /// Opens for deletion and closes.
+    pub(super) async fn delete(
+        &mut self,
+        args: CreateArgs,
+        object: Object,
+        effects: Vec<Effect>,
+        step: Step,
+    ) -> Answer {
+        let args = args
+            .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
+            .options(CreateOptions::DELETE_ON_CLOSE | options(step.flag()));
+        let Some(reply) = self
+            .ask("open to delete", None, args.request(), false)
+            .await
+        else {
+            return Answer::Failed;
+        };
+        let Some(created) = created(&reply) else {
+            return Answer::Refused;
+        };
+        let mut record = Request::close(object, effects);
+        if step.flag() {
+            record = record.through();
+        }
+        match self
+            .done("delete", Some(record), close_request(created.file_id))
+            .await
+        {
+            Answer::Refused => Answer::Failed,
+            other => other,
+        }
+    }
+
+    pub(super) async fn make_dir(&mut self, step: Step) {
+        let slot = step.dir().max(1);
+        let place: Place = (usize::from(step.a()) % 3, step.b() % NAMES);
+        let world = Rc::clone(&self.world);
+        let Some(_locked) = world.lock(&[Lock::Tree]).await else {
+            return;
+        };
+        let free = {
+            let beliefs = world.beliefs.borrow();
+            let free = beliefs.dirs[slot].is_none() && !beliefs.names.contains_key(&place);
+            free.then(|| Some((beliefs.dir(place.0)?, beliefs.path(place)?)))
+                .flatten()
+        };
+        let Some((above, path)) = free else { return };
+        let object = world.history().object();
+        let through = step.flag();
+        let mut record = Request::create(above, &name_of(place.1), object);
+        if through {
+            record = record.through();
+        }
+        world
+            .beliefs
+            .borrow_mut()
+            .names
+            .insert(place, Taken::Unsure);
+        let args = CreateArgs::create_directory(&path)
+            .options(options(through))
+            .context(QFID, b"");
+        let reply = self.ask("mkdir", Some(record), args.request(), false).await;
+        let Some(reply) = reply else { return };
+        let Some(created) = created(&reply) else {
+            if super::world::leaves_nothing(reply.header.status) {
+                world.beliefs.borrow_mut().names.remove(&place);
+            }
+            return;
+        };
+        self.identify(object, created.context(QFID));
+        {
+            let mut beliefs = world.beliefs.borrow_mut();
+            beliefs.names.insert(place, Taken::Dir(slot));
+            beliefs.dirs[slot] = Some(Dir {
+                object,
+                place: Some(place),
+            });
+        }
+        let close = Request::close(object, Vec::new());
+        self.ask("close", Some(close), close_request(created.file_id), false)
+            .await;
+    }
+
+    pub(super) async fn move_dir(&mut self, step: Step) {
+        let slot = step.dir().max(1);
+        let to: Place = (usize::from(step.a()) % 3, step.b() % NAMES);
+        let world = Rc::clone(&self.world);
+        let Some(_locked) = world.lock(&[Lock::Tree]).await else {
+            return;
+        };
+        let ready = {
+            let beliefs = world.beliefs.borrow();
+            let free = !beliefs.names.contains_key(&to)
+                && !beliefs.in_use(slot)
+                && !beliefs.is_below(to.0, slot);
+            free.then(|| {
+                let dir = beliefs.dirs[slot].as_ref()?;
+                let from = dir.place?;
+                let record = Request::rename(
+                    dir.object,
+                    (beliefs.dir(from.0)?, &name_of(from.1)),
+                    (beliefs.dir(to.0)?, &name_of(to.1)),
+                );
+                Some((from, record, beliefs.path(from)?, beliefs.path(to)?))
+            })
+            .flatten()
+        };
+        let Some((from, record, old, new)) = ready else {
+            return;
+        };
+        let args = CreateArgs::directory(&old)
+            .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
+            .options(options(step.flag()));
+        let Some(reply) = self.ask("open dir", None, args.request(), false).await else {
+            return;
+        };
+        let Some(created) = created(&reply) else {
+            return;
+        };
+        let record = if step.flag() {
+            record.through()
+        } else {
+            record
+        };
+        let wire = rename_request(created.file_id, &new, false);
+        let answer = self.done("rename dir", Some(record), wire).await;
+        {
+            let mut beliefs = world.beliefs.borrow_mut();
+            match answer {
+                Answer::Success => {
+                    beliefs.names.remove(&from);
+                    beliefs.names.insert(to, Taken::Dir(slot));
+                    if let Some(dir) = &mut beliefs.dirs[slot] {
+                        dir.place = Some(to);
+                    }
+                }
+                Answer::Refused => {}
+                Answer::Failed => {
+                    // Whatever is below has no path any more that anybody is sure of.
+                    beliefs.names.insert(from, Taken::Unsure);
+                    beliefs.names.insert(to, Taken::Unsure);
+                    beliefs.lose_dir(slot);
+                }
+            }
+        }
+        self.ask("close dir", None, close_request(created.file_id), false)
+            .await;
+    }
+
+    pub(super) async fn remove_dir(&mut self, step: Step) {
+        let slot = step.dir().max(1);
+        let world = Rc::clone(&self.world);
+        let Some(_locked) = world.lock(&[Lock::Tree]).await else {
+            return;
+        };
+        let ready = {
+            let beliefs = world.beliefs.borrow();
+            let empty = !beliefs.names.keys().any(|(dir, _)| *dir == slot);
+            (empty && !beliefs.in_use(slot))
+                .then(|| {
+                    let dir = beliefs.dirs[slot].as_ref()?;
+                    let place = dir.place?;
+                    let above = beliefs.dir(place.0)?;
+                    Some((dir.object, place, above, beliefs.path(place)?))
+                })
+                .flatten()
+        };
+        let Some((object, place, above, path)) = ready else {
+            return;
+        };
+        let args = CreateArgs::directory(&path);
+        let answer = self
+            .delete(args, object, vec![gone(above, place, object)], step)
+            .await;
+        let mut beliefs = world.beliefs.borrow_mut();
+        match answer {
+            Answer::Success => {
+                beliefs.names.remove(&place);
+                beliefs.dirs[slot] = None;
+            }
+            Answer::Refused => {}
+            Answer::Failed => {
+                beliefs.names.insert(place, Taken::Unsure);
+                beliefs.lose_dir(slot);
+            }
+        }
+    }
+
+    /// FLUSH of a directory; slot 0 is the root and everything.
+    pub(super) async fn flush_dir(&mut self, slot: usize) {
+        let world = Rc::clone(&self.world);
+        // Any lock keeps directories from moving.
+        let Some(_locked) = world.lock(&[Lock::Place((usize::MAX, 0))]).await else {
+            return;
+        };
+        let ready = {
+            let beliefs = world.beliefs.borrow();
+            let object = beliefs.dir(slot);
+            object.and_then(|object| Some((object, beliefs.dir_path(slot)?)))
+        };
+        let Some((object, path)) = ready else { return };
+        let args = CreateArgs::directory(&path)
+            .access(AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE);
+        let Some(reply) = self.ask("open dir", None, args.request(), false).await else {
+            return;
+        };
+        let Some(created) = created(&reply) else {
+            return;
+        };
+        let covers = if slot == 0 {
+            Covers::Root
+        } else {
+            Covers::Directory(object)
+        };
+        let wire = Wire::new(&FlushRequest {
+            reserved: 0,
+            file_id: created.file_id,
+        });
+        self.ask("flush dir", Some(Request::flush(covers)), wire, false)
+            .await;
+        self.ask("close dir", None, close_request(created.file_id), false)
+            .await;
+    }
+}
+
+fn gone(dir: Object, place: Place, about: Object) -> Effect {
+    Effect::Name {
+        dir,
+        name: name_of(place.1),
+        to: None,
+        about,
+    }
+}
+
+pub(super) fn set_request(file_id: FileId, class: FileInformationClass, buffer: &[u8]) -> Wire {
+    Wire::new(&SetInfoRequest {
+        info_type: InfoType::FILE,
+        info_class: class.0,
+        additional_information: 0,
+        file_id,
+        buffer,
+    })
+}
+
+fn rename_request(file_id: FileId, to: &str, replace: bool) -> Wire {
+    let mut buffer = BytesMut::new();
+    FileRenameInformation {
+        replace_if_exists: replace,
+        root_directory: 0,
+        file_name: to.to_owned(),
+    }
+    .encode(&mut buffer);
+    set_request(file_id, FileInformationClass::RENAME, &buffer)
+}

@@ -1,0 +1,381 @@
+//! A case as plain data, and its line of text.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use durability::{Bound, Policy};
+use vfs::sim::{Cut, Profile};
+
+use super::step::{Kind, Step};
+use crate::rng::SimRng;
+
+/// How clients speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speech {
+    /// SMB 3.1.1, signed.
+    Signed,
+    /// SMB 2.1 without signatures.
+    Plain,
+    /// SMB 3.1.1, encrypted.
+    Sealed,
+}
+
+/// How long the disk takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// No time at all.
+    Instant,
+    /// Up to 0.3 ms, a sync up to 1 ms.
+    Brisk,
+    /// Up to 5 ms, a sync up to 150 ms.
+    Slow,
+}
+
+/// What goes wrong with the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mischief {
+    /// A sync fails with this errno.
+    Sync(i32),
+    /// A write fails with this errno.
+    Write(i32),
+    /// A write does half.
+    Short,
+    /// A change of names or attributes fails with this errno.
+    Change(i32),
+    /// A sync takes 700 ms.
+    SlowSync,
+    /// A sync never returns.
+    Hang,
+}
+
+/// A planned mischief: it strikes after so many operations of its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trouble {
+    /// What.
+    pub what: Mischief,
+    /// How many pass first.
+    pub after: u16,
+}
+
+/// What ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Crash {
+    /// The power fails.
+    Power(Cut),
+    /// The server's process dies.
+    Process,
+}
+
+/// When it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// When all steps are done.
+    Done,
+    /// At this call of the disk, before it takes place.
+    Call(u32),
+}
+
+/// One case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Decides what is left open: order of tasks, times, chances of faults.
+    pub seed: u64,
+    /// The share's policy.
+    pub policy: Policy,
+    /// What the disk may lose.
+    pub profile: Profile,
+    /// One to three.
+    pub clients: usize,
+    /// How they speak.
+    pub speech: Speech,
+    /// How long the disk takes.
+    pub pace: Pace,
+    /// Named streams live in files.
+    pub depot: bool,
+    /// When it ends.
+    pub end: End,
+    /// What ends it.
+    pub crash: Crash,
+    /// What goes wrong before.
+    pub troubles: Vec<Trouble>,
+    /// What is done.
+    pub steps: Vec<Step>,
+}
+
+/// The bound of generated cases.
+const BOUND_BYTES: u64 = 64 << 10;
+
+impl Plan {
+    /// A case with nothing in it.
+    #[must_use]
+    pub fn empty(seed: u64, policy: Policy, profile: Profile) -> Self {
+        Self {
+            seed,
+            policy,
+            profile,
+            clients: 1,
+            speech: Speech::Plain,
+            pace: Pace::Instant,
+            depot: false,
+            end: End::Done,
+            crash: Crash::Power(Cut::Nothing),
+            troubles: Vec::new(),
+            steps: Vec::new(),
+        }
+    }
+
+    /// The four policies as generated.
+    #[must_use]
+    pub fn policies() -> [Policy; 4] {
+        let bound = Bound {
+            max_delay: Duration::from_millis(50),
+            max_bytes: BOUND_BYTES,
+        };
+        [
+            Policy::Honor,
+            Policy::StrictSync,
+            Policy::Bounded(bound),
+            Policy::TreatHostAsStableStorage,
+        ]
+    }
+
+    /// The case of a seed; policy and profile by chance unless given.
+    #[must_use]
+    pub fn random(seed: u64, policy: Option<Policy>, profile: Option<Profile>) -> Self {
+        let mut rng = SimRng::new(seed ^ 0x686f_6c64_6661_7374);
+        let drawn = *choose(
+            &mut rng,
+            &[
+                Policy::Honor,
+                Policy::Honor,
+                Self::policies()[1],
+                Self::policies()[2],
+                Self::policies()[3],
+            ],
+        );
+        let mut plan = Self::empty(rng.draw(), policy.unwrap_or(drawn), Profile::PosixMin);
+        let drawn = *choose(
+            &mut rng,
+            &[
+                Profile::PosixMin,
+                Profile::PosixMin,
+                Profile::Journal,
+                Profile::LogTree,
+            ],
+        );
+        plan.profile = profile.unwrap_or(drawn);
+        plan.clients = *choose(&mut rng, &[1, 1, 2, 3]);
+        plan.speech = *choose(
+            &mut rng,
+            &[Speech::Plain, Speech::Plain, Speech::Signed, Speech::Sealed],
+        );
+        plan.pace = *choose(
+            &mut rng,
+            &[Pace::Instant, Pace::Brisk, Pace::Brisk, Pace::Slow],
+        );
+        plan.depot = rng.below(5) == 0;
+        let count = 5 + rng.index(36);
+        plan.steps = (0..count).map(|_| Step::random(&mut rng)).collect();
+        // Something to begin with, more often than not.
+        if rng.below(4) > 0 {
+            plan.steps.insert(0, Step::new(Kind::Create, 0, 0, 0));
+        }
+        plan.troubles = troubles(&mut rng);
+        let faulty = !plan.troubles.is_empty();
+        if !faulty && rng.below(10) == 0 {
+            let at = rng.index(plan.steps.len());
+            plan.steps.insert(at, Step::new(Kind::Kill, 0, 0, 0));
+        }
+        if faulty && rng.below(3) == 0 {
+            let at = rng.index(plan.steps.len());
+            plan.steps.insert(at, Step::new(Kind::WriteBack, 0, 0, 0));
+        }
+        plan.end = if rng.below(3) == 0 {
+            End::Done
+        } else {
+            End::Call(u32::try_from(rng.below(count as u64 * 16)).unwrap_or(0))
+        };
+        plan.crash = match rng.below(8) {
+            0 | 1 => Crash::Power(Cut::Nothing),
+            2 => Crash::Process,
+            _ => Crash::Power(Cut::Seed(rng.draw())),
+        };
+        plan
+    }
+
+    /// Whether a bound in time can be kept by the disk of this case.
+    #[must_use]
+    pub fn device_keeps_up(&self) -> bool {
+        self.pace != Pace::Slow
+            && !self
+                .troubles
+                .iter()
+                .any(|trouble| matches!(trouble.what, Mischief::SlowSync | Mischief::Hang))
+    }
+}
+
+fn choose<'a, T>(rng: &mut SimRng, all: &'a [T]) -> &'a T {
+    &all[rng.index(all.len())]
+}
+
+fn troubles(rng: &mut SimRng) -> Vec<Trouble> {
+    if rng.below(2) == 0 {
+        return Vec::new();
+    }
+    let count = 1 + rng.index(2);
+    (0..count)
+        .map(|_| {
+            let (what, within) = match rng.below(10) {
+                0..=3 => (Mischief::Sync(libc_errno(rng)), 12),
+                4 => (Mischief::Write(libc_errno(rng)), 12),
+                5 => (Mischief::Short, 12),
+                6 => (Mischief::Change(libc_errno(rng)), 30),
+                7 => (Mischief::SlowSync, 8),
+                _ => (Mischief::Hang, 8),
+            };
+            Trouble {
+                what,
+                after: u16::try_from(rng.below(within)).unwrap_or(0),
+            }
+        })
+        .collect()
+}
+
+/// EIO, ENOSPC, EROFS, EDQUOT.
+fn libc_errno(rng: &mut SimRng) -> i32 {
+    *choose(rng, &[5, 5, 28, 30, 122])
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "seed={:x} policy={} profile={:?} clients={} speech={:?} pace={:?} depot={} end=",
+            self.seed,
+            self.policy,
+            self.profile,
+            self.clients,
+            self.speech,
+            self.pace,
+            u8::from(self.depot),
+        )?;
+        match self.end {
+            End::Done => f.write_str("done")?,
+            End::Call(call) => write!(f, "{call}")?,
+        }
+        match self.crash {
+            Crash::Process => f.write_str(" crash=process")?,
+            Crash::Power(Cut::Nothing) => f.write_str(" crash=nothing")?,
+            Crash::Power(Cut::Everything) => f.write_str(" crash=everything")?,
+            Crash::Power(Cut::Seed(seed)) => write!(f, " crash={seed:x}")?,
+        }
+        for trouble in &self.troubles {
+            let (name, errno) = match trouble.what {
+                Mischief::Sync(errno) => ("sync", errno),
+                Mischief::Write(errno) => ("write", errno),
+                Mischief::Change(errno) => ("change", errno),
+                Mischief::Short => ("short", 0),
+                Mischief::SlowSync => ("slow", 0),
+                Mischief::Hang => ("hang", 0),
+            };
+            write!(f, " trouble={name}:{errno}:{}", trouble.after)?;
+        }
+        f.write_str(" steps=")?;
+        for (index, step) in self.steps.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{}", step.to_string().trim())?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Plan {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let mut plan = Self::empty(0, Policy::Honor, Profile::PosixMin);
+        for part in line.split_whitespace() {
+            let (key, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("{part:?} is no key=value"))?;
+            plan.read(key, value)
+                .ok_or_else(|| format!("{part:?} is not understood"))?;
+        }
+        Ok(plan)
+    }
+}
+
+impl Plan {
+    fn read(&mut self, key: &str, value: &str) -> Option<()> {
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        match key {
+            "seed" => self.seed = hex(value)?,
+            "policy" => self.policy = value.parse().ok()?,
+            "profile" => self.profile = profile(value)?,
+            "clients" => self.clients = value.parse().ok().filter(|n| (1..=3).contains(n))?,
+            "speech" => {
+                self.speech = match value {
+                    "Signed" => Speech::Signed,
+                    "Plain" => Speech::Plain,
+                    "Sealed" => Speech::Sealed,
+                    _ => return None,
+                }
+            }
+            "pace" => {
+                self.pace = match value {
+                    "Instant" => Pace::Instant,
+                    "Brisk" => Pace::Brisk,
+                    "Slow" => Pace::Slow,
+                    _ => return None,
+                }
+            }
+            "depot" => self.depot = value == "1",
+            "end" if value == "done" => self.end = End::Done,
+            "end" => self.end = End::Call(value.parse().ok()?),
+            "crash" => {
+                self.crash = match value {
+                    "process" => Crash::Process,
+                    "nothing" => Crash::Power(Cut::Nothing),
+                    "everything" => Crash::Power(Cut::Everything),
+                    seed => Crash::Power(Cut::Seed(hex(seed)?)),
+                }
+            }
+            "trouble" => self.troubles.push(trouble(value)?),
+            "steps" => {
+                for step in value.split(',').filter(|step| !step.is_empty()) {
+                    self.steps.push(step.parse().ok()?);
+                }
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// A profile by its name, as printed or as the design calls it.
+pub(super) fn profile(name: &str) -> Option<Profile> {
+    Some(match name {
+        "PosixMin" | "posix-min" => Profile::PosixMin,
+        "Journal" | "journal" => Profile::Journal,
+        "LogTree" | "log-tree" => Profile::LogTree,
+        _ => return None,
+    })
+}
+
+fn trouble(value: &str) -> Option<Trouble> {
+    let mut parts = value.split(':');
+    let (name, errno, after) = (parts.next()?, parts.next()?, parts.next()?);
+    let errno: i32 = errno.parse().ok()?;
+    let what = match name {
+        "sync" => Mischief::Sync(errno),
+        "write" => Mischief::Write(errno),
+        "change" => Mischief::Change(errno),
+        "short" => Mischief::Short,
+        "slow" => Mischief::SlowSync,
+        "hang" => Mischief::Hang,
+        _ => return None,
+    };
+    Some(Trouble {
+        what,
+        after: after.parse().ok()?,
+    })
+}

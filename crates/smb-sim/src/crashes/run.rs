@@ -1,0 +1,461 @@
+//! Plays a plan and has it judged.
+
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    future::poll_fn,
+    rc::Rc,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Poll, Waker},
+    time::Duration,
+};
+
+use smb_client::{Encryption, Options, Signing};
+use smb_wire::msg::Dialect;
+use vfs::{
+    Env,
+    sim::{Fault, FaultAction, Profile, SimDisk, SimHook, SimOp, SyncSeen},
+};
+
+use super::{
+    actor::{Actor, race},
+    look::look,
+    plan::{Crash, End, Mischief, Pace, Plan, Speech},
+    step::{Kind, Step},
+    world::{World, history},
+};
+use crate::{
+    executor::{Sim, SimEnv},
+    oracle::{self, Cut, Exposed, History, Object, Rule, Terms, View, Violation},
+    server::{MemoryOptions, SHARE, SimServer, memory_disk},
+};
+
+/// Index number of the root directory.
+const ROOT_INDEX: u64 = 2;
+/// Stands for inodes that no client has heard of.
+const UNKNOWN: Object = Object(u64::MAX);
+/// Longest a case may take on its own clock.
+const CASE_MAX: Duration = Duration::from_secs(1200);
+/// Longest that a new server may take until everything was looked at.
+const LOOK_MAX: Duration = Duration::from_secs(60);
+
+/// How often something happened, over many cases.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// Cases.
+    pub cases: u64,
+    /// Requests answered with success, refused, failed.
+    pub done: u64,
+    /// Refused.
+    pub refused: u64,
+    /// Failed.
+    pub failed: u64,
+    /// Requests never answered.
+    pub unanswered: u64,
+    /// FLUSHes and write-through requests answered with success.
+    pub promises: u64,
+    /// Cases in which something acknowledged was lost (as the policy allows).
+    pub lossy: u64,
+    /// Syncs that failed.
+    pub failed_syncs: u64,
+    /// Refusals and failures by request and status.
+    pub refusals: BTreeMap<(&'static str, u32), u64>,
+}
+
+impl Tally {
+    /// Adds another one.
+    pub fn add(&mut self, other: &Self) {
+        self.cases += other.cases;
+        self.done += other.done;
+        self.refused += other.refused;
+        self.failed += other.failed;
+        self.unanswered += other.unanswered;
+        self.promises += other.promises;
+        self.lossy += other.lossy;
+        self.failed_syncs += other.failed_syncs;
+        for (what, count) in &other.refusals {
+            *self.refusals.entry(*what).or_default() += count;
+        }
+    }
+}
+
+/// What a case came to.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Promises broken.
+    pub violations: Vec<Violation>,
+    /// What was done.
+    pub tally: Tally,
+    /// Calls of the disk until the end.
+    pub calls: u32,
+}
+
+/// Plays a plan.
+#[must_use]
+pub fn run(plan: &Plan) -> Outcome {
+    Case::new(plan).play()
+}
+
+/// The end of a life, as a future.
+#[derive(Default)]
+struct Bell {
+    rung: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Bell {
+    fn ring(&self) {
+        self.rung.store(true, Relaxed);
+        let waker = self
+            .waker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    async fn rings(&self) {
+        poll_fn(|cx| {
+            if self.rung.load(Relaxed) {
+                return Poll::Ready(());
+            }
+            *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+struct Case<'a> {
+    plan: &'a Plan,
+    sim: Sim,
+    env: Arc<SimEnv>,
+    options: MemoryOptions,
+    history: Arc<Mutex<History>>,
+    world: Rc<World>,
+    calls: Arc<AtomicU32>,
+    syncs: Arc<AtomicUsize>,
+    bell: Arc<Bell>,
+    failed_syncs: Arc<AtomicUsize>,
+}
+
+impl<'a> Case<'a> {
+    fn new(plan: &'a Plan) -> Self {
+        let sim = Sim::new(plan.seed);
+        let env = sim.env();
+        let shared = Arc::new(Mutex::new(History::new()));
+        history(&shared).identify(Object::ROOT, ROOT_INDEX);
+        let options = MemoryOptions {
+            policy: plan.policy,
+            profile: plan.profile,
+            signing_required: false,
+            capacity_blocks: 1 << 14,
+            depot: plan.depot,
+            ..MemoryOptions::default()
+        };
+        Self {
+            plan,
+            sim,
+            world: World::new(Arc::clone(&env), Arc::clone(&shared)),
+            env,
+            options,
+            history: shared,
+            calls: Arc::default(),
+            syncs: Arc::default(),
+            bell: Arc::default(),
+            failed_syncs: Arc::default(),
+        }
+    }
+
+    fn play(mut self) -> Outcome {
+        let env: Arc<dyn Env> = self.env.clone();
+        let mut disk = memory_disk(&env, self.plan.seed, &self.options);
+        let mut violations = Vec::new();
+        let lives: Vec<&[Step]> = self
+            .plan
+            .steps
+            .split(|step| step.kind() == Kind::Kill)
+            .collect();
+        let mut exposure = None;
+        for (number, steps) in lives.iter().enumerate() {
+            let server = match SimServer::plain(&mut self.sim, disk.clone(), &self.options) {
+                Ok(server) => Rc::new(server),
+                Err(stuck) => {
+                    violations.push(Violation::new(
+                        Rule::Recovery,
+                        format!("the server does not start: {stuck}"),
+                    ));
+                    break;
+                }
+            };
+            self.arm(&disk, number == 0);
+            let cut = self.live(&server, steps);
+            exposure = self.exposure(&server);
+            disk.set_hook(None);
+            self.world.beliefs.borrow_mut().doubt_locked();
+            self.sim.kill();
+            drop(server);
+            if cut || number + 1 == lives.len() {
+                break;
+            }
+            // The process dies, the kernel lives; the daemon's first deed is to sync.
+            disk.observe_syncs(None);
+            disk = disk.crash_process();
+            disk.sync_all();
+            self.bury();
+            match self.look(&disk) {
+                Ok(view) => violations.extend(self.judge(&view, oracle::Crash::Process, None)),
+                Err(text) => violations.push(Violation::new(Rule::Recovery, text)),
+            }
+        }
+        self.end(&disk, exposure, violations)
+    }
+
+    /// The disk after the end, looked at and judged.
+    fn end(
+        mut self,
+        disk: &SimDisk,
+        exposure: Option<Exposed>,
+        mut violations: Vec<Violation>,
+    ) -> Outcome {
+        disk.observe_syncs(None);
+        disk.clear_faults();
+        let (left, crash) = match self.plan.crash {
+            Crash::Power(cut) => (disk.cut(cut), oracle::Crash::Power),
+            Crash::Process => {
+                let left = disk.crash_process();
+                left.sync_all();
+                (left, oracle::Crash::Process)
+            }
+        };
+        left.set_read_only(false);
+        let at = self.env.monotonic();
+        let mut lossy = false;
+        match self.look_at(&left, at) {
+            Ok(view) => {
+                violations.extend(self.judge_at(&view, crash, exposure, at));
+                let history = history(&self.history);
+                let cut = Cut::after(&history, crash, at);
+                lossy = !oracle::loss(&history, &view, &cut, at).inodes.is_empty();
+            }
+            Err(text) => violations.push(Violation::new(Rule::Recovery, text)),
+        }
+        let odd = self.world.odd.take();
+        violations.extend(
+            odd.into_iter()
+                .map(|text| Violation::new(Rule::Recovery, text)),
+        );
+        let counts = self.world.counts.take();
+        Outcome {
+            violations,
+            calls: self.calls.load(Relaxed),
+            tally: Tally {
+                cases: 1,
+                done: counts.done,
+                refused: counts.refused,
+                failed: counts.failed,
+                unanswered: counts.unanswered,
+                promises: history(&self.history).promises(),
+                lossy: u64::from(lossy),
+                failed_syncs: self.failed_syncs.load(Relaxed) as u64,
+                refusals: counts.refusals,
+            },
+        }
+    }
+
+    /// Plays the steps of one life; whether the end came.
+    fn live(&mut self, server: &Rc<SimServer>, steps: &[Step]) -> bool {
+        let clients = self.plan.clients;
+        let mut parts = vec![Vec::new(); clients];
+        for step in steps {
+            parts[step.client(clients)].push(*step);
+        }
+        let mut tasks = Vec::new();
+        for (number, part) in parts.into_iter().enumerate() {
+            if part.is_empty() {
+                continue;
+            }
+            let actor = Actor::new(number, &self.world, server, self.speech());
+            tasks.push(self.env.start(actor.play(part)));
+        }
+        let bell = Arc::clone(&self.bell);
+        let env = Arc::clone(&self.env);
+        let all = async {
+            for task in tasks {
+                task.await;
+            }
+        };
+        let late = Cell::new(false);
+        let end = async {
+            race(bell.rings(), env.sleep(CASE_MAX)).await;
+            late.set(!bell.rung.load(Relaxed));
+        };
+        // A deadlock of everything is the plan's hanging sync, or a bug that leaves no timer.
+        let done = self.sim.run(race(all, end));
+        if late.get() || done.is_err() {
+            let text = format!("the clients do not come to an end: {done:?}");
+            self.world.odd.borrow_mut().push(text);
+            return true;
+        }
+        !matches!(done, Ok(Some(())))
+    }
+
+    fn speech(&self) -> Options {
+        match self.plan.speech {
+            Speech::Plain => Options::dialect(Dialect::SMB_2_1).signing(Signing::Never),
+            Speech::Signed => Options::dialect(Dialect::SMB_3_1_1).signing(Signing::Required),
+            Speech::Sealed => Options::dialect(Dialect::SMB_3_1_1).encryption(Encryption::Always),
+        }
+    }
+
+    /// Plants the troubles and sets the clockwork of the disk.
+    fn arm(&self, disk: &SimDisk, first: bool) {
+        let mut slow = Vec::new();
+        let mut hang = Vec::new();
+        for trouble in self.plan.troubles.iter().filter(|_| first) {
+            let (on, action) = match trouble.what {
+                Mischief::Sync(errno) => (SimOp::Sync, FaultAction::Fail(errno)),
+                Mischief::Write(errno) => (SimOp::Write, FaultAction::Fail(errno)),
+                Mischief::Change(errno) => (SimOp::Change, FaultAction::Fail(errno)),
+                Mischief::Short => (SimOp::Write, FaultAction::Short),
+                Mischief::SlowSync => {
+                    slow.push(usize::from(trouble.after));
+                    continue;
+                }
+                Mischief::Hang => {
+                    hang.push(usize::from(trouble.after));
+                    continue;
+                }
+            };
+            disk.inject(Fault {
+                on,
+                after: trouble.after.into(),
+                action,
+            });
+        }
+        disk.set_hook(Some(self.hook(slow, hang)));
+        let (shared, env) = (Arc::clone(&self.history), Arc::clone(&self.env));
+        let failed = Arc::clone(&self.failed_syncs);
+        disk.observe_syncs(Some(Arc::new(move |seen: SyncSeen| {
+            let mut history = history(&shared);
+            let object = history.object_of(seen.ino).unwrap_or(UNKNOWN);
+            let (now, covered) = (env.monotonic(), history.now());
+            match seen.error {
+                Some(_) => {
+                    failed.fetch_add(1, Relaxed);
+                    history.sync_failed(object, now);
+                }
+                None if seen.whole => history.synced(object, now, covered),
+                None => {}
+            }
+        })));
+    }
+
+    fn hook(&self, slow: Vec<usize>, hang: Vec<usize>) -> SimHook {
+        let (calls, syncs) = (Arc::clone(&self.calls), Arc::clone(&self.syncs));
+        let (bell, env) = (Arc::clone(&self.bell), Arc::clone(&self.env));
+        let (end, pace) = (self.plan.end, self.plan.pace);
+        Arc::new(move |op| {
+            let call = calls.fetch_add(1, Relaxed);
+            if let End::Call(at) = end
+                && call >= at
+            {
+                bell.ring();
+                return Some(Box::pin(std::future::pending()));
+            }
+            if op == SimOp::Sync {
+                let sync = syncs.fetch_add(1, Relaxed);
+                if hang.contains(&sync) {
+                    return Some(Box::pin(std::future::pending()));
+                }
+                if slow.contains(&sync) {
+                    return Some(env.sleep(Duration::from_millis(700)));
+                }
+            }
+            let (plain, sync) = match pace {
+                Pace::Instant => return None,
+                Pace::Brisk => (300, 1_000),
+                Pace::Slow => (5_000, 150_000),
+            };
+            let longest = if op == SimOp::Sync { sync } else { plain };
+            (env.choose(4) == 0).then(|| env.sleep(Duration::from_micros(env.choose(longest))))
+        })
+    }
+
+    fn exposure(&self, server: &SimServer) -> Option<Exposed> {
+        let shares = server.server.shares();
+        let told = shares.find(SHARE)?.gate.exposure();
+        Some(Exposed {
+            at: self.env.monotonic(),
+            bytes: told.bytes,
+            inodes: told.inodes,
+            oldest_age: told.oldest_age,
+            latched_bytes: told.latched_bytes,
+            latched_inodes: told.latched_inodes,
+        })
+    }
+
+    /// What was under way when the process died will not happen any more.
+    fn bury(&self) {
+        let at = self.env.monotonic();
+        history(&self.history).abandon(at);
+        // Slots start anew: what is there stays, and nobody touches it.
+        let mut beliefs = self.world.beliefs.borrow_mut();
+        for file in beliefs.files.iter_mut().flatten() {
+            file.held.clear();
+        }
+    }
+
+    fn look(&mut self, disk: &SimDisk) -> Result<View, String> {
+        let at = self.env.monotonic();
+        self.look_at(disk, at)
+    }
+
+    /// Starts a server on a disk and reads everything.
+    fn look_at(&mut self, disk: &SimDisk, at: Duration) -> Result<View, String> {
+        let probe = at.as_nanos() % 4 == 0 && self.plan.seed.is_multiple_of(4);
+        let options = Options::dialect(Dialect::SMB_2_1).signing(Signing::Never);
+        let server = SimServer::plain(&mut self.sim, disk.clone(), &self.options)
+            .map_err(|stuck| format!("the server does not start: {stuck}"))?;
+        let env = Arc::clone(&self.env);
+        let looked = self
+            .sim
+            .run(race(look(&server, options, probe), env.sleep(LOOK_MAX)));
+        self.sim.kill();
+        match looked {
+            Ok(Some(Ok(view))) => Ok(view),
+            Ok(Some(Err(error))) => Err(format!("what is left cannot be read: {error}")),
+            Ok(None) => Err("what is left cannot be read in time".to_owned()),
+            Err(stuck) => Err(format!("what is left cannot be read: {stuck}")),
+        }
+    }
+
+    fn judge(
+        &self,
+        view: &View,
+        crash: oracle::Crash,
+        exposure: Option<Exposed>,
+    ) -> Vec<Violation> {
+        self.judge_at(view, crash, exposure, self.env.monotonic())
+    }
+
+    fn judge_at(
+        &self,
+        view: &View,
+        crash: oracle::Crash,
+        exposure: Option<Exposed>,
+        at: Duration,
+    ) -> Vec<Violation> {
+        let history = history(&self.history);
+        let mut terms = Terms::new(self.plan.policy, Cut::after(&history, crash, at));
+        terms.exposure = exposure;
+        terms.renames_atomic = self.plan.profile == Profile::Journal;
+        terms.device_keeps_up = self.plan.device_keeps_up();
+        oracle::check(&history, view, &terms)
+    }
+}

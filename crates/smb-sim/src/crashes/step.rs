@@ -1,0 +1,234 @@
+//! One thing that one client does, in four bytes.
+
+use std::{fmt, str::FromStr};
+
+use crate::rng::SimRng;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $weight:expr,)*) => {
+        /// What is done.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Kind { $($(#[$doc])* $name,)* }
+
+        impl Kind {
+            /// Every kind.
+            pub const ALL: &[Kind] = &[$(Kind::$name,)*];
+            const WEIGHTS: &[u64] = &[$($weight,)*];
+        }
+    };
+}
+
+kinds! {
+    /// Sectors are written to a file's unnamed stream.
+    Write = 30,
+    /// FLUSH of a file; the flag asks for Apple's full sync.
+    Flush = 16,
+    /// A file is made; the flag opens it with FILE_WRITE_THROUGH.
+    Create = 12,
+    /// A handle is closed.
+    Close = 5,
+    /// A file moves; the flag lets it replace another.
+    Rename = 9,
+    /// A file is deleted.
+    Remove = 3,
+    /// The end of file is set.
+    SetSize = 3,
+    /// DOS attributes are set.
+    Attributes = 3,
+    /// The time of creation is set.
+    Times = 2,
+    /// An extended attribute is set.
+    Ea = 2,
+    /// Sectors are written to a named stream, which is made.
+    WriteStream = 4,
+    /// FLUSH of a named stream.
+    FlushStream = 2,
+    /// A named stream is removed.
+    RemoveStream = 1,
+    /// A directory is made.
+    MakeDir = 4,
+    /// A directory moves.
+    MoveDir = 2,
+    /// A directory is removed.
+    RemoveDir = 1,
+    /// FLUSH of a directory.
+    FlushDir = 3,
+    /// FLUSH of the share's root.
+    FlushRoot = 1,
+    /// Sectors are copied by the server from one file to another.
+    Copy = 2,
+    /// Sectors are made zeros.
+    Zero = 2,
+    /// A further name is made.
+    Link = 1,
+    /// The connection breaks, and there is a new one.
+    Disconnect = 1,
+    /// The client rests.
+    Pause = 4,
+    /// The kernel fails to write something back; nobody is told yet.
+    WriteBack = 0,
+    /// The server's process dies and another one takes its place.
+    Kill = 0,
+}
+
+/// A step: kind, who and what, and two numbers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Step(pub [u8; 4]);
+
+impl Step {
+    /// A step of a client on a file slot and a directory slot.
+    #[must_use]
+    pub fn new(kind: Kind, client: u8, file: u8, dir: u8) -> Self {
+        Self([
+            kind as u8,
+            (client & 3) | (file & 3) << 2 | (dir & 3) << 4,
+            0,
+            0,
+        ])
+    }
+
+    /// With its flag.
+    #[must_use]
+    pub fn flagged(mut self) -> Self {
+        self.0[1] |= 0x40;
+        self
+    }
+
+    /// Not waited for by its client.
+    #[must_use]
+    pub fn hasty(mut self) -> Self {
+        self.0[1] |= 0x80;
+        self
+    }
+
+    /// With its two numbers.
+    #[must_use]
+    pub fn with(mut self, a: u8, b: u8) -> Self {
+        (self.0[2], self.0[3]) = (a, b);
+        self
+    }
+
+    /// Any step but the rare ones that a plan asks for by name.
+    #[must_use]
+    pub fn random(rng: &mut SimRng) -> Self {
+        let sum: u64 = Kind::WEIGHTS.iter().sum();
+        let mut at = rng.below(sum);
+        let mut kind = 0;
+        for (index, weight) in Kind::WEIGHTS.iter().enumerate() {
+            if at < *weight {
+                kind = index;
+                break;
+            }
+            at -= weight;
+        }
+        let bits = rng.draw().to_le_bytes();
+        let mut what = bits[0] & 0x3F;
+        if bits[1] < 64 {
+            what |= 0x40;
+        }
+        if bits[2] < 40 {
+            what |= 0x80;
+        }
+        Self([u8::try_from(kind).unwrap_or(0), what, bits[3], bits[4]])
+    }
+
+    /// What is done.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        Kind::ALL[usize::from(self.0[0]) % Kind::ALL.len()]
+    }
+
+    /// Who does it, of so many.
+    #[must_use]
+    pub fn client(self, of: usize) -> usize {
+        usize::from(self.0[1] & 3) % of.max(1)
+    }
+
+    /// Which file slot, 0 to 3.
+    #[must_use]
+    pub fn file(self) -> usize {
+        usize::from(self.0[1] >> 2 & 3)
+    }
+
+    /// Which directory slot: 0 is the root, 1 and 2 may be there.
+    #[must_use]
+    pub fn dir(self) -> usize {
+        usize::from(self.0[1] >> 4 & 3) % 3
+    }
+
+    /// Its flag.
+    #[must_use]
+    pub fn flag(self) -> bool {
+        self.0[1] & 0x40 != 0
+    }
+
+    /// Whether its client goes on without waiting.
+    #[must_use]
+    pub fn is_hasty(self) -> bool {
+        self.0[1] & 0x80 != 0
+    }
+
+    /// The first number.
+    #[must_use]
+    pub fn a(self) -> u8 {
+        self.0[2]
+    }
+
+    /// The second number.
+    #[must_use]
+    pub fn b(self) -> u8 {
+        self.0[3]
+    }
+
+    /// The sectors of a write: whole pages half of the time.
+    #[must_use]
+    pub fn sectors(self) -> std::ops::Range<u64> {
+        let (a, b) = (u64::from(self.a()), u64::from(self.b()));
+        if b & 0x80 != 0 {
+            let first = a % 4 * 8;
+            first..first + 8 * (1 + b % 2)
+        } else {
+            let first = a % 28;
+            first..first + 1 + b % 12
+        }
+    }
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}{:?} client {} file {} dir {} ({}, {}){}",
+            self,
+            self.kind(),
+            self.0[1] & 3,
+            self.file(),
+            self.dir(),
+            self.a(),
+            self.b(),
+            match (self.flag(), self.is_hasty()) {
+                (false, false) => "",
+                (true, false) => " flagged",
+                (false, true) => " hasty",
+                (true, true) => " flagged hasty",
+            }
+        )
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(" ")
+    }
+}
+
+impl FromStr for Step {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        u32::from_str_radix(text, 16)
+            .map(|number| Self(number.to_be_bytes()))
+            .map_err(|_| format!("{text:?} is no step"))
+    }
+}

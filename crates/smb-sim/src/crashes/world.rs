@@ -1,0 +1,315 @@
+//! What the clients of one case believe about the share, and the history they write together.
+//!
+//! Names are settled by one client at a time: whoever makes, moves, opens or removes something
+//! holds the locks of what it touches. Contents are not locked at all.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use smb_wire::status::Status;
+use vfs::Env;
+
+use crate::{
+    executor::SimEnv,
+    oracle::{Answer, History, Object, OpId, Request},
+};
+
+/// File slots.
+pub(super) const FILES: usize = 4;
+/// Directory slots, the root first.
+pub(super) const DIRS: usize = 3;
+/// Names a directory may have.
+pub(super) const NAMES: u8 = 5;
+
+/// A name: directory slot and one of few names.
+pub(super) type Place = (usize, u8);
+
+/// A file that a slot stands for.
+#[derive(Debug, Clone)]
+pub(super) struct File {
+    pub(super) object: Object,
+    pub(super) places: Vec<Place>,
+    /// How many handles each client has.
+    pub(super) held: BTreeMap<usize, usize>,
+    pub(super) stream: bool,
+}
+
+/// A directory.
+#[derive(Debug, Clone)]
+pub(super) struct Dir {
+    pub(super) object: Object,
+    /// None for the root.
+    pub(super) place: Option<Place>,
+}
+
+/// What is at a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    File(usize),
+    Dir(usize),
+    /// Something whose fate nobody knows: left alone.
+    Unsure,
+}
+
+/// What a client may lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lock {
+    File(usize),
+    Place(Place),
+    /// Names of directories move.
+    Tree,
+}
+
+#[derive(Debug)]
+pub(super) struct Beliefs {
+    pub(super) files: [Option<File>; FILES],
+    pub(super) dirs: [Option<Dir>; DIRS],
+    pub(super) names: BTreeMap<Place, Taken>,
+    locks: BTreeSet<Lock>,
+}
+
+impl Beliefs {
+    pub(super) fn new() -> Self {
+        let root = Dir {
+            object: Object::ROOT,
+            place: None,
+        };
+        Self {
+            files: [const { None }; FILES],
+            dirs: [Some(root), None, None],
+            names: BTreeMap::new(),
+            locks: BTreeSet::new(),
+        }
+    }
+
+    /// The path of a directory slot, as a client says it.
+    fn path_of(&self, dir: usize) -> Option<Vec<String>> {
+        let mut path = Vec::new();
+        let mut at = dir;
+        for _ in 0..=DIRS {
+            let Some((above, name)) = self.dirs.get(at)?.as_ref()?.place else {
+                path.reverse();
+                return Some(path);
+            };
+            path.push(name_of(name));
+            at = above;
+        }
+        None
+    }
+
+    pub(super) fn path(&self, (dir, name): Place) -> Option<String> {
+        let mut path = self.path_of(dir)?;
+        path.push(name_of(name));
+        Some(path.join("\\"))
+    }
+
+    pub(super) fn dir_path(&self, dir: usize) -> Option<String> {
+        Some(self.path_of(dir)?.join("\\"))
+    }
+
+    pub(super) fn dir(&self, dir: usize) -> Option<Object> {
+        self.dirs.get(dir)?.as_ref().map(|dir| dir.object)
+    }
+
+    pub(super) fn file(&self, slot: usize) -> Option<&File> {
+        self.files.get(slot)?.as_ref()
+    }
+
+    /// Whether a directory lies in another one (or is it).
+    pub(super) fn is_below(&self, mut dir: usize, above: usize) -> bool {
+        for _ in 0..=DIRS {
+            if dir == above {
+                return true;
+            }
+            match self.dirs.get(dir).and_then(Option::as_ref) {
+                Some(Dir {
+                    place: Some((up, _)),
+                    ..
+                }) => dir = *up,
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// Whether anybody has anything open in or below a directory.
+    pub(super) fn in_use(&self, dir: usize) -> bool {
+        let below = |one: usize| self.is_below(one, dir);
+        self.files
+            .iter()
+            .flatten()
+            .any(|file| !file.held.is_empty() && file.places.iter().any(|(dir, _)| below(*dir)))
+    }
+
+    /// Nobody knows where a directory is; nor, then, what is in it.
+    pub(super) fn lose_dir(&mut self, slot: usize) {
+        let below: Vec<usize> = (1..DIRS).filter(|one| self.is_below(*one, slot)).collect();
+        for dir in below {
+            for file in 0..FILES {
+                let inside = |file: &File| file.places.iter().any(|(of, _)| *of == dir);
+                if self.file(file).is_some_and(inside) {
+                    self.lose_file(file, None);
+                }
+            }
+            self.names.retain(|(of, _), _| *of != dir);
+            self.dirs[dir] = None;
+        }
+    }
+
+    /// Whoever holds locks is about to die: nobody knows what became of what is locked.
+    pub(super) fn doubt_locked(&mut self) {
+        for lock in std::mem::take(&mut self.locks) {
+            match lock {
+                Lock::File(slot) => self.lose_file(slot, None),
+                Lock::Place(place) => _ = self.names.insert(place, Taken::Unsure),
+                Lock::Tree => (1..DIRS).for_each(|dir| {
+                    if let Some(place) = self.dirs[dir].as_ref().and_then(|dir| dir.place) {
+                        self.names.insert(place, Taken::Unsure);
+                    }
+                    self.lose_dir(dir);
+                }),
+            }
+        }
+    }
+
+    /// Nobody knows what became of a file.
+    pub(super) fn lose_file(&mut self, slot: usize, also: Option<Place>) {
+        if let Some(file) = self.files.get_mut(slot).and_then(Option::take) {
+            for place in file.places {
+                self.names.insert(place, Taken::Unsure);
+            }
+        }
+        if let Some(place) = also {
+            self.names.insert(place, Taken::Unsure);
+        }
+    }
+}
+
+/// What a name is called. Names in different directories are the same few.
+pub(super) fn name_of(name: u8) -> String {
+    char::from(b'a' + name % NAMES).to_string()
+}
+
+/// How often what was done, and refused.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counts {
+    pub(super) done: u64,
+    pub(super) refused: u64,
+    pub(super) failed: u64,
+    pub(super) unanswered: u64,
+    pub(super) refusals: BTreeMap<(&'static str, u32), u64>,
+}
+
+/// Shared by the clients of a case.
+pub(super) struct World {
+    pub(super) env: Arc<SimEnv>,
+    pub(super) beliefs: RefCell<Beliefs>,
+    pub(super) history: Arc<Mutex<History>>,
+    pub(super) counts: RefCell<Counts>,
+    /// Something that no client may see: text of a violation of rule 9.
+    pub(super) odd: RefCell<Vec<String>>,
+}
+
+pub(super) fn history(shared: &Mutex<History>) -> MutexGuard<'_, History> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl World {
+    pub(super) fn new(env: Arc<SimEnv>, shared: Arc<Mutex<History>>) -> Rc<Self> {
+        Rc::new(Self {
+            env,
+            beliefs: RefCell::new(Beliefs::new()),
+            history: shared,
+            counts: RefCell::default(),
+            odd: RefCell::default(),
+        })
+    }
+
+    pub(super) fn history(&self) -> MutexGuard<'_, History> {
+        history(&self.history)
+    }
+
+    pub(super) fn issue(&self, request: Request) -> OpId {
+        let at = self.env.monotonic();
+        self.history().issue(at, request)
+    }
+
+    /// Records an answer; `harmless` says that a refusal leaves nothing behind.
+    pub(super) fn answer(&self, op: OpId, status: Status, what: &'static str) -> Answer {
+        let at = self.env.monotonic();
+        let answer = match status {
+            Status::SUCCESS => Answer::Success,
+            other if leaves_nothing(other) => Answer::Refused,
+            _ => Answer::Failed,
+        };
+        self.history().answer(op, at, answer);
+        let mut counts = self.counts.borrow_mut();
+        match answer {
+            Answer::Success => counts.done += 1,
+            Answer::Refused => counts.refused += 1,
+            Answer::Failed => counts.failed += 1,
+        }
+        if answer != Answer::Success {
+            *counts.refusals.entry((what, status.0)).or_default() += 1;
+        }
+        answer
+    }
+
+    /// Takes locks, waiting for a while. False: too busy, leave it.
+    pub(super) async fn lock(self: &Rc<Self>, wanted: &[Lock]) -> Option<Locked> {
+        for _ in 0..40 {
+            {
+                let mut beliefs = self.beliefs.borrow_mut();
+                let whole = wanted.contains(&Lock::Tree);
+                let busy = beliefs.locks.contains(&Lock::Tree)
+                    || (whole && !beliefs.locks.is_empty())
+                    || wanted.iter().any(|lock| beliefs.locks.contains(lock));
+                if !busy {
+                    beliefs.locks.extend(wanted);
+                    return Some(Locked {
+                        world: Rc::clone(self),
+                        locks: wanted.to_vec(),
+                    });
+                }
+            }
+            self.env.sleep(Duration::from_micros(300)).await;
+        }
+        None
+    }
+}
+
+/// Refusals after which everything is as it was.
+pub(super) fn leaves_nothing(status: Status) -> bool {
+    matches!(
+        status,
+        Status::OBJECT_NAME_COLLISION
+            | Status::OBJECT_NAME_NOT_FOUND
+            | Status::OBJECT_PATH_NOT_FOUND
+            | Status::SHARING_VIOLATION
+            | Status::ACCESS_DENIED
+            | Status::FILE_CLOSED
+            | Status::DELETE_PENDING
+            | Status::DIRECTORY_NOT_EMPTY
+            | Status::INVALID_PARAMETER
+    )
+}
+
+/// Locks held.
+pub(super) struct Locked {
+    world: Rc<World>,
+    locks: Vec<Lock>,
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let mut beliefs = self.world.beliefs.borrow_mut();
+        for lock in &self.locks {
+            beliefs.locks.remove(lock);
+        }
+    }
+}
