@@ -28,6 +28,7 @@ Examples:
   See what a running server does; change what it promises; tell it to read its files again:
       holdfast status
       holdfast policy set data strict-sync
+      holdfast policy explain /srv/data/file --user alice
       holdfast reload
 
 What a successful reply promises (--durability, or `durability` in the configuration):
@@ -220,8 +221,16 @@ pub enum PolicyCommand {
     Show {
         /// One share (default: all)
         share: Option<String>,
+        /// As JSON, for programs
+        #[arg(long)]
+        json: bool,
     },
-    /// Change a policy until the next reload or restart; tightening syncs what is owed first
+    /// Change a policy until the next reload or restart
+    ///
+    /// It holds at once, for files that are open too. A stricter policy also makes stable what was
+    /// acknowledged under the old one: the command returns when that is done and says how much it
+    /// was; it fails if something could not be made stable. Who changed what is logged, and shown
+    /// by `status`.
     Set {
         /// The share
         share: String,
@@ -231,12 +240,51 @@ pub enum PolicyCommand {
         #[arg(long)]
         accept_loss: bool,
     },
+    /// Say which policy an open has, by which rule, and why not the rules before it
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
     /// Accept the loss of what failed syncs left unproven, so that flushes of those files (shown
     /// by `status`) succeed again
     ClearLatch {
         /// One share (default: all)
         share: Option<String>,
     },
+}
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  holdfast policy explain /srv/data/db/a.mdb --user alice --client 192.0.2.7
+  holdfast policy explain data/scratch --config holdfast.toml     no server need run
+
+With --config the file is explained; where a server runs with it, that server is asked, which also
+knows what is in force for files that are open now: the strictest of their opens decides.";
+
+/// `holdfast policy explain`
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// A path below a share's folder, or SHARE/PATH
+    pub path: String,
+    /// Who opens it
+    #[arg(long, value_name = "USER", default_value = "")]
+    pub user: String,
+    /// From which address
+    #[arg(long, value_name = "ADDRESS")]
+    pub client: Option<std::net::IpAddr>,
+    /// With which dialect: 2.0.2, 2.1, 3.0, 3.0.2, 3.1.1
+    #[arg(long, value_name = "DIALECT", default_value = "3.1.1")]
+    pub dialect: config::Dialect,
+    /// The open asks for FILE_WRITE_THROUGH
+    #[arg(long)]
+    pub write_through: bool,
+    /// The open asks for FILE_NO_INTERMEDIATE_BUFFERING
+    #[arg(long)]
+    pub unbuffered: bool,
+    /// The share; PATH is within it then
+    #[arg(long, value_name = "SHARE")]
+    pub share: Option<String>,
+    /// As JSON, for programs
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `--encrypt`
@@ -303,6 +351,8 @@ mod tests {
             .unwrap();
         parse("holdfast serve --config h.toml").unwrap();
         parse("holdfast policy clear-latch data").unwrap();
+        parse("holdfast policy explain s/p --user u --client ::1 --dialect 3.0 --write-through")
+            .unwrap();
         parse("holdfast user add alice --owner 1000:1000 --group staff --config h.toml").unwrap();
         for bad in [
             "holdfast",
@@ -313,6 +363,9 @@ mod tests {
             "holdfast serve a --listen everywhere",
             "holdfast user add alice --owner alice",
             "holdfast policy set data",
+            "holdfast policy explain",
+            "holdfast policy explain p --client host",
+            "holdfast policy explain p --dialect 1.0",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -34,6 +34,7 @@ use crate::{
     config::{self, Config, Policy},
     control::{self, Answer, Caller, Control, protocol::Request},
     exposition::{Kind, Page},
+    inquiry::explain::Located,
     listener, metrics, notify, placement, protection, state_dir, unclean, users,
     worker::{ConnectionHandler, Spec, Worker, WorkerHandle},
 };
@@ -74,6 +75,13 @@ pub trait Service: Send + Sync + Sized + 'static {
         self: Arc<Self>,
         change: PolicyRequest,
     ) -> impl Future<Output = Result<Value, String>>;
+
+    /// What holds for an open of a share, why, and what is in force for it now. Quick; called on
+    /// the front.
+    ///
+    /// # Errors
+    /// There is no such share.
+    fn explain(&self, located: &Located) -> Result<Value, String>;
 
     /// An administrator accepts the loss of what failed syncs left unproven in a share, or in
     /// all. Quick; called on the front.
@@ -613,6 +621,7 @@ impl<S: Service> Control for FrontControl<S> {
                     );
                     cleared
                 }
+                Request::Explain { question } => self.0.explain(question).await,
                 Request::Policy {
                     share,
                     set,

@@ -128,6 +128,7 @@ pub fn render(page: &mut Page, server: &Server<HostVfs>) {
     let shares = server.shares();
     let shares: Vec<&Share<HostVfs>> = shares.iter().map(|share| &**share).collect();
     exposure(page, &shares);
+    exposure_by_policy(page, &shares);
     counters(page, &shares);
 }
 
@@ -172,6 +173,38 @@ fn exposure(page: &mut Page, shares: &[&Share<HostVfs>]) {
         for share in shares {
             let value = figure(&share.gate.exposure());
             family.sample("", &[("share", &share.config.name)], value);
+        }
+    }
+}
+
+/// The part of each policy: rules let several acknowledge on one share.
+fn exposure_by_policy(page: &mut Page, shares: &[&Share<HostVfs>]) {
+    type Figure = fn(&durability::PolicyExposure) -> f64;
+    let figures: [(&str, &str, Figure); 3] = [
+        (
+            "holdfast_exposed_by_policy_bytes",
+            "Bytes acknowledged under a policy and not known to be stable; an upper bound.",
+            |part| part.bytes as f64,
+        ),
+        (
+            "holdfast_exposed_by_policy_inodes",
+            "Inodes with anything acknowledged under a policy and not known to be stable.",
+            |part| part.inodes as f64,
+        ),
+        (
+            "holdfast_exposed_by_policy_oldest_seconds",
+            "Age of the oldest change acknowledged under a policy and not known to be stable.",
+            |part| part.oldest_age.as_secs_f64(),
+        ),
+    ];
+    for (name, help, figure) in figures {
+        let mut family = page.family(name, Kind::Gauge, help);
+        for share in shares {
+            let exposure = share.gate.exposure();
+            for kind in durability::PolicyKind::ALL {
+                let labels = [("share", &*share.config.name), ("policy", kind.name())];
+                family.sample("", &labels, figure(&exposure.of(kind)));
+            }
         }
     }
 }

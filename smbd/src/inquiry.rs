@@ -1,5 +1,6 @@
 //! Questions: `check-config`, and `status`, `reload`, `policy` to a running server.
 
+pub mod explain;
 mod status;
 
 use std::{
@@ -10,11 +11,13 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    cli::{PolicyCommand, ServerPlace},
+    cli::{ExplainArgs, PolicyCommand, ServerPlace},
     config,
     control::{client, protocol::Request},
     protection, state_dir,
 };
+
+use explain::Question;
 
 /// `holdfast check-config FILE`
 pub(crate) fn check_config(file: &Path) -> Result<(), String> {
@@ -39,6 +42,13 @@ fn share_in_words(share: &config::Share, found: &protection::Assessment) -> Stri
     );
     let promise = config::policy::promise(&share.durability);
     push(&mut out, &format!("    {}: {promise}", share.durability));
+    for rule in share.rules.iter() {
+        let (name, criteria) = (&rule.name, explain::criteria(rule));
+        push(
+            &mut out,
+            &format!("    {name}: {} for {criteria}", rule.policy),
+        );
+    }
     let (words, stack) = (found.words(), found.stack());
     push(&mut out, &format!("    device: {words} ({stack})"));
     let verdict = found.verdict();
@@ -73,11 +83,21 @@ pub(crate) fn reload(place: &ServerPlace) -> Result<(), String> {
 /// `holdfast policy ...`
 pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), String> {
     let request = match command {
-        PolicyCommand::Show { share } => Request::Policy {
-            share,
-            set: None,
-            accept_loss: false,
-        },
+        PolicyCommand::Show { share, json } => {
+            let request = Request::Policy {
+                share,
+                set: None,
+                accept_loss: false,
+            };
+            let answer = ask(place, &request)?;
+            if json {
+                println!("{answer:#}");
+            } else {
+                print!("{}", status::shares_in_words(&answer));
+            }
+            return Ok(());
+        }
+        PolicyCommand::Explain(args) => return explain_open(place, &args),
         PolicyCommand::Set {
             share,
             policy,
@@ -94,16 +114,82 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
         }
     };
     let answer = ask(place, &request)?;
-    if !matches!(request, Request::Policy { set: Some(_), .. }) {
-        print!("{}", status::shares_in_words(&answer));
-        return Ok(());
-    }
     let (text, all_stable) = status::changes_in_words(&answer);
     print!("{text}");
     if all_stable {
         return Ok(());
     }
     Err("the policy holds, but not all that was acknowledged before could be made stable".into())
+}
+
+/// `holdfast policy explain`: by the file, and by the server that runs with it.
+fn explain_open(place: &ServerPlace, args: &ExplainArgs) -> Result<(), String> {
+    let question = Question {
+        path: args.path.clone(),
+        host_path: std::path::absolute(&args.path).map_err(|error| error.to_string())?,
+        share: args.share.clone(),
+        user: args.user.clone(),
+        client: args.client,
+        dialect: args.dialect.revision(),
+        write_through: args.write_through,
+        unbuffered: args.unbuffered,
+    };
+    let by_file = match &place.config {
+        None => None,
+        Some(file) => Some(explain_by_file(file, &question)),
+    };
+    let alive = match (&place.config, socket(place)) {
+        (Some(_), Ok(socket)) => client::answers(&socket).then_some(socket),
+        (Some(_), Err(_)) => None,
+        (None, found) => Some(found?),
+    };
+    let answer = match (alive, by_file) {
+        (None, Some(by_file)) => by_file?,
+        (Some(socket), by_file) => {
+            let mut answer = client::ask(&socket, &Request::Explain { question })?;
+            if let Some(note) = by_file.and_then(|by_file| differs(&answer, by_file)) {
+                answer["note"] = Value::String(note);
+            }
+            answer
+        }
+        (None, None) => return Err("neither a server nor a configuration was found".to_owned()),
+    };
+    if args.json {
+        println!("{answer:#}");
+    } else {
+        print!("{}", explain::in_words(&answer));
+    }
+    Ok(())
+}
+
+fn explain_by_file(file: &Path, question: &Question) -> Result<Value, String> {
+    let config = config::load(file).map_err(|error| error.to_string())?;
+    let located = explain::locate(&config, question)?;
+    let shares = config.shares.iter();
+    let mut shares = shares.filter(|share| share.name == located.share);
+    let share = shares.next().ok_or("no such share")?;
+    let opener = &located.opener;
+    let mut answer = explain::explain(&share.name, share.durability, &share.rules, opener);
+    answer["note"] = "by the file: no server runs with it".into();
+    Ok(answer)
+}
+
+/// What to say where the file and the server do not agree.
+fn differs(answer: &Value, by_file: Result<Value, String>) -> Option<String> {
+    match by_file {
+        Err(error) => Some(format!("the file says nothing: {error}")),
+        Ok(file) if file["policy"] != answer["policy"] || file["rules"] != answer["rules"] => {
+            Some(format!(
+                "the file says {} by {}: `holdfast reload` brings it into force",
+                cell(&file["policy"]),
+                match &file["decided_by"] {
+                    Value::Null => "the share's own policy".to_owned(),
+                    rule => cell(rule),
+                },
+            ))
+        }
+        Ok(_) => answer["note"].as_str().map(str::to_owned),
+    }
 }
 
 fn ask(place: &ServerPlace, request: &Request) -> Result<Value, String> {

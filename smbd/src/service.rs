@@ -1,6 +1,8 @@
 //! The protocol joined to the daemon: shares of the configuration become shares of the server,
 //! sockets become its transport, its reports become status and metrics.
 
+mod promises;
+
 use std::{
     io,
     path::Path,
@@ -16,19 +18,14 @@ use smb_server::{Server, Share, Shares};
 use vfs::{posix::PosixVfs, sys::HostDisk};
 
 use crate::{
-    config::{self, Config, policy},
+    config::{self, Config},
     daemon::{PolicyRequest, Service, SyncReport},
     env::TokioEnv,
     exposition::{self, Page},
+    inquiry::explain::Located,
     settings, transport,
     worker::{Accepted, ConnectionHandler, WorkerHandle},
 };
-
-/// Latched inodes that the status of a share lists.
-const LATCHED_SHOWN_MAX: usize = 100;
-
-/// Errors of a policy's change that its answer lists.
-const ERRORS_SHOWN_MAX: usize = 20;
 
 /// The file system that the daemon serves.
 pub type HostVfs = PosixVfs<HostDisk>;
@@ -101,7 +98,7 @@ struct Before<'a> {
 struct Built {
     shares: Shares<HostVfs>,
     /// Gates that sessions hold already, and what shall hold for them.
-    changed: Vec<(Arc<Gate<HostVfs>>, ShareDurability)>,
+    changed: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::Share)>,
 }
 
 /// Opens the folders and names the shares. A share that stays keeps its number, and with it what
@@ -114,6 +111,7 @@ fn build_shares(
     use_ring: bool,
     before: &Before<'_>,
 ) -> io::Result<Built> {
+    promises::check_groups(config, users)?;
     let numbers = before.shares.iter().map(|share| share.id);
     let mut next = numbers.max().unwrap_or(0);
     let mut built = Built {
@@ -127,7 +125,8 @@ fn build_shares(
         let was = before.config.iter().find(|was| was.name == share.name);
         let known = known.zip(was);
         if let Some((known, _)) = known {
-            built.changed.push((Arc::clone(&known.gate), wanted));
+            let gate = Arc::clone(&known.gate);
+            built.changed.push((gate, wanted, share.clone()));
         }
         let id = match known {
             Some((known, was)) if was.path == share.path => known.id,
@@ -143,6 +142,9 @@ fn build_shares(
             _ => {
                 let vfs = Arc::new(open_folder(share, use_ring)?);
                 let gate = durability.share(&share.name, Arc::clone(&vfs), wanted);
+                if known.is_none() {
+                    promises::first_rules(&gate, share)?;
+                }
                 (vfs, gate)
             }
         };
@@ -285,21 +287,8 @@ impl Service for Holdfast {
         self.server.set_users(Arc::new(users));
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
         let mut policies = Vec::new();
-        for (gate, wanted) in built.changed {
-            gate.set_options(wanted);
-            let was = gate.settings().policy;
-            if was == wanted.policy {
-                continue;
-            }
-            // Whoever is connected goes by the new policy too; a stricter one syncs what is owed.
-            let report = gate.set_policy(wanted.policy, "configuration file").await;
-            policies.push(json!({
-                "share": gate.name(),
-                "was": was.to_string(),
-                "policy": wanted.policy.to_string(),
-                "synced_inodes": report.inodes,
-                "failed_inodes": report.failed,
-            }));
+        for (gate, wanted, share) in built.changed {
+            policies.extend(promises::reload(&gate, wanted, &share).await);
         }
         Ok(json!({ "shares": names, "policies": policies }))
     }
@@ -315,16 +304,7 @@ impl Service for Holdfast {
             if !wanted {
                 continue;
             }
-            let Some(policy) = &change.set else {
-                answers.push(share_status(share));
-                continue;
-            };
-            let was = share.gate.settings().policy;
-            let report = share.gate.set_policy(*policy, &change.who).await;
-            let mut answer = share_status(share);
-            answer["was"] = json!(was.to_string());
-            answer["synced"] = synced(&report);
-            answers.push(answer);
+            answers.push(promises::show_or_set(share, &change).await);
         }
         if answers.is_empty() {
             return Err("no such share".to_owned());
@@ -361,6 +341,12 @@ impl Service for Holdfast {
         Ok(json!(answers))
     }
 
+    fn explain(&self, located: &Located) -> Result<Value, String> {
+        let shares = self.server.shares();
+        let share = shares.find(&located.share).ok_or("no such share")?;
+        Ok(promises::explain_open(share, located))
+    }
+
     fn is_stable(&self) -> bool {
         self.server.durability.is_stable()
     }
@@ -384,7 +370,7 @@ impl Holdfast {
         let config = self.config();
         let shares = self.server.shares();
         let status = |share: &Arc<Share<HostVfs>>| {
-            let mut status = share_status(share);
+            let mut status = promises::share_status(share);
             let told = config.shares.iter();
             let mut told = told.filter(|told| told.name == share.config.name);
             status["path"] = json!(told.next().map(|told| &told.path));
@@ -392,51 +378,4 @@ impl Holdfast {
         };
         shares.iter().map(status).collect()
     }
-}
-
-/// What a tightening's sync came to.
-fn synced(report: &durability::StopReport) -> Value {
-    let errors = report.errors.iter().take(ERRORS_SHOWN_MAX);
-    let errors = errors.map(|(key, error)| {
-        json!({
-            "inode": key.ino,
-            "device": format!("{:#x}", key.fs),
-            "error": error.to_string(),
-        })
-    });
-    json!({
-        "inodes": report.inodes,
-        "bytes": report.bytes,
-        "failed": report.failed,
-        "errors": errors.collect::<Vec<_>>(),
-    })
-}
-
-/// A share's policy, what it promises, and what is acknowledged and not yet stable.
-fn share_status(share: &Share<HostVfs>) -> Value {
-    let exposure = share.gate.exposure();
-    let latched = match exposure.latched_inodes {
-        0 => Vec::new(),
-        _ => share.gate.latched(),
-    };
-    let latched = latched.iter().take(LATCHED_SHOWN_MAX).map(|one| {
-        json!({
-            "inode": one.key.ino,
-            "device": format!("{:#x}", one.key.fs),
-            "error": one.error.to_string(),
-        })
-    });
-    let (configured, policy) = (share.gate.settings().policy, share.gate.effective_policy());
-    json!({
-        "share": share.config.name,
-        "policy": policy.to_string(),
-        "configured_policy": configured.to_string(),
-        "promise": policy::promise(&policy),
-        "exposed_bytes": exposure.bytes,
-        "exposed_inodes": exposure.inodes,
-        "oldest_ms": u64::try_from(exposure.oldest_age.as_millis()).unwrap_or(u64::MAX),
-        "latched_inodes": exposure.latched_inodes,
-        "latched_bytes": exposure.latched_bytes,
-        "latched": latched.collect::<Vec<_>>(),
-    })
 }

@@ -43,6 +43,12 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Value, String> {
     parse_answer(&line)
 }
 
+/// Whether a server answers behind `socket`.
+#[must_use]
+pub fn answers(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
 /// Finds the one server that answers in `state_dir`, or in a folder of a `serve PATH` below it.
 ///
 /// # Errors
@@ -58,7 +64,7 @@ pub fn find(state_dir: &Path) -> Result<PathBuf, String> {
     let mut alive: Vec<PathBuf> = std::iter::once(state_dir.to_owned())
         .chain(below)
         .map(|folder| folder.join(CONTROL_SOCKET))
-        .filter(|socket| UnixStream::connect(socket).is_ok())
+        .filter(|socket| answers(socket))
         .collect();
     alive.sort();
     match alive.as_slice() {

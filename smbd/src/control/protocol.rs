@@ -7,6 +7,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::inquiry::explain::Question;
+
 /// Version of this protocol.
 pub const VERSION: u64 = 1;
 /// Longest request line in bytes, without its end.
@@ -27,6 +29,11 @@ pub enum Request {
         /// One share, or all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         share: Option<String>,
+    },
+    /// Which policy an open would have, and why.
+    Explain {
+        /// The open.
+        question: Question,
     },
     /// Show the durability policies, or change one until the next restart or reload.
     Policy {
@@ -122,7 +129,18 @@ mod tests {
             accept_loss: false,
         };
         let clear = Request::ClearLatch { share: None };
-        for request in [status, Request::Reload {}, policy, show, clear] {
+        let question = Question {
+            path: "a".to_owned(),
+            host_path: "/b".into(),
+            share: None,
+            user: String::new(),
+            client: "::1".parse().ok(),
+            dialect: 0x311,
+            write_through: true,
+            unbuffered: false,
+        };
+        let explain = Request::Explain { question };
+        for request in [status, Request::Reload {}, policy, show, clear, explain] {
             let line = request_line(&request);
             assert_eq!(line.matches('\n').count(), 1);
             assert_eq!(parse_request(line.as_bytes()), Ok(request));

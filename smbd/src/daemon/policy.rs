@@ -16,6 +16,7 @@ use super::{Front, PolicyRequest, Service};
 use crate::{
     config::{self, Config, Policy, Protection},
     control::Caller,
+    inquiry::explain::{self, Question},
 };
 
 /// What `status` says of a share whose promise ends with the host.
@@ -109,6 +110,18 @@ impl<S: Service> Front<S> {
             }
         }
         self.tell_of_shares(&mut answer);
+        Ok(answer)
+    }
+
+    /// What holds for an open. Finding its share may wait for a disk.
+    pub(super) async fn explain(&self, question: Question) -> Result<Value, String> {
+        let config = self.config();
+        let locating = tokio::task::spawn_blocking(move || explain::locate(&config, &question));
+        let located = locating.await.map_err(|error| error.to_string())??;
+        let mut answer = self.service.explain(&located)?;
+        if answer["policy"] == Policy::TreatHostAsStableStorage.to_string() {
+            answer["warning"] = json!(WARNING);
+        }
         Ok(answer)
     }
 

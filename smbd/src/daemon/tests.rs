@@ -75,6 +75,10 @@ impl Service for Echo {
         Ok(Value::Null)
     }
 
+    fn explain(&self, located: &Located) -> Result<Value, String> {
+        Ok(json!({ "share": located.share, "path": located.opener.path }))
+    }
+
     fn clear_latch(&self, share: Option<&str>) -> Result<Value, String> {
         match share {
             None | Some("s") => Ok(json!(self.latched.swap(false, Ordering::Relaxed))),

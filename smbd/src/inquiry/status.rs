@@ -120,6 +120,13 @@ fn write_share(out: &mut String, share: &Value) {
     push(out, &format!("    {}", durability_line(share)));
     let policy = cell(&share["policy"]);
     push(out, &format!("    {policy}: {}", cell(&share["promise"])));
+    for rule in list(&share["rules"]) {
+        let of = |key: &str| cell(&rule[key]);
+        push(
+            out,
+            &format!("    {}: {} for {}", of("rule"), of("policy"), of("for")),
+        );
+    }
     if !share["warning"].is_null() {
         push(out, &format!("    WARNING: {}", cell(&share["warning"])));
     }
@@ -157,6 +164,21 @@ fn write_share(out: &mut String, share: &Value) {
         ),
     };
     push(out, &format!("    {exposed}"));
+    let parts = list(&share["by_policy"]);
+    // Where rules let several policies acknowledge.
+    for part in parts.iter().filter(|_| parts.len() > 1) {
+        let number = |key: &str| part[key].as_u64().unwrap_or(0);
+        push(
+            out,
+            &format!(
+                "      under {}: {} in {} inodes, the oldest for {}",
+                cell(&part["policy"]),
+                bytes(number("exposed_bytes")),
+                number("exposed_inodes"),
+                span(number("oldest_ms")),
+            ),
+        );
+    }
     write_latched(out, share);
 }
 

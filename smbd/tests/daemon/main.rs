@@ -4,6 +4,7 @@ mod hosts;
 mod limits;
 mod metrics;
 mod reload;
+mod rules;
 mod shutdown;
 mod status;
 mod support;

@@ -127,7 +127,10 @@ fn the_parser_is_strict() {
 }
 
 /// Every durability figure of the page: name, kind.
-const DURABILITY: [(&str, &str); 25] = [
+const DURABILITY: [(&str, &str); 28] = [
+    ("exposed_by_policy_bytes", "gauge"),
+    ("exposed_by_policy_inodes", "gauge"),
+    ("exposed_by_policy_oldest_seconds", "gauge"),
     ("share_policy", "gauge"),
     ("exposed_bytes", "gauge"),
     ("exposed_inodes", "gauge"),
@@ -207,6 +210,8 @@ fn the_page_is_right_and_counts() {
     assert_eq!(data("flushes_honored_total"), 1.0);
     assert_eq!(data("flush_seconds_count"), 1.0);
     assert_eq!(data("exposed_bytes"), 8_192.0);
+    let part = "holdfast_exposed_by_policy_bytes{share=\"data\",policy=\"honor\"}";
+    assert_eq!(samples[part], 8_192.0);
     assert!(data("syncs_all_total") + data("syncs_data_total") >= 1.0);
     let command = |family: &str, command: &str| {
         samples[&format!("holdfast_requests{family}_total{{command=\"{command}\"}}")]

@@ -1,0 +1,204 @@
+//! Paths to shares, reasons to rules, and that the reasons are the engine's.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn config(folder: &Path) -> Config {
+    for name in ["data", "data/inner", "other"] {
+        std::fs::create_dir_all(folder.join(name)).unwrap();
+    }
+    let text = "[server]\nstate_dir = \"state\"\n\
+                [[share]]\nname = \"Data\"\npath = \"data\"\n\
+                [[share]]\nname = \"inner\"\npath = \"data/inner\"\n\
+                [[share]]\nname = \"twin\"\npath = \"other\"\n\
+                [[share]]\nname = \"twin2\"\npath = \"other\"\n";
+    config::parse(text, &folder.join("h.toml")).unwrap()
+}
+
+fn question(path: &str, here: &Path) -> Question {
+    Question {
+        path: path.to_owned(),
+        host_path: here.join(path),
+        share: None,
+        user: String::new(),
+        client: None,
+        dialect: 0x311,
+        write_through: false,
+        unbuffered: false,
+    }
+}
+
+#[test]
+fn paths_lead_to_shares() {
+    let folder = tempfile::tempdir().unwrap();
+    let top = folder.path();
+    let config = config(top);
+    let find = |question: Question| {
+        let (share, path) = place(&config.shares, &question)?;
+        Ok::<_, String>((share.name.clone(), path))
+    };
+    let at = |path: &str| find(question(path, top));
+    let is = |share: &str, path: &str| Ok((share.to_owned(), path.to_owned()));
+    assert_eq!(at("data/a//b/./c"), is("Data", "a/b/c"));
+    assert_eq!(at("DATA"), is("Data", ""));
+    assert_eq!(at("//server/data/x y"), is("Data", "x y"));
+    assert_eq!(at(r"\\server\data\x\y"), is("Data", "x/y"));
+    let host = |path: &str| top.join(path).to_str().unwrap().to_owned();
+    assert_eq!(at(&host("data/no/such")), is("Data", "no/such"));
+    assert_eq!(at(&host("data/inner/x")), is("inner", "x"), "the nearest");
+    std::os::unix::fs::symlink(top.join("data"), top.join("link")).unwrap();
+    assert_eq!(at(&host("link/a")), is("Data", "a"));
+    assert!(
+        at(&host("other/x"))
+            .unwrap_err()
+            .contains("--share \"twin\"")
+    );
+    assert!(at("/etc").unwrap_err().contains("in no share"));
+    assert!(at("//server/none/x").is_err());
+    let said = |share: &str, path: &str| {
+        let mut question = question(path, top);
+        question.share = Some(share.to_owned());
+        find(question)
+    };
+    assert_eq!(said("twin2", &host("other/x")), is("twin2", "x"));
+    assert_eq!(said("TWIN", "a/../b"), is("twin", "b"));
+    assert_eq!(said("twin", "/a/b"), is("twin", "a/b"));
+    assert!(said("none", "x").unwrap_err().contains("no share `none`"));
+    assert_eq!(tidy("../../../etc"), "etc");
+}
+
+fn rules(text: &str) -> Rules {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("[[share]]\nname = \"s\"\npath = \".\"\naccept_loss = true\n{text}");
+    let config = config::parse(&text, &folder.path().join("h.toml"));
+    config
+        .unwrap_or_else(|report| panic!("{report}"))
+        .shares
+        .remove(0)
+        .rules
+}
+
+#[test]
+fn reasons_read_well() {
+    let rules = rules(
+        "[[share.durability_rule]]\nclients = [\"10.0.0.0/8\"]\nusers = [\"backup\"]\n\
+         dialects = \"2.1..3.0.2\"\ndurability = \"strict-sync\"\n\
+         [[share.durability_rule]]\npaths = [\"scratch/**\", \"*.tmp\"]\n\
+         durability = \"treat-host-as-stable-storage\"\n\
+         [[share.durability_rule]]\nopen = [\"write-through\"]\ngroups = [\"db\"]\n\
+         durability = \"bounded:50ms,4MiB\"\n",
+    );
+    let mut opener = Opener {
+        client: Some("192.0.2.7".parse().unwrap()),
+        user: "alice".into(),
+        groups: Arc::from(["staff".into()]),
+        dialect: 0x311,
+        path: "Scratch/x".into(),
+        ..Opener::default()
+    };
+    let answer = explain("s", Policy::Honor, &rules, &opener);
+    assert_eq!(
+        in_words(&answer),
+        "\
+share s, Scratch/x
+opened by alice (staff) from 192.0.2.7 with 3.1.1
+  rule 1 (h.toml:5) is not for it: strict-sync for clients 10.0.0.0/8; users backup; dialects \
+2.1..3.0.2
+      client 192.0.2.7 is in none of 10.0.0.0/8
+      user alice is none of backup
+      dialect 3.1.1 is not in 2.1..3.0.2
+  rule 2 (h.toml:10) holds: treat-host-as-stable-storage for paths scratch/**, *.tmp
+  rule 3 (h.toml:13) is not reached: bounded:50ms,4MiB for groups db; open write-through
+treat-host-as-stable-storage by rule 2 (h.toml:10): a flush is answered at once: acknowledged \
+data survives a crash of Holdfast, but NOT a crash or power failure of this machine
+"
+    );
+    opener.path = "".into();
+    opener.user = "".into();
+    opener.client = None;
+    let mut answer = explain("s", Policy::Honor, &rules, &opener);
+    answer["in_force"] = json!({
+        "policy": "strict-sync", "opens": 2, "share": "s", "rule": null, "bound": "50ms, 4MiB",
+        "because": { "user": "bob", "groups": [], "client": "::1", "dialect": "3.0",
+                     "write_through": true },
+    });
+    let words = in_words(&answer);
+    for part in [
+        "share s, its root\nopened by somebody (staff) with 3.1.1\n",
+        "it is for the clients 10.0.0.0/8, and no client was given",
+        "it is for the users backup, and no user was given",
+        "path `` matches none of scratch/**, *.tmp",
+        "the open is not write-through",
+        "it is for the groups db, and no user was given",
+        "\nhonor by the share's own policy: when",
+        "open now 2 times, and in force for all of them is strict-sync: the strictest, by the \
+         share's own policy, of the open by bob from ::1 with 3.0, write-through through share s\n",
+    ] {
+        assert!(words.contains(part), "no `{part}` in\n{words}");
+    }
+    answer["in_force"] = json!({});
+    assert!(in_words(&answer).ends_with("\nnot open now\n"));
+}
+
+fn some<T: Clone + std::fmt::Debug + 'static>(all: &'static [T]) -> impl Strategy<Value = Vec<T>> {
+    proptest::sample::subsequence(all, 0..=all.len().min(2))
+}
+
+prop_compose! {
+    fn a_rule()(
+        clients in some(&["10.0.0.0/8", "10.1.0.0/16", "::1"]),
+        users in some(&["Alice", "bob"]),
+        groups in some(&["staff", "DB"]),
+        dialects in proptest::option::of((0_usize..5, 0_usize..5)),
+        paths in some(&["*.tmp", "scratch/**", "a/?"]),
+        write_through in any::<Option<bool>>(),
+        unbuffered in any::<Option<bool>>(),
+    ) -> Rule {
+        const ALL: [u16; 5] = [0x202, 0x210, 0x300, 0x302, 0x311];
+        Rule {
+            name: "r".to_owned(),
+            clients: clients.iter().map(|text| text.parse().unwrap()).collect(),
+            users: users.iter().map(|name| (*name).to_owned()).collect(),
+            groups: groups.iter().map(|name| (*name).to_owned()).collect(),
+            dialects: dialects.map(|(a, b)| ALL[a.min(b)]..=ALL[a.max(b)]),
+            paths: paths.iter().map(|text| text.parse().unwrap()).collect(),
+            write_through,
+            unbuffered,
+            policy: Policy::StrictSync,
+        }
+    }
+}
+
+prop_compose! {
+    fn an_opener()(
+        client in proptest::option::of(proptest::sample::select(vec!["10.1.2.3", "10.9.9.9", "::1", "192.0.2.1"])),
+        user in proptest::sample::select(vec!["", "ALICE", "bob", "carol"]),
+        groups in some(&["Staff", "db", "wheel"]),
+        dialect in proptest::sample::select(vec![0x202, 0x210, 0x300, 0x302, 0x311]),
+        path in proptest::sample::select(vec!["", "x.TMP", "scratch", "Scratch/y/z", "a/b", "a/bc"]),
+        write_through in any::<bool>(),
+        unbuffered in any::<bool>(),
+    ) -> Opener {
+        Opener {
+            client: client.map(|text| text.parse().unwrap()),
+            user: user.into(),
+            groups: groups.iter().map(|name| Box::from(*name)).collect(),
+            dialect,
+            path: path.into(),
+            write_through,
+            unbuffered,
+        }
+    }
+}
+
+proptest! {
+    /// There is a reason if and only if the engine passes the rule over.
+    #[test]
+    fn the_reasons_are_the_engines(rule in a_rule(), opener in an_opener()) {
+        let rules = Rules::new(vec![rule.clone()]).unwrap();
+        let holds = rules.decide(Policy::Honor, &opener).rule.is_some();
+        let reasons = why_not(&rule, &opener);
+        prop_assert_eq!(holds, reasons.is_empty(), "{:?}", reasons);
+    }
+}

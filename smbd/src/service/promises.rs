@@ -1,0 +1,232 @@
+//! What each share promises: its policy and rules, shown, explained and changed.
+//!
+//! The engine decides and syncs; here its answers become the JSON of `status` and
+//! `holdfast policy`, and the configuration's rules are brought to the gates.
+
+use std::{
+    io,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use durability::{Gate, InForce, Policy, StopReport};
+use serde_json::{Value, json};
+use smb_auth::UserDb;
+use smb_server::Share;
+
+use super::HostVfs;
+use crate::{
+    config::{self, Config, policy},
+    daemon::PolicyRequest,
+    inquiry::explain::{self, Located},
+};
+
+/// Latched inodes that the status of a share lists.
+const LATCHED_SHOWN_MAX: usize = 100;
+/// Errors of a policy's change that its answer lists.
+const ERRORS_SHOWN_MAX: usize = 20;
+/// Who changes what the configuration file says.
+pub(super) const CONFIGURATION: &str = "configuration file";
+
+/// A share's policy, what it promises, and what is acknowledged and not yet stable.
+pub(super) fn share_status(share: &Share<HostVfs>) -> Value {
+    let exposure = share.gate.exposure();
+    let latched = match exposure.latched_inodes {
+        0 => Vec::new(),
+        _ => share.gate.latched(),
+    };
+    let latched = latched.iter().take(LATCHED_SHOWN_MAX).map(|one| {
+        json!({
+            "inode": one.key.ino,
+            "device": format!("{:#x}", one.key.fs),
+            "error": one.error.to_string(),
+        })
+    });
+    let rules = share.gate.rules();
+    let rules = rules.iter().map(|rule| {
+        json!({
+            "rule": rule.name,
+            "policy": rule.policy.to_string(),
+            "for": explain::criteria(rule),
+        })
+    });
+    let by_policy = durability::PolicyKind::ALL.iter().filter_map(|kind| {
+        let part = exposure.of(*kind);
+        (part.inodes > 0 || part.bytes > 0).then(|| {
+            json!({
+                "policy": kind.name(),
+                "exposed_bytes": part.bytes,
+                "exposed_inodes": part.inodes,
+                "oldest_ms": millis(part.oldest_age),
+            })
+        })
+    });
+    let (configured, policy) = (share.gate.settings().policy, share.gate.effective_policy());
+    json!({
+        "share": share.config.name,
+        "policy": policy.to_string(),
+        "configured_policy": configured.to_string(),
+        "promise": policy::promise(&policy),
+        "rules": rules.collect::<Vec<_>>(),
+        "exposed_bytes": exposure.bytes,
+        "exposed_inodes": exposure.inodes,
+        "oldest_ms": millis(exposure.oldest_age),
+        "by_policy": by_policy.collect::<Vec<_>>(),
+        "latched_inodes": exposure.latched_inodes,
+        "latched_bytes": exposure.latched_bytes,
+        "latched": latched.collect::<Vec<_>>(),
+    })
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Shows a share, after setting its policy where that is asked.
+pub(super) async fn show_or_set(share: &Share<HostVfs>, change: &PolicyRequest) -> Value {
+    let Some(policy) = change.set else {
+        return share_status(share);
+    };
+    let was = share.gate.settings().policy;
+    let report = share.gate.set_policy(policy, &change.who).await;
+    let mut answer = share_status(share);
+    answer["was"] = json!(was.to_string());
+    answer["synced"] = synced(&report);
+    answer
+}
+
+/// What a tightening's sync came to.
+fn synced(report: &StopReport) -> Value {
+    let errors = report.errors.iter().take(ERRORS_SHOWN_MAX);
+    let errors = errors.map(|(key, error)| {
+        json!({
+            "inode": key.ino,
+            "device": format!("{:#x}", key.fs),
+            "error": error.to_string(),
+        })
+    });
+    json!({
+        "inodes": report.inodes,
+        "bytes": report.bytes,
+        "failed": report.failed,
+        "errors": errors.collect::<Vec<_>>(),
+    })
+}
+
+/// Brings one share of a new configuration into force for those who are connected, too.
+pub(super) async fn reload(
+    gate: &Gate<HostVfs>,
+    wanted: durability::ShareDurability,
+    share: &config::Share,
+) -> Option<Value> {
+    gate.set_options(wanted);
+    let (was, old_rules) = (gate.settings().policy, gate.rules());
+    let mut report = StopReport::default();
+    // Whoever is connected goes by the new policy too; a stricter one syncs what is owed.
+    if was != wanted.policy {
+        report = gate.set_policy(wanted.policy, CONFIGURATION).await;
+    }
+    let rules = Arc::new(share.rules.clone());
+    if old_rules != rules {
+        let more = gate.set_rules(Arc::clone(&rules), CONFIGURATION).await;
+        report.inodes += more.inodes;
+        report.bytes += more.bytes;
+        report.failed += more.failed;
+        report.errors.extend(more.errors);
+    }
+    // Renumbered lines are no news.
+    let policies = |rules: &config::Rules| -> Vec<(Policy, String)> {
+        let each = rules.iter();
+        each.map(|rule| (rule.policy, explain::criteria(rule)))
+            .collect()
+    };
+    if was == wanted.policy && policies(&old_rules) == policies(&rules) {
+        return None;
+    }
+    Some(json!({
+        "share": gate.name(),
+        "was": was.to_string(),
+        "policy": wanted.policy.to_string(),
+        "rules": rules.iter().count(),
+        "synced_inodes": report.inodes,
+        "failed_inodes": report.failed,
+    }))
+}
+
+/// Gives a gate that nobody has used yet the rules of its share.
+///
+/// # Errors
+/// When somebody has used it, and there is something to sync.
+pub(super) fn first_rules(gate: &Gate<HostVfs>, share: &config::Share) -> io::Result<()> {
+    if share.rules.is_empty() {
+        return Ok(());
+    }
+    let rules = Arc::new(share.rules.clone());
+    let mut setting = pin!(gate.set_rules(rules, CONFIGURATION));
+    match setting
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+    {
+        Poll::Ready(_) => Ok(()),
+        Poll::Pending => Err(io::Error::other(format!(
+            "share {}: something is owed before the first request",
+            share.name
+        ))),
+    }
+}
+
+/// Refuses rules for groups that nobody can be in.
+///
+/// # Errors
+/// A rule names a group that does not exist.
+pub(super) fn check_groups(config: &Config, users: &UserDb) -> io::Result<()> {
+    for share in &config.shares {
+        for rule in share.rules.iter() {
+            let unknown = rule
+                .groups
+                .iter()
+                .find(|group| users.group(group).is_none());
+            if let Some(group) = unknown {
+                return Err(io::Error::other(format!(
+                    "share {}, {}: no group `{group}`\n  = holdfast group add {group}",
+                    share.name, rule.name
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What holds for an open, and what is in force where it is open now.
+pub(super) fn explain_open(share: &Share<HostVfs>, located: &Located) -> Value {
+    let gate = &share.gate;
+    let configured = gate.settings().policy;
+    let opener = &located.opener;
+    let mut answer = explain::explain(&share.config.name, configured, &gate.rules(), opener);
+    let now = gate.explain(opener).policy;
+    let by_rule = answer["policy"].as_str().unwrap_or_default().to_owned();
+    if now.to_string() != by_rule {
+        answer["note"] = json!(format!(
+            "{by_rule} is set aside because a sync failed, until its latches are cleared or the \
+             policy is set again"
+        ));
+        answer["policy"] = json!(now.to_string());
+        answer["promise"] = json!(policy::promise(&now));
+    }
+    let in_force = gate.in_force_at(&opener.path);
+    answer["in_force"] = in_force.map_or_else(|| json!({}), in_force_json);
+    answer
+}
+
+fn in_force_json(now: InForce) -> Value {
+    json!({
+        "policy": now.policy.to_string(),
+        "bound": now.bound.map(|bound| Policy::Bounded(bound).to_string()),
+        "share": now.share,
+        "rule": now.rule.map(|rule| rule.name.clone()),
+        "opens": now.opens,
+        "because": explain::asked(&now.because),
+    })
+}
