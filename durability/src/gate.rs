@@ -14,6 +14,7 @@
 //! everything owed.
 
 mod changing;
+mod noted;
 mod opened;
 
 use std::{
@@ -168,6 +169,9 @@ impl<V: Vfs> Gate<V> {
             Err(_) => Outcome::Doubtful,
         });
         drop(write);
+        if result.is_err() && barriers.durable_write {
+            core.latches_settled().await;
+        }
         result?;
         self.after(core, node, judged).await
     }
@@ -389,8 +393,13 @@ impl<V: Vfs> Gate<V> {
         let barriers = judged.barriers;
         let metrics = &self.share.metrics;
         metrics.flush_bytes.add(bytes);
+        let mut noted = self.note(node, bytes);
         if barriers.wait == Wait::Nothing {
             core.check_latch(key)?;
+            self.cover(core, key).await?;
+            if let Some(noted) = noted {
+                noted.promised(self, node).await;
+            }
             if barriers.owed {
                 count(&metrics.flushes_owed);
                 self.keep_bound(core, key, judged).await?;
@@ -403,6 +412,7 @@ impl<V: Vfs> Gate<V> {
             return Ok(());
         }
         core.wait_writes(key).await;
+        self.measure(&mut noted, node).await;
         if barriers.wait == Wait::Share {
             let report = core.sync_root(&self.share, key).await;
             core.barrier(key, Some(self.held(node))).await?;
@@ -429,6 +439,9 @@ impl<V: Vfs> Gate<V> {
                 // Its own name, which an earlier server process may have left owed.
                 core.barrier(parent.key(), Some(self.held(parent))).await?;
             }
+        }
+        if let Some(noted) = noted {
+            noted.done(self.env.realtime()).await;
         }
         count(&metrics.flushes_honored);
         Ok(())
@@ -656,6 +669,9 @@ impl<V: Vfs> Gate<V> {
             }
         }
         core.limit_dirty(&self.share).await;
+        if barriers.deferred {
+            self.cover(core, key).await?;
+        }
         if barriers.owed {
             self.keep_bound(core, key, judged).await?;
         }
@@ -816,14 +832,7 @@ impl Asked {
 fn leaves_doubt(error: VfsError) -> bool {
     !matches!(
         error,
-        VfsError::AccessDenied
-            | VfsError::InvalidArgument
-            | VfsError::NotSupported
-            | VfsError::TooLarge
-            | VfsError::IsADirectory
-            | VfsError::Exhausted
-            | VfsError::NotStarted
-            | VfsError::Busy
+        VfsError::AccessDenied | VfsError::TooLarge | VfsError::IsADirectory | VfsError::NotStarted
     )
 }
 

@@ -19,6 +19,11 @@ const ERRORS: [(i32, Status); 4] = [
     (30, Status::MEDIA_WRITE_PROTECTED),
 ];
 
+/// What drivers leave in the page cache for the next fsync (`blk_status_to_errno`), and what
+/// network file systems do: ENODATA (a medium error!), EILSEQ, EREMOTEIO, ENOLINK, EBADE,
+/// EOPNOTSUPP, EBUSY, ENOMEM, ENODEV, ETIMEDOUT, ENXIO, ESTALE, EINVAL.
+const DEVICES_SAY: [i32; 13] = [61, 84, 121, 67, 52, 95, 16, 12, 19, 110, 6, 116, 22];
+
 /// The sync after `after` others fails.
 fn fail(server: &SimServer, after: u64, errno: i32) {
     let fault = Fault {
@@ -179,6 +184,60 @@ fn a_share_whose_promise_broke_honors_from_then_on() {
             assert_eq!(it.status(flush(other, false)).await, Status::SUCCESS);
             let syncs = server.disk.counts().1 - before;
             assert!(syncs >= 4, "{policy}: file, two directories, root: {syncs}");
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn whatever_number_a_sync_fails_with_it_is_a_failed_disk() {
+    let base = prepared(Profile::PosixMin);
+    for errno in DEVICES_SAY {
+        for through in [false, true] {
+            let mut sim = Sim::new(8);
+            let server = served(&mut sim, &base, "honor");
+            sim.run(async {
+                let mut it = Actor::enter(&server, through).await;
+                let file = it.open(CreateArgs::open("f")).await;
+                let first = match through {
+                    true => write_request(file, 0, b"lost"),
+                    false => {
+                        it.write(file, 0, b"lost").await;
+                        flush(file, false)
+                    }
+                };
+                fail(&server, 0, errno);
+                let told = format!("errno {errno}, write-through {through}");
+                assert_eq!(it.status(first).await, Status::IO_DEVICE_ERROR, "{told}");
+                let again = it.status(flush(file, false)).await;
+                assert_eq!(again, Status::IO_DEVICE_ERROR, "{told}: not latched");
+            })
+            .unwrap();
+        }
+    }
+}
+
+/// EAGAIN says that the sync was never begun: nothing is lost, and asking again does it.
+#[test]
+fn a_sync_that_was_not_begun_is_no_failed_disk() {
+    let base = prepared(Profile::PosixMin);
+    for through in [false, true] {
+        let mut sim = Sim::new(9);
+        let server = served(&mut sim, &base, "honor");
+        sim.run(async {
+            let mut it = Actor::enter(&server, through).await;
+            let file = it.open(CreateArgs::open("f")).await;
+            if !through {
+                it.write(file, 0, b"kept").await;
+            }
+            fail(&server, 0, 11);
+            let first = match through {
+                true => write_request(file, 0, b"kept"),
+                false => flush(file, false),
+            };
+            assert_eq!(it.status(first).await, Status::INSUFFICIENT_RESOURCES);
+            assert!(server.server.durability.latched().is_empty());
+            assert_eq!(it.status(flush(file, false)).await, Status::SUCCESS);
         })
         .unwrap();
     }

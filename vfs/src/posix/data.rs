@@ -95,7 +95,11 @@ impl<D: Disk> PosixVfs<D> {
     ) -> VfsResult<()> {
         let mut at = offset;
         while !data.is_empty() {
-            let wrote = self.disk.write(fd, at, data.clone(), durable).await?;
+            let wrote = self.disk.write(fd, at, data.clone(), durable).await;
+            let wrote = wrote.map_err(|errno| match durable {
+                true => VfsError::of_durable_write(errno),
+                false => errno.into(),
+            })?;
             if wrote == 0 || wrote > data.len() {
                 return Err(VfsError::Io);
             }

@@ -65,13 +65,23 @@ impl VfsError {
         }
     }
 
-    /// What fsync or fdatasync of a [`crate::disk::Disk`] said: EAGAIN means never begun. Want
-    /// of memory within the call is a failure like any other.
+    /// What fsync or fdatasync of a [`crate::disk::Disk`] said: EAGAIN means never begun. Any
+    /// other number but those of a full or read-only file system is a failed disk: drivers leave
+    /// ENODATA for a medium error, EILSEQ, EOPNOTSUPP, ENOMEM and more in the page cache.
     pub(super) fn of_sync(errno: Errno) -> Self {
-        if errno.is(&[libc::EAGAIN]) {
-            Self::NotStarted
-        } else {
-            errno.into()
+        match errno.0 {
+            libc::EAGAIN => Self::NotStarted,
+            libc::ENOSPC | libc::EDQUOT | libc::EROFS => errno.into(),
+            _ => Self::Io,
+        }
+    }
+
+    /// What a durable write said, which may be what its sync said: only what is sure to come of
+    /// the write itself has its usual meaning.
+    pub(super) fn of_durable_write(errno: Errno) -> Self {
+        match errno.0 {
+            libc::EACCES | libc::EPERM | libc::EBADF | libc::EISDIR | libc::EFBIG => errno.into(),
+            _ => Self::of_sync(errno),
         }
     }
 }
@@ -109,13 +119,27 @@ mod tests {
     #[test]
     fn a_sync_that_never_ran_is_no_failed_sync() {
         assert_eq!(VfsError::of_sync(Errno(libc::EAGAIN)), VfsError::NotStarted);
-        assert_eq!(VfsError::of_sync(Errno(libc::ENOMEM)), VfsError::Exhausted);
+        assert_eq!(VfsError::of_sync(Errno(libc::ENOMEM)), VfsError::Io);
         assert_eq!(VfsError::of_sync(Errno(libc::EIO)), VfsError::Io);
         for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM] {
             let opening = VfsError::from(Errno(errno));
             assert_eq!(opening.before_sync(), VfsError::NotStarted);
         }
         assert_eq!(VfsError::Io.before_sync(), VfsError::Io);
+    }
+
+    #[test]
+    fn what_devices_say_to_a_sync_is_a_failed_disk() {
+        for errno in [libc::ENODATA, libc::EILSEQ, libc::EBUSY, libc::EINVAL] {
+            assert_eq!(VfsError::of_sync(Errno(errno)), VfsError::Io);
+            assert_eq!(VfsError::of_durable_write(Errno(errno)), VfsError::Io);
+        }
+        let full = Errno(libc::ENOSPC);
+        assert_eq!(VfsError::of_durable_write(full), VfsError::NoSpace);
+        let denied = Errno(libc::EBADF);
+        assert_eq!(VfsError::of_durable_write(denied), VfsError::AccessDenied);
+        let queue_full = Errno(libc::EAGAIN);
+        assert_eq!(VfsError::of_durable_write(queue_full), VfsError::NotStarted);
     }
 
     #[test]

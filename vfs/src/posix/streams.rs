@@ -221,7 +221,8 @@ impl<D: Disk> PosixVfs<D> {
         let data = Bytes::copy_from_slice(data);
         self.write_all(fd, 0, data, false).await?;
         self.depot_sync(node, Some(fd)).await?;
-        Ok(self.disk.fsync(&self.sync_fd(node).await?).await?)
+        let fd = self.sync_fd(node).await?;
+        self.disk.fsync(&fd).await.map_err(VfsError::of_sync)
     }
 
     /// An empty file in the depot; one that a broken move left is not the stream and goes.
@@ -404,7 +405,7 @@ impl<D: Disk> PosixVfs<D> {
                 let depot = if stored.await? {
                     self.depot_remove(node, to).await?;
                     let fd = self.sync_fd(node).await?;
-                    self.disk.fsync(&fd).await?;
+                    self.disk.fsync(&fd).await.map_err(VfsError::of_sync)?;
                     None
                 } else {
                     let fd = self.depot_fresh(node, to).await?;

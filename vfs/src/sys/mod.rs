@@ -212,7 +212,9 @@ impl SysDisk {
         let fd = fd.clone();
         let lane = if durable { Lane::Sync } else { Lane::Io };
         self.wait(lane, move || {
-            repeat(|| raw::write_at(fd.as_fd(), offset, &data, durable, false))
+            let put = repeat(|| raw::write_at(fd.as_fd(), offset, &data, durable, false));
+            // The sync half of it may say so.
+            put.map_err(|errno| if durable { begun(errno) } else { errno })
         })
         .await
     }
