@@ -1,0 +1,496 @@
+//! What of the record an image lacks.
+//!
+//! For every cell the newest version that explains what is found is sought. A request is *lost*
+//! if it covers a newer version of a cell than the one found: what it promised to be stable is
+//! not there, and nothing asked for later explains that. Contents nobody ever wrote there are
+//! *foreign*.
+//!
+//! This is the counting oracle: it tells which answers turned out to be wrong, and by how much.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::record::{
+    Cell, Contents, DATA, Fork, History, Kind, Moment, Object, Promise, STREAMS, UNIT, Value,
+};
+use crate::view::{Node, View};
+
+/// Number of a version in its cell; below 0: what was there before all.
+type Version = i32;
+/// Whatever a request covers, it is there, or rightly gone.
+const NEWEST: Version = Version::MAX;
+const BEFORE: Version = -1;
+
+struct Track {
+    cell: Cell,
+    /// Number of the operation, and the value.
+    versions: Vec<(usize, Value)>,
+}
+
+/// A history, sorted by cells.
+pub(crate) struct Judge<'a> {
+    pub(crate) history: &'a History,
+    tracks: Vec<Track>,
+    index: BTreeMap<Cell, usize>,
+    /// Of each operation, what it covers: number of the track, of the version.
+    own: Vec<Vec<(usize, Version)>>,
+    promised: Vec<Vec<(usize, Version)>>,
+    /// Whose a path ever was, in order.
+    owners: BTreeMap<&'a str, Vec<Object>>,
+}
+
+/// A point in time at which the power fails.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
+    /// Before this entry of the log.
+    pub(crate) entry: usize,
+    /// The last moment of a client before it ([`crate::record::Moment::order`]).
+    pub(crate) order: u64,
+    /// The time of that moment.
+    pub(crate) at: Duration,
+}
+
+impl Cut {
+    fn saw(&self, moment: Option<Moment>) -> bool {
+        moment.is_some_and(|moment| moment.order <= self.order)
+    }
+}
+
+/// What an image lacks.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    /// Operations whose promise under `honor` is broken.
+    pub(crate) promised: Vec<usize>,
+    /// Operations answered with success whose own effects are missing.
+    pub(crate) answered: Vec<usize>,
+    /// How many operations had promised something by then, and been answered.
+    pub(crate) promises: usize,
+    /// Bytes written and answered that are missing.
+    pub(crate) bytes: u64,
+    /// Inodes that lack something answered.
+    pub(crate) inodes: usize,
+    /// Age at the cut of the oldest operation that is missing.
+    pub(crate) oldest: Duration,
+    /// Contents that nobody wrote there, and names nobody gave.
+    pub(crate) foreign: Vec<String>,
+    /// For people: why.
+    pub(crate) why: BTreeMap<usize, String>,
+}
+
+impl<'a> Judge<'a> {
+    pub(crate) fn new(history: &'a History) -> Self {
+        let mut this = Self {
+            history,
+            tracks: Vec::new(),
+            index: BTreeMap::new(),
+            own: vec![Vec::new(); history.operations.len()],
+            promised: vec![Vec::new(); history.operations.len()],
+            owners: BTreeMap::new(),
+        };
+        for (number, operation) in history.operations.iter().enumerate() {
+            for (cell, value) in &operation.effects {
+                let track = *this.index.entry(*cell).or_insert_with(|| {
+                    let (cell, versions) = (*cell, Vec::new());
+                    this.tracks.push(Track { cell, versions });
+                    this.tracks.len() - 1
+                });
+                let versions = &mut this.tracks[track].versions;
+                this.own[number].push((track, versions.len() as Version));
+                versions.push((number, value.clone()));
+                if let Value::Path(path) = value {
+                    let owners = this.owners.entry(path).or_default();
+                    owners.push(cell.object());
+                }
+            }
+        }
+        for number in 0..history.operations.len() {
+            this.promised[number] = this.covered(number);
+        }
+        this
+    }
+
+    /// The versions a FLUSH or write-through promises: what had been answered when it was issued.
+    fn covered(&self, number: usize) -> Vec<(usize, Version)> {
+        let operation = &self.history.operations[number];
+        let mut covered = BTreeMap::new();
+        match operation.promise {
+            Promise::Nothing => {}
+            Promise::Object(object) => {
+                let of_it = |cell: Cell| cell.object() == object;
+                self.cover(number, of_it, &mut covered);
+                self.cover_path(number, object, &mut covered);
+            }
+            Promise::Itself(object) => {
+                covered.extend(self.own[number].iter().copied());
+                self.cover_path(number, object, &mut covered);
+            }
+            Promise::Directory(object) => {
+                self.cover_path(number, object, &mut covered);
+                if let Some(path) = self.path_before(number, object) {
+                    self.cover_names(number, path, &mut covered);
+                }
+            }
+        }
+        covered.into_iter().collect()
+    }
+
+    /// The newest version of a track answered before an operation was issued.
+    fn before(&self, number: usize, track: &Track) -> Option<Version> {
+        let issued = self.history.operations[number].issued.order;
+        let answered = |(number, _): &(usize, Value)| {
+            let operation = &self.history.operations[*number];
+            operation.acknowledged.is_some_and(|at| at.order < issued)
+        };
+        let newest = track.versions.iter().rposition(answered)?;
+        Some(newest as Version)
+    }
+
+    fn cover(
+        &self,
+        number: usize,
+        which: impl Fn(Cell) -> bool,
+        covered: &mut BTreeMap<usize, Version>,
+    ) {
+        for (place, track) in self.tracks.iter().enumerate() {
+            if which(track.cell)
+                && let Some(version) = self.before(number, track)
+            {
+                covered.insert(place, version);
+            }
+        }
+    }
+
+    fn path_before(&self, number: usize, object: Object) -> Option<&'a str> {
+        let operations = &self.history.operations;
+        let track = &self.tracks[*self.index.get(&Cell::Name(object))?];
+        let version = usize::try_from(self.before(number, track)?).ok()?;
+        let effects = &operations[track.versions[version].0].effects;
+        effects.iter().find_map(|(cell, value)| match value {
+            Value::Path(path) if *cell == track.cell => Some(path.as_str()),
+            _ => None,
+        })
+    }
+
+    /// The object's name and those of the directories above; directories do not move here.
+    fn cover_path(&self, number: usize, object: Object, covered: &mut BTreeMap<usize, Version>) {
+        self.cover(number, |cell| cell == Cell::Name(object), covered);
+        let mut path = self.path_before(number, object).unwrap_or_default();
+        while let Some((above, _)) = path.rsplit_once('/') {
+            for owner in self.owners.get(above).into_iter().flatten() {
+                self.cover(number, |cell| cell == Cell::Name(*owner), covered);
+            }
+            path = above;
+        }
+    }
+
+    /// Names that came or went in a directory; one that moved from or to another directory is
+    /// not this one's alone.
+    fn cover_names(&self, number: usize, path: &str, covered: &mut BTreeMap<usize, Version>) {
+        let here = |value: &Value| match value {
+            Value::Path(name) => name
+                .rsplit_once('/')
+                .is_some_and(|(above, _)| above == path),
+            _ => true,
+        };
+        for (place, track) in self.tracks.iter().enumerate() {
+            if let Cell::Name(_) = track.cell
+                && track.versions.iter().all(|(_, value)| here(value))
+                && let Some(version) = self.before(number, track)
+            {
+                covered.insert(place, version);
+            }
+        }
+    }
+
+    /// Compares a record with an image.
+    pub(crate) fn judge(&self, view: &View, cut: Cut) -> Verdict {
+        let mut verdict = Verdict::default();
+        let mut found = Found {
+            judge: self,
+            cut,
+            newest: vec![BEFORE; self.tracks.len()],
+            foreign: Vec::new(),
+        };
+        found.place(view);
+        verdict.foreign = found.foreign;
+        let newest = found.newest;
+        let lost = |covered: &[(usize, Version)]| {
+            let missing = covered
+                .iter()
+                .find(|(track, version)| *version > newest[*track]);
+            missing.copied()
+        };
+        let mut inodes = BTreeSet::new();
+        for (number, operation) in self.history.operations.iter().enumerate() {
+            let Some(at) = operation.acknowledged.filter(|at| cut.saw(Some(*at))) else {
+                continue;
+            };
+            let promises = operation.promise != Promise::Nothing;
+            verdict.promises += usize::from(promises);
+            if let Some(missing) = lost(&self.promised[number]) {
+                verdict.promised.push(number);
+                let why = self.explain(missing, newest[missing.0]);
+                verdict.why.insert(number, why);
+            }
+            if let Some(missing) = lost(&self.own[number]) {
+                verdict.answered.push(number);
+                let why = self.explain(missing, newest[missing.0]);
+                verdict.why.entry(number).or_insert(why);
+                let age = cut.at.saturating_sub(at.at);
+                verdict.oldest = verdict.oldest.max(age);
+                inodes.insert(self.bearer(number, missing.0));
+            }
+        }
+        verdict.inodes = inodes.len();
+        verdict.bytes = self.lost_bytes(&newest, cut);
+        verdict
+    }
+
+    /// Whose loss it is: for a name that goes, its directory's.
+    fn bearer(&self, number: usize, track: usize) -> String {
+        let operation = &self.history.operations[number];
+        let track = &self.tracks[track];
+        if operation.kind == Kind::Delete {
+            let last = track
+                .versions
+                .iter()
+                .rev()
+                .find_map(|(_, value)| match value {
+                    Value::Path(path) => path.rsplit_once('/'),
+                    _ => None,
+                });
+            return last.map_or_else(String::new, |(above, _)| above.to_owned());
+        }
+        track.cell.object().to_string()
+    }
+
+    fn lost_bytes(&self, newest: &[Version], cut: Cut) -> u64 {
+        let mut units = 0;
+        for (track, newest) in self.tracks.iter().zip(newest) {
+            let answered = |(number, _): &(usize, Value)| {
+                cut.saw(self.history.operations[*number].acknowledged)
+            };
+            let last = track.versions.iter().rposition(answered);
+            if let (Cell::Unit(..), Some(last)) = (track.cell, last)
+                && last as Version > *newest
+                && track.versions[last].1 != Value::Contents(Contents::Zero)
+            {
+                units += 1;
+            }
+        }
+        units * UNIT as u64
+    }
+
+    fn explain(&self, (track, version): (usize, Version), found: Version) -> String {
+        let track = &self.tracks[track];
+        let told = |version: Version| {
+            let place = usize::try_from(version).ok();
+            place
+                .and_then(|place| track.versions.get(place))
+                .map_or_else(
+                    || "nothing".to_owned(),
+                    |(number, value)| {
+                        let operation = &self.history.operations[*number];
+                        let at = operation.acknowledged.map(|at| (at.at, at.log));
+                        format!("{value:?} of #{number} ({}, {at:?})", operation.kind.name())
+                    },
+                )
+        };
+        format!(
+            "{:?}: had to be {}, found {}",
+            track.cell,
+            told(version),
+            told(found)
+        )
+    }
+}
+
+/// What is found, cell by cell.
+struct Found<'a> {
+    judge: &'a Judge<'a>,
+    cut: Cut,
+    newest: Vec<Version>,
+    foreign: Vec<String>,
+}
+
+impl Found<'_> {
+    fn issued(&self, track: usize) -> &[(usize, Value)] {
+        let versions = &self.judge.tracks[track].versions;
+        let operations = &self.judge.history.operations;
+        let issued = versions.partition_point(|(n, _)| self.cut.saw(Some(operations[*n].issued)));
+        &versions[..issued]
+    }
+
+    /// Finds every object, then its contents.
+    fn place(&mut self, view: &View) {
+        let mut places: BTreeMap<Object, Vec<&str>> = BTreeMap::new();
+        for (path, node) in view {
+            match self.owner(path, node) {
+                Some(object) => places.entry(object).or_default().push(path),
+                None => self.foreign.push(format!("{path}: nobody gave this name")),
+            }
+        }
+        for track in 0..self.judge.tracks.len() {
+            if let Cell::Name(object) = self.judge.tracks[track].cell {
+                let paths = places.get(&object).map_or(&[][..], Vec::as_slice);
+                self.newest[track] = self.name(track, paths);
+                self.contents(track, object, paths, view);
+            }
+        }
+    }
+
+    /// Whose a path is, where it was several objects' one after the other.
+    fn owner(&self, path: &str, node: &Node) -> Option<Object> {
+        let owners = self.judge.owners.get(path)?;
+        if let [one] = owners[..] {
+            return Some(one);
+        }
+        let inodes = &self.judge.history.inodes;
+        let known = |object: &Object| inodes.get(object).copied();
+        let given = |object: &&Object| {
+            let at = |(_, value): &(usize, Value)| matches!(value, Value::Path(p) if p == path);
+            let track = self.judge.index[&Cell::Name(**object)];
+            self.issued(track).iter().any(at)
+        };
+        let mut owners: Vec<Object> = owners.iter().filter(given).copied().collect();
+        if node.inode.is_some() {
+            // One whose creation was not answered has no known number.
+            let same = |object: &Object| known(object) == node.inode;
+            let same: Vec<Object> = owners.iter().copied().filter(same).collect();
+            owners.retain(|object| known(object).is_none());
+            if !same.is_empty() {
+                owners = same;
+            }
+        }
+        if let [] | [_] = owners[..] {
+            return owners.first().copied();
+        }
+        // Through a server, or where a number was used again: by the contents.
+        let data = node.forks[usize::from(DATA)].as_deref().unwrap_or_default();
+        let says = data
+            .chunks(UNIT)
+            .find_map(|unit| match Contents::read(unit) {
+                Some(Contents::Fill { object, .. }) if owners.contains(&object) => Some(object),
+                _ => None,
+            });
+        says.or_else(|| {
+            // Nothing in it: the one of which the least is missing.
+            let missing = |object: &&Object| self.missing(**object, node);
+            owners.iter().rev().min_by_key(missing).copied()
+        })
+    }
+
+    /// How much of an object's contents is missing, were it this one.
+    fn missing(&self, object: Object, node: &Node) -> usize {
+        let operations = &self.judge.history.operations;
+        let cells = Cell::Unit(object, DATA, 0)..=Cell::Unit(object, DATA, u32::MAX);
+        let size = Cell::Size(object, DATA);
+        let tracks = self.judge.index.range(cells);
+        let lost = |(cell, track): &(&Cell, &usize)| {
+            let answered = |(n, _): &(usize, Value)| self.cut.saw(operations[*n].acknowledged);
+            let last = self.issued(**track).iter().rposition(answered);
+            last.is_some_and(|last| last as Version > self.version(**cell, **track, node).0)
+        };
+        let tracks = tracks.chain(self.judge.index.range(size..=size));
+        tracks.filter(lost).count()
+    }
+
+    fn name(&self, track: usize, paths: &[&str]) -> Version {
+        let issued = self.issued(track);
+        let newest = |which: &dyn Fn(&Value) -> bool| {
+            let place = issued.iter().rposition(|(_, value)| which(value));
+            place.map_or(BEFORE, |place| place as Version)
+        };
+        if paths.is_empty() {
+            return newest(&|value| *value == Value::Gone);
+        }
+        // Under two names it is where it was first: a promise that it had left that is broken.
+        let each = paths
+            .iter()
+            .map(|path| newest(&|value| matches!(value, Value::Path(p) if p == path)));
+        each.min().unwrap_or(BEFORE)
+    }
+
+    fn contents(&mut self, name: usize, object: Object, paths: &[&str], view: &View) {
+        let judge = self.judge;
+        let operations = &judge.history.operations;
+        let gone = self
+            .issued(name)
+            .iter()
+            .find(|(_, value)| *value == Value::Gone);
+        let deleted = gone.is_some_and(|(n, _)| self.cut.saw(operations[*n].acknowledged));
+        let gone = gone.is_some();
+        let node = paths.iter().find_map(|path| view.get(*path));
+        let cells = [Cell::Attributes(object)..=Cell::Attributes(object)]
+            .into_iter()
+            .chain((0..3).map(|fork| Cell::Size(object, fork)..=Cell::Size(object, fork)))
+            .chain([Cell::Unit(object, 0, 0)..=Cell::Unit(object, Fork::MAX, u32::MAX)]);
+        for (cell, track) in cells.flat_map(|range| judge.index.range(range)) {
+            self.newest[*track] = match node {
+                // Nobody misses what was in it.
+                _ if deleted => NEWEST,
+                None if gone => NEWEST,
+                None => BEFORE,
+                Some(node) => self.cell(*cell, *track, node),
+            };
+        }
+    }
+
+    fn cell(&mut self, cell: Cell, track: usize, node: &Node) -> Version {
+        let (version, foreign) = self.version(cell, track, node);
+        self.foreign.extend(foreign);
+        version
+    }
+
+    /// The newest version that explains what is in a node, and what no version does.
+    fn version(&self, cell: Cell, track: usize, node: &Node) -> (Version, Option<String>) {
+        let issued = self.issued(track);
+        let newest = |which: &dyn Fn(&Value) -> bool| {
+            let place = issued.iter().rposition(|(_, value)| which(value));
+            place.map(|place| place as Version)
+        };
+        match cell {
+            Cell::Name(_) => (BEFORE, None),
+            Cell::Attributes(_) => {
+                let same = |value: &Value| *value == Value::Attributes(node.attributes);
+                (newest(&same).unwrap_or(BEFORE), None)
+            }
+            Cell::Size(_, fork) => {
+                let fork = &node.forks[usize::from(fork)];
+                (size(issued, fork.as_ref().map_or(0, Vec::len)), None)
+            }
+            Cell::Unit(object, fork, unit) => {
+                let data = node.forks[usize::from(fork)].as_deref().unwrap_or_default();
+                let at = unit as usize * UNIT;
+                let there = data.get(at..data.len().min(at + UNIT)).unwrap_or_default();
+                let contents = match there {
+                    [] => Some(Contents::Zero),
+                    there => Contents::read(there),
+                };
+                let same =
+                    |value: &Value| matches!(value, Value::Contents(c) if Some(*c) == contents);
+                let version = newest(&same);
+                let foreign = version.is_none() && contents != Some(Contents::Zero);
+                let stream = STREAMS[usize::from(fork)];
+                let what = || format!("object {object} {stream:?} unit {unit}: {contents:?}");
+                (version.unwrap_or(BEFORE), foreign.then(what))
+            }
+        }
+    }
+}
+
+/// The newest version from which on some version is as short and some as long as what is found:
+/// a length may be anything between two.
+fn size(issued: &[(usize, Value)], found: usize) -> Version {
+    let (mut least, mut most) = (usize::MAX, 0);
+    for (place, (_, value)) in issued.iter().enumerate().rev() {
+        if let Value::Size(size) = value {
+            least = least.min(*size as usize);
+            most = most.max(*size as usize);
+        }
+        if (least..=most).contains(&found) {
+            return place as Version;
+        }
+    }
+    BEFORE
+}

@@ -1,0 +1,325 @@
+//! What the clients asked for and what they were answered, with the end of the device's log at
+//! each moment.
+//!
+//! An operation's request is recorded before it is sent and its success after the answer came;
+//! each with the number of log entries found then. So for a cut before entry `m`: what was
+//! acknowledged with `log <= m` had everything it needs among the entries before `m`, and what
+//! was issued with `log > m` has left no trace there.
+//!
+//! State is kept in cells, each with the versions it went through: a name, a length, 512 bytes of
+//! contents, the attributes. Every cell is written by one client, one request after the other.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::block_log::BlockLog;
+
+/// A file or directory, by its number.
+pub(crate) type Object = u32;
+/// Unnamed data, then the streams [`STREAMS`].
+pub(crate) type Fork = u8;
+
+/// The unnamed data.
+pub(crate) const DATA: Fork = 0;
+/// A stream that stays small.
+pub(crate) const SMALL: Fork = 1;
+/// A stream too big for an extended attribute of Holdfast.
+pub(crate) const BIG: Fork = 2;
+/// Names of the streams; the first is no stream.
+pub(crate) const STREAMS: [&str; 3] = ["", "small", "big"];
+
+/// Contents are judged in pieces of this size, which a device writes all or not.
+pub(crate) const UNIT: usize = 512;
+
+/// A piece of state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Cell {
+    /// Where the object is.
+    Name(Object),
+    /// How long a fork is; 0 for a stream that does not exist.
+    Size(Object, Fork),
+    /// One unit of a fork.
+    Unit(Object, Fork, u32),
+    /// The attributes [`ATTRIBUTES`].
+    Attributes(Object),
+}
+
+/// Attributes that are set and judged: hidden and system.
+pub(crate) const ATTRIBUTES: u32 = 0x6;
+
+impl Cell {
+    pub(crate) fn object(self) -> Object {
+        match self {
+            Self::Name(object)
+            | Self::Size(object, _)
+            | Self::Unit(object, ..)
+            | Self::Attributes(object) => object,
+        }
+    }
+}
+
+/// 512 bytes that say where they come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Contents {
+    Zero,
+    Fill {
+        object: Object,
+        fork: Fork,
+        version: u32,
+        unit: u32,
+    },
+}
+
+const MAGIC: u32 = 0x7574_6342;
+
+impl Contents {
+    /// The bytes.
+    pub(crate) fn bytes(self) -> [u8; UNIT] {
+        let Self::Fill {
+            object,
+            fork,
+            version,
+            unit,
+        } = self
+        else {
+            return [0; UNIT];
+        };
+        let mut bytes = [(version % 251 + 1) as u8; UNIT];
+        let words = [MAGIC, object, version, unit << 2 | u32::from(fork)];
+        for (place, word) in bytes.chunks_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Whose contents these are; `None` for bytes that no client wrote.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        if bytes == &[0; UNIT][..] {
+            return Some(Self::Zero);
+        }
+        let place = word(12)?;
+        let fill = Self::Fill {
+            object: word(4)?,
+            fork: (place & 3) as u8,
+            version: word(8)?,
+            unit: place >> 2,
+        };
+        (word(0)? == MAGIC && fill.bytes() == bytes).then_some(fill)
+    }
+}
+
+/// A version of a cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// Here, relative to the share.
+    Path(String),
+    /// Deleted or replaced.
+    Gone,
+    Size(u32),
+    Contents(Contents),
+    Attributes(u32),
+}
+
+/// What a client asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Create,
+    Mkdir,
+    Write,
+    WriteThrough,
+    WriteStream,
+    SetEof,
+    Copy,
+    Attributes,
+    Rename,
+    Replace,
+    Delete,
+    FlushFile,
+    FlushSmallStream,
+    FlushBigStream,
+    FlushDirectory,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Mkdir => "mkdir",
+            Self::Write => "write",
+            Self::WriteThrough => "write-through",
+            Self::WriteStream => "write to a stream",
+            Self::SetEof => "set end of file",
+            Self::Copy => "copychunk",
+            Self::Attributes => "set attributes",
+            Self::Rename => "rename",
+            Self::Replace => "rename over a file",
+            Self::Delete => "delete",
+            Self::FlushFile => "FLUSH of a file",
+            Self::FlushSmallStream => "FLUSH of a small stream",
+            Self::FlushBigStream => "FLUSH of a big stream",
+            Self::FlushDirectory => "FLUSH of a directory",
+        }
+    }
+}
+
+/// What a success promises under `honor`, besides the operation's own effects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Promise {
+    Nothing,
+    /// Everything about an object: contents of all forks, attributes, name ([MS-FSA] 2.1.5.7).
+    Object(Object),
+    /// What the operation did, and the object's name.
+    Itself(Object),
+    /// A directory's own name and the names in it.
+    Directory(Object),
+}
+
+/// A point in a client's time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    /// Order among all moments.
+    pub(crate) order: u64,
+    /// Since the round began.
+    pub(crate) at: Duration,
+    /// Entries in the device's log.
+    pub(crate) log: usize,
+}
+
+/// One request and its answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Operation {
+    pub(crate) kind: Kind,
+    pub(crate) effects: Vec<(Cell, Value)>,
+    pub(crate) promise: Promise,
+    pub(crate) issued: Moment,
+    /// `None`: failed, or not answered any more.
+    pub(crate) acknowledged: Option<Moment>,
+}
+
+/// What the server says it owes, at a moment when nothing was under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Gauge {
+    pub(crate) bytes: u64,
+    pub(crate) inodes: u64,
+    pub(crate) oldest: Duration,
+}
+
+/// Everything that happened in a round.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    pub(crate) operations: Vec<Operation>,
+    /// Moments at which nothing but the time was looked at, and those with a gauge.
+    pub(crate) samples: Vec<(Moment, Option<Gauge>)>,
+    /// Inode numbers of the objects; one may be used again when its object is gone.
+    pub(crate) inodes: BTreeMap<Object, u64>,
+    /// Statuses that were not expected.
+    pub(crate) failures: BTreeMap<String, usize>,
+}
+
+struct Inner {
+    log: BlockLog,
+    order: u64,
+    history: History,
+}
+
+impl Inner {
+    fn moment(&mut self, begun: Instant) -> Moment {
+        // The time first: what the log shows is at least as new.
+        let at = begun.elapsed();
+        self.order += 1;
+        Moment {
+            order: self.order,
+            at,
+            log: self.log.scan(),
+        }
+    }
+}
+
+/// Where clients record.
+pub(crate) struct Recorder {
+    begun: Instant,
+    inner: Mutex<Inner>,
+}
+
+impl Recorder {
+    pub(crate) fn new(log: BlockLog) -> Self {
+        Self {
+            begun: Instant::now(),
+            inner: Mutex::new(Inner {
+                log,
+                order: 0,
+                history: History::default(),
+            }),
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a request that is about to be sent.
+    pub(crate) fn issue(&self, kind: Kind, effects: Vec<(Cell, Value)>, promise: Promise) -> usize {
+        let mut inner = self.inner();
+        let issued = inner.moment(self.begun);
+        inner.history.operations.push(Operation {
+            kind,
+            effects,
+            promise,
+            issued,
+            acknowledged: None,
+        });
+        inner.history.operations.len() - 1
+    }
+
+    /// Records a success that has arrived.
+    pub(crate) fn acknowledge(&self, operation: usize) {
+        let mut inner = self.inner();
+        let moment = inner.moment(self.begun);
+        inner.history.operations[operation].acknowledged = Some(moment);
+    }
+
+    /// Records the inode number of an object that was made.
+    pub(crate) fn identify(&self, object: Object, inode: u64) {
+        self.inner().history.inodes.insert(object, inode);
+    }
+
+    /// Records a failure.
+    pub(crate) fn fail(&self, operation: usize, why: &str) {
+        let mut inner = self.inner();
+        let kind = inner.history.operations[operation].kind.name();
+        let text = format!("{kind}: {why}");
+        *inner.history.failures.entry(text).or_default() += 1;
+    }
+
+    /// Records the time, and a gauge that was read while nothing was under way.
+    pub(crate) fn sample(&self, gauge: impl FnOnce() -> Option<Gauge>) {
+        let mut inner = self.inner();
+        let before = inner.moment(self.begun);
+        let Some(gauge) = gauge() else {
+            inner.history.samples.push((before, None));
+            return;
+        };
+        // A sync in the background may have ended before the gauge was read.
+        if inner.log.scan() == before.log {
+            inner.history.samples.push((before, Some(gauge)));
+        }
+    }
+
+    /// Bytes and entries of log so far.
+    pub(crate) fn logged(&self) -> (u64, usize) {
+        let mut inner = self.inner();
+        let entries = inner.log.scan();
+        (inner.log.len(), entries)
+    }
+
+    /// Everything, when all have recorded.
+    pub(crate) fn finish(self) -> (BlockLog, History) {
+        let inner = self
+            .inner
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        (inner.log, inner.history)
+    }
+}

@@ -1,0 +1,237 @@
+//! One round: a new file system, the server on it, the clients; then the cuts.
+
+use std::path::Path;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::block_log::BlockLog;
+use crate::image::{Kept, Replayer};
+use crate::judge::{Cut, Judge, Verdict};
+use crate::record::{Gauge, History, Recorder};
+use crate::rng::Rng;
+use crate::server::{Peer, Server, Timeliness};
+use crate::stack::{Bench, Checked, DEVICE_BYTES, FileSystem, Stack};
+use crate::view::{self, View};
+use crate::workload::{self, Plan, World};
+
+/// How often the gauges are read, with nothing under way.
+const GAUGE_EVERY: Duration = Duration::from_millis(20);
+
+/// After the clients, before the server is asked what it counted.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// What a round is to do.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    pub(crate) fs: FileSystem,
+    pub(crate) peer: Peer,
+    pub(crate) policy: String,
+    pub(crate) plan: Plan,
+    pub(crate) cuts: usize,
+    /// Images that are also read through a server.
+    pub(crate) served: usize,
+}
+
+/// What was recorded.
+pub(crate) struct Recorded {
+    pub(crate) log: BlockLog,
+    pub(crate) history: History,
+    /// Entries of the log before the clients began, and when they had ended.
+    pub(crate) begin: usize,
+    pub(crate) end: usize,
+    /// What the server counted about its bound.
+    pub(crate) timeliness: Timeliness,
+}
+
+impl Recorded {
+    /// Cache flushes of the device while the clients worked.
+    pub(crate) fn flushes(&self) -> usize {
+        let entries = &self.log.entries()[self.begin..self.end];
+        entries.iter().filter(|entry| entry.is_flush()).count()
+    }
+}
+
+/// A cut, the image it left, and what that lacks.
+pub(crate) struct Outcome {
+    pub(crate) cut: Cut,
+    pub(crate) kept: Kept,
+    pub(crate) gauge: Option<Gauge>,
+    /// Read through a server, not from the file system.
+    pub(crate) served: bool,
+    pub(crate) verdict: Verdict,
+}
+
+/// Lets the clients work on a new file system.
+pub(crate) fn record(task: &Task, dir: &Path) -> Result<Recorded, String> {
+    let mut stack = Stack::up(task.fs, dir)?;
+    let mut server = Server::start(&task.peer, &task.policy, &stack.root(), &dir.join("server"))?;
+    let recorder = Recorder::new(stack.log()?);
+    let (pace, stop) = (RwLock::new(()), AtomicBool::new(false));
+    let root = stack.root();
+    let world = World {
+        plan: task.plan,
+        root: &root,
+        recorder: &recorder,
+        pace: &pace,
+        stop: &stop,
+    };
+    let begin = recorder.logged().1;
+    workload::prepare(&world, &server.tree()?).map_err(|error| format!("to begin: {error}"))?;
+    let trees = (0..task.plan.clients).map(|_| server.tree());
+    let trees = trees.collect::<Result<Vec<_>, _>>()?;
+    let gauges = server.gauges();
+    let working = AtomicUsize::new(trees.len());
+    let outcome = std::thread::scope(|scope| {
+        let clients: Vec<_> = trees
+            .iter()
+            .enumerate()
+            .map(|(number, tree)| {
+                let (world, working) = (&world, &working);
+                scope.spawn(move || {
+                    let outcome = workload::run(world, tree, number);
+                    working.fetch_sub(1, Relaxed);
+                    outcome
+                })
+            })
+            .collect();
+        let mut gauges = gauges;
+        while working.load(Relaxed) > 0 {
+            std::thread::sleep(GAUGE_EVERY);
+            let Some(gauges) = gauges.as_mut() else {
+                recorder.sample(|| None);
+                continue;
+            };
+            // Nothing may be under way while the gauge is read.
+            let _all = pace.write();
+            recorder.sample(|| gauges.read());
+        }
+        clients
+            .into_iter()
+            .map(|client| client.join().unwrap_or(Err("a client panicked".to_owned())))
+            .collect::<Result<Vec<()>, _>>()
+    });
+    let end = recorder.logged().1;
+    // What is late now is counted when its sync ends.
+    std::thread::sleep(SETTLE);
+    let timeliness = server.timeliness().unwrap_or_default();
+    if !server.is_running() {
+        return Err("the server ended by itself".to_owned());
+    }
+    drop(trees);
+    drop(server);
+    outcome?;
+    stack.down();
+    let (log, history) = recorder.finish();
+    Ok(Recorded {
+        log,
+        history,
+        begin,
+        end,
+        timeliness,
+    })
+}
+
+/// A cut to be made.
+struct Planned {
+    cut: Cut,
+    kept: Kept,
+    gauge: Option<Gauge>,
+}
+
+/// Which cuts to make, ascending.
+fn plan_cuts(recorded: &Recorded, task: &Task) -> Vec<Planned> {
+    let history = &recorded.history;
+    let operations = history.operations.iter();
+    let mut moments: Vec<_> = operations
+        .flat_map(|operation| std::iter::once(operation.issued).chain(operation.acknowledged))
+        .chain(history.samples.iter().map(|(moment, _)| *moment))
+        .collect();
+    moments.sort_by_key(|moment| moment.order);
+    let cut = |entry: usize| {
+        let seen = moments.partition_point(|moment| moment.log <= entry);
+        let last = seen.checked_sub(1).map(|last| moments[last]);
+        Cut {
+            entry,
+            order: last.map_or(0, |last| last.order),
+            at: last.map_or(Duration::ZERO, |last| last.at),
+        }
+    };
+    let mut rng = Rng::new(task.plan.seed, 7);
+    let mut plan = Vec::new();
+    let span = recorded.end - recorded.begin;
+    let told: Vec<_> = history
+        .samples
+        .iter()
+        .filter(|(_, gauge)| gauge.is_some())
+        .collect();
+    while plan.len() < task.cuts {
+        let entry = recorded.begin + rng.below(span + 1);
+        let (cut, kept, gauge) = match plan.len() % 8 {
+            // The worst moment: as late as may be without another flush.
+            0..3 => {
+                let entry = recorded.log.next_flush(entry).min(recorded.end);
+                (cut(entry), Kept::Min, None)
+            }
+            3 => (cut(entry), Kept::Max, None),
+            4 if !told.is_empty() => {
+                let (moment, gauge) = told[rng.below(told.len())];
+                let cut = Cut {
+                    entry: moment.log,
+                    order: moment.order,
+                    at: moment.at,
+                };
+                (cut, Kept::Min, *gauge)
+            }
+            _ => (cut(entry), Kept::Some(rng.next()), None),
+        };
+        plan.push(Planned { cut, kept, gauge });
+    }
+    plan.sort_by_key(|planned| planned.cut.entry);
+    plan
+}
+
+/// Makes the cuts of a round and judges what they leave.
+pub(crate) fn judge(
+    task: &Task,
+    recorded: &Recorded,
+    dir: &Path,
+    mut each: impl FnMut(&Judge<'_>, Result<Outcome, String>),
+) -> Result<(), String> {
+    let judge = Judge::new(&recorded.history);
+    let bench = Bench::new(task.fs, dir)?;
+    let base = dir.join("base");
+    let mut replayer = Replayer::new(&recorded.log, &base, DEVICE_BYTES, task.fs.tear());
+    let plan = plan_cuts(recorded, task);
+    let every = plan.len() / task.served.max(1);
+    for (number, planned) in plan.iter().enumerate() {
+        replayer.make(planned.cut.entry, planned.kept, bench.image());
+        let outcome = |view: View, served| Outcome {
+            cut: planned.cut,
+            kept: planned.kept,
+            gauge: planned.gauge,
+            served,
+            verdict: judge.judge(&view, planned.cut),
+        };
+        let mounted = match bench.mount() {
+            Ok(mounted) => mounted,
+            Err(error) => {
+                each(&judge, Err(format!("{}: {error}", planned.kept.name())));
+                continue;
+            }
+        };
+        let view = view::mounted(mounted.root());
+        each(&judge, view.map(|view| outcome(view, false)));
+        if task.served > 0 && number % every.max(1) == every / 2 {
+            let view = serve(task, &mounted, &dir.join(format!("again-{number}")));
+            each(&judge, view.map(|view| outcome(view, true)));
+        }
+    }
+    Ok(())
+}
+
+/// Starts a server on what is left, and reads through it.
+fn serve(task: &Task, image: &Checked, dir: &Path) -> Result<View, String> {
+    let server = Server::start(&task.peer, &task.policy, image.root(), dir)?;
+    view::served(&server.tree()?)
+}

@@ -1,0 +1,670 @@
+//! What the clients do: several connections at once, each in a folder of its own and in its own
+//! units of one shared file, mixing everything that has to be made stable.
+//!
+//! A client waits for each answer and records it ([`crate::record`]). Names are never used twice
+//! except when a file replaces another, so that a name on an image says whose it is.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bytes::BytesMut;
+use smb_client::{ClientError, CreateArgs, File, Tree};
+use smb_wire::access_mask::AccessMask;
+use smb_wire::fscc::FileInformationClass;
+use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
+use smb_wire::msg::{CreateDisposition, CreateOptions, WriteFlags};
+
+use crate::record::{
+    BIG, Cell, Contents, DATA, Fork, Kind, Object, Promise, Recorder, SMALL, STREAMS, UNIT, Value,
+};
+use crate::rng::Rng;
+
+/// Longest file, in units.
+const FILE_MAX: usize = 128;
+/// Longest write, in units.
+const WRITE_MAX: usize = 32;
+const FILES_MAX: usize = 24;
+const DIRECTORIES_MAX: usize = 6;
+const HANDLES_MAX: usize = 8;
+/// Units of a small stream.
+const SMALL_MAX: usize = 3;
+/// Units of the shared file for each client.
+const SHARED_EACH: usize = 8;
+/// Objects of one client.
+const OBJECTS: Object = 1_000_000;
+/// The shared file.
+const SHARED: Object = 1;
+const SHARED_PATH: &str = "shared";
+
+/// What a round asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) clients: usize,
+    /// Requests of each client, those for opening and closing not counted.
+    pub(crate) operations: usize,
+    /// Units of a big stream.
+    pub(crate) big: usize,
+    /// The log must not grow beyond, bytes.
+    pub(crate) log_max: u64,
+}
+
+/// What all clients share.
+pub(crate) struct World<'a> {
+    pub(crate) plan: Plan,
+    /// Where the share's folder is.
+    pub(crate) root: &'a Path,
+    pub(crate) recorder: &'a Recorder,
+    /// Held for reading while a request is under way: who holds it for writing sees none.
+    pub(crate) pace: &'a RwLock<()>,
+    /// No more requests.
+    pub(crate) stop: &'a AtomicBool,
+}
+
+struct Directory {
+    object: Object,
+    path: String,
+}
+
+/// A file as its client knows it.
+struct Owned {
+    object: Object,
+    path: String,
+    handle: Option<File>,
+    /// Opened with FILE_WRITE_THROUGH.
+    through: bool,
+    /// The present contents of each fork.
+    forks: [Vec<Contents>; 3],
+    /// Holds units of another file: says nothing about whose it is.
+    mixed: bool,
+}
+
+struct Client<'a> {
+    world: &'a World<'a>,
+    tree: &'a Tree,
+    rng: Rng,
+    number: usize,
+    next: Object,
+    version: u32,
+    directories: Vec<Directory>,
+    files: Vec<Owned>,
+    shared: File,
+    left: usize,
+}
+
+/// Makes the folders of the clients and the shared file; run before the clients.
+pub(crate) fn prepare(world: &World<'_>, tree: &Tree) -> Result<(), ClientError> {
+    let units = world.plan.clients * SHARED_EACH;
+    let contents = vec![Contents::Zero; units];
+    let file = tree.create(&CreateArgs::create(SHARED_PATH))?;
+    let path = Value::Path(SHARED_PATH.to_owned());
+    let effects = vec![
+        (Cell::Name(SHARED), path),
+        (Cell::Size(SHARED, DATA), size_of(&contents)),
+    ];
+    let made = world
+        .recorder
+        .issue(Kind::Create, effects, Promise::Nothing);
+    file.set_end_of_file((units * UNIT) as u64)?;
+    world.recorder.acknowledge(made);
+    let flushed = world
+        .recorder
+        .issue(Kind::FlushFile, Vec::new(), Promise::Object(SHARED));
+    file.flush(false)?;
+    world.recorder.acknowledge(flushed);
+    file.close()
+}
+
+/// What client `number` does, to its end.
+pub(crate) fn run(world: &World<'_>, tree: &Tree, number: usize) -> Result<(), String> {
+    let shared = tree
+        .create(&CreateArgs::open(SHARED_PATH))
+        .map_err(|error| format!("the shared file: {error}"))?;
+    let mut client = Client {
+        world,
+        tree,
+        rng: Rng::new(world.plan.seed, 100 + number as u64),
+        number,
+        next: OBJECTS * (number as Object + 1),
+        version: 0,
+        directories: Vec::new(),
+        files: Vec::new(),
+        shared,
+        left: world.plan.operations,
+    };
+    client.make_directory(None).ok_or("no folder")?;
+    client.make_directory(Some(0)).ok_or("no folder")?;
+    while client.left > 0 && !world.stop.load(Relaxed) {
+        let before = client.left;
+        client.step();
+        if client.left == before {
+            client.left -= 1;
+        }
+        if world.recorder.logged().0 > world.plan.log_max {
+            break;
+        }
+    }
+    // No closing: the cut finds open handles.
+    Ok(())
+}
+
+fn size_of(contents: &[Contents]) -> Value {
+    Value::Size((contents.len() * UNIT) as u32)
+}
+
+fn bytes_of(contents: &[Contents]) -> Vec<u8> {
+    contents.iter().flat_map(|unit| unit.bytes()).collect()
+}
+
+impl Client<'_> {
+    /// One request, recorded.
+    fn act<R>(
+        &mut self,
+        kind: Kind,
+        effects: Vec<(Cell, Value)>,
+        promise: Promise,
+        request: impl FnOnce() -> Result<R, ClientError>,
+    ) -> Option<R> {
+        self.left = self.left.saturating_sub(1);
+        let _turn = self.world.pace.read();
+        if self.world.stop.load(Relaxed) {
+            return None;
+        }
+        let operation = self.world.recorder.issue(kind, effects, promise);
+        match request() {
+            Ok(done) => {
+                self.world.recorder.acknowledge(operation);
+                Some(done)
+            }
+            Err(error) => {
+                self.world.recorder.fail(operation, &error.to_string());
+                if error.status().is_none() {
+                    self.world.stop.store(true, Relaxed);
+                }
+                None
+            }
+        }
+    }
+
+    fn object(&mut self) -> Object {
+        self.next += 1;
+        self.next
+    }
+
+    fn fill(&mut self, object: Object, fork: Fork, from: usize, count: usize) -> Vec<Contents> {
+        self.version += 1;
+        let version = self.version;
+        let unit = |unit| Contents::Fill {
+            object,
+            fork,
+            version,
+            unit: unit as u32,
+        };
+        (from..from + count).map(unit).collect()
+    }
+
+    fn step(&mut self) {
+        match self.rng.below(100) {
+            0..18 => self.create(),
+            18..42 => self.change(Self::write),
+            42..50 => self.change(Self::flush),
+            50..57 => self.change(|client, at| client.stream(at, SMALL)),
+            57..63 => self.change(|client, at| client.stream(at, BIG)),
+            63..68 => self.change(Self::attributes),
+            68..73 => self.change(Self::set_end),
+            73..80 => self.change(Self::rename),
+            80..84 => self.replace(),
+            84..88 => self.delete(),
+            88..90 => {
+                let above = self.rng.below(self.directories.len());
+                let _ = self.make_directory(Some(above));
+            }
+            90..93 => {
+                let at = self.rng.below(self.directories.len());
+                self.flush_directory(at);
+            }
+            93..95 => self.copy(),
+            _ => self.write_shared(),
+        }
+    }
+
+    /// Does something to some file, and perhaps flushes it; one that failed is left alone.
+    fn change(&mut self, what: impl FnOnce(&mut Self, usize) -> Option<()>) {
+        if self.files.is_empty() {
+            return self.create();
+        }
+        let at = self.rng.below(self.files.len());
+        if self.opened(at).is_none() || what(self, at).is_none() {
+            self.files.swap_remove(at);
+            return;
+        }
+        if self.rng.percent(40) && self.flush(at).is_none() {
+            self.files.swap_remove(at);
+        }
+    }
+
+    /// The file's handle; another one may be closed for it.
+    fn opened(&mut self, at: usize) -> Option<File> {
+        if let Some(handle) = &self.files[at].handle {
+            return Some(handle.clone());
+        }
+        let open = |file: &Owned| file.handle.is_some();
+        if self.files.iter().filter(|file| open(file)).count() >= HANDLES_MAX {
+            let victim = self.files.iter().position(open)?;
+            self.close(victim)?;
+        }
+        let through = self.rng.percent(10);
+        let mut args = CreateArgs::open(&wire(&self.files[at].path));
+        if through {
+            args = args.options(CreateOptions::WRITE_THROUGH);
+        }
+        let handle = self.quietly(|tree| tree.create(&args))?;
+        self.files[at].through = through;
+        self.files[at].handle = Some(handle.clone());
+        Some(handle)
+    }
+
+    /// A request that changes nothing that is judged.
+    fn quietly<R>(&mut self, what: impl FnOnce(&Tree) -> Result<R, ClientError>) -> Option<R> {
+        let tree = self.tree;
+        let _turn = self.world.pace.read();
+        match what(tree) {
+            Ok(done) => Some(done),
+            Err(error) => {
+                // The record's operations are for changes; a failed open shows in what follows.
+                if !self.world.stop.load(Relaxed) {
+                    eprintln!("client {}: {error}", self.number);
+                }
+                if error.status().is_none() {
+                    self.world.stop.store(true, Relaxed);
+                }
+                None
+            }
+        }
+    }
+
+    fn close(&mut self, at: usize) -> Option<()> {
+        match self.files[at].handle.take() {
+            Some(handle) => self.quietly(|_| handle.close()),
+            None => Some(()),
+        }
+    }
+
+    fn create(&mut self) {
+        if self.files.len() >= FILES_MAX {
+            return self.delete();
+        }
+        let directory = self.rng.below(self.directories.len());
+        let object = self.object();
+        let path = format!("{}/f{object}", self.directories[directory].path);
+        let through = self.rng.percent(10);
+        let mut args = CreateArgs::create(&wire(&path));
+        if through {
+            args = args.options(CreateOptions::WRITE_THROUGH);
+        }
+        let effects = vec![(Cell::Name(object), Value::Path(path.clone()))];
+        let tree = self.tree;
+        let made = self.act(Kind::Create, effects, Promise::Nothing, || {
+            tree.create(&args)
+        });
+        let Some(handle) = made else { return };
+        if let Ok(meta) = std::fs::metadata(self.world.root.join(&path)) {
+            self.world.recorder.identify(object, meta.ino());
+        }
+        self.files.push(Owned {
+            object,
+            path,
+            handle: Some(handle),
+            through,
+            forks: Default::default(),
+            mixed: false,
+        });
+        let at = self.files.len() - 1;
+        if self.rng.percent(85) && self.write(at).is_none()
+            || self.rng.percent(50) && self.flush(at).is_none()
+        {
+            self.files.swap_remove(at);
+        }
+    }
+
+    /// Puts `contents` into a fork as the client knows it; the cells that change.
+    fn put(
+        &mut self,
+        at: usize,
+        fork: Fork,
+        from: usize,
+        contents: &[Contents],
+    ) -> Vec<(Cell, Value)> {
+        let file = &mut self.files[at];
+        let object = file.object;
+        let known = &mut file.forks[usize::from(fork)];
+        let mut effects = Vec::new();
+        if from + contents.len() > known.len() {
+            known.resize(from + contents.len(), Contents::Zero);
+            effects.push((Cell::Size(object, fork), size_of(known)));
+        }
+        for (unit, contents) in (from..).zip(contents) {
+            known[unit] = *contents;
+            let cell = Cell::Unit(object, fork, unit as u32);
+            effects.push((cell, Value::Contents(*contents)));
+        }
+        effects
+    }
+
+    fn write(&mut self, at: usize) -> Option<()> {
+        let handle = self.opened(at)?;
+        let (object, through) = (self.files[at].object, self.files[at].through);
+        let size = self.files[at].forks[0].len();
+        let from = self.rng.below(size.min(FILE_MAX - WRITE_MAX) + 1);
+        let most = if self.rng.percent(70) { 8 } else { WRITE_MAX };
+        let count = 1 + self.rng.below(most);
+        let contents = self.fill(object, DATA, from, count);
+        let effects = self.put(at, DATA, from, &contents);
+        let asked = self.rng.percent(20);
+        let flags = if asked {
+            WriteFlags::WRITE_THROUGH
+        } else {
+            WriteFlags::empty()
+        };
+        let (kind, promise) = if asked || through {
+            (Kind::WriteThrough, Promise::Itself(object))
+        } else {
+            (Kind::Write, Promise::Nothing)
+        };
+        let data = bytes_of(&contents);
+        self.act(kind, effects, promise, || {
+            handle.write((from * UNIT) as u64, &data, flags)
+        })
+        .map(drop)
+    }
+
+    fn flush(&mut self, at: usize) -> Option<()> {
+        let handle = self.opened(at)?;
+        let promise = Promise::Object(self.files[at].object);
+        self.act(Kind::FlushFile, Vec::new(), promise, || handle.flush(false))
+    }
+
+    fn stream(&mut self, at: usize, fork: Fork) -> Option<()> {
+        // One kind to a file: where Samba keeps both as attributes, ext4 has no room for them.
+        let other = if fork == SMALL { BIG } else { SMALL };
+        if !self.files[at].forks[usize::from(other)].is_empty() {
+            return Some(());
+        }
+        let object = self.files[at].object;
+        let name = format!(
+            "{}:{}",
+            wire(&self.files[at].path),
+            STREAMS[usize::from(fork)]
+        );
+        let handle = self.quietly(|tree| tree.create(&CreateArgs::open_if(&name)))?;
+        let known = self.files[at].forks[usize::from(fork)].len();
+        let most = if fork == SMALL {
+            SMALL_MAX
+        } else {
+            self.world.plan.big
+        };
+        let (from, count) = if known == 0 {
+            (
+                0,
+                if fork == SMALL {
+                    1 + self.rng.below(most)
+                } else {
+                    most
+                },
+            )
+        } else {
+            let from = self.rng.below(known);
+            (from, 1 + self.rng.below(most - from))
+        };
+        // A big stream may begin as a small one and move.
+        let pieces = if fork == BIG && known == 0 && self.rng.percent(30) {
+            vec![(0, SMALL_MAX), (SMALL_MAX, count - SMALL_MAX)]
+        } else {
+            vec![(from, count)]
+        };
+        for (from, count) in pieces {
+            let contents = self.fill(object, fork, from, count);
+            let effects = self.put(at, fork, from, &contents);
+            let data = bytes_of(&contents);
+            self.act(Kind::WriteStream, effects, Promise::Nothing, || {
+                handle.write((from * UNIT) as u64, &data, WriteFlags::empty())
+            })?;
+        }
+        if self.rng.percent(70) {
+            let kind = if fork == SMALL {
+                Kind::FlushSmallStream
+            } else {
+                Kind::FlushBigStream
+            };
+            let promise = Promise::Object(object);
+            self.act(kind, Vec::new(), promise, || handle.flush(false))?;
+        }
+        self.quietly(|_| handle.close())
+    }
+
+    fn attributes(&mut self, at: usize) -> Option<()> {
+        let handle = self.opened(at)?;
+        let object = self.files[at].object;
+        let value = [0, 2, 4, 6][self.rng.below(4)];
+        let effects = vec![(Cell::Attributes(object), Value::Attributes(value))];
+        // Times 0: left alone. FILE_ATTRIBUTE_NORMAL says "none".
+        let mut buffer = [0; 40];
+        let wire = if value == 0 { 0x80 } else { value };
+        buffer[32..36].copy_from_slice(&wire.to_le_bytes());
+        self.act(Kind::Attributes, effects, Promise::Nothing, || {
+            handle.set(FileInformationClass::BASIC, &buffer)
+        })
+    }
+
+    fn set_end(&mut self, at: usize) -> Option<()> {
+        let handle = self.opened(at)?;
+        let object = self.files[at].object;
+        let old = self.files[at].forks[0].len();
+        let new = self.rng.below(FILE_MAX.min(old + 8));
+        let known = &mut self.files[at].forks[0];
+        known.resize(new, Contents::Zero);
+        let mut effects = vec![(Cell::Size(object, DATA), size_of(known))];
+        // What lies behind the end is zero when the file grows again.
+        for unit in new..old {
+            let cell = Cell::Unit(object, DATA, unit as u32);
+            effects.push((cell, Value::Contents(Contents::Zero)));
+        }
+        self.act(Kind::SetEof, effects, Promise::Nothing, || {
+            handle.set_end_of_file((new * UNIT) as u64)
+        })
+    }
+
+    fn rename(&mut self, at: usize) -> Option<()> {
+        let handle = self.opened(at)?;
+        let directory = self.rng.below(self.directories.len());
+        let object = self.files[at].object;
+        let name = self.object();
+        let path = format!("{}/r{name}", self.directories[directory].path);
+        self.files[at].path.clone_from(&path);
+        let effects = vec![(Cell::Name(object), Value::Path(path.clone()))];
+        self.act(Kind::Rename, effects, Promise::Nothing, || {
+            handle.rename(&wire(&path), false)
+        })
+    }
+
+    fn replace(&mut self) {
+        if self.files.len() < 2 {
+            return self.create();
+        }
+        let (at, over) = (
+            self.rng.below(self.files.len()),
+            self.rng.below(self.files.len()),
+        );
+        if at == over || self.files[at].mixed || self.files[over].mixed {
+            return;
+        }
+        let (Some(handle), Some(())) = (self.opened(at), self.close(over)) else {
+            return;
+        };
+        // Most programs make the new contents stable first; some do not.
+        if self.rng.percent(60) && self.flush(at).is_none() {
+            return;
+        }
+        let path = self.files[over].path.clone();
+        let effects = vec![
+            (Cell::Name(self.files[at].object), Value::Path(path.clone())),
+            (Cell::Name(self.files[over].object), Value::Gone),
+        ];
+        let done = self.act(Kind::Replace, effects, Promise::Nothing, || {
+            handle.rename(&wire(&path), true)
+        });
+        self.files[at].path = path;
+        if done.is_none() {
+            self.files[at].mixed = true;
+        } else if self.rng.percent(60) {
+            let _ = self.flush(at);
+        }
+        self.files.swap_remove(over);
+    }
+
+    fn delete(&mut self) {
+        if self.files.is_empty() {
+            return;
+        }
+        let at = self.rng.below(self.files.len());
+        let closed = self.close(at);
+        let file = self.files.swap_remove(at);
+        if closed.is_none() {
+            return;
+        }
+        let effects = vec![(Cell::Name(file.object), Value::Gone)];
+        let tree = self.tree;
+        let done = self.act(Kind::Delete, effects, Promise::Nothing, || {
+            tree.delete(&wire(&file.path))
+        });
+        let here = |d: &Directory| {
+            file.path
+                .rsplit_once('/')
+                .is_some_and(|(d0, _)| d0 == d.path)
+        };
+        let directory = self.directories.iter().position(here);
+        if let (Some(()), Some(directory), true) = (done, directory, self.rng.percent(40)) {
+            self.flush_directory(directory);
+        }
+    }
+
+    fn make_directory(&mut self, above: Option<usize>) -> Option<()> {
+        if self.directories.len() >= DIRECTORIES_MAX {
+            return Some(());
+        }
+        let object = self.object();
+        let path = match above {
+            Some(above) => format!("{}/d{object}", self.directories[above].path),
+            None => format!("c{}", self.number),
+        };
+        let effects = vec![(Cell::Name(object), Value::Path(path.clone()))];
+        let tree = self.tree;
+        let args = CreateArgs::create_directory(&wire(&path));
+        let handle = self.act(Kind::Mkdir, effects, Promise::Nothing, || {
+            tree.create(&args)
+        })?;
+        self.directories.push(Directory { object, path });
+        if self.rng.percent(50) {
+            let promise = Promise::Directory(object);
+            self.act(Kind::FlushDirectory, Vec::new(), promise, || {
+                handle.flush(false)
+            })?;
+        }
+        self.quietly(|_| handle.close())
+    }
+
+    fn flush_directory(&mut self, at: usize) {
+        let directory = &self.directories[at];
+        let promise = Promise::Directory(directory.object);
+        let args = CreateArgs::new(&wire(&directory.path), CreateDisposition::OPEN)
+            .access(AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE)
+            .options(CreateOptions::DIRECTORY_FILE);
+        if let Some(handle) = self.quietly(|tree| tree.create(&args)) {
+            let _ = self.act(Kind::FlushDirectory, Vec::new(), promise, || {
+                handle.flush(false)
+            });
+            let _ = self.quietly(|_| handle.close());
+        }
+    }
+
+    fn copy(&mut self) {
+        if self.files.len() < 2 {
+            return self.create();
+        }
+        let (from, to) = (
+            self.rng.below(self.files.len()),
+            self.rng.below(self.files.len()),
+        );
+        let units = self.files[from].forks[0].len().min(WRITE_MAX);
+        if from == to || units == 0 {
+            return;
+        }
+        let (Some(source), Some(target)) = (self.opened(from), self.opened(to)) else {
+            return;
+        };
+        // Opening the second may have closed the first.
+        if self.files[from].handle.is_none() {
+            return;
+        }
+        let key = self.quietly(|_| source.ioctl(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32));
+        let key = key.and_then(|key| RequestResumeKeyResponse::read(&key).ok());
+        let Some(key) = key else { return };
+        let place = self
+            .rng
+            .below(self.files[to].forks[0].len().min(FILE_MAX - WRITE_MAX) + 1);
+        let contents = self.files[from].forks[0][..units].to_vec();
+        let effects = self.put(to, DATA, place, &contents);
+        self.files[to].mixed = true;
+        let mut input = BytesMut::new();
+        CopyChunkCopy {
+            source_key: key.resume_key,
+            chunk_count: 1,
+            chunks: vec![CopyChunk {
+                source_offset: 0,
+                target_offset: (place * UNIT) as u64,
+                length: (units * UNIT) as u32,
+            }],
+        }
+        .encode(&mut input);
+        let done = self.act(Kind::Copy, effects, Promise::Nothing, || {
+            target.ioctl(FsctlCode::SRV_COPYCHUNK, &input, 12)
+        });
+        if done.is_none() || self.rng.percent(60) && self.flush(to).is_none() {
+            self.files.swap_remove(to);
+        }
+    }
+
+    fn write_shared(&mut self) {
+        let unit = self.number * SHARED_EACH + self.rng.below(SHARED_EACH);
+        let contents = self.fill(SHARED, DATA, unit, 1);
+        let cell = Cell::Unit(SHARED, DATA, unit as u32);
+        let effects = vec![(cell, Value::Contents(contents[0]))];
+        let data = bytes_of(&contents);
+        let through = self.rng.percent(30);
+        let shared = self.shared.clone();
+        let (kind, promise, flags) = if through {
+            (
+                Kind::WriteThrough,
+                Promise::Itself(SHARED),
+                WriteFlags::WRITE_THROUGH,
+            )
+        } else {
+            (Kind::Write, Promise::Nothing, WriteFlags::empty())
+        };
+        let written = self.act(kind, effects, promise, || {
+            shared.write((unit * UNIT) as u64, &data, flags)
+        });
+        if written.is_some() && !through && self.rng.percent(70) {
+            let _ = self.act(Kind::FlushFile, Vec::new(), Promise::Object(SHARED), || {
+                shared.flush(false)
+            });
+        }
+    }
+}
+
+/// A path as it goes over the wire.
+fn wire(path: &str) -> String {
+    path.replace('/', "\\")
+}
