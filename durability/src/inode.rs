@@ -16,9 +16,10 @@ use std::{
 };
 
 use tokio::sync::{Notify, oneshot};
-use vfs::{FileKey, Node, SyncScope, Vfs, VfsError};
+use vfs::{FileKey, Node, SyncScope, Timestamp, Vfs, VfsError};
 
 use crate::{
+    latch_store::LatchRecord,
     opens::Opens,
     ranges::Extents,
     report::LatchedInode,
@@ -150,7 +151,13 @@ pub(crate) struct Name<V: Vfs> {
 pub(crate) struct Latch {
     pub(crate) error: VfsError,
     at: Duration,
+    /// The same by the wall clock.
+    since: Timestamp,
     sequence: u64,
+    /// How often it has grown.
+    grown: u64,
+    /// Where the inode was then.
+    path: String,
     /// Names with a later change are repaired by their own sync.
     mark: u64,
     pub(crate) extents: Extents,
@@ -164,6 +171,10 @@ pub(crate) struct Latch {
 }
 
 impl Latch {
+    pub(crate) fn grown(&self) -> u64 {
+        self.grown
+    }
+
     fn is_repaired(&self) -> bool {
         self.extents.is_empty()
             && !self.metadata
@@ -192,6 +203,7 @@ impl Latch {
 
     /// A write that was under way when a sync failed is unproven.
     pub(crate) fn add_write(&mut self, share: &Arc<Share>, stream: &str, (start, end): (u64, u64)) {
+        self.grown += 1;
         self.extents.add(stream, start, end);
         self.lost(share).add(end - start);
     }
@@ -202,7 +214,10 @@ impl Latch {
             Where::At(start, end) | Where::Within(start, end) => {
                 self.add_write(share, stream, (start, end));
             }
-            Where::Unknown => self.extents.add_unknown(stream),
+            Where::Unknown => {
+                self.grown += 1;
+                self.extents.add_unknown(stream);
+            }
             Where::Latched => {}
         }
     }
@@ -222,6 +237,7 @@ pub(crate) struct Left<V: Vfs> {
 pub(crate) struct Failure {
     pub(crate) error: VfsError,
     pub(crate) at: Duration,
+    pub(crate) since: Timestamp,
     pub(crate) sequence: u64,
 }
 
@@ -625,21 +641,78 @@ impl<V: Vfs> Inode<V> {
     }
 
     /// A latch read back from a store.
-    pub(crate) fn restore(&mut self, failure: Failure) {
-        self.latch_with(failure).extents.add_unknown("");
+    pub(crate) fn restore(
+        &mut self,
+        record: &LatchRecord,
+        failure: Failure,
+        shares: &[Arc<Share>],
+    ) {
+        shares.iter().for_each(|share| self.seen_through(share));
+        let latch = self.latch_with(Failure {
+            since: record.at,
+            ..failure
+        });
+        for unproven in &record.unproven {
+            for (start, end) in &unproven.ranges {
+                latch.extents.add(&unproven.stream, *start, *end);
+                if *end < u64::MAX {
+                    // Bytes of an unknown end are not added up.
+                    shares.iter().for_each(|share| {
+                        latch.lost(share).add(end.saturating_sub(*start));
+                    });
+                }
+            }
+        }
+        latch.metadata |= record.metadata;
+        latch.size |= record.size;
+        latch.entries |= record.entries;
+        latch.names.extend(&record.names);
+        if latch.path.is_empty() {
+            latch.path.clone_from(&record.path);
+        }
+    }
+
+    /// What a store keeps of the latch.
+    pub(crate) fn latch_record(&self, key: FileKey) -> Option<LatchRecord> {
+        let latch = self.latch.as_ref()?;
+        Some(LatchRecord {
+            key,
+            error: latch.error,
+            at: latch.since,
+            sequence: latch.sequence,
+            unproven: latch.extents.stored(),
+            metadata: latch.metadata,
+            size: latch.size,
+            entries: latch.entries,
+            names: latch.names.iter().copied().collect(),
+            path: latch.path.clone(),
+            shares: self.shares.iter().map(|share| share.name.clone()).collect(),
+        })
+    }
+
+    /// Where the inode is, if a node of it is held and the kernel knows.
+    pub(crate) fn path_hint(&self) -> Option<String> {
+        let held = self.node.as_ref().or_else(|| self.streams.values().next());
+        held.and_then(|held| held.vfs.path_hint(&held.node))
     }
 
     fn latch_with(&mut self, failure: Failure) -> &mut Latch {
         let Failure {
             error,
             at,
+            since,
             sequence,
         } = failure;
+        let unnamed = self.latch.as_ref().is_none_or(|one| one.path.is_empty());
+        let path = unnamed.then(|| self.path_hint()).flatten();
         let shares = &self.shares;
         let latch = self.latch.get_or_insert_with(|| Latch {
             error,
             at,
+            since,
             sequence,
+            grown: 0,
+            path: String::new(),
             mark: sequence,
             extents: Extents::default(),
             metadata: false,
@@ -649,6 +722,8 @@ impl<V: Vfs> Inode<V> {
             lost: shares.iter().map(Lost::new).collect(),
         });
         latch.mark = sequence;
+        latch.grown += 1;
+        latch.path = path.unwrap_or(std::mem::take(&mut latch.path));
         latch
     }
 
@@ -751,6 +826,8 @@ impl<V: Vfs> Inode<V> {
             key,
             error: latch.error,
             at: latch.at,
+            since: latch.since,
+            path: latch.path.clone(),
             sequence: latch.sequence,
             unproven_bytes: latch.extents.bytes(),
             metadata: latch.metadata || latch.entries || latch.size,

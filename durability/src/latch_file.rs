@@ -135,7 +135,10 @@ struct State {
     known: Vec<KnownFs>,
     live: BTreeMap<FileKey, LatchRecord>,
     dormant: Vec<Dormant>,
+    /// For the end of the next write.
     waiters: Vec<oneshot::Sender<Result<(), VfsError>>>,
+    /// For the end of the one under way.
+    joined: Vec<oneshot::Sender<Result<(), VfsError>>>,
     /// Something changed since the last write began.
     dirty: bool,
     running: bool,
@@ -246,22 +249,23 @@ impl<D: Disk> LatchFile<D> {
     }
 
     async fn drive(&self) {
+        let mut told = Ok(());
         loop {
-            let (bytes, waiters) = {
+            let (next, joined) = {
                 let mut state = lock(&self.state);
-                if !std::mem::replace(&mut state.dirty, false) {
-                    state.running = false;
-                    return;
-                }
-                (state.encode(), std::mem::take(&mut state.waiters))
+                let dirty = std::mem::replace(&mut state.dirty, false);
+                state.running = dirty;
+                let next = dirty.then(|| (state.encode(), std::mem::take(&mut state.waiters)));
+                (next, std::mem::take(&mut state.joined))
+            };
+            tell_all(joined, told);
+            let Some((bytes, waiters)) = next else {
+                return;
             };
             let written = write_file(&self.disk, FILE, bytes).await;
             self.note(written);
-            let told = written.map_err(|_| VfsError::Io);
-            for waiter in waiters {
-                // Who went away does not care.
-                let _ = waiter.send(told);
-            }
+            told = written.map_err(|_| VfsError::Io);
+            tell_all(waiters, told);
         }
     }
 
@@ -299,6 +303,13 @@ impl<D: Disk> LatchFile<D> {
     }
 }
 
+fn tell_all(waiters: Vec<oneshot::Sender<Result<(), VfsError>>>, what: Result<(), VfsError>) {
+    for waiter in waiters {
+        // Who went away does not care.
+        let _ = waiter.send(what);
+    }
+}
+
 /// The worker of a driver is gone: the next request starts another one.
 struct Driver<'a, D: Disk>(&'a LatchFile<D>);
 
@@ -308,6 +319,7 @@ impl<D: Disk> Drop for Driver<'_, D> {
         state.running = false;
         state.dirty = true;
         state.waiters.clear();
+        state.joined.clear();
     }
 }
 
@@ -322,6 +334,23 @@ impl<D: Disk> LatchStore for LatchFile<D> {
             return Box::pin(std::future::ready(Ok(())));
         }
         self.ask(|state| _ = state.live.remove(&key))
+    }
+
+    fn settled(&self) -> Option<StoreTask> {
+        let (tell, told) = oneshot::channel();
+        let mut state = lock(&self.state);
+        if !state.running {
+            return None;
+        }
+        if state.dirty {
+            state.waiters.push(tell);
+        } else {
+            state.joined.push(tell);
+        }
+        drop(state);
+        Some(Box::pin(
+            async move { told.await.unwrap_or(Err(VfsError::Io)) },
+        ))
     }
 
     fn restore(&self) -> Vec<LatchRecord> {

@@ -73,6 +73,26 @@ pub struct LatchRecord {
 }
 
 impl LatchRecord {
+    /// A latch of which nothing is known but the error: all contents are unproven.
+    pub fn whole(key: FileKey, error: VfsError) -> Self {
+        Self {
+            key,
+            error,
+            at: Timestamp::default(),
+            sequence: 0,
+            unproven: vec![UnprovenStream {
+                stream: String::new(),
+                ranges: vec![(0, u64::MAX)],
+            }],
+            metadata: false,
+            size: false,
+            entries: false,
+            names: Vec::new(),
+            path: String::new(),
+            shares: Vec::new(),
+        }
+    }
+
     /// Brings the record within the limits; what it says is unproven only grows.
     pub fn limit(&mut self) {
         for stream in &mut self.unproven {
@@ -133,6 +153,11 @@ pub trait LatchStore: Send + Sync + 'static {
     /// The latch of `key` ended. The task ends when that is on stable storage; until then a
     /// crash brings the latch back, which is safe.
     fn cleared(&self, key: FileKey) -> StoreTask;
+
+    /// The end of the write that covers all calls so far; `None` if none is under way or waits.
+    fn settled(&self) -> Option<StoreTask> {
+        None
+    }
 
     /// Everything that earlier runs left latched and whose file system is known. Empties nothing.
     fn restore(&self) -> Vec<LatchRecord>;

@@ -21,6 +21,7 @@ mod inode;
 mod journal;
 mod journal_file;
 mod journal_format;
+mod kept;
 mod latch_file;
 mod latch_store;
 mod metrics;

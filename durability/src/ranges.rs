@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::latch_store::UnprovenStream;
+
 /// Most ranges kept of one stream before they become one.
 pub(crate) const RANGES_MAX: usize = 1024;
 
@@ -112,6 +114,16 @@ impl Extents {
         let ranges = self.streams.entry(stream.to_owned()).or_default();
         ranges.add(0, u64::MAX);
         ranges.exact = false;
+    }
+
+    /// As a store keeps them.
+    pub(crate) fn stored(&self) -> Vec<UnprovenStream> {
+        let streams = self.streams.iter();
+        let streams = streams.map(|(stream, ranges)| UnprovenStream {
+            stream: stream.clone(),
+            ranges: ranges.ends.iter().map(|(s, e)| (*s, *e)).collect(),
+        });
+        streams.collect()
     }
 
     pub(crate) fn merge(&mut self, other: &Extents) {

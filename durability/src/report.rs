@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use vfs::{FileKey, VfsError};
+use vfs::{FileKey, Timestamp, VfsError};
 
 use crate::{
     rules::{Opener, Rule},
@@ -118,8 +118,12 @@ pub struct LatchedInode {
     pub key: FileKey,
     /// The first error.
     pub error: VfsError,
-    /// When, by the environment's monotonic clock.
+    /// When, by the environment's monotonic clock; of an earlier run's, when it was restored.
     pub at: Duration,
+    /// When, by the wall clock.
+    pub since: Timestamp,
+    /// Where the inode was, from the root of its share; empty if unknown.
+    pub path: String,
     /// Sequence number of the failure within this server run.
     pub sequence: u64,
     /// Bytes dirty at the failure and not yet rewritten and synced; `u64::MAX` if unknown.

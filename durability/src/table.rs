@@ -26,6 +26,7 @@ use vfs::{Env, FileKey, Node, SyncScope, Vfs, VfsError};
 use crate::{
     gate::Gate,
     inode::{Failure, Held, Inode, Job, Left},
+    kept::Kept,
     metrics::count,
     opens::OpenEntry,
     planted::Planted,
@@ -54,6 +55,8 @@ pub struct Durability<V: Vfs> {
     pub(crate) room: Notify,
     /// Inodes that background work is syncing.
     pub(crate) paying: Mutex<BTreeSet<FileKey>>,
+    /// What outlives the process.
+    pub(crate) kept: Kept,
     #[cfg(feature = "planted-faults")]
     pub(crate) planted: Mutex<Option<Planted>>,
 }
@@ -79,6 +82,7 @@ impl<V: Vfs> Durability<V> {
             overflow: AtomicBool::new(false),
             room: Notify::new(),
             paying: Mutex::default(),
+            kept: Kept::default(),
             #[cfg(feature = "planted-faults")]
             planted: Mutex::default(),
         })
@@ -154,17 +158,9 @@ impl<V: Vfs> Durability<V> {
         !self.has_overflow() && !self.shards.iter().any(busy)
     }
 
-    /// Every latched inode. Together with [`Durability::restore_latch`] this is the seam for
-    /// keeping latches across restarts: a store writes these down and hands them back.
+    /// Every latched inode.
     pub fn latched(&self) -> Vec<LatchedInode> {
         self.latched_where(|_| true)
-    }
-
-    /// Latches an inode again that was latched when an earlier server process ended. What was
-    /// unproven is no longer known by range: all of it is.
-    pub fn restore_latch(&self, key: FileKey, error: VfsError) {
-        let failure = self.failure(error);
-        self.with(key, |inode| inode.restore(failure));
     }
 
     /// Forgets that more inodes failed than [`Limits::latched_max`]. True if it had happened.
@@ -198,6 +194,7 @@ impl<V: Vfs> Durability<V> {
         Failure {
             error,
             at: self.env.monotonic(),
+            since: self.env.realtime(),
             sequence: self.tick(),
         }
     }
@@ -207,6 +204,7 @@ impl<V: Vfs> Durability<V> {
         let mut shard = lock(self.shard(key));
         let inode = shard.entry(key).or_default();
         let (dirty, latched) = (inode.is_dirty(), inode.latch.is_some());
+        let mark = Kept::mark(inode);
         let out = step(inode);
         match (dirty, inode.is_dirty()) {
             (false, true) => _ = self.dirty.fetch_add(1, SeqCst),
@@ -225,6 +223,9 @@ impl<V: Vfs> Durability<V> {
             self.overflow.store(true, SeqCst);
             inode.latch = None;
             self.latched.fetch_sub(1, SeqCst);
+        }
+        if mark != Kept::mark(inode) {
+            self.kept.latch_changed(key, inode);
         }
         if inode.is_idle() {
             shard.remove(&key);
@@ -454,7 +455,15 @@ impl<V: Vfs> Durability<V> {
             if core.planted(Planted::SwallowedError) {
                 result = Ok(());
             }
-            core.finish(key, job, result);
+            core.finish(key, &job, result);
+            if result.is_err() {
+                // The latch is stored before anybody hears of it.
+                core.latches_settled().await;
+            }
+            for waiter in job.waiters {
+                // A waiter that went away does not care.
+                let _ = waiter.send(result);
+            }
         }
         guard.armed = false;
     }
@@ -490,7 +499,7 @@ impl<V: Vfs> Durability<V> {
         result
     }
 
-    fn finish(&self, key: FileKey, job: Job<V>, result: Result<(), VfsError>) {
+    fn finish(&self, key: FileKey, job: &Job<V>, result: Result<(), VfsError>) {
         match result {
             Ok(()) => {
                 if self.with(key, |inode| inode.synced(job.sequence)) {
@@ -511,10 +520,6 @@ impl<V: Vfs> Durability<V> {
                     self.directory_failed(key, failure);
                 }
             }
-        }
-        for waiter in job.waiters {
-            // A waiter that went away does not care.
-            let _ = waiter.send(result);
         }
     }
 

@@ -245,7 +245,8 @@ fn latches_come_back_after_a_restart_and_their_number_is_limited() {
         ..Limits::default()
     };
     world("honor", limits, |w| async move {
-        w.engine.restore_latch(key(5), VfsError::QuotaExceeded);
+        w.engine
+            .restore_latch(&LatchRecord::whole(key(5), VfsError::QuotaExceeded));
         assert_eq!(w.flush(&file(5)).await, Err(VfsError::QuotaExceeded));
         for ino in 6..9 {
             fail(&w, ino).await;
@@ -293,7 +294,8 @@ fn a_latch_ends_with_the_last_name_of_its_inode() {
             // The next file has the number.
             assert_eq!(w.flush(&file(5)).await, Ok(()));
 
-            w.engine.restore_latch(key(6), VfsError::Io);
+            w.engine
+                .restore_latch(&LatchRecord::whole(key(6), VfsError::Io));
             w.gate.gone(key(6), &d);
             assert_eq!(w.flush(&file(6)).await, Ok(()));
         },

@@ -205,6 +205,17 @@ fn a_latch_sleeps_while_its_file_system_is_away() {
     let (on, inner) = (disk.clone(), Arc::clone(&env));
     run(&env, async move {
         let store = open(&on, &inner, vec![fs(7, 1), fs(8, 2)]).await.store;
+        assert!(store.settled().is_none());
+        drop(store.set(record(7, 9)));
+        let first = store.settled().unwrap();
+        inner.sleep(ms(1)).await;
+        first.await.unwrap();
+        assert!(store.settled().is_none());
+        let kept = open(&on.cut(Cut::Nothing), &inner, vec![fs(7, 1)])
+            .await
+            .store;
+        assert_eq!(kept.restore(), [record(7, 9)]);
+        store.cleared(record(7, 9).key).await.unwrap();
         // Three at once are one write.
         let before = on.counts().1;
         let tasks = [

@@ -1,0 +1,86 @@
+//! Flushes that are written down, for shares with a journal.
+
+use std::sync::Arc;
+
+use vfs::{FileKey, Node, Vfs, VfsError};
+
+use super::Gate;
+use crate::{
+    journal::{FlushJournal, FlushRecord},
+    table::Durability,
+};
+
+/// A FLUSH that has not been answered yet.
+pub(super) struct Noted {
+    journal: Arc<dyn FlushJournal>,
+    record: FlushRecord,
+}
+
+impl<V: Vfs> Gate<V> {
+    /// What a FLUSH that begins now would promise. `None` where nobody wants to know.
+    pub(super) fn note(&self, node: &V::Node, bytes: u64) -> Option<Noted> {
+        let core = &self.core;
+        let share = &self.share;
+        let journal = core.kept.journal_of(&share.name)?;
+        let key = node.key();
+        let policy = core.peek(key, |inode| inode.opens.effective(share).policy);
+        let record = FlushRecord {
+            at: self.env.realtime(),
+            share: share.name.clone(),
+            key,
+            stream: node.stream().unwrap_or_default().to_owned(),
+            path: self.vfs.path_hint(node).unwrap_or_default(),
+            size: 0,
+            sequence: core.tick(),
+            policy: policy.unwrap_or_else(|| share.effective().policy),
+            bytes,
+            directory: node.is_directory(),
+        };
+        Some(Noted { journal, record })
+    }
+
+    /// Takes the size, before the sync begins.
+    pub(super) async fn measure(&self, noted: &mut Option<Noted>, node: &V::Node) {
+        if let Some(noted) = noted {
+            noted.measure(self, node).await;
+        }
+    }
+
+    /// What is about to be acknowledged before the disk has it is within the last durable
+    /// exposure record, or is made stable first.
+    pub(super) async fn cover(&self, core: &Durability<V>, key: FileKey) -> Result<(), VfsError> {
+        let share = &self.share;
+        let Some(journal) = core.kept.journal_of(&share.name) else {
+            return Ok(());
+        };
+        let Some(covered) = journal.cover(&share.name, share.bytes(), core.now()) else {
+            return Ok(());
+        };
+        if covered.await.is_err() {
+            core.barrier(key, None).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Noted {
+    /// Takes the size, before the sync begins: what is written during it is not promised.
+    async fn measure<V: Vfs>(&mut self, gate: &Gate<V>, node: &V::Node) {
+        if let Ok(attr) = gate.vfs.attr(node).await {
+            self.record.size = attr.size;
+        }
+    }
+
+    /// It is on stable storage: written down before the reply. A journal that cannot write has
+    /// said so; the flush is true all the same.
+    pub(super) async fn done(mut self, now: vfs::Timestamp) {
+        self.record.at = now;
+        let _ = self.journal.flushed(self.record).await;
+    }
+
+    /// It is answered before the disk.
+    pub(super) async fn promised<V: Vfs>(mut self, gate: &Gate<V>, node: &V::Node) {
+        self.measure(gate, node).await;
+        self.journal.promised(self.record);
+    }
+}

@@ -1,0 +1,169 @@
+//! The engine's side of what outlives the process: latches are stored and restored, flushes noted,
+//! exposure told.
+//!
+//! A latch is handed to the store by [`Durability::with`] whenever it appeared or grew, and when it
+//! ended, under the inode's lock, so that the store hears of changes in their order; whoever
+//! answers with the error waits for the store first, but not for ever: a state folder on a disk
+//! that hangs must not hide the error. That a latch shrank is not stored: after a restart a part
+//! may have to be rewritten once more.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{
+        Arc, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use vfs::{FileKey, Vfs};
+
+use crate::{
+    inode::{Inode, Latch},
+    journal::{ExposedFile, ExposureRecord, ExposureSource, FlushJournal, most_exposed},
+    latch_store::{LatchRecord, LatchStore},
+    metrics::count,
+    share::lock,
+    table::Durability,
+};
+
+/// Longest time that an error's reply waits for its latch to be stored.
+const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// The stores of an engine.
+#[derive(Default)]
+pub(crate) struct Kept {
+    latches: OnceLock<Arc<dyn LatchStore>>,
+    journal: RwLock<Option<Arc<dyn FlushJournal>>>,
+    journaling: AtomicBool,
+}
+
+impl Kept {
+    /// How often the latch has grown; `None` without one. What [`Kept::latch_changed`] goes by.
+    pub(crate) fn mark<V: Vfs>(inode: &Inode<V>) -> Option<u64> {
+        inode.latch.as_ref().map(Latch::grown)
+    }
+
+    /// The latch of an inode appeared, grew or ended.
+    pub(crate) fn latch_changed<V: Vfs>(&self, key: FileKey, inode: &Inode<V>) {
+        if let Some(latches) = self.latches.get() {
+            // Done whether or not anybody waits for it.
+            drop(match inode.latch_record(key) {
+                Some(record) => latches.set(record),
+                None => latches.cleared(key),
+            });
+        }
+    }
+
+    /// The journal, if this share's flushes are to be noted.
+    pub(crate) fn journal_of(&self, share: &str) -> Option<Arc<dyn FlushJournal>> {
+        if !self.journaling.load(SeqCst) {
+            return None;
+        }
+        let journal = self.journal.read().unwrap_or_else(PoisonError::into_inner);
+        journal.clone().filter(|journal| journal.wants(share))
+    }
+}
+
+impl<V: Vfs> Durability<V> {
+    /// Stores every latch from now on. Once, after the old ones were restored.
+    pub fn keep_latches(&self, store: Arc<dyn LatchStore>) {
+        // A second one is not expected and not taken.
+        let _ = self.kept.latches.set(store);
+    }
+
+    /// Notes flushes and exposures from now on, for the shares that it wants.
+    pub fn keep_journal(self: &Arc<Self>, journal: Arc<dyn FlushJournal>) {
+        journal.set_source(Arc::clone(self) as _);
+        let mut mine = self
+            .kept
+            .journal
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *mine = Some(journal);
+        self.kept.journaling.store(true, SeqCst);
+    }
+
+    /// Latches an inode again that an earlier server process left latched, with the shares that
+    /// are named in the record; lazy ones among them honor flushes, as they did then.
+    pub fn restore_latch(&self, record: &LatchRecord) {
+        let failure = self.failure(record.error);
+        let named = |name: &str| record.shares.iter().any(|known| known == name);
+        let mut shares = self.shares();
+        shares.retain(|share| named(&share.name));
+        self.with(record.key, |inode| inode.restore(record, failure, &shares));
+        for share in &shares {
+            share.trip(self.now());
+        }
+    }
+
+    /// A file system of this share (by its name) lost data that nobody holds: the share honors
+    /// flushes until its policy is set or its latches are cleared. True if that is news.
+    pub fn write_back_lost(&self, share: &str) -> bool {
+        let mut news = false;
+        for share in self.shares().iter().filter(|one| one.name == share) {
+            if share.trip(self.now()) {
+                count(&share.metrics.trips);
+                news = true;
+            }
+        }
+        news
+    }
+
+    /// Waits until the latches so far are stored.
+    pub(crate) async fn latches_settled(&self) {
+        let Some(latches) = self.kept.latches.get() else {
+            return;
+        };
+        let Some(settled) = latches.settled() else {
+            return;
+        };
+        let (mut settled, mut late) = (pin!(settled), self.env.sleep(STORE_WAIT_MAX));
+        let stored = poll_fn(|cx| {
+            if settled.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(true);
+            }
+            late.as_mut().poll(cx).map(|()| false)
+        })
+        .await;
+        if !stored {
+            tracing::error!(
+                "the latch of a failed sync is not stored yet: the error is told first"
+            );
+        }
+    }
+}
+
+impl<V: Vfs> ExposureSource for Durability<V> {
+    fn exposure_of(&self, share: &str, files_max: usize) -> Option<ExposureRecord> {
+        let share = self.shares().into_iter().find(|one| one.name == share)?;
+        let at = self.env.realtime();
+        let exposure = share.exposure(self.now());
+        let keys: Vec<FileKey> = lock(&share.ages)
+            .owed
+            .values()
+            .map(|owed| owed.key)
+            .collect();
+        let bytes = keys
+            .into_iter()
+            .filter_map(|key| Some((key, self.peek(key, Inode::bytes)?)));
+        let most = most_exposed(bytes.collect(), files_max);
+        let files = most.into_iter().map(|(key, bytes)| {
+            let path = self.peek(key, Inode::path_hint).flatten();
+            ExposedFile {
+                key,
+                path: path.unwrap_or_default(),
+                bytes,
+            }
+        });
+        Some(ExposureRecord {
+            at,
+            share: share.name.clone(),
+            policy: share.effective().policy,
+            exposure,
+            files: files.collect(),
+        })
+    }
+}
