@@ -89,7 +89,7 @@ fn the_strictest_open_is_in_force_and_is_explained() {
     let words = ["data/scratch/x", "--user", "alice", "--client", "127.0.0.1"];
     let answer = explain(&daemon, &words);
     assert_eq!(answer["policy"], lazy);
-    assert_eq!(answer["decided_by"], "rule 2 (h.toml:14)");
+    assert_eq!(answer["decided_by"], "rule 2 (h.toml:15)");
     assert!(answer["warning"].is_string());
     assert_eq!(answer["in_force"]["policy"], lazy);
     // What alice flushes is not synced, until bob has it open too.
@@ -115,7 +115,7 @@ fn the_strictest_open_is_in_force_and_is_explained() {
     assert_eq!(answer["policy"], lazy, "what alice alone would get");
     let now = &answer["in_force"];
     assert_eq!(now["policy"], "strict-sync");
-    assert_eq!(now["rule"], "rule 1 (h.toml:11)");
+    assert_eq!(now["rule"], "rule 1 (h.toml:12)");
     assert_eq!(now["because"]["user"], "bob");
     assert_eq!(now["opens"], 2);
     by_alice.flush(false).unwrap();
@@ -132,7 +132,7 @@ fn the_strictest_open_is_in_force_and_is_explained() {
     assert!(said.ends_with("not open now\n"), "{said}");
     let status = daemon.ask(&["status"]).unwrap();
     let rule =
-        "rule 3 (h.toml:17): bounded:60000ms,1GiB for dialects 3.0..3.1.1; open write-through";
+        "rule 3 (h.toml:18): bounded:60000ms,1GiB for dialects 3.0..3.1.1; open write-through";
     assert!(status.contains(rule), "{status}");
 }
 
@@ -168,7 +168,7 @@ fn rules_change_by_reload_for_open_files_too() {
     daemon.edit(|text| text.replace("users = [\"bob\"]", "groups = [\"nobody\"]"));
     let refused = daemon.ask(&["reload"]).unwrap_err();
     assert!(
-        refused.contains("rule 1 (h.toml:11): no group `nobody`"),
+        refused.contains("rule 1 (h.toml:12): no group `nobody`"),
         "{refused}"
     );
     assert_eq!(explain(&daemon, &["data/scratch/x"])["policy"], "honor");
