@@ -8,7 +8,7 @@ use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyRespo
 use smb_wire::ids::FileId;
 use smb_wire::msg::{CreateDisposition, CreateOptions, InfoType, SecurityInformation};
 
-use crate::world::{Actor, descriptor, ea_list};
+use crate::world::{Actor, LARGE, descriptor, ea_list};
 
 /// What is special about an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +57,7 @@ pub(crate) const EVENTS: &[(&str, Special)] = &[
     ("rmdir", No),
     ("create a stream", No),
     ("create a stream and its file", No),
+    ("a large stream of a new file", No),
     ("write a small stream", No),
     ("write a large stream", No),
     ("a stream outgrows its attribute", Syncs),
@@ -293,6 +294,7 @@ async fn streams(it: &mut Actor, event: &str) -> FileId {
     let (args, data, at): (_, &[u8], _) = match event {
         "create a stream" => (CreateArgs::create("f:new"), b"", 0),
         "create a stream and its file" => (CreateArgs::create("new:new"), b"both", 0),
+        "a large stream of a new file" => (CreateArgs::create("new:new"), &LARGE, 0),
         "write a small stream" => (CreateArgs::open("f:small"), b"changed", 3),
         "write a large stream" => (CreateArgs::open("f:large"), b"changed", 4000),
         "a stream outgrows its attribute" => (CreateArgs::open("f:small"), &[9; 4000], 5),

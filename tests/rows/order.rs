@@ -13,11 +13,11 @@ use smb_wire::fscc::FileInformationClass as Class;
 use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
 use smb_wire::ids::FileId;
 use smb_wire::msg::{
-    CancelRequest, Channel, CreateOptions, Dialect, IoctlFlags, IoctlRequest, WriteFlags,
-    WriteRequest,
+    CancelRequest, Channel, CreateOptions, Dialect, InfoType, IoctlFlags, IoctlRequest,
+    SetInfoRequest, WriteFlags, WriteRequest,
 };
 use vfs::Env;
-use vfs::sim::{Cut, Profile, SimDisk, SimOp};
+use vfs::sim::{Cut, Fault, FaultAction, Profile, SimDisk, SimOp};
 
 use crate::world::{Actor, Contents, contents, flush, prepared, served};
 
@@ -301,4 +301,82 @@ fn a_time_set_before_the_flush_stays() {
     assert_eq!(kept["f"], live["f"]);
     // 1997-02-11, as seconds of Unix.
     assert!(live["f"].contains("secs: 855526400"), "{}", live["f"]);
+}
+
+/// A reservation that fails gives nothing back at the cost of what others have written meanwhile.
+#[test]
+fn a_reservation_that_fails_cuts_off_no_write() {
+    let base = prepared(Profile::PosixMin);
+    let mut sim = Sim::new(17);
+    let server = served(&mut sim, &base, "honor");
+    let env = sim.env();
+    sim.run(async {
+        let mut it = Actor::enter(&server, false).await;
+        let mut other = Actor::enter(&server, false).await;
+        let file = it.open(CreateArgs::open("f")).await;
+        let same = other.open(CreateArgs::open("f")).await;
+        assert!(server.disk.inject(Fault {
+            on: SimOp::Change,
+            after: 0,
+            action: FaultAction::Fail(28),
+        }));
+        slow(&server, SimOp::Change, ms(100));
+        let reserve = Request::new(&SetInfoRequest {
+            info_type: InfoType::FILE,
+            info_class: Class::ALLOCATION.0,
+            additional_information: 0,
+            file_id: file,
+            buffer: &1_000_000u64.to_le_bytes(),
+        });
+        let reserve = it.client.send(reserve).unwrap();
+        env.sleep(ms(10)).await;
+        other.write(same, 8192, b"appended").await;
+        assert_eq!(other.status(flush(same, false)).await, Status::SUCCESS);
+        let reserved = it.client.wait(reserve).await.unwrap();
+        assert_eq!(reserved.status(), Status::DISK_FULL);
+        let read = other.client.read_at(same, 8192, 100).await.unwrap();
+        assert_eq!(read, b"appended");
+    })
+    .unwrap();
+}
+
+fn set_info(info_type: InfoType, class: u8, parts: u32, file_id: FileId, buffer: &[u8]) -> Request {
+    Request::new(&SetInfoRequest {
+        info_type,
+        info_class: class,
+        additional_information: parts,
+        file_id,
+        buffer,
+    })
+}
+
+/// Two changes of what is kept in one attribute at the same time: both were acknowledged, so
+/// both stay.
+#[test]
+fn changes_at_the_same_time_undo_nothing() {
+    let base = prepared(Profile::PosixMin);
+    for seed in 0..40 {
+        let mut sim = Sim::new(seed);
+        let server = served(&mut sim, &base, "strict-sync");
+        let env = sim.env();
+        sim.run(async {
+            let mut it = Actor::enter(&server, false).await;
+            let mut other = Actor::enter(&server, false).await;
+            let file = it.open(CreateArgs::open("f")).await;
+            let same = other.open(CreateArgs::open("f")).await;
+            let chance = Arc::clone(&env);
+            let hook = move |_| Some(chance.sleep(ms(chance.choose(5))));
+            server.disk.set_hook(Some(Arc::new(hook)));
+            let hidden = [&[0; 32][..], &0x22u32.to_le_bytes(), &[0; 4]].concat();
+            let hidden = set_info(InfoType::FILE, Class::BASIC.0, 0, file, &hidden);
+            let hidden = it.client.send(hidden).unwrap();
+            let code = FsctlCode::SET_SPARSE;
+            other.ioctl(same, code, &[1]).await;
+            let hidden = it.client.wait(hidden).await.unwrap();
+            assert_eq!(hidden.status(), Status::SUCCESS);
+        })
+        .unwrap();
+        let left = kept(&server);
+        assert!(left["f"].starts_with("0x222,"), "seed {seed}: {}", left["f"]);
+    }
 }

@@ -197,6 +197,8 @@ impl<D: Disk> PosixVfs<D> {
             self.set_permissions(who, fd, set).await?;
         }
         if touches_dos {
+            // Another change of other bits must not be undone by this one.
+            let _inode = self.locks.inode(node.0.key).await;
             let old = self.dos_attrib(fd).await?;
             let named = Named { dot: node.0.dot };
             let kind = kind_of(stat.mode);

@@ -166,13 +166,9 @@ impl<D: Disk> PosixVfs<D> {
         if free.block.saturating_mul(free.available) < size - stat.blocks.saturating_mul(512) {
             return Err(VfsError::NoSpace);
         }
-        let reserved = self.disk.allocate(&fd, Allocate::Reserve, 0, size).await;
-        if reserved.is_err() {
-            // What was taken before it failed lies beyond the end; cutting there gives it back.
-            // A failure of that leaves it to the close of the file.
-            let _ = self.disk.truncate(&fd, stat.size).await;
-        }
-        Ok(reserved?)
+        // What was taken before a failure stays until the file is cut or closed: cutting it here
+        // could cut off what somebody has written behind the end meanwhile.
+        Ok(self.disk.allocate(&fd, Allocate::Reserve, 0, size).await?)
     }
 
     pub(super) async fn do_zero(&self, node: &PosixNode<D>, range: Range) -> VfsResult<()> {
