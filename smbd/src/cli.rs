@@ -87,7 +87,8 @@ enum Command {
         #[command(flatten)]
         server: ServerPlace,
     },
-    /// Show or change the durability policies of a running server
+    /// Show, explain or change what a running server promises of durability
+    #[command(after_help = POLICY_EXAMPLES)]
     Policy {
         #[command(flatten)]
         server: ServerPlace,
@@ -250,6 +251,18 @@ pub enum PolicyCommand {
         share: Option<String>,
     },
 }
+
+const POLICY_EXAMPLES: &str = "\
+Examples:
+  holdfast policy show                         what each share promises, and what is at risk now
+  holdfast policy set data strict-sync         returns when all acknowledged before is stable
+  holdfast policy set data treat-host-as-stable-storage --accept-loss
+  holdfast policy explain data/db/a.mdb --user alice
+  holdfast policy clear-latch data             after a failed sync: accept what is lost
+
+After a sync has failed, its files answer every flush with that error, and a share whose policy
+answers before the disk goes to `honor` by itself. That ends when everything unproven has been
+written and synced again, or with `clear-latch`: flushes succeed again, what was lost stays lost.";
 
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:

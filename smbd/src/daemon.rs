@@ -324,12 +324,17 @@ impl<S: Service> Front<S> {
         }
     }
 
-    /// Looks at what is under the shares; reading may wait, so not on this thread.
+    /// Looks at what is under the shares. Reading may wait for a server that is away: on a thread
+    /// of its own, which the end of this process does not wait for.
     async fn look(&self) {
         let config = self.config();
         let wanted = Arc::clone(&config);
-        let looking = tokio::task::spawn_blocking(move || protection::of_config(&wanted));
-        if let Ok(found) = looking.await {
+        let (sender, looking) = tokio::sync::oneshot::channel();
+        let look = move || drop(sender.send(protection::of_config(&wanted)));
+        let thread = std::thread::Builder::new().name("protection".to_owned());
+        if let Err(error) = thread.spawn(look) {
+            tracing::warn!(%error, "what is under the shares was not looked at");
+        } else if let Ok(found) = looking.await {
             self.protection.put(&config, found);
         }
     }

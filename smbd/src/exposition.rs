@@ -140,6 +140,12 @@ fn exposure(page: &mut Page, shares: &[&Share<HostVfs>]) {
         let labels = [("share", &*share.config.name), ("policy", &*policy)];
         family.sample("", &labels, 1);
     }
+    let help = "A failed sync set the configured policy aside for honor.";
+    let mut family = page.family("holdfast_share_tripped", Kind::Gauge, help);
+    for share in shares {
+        let tripped = share.gate.effective_policy() != share.gate.settings().policy;
+        family.sample("", &[("share", &share.config.name)], u8::from(tripped));
+    }
     type Figure = fn(&durability::Exposure) -> f64;
     let figures: [(&str, &str, Figure); 5] = [
         (

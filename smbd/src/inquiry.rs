@@ -134,10 +134,8 @@ fn explain_open(place: &ServerPlace, args: &ExplainArgs) -> Result<(), String> {
         write_through: args.write_through,
         unbuffered: args.unbuffered,
     };
-    let by_file = match &place.config {
-        None => None,
-        Some(file) => Some(explain_by_file(file, &question)),
-    };
+    let by_file = place.config.as_ref();
+    let by_file = by_file.map(|file| explain_by_file(file, &question));
     let alive = match (&place.config, socket(place)) {
         (Some(_), Ok(socket)) => client::answers(&socket).then_some(socket),
         (Some(_), Err(_)) => None,

@@ -7,6 +7,7 @@
 
 use durability::{Network, PathPattern, Policy, Rule, Rules};
 use serde_spanned::Spanned;
+use smb_server::config::{HostRange, HostRules};
 
 use super::{
     Server, policy, raw,
@@ -36,6 +37,10 @@ pub(super) struct Around<'a> {
     /// Somebody agreed to lose acknowledged writes, or something protects them.
     pub(super) guarded: bool,
     pub(super) continuously_available: bool,
+    /// Who may connect to the share; `None`: every user, or groups or guests too.
+    pub(super) only_users: Option<&'a [String]>,
+    /// From where, to the share and to the server.
+    pub(super) hosts: [&'a HostRules; 2],
 }
 
 /// Reads the rules of a share.
@@ -210,6 +215,37 @@ fn says_something(
              dialects, paths or open",
         );
     }
+    can_match(table, rule, around, findings);
+}
+
+/// Whether those whom the rule is for can connect at all.
+fn can_match(table: &raw::RuleTable, rule: &Rule, around: &Around<'_>, findings: &mut Findings) {
+    if let Some(only) = around.only_users
+        && !rule.users.is_empty()
+        && !rule
+            .users
+            .iter()
+            .any(|user| only.iter().any(|one| same_name(one, user)))
+    {
+        findings.add(
+            span(&table.users),
+            "this rule can never match: none of these users may connect to the share".into(),
+            "see users of the share",
+        );
+    }
+    let ranges = table
+        .clients
+        .iter()
+        .flat_map(|at| at.get_ref())
+        .map(|network| network.0);
+    let ranges: Vec<HostRange> = ranges.collect();
+    if !ranges.is_empty() && ranges.iter().all(|range| is_kept_out(range, &around.hosts)) {
+        findings.add(
+            span(&table.clients),
+            "this rule can never match: none of these clients may connect to the share".into(),
+            "see hosts_allow and hosts_deny of the share and of [server]",
+        );
+    }
     let (oldest, newest) = (around.server.min_protocol, around.server.max_protocol);
     if let Some(at) = &table.dialects
         && (at.get_ref().newest < oldest || at.get_ref().oldest > newest)
@@ -220,6 +256,20 @@ fn says_something(
             "see min_protocol and max_protocol in [server]",
         );
     }
+}
+
+fn same_name(a: &str, b: &str) -> bool {
+    a.to_lowercase() == b.to_lowercase()
+}
+
+/// Whether certainly no address of a range is let in.
+fn is_kept_out(range: &HostRange, hosts: &[&HostRules]) -> bool {
+    let apart =
+        |other: &HostRange| !other.contains(range.address) && !range.contains(other.address);
+    let within = |other: &HostRange| other.prefix <= range.prefix && other.contains(range.address);
+    hosts.iter().any(|rules| {
+        !rules.allow.is_empty() && rules.allow.iter().all(apart) || rules.deny.iter().any(within)
+    })
 }
 
 fn is_for_all(rule: &Rule) -> bool {
@@ -237,10 +287,9 @@ fn covers(earlier: &Rule, later: &Rule) -> bool {
     let names = |wide: &[String], narrow: &[String]| {
         wide.is_empty()
             || !narrow.is_empty()
-                && narrow.iter().all(|name| {
-                    let same = |other: &String| other.to_lowercase() == name.to_lowercase();
-                    wide.iter().any(same)
-                })
+                && narrow
+                    .iter()
+                    .all(|name| wide.iter().any(|other| same_name(other, name)))
     };
     let flag = |wide: Option<bool>, narrow: Option<bool>| wide.is_none() || wide == narrow;
     let networks = earlier.clients.is_empty()

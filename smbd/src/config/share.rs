@@ -161,7 +161,12 @@ fn guarded(table: &raw::ShareTable, from: &From<'_>) -> bool {
 }
 
 fn share_rules(table: &raw::ShareTable, from: &From<'_>, findings: &mut Findings) -> Rules {
+    let own_hosts = hosts(&table.hosts_allow, &table.hosts_deny);
+    let others = get(&table.guest, false) || table.groups.is_some();
+    let users = table.users.as_ref().filter(|_| !others);
     let around = rules::Around {
+        only_users: users.map(|at| at.get_ref().as_slice()),
+        hosts: [&own_hosts, &from.server.hosts],
         source: from.source,
         server: from.server,
         guarded: guarded(table, from),

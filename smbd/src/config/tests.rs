@@ -396,6 +396,29 @@ fn rules_that_say_nothing_or_lose_something_are_refused() {
     let rule = "[[share.durability_rule]]\ndurability = \"honor\"\ndialects = \"..2.1\"";
     let none = refuse("[server]\nmin_protocol = \"3.0\"", rule);
     assert!(none.contains("none of these dialects is spoken"), "{none}");
+    let kept_out = |share: &str, rule: &str| {
+        let rule = format!("{share}\n[[share.durability_rule]]\ndurability = \"honor\"\n{rule}");
+        refuse("[server]\nhosts_deny = [\"10.0.0.0/8\"]", &rule)
+    };
+    let none = kept_out("users = [\"alice\"]", "users = [\"bob\", \"carol\"]");
+    assert!(none.contains("none of these users may connect"), "{none}");
+    let none = kept_out("", "clients = [\"10.1.0.0/16\"]");
+    assert!(none.contains("none of these clients may connect"), "{none}");
+    let none = kept_out(
+        "hosts_allow = [\"192.0.2.0/24\"]",
+        "clients = [\"198.51.100.1\"]",
+    );
+    assert!(none.contains("none of these clients may connect"), "{none}");
+    let some = |share: &str, rule: &str| {
+        let rule = format!("{share}\n[[share.durability_rule]]\ndurability = \"honor\"\n{rule}");
+        accept("[server]\nhosts_deny = [\"10.0.0.0/8\"]", &rule)
+    };
+    some("users = [\"alice\"]", "users = [\"bob\", \"ALICE\"]");
+    some("users = [\"alice\"]\ngroups = [\"g\"]", "users = [\"bob\"]");
+    some(
+        "hosts_allow = [\"192.0.2.0/24\"]",
+        "clients = [\"192.0.0.0/8\", \"10.1.1.1\"]",
+    );
     let lazy = "continuous_availability = true\n[[share.durability_rule]]\n\
                 durability = \"bounded:50ms,4MiB\"\nusers = [\"a\"]";
     assert!(refuse("", lazy).contains("promise write-through"));

@@ -146,83 +146,58 @@ impl What {
     }
 }
 
+impl What {
+    /// The rest of a sentence that begins with the subject.
+    fn predicate(self) -> &'static str {
+        match self {
+            Self::VolatileCache => " has a volatile write cache: only what is flushed is stable",
+            Self::FlushNotPassedOn => {
+                " takes no flush although what is below it has a volatile cache: SYNCS DO NOT \
+                 REACH THE DISK"
+            }
+            Self::CacheContradicts => {
+                " says that its cache is volatile, but the kernel was told to send no flush \
+                 (queue/write_cache): SYNCS DO NOT REACH THE DISK"
+            }
+            Self::Memory => " is memory: nothing survives the host",
+            Self::NoJournal => " has no journal: a power failure can leave it torn",
+            Self::DataWriteback => {
+                " is mounted data=writeback: after a crash a file can hold stale blocks"
+            }
+            Self::NoBarrier => {
+                " is mounted without barriers: SYNCS DO NOT REACH THE DISK where its cache is \
+                 volatile"
+            }
+            Self::SyncIgnored => " is mounted so that SYNCS DO NOTHING",
+            Self::NetworkFileSystem => " is on another machine, which cannot be seen from here",
+            Self::NetworkDevice => {
+                " is a device of another machine, which cannot be seen from here"
+            }
+            Self::Fuse => " is a file system in a process: what its syncs do cannot be seen",
+            Self::Overlay => " is an overlay over other file systems",
+            Self::Virtual => " is a hypervisor's: its cache mode cannot be seen",
+            Self::Controller => {
+                " is a RAID controller's: whether its cache has a battery cannot be seen"
+            }
+            Self::UsbBridge => " is behind USB: not every bridge passes on a flush",
+            Self::ExternalJournal => " has its journal on another device, which was not found",
+            Self::FileSystemNotKnown => ": what its syncs promise is not known here",
+            Self::CannotSee => " could not be looked at",
+            Self::Loop => " is a file used as a device",
+            Self::NoTreeLog => {
+                " is mounted notreelog: each sync is a whole transaction (right, and slow)"
+            }
+            Self::WriteHole => {
+                " is RAID with parity and no journal: a power failure can tear a stripe"
+            }
+            Self::OnBattery => " says that THE MACHINE RUNS ON A BATTERY",
+        }
+    }
+}
+
 impl fmt::Display for Finding {
     /// One sentence without a full stop.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let subject = &self.subject;
-        match self.what {
-            What::VolatileCache => write!(
-                f,
-                "{subject} has a volatile write cache: only what is flushed is stable"
-            ),
-            What::FlushNotPassedOn => write!(
-                f,
-                "{subject} takes no flush although what is below it has a volatile cache: SYNCS \
-                 DO NOT REACH THE DISK"
-            ),
-            What::CacheContradicts => write!(
-                f,
-                "{subject} says that its cache is volatile, but the kernel was told to send no \
-                 flush (queue/write_cache): SYNCS DO NOT REACH THE DISK"
-            ),
-            What::Memory => write!(f, "{subject} is memory: nothing survives the host"),
-            What::NoJournal => write!(
-                f,
-                "{subject} has no journal: a power failure can leave it torn"
-            ),
-            What::DataWriteback => write!(
-                f,
-                "{subject} is mounted data=writeback: after a crash a file can hold stale blocks"
-            ),
-            What::NoBarrier => write!(
-                f,
-                "{subject} is mounted without barriers: SYNCS DO NOT REACH THE DISK where its \
-                 cache is volatile"
-            ),
-            What::SyncIgnored => write!(f, "{subject} is mounted so that SYNCS DO NOTHING"),
-            What::NetworkFileSystem => write!(
-                f,
-                "{subject} is on another machine, which cannot be seen from here"
-            ),
-            What::NetworkDevice => write!(
-                f,
-                "{subject} is a device of another machine, which cannot be seen from here"
-            ),
-            What::Fuse => write!(
-                f,
-                "{subject} is a file system in a process: what its syncs do cannot be seen"
-            ),
-            What::Overlay => write!(f, "{subject} is an overlay over other file systems"),
-            What::Virtual => write!(
-                f,
-                "{subject} is a hypervisor's: its cache mode cannot be seen"
-            ),
-            What::Controller => write!(
-                f,
-                "{subject} is a RAID controller's: whether its cache has a battery cannot be seen"
-            ),
-            What::UsbBridge => write!(
-                f,
-                "{subject} is behind USB: not every bridge passes on a flush"
-            ),
-            What::ExternalJournal => write!(
-                f,
-                "{subject} has its journal on another device, which was not found"
-            ),
-            What::FileSystemNotKnown => {
-                write!(f, "{subject}: what its syncs promise is not known here")
-            }
-            What::CannotSee => write!(f, "{subject} could not be looked at"),
-            What::Loop => write!(f, "{subject} is a file used as a device"),
-            What::NoTreeLog => write!(
-                f,
-                "{subject} is mounted notreelog: each sync is a whole transaction (right, and slow)"
-            ),
-            What::WriteHole => write!(
-                f,
-                "{subject} is RAID with parity and no journal: a power failure can tear a stripe"
-            ),
-            What::OnBattery => write!(f, "THE MACHINE RUNS ON A BATTERY ({subject})"),
-        }
+        write!(f, "{}{}", self.subject, self.what.predicate())
     }
 }

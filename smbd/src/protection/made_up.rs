@@ -457,7 +457,7 @@ fn on_a_battery() {
         "write-through,fua,on-battery,asserted-ups,protected"
     );
     assert!(found.is_alarming(), "a UPS that runs down");
-    assert!(found.sentences()[0].contains("RUNS ON A BATTERY (ups0)"));
+    assert!(found.sentences()[0].contains("ups0 says that THE MACHINE RUNS ON A BATTERY"));
 }
 
 #[test]

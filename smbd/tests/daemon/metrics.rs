@@ -127,7 +127,8 @@ fn the_parser_is_strict() {
 }
 
 /// Every durability figure of the page: name, kind.
-const DURABILITY: [(&str, &str); 28] = [
+const DURABILITY: [(&str, &str); 29] = [
+    ("share_tripped", "gauge"),
     ("exposed_by_policy_bytes", "gauge"),
     ("exposed_by_policy_inodes", "gauge"),
     ("exposed_by_policy_oldest_seconds", "gauge"),

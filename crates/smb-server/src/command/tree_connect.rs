@@ -152,7 +152,9 @@ fn disk<V: Vfs>(
 
 /// Says in the log that somebody relies on a share whose promise ends with its host.
 fn warn_of_loss<V: Vfs>(call: &Call<V>, token: &Token, share: &Share<V>) {
-    if share.gate.effective_policy() != Policy::TreatHostAsStableStorage {
+    let lazy = Policy::TreatHostAsStableStorage;
+    let by_rule = || share.gate.rules().iter().any(|rule| rule.policy == lazy);
+    if share.gate.effective_policy() != lazy && !by_rule() {
         return;
     }
     let server = call.server();
@@ -162,8 +164,8 @@ fn warn_of_loss<V: Vfs>(call: &Call<V>, token: &Token, share: &Share<V>) {
             user = token.user,
             peer = %call.connection.peer,
             left_out,
-            "connected to a share that treats its host as stable storage: acknowledged flushes \
-             are NOT on stable storage"
+            "connected to a share that treats its host as stable storage, by its policy or a rule: \
+             acknowledged flushes are NOT on stable storage"
         );
     }
 }
