@@ -129,8 +129,8 @@ impl<S: Service> Front<S> {
     pub(super) fn tell_of_shares(&self, shares: &mut Value) {
         for share in shares.as_array_mut().into_iter().flatten() {
             self.changes.tell(share);
-            if loses_with_host(share) {
-                share["warning"] = json!(WARNING);
+            if let Some(warning) = warning(share) {
+                share["warning"] = json!(warning);
             }
         }
         self.protection.tell(shares);
@@ -151,15 +151,17 @@ fn consent(config: &Config, share: Option<&str>) -> bool {
             .all(|one| one.accept_loss)
 }
 
-fn loses_with_host(share: &Value) -> bool {
+/// The warning of a share that loses with its host: by its policy, or by which rules.
+fn warning(share: &Value) -> Option<String> {
     let lazy = Policy::TreatHostAsStableStorage.to_string();
-    let by_rule = share["rules"].as_array().into_iter().flatten();
-    ["policy", "configured_policy"]
-        .iter()
-        .any(|key| share[key] == lazy.as_str())
-        || by_rule
-            .into_iter()
-            .any(|rule| rule["policy"] == lazy.as_str())
+    let is = |value: &Value| value["policy"] == lazy.as_str();
+    if is(share) || share["configured_policy"] == lazy.as_str() {
+        return Some(WARNING.to_owned());
+    }
+    let rules = share["rules"].as_array().into_iter().flatten();
+    let rules = rules.filter(|rule| is(rule));
+    let rules: Vec<&str> = rules.filter_map(|rule| rule["rule"].as_str()).collect();
+    (!rules.is_empty()).then(|| format!("by {}, {WARNING}", rules.join(" and ")))
 }
 
 /// `2026-11-21 16:22:40 UTC`, by the proleptic Gregorian calendar.
@@ -195,14 +197,17 @@ mod tests {
     #[test]
     fn the_warning_is_for_every_way_to_lose() {
         let lazy = "treat-host-as-stable-storage";
-        assert!(loses_with_host(&json!({ "policy": lazy })));
-        assert!(loses_with_host(
-            &json!({ "policy": "honor", "configured_policy": lazy })
-        ));
-        let rules = json!([{ "policy": "honor" }, { "policy": lazy }]);
-        assert!(loses_with_host(
-            &json!({ "policy": "honor", "rules": rules })
-        ));
-        assert!(!loses_with_host(&json!({ "policy": "honor", "rules": [] })));
+        let plain = Some(WARNING.to_owned());
+        assert_eq!(warning(&json!({ "policy": lazy })), plain);
+        let tripped = json!({ "policy": "honor", "configured_policy": lazy });
+        assert_eq!(warning(&tripped), plain);
+        let rules = json!([
+            { "rule": "a", "policy": lazy },
+            { "rule": "b", "policy": "honor" },
+            { "rule": "c", "policy": lazy },
+        ]);
+        let by_rule = warning(&json!({ "policy": "honor", "rules": rules })).unwrap();
+        assert!(by_rule.starts_with("by a and c, acknowledged"), "{by_rule}");
+        assert_eq!(warning(&json!({ "policy": "honor", "rules": [] })), None);
     }
 }
