@@ -169,10 +169,11 @@ impl<V: Vfs> Gate<V> {
             Err(_) => Outcome::Doubtful,
         });
         drop(write);
-        if result.is_err() && barriers.durable_write {
+        self.told(core, result).await?;
+        if core.check_latch(node.key()).is_err() {
+            // Latched with what a failed sync may have dropped of it.
             core.latches_settled().await;
         }
-        result?;
         self.after(core, node, judged).await
     }
 
@@ -359,6 +360,7 @@ impl<V: Vfs> Gate<V> {
         let started = self.env.monotonic();
         let core = &self.core;
         let result = self.flush_target(core, node, target, flags).await;
+        let result = self.told(core, result).await;
         let metrics = &self.share.metrics;
         metrics
             .flush_micros
@@ -456,14 +458,27 @@ impl<V: Vfs> Gate<V> {
             let asked = Asked::of(Event::Close, flags);
             (self.judge(inode, asked), inode.is_dirty())
         });
+        let mut result = Ok(());
         if dirty {
             count(&self.share.metrics.dirty_at_close);
             if judged.barriers.wait != Wait::Nothing {
-                core.barrier(key, None).await?;
+                result = core.barrier(key, None).await;
             }
         }
-        core.check_latch(key)?;
-        Ok(Receipt::new())
+        let result = result.and_then(|()| core.check_latch(key));
+        self.told(core, result).await.map(|()| Receipt::new())
+    }
+
+    /// An error is told when its latch is stored.
+    async fn told<T>(
+        &self,
+        core: &Durability<V>,
+        result: Result<T, VfsError>,
+    ) -> Result<T, VfsError> {
+        if result.is_err() {
+            core.latches_settled().await;
+        }
+        result
     }
 
     /// For a success reply to a request that could have changed something and did not.
@@ -648,6 +663,16 @@ impl<V: Vfs> Gate<V> {
         node: &V::Node,
         judged: Judged,
     ) -> Result<Receipt, VfsError> {
+        let result = self.barriers(core, node, judged).await;
+        self.told(core, result).await.map(|()| Receipt::new())
+    }
+
+    async fn barriers(
+        &self,
+        core: &Durability<V>,
+        node: &V::Node,
+        judged: Judged,
+    ) -> Result<(), VfsError> {
         let key = node.key();
         let barriers = judged.barriers;
         match barriers.wait {
@@ -675,7 +700,7 @@ impl<V: Vfs> Gate<V> {
         if barriers.owed {
             self.keep_bound(core, key, judged).await?;
         }
-        Ok(Receipt::new())
+        Ok(())
     }
 
     /// Waits until an acknowledgement keeps the bound.
@@ -691,7 +716,7 @@ impl<V: Vfs> Gate<V> {
         if core.planted(Planted::BoundExceeded) {
             return Ok(());
         }
-        if self.share.is_too_slow(&bound) {
+        if self.share.is_too_slow(&bound, core.chain(key)) {
             // The disk cannot keep it: nothing is acknowledged before it is there.
             count(&self.share.metrics.backpressure);
             return core.barrier(key, None).await;

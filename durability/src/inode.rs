@@ -694,6 +694,7 @@ impl<V: Vfs> Inode<V> {
     pub(crate) fn path_hint(&self) -> Option<String> {
         let held = self.node.as_ref().or_else(|| self.streams.values().next());
         held.and_then(|held| held.vfs.path_hint(&held.node))
+            .or_else(|| Some(self.opens.iter().next()?.opener.path.to_string()))
     }
 
     fn latch_with(&mut self, failure: Failure) -> &mut Latch {

@@ -26,6 +26,7 @@ mod latch_file;
 mod latch_store;
 mod metrics;
 mod opens;
+mod pace;
 mod payer;
 mod planted;
 mod policy;

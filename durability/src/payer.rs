@@ -123,8 +123,9 @@ impl<V: Vfs> Durability<V> {
             // A failure is latched and reported where it happened.
             let started = me.now();
             let result = me.barrier(key, None).await;
-            share.took(me.now().saturating_sub(started));
-            if result == Err(VfsError::NotStarted) {
+            if result != Err(VfsError::NotStarted) {
+                share.paid_in(me.now().saturating_sub(started));
+            } else {
                 // Still in hand, so that nobody asks for it again at once.
                 me.env.sleep(RETRY).await;
             }
@@ -213,6 +214,7 @@ impl<V: Vfs> Durability<V> {
         for end in ends {
             died |= end.await.is_err();
         }
+        self.latches_settled().await;
         let mut work = lock(&work);
         let (rest, report) = &mut *work;
         if died {

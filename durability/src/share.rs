@@ -18,6 +18,7 @@ use vfs::{Env, FileKey, Timestamp};
 
 use crate::{
     metrics::{Metrics, count},
+    pace::Pace,
     report::{Exposure, PolicyExposure},
     rules::Rules,
     settings::{Bound, Policy, PolicyKind, ShareDurability},
@@ -63,9 +64,8 @@ pub(crate) struct Share {
     roots: Mutex<BTreeSet<FileKey>>,
     /// When the policy was changed last, and by whom.
     changed: Mutex<Option<(Timestamp, String)>>,
-    /// What a sync and all that must follow it took lately, nanoseconds: the longest, forgotten
-    /// by an eighth with each sync.
-    pace: AtomicU64,
+    /// How long syncs take.
+    pace: Mutex<Pace>,
     /// After a failed sync: treated as `honor` until an administrator acts.
     tripped: AtomicBool,
     bytes: AtomicU64,
@@ -92,7 +92,7 @@ impl Share {
             gates: AtomicUsize::new(0),
             roots: Mutex::default(),
             changed: Mutex::default(),
-            pace: AtomicU64::new(0),
+            pace: Mutex::default(),
             tripped: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
             bytes_of: Default::default(),
@@ -179,40 +179,49 @@ impl Share {
         lock(&self.changed).clone()
     }
 
-    /// A sync, with the directories that had to follow, took so long.
-    pub(crate) fn took(&self, span: Duration) {
-        let span = nanos(span);
-        let _ = self
-            .pace
-            .fetch_update(SeqCst, SeqCst, |old| Some(span.max(old - old / 8)));
+    /// A sync of one inode took so long.
+    pub(crate) fn synced_in(&self, span: Duration) {
+        lock(&self.pace).synced(span, self.env.monotonic());
+    }
+
+    /// A background sync, with all that had to go before and after it, took so long.
+    pub(crate) fn paid_in(&self, span: Duration) {
+        let bound = self.bound();
+        lock(&self.pace).paid(span, self.env.monotonic(), bound.as_ref());
     }
 
     /// How long it takes by experience to pay everything owed, so many at a time.
-    fn pay_time(&self, at_once: usize) -> Duration {
+    fn pay_time(&self, bound: &Bound, at_once: usize) -> Duration {
         let rounds = lock(&self.ages).owed.len().div_ceil(at_once.max(1));
-        let rounds = u32::try_from(rounds).unwrap_or(u32::MAX);
-        Duration::from_nanos(self.pace.load(SeqCst)).saturating_mul(rounds)
+        lock(&self.pace).of_rounds(bound, rounds)
     }
 
     /// The age at which the payment of something owed starts: half the bound, or earlier where
     /// twice the time that it is expected to take would go beyond.
     pub(crate) fn start_age(&self, bound: &Bound, at_once: usize) -> Duration {
-        let twice = self.pay_time(at_once).saturating_mul(2);
+        let twice = self.pay_time(bound, at_once).saturating_mul(2);
         bound
             .max_delay
             .saturating_sub(twice)
             .min(bound.max_delay / 2)
     }
 
-    /// Whether one payment is expected to take too long for the bound: then nothing is
-    /// acknowledged before it is on disk.
-    pub(crate) fn is_too_slow(&self, bound: &Bound) -> bool {
-        Duration::from_nanos(self.pace.load(SeqCst)) > bound.max_delay / 2
+    /// Whether paying something that takes so many syncs one after the other is expected to take
+    /// too long for the bound: then it is not acknowledged before it is on disk. Otherwise
+    /// payments start early enough for it.
+    pub(crate) fn is_too_slow(&self, bound: &Bound, chain: usize) -> bool {
+        let mut pace = lock(&self.pace);
+        let chain = pace.of_chain(bound, chain);
+        if chain.max(pace.of_rounds(bound, 1)) > bound.max_delay / 2 {
+            return true;
+        }
+        pace.paid(chain, self.env.monotonic(), Some(bound));
+        false
     }
 
     /// Whether so much is owed that paying it is expected to take too long for the bound.
     pub(crate) fn is_behind(&self, bound: &Bound, at_once: usize) -> bool {
-        self.pay_time(at_once) > bound.max_delay / 2
+        self.pay_time(bound, at_once) > bound.max_delay / 2
     }
 
     pub(crate) fn set(&self, change: impl FnOnce(&mut ShareDurability)) {

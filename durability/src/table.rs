@@ -398,6 +398,11 @@ impl<V: Vfs> Durability<V> {
         order
     }
 
+    /// Syncs one after the other that make stable what an inode owes.
+    pub(crate) fn chain(&self, key: FileKey) -> usize {
+        self.moved_to(key).len() + 1 + self.plan(key).len()
+    }
+
     fn visit_before(&self, key: FileKey, seen: &mut BTreeSet<FileKey>, order: &mut Vec<Held<V>>) {
         // Depth first with an explicit stack: a directory goes into the order after those it
         // depends on. A cycle (names moved both ways) is cut where it closes.
@@ -492,7 +497,7 @@ impl<V: Vfs> Durability<V> {
         }
         if let Some(share) = &job.share {
             let span = self.env.monotonic().saturating_sub(started);
-            share.took(span);
+            share.synced_in(span);
             share.metrics.sync_micros.add_time(span);
             share.metrics.join_factor.add(job.waiters.len() as u64);
         }
@@ -539,6 +544,8 @@ impl<V: Vfs> Durability<V> {
     }
 
     pub(crate) fn report_failure(&self, key: FileKey, shares: &[Arc<Share>], failure: Failure) {
+        let latched = self.peek(key, |inode| inode.view(key)).flatten();
+        let path = latched.map(|latched| latched.path).unwrap_or_default();
         for share in shares {
             count(&share.metrics.syncs_failed);
             count(&share.metrics.latches);
@@ -546,6 +553,7 @@ impl<V: Vfs> Durability<V> {
                 share = share.name,
                 fs = key.fs,
                 inode = key.ino,
+                path,
                 error = %failure.error,
                 "sync failed; FLUSH, write-through and CLOSE of this inode fail until it is \
                  rewritten or the latch is cleared"

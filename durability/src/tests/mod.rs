@@ -3,9 +3,11 @@
 
 #![allow(unused_must_use)] // Receipts: what the tests look at is the disk.
 
+mod bound;
 mod fake;
 mod flush;
 mod journals;
+mod kept;
 mod latch;
 mod limits;
 mod opens;
