@@ -14,12 +14,13 @@ use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyRespo
 use smb_wire::ids::FileId;
 use smb_wire::msg::{
     CancelRequest, Channel, CreateOptions, Dialect, InfoType, IoctlFlags, IoctlRequest,
+    QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, SecurityInformation as Parts,
     SetInfoRequest, WriteFlags, WriteRequest,
 };
 use vfs::Env;
 use vfs::sim::{Cut, Fault, FaultAction, Profile, SimDisk, SimOp};
 
-use crate::world::{Actor, Contents, contents, flush, prepared, served};
+use crate::world::{Actor, Contents, contents, descriptor, flush, prepared, served};
 
 /// Operations of a kind take this long from now on.
 fn slow(server: &SimServer, kind: SimOp, span: Duration) {
@@ -370,13 +371,43 @@ fn changes_at_the_same_time_undo_nothing() {
             let hidden = [&[0; 32][..], &0x22u32.to_le_bytes(), &[0; 4]].concat();
             let hidden = set_info(InfoType::FILE, Class::BASIC.0, 0, file, &hidden);
             let hidden = it.client.send(hidden).unwrap();
-            let code = FsctlCode::SET_SPARSE;
-            other.ioctl(same, code, &[1]).await;
+            other.ioctl(same, FsctlCode::SET_SPARSE, &[1]).await;
             let hidden = it.client.wait(hidden).await.unwrap();
             assert_eq!(hidden.status(), Status::SUCCESS);
+            // A right is taken away; somebody else names the group meanwhile.
+            let part = |parts: Parts, file, bytes: &[u8]| {
+                set_info(InfoType::SECURITY, 0, parts.bits(), file, bytes)
+            };
+            let query = Request::new(&QueryInfoRequest {
+                info_type: InfoType::SECURITY,
+                info_class: 0,
+                output_buffer_length: 4096,
+                additional_information: Parts::OWNER.bits(),
+                flags: QueryInfoFlags::empty(),
+                file_id: same,
+                input: &[],
+            });
+            let owner = other.reply(query).await;
+            let owner = QueryInfoResponse::read(&owner.message)
+                .unwrap()
+                .buffer
+                .to_vec();
+            let revoked = part(Parts::DACL, file, &descriptor(0x0012_0089));
+            let revoked = it.client.send(revoked).unwrap();
+            let owned = other.status(part(Parts::OWNER, same, &owner)).await;
+            assert_eq!(owned, Status::SUCCESS);
+            let revoked = it.client.wait(revoked).await.unwrap();
+            assert_eq!(revoked.status(), Status::SUCCESS);
         })
         .unwrap();
         let left = kept(&server);
-        assert!(left["f"].starts_with("0x222,"), "seed {seed}: {}", left["f"]);
+        assert!(
+            left["f"].starts_with("0x222,"),
+            "seed {seed}: {}",
+            left["f"]
+        );
+        let access = format!("{:?}", 0x0012_0089u32.to_le_bytes());
+        let access = access.trim_matches(['[', ']']);
+        assert!(left["f"].contains(access), "seed {seed}: the right is back");
     }
 }

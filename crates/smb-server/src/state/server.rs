@@ -71,6 +71,8 @@ pub struct Server<V: Vfs> {
     pub durability: Arc<Durability<V>>,
     pub(crate) files: Files,
     pub(crate) change_times: ChangeTimes,
+    /// Held while a part of a security descriptor is merged into what is stored.
+    pub(crate) descriptors: vfs::disk::InodeLocks,
     /// When the server started.
     pub started: Timestamp,
     config: RwLock<Arc<ServerConfig>>,
@@ -123,6 +125,7 @@ impl<V: Vfs> Server<V> {
             durability,
             files: Files::new(Caching::Full),
             change_times: ChangeTimes::default(),
+            descriptors: vfs::disk::InodeLocks::default(),
             config: RwLock::new(Arc::new(config)),
             shares: RwLock::new(Arc::new(shares)),
             users: RwLock::new(users),

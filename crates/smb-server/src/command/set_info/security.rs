@@ -9,7 +9,7 @@ use smb_wire::{
     msg::NotifyFilter,
     status::Status,
 };
-use vfs::Vfs;
+use vfs::{Node, Vfs};
 
 use super::tell;
 use crate::{
@@ -32,6 +32,9 @@ pub(super) async fn set<V: Vfs>(
     let new = SecurityDescriptor::read(buffer).map_err(|_| Status::INVALID_SECURITY_DESCR)?;
     let share = call.share()?;
     let token = call.token()?;
+    // Before what is stored is read: a right that another request takes away stays taken away.
+    engine::operation(call, open, Operation::SetSecurity).await?;
+    let merging = call.server().descriptors.lock(disk.node.key()).await;
     let attr = engine::attr(call, open).await?;
     let mut sd = access::descriptor(&*share.vfs, &disk.node, &attr).await?;
     check_owner(&sd, &new, parts, &token)?;
@@ -39,11 +42,11 @@ pub(super) async fn set<V: Vfs>(
     let mut bytes = BytesMut::new();
     sd.encode(&mut bytes)
         .map_err(|_| Status::INVALID_SECURITY_DESCR)?;
-    engine::operation(call, open, Operation::SetSecurity).await?;
     share
         .vfs
         .set_security(&token.identity, &disk.node, &bytes)
         .await?;
+    drop(merging);
     tell(call, open, NotifyFilter::SECURITY).await;
     let flags = write::open_flags(open);
     Ok(share
