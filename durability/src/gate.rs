@@ -44,6 +44,9 @@ pub use opened::OpenPolicy;
 /// Streams of one inode that may be dirty at once; a change beyond it waits for a sync.
 const DIRTY_STREAMS_MAX: usize = 256;
 
+/// Directories that may owe names of one inode at once, each with a descriptor; as above.
+const DIRTY_NAMES_MAX: usize = 16;
+
 /// What a FLUSH is for.
 #[derive(Debug, Clone)]
 pub enum FlushTarget<N> {
@@ -647,7 +650,7 @@ impl<V: Vfs> Gate<V> {
             };
             let idle = inode.owe(&account, &held, now);
             change(inode, &account);
-            if inode.dirty_streams() > DIRTY_STREAMS_MAX {
+            if inode.dirty_streams() > DIRTY_STREAMS_MAX || inode.names().len() > DIRTY_NAMES_MAX {
                 judged.barriers.wait = judged.barriers.wait.max(Wait::Inode);
             }
             (idle, judged)

@@ -236,3 +236,19 @@ fn a_stream_is_never_synced_by_its_data_alone() {
         });
     }
 }
+
+/// Each name that is owed holds a descriptor of its directory.
+#[test]
+fn names_that_are_owed_are_limited() {
+    honor(|w| async move {
+        let f = file(5);
+        let dirs: Vec<_> = (0..2000).map(|n| dir(100 + n)).collect();
+        for d in &dirs {
+            w.gate.linked(&f, d, PLAIN).await.unwrap();
+        }
+        let held = dirs.iter().filter(|d| d.held() > 1).count();
+        assert!(held <= 17, "{held} directories are held for one file");
+        w.flush(&f).await.unwrap();
+        assert!(dirs.iter().all(|d| d.held() == 1));
+    });
+}
