@@ -243,6 +243,11 @@ impl<V: Vfs> Durability<V> {
         self.shards.get(place).unwrap_or(&self.shards[0])
     }
 
+    #[cfg(test)]
+    pub(crate) fn known_inodes(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
     /// Judges every open through a share anew. True if that promises something new.
     pub(crate) fn judge_anew(&self, share: &Arc<Share>) -> bool {
         let mut tightens = false;

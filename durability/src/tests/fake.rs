@@ -79,6 +79,10 @@ pub(super) fn stream(ino: u64, name: &str) -> FakeNode {
 }
 
 impl FakeNode {
+    pub(super) fn key_of(&self) -> FileKey {
+        key(self.ino)
+    }
+
     /// Nodes cloned from this one, itself included.
     pub(super) fn held(&self) -> usize {
         Arc::strong_count(&self._open)
@@ -112,7 +116,7 @@ pub(super) struct State {
 }
 
 pub(super) struct Fake {
-    env: Arc<TestEnv>,
+    env: Arc<dyn Env>,
     pub(super) state: Mutex<State>,
     pub(super) times: Mutex<Times>,
 }
@@ -130,6 +134,10 @@ pub(super) struct Times {
 
 impl Fake {
     pub(super) fn new(env: &Arc<TestEnv>, sync: Duration, write: Duration) -> Arc<Self> {
+        Self::over(&(Arc::clone(env) as Arc<dyn Env>), sync, write)
+    }
+
+    pub(super) fn over(env: &Arc<dyn Env>, sync: Duration, write: Duration) -> Arc<Self> {
         let times = Mutex::new(Times {
             sync,
             write,

@@ -1,5 +1,7 @@
 //! Failed syncs: the latch, its repair, the breaker.
 
+use std::sync::Arc;
+
 use std::rc::Rc;
 
 use vfs::{Env, Range, VfsError};
@@ -385,4 +387,71 @@ fn all_latches_of_a_share_are_cleared_at_once() {
             assert!(w.engine.is_stable());
         },
     );
+}
+
+/// Notes events at error level, as `field=value` in one line each.
+struct Errors(Arc<std::sync::Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Errors {
+    fn enabled(&self, what: &tracing::Metadata<'_>) -> bool {
+        *what.level() == tracing::Level::ERROR
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Line(String);
+        impl tracing::field::Visit for Line {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!("{field}={value:?} ");
+            }
+        }
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        lock(&self.0).push(line.0);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// The error comes after the acknowledgement: the log, the counters and the policy say so, and
+/// the next request on the inode fails.
+#[test]
+fn an_error_after_the_acknowledgement_is_told_to_everybody() {
+    for policy in ["treat-host-as-stable-storage", "bounded:10s,64MiB"] {
+        let lines = Arc::new(std::sync::Mutex::default());
+        tracing::subscriber::with_default(Errors(Arc::clone(&lines)), || {
+            world(policy, Limits::default(), |w| async move {
+                let f = file(5);
+                let opener = Opener {
+                    path: "dir/f".into(),
+                    ..Opener::default()
+                };
+                let open = w.gate.opened(&f, Arc::new(opener));
+                w.write(&f, 0, 1).await.unwrap();
+                w.flush(&f).await.unwrap();
+                w.fake.script(5, &[IO]);
+                w.env.sleep(ms(31_000)).await;
+                let counters = w.gate.counters();
+                assert_eq!((counters.syncs_failed, counters.latches), (1, 1));
+                assert_eq!(counters.trips, 1);
+                let exposed = w.gate.exposure();
+                assert_eq!((exposed.latched_bytes, exposed.latched_inodes), (4096, 1));
+                assert_eq!(w.gate.effective_policy(), Policy::Honor);
+                assert_eq!(w.flush(&f).await, IO);
+                assert_eq!(w.write_as(&f, 9, 1, super::flush::THROUGH).await, IO);
+                assert_eq!(w.gate.closed(&f, PLAIN).await.err(), IO.err());
+                drop(open);
+            });
+        });
+        let lines = lock(&lines).clone();
+        assert!(lines[0].contains("inode=5 path=\"dir/f\""), "{}", lines[0]);
+        assert!(
+            lines[1].contains("acknowledged changes may be lost"),
+            "{}",
+            lines[1]
+        );
+    }
 }

@@ -16,3 +16,4 @@ mod properties;
 mod rows;
 mod sim;
 mod stores;
+mod stress;
