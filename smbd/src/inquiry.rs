@@ -41,7 +41,11 @@ fn share_in_words(share: &config::Share, found: &protection::Assessment) -> Stri
         &format!("  share {} = {}", share.name, share.path.display()),
     );
     let promise = config::policy::promise(&share.durability);
-    push(&mut out, &format!("    {}: {promise}", share.durability));
+    let policy = share.durability.to_string();
+    push(&mut out, &format!("    {policy}: {promise}"));
+    if let Some(broken) = protection::broken_promise(Some(&policy), found) {
+        push(&mut out, &format!("    {broken}"));
+    }
     for rule in share.rules.iter() {
         let (name, criteria) = (&rule.name, explain::criteria(rule));
         push(

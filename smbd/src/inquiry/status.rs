@@ -120,6 +120,9 @@ fn write_share(out: &mut String, share: &Value) {
     push(out, &format!("    {}", durability_line(share)));
     let policy = cell(&share["policy"]);
     push(out, &format!("    {policy}: {}", cell(&share["promise"])));
+    if !share["broken_promise"].is_null() {
+        push(out, &format!("    {}", cell(&share["broken_promise"])));
+    }
     for rule in list(&share["rules"]) {
         let of = |key: &str| cell(&rule[key]);
         push(
@@ -383,6 +386,7 @@ mod tests {
                     "configured_policy": "bounded:50ms,4MiB", "promise": "p.",
                     "exposed_bytes": 20_480, "exposed_inodes": 2, "oldest_ms": 400,
                     "device": "volatile-cache,no-fua,unprotected", "warning": "w",
+                    "broken_promise": "b",
                     "changed": { "policy": "honor", "was": "strict-sync", "by": "root (uid 0)",
                                  "at": "2026-11-21 16:22:40 UTC" },
                     "protection": { "verdict": "unprotected", "stack": "xfs on /; sda",
@@ -407,6 +411,7 @@ shares:
     durability: share=data policy=honor exposed=20.0KiB/2 files oldest=400ms latch=1 \
 device=volatile-cache,no-fua,unprotected
     honor: p.
+    b
     WARNING: w
     configured is bounded:50ms,4MiB, set aside because a sync failed
     set to honor at 2026-11-21 16:22:40 UTC by root (uid 0), was strict-sync

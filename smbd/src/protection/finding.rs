@@ -130,8 +130,8 @@ impl What {
         }
     }
 
-    /// Whether even a sync that succeeded may not have reached stable storage, or the file
-    /// system may not be whole after a power failure: no policy can make up for that.
+    /// Whether even a sync that succeeded may not have reached stable storage: no policy can make
+    /// up for that.
     #[must_use]
     pub fn breaks_syncs(self) -> bool {
         matches!(
@@ -139,7 +139,6 @@ impl What {
             Self::FlushNotPassedOn
                 | Self::CacheContradicts
                 | Self::Memory
-                | Self::NoJournal
                 | Self::NoBarrier
                 | Self::SyncIgnored
         )

@@ -425,6 +425,36 @@ fn who_stands_behind_a_disk() {
 }
 
 #[test]
+fn where_no_policy_is_kept() {
+    let mut tree = Tree::new();
+    let dir = tree.disk("8:0", SATA, BACK, "0");
+    let broken = |tree: &Tree, policy: &str| broken_promise(Some(policy), &tree.look("/"));
+    tree.mount("8:0", "/", "xfs /dev/sda rw");
+    assert_eq!(
+        broken(&tree, "honor"),
+        None,
+        "a volatile cache keeps what is flushed"
+    );
+    tree.mount("8:0", "/", "xfs /dev/sda rw,nobarrier");
+    assert!(
+        broken(&tree, "honor")
+            .unwrap()
+            .contains("NOT KEPT HERE: / is mounted without")
+    );
+    assert_eq!(
+        broken(&tree, "treat-host-as-stable-storage"),
+        None,
+        "it promises nothing"
+    );
+    let plp = tree.look_as("/", Protection::Plp);
+    assert_eq!(broken_promise(Some("honor"), &plp), None);
+    tree.file(&format!("{dir}/queue/write_cache"), THROUGH);
+    assert_eq!(broken(&tree, "honor"), None, "nothing to flush");
+    tree.mount("0:9", "/", "tmpfs tmpfs rw");
+    assert!(broken(&tree, "strict-sync").unwrap().contains("memory"));
+}
+
+#[test]
 fn xfs_with_a_log_elsewhere() {
     let mut tree = Tree::new();
     tree.disk("8:0", SATA, THROUGH, "0");

@@ -34,7 +34,7 @@ pub use device::{Cache, Device};
 pub use finding::{Finding, Weight, What};
 pub use read::Root;
 pub use walk::FileSystem;
-pub(crate) use watch::{AGAIN, Board, of_config};
+pub(crate) use watch::{AGAIN, Board, broken_promise, of_config};
 pub(crate) use words::metrics;
 
 /// Whether what the devices were given survives a power failure.
@@ -164,6 +164,20 @@ impl Assessment {
         self.has(&syncs)
             || asserted && self.verdict() != Verdict::Protected
             || asserted && self.has(&[What::OnBattery])
+    }
+
+    /// What keeps a sync that succeeded from being one: then no policy but
+    /// `treat-host-as-stable-storage` is kept here.
+    #[must_use]
+    pub fn broken_by(&self) -> Option<&Finding> {
+        if self.verdict() == Verdict::Protected {
+            return None;
+        }
+        // Without barriers nothing is lost where no cache is volatile.
+        let harmless = self.cache() == Cache::WriteThrough;
+        let breaks =
+            |one: &&Finding| one.what.breaks_syncs() && !(harmless && one.what == What::NoBarrier);
+        self.findings.iter().find(breaks)
     }
 
     /// Whether an administrator should read it in the log.

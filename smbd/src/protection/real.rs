@@ -118,6 +118,53 @@ fn real_file_systems_on_loop_devices() {
 }
 
 #[test]
+fn memory_and_an_overlay() {
+    if !rustix::process::geteuid().is_root() {
+        println!("missing: root, to mount tmpfs and overlayfs");
+        return;
+    }
+    let top = tempfile::tempdir().unwrap();
+    let point = top.path().join("m");
+    fs::create_dir(&point).unwrap();
+    let mounted = Mounted { top };
+    if run(Command::new("mount")
+        .args(["-t", "tmpfs", "none"])
+        .arg(&point))
+    .is_none()
+    {
+        println!("missing: tmpfs");
+        return;
+    }
+    let found = mounted.look();
+    assert_eq!(
+        found.words(),
+        "cache-unknown,memory,unprotected",
+        "{found:#?}"
+    );
+    for folder in ["l", "u", "w", "o"] {
+        fs::create_dir(point.join(folder)).unwrap();
+    }
+    let folder = |name: &str| point.join(name).display().to_string();
+    let (l, u, w) = (folder("l"), folder("u"), folder("w"));
+    let options = format!("lowerdir={l},upperdir={u},workdir={w}");
+    let mut mount = Command::new("mount");
+    let mount = mount.args(["-t", "overlay", "overlay", "-o", &options, &folder("o")]);
+    if run(mount).is_none() {
+        println!("missing: overlayfs");
+        return;
+    }
+    let found = look(&point.join("o"));
+    let unmounted = Command::new("umount").arg(point.join("o")).status();
+    assert!(unmounted.unwrap().success());
+    assert_eq!(
+        found.words(),
+        "cache-unknown,memory,overlay,unprotected",
+        "{found:#?}"
+    );
+    assert_eq!(found.file_systems.len(), 2, "{found:#?}");
+}
+
+#[test]
 fn two_devices_of_one_btrfs_and_a_subvolume() {
     if !rustix::process::geteuid().is_root() {
         println!("missing: root, to mount btrfs on loop devices");

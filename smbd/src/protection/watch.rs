@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Assessment, Machine, Place, Root, metrics};
 use crate::{
-    config::{Config, policy},
+    config::{Config, Policy, policy},
     exposition::Page,
 };
 
@@ -56,6 +56,9 @@ impl Board {
             if let Some(found) = known.get(name) {
                 share["device"] = json!(found.words());
                 share["protection"] = found.json();
+                if let Some(broken) = broken_promise(share["policy"].as_str(), found) {
+                    share["broken_promise"] = json!(broken);
+                }
             }
         }
     }
@@ -65,6 +68,15 @@ impl Board {
         let known = self.shares.borrow();
         metrics(page, known.iter().map(|(name, found)| (&**name, found)));
     }
+}
+
+/// What to say where the devices do not keep what the policy promises.
+pub(crate) fn broken_promise(policy: Option<&str>, found: &Assessment) -> Option<String> {
+    let lazy = Policy::TreatHostAsStableStorage.to_string();
+    let broken = found
+        .broken_by()
+        .filter(|_| policy != Some(lazy.as_str()))?;
+    Some(format!("THIS PROMISE IS NOT KEPT HERE: {broken}"))
 }
 
 /// `durability: share=db policy=honor device=volatile-cache,no-fua,unprotected`
