@@ -7,7 +7,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{account, config, inquiry, serve, verify_flush};
+use crate::{account, config, durability_report, inquiry, serve, verify_flush};
 
 /// What clap prints before the rest.
 const ABOUT: &str = "Holdfast serves folders to Windows, macOS and Linux over SMB 2 and 3.";
@@ -94,6 +94,11 @@ enum Command {
         server: ServerPlace,
         #[command(subcommand)]
         command: PolicyCommand,
+    },
+    /// Tell what was promised when a server ended
+    Durability {
+        #[command(subcommand)]
+        command: durability_report::DurabilityCommand,
     },
     /// Prove that what any SMB server acknowledged survives a power cut
     #[command(after_help = verify_flush::EXAMPLES)]
@@ -320,6 +325,7 @@ impl Cli {
             Command::Status { server, json } => inquiry::status(&server, json),
             Command::Reload { server } => inquiry::reload(&server),
             Command::Policy { server, command } => inquiry::policy(&server, command),
+            Command::Durability { command } => durability_report::run(command),
             Command::VerifyFlush { command } => return verify_flush::run(&command),
         };
         match done {

@@ -7,7 +7,7 @@
 //! Order of the end: stop accepting; connections finish or are cut off after the grace; what is
 //! owed to the disk is synced; threads end; the report is logged. Only then does `run` return.
 
-mod policy;
+pub(crate) mod policy;
 
 use std::{
     cell::RefCell,

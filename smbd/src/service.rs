@@ -23,6 +23,7 @@ use crate::{
     env::TokioEnv,
     exposition::{self, Page},
     inquiry::explain::Located,
+    kept::Kept,
     settings, transport,
     worker::{Accepted, ConnectionHandler, WorkerHandle},
 };
@@ -34,6 +35,7 @@ pub type HostVfs = PosixVfs<HostDisk>;
 pub struct Holdfast {
     server: Arc<Server<HostVfs>>,
     use_ring: bool,
+    kept: Arc<Kept>,
     /// In force; what a reload is compared with.
     config: Mutex<Arc<Config>>,
 }
@@ -53,10 +55,12 @@ impl Holdfast {
             config: &[],
         };
         let built = build_shares(&config, &users, &durability, use_ring, &before)?;
+        let kept = Kept::open(&config, env.clone(), &durability)?;
         let server = Server::new(env, durability, settings, built.shares, Arc::new(users));
         Ok(Arc::new(Self {
             server,
             use_ring,
+            kept,
             config: Mutex::new(config),
         }))
     }
@@ -170,7 +174,7 @@ fn open_folder(share: &config::Share, use_ring: bool) -> io::Result<HostVfs> {
 }
 
 /// Runs a future to its end on a thread of its own: the caller's runtime may be this thread's.
-fn apart<T: Send>(future: impl Future<Output = T> + Send) -> T {
+pub(crate) fn apart<T: Send>(future: impl Future<Output = T> + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -221,7 +225,20 @@ impl ConnectionHandler for Handler {
 impl Service for Holdfast {
     type Handler = Handler;
 
-    fn handler(self: Arc<Self>, _worker: &WorkerHandle) -> io::Result<Handler> {
+    fn handler(self: Arc<Self>, worker: &WorkerHandle) -> io::Result<Handler> {
+        if worker.index() == 0 {
+            let (kept, server) = (Arc::clone(&self.kept), Arc::clone(&self.server));
+            let activity = move |share: &str| {
+                let shares = server.shares();
+                let counts = shares
+                    .find(share)
+                    .map(|share| share.gate.counters().counts());
+                let each = counts.into_iter().flatten().map(|(_, count)| count);
+                each.fold(0, u64::wrapping_add)
+            };
+            let durability = Arc::clone(&self.server.durability);
+            tokio::task::spawn_local(kept.watch(durability, worker.clone(), activity));
+        }
         Ok(Handler {
             server: Arc::clone(&self.server),
         })
@@ -252,16 +269,19 @@ impl Service for Holdfast {
                 })).collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
             "shares": self.shares_status(),
+            "kept": self.kept.status(),
         })
     }
 
     fn metrics(&self, page: &mut Page) {
         exposition::render(page, &self.server);
+        self.kept.metrics(page);
     }
 
     async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Value, String> {
         let old = self.config();
         let (server, use_ring) = (Arc::clone(&self.server), self.use_ring);
+        let kept = Arc::clone(&self.kept);
         let wanted = Arc::clone(&config);
         // Opening a folder may wait for its disk: not on a thread that serves sockets.
         let building = tokio::task::spawn_blocking(move || {
@@ -269,10 +289,11 @@ impl Service for Holdfast {
                 shares: server.shares(),
                 config: &old.shares,
             };
-            build_shares(&wanted, &users, &server.durability, use_ring, &before)
-                .map(|built| (built, users))
+            let built = build_shares(&wanted, &users, &server.durability, use_ring, &before)?;
+            let prepared = kept.prepare(&wanted.shares)?;
+            io::Result::Ok((built, users, prepared))
         });
-        let (built, users) = building
+        let (built, users, prepared) = building
             .await
             .map_err(|error| error.to_string())?
             .map_err(|error| error.to_string())?;
@@ -285,6 +306,8 @@ impl Service for Holdfast {
             .collect();
         self.server.set_shares(built.shares);
         self.server.set_users(Arc::new(users));
+        let durability = &self.server.durability;
+        self.kept.adopt(prepared, &config.shares, durability);
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
         let mut policies = Vec::new();
         for (gate, wanted, share) in built.changed {
@@ -337,6 +360,7 @@ impl Service for Holdfast {
                 gate.map(|gate| gate.clear_latch(latched.key));
             }
             durability.clear_overflow();
+            self.kept.clear_dormant();
         }
         Ok(json!(answers))
     }
@@ -353,6 +377,8 @@ impl Service for Holdfast {
 
     async fn sync_all(self: Arc<Self>) -> SyncReport {
         let report = self.server.durability.sync_all().await;
+        let stable = report.errors.is_empty() && self.server.durability.is_stable();
+        self.kept.stop(stable).await;
         SyncReport {
             inodes: report.inodes,
             bytes: report.bytes,

@@ -64,15 +64,11 @@ impl Mark {
 }
 
 fn sync_file_systems<'a>(shares: impl Iterator<Item = &'a Path>) -> io::Result<()> {
-    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let without_device = fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    let mounts = mounts(&table, &without_device);
     let mut synced = BTreeSet::new();
     for share in shares {
         let named = |error| named(share, error);
-        let full = share.canonicalize().map_err(named)?;
-        let below = mounts.iter().filter(|mount| mount.starts_with(&full));
-        for folder in std::iter::once(&full).chain(below) {
+        let below = mounts_below(share).map_err(named)?;
+        for folder in std::iter::once(share).chain(below.iter().map(PathBuf::as_path)) {
             let device = fs::metadata(folder).map_err(named)?.dev();
             if synced.insert(device) {
                 sync_file_system(folder)?;
@@ -80,6 +76,19 @@ fn sync_file_systems<'a>(shares: impl Iterator<Item = &'a Path>) -> io::Result<(
         }
     }
     Ok(())
+}
+
+/// Where file systems that keep things are mounted below a folder.
+///
+/// # Errors
+/// The folder is not there.
+pub(crate) fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let full = folder.canonicalize()?;
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let without_device = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let mut mounts = mounts(&table, &without_device);
+    mounts.retain(|mount| mount.starts_with(&full) && *mount != full);
+    Ok(mounts)
 }
 
 /// Mount points of file systems that keep things, by the kernel's tables (`proc(5)`).

@@ -165,7 +165,7 @@ fn warning(share: &Value) -> Option<String> {
 }
 
 /// `2026-11-21 16:22:40 UTC`, by the proleptic Gregorian calendar.
-fn utc(seconds: u64) -> String {
+pub(crate) fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     // Howard Hinnant's civil_from_days: years from March, eras of 400 years.
     let shifted = days + 719_468;

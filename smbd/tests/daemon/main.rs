@@ -1,6 +1,7 @@
 //! The daemon from outside: what an administrator sets, asks and orders, with the real binary.
 
 mod hosts;
+mod kept;
 mod limits;
 mod metrics;
 mod reload;

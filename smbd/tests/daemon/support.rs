@@ -200,6 +200,11 @@ impl Daemon {
         self.dir.path().join(name)
     }
 
+    /// Its folder, for another server; it has ended.
+    pub(crate) fn into_folder(mut self) -> tempfile::TempDir {
+        std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
+    }
+
     /// What it has logged.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()

@@ -1,0 +1,155 @@
+//! Promised files held against the files that are there now.
+//!
+//! A file is known by inode number and birth time, so a file renamed since is found (by walking the
+//! share once), and one that took another's place is told from it. Links are not followed.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, Metadata},
+    os::unix::fs::{DirEntryExt, MetadataExt},
+    path::{Component, Path, PathBuf},
+    time::UNIX_EPOCH,
+};
+
+use serde_json::{Value, json};
+use vfs::FileKey;
+
+use super::runs::LastFlush;
+
+/// Most entries of a share that are walked to find renamed files.
+const WALK_MAX: usize = 2_000_000;
+
+/// What became of one file.
+enum Now {
+    Present(Metadata),
+    Renamed(PathBuf, Metadata),
+    Gone,
+    /// The share could not be walked to its end.
+    NotFound,
+}
+
+/// Answers a line for each file, and whether the share could be looked at whole.
+pub(super) fn check(root: &Path, files: &mut Vec<&LastFlush>) -> (Vec<Value>, bool) {
+    files.sort_by_key(|file| std::cmp::Reverse(super::runs::millis(file.record.at)));
+    let mut missing = BTreeMap::new();
+    let mut found: Vec<Option<Metadata>> = Vec::new();
+    for file in files.iter() {
+        let key = file.record.key;
+        let here = at_path(root, &file.record.path).filter(|meta| is(meta, key));
+        if here.is_none() {
+            missing.insert(key.ino, key);
+        }
+        found.push(here);
+    }
+    let (elsewhere, whole) = if missing.is_empty() {
+        (BTreeMap::new(), true)
+    } else {
+        walk(root, &missing)
+    };
+    let lines = files.iter().zip(found).map(|(file, here)| {
+        let now = match (here, elsewhere.get(&file.record.key.ino)) {
+            (Some(meta), _) => Now::Present(meta),
+            (None, Some((path, meta))) if is(meta, file.record.key) => {
+                Now::Renamed(path.clone(), meta.clone())
+            }
+            _ if whole => Now::Gone,
+            _ => Now::NotFound,
+        };
+        line(file, now)
+    });
+    (lines.collect(), whole)
+}
+
+fn at_path(root: &Path, path: &str) -> Option<Metadata> {
+    let path = Path::new(path);
+    let plain = path
+        .components()
+        .all(|component| matches!(component, Component::Normal(_)));
+    let full = if path.as_os_str().is_empty() {
+        root.to_owned()
+    } else {
+        root.join(path)
+    };
+    plain.then(|| fs::symlink_metadata(full).ok()).flatten()
+}
+
+/// Whether it is the inode. Generations are birth times, or 0 where those prove nothing.
+fn is(meta: &Metadata, key: FileKey) -> bool {
+    let born = || {
+        let since = meta.created().ok()?.duration_since(UNIX_EPOCH).ok()?;
+        u64::try_from(since.as_nanos()).ok()
+    };
+    meta.ino() == key.ino && (key.generation == 0 || born() == Some(key.generation))
+}
+
+type Found = BTreeMap<u64, (PathBuf, Metadata)>;
+
+fn walk(root: &Path, missing: &BTreeMap<u64, FileKey>) -> (Found, bool) {
+    let mut found = BTreeMap::new();
+    let mut whole = true;
+    let mut left = WALK_MAX;
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else {
+            whole = false;
+            continue;
+        };
+        for entry in entries {
+            let Ok(entry) = entry else {
+                whole = false;
+                break;
+            };
+            left = left.saturating_sub(1);
+            if left == 0 {
+                return (found, false);
+            }
+            if let Some(key) = missing.get(&entry.ino())
+                && let Ok(meta) = entry.metadata()
+                && is(&meta, *key)
+            {
+                let path = entry.path();
+                let path = path.strip_prefix(root).unwrap_or(&path).to_owned();
+                found.insert(key.ino, (path, meta));
+            }
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                Ok(_) => {}
+                Err(_) => whole = false,
+            }
+        }
+    }
+    (found, whole)
+}
+
+/// Only the unnamed stream's size is looked at: streams are kept in attributes or elsewhere.
+fn line(file: &LastFlush, now: Now) -> Value {
+    let record = &file.record;
+    let sized = record.stream.is_empty() && !record.directory;
+    let mut path_now = None;
+    let (what, meta) = match now {
+        Now::Present(meta) => ("there", Some(meta)),
+        Now::Renamed(path, meta) => {
+            path_now = Some(path);
+            ("renamed", Some(meta))
+        }
+        Now::Gone => ("gone", None),
+        Now::NotFound => ("not found", None),
+    };
+    let size_now = meta.filter(|_| sized).map(|meta| meta.len());
+    let smaller = size_now.is_some_and(|now| now < record.size);
+    json!({
+        "path": record.path,
+        "stream": record.stream,
+        "inode": record.key.ino,
+        "flushed_s": record.at.secs,
+        "flushed_ms": super::runs::millis(record.at),
+        "policy": record.policy.to_string(),
+        "before_the_disk": file.promised,
+        "size": record.size,
+        "size_now": size_now,
+        "path_now": path_now.map(|path| path.to_string_lossy().into_owned()),
+        "now": if smaller { "smaller" } else { what },
+        // Deleted or cut off since, by somebody who did not flush; or lost.
+        "suspect": smaller || !matches!(what, "there" | "renamed"),
+    })
+}

@@ -1,0 +1,187 @@
+//! What the daemon keeps beside the shares so that it outlives the process: error latches, the
+//! journal of acknowledged flushes, and a watch over the file systems.
+//!
+//! Opened before the first connection, changed by a reload with everything else, closed after the
+//! last sync. A reload opens what it needs first, where it may wait ([`Kept::prepare`]), and puts
+//! it into force afterwards, where nothing fails ([`Kept::adopt`]).
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use durability::{Durability, LatchFile, LatchRecord, LatchStore};
+use serde_json::{Value, json};
+use vfs::{Env, sys::SysDisk};
+
+use crate::{
+    config::{self, Config},
+    exposition::{Kind, Page},
+    flush_journal::{self, Journal},
+    latch_file,
+    sentinel::{PERIOD, Sentinels},
+    service::HostVfs,
+    worker::WorkerHandle,
+};
+
+/// See the module head.
+pub(crate) struct Kept {
+    env: Arc<dyn Env>,
+    /// A change of the configuration's holds after a restart.
+    folder: PathBuf,
+    latches: Arc<LatchFile<SysDisk>>,
+    journal: Mutex<Option<Arc<Journal>>>,
+    sentinels: Sentinels,
+}
+
+/// What a reload will put into force.
+pub(crate) struct Prepared {
+    woken: Vec<LatchRecord>,
+    journal: Option<Arc<Journal>>,
+}
+
+impl Kept {
+    /// Opens all stores, latches what earlier runs left latched, and tells the engine of them.
+    ///
+    /// # Errors
+    /// With the way out.
+    pub(crate) fn open(
+        config: &Config,
+        env: Arc<dyn Env>,
+        durability: &Arc<Durability<HostVfs>>,
+    ) -> io::Result<Arc<Self>> {
+        let folder = config.server.state_dir.clone();
+        let latches = latch_file::open(&folder, &config.shares, Arc::clone(&env))?;
+        let journal = flush_journal::open(&folder, &config.shares, Arc::clone(&env))?;
+        let restored = latches.restore();
+        for record in &restored {
+            tracing::error!(
+                path = record.path,
+                shares = record.shares.join(", "),
+                inode = record.key.ino,
+                error = %record.error,
+                "a sync of this file failed in an earlier run and it was not repaired since"
+            );
+            durability.restore_latch(record);
+        }
+        durability.keep_latches(Arc::clone(&latches) as _);
+        if let Some(journal) = &journal {
+            durability.keep_journal(Arc::clone(journal) as _);
+        }
+        let sentinels = Sentinels::default();
+        sentinels.watch(&config.shares);
+        Ok(Arc::new(Self {
+            env,
+            folder,
+            latches,
+            journal: Mutex::new(journal),
+            sentinels,
+        }))
+    }
+
+    fn journal(&self) -> Option<Arc<Journal>> {
+        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        journal.clone()
+    }
+
+    /// Opens what these shares need; may wait for the disk.
+    ///
+    /// # Errors
+    /// Then nothing has changed.
+    pub(crate) fn prepare(&self, shares: &[config::Share]) -> io::Result<Prepared> {
+        let journal = match self.journal() {
+            Some(journal) => Some(journal),
+            None => flush_journal::open(&self.folder, shares, Arc::clone(&self.env))?,
+        };
+        Ok(Prepared {
+            woken: latch_file::learn(&self.latches, shares),
+            journal,
+        })
+    }
+
+    /// Puts a reload's into force. On a worker.
+    pub(crate) fn adopt(
+        &self,
+        prepared: Prepared,
+        shares: &[config::Share],
+        durability: &Arc<Durability<HostVfs>>,
+    ) {
+        for record in &prepared.woken {
+            durability.restore_latch(record);
+        }
+        if let Some(journal) = prepared.journal {
+            journal.set_shares(flush_journal::wanted(shares));
+            let mut mine = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+            if mine.is_none() {
+                durability.keep_journal(Arc::clone(&journal) as _);
+            }
+            *mine = Some(journal);
+        }
+        self.sentinels.watch(shares);
+    }
+
+    /// Asks the file systems now and then, until the server stops. One worker runs it.
+    pub(crate) async fn watch(
+        self: Arc<Self>,
+        durability: Arc<Durability<HostVfs>>,
+        worker: WorkerHandle,
+        activity: impl Fn(&str) -> u64,
+    ) {
+        loop {
+            tokio::select! {
+                () = worker.stopping() => return,
+                () = tokio::time::sleep(PERIOD) => {}
+            }
+            self.sentinels.ask(&durability, &activity).await;
+        }
+    }
+
+    /// The orderly end; `stable` if everything acknowledged is on stable storage.
+    pub(crate) async fn stop(&self, stable: bool) {
+        if let Some(journal) = self.journal() {
+            // It reports itself.
+            let _ = journal.stop(stable).await;
+        }
+        if let Some(written) = self.latches.settled() {
+            let _ = written.await;
+        }
+    }
+
+    /// An administrator accepts the loss of what is latched where no share is now.
+    pub(crate) fn clear_dormant(&self) -> usize {
+        self.latches.clear_dormant()
+    }
+
+    /// For `status`.
+    pub(crate) fn status(&self) -> Value {
+        json!({
+            "latches": {
+                "healthy": self.latches.is_healthy(),
+                "dormant": self.latches.dormant().len(),
+            },
+            "flush_journal": self.journal().map(|journal| flush_journal::status(&journal)),
+            "file_systems": self.sentinels.status(),
+        })
+    }
+
+    /// For the metrics page.
+    pub(crate) fn metrics(&self, page: &mut Page) {
+        page.one(
+            "holdfast_latch_store_healthy",
+            Kind::Gauge,
+            "Whether error latches can be stored: if not, a restart forgets them.",
+            u8::from(self.latches.is_healthy()),
+        );
+        page.one(
+            "holdfast_latches_dormant",
+            Kind::Gauge,
+            "Stored latches of files on file systems that no share is on now.",
+            self.latches.dormant().len(),
+        );
+        self.sentinels.metrics(page);
+        if let Some(journal) = self.journal() {
+            flush_journal::metrics(&journal, page);
+        }
+    }
+}

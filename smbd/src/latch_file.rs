@@ -1,0 +1,271 @@
+//! The store of error latches in the state folder, opened before anything is served.
+//!
+//! Names every file system of the shares, those mounted below them included, so that a latch finds
+//! its inode again after a reboot gave the device another number; finds the rest by path. What
+//! stays unknown sleeps in the store: nobody can reach such an inode through a share.
+//!
+//! The format and the writing are `durability::LatchFile`'s.
+
+use std::{
+    io,
+    path::{Component, Path},
+    sync::Arc,
+};
+
+use durability::{KnownFs, LatchFile, LatchFileError, LatchRecord, LatchStore};
+use vfs::{
+    Disk, Env, FileKey,
+    sys::{SuperBlock, SysDisk},
+};
+
+use crate::{config, service::apart, unclean};
+
+/// Most sleeping latches named one by one at start.
+const NAMED_MAX: usize = 20;
+
+/// Opens the store in `folder` and says what was wrong with it.
+///
+/// # Errors
+/// With the way out: nobody may serve while latches could be forgotten.
+pub(crate) fn open(
+    folder: &Path,
+    shares: &[config::Share],
+    env: Arc<dyn Env>,
+) -> io::Result<Arc<LatchFile<SysDisk>>> {
+    let file = folder.join("latches");
+    let failed = |error: LatchFileError| {
+        let way_out = match error {
+            LatchFileError::Disk(_) => "the state folder must be readable and writable",
+            LatchFileError::NotOurs | LatchFileError::Version => {
+                "it says which files lost data in a failed sync. Start the version that wrote it, \
+                 or move it away: then those files answer as if nothing had happened"
+            }
+        };
+        io::Error::other(format!("{}: {error}\n  = {way_out}", file.display()))
+    };
+    let disk = SysDisk::open(folder).map_err(|errno| failed(errno.into()))?;
+    let known = file_systems(shares);
+    let opened = apart(LatchFile::open(disk, env, known)).map_err(failed)?;
+    for refused in &opened.refused {
+        tracing::error!(
+            entry = refused.number,
+            why = refused.why,
+            path = refused.path.as_deref().unwrap_or("unknown"),
+            "{}: an entry is damaged: a file whose sync failed is not known any more; the file is \
+             kept as latches.refused",
+            file.display()
+        );
+    }
+    wake(&opened.store, shares);
+    Ok(opened.store)
+}
+
+/// Tells the store of the file systems of new shares. Answers the latches that wake.
+pub(crate) fn learn(store: &LatchFile<SysDisk>, shares: &[config::Share]) -> Vec<LatchRecord> {
+    let mut woken = Vec::new();
+    for known in file_systems(shares) {
+        woken.extend(store.learn(known));
+    }
+    woken.extend(wake(store, shares));
+    woken
+}
+
+fn file_systems(shares: &[config::Share]) -> Vec<KnownFs> {
+    let mut known = Vec::new();
+    for share in shares {
+        let below = unclean::mounts_below(&share.path).unwrap_or_default();
+        for folder in std::iter::once(share.path.clone()).chain(below) {
+            match SuperBlock::open(&folder) {
+                Ok(block) => known.push(KnownFs {
+                    dev: block.dev(),
+                    identity: block.identity(),
+                    root: folder.to_string_lossy().into_owned(),
+                }),
+                // The share's own opening tells what is wrong.
+                Err(errno) => tracing::debug!(errno = errno.0, "{}", folder.display()),
+            }
+        }
+    }
+    known
+}
+
+/// Finds inodes whose file system has no known name by their path, and names the rest.
+fn wake(store: &LatchFile<SysDisk>, shares: &[config::Share]) -> Vec<LatchRecord> {
+    let mut woken = Vec::new();
+    for dormant in store.dormant() {
+        let named = |share: &&config::Share| {
+            dormant.shares.is_empty() || dormant.shares.contains(&share.name)
+        };
+        let found = shares
+            .iter()
+            .filter(named)
+            .find_map(|share| at_path(&share.path, &dormant));
+        woken.extend(found.and_then(|key| store.found(&dormant, key)));
+    }
+    for dormant in store.dormant().iter().take(NAMED_MAX) {
+        tracing::warn!(
+            path = dormant.path,
+            shares = dormant.shares.join(", "),
+            error = %dormant.error,
+            "a file whose sync failed is on a file system that no share is on now; its latch \
+             waits for it"
+        );
+    }
+    woken
+}
+
+/// The inode at the record's path below `root`, if it is the one.
+fn at_path(root: &Path, record: &LatchRecord) -> Option<FileKey> {
+    let path = Path::new(&record.path);
+    let plain = path
+        .components()
+        .all(|component| matches!(component, Component::Normal(_)));
+    let name = path.file_name().filter(|_| plain)?;
+    let folder = root.join(path.parent()?);
+    let disk = SysDisk::open(&folder).ok()?;
+    let name = name.as_encoded_bytes();
+    let key = apart(async { disk.stat_at(&disk.root(), name).await })
+        .ok()?
+        .key;
+    let same = key.ino == record.key.ino && key.generation == record.key.generation;
+    same.then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use durability::UnprovenStream;
+    use vfs::{Timestamp, VfsError};
+
+    use super::*;
+    use crate::{
+        env::TokioEnv,
+        loop_mount::{KINDS, LoopMount},
+    };
+
+    fn share(path: &Path) -> config::Share {
+        let text = format!("[[share]]\nname = \"data\"\npath = {path:?}\n");
+        crate::config::parse(&text, Path::new("test.toml"))
+            .unwrap()
+            .shares
+            .remove(0)
+    }
+
+    fn key(folder: &Path, name: &str) -> FileKey {
+        let disk = SysDisk::open(folder).unwrap();
+        let name = name.as_bytes();
+        apart(async { disk.stat_at(&disk.root(), name).await })
+            .unwrap()
+            .key
+    }
+
+    fn record(key: FileKey) -> LatchRecord {
+        LatchRecord {
+            key,
+            error: VfsError::Io,
+            at: Timestamp::default(),
+            sequence: 1,
+            unproven: vec![UnprovenStream {
+                stream: String::new(),
+                ranges: vec![(0, 10)],
+            }],
+            metadata: false,
+            size: false,
+            entries: false,
+            names: vec![],
+            path: "d/f".into(),
+            shares: vec!["data".into()],
+        }
+    }
+
+    fn runtime() -> tokio::runtime::LocalRuntime {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .unwrap()
+    }
+
+    fn set(store: &LatchFile<SysDisk>, record: LatchRecord) {
+        runtime()
+            .block_on(async { store.set(record).await })
+            .unwrap();
+    }
+
+    /// A file system that comes back as another device, and one that cannot be named.
+    #[test]
+    fn a_latch_finds_its_inode_after_a_reboot() {
+        for kind in KINDS {
+            let Some(mount) = LoopMount::new(kind, 400) else {
+                eprintln!("SKIPPED: needs root, loop devices and mkfs.{kind}");
+                continue;
+            };
+            let state = tempfile::tempdir().unwrap();
+            std::fs::create_dir(mount.path().join("d")).unwrap();
+            std::fs::write(mount.path().join("d/f"), "x").unwrap();
+            let shares = [share(mount.path())];
+            let env: Arc<dyn Env> = Arc::new(TokioEnv::new());
+            let folder = mount.path().join("d");
+            let before = key(&folder, "f");
+            assert_ne!(before.generation, 0, "{kind}");
+            let store = open(state.path(), &shares, Arc::clone(&env)).unwrap();
+            set(&store, record(before));
+            // Two mounts more, so that the numbers differ.
+            let other = LoopMount::new("ext4", 16);
+            mount.remount();
+            drop(other);
+            let after = key(&folder, "f");
+            assert_eq!(
+                (after.ino, after.generation),
+                (before.ino, before.generation),
+                "{kind}: over a remount"
+            );
+            let store = open(state.path(), &shares, Arc::clone(&env)).unwrap();
+            let restored = store.restore();
+            assert_eq!(restored.len(), 1, "{kind}");
+            assert_eq!(restored[0].key, after, "{kind}");
+
+            // Without its share it sleeps; a reload wakes it.
+            let store = open(state.path(), &[], Arc::clone(&env)).unwrap();
+            assert_eq!((store.restore().len(), store.dormant().len()), (0, 1));
+            assert_eq!(learn(&store, &shares), [record(after)]);
+
+            // A device nobody knew: found by its path, unless another file is there.
+            set(&store, record(FileKey { fs: 3, ..after }));
+            let store = open(state.path(), &shares, Arc::clone(&env)).unwrap();
+            assert_eq!(store.restore(), [record(after)], "{kind}");
+        }
+    }
+
+    #[test]
+    fn what_another_file_took_the_place_of_sleeps() {
+        let (state, top) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::create_dir(top.path().join("d")).unwrap();
+        std::fs::write(top.path().join("d/f"), "x").unwrap();
+        let shares = [share(top.path())];
+        let env: Arc<dyn Env> = Arc::new(TokioEnv::new());
+        let before = key(&top.path().join("d"), "f");
+        let store = open(state.path(), &shares, Arc::clone(&env)).unwrap();
+        set(&store, record(FileKey { fs: 3, ..before }));
+        std::fs::write(top.path().join("d/g"), "y").unwrap();
+        std::fs::rename(top.path().join("d/g"), top.path().join("d/f")).unwrap();
+        let store = open(state.path(), &shares, Arc::clone(&env)).unwrap();
+        assert_eq!((store.restore().len(), store.dormant().len()), (0, 1));
+        // No path leads out of the share.
+        let mut out = record(before);
+        out.path = "../f".into();
+        assert_eq!(at_path(&top.path().join("d"), &out), None);
+    }
+
+    #[test]
+    fn a_file_of_somebody_else_refuses_the_start_with_a_way_out() {
+        let state = tempfile::tempdir().unwrap();
+        for (text, says) in [("rubbish", "no file of latches"), ("HFLATCH9", "version")] {
+            std::fs::write(state.path().join("latches"), text).unwrap();
+            let error = open(state.path(), &[], Arc::new(TokioEnv::new())).map(drop);
+            let error = error.unwrap_err().to_string();
+            assert!(
+                error.contains(says) && error.contains("move it away"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! A watch over each file system of the shares for write-back that failed where nobody holds the
+//! inode.
+//!
+//! The engine holds a descriptor of every inode that it owes something for, so those failures it
+//! hears and latches. Not so: what other processes wrote, and what an earlier server left that the
+//! start's sync then lost. One descriptor for each file system hears of all of it (`syncfs`
+//! answers the first error since its last call), asked every half minute while something changes
+//! through the shares. It is never a barrier.
+//!
+//! What it hears names no inode. So no inode is latched, and no later FLUSH fails for it: what the
+//! server synced through its own descriptors is proven whatever happened elsewhere. But the disk
+//! fails, so: an event, a metric, and every share of the file system that answers before the disk
+//! honors flushes from now on, as after a failed sync, until its policy is set or its latches are
+//! cleared. An error that also latched an inode is told twice.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use durability::Durability;
+use serde_json::{Value, json};
+use vfs::{disk::Errno, sys::SuperBlock};
+
+use crate::{
+    config,
+    exposition::{Kind, Page},
+    service::HostVfs,
+    unclean,
+};
+
+/// How often each file system is asked.
+pub(crate) const PERIOD: Duration = Duration::from_secs(30);
+
+struct Watched {
+    block: SuperBlock,
+    root: String,
+    shares: Vec<String>,
+    /// What the shares had counted when it was last asked.
+    seen: Mutex<Option<u64>>,
+    errors: AtomicU64,
+}
+
+/// One descriptor for each file system of the shares.
+#[derive(Default)]
+pub(crate) struct Sentinels {
+    watched: Mutex<Vec<Arc<Watched>>>,
+}
+
+impl Sentinels {
+    /// Watches the file systems of these shares from now on, the known ones without a break.
+    pub(crate) fn watch(&self, shares: &[config::Share]) {
+        let mut found: BTreeMap<u64, Arc<Watched>> = BTreeMap::new();
+        for share in shares {
+            let below = unclean::mounts_below(&share.path).unwrap_or_default();
+            for folder in std::iter::once(share.path.clone()).chain(below) {
+                let Ok(block) = SuperBlock::open(&folder) else {
+                    continue;
+                };
+                let mut names = vec![share.name.clone()];
+                if let Some(known) = found.get(&block.dev()) {
+                    names.extend(known.shares.clone());
+                }
+                let watched = Watched {
+                    block,
+                    root: folder.to_string_lossy().into_owned(),
+                    shares: names,
+                    seen: Mutex::default(),
+                    errors: AtomicU64::new(0),
+                };
+                found.insert(watched.block.dev(), Arc::new(watched));
+            }
+        }
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = found.into_values().map(|new| {
+            let same = |old: &&Arc<Watched>| {
+                old.block.dev() == new.block.dev() && old.block.identity() == new.block.identity()
+            };
+            match watched.iter().find(same) {
+                Some(old) => Arc::new(Watched {
+                    // The old descriptor may have something to tell.
+                    block: old.block.clone(),
+                    root: new.root.clone(),
+                    shares: new.shares.clone(),
+                    seen: Mutex::default(),
+                    errors: AtomicU64::new(old.errors.load(Relaxed)),
+                }),
+                None => new,
+            }
+        });
+        *watched = next.collect();
+    }
+
+    fn all(&self) -> Vec<Arc<Watched>> {
+        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.clone()
+    }
+
+    /// Asks each file system whose shares counted anything since it was last asked. `activity`
+    /// answers what a share has counted.
+    pub(crate) async fn ask(
+        &self,
+        durability: &Durability<HostVfs>,
+        activity: impl Fn(&str) -> u64,
+    ) {
+        for watched in self.all() {
+            let counted = watched
+                .shares
+                .iter()
+                .fold(0, |sum: u64, share| sum.wrapping_add(activity(share)));
+            {
+                let mut seen = watched.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                if *seen == Some(counted) {
+                    continue;
+                }
+                *seen = Some(counted);
+            }
+            match watched.block.write_back().await {
+                // EAGAIN: never begun; what there is to tell is told next time.
+                Ok(()) | Err(Errno(libc::EAGAIN)) => {}
+                Err(errno) => watched.report(errno, durability),
+            }
+        }
+    }
+
+    /// For `status`.
+    pub(crate) fn status(&self) -> Value {
+        let all = self.all();
+        let all = all.iter().map(|watched| {
+            json!({
+                "file_system": watched.root,
+                "device": format!("{:#x}", watched.block.dev()),
+                "shares": watched.shares,
+                "write_back_errors": watched.errors.load(Relaxed),
+            })
+        });
+        json!(all.collect::<Vec<_>>())
+    }
+
+    /// For the metrics page.
+    pub(crate) fn metrics(&self, page: &mut Page) {
+        let mut family = page.family(
+            "holdfast_write_back_errors_total",
+            Kind::Counter,
+            "Failed write-backs that a file system told of, of inodes that nobody need hold.",
+        );
+        for watched in self.all() {
+            let labels = [("file_system", watched.root.as_str())];
+            family.sample("", &labels, watched.errors.load(Relaxed));
+        }
+    }
+}
+
+impl Watched {
+    fn report(&self, errno: Errno, durability: &Durability<HostVfs>) {
+        self.errors.fetch_add(1, Relaxed);
+        let latched = durability.latched();
+        let here = latched.iter().filter(|one| one.key.fs == self.block.dev());
+        tracing::error!(
+            file_system = self.root,
+            error = %std::io::Error::from_raw_os_error(errno.0),
+            latched_inodes = here.count(),
+            "write-back failed: data of some file is lost, perhaps of one that nobody has open \
+             and that was not written through this server; what was flushed through this server \
+             and is not latched is not concerned"
+        );
+        for share in &self.shares {
+            durability.write_back_lost(share);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::{self, File},
+        io::Write,
+    };
+
+    use durability::{Limits, Policy, ShareDurability};
+    use vfs::{posix::PosixVfs, sys::HostDisk};
+
+    use super::*;
+    use crate::{env::TokioEnv, loop_mount::LoopMount, service::apart};
+
+    fn share(name: &str, path: &std::path::Path) -> config::Share {
+        let text = format!("[[share]]\nname = \"{name}\"\npath = {path:?}\n");
+        crate::config::parse(&text, std::path::Path::new("t.toml"))
+            .unwrap()
+            .shares
+            .remove(0)
+    }
+
+    /// A real disk that runs full below the file system.
+    #[test]
+    fn a_lost_write_back_trips_the_shares_of_its_file_system() {
+        for kind in ["ext4", "xfs"] {
+            let (Some(bad), Some(good)) =
+                (LoopMount::on_tmpfs(kind, 400), LoopMount::new("ext4", 16))
+            else {
+                eprintln!("SKIPPED: needs root, loop devices and mkfs.{kind}");
+                continue;
+            };
+            let shares = [share("bad", bad.path()), share("good", good.path())];
+            let durability = Durability::new(Arc::new(TokioEnv::new()), Limits::default());
+            let lazy = ShareDurability {
+                policy: Policy::TreatHostAsStableStorage,
+                ..ShareDurability::default()
+            };
+            let gates: Vec<_> = shares
+                .iter()
+                .map(|share| {
+                    let disk = HostDisk::open(&share.path, false).unwrap();
+                    let vfs = apart(PosixVfs::new(disk, Default::default())).unwrap();
+                    durability.share(&share.name, Arc::new(vfs), lazy)
+                })
+                .collect();
+            let sentinels = Sentinels::default();
+            sentinels.watch(&shares);
+            let count = AtomicU64::new(1);
+            let ask = || apart(sentinels.ask(&durability, |_| count.fetch_add(1, Relaxed)));
+            ask();
+            assert_eq!(gates[0].effective_policy(), lazy.policy);
+
+            let mut file = File::create(bad.path().join("f")).unwrap();
+            file.write_all(&vec![1; 1 << 20]).unwrap();
+            file.sync_all().unwrap();
+            rustix::fs::sync();
+            bad.starve(512);
+            file.write_all(&vec![2; 24 << 20]).unwrap();
+            // Nobody holds it any more.
+            drop(file);
+            ask();
+            assert_eq!(gates[0].effective_policy(), Policy::Honor, "{kind}");
+            assert_eq!(gates[1].effective_policy(), lazy.policy);
+            let status = sentinels.status();
+            let errors = |n: usize| status[n]["write_back_errors"].as_u64().unwrap();
+            assert_eq!(errors(0).min(1) + errors(1).min(1), 1, "{status}");
+            // Told once; a reload forgets nothing.
+            gates[0].clear_latches();
+            assert_eq!(gates[0].effective_policy(), lazy.policy);
+            sentinels.watch(&shares);
+            assert_eq!(sentinels.status(), status);
+            let _ = fs::remove_file(bad.path().join("f"));
+        }
+    }
+
+    #[test]
+    fn a_quiet_file_system_is_not_asked() {
+        let top = tempfile::tempdir().unwrap();
+        let sentinels = Sentinels::default();
+        sentinels.watch(&[share("a", top.path()), share("b", top.path())]);
+        assert_eq!(sentinels.all().len(), 1, "one for two shares");
+        assert_eq!(sentinels.all()[0].shares.len(), 2);
+        let durability = Durability::new(Arc::new(TokioEnv::new()), Limits::default());
+        let seen = || *sentinels.all()[0].seen.lock().unwrap();
+        apart(sentinels.ask(&durability, |_| 4));
+        assert_eq!(seen(), Some(8));
+        apart(sentinels.ask(&durability, |_| 4));
+        assert_eq!(seen(), Some(8));
+        let mut page = Page::default();
+        sentinels.metrics(&mut page);
+        assert!(
+            page.finish()
+                .contains("holdfast_write_back_errors_total{file_system=")
+        );
+    }
+}

@@ -1,0 +1,111 @@
+//! What outlives the server: the journal of flushes after a kill, with the real binary.
+
+use std::{fs, time::Duration};
+
+use smb_client::CreateArgs;
+
+use crate::support::{Plan, eventually};
+
+fn report(daemon: &crate::support::Daemon) -> serde_json::Value {
+    let text = daemon.ask(&["durability", "report", "--json"]).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn after_a_kill_the_report_says_what_had_been_promised() {
+    let plan = Plan {
+        share: "flush_journal = true".into(),
+        ..Plan::default()
+    };
+    let mut daemon = plan.start();
+    let tree = daemon.tree();
+    for n in 0..20_u64 {
+        let file = tree.create(&CreateArgs::create(&format!("f{n}"))).unwrap();
+        file.write_all(0, &vec![7; 1000 + n as usize]).unwrap();
+        file.flush(false).unwrap();
+        // Not promised.
+        file.write_all(5000, &[1; 10]).unwrap();
+    }
+    let live = report(&daemon);
+    assert_eq!(live["run"]["end"], "running");
+    assert_eq!(live["run"]["flushes"], 20);
+    daemon.signal("KILL");
+    daemon.wait(Duration::from_secs(10));
+    let dead = report(&daemon);
+    assert_eq!(dead["run"]["end"], "server", "{dead:#}");
+    let share = &dead["shares"][0];
+    assert_eq!(share["suspect_files"], 0);
+    let files = share["files"].as_array().unwrap();
+    assert_eq!(files.len(), 20);
+    for file in files {
+        let n: u64 = file["path"].as_str().unwrap()[1..].parse().unwrap();
+        assert_eq!(file["size"], 1000 + n);
+        assert_eq!(file["size_now"], 5010);
+        assert_eq!(file["policy"], "honor");
+    }
+    // What is lost is told, and what moved is found.
+    fs::rename(daemon.path("data/f1"), daemon.path("data/g1")).unwrap();
+    fs::remove_file(daemon.path("data/f2")).unwrap();
+    let text = daemon.ask(&["durability", "report"]).unwrap();
+    assert!(
+        text.contains("20 flushed files: 1 to be looked at"),
+        "{text}"
+    );
+    assert!(text.contains("GONE"), "{text}");
+
+    // The next server's run is not the one asked for; its orderly end is.
+    let mut daemon = plan.start_in(daemon.into_folder());
+    assert!(daemon.log().contains("did not end in order"));
+    assert_eq!(report(&daemon)["run"]["flushes"], 20);
+    let file = daemon.tree().create(&CreateArgs::create("h")).unwrap();
+    file.write_all(0, b"x").unwrap();
+    file.flush(false).unwrap();
+    file.close().unwrap();
+    daemon.signal("TERM");
+    assert!(daemon.wait(Duration::from_secs(15)).success());
+    let last = report(&daemon);
+    assert_eq!(last["run"]["end"], "stable", "{last:#}");
+    assert_eq!(last["run"]["flushes"], 1);
+}
+
+#[test]
+fn a_lazy_share_tells_its_exposure_after_a_kill() {
+    let plan = Plan {
+        share: "flush_journal = true\ndurability = \"treat-host-as-stable-storage\"\n\
+                accept_loss = true"
+            .into(),
+        ..Plan::default()
+    };
+    let mut daemon = plan.start();
+    let tree = daemon.tree();
+    let file = tree.create(&CreateArgs::create("big")).unwrap();
+    file.write_all(0, &vec![7; 3 << 20]).unwrap();
+    file.flush(false).unwrap();
+    file.write_all(3 << 20, &[1; 100]).unwrap();
+    // The promised flush is noted a little later.
+    eventually("noted", || report(&daemon)["run"]["flushes"] == 1);
+    daemon.signal("KILL");
+    daemon.wait(Duration::from_secs(10));
+    let dead = report(&daemon);
+    let exposure = &dead["shares"][0]["exposure"];
+    assert!(exposure["at_most_bytes"].as_u64().unwrap() >= (3 << 20) + 100);
+    assert!(exposure["at_most_ms"].as_u64().unwrap() >= 1);
+    assert_eq!(dead["shares"][0]["files"][0]["before_the_disk"], true);
+    let text = daemon.ask(&["durability", "report"]).unwrap();
+    assert!(text.contains("exposure at the end at most"), "{text}");
+    assert!(
+        text.contains("none of it is lost by the server's end alone"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_damaged_latch_file_refuses_the_start() {
+    let mut daemon = Plan::default().start();
+    daemon.signal("TERM");
+    assert!(daemon.wait(Duration::from_secs(15)).success());
+    fs::write(daemon.path("state/latches"), "HFLATCH7").unwrap();
+    let said = daemon.ask(&["serve"]).unwrap_err();
+    assert!(said.contains("another version"), "{said}");
+    assert!(said.contains("move it away"), "{said}");
+}
