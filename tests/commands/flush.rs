@@ -1,11 +1,11 @@
 //! FLUSH ([MS-SMB2] 3.3.5.11).
 
-use smb_client::{CreateArgs, Request};
-use smb_tests::{HoldfastServer, status};
+use smb_client::{CreateArgs, Options, Request};
+use smb_tests::{DATA, HoldfastServer, READ_ONLY, SECOND, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::FileId;
-use smb_wire::msg::{FlushRequest, FlushResponse};
+use smb_wire::msg::{FlushRequest, FlushResponse, WriteFlags};
 
 #[test]
 fn files_are_flushed_plainly_and_fully() {
@@ -91,4 +91,110 @@ fn any_reserved_value_is_a_flush() {
         });
         tree.call(request).unwrap();
     }
+}
+
+#[test]
+fn streams_small_and_large_are_flushed() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"data").unwrap();
+    for (name, size) in [("f:small", 10), ("f:large", 100_000)] {
+        let stream = tree.create(&CreateArgs::create(name)).unwrap();
+        stream.write_all(0, &vec![1; size]).unwrap();
+        for full in [false, true] {
+            stream.flush(full).unwrap();
+        }
+        stream.close().unwrap();
+        let read = AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_EA;
+        let stream = tree.create(&CreateArgs::open(name).access(read)).unwrap();
+        assert_eq!(status(stream.flush(false)), Status::ACCESS_DENIED);
+    }
+}
+
+#[test]
+fn the_root_of_the_share_is_a_directory_like_any() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"dirty").unwrap();
+    let root = |access| {
+        let args = CreateArgs::directory("").access(access);
+        tree.create(&args).unwrap()
+    };
+    let reads = root(AccessMask::FILE_GENERIC_READ);
+    assert_eq!(status(reads.flush(false)), Status::ACCESS_DENIED);
+    assert_eq!(status(reads.flush(true)), Status::ACCESS_DENIED);
+    let adds = root(AccessMask::FILE_ADD_FILE);
+    adds.flush(false).unwrap();
+    adds.flush(true).unwrap();
+}
+
+/// No handle of a read-only share can have the rights: 3.3.5.11 asks for those first.
+#[test]
+fn on_a_read_only_share_nothing_can_be_flushed() {
+    let server = HoldfastServer::new();
+    std::fs::write(server.share_path(READ_ONLY, "f"), b"as it was").unwrap();
+    let tree = server.session(Options::default()).tree(READ_ONLY).unwrap();
+    for args in [CreateArgs::open("f"), CreateArgs::directory("")] {
+        let file = tree
+            .create(&args.access(AccessMask::FILE_GENERIC_READ))
+            .unwrap();
+        for full in [false, true] {
+            assert_eq!(status(file.flush(full)), Status::ACCESS_DENIED);
+        }
+    }
+}
+
+#[test]
+fn a_handle_of_elsewhere_is_no_handle_here() {
+    let server = HoldfastServer::new();
+    let session = server.session(Options::default());
+    let (tree, second) = (session.tree(DATA).unwrap(), session.tree(SECOND).unwrap());
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let id = file.id();
+    let flush = |file_id| {
+        Request::new(&FlushRequest {
+            reserved: 0,
+            file_id,
+        })
+    };
+    assert_eq!(status(second.call(flush(id))), Status::FILE_CLOSED);
+    assert_eq!(status(server.tree().call(flush(id))), Status::FILE_CLOSED);
+    for wrong in [
+        FileId {
+            persistent: id.persistent ^ 1,
+            ..id
+        },
+        FileId {
+            volatile: id.volatile ^ 1,
+            ..id
+        },
+    ] {
+        assert_eq!(status(tree.call(flush(wrong))), Status::FILE_CLOSED);
+    }
+    tree.call(flush(id)).unwrap();
+}
+
+/// Of a pipe it waits for the reader, which here has taken everything before the WRITE's reply.
+#[test]
+fn a_pipe_is_flushed() {
+    let server = HoldfastServer::new();
+    let tree = server.session(Options::default()).tree("IPC$").unwrap();
+    let access = AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA;
+    let open = || tree.create(&CreateArgs::open("srvsvc").access(access));
+    let pipe = open().unwrap();
+    for full in [false, true] {
+        pipe.flush(full).unwrap();
+    }
+    // A part of a PDU: taken, though nothing can be answered yet.
+    pipe.write(0, &[5, 0, 11, 3, 0x10, 0, 0, 0], WriteFlags::empty())
+        .unwrap();
+    pipe.flush(false).unwrap();
+    pipe.close().unwrap();
+    assert_eq!(status(pipe.flush(false)), Status::FILE_CLOSED);
+    // What is no RPC (a fragment shorter than its header) breaks the pipe, and whoever flushes it
+    // hears so.
+    let pipe = open().unwrap();
+    let short = [5, 0, 11, 3, 0x10, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0];
+    pipe.write(0, &short, WriteFlags::empty()).unwrap();
+    assert_eq!(status(pipe.flush(false)), Status::PIPE_BROKEN);
 }
