@@ -2,7 +2,7 @@
 //! and what a power cut leaves of it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use bytes::BytesMut;
 use smb_client::{ClientError, CreateArgs, Created, Options, Reply, Request, Signing};
@@ -267,7 +267,7 @@ async fn digest(
 }
 
 /// A server of `policy` on a copy of `disk`.
-pub(crate) fn served(sim: &mut Sim, disk: &SimDisk, policy: &str) -> Arc<SimServer> {
+pub(crate) fn served(sim: &mut Sim, disk: &SimDisk, policy: &str) -> Rc<SimServer> {
     let copy = disk.cut(Cut::Everything);
-    Arc::new(SimServer::plain(sim, copy, &with_policy(policy)).unwrap())
+    Rc::new(SimServer::plain(sim, copy, &with_policy(policy)).unwrap())
 }
