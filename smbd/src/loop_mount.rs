@@ -1,5 +1,7 @@
 //! For tests as root: a file system of its own on a loop device, and how often that was flushed.
 
+#![allow(dead_code)] // Not each of those who include it needs all.
+
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
@@ -98,6 +100,14 @@ impl LoopMount {
         let used = fs::metadata(&self.image).unwrap().blocks() / 2;
         let size = format!("remount,size={}k", used + kib);
         assert!(run("mount", &["-o", &size, below.to_str().unwrap()]));
+    }
+}
+
+impl LoopMount {
+    /// There is room again.
+    pub(crate) fn feed(&self) {
+        let below = self.below.as_ref().unwrap().to_str().unwrap();
+        assert!(run("mount", &["-o", "remount,size=900m", below]));
     }
 }
 

@@ -135,7 +135,15 @@ fn named(folder: &Path, error: io::Error) -> io::Error {
 fn sync_file_system(folder: &Path) -> io::Result<()> {
     let named = |error| named(folder, error);
     let folder_file = File::open(folder).map_err(named)?;
-    rustix::fs::syncfs(&folder_file).map_err(|errno| named(errno.into()))?;
+    rustix::fs::syncfs(&folder_file).map_err(|errno| {
+        let error = io::Error::from(errno);
+        let way_out = "what the last server had acknowledged and no client had flushed may be \
+                       lost there; the kernel tells it once: start again to serve what there is";
+        named(io::Error::new(
+            error.kind(),
+            format!("{error}\n  = {way_out}"),
+        ))
+    })?;
     let refused = match make_and_sync(folder).map_err(named)? {
         None => return Ok(()),
         // Nothing is owed to a file system that is read-only.

@@ -4,9 +4,22 @@ use std::{fs, time::Duration};
 
 use smb_client::CreateArgs;
 
-use crate::support::{Plan, eventually};
+use crate::{
+    loop_mount::LoopMount,
+    support::{Daemon, PASSWORD, Plan, USER, eventually},
+};
 
-fn report(daemon: &crate::support::Daemon) -> serde_json::Value {
+/// The same server in a folder that has its users.
+fn again(plan: &Plan) -> Plan {
+    Plan {
+        users: Vec::new(),
+        share: plan.share.clone(),
+        tables: plan.tables.clone(),
+        ..Plan::default()
+    }
+}
+
+fn report(daemon: &Daemon) -> serde_json::Value {
     let text = daemon.ask(&["durability", "report", "--json"]).unwrap();
     serde_json::from_str(&text).unwrap()
 }
@@ -54,7 +67,7 @@ fn after_a_kill_the_report_says_what_had_been_promised() {
     assert!(text.contains("GONE"), "{text}");
 
     // The next server's run is not the one asked for; its orderly end is.
-    let mut daemon = plan.start_in(daemon.into_folder());
+    let mut daemon = again(&plan).start_in(daemon.into_folder());
     assert!(daemon.log().contains("did not end in order"));
     assert_eq!(report(&daemon)["run"]["flushes"], 20);
     let file = daemon.tree().create(&CreateArgs::create("h")).unwrap();
@@ -108,4 +121,75 @@ fn a_damaged_latch_file_refuses_the_start() {
     let said = daemon.ask(&["serve"]).unwrap_err();
     assert!(said.contains("another version"), "{said}");
     assert!(said.contains("move it away"), "{said}");
+}
+
+/// XFS over a disk that runs full: the first `fsync` fails, the next says all is well, the data is
+/// gone. The server knows better, also the next one.
+#[test]
+fn a_failed_flush_is_remembered_over_a_kill() {
+    let Some(mount) = LoopMount::on_tmpfs("xfs", 400) else {
+        eprintln!("SKIPPED: needs root, loop devices and mkfs.xfs");
+        return;
+    };
+    let plan = Plan {
+        tables: format!("[[share]]\nname = \"bad\"\npath = {:?}\n", mount.path()),
+        ..Plan::default()
+    };
+    let mut daemon = plan.start();
+    let open = |daemon: &Daemon| {
+        let session = daemon.client().login(USER, PASSWORD, "").unwrap();
+        let tree = session.tree("bad").unwrap();
+        let args = CreateArgs {
+            disposition: smb_wire::msg::CreateDisposition::OPEN_IF,
+            ..CreateArgs::create("f")
+        };
+        tree.create(&args).unwrap()
+    };
+    let file = open(&daemon);
+    file.write_all(0, &vec![1; 1 << 20]).unwrap();
+    file.flush(false).unwrap();
+    mount.starve(512);
+    file.write_all(0, &vec![2; 24 << 20]).unwrap();
+    let error = file.flush(false).unwrap_err();
+    // Stored before it was told.
+    daemon.signal("KILL");
+    daemon.wait(Duration::from_secs(10));
+    mount.feed();
+    // The lost write-back is told once to whoever syncs the file system.
+    let said = daemon.ask(&["serve"]).unwrap_err();
+    assert!(said.contains("start again"), "{said}");
+
+    for _ in 0..2 {
+        daemon = again(&plan).start_in(daemon.into_folder());
+        assert!(
+            daemon.log().contains("not repaired since"),
+            "{}",
+            daemon.log()
+        );
+        let again = open(&daemon).flush(false).unwrap_err();
+        assert_eq!(format!("{again:?}"), format!("{error:?}"));
+        daemon.signal("KILL");
+        daemon.wait(Duration::from_secs(10));
+    }
+    // Only what was unproven need be written again, and synced.
+    daemon = again(&plan).start_in(daemon.into_folder());
+    let file = open(&daemon);
+    file.write_all(0, &vec![3; 24 << 20]).unwrap();
+    file.flush(false).unwrap();
+    eventually("the latch is forgotten", || {
+        fs::read(daemon.path("state/latches")).is_ok_and(|bytes| bytes.len() < 30)
+    });
+    daemon.signal("KILL");
+    daemon.wait(Duration::from_secs(10));
+    daemon = again(&plan).start_in(daemon.into_folder());
+    open(&daemon).flush(false).unwrap();
+
+    // Or the administrator accepts the loss.
+    let file = open(&daemon);
+    mount.starve(512);
+    file.write_all(0, &vec![4; 60 << 20]).unwrap();
+    file.flush(false).unwrap_err();
+    mount.feed();
+    daemon.ask(&["policy", "clear-latch", "bad"]).unwrap();
+    open(&daemon).flush(false).unwrap();
 }

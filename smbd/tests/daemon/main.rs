@@ -3,6 +3,9 @@
 mod hosts;
 mod kept;
 mod limits;
+#[allow(dead_code)]
+#[path = "../../src/loop_mount.rs"]
+mod loop_mount;
 mod metrics;
 mod reload;
 mod rules;
