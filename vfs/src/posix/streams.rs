@@ -212,14 +212,13 @@ impl<D: Disk> PosixVfs<D> {
         Ok(Some(fd))
     }
 
-    /// Fills a stream's new file in the depot. Bytes that were in an attribute may be stable
-    /// there, so they must be stable here before the attribute may go.
+    /// Fills a stream's new file in the depot. What was in an attribute may be stable there, if
+    /// only that the stream exists, so it must be stable here before the attribute may go.
     async fn settle(&self, node: &PosixNode<D>, fd: &D::Fd, data: &[u8]) -> VfsResult<()> {
-        if data.is_empty() {
-            return Ok(());
+        if !data.is_empty() {
+            let data = Bytes::copy_from_slice(data);
+            self.write_all(fd, 0, data, false).await?;
         }
-        let data = Bytes::copy_from_slice(data);
-        self.write_all(fd, 0, data, false).await?;
         self.depot_sync(node, Some(fd)).await?;
         let fd = self.sync_fd(node).await?;
         self.disk.fsync(&fd).await.map_err(VfsError::of_sync)

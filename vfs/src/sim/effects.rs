@@ -257,14 +257,13 @@ impl Durable {
                     .image
                     .get(target)
                     .is_some_and(super::image::Inode::is_dir);
-                self.persist(|e| e.is_page() && own(e, target, scope));
-                if grows || dir || scope == Scope::All {
-                    self.persist(|e| match e {
-                        Effect::Page { .. } => false,
-                        Effect::Size { ino, .. } => *ino == target,
-                        _ => true,
-                    });
-                }
+                // In one go: a page written after the file was cut short comes after the cut.
+                let metadata = grows || dir || scope == Scope::All;
+                self.persist(|e| match e {
+                    Effect::Page { .. } => own(e, target, scope),
+                    Effect::Size { ino, .. } => metadata && *ino == target,
+                    _ => metadata,
+                });
             }
         }
     }
@@ -276,10 +275,14 @@ impl Durable {
     pub(super) fn lose(&mut self, target: u64, rng: &mut SimRng) {
         let all = self.profile == Profile::PosixMin;
         let mut rest = Vec::with_capacity(self.pending.len());
+        let mut resized = false;
         for (group, effect) in std::mem::take(&mut self.pending) {
-            let lost = effect.is_page() || (all && !matches!(effect, Effect::Size { .. }));
+            let size = matches!(effect, Effect::Size { .. });
+            resized |= size && effect.owner() == target;
+            let lost = effect.is_page() || (all && !size);
             if lost && effect.owner() == target {
-                if rng.below(2) == 0 {
+                // No block gets there before the change of size that it was written after.
+                if rng.below(2) == 0 && !(resized && effect.is_page()) {
                     self.image.apply(&effect);
                 }
             } else {

@@ -50,13 +50,24 @@ pub type SimYield = Pin<Box<dyn Future<Output = ()>>>;
 /// awaited first. An executor that interleaves, delays or counts operations supplies this.
 pub type SimHook = Arc<dyn Fn(SimOp) -> Option<SimYield> + Send + Sync>;
 
+/// A call that syncs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncKind {
+    /// `fsync`.
+    All,
+    /// `fdatasync`.
+    Data,
+    /// A durable write.
+    Write,
+}
+
 /// One sync as it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncSeen {
     /// Of this inode.
     pub ino: u64,
-    /// `fsync`; else `fdatasync` or the sync of one write.
-    pub whole: bool,
+    /// Which call.
+    pub kind: SyncKind,
     /// What the caller was told, `None` for success.
     pub error: Option<i32>,
 }

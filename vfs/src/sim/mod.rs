@@ -30,7 +30,7 @@ use bytes::{Bytes, BytesMut};
 pub use data::FILE_MAX;
 pub use effects::{Cut, Profile};
 pub use faults::{
-    FAULTS_MAX, Fault, FaultAction, SimHook, SimOp, SimYield, SyncObserver, SyncSeen,
+    FAULTS_MAX, Fault, FaultAction, SimHook, SimOp, SimYield, SyncKind, SyncObserver, SyncSeen,
 };
 pub use image::BLOCK;
 
@@ -115,7 +115,7 @@ impl Shared {
     }
 
     /// Tells what a sync of an inode came to.
-    fn synced<T>(&self, ino: u64, whole: bool, result: &DiskResult<T>) {
+    fn synced<T>(&self, ino: u64, kind: SyncKind, result: &DiskResult<T>) {
         let observer = self
             .observer
             .lock()
@@ -124,7 +124,7 @@ impl Shared {
         if let Some(observer) = observer {
             observer(SyncSeen {
                 ino,
-                whole,
+                kind,
                 error: result.as_ref().err().map(|errno| errno.0),
             });
         }
@@ -448,7 +448,7 @@ impl Disk for SimDisk {
             (result, state.syncs - before)
         };
         if syncs > 0 {
-            self.shared.synced(ino, false, &result);
+            self.shared.synced(ino, SyncKind::Write, &result);
         }
         result
     }
@@ -505,7 +505,7 @@ impl Disk for SimDisk {
         let ino = fd.usable(false, false)?;
         self.shared.pause(SimOp::Sync).await;
         let result = self.shared.lock().sync(fd.0.serial, ino, Scope::All);
-        self.shared.synced(ino, true, &result);
+        self.shared.synced(ino, SyncKind::All, &result);
         result
     }
 
@@ -513,7 +513,7 @@ impl Disk for SimDisk {
         let ino = fd.usable(false, false)?;
         self.shared.pause(SimOp::Sync).await;
         let result = self.shared.lock().sync(fd.0.serial, ino, Scope::Data);
-        self.shared.synced(ino, false, &result);
+        self.shared.synced(ino, SyncKind::Data, &result);
         result
     }
 

@@ -111,6 +111,7 @@ fn replay(line: &str, arguments: &Arguments) -> ExitCode {
         println!("  {step:?}");
     }
     let outcome = run(&plan);
+    print!("{}", outcome.history);
     println!("{} calls of the disk, {:?}", outcome.calls, outcome.tally);
     for violation in &outcome.violations {
         println!("VIOLATION {violation}");

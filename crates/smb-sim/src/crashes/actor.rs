@@ -12,7 +12,7 @@ use std::{
 use smb_client::{ClientError, CreateArgs, Created, Options, Reply, Request as Wire};
 use smb_wire::{
     ids::{FileId, MessageId},
-    msg::{CloseFlags, CloseRequest, CreateOptions, EchoRequest},
+    msg::{CloseFlags, CloseRequest, CreateAction, CreateOptions, EchoRequest},
     status::Status,
 };
 use vfs::Env;
@@ -314,11 +314,22 @@ impl Actor {
             CreateArgs::open(&path)
         };
         let args = args.options(options(through));
-        let Some(reply) = self.ask("open", record, args.request(), false).await else {
+        let op = record.map(|request| self.world.issue(request));
+        let Some(reply) = self.ask("open", None, args.request(), false).await else {
             self.haunt(slot);
             return None;
         };
-        let id = created(&reply)?.file_id;
+        let created = created(&reply);
+        if let Some(op) = op {
+            // What was there already was not made.
+            let there = |created: &Created| created.create_action != CreateAction::CREATED;
+            let status = match &created {
+                Some(created) if there(created) => Status::OBJECT_NAME_COLLISION,
+                _ => reply.header.status,
+            };
+            self.world.answer(op, status, "make stream");
+        }
+        let id = created?.file_id;
         if let Some(file) = &mut world.beliefs.borrow_mut().files[slot] {
             file.stream |= stream;
         }

@@ -138,17 +138,20 @@ impl Reader {
         }
         let data = self.read(file.file_id, file.end_of_file).await?;
         found.streams.insert(String::new(), data);
-        let mut value = Value::Nothing;
-        if entry.ea_size > 0 {
-            let list = self
-                .query(file.file_id, FileInformationClass::FULL_EA)
-                .await?;
-            let list = read_ea_list(&list)?;
-            let named = list
-                .into_iter()
-                .find(|one| one.name.eq_ignore_ascii_case(EA.as_bytes()));
-            value = named.map_or(Value::Nothing, |one| Value::Bytes(one.value));
-        }
+        let value = match self
+            .query(file.file_id, FileInformationClass::FULL_EA)
+            .await
+        {
+            Ok(list) => {
+                let list = read_ea_list(&list)?;
+                let named = list
+                    .into_iter()
+                    .find(|one| one.name.eq_ignore_ascii_case(EA.as_bytes()));
+                named.map_or(Value::Nothing, |one| Value::Bytes(one.value))
+            }
+            Err(ClientError::Status(Status::NO_EAS_ON_FILE)) => Value::Nothing,
+            Err(other) => return Err(other),
+        };
         found.meta.push((Key::Ea(EA.to_owned()), value));
         let list = self
             .query(file.file_id, FileInformationClass::STREAM)

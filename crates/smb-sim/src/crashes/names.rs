@@ -12,7 +12,7 @@ use smb_wire::{
 };
 
 use super::{
-    actor::{Actor, close_request, created, options},
+    actor::{Actor, STREAM, close_request, created, options},
     step::Step,
     world::{Dir, File, Lock, NAMES, Place, Taken, name_of},
 };
@@ -163,11 +163,15 @@ impl Actor {
                 return None;
             }
         }
-        let record = Request::rename(
+        let mut record = Request::rename(
             file.object,
             (beliefs.dir(from.0)?, &name_of(from.1)),
             (beliefs.dir(to.0)?, &name_of(to.1)),
         );
+        let other = replaced.and_then(|other| beliefs.file(other));
+        record
+            .effects
+            .extend(other.into_iter().flat_map(|other| emptied(other.object)));
         Some((record, beliefs.path(to)?))
     }
 
@@ -236,21 +240,20 @@ impl Actor {
         };
         let still = {
             let beliefs = world.beliefs.borrow();
-            let file = beliefs.file(slot);
-            file.is_some_and(|file| {
+            let file = beliefs.file(slot).filter(|file| {
                 file.object == object && file.held.is_empty() && file.places.contains(&place)
+            });
+            file.and_then(|file| {
+                let mut effects = vec![gone(beliefs.dir(place.0)?, place, object)];
+                if file.places.len() == 1 {
+                    effects.extend(emptied(object));
+                }
+                Some((effects, beliefs.path(place)?))
             })
-            .then(|| Some((beliefs.dir(place.0)?, beliefs.path(place)?)))
-            .flatten()
         };
-        let Some((dir, path)) = still else { return };
+        let Some((effects, path)) = still else { return };
         let answer = self
-            .delete(
-                CreateArgs::open(&path),
-                object,
-                vec![gone(dir, place, object)],
-                step,
-            )
+            .delete(CreateArgs::open(&path), object, effects, step)
             .await;
         let mut beliefs = world.beliefs.borrow_mut();
         match answer {
@@ -500,6 +503,11 @@ fn gone(dir: Object, place: Place, about: Object) -> Effect {
         to: None,
         about,
     }
+}
+
+/// With the last name go the streams, and a crash in the middle may leave the name.
+fn emptied(object: Object) -> Vec<Effect> {
+    Request::stream(object, STREAM, false).effects
 }
 
 pub(super) fn set_request(file_id: FileId, class: FileInformationClass, buffer: &[u8]) -> Wire {

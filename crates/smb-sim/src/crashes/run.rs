@@ -17,12 +17,12 @@ use smb_client::{Encryption, Options, Signing};
 use smb_wire::msg::Dialect;
 use vfs::{
     Env,
-    sim::{Fault, FaultAction, Profile, SimDisk, SimHook, SimOp, SyncSeen},
+    sim::{Fault, FaultAction, Profile, SimDisk, SimHook, SimOp, SyncKind, SyncSeen},
 };
 
 use super::{
     actor::{Actor, race},
-    look::look,
+    look::look as read_all,
     plan::{Crash, End, Mischief, Pace, Plan, Speech},
     step::{Kind, Step},
     world::{World, history},
@@ -91,6 +91,8 @@ pub struct Outcome {
     pub tally: Tally,
     /// Calls of the disk until the end.
     pub calls: u32,
+    /// What clients issued and were told.
+    pub history: History,
 }
 
 /// Plays a plan.
@@ -208,7 +210,7 @@ impl<'a> Case<'a> {
             disk = disk.crash_process();
             disk.sync_all();
             self.bury();
-            match self.look(&disk) {
+            match self.look(&disk, false) {
                 Ok(view) => violations.extend(self.judge(&view, oracle::Crash::Process, None)),
                 Err(text) => violations.push(Violation::new(Rule::Recovery, text)),
             }
@@ -236,7 +238,7 @@ impl<'a> Case<'a> {
         left.set_read_only(false);
         let at = self.env.monotonic();
         let mut lossy = false;
-        match self.look_at(&left, at) {
+        match self.look(&left, self.plan.seed.is_multiple_of(4)) {
             Ok(view) => {
                 violations.extend(self.judge_at(&view, crash, exposure, at));
                 let history = history(&self.history);
@@ -254,6 +256,7 @@ impl<'a> Case<'a> {
         Outcome {
             violations,
             calls: self.calls.load(Relaxed),
+            history: history(&self.history).clone(),
             tally: Tally {
                 cases: 1,
                 done: counts.done,
@@ -348,9 +351,13 @@ impl<'a> Case<'a> {
             match seen.error {
                 Some(_) => {
                     failed.fetch_add(1, Relaxed);
-                    history.sync_failed(object, now);
+                    if seen.kind == SyncKind::Write {
+                        history.write_sync_failed(object, now);
+                    } else {
+                        history.sync_failed(object, now);
+                    }
                 }
-                None if seen.whole => history.synced(object, now, covered),
+                None if seen.kind != SyncKind::Write => history.synced(object, now, covered),
                 None => {}
             }
         })));
@@ -411,21 +418,15 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn look(&mut self, disk: &SimDisk) -> Result<View, String> {
-        let at = self.env.monotonic();
-        self.look_at(disk, at)
-    }
-
     /// Starts a server on a disk and reads everything.
-    fn look_at(&mut self, disk: &SimDisk, at: Duration) -> Result<View, String> {
-        let probe = at.as_nanos() % 4 == 0 && self.plan.seed.is_multiple_of(4);
+    fn look(&mut self, disk: &SimDisk, probe: bool) -> Result<View, String> {
         let options = Options::dialect(Dialect::SMB_2_1).signing(Signing::Never);
         let server = SimServer::plain(&mut self.sim, disk.clone(), &self.options)
             .map_err(|stuck| format!("the server does not start: {stuck}"))?;
         let env = Arc::clone(&self.env);
         let looked = self
             .sim
-            .run(race(look(&server, options, probe), env.sleep(LOOK_MAX)));
+            .run(race(read_all(&server, options, probe), env.sleep(LOOK_MAX)));
         self.sim.kill();
         match looked {
             Ok(Some(Ok(view))) => Ok(view),

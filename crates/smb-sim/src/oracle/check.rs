@@ -297,19 +297,13 @@ impl<'a> Walk<'a> {
     /// What is lost of what is covered.
     fn loss(&self, covered: &Covered) -> Loss {
         let mut loss = Loss::default();
+        // Of what was to be deleted, nobody misses anything but that it is gone.
+        let doomed = self.doomed();
         for miss in self.names(covered) {
-            loss.add(&miss);
+            loss.add(&miss.without(&doomed));
         }
         for (object, found) in &self.objects {
-            // What is there again although it was deleted: nobody misses its contents.
-            let back = self
-                .slots
-                .iter()
-                .filter(|(_, to)| *to == object)
-                .any(|(slot, to)| {
-                    !rules::name(self.registers, covered, *slot, Some(*to)).is_empty()
-                });
-            if back {
+            if doomed.contains_key(object) {
                 continue;
             }
             for miss in rules::contents(self.registers, covered, *object, found) {
@@ -317,6 +311,46 @@ impl<'a> Walk<'a> {
             }
         }
         loss
+    }
+
+    /// What somebody wanted to delete, or to replace, answered or not; and the directory that
+    /// loses the name.
+    fn doomed(&self) -> BTreeMap<Object, Object> {
+        let mut doomed = BTreeMap::new();
+        for op in self.registers.ops.iter().filter(|op| op.possible()) {
+            let names = op.request.effects.iter().filter_map(|effect| match effect {
+                Effect::Name {
+                    dir,
+                    name,
+                    to,
+                    about,
+                } => Some(((*dir, name.as_str()), *to, *about)),
+                _ => None,
+            });
+            let names: Vec<_> = names.collect();
+            for ((dir, name), to, about) in &names {
+                let stays = names.iter().any(|(_, to, _)| *to == Some(*about));
+                if to.is_none() && !stays {
+                    doomed.insert(*about, *dir);
+                }
+                if to.is_some() {
+                    for place in self
+                        .registers
+                        .names
+                        .get(&(*dir, *name))
+                        .into_iter()
+                        .flatten()
+                    {
+                        if let Effect::Name { to: Some(old), .. } = self.registers.effect(*place)
+                            && old != about
+                        {
+                            doomed.insert(*old, *dir);
+                        }
+                    }
+                }
+            }
+        }
+        doomed
     }
 
     /// Rules 3 (bytes) and 8.

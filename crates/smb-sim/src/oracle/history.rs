@@ -1,6 +1,6 @@
 //! What clients asked for and what they were told.
 
-use std::{collections::BTreeMap, ops::Range, time::Duration};
+use std::{collections::BTreeMap, fmt, ops::Range, time::Duration};
 
 use super::{Object, stamp::SECTOR};
 
@@ -371,17 +371,35 @@ pub(super) struct Op {
 pub(super) enum Beneath {
     /// A sync answered an error.
     Failed,
+    /// The sync of one durable write answered an error.
+    WriteFailed,
     /// A sync succeeded that covers what was answered before this sequence number.
     Synced(u64),
     /// An administrator accepted the loss.
     Cleared,
 }
 
+impl Beneath {
+    pub(super) fn is_failure(self) -> bool {
+        matches!(self, Self::Failed | Self::WriteFailed)
+    }
+}
+
+/// When something happened to which inode.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Event {
+    pub(super) object: Object,
+    pub(super) at: Duration,
+    /// The sequence number of the last request or answer before.
+    pub(super) after: u64,
+    pub(super) what: Beneath,
+}
+
 /// Everything that clients issued and were answered, in one order.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     pub(super) ops: Vec<Op>,
-    pub(super) beneath: Vec<(Object, Duration, Beneath)>,
+    pub(super) beneath: Vec<Event>,
     pub(super) identities: BTreeMap<u64, Vec<Object>>,
     sequence: u64,
     objects: u64,
@@ -447,18 +465,32 @@ impl History {
     /// A sync of the inode (or of the directory) answered an error to the server at this moment.
     /// Leave it out where the recorder cannot know.
     pub fn sync_failed(&mut self, object: Object, at: Duration) {
-        self.beneath.push((object, at, Beneath::Failed));
+        self.happens(object, at, Beneath::Failed);
+    }
+
+    /// The sync of one durable write of the inode answered an error.
+    pub fn write_sync_failed(&mut self, object: Object, at: Duration) {
+        self.happens(object, at, Beneath::WriteFailed);
+    }
+
+    fn happens(&mut self, object: Object, at: Duration, what: Beneath) {
+        self.beneath.push(Event {
+            object,
+            at,
+            after: self.sequence,
+            what,
+        });
     }
 
     /// A sync of the inode that began after everything answered up to the sequence number
     /// `covered` (see [`History::now`]) succeeded.
     pub fn synced(&mut self, object: Object, at: Duration, covered: u64) {
-        self.beneath.push((object, at, Beneath::Synced(covered)));
+        self.happens(object, at, Beneath::Synced(covered));
     }
 
     /// An administrator cleared the inode's latch.
     pub fn cleared(&mut self, object: Object, at: Duration) {
-        self.beneath.push((object, at, Beneath::Cleared));
+        self.happens(object, at, Beneath::Cleared);
     }
 
     /// The sequence number of the last request or answer.
@@ -512,5 +544,32 @@ impl History {
     #[must_use]
     pub fn bytes(sectors: u64) -> u64 {
         sectors.saturating_mul(SECTOR as u64)
+    }
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, op) in self.ops.iter().enumerate() {
+            let (issued, at) = op.issued;
+            write!(f, "#{number} {issued} at {at:?}: ")?;
+            if op.request.ask != Ask::Nothing {
+                write!(f, "{:?} ", op.request.ask)?;
+            }
+            write!(f, "{:?}", op.request.effects)?;
+            match op.answered {
+                Some((sequence, at, answer)) => {
+                    writeln!(f, " -> {sequence} at {at:?}: {answer:?}")?;
+                }
+                None => writeln!(f, " -> never")?,
+            }
+        }
+        for event in &self.beneath {
+            writeln!(
+                f,
+                "after {} at {:?}: {:?} {:?}",
+                event.after, event.at, event.object, event.what
+            )?;
+        }
+        Ok(())
     }
 }

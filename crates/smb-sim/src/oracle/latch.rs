@@ -1,71 +1,60 @@
 //! Rule 6: what a failed sync forbids until it is repaired.
 //!
-//! Judged from what was written: unproven are the sectors whose write was answered before the
-//! failure and that no sync covered since. Metadata and names are left to the other rules.
+//! Judged from what was written: unproven are the sectors that were certainly dirty at the
+//! failure. Metadata and names are left to the other rules.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use durability::Policy;
 
 use super::{
     Object, Rule, Violation,
     check::Terms,
-    history::{Answer, Ask, Beneath, Content, Covers, Effect, History, Op},
+    history::{Answer, Ask, Beneath, Content, Covers, Effect, Event, History, Op},
 };
+
+/// A sector of a stream.
+type Place = (String, u64);
 
 impl History {
     pub(super) fn has_failed_sync(&self) -> bool {
-        self.beneath
-            .iter()
-            .any(|(_, _, what)| matches!(what, Beneath::Failed))
+        self.beneath.iter().any(|event| event.what.is_failure())
     }
 }
 
-/// Rule 6: from a failed sync of an object on, no FLUSH, write-through or CLOSE of it succeeds
-/// that was issued later, until all that was dirty then is rewritten.
+/// From a failed sync of an object on, no FLUSH, write-through or CLOSE of it succeeds that was
+/// issued later, until all that was dirty then is rewritten.
 pub(super) fn latch(history: &History, terms: &Terms) -> Vec<Violation> {
     let mut out = Vec::new();
-    for (object, failed, what) in &history.beneath {
-        if !matches!(what, Beneath::Failed) || *failed > terms.cut.at {
+    for event in history.beneath.iter().filter(|e| e.what.is_failure()) {
+        if event.at > terms.cut.at || event.after > terms.cut.answered {
             continue;
         }
-        let unproven = unproven(history, *object, *failed, &terms.policy);
+        let unproven = unproven(history, event, &terms.policy);
         for (number, op) in history.ops.iter().enumerate() {
-            let (Some((answered, _, Answer::Success)), (issued, at)) = (op.answered, op.issued)
-            else {
+            let Some((answered, _, Answer::Success)) = op.answered else {
                 continue;
             };
-            let asks = match &op.request.ask {
-                Ask::Nothing => false,
-                Ask::Flush { covers, .. } => match covers {
-                    Covers::Root => true,
-                    Covers::Object(of) | Covers::Stream(of, _) | Covers::Directory(of) => {
-                        of == object
-                    }
-                },
-                Ask::Through => op.request.effects.iter().any(
-                    |e| matches!(e, Effect::Data { object: of, content: Content::Version(_), .. } if of == object),
-                ),
-                Ask::Close(of) => of == object,
-            };
-            if !asks
-                || at <= *failed
-                || issued > terms.cut.issued
+            // At the same moment it may have come before the server heard of the failure.
+            let later = op.issued.0 > event.after && op.issued.1 > event.at;
+            if !later
+                || !asks(op, event.object)
+                || op.issued.0 > terms.cut.issued
                 || answered > terms.cut.answered
-                || over(history, *object, *failed, answered)
+                || is_over(history, event, answered)
             {
                 continue;
             }
             let left = unproven
                 .iter()
-                .find(|place| !rewritten(history, *object, place, *failed, answered));
+                .find(|place| !is_rewritten(history, event, place, answered));
             if let Some((stream, sector)) = left {
                 out.push(Violation::new(
                     Rule::Latch,
                     format!(
-                        "a sync of {object:?} failed at {failed:?}, and #{number} {:?} issued at \
-                         {at:?} succeeded; not rewritten: stream {stream:?} sector {sector}",
-                        op.request.ask
+                        "a sync of {:?} failed at {:?}, and #{number} {:?} issued at {:?} \
+                         succeeded; not rewritten: stream {stream:?} sector {sector}",
+                        event.object, event.at, op.request.ask, op.issued.1
                     ),
                 ));
             }
@@ -74,37 +63,52 @@ pub(super) fn latch(history: &History, terms: &Terms) -> Vec<Violation> {
     out
 }
 
-/// The object was deleted or its latch cleared meanwhile.
-fn over(history: &History, object: Object, failed: Duration, answered: u64) -> bool {
-    history
-        .beneath
-        .iter()
-        .any(|(of, at, what)| of == &object && matches!(what, Beneath::Cleared) && *at >= failed)
-        || history.ops.iter().any(|op| {
-            op.issued.0 < answered
-                && !refused(op)
-                && op.request.effects.iter().any(|effect| match effect {
-                    Effect::Name {
-                        to: None, about, ..
-                    } => {
-                        *about == object && op.request.effects.len() == 1
-                            || matches!(op.request.ask, Ask::Close(of) if of == object)
-                    }
-                    Effect::Name {
-                        to: Some(to),
-                        dir,
-                        name,
-                        ..
-                    } => {
-                        // Perhaps it was replaced.
-                        *to != object && held(history, object, *dir, name)
-                    }
-                    _ => false,
-                })
-        })
+/// Whether success says that the object is stable.
+fn asks(op: &Op, object: Object) -> bool {
+    match &op.request.ask {
+        Ask::Nothing => false,
+        Ask::Flush { covers, .. } => match covers {
+            Covers::Root => true,
+            Covers::Object(of) | Covers::Stream(of, _) | Covers::Directory(of) => *of == object,
+        },
+        Ask::Through => op.request.effects.iter().any(|effect| {
+            matches!(effect, Effect::Data { object: of, content: Content::Version(_), .. }
+                if *of == object)
+        }),
+        Ask::Close(of) => *of == object,
+    }
 }
 
-/// Whether the object ever had this name.
+/// The object was deleted or its latch cleared meanwhile.
+fn is_over(history: &History, event: &Event, answered: u64) -> bool {
+    let object = event.object;
+    let cleared = history.beneath.iter().any(|other| {
+        other.object == object
+            && matches!(other.what, Beneath::Cleared)
+            && other.after >= event.after
+    });
+    let gone = |op: &Op| {
+        op.request.effects.iter().any(|effect| match effect {
+            Effect::Name {
+                to: None, about, ..
+            } => *about == object && op.request.effects.len() == 1,
+            Effect::Name {
+                to: Some(to),
+                dir,
+                name,
+                ..
+            } => *to != object && held(history, object, *dir, name),
+            _ => false,
+        })
+    };
+    cleared
+        || history
+            .ops
+            .iter()
+            .any(|op| op.issued.0 < answered && !refused(op) && gone(op))
+}
+
+/// Whether the object ever had this name: then it may have been replaced.
 fn held(history: &History, object: Object, dir: Object, name: &str) -> bool {
     history.ops.iter().any(|op| {
         op.request.effects.iter().any(|effect| {
@@ -118,15 +122,47 @@ fn refused(op: &Op) -> bool {
     matches!(op.answered, Some((_, _, Answer::Refused)))
 }
 
-/// Sectors certainly dirty when the sync failed: their write was answered, and no sync that began
-/// later succeeded.
-fn unproven(
-    history: &History,
-    object: Object,
-    failed: Duration,
-    policy: &Policy,
-) -> Vec<(String, u64)> {
-    let honors = *policy == Policy::Honor;
+/// Sectors certainly dirty when the sync failed: issued after the last successful sync began to
+/// be answered, answered before the failure, not write-through.
+fn unproven(history: &History, event: &Event, policy: &Policy) -> Vec<Place> {
+    let clean = clean_until(history, event, policy);
+    let is_through = |op: &Op| op.request.ask == Ask::Through || *policy == Policy::StrictSync;
+    let mut out = BTreeSet::new();
+    for op in &history.ops {
+        let dirty = match op.answered {
+            Some((answered, _, Answer::Success)) => {
+                op.issued.0 > clean && answered <= event.after && !is_through(op)
+            }
+            // Its own sync is the one that failed.
+            Some((answered, _, Answer::Failed)) => {
+                matches!(event.what, Beneath::WriteFailed)
+                    && is_through(op)
+                    && op.issued.0 <= event.after
+                    && answered > event.after
+            }
+            _ => false,
+        };
+        if dirty {
+            out.extend(written(op, event.object));
+        }
+    }
+    // Cut off before the failure, or perhaps made durable by a write of its own.
+    out.retain(|place| {
+        !history.ops.iter().any(|op| {
+            op.issued.0 <= event.after
+                && !refused(op)
+                && (touches(op, event.object, place, true)
+                    || (is_through(op)
+                        && !matches!(op.answered, Some((_, _, Answer::Failed)))
+                        && touches(op, event.object, place, false)))
+        })
+    });
+    out.into_iter().collect()
+}
+
+/// What was issued by this sequence number may be durable.
+fn clean_until(history: &History, event: &Event, policy: &Policy) -> u64 {
+    let object = event.object;
     let flushed = |op: &Op| {
         let of = match &op.request.ask {
             Ask::Flush { covers, .. } => match covers {
@@ -136,57 +172,41 @@ fn unproven(
             },
             _ => false,
         };
-        let before = matches!(op.answered, Some((_, at, Answer::Success)) if at <= failed);
-        (honors && of && before).then_some(op.issued.0)
+        let before = matches!(op.answered, Some((answered, _, Answer::Success))
+            if answered <= event.after);
+        (*policy == Policy::Honor && of && before).then_some(op.issued.0)
     };
     let synced = history
         .beneath
         .iter()
-        .filter(|(of, at, _)| *of == object && *at <= failed)
-        .filter_map(|(_, _, what)| match what {
-            Beneath::Synced(covered) => Some(*covered),
+        .filter(|other| other.object == object && other.after <= event.after)
+        .filter_map(|other| match other.what {
+            Beneath::Synced(covered) => Some(covered),
             _ => None,
         });
     let flushes = history.ops.iter().filter_map(flushed);
-    let clean = synced.chain(flushes).max().unwrap_or(0);
-    let mut out = BTreeSet::new();
-    for op in &history.ops {
-        let through = op.request.ask == Ask::Through || *policy == Policy::StrictSync;
-        let dirty = match op.answered {
-            Some((answered, at, Answer::Success)) => at <= failed && answered > clean && !through,
-            // Its own sync is the one that failed.
-            Some((_, at, Answer::Failed)) => through && op.issued.1 <= failed && failed <= at,
-            _ => false,
-        };
-        if !dirty {
-            continue;
-        }
-        for effect in &op.request.effects {
-            if let Effect::Data {
-                object: of,
-                stream,
-                sectors,
-                content: Content::Version(_) | Content::Copy { .. },
-            } = effect
-                && *of == object
-            {
-                out.extend(sectors.clone().map(|sector| (stream.clone(), sector)));
-            }
-        }
-    }
-    // Cut off before the failure: not dirty any more.
-    out.retain(|place| !truncated(history, object, place, failed));
-    out.into_iter().collect()
+    synced.chain(flushes).max().unwrap_or(0)
 }
 
-fn truncated(history: &History, object: Object, place: &(String, u64), failed: Duration) -> bool {
-    history
-        .ops
-        .iter()
-        .any(|op| op.issued.1 <= failed && !refused(op) && touches(op, object, place, true))
+/// Sectors that a request writes to an object.
+fn written(op: &Op, object: Object) -> impl Iterator<Item = Place> {
+    op.request.effects.iter().flat_map(move |effect| {
+        let mut out = Vec::new();
+        if let Effect::Data {
+            object: of,
+            stream,
+            sectors,
+            content: Content::Version(_) | Content::Copy { .. },
+        } = effect
+            && *of == object
+        {
+            out.extend(sectors.clone().map(|sector| (stream.clone(), sector)));
+        }
+        out
+    })
 }
 
-fn touches(op: &Op, object: Object, (name, number): &(String, u64), zero: bool) -> bool {
+fn touches(op: &Op, object: Object, (name, number): &Place, zero: bool) -> bool {
     op.request.effects.iter().any(|effect| {
         matches!(effect, Effect::Data { object: of, stream, sectors, content }
             if *of == object && stream == name && sectors.contains(number)
@@ -195,17 +215,11 @@ fn touches(op: &Op, object: Object, (name, number): &(String, u64), zero: bool) 
 }
 
 /// Written again by a request that was not over when the sync failed.
-fn rewritten(
-    history: &History,
-    object: Object,
-    place: &(String, u64),
-    failed: Duration,
-    answered: u64,
-) -> bool {
+fn is_rewritten(history: &History, event: &Event, place: &Place, answered: u64) -> bool {
     history.ops.iter().any(|op| {
         op.issued.0 < answered
-            && op.answered.is_none_or(|(_, at, _)| at > failed)
+            && op.answered.is_none_or(|(at, _, _)| at > event.after)
             && !refused(op)
-            && touches(op, object, place, false)
+            && touches(op, event.object, place, false)
     })
 }

@@ -10,7 +10,7 @@ use durability::Policy;
 use super::{
     Object,
     check::{Crash, Cut, Terms},
-    history::{Answer, Ask, Beneath, Covers, Effect, History, Key, Request},
+    history::{Answer, Ask, Covers, Effect, History, Key, Request},
 };
 
 /// One effect: number of the request, number of the effect in it.
@@ -28,7 +28,7 @@ impl Known<'_> {
         matches!(self.answered, Some((_, _, Answer::Success)))
     }
 
-    fn possible(&self) -> bool {
+    pub(super) fn possible(&self) -> bool {
         !matches!(self.answered, Some((_, _, Answer::Refused)))
     }
 
@@ -160,8 +160,8 @@ impl Covered {
                 let failed = history
                     .beneath
                     .iter()
-                    .filter(|(_, _, what)| matches!(what, Beneath::Failed))
-                    .map(|(_, at, _)| *at);
+                    .filter(|event| event.what.is_failure())
+                    .map(|event| event.at);
                 let end = failed.min().map_or(terms.cut.at, |at| at.min(terms.cut.at));
                 end.checked_sub(bound.max_delay)
             }
@@ -238,9 +238,18 @@ impl Covered {
             if !op.answered_before(before) {
                 continue;
             }
+            // A name that is deleted is its directory's business.
+            let stays = op.request.effects.iter().any(
+                |effect| matches!(effect, Effect::Name { to: Some(to), about, .. } if to == about),
+            );
             for (index, effect) in op.request.effects.iter().enumerate() {
                 let own = match (covers, effect) {
                     (Covers::Root, _) => true,
+                    (Covers::Object(_) | Covers::Stream(..), Effect::Name { to: None, .. })
+                        if !stays =>
+                    {
+                        false
+                    }
                     (Covers::Directory(flushed), Effect::Name { dir, .. }) => dir == flushed,
                     (Covers::Object(flushed), Effect::Name { about, .. })
                     | (Covers::Stream(flushed, _), Effect::Name { about, .. }) => about == flushed,
@@ -285,7 +294,10 @@ impl Covered {
                     else {
                         continue;
                     };
-                    if *about != object || !op.answered_before(before) {
+                    let stays = op.request.effects.iter().any(|effect| {
+                        matches!(effect, Effect::Name { to: Some(to), about, .. } if to == about)
+                    });
+                    if *about != object || !op.answered_before(before) || !stays {
                         continue;
                     }
                     self.add(*place);

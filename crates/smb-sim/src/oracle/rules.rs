@@ -1,6 +1,10 @@
 //! What each register may hold: rules 1 to 5, register by register.
 
-use std::{collections::BTreeSet, ops::Range, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    time::Duration,
+};
 
 use super::{
     Object, Rule, Violation,
@@ -36,6 +40,17 @@ impl Miss {
             bytes: 0,
             what,
         }
+    }
+}
+
+impl Miss {
+    /// Charged to the directory, and without an age, if it is about something to be deleted.
+    pub(super) fn without(mut self, doomed: &BTreeMap<Object, Object>) -> Self {
+        if let Some(dir) = doomed.get(&self.object) {
+            self.object = *dir;
+            self.answered = None;
+        }
+        self
     }
 }
 
