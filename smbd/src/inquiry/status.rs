@@ -65,6 +65,7 @@ pub(super) fn in_words(status: &Value) -> String {
     for share in list(&server["shares"]) {
         write_share(&mut out, share);
     }
+    write_kept(&mut out, &server["kept"]);
     let connections = list(&server["connections"]);
     let sessions = list(&server["sessions"]);
     push(&mut out, &format!("\nsessions: {}", sessions.len()));
@@ -118,6 +119,14 @@ fn write_share(out: &mut String, share: &Value) {
     };
     push(out, &format!("  {name}{place}"));
     push(out, &format!("    {}", durability_line(share)));
+    write_promise(out, share);
+    write_protection(out, &share["protection"]);
+    write_exposure(out, share);
+    write_latched(out, share);
+}
+
+/// Policy and rules, what is wrong with them, and who set them.
+fn write_promise(out: &mut String, share: &Value) {
     let policy = cell(&share["policy"]);
     push(out, &format!("    {policy}: {}", cell(&share["promise"])));
     if !share["broken_promise"].is_null() {
@@ -156,7 +165,10 @@ fn write_share(out: &mut String, share: &Value) {
             ),
         );
     }
-    write_protection(out, &share["protection"]);
+}
+
+/// What is acknowledged and not stable.
+fn write_exposure(out: &mut String, share: &Value) {
     let number = |key: &str| share[key].as_u64().unwrap_or(0);
     let exposed = match number("exposed_inodes") {
         0 => "nothing acknowledged that is not stable".to_owned(),
@@ -182,7 +194,55 @@ fn write_share(out: &mut String, share: &Value) {
             ),
         );
     }
-    write_latched(out, share);
+}
+
+/// What outlives the process: stored latches, the journal, errors that nobody was told of. Only
+/// what is wrong, and the journal where there is one.
+fn write_kept(out: &mut String, kept: &Value) {
+    let latches = &kept["latches"];
+    if latches["healthy"] == false {
+        push(
+            out,
+            "\nLATCHES CANNOT BE STORED: a restart would forget which files are unproven",
+        );
+    }
+    match latches["dormant"].as_u64() {
+        None | Some(0) => {}
+        Some(dormant) => push(
+            out,
+            &format!("\nstored latches of file systems that no share is on now: {dormant}"),
+        ),
+    }
+    let journal = &kept["flush_journal"];
+    if journal.is_object() {
+        let of = |key: &str| cell(&journal[key]);
+        push(
+            out,
+            &format!(
+                "\nflush journal: {} records in {} writes, {} not written{}",
+                of("records"),
+                of("writes"),
+                of("lost"),
+                if journal["healthy"] == false {
+                    "; IT CANNOT BE WRITTEN NOW"
+                } else {
+                    ""
+                },
+            ),
+        );
+    }
+    for one in list(&kept["file_systems"]) {
+        let errors = one["write_back_errors"].as_u64().unwrap_or(0);
+        if errors > 0 {
+            let (root, shares) = (cell(&one["file_system"]), cell(&one["shares"]));
+            push(
+                out,
+                &format!(
+                    "\nWRITE-BACK ERRORS on the file system of {root} (shares {shares}): {errors}"
+                ),
+            );
+        }
+    }
 }
 
 /// Everything in one line of words, for eyes and `grep`.
@@ -232,9 +292,17 @@ fn write_latched(out: &mut String, share: &Value) {
     for inode in list(&share["latched"]) {
         let (number, device) = (cell(&inode["inode"]), cell(&inode["device"]));
         let error = cell(&inode["error"]);
+        let path = match inode["path"].as_str() {
+            None | Some("") => String::new(),
+            Some(_) => format!(" ({})", cell(&inode["path"])),
+        };
+        let since = match &inode["since"] {
+            Value::Null => String::new(),
+            since => format!(", since {}", cell(since)),
+        };
         push(
             out,
-            &format!("      inode {number} of device {device}: {error}"),
+            &format!("      inode {number}{path} of device {device}: {error}{since}"),
         );
     }
 }
@@ -392,7 +460,9 @@ mod tests {
                     "protection": { "verdict": "unprotected", "stack": "xfs on /; sda",
                                     "says": ["sda has a volatile write cache"] },
                     "latched_inodes": 1, "latched_bytes": 4_096,
-                    "latched": [{ "inode": 12, "device": "0x1f", "error": "Io" }] }],
+                    "latched": [{ "inode": 12, "device": "0x1f", "error": "Io" },
+                                { "inode": 13, "device": "0x1f", "error": "Io", "path": "a/b",
+                                  "since": "2026-11-21 16:22:40 UTC" }] }],
             },
         });
         assert_eq!(
@@ -420,6 +490,7 @@ device=volatile-cache,no-fua,unprotected
     acknowledged and not known to be stable: 20 KiB in 2 inodes, the oldest for 400 ms
     LATCHED: 1 inodes whose sync failed, 4096 bytes unproven
       inode 12 of device 0x1f: Io
+      inode 13 (a/b) of device 0x1f: Io, since 2026-11-21 16:22:40 UTC
 
 sessions: 1
   user   from          dialect  protection  open  shares
@@ -428,6 +499,34 @@ sessions: 1
 open files: 1
   share  path      user   access      locks
   data   a\\u{1b}b  alice  0x00120089  2
+"
+        );
+    }
+
+    #[test]
+    fn what_is_kept_reads_well() {
+        let mut out = String::new();
+        let fine = json!({ "latches": { "healthy": true, "dormant": 0 }, "flush_journal": null,
+                           "file_systems": [{ "file_system": "/a", "write_back_errors": 0 }] });
+        write_kept(&mut out, &fine);
+        write_kept(&mut out, &Value::Null);
+        assert_eq!(out, "");
+        let bad = json!({
+            "latches": { "healthy": false, "dormant": 3 },
+            "flush_journal": { "healthy": false, "records": 9, "writes": 4, "lost": 1 },
+            "file_systems": [{ "file_system": "/a", "shares": ["x", "y"], "write_back_errors": 2 }],
+        });
+        write_kept(&mut out, &bad);
+        assert_eq!(
+            out,
+            "
+LATCHES CANNOT BE STORED: a restart would forget which files are unproven
+
+stored latches of file systems that no share is on now: 3
+
+flush journal: 9 records in 4 writes, 1 not written; IT CANNOT BE WRITTEN NOW
+
+WRITE-BACK ERRORS on the file system of /a (shares x,y): 2
 "
         );
     }

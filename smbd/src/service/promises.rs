@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use durability::{Gate, InForce, Policy, StopReport};
+use durability::{Gate, InForce, LatchedInode, Policy, StopReport};
 use serde_json::{Value, json};
 use smb_auth::UserDb;
 use smb_server::Share;
@@ -19,7 +19,7 @@ use smb_server::Share;
 use super::HostVfs;
 use crate::{
     config::{self, Config, policy},
-    daemon::PolicyRequest,
+    daemon::{PolicyRequest, policy::utc},
     inquiry::explain::{self, Located},
 };
 
@@ -37,13 +37,7 @@ pub(super) fn share_status(share: &Share<HostVfs>) -> Value {
         0 => Vec::new(),
         _ => share.gate.latched(),
     };
-    let latched = latched.iter().take(LATCHED_SHOWN_MAX).map(|one| {
-        json!({
-            "inode": one.key.ino,
-            "device": format!("{:#x}", one.key.fs),
-            "error": one.error.to_string(),
-        })
-    });
+    let latched = latched.iter().take(LATCHED_SHOWN_MAX).map(latched_json);
     let rules = share.gate.rules();
     let rules = rules.iter().map(|rule| {
         json!({
@@ -77,6 +71,21 @@ pub(super) fn share_status(share: &Share<HostVfs>) -> Value {
         "latched_inodes": exposure.latched_inodes,
         "latched_bytes": exposure.latched_bytes,
         "latched": latched.collect::<Vec<_>>(),
+    })
+}
+
+fn latched_json(one: &LatchedInode) -> Value {
+    let unproven = (one.unproven_bytes != u64::MAX).then_some(one.unproven_bytes);
+    json!({
+        "inode": one.key.ino,
+        "device": format!("{:#x}", one.key.fs),
+        // As it was when the sync failed.
+        "path": one.path,
+        "error": one.error.to_string(),
+        "since": utc(u64::try_from(one.since.secs).unwrap_or(0)),
+        "unproven_bytes": unproven,
+        "metadata": one.metadata,
+        "names": one.names,
     })
 }
 
