@@ -79,6 +79,8 @@ impl<'a> Replayer<'a> {
         };
         let chance = rng.as_mut().map_or(100, |rng| [10, 50, 90][rng.below(3)]);
         let log = self.log;
+        // Places torn once are not torn again: pages mix two of their states, no more.
+        let mut torn: Vec<(u64, u64)> = Vec::new();
         for entry in &log.entries()[flushed..cut] {
             let Some(rng) = rng.as_mut().filter(|_| !entry.is_forced()) else {
                 apply(self.log, entry, image, &mut self.buffer);
@@ -87,7 +89,12 @@ impl<'a> Replayer<'a> {
             if !rng.percent(chance) {
                 continue;
             }
-            if entry.bytes() > self.tear && !entry.is_discard() && rng.percent(20) {
+            let place = (entry.sector, entry.sector + entry.sectors);
+            let again = torn
+                .iter()
+                .any(|(from, to)| place.0 < *to && *from < place.1);
+            if entry.bytes() > self.tear && !entry.is_discard() && !again && rng.percent(20) {
+                torn.push(place);
                 self.tear_apart(entry, image, rng);
             } else {
                 apply(self.log, entry, image, &mut self.buffer);

@@ -73,8 +73,8 @@ pub(crate) struct Verdict {
     pub(crate) oldest: Duration,
     /// Contents that nobody wrote there, and names nobody gave.
     pub(crate) foreign: Vec<String>,
-    /// For people: why.
-    pub(crate) why: BTreeMap<usize, String>,
+    /// What is missing, or the first of it, and why for people.
+    pub(crate) missing: BTreeMap<usize, (Cell, String)>,
 }
 
 impl<'a> Judge<'a> {
@@ -230,12 +230,12 @@ impl<'a> Judge<'a> {
             if let Some(missing) = lost(&self.promised[number]) {
                 verdict.promised.push(number);
                 let why = self.explain(missing, newest[missing.0]);
-                verdict.why.insert(number, why);
+                verdict.missing.insert(number, why);
             }
             if let Some(missing) = lost(&self.own[number]) {
                 verdict.answered.push(number);
                 let why = self.explain(missing, newest[missing.0]);
-                verdict.why.entry(number).or_insert(why);
+                verdict.missing.entry(number).or_insert(why);
                 let age = cut.at.saturating_sub(at.at);
                 verdict.oldest = verdict.oldest.max(age);
                 inodes.insert(self.bearer(number, missing.0));
@@ -281,7 +281,7 @@ impl<'a> Judge<'a> {
         units * UNIT as u64
     }
 
-    fn explain(&self, (track, version): (usize, Version), found: Version) -> String {
+    fn explain(&self, (track, version): (usize, Version), found: Version) -> (Cell, String) {
         let track = &self.tracks[track];
         let told = |version: Version| {
             let place = usize::try_from(version).ok();
@@ -296,12 +296,13 @@ impl<'a> Judge<'a> {
                     },
                 )
         };
-        format!(
+        let why = format!(
             "{:?}: had to be {}, found {}",
             track.cell,
             told(version),
             told(found)
-        )
+        );
+        (track.cell, why)
     }
 }
 
@@ -365,7 +366,7 @@ impl Found<'_> {
         if let [] | [_] = owners[..] {
             return owners.first().copied();
         }
-        // Through a server, or where a number was used again: by the contents.
+        // A number that is not told, or was used again: by the contents.
         let data = node.forks[usize::from(DATA)].as_deref().unwrap_or_default();
         let says = data
             .chunks(UNIT)

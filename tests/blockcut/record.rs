@@ -193,6 +193,8 @@ pub(crate) struct Operation {
     pub(crate) kind: Kind,
     pub(crate) effects: Vec<(Cell, Value)>,
     pub(crate) promise: Promise,
+    /// Of a copy: from this object's data, beginning with its first unit.
+    pub(crate) source: Option<Object>,
     pub(crate) issued: Moment,
     /// `None`: failed, or not answered any more.
     pub(crate) acknowledged: Option<Moment>,
@@ -260,13 +262,20 @@ impl Recorder {
     }
 
     /// Records a request that is about to be sent.
-    pub(crate) fn issue(&self, kind: Kind, effects: Vec<(Cell, Value)>, promise: Promise) -> usize {
+    pub(crate) fn issue(
+        &self,
+        kind: Kind,
+        effects: Vec<(Cell, Value)>,
+        promise: Promise,
+        source: Option<Object>,
+    ) -> usize {
         let mut inner = self.inner();
         let issued = inner.moment(self.begun);
         inner.history.operations.push(Operation {
             kind,
             effects,
             promise,
+            source,
             issued,
             acknowledged: None,
         });

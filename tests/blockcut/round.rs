@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::block_log::BlockLog;
+use durability::Policy;
+
 use crate::image::{Kept, Replayer};
 use crate::judge::{Cut, Judge, Verdict};
+use crate::oracle::Oracle;
 use crate::record::{Gauge, History, Recorder};
 use crate::rng::Rng;
 use crate::server::{Peer, Server, Timeliness};
@@ -18,6 +21,8 @@ use crate::workload::{self, Plan, World};
 /// How often the gauges are read, with nothing under way.
 const GAUGE_EVERY: Duration = Duration::from_millis(20);
 
+/// In every other round, chance in a hundred that the file system is told to write back.
+const WRITE_BACK: usize = 5;
 /// After the clients, before the server is asked what it counted.
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -31,6 +36,8 @@ pub(crate) struct Task {
     pub(crate) cuts: usize,
     /// Images that are also read through a server.
     pub(crate) served: usize,
+    /// Every so many images the simulator's oracle is asked too.
+    pub(crate) oracle_every: usize,
 }
 
 /// What was recorded.
@@ -42,6 +49,8 @@ pub(crate) struct Recorded {
     pub(crate) end: usize,
     /// What the server counted about its bound.
     pub(crate) timeliness: Timeliness,
+    /// What was there when the server had been killed and the host lived on.
+    pub(crate) left: View,
 }
 
 impl Recorded {
@@ -60,6 +69,8 @@ pub(crate) struct Outcome {
     /// Read through a server, not from the file system.
     pub(crate) served: bool,
     pub(crate) verdict: Verdict,
+    /// What the simulator's oracle says, where it was asked.
+    pub(crate) opinion: Option<Vec<String>>,
 }
 
 /// Lets the clients work on a new file system.
@@ -96,8 +107,12 @@ pub(crate) fn record(task: &Task, dir: &Path) -> Result<Recorded, String> {
             })
             .collect();
         let mut gauges = gauges;
+        let mut rng = Rng::new(task.plan.seed, 9);
         while working.load(Relaxed) > 0 {
             std::thread::sleep(GAUGE_EVERY);
+            if task.plan.seed.is_multiple_of(2) && rng.percent(WRITE_BACK) {
+                write_back(&root);
+            }
             let Some(gauges) = gauges.as_mut() else {
                 recorder.sample(|| None);
                 continue;
@@ -121,6 +136,7 @@ pub(crate) fn record(task: &Task, dir: &Path) -> Result<Recorded, String> {
     drop(trees);
     drop(server);
     outcome?;
+    let left = view::mounted(&root)?;
     stack.down();
     let (log, history) = recorder.finish();
     Ok(Recorded {
@@ -129,7 +145,15 @@ pub(crate) fn record(task: &Task, dir: &Path) -> Result<Recorded, String> {
         begin,
         end,
         timeliness,
+        left,
     })
+}
+
+/// The kernel writes back what nobody asked it to: then images hold what is not promised, in part.
+fn write_back(root: &Path) {
+    if let Ok(folder) = std::fs::File::open(root) {
+        let _ = rustix::fs::syncfs(&folder);
+    }
 }
 
 /// A cut to be made.
@@ -191,14 +215,25 @@ fn plan_cuts(recorded: &Recorded, task: &Task) -> Vec<Planned> {
     plan
 }
 
-/// Makes the cuts of a round and judges what they leave.
+/// Judges what the death of the process left, then makes the cuts of a round and judges what they
+/// leave.
 pub(crate) fn judge(
     task: &Task,
     recorded: &Recorded,
     dir: &Path,
+    died: impl FnOnce(Verdict),
     mut each: impl FnMut(&Judge<'_>, Result<Outcome, String>),
 ) -> Result<(), String> {
     let judge = Judge::new(&recorded.history);
+    let end = Cut {
+        entry: recorded.end,
+        order: u64::MAX,
+        at: Duration::MAX,
+    };
+    died(judge.judge(&recorded.left, end));
+    let policy: Option<Policy> = task.policy.parse().ok();
+    let oracle = policy.map(|policy| Oracle::new(&recorded.history, policy));
+    let keeps_up = recorded.timeliness.exceeded == 0;
     let bench = Bench::new(task.fs, dir)?;
     let base = dir.join("base");
     let mut replayer = Replayer::new(&recorded.log, &base, DEVICE_BYTES, task.fs.tear());
@@ -206,12 +241,17 @@ pub(crate) fn judge(
     let every = plan.len() / task.served.max(1);
     for (number, planned) in plan.iter().enumerate() {
         replayer.make(planned.cut.entry, planned.kept, bench.image());
+        let asked = number % task.oracle_every.max(1) == 0;
         let outcome = |view: View, served| Outcome {
             cut: planned.cut,
             kept: planned.kept,
             gauge: planned.gauge,
             served,
             verdict: judge.judge(&view, planned.cut),
+            opinion: oracle
+                .as_ref()
+                .filter(|_| asked && !served)
+                .map(|oracle| oracle.check(&view, planned.cut, planned.gauge, keeps_up)),
         };
         let mounted = match bench.mount() {
             Ok(mounted) => mounted,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::judge::Judge;
-use crate::record::{Kind, Promise};
+use crate::judge::{Judge, Verdict};
+use crate::record::{Cell, DATA, Kind, Promise};
 use crate::round::{Outcome, Recorded, Task};
 use crate::server::Timeliness;
 
@@ -65,6 +65,8 @@ pub(crate) struct Tally {
     pub(crate) served: usize,
     pub(crate) cuts: usize,
     pub(crate) unreadable: usize,
+    /// Answers missing after the death of the process alone.
+    pub(crate) died: usize,
     /// Cuts after which a promise (as under `honor`) was broken; anything answered was missing.
     pub(crate) cuts_promise: usize,
     pub(crate) cuts_answer: usize,
@@ -76,6 +78,8 @@ pub(crate) struct Tally {
     /// Most bytes told by the gauge.
     pub(crate) gauge_bytes: u64,
     pub(crate) violations: usize,
+    /// Images of which the simulator's oracle was asked, and what it found broken.
+    pub(crate) opinions: (usize, usize),
     /// Losses beyond a bound that a slow sync explains, and the oldest of them.
     pub(crate) late: (usize, Duration),
     /// Times that the server found itself beyond its bound; its slowest sync.
@@ -83,6 +87,8 @@ pub(crate) struct Tally {
     pub(crate) slowest_sync: Duration,
     pub(crate) foreign: usize,
     pub(crate) failures: BTreeMap<String, usize>,
+    /// Where losses are only counted: what was missing first, image by image.
+    pub(crate) missing: BTreeMap<String, usize>,
     pub(crate) words: Vec<String>,
 }
 
@@ -147,6 +153,22 @@ impl Tally {
         }
         self.violations(task, expected, timeliness, judge, &outcome);
         self.gauge(task, &outcome);
+        self.opinion(task, &outcome);
+    }
+
+    fn opinion(&mut self, task: &Task, outcome: &Outcome) {
+        let Some(opinion) = &outcome.opinion else {
+            return;
+        };
+        self.opinions.0 += 1;
+        self.opinions.1 += opinion.len();
+        for broken in opinion {
+            let (seed, entry) = (task.plan.seed, outcome.cut.entry);
+            let kept = outcome.kept.name();
+            self.say(format!(
+                "seed {seed} {kept} cut before entry {entry}: oracle: {broken}"
+            ));
+        }
     }
 
     fn violations(
@@ -185,6 +207,11 @@ impl Tally {
             Expected::Bound(delay, _) => answers.filter(|n| older(n, delay)).collect(),
             Expected::Gauge | Expected::Counted => BTreeSet::new(),
         };
+        if expected == Expected::Counted {
+            for number in &verdict.promised {
+                self.missing(judge, *number, &verdict.missing[number]);
+            }
+        }
         if let Expected::Bound(_, bytes) = expected
             && verdict.bytes > bytes
         {
@@ -206,11 +233,45 @@ impl Tally {
                 continue;
             }
             self.violations += 1;
-            let why = verdict.why.get(&number).map_or("", String::as_str);
+            let why = verdict.missing.get(&number).map_or("", |(_, why)| why);
             self.say(format!(
                 "{place}: LOST #{number} {}, answered {age:?} before: {why}",
                 operation.kind.name()
             ));
+        }
+    }
+
+    /// Adds what the death of the process alone left: nothing answered may be missing, whatever
+    /// the policy.
+    pub(crate) fn died(&mut self, task: &Task, verdict: Option<Verdict>) {
+        let verdict = verdict.unwrap_or_default();
+        for number in &verdict.answered {
+            self.died += 1;
+            let why = &verdict.missing[number].1;
+            let seed = task.plan.seed;
+            self.say(format!(
+                "seed {seed}: the process died: LOST #{number}: {why}"
+            ));
+        }
+        for foreign in &verdict.foreign {
+            self.died += 1;
+            self.say(format!("the process died: foreign: {foreign}"));
+        }
+    }
+
+    /// Says of what kind of request what was missing, once for each kind.
+    fn missing(&mut self, judge: &Judge<'_>, number: usize, (cell, why): &(Cell, String)) {
+        let kind = judge.history.operations[number].kind.name();
+        let what = match cell {
+            Cell::Name(_) => "name",
+            Cell::Size(_, DATA) | Cell::Unit(_, DATA, _) => "data",
+            Cell::Size(..) | Cell::Unit(..) => "stream",
+            Cell::Attributes(_) => "attributes",
+        };
+        let count = self.missing.entry(format!("{kind}: {what}")).or_default();
+        *count += 1;
+        if *count == 1 {
+            self.say(format!("#{number} {kind} lost: {why}"));
         }
     }
 
@@ -233,14 +294,18 @@ impl Tally {
                 verdict.bytes,
                 verdict.inodes,
                 verdict.oldest,
-                verdict.why,
+                verdict.missing,
             ));
         }
     }
 
     /// Whether all was as expected.
     pub(crate) fn passed(&self, expected: Expected) -> bool {
-        let sound = self.unreadable == 0 && self.foreign == 0 && self.cuts > 0;
+        let sound = self.unreadable == 0
+            && self.died == 0
+            && self.opinions.1 == 0
+            && self.foreign == 0
+            && self.cuts > 0;
         let told = self.violations == 0 && self.gauge_exceeded == 0 && self.failures.is_empty();
         match expected {
             Expected::Counted => self.cuts > 0,
@@ -276,6 +341,7 @@ impl Tally {
             "cuts": self.cuts, "images": self.images, "read_through_server": self.served,
             "unreadable": self.unreadable, "foreign": self.foreign,
             "violations": self.violations,
+            "oracle_asked": self.opinions.0, "oracle_violations": self.opinions.1, "lost_with_process": self.died,
             "cuts_with_broken_promise": self.cuts_promise,
             "cuts_with_anything_lost": self.cuts_answer,
             "lost_promises_mean": self.lost_promises.0 as f64 / self.cuts.max(1) as f64,
@@ -289,7 +355,7 @@ impl Tally {
             "gauge_bytes_max": self.gauge_bytes,
             "device_flushes": self.flushes, "device_writes": self.writes,
             "device_flushes_per_promise": self.flushes as f64 / self.promised().max(1) as f64,
-            "failures": self.failures, "findings": self.words,
+            "failures": self.failures, "missing": self.missing, "findings": self.words,
         })
     }
 

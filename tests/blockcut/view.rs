@@ -14,7 +14,7 @@ use crate::record::{ATTRIBUTES, STREAMS};
 /// A file or directory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Node {
-    /// Its number, if it is known: not through a server.
+    /// Its number, if it is known: not every server tells it.
     pub(crate) inode: Option<u64>,
     /// Unnamed data and streams; `None` where there is no such stream.
     pub(crate) forks: [Option<Vec<u8>>; 3],
@@ -168,6 +168,7 @@ fn serve(tree: &Tree, path: &str, view: &mut View) -> Result<(), ClientError> {
         };
         let directory = entry.file_attributes.contains(FileAttributes::DIRECTORY);
         let mut node = Node {
+            inode: (entry.file_id != 0).then_some(entry.file_id),
             attributes: entry.file_attributes.bits() & ATTRIBUTES,
             ..Node::default()
         };

@@ -31,11 +31,11 @@ const HANDLES_MAX: usize = 8;
 /// Units of a small stream.
 const SMALL_MAX: usize = 3;
 /// Units of the shared file for each client.
-const SHARED_EACH: usize = 8;
+pub(crate) const SHARED_EACH: usize = 8;
 /// Objects of one client.
-const OBJECTS: Object = 1_000_000;
+pub(crate) const OBJECTS: Object = 1_000_000;
 /// The shared file.
-const SHARED: Object = 1;
+pub(crate) const SHARED: Object = 1;
 const SHARED_PATH: &str = "shared";
 
 /// What a round asks for.
@@ -47,6 +47,8 @@ pub(crate) struct Plan {
     pub(crate) operations: usize,
     /// Units of a big stream.
     pub(crate) big: usize,
+    /// Whether attributes are set.
+    pub(crate) attributes: bool,
     /// The log must not grow beyond, bytes.
     pub(crate) log_max: u64,
 }
@@ -91,6 +93,8 @@ struct Client<'a> {
     directories: Vec<Directory>,
     files: Vec<Owned>,
     shared: File,
+    /// The next request copies from this object.
+    source: Option<Object>,
     left: usize,
 }
 
@@ -106,12 +110,12 @@ pub(crate) fn prepare(world: &World<'_>, tree: &Tree) -> Result<(), ClientError>
     ];
     let made = world
         .recorder
-        .issue(Kind::Create, effects, Promise::Nothing);
+        .issue(Kind::Create, effects, Promise::Nothing, None);
     file.set_end_of_file((units * UNIT) as u64)?;
     world.recorder.acknowledge(made);
     let flushed = world
         .recorder
-        .issue(Kind::FlushFile, Vec::new(), Promise::Object(SHARED));
+        .issue(Kind::FlushFile, Vec::new(), Promise::Object(SHARED), None);
     file.flush(false)?;
     world.recorder.acknowledge(flushed);
     file.close()
@@ -132,6 +136,7 @@ pub(crate) fn run(world: &World<'_>, tree: &Tree, number: usize) -> Result<(), S
         directories: Vec::new(),
         files: Vec::new(),
         shared,
+        source: None,
         left: world.plan.operations,
     };
     client.make_directory(None).ok_or("no folder")?;
@@ -168,11 +173,12 @@ impl Client<'_> {
         request: impl FnOnce() -> Result<R, ClientError>,
     ) -> Option<R> {
         self.left = self.left.saturating_sub(1);
+        let source = self.source.take();
         let _turn = self.world.pace.read();
         if self.world.stop.load(Relaxed) {
             return None;
         }
-        let operation = self.world.recorder.issue(kind, effects, promise);
+        let operation = self.world.recorder.issue(kind, effects, promise, source);
         match request() {
             Ok(done) => {
                 self.world.recorder.acknowledge(operation);
@@ -212,7 +218,7 @@ impl Client<'_> {
             42..50 => self.change(Self::flush),
             50..57 => self.change(|client, at| client.stream(at, SMALL)),
             57..63 => self.change(|client, at| client.stream(at, BIG)),
-            63..68 => self.change(Self::attributes),
+            63..68 if self.world.plan.attributes => self.change(Self::attributes),
             68..73 => self.change(Self::set_end),
             73..80 => self.change(Self::rename),
             80..84 => self.replace(),
@@ -617,6 +623,7 @@ impl Client<'_> {
         let contents = self.files[from].forks[0][..units].to_vec();
         let effects = self.put(to, DATA, place, &contents);
         self.files[to].mixed = true;
+        self.source = Some(self.files[from].object);
         let mut input = BytesMut::new();
         CopyChunkCopy {
             source_key: key.resume_key,

@@ -1,0 +1,353 @@
+//! The simulator's oracle over the same record: a second opinion.
+//!
+//! [`crate::judge`] counts, this one knows every rule of the simulator ([`smb_sim::oracle`]): pages
+//! that mix more than two states, a file under two names, what the exposure told. Both were
+//! written apart from each other; where they disagree, one of them is wrong.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use durability::Policy;
+use smb_sim::oracle::{
+    self, Answer, Covers, Crash, Effect, Exposed, Found, FoundStream, Key, Request, Sector, Size,
+    Stamp, Terms, fill, sectors_of,
+};
+
+use crate::judge::Cut;
+use crate::record::{
+    Cell, Contents, DATA, Fork, Gauge, History, Kind, Moment, Object, Operation, Promise, STREAMS,
+    UNIT, Value,
+};
+use crate::view::{Node, View};
+use crate::workload::{OBJECTS, SHARED, SHARED_EACH};
+
+/// A record in the oracle's words.
+pub(crate) struct Oracle {
+    history: oracle::History,
+    policy: Policy,
+    /// Order of each moment, and its sequence number in `history`.
+    sequence: Vec<(u64, u64)>,
+    /// What stands for a stream in a stamp.
+    streams: [u32; 3],
+    /// Inode numbers of those that ever were at a path. A number may belong to a dead object, and
+    /// the new one be unknown because its creation was not answered: then it says nothing.
+    inodes: BTreeMap<String, Vec<u64>>,
+}
+
+/// What is told of an operation: that it was issued, or answered.
+enum Event<'a> {
+    Issued(usize, &'a Operation),
+    Answered(usize),
+}
+
+/// Where objects are while the record is read from its beginning.
+#[derive(Default)]
+struct Places<'a> {
+    of: BTreeMap<Object, &'a str>,
+    at: BTreeMap<&'a str, Object>,
+}
+
+impl<'a> Places<'a> {
+    fn slot(&self, path: &'a str) -> (oracle::Object, &'a str) {
+        match path.rsplit_once('/') {
+            Some((above, name)) => {
+                let above = self.at.get(above).copied().unwrap_or(0);
+                (oracle::Object(u64::from(above)), name)
+            }
+            None => (oracle::Object::ROOT, path),
+        }
+    }
+}
+
+impl Oracle {
+    pub(crate) fn new(record: &History, policy: Policy) -> Self {
+        let mut events: Vec<(Moment, Event<'_>)> = Vec::new();
+        for (number, operation) in record.operations.iter().enumerate() {
+            events.push((operation.issued, Event::Issued(number, operation)));
+            if let Some(at) = operation.acknowledged {
+                events.push((at, Event::Answered(number)));
+            }
+        }
+        events.sort_by_key(|(moment, _)| moment.order);
+        let mut this = Self {
+            history: oracle::History::new(),
+            policy,
+            sequence: Vec::new(),
+            streams: STREAMS.map(|name| {
+                match sectors_of(&fill(oracle::Object(1), name, 0, 1, 1)).first() {
+                    Some(Sector::Stamp(stamp)) => stamp.stream,
+                    _ => 0,
+                }
+            }),
+            inodes: BTreeMap::new(),
+        };
+        for operation in &record.operations {
+            for (cell, value) in &operation.effects {
+                if let (Value::Path(path), Some(inode)) = (value, record.inodes.get(&cell.object()))
+                {
+                    this.inodes.entry(path.clone()).or_default().push(*inode);
+                }
+            }
+        }
+        let (mut places, mut ids) = (Places::default(), BTreeMap::new());
+        for (moment, event) in events {
+            match event {
+                Event::Issued(number, operation) => {
+                    let request = request(operation, &mut places);
+                    ids.insert(number, this.history.issue(moment.at, request));
+                }
+                Event::Answered(number) => {
+                    this.history
+                        .answer(ids[&number], moment.at, Answer::Success);
+                }
+            }
+            this.sequence.push((moment.order, this.history.now()));
+        }
+        for (object, inode) in &record.inodes {
+            this.history
+                .identify(oracle::Object(u64::from(*object)), *inode);
+        }
+        this
+    }
+
+    /// Every broken rule.
+    pub(crate) fn check(
+        &self,
+        view: &View,
+        cut: Cut,
+        gauge: Option<Gauge>,
+        keeps_up: bool,
+    ) -> Vec<String> {
+        let seen = self
+            .sequence
+            .partition_point(|(order, _)| *order <= cut.order);
+        let last = seen.checked_sub(1).map_or(0, |last| self.sequence[last].1);
+        let cut = oracle::Cut {
+            crash: Crash::Power,
+            at: cut.at,
+            answered: last,
+            issued: last,
+        };
+        let mut terms = Terms::new(self.policy, cut);
+        terms.device_keeps_up = keeps_up;
+        terms.exposure = gauge.map(|gauge| Exposed {
+            at: cut.at,
+            bytes: gauge.bytes,
+            inodes: gauge.inodes,
+            // Told in whole milliseconds.
+            oldest_age: gauge.oldest + Duration::from_millis(1),
+            ..Exposed::default()
+        });
+        let mut found = oracle::View::new();
+        for (path, node) in view {
+            found.add(path, self.found(path, node));
+        }
+        let broken = oracle::check(&self.history, &found, &terms);
+        let told = broken.into_iter();
+        told.map(|broken| format!("{:?}: {}", broken.rule, broken.what))
+            .collect()
+    }
+
+    fn found(&self, path: &str, node: &Node) -> Found {
+        let mut streams = BTreeMap::new();
+        for (fork, data) in node.forks.iter().enumerate() {
+            if let Some(data) = data {
+                let sector = |bytes: &[u8]| self.sector(bytes);
+                let stream = FoundStream {
+                    size: data.len() as u64,
+                    sectors: data.chunks(UNIT).map(sector).collect(),
+                };
+                streams.insert(STREAMS[fork].to_owned(), stream);
+            }
+        }
+        Found {
+            index: node.inode.filter(|inode| {
+                let here = self.inodes.get(path);
+                here.is_some_and(|here| here.contains(inode))
+            }),
+            directory: node.forks[usize::from(DATA)].is_none(),
+            streams,
+            meta: vec![(Key::Attributes, attributes(node.attributes))],
+        }
+    }
+
+    fn sector(&self, bytes: &[u8]) -> Sector {
+        match Contents::read(bytes) {
+            None => Sector::Garbage,
+            Some(Contents::Zero) => Sector::Zero,
+            Some(Contents::Fill {
+                object,
+                fork,
+                version,
+                unit,
+            }) => Sector::Stamp(Stamp {
+                object: oracle::Object(u64::from(object)),
+                stream: self.streams[usize::from(fork).min(2)],
+                sector: u64::from(unit),
+                version: unique(object, unit, version),
+            }),
+        }
+    }
+}
+
+fn attributes(value: u32) -> oracle::Value {
+    oracle::Value::Bytes(value.to_le_bytes().to_vec())
+}
+
+/// A client's version, among those of all clients.
+fn unique(object: Object, unit: u32, version: u32) -> u64 {
+    let client = if object == SHARED {
+        unit / SHARED_EACH as u32
+    } else {
+        object / OBJECTS
+    };
+    u64::from(client) << 32 | u64::from(version)
+}
+
+fn request<'a>(operation: &'a Operation, places: &mut Places<'a>) -> Request {
+    let mut request = Request::new(Vec::new());
+    let mut run: Option<Effect> = None;
+    for (cell, value) in &operation.effects {
+        let next = match (cell, value) {
+            (Cell::Unit(object, fork, unit), Value::Contents(contents)) => {
+                data(operation, (*object, *fork, *unit), *contents)
+            }
+            (cell, value) => {
+                request
+                    .effects
+                    .extend(other(operation, *cell, value, places));
+                continue;
+            }
+        };
+        // Neighbouring units of one write are one effect.
+        if let (
+            Some(Effect::Data {
+                sectors, content, ..
+            }),
+            Effect::Data {
+                sectors: more,
+                content: of_more,
+                ..
+            },
+        ) = (&mut run, &next)
+            && sectors.end == more.start
+            && (content == of_more || operation.source.is_some())
+        {
+            sectors.end = more.end;
+            continue;
+        }
+        request.effects.extend(run.replace(next));
+    }
+    request.effects.extend(run);
+    let object = |object: Object| oracle::Object(u64::from(object));
+    match operation.promise {
+        Promise::Nothing => request,
+        Promise::Itself(_) => request.through(),
+        Promise::Object(flushed) => Request::flush(Covers::Object(object(flushed))),
+        Promise::Directory(flushed) => Request::flush(Covers::Directory(object(flushed))),
+    }
+}
+
+fn data(
+    operation: &Operation,
+    (object, fork, unit): (Object, Fork, u32),
+    contents: Contents,
+) -> Effect {
+    let content = match (operation.source, contents) {
+        (Some(source), _) => oracle::Content::Copy {
+            object: oracle::Object(u64::from(source)),
+            stream: String::new(),
+            first: 0,
+        },
+        (None, Contents::Zero) => oracle::Content::Zero,
+        (None, Contents::Fill { version, .. }) => {
+            oracle::Content::Version(unique(object, unit, version))
+        }
+    };
+    Effect::Data {
+        object: oracle::Object(u64::from(object)),
+        stream: STREAMS[usize::from(fork)].to_owned(),
+        sectors: u64::from(unit)..u64::from(unit) + 1,
+        content,
+    }
+}
+
+/// Effects on anything but contents.
+fn other<'a>(
+    operation: &Operation,
+    cell: Cell,
+    value: &'a Value,
+    places: &mut Places<'a>,
+) -> Vec<Effect> {
+    let object = oracle::Object(u64::from(cell.object()));
+    match (cell, value) {
+        (Cell::Name(moved), Value::Path(path)) => {
+            let (dir, name) = places.slot(path);
+            let to = Some(object);
+            let name = name.to_owned();
+            let mut effects = vec![Effect::Name {
+                dir,
+                name,
+                to,
+                about: object,
+            }];
+            if let Some(old) = places.of.insert(moved, path) {
+                let (dir, name) = places.slot(old);
+                let name = name.to_owned();
+                effects.push(Effect::Name {
+                    dir,
+                    name,
+                    to: None,
+                    about: object,
+                });
+                places.at.remove(old);
+            }
+            places.at.insert(path, moved);
+            effects
+        }
+        // What is replaced goes with the name it had, which another one has now.
+        (Cell::Name(gone), _) => match places.of.remove(&gone) {
+            Some(old) if operation.kind == Kind::Delete => {
+                places.at.remove(old);
+                let (dir, name) = places.slot(old);
+                let name = name.to_owned();
+                vec![Effect::Name {
+                    dir,
+                    name,
+                    to: None,
+                    about: object,
+                }]
+            }
+            _ => Vec::new(),
+        },
+        (Cell::Size(_, fork), Value::Size(bytes)) => {
+            let stream = STREAMS[usize::from(fork)].to_owned();
+            let units = u64::from(*bytes) / UNIT as u64;
+            let size = if matches!(operation.kind, Kind::SetEof | Kind::Create) {
+                Size::Exactly(units)
+            } else {
+                Size::AtLeast(units)
+            };
+            let mut effects = Vec::new();
+            if fork != DATA {
+                effects.push(Effect::Stream {
+                    object,
+                    stream: stream.clone(),
+                    present: true,
+                });
+            }
+            effects.push(Effect::Size {
+                object,
+                stream,
+                size,
+            });
+            effects
+        }
+        (Cell::Attributes(_), Value::Attributes(value)) => vec![Effect::Meta {
+            object,
+            key: Key::Attributes,
+            value: attributes(*value),
+        }],
+        _ => Vec::new(),
+    }
+}
