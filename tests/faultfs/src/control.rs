@@ -6,7 +6,7 @@
 //! | command | effect |
 //! |---|---|
 //! | `rule KINDS PATTERN NTH COUNT ACTION` | adds a rule; its number ([`crate::rules`], [`crate::kind`]) |
-//! | `rules` | lists: number, calls that fitted, calls that were hit |
+//! | `rules` | lists: number, calls that fitted, calls that were hit, the last of these |
 //! | `clear [ID]` | removes one rule or all |
 //! | `wait ID HITS MS` | until the rule has hit so often; how often it has |
 //! | `release go\|fail` | lets calls that hang go on or fail; how many |
@@ -137,7 +137,7 @@ fn tell(text: &str, world: &World, lines: &mut Vec<String>) -> Result<String, St
     match text {
         "rules" => {
             let rules = world.plan.rules().iter();
-            lines.extend(rules.map(|rule| format!("{} {} {}", rule.id, rule.seen, rule.hits)));
+            lines.extend(rules.map(|r| format!("{} {} {} {}", r.id, r.seen, r.hits, r.victim)));
         }
         "stats" => {
             for (kind, name) in KINDS {

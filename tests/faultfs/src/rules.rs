@@ -113,6 +113,8 @@ pub struct Rule {
     pub seen: u64,
     /// Calls that were hit so far.
     pub hits: u64,
+    /// The last call that was hit.
+    pub victim: String,
 }
 
 impl Rule {
@@ -135,6 +137,7 @@ impl Rule {
             action: Action::parse(action)?,
             seen: 0,
             hits: 0,
+            victim: String::new(),
         })
     }
 
@@ -203,6 +206,7 @@ impl Plan {
                 rule.seen >= rule.nth && (rule.count == 0 || rule.seen < rule.nth + rule.count);
             if acts && action.is_none() {
                 rule.hits += 1;
+                rule.victim = format!("{} {}", kind.name(), paths.join(" "));
                 action = Some(rule.action);
             }
         }
