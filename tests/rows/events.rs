@@ -57,7 +57,7 @@ pub(crate) const EVENTS: &[(&str, Special)] = &[
     ("rmdir", No),
     ("create a stream", No),
     ("create a stream and its file", No),
-    ("a large stream of a new file", No),
+    ("a large stream of a new file", Syncs),
     ("write a small stream", No),
     ("write a large stream", No),
     ("a stream outgrows its attribute", Syncs),

@@ -9,7 +9,7 @@ use smb_client::{CreateArgs, Options, Request, Signing};
 use smb_sim::{Sim, SimClient, SimServer, write_request};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
-use smb_wire::fscc::FileInformationClass as Class;
+use smb_wire::fscc::{FileInformationClass as Class, FileRenameInformation};
 use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
 use smb_wire::ids::FileId;
 use smb_wire::msg::{
@@ -409,5 +409,44 @@ fn changes_at_the_same_time_undo_nothing() {
         let access = format!("{:?}", 0x0012_0089u32.to_le_bytes());
         let access = access.trim_matches(['[', ']']);
         assert!(left["f"].contains(access), "seed {seed}: the right is back");
+    }
+}
+
+/// What somebody opened while another file was being moved over it is not replaced: what they
+/// write and flush must be found under the name they opened.
+#[test]
+fn nothing_is_moved_over_what_was_just_opened() {
+    let base = prepared(Profile::PosixMin);
+    for class in [Class::RENAME, Class::LINK] {
+        let mut sim = Sim::new(18);
+        let server = served(&mut sim, &base, "honor");
+        let env = sim.env();
+        sim.run(async {
+            let mut it = Actor::enter(&server, false).await;
+            let mut other = Actor::enter(&server, false).await;
+            let file = it.open(CreateArgs::open("f")).await;
+            slow(&server, SimOp::Change, ms(100));
+            let mut target = BytesMut::new();
+            FileRenameInformation {
+                replace_if_exists: true,
+                root_directory: 0,
+                file_name: "victim".to_owned(),
+            }
+            .encode(&mut target);
+            let moved = set_info(InfoType::FILE, class.0, 0, file, &target);
+            let moved = it.client.send(moved).unwrap();
+            env.sleep(ms(10)).await;
+            let opened = other.client.create(&CreateArgs::open("victim")).await;
+            if let Ok(same) = opened {
+                other.write(same, 0, b"acknowledged").await;
+                assert_eq!(other.status(flush(same, false)).await, Status::SUCCESS);
+            }
+            let moved = it.client.wait(moved).await.unwrap().status();
+            server.disk.set_hook(None);
+            let again = other.open(CreateArgs::open("victim")).await;
+            let found = other.client.read_at(again, 0, 12).await.unwrap();
+            assert!(opened.is_err() || found == b"acknowledged", "{class}: {moved}");
+        })
+        .unwrap();
     }
 }

@@ -45,7 +45,7 @@ pub(super) async fn set<V: Vfs>(
         // The name leads to this very file already.
         return Ok(share.gate.unchanged());
     }
-    target::make_room(call, open, &target, &wanted).await?;
+    let room = target::make_room(call, open, &target, &wanted).await?;
     let replace = target.existing.is_some();
     let linked = share
         .vfs
@@ -57,6 +57,7 @@ pub(super) async fn set<V: Vfs>(
             replace,
         )
         .await;
+    drop(room);
     match linked {
         Err(VfsError::TooManyLinks) => return Err(Status::TOO_MANY_LINKS.into()),
         other => other?,

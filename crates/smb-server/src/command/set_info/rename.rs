@@ -9,7 +9,7 @@ use vfs::{Lookup, Node, Vfs};
 
 use super::{
     entries_changed, need, stream,
-    target::{self, Target, Wanted},
+    target::{self, Room, Target, Wanted},
 };
 use crate::{
     command::{Call, Failure, engine, write},
@@ -100,12 +100,12 @@ async fn decide<V: Vfs>(
     if same_file {
         if same_parent && target.stored == source.name {
             // Only the case of letters changes.
-            return carry_out(call, open, one, false).await;
+            return carry_out(call, open, one, None).await;
         }
         return drop_link(call, open, one).await;
     }
-    target::make_room(call, open, target, wanted).await?;
-    carry_out(call, open, one, target.existing.is_some()).await
+    let room = target::make_room(call, open, target, wanted).await?;
+    carry_out(call, open, one, room).await
 }
 
 /// [MS-FSA] 2.1.4.2: whoever caches handles below lets go of them; whatever is open then forbids
@@ -144,11 +144,12 @@ async fn carry_out<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     one: Move<'_, V>,
-    replace: bool,
+    room: Option<Room<V>>,
 ) -> Result<Receipt, Failure> {
     let share = call.share()?;
     let token = call.token()?;
     let to = one.target;
+    let replace = room.is_some();
     share
         .vfs
         .rename(
@@ -161,6 +162,7 @@ async fn carry_out<V: Vfs>(
             replace,
         )
         .await?;
+    drop(room);
     follow(call, &one);
     if replace {
         target::replaced(call, to).await;

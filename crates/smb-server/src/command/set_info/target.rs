@@ -1,6 +1,8 @@
 //! The new name of a rename or link: reading it, finding where it leads, and whether what is
 //! there may be replaced ([MS-FSA] 2.1.5.15.7, 2.1.5.15.12; spec-notes 12.6, 12.7).
 
+use std::sync::Arc;
+
 use smb_wire::{
     access_mask::AccessMask,
     file_attributes::FileAttributes,
@@ -8,6 +10,8 @@ use smb_wire::{
         FileInformationClass, FileLinkInformation, FileRenameInformation, FileRenameInformationEx,
         RenameFlags,
     },
+    ids::Guid,
+    msg::ShareAccess,
     status::Status,
     utf16,
 };
@@ -20,8 +24,8 @@ use crate::{
         create::{NameStream, parse_name},
         engine,
     },
-    file::{Actor, Link, Operation, Place, SharePath},
-    state::Open,
+    file::{Actor, CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Place, SharePath},
+    state::{Open, Server},
 };
 
 /// What the request says.
@@ -143,7 +147,23 @@ pub(super) async fn find<V: Vfs>(
     })
 }
 
-/// Whether what has the target's name may be replaced; holders of it are asked to let go.
+/// What is to be replaced stays as it is while this lives: an open of the engine's own, beside
+/// which nobody opens it to write. What came in between would be acknowledged and then gone.
+pub(super) struct Room<V: Vfs> {
+    server: Arc<Server<V>>,
+    place: Place,
+    open: OpenId,
+}
+
+impl<V: Vfs> Drop for Room<V> {
+    fn drop(&mut self) {
+        let closed = self.server.files.abandon(&self.place, self.open);
+        engine::perform(&self.server, closed.effects);
+    }
+}
+
+/// Whether what has the target's name may be replaced; holders of it are asked to let go. `None`
+/// where nothing has the name.
 ///
 /// # Errors
 /// `OBJECT_NAME_COLLISION`, `ACCESS_DENIED`, `DELETE_PENDING`.
@@ -152,9 +172,9 @@ pub(super) async fn make_room<V: Vfs>(
     open: &Open<V>,
     target: &Target<V>,
     wanted: &Wanted,
-) -> Result<(), Failure> {
+) -> Result<Option<Room<V>>, Failure> {
     let Some((node, attr)) = &target.existing else {
-        return Ok(());
+        return Ok(None);
     };
     if !wanted.replace {
         return Err(Status::OBJECT_NAME_COLLISION.into());
@@ -175,18 +195,52 @@ pub(super) async fn make_room<V: Vfs>(
         ceiling: call.tree()?.maximal_access,
     };
     access::grant(&subject, &*call.token()?, AccessMask::DELETE).await?;
-    if files.count(node.key(), None) == 0 {
-        return Ok(());
-    }
     let place = Place {
         key: node.key(),
         stream: None,
     };
-    engine::make_way(call, Some(open), &place, Actor::Stranger, Operation::Rename).await?;
     if files.count(node.key(), None) > 0 {
+        engine::make_way(call, Some(open), &place, Actor::Stranger, Operation::Rename).await?;
+    }
+    hold(call, place, target).map(Some)
+}
+
+/// Takes the place of whoever might open it. Nobody may have it open.
+fn hold<V: Vfs>(call: &Call<V>, place: Place, target: &Target<V>) -> Result<Room<V>, Failure> {
+    let server = call.server();
+    let (waiter, _) = server.waiter();
+    let request = OpenRequest {
+        open: OpenId(server.fresh_id()),
+        place: place.clone(),
+        link: target.link(),
+        path: target.path.clone(),
+        directory: false,
+        access: AccessMask::FILE_READ_DATA,
+        share: ShareAccess::READ | ShareAccess::DELETE,
+        overwrite: false,
+        delete_on_close: false,
+        client: Guid::default(),
+        cache: CacheRequest::None,
+        allocation: 0,
+        waiter,
+    };
+    let (decision, effects) = server.files.open(&request);
+    engine::perform(server, effects);
+    server.forget_waiter(waiter);
+    let Decision::Granted(_) = decision else {
+        server.files.cancel(&place, waiter);
+        return Err(Status::ACCESS_DENIED.into());
+    };
+    let key = place.key;
+    let room = Room {
+        server: Arc::clone(server),
+        place,
+        open: request.open,
+    };
+    if server.files.count(key, None) > 1 {
         return Err(Status::ACCESS_DENIED.into());
     }
-    Ok(())
+    Ok(room)
 }
 
 /// A replaced file has no handle left. If that was its last name, as it is now, nothing of it need
