@@ -150,7 +150,7 @@ fn explain_open(place: &ServerPlace, args: &ExplainArgs) -> Result<(), String> {
         (Some(socket), by_file) => {
             let mut answer = client::ask(&socket, &Request::Explain { question })?;
             if let Some(note) = by_file.and_then(|by_file| differs(&answer, by_file)) {
-                answer["note"] = Value::String(note);
+                explain::note(&mut answer, note);
             }
             answer
         }
@@ -172,26 +172,35 @@ fn explain_by_file(file: &Path, question: &Question) -> Result<Value, String> {
     let share = shares.next().ok_or("no such share")?;
     let opener = &located.opener;
     let mut answer = explain::explain(&share.name, share.durability, &share.rules, opener);
-    answer["note"] = "by the file: no server runs with it".into();
+    let note = "by the file: no server runs with it".to_owned();
+    explain::note(&mut answer, note);
     Ok(answer)
 }
 
 /// What to say where the file and the server do not agree.
 fn differs(answer: &Value, by_file: Result<Value, String>) -> Option<String> {
-    match by_file {
-        Err(error) => Some(format!("the file says nothing: {error}")),
-        Ok(file) if file["policy"] != answer["policy"] || file["rules"] != answer["rules"] => {
-            Some(format!(
-                "the file says {} by {}: `holdfast reload` brings it into force",
-                cell(&file["policy"]),
-                match &file["decided_by"] {
-                    Value::Null => "the share's own policy".to_owned(),
-                    rule => cell(rule),
-                },
-            ))
-        }
-        Ok(_) => answer["note"].as_str().map(str::to_owned),
+    let file = match by_file {
+        Ok(file) => file,
+        Err(error) => return Some(format!("the file says nothing: {error}")),
+    };
+    // Rules that only moved are the same.
+    let rules = |answer: &Value| -> Vec<(Value, Value)> {
+        let list = answer["rules"].as_array().into_iter().flatten();
+        list.map(|rule| (rule["policy"].clone(), rule["for"].clone()))
+            .collect()
+    };
+    let key = "configured_policy";
+    if file[key] == answer[key] && rules(&file) == rules(answer) {
+        return None;
     }
+    let by = match &file["decided_by"] {
+        Value::Null => "the share's own policy".to_owned(),
+        rule => cell(rule),
+    };
+    Some(format!(
+        "the file says {} by {by}: `holdfast reload` brings it into force",
+        cell(&file[key])
+    ))
 }
 
 fn ask(place: &ServerPlace, request: &Request) -> Result<Value, String> {

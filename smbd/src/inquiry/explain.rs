@@ -222,9 +222,18 @@ pub fn explain(share: &str, policy: Policy, rules: &Rules, opener: &Opener) -> V
         "share_policy": policy.to_string(),
         "rules": each,
         "policy": decision.policy.to_string(),
+        "configured_policy": decision.policy.to_string(),
         "decided_by": decided_by.map(|rule| &rule.name),
         "promise": config::policy::promise(&decision.policy),
+        "notes": [],
     })
+}
+
+/// Adds a sentence to an answer.
+pub(crate) fn note(answer: &mut Value, note: String) {
+    if let Some(notes) = answer["notes"].as_array_mut() {
+        notes.push(Value::String(note));
+    }
 }
 
 /// Who opens, and how.
@@ -376,10 +385,11 @@ pub(super) fn in_words(answer: &Value) -> String {
         &mut out,
         &format!("{} by {by}: {}", of("policy"), of("promise")),
     );
-    for (key, lead) in [("note", ""), ("warning", "WARNING: ")] {
-        if !answer[key].is_null() {
-            push(&mut out, &format!("{lead}{}", of(key)));
-        }
+    if !answer["warning"].is_null() {
+        push(&mut out, &format!("WARNING: {}", of("warning")));
+    }
+    for note in answer["notes"].as_array().into_iter().flatten() {
+        push(&mut out, &cell(note));
     }
     write_in_force(&mut out, &answer["in_force"]);
     out

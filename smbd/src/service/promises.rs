@@ -217,10 +217,11 @@ pub(super) fn explain_open(share: &Share<HostVfs>, located: &Located) -> Value {
     let now = gate.explain(opener).policy;
     let by_rule = answer["policy"].as_str().unwrap_or_default().to_owned();
     if now.to_string() != by_rule {
-        answer["note"] = json!(format!(
+        let note = format!(
             "{by_rule} is set aside because a sync failed, until its latches are cleared or the \
              policy is set again"
-        ));
+        );
+        explain::note(&mut answer, note);
         answer["policy"] = json!(now.to_string());
         answer["promise"] = json!(policy::promise(&now));
     }

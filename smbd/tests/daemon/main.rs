@@ -1,9 +1,9 @@
 //! The daemon from outside: what an administrator sets, asks and orders, with the real binary.
 
+mod failing;
 mod hosts;
 mod kept;
 mod limits;
-#[allow(dead_code)]
 #[path = "../../src/loop_mount.rs"]
 mod loop_mount;
 mod metrics;
