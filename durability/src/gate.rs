@@ -697,7 +697,7 @@ impl<V: Vfs> Gate<V> {
             }
         }
         core.limit_dirty(&self.share).await;
-        if barriers.deferred {
+        if judged.kind.is_lazy() {
             self.cover(core, key).await?;
         }
         if barriers.owed {
@@ -904,6 +904,7 @@ impl<V: Vfs> WriteInFlight<'_, V> {
             _ => None,
         };
         let account = &self.account;
+        let mut early = None;
         let (idle, repaired, latched) = core.with(key, |inode| {
             inode.in_flight.remove(&self.ticket);
             inode.written.notify_waiters();
@@ -928,11 +929,17 @@ impl<V: Vfs> WriteInFlight<'_, V> {
                 None => {
                     let idle = inode.owe(account, &self.held, now);
                     inode.wrote((share, account.kind), &self.held, place, reservation);
+                    if matches!(place, Where::At(..)) && stream.is_empty() {
+                        early = inode.early.wrote(range.0, range.1);
+                    }
                     (idle, false, false)
                 }
             }
         });
         idle.iter().for_each(|share| core.start_payer(share));
+        if let Some(range) = early {
+            self.held.vfs.start_write_back(&self.held.node, range);
+        }
         if repaired {
             core.repaired(key);
         }

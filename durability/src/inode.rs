@@ -19,6 +19,7 @@ use tokio::sync::{Notify, oneshot};
 use vfs::{FileKey, Node, SyncScope, Timestamp, Vfs, VfsError};
 
 use crate::{
+    early::Early,
     latch_store::LatchRecord,
     opens::Opens,
     ranges::Extents,
@@ -276,6 +277,7 @@ pub(crate) struct Inode<V: Vfs> {
     pub(crate) shares: Vec<Arc<Share>>,
     /// The handles on it, whose policies decide.
     pub(crate) opens: Opens,
+    pub(crate) early: Early,
 }
 
 impl<V: Vfs> Default for Inode<V> {
@@ -298,6 +300,7 @@ impl<V: Vfs> Default for Inode<V> {
             syncing: false,
             shares: Vec::new(),
             opens: Opens::default(),
+            early: Early::default(),
         }
     }
 }
@@ -488,6 +491,7 @@ impl<V: Vfs> Inode<V> {
             return None;
         }
         let epoch = std::mem::take(&mut self.pending);
+        self.early = Early::default();
         let mut targets: Vec<(Held<V>, SyncScope)> = Vec::new();
         let mut streams = epoch.streams.clone();
         let mut base = (!epoch.is_clean()).then(|| epoch.scope());

@@ -38,6 +38,8 @@ pub(crate) struct Kept {
     latches: OnceLock<Arc<dyn LatchStore>>,
     journal: RwLock<Option<Arc<dyn FlushJournal>>>,
     journaling: AtomicBool,
+    /// Somebody waited for the store in vain, and it is not done yet.
+    late: AtomicBool,
 }
 
 impl Kept {
@@ -118,8 +120,12 @@ impl<V: Vfs> Durability<V> {
             return;
         };
         let Some(settled) = latches.settled() else {
+            self.kept.late.store(false, SeqCst);
             return;
         };
+        if self.kept.late.load(SeqCst) {
+            return;
+        }
         let (mut settled, mut late) = (pin!(settled), self.env.sleep(STORE_WAIT_MAX));
         let stored = poll_fn(|cx| {
             if settled.as_mut().poll(cx).is_ready() {
@@ -128,6 +134,7 @@ impl<V: Vfs> Durability<V> {
             late.as_mut().poll(cx).map(|()| false)
         })
         .await;
+        self.kept.late.store(!stored, SeqCst);
         if !stored {
             tracing::error!(
                 "the latch of a failed sync is not stored yet: the error is told first"

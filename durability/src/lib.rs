@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod early;
 mod gate;
 mod inode;
 mod journal;

@@ -261,6 +261,13 @@ pub trait Disk: Send + Sync + 'static {
     /// `fdatasync`. EAGAIN as for [`Disk::fsync`].
     async fn fdatasync(&self, fd: &Self::Fd) -> DiskResult<()>;
 
+    /// `sync_file_range(SYNC_FILE_RANGE_WRITE)` on a thread of its own: starts write-back, so that a
+    /// later [`Disk::fdatasync`] has less to do. Makes nothing stable and tells no error: that sync
+    /// tells it.
+    fn start_write_back(&self, fd: &Self::Fd, offset: u64, len: u64) {
+        let _ = (fd, offset, len);
+    }
+
     /// `mkdirat`.
     async fn make_dir(
         &self,

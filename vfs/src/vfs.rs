@@ -340,6 +340,12 @@ pub trait Vfs: Send + Sync + 'static {
     /// final: it is never retried here, and a later success says nothing about what it covered.
     async fn sync(&self, node: &Self::Node, scope: SyncScope) -> VfsResult<()>;
 
+    /// Starts write-back of a range, so that a later [`Vfs::sync`] has less to do. Returns at once,
+    /// makes nothing stable and tells no error: that sync tells it.
+    fn start_write_back(&self, node: &Self::Node, range: Range) {
+        let _ = (node, range);
+    }
+
     /// Where the inode is now, as far as that can be told without I/O: components from the root
     /// of the share with `/` between them, as on disk. A hint, for people and journals; `None`
     /// where it has no name below the root or nobody knows.

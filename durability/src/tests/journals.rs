@@ -26,12 +26,12 @@ use crate::{
     share::lock,
 };
 
-const SMALL: JournalLimits = JournalLimits {
+pub(super) const SMALL: JournalLimits = JournalLimits {
     segment_bytes: 64 << 10,
     segments: 3,
 };
 
-fn about() -> JournalRun {
+pub(super) fn about() -> JournalRun {
     JournalRun {
         boot: "boot".into(),
         server: "1".into(),
@@ -72,7 +72,7 @@ fn flush(n: u64) -> FlushRecord {
     }
 }
 
-async fn segments(disk: &SimDisk) -> Vec<Segment> {
+pub(super) async fn segments(disk: &SimDisk) -> Vec<Segment> {
     let (me, root) = (&Identity::Service, disk.root());
     let listed = disk.entries(me, &root, 1000).await.unwrap();
     let mut numbers: Vec<(u64, Box<[u8]>)> = listed
@@ -294,7 +294,7 @@ impl ExposureSource for Owing {
 }
 
 /// The bound that the last exposure record gives: bytes, from when, until when.
-fn bound(records: &[JournalRecord]) -> Option<(u64, Duration, Duration)> {
+pub(super) fn bound(records: &[JournalRecord]) -> Option<(u64, Duration, Duration)> {
     records.iter().rev().find_map(|record| match record {
         JournalRecord::Exposure(note) => {
             let at = &note.measured.at;

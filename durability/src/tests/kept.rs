@@ -1,287 +1,293 @@
-//! What outlives the process: when latches and flushes are handed to their stores, and what
-//! waits for that.
+//! The engine with its stores: what it has told and what the stores' disk holds at that moment.
 
-use std::{
-    rc::Rc,
-    sync::{Arc, Mutex},
-    time::Duration,
+use std::{rc::Rc, sync::Arc};
+
+use vfs::{
+    Env, FileKey, VfsError,
+    sim::{Cut, Profile, SimDisk},
+    sys::FsIdentity,
 };
 
-use vfs::{Env, FileKey, VfsError};
-
 use super::{
-    fake::{dir, file, key},
-    flush::{PLAIN, World, honor, world},
-    sim::{TestEnv, join, ms},
+    fake::{ELSEWHERE, FakeNode, dir, file, key},
+    flush::{PLAIN, THROUGH, World, honor, world},
+    journals::{SMALL, about, bound, segments},
+    sim::{join, ms},
+    stores::disk,
 };
 use crate::{share::lock, *};
 
 const IO: Result<(), VfsError> = Err(VfsError::Io);
-const HOST: &str = "treat-host-as-stable-storage";
 
-/// A store that takes its time and notes what it was told.
-struct Slow {
-    env: Arc<TestEnv>,
-    span: Duration,
-    set: Mutex<Vec<LatchRecord>>,
-    log: Mutex<Vec<String>>,
-    flushes: Mutex<Vec<FlushRecord>>,
-    source: Mutex<Option<Arc<dyn ExposureSource>>>,
-    /// When the last record handed over is stable.
-    until: Mutex<Duration>,
+fn known() -> Vec<KnownFs> {
+    let fs = |dev: u64| KnownFs {
+        dev,
+        identity: FsIdentity {
+            kind: 1,
+            uuid: [dev as u8; 16],
+            fsid: 0,
+        },
+        root: "/srv".into(),
+    };
+    vec![fs(key(0).fs), fs(key(ELSEWHERE).fs)]
 }
 
-impl Slow {
-    fn new(w: &World, span: u64) -> Arc<Self> {
-        Arc::new(Self {
-            env: Arc::clone(&w.env),
-            span: ms(span),
-            set: Mutex::default(),
-            log: Mutex::default(),
-            flushes: Mutex::default(),
-            source: Mutex::default(),
-            until: Mutex::default(),
-        })
-    }
-
-    fn log(&self, line: String) {
-        lock(&self.log).push(line);
-    }
-
-    fn take_log(&self) -> Vec<String> {
-        std::mem::take(&mut lock(&self.log))
-    }
-
-    fn task(&self) -> StoreTask {
-        *lock(&self.until) = self.env.monotonic() + self.span;
-        let sleep = self.env.sleep(self.span);
-        Box::pin(async move {
-            sleep.await;
-            Ok(())
-        })
-    }
+async fn store(w: &World, disk: &SimDisk) -> Arc<LatchFile<SimDisk>> {
+    let env: Arc<dyn Env> = Arc::clone(&w.env) as _;
+    let opened = LatchFile::open(disk.clone(), env, known()).await.unwrap();
+    assert_eq!(opened.refused, []);
+    opened.store
 }
 
-impl LatchStore for Slow {
-    fn set(&self, record: LatchRecord) -> StoreTask {
-        self.log(format!("set {}", record.key.ino));
-        lock(&self.set).push(record);
-        self.task()
-    }
-
-    fn cleared(&self, key: FileKey) -> StoreTask {
-        self.log(format!("cleared {}", key.ino));
-        lock(&self.set).retain(|record| record.key != key);
-        self.task()
-    }
-
-    fn restore(&self) -> Vec<LatchRecord> {
-        lock(&self.set).clone()
-    }
-
-    fn settled(&self) -> Option<StoreTask> {
-        let left = lock(&self.until).checked_sub(self.env.monotonic())?;
-        let sleep = self.env.sleep(left);
-        Some(Box::pin(async move {
-            sleep.await;
-            Ok(())
-        }))
-    }
+/// What a power cut now would leave latched.
+async fn stored(w: &World, disk: &SimDisk) -> Vec<LatchRecord> {
+    store(w, &disk.cut(Cut::Nothing)).await.restore()
 }
 
-impl FlushJournal for Slow {
-    fn wants(&self, share: &str) -> bool {
-        share == "share"
-    }
+fn engine(w: &World) -> Arc<Durability<super::fake::Fake>> {
+    Durability::new(Arc::clone(&w.env) as _, Limits::default())
+}
 
-    fn flushed(&self, record: FlushRecord) -> StoreTask {
-        self.log(format!("flushed {}", record.key.ino));
-        lock(&self.flushes).push(record);
-        self.task()
-    }
-
-    fn promised(&self, record: FlushRecord) {
-        self.log(format!("promised {}", record.key.ino));
-        lock(&self.flushes).push(record);
-    }
-
-    fn cover(&self, share: &str, bytes: u64, _: Duration) -> Option<StoreTask> {
-        self.log(format!("cover {share} {bytes}"));
-        Some(self.task())
-    }
-
-    fn set_source(&self, source: Arc<dyn ExposureSource>) {
-        *lock(&self.source) = Some(source);
-    }
+fn inodes(records: &[LatchRecord]) -> Vec<FileKey> {
+    records.iter().map(|record| record.key).collect()
 }
 
 #[test]
-fn a_failing_reply_waits_until_its_latch_is_kept() {
+fn an_error_is_stored_before_it_is_told() {
     honor(|w| async move {
-        let store = Slow::new(&w, 50);
-        w.engine.keep_latches(store.clone());
-        let (f, g, d) = (file(5), file(6), dir(10));
-        let opener = Opener {
-            path: "dir/f".into(),
-            ..Opener::default()
-        };
-        let open = w.gate.opened(&f, Arc::new(opener));
-        w.write(&f, 3, 1).await.unwrap();
-        w.gate.meta_changed(&f, Meta::Times, PLAIN).await.unwrap();
+        let disk = disk(Profile::PosixMin);
+        w.engine.keep_latches(store(&w, &disk).await);
+        let f = file(5);
+        w.write(&f, 3, 2).await.unwrap();
+        w.fake.script(5, &[Err(VfsError::NoSpace)]);
+        assert_eq!(w.flush(&f).await, Err(VfsError::NoSpace));
+        let records = stored(&w, &disk).await;
+        assert_eq!(inodes(&records), [key(5)]);
+        assert_eq!(records[0].error, VfsError::NoSpace);
+        assert_eq!(records[0].shares, ["share"]);
+        let unproven = &records[0].unproven;
+        assert_eq!(unproven.len(), 1);
+        assert_eq!(unproven[0].ranges, [(3 * 4096, 5 * 4096)]);
+
+        // A durable write; a second failure that makes the first latch grow.
+        w.fake.script(6, &[IO]);
+        assert_eq!(w.write_as(&file(6), 0, 1, THROUGH).await, IO);
+        assert_eq!(inodes(&stored(&w, &disk).await), [key(5), key(6)]);
+        w.write(&f, 9, 1).await.unwrap();
         w.fake.script(5, &[IO]);
-        let begun = w.env.monotonic();
-        assert_eq!(w.flush(&f).await, IO);
-        assert_eq!(
-            w.env.monotonic() - begun,
-            ms(60),
-            "10 of the sync, 50 of the store"
-        );
-        let record = lock(&store.set)[0].clone();
-        assert_eq!(record.path, "dir/f");
-        assert_eq!(record.shares, ["share"]);
-        assert_eq!(record.unproven[0].ranges, [(3 * 4096, 4 * 4096)]);
-        assert!(record.metadata && !record.size && !record.entries);
-        assert_eq!(w.gate.latched()[0].path, "dir/f");
-        // Each later failure is told at once: nothing new is to be kept.
-        let begun = w.env.monotonic();
-        assert_eq!(w.gate.closed(&f, PLAIN).await.err(), IO.err());
-        assert_eq!(w.env.monotonic(), begun);
-        assert_eq!(store.take_log(), ["set 5"]);
-        // A directory's failure latches what was owed to it; the reply waits for all of that.
-        w.create(&g, &d).await.unwrap();
-        w.fake.script(10, &[IO]);
-        let begun = w.env.monotonic();
-        assert_eq!(w.flush(&g).await, IO);
-        assert_eq!(w.env.monotonic() - begun, ms(70));
-        let mut log = store.take_log();
-        log.sort();
-        assert_eq!(log, ["set 10", "set 6"]);
-        // Repaired: said, not waited for.
-        w.write(&f, 3, 1).await.unwrap();
-        w.gate.meta_changed(&f, Meta::Times, PLAIN).await.unwrap();
-        let begun = w.env.monotonic();
-        assert_eq!(w.flush(&f).await, Ok(()));
-        assert_eq!(w.env.monotonic() - begun, ms(10));
-        assert!(w.gate.clear_latch(key(10)));
-        assert_eq!(store.take_log(), ["cleared 5", "cleared 10"]);
-        drop(open);
+        w.flush(&f).await.unwrap_err();
+        let ranges = stored(&w, &disk).await[0].unproven[0].ranges.clone();
+        assert_eq!(ranges, [(3 * 4096, 5 * 4096), (9 * 4096, 10 * 4096)]);
+
+        // A name that was owed to a directory.
+        w.create(&file(7), &dir(70)).await.unwrap();
+        w.fake.script(70, &[IO]);
+        assert_eq!(w.flush(&file(7)).await, IO);
+        let records = stored(&w, &disk).await;
+        let named = records.iter().find(|one| one.key == key(7)).unwrap();
+        assert_eq!(named.names, [key(70)]);
+        assert!(records.iter().any(|one| one.key == key(70)));
     });
 }
 
 #[test]
-fn what_a_failed_sync_may_have_dropped_is_kept_before_its_write_is_answered() {
+fn a_restored_latch_ends_by_what_would_have_ended_it() {
     honor(|w| async move {
-        let store = Slow::new(&w, 50);
-        w.engine.keep_latches(store.clone());
+        let disk = disk(Profile::PosixMin);
+        w.engine.keep_latches(store(&w, &disk).await);
+        for ino in 5..8 {
+            w.write(&file(ino), 0, 2).await.unwrap();
+            w.fake.script(ino, &[IO]);
+            assert_eq!(w.flush(&file(ino)).await, IO);
+        }
+        // The server dies; another one begins.
+        let kept = store(&w, &disk.cut(Cut::Nothing)).await;
+        let engine = engine(&w);
+        let lazy = "treat-host-as-stable-storage".parse().unwrap();
+        let settings = ShareDurability::with_policy(lazy);
+        let gate = engine.share("share", Arc::clone(&w.fake), settings);
+        for record in kept.restore() {
+            engine.restore_latch(&record);
+        }
+        engine.keep_latches(Arc::clone(&kept) as _);
+        let next = World {
+            env: Arc::clone(&w.env),
+            fake: Arc::clone(&w.fake),
+            engine,
+            gate,
+        };
+        assert_eq!(next.gate.latched().len(), 3);
+        assert_eq!(next.gate.exposure().latched_bytes, 3 * 8192);
+        assert_eq!(next.gate.effective_policy(), Policy::Honor, "as before");
+        for ino in 5..8 {
+            assert_eq!(next.flush(&file(ino)).await, IO);
+        }
+        // Half of it rewritten is not enough; all of it and a sync is.
+        next.write(&file(5), 0, 1).await.unwrap();
+        assert_eq!(next.flush(&file(5)).await, IO);
+        next.write(&file(5), 1, 1).await.unwrap();
+        assert_eq!(next.flush(&file(5)).await, Ok(()));
+        // Deleted.
+        lock(&next.fake.state).links.insert(6, 0);
+        next.gate.removed(&file(6), &dir(1), PLAIN).await.unwrap();
+        // Cleared.
+        assert!(next.gate.clear_latch(key(7)));
+        assert_eq!(next.gate.effective_policy(), lazy);
+        if let Some(written) = kept.settled() {
+            written.await.unwrap();
+        }
+        assert_eq!(kept.restore(), []);
+    });
+}
+
+#[test]
+fn a_store_that_hangs_does_not_hide_the_error() {
+    honor(|w| async move {
+        let disk = disk(Profile::PosixMin);
+        let store = store(&w, &disk).await;
+        w.engine.keep_latches(store);
+        disk.set_hook(Some(Arc::new(|_| Some(Box::pin(std::future::pending())))));
         let f = file(5);
         w.write(&f, 0, 1).await.unwrap();
         w.fake.script(5, &[IO]);
-        lock(&w.fake.times).write = ms(30);
-        let tasks = [true, false].map(|write| {
-            let (w, f) = (Rc::clone(&w), f.clone());
+        let begun = w.env.monotonic();
+        assert_eq!(w.flush(&f).await, IO);
+        let took = w.env.monotonic() - begun;
+        assert!(took >= ms(5000) && took < ms(6000), "{took:?}");
+        // Nor does it hold up everybody after that.
+        let begun = w.env.monotonic();
+        w.flush(&f).await.unwrap_err();
+        assert!(w.env.monotonic() - begun < ms(100));
+    });
+}
+
+async fn journal(w: &World, disk: &SimDisk) -> Arc<JournalFile<SimDisk>> {
+    let env: Arc<dyn Env> = Arc::clone(&w.env) as _;
+    let mut about = about();
+    about.shares[0].name = "share".into();
+    let journal = JournalFile::open(disk.clone(), env, SMALL, about)
+        .await
+        .unwrap();
+    w.engine.keep_journal(Arc::clone(&journal) as _);
+    journal
+}
+
+async fn written(disk: &SimDisk) -> Vec<JournalRecord> {
+    let mut records = Vec::new();
+    for segment in segments(&disk.cut(Cut::Nothing)).await {
+        assert_eq!(segment.damage, []);
+        records.extend(segment.records);
+    }
+    records
+}
+
+fn flushes(records: &[JournalRecord], node: &FakeNode) -> usize {
+    let of = |record: &&JournalRecord| matches!(record, JournalRecord::Flushed(flush) if flush.key.ino == node.ino);
+    records.iter().filter(of).count()
+}
+
+#[test]
+fn a_flush_is_written_down_before_its_answer_and_after_its_sync() {
+    honor(|w| async move {
+        let disk = disk(Profile::PosixMin);
+        let journal = journal(&w, &disk).await;
+        // Writes to the journal take their time, so that flushes meet.
+        let env = Arc::clone(&w.env);
+        disk.set_hook(Some(Arc::new(move |_| Some(env.sleep(ms(5))))));
+        let clients = (0..16_u64).map(|client| {
+            let (w, disk) = (Rc::clone(&w), disk.clone());
             Box::pin(async move {
-                if write {
-                    let begun = w.env.monotonic();
-                    w.write(&f, 7, 1).await.unwrap();
-                    assert_eq!(w.env.monotonic() - begun, ms(80));
-                } else {
-                    w.env.sleep(ms(1)).await;
-                    assert_eq!(w.engine.barrier(key(5), None).await, IO);
+                let f = file(100 + client);
+                for n in 0..4 {
+                    w.write(&f, n, 1).await.unwrap();
+                    assert_eq!(w.flush(&f).await, Ok(()));
+                    assert_eq!(flushes(&written(&disk).await, &f), n as usize + 1);
+                    assert!(lock(&w.fake.state).pages[&(f.ino, n)].durable > 0);
                 }
             }) as vfs::env::LocalTask
         });
-        join(&w.env, tasks.into()).await;
-        assert_eq!(store.take_log(), ["set 5", "set 5"]);
-        let record = lock(&store.set)[1].clone();
-        let ranges = &record.unproven[0].ranges;
-        assert_eq!(*ranges, [(0, 4096), (7 * 4096, 8 * 4096)]);
-    });
-}
-
-#[test]
-fn a_latch_read_back_holds_until_repaired() {
-    honor(|w| async move {
-        let store = Slow::new(&w, 1);
-        w.engine.keep_latches(store.clone());
-        let f = file(5);
-        w.write(&f, 2, 1).await.unwrap();
-        w.fake.script(5, &[Err(VfsError::NoSpace)]);
-        assert_eq!(w.flush(&f).await, Err(VfsError::NoSpace));
-        // The next run of the server.
-        let env = Arc::clone(&w.env) as Arc<dyn Env>;
-        let engine = Durability::new(env, Limits::default());
-        let host = ShareDurability::with_policy(HOST.parse().unwrap());
-        let gate = engine.share("share", Arc::clone(&w.fake), host);
-        store
-            .restore()
-            .iter()
-            .for_each(|record| engine.restore_latch(record));
-        engine.keep_latches(store.clone());
-        assert_eq!(gate.effective_policy(), Policy::Honor);
-        assert_eq!(gate.latched()[0].unproven_bytes, 4096);
-        let flush = || gate.flush(&f, FlushTarget::File, PLAIN);
-        assert_eq!(
-            flush().await.err(),
-            Some(VfsError::NoSpace),
-            "under a lazy policy too"
-        );
-        let write = |page: u64| gate.write(&f, page * 4096, vec![1; 4096].into(), PLAIN);
-        write(1).await.unwrap();
-        engine.sync_all().await;
-        assert_eq!(
-            flush().await.err(),
-            Some(VfsError::NoSpace),
-            "something else"
-        );
-        write(2).await.unwrap();
-        engine.sync_all().await;
-        assert!(flush().await.is_ok());
-        assert!(lock(&store.set).is_empty());
-    });
-}
-
-#[test]
-fn an_honored_flush_is_answered_when_the_journal_has_it() {
-    honor(|w| async move {
-        let journal = Slow::new(&w, 50);
-        w.engine.keep_journal(journal.clone());
-        let f = file(5);
-        lock(&w.fake.state).sizes.insert(5, 4096);
+        join(&w.env, clients.collect()).await;
+        let counts = journal.counts();
+        assert_eq!(counts.records, 64);
+        assert!(counts.frames < 40, "{counts:?}");
+        // What failed is not claimed.
+        let f = file(200);
         w.write(&f, 0, 1).await.unwrap();
-        let begun = w.env.monotonic();
-        w.flush(&f).await.unwrap();
-        assert_eq!(w.env.monotonic() - begun, ms(60));
-        assert_eq!(journal.take_log(), ["flushed 5"]);
-        let record = lock(&journal.flushes).remove(0);
-        assert_eq!((record.size, record.bytes), (4096, 4096));
-        assert_eq!(
-            (record.share.as_str(), record.policy),
-            ("share", Policy::Honor)
-        );
-        // What failed is never claimed.
-        w.write(&f, 0, 1).await.unwrap();
-        w.fake.script(5, &[IO]);
+        w.fake.script(200, &[IO]);
         assert_eq!(w.flush(&f).await, IO);
-        assert!(journal.take_log().is_empty());
+        assert_eq!(flushes(&written(&disk).await, &f), 0);
+        // Nor is anything of other shares.
+        let other = w.engine.share(
+            "other",
+            Arc::clone(&w.fake),
+            ShareDurability::with_policy(Policy::Honor),
+        );
+        let f = file(201);
+        other.flush(&f, FlushTarget::File, PLAIN).await.unwrap();
+        assert_eq!(flushes(&written(&disk).await, &f), 0);
     });
 }
 
 #[test]
-fn what_is_answered_before_the_disk_is_covered_first() {
-    world(HOST, Limits::default(), |w| async move {
-        let journal = Slow::new(&w, 50);
-        w.engine.keep_journal(journal.clone());
-        let f = file(5);
-        w.write(&f, 0, 1).await.unwrap();
-        let begun = w.env.monotonic();
-        w.flush(&f).await.unwrap();
-        assert_eq!(w.env.monotonic() - begun, ms(50));
-        let log = journal.take_log();
-        assert_eq!(log, ["cover share 4096", "promised 5"]);
-        let source = lock(&journal.source).clone().unwrap();
-        let exposed = source.exposure_of("share", 5).unwrap();
-        assert_eq!(exposed.exposure.bytes, 4096);
-        assert_eq!((exposed.files.len(), exposed.files[0].bytes), (1, 4096));
-        assert!(source.exposure_of("other", 5).is_none());
-    });
+fn what_a_lazy_share_owes_is_within_its_exposure_record() {
+    for policy in ["treat-host-as-stable-storage", "bounded:500ms,64MiB"] {
+        world(policy, Limits::default(), |w| async move {
+            let disk = disk(Profile::PosixMin);
+            let _journal = journal(&w, &disk).await;
+            let clients = (0..3_u64).map(|client| {
+                let (w, disk) = (Rc::clone(&w), disk.clone());
+                Box::pin(async move {
+                    let f = file(100 + client);
+                    for n in 0..30 {
+                        let begun = w.env.monotonic();
+                        w.write(&f, n * 512, 512).await.unwrap();
+                        // It was acknowledged: an upper bound of it is on stable storage.
+                        let bytes = w.gate.exposure().bytes;
+                        let records = written(&disk).await;
+                        let (allowance, _, until) = bound(&records).expect("a record");
+                        assert!(bytes <= allowance + 3 * (2 << 20), "{bytes} {allowance}");
+                        assert!(begun <= until);
+                        if n % 10 == 9 {
+                            w.flush(&f).await.unwrap();
+                            w.env.sleep(ms(700)).await;
+                        }
+                    }
+                }) as vfs::env::LocalTask
+            });
+            join(&w.env, clients.collect()).await;
+            w.env.sleep(ms(60_000)).await;
+            assert_eq!(w.gate.exposure().bytes, 0);
+            let records = written(&disk).await;
+            assert_eq!(bound(&records).unwrap().0, 0, "all is paid, and said to be");
+            let promised = records
+                .iter()
+                .filter(|record| matches!(record, JournalRecord::Promised(_)));
+            assert_eq!(promised.count(), 9);
+        });
+    }
+}
+
+/// Without its record a lazy change is made stable before it is acknowledged.
+#[test]
+fn where_nothing_bounds_a_change_it_is_made_stable() {
+    world(
+        "treat-host-as-stable-storage",
+        Limits::default(),
+        |w| async move {
+            let disk = disk(Profile::PosixMin);
+            let journal = journal(&w, &disk).await;
+            disk.set_capacity(0);
+            for fault in 0..4 {
+                disk.inject(vfs::sim::Fault {
+                    on: vfs::sim::SimOp::Sync,
+                    after: fault,
+                    action: vfs::sim::FaultAction::Fail(libc::EIO),
+                });
+            }
+            let f = file(5);
+            w.write(&f, 0, 1).await.unwrap();
+            assert!(!journal.is_healthy());
+            assert!(lock(&w.fake.state).pages[&(5, 0)].durable > 0);
+        },
+    );
 }

@@ -36,7 +36,11 @@ impl Env for TestEnv {
         lock(&self.clock).now
     }
     fn realtime(&self) -> Timestamp {
-        Timestamp::default()
+        let now = self.monotonic();
+        Timestamp {
+            secs: now.as_secs() as i64,
+            nanos: now.subsec_nanos(),
+        }
     }
     fn fill_random(&self, out: &mut [u8]) {
         out.fill(7);

@@ -387,6 +387,13 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         self.do_sync(node, scope).await
     }
 
+    fn start_write_back(&self, node: &Self::Node, range: Range) {
+        if node.0.stream.is_none() && node.0.io != IoAccess::default() {
+            self.disk
+                .start_write_back(node.fd(), range.offset, range.len);
+        }
+    }
+
     fn path_hint(&self, node: &Self::Node) -> Option<String> {
         let path = self.disk.path_hint(node.fd())?;
         Some(String::from_utf8_lossy(&path).into_owned())

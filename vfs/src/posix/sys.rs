@@ -4,7 +4,7 @@
 //! said at the call; nothing here keeps state or decides anything.
 //!
 //! The calls: `preadv2` into memory not yet initialised, `pwritev2`, `faccessat2` of a descriptor,
-//! `name_to_handle_at`, `FICLONERANGE`, the two ioctls that tell a file system's UUID,
+//! `name_to_handle_at`, `sync_file_range` (to start only), `FICLONERANGE`, the two ioctls that tell a file system's UUID,
 //! `setfsuid`/`setfsgid` of the calling thread, and `unshare(CLONE_FS)`.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -66,6 +66,16 @@ pub(crate) fn read_at(
     // within the spare capacity.
     unsafe { buf.set_len(filled) };
     Ok(got)
+}
+
+/// `sync_file_range(SYNC_FILE_RANGE_WRITE)`: starts write-back of dirty pages, waits for none of it
+/// unless the device's queue is full, and makes nothing stable.
+pub(crate) fn start_write_back(fd: BorrowedFd<'_>, offset: u64, len: u64) -> DiskResult<()> {
+    let (offset, len) = (position(offset)?, position(len)?);
+    let flags = libc::SYNC_FILE_RANGE_WRITE;
+    // SAFETY: takes no memory; the descriptor is borrowed for the call.
+    let result = unsafe { libc::sync_file_range(fd.as_raw_fd(), offset, len, flags) };
+    done(result.into())
 }
 
 /// `pwritev2`. Returns the bytes written.

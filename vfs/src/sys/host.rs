@@ -187,6 +187,13 @@ impl Disk for HostDisk {
         }
     }
 
+    fn start_write_back(&self, fd: &SysFd, offset: u64, len: u64) {
+        match self {
+            Self::Sys(disk) => disk.start_write_back(fd, offset, len),
+            Self::Uring(disk) => disk.start_write_back(fd, offset, len),
+        }
+    }
+
     async fn fdatasync(&self, fd: &SysFd) -> DiskResult<()> {
         match self {
             Self::Sys(disk) => disk.fdatasync(fd).await,

@@ -426,6 +426,14 @@ impl Disk for SysDisk {
         .await
     }
 
+    fn start_write_back(&self, fd: &SysFd, offset: u64, len: u64) {
+        let fd = fd.clone();
+        // The lane of what waits for the device: it does where the device's queue is full.
+        pool::post(Lane::Sync, move || {
+            let _ = raw::start_write_back(fd.as_fd(), offset, len);
+        });
+    }
+
     async fn fdatasync(&self, fd: &SysFd) -> DiskResult<()> {
         let fd = fd.clone();
         self.wait(Lane::Sync, move || {

@@ -273,6 +273,10 @@ impl Disk for UringDisk {
         self.calls.fsync(fd).await
     }
 
+    fn start_write_back(&self, fd: &SysFd, offset: u64, len: u64) {
+        self.calls.start_write_back(fd, offset, len);
+    }
+
     async fn fdatasync(&self, fd: &SysFd) -> DiskResult<()> {
         self.calls.fdatasync(fd).await
     }
