@@ -238,7 +238,7 @@ fn what_a_lazy_share_owes_is_within_its_exposure_record() {
                 let (w, disk) = (Rc::clone(&w), disk.clone());
                 Box::pin(async move {
                     let f = file(100 + client);
-                    for n in 0..30 {
+                    for n in 0..12 {
                         let begun = w.env.monotonic();
                         w.write(&f, n * 512, 512).await.unwrap();
                         // It was acknowledged: an upper bound of it is on stable storage.
@@ -247,7 +247,7 @@ fn what_a_lazy_share_owes_is_within_its_exposure_record() {
                         let (allowance, _, until) = bound(&records).expect("a record");
                         assert!(bytes <= allowance + 3 * (2 << 20), "{bytes} {allowance}");
                         assert!(begun <= until);
-                        if n % 10 == 9 {
+                        if n % 4 == 3 {
                             w.flush(&f).await.unwrap();
                             w.env.sleep(ms(700)).await;
                         }

@@ -17,3 +17,4 @@ mod rows;
 mod sim;
 mod stores;
 mod stress;
+mod told;
