@@ -36,6 +36,7 @@ cargo xtask price [OPTIONS]
     --rounds N        rounds over all servers, each with fresh processes (default 3; quick: 1)
     --seconds S       length of a cell (default 2; quick: 0.5)
     --lanes LIST      instead: honor with so many sync threads each (\"8,16,32,64\"), 64 openers
+    --only TEXT       only loads whose name contains TEXT (1 opener; many files)
     --fs LIST         file systems (default ext4,xfs,btrfs)
     --binary FILE     this holdfast instead of a release build of this tree
     --scratch DIR     where images, state and mounts go (default: the temporary folder)

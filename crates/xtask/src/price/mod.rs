@@ -34,6 +34,8 @@ pub(crate) struct Options {
     cell: Duration,
     lanes: Vec<u32>,
     systems: Vec<FileSystem>,
+    /// Part of the name of a shape.
+    only: Option<String>,
     binary: Option<PathBuf>,
     scratch: Option<PathBuf>,
     json: PathBuf,
@@ -49,6 +51,7 @@ impl Options {
             cell: Duration::from_millis(if quick { 500 } else { 2000 }),
             lanes: Vec::new(),
             systems: FileSystem::ALL.to_vec(),
+            only: None,
             binary: None,
             scratch: None,
             json: PathBuf::from("target/price.json"),
@@ -71,6 +74,7 @@ impl Options {
                     let systems = value()?.split(',').map(FileSystem::named);
                     this.systems = systems.collect::<Result<_, _>>()?;
                 }
+                "--only" => this.only = Some(value()?.clone()),
                 "--binary" => this.binary = Some(value()?.into()),
                 "--scratch" => this.scratch = Some(value()?.into()),
                 "--json" => this.json = value()?.into(),
@@ -103,6 +107,11 @@ pub(crate) fn price(options: &Options) -> Result<(), Failure> {
         let lanes = options.lanes.iter().copied().map(Kind::Lane);
         (lanes.collect(), Shape::LANES.to_vec())
     };
+    let wanted = |shape: &Shape| match &options.only {
+        Some(only) => shape.name().contains(only),
+        None => true,
+    };
+    let shapes: Vec<Shape> = shapes.into_iter().filter(wanted).collect();
     let mut samples = Vec::new();
     for system in &options.systems {
         let device = Device::make(*system, scratch.path())?;

@@ -165,6 +165,8 @@ fn rows(samples: &[Sample]) -> Vec<Row> {
 fn number(value: Option<f64>) -> String {
     match value {
         None => "-".into(),
+        // Next to no sync at all: the kernel's own write-back, and nobody's merging.
+        Some(value) if value >= 2000.0 => ">2000".into(),
         Some(value) if value >= 100.0 => format!("{value:.0}"),
         Some(value) if value >= 10.0 => format!("{value:.1}"),
         Some(value) if value >= 0.995 => format!("{value:.2}"),
