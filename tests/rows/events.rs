@@ -28,6 +28,9 @@ pub(crate) const EVENTS: &[(&str, Special)] = &[
     ("create with attributes, descriptor and reservation", No),
     ("mkdir", No),
     ("create below new directories", No),
+    ("create in a directory that then moves", No),
+    ("delete and create again", No),
+    ("a name goes to another and back", No),
     ("write", No),
     ("write beyond the end", No),
     ("end of file, shorter", No),
@@ -107,6 +110,34 @@ async fn create(it: &mut Actor, event: &str) -> Option<FileId> {
             let file = it.open(CreateArgs::create("one\\two\\new")).await;
             it.write(file, 0, b"deep").await;
             file
+        }
+        "create in a directory that then moves" => {
+            let file = it.open(CreateArgs::create("d\\new")).await;
+            it.write(file, 0, b"new").await;
+            it.close(file).await;
+            let dir = it.open(CreateArgs::directory("d")).await;
+            let to = target("e\\moved", false);
+            it.set(dir, Class::RENAME, &to).await;
+            it.open(CreateArgs::open("e\\moved\\new")).await
+        }
+        "delete and create again" => {
+            let dir = remove(it, "delete").await;
+            it.close(dir).await;
+            let file = it.open(CreateArgs::create("d\\in")).await;
+            it.write(file, 0, b"again").await;
+            file
+        }
+        "a name goes to another and back" => {
+            // What was in `victim` is in `f` in the end, and `f` is gone.
+            for (from, to) in [("f", "d\\f"), ("victim", "f"), ("f", "e\\f"), ("e\\f", "f")] {
+                let file = it.open(CreateArgs::open(from)).await;
+                it.set(file, Class::RENAME, &target(to, false)).await;
+                it.close(file).await;
+            }
+            let file = it.open(CreateArgs::open("d\\f")).await;
+            it.set(file, Class::DISPOSITION, &[1]).await;
+            it.close(file).await;
+            it.open(CreateArgs::directory("d")).await
         }
         "overwrite" => it.open(again(CreateDisposition::OVERWRITE)).await,
         "supersede" => it.open(again(CreateDisposition::SUPERSEDE)).await,

@@ -445,7 +445,10 @@ fn nothing_is_moved_over_what_was_just_opened() {
             server.disk.set_hook(None);
             let again = other.open(CreateArgs::open("victim")).await;
             let found = other.client.read_at(again, 0, 12).await.unwrap();
-            assert!(opened.is_err() || found == b"acknowledged", "{class}: {moved}");
+            assert!(
+                opened.is_err() || found == b"acknowledged",
+                "{class}: {moved}"
+            );
         })
         .unwrap();
     }
