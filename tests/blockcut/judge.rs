@@ -115,6 +115,7 @@ impl<'a> Judge<'a> {
         let mut covered = BTreeMap::new();
         match operation.promise {
             Promise::Nothing => {}
+            Promise::Everything => self.cover(number, |_| true, &mut covered),
             Promise::Object(object) => {
                 let of_it = |cell: Cell| cell.object() == object;
                 self.cover(number, of_it, &mut covered);

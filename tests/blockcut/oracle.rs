@@ -24,7 +24,6 @@ use crate::workload::{OBJECTS, SHARED, SHARED_EACH};
 /// A record in the oracle's words.
 pub(crate) struct Oracle {
     history: oracle::History,
-    policy: Policy,
     /// Order of each moment, and its sequence number in `history`.
     sequence: Vec<(u64, u64)>,
     /// What stands for a stream in a stamp.
@@ -60,7 +59,7 @@ impl<'a> Places<'a> {
 }
 
 impl Oracle {
-    pub(crate) fn new(record: &History, policy: Policy) -> Self {
+    pub(crate) fn new(record: &History) -> Self {
         let mut events: Vec<(Moment, Event<'_>)> = Vec::new();
         for (number, operation) in record.operations.iter().enumerate() {
             events.push((operation.issued, Event::Issued(number, operation)));
@@ -71,7 +70,6 @@ impl Oracle {
         events.sort_by_key(|(moment, _)| moment.order);
         let mut this = Self {
             history: oracle::History::new(),
-            policy,
             sequence: Vec::new(),
             streams: STREAMS.map(|name| {
                 match sectors_of(&fill(oracle::Object(1), name, 0, 1, 1)).first() {
@@ -110,12 +108,13 @@ impl Oracle {
         this
     }
 
-    /// Every broken rule.
+    /// Every rule of a policy that is broken.
     pub(crate) fn check(
         &self,
         view: &View,
         cut: Cut,
         gauge: Option<Gauge>,
+        policy: Policy,
         keeps_up: bool,
     ) -> Vec<String> {
         let seen = self
@@ -128,7 +127,7 @@ impl Oracle {
             answered: last,
             issued: last,
         };
-        let mut terms = Terms::new(self.policy, cut);
+        let mut terms = Terms::new(policy, cut);
         terms.device_keeps_up = keeps_up;
         terms.exposure = gauge.map(|gauge| Exposed {
             at: cut.at,
@@ -243,6 +242,7 @@ fn request<'a>(operation: &'a Operation, places: &mut Places<'a>) -> Request {
     match operation.promise {
         Promise::Nothing => request,
         Promise::Itself(_) => request.through(),
+        Promise::Everything => Request::flush(Covers::Root),
         Promise::Object(flushed) => Request::flush(Covers::Object(object(flushed))),
         Promise::Directory(flushed) => Request::flush(Covers::Directory(object(flushed))),
     }

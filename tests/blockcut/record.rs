@@ -140,6 +140,7 @@ pub(crate) enum Kind {
     FlushSmallStream,
     FlushBigStream,
     FlushDirectory,
+    FlushRoot,
 }
 
 impl Kind {
@@ -160,6 +161,7 @@ impl Kind {
             Self::FlushSmallStream => "FLUSH of a small stream",
             Self::FlushBigStream => "FLUSH of a big stream",
             Self::FlushDirectory => "FLUSH of a directory",
+            Self::FlushRoot => "FLUSH of the share's root",
         }
     }
 }
@@ -174,6 +176,8 @@ pub(crate) enum Promise {
     Itself(Object),
     /// A directory's own name and the names in it.
     Directory(Object),
+    /// Everything in the share.
+    Everything,
 }
 
 /// A point in a client's time.

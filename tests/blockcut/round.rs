@@ -69,8 +69,9 @@ pub(crate) struct Outcome {
     /// Read through a server, not from the file system.
     pub(crate) served: bool,
     pub(crate) verdict: Verdict,
-    /// What the simulator's oracle says, where it was asked.
-    pub(crate) opinion: Option<Vec<String>>,
+    /// What the simulator's oracle says, where it was asked: by the policy, and how much is broken
+    /// by `honor`.
+    pub(crate) opinion: Option<(Vec<String>, usize)>,
 }
 
 /// Lets the clients work on a new file system.
@@ -232,7 +233,7 @@ pub(crate) fn judge(
     };
     died(judge.judge(&recorded.left, end));
     let policy: Option<Policy> = task.policy.parse().ok();
-    let oracle = policy.map(|policy| Oracle::new(&recorded.history, policy));
+    let oracle = Oracle::new(&recorded.history);
     let keeps_up = recorded.timeliness.exceeded == 0;
     let bench = Bench::new(task.fs, dir)?;
     let base = dir.join("base");
@@ -248,10 +249,14 @@ pub(crate) fn judge(
             gauge: planned.gauge,
             served,
             verdict: judge.judge(&view, planned.cut),
-            opinion: oracle
-                .as_ref()
-                .filter(|_| asked && !served)
-                .map(|oracle| oracle.check(&view, planned.cut, planned.gauge, keeps_up)),
+            opinion: (asked && !served).then(|| {
+                let by = |policy| oracle.check(&view, planned.cut, planned.gauge, policy, keeps_up);
+                let told = policy.map(by).unwrap_or_default();
+                // The gauge is no promise of `honor`'s.
+                let honor = Policy::Honor;
+                let honor = oracle.check(&view, planned.cut, None, honor, keeps_up);
+                (told, honor.len())
+            }),
         };
         let mounted = match bench.mount() {
             Ok(mounted) => mounted,

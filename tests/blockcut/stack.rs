@@ -41,11 +41,19 @@ impl FileSystem {
         Self::ALL.into_iter().find(|fs| fs.name() == text)
     }
 
+    /// As a large device would get it: ext4 takes 1 KiB blocks for a small one.
     fn mkfs(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Ext4 => (
                 "mkfs.ext4",
-                &["-q", "-F", "-E", "nodiscard,lazy_itable_init=0"],
+                &[
+                    "-q",
+                    "-F",
+                    "-b",
+                    "4096",
+                    "-E",
+                    "nodiscard,lazy_itable_init=0",
+                ],
             ),
             Self::Xfs => ("mkfs.xfs", &["-q", "-f", "-K"]),
             Self::Btrfs => ("mkfs.btrfs", &["-q", "-f", "-K"]),

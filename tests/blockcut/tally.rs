@@ -80,6 +80,8 @@ pub(crate) struct Tally {
     pub(crate) violations: usize,
     /// Images of which the simulator's oracle was asked, and what it found broken.
     pub(crate) opinions: (usize, usize),
+    /// Images that broke a promise of `honor`'s according to one of the two oracles only.
+    pub(crate) disagreed: usize,
     /// Losses beyond a bound that a slow sync explains, and the oldest of them.
     pub(crate) late: (usize, Duration),
     /// Times that the server found itself beyond its bound; its slowest sync.
@@ -157,16 +159,25 @@ impl Tally {
     }
 
     fn opinion(&mut self, task: &Task, outcome: &Outcome) {
-        let Some(opinion) = &outcome.opinion else {
+        let Some((opinion, honor)) = &outcome.opinion else {
             return;
         };
+        let (seed, entry) = (task.plan.seed, outcome.cut.entry);
+        let place = format!(
+            "seed {seed} {} cut before entry {entry}",
+            outcome.kept.name()
+        );
         self.opinions.0 += 1;
         self.opinions.1 += opinion.len();
         for broken in opinion {
-            let (seed, entry) = (task.plan.seed, outcome.cut.entry);
-            let kept = outcome.kept.name();
+            self.say(format!("{place}: oracle: {broken}"));
+        }
+        // By the measure of `honor` both must see losses where the policy is laxer.
+        let seen = outcome.verdict.promised.len();
+        if (seen > 0) != (*honor > 0) {
+            self.disagreed += 1;
             self.say(format!(
-                "seed {seed} {kept} cut before entry {entry}: oracle: {broken}"
+                "{place}: {seen} promises lost, the other oracle: {honor} broken"
             ));
         }
     }
@@ -301,7 +312,8 @@ impl Tally {
 
     /// Whether all was as expected.
     pub(crate) fn passed(&self, expected: Expected) -> bool {
-        let sound = self.unreadable == 0
+        let sound = self.foreign == 0
+            && self.unreadable == 0
             && self.died == 0
             && self.opinions.1 == 0
             && self.foreign == 0
@@ -341,7 +353,8 @@ impl Tally {
             "cuts": self.cuts, "images": self.images, "read_through_server": self.served,
             "unreadable": self.unreadable, "foreign": self.foreign,
             "violations": self.violations,
-            "oracle_asked": self.opinions.0, "oracle_violations": self.opinions.1, "lost_with_process": self.died,
+            "oracle_asked": self.opinions.0, "oracle_violations": self.opinions.1,
+            "oracles_disagree": self.disagreed, "lost_with_process": self.died,
             "cuts_with_broken_promise": self.cuts_promise,
             "cuts_with_anything_lost": self.cuts_answer,
             "lost_promises_mean": self.lost_promises.0 as f64 / self.cuts.max(1) as f64,
@@ -363,7 +376,7 @@ impl Tally {
     pub(crate) fn row(&self, fs: &str, server: &str, policy: &str) -> String {
         let (flushes, lost) = self.of(&[Kind::FlushFile]);
         let (streams, streams_lost) = self.of(&[Kind::FlushSmallStream, Kind::FlushBigStream]);
-        let (dirs, dirs_lost) = self.of(&[Kind::FlushDirectory]);
+        let (dirs, dirs_lost) = self.of(&[Kind::FlushDirectory, Kind::FlushRoot]);
         let (through, through_lost) = self.of(&[Kind::WriteThrough]);
         let percent = |part: usize| 100.0 * part as f64 / self.cuts.max(1) as f64;
         format!(

@@ -47,8 +47,8 @@ pub(crate) struct Plan {
     pub(crate) operations: usize,
     /// Units of a big stream.
     pub(crate) big: usize,
-    /// Whether attributes are set.
-    pub(crate) attributes: bool,
+    /// Whether what only some servers do right is asked for: attributes, FLUSH of the root.
+    pub(crate) all: bool,
     /// The log must not grow beyond, bytes.
     pub(crate) log_max: u64,
 }
@@ -218,7 +218,7 @@ impl Client<'_> {
             42..50 => self.change(Self::flush),
             50..57 => self.change(|client, at| client.stream(at, SMALL)),
             57..63 => self.change(|client, at| client.stream(at, BIG)),
-            63..68 if self.world.plan.attributes => self.change(Self::attributes),
+            63..68 if self.world.plan.all => self.change(Self::attributes),
             68..73 => self.change(Self::set_end),
             73..80 => self.change(Self::rename),
             80..84 => self.replace(),
@@ -226,6 +226,9 @@ impl Client<'_> {
             88..90 => {
                 let above = self.rng.below(self.directories.len());
                 let _ = self.make_directory(Some(above));
+            }
+            90 if self.world.plan.all => {
+                self.flush_folder("", Kind::FlushRoot, Promise::Everything);
             }
             90..93 => {
                 let at = self.rng.below(self.directories.len());
@@ -583,14 +586,16 @@ impl Client<'_> {
 
     fn flush_directory(&mut self, at: usize) {
         let directory = &self.directories[at];
-        let promise = Promise::Directory(directory.object);
-        let args = CreateArgs::new(&wire(&directory.path), CreateDisposition::OPEN)
+        let (path, promise) = (directory.path.clone(), Promise::Directory(directory.object));
+        self.flush_folder(&path, Kind::FlushDirectory, promise);
+    }
+
+    fn flush_folder(&mut self, path: &str, kind: Kind, promise: Promise) {
+        let args = CreateArgs::new(&wire(path), CreateDisposition::OPEN)
             .access(AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE)
             .options(CreateOptions::DIRECTORY_FILE);
         if let Some(handle) = self.quietly(|tree| tree.create(&args)) {
-            let _ = self.act(Kind::FlushDirectory, Vec::new(), promise, || {
-                handle.flush(false)
-            });
+            let _ = self.act(kind, Vec::new(), promise, || handle.flush(false));
             let _ = self.quietly(|_| handle.close());
         }
     }
