@@ -196,39 +196,54 @@ impl<D: Disk> PosixVfs<D> {
         if set.owner.is_some() || set.mode.is_some() {
             self.set_permissions(who, fd, set).await?;
         }
-        if touches_dos {
-            // Another change of other bits must not be undone by this one.
-            let _inode = self.locks.inode(node.0.key).await;
-            let old = self.dos_attrib(fd).await?;
-            let named = Named { dot: node.0.dot };
-            let kind = kind_of(stat.mode);
-            let old_bits = old
-                .and_then(|old| old.attributes)
-                .unwrap_or_else(|| self.derived(&stat, kind, named));
-            let mut bits = set.dos_attributes.unwrap_or(old_bits) & dos::SETTABLE;
-            let sparse = set.sparse.unwrap_or(old_bits & dos::SPARSE != 0);
-            if kind == Kind::Directory {
-                bits |= dos::DIRECTORY;
-            } else if sparse {
-                bits |= dos::SPARSE;
-            }
-            let created = set
-                .created
-                .or(old.and_then(|old| old.created))
-                .unwrap_or_else(|| birth(&stat));
-            let wanted = DosAttrib {
-                attributes: Some(bits),
-                created: Some(created),
-            };
-            self.store_dos_attrib(fd, wanted).await?;
-        }
+        // What may fail for want of space comes last, and the times can be taken back.
+        let service = Identity::Service;
         if touches_times {
-            let service = Identity::Service;
             self.disk
                 .set_times(&service, fd, set.accessed, set.written)
                 .await?;
         }
-        Ok(())
+        if !touches_dos {
+            return Ok(());
+        }
+        let changed = self.set_dos(node, set, &stat).await;
+        if changed.is_err() && touches_times {
+            let (accessed, written) = (Some(stat.accessed), Some(stat.written));
+            let back = self.disk.set_times(&service, fd, accessed, written).await;
+            back.unwrap_or_else(|errno| {
+                tracing::warn!(errno = errno.0, "times of a refused change stay");
+            });
+        }
+        changed
+    }
+
+    /// Attributes and time of creation.
+    async fn set_dos(&self, node: &PosixNode<D>, set: &SetAttr, stat: &Stat) -> VfsResult<()> {
+        let fd = node.fd();
+        // Another change of other bits must not be undone by this one.
+        let _inode = self.locks.inode(node.0.key).await;
+        let old = self.dos_attrib(fd).await?;
+        let named = Named { dot: node.0.dot };
+        let kind = kind_of(stat.mode);
+        let old_bits = old
+            .and_then(|old| old.attributes)
+            .unwrap_or_else(|| self.derived(stat, kind, named));
+        let mut bits = set.dos_attributes.unwrap_or(old_bits) & dos::SETTABLE;
+        let sparse = set.sparse.unwrap_or(old_bits & dos::SPARSE != 0);
+        if kind == Kind::Directory {
+            bits |= dos::DIRECTORY;
+        } else if sparse {
+            bits |= dos::SPARSE;
+        }
+        let created = set
+            .created
+            .or(old.and_then(|old| old.created))
+            .unwrap_or_else(|| birth(stat));
+        let wanted = DosAttrib {
+            attributes: Some(bits),
+            created: Some(created),
+        };
+        self.store_dos_attrib(fd, wanted).await
     }
 
     /// Owner and mode, by the kernel's rules for `who`. A security descriptor that was current

@@ -107,7 +107,15 @@ impl<D: Disk> PosixVfs<D> {
             }
         }
         // Attributes and owner changed the inode's times since.
-        let stat = self.disk.stat(&made.fd).await?;
+        let stat = match self.disk.stat(&made.fd).await {
+            Ok(stat) => stat,
+            Err(errno) => {
+                let error = errno.into();
+                return Err(self
+                    .unmake(parent, &on_disk, made.stat.key, directory, error)
+                    .await);
+            }
+        };
         let named = Named {
             dot: shown.starts_with('.'),
         };
@@ -172,8 +180,15 @@ impl<D: Disk> PosixVfs<D> {
             let open = self.disk.open_at(who, dir, at, how);
             self.changing(parent, &changes, open).await?
         };
-        let stat = self.disk.stat(&fd).await?;
-        Ok(Made { fd, stat })
+        match self.disk.stat(&fd).await {
+            Ok(stat) => Ok(Made { fd, stat }),
+            Err(errno) => {
+                // Asked again: without the answer nobody knows what may be unmade.
+                let error = errno.into();
+                let stat = self.disk.stat(&fd).await?;
+                Err(self.unmake(parent, at, stat.key, directory, error).await)
+            }
+        }
     }
 
     /// Everything that a new inode starts with.
