@@ -245,6 +245,9 @@ pub enum PolicyCommand {
         /// Agree to lose acknowledged writes when the machine fails
         #[arg(long)]
         accept_loss: bool,
+        /// Set the share's durability rules aside, too: the policy is for every open then
+        #[arg(long)]
+        without_rules: bool,
     },
     /// Say which policy an open has, by which rule, and why not the rules before it
     #[command(after_help = EXPLAIN_EXAMPLES)]
@@ -261,6 +264,7 @@ const POLICY_EXAMPLES: &str = "\
 Examples:
   holdfast policy show                         what each share promises, and what is at risk now
   holdfast policy set data strict-sync         returns when all acknowledged before is stable
+  holdfast policy set data honor --without-rules   for every open, say on battery power
   holdfast policy set data treat-host-as-stable-storage --accept-loss
   holdfast policy explain data/db/a.mdb --user alice
   holdfast policy clear-latch data             after a failed sync: accept what is lost

@@ -105,6 +105,8 @@ pub struct PolicyRequest {
     pub share: Option<String>,
     /// The new policy; `None` asks only.
     pub set: Option<Policy>,
+    /// With `set`: the share's rules are set aside, too.
+    pub without_rules: bool,
     /// Who asks, in words.
     pub who: String,
 }
@@ -631,7 +633,15 @@ impl<S: Service> Control for FrontControl<S> {
                     share,
                     set,
                     accept_loss,
-                } => self.0.policy(share, set, accept_loss, caller).await,
+                    without_rules,
+                } => {
+                    let change = policy::Change {
+                        set,
+                        accept_loss,
+                        without_rules,
+                    };
+                    self.0.policy(share, change, caller).await
+                }
             }
         })
     }

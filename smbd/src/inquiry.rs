@@ -92,6 +92,7 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
                 share,
                 set: None,
                 accept_loss: false,
+                without_rules: false,
             };
             let answer = ask(place, &request)?;
             if json {
@@ -106,10 +107,12 @@ pub(crate) fn policy(place: &ServerPlace, command: PolicyCommand) -> Result<(), 
             share,
             policy,
             accept_loss,
+            without_rules,
         } => Request::Policy {
             share: Some(share),
             set: Some(policy),
             accept_loss,
+            without_rules,
         },
         PolicyCommand::ClearLatch { share } => {
             let answer = ask(place, &Request::ClearLatch { share })?;

@@ -46,6 +46,9 @@ pub enum Request {
         /// Consent to lose acknowledged writes.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         accept_loss: bool,
+        /// Set the rules of the share aside, too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        without_rules: bool,
     },
 }
 
@@ -122,11 +125,13 @@ mod tests {
             share: Some("a\nb".to_owned()),
             set: Some("honor".to_owned()),
             accept_loss: true,
+            without_rules: true,
         };
         let show = Request::Policy {
             share: None,
             set: None,
             accept_loss: false,
+            without_rules: false,
         };
         let clear = Request::ClearLatch { share: None };
         let question = Question {

@@ -25,21 +25,34 @@ const WARNING: &str = "acknowledged flushes are NOT on stable storage: a crash o
 /// Shares whose last change is remembered; more than a configuration can have.
 const CHANGES_MAX: usize = 10_000;
 
+/// What `holdfast policy set` asks for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Change {
+    /// The new policy, as typed; `None` only shows.
+    pub(super) set: Option<String>,
+    /// Consent to lose acknowledged writes with the host.
+    pub(super) accept_loss: bool,
+    /// The rules are set aside, too.
+    pub(super) without_rules: bool,
+}
+
 /// The last change of each share's policy, by its folded name.
 #[derive(Debug, Default)]
 pub(super) struct Changes(RefCell<BTreeMap<String, Value>>);
 
 impl Changes {
     /// A share has this policy now, by somebody's word.
-    pub(super) fn note(&self, share: &str, policy: &str, was: &str, who: &str) {
+    fn note(&self, share: &Value, without_rules: bool, who: &str) {
         let mut changes = self.0.borrow_mut();
-        let key = share.to_uppercase();
+        let of = |key: &str| share[key].as_str().unwrap_or_default();
+        let key = of("share").to_uppercase();
         if changes.len() < CHANGES_MAX || changes.contains_key(&key) {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             let seconds = now.map_or(0, |now| now.as_secs());
             let change = json!({
-                "policy": policy,
-                "was": was,
+                "policy": of("configured_policy"),
+                "was": of("was"),
+                "without_rules": without_rules,
                 "by": who,
                 "at": utc(seconds),
                 "unix_s": seconds,
@@ -66,11 +79,11 @@ impl<S: Service> Front<S> {
     pub(super) async fn policy(
         &self,
         share: Option<String>,
-        set: Option<String>,
-        accept_loss: bool,
+        change: Change,
         caller: Caller,
     ) -> Result<Value, String> {
-        let set = match set {
+        let (accept_loss, without_rules) = (change.accept_loss, change.without_rules);
+        let set = match change.set {
             None => None,
             Some(text) => Some(
                 config::policy::parse(&text)
@@ -93,20 +106,21 @@ impl<S: Service> Front<S> {
         let request = PolicyRequest {
             share: share.clone(),
             set,
+            without_rules,
             who: who.clone(),
         };
         let answer = self.on_worker(move |service| service.policy(request)).await;
         let answer = answer.unwrap_or_else(|| Err("the worker that answers is gone".to_owned()));
         if let Some(policy) = set {
             let ok = answer.is_ok();
-            tracing::warn!(?share, %policy, who, accept_loss, ok, "policy set by control socket");
+            tracing::warn!(
+                ?share, %policy, who, accept_loss, without_rules, ok, "policy set by control socket"
+            );
         }
         let mut answer = answer?;
         if set.is_some() {
             for share in answer.as_array().into_iter().flatten() {
-                let of = |key: &str| share[key].as_str().unwrap_or_default();
-                self.changes
-                    .note(of("share"), of("configured_policy"), of("was"), &who);
+                self.changes.note(share, without_rules, &who);
             }
         }
         self.tell_of_shares(&mut answer);

@@ -259,6 +259,7 @@ fn policies_are_parsed_and_guarded_before_the_service_sees_them() {
             share: Some("s".to_owned()),
             set: Some(set.to_owned()),
             accept_loss,
+            without_rules: false,
         };
         daemon.ask(&request)
     };
@@ -281,6 +282,7 @@ fn policies_are_parsed_and_guarded_before_the_service_sees_them() {
         PolicyRequest {
             share: Some("s".into()),
             set: Some(Policy::StrictSync),
+            without_rules: false,
             who: seen.who.clone(),
         }
     );

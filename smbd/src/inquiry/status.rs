@@ -157,8 +157,13 @@ fn write_promise(out: &mut String, share: &Value) {
         push(
             out,
             &format!(
-                "    set to {} at {} by {}, was {}",
+                "    set to {}{} at {} by {}, was {}",
                 of("policy"),
+                if change["without_rules"] == true {
+                    ", without its rules,"
+                } else {
+                    ""
+                },
                 of("at"),
                 of("by"),
                 of("was")

@@ -99,11 +99,22 @@ pub(super) async fn show_or_set(share: &Share<HostVfs>, change: &PolicyRequest) 
         return share_status(share);
     };
     let was = share.gate.settings().policy;
-    let report = share.gate.set_policy(policy, &change.who).await;
+    let mut report = share.gate.set_policy(policy, &change.who).await;
+    if change.without_rules {
+        let more = share.gate.set_rules(Arc::default(), &change.who).await;
+        add(&mut report, more);
+    }
     let mut answer = share_status(share);
     answer["was"] = json!(was.to_string());
     answer["synced"] = synced(&report);
     answer
+}
+
+fn add(report: &mut StopReport, more: StopReport) {
+    report.inodes += more.inodes;
+    report.bytes += more.bytes;
+    report.failed += more.failed;
+    report.errors.extend(more.errors);
 }
 
 /// What a tightening's sync came to.
@@ -140,10 +151,7 @@ pub(super) async fn reload(
     let rules = Arc::new(share.rules.clone());
     if old_rules != rules {
         let more = gate.set_rules(Arc::clone(&rules), CONFIGURATION).await;
-        report.inodes += more.inodes;
-        report.bytes += more.bytes;
-        report.failed += more.failed;
-        report.errors.extend(more.errors);
+        add(&mut report, more);
     }
     // Renumbered lines are no news.
     let policies = |rules: &config::Rules| -> Vec<(Policy, String)> {

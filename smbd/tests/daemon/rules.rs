@@ -198,3 +198,35 @@ fn members_of_a_group_have_a_rule() {
     assert_eq!(why, "user bob is in none of the groups Staff");
     file.close().unwrap();
 }
+
+#[test]
+fn rules_are_set_aside_until_a_reload() {
+    let daemon = plan().start();
+    let tree = daemon.tree();
+    let folder = tree
+        .create(&CreateArgs::create_directory("scratch"))
+        .unwrap();
+    folder.close().unwrap();
+    let file = tree.create(&CreateArgs::create(r"scratch\x")).unwrap();
+    file.write_all(0, &[1; 4_096]).unwrap();
+    file.flush(false).unwrap();
+    let policy = |words: &[&str]| explain(&daemon, words)["in_force"]["policy"].clone();
+    // The share's policy does not touch the rules, and the answer says so.
+    let said = daemon.ask(&["policy", "set", "data", "honor"]).unwrap();
+    assert!(said.contains("WARNING: by rule 2"), "{said}");
+    assert_eq!(policy(&["data/scratch/x"]), "treat-host-as-stable-storage");
+    let said = daemon
+        .ask(&["policy", "set", "data", "honor", "--without-rules"])
+        .unwrap();
+    // The file and its folder.
+    assert!(said.contains("made stable: 2 inodes, 4096 bytes"), "{said}");
+    assert!(
+        said.contains("set to honor, without its rules, at 20"),
+        "{said}"
+    );
+    assert!(!said.contains("WARNING"), "{said}");
+    assert_eq!(policy(&["data/scratch/x"]), "honor");
+    daemon.ask(&["reload"]).unwrap();
+    assert_eq!(policy(&["data/scratch/x"]), "treat-host-as-stable-storage");
+    file.close().unwrap();
+}
