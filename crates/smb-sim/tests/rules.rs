@@ -1,0 +1,122 @@
+//! Policy by who opens what and how, through the whole server: what an open says about itself, and
+//! that it has its say from CREATE to CLOSE.
+
+use std::{sync::Arc, time::Duration};
+
+use durability::{InForce, Policy, Rule, Rules};
+use smb_client::{CreateArgs, Options, Signing};
+use smb_sim::{MemoryOptions, SHARE, Sim, SimClient, SimServer};
+use smb_wire::msg::{CreateOptions, Dialect};
+use vfs::Env;
+
+const HOST: &str = "treat-host-as-stable-storage";
+
+fn rule(name: &str, policy: &str) -> Rule {
+    Rule {
+        name: name.to_owned(),
+        clients: Vec::new(),
+        users: Vec::new(),
+        groups: Vec::new(),
+        dialects: None,
+        paths: Vec::new(),
+        write_through: None,
+        unbuffered: None,
+        policy: policy.parse().unwrap(),
+    }
+}
+
+fn rules() -> Arc<Rules> {
+    let rules = vec![
+        Rule {
+            paths: vec!["db/**".parse().unwrap()],
+            write_through: Some(true),
+            ..rule("database", "strict-sync")
+        },
+        Rule {
+            paths: vec!["*.tmp".parse().unwrap()],
+            users: vec!["ALICE".to_owned()],
+            dialects: Some(0x300..=0x311),
+            ..rule("scratch", HOST)
+        },
+        Rule {
+            clients: vec!["203.0.113.0/24".parse().unwrap()],
+            ..rule("nobody comes from there", HOST)
+        },
+    ];
+    Arc::new(Rules::new(rules).unwrap())
+}
+
+fn options(dialect: Dialect) -> Options {
+    Options::dialect(dialect).signing(Signing::Required)
+}
+
+fn in_force(server: &SimServer, path: &str) -> Option<InForce> {
+    let shares = server.server.shares();
+    shares.find(SHARE).unwrap().gate.in_force_at(path)
+}
+
+fn why(server: &SimServer, path: &str) -> String {
+    let Some(found) = in_force(server, path) else {
+        return "not open".to_owned();
+    };
+    found
+        .rule
+        .map_or("the share".into(), |rule| rule.name.clone())
+}
+
+#[test]
+fn an_open_says_who_opens_what_and_how() {
+    let mut sim = Sim::new(1);
+    let server = SimServer::new(&mut sim, &MemoryOptions::default()).unwrap();
+    let gate = Arc::clone(&server.server.shares().find(SHARE).unwrap().gate);
+    sim.run(async {
+        gate.set_rules(rules(), "test").await;
+        let mut new = SimClient::enter(&server, options(Dialect::SMB_3_1_1))
+            .await
+            .unwrap();
+        let mut old = SimClient::enter(&server, options(Dialect::SMB_2_1))
+            .await
+            .unwrap();
+
+        let tmp = new.create(&CreateArgs::create("A.tmp")).await.unwrap();
+        assert_eq!(why(&server, "a.TMP"), "scratch");
+        new.write_at(tmp, 0, b"scratch").await.unwrap();
+        new.flush(tmp).await.unwrap();
+        let counters = gate.counters();
+        assert_eq!((counters.flushes_ignored, counters.flushes_honored), (1, 0));
+
+        // The old dialect matches no rule: the file is honored while it has it open too.
+        let also = old.create(&CreateArgs::open("a.tmp")).await.unwrap();
+        let found = in_force(&server, "a.tmp").unwrap();
+        assert_eq!((found.policy, found.opens), (Policy::Honor, 2));
+        assert_eq!(found.because.dialect, 0x0210);
+        assert_eq!(&*found.because.user, "alice");
+        assert!(found.because.client.is_some());
+        new.flush(tmp).await.unwrap();
+        assert_eq!(gate.counters().flushes_honored, 1);
+        old.close(also).await.unwrap();
+        assert_eq!(why(&server, "a.tmp"), "scratch");
+        // A stream counts for its file.
+        let stream = old.create(&CreateArgs::create("a.tmp:s")).await.unwrap();
+        assert_eq!(in_force(&server, "a.tmp").unwrap().policy, Policy::Honor);
+        old.close(stream).await.unwrap();
+        new.close(tmp).await.unwrap();
+        assert_eq!(why(&server, "a.tmp"), "not open");
+
+        // What CREATE itself changes is judged by the open that it makes.
+        new.create(&CreateArgs::create_directory("db"))
+            .await
+            .unwrap();
+        let through = CreateArgs::create("db\\t").options(CreateOptions::WRITE_THROUGH);
+        let table = new.create(&through).await.unwrap();
+        assert_eq!(why(&server, "db/t"), "database");
+        assert_eq!(why(&server, "db"), "the share");
+        new.write_at(table, 0, b"row").await.unwrap();
+        assert_eq!(gate.counters().writes_durable, 1);
+        // The connection goes, and its opens with it.
+        new.cut();
+        server.env().sleep(Duration::from_secs(5)).await;
+        assert_eq!(why(&server, "db/t"), "not open");
+    })
+    .unwrap();
+}
