@@ -122,6 +122,16 @@ pub struct Opened<D: Disk> {
     pub refused: Vec<RefusedEntry>,
 }
 
+/// What a file of latches says, without a server: the records (their `fs` is 0) and what could not
+/// be read.
+///
+/// # Errors
+/// Its head is not what this version writes.
+pub fn read_latches(bytes: &[u8]) -> Result<(Vec<LatchRecord>, Vec<RefusedEntry>), LatchFileError> {
+    let (all, refused) = decode(bytes)?;
+    Ok((all.into_iter().map(|one| one.record).collect(), refused))
+}
+
 /// An entry with the names of its file systems instead of their numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Dormant {

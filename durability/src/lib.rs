@@ -52,7 +52,7 @@ pub use journal_format::{
     Damage, ExposureNote, JournalRecord, SEGMENT_READ_MAX, Segment, ShareRoot, StartRecord,
     read_segment, segment_name, segment_number,
 };
-pub use latch_file::{KnownFs, LatchFile, LatchFileError, Opened, RefusedEntry};
+pub use latch_file::{KnownFs, LatchFile, LatchFileError, Opened, RefusedEntry, read_latches};
 pub use latch_store::{
     LatchRecord, LatchStore, NoLatchStore, STORED_NAMES_MAX, STORED_PATH_MAX, STORED_RANGES_MAX,
     STORED_SHARES_MAX, STORED_STREAMS_MAX, StoreTask, UnprovenStream,

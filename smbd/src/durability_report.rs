@@ -20,7 +20,9 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
-use durability::{SEGMENT_READ_MAX, Segment, read_segment, segment_number};
+use durability::{
+    LatchRecord, SEGMENT_READ_MAX, Segment, read_latches, read_segment, segment_number,
+};
 use serde_json::{Value, json};
 
 use crate::{config, flush_journal, state_dir};
@@ -87,6 +89,7 @@ pub(crate) fn run(command: DurabilityCommand) -> Result<(), String> {
 
 /// The report on what is in a state folder.
 fn report(folder: &Path, share: Option<&str>, boot: &str) -> Result<Value, String> {
+    let latched = latched(folder, share);
     let journal = folder.join(flush_journal::FOLDER);
     let segments = read_segments(&journal).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => format!(
@@ -141,7 +144,41 @@ fn report(folder: &Path, share: Option<&str>, boot: &str) -> Result<Value, Strin
             })).collect::<Vec<_>>(),
         },
         "shares": shares,
+        "failed_files": latched,
     }))
+}
+
+/// The files whose sync failed and which are not repaired, as stored.
+fn latched(folder: &Path, share: Option<&str>) -> Value {
+    let file = folder.join("latches");
+    let Ok(bytes) = fs::read(&file) else {
+        return json!([]);
+    };
+    match read_latches(&bytes) {
+        Err(error) => json!(format!("{}: {error}", file.display())),
+        Ok((records, refused)) => {
+            let wanted = |record: &&LatchRecord| {
+                let mut shares = record.shares.iter();
+                share.is_none_or(|name| record.shares.is_empty() || shares.any(|one| one == name))
+            };
+            let known = records.iter().filter(wanted).map(|record| {
+                json!({
+                    "path": record.path,
+                    "inode": record.key.ino,
+                    "shares": record.shares,
+                    "error": record.error.to_string(),
+                    "since_s": record.at.secs,
+                })
+            });
+            let damaged = refused.iter().map(|entry| {
+                json!({
+                    "path": entry.path,
+                    "error": format!("the stored entry is damaged: {}", entry.why),
+                })
+            });
+            json!(known.chain(damaged).collect::<Vec<_>>())
+        }
+    }
 }
 
 fn share_report(run: &runs::Run, name: &str, root: &str) -> Value {

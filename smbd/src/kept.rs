@@ -85,7 +85,8 @@ impl Kept {
         journal.clone()
     }
 
-    /// Opens what these shares need; may wait for the disk.
+    /// Opens what these shares need, the last step of a reload that can fail; may wait for the
+    /// disk.
     ///
     /// # Errors
     /// Then nothing has changed.
@@ -94,10 +95,9 @@ impl Kept {
             Some(journal) => Some(journal),
             None => flush_journal::open(&self.folder, shares, Arc::clone(&self.env))?,
         };
-        Ok(Prepared {
-            woken: latch_file::learn(&self.latches, shares),
-            journal,
-        })
+        let woken = latch_file::learn(&self.latches, shares);
+        self.sentinels.watch(shares);
+        Ok(Prepared { woken, journal })
     }
 
     /// Puts a reload's into force. On a worker.
@@ -118,7 +118,6 @@ impl Kept {
             }
             *mine = Some(journal);
         }
-        self.sentinels.watch(shares);
     }
 
     /// Asks the file systems now and then, until the server stops. One worker runs it.

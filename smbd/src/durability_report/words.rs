@@ -91,7 +91,29 @@ pub(super) fn in_words(report: &Value, files_max: usize) -> String {
         out.push(String::new());
         share_in_words(&mut out, share, word(&run["end"]), files_max);
     }
+    failed_in_words(&mut out, &report["failed_files"]);
     out.join("\n") + "\n"
+}
+
+/// Files of which a server knows that their sync failed, then or earlier.
+fn failed_in_words(out: &mut Vec<String>, failed: &Value) {
+    if let Some(error) = failed.as_str() {
+        out.push(format!("\nfiles whose sync failed cannot be told: {error}"));
+    }
+    let Some(files) = failed.as_array().filter(|files| !files.is_empty()) else {
+        return;
+    };
+    out.push(format!(
+        "\n{} whose sync failed, not repaired since; flushes of them fail:",
+        many(files.len() as u64, "file", "files")
+    ));
+    for file in files {
+        let path = match file["path"].as_str() {
+            None | Some("") => format!("inode {}", number(&file["inode"])),
+            Some(path) => path.to_owned(),
+        };
+        out.push(format!("  {path}: {}", word(&file["error"])));
+    }
 }
 
 fn share_in_words(out: &mut Vec<String>, share: &Value, end: &str, files_max: usize) {

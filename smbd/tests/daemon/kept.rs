@@ -132,7 +132,10 @@ fn a_failed_flush_is_remembered_over_a_kill() {
         return;
     };
     let plan = Plan {
-        tables: format!("[[share]]\nname = \"bad\"\npath = {:?}\n", mount.path()),
+        tables: format!(
+            "[[share]]\nname = \"bad\"\npath = {:?}\nflush_journal = true\n",
+            mount.path()
+        ),
         ..Plan::default()
     };
     let mut daemon = plan.start();
@@ -155,6 +158,12 @@ fn a_failed_flush_is_remembered_over_a_kill() {
     daemon.signal("KILL");
     daemon.wait(Duration::from_secs(10));
     mount.feed();
+    let report = report(&daemon);
+    assert_eq!(report["failed_files"][0]["path"], "f", "{report:#}");
+    assert_eq!(
+        report["run"]["flushes"], 1,
+        "the one that failed is not claimed"
+    );
     // The lost write-back is told once to whoever syncs the file system.
     let said = daemon.ask(&["serve"]).unwrap_err();
     assert!(said.contains("start again"), "{said}");
@@ -192,4 +201,57 @@ fn a_failed_flush_is_remembered_over_a_kill() {
     mount.feed();
     daemon.ask(&["policy", "clear-latch", "bad"]).unwrap();
     open(&daemon).flush(false).unwrap();
+}
+
+/// Not a test: prints what the journal costs. Shares and state folder are on one ext4.
+#[test]
+#[ignore = "measures"]
+fn price_of_the_journal() {
+    for journal in [false, true] {
+        for clients in [1_u32, 16, 64] {
+            let mount = LoopMount::new("ext4", 400).expect("root and loop devices");
+            let plan = Plan {
+                share: format!("flush_journal = {journal}"),
+                ..Plan::default()
+            };
+            let folder = tempfile::tempdir_in(mount.path()).unwrap();
+            let mut daemon = plan.start_in(folder);
+            let flushes = 1600 / clients;
+            let files: Vec<_> = (0..clients)
+                .map(|n| {
+                    let tree = daemon.tree();
+                    let file = tree.create(&CreateArgs::create(&format!("f{n}"))).unwrap();
+                    file.write_all(0, &[0; 65536]).unwrap();
+                    file.flush(false).unwrap();
+                    file
+                })
+                .collect();
+            let before = mount.flushes();
+            let begun = std::time::Instant::now();
+            std::thread::scope(|scope| {
+                for file in &files {
+                    scope.spawn(move || {
+                        for n in 0..flushes {
+                            let at = u64::from(n % 16) * 4096;
+                            file.write_all(at, &[n as u8; 4096]).unwrap();
+                            file.flush(false).unwrap();
+                        }
+                    });
+                }
+            });
+            let took = begun.elapsed();
+            let acknowledged = f64::from(flushes * clients);
+            let device = (mount.flushes() - before) as f64;
+            let text = daemon.ask(&["status", "--json"]).unwrap();
+            let status: serde_json::Value = serde_json::from_str(&text).unwrap();
+            println!(
+                "journal {journal}, {clients} files: {:.3} device flushes a FLUSH, {:.2} ms each, {}",
+                device / acknowledged,
+                took.as_secs_f64() * 1000.0 * f64::from(clients) / acknowledged,
+                status["server"]["kept"]["flush_journal"],
+            );
+            daemon.signal("KILL");
+            daemon.wait(Duration::from_secs(10));
+        }
+    }
 }
