@@ -242,3 +242,26 @@ fn a_sync_that_was_not_begun_is_no_failed_disk() {
         .unwrap();
     }
 }
+
+/// What was unproven of a file is nobody's business once another has its name.
+#[test]
+fn a_latch_ends_with_the_file_that_is_replaced_or_deleted() {
+    let base = prepared(Profile::PosixMin);
+    for event in ["rename over another", "link over another", "delete"] {
+        let mut sim = Sim::new(10);
+        let server = served(&mut sim, &base, "honor");
+        sim.run(async {
+            let mut it = Actor::enter(&server, true).await;
+            let name = if event == "delete" { "d\\in" } else { "victim" };
+            let file = it.open(CreateArgs::open(name)).await;
+            fail(&server, 0, 5);
+            let write = write_request(file, 0, b"lost");
+            assert_eq!(it.status(write).await, Status::IO_DEVICE_ERROR);
+            assert_eq!(it.status(close(file)).await, Status::IO_DEVICE_ERROR);
+            assert_eq!(server.server.durability.latched().len(), 1);
+            act(&mut it, event).await;
+            assert!(server.server.durability.latched().is_empty(), "{event}");
+        })
+        .unwrap();
+    }
+}

@@ -54,6 +54,8 @@ EVENTS = [
     ("extended attributes", "-", "F a/f"),
     ("security descriptor", "-", "F a/f"),
     ("sparse", "-", "F a/f"),
+    ("write under frozen times", "-", "W a/f, F a/f"),
+    ("flush after frozen times", "F a/f", "F a/f"),
     ("write and attributes", "-", "W a/f, F a/f"),
     ("flush after data and attributes", "F a/f", "F a/f"),
     ("full sync", "F a/f", "F a/f"),
@@ -187,7 +189,7 @@ class Steps:
 
     flush_of_a_clean_file = flush_after_an_overwrite = flush_after_end_of_file = flush_of_a_new_file
     flush_after_copychunk = flush_after_data_and_attributes = flush_after_it = flush_of_a_new_file
-    flush_after_a_replacing_rename = flush_after_a_link = flush_of_a_new_file
+    flush_after_a_replacing_rename = flush_after_a_link = flush_after_frozen_times = flush_of_a_new_file
 
     # -- data
 
@@ -259,6 +261,13 @@ class Steps:
 
     def sparse(self):
         self.ioctl(self.handle["f"], SET_SPARSE, b"\1")
+
+    def before_write_under_frozen_times(self):
+        self.flush(self.handle["f"])
+
+    def write_under_frozen_times(self):
+        # The handle has set its times: the write puts them back, which is metadata.
+        self.handle["f"].write(b"frozen", 0)
 
     def write_and_attributes(self):
         self.handle["f"].write(b"both", 0)
