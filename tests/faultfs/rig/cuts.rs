@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use durability::Policy;
+use durability::{Bound, Policy};
 use smb_sim::oracle::{Crash, Cut, Object, Request, Terms, Violation, check};
 
 use crate::{
@@ -122,6 +122,7 @@ fn one_case(rig: &mut Rig, setting: &Setting, crash: Crash, seed: u64) -> Outcom
     let mut rng = Rng(seed);
     let profile = setting.profiles[rng.below(setting.profiles.len() as u64) as usize];
     rig.mount.tell(&format!("reset {seed} {profile}"));
+    rig.server.forget();
     rig.server
         .set(&format!("file_io = \"{}\"", io_of(seed)), setting.text);
     rig.server.start();
@@ -246,6 +247,17 @@ fn honor_loses_nothing_that_was_flushed() {
 #[test]
 fn strict_sync_loses_nothing_that_was_answered() {
     cases(&STRICT, Crash::Power, 50);
+}
+
+#[test]
+fn a_bound_holds() {
+    let bound = Bound::new(Duration::from_millis(100), 64 << 10).unwrap();
+    let setting = Setting {
+        text: "durability = \"bounded:100ms,64KiB\"",
+        policy: Policy::Bounded(bound),
+        profiles: ALL,
+    };
+    cases(&setting, Crash::Power, 20);
 }
 
 #[test]

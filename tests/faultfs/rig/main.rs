@@ -2,7 +2,8 @@
 //!
 //! Needs root and /dev/fuse; without them each test says `missing: ...` and passes, unless
 //! `HOLDFAST_REQUIRE_ROOT=1`. `FAULTFS_CASES=N` and `FAULTFS_SEED=N` make longer and other runs of
-//! the power cuts.
+//! the power cuts, `FAULTFS_ALL=1` fails every call and not a sample, `FAULTFS_TRACE=1` says what
+//! each case did.
 
 mod cuts;
 mod failed_sync;
@@ -13,6 +14,7 @@ mod refused;
 mod server;
 mod slow_sync;
 mod snapshot;
+mod space;
 mod unclean;
 mod view;
 mod workload;

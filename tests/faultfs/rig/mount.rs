@@ -11,7 +11,7 @@ use faultfs::control::Control;
 /// Whether a fault file system can be mounted here; says what is missing. With
 /// `HOLDFAST_REQUIRE_ROOT=1` that is a failure.
 pub(crate) fn possible() -> bool {
-    let root = unsafe_free_uid() == Some(0);
+    let root = effective_user() == Some(0);
     let fuse = Path::new("/dev/fuse").exists();
     let mut missing = Vec::new();
     if !root {
@@ -32,7 +32,7 @@ pub(crate) fn possible() -> bool {
 }
 
 /// The effective user of this process, as `/proc` says.
-fn unsafe_free_uid() -> Option<u32> {
+fn effective_user() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("Uid:"))?;
     line.split_whitespace().nth(2)?.parse().ok()
@@ -73,11 +73,6 @@ impl Mount {
             path,
             _dir: dir,
         }
-    }
-
-    /// Another conversation with it, for another thread.
-    pub(crate) fn another_control(&self) -> Control {
-        Control::connect(&self.path.with_file_name("control")).unwrap()
     }
 
     /// Sends a command; the value of the answer.

@@ -447,20 +447,19 @@ impl Hand {
 
     /// A FLUSH covers what others wrote to the file.
     fn flush_another(&mut self) -> Result<(), Gone> {
-        let found = {
-            let known = self.player.known.lock().unwrap();
-            let others = known
-                .iter()
-                .filter(|((owner, _), _)| *owner != self.player.number);
-            let others: Vec<_> = others.collect();
-            if others.is_empty() {
-                return Ok(());
-            }
-            let one = self.player.rng.below(others.len() as u64) as usize;
-            let ((_, path), (number, object)) = others[one];
-            (path.clone(), *number, *object)
-        };
-        let (path, number, object) = found;
+        let table = Arc::clone(&self.player.known);
+        // Held to the end: a deletion is one at its own CLOSE only if nobody else has it open.
+        let known = table.lock().unwrap();
+        let others: Vec<_> = known
+            .iter()
+            .filter(|((owner, _), _)| *owner != self.player.number)
+            .collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let one = self.player.rng.below(others.len() as u64) as usize;
+        let ((_, path), (number, object)) = others[one];
+        let (path, number, object) = (path.clone(), *number, *object);
         let recorder = &self.player.recorder;
         let opened = self.player.tree.create(&CreateArgs::open(&path));
         let Some(file) = recorder.quietly(opened).value()? else {

@@ -113,6 +113,22 @@ impl Server {
         )
     }
 
+    /// Forgets all that the server keeps about the share: another disk is there now.
+    pub(crate) fn forget(&self) {
+        assert!(self.child.is_none());
+        for entry in std::fs::read_dir(self.dir.path().join("state")).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_name() == "users" {
+                continue;
+            }
+            if entry.file_type().unwrap().is_dir() {
+                std::fs::remove_dir_all(entry.path()).unwrap();
+            } else {
+                std::fs::remove_file(entry.path()).unwrap();
+            }
+        }
+    }
+
     /// Starts it and waits until it listens.
     pub(crate) fn start(&mut self) {
         assert!(self.child.is_none());

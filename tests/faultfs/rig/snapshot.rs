@@ -19,7 +19,7 @@ const LATELY: u64 = 133_485_408_000_000_000;
 pub(crate) const SECURITY: u32 = 7;
 
 /// Everything about a file or directory.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct Shown {
     /// How opening it ended, when that was not SUCCESS.
     refused: Option<String>,
@@ -28,6 +28,19 @@ pub(crate) struct Shown {
     streams: BTreeMap<String, String>,
     attributes_extended: Vec<(Vec<u8>, Vec<u8>)>,
     security: Vec<u8>,
+}
+
+impl std::fmt::Debug for Shown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let security = self.security.iter().fold(0u32, |sum, byte| {
+            sum.wrapping_mul(31).wrapping_add(u32::from(*byte))
+        });
+        write!(
+            f,
+            "{:?} {:#x} {:?} {:?} {:?} security {security:x}",
+            self.refused, self.attributes, self.times, self.streams, self.attributes_extended
+        )
+    }
 }
 
 /// All of a share, by path.
