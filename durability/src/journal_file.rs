@@ -57,6 +57,9 @@ const PROMISE_DELAY: Duration = Duration::from_millis(200);
 const QUEUE_MAX: usize = 65_536;
 /// No new segment is tried for so long after one could not be made.
 const BACK_OFF: Duration = Duration::from_secs(1);
+/// Longest time that a reply waits for the journal. A disk that hangs holds nobody back: the record
+/// is written when it moves again.
+const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Bytes of zeros written at a time.
 const CHUNK: usize = 1 << 20;
 /// Most names looked at in the folder.
@@ -160,6 +163,8 @@ pub struct JournalFile<D: Disk> {
     place: Mutex<Option<Place<D::Fd>>>,
     source: OnceLock<Arc<dyn ExposureSource>>,
     healthy: AtomicBool,
+    /// Somebody waited for a write in vain, and it is not done yet.
+    late: AtomicBool,
     records: AtomicU64,
     frames: AtomicU64,
     lost: AtomicU64,
@@ -202,6 +207,7 @@ impl<D: Disk> JournalFile<D> {
             place: Mutex::new(None),
             source: OnceLock::new(),
             healthy: AtomicBool::new(true),
+            late: AtomicBool::new(false),
             records: AtomicU64::new(0),
             frames: AtomicU64::new(0),
             lost: AtomicU64::new(0),
@@ -292,6 +298,37 @@ impl<D: Disk> JournalFile<D> {
         Box::pin(async move { told.await.unwrap_or(Err(VfsError::Io)) })
     }
 
+    /// The task, but no longer than the journal may take.
+    fn in_time(&self, task: StoreTask) -> StoreTask {
+        if self.late.load(SeqCst) {
+            // What was queued is written all the same.
+            return Box::pin(std::future::ready(Err(VfsError::Io)));
+        }
+        let Some(me) = self.me.upgrade() else {
+            return task;
+        };
+        let (mut task, mut end) = (task, self.env.sleep(WAIT_MAX));
+        Box::pin(poll_fn(move |cx| {
+            if let Poll::Ready(done) = task.as_mut().poll(cx) {
+                return Poll::Ready(done);
+            }
+            end.as_mut().poll(cx).map(|()| {
+                me.hangs();
+                Err(VfsError::Io)
+            })
+        }))
+    }
+
+    fn hangs(&self) {
+        self.late.store(true, SeqCst);
+        if self.healthy.swap(false, SeqCst) {
+            tracing::error!(
+                "the journal of flushes hangs: flushes are honored, and from now on answered \
+                 before they are written down"
+            );
+        }
+    }
+
     fn start_writing(&self, delay: Duration) {
         let Some(me) = self.me.upgrade() else { return };
         self.env.spawn(Box::pin(async move {
@@ -339,6 +376,7 @@ impl<D: Disk> JournalFile<D> {
                 // Never: who runs has it.
                 None => Err(Errno(libc::EIO)),
             };
+            self.late.store(false, SeqCst);
             self.note(place, &batch, written);
             let told = written.map_err(|_| VfsError::Io);
             for tell in batch.into_iter().filter_map(|one| one.tell) {
@@ -592,7 +630,8 @@ impl<D: Disk> FlushJournal for JournalFile<D> {
 
     fn flushed(&self, mut record: FlushRecord) -> StoreTask {
         cut(&mut record.path, STORED_PATH_MAX);
-        self.append(&JournalRecord::Flushed(record), true, true)
+        let written = self.append(&JournalRecord::Flushed(record), true, true);
+        self.in_time(written)
     }
 
     fn promised(&self, mut record: FlushRecord) {
@@ -627,7 +666,8 @@ impl<D: Disk> FlushJournal for JournalFile<D> {
         drop(state);
         if follow && let Some(me) = self.me.upgrade() {
             let share = share.to_owned();
-            self.env.spawn(Box::pin(async move {
+            let env = Arc::clone(&self.env);
+            env.spawn(Box::pin(async move {
                 let gone = Following {
                     journal: &me,
                     share: &share,
@@ -636,7 +676,7 @@ impl<D: Disk> FlushJournal for JournalFile<D> {
                 std::mem::forget(gone);
             }));
         }
-        task
+        task.map(|task| self.in_time(task))
     }
 
     fn is_healthy(&self) -> bool {

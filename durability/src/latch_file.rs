@@ -60,6 +60,8 @@ const CHUNK: usize = 1 << 20;
 const FILE_SYSTEMS_MAX: usize = 4096;
 /// Pause before a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(10);
+/// From so many on, those who no longer wait are looked for.
+const WAITERS_SWEPT: usize = 1024;
 /// "No file system of ours."
 const UNKNOWN: u16 = u16::MAX;
 
@@ -239,6 +241,7 @@ impl<D: Disk> LatchFile<D> {
             let mut state = lock(&self.state);
             change(&mut state);
             state.dirty = true;
+            state.forget_the_gone();
             state.waiters.push(tell);
             !std::mem::replace(&mut state.running, true)
         };
@@ -352,6 +355,7 @@ impl<D: Disk> LatchStore for LatchFile<D> {
         if !state.running {
             return None;
         }
+        state.forget_the_gone();
         if state.dirty {
             state.waiters.push(tell);
         } else {
@@ -388,6 +392,15 @@ impl<D: Disk> LatchStore for LatchFile<D> {
 }
 
 impl State {
+    /// While a disk hangs, those who gave up waiting must not pile up.
+    fn forget_the_gone(&mut self) {
+        for waiters in [&mut self.waiters, &mut self.joined] {
+            if waiters.len() >= WAITERS_SWEPT {
+                waiters.retain(|waiter| !waiter.is_closed());
+            }
+        }
+    }
+
     fn find(&self, identity: FsIdentity, root: &str) -> Option<u64> {
         let same = || self.known.iter().filter(|fs| fs.identity == identity);
         let exact = same().find(|fs| fs.root == root);
