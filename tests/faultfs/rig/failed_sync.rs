@@ -5,7 +5,11 @@
 //! lost pages clean, so every later fsync succeeds. Whoever believes it lies to clients.
 
 use smb_client::{File, Tree};
-use smb_wire::{Status, msg::WriteFlags};
+use smb_wire::{
+    Status,
+    fscc::{EaEntry, FileInformationClass, encode_ea_list},
+    msg::WriteFlags,
+};
 
 use crate::{Rig, open, status};
 
@@ -197,6 +201,71 @@ fn a_stream_shares_its_files_latch() {
 }
 
 #[test]
+#[ignore = "durability: what is flushed below a latched directory does not ask for its latch"]
+fn a_failed_sync_of_a_directory_above_is_one_of_the_file() {
+    let Some(mut rig) = Rig::started("", "durability = \"honor\"") else {
+        return;
+    };
+    let tree = rig.server.tree();
+    tree.mkdir("d").unwrap();
+    let file = open(&tree, "d\\f");
+    file.write_all(0, b"new").unwrap();
+    let told = Status::IO_DEVICE_ERROR;
+    rig.mount.tell("rule fsyncdir / 1 1 EIO");
+    assert_eq!(
+        status(file.flush(false)),
+        told,
+        "the name of d is not stable"
+    );
+    assert_eq!(status(file.flush(false)), told, "the same handle");
+    file.write_all(0, b"all").unwrap();
+    assert_eq!(
+        status(file.flush(false)),
+        told,
+        "rewritten, and d still lost"
+    );
+    let file = open(&rig.server.tree_of(1), "d\\f");
+    assert_eq!(status(file.flush(false)), told, "another user");
+    let other = open(&tree, "d\\g");
+    assert_eq!(status(other.flush(false)), told, "another file of d");
+}
+
+#[test]
+#[ignore = "durability: one bit for all metadata, so that any change of it repairs all"]
+fn other_metadata_repairs_none_that_was_lost() {
+    let Some(mut rig) = Rig::started("", "durability = \"honor\"") else {
+        return;
+    };
+    let tree = rig.server.tree();
+    let file = open(&tree, "f");
+    file.flush(false).unwrap();
+    let entry = EaEntry {
+        name: b"NOTE".to_vec(),
+        value: b"lost".to_vec(),
+        ..EaEntry::default()
+    };
+    let (list, _) = encode_ea_list(&[entry], 4096);
+    file.set(FileInformationClass::FULL_EA, &list).unwrap();
+    let told = Status::IO_DEVICE_ERROR;
+    rig.mount.tell("rule fsync,fdatasync /f 1 1 EIO");
+    assert_eq!(status(file.flush(false)), told);
+    let stream = open(&tree, "f:stream");
+    stream.write_all(0, b"something else").unwrap();
+    assert_eq!(
+        status(stream.flush(false)),
+        told,
+        "a stream is made and flushed"
+    );
+    assert_eq!(
+        status(file.flush(false)),
+        told,
+        "the attribute is not rewritten"
+    );
+    file.set(FileInformationClass::FULL_EA, &list).unwrap();
+    assert_eq!(status(file.flush(false)), Status::SUCCESS, "rewritten");
+}
+
+#[test]
 fn latches_outlive_the_server() {
     let Some(mut rig) = Rig::started("", "durability = \"honor\"") else {
         return;
@@ -217,7 +286,9 @@ fn latches_outlive_the_server() {
         assert_latched(&rig, errno, None, told, "after an orderly restart");
         let (cleared, said) = rig.server.holdfast(&["policy", "clear-latch", "data"]);
         assert!(cleared, "{said}");
-        rig.restart();
+        // In order: that it was cleared is written down without haste.
+        rig.server.stop();
+        rig.server.start();
         assert_repaired(&rig.server.tree(), errno, "cleared and restarted");
     }
     rig.server.assert_sound();

@@ -3,7 +3,7 @@
 //! Needs root and /dev/fuse; without them each test says `missing: ...` and passes, unless
 //! `HOLDFAST_REQUIRE_ROOT=1`. `FAULTFS_CASES=N` and `FAULTFS_SEED=N` make longer and other runs of
 //! the power cuts, `FAULTFS_ALL=1` fails every call and not a sample, `FAULTFS_TRACE=1` says what
-//! each case did.
+//! each case did, `FAULTFS_ERRORS=1` lets syncs fail before the power does.
 
 mod cuts;
 mod failed_sync;

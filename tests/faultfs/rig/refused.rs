@@ -32,7 +32,7 @@ const KNOWN: [(&[&str], &str); 4] = [
     (&["(getxattr", "CREATE"], "the same"),
 ];
 /// Without `FAULTFS_ALL` every so many points one is tried.
-const STRIDE: usize = 5;
+const STRIDE: usize = 8;
 /// Safety against a workload that never runs out of calls.
 const POINTS_MAX: usize = 2000;
 
