@@ -235,9 +235,16 @@ impl<D: Disk> PosixVfs<D> {
         Ok(())
     }
 
-    /// Removes all streams of an inode whose last name is gone. `stat` is the inode before that.
-    /// What fails is left: the mark died with the inode, so nobody takes it for another's.
-    pub(super) async fn depot_forget(&self, node: &PosixNode<D>, stat: &Stat) {
+    /// Removes all streams of an inode whose last name is gone. `stat` is the inode before that,
+    /// `settled` what has to be stable first, in order: the name may come back with a cut (a file
+    /// that was to be replaced above all), and then it must have its streams. What fails is left:
+    /// the mark died with the inode, so nobody takes it for another's.
+    pub(super) async fn depot_forget(
+        &self,
+        node: &PosixNode<D>,
+        stat: &Stat,
+        settled: &[&PosixNode<D>],
+    ) {
         let directory = stat.mode & libc::S_IFMT == libc::S_IFDIR;
         if (stat.links > 1 && !directory) || !matches!(self.marked(node).await, Ok(true)) {
             return;
@@ -245,6 +252,12 @@ impl<D: Disk> PosixVfs<D> {
         let Ok(Some(folders)) = self.depot_folders(node, false).await else {
             return;
         };
+        for first in settled {
+            if let Err(error) = self.settle_name(first).await {
+                tracing::debug!(%error, "streams of a removed inode stay in the depot");
+                return;
+            }
+        }
         if let [.., above, folder] = folders.as_slice() {
             let Ok([_, _, id]) = self.depot_place(node).await else {
                 return;
@@ -256,6 +269,13 @@ impl<D: Disk> PosixVfs<D> {
             // The hash folders stay, as with Samba.
             let _ = self.disk.unlink(&SERVICE, above, id.as_bytes(), true).await;
         }
+    }
+
+    /// Makes one inode stable. Its descriptor is a new one: who holds another hears of a failed
+    /// write-back all the same.
+    async fn settle_name(&self, node: &PosixNode<D>) -> VfsResult<()> {
+        let fd = self.disk.reopen(&SERVICE, node.fd(), true, false).await?;
+        Ok(self.disk.fsync(&fd).await?)
     }
 
     /// Makes the depot's streams of an inode stable: one (by name) or all; with every folder up

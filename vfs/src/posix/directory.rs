@@ -178,7 +178,8 @@ impl<D: Disk> PosixVfs<D> {
             let at = &existing.on_disk;
             self.move_name(who, parent, &from, to_parent, at, true)
                 .await?;
-            self.depot_forget(&replaced, stat).await;
+            // What replaces it first: its name shall not lead to less than it did.
+            self.depot_forget(&replaced, stat, &[node, to_parent]).await;
         } else {
             self.move_name(who, parent, &from, to_parent, &existing.on_disk, true)
                 .await?;
@@ -294,7 +295,8 @@ impl<D: Disk> PosixVfs<D> {
             return Err(errno.into());
         }
         if let Some((replaced, stat)) = replaced {
-            self.depot_forget(&replaced, &stat).await;
+            self.depot_forget(&replaced, &stat, &[node, to_parent])
+                .await;
         }
         self.fix_case(who, to_parent, at, &wanted).await
     }
@@ -329,7 +331,7 @@ impl<D: Disk> PosixVfs<D> {
             Err(errno) => return Err(errno.into()),
         }
         if itself.key == before.key {
-            self.depot_forget(node, &before).await;
+            self.depot_forget(node, &before, &[parent]).await;
         }
         Ok(())
     }

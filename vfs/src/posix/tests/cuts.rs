@@ -46,12 +46,11 @@ async fn with_stable_stream(profile: Profile, data: &[u8]) -> (Case<SimDisk>, Po
 }
 
 /// Cuts before each operation that `during` makes, and after the last.
-fn cut_everywhere<F: Future<Output = ()>>(
+fn cuts<F: Future<Output = ()>>(
     profile: Profile,
     data: &[u8],
     during: impl FnOnce(Rc<Case<SimDisk>>, PosixNode<SimDisk>) -> F,
-    check: impl Fn(&[u8]),
-) {
+) -> Vec<SimDisk> {
     let (t, stream) = block_on(with_stable_stream(profile, data));
     let t = Rc::new(t);
     let cuts = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -77,8 +76,56 @@ fn cut_everywhere<F: Future<Output = ()>>(
     take();
     let cuts = std::mem::take(&mut *cuts.lock().unwrap());
     assert!(cuts.len() > 16, "nothing was cut");
-    for disk in cuts {
+    cuts
+}
+
+/// The same, and what the one stream of `f` holds after each.
+fn cut_everywhere<F: Future<Output = ()>>(
+    profile: Profile,
+    data: &[u8],
+    during: impl FnOnce(Rc<Case<SimDisk>>, PosixNode<SimDisk>) -> F,
+    check: impl Fn(&[u8]),
+) {
+    for disk in cuts(profile, data, during) {
         check(&block_on(async { only_stream(&remount(disk).await).await }));
+    }
+}
+
+/// A file that comes back after a cut, because nobody made its removal stable, has its streams.
+#[test]
+fn a_file_that_was_replaced_or_removed_is_whole_or_gone() {
+    let big = vec![b'b'; 6000];
+    for profile in [Profile::PosixMin, Profile::Journal, Profile::LogTree] {
+        for replace in [true, false] {
+            let old = Rc::new(std::cell::Cell::new(None));
+            let told = Rc::clone(&old);
+            let during = |t: Rc<Case<SimDisk>>, stream: PosixNode<SimDisk>| async move {
+                told.set(Some(stream.key().ino));
+                if replace {
+                    t.file("g").await;
+                    t.rename("g", "f", true).await.unwrap();
+                } else {
+                    t.remove("f").await.unwrap();
+                }
+            };
+            let (mut whole, mut gone) = (0, 0);
+            for disk in cuts(profile, &big, during) {
+                block_on(async {
+                    let t = remount(disk).await;
+                    let found = t.find("f").await.unwrap().found;
+                    if found.is_some_and(|(node, ..)| Some(node.key().ino) == old.get()) {
+                        whole += 1;
+                        assert_eq!(only_stream(&t).await, big, "{profile:?} {replace}");
+                    } else {
+                        gone += 1;
+                    }
+                });
+            }
+            assert!(
+                whole > 0 && gone > 0,
+                "{profile:?} {replace}: {whole} {gone}"
+            );
+        }
     }
 }
 
