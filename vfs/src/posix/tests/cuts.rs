@@ -59,7 +59,7 @@ fn cuts<F: Future<Output = ()>>(
         let mut kept = kept.lock().unwrap();
         kept.push(disk.cut(Cut::Nothing));
         kept.push(disk.cut(Cut::Everything));
-        for _ in 0..6 {
+        for _ in 0..40 {
             let seed = kept.len() as u64;
             kept.push(disk.cut(Cut::Seed(seed)));
         }
