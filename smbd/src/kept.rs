@@ -132,7 +132,10 @@ impl Kept {
                 () = worker.stopping() => return,
                 () = tokio::time::sleep(PERIOD) => {}
             }
-            self.sentinels.ask(&durability, &activity).await;
+            for watched in self.sentinels.due(&activity) {
+                let durability = Arc::clone(&durability);
+                tokio::task::spawn_local(async move { watched.ask(&durability).await });
+            }
         }
     }
 

@@ -17,7 +17,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -36,13 +36,16 @@ use crate::{
 /// How often each file system is asked.
 pub(crate) const PERIOD: Duration = Duration::from_secs(30);
 
-struct Watched {
+/// One file system.
+pub(crate) struct Watched {
     block: SuperBlock,
     root: String,
     shares: Vec<String>,
     /// What the shares had counted when it was last asked.
     seen: Mutex<Option<u64>>,
     errors: AtomicU64,
+    /// It is being asked. A file system that hangs is not asked again.
+    asking: AtomicBool,
 }
 
 /// One descriptor for each file system of the shares.
@@ -71,6 +74,7 @@ impl Sentinels {
                     shares: names,
                     seen: Mutex::default(),
                     errors: AtomicU64::new(0),
+                    asking: AtomicBool::new(false),
                 };
                 found.insert(watched.block.dev(), Arc::new(watched));
             }
@@ -88,6 +92,7 @@ impl Sentinels {
                     shares: new.shares.clone(),
                     seen: Mutex::default(),
                     errors: AtomicU64::new(old.errors.load(Relaxed)),
+                    asking: AtomicBool::new(false),
                 }),
                 None => new,
             }
@@ -100,31 +105,21 @@ impl Sentinels {
         watched.clone()
     }
 
-    /// Asks each file system whose shares counted anything since it was last asked. `activity`
-    /// answers what a share has counted.
-    pub(crate) async fn ask(
-        &self,
-        durability: &Durability<HostVfs>,
-        activity: impl Fn(&str) -> u64,
-    ) {
-        for watched in self.all() {
-            let counted = watched
-                .shares
-                .iter()
-                .fold(0, |sum: u64, share| sum.wrapping_add(activity(share)));
-            {
-                let mut seen = watched.seen.lock().unwrap_or_else(PoisonError::into_inner);
-                if *seen == Some(counted) {
-                    continue;
-                }
+    /// The file systems whose shares counted anything since they were last asked: ask each of
+    /// them ([`Watched::ask`]). `activity` answers what a share has counted.
+    pub(crate) fn due(&self, activity: impl Fn(&str) -> u64) -> Vec<Arc<Watched>> {
+        let mut all = self.all();
+        all.retain(|watched| {
+            let shares = watched.shares.iter();
+            let counted = shares.fold(0, |sum: u64, share| sum.wrapping_add(activity(share)));
+            let mut seen = watched.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let due = *seen != Some(counted) && !watched.asking.swap(true, Relaxed);
+            if due {
                 *seen = Some(counted);
             }
-            match watched.block.write_back().await {
-                // EAGAIN: never begun; what there is to tell is told next time.
-                Ok(()) | Err(Errno(libc::EAGAIN)) => {}
-                Err(errno) => watched.report(errno, durability),
-            }
-        }
+            due
+        });
+        all
     }
 
     /// For `status`.
@@ -156,6 +151,16 @@ impl Sentinels {
 }
 
 impl Watched {
+    /// Asks it; tells the engine if it lost something.
+    pub(crate) async fn ask(&self, durability: &Durability<HostVfs>) {
+        match self.block.write_back().await {
+            // EAGAIN: never begun; what there is to tell is told next time.
+            Ok(()) | Err(Errno(libc::EAGAIN)) => {}
+            Err(errno) => self.report(errno, durability),
+        }
+        self.asking.store(false, Relaxed);
+    }
+
     fn report(&self, errno: Errno, durability: &Durability<HostVfs>) {
         self.errors.fetch_add(1, Relaxed);
         let latched = durability.latched();
@@ -222,7 +227,10 @@ mod tests {
             let sentinels = Sentinels::default();
             sentinels.watch(&shares);
             let count = AtomicU64::new(1);
-            let ask = || apart(sentinels.ask(&durability, |_| count.fetch_add(1, Relaxed)));
+            let ask = || {
+                let due = sentinels.due(|_| count.fetch_add(1, Relaxed));
+                due.iter().for_each(|one| apart(one.ask(&durability)));
+            };
             ask();
             assert_eq!(gates[0].effective_policy(), lazy.policy);
 
@@ -258,10 +266,12 @@ mod tests {
         assert_eq!(sentinels.all()[0].shares.len(), 2);
         let durability = Durability::new(Arc::new(TokioEnv::new()), Limits::default());
         let seen = || *sentinels.all()[0].seen.lock().unwrap();
-        apart(sentinels.ask(&durability, |_| 4));
-        assert_eq!(seen(), Some(8));
-        apart(sentinels.ask(&durability, |_| 4));
-        assert_eq!(seen(), Some(8));
+        let due = sentinels.due(|_| 4);
+        assert_eq!((due.len(), seen()), (1, Some(8)));
+        assert!(sentinels.due(|_| 5).is_empty(), "it is being asked");
+        apart(due[0].ask(&durability));
+        assert!(sentinels.due(|_| 4).is_empty());
+        assert_eq!(sentinels.due(|_| 5).len(), 1);
         let mut page = Page::default();
         sentinels.metrics(&mut page);
         assert!(
