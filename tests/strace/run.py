@@ -23,11 +23,12 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "harness"), str(HERE.parent / "interop")]
 import lines  # noqa: E402
-from holdfast import Holdfast, run  # noqa: E402
+from holdfast import Failure, Holdfast, run  # noqa: E402
 from report import Report, arguments, expect  # noqa: E402
 from tap import Tap  # noqa: E402
 
 SLOW_S = 1.0
+MEDIA_WRITE_PROTECTED = 0xC00000A2
 POLICIES = {
     "honor": {"durability": "honor"},
     "strict-sync": {"durability": "strict-sync"},
@@ -136,8 +137,33 @@ def clones(report):
         try:
             for policy in "honor", "strict-sync":
                 report.check(f"{policy}: duplicate extents", cloned, report, policy, mounted / policy)
+                report.check(f"{policy}: flush of a volume that became read-only", read_only, policy, mounted)
         finally:
             run(["umount", mounted])
+
+
+def read_only(policy, mounted):
+    """[MS-FSA] 2.1.5.7. A directory does not keep its file system from being made read-only."""
+    with Holdfast({"data": dict(POLICIES[policy], path=str(mounted / policy))}) as server:
+        from python_smbprotocol import Peer
+        from smbprotocol.exceptions import SMBResponseException
+        import events
+        with Peer(server.port) as peer:
+            steps = events.Steps(peer)
+            folder = steps.open("folder", events.CREATE, events.DIRECTORY)
+            steps.flush(folder)
+            run(["mount", "-o", "remount,ro", mounted])
+            try:
+                for reserved in 0, events.FULL_SYNC:
+                    try:
+                        steps.flush(folder, reserved)
+                    except SMBResponseException as error:
+                        expect(error.status == MEDIA_WRITE_PROTECTED, f"status {error.status:#x}")
+                    else:
+                        raise Failure("the flush succeeded")
+            finally:
+                run(["mount", "-o", "remount,rw", mounted])
+            steps.flush(folder)
 
 
 def cloned(report, policy, folder):

@@ -32,6 +32,12 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         return Err(Status::ACCESS_DENIED.into());
     }
     let disk = open.disk()?;
+    let share = call.share()?;
+    // [MS-FSA] 2.1.5.7: also if it became so after the open, for an error for instance. fsync says
+    // yes there as soon as it has nothing to write.
+    if share.vfs.fs_info(&disk.node).await?.read_only {
+        return Err(Status::MEDIA_WRITE_PROTECTED.into());
+    }
     if !disk.directory && disk.quick.others_cache() {
         engine::operation(call, &open, Operation::Flush).await?;
     }
@@ -41,7 +47,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         ..write::open_flags(&open)
     };
     let target = target(call, &open, &disk).await?;
-    let receipt = call.share()?.gate.flush(&disk.node, target, flags).await?;
+    let receipt = share.gate.flush(&disk.node, target, flags).await?;
     Ok(Reply::changed(&FlushResponse, receipt))
 }
 
