@@ -63,6 +63,9 @@ pub struct MemoryOptions {
     pub limits: Limits,
     /// Named streams live in files, not in attributes.
     pub depot: bool,
+    /// A fault of the durability engine, to be found.
+    #[cfg(feature = "planted-faults")]
+    pub planted: Option<durability::Planted>,
 }
 
 impl Default for MemoryOptions {
@@ -76,6 +79,8 @@ impl Default for MemoryOptions {
             capacity_blocks: 1 << 18,
             limits: Limits::default(),
             depot: false,
+            #[cfg(feature = "planted-faults")]
+            planted: None,
         }
     }
 }
@@ -118,6 +123,8 @@ pub async fn memory_server(
     .await?;
     let vfs = Arc::new(vfs);
     let durability = Durability::new(Arc::clone(&env), durability::Limits::default());
+    #[cfg(feature = "planted-faults")]
+    durability.plant(options.planted);
     let gate = durability.share(
         SHARE,
         Arc::clone(&vfs),

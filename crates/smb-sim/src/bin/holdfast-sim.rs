@@ -4,6 +4,8 @@
 //!     holdfast-sim --exhaustive LENGTH [--profile P] [--policy Q]
 //!     holdfast-sim --replay 'LINE'
 //!
+//! Built with the feature `planted-faults`, `--plant FAULT` breaks the durability engine first.
+//!
 //! Runs on one core. What fails is shrunk, printed with the command that replays it, and (with
 //! `--keep`) appended to a file. The exit status is 0 if no promise was broken.
 
@@ -33,6 +35,18 @@ struct Arguments {
     keep: Option<String>,
     shrink: bool,
     verbose: bool,
+    #[cfg(feature = "planted-faults")]
+    planted: Option<durability::Planted>,
+}
+
+impl Arguments {
+    fn run(&self, plan: &Plan) -> Outcome {
+        #[cfg(feature = "planted-faults")]
+        if self.planted.is_some() {
+            return smb_sim::crashes::run_planted(plan, self.planted);
+        }
+        run(plan)
+    }
 }
 
 fn main() -> ExitCode {
@@ -90,6 +104,14 @@ fn parse() -> Result<Arguments, String> {
                 arguments.policy = Some(of);
             }
             "--replay" => arguments.replay = Some(value()?),
+            #[cfg(feature = "planted-faults")]
+            "--plant" => {
+                let text = value()?;
+                let all = durability::Planted::ALL.into_iter();
+                let found = all.clone().find(|fault| format!("{fault:?}") == text);
+                let known = || format!("{text} is none of {:?}", all.collect::<Vec<_>>());
+                arguments.planted = Some(found.ok_or_else(known)?);
+            }
             "--keep" => arguments.keep = Some(value()?),
             "--no-shrink" => arguments.shrink = false,
             "--verbose" => arguments.verbose = true,
@@ -110,23 +132,23 @@ fn replay(line: &str, arguments: &Arguments) -> ExitCode {
     for step in &plan.steps {
         println!("  {step:?}");
     }
-    let outcome = run(&plan);
+    let outcome = arguments.run(&plan);
     print!("{}", outcome.history);
     println!("{} calls of the disk, {:?}", outcome.calls, outcome.tally);
     for violation in &outcome.violations {
         println!("VIOLATION {violation}");
     }
     if arguments.shrink && !outcome.violations.is_empty() {
-        println!("shrunk: {}", shortest(&plan, &outcome));
+        println!("shrunk: {}", shortest(&plan, &outcome, arguments));
     }
     ExitCode::from(u8::from(!outcome.violations.is_empty()))
 }
 
 /// The shortest plan that breaks the same rule.
-fn shortest(plan: &Plan, outcome: &Outcome) -> Plan {
+fn shortest(plan: &Plan, outcome: &Outcome, arguments: &Arguments) -> Plan {
     let rule = outcome.violations.first().map(|violation| violation.rule);
     shrink(plan, |candidate| {
-        let violations = run(candidate).violations;
+        let violations = arguments.run(candidate).violations;
         violations
             .iter()
             .any(|violation| Some(violation.rule) == rule)
@@ -196,7 +218,7 @@ impl<'a> Report<'a> {
     }
 
     fn case(&mut self, plan: &Plan, name: &str) {
-        let outcome = run(plan);
+        let outcome = self.arguments.run(plan);
         self.tally.add(&outcome.tally);
         if outcome.violations.is_empty() {
             return;
@@ -212,14 +234,14 @@ impl<'a> Report<'a> {
         self.shown += 1;
         println!("-- {name}");
         let shown = if self.arguments.shrink {
-            shortest(plan, &outcome)
+            shortest(plan, &outcome, self.arguments)
         } else {
             plan.clone()
         };
         for step in &shown.steps {
             println!("     {step:?}");
         }
-        for violation in run(&shown).violations.iter().take(3) {
+        for violation in self.arguments.run(&shown).violations.iter().take(3) {
             println!("   {violation}");
         }
         println!("   holdfast-sim --replay '{shown}'");

@@ -23,6 +23,8 @@ mod world;
 
 pub use exhaustive::{Alphabet, sequences};
 pub use plan::{Crash, End, Mischief, Pace, Plan, Speech, Trouble};
+#[cfg(feature = "planted-faults")]
+pub use run::run_planted;
 pub use run::{Outcome, Tally, run};
 pub use shrink::shrink;
 pub use step::{Kind, Step};

@@ -347,11 +347,14 @@ impl Actor {
             beliefs.dirs[slot] = Some(Dir {
                 object,
                 place: Some(place),
+                haunted: false,
             });
         }
         let close = Request::close(object, Vec::new());
-        self.ask("close", Some(close), close_request(created.file_id), false)
-            .await;
+        let wire = close_request(created.file_id);
+        if self.ask("close", Some(close), wire, false).await.is_none() {
+            world.beliefs.borrow_mut().haunt_dir(slot);
+        }
     }
 
     pub(super) async fn move_dir(&mut self, step: Step) {
@@ -385,6 +388,7 @@ impl Actor {
             .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
             .options(options(step.flag()));
         let Some(reply) = self.ask("open dir", None, args.request(), false).await else {
+            world.beliefs.borrow_mut().haunt_dir(slot);
             return;
         };
         let Some(created) = created(&reply) else {
@@ -416,8 +420,10 @@ impl Actor {
                 }
             }
         }
-        self.ask("close dir", None, close_request(created.file_id), false)
-            .await;
+        let wire = close_request(created.file_id);
+        if self.ask("close dir", None, wire, false).await.is_none() {
+            world.beliefs.borrow_mut().haunt_dir(slot);
+        }
     }
 
     pub(super) async fn remove_dir(&mut self, step: Step) {
@@ -475,6 +481,7 @@ impl Actor {
         let args = CreateArgs::directory(&path)
             .access(AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE);
         let Some(reply) = self.ask("open dir", None, args.request(), false).await else {
+            world.beliefs.borrow_mut().haunt_dir(slot);
             return;
         };
         let Some(created) = created(&reply) else {
@@ -489,10 +496,14 @@ impl Actor {
             reserved: 0,
             file_id: created.file_id,
         });
-        self.ask("flush dir", Some(Request::flush(covers)), wire, false)
-            .await;
-        self.ask("close dir", None, close_request(created.file_id), false)
-            .await;
+        let flush = Some(Request::flush(covers));
+        if self.ask("flush dir", flush, wire, false).await.is_none() {
+            world.beliefs.borrow_mut().haunt_dir(slot);
+        }
+        let wire = close_request(created.file_id);
+        if self.ask("close dir", None, wire, false).await.is_none() {
+            world.beliefs.borrow_mut().haunt_dir(slot);
+        }
     }
 }
 

@@ -175,9 +175,20 @@ impl Plan {
         plan.depot = rng.below(5) == 0;
         let count = 5 + rng.index(36);
         plan.steps = (0..count).map(|_| Step::random(&mut rng)).collect();
-        // Something to begin with, more often than not.
+        // Something to begin with, more often than not; and something promised at the end.
         if rng.below(4) > 0 {
             plan.steps.insert(0, Step::new(Kind::Create, 0, 0, 0));
+        }
+        if rng.below(2) > 0 {
+            plan.steps
+                .insert(0, Step::new(Kind::MakeDir, 0, 0, 1).with(0, 1));
+        }
+        for _ in 0..rng.below(3) {
+            let (client, file) = (rng.below(3), rng.below(2));
+            let narrow = |number: u64| u8::try_from(number).unwrap_or(0);
+            let kind = *choose(&mut rng, &[Kind::Flush, Kind::Flush, Kind::FlushStream]);
+            plan.steps
+                .push(Step::new(kind, narrow(client), narrow(file), 0));
         }
         plan.troubles = troubles(&mut rng);
         let faulty = !plan.troubles.is_empty();

@@ -101,6 +101,15 @@ pub fn run(plan: &Plan) -> Outcome {
     Case::new(plan).play()
 }
 
+/// Plays a plan on a server whose durability engine has this fault.
+#[cfg(feature = "planted-faults")]
+#[must_use]
+pub fn run_planted(plan: &Plan, fault: Option<durability::Planted>) -> Outcome {
+    let mut case = Case::new(plan);
+    case.options.planted = fault;
+    case.play()
+}
+
 /// The end of a life, as a future.
 #[derive(Default)]
 struct Bell {
@@ -253,21 +262,22 @@ impl<'a> Case<'a> {
                 .map(|text| Violation::new(Rule::Recovery, text)),
         );
         let counts = self.world.counts.take();
+        let history = history(&self.history).clone();
         Outcome {
             violations,
             calls: self.calls.load(Relaxed),
-            history: history(&self.history).clone(),
             tally: Tally {
                 cases: 1,
                 done: counts.done,
                 refused: counts.refused,
                 failed: counts.failed,
                 unanswered: counts.unanswered,
-                promises: history(&self.history).promises(),
+                promises: history.promises(),
                 lossy: u64::from(lossy),
                 failed_syncs: self.failed_syncs.load(Relaxed) as u64,
                 refusals: counts.refusals,
             },
+            history,
         }
     }
 

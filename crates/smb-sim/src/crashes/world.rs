@@ -45,6 +45,8 @@ pub(super) struct Dir {
     pub(super) object: Object,
     /// None for the root.
     pub(super) place: Option<Place>,
+    /// The server may have a handle of it that nobody knows of.
+    pub(super) haunted: bool,
 }
 
 /// What is at a name.
@@ -78,6 +80,7 @@ impl Beliefs {
         let root = Dir {
             object: Object::ROOT,
             place: None,
+            haunted: false,
         };
         Self {
             files: [const { None }; FILES],
@@ -144,6 +147,13 @@ impl Beliefs {
             .iter()
             .flatten()
             .any(|file| !file.held.is_empty() && file.places.iter().any(|(dir, _)| below(*dir)))
+    }
+
+    /// A handle of a directory got lost.
+    pub(super) fn haunt_dir(&mut self, slot: usize) {
+        if let Some(dir) = self.dirs.get_mut(slot).and_then(Option::as_mut) {
+            dir.haunted = true;
+        }
     }
 
     /// Nobody knows where a directory is; nor, then, what is in it.

@@ -91,7 +91,7 @@ fn is_over(history: &History, event: &Event, answered: u64) -> bool {
         op.request.effects.iter().any(|effect| match effect {
             Effect::Name {
                 to: None, about, ..
-            } => *about == object && op.request.effects.len() == 1,
+            } => *about == object && !stays(op, object),
             Effect::Name {
                 to: Some(to),
                 dir,
@@ -106,6 +106,13 @@ fn is_over(history: &History, event: &Event, answered: u64) -> bool {
             .ops
             .iter()
             .any(|op| op.issued.0 < answered && !refused(op) && gone(op))
+}
+
+/// Whether the request gives the object another name.
+fn stays(op: &Op, object: Object) -> bool {
+    let named =
+        |effect: &Effect| matches!(effect, Effect::Name { to: Some(to), .. } if *to == object);
+    op.request.effects.iter().any(named)
 }
 
 /// Whether the object ever had this name: then it may have been replaced.

@@ -526,7 +526,8 @@ fn mixes_two(registers: &Registers<'_>, places: &[Place], first: u64, found: &[S
             continue;
         };
         if sectors.start < first + PAGE_SECTORS && sectors.end > first {
-            if matches!(content, Content::Copy { .. }) {
+            // Nor can it be told what was done of what failed.
+            if matches!(content, Content::Copy { .. }) || !registers.ops[place.0].succeeded() {
                 return true;
             }
             on.push(*place);

@@ -1,0 +1,186 @@
+//! Crash cases: every policy on every profile of the disk, judged by the oracle.
+//!
+//! `crates/smb-sim/long-run` runs many more, optimised. What failed once is kept as a line in
+//! `regressions.txt` and replayed here; a line behind `open:` is a bug that is not repaired yet.
+
+use std::{cell::RefCell, collections::BTreeSet};
+
+use proptest::{
+    prelude::*,
+    test_runner::{Config, TestCaseError, TestRunner},
+};
+use smb_sim::crashes::{
+    Alphabet, Crash, End, Mischief, Outcome, Plan, Step, Tally, Trouble, run, sequences, shrink,
+};
+use vfs::sim::{Cut, Profile};
+
+/// Seeds for the profile that gates, and for each of the others.
+const SEEDS: u64 = 400;
+const SEEDS_OTHER: u64 = 60;
+
+/// Runs a plan; what fails is shrunk and shown with the command that replays it.
+fn holds(plan: &Plan) -> Outcome {
+    let outcome = run(plan);
+    if let Some(first) = outcome.violations.first() {
+        let rule = first.rule;
+        let shrunk = shrink(plan, |candidate| {
+            run(candidate).violations.iter().any(|v| v.rule == rule)
+        });
+        let violations = run(&shrunk).violations;
+        panic!(
+            "{violations:#?}\n{:#?}\ncargo run -p smb-sim --bin holdfast-sim -- --replay '{shrunk}'",
+            shrunk.steps
+        );
+    }
+    outcome
+}
+
+/// What is planned must also happen.
+fn assert_meaning(tally: &Tally) {
+    assert!(tally.done > 3 * tally.cases, "{tally:?}");
+    assert!(tally.promises > tally.cases / 2, "{tally:?}");
+    assert!(tally.lossy > tally.cases / 10, "{tally:?}");
+    assert!(tally.failed_syncs > 0, "{tally:?}");
+    assert!(tally.refused < tally.done / 10, "{tally:?}");
+}
+
+#[test]
+fn promises_are_kept_on_the_weakest_disk() {
+    let mut tally = Tally::default();
+    for seed in 0..SEEDS {
+        let plan = Plan::random(seed, None, Some(Profile::PosixMin));
+        tally.add(&holds(&plan).tally);
+    }
+    assert_meaning(&tally);
+}
+
+#[test]
+fn promises_are_kept_on_journals_and_log_trees() {
+    for profile in [Profile::Journal, Profile::LogTree] {
+        for seed in 0..SEEDS_OTHER {
+            holds(&Plan::random(seed, None, Some(profile)));
+        }
+    }
+}
+
+#[test]
+fn every_short_sequence_with_every_flush_keeps_its_promise() {
+    for policy in Plan::policies() {
+        for plan in sequences(Alphabet::Large, 1, policy, Profile::PosixMin) {
+            holds(&plan);
+        }
+    }
+}
+
+#[test]
+fn a_plan_gives_the_same_run_every_time() {
+    let mut histories = BTreeSet::new();
+    for seed in 0..40 {
+        let plan = Plan::random(seed, None, None);
+        let (one, two) = (run(&plan), run(&plan));
+        assert_eq!(one.history.to_string(), two.history.to_string());
+        assert_eq!(one.calls, two.calls);
+        histories.insert(one.history.to_string());
+    }
+    assert!(histories.len() > 30);
+}
+
+#[test]
+fn a_plan_is_a_line_of_text() {
+    for seed in 0..200 {
+        let plan = Plan::random(seed, None, None);
+        assert_eq!(plan.to_string().parse::<Plan>(), Ok(plan));
+    }
+    assert!("seed=1 nonsense".parse::<Plan>().is_err());
+    assert!("steps=0001".parse::<Plan>().is_ok());
+    assert!("policy=none".parse::<Plan>().is_err());
+}
+
+#[test]
+fn what_failed_once_is_replayed() {
+    for line in lines(|line| !line.starts_with("open:")) {
+        holds(&line.parse().unwrap());
+    }
+}
+
+#[test]
+#[ignore = "bugs of durability/src that are not repaired yet; see regressions.txt"]
+fn what_still_fails_is_replayed() {
+    let open = lines(|line| line.starts_with("open:"));
+    for line in &open {
+        holds(&line["open:".len()..].trim().parse().unwrap());
+    }
+}
+
+fn lines(wanted: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    include_str!("regressions.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
+        .filter(|line| wanted(line))
+        .collect()
+}
+
+/// Steps and surroundings from proptest, so that it can shrink them.
+#[test]
+fn promises_are_kept_whatever_proptest_thinks_of() {
+    let steps = proptest::collection::vec((0_u8..23, any::<[u8; 3]>()), 5..40);
+    let around = (
+        any::<u64>(),
+        0_usize..4,
+        1_usize..4,
+        0_u32..400,
+        any::<u64>(),
+    );
+    let trouble = proptest::option::of((0_u8..4, 0_u16..12));
+    let config = Config {
+        cases: 150,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let worst = RefCell::new(String::new());
+    let result =
+        TestRunner::new(config).run(&(steps, around, trouble), |(steps, around, trouble)| {
+            let (seed, policy, clients, end, cut) = around;
+            let mut plan = Plan::empty(seed, Plan::policies()[policy], Profile::PosixMin);
+            plan.clients = clients;
+            plan.end = End::Call(end);
+            plan.crash = Crash::Power(if cut % 3 == 0 {
+                Cut::Nothing
+            } else {
+                Cut::Seed(cut)
+            });
+            plan.steps = steps
+                .into_iter()
+                .map(|(kind, [a, b, c])| Step([kind, a, b, c]))
+                .collect();
+            plan.troubles = trouble
+                .into_iter()
+                .map(|(what, after)| Trouble {
+                    what: match what {
+                        0 => Mischief::Sync(libc::EIO),
+                        1 => Mischief::Write(libc::ENOSPC),
+                        2 => Mischief::Short,
+                        _ => Mischief::SlowSync,
+                    },
+                    after,
+                })
+                .collect();
+            let outcome = run(&plan);
+            let Some(violation) = outcome.violations.first() else {
+                return Ok(());
+            };
+            *worst.borrow_mut() = plan.to_string();
+            Err(TestCaseError::fail(violation.to_string()))
+        });
+    if let Err(error) = result {
+        panic!("{error}\n--replay '{}'", worst.take());
+    }
+}
+
+/// The regression file's bugs need their tests to be able to fail: shrinking keeps the failure.
+#[test]
+fn shrinking_keeps_what_matters() {
+    let plan = Plan::random(3, None, Some(Profile::PosixMin));
+    let wanted = |plan: &Plan| plan.steps.len() >= 3;
+    assert_eq!(shrink(&plan, wanted).steps.len(), 3);
+}
