@@ -46,13 +46,20 @@ fn run(mount_point: &PathBuf, socket: &PathBuf) -> std::io::Result<()> {
     let listener = UnixListener::bind(socket)?;
     let mut session = Session::new(FaultFs::new(shared.clone()), mount_point, &config)?;
     let mut unmounter = session.unmount_callable();
-    let held = shared.clone();
+    let (held, at) = (shared.clone(), mount_point.clone());
     std::thread::spawn(move || control::serve(&listener, &shared));
     // Whoever started this holds the other end of standard input.
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         held.lock().release(false);
-        let _ = unmounter.unmount();
+        if unmounter.unmount().is_err() {
+            // A server that outlives its test still has files open here.
+            let lazily = std::process::Command::new("umount")
+                .arg("-l")
+                .arg(&at)
+                .status();
+            drop(lazily);
+        }
         std::process::exit(0);
     });
     let mut out = std::io::stdout();
