@@ -210,17 +210,21 @@ impl<'a> Judge<'a> {
             judge: self,
             cut,
             newest: vec![BEFORE; self.tracks.len()],
+            deleted: BTreeSet::new(),
             foreign: Vec::new(),
         };
         found.place(view);
         verdict.foreign = found.foreign;
-        let newest = found.newest;
-        let lost = |covered: &[(usize, Version)]| {
-            let missing = covered
-                .iter()
-                .find(|(track, version)| *version > newest[*track]);
+        let (newest, deleted) = (found.newest, found.deleted);
+        let lost = |covered: &[(usize, Version)], missed: &dyn Fn(Cell) -> bool| {
+            let mut covered = covered.iter();
+            let missing = covered.find(|(track, version)| {
+                *version > newest[*track] && missed(self.tracks[*track].cell)
+            });
             missing.copied()
         };
+        let missed =
+            |cell: Cell| matches!(cell, Cell::Name(_)) || !deleted.contains(&cell.object());
         let mut inodes = BTreeSet::new();
         for (number, operation) in self.history.operations.iter().enumerate() {
             let Some(at) = operation.acknowledged.filter(|at| cut.saw(Some(*at))) else {
@@ -228,12 +232,12 @@ impl<'a> Judge<'a> {
             };
             let promises = operation.promise != Promise::Nothing;
             verdict.promises += usize::from(promises);
-            if let Some(missing) = lost(&self.promised[number]) {
+            if let Some(missing) = lost(&self.promised[number], &|_| true) {
                 verdict.promised.push(number);
                 let why = self.explain(missing, newest[missing.0]);
                 verdict.missing.insert(number, why);
             }
-            if let Some(missing) = lost(&self.own[number]) {
+            if let Some(missing) = lost(&self.own[number], &missed) {
                 verdict.answered.push(number);
                 let why = self.explain(missing, newest[missing.0]);
                 verdict.missing.entry(number).or_insert(why);
@@ -243,7 +247,7 @@ impl<'a> Judge<'a> {
             }
         }
         verdict.inodes = inodes.len();
-        verdict.bytes = self.lost_bytes(&newest, cut);
+        verdict.bytes = self.lost_bytes(&newest, &deleted, cut);
         verdict
     }
 
@@ -265,7 +269,7 @@ impl<'a> Judge<'a> {
         track.cell.object().to_string()
     }
 
-    fn lost_bytes(&self, newest: &[Version], cut: Cut) -> u64 {
+    fn lost_bytes(&self, newest: &[Version], deleted: &BTreeSet<Object>, cut: Cut) -> u64 {
         let mut units = 0;
         for (track, newest) in self.tracks.iter().zip(newest) {
             let answered = |(number, _): &(usize, Value)| {
@@ -274,6 +278,7 @@ impl<'a> Judge<'a> {
             let last = track.versions.iter().rposition(answered);
             if let (Cell::Unit(..), Some(last)) = (track.cell, last)
                 && last as Version > *newest
+                && !deleted.contains(&track.cell.object())
                 && track.versions[last].1 != Value::Contents(Contents::Zero)
             {
                 units += 1;
@@ -312,6 +317,8 @@ struct Found<'a> {
     judge: &'a Judge<'a>,
     cut: Cut,
     newest: Vec<Version>,
+    /// Objects whose removal was answered: what was not promised of them nobody misses.
+    deleted: BTreeSet<Object>,
     foreign: Vec<String>,
 }
 
@@ -416,12 +423,15 @@ impl Found<'_> {
     fn contents(&mut self, name: usize, object: Object, paths: &[&str], view: &View) {
         let judge = self.judge;
         let operations = &judge.history.operations;
-        let gone = self
-            .issued(name)
-            .iter()
-            .find(|(_, value)| *value == Value::Gone);
-        let deleted = gone.is_some_and(|(n, _)| self.cut.saw(operations[*n].acknowledged));
-        let gone = gone.is_some();
+        let issued = self.issued(name).iter();
+        let mut gone = issued.filter(|(_, value)| *value == Value::Gone);
+        let deleted = gone
+            .next()
+            .map(|(number, _)| operations[*number].acknowledged);
+        let gone = deleted.is_some();
+        if deleted.is_some_and(|answered| self.cut.saw(answered)) {
+            self.deleted.insert(object);
+        }
         let node = paths.iter().find_map(|path| view.get(*path));
         let cells = [Cell::Attributes(object)..=Cell::Attributes(object)]
             .into_iter()
@@ -429,10 +439,9 @@ impl Found<'_> {
             .chain([Cell::Unit(object, 0, 0)..=Cell::Unit(object, Fork::MAX, u32::MAX)]);
         for (cell, track) in cells.flat_map(|range| judge.index.range(range)) {
             self.newest[*track] = match node {
-                // Nobody misses what was in it.
-                _ if deleted => NEWEST,
                 None if gone => NEWEST,
                 None => BEFORE,
+                // Even if it is back because nobody made its removal stable: then it is whole.
                 Some(node) => self.cell(*cell, *track, node),
             };
         }

@@ -75,8 +75,9 @@ pub(crate) struct Tally {
     pub(crate) oldest: Duration,
     pub(crate) gauges: usize,
     pub(crate) gauge_exceeded: usize,
-    /// Most bytes told by the gauge.
+    /// Most bytes told by the gauge; most lost in percent of what it told.
     pub(crate) gauge_bytes: u64,
+    pub(crate) gauge_percent: u64,
     pub(crate) violations: usize,
     /// Images of which the simulator's oracle was asked, and what it found broken.
     pub(crate) opinions: (usize, usize),
@@ -293,6 +294,8 @@ impl Tally {
         self.gauges += 1;
         self.gauge_bytes = self.gauge_bytes.max(gauge.bytes);
         let verdict = &outcome.verdict;
+        let percent = verdict.bytes * 100 / gauge.bytes.max(1);
+        self.gauge_percent = self.gauge_percent.max(percent);
         if verdict.bytes > gauge.bytes
             || verdict.inodes as u64 > gauge.inodes
             || verdict.oldest > gauge.oldest + AGE_GRAIN
@@ -365,7 +368,7 @@ impl Tally {
             "told_late": self.told_late, "slowest_sync_ms": self.slowest_sync.as_millis() as u64,
             "oldest_lost_ms": self.oldest.as_millis() as u64,
             "gauges": self.gauges, "gauge_exceeded": self.gauge_exceeded,
-            "gauge_bytes_max": self.gauge_bytes,
+            "gauge_bytes_max": self.gauge_bytes, "gauge_percent_lost_max": self.gauge_percent,
             "device_flushes": self.flushes, "device_writes": self.writes,
             "device_flushes_per_promise": self.flushes as f64 / self.promised().max(1) as f64,
             "failures": self.failures, "missing": self.missing, "findings": self.words,
