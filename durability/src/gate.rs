@@ -26,7 +26,7 @@ use bytes::Bytes;
 use vfs::{Env, FileKey, Node, Range, Timestamp, Vfs, VfsError, WriteMode};
 
 use crate::{
-    inode::{Account, Held, Inode, Where},
+    inode::{Account, Changed, Held, Inode, Where},
     metrics::{Counters, count},
     opens::Effective,
     planted::Planted,
@@ -274,9 +274,10 @@ impl<V: Vfs> Gate<V> {
         node: &V::Node,
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
+        let stream = node.stream().unwrap_or_default().to_owned();
         self.changed(Event::Stream, node, flags, |inode, _| {
             inode.pending.meta = true;
-            inode.pending.set_meta = true;
+            inode.pending.set_meta.insert(Changed::Stream(stream));
         })
         .await
     }
@@ -290,7 +291,10 @@ impl<V: Vfs> Gate<V> {
         let stream = node.stream().unwrap_or_default().to_owned();
         self.changed(Event::Stream, node, flags, |inode, _| {
             inode.pending.meta = true;
-            inode.pending.set_meta = true;
+            inode
+                .pending
+                .set_meta
+                .insert(Changed::Stream(stream.clone()));
             inode.pending.extents.remove_stream(&stream);
             inode.stream_removed(&stream);
         })
@@ -348,7 +352,7 @@ impl<V: Vfs> Gate<V> {
     ) -> Result<Receipt, VfsError> {
         self.changed(Event::Meta(what), node, flags, |inode, _| {
             inode.pending.meta = true;
-            inode.pending.set_meta = true;
+            inode.pending.set_meta.insert(Changed::Meta(what));
         })
         .await
     }

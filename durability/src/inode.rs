@@ -22,6 +22,7 @@ use crate::{
     early::Early,
     latch_store::LatchRecord,
     opens::Opens,
+    policy::Meta,
     ranges::Extents,
     report::LatchedInode,
     settings::PolicyKind,
@@ -79,6 +80,27 @@ impl Account<'_> {
     }
 }
 
+/// What a client changed of an inode beside its contents; changed again and synced, it is proven
+/// again. Extended attributes count as one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Changed {
+    Meta(Meta),
+    /// A stream was made, named or removed.
+    Stream(String),
+}
+
+impl Changed {
+    const METADATA: [Self; 4] = [
+        Self::Meta(Meta::Security),
+        Self::Meta(Meta::Times),
+        Self::Meta(Meta::Attributes),
+        Self::Meta(Meta::Eas),
+    ];
+}
+
+/// Most changes of metadata that a latch tells apart; beyond it only an administrator ends it.
+const METADATA_MAX: usize = 256;
+
 /// Where contents changed.
 #[derive(Clone, Copy)]
 pub(crate) enum Where {
@@ -100,7 +122,7 @@ pub(crate) struct Epoch {
     /// Metadata, or a name (whose record in the inode only a full sync saves).
     pub(crate) meta: bool,
     /// Metadata that a client set, as against names only.
-    pub(crate) set_meta: bool,
+    pub(crate) set_meta: BTreeSet<Changed>,
     /// A directory's entries: a name went away.
     pub(crate) entries: bool,
     /// End of file or allocation was set.
@@ -128,7 +150,7 @@ impl Epoch {
     fn merge(&mut self, other: Epoch) {
         self.data |= other.data;
         self.meta |= other.meta;
-        self.set_meta |= other.set_meta;
+        self.set_meta.extend(other.set_meta);
         self.entries |= other.entries;
         self.sized |= other.sized;
         self.streams.extend(other.streams);
@@ -162,7 +184,7 @@ pub(crate) struct Latch {
     /// Names with a later change are repaired by their own sync.
     mark: u64,
     pub(crate) extents: Extents,
-    pub(crate) metadata: bool,
+    metadata: BTreeSet<Changed>,
     /// Directories whose sync with a name of the inode failed or was never reached.
     names: BTreeSet<FileKey>,
     /// Entries of a directory. No rewriting proves them again: only an administrator does.
@@ -178,10 +200,18 @@ impl Latch {
 
     fn is_repaired(&self) -> bool {
         self.extents.is_empty()
-            && !self.metadata
+            && self.metadata.is_empty()
             && self.names.is_empty()
             && !self.entries
             && !self.size
+    }
+
+    fn add_metadata(&mut self, what: BTreeSet<Changed>) {
+        self.metadata.extend(what);
+        while self.metadata.len() > METADATA_MAX {
+            self.metadata.pop_last();
+            self.entries = true;
+        }
     }
 
     fn take(&mut self, debts: &[Debt]) {
@@ -533,7 +563,7 @@ impl<V: Vfs> Inode<V> {
         self.before.retain(|(_, seq)| *seq > sequence);
         if let Some(latch) = &mut self.latch {
             latch.extents.repair(&epoch.extents);
-            latch.metadata &= !epoch.set_meta;
+            latch.metadata.retain(|what| !epoch.set_meta.contains(what));
             latch.size &= !epoch.sized;
         }
         drop(epoch);
@@ -595,7 +625,7 @@ impl<V: Vfs> Inode<V> {
         let names = std::mem::take(&mut self.names);
         let latch = self.latch_with(failure);
         latch.extents.merge(&epoch.extents);
-        latch.metadata |= epoch.set_meta;
+        latch.add_metadata(epoch.set_meta);
         latch.names.extend(names.iter().map(|name| name.dir.key()));
         latch.take(&epoch.debts);
         names.iter().for_each(|name| latch.take(&name.debts));
@@ -619,6 +649,13 @@ impl<V: Vfs> Inode<V> {
         latch.names.insert(dir);
         failed.iter().for_each(|name| latch.take(&name.debts));
         true
+    }
+
+    /// A name that it is reached by is lost.
+    pub(crate) fn is_nameless(&self) -> bool {
+        self.latch
+            .as_ref()
+            .is_some_and(|latch| !latch.names.is_empty())
     }
 
     /// A durable write failed. Whatever was dirty in its range may be lost with it, and so may
@@ -667,7 +704,10 @@ impl<V: Vfs> Inode<V> {
                 }
             }
         }
-        latch.metadata |= record.metadata;
+        if record.metadata {
+            // It is not kept which: all of it.
+            latch.add_metadata(Changed::METADATA.into());
+        }
         latch.size |= record.size;
         latch.entries |= record.entries;
         latch.names.extend(&record.names);
@@ -685,7 +725,7 @@ impl<V: Vfs> Inode<V> {
             at: latch.since,
             sequence: latch.sequence,
             unproven: latch.extents.stored(),
-            metadata: latch.metadata,
+            metadata: !latch.metadata.is_empty(),
             size: latch.size,
             entries: latch.entries,
             names: latch.names.iter().copied().collect(),
@@ -720,7 +760,7 @@ impl<V: Vfs> Inode<V> {
             path: String::new(),
             mark: sequence,
             extents: Extents::default(),
-            metadata: false,
+            metadata: BTreeSet::new(),
             names: BTreeSet::new(),
             entries: false,
             size: false,
@@ -835,7 +875,7 @@ impl<V: Vfs> Inode<V> {
             path: latch.path.clone(),
             sequence: latch.sequence,
             unproven_bytes: latch.extents.bytes(),
-            metadata: latch.metadata || latch.entries || latch.size,
+            metadata: !latch.metadata.is_empty() || latch.entries || latch.size,
             names: !latch.names.is_empty(),
         })
     }

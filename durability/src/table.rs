@@ -350,10 +350,44 @@ impl<V: Vfs> Durability<V> {
         for dir in &plan {
             failed.sync(self, dir.clone()).await?;
         }
+        self.latch_below(key, &plan, &failed);
         self.names_synced(key, marked, &failed.dirs);
         plan.iter()
             .for_each(|dir| self.names_synced(dir.key(), planned, &failed.dirs));
         failed.error.map_or_else(|| self.check_latch(key), Err)
+    }
+
+    /// What a directory holds whose own name is lost, now or since an earlier failure, cannot be
+    /// reached after a crash: its name is lost too, and so on down to the inode.
+    fn latch_below(&self, key: FileKey, plan: &[Held<V>], failed: &Failed) {
+        let lost = |dir: &FileKey| self.peek(*dir, Inode::is_nameless) == Some(true);
+        let dirs: Vec<FileKey> = plan.iter().map(Held::key).collect();
+        if self.latched.load(SeqCst) == 0 {
+            return;
+        }
+        // From the top down: the plan names parents first. What is latched on the way is seen by
+        // the next.
+        for below in dirs.iter().rev().chain([&key]) {
+            let above = self.with(*below, |inode| {
+                inode
+                    .names()
+                    .iter()
+                    .map(|n| n.dir.key())
+                    .collect::<Vec<_>>()
+            });
+            for dir in above.into_iter().filter(lost) {
+                let earlier = self.check_latch(dir).err();
+                let failure = self.failure(failed.error.or(earlier).unwrap_or(VfsError::Io));
+                let shares = self.with(*below, |inode| {
+                    inode
+                        .name_failed(dir, failure)
+                        .then(|| inode.shares.clone())
+                });
+                if let Some(shares) = shares {
+                    self.report_failure(*below, &shares, failure);
+                }
+            }
+        }
     }
 
     /// The last name of the inode is gone. The answer goes to the directory that had it.

@@ -455,3 +455,57 @@ fn an_error_after_the_acknowledgement_is_told_to_everybody() {
         );
     }
 }
+
+#[test]
+fn what_is_below_a_directory_whose_name_is_lost_is_lost() {
+    honor(|w| async move {
+        let (root, d, e) = (dir(1), dir(10), dir(11));
+        let (f, g, h) = (file(5), file(6), file(7));
+        w.create(&d, &root).await.unwrap();
+        w.create(&e, &d).await.unwrap();
+        w.create(&f, &e).await.unwrap();
+        w.fake.script(1, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        for _ in 0..2 {
+            w.write(&f, 0, 1).await.unwrap();
+            assert_eq!(w.flush(&f).await, IO, "rewritten, and still without a name");
+        }
+        // Made since, next to it and above it.
+        w.create(&g, &e).await.unwrap();
+        w.create(&h, &d).await.unwrap();
+        for made in [&g, &h] {
+            assert_eq!(w.flush(made).await, IO);
+            assert_eq!(w.flush(made).await, IO);
+        }
+        // Elsewhere all is well.
+        let other = file(8);
+        w.create(&other, &dir(20)).await.unwrap();
+        assert_eq!(w.flush(&other).await, Ok(()));
+        assert!(w.gate.clear_latches() >= 5);
+        for made in [&f, &g, &h] {
+            assert_eq!(w.flush(made).await, Ok(()));
+        }
+        assert_eq!(w.gate.exposure(), Exposure::default());
+    });
+}
+
+#[test]
+fn other_metadata_repairs_none_that_was_lost() {
+    honor(|w| async move {
+        let (f, s) = (file(5), stream(5, "s"));
+        w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
+        w.gate.stream_created(&s, PLAIN).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        for what in [Meta::Security, Meta::Times, Meta::Attributes] {
+            w.gate.meta_changed(&f, what, PLAIN).await.unwrap();
+            assert_eq!(w.flush(&f).await, IO, "{what:?}");
+        }
+        let other = stream(5, "other");
+        w.gate.stream_created(&other, PLAIN).await.unwrap();
+        w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO, "the stream");
+        w.gate.stream_removed(&s, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
