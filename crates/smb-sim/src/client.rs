@@ -9,7 +9,7 @@ use bytes::Bytes;
 use smb_auth::Credentials;
 use smb_client::{
     ClientError, CreateArgs, Created, Options, Reply, Request,
-    core::{ClientCore, Event, LoginArgs, SessionInfo},
+    core::{ClientCore, Event, LoginArgs, LoginKind, SessionInfo},
 };
 use smb_wire::{
     ids::{FileId, FileTime, MessageId, SessionId, TreeId},
@@ -79,9 +79,21 @@ impl SimClient {
     /// # Errors
     /// The server's refusal, and all others.
     pub async fn login(&mut self, user: &str, password: &str) -> Result<SessionInfo, ClientError> {
+        self.log_in(user, password, LoginKind::New).await
+    }
+
+    async fn log_in(
+        &mut self,
+        user: &str,
+        password: &str,
+        kind: LoginKind,
+    ) -> Result<SessionInfo, ClientError> {
         let now = self.env.realtime();
         let now = FileTime::from_unix(now.secs, now.nanos).0;
-        let args = LoginArgs::new(Credentials::password(user, "", password), now);
+        let args = LoginArgs {
+            kind,
+            ..LoginArgs::new(Credentials::password(user, "", password), now)
+        };
         let ticket = self.core.begin_login(args)?;
         loop {
             match self.event().await? {
@@ -93,6 +105,41 @@ impl SimClient {
                 other => self.sort(other),
             }
         }
+    }
+
+    /// Another connection that becomes a channel of this session, for the same tree
+    /// ([MS-SMB2] 3.2.4.2.3.1). A wrong `password` is refused.
+    ///
+    /// # Errors
+    /// The server's refusal, and all others.
+    pub async fn channel(
+        &self,
+        server: &SimServer,
+        options: Options,
+        password: &str,
+    ) -> Result<Self, ClientError> {
+        let secret = self.core.session_secret(self.session);
+        let secret = secret.ok_or(ClientError::Usage("no session to bind"))?;
+        let options = options.guid(self.core.guid());
+        let mut this = Self::connect(server, options).await?;
+        this.log_in(USER, password, LoginKind::Bind(secret)).await?;
+        this.tree = self.tree;
+        Ok(this)
+    }
+
+    /// Proves anew who this session's user is.
+    ///
+    /// # Errors
+    /// The server's refusal, and all others.
+    pub async fn reauthenticate(&mut self, password: &str) -> Result<SessionInfo, ClientError> {
+        let kind = LoginKind::Reauthenticate(self.session);
+        self.log_in(USER, password, kind).await
+    }
+
+    /// The tree that requests belong to.
+    #[must_use]
+    pub fn tree(&self) -> TreeId {
+        self.tree
     }
 
     /// Opens a share; what follows belongs to it.

@@ -452,3 +452,242 @@ fn synced_data_survives_every_cut() {
         }
     }
 }
+
+/// What a cut at its worst leaves of each row of the table measured on real file systems
+/// (durability.md 1b), profile by profile. `PosixMin` promises no more than POSIX.
+mod table_1b {
+    use super::*;
+
+    const JOURNAL: Profile = Profile::Journal;
+    const LOG_TREE: Profile = Profile::LogTree;
+    const POSIX: Profile = Profile::PosixMin;
+
+    /// A disk with the folders `a` and `b`, all of it durable.
+    fn with_folders(profile: Profile) -> (SimDisk, SimFd, SimFd) {
+        let disk = SimDisk::new(SimOptions {
+            profile,
+            ..Default::default()
+        });
+        let root = disk.root();
+        let (a, b) = block_on(async {
+            let a = new_dir(&disk, &root, b"a", 0o755).await;
+            let b = new_dir(&disk, &root, b"b", 0o755).await;
+            for dir in [&a, &b, &root] {
+                disk.fsync(dir).await.unwrap();
+            }
+            (a, b)
+        });
+        (disk, a, b)
+    }
+
+    /// A durable file `f` of the folder, with four bytes.
+    fn durable_file(disk: &SimDisk, dir: &SimFd) -> SimFd {
+        block_on(async {
+            let fd = new_file(disk, dir, b"f").await;
+            put(disk, &fd, 0, b"old!").await;
+            disk.fsync(&fd).await.unwrap();
+            disk.fsync(dir).await.unwrap();
+            fd
+        })
+    }
+
+    fn folder(disk: &SimDisk, name: &[u8]) -> Vec<String> {
+        let how = OpenHow {
+            directory: true,
+            read: true,
+            ..OpenHow::default()
+        };
+        let dir = block_on(disk.open_at(ME, &disk.root(), name, how)).unwrap();
+        block_on(names(disk, &dir))
+    }
+
+    /// Names in `a` and in `b` after a file went from the one to the other and one was synced.
+    fn moved(profile: Profile, sync_new: bool) -> (usize, usize) {
+        let (disk, a, b) = with_folders(profile);
+        durable_file(&disk, &a);
+        block_on(async {
+            disk.rename(ME, &a, b"f", &b, b"f", false).await.unwrap();
+            disk.fsync(if sync_new { &b } else { &a }).await.unwrap();
+        });
+        let left = disk.cut(Cut::Nothing);
+        (folder(&left, b"a").len(), folder(&left, b"b").len())
+    }
+
+    #[test]
+    fn a_rename_with_one_folder_synced() {
+        // (old folder only, new folder only): names in a, names in b.
+        for (profile, old, new) in [
+            (JOURNAL, (0, 1), (0, 1)),
+            (LOG_TREE, (0, 0), (1, 1)),
+            (POSIX, (0, 0), (1, 1)),
+        ] {
+            assert_eq!(moved(profile, false), old, "{profile:?}, old folder synced");
+            assert_eq!(moved(profile, true), new, "{profile:?}, new folder synced");
+        }
+    }
+
+    #[test]
+    fn a_new_file_and_its_neighbour() {
+        // After fsync(f): is f there, is g, which was made before?
+        for (profile, f, g) in [
+            (JOURNAL, true, true),
+            (LOG_TREE, true, false),
+            (POSIX, false, false),
+        ] {
+            let (disk, a, _) = with_folders(profile);
+            block_on(async {
+                new_file(&disk, &a, b"g").await;
+                let fd = new_file(&disk, &a, b"f").await;
+                put(&disk, &fd, 0, b"data").await;
+                disk.fsync(&fd).await.unwrap();
+            });
+            let there = folder(&disk.cut(Cut::Nothing), b"a");
+            assert_eq!(there.contains(&"f".to_owned()), f, "{profile:?}");
+            assert_eq!(there.contains(&"g".to_owned()), g, "{profile:?}");
+        }
+    }
+
+    #[test]
+    fn fsync_of_the_parent_alone_keeps_a_name_and_no_bytes() {
+        for profile in [JOURNAL, LOG_TREE, POSIX] {
+            let (disk, a, _) = with_folders(profile);
+            block_on(async {
+                let fd = new_file(&disk, &a, b"f").await;
+                put(&disk, &fd, 0, b"data").await;
+                disk.fsync(&a).await.unwrap();
+            });
+            let left = disk.cut(Cut::Nothing);
+            assert_eq!(folder(&left, b"a"), ["f"], "{profile:?}");
+            let how = OpenHow {
+                directory: true,
+                read: true,
+                ..OpenHow::default()
+            };
+            let dir = block_on(left.open_at(ME, &left.root(), b"a", how)).unwrap();
+            let stat = block_on(left.stat_at(&dir, b"f")).unwrap();
+            assert_eq!(stat.size, 0, "{profile:?}");
+        }
+    }
+
+    #[test]
+    fn a_rename_write_and_fdatasync() {
+        // ext4 keeps the old name, XFS and btrfs the new one; no profile promises the new one but
+        // the log tree, whose sync of an inode takes its names along.
+        for (profile, new) in [(JOURNAL, false), (LOG_TREE, true), (POSIX, false)] {
+            let (disk, a, b) = with_folders(profile);
+            let fd = durable_file(&disk, &a);
+            block_on(async {
+                disk.rename(ME, &a, b"f", &b, b"f", false).await.unwrap();
+                put(&disk, &fd, 0, b"new!").await;
+                disk.fdatasync(&fd).await.unwrap();
+            });
+            let left = disk.cut(Cut::Nothing);
+            assert_eq!(folder(&left, b"b").len(), usize::from(new), "{profile:?}");
+            assert_eq!(folder(&left, b"a").len(), usize::from(!new), "{profile:?}");
+        }
+    }
+
+    #[test]
+    fn an_unlink_and_another_files_fsync() {
+        for (profile, gone) in [(JOURNAL, true), (LOG_TREE, false), (POSIX, false)] {
+            let (disk, a, b) = with_folders(profile);
+            durable_file(&disk, &a);
+            block_on(async {
+                let other = new_file(&disk, &b, b"other").await;
+                disk.unlink(ME, &a, b"f", false).await.unwrap();
+                disk.fsync(&other).await.unwrap();
+            });
+            let left = disk.cut(Cut::Nothing);
+            assert_eq!(folder(&left, b"a").is_empty(), gone, "{profile:?}");
+        }
+    }
+
+    #[test]
+    fn attributes_with_fsync_and_with_fdatasync() {
+        for profile in [JOURNAL, LOG_TREE, POSIX] {
+            for whole in [true, false] {
+                let (disk, a, _) = with_folders(profile);
+                let fd = durable_file(&disk, &a);
+                block_on(async {
+                    let set = disk.set_xattr(ME, &fd, "user.x", b"1", XattrSet::Either);
+                    set.await.unwrap();
+                    match whole {
+                        true => disk.fsync(&fd).await.unwrap(),
+                        false => disk.fdatasync(&fd).await.unwrap(),
+                    }
+                });
+                let left = disk.cut(Cut::Nothing);
+                let how = OpenHow {
+                    directory: true,
+                    read: true,
+                    ..OpenHow::default()
+                };
+                let kept = block_on(async {
+                    let dir = left.open_at(ME, &left.root(), b"a", how).await.unwrap();
+                    let read = OpenHow {
+                        read: true,
+                        ..OpenHow::default()
+                    };
+                    let fd = left.open_at(ME, &dir, b"f", read).await.unwrap();
+                    left.get_xattr(&fd, "user.x").await.is_ok()
+                });
+                // fdatasync loses them on ext4; the profiles promise them nowhere.
+                assert_eq!(kept, whole, "{profile:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_with_fdatasync() {
+        for profile in [JOURNAL, LOG_TREE, POSIX] {
+            for size in [2, 9000] {
+                let (disk, a, _) = with_folders(profile);
+                let fd = durable_file(&disk, &a);
+                block_on(async {
+                    disk.truncate(&fd, size).await.unwrap();
+                    disk.fdatasync(&fd).await.unwrap();
+                });
+                let left = disk.cut(Cut::Nothing);
+                let how = OpenHow {
+                    directory: true,
+                    read: true,
+                    ..OpenHow::default()
+                };
+                let dir = block_on(left.open_at(ME, &left.root(), b"a", how)).unwrap();
+                assert_eq!(block_on(left.stat_at(&dir, b"f")).unwrap().size, size);
+            }
+        }
+    }
+
+    #[test]
+    fn cut_short_and_written_again() {
+        // The page that was written last is behind the old end of file and must not go with it.
+        for profile in [JOURNAL, LOG_TREE, POSIX] {
+            let (disk, a, _) = with_folders(profile);
+            let fd = durable_file(&disk, &a);
+            block_on(async {
+                put(&disk, &fd, 0, &[1; 12_288]).await;
+                disk.truncate(&fd, 4096).await.unwrap();
+                put(&disk, &fd, 8192, &[2; 4096]).await;
+                disk.fsync(&fd).await.unwrap();
+            });
+            let left = disk.cut(Cut::Nothing);
+            let how = OpenHow {
+                directory: true,
+                read: true,
+                ..OpenHow::default()
+            };
+            let bytes = block_on(async {
+                let dir = left.open_at(ME, &left.root(), b"a", how).await.unwrap();
+                let read = OpenHow {
+                    read: true,
+                    ..OpenHow::default()
+                };
+                let fd = left.open_at(ME, &dir, b"f", read).await.unwrap();
+                get(&left, &fd, 0, 20_000).await
+            });
+            assert_eq!(bytes.len(), 12_288, "{profile:?}");
+            assert!(bytes[8192..].iter().all(|b| *b == 2), "{profile:?}");
+        }
+    }
+}

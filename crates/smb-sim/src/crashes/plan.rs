@@ -191,6 +191,10 @@ impl Plan {
                 .push(Step::new(kind, narrow(client), narrow(file), 0));
         }
         plan.troubles = troubles(&mut rng);
+        if rng.below(2) == 0 {
+            plan.condense(&mut rng);
+            return plan;
+        }
         let faulty = !plan.troubles.is_empty();
         if !faulty && rng.below(10) == 0 {
             let at = rng.index(plan.steps.len());
@@ -211,6 +215,69 @@ impl Plan {
             _ => Crash::Power(Cut::Seed(rng.draw())),
         };
         plan
+    }
+
+    /// Few files, many promises, the end at the end: what most crash bugs need.
+    fn condense(&mut self, rng: &mut SimRng) {
+        const KINDS: [Kind; 18] = [
+            Kind::Write,
+            Kind::Write,
+            Kind::Write,
+            Kind::Flush,
+            Kind::Flush,
+            Kind::Flush,
+            Kind::Rename,
+            Kind::Rename,
+            Kind::Rename,
+            Kind::WriteStream,
+            Kind::WriteStream,
+            Kind::FlushStream,
+            Kind::Ea,
+            Kind::Attributes,
+            Kind::SetSize,
+            Kind::Create,
+            Kind::MoveDir,
+            Kind::Close,
+        ];
+        self.clients = *choose(rng, &[1, 1, 1, 2]);
+        let count = 3 + rng.index(8);
+        let mut small = |limit: u64| u8::try_from(rng.below(limit)).unwrap_or(0);
+        let mut step = |kind| {
+            let mut step = Step::new(kind, small(2), small(4) / 3, small(2));
+            if small(5) == 0 {
+                step = step.flagged();
+            }
+            step.with(small(256), small(256))
+        };
+        let dir = step(Kind::MakeDir);
+        let mut steps = vec![dir.with(0, dir.b()), step(Kind::Create)];
+        let kinds: Vec<Kind> = (0..count)
+            .map(|_| {
+                let at = usize::from(step(Kind::Pause).a()) % KINDS.len();
+                KINDS[at]
+            })
+            .collect();
+        steps.extend(kinds.into_iter().map(&mut step));
+        let last = [Kind::Flush, Kind::Flush, Kind::FlushStream];
+        let end = usize::from(step(Kind::Pause).a());
+        if end % 4 > 0 {
+            let first = steps[1].0[1];
+            let mut last = Step::new(last[end % last.len()], 0, 0, 0);
+            last.0[1] = first & 0x3F;
+            steps.push(last);
+        }
+        self.steps = steps;
+        self.troubles
+            .retain(|trouble| matches!(trouble.what, Mischief::Sync(_)));
+        self.troubles.truncate(1);
+        for trouble in &mut self.troubles {
+            trouble.after %= 5;
+        }
+        self.end = End::Done;
+        self.crash = match rng.below(3) {
+            0 => Crash::Power(Cut::Seed(rng.draw())),
+            _ => Crash::Power(Cut::Nothing),
+        };
     }
 
     /// Whether a bound in time can be kept by the disk of this case.

@@ -228,6 +228,7 @@ impl Covered {
                 }
                 // Of what is gone nothing is left but that it is gone.
                 Effect::Name { .. } => {}
+                other if deletes(op.request, other.bearer()) => {}
                 other => self.add_path(registers, other.bearer(), op.issued),
             }
         }
@@ -313,4 +314,15 @@ impl Covered {
             }
         }
     }
+}
+
+/// Whether a request takes a name of the object and gives it no other.
+fn deletes(request: &Request, object: Object) -> bool {
+    let names = || {
+        request.effects.iter().filter_map(|effect| match effect {
+            Effect::Name { to, about, .. } if *about == object => Some(*to),
+            _ => None,
+        })
+    };
+    names().any(|to| to.is_none()) && names().all(|to| to.is_none())
 }
