@@ -43,6 +43,9 @@ use crate::{
 /// Mail a connection holds before it counts as stuck and is closed.
 const MAILBOX_MAX: usize = 4096;
 
+/// How often reading makes way for mail before the next frame is taken all the same.
+const MAIL_TURNS_MAX: usize = 16;
+
 /// Channels above which those of ended sessions are forgotten.
 const CHANNELS_KEPT_MAX: usize = 64;
 
@@ -86,9 +89,8 @@ pub(crate) struct Connection<V: Vfs> {
     pub(crate) setups: RefCell<BTreeMap<SessionId, Setup>>,
     pub(crate) waiting: RefCell<BTreeMap<AsyncId, Waiting>>,
     next_async: Cell<u64>,
-    /// Answers to CREATE that grant caching and have not left.
-    unsent_grants: Cell<usize>,
-    deliverer: RefCell<Option<Waker>>,
+    /// Its own mailbox, to see whether anything is in it.
+    mail: mpsc::WeakSender<Mail>,
     data_in_flight: Cell<usize>,
     outbox: Outbox,
     /// Tells the driver that somebody logged in.
@@ -187,33 +189,9 @@ impl<V: Vfs> Connection<V> {
         Outbox::wake(&self.outbox.writer);
     }
 
-    /// An answer that grants caching is on its way.
-    pub(crate) fn grant_begins(&self) {
-        self.unsent_grants.set(self.unsent_grants.get() + 1);
-    }
-
-    /// So many of them have left (or never will).
-    pub(crate) fn grants_leave(&self, count: usize) {
-        self.unsent_grants
-            .set(self.unsent_grants.get().saturating_sub(count));
-        Outbox::wake(&self.deliverer);
-    }
-
-    async fn grants_sent(&self) {
-        poll_fn(|cx| {
-            if self.unsent_grants.get() == 0 || self.outbox.closed.get() {
-                return Poll::Ready(());
-            }
-            *self.deliverer.borrow_mut() = Some(cx.waker().clone());
-            Poll::Pending
-        })
-        .await;
-    }
-
     /// Stops reading; what is queued is still sent.
     pub(crate) fn close(&self) {
         self.outbox.closed.set(true);
-        Outbox::wake(&self.deliverer);
         Outbox::wake(&self.outbox.writer);
         Outbox::wake(&self.outbox.reader);
     }
@@ -290,6 +268,7 @@ pub async fn serve<V: Vfs>(
 ) {
     let id = ConnectionId(server.fresh_id());
     let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
+    let mail = sender.downgrade();
     let stuck = Arc::new(AtomicBool::new(false));
     server.add_connection(
         id,
@@ -316,8 +295,7 @@ pub async fn serve<V: Vfs>(
         setups: RefCell::new(BTreeMap::new()),
         waiting: RefCell::new(BTreeMap::new()),
         next_async: Cell::new(1),
-        unsent_grants: Cell::new(0),
-        deliverer: RefCell::new(None),
+        mail,
         data_in_flight: Cell::new(0),
         outbox: Outbox::default(),
         authenticated,
@@ -356,6 +334,7 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
     loop {
         match framing::next(&mut input, connection.frame_max()) {
             Ok(Some(frame)) => {
+                connection.mail_delivered().await;
                 if let Err(rule) = frame_arrived(connection, frame) {
                     connection.misbehaved(rule);
                 }
@@ -400,8 +379,6 @@ async fn deliver<V: Vfs>(
     while let First::Right(Some(mail)) = race(connection.closed_for_mail(), mailbox.recv()).await {
         match mail {
             Mail::Notify { session, body } => {
-                // A break must not overtake the answer that granted what it breaks.
-                connection.grants_sent().await;
                 if command::notify(&connection, session, body).is_err() {
                     connection.close();
                 }
@@ -416,6 +393,22 @@ async fn deliver<V: Vfs>(
 }
 
 impl<V: Vfs> Connection<V> {
+    /// Lets what lies in the mailbox go first: the answer to a request does not overtake a break
+    /// that an earlier request of this connection caused.
+    async fn mail_delivered(&self) {
+        let mut turns = 0;
+        poll_fn(|cx| {
+            let waiting = |mail: mpsc::Sender<Mail>| mail.capacity() < MAILBOX_MAX;
+            turns += 1;
+            if turns > MAIL_TURNS_MAX || !self.mail.upgrade().is_some_and(waiting) {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
     /// The mailbox's sender goes with the server's table when the connection ends, so waiting
     /// for the end needs no wake-up of its own.
     async fn closed_for_mail(&self) {

@@ -21,7 +21,8 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::{
-    Call, Failure, Handled, Needs, Reply, admit::admit, cancel, dispatch, needs, negotiate,
+    Call, Failure, Handled, Needs, Reply, admit::admit, breaks::Granting, cancel, dispatch, needs,
+    negotiate,
 };
 use crate::{
     connection::Connection,
@@ -50,8 +51,8 @@ pub(crate) struct Chain<V: Vfs> {
     failed: Cell<Option<Status>>,
     started: Cell<bool>,
     under_way: Cell<bool>,
-    /// How many of the answers not sent grant caching.
-    grants: Cell<usize>,
+    /// Of answers not sent: breaks of what they grant wait for them.
+    grants: RefCell<Vec<Granting<V>>>,
     /// The element being run has been answered with STATUS_PENDING.
     pending: Cell<Option<AsyncId>>,
 }
@@ -109,9 +110,8 @@ impl<V: Vfs> Chain<V> {
     }
 
     /// The element being run grants caching: breaks wait until its answer has left.
-    pub(crate) fn grants_caching(&self) {
-        self.grants.set(self.grants.get() + 1);
-        self.connection.grant_begins();
+    pub(crate) fn grants_caching(&self, granting: Granting<V>) {
+        self.grants.borrow_mut().push(granting);
     }
 
     pub(crate) fn set_tree(&self, id: TreeId) {
@@ -142,6 +142,13 @@ impl<V: Vfs> Chain<V> {
             );
         }
         let sign = self.signer(call);
+        let signed = call.header.flags.contains(HeaderFlags::SIGNED);
+        if header.status == Status::USER_SESSION_DELETED && signed && sign.is_none() {
+            // Nobody has a key to sign this with. Clients believe it all the same, but look for
+            // the flag, and for what Windows leaves there: the request's own signature.
+            header.flags |= HeaderFlags::SIGNED;
+            header.signature = call.header.signature;
+        }
         self.ready.borrow_mut().push(Outgoing {
             head: reply.head,
             payload: reply.payload,
@@ -194,7 +201,8 @@ impl<V: Vfs> Chain<V> {
             outbound::assemble(ready, sealing.as_ref().map(|channel| &*channel.session))?;
         self.hash(hashed, &segments);
         self.connection.send(segments);
-        self.connection.grants_leave(self.grants.take());
+        // Breaks that waited for these answers follow them.
+        drop(self.grants.take());
         Ok(())
     }
 
@@ -257,13 +265,6 @@ impl<V: Vfs> Chain<V> {
     }
 }
 
-impl<V: Vfs> Drop for Chain<V> {
-    /// Answers that never left hold no break up.
-    fn drop(&mut self) {
-        self.connection.grants_leave(self.grants.take());
-    }
-}
-
 /// Runs what one frame brought.
 pub(crate) async fn run<V: Vfs>(connection: Rc<Connection<V>>, inbound: Inbound) {
     let (requests, sealed_by) = match inbound {
@@ -283,7 +284,7 @@ pub(crate) async fn run<V: Vfs>(connection: Rc<Connection<V>>, inbound: Inbound)
         file: Cell::new(None),
         failed: Cell::new(None),
         started: Cell::new(false),
-        grants: Cell::new(0),
+        grants: RefCell::default(),
         under_way: Cell::new(false),
         pending: Cell::new(None),
     });

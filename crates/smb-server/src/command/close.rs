@@ -95,6 +95,12 @@ async fn finish<V: Vfs>(
     if open.state().wrote {
         let filter = NotifyFilter::LAST_WRITE | NotifyFilter::SIZE;
         engine::modified(server, open, filter);
+        // Size and time of the entry are final: who lists from a lease looks again.
+        let parent = server.files.parent_of(disk.place, open.engine);
+        if let (Some(parent), None) = (parent, &disk.place.stream) {
+            let after = server.files.entries_changed(parent, open.parent_lease);
+            engine::perform(server, after);
+        }
     }
     let path = server.path_of(open).ok();
     if open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
@@ -103,6 +109,7 @@ async fn finish<V: Vfs>(
     }
     let closed = server.files.close(disk.place, open.engine);
     server.remove_holder(open.engine);
+    server.outside.forget(open.engine);
     engine::perform(server, closed.effects);
     let flags = write::open_flags(open);
     let mut receipt = Ok(None);

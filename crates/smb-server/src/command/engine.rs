@@ -1,105 +1,27 @@
 //! Between the handlers and the file engine: carrying out what it asks for, and waiting for it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use bytes::BytesMut;
-use smb_wire::{
-    msg::{LeaseBreakFlags, LeaseBreakNotification, OplockBreakNotification},
-    status::Status,
-};
+use smb_wire::status::Status;
 use tokio::sync::oneshot;
 use vfs::{Attr, Lookup, Node, Vfs};
 
-use super::{Call, Failure};
+use super::{Call, Failure, breaks};
 use crate::{
     file::{
-        Actor, Break, Change, Effects, Operation, Outcome, Owner, Place, Reported, SharePath, Step,
-        WaiterId,
+        Actor, Change, Effects, Operation, Outcome, Place, Reported, SharePath, Step, WaiterId,
     },
-    link::outbound::{self, HEADROOM},
-    state::{EndReason, Holder, Mail, Open, Server},
+    state::{EndReason, Open, Server},
 };
 
-/// How long a holder has to acknowledge ([MS-SMB2] 3.3.6.1, 3.3.6.5).
-const BREAK_TIMEOUT: Duration = Duration::from_secs(35);
-
 /// Carries out what the engine asks for: breaks first, then wake-ups.
-pub(super) fn perform<V: Vfs>(server: &Arc<Server<V>>, effects: Effects) {
+pub(crate) fn perform<V: Vfs>(server: &Arc<Server<V>>, effects: Effects) {
     for broken in effects.breaks {
-        if !send_break(server, &broken) && broken.ack_required {
-            // Nobody can be told, so nobody will answer.
-            let after = server
-                .files
-                .break_over(&broken.place, broken.owner, broken.ticket);
-            perform(server, after);
-        } else if broken.ack_required {
-            watch_break(server, broken);
-        }
+        breaks::deliver(server, broken);
     }
     for wake in effects.wakes {
         server.wake(wake.waiter, wake.outcome);
     }
-}
-
-/// A break that is not acknowledged in time ends without any caching.
-fn watch_break<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
-    let server = Arc::clone(server);
-    let env = Arc::clone(&server.env);
-    env.spawn(Box::pin(async move {
-        server.env.sleep(BREAK_TIMEOUT).await;
-        let after = server
-            .files
-            .break_over(&broken.place, broken.owner, broken.ticket);
-        perform(&server, after);
-    }));
-}
-
-/// [MS-SMB2] 3.3.4.6, 3.3.4.7: an oplock break goes to the session that holds it, a lease break
-/// to any connection of the client. False when nobody can be told.
-fn send_break<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
-    let mut body = outbound::blank();
-    match broken.owner {
-        Owner::Oplock(open) => {
-            let Some(holder) = server.holder(open) else {
-                return false;
-            };
-            OplockBreakNotification {
-                oplock_level: broken.level(),
-                file_id: holder.file_id,
-            }
-            .encode(&mut body, HEADROOM);
-            post(server, holder, body)
-        }
-        Owner::Lease(client, lease_key) => {
-            LeaseBreakNotification {
-                new_epoch: broken.epoch,
-                flags: LeaseBreakFlags::ACK_REQUIRED.when(broken.ack_required),
-                lease_key,
-                current_lease_state: broken.current,
-                new_lease_state: broken.new,
-            }
-            .encode(&mut body, HEADROOM);
-            server.connections_of(client).into_iter().any(|connection| {
-                server.post(
-                    connection,
-                    Mail::Notify {
-                        session: Default::default(),
-                        body: body.clone(),
-                    },
-                )
-            })
-        }
-    }
-}
-
-fn post<V: Vfs>(server: &Server<V>, holder: Holder, body: BytesMut) -> bool {
-    server.post(
-        holder.connection,
-        Mail::Notify {
-            session: holder.session,
-            body,
-        },
-    )
 }
 
 /// Waits for a wake-up of the engine, the client told so where it may be.

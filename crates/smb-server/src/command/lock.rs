@@ -28,7 +28,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         return Err(Status::INVALID_PARAMETER.into());
     }
     check_limit(call, &open, &request)?;
-    if !unlocks(&request) && disk.quick.others_cache() && within(call, &open, &request).await? {
+    // [MS-FSA] 2.1.5.8 <81>: checked for ranges beyond the allocation too, as Windows did up to 7
+    // and Samba does: a file that is about to be written is empty at first.
+    if !unlocks(&request) && disk.quick.others_cache() {
         engine::operation(call, &open, Operation::Lock).await?;
     }
     match lock(call, &open, &request).await? {
@@ -38,20 +40,6 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         }
         status => Err(status.into()),
     }
-}
-
-/// Whether a range begins below the allocation: a lock beyond it breaks nothing
-/// ([MS-FSA] 2.1.5.8).
-async fn within<V: Vfs>(
-    call: &Call<V>,
-    open: &InFlight<V>,
-    request: &LockRequest,
-) -> Result<bool, Failure> {
-    let attr = engine::attr(call, open).await?;
-    Ok(request
-        .locks
-        .iter()
-        .any(|lock| lock.offset < attr.allocated))
 }
 
 fn unlocks(request: &LockRequest) -> bool {

@@ -8,10 +8,10 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, close};
+use super::{Call, Handled, Reply, breaks, close};
 use crate::{
     connection::Connection,
-    state::{EndReason, Server, Session, SessionPhase},
+    state::{EndReason, Server, Session},
 };
 
 /// Ends the session. Of several LOGOFFs at once exactly one succeeds.
@@ -29,7 +29,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
 /// Ends a session: nothing finds it any more, and what it had open is closed. False if it had
 /// ended before.
 pub(super) async fn end<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>) -> bool {
-    if session.set_phase(SessionPhase::Closed) == SessionPhase::Closed {
+    if !session.end() {
         return false;
     }
     server.remove_session(session.id);
@@ -42,11 +42,17 @@ pub(super) async fn end<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V
     true
 }
 
-/// The connection is gone: its sessions end ([MS-SMB2] 3.3.7.1; no open is durable yet).
+/// The connection is gone: sessions that had no other channel end ([MS-SMB2] 3.3.7.1).
 pub(crate) async fn disconnected<V: Vfs>(connection: &Rc<Connection<V>>) {
     connection.setups.borrow_mut().clear();
     let channels = std::mem::take(&mut *connection.channels.borrow_mut());
-    for channel in channels.into_values() {
-        end(&connection.server, &channel.session).await;
+    let sessions = channels.into_values().map(|channel| Arc::clone(&channel.session));
+    let lost: Vec<_> = sessions
+        .filter(|session| session.remove_channel(connection.id))
+        .collect();
+    for session in lost {
+        end(&connection.server, &session).await;
     }
+    // Leases shared with the client's other connections live on.
+    breaks::connection_lost(&connection.server, connection.id);
 }

@@ -3,6 +3,7 @@
 //! `admit.rs`, before any handler runs.
 
 mod admit;
+mod breaks;
 mod call;
 mod cancel;
 mod chain;
@@ -21,6 +22,7 @@ mod park;
 mod query_directory;
 mod query_info;
 mod read;
+mod session_bind;
 mod session_setup;
 mod set_info;
 mod tree_connect;
@@ -30,6 +32,7 @@ mod write;
 pub(crate) use call::{Call, Failure, Handled, Reply};
 pub(crate) use chain::{notify, run};
 pub(crate) use create::insert;
+pub(crate) use engine::perform;
 pub(crate) use logoff::disconnected;
 pub(crate) use session_setup::Setup;
 use smb_wire::{header::Command, status::Status};

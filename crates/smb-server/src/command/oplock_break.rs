@@ -1,12 +1,13 @@
 //! Acknowledgments of oplock and lease breaks ([MS-SMB2] 3.3.5.22).
 
 use smb_wire::{
-    msg::{LeaseBreakResponse, OplockBreakRequest, OplockBreakResponse},
+    msg::{Dialect, LeaseBreakResponse, OplockBreakRequest, OplockBreakResponse},
     status::Status,
 };
 use vfs::Vfs;
 
 use super::{Call, Handled, Reply, engine};
+use crate::file::Owner;
 
 /// Takes an acknowledgment.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
@@ -19,6 +20,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
                 server
                     .files
                     .acknowledge_oplock(disk.place, open.engine, ack.oplock_level);
+            server.grants.acknowledged(Owner::Oplock(open.engine));
             engine::perform(server, effects);
             Ok(Reply::read_only(&OplockBreakResponse {
                 oplock_level: answer?,
@@ -26,15 +28,20 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             }))
         }
         OplockBreakRequest::Lease(ack) => {
-            let client = call
-                .connection
-                .negotiated()
-                .ok_or(Status::INVALID_PARAMETER)?
-                .client_guid;
+            // [MS-SMB2] 3.3.5.22: 2.0.2 knows no leases.
+            if call.connection.dialect() < Dialect::SMB_2_1 {
+                return Err(Status::INVALID_PARAMETER.into());
+            }
+            let facts = call.connection.negotiated();
+            let client = facts.ok_or(Status::INVALID_PARAMETER)?.client_guid;
             let (answer, effects) =
                 server
                     .files
                     .acknowledge_lease(client, ack.lease_key, ack.lease_state);
+            if answer.is_ok() {
+                let owner = Owner::Lease(client, ack.lease_key);
+                server.grants.acknowledged(owner);
+            }
             engine::perform(server, effects);
             Ok(Reply::read_only(&LeaseBreakResponse {
                 lease_key: ack.lease_key,

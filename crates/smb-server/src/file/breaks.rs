@@ -60,6 +60,19 @@ impl Files {
         over.map(|(_, effects)| effects).unwrap_or_default()
     }
 
+    /// Whether a break still awaits its acknowledgment.
+    #[must_use]
+    pub fn is_breaking(&self, place: &Place, owner: Owner, ticket: u64) -> bool {
+        self.with(place.key, false, |inode| {
+            let stream = inode.stream(&place.stream)?;
+            let mut holders = stream.holders.iter();
+            let holder = holders.find(|holder| holder.owner == owner)?;
+            holder.breaking.map(|breaking| breaking.ticket == ticket)
+        })
+        .flatten()
+        .unwrap_or(false)
+    }
+
     /// Lets a holder change; whoever is parked looks again if a break made progress.
     fn settle<T>(
         &self,

@@ -76,6 +76,8 @@ pub(super) struct Holder {
     pub(super) group: u64,
     pub(super) state: LeaseState,
     pub(super) breaking: Option<Breaking>,
+    /// The last break took effect without an acknowledgment.
+    pub(super) unasked: bool,
     /// Grows with every change of state; reported only for version 2.
     pub(super) epoch: u16,
     pub(super) v2: bool,
@@ -185,6 +187,7 @@ impl Holder {
             });
         } else {
             self.state = offered;
+            self.unasked = true;
         }
     }
 
@@ -230,7 +233,13 @@ impl Holder {
         out: &mut Effects,
     ) -> Result<OplockLevel, Status> {
         if self.breaking.is_none() {
-            return Err(Status::INVALID_DEVICE_STATE);
+            // [MS-SMB2] 3.3.4.6: a break from level II makes the oplock Breaking as well, and the
+            // object store then refuses the acknowledgment ([MS-FSA] 2.1.5.19).
+            return Err(if std::mem::take(&mut self.unasked) {
+                Status::INVALID_OPLOCK_PROTOCOL
+            } else {
+                Status::INVALID_DEVICE_STATE
+            });
         }
         let held = level_of(self.state);
         let (kept, answer) = match level {
@@ -271,6 +280,7 @@ impl Holder {
             Owner::Lease(_, key) => CacheGrant::Lease {
                 key,
                 state: self.state,
+                v2: self.v2,
                 epoch: if self.v2 { self.epoch } else { 0 },
                 breaking: self.breaking.is_some(),
                 parent: self.parent,

@@ -20,8 +20,8 @@ use super::claims::Claims;
 use super::inode::{Inode, Judged};
 use super::paths::{Paths, SharePath};
 use super::types::{
-    Actor, CacheRequest, Caching, Closed, Decision, Effects, Granted, Link, OpenId, OpenRequest,
-    Operation, Outcome, Owner, Place, Quick, Remove, WaiterId,
+    Actor, CacheGrant, CacheRequest, Caching, Closed, Decision, Effects, Granted, Link, OpenId,
+    OpenRequest, Operation, Outcome, Owner, Place, Quick, Remove, WaiterId,
 };
 use super::watch::Watches;
 
@@ -138,7 +138,7 @@ impl Files {
             }
             match inode.open(request, self.caching == Caching::Full, site, &mut effects) {
                 Judged::Granted(cache, shared, group) => {
-                    self.enter(request);
+                    self.enter(request, matches!(cache, CacheGrant::Lease { .. }));
                     let quick = Quick { shared, group };
                     Decision::Granted(Granted { cache, quick })
                 }
@@ -165,8 +165,8 @@ impl Files {
     }
 
     /// Enters a granted open into the tables that span inodes.
-    fn enter(&self, request: &OpenRequest) {
-        if let (CacheRequest::Lease(lease), Caching::Full) = (request.cache, self.caching) {
+    fn enter(&self, request: &OpenRequest, leased: bool) {
+        if let (CacheRequest::Lease(lease), true) = (request.cache, leased) {
             let bound = Bound {
                 place: request.place.clone(),
                 link: request.link.clone(),
@@ -318,6 +318,15 @@ impl Files {
             inode.is_stream_open(&place.stream)
         })
         .unwrap_or(false)
+    }
+
+    /// The directory that holds the name an open was opened by, wherever that was moved.
+    #[must_use]
+    pub fn parent_of(&self, place: &Place, open: OpenId) -> Option<FileKey> {
+        self.with(place.key, false, |inode| {
+            Some(inode.open_mut(open)?.link.parent)
+        })
+        .flatten()
     }
 
     /// The path an open has now.

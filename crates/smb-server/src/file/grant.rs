@@ -51,20 +51,29 @@ impl Around {
     }
 }
 
-/// The state of a lease after it asked for `asked` while holding `held`.
-pub(super) fn lease(
+/// The state of a new lease that asks for `asked`. Not granted: again without W, then without H.
+pub(super) fn lease(asked: LeaseState, directory: bool, around: &Around) -> LeaseState {
+    let asked = legal_state(asked, directory);
+    [asked, asked.without(W), asked.without(WH)]
+        .into_iter()
+        .find(|state| around.lets_lease(*state))
+        .unwrap_or(NONE)
+}
+
+/// The state of a lease that holds `held` and asks for `asked`: a superset, all of it, or what
+/// it holds ([MS-SMB2] 3.3.5.9.8). What others hold is not broken for it.
+pub(super) fn promotion(
     asked: LeaseState,
     held: LeaseState,
     directory: bool,
     around: &Around,
 ) -> LeaseState {
     let asked = legal_state(asked, directory);
-    // [MS-SMB2] 3.3.5.9.8: only a superset of what is held is a promotion. Not granted: again
-    // without W, then without H.
-    [asked, asked.without(W), asked.without(WH)]
-        .into_iter()
-        .find(|state| state.contains(held) && around.lets_lease(*state))
-        .unwrap_or(held)
+    if asked.contains(held) && around.lets_lease(asked) {
+        asked
+    } else {
+        held
+    }
 }
 
 /// The state of a new oplock; without the exclusive level, II.
@@ -118,35 +127,41 @@ mod tests {
             delete_pending: true,
             ..alone
         };
+        for (asked, around, expected) in [
+            (RWH, alone, RWH),
+            (RWH, open, RH),
+            (RW, open, R),
+            (RWH, rh, RH),
+            (RWH, two, R),
+            (RWH, locked, NONE),
+            (R, exclusive, NONE),
+            (RWH, deleted, R),
+            (RW, deleted, RW),
+            (RH, deleted, R),
+            (H, alone, NONE),
+            (W, alone, NONE),
+            (WH, alone, NONE),
+            (LeaseState(0xf8), alone, NONE),
+        ] {
+            let granted = lease(asked, false, &around);
+            assert_eq!(granted, expected, "{asked:?} {around:?}");
+        }
+        assert_eq!(lease(RWH, true, &alone), RH);
+        assert_eq!(lease(RW, true, &alone), R);
         for (asked, held, around, expected) in [
-            (RWH, NONE, alone, RWH),
-            (RWH, NONE, open, RH),
-            (RW, NONE, open, R),
-            (RWH, NONE, rh, RH),
-            (RWH, NONE, two, R),
-            (RWH, NONE, locked, NONE),
-            (R, NONE, exclusive, NONE),
-            (RWH, NONE, deleted, R),
-            (RW, NONE, deleted, RW),
-            (RH, NONE, deleted, R),
-            (H, NONE, alone, NONE),
-            (W, NONE, alone, NONE),
-            (WH, NONE, alone, NONE),
-            (LeaseState(0xf8), NONE, alone, NONE),
             (R, RH, alone, RH),
             (RWH, RH, alone, RWH),
             (RWH, RH, open, RH),
             (RW, RH, alone, RH),
             (RWH, R, locked, R),
+            // All of what is asked or nothing of it.
+            (RWH, R, open, R),
+            (RH, R, open, RH),
+            (RWH, NONE, open, NONE),
         ] {
-            assert_eq!(
-                lease(asked, held, false, &around),
-                expected,
-                "{asked:?} {held:?} {around:?}"
-            );
+            let promoted = promotion(asked, held, false, &around);
+            assert_eq!(promoted, expected, "{asked:?} {held:?} {around:?}");
         }
-        assert_eq!(lease(RWH, NONE, true, &alone), RH);
-        assert_eq!(lease(RW, NONE, true, &alone), R);
     }
 
     #[test]

@@ -20,8 +20,8 @@ use super::grant::{self, Around};
 use super::locks::{LockSequences, RangeLocks};
 use super::share_mode::{ShareMode, is_lease_stat, is_oplock_stat};
 use super::types::{
-    Actor, CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, NONE,
-    OpenId, OpenRequest, Outcome, Owner, Place, QuickState, StreamName, WH, WaiterId,
+    Actor, CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, OpenId,
+    OpenRequest, Outcome, Owner, Place, QuickState, StreamName, WH, WaiterId,
 };
 
 /// Opens per inode; one more gives TOO_MANY_OPENED_FILES.
@@ -213,7 +213,7 @@ impl Inode {
             share: request.share,
         };
         let overwrite = request.overwrite;
-        let own = owner(request);
+        let own = request.owner();
         let oplock_stat = is_oplock_stat(request.access) && !overwrite;
         let lease_stat = is_lease_stat(request.access) && !overwrite;
         let spared = |holder: &Holder| {
@@ -313,13 +313,16 @@ impl Inode {
         out: &mut Effects,
     ) -> bool {
         let group = match actor {
-            Actor::Open(open) => self.opens.get(&open).map_or(0, |open| open.group),
+            Actor::Open(open) | Actor::Opener(open) => {
+                self.opens.get(&open).map_or(0, |open| open.group)
+            }
             Actor::Stranger => 0,
         };
+        let opener = matches!(actor, Actor::Opener(_));
         let spared = |holder: &Holder| {
             // [MS-FSA] 2.1.4.12, BreakToNone: level II goes for all, the writer's own too.
             let own_two = holder.is_oplock() && !holder.state.intersects(WH);
-            holder.group == group && !(own_two && cause == Cause::Change)
+            holder.group == group && (opener || !own_two || cause != Cause::Change)
         };
         self.contend(&site.place.stream, cause, spared, site, out)
     }
@@ -402,7 +405,10 @@ impl Inode {
 
     /// Grants an oplock or a lease and enters the open into it. `None`: nothing at all.
     fn grant(&mut self, request: &OpenRequest, site: Site<'_>) -> Option<(CacheGrant, u64)> {
-        let owner = owner(request)?;
+        let owner = request.owner()?;
+        if request.directory && !may_lease_directory(request.cache) {
+            return None;
+        }
         let around = self.around(request, Some(owner));
         let stream = self
             .streams
@@ -416,7 +422,8 @@ impl Inode {
             (CacheRequest::Lease(asked), Some(holder)) => {
                 // [MS-SMB2] 3.3.5.9.8: a breaking lease is not promoted.
                 if holder.breaking.is_none() {
-                    let state = grant::lease(asked.state, holder.state, request.directory, &around);
+                    let state =
+                        grant::promotion(asked.state, holder.state, request.directory, &around);
                     if state != holder.state {
                         holder.state = state;
                         holder.epoch = holder.epoch.wrapping_add(1);
@@ -426,7 +433,7 @@ impl Inode {
                 Some((holder.grant(), holder.group))
             }
             (CacheRequest::Lease(asked), None) => {
-                let state = grant::lease(asked.state, NONE, request.directory, &around);
+                let state = grant::lease(asked.state, request.directory, &around);
                 Some(stream.hold(new_lease(owner, &asked, state, site), request.open))
             }
             (CacheRequest::Oplock(level), _) => {
@@ -448,13 +455,16 @@ impl Stream {
     }
 }
 
-/// Whose caching an open shares: that of its lease, or of its own oplock.
-fn owner(request: &OpenRequest) -> Option<Owner> {
-    match request.cache {
-        CacheRequest::None => None,
-        CacheRequest::Oplock(_) => Some(Owner::Oplock(request.open)),
-        CacheRequest::Lease(lease) => Some(Owner::Lease(request.client, lease.key)),
-    }
+/// [MS-FSA] 2.1.5.18: a directory knows no oplocks; [MS-SMB2] 3.3.5.9.11: version 1 of a lease
+/// knows no directories.
+fn may_lease_directory(cache: CacheRequest) -> bool {
+    matches!(
+        cache,
+        CacheRequest::Lease(LeaseRequest {
+            version: LeaseVersion::V2 { .. },
+            ..
+        })
+    )
 }
 
 fn new_holder(owner: Owner, state: LeaseState, site: Site<'_>) -> Holder {
@@ -463,6 +473,7 @@ fn new_holder(owner: Owner, state: LeaseState, site: Site<'_>) -> Holder {
         group: (site.next_ticket)(),
         state,
         breaking: None,
+        unasked: false,
         epoch: 0,
         v2: false,
         parent: None,

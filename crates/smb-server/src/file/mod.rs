@@ -35,4 +35,4 @@ pub use files::{Below, Files, Step};
 pub use locks::{LockSequence, Locking};
 pub use paths::{ShareId, SharePath};
 pub use types::*;
-pub use watch::{Change, Reported, WatchRequest, Watching};
+pub use watch::{Change, HostChange, Reported, Touched, WatchRequest, Watching};

@@ -115,6 +115,8 @@ pub enum CacheGrant {
         key: LeaseKey,
         /// What may be cached now.
         state: LeaseState,
+        /// The lease is of version 2, whatever this open asked in.
+        v2: bool,
         /// The lease's epoch; 0 for version 1.
         epoch: u16,
         /// A break of this lease awaits its acknowledgment.
@@ -154,6 +156,18 @@ pub struct OpenRequest {
     pub allocation: u64,
     /// Woken when a [`Decision::MustBreak`] is worth another try.
     pub waiter: WaiterId,
+}
+
+impl OpenRequest {
+    /// Whose caching the open shares: that of its lease, or of its own oplock.
+    #[must_use]
+    pub fn owner(&self) -> Option<Owner> {
+        match self.cache {
+            CacheRequest::None => None,
+            CacheRequest::Oplock(_) => Some(Owner::Oplock(self.open)),
+            CacheRequest::Lease(lease) => Some(Owner::Lease(self.client, lease.key)),
+        }
+    }
 }
 
 /// What becomes of an open.
@@ -303,7 +317,7 @@ pub enum Operation {
     Flush,
     /// WRITE, and copies into the stream.
     Write,
-    /// LOCK of a range that starts below the allocation size.
+    /// LOCK of a range.
     Lock,
     /// FSCTL_SET_ZERO_DATA.
     ZeroData,
@@ -324,6 +338,9 @@ pub enum Operation {
 pub enum Actor {
     /// An open of the same stream.
     Open(OpenId),
+    /// An open that is not answered yet: it knows nothing of what it changes, so its own level II
+    /// stays.
+    Opener(OpenId),
     /// Anybody else: another file's open, another process of the host.
     Stranger,
 }

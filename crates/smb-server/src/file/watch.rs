@@ -9,6 +9,8 @@
 //! overflowed. Bounds: [`QUEUE_BYTES_MAX`] and [`PARKED_MAX`] per watcher. What is queued is
 //! counted as it will be encoded ([MS-FSCC] 2.7.1).
 
+mod outside;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
@@ -19,6 +21,8 @@ use vfs::FileKey;
 use super::files::{Files, lock};
 use super::paths::{ShareId, SharePath};
 use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
+
+pub use outside::{HostChange, Touched};
 
 /// Most bytes of changes a watcher queues, whatever its first request's buffer could hold.
 pub(super) const QUEUE_BYTES_MAX: usize = 65_536;

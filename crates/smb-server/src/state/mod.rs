@@ -8,9 +8,11 @@
 
 mod change_times;
 mod channel;
+mod grants;
 mod loss_warnings;
 mod open;
 mod requests;
+mod sequence;
 mod server;
 mod session;
 mod share;
@@ -18,6 +20,7 @@ mod token;
 
 pub(crate) use change_times::ChangeTimes;
 pub(crate) use channel::Channel;
+pub(crate) use grants::Grants;
 pub(crate) use loss_warnings::LossWarnings;
 pub(crate) use open::{
     DirectoryCursor, Disk, EndReason, Ender, InFlight, NamesHeld, NewOpen, Open, OpenKind,
@@ -25,6 +28,7 @@ pub(crate) use open::{
 pub use requests::{CommandCount, Requests};
 pub use server::{ConnectionId, ConnectionReport, OpenReport, Report, Server, SessionReport};
 pub(crate) use server::{Holder, Login, Mail, Peer};
-pub(crate) use session::{NewSession, Sealing, Session, SessionPhase, TreeConnect};
+pub(crate) use sequence::{Admitted, ChannelSequence};
+pub(crate) use session::{NewSession, Sealing, Session, SessionPhase, Terms, TreeConnect};
 pub use share::{Share, Shares};
 pub(crate) use token::{Acting, Token};

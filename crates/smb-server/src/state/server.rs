@@ -25,15 +25,16 @@ use tokio::sync::{
 };
 use vfs::{Env, Identity, Timestamp, Vfs};
 
-use super::{ChangeTimes, LossWarnings, Open, OpenKind, Requests, Session, Shares};
+use super::{ChangeTimes, Grants, LossWarnings, Open, OpenKind, Requests, Session, Shares};
 use crate::{
     command::Failure,
-    config::ServerConfig,
+    config::{NetworkInterface, ServerConfig},
+    outside::Outside,
     file::{Caching, Files, OpenId, Outcome, Place, SharePath, WaiterId},
 };
 
 /// A connection, numbered since the server started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ConnectionId(pub u64);
 
 /// Something another connection (or an administrator) wants a connection to do.
@@ -70,6 +71,9 @@ pub struct Server<V: Vfs> {
     /// Dirty state and barriers of all shares.
     pub durability: Arc<Durability<V>>,
     pub(crate) files: Files,
+    pub(crate) outside: Outside<V>,
+    /// Breaks and the answers they wait for.
+    pub(crate) grants: Grants,
     pub(crate) change_times: ChangeTimes,
     /// Held while a part of a security descriptor is merged into what is stored.
     pub(crate) descriptors: vfs::disk::InodeLocks,
@@ -78,6 +82,7 @@ pub struct Server<V: Vfs> {
     config: RwLock<Arc<ServerConfig>>,
     shares: RwLock<Arc<Shares<V>>>,
     users: RwLock<Arc<dyn UserStore>>,
+    interfaces: RwLock<Arc<[NetworkInterface]>>,
     limiter: Mutex<LoginLimiter>,
     sessions: Mutex<BTreeMap<SessionId, Arc<Session<V>>>>,
     connections: Mutex<BTreeMap<ConnectionId, Peer>>,
@@ -124,11 +129,14 @@ impl<V: Vfs> Server<V> {
             started: env.realtime(),
             durability,
             files: Files::new(Caching::Full),
+            outside: Outside::default(),
+            grants: Grants::default(),
             change_times: ChangeTimes::default(),
             descriptors: vfs::disk::InodeLocks::default(),
             config: RwLock::new(Arc::new(config)),
             shares: RwLock::new(Arc::new(shares)),
             users: RwLock::new(users),
+            interfaces: RwLock::new(Arc::new([])),
             limiter: Mutex::new(LoginLimiter::new(limiter)),
             requests: Requests::default(),
             loss_warnings: LossWarnings::default(),
@@ -180,6 +188,20 @@ impl<V: Vfs> Server<V> {
     #[must_use]
     pub fn users(&self) -> Arc<dyn UserStore> {
         Arc::clone(&self.users.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces what clients of several channels are told of the server's addresses; those of an
+    /// interface together. Empty until this is called.
+    pub fn set_interfaces(&self, interfaces: Vec<NetworkInterface>) {
+        *self
+            .interfaces
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = interfaces.into();
+    }
+
+    pub(crate) fn interfaces(&self) -> Arc<[NetworkInterface]> {
+        let interfaces = self.interfaces.read();
+        Arc::clone(&interfaces.unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A number nobody has had since the server started.
@@ -328,6 +350,16 @@ impl<V: Vfs> Server<V> {
         !differs
     }
 
+    /// The channels of a session, `first` before the others; for break notifications
+    /// ([MS-SMB2] 3.3.4.6).
+    pub(crate) fn channels_of(&self, id: SessionId, first: ConnectionId) -> Vec<ConnectionId> {
+        let session = self.session(id);
+        let mut channels = session.map_or_else(Vec::new, |session| session.channels());
+        channels.retain(|channel| *channel != first);
+        channels.insert(0, first);
+        channels
+    }
+
     /// The connections of a client, for lease breaks.
     pub(crate) fn connections_of(&self, client: Guid) -> Vec<ConnectionId> {
         lock(&self.connections)
@@ -373,7 +405,7 @@ impl<V: Vfs> Server<V> {
         let tables = session.tables();
         SessionReport {
             id: session.id.0,
-            connection: session.connection,
+            connection: session.channels().first().copied().unwrap_or_default(),
             user: token.user.clone(),
             signed: session.must_sign(),
             encrypted: session.encrypts(),

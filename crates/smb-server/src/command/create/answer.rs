@@ -21,7 +21,8 @@ use super::{
 use crate::{
     access::{self, Subject},
     command::{Call, Failure, Handled, Reply},
-    file::CacheGrant,
+    file::{CacheGrant, OpenId, Place},
+    outside::Interest,
     state::{Holder, NewOpen, Open, OpenKind, Session, SessionPhase},
 };
 
@@ -30,8 +31,9 @@ pub(super) async fn reply<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
     contexts: &Contexts,
-    opened: Opened<V>,
+    mut opened: Opened<V>,
 ) -> Handled {
+    let granting = opened.engine.granting.take();
     let share = call.share()?;
     let attr = match share.vfs.attr(&opened.node).await {
         Ok(mut attr) => {
@@ -50,20 +52,21 @@ pub(super) async fn reply<V: Vfs>(
             return Err(failure);
         }
     };
-    if !matches!(opened.engine.cache, CacheGrant::None) {
-        // From the moment others can reach the holder, their breaks wait for this answer.
-        call.chain.grants_caching();
-    }
     let (action, place, id) = (opened.action, opened.place.clone(), opened.id);
+    let node = opened.node.clone();
     let (file_id, receipt) = enter(call, wanted, contexts, opened).await?;
     call.chain.set_file_id(file_id);
-    // A break that came before there was a holder to tell has already taken the grant back.
+    if let Some(granting) = granting {
+        call.chain.grants_caching(granting);
+    }
+    // What is held now: a break that needs no acknowledgment has taken effect already.
     let cache = call.server().files.caching_of(&place, id);
     let oplock = match cache {
         CacheGrant::None => OplockLevel::NONE,
         CacheGrant::Oplock(level) => level,
         CacheGrant::Lease { .. } => OplockLevel::LEASE,
     };
+    observe(call, id, &node, &place, &cache);
     push_lease(&mut list, contexts, &cache);
     let time = |at: vfs::Timestamp| FileTime::from_unix(at.secs, at.nanos);
     let response = CreateResponse {
@@ -81,6 +84,19 @@ pub(super) async fn reply<V: Vfs>(
         contexts: list.bytes(),
     };
     Ok(Reply::changed(&response, receipt))
+}
+
+/// What may be cached is observed from before the client hears that it may.
+fn observe<V: Vfs>(call: &Call<V>, id: OpenId, node: &V::Node, place: &Place, cache: &CacheGrant) {
+    if matches!(cache, CacheGrant::None) || place.stream.is_some() {
+        return;
+    }
+    let interest = Interest::Caching {
+        key: place.key,
+        directory: node.is_directory(),
+    };
+    // At once: caching is of the node itself.
+    let _ = call.server().observe(id, node, interest);
 }
 
 /// From here on the FileId is good.
@@ -188,13 +204,9 @@ async fn answers<V: Vfs>(
     Ok(list)
 }
 
-/// The lease's answer, in the version it was asked in.
+/// The lease's answer, in the version of the lease: that of its first open.
 fn push_lease(list: &mut CreateContextList, contexts: &Contexts, cache: &CacheGrant) {
-    if let (Some(asked), Some(answer)) = (&contexts.lease, lease(cache)) {
-        let answer = LeaseContext {
-            v2: answer.v2.filter(|_| asked.v2.is_some()),
-            ..answer
-        };
+    if let (Some(_), Some(answer)) = (&contexts.lease, lease(cache)) {
         list.push_with(name::REQUEST_LEASE, |out| answer.encode(out));
     }
 }
@@ -203,6 +215,7 @@ fn lease(granted: &CacheGrant) -> Option<LeaseContext> {
     let CacheGrant::Lease {
         key,
         state,
+        v2,
         epoch,
         breaking,
         parent,
@@ -215,8 +228,8 @@ fn lease(granted: &CacheGrant) -> Option<LeaseContext> {
         lease_state: state,
         flags: LeaseFlags::BREAK_IN_PROGRESS
             .when(breaking)
-            .union(LeaseFlags::PARENT_LEASE_KEY_SET.when(parent.is_some())),
-        v2: Some(LeaseV2 {
+            .union(LeaseFlags::PARENT_LEASE_KEY_SET.when(v2 && parent.is_some())),
+        v2: v2.then(|| LeaseV2 {
             parent_lease_key: parent.unwrap_or_default(),
             epoch,
         }),

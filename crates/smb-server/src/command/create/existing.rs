@@ -9,7 +9,7 @@ use smb_wire::{
     msg::{CreateDisposition, CreateOptions},
     status::Status,
 };
-use vfs::{Attr, IoAccess, Kind, Lookup, SetAttr, Vfs};
+use vfs::{Attr, IoAccess, Kind, Lookup, Node, SetAttr, Vfs};
 
 use super::{
     Attempt, Opened, action, attributes, judge,
@@ -52,12 +52,18 @@ pub(super) async fn open<V: Vfs>(
         Ok((node, receipt)) => {
             if wanted.overwrites() && granted_by.quick.others_cache() {
                 // A read cache granted meanwhile may hold the old bytes.
-                let actor = Actor::Open(id);
+                let actor = Actor::Opener(id);
                 let gone = engine::make_way(call, None, &place, actor, Operation::SetSize).await;
                 if let Err(failure) = gone {
                     judge::undo(call, &place, id, &node).await?;
                     return Err(failure);
                 }
+            }
+            if let (true, Some(parent)) = (wanted.overwrites(), &lookup.parent) {
+                let spared = super::answer::parent_lease(call, contexts);
+                let server = call.server();
+                let after = server.files.entries_changed(parent.key(), spared);
+                engine::perform(server, after);
             }
             Ok(Attempt::Done(Box::new(Opened {
                 id,

@@ -1,25 +1,30 @@
 //! Asking the file engine whether an open may be, and waiting while holders give way.
 
-use smb_wire::{
-    access_mask::AccessMask,
-    msg::{Dialect, OplockLevel},
-};
+use smb_wire::{access_mask::AccessMask, msg::OplockLevel};
 use vfs::{Lookup, Node, Vfs};
 
 use super::request::{Contexts, Wanted};
 use crate::{
-    command::{Call, Failure, close, engine},
+    command::{Call, Failure, breaks::Granting, close, engine},
     file::{
-        CacheRequest, Decision, Granted, LeaseRequest, LeaseVersion, OpenId, OpenRequest, Place,
+        CacheGrant, CacheRequest, Decision, LeaseRequest, LeaseVersion, OpenId, OpenRequest, Place,
+        Quick,
     },
 };
 
 /// The engine's answer to an open.
-pub(super) enum Judged {
+pub(super) enum Judged<V: Vfs> {
     /// It is in the tables.
-    Granted(OpenId, Granted),
+    Granted(OpenId, Agreed<V>),
     /// Holders gave way: everything must be looked at again.
     Again,
+}
+
+/// What the engine granted.
+pub(super) struct Agreed<V: Vfs> {
+    pub(super) quick: Quick,
+    /// Breaks of what is granted wait until the answer has left.
+    pub(super) granting: Option<Granting<V>>,
 }
 
 /// What is to be opened.
@@ -38,7 +43,7 @@ pub(super) async fn open<V: Vfs>(
     wanted: &Wanted,
     contexts: &Contexts,
     case: Case<'_, V>,
-) -> Result<Judged, Failure> {
+) -> Result<Judged<V>, Failure> {
     let server = call.server();
     let (waiter, woken) = server.waiter();
     let client = call
@@ -57,44 +62,50 @@ pub(super) async fn open<V: Vfs>(
         overwrite: case.overwrite,
         delete_on_close: wanted.delete_on_close(),
         client,
-        cache: cache(call, wanted, contexts),
+        cache: cache(wanted, contexts),
         allocation: case.allocation,
         waiter,
     };
+    let granting = request.owner().map(|owner| Granting::begin(server, owner));
     let (decision, effects) = server.files.open(&request);
     engine::perform(server, effects);
     match decision {
         Decision::Granted(granted) => {
             server.forget_waiter(waiter);
-            Ok(Judged::Granted(request.open, granted))
+            let agreed = Agreed {
+                quick: granted.quick,
+                granting: granting.filter(|_| !matches!(granted.cache, CacheGrant::None)),
+            };
+            Ok(Judged::Granted(request.open, agreed))
         }
         Decision::Conflict(status) => {
             server.forget_waiter(waiter);
             Err(status.into())
         }
         Decision::MustBreak => {
+            // Nobody waits for an answer that waits itself.
+            drop(granting);
             engine::wait(call, None, case.place, waiter, woken).await?;
             Ok(Judged::Again)
         }
     }
 }
 
-fn cache<V: Vfs>(call: &Call<V>, wanted: &Wanted, contexts: &Contexts) -> CacheRequest {
+fn cache(wanted: &Wanted, contexts: &Contexts) -> CacheRequest {
     let Some(lease) = &contexts.lease else {
         return match wanted.oplock {
             OplockLevel::LEASE => CacheRequest::None,
             level => CacheRequest::Oplock(level),
         };
     };
-    // [MS-SMB2] 3.3.5.9.11: version 2 is known from 3.0 on.
-    let v2 = lease
-        .v2
-        .filter(|_| call.connection.dialect() >= Dialect::SMB_3_0);
     CacheRequest::Lease(LeaseRequest {
         key: lease.lease_key,
         state: lease.lease_state,
-        parent: lease.parent_lease_key().filter(|_| v2.is_some()),
-        version: v2.map_or(LeaseVersion::V1, |v2| LeaseVersion::V2 { epoch: v2.epoch }),
+        parent: lease.parent_lease_key(),
+        version: match lease.v2 {
+            None => LeaseVersion::V1,
+            Some(v2) => LeaseVersion::V2 { epoch: v2.epoch },
+        },
     })
 }
 

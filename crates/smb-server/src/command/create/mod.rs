@@ -29,7 +29,7 @@ use self::{
 };
 use super::{Call, Failure, Handled, engine};
 use crate::{
-    file::{Granted, OpenId, Place},
+    file::{OpenId, Place},
     limits::DIRECTORY_NAMES_MAX,
     pipe, short_name,
 };
@@ -78,7 +78,7 @@ struct Opened<V: Vfs> {
     parent: Option<V::Node>,
     place: Place,
     granted: smb_wire::access_mask::AccessMask,
-    engine: Granted,
+    engine: judge::Agreed<V>,
     action: CreateAction,
     receipt: durability::Receipt,
     policy: OpenPolicy<V>,

@@ -184,6 +184,14 @@ fn check_tree<V: Vfs>(call: &Call<V>, wanted: &Wanted) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The first dialect that knows a lease context of this version ([MS-SMB2] 3.3.5.9.8, 3.3.5.9.11).
+fn lease_dialect(lease: &LeaseContext) -> Dialect {
+    match lease.v2 {
+        None => Dialect::SMB_2_1,
+        Some(_) => Dialect::SMB_3_0,
+    }
+}
+
 fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Contexts, Failure> {
     let mut found = Contexts::default();
     for context in request.contexts() {
@@ -204,7 +212,7 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
             RequestContext::TimewarpToken(_) => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
             RequestContext::Lease(lease)
                 if request.oplock_level == OplockLevel::LEASE
-                    && call.connection.dialect() >= Dialect::SMB_2_1 =>
+                    && call.connection.dialect() >= lease_dialect(&lease) =>
             {
                 found.lease = Some(lease);
             }

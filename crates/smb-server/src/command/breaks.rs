@@ -1,0 +1,174 @@
+//! Break notifications: from the engine's word to a connection of the client, and the end of
+//! those that nobody acknowledges ([MS-SMB2] 3.3.4.6, 3.3.4.7, 3.3.6.1, 3.3.6.5).
+//!
+//! A break leaves after the answers that granted what it takes ([`Grants`]); its time begins
+//! when it leaves. One whose connection is lost goes by another connection of the client, if it
+//! is a lease's and there is one; a break that can be told to nobody ends without any caching.
+//!
+//! [`Grants`]: crate::state::Grants
+
+use std::{sync::Arc, time::Duration};
+
+use smb_wire::{
+    ids::{Guid, SessionId},
+    msg::{LeaseBreakFlags, LeaseBreakNotification, OplockBreakNotification},
+};
+use vfs::Vfs;
+
+use super::engine;
+use crate::{
+    file::{Break, Owner},
+    link::outbound::{self, HEADROOM},
+    state::{ConnectionId, Mail, Server},
+};
+
+/// How long a holder has to acknowledge ([MS-SMB2] 3.3.4.6 <246>, 3.3.4.7 <247>).
+const BREAK_TIMEOUT: Duration = Duration::from_secs(35);
+
+/// An answer to CREATE that grants caching and has not left. Dropped when it is queued on its
+/// connection, or when it never will be: then the breaks it held up leave.
+pub(crate) struct Granting<V: Vfs> {
+    server: Arc<Server<V>>,
+    owner: Owner,
+    number: u64,
+}
+
+impl<V: Vfs> Granting<V> {
+    /// From here on breaks of this owner wait. Before the engine is asked, so that no break of
+    /// another thread slips through between its grant and this.
+    pub(super) fn begin(server: &Arc<Server<V>>, owner: Owner) -> Self {
+        Self {
+            server: Arc::clone(server),
+            owner,
+            number: server.grants.begin(owner),
+        }
+    }
+}
+
+impl<V: Vfs> Drop for Granting<V> {
+    fn drop(&mut self) {
+        for broken in self.server.grants.end(self.owner, self.number) {
+            // What was opened may have been given back meanwhile, and its break with it.
+            if !broken.ack_required || in_flight(&self.server, &broken) {
+                leave(&self.server, broken);
+            }
+        }
+    }
+}
+
+fn in_flight<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
+    let files = &server.files;
+    files.is_breaking(&broken.place, broken.owner, broken.ticket)
+}
+
+/// Tells the holder, now or as soon as it knows what it holds.
+pub(super) fn deliver<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
+    if let Some(broken) = server.grants.hold(broken) {
+        leave(server, broken);
+    }
+}
+
+fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
+    let told = send(server, &broken);
+    if !broken.ack_required {
+        return;
+    }
+    match told {
+        Some(connection) => {
+            server.grants.told(connection, &broken);
+            watch(server, broken);
+        }
+        // Nobody can be told, so nobody will answer.
+        None => over(server, &broken),
+    }
+}
+
+/// A connection is gone, and what was open by it alone is closed: the breaks it carried and that
+/// nobody has answered go by another.
+pub(super) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: ConnectionId) {
+    for broken in server.grants.lost(connection) {
+        if !in_flight(server, &broken) {
+            server.grants.forget(&broken);
+            continue;
+        }
+        match send(server, &broken) {
+            // Its time goes on.
+            Some(other) => server.grants.told(other, &broken),
+            None => over(server, &broken),
+        }
+    }
+}
+
+/// A break that is not acknowledged in time ends without any caching.
+fn watch<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
+    let server = Arc::clone(server);
+    let env = Arc::clone(&server.env);
+    env.spawn(Box::pin(async move {
+        server.env.sleep(BREAK_TIMEOUT).await;
+        over(&server, &broken);
+    }));
+}
+
+fn over<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
+    server.grants.forget(broken);
+    let after = server
+        .files
+        .break_over(&broken.place, broken.owner, broken.ticket);
+    engine::perform(server, after);
+}
+
+/// An oplock break goes by the connection that opened, else by any other channel of its session, a
+/// lease break by any connection of the client. The connection it goes by; `None` when nobody can be told.
+fn send<V: Vfs>(server: &Server<V>, broken: &Break) -> Option<ConnectionId> {
+    let mut body = outbound::blank();
+    match broken.owner {
+        Owner::Oplock(open) => {
+            let holder = server.holder(open)?;
+            OplockBreakNotification {
+                oplock_level: broken.level(),
+                file_id: holder.file_id,
+            }
+            .encode(&mut body, HEADROOM);
+            let session = holder.session;
+            let mut channels = server.channels_of(session, holder.connection).into_iter();
+            channels.find(|channel| {
+                let body = body.clone();
+                server.post(*channel, Mail::Notify { session, body })
+            })
+        }
+        Owner::Lease(client, lease_key) => {
+            LeaseBreakNotification {
+                new_epoch: broken.epoch,
+                flags: LeaseBreakFlags::ACK_REQUIRED.when(broken.ack_required),
+                lease_key,
+                current_lease_state: broken.current,
+                new_lease_state: broken.new,
+            }
+            .encode(&mut body, HEADROOM);
+            by_any(server, client, broken)
+                .into_iter()
+                .find(|connection| {
+                    let mail = Mail::Notify {
+                        session: SessionId::default(),
+                        body: body.clone(),
+                    };
+                    server.post(*connection, mail)
+                })
+        }
+    }
+}
+
+/// The connections of a client, those first by which it opened what the lease covers: a ClientGuid
+/// is easily said, by somebody else too.
+fn by_any<V: Vfs>(server: &Server<V>, client: Guid, broken: &Break) -> Vec<ConnectionId> {
+    let holders = broken.opens.iter().filter_map(|open| server.holder(*open));
+    let mut connections: Vec<_> = holders.map(|holder| holder.connection).collect();
+    connections.sort_unstable();
+    connections.dedup();
+    for other in server.connections_of(client) {
+        if !connections.contains(&other) {
+            connections.push(other);
+        }
+    }
+    connections
+}

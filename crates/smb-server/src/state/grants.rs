@@ -1,0 +1,191 @@
+//! Breaks on their way to clients: held behind the answer that grants what they take, and sent
+//! anew when the connection that carried them is lost.
+//!
+//! Invariants: a break of an owner leaves only after every answer to a CREATE of that owner that
+//! was under way when the break happened, whichever connections the two use (architecture.md:
+//! "breaks never overtake"); breaks of one owner leave in the order in which they happened; an
+//! answer that began later holds up no earlier break. What is sent to whom, and when a break's
+//! time is over, is `command::breaks`' affair.
+//!
+//! Bounded by what is under way: one entry for each CREATE between its grant and its answer, at
+//! most one break that awaits its acknowledgment for each owner.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use super::ConnectionId;
+use crate::file::{Break, Owner};
+
+/// Answers under way and breaks that wait for them or for their acknowledgment.
+#[derive(Debug, Default)]
+pub(crate) struct Grants(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    next: u64,
+    owners: BTreeMap<Owner, UnderWay>,
+    /// Which connection carries a break that is to be acknowledged.
+    told: BTreeMap<Owner, (ConnectionId, Break)>,
+}
+
+/// What one owner's answers hold up.
+#[derive(Debug, Default)]
+struct UnderWay {
+    unsent: BTreeSet<u64>,
+    /// Each with the last answer it waits for.
+    held: VecDeque<(u64, Break)>,
+}
+
+impl Grants {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A CREATE is about to be granted caching: its breaks wait from now on. Gives the number to
+    /// end it with.
+    pub(crate) fn begin(&self, owner: Owner) -> u64 {
+        let mut inner = self.lock();
+        inner.next += 1;
+        let number = inner.next;
+        inner.owners.entry(owner).or_default().unsent.insert(number);
+        number
+    }
+
+    /// The answer has left, or never will: what no earlier answer holds up can go.
+    pub(crate) fn end(&self, owner: Owner, number: u64) -> Vec<Break> {
+        let mut inner = self.lock();
+        let Some(under_way) = inner.owners.get_mut(&owner) else {
+            return Vec::new();
+        };
+        under_way.unsent.remove(&number);
+        let first = under_way.unsent.first().copied().unwrap_or(u64::MAX);
+        let held = &mut under_way.held;
+        let free = held.partition_point(|(last, _)| *last < first);
+        let free = held.drain(..free).map(|(_, broken)| broken).collect();
+        if under_way.unsent.is_empty() {
+            inner.owners.remove(&owner);
+        }
+        free
+    }
+
+    /// Keeps a break back while answers of its owner are under way; gives it back if it can go.
+    pub(crate) fn hold(&self, broken: Break) -> Option<Break> {
+        let mut inner = self.lock();
+        let under_way = inner.owners.get_mut(&broken.owner);
+        let last = under_way
+            .as_ref()
+            .and_then(|owner| owner.unsent.last().copied());
+        match (under_way, last) {
+            (Some(under_way), Some(last)) => {
+                under_way.held.push_back((last, broken));
+                None
+            }
+            _ => Some(broken),
+        }
+    }
+
+    /// A break that is to be acknowledged goes by this connection.
+    pub(crate) fn told(&self, by: ConnectionId, broken: &Break) {
+        self.lock().told.insert(broken.owner, (by, broken.clone()));
+    }
+
+    /// A break was acknowledged.
+    pub(crate) fn acknowledged(&self, owner: Owner) {
+        self.lock().told.remove(&owner);
+    }
+
+    /// The time of a break is over.
+    pub(crate) fn forget(&self, broken: &Break) {
+        let mut inner = self.lock();
+        let known = inner.told.get(&broken.owner);
+        if known.is_some_and(|(_, known)| known.ticket == broken.ticket) {
+            inner.told.remove(&broken.owner);
+        }
+    }
+
+    /// Breaks whose connection is lost.
+    pub(crate) fn lost(&self, with: ConnectionId) -> Vec<Break> {
+        self.lock()
+            .told
+            .values()
+            .filter(|(by, _)| *by == with)
+            .map(|(_, broken)| broken.clone())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::{LeaseState, OpenId, Place};
+
+    fn owner() -> Owner {
+        Owner::Oplock(OpenId(7))
+    }
+
+    fn broken(ticket: u64) -> Break {
+        Break {
+            owner: owner(),
+            place: Place {
+                key: vfs::FileKey::default(),
+                stream: None,
+            },
+            opens: vec![OpenId(7)],
+            current: LeaseState::RWH,
+            new: LeaseState::READ,
+            epoch: 0,
+            ack_required: true,
+            ticket,
+        }
+    }
+
+    fn tickets(breaks: &[Break]) -> Vec<u64> {
+        breaks.iter().map(|broken| broken.ticket).collect()
+    }
+
+    #[test]
+    fn a_break_waits_for_the_answers_before_it_and_for_no_later_ones() {
+        let grants = Grants::default();
+        assert_eq!(grants.hold(broken(1)), Some(broken(1)));
+        let (first, second) = (grants.begin(owner()), grants.begin(owner()));
+        assert_eq!(grants.hold(broken(2)), None);
+        let third = grants.begin(owner());
+        assert_eq!(grants.hold(broken(3)), None);
+        assert!(grants.end(owner(), first).is_empty());
+        assert_eq!(tickets(&grants.end(owner(), second)), [2]);
+        assert_eq!(tickets(&grants.end(owner(), third)), [3]);
+        assert!(grants.lock().owners.is_empty());
+        assert_eq!(grants.hold(broken(4)), Some(broken(4)));
+    }
+
+    #[test]
+    fn an_early_answer_that_is_late_holds_up_what_came_after_it() {
+        let grants = Grants::default();
+        let (first, second) = (grants.begin(owner()), grants.begin(owner()));
+        assert_eq!(grants.hold(broken(1)), None);
+        assert!(grants.end(owner(), second).is_empty());
+        assert_eq!(tickets(&grants.end(owner(), first)), [1]);
+        assert!(grants.lock().owners.is_empty());
+    }
+
+    #[test]
+    fn what_a_lost_connection_carried_is_named() {
+        let grants = Grants::default();
+        let other = Break {
+            owner: Owner::Oplock(OpenId(8)),
+            ..broken(6)
+        };
+        grants.told(ConnectionId(1), &broken(5));
+        grants.told(ConnectionId(2), &other);
+        assert_eq!(tickets(&grants.lost(ConnectionId(1))), [5]);
+        // The timer of an earlier break does not end this one.
+        grants.forget(&broken(4));
+        assert_eq!(tickets(&grants.lost(ConnectionId(1))), [5]);
+        grants.acknowledged(owner());
+        assert!(grants.lost(ConnectionId(1)).is_empty());
+        grants.forget(&other);
+        assert!(grants.lost(ConnectionId(2)).is_empty());
+    }
+}
