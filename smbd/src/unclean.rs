@@ -7,8 +7,10 @@
 //!
 //! `syncfs` writes all back and tells of errors, but is no barrier: XFS with a clean log returns
 //! without flushing the device's cache (measured, also here by a test that counts flushes). So
-//! something new is made stable behind it, which takes a flush: a small file of our own, or, where
-//! none can be made, the folder's own times, set to what they are. A full disk takes the second.
+//! something new is made stable behind it, which takes a flush: a small file without a name
+//! (O_TMPFILE), or, where none can be made, the folder's own times, set to what they are. A full
+//! disk and file systems without such files take the second. Nothing here ever has a name: a power
+//! cut could bring that back, and clients would see it.
 
 use std::{
     collections::BTreeSet,
@@ -19,7 +21,7 @@ use std::{
     time::Instant,
 };
 
-use rustix::fs::{Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 
 const MARK: &str = "running";
 /// Bytes of the file that makes a flush.
@@ -162,21 +164,24 @@ fn sync_file_system(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a file, makes it stable and removes it. `Some`: why none can be made.
+/// Makes a file without a name and makes it stable; it is gone when closed, and after a power cut.
+/// `Some`: why none can be made.
 fn make_and_sync(folder: &Path) -> io::Result<Option<io::Error>> {
-    let probe = folder.join(format!(".holdfast-sync-{}", std::process::id()));
-    let mut file = match File::create_new(&probe) {
-        Ok(file) => file,
-        Err(error) => return Ok(Some(error)),
+    // O_EXCL: nobody can give it a name.
+    let how = OFlags::TMPFILE | OFlags::WRONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    let mut file = match rustix::fs::open(folder, how, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => File::from(file),
+        Err(errno) => return Ok(Some(errno.into())),
     };
-    let refused = file.write_all(&PROBE).err();
     // An error of the sync is final, a full disk is not.
-    let synced = match refused {
-        None => file.sync_all(),
-        Some(_) => Ok(()),
-    };
-    let _ = fs::remove_file(&probe);
-    synced.map(|()| refused)
+    if let Err(refused) = file.write_all(&PROBE) {
+        return Ok(Some(refused));
+    }
+    file.sync_all()?;
+    // btrfs logs nothing for what has no name (btrfs_log_inode_parent): what was begun for it is
+    // committed, with a flush, here.
+    rustix::fs::syncfs(&file)?;
+    Ok(None)
 }
 
 /// Sets the folder's times to what they are, which dirties its inode, and makes that stable.
@@ -227,11 +232,8 @@ mod tests {
         sync_what_is_there(folder, &file).unwrap();
         fs::write(folder.join("f"), "x").unwrap();
         sync_what_is_there(folder, &file).unwrap();
-        // The probe's name is taken: as good as any other error but EROFS.
-        let probe = folder.join(format!(".holdfast-sync-{}", std::process::id()));
-        fs::write(&probe, "").unwrap();
         sync_file_system(folder).unwrap();
-        assert!(probe.exists(), "not ours");
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
         // What cannot be synced fails the start.
         let null = File::options().write(true).open("/dev/null").unwrap();
         sync_what_is_there(folder, &null).unwrap_err();

@@ -11,9 +11,6 @@ use smb_wire::{
 
 use crate::player::{ATTRIBUTES, EA, index};
 
-/// What the server makes at its start after an unclean end, and removes again.
-pub(crate) const PROBE: &str = ".holdfast-sync-";
-
 /// Everything on the share. What cannot be read is a failure of the test.
 pub(crate) fn view(tree: &Tree) -> View {
     let mut view = View::new();
@@ -24,9 +21,7 @@ pub(crate) fn view(tree: &Tree) -> View {
         let _ = opened.close(); // An error where the inode is latched.
         for entry in entries {
             let name = entry.file_name.as_str();
-            // The server's own probe at its start can come back with the power; see
-            // `unclean::nothing_of_the_servers_own_is_left`.
-            if matches!(name, "." | "..") || name.starts_with(PROBE) {
+            if matches!(name, "." | "..") {
                 continue;
             }
             let path = if directory.is_empty() {
