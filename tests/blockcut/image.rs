@@ -5,6 +5,7 @@
 //! and the last sectors of one may be missing: that is what a volatile cache is allowed to do.
 
 use std::fs::{File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -44,20 +45,20 @@ pub(crate) struct Replayer<'a> {
     base: File,
     done: usize,
     size: u64,
-    /// Bytes that a device writes all or not.
-    tear: usize,
+    /// Bytes of the device that are written all or not.
+    untorn: Range<u64>,
     buffer: Vec<u8>,
 }
 
 impl<'a> Replayer<'a> {
-    pub(crate) fn new(log: &'a BlockLog, base: &Path, size: u64, tear: usize) -> Self {
+    pub(crate) fn new(log: &'a BlockLog, base: &Path, size: u64, untorn: Range<u64>) -> Self {
         let base = sparse(base, size);
         Self {
             log,
             base,
             done: 0,
             size,
-            tear,
+            untorn,
             buffer: Vec::new(),
         }
     }
@@ -93,7 +94,9 @@ impl<'a> Replayer<'a> {
             let again = torn
                 .iter()
                 .any(|(from, to)| place.0 < *to && *from < place.1);
-            if entry.bytes() > self.tear && !entry.is_discard() && !again && rng.percent(20) {
+            let whole =
+                entry.sectors <= 1 || entry.is_discard() || again || self.must_be_whole(entry);
+            if !whole && rng.percent(20) {
                 torn.push(place);
                 self.tear_apart(entry, image, rng);
             } else {
@@ -102,11 +105,16 @@ impl<'a> Replayer<'a> {
         }
     }
 
+    fn must_be_whole(&self, entry: &Entry) -> bool {
+        let start = entry.sector * SECTOR;
+        start < self.untorn.end && self.untorn.start < start + entry.bytes() as u64
+    }
+
     /// A device may write a request's sectors in any order: of these about half.
     fn tear_apart(&mut self, entry: &Entry, image: &File, rng: &mut Rng) {
         self.log.read(entry, &mut self.buffer);
         let mut place = entry.sector * SECTOR;
-        for piece in self.buffer.chunks(self.tear) {
+        for piece in self.buffer.chunks(SECTOR as usize) {
             if rng.percent(50) {
                 image.write_all_at(piece, place).unwrap();
             }

@@ -246,7 +246,7 @@ pub(crate) fn judge(
     let keeps_up = recorded.timeliness.exceeded == 0;
     let bench = Bench::new(task.fs, dir)?;
     let base = dir.join("base");
-    let mut replayer = Replayer::new(&recorded.log, &base, DEVICE_BYTES, task.fs.tear());
+    let mut replayer = Replayer::new(&recorded.log, &base, DEVICE_BYTES, task.fs.untorn());
     let plan = plan_cuts(recorded, task);
     let every = plan.len() / task.served.max(1);
     for (number, planned) in plan.iter().enumerate() {

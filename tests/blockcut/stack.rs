@@ -5,6 +5,7 @@
 //! SIGKILL the namespaces of `tests/blockcut/run` do so.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -68,12 +69,13 @@ impl FileSystem {
         }
     }
 
-    /// Bytes the device must write all or not. btrfs relies on it for its superblock (a page with
-    /// one checksum, and mount reads no other copy); the others hold against 512.
-    pub(crate) fn tear(self) -> usize {
+    /// Where the one structure lies that is longer than a sector and must be written whole or not,
+    /// in bytes: the superblock, which has one checksum, and of which mount reads no copy.
+    pub(crate) fn untorn(self) -> Range<u64> {
         match self {
-            Self::Btrfs => 4096,
-            _ => 512,
+            Self::Ext4 => 1024..2048,
+            Self::Xfs => 0..0,
+            Self::Btrfs => 64 << 10..68 << 10,
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::judge::{Judge, Verdict};
-use crate::record::{Cell, DATA, Kind, Promise};
+use crate::record::{Cell, DATA, Kind, Promise, Value};
 use crate::round::{Outcome, Recorded, Task};
 use crate::server::Timeliness;
 
@@ -156,10 +156,10 @@ impl Tally {
         }
         self.violations(task, expected, timeliness, judge, &outcome);
         self.gauge(task, &outcome);
-        self.opinion(task, &outcome);
+        self.opinion(task, judge, &outcome);
     }
 
-    fn opinion(&mut self, task: &Task, outcome: &Outcome) {
+    fn opinion(&mut self, task: &Task, judge: &Judge<'_>, outcome: &Outcome) {
         let Some((opinion, honor)) = &outcome.opinion else {
             return;
         };
@@ -172,6 +172,7 @@ impl Tally {
         self.opinions.1 += opinion.len();
         for broken in opinion {
             self.say(format!("{place}: oracle: {broken}"));
+            self.story(judge, broken);
         }
         // By the measure of `honor` both must see losses where the policy is laxer.
         let seen = outcome.verdict.promised.len();
@@ -180,6 +181,29 @@ impl Tally {
             self.say(format!(
                 "{place}: {seen} promises lost, the other oracle: {honor} broken"
             ));
+        }
+    }
+
+    /// Adds what was done under the names and to the objects that a finding speaks of.
+    fn story(&mut self, judge: &Judge<'_>, finding: &str) {
+        let words: Vec<&str> = finding
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .filter(|word| word.len() >= 7 && word.ends_with(|c: char| c.is_ascii_digit()))
+            .collect();
+        let about = |(cell, value): &(Cell, Value)| {
+            let path =
+                matches!(value, Value::Path(path) if words.iter().any(|w| path.ends_with(w)));
+            let object = cell.object().to_string();
+            matches!(cell, Cell::Name(_)) && (path || words.contains(&&*object))
+        };
+        for (number, operation) in judge.history.operations.iter().enumerate() {
+            let effects: Vec<_> = operation.effects.iter().filter(|e| about(e)).collect();
+            if !effects.is_empty() {
+                let kind = operation.kind.name();
+                let (issued, answered) = (operation.issued, operation.acknowledged);
+                let logs = (issued.log, answered.map(|at| at.log));
+                self.say(format!("  #{number} {kind}, log {logs:?}: {effects:?}"));
+            }
         }
     }
 
@@ -319,7 +343,7 @@ impl Tally {
             && self.unreadable == 0
             && self.died == 0
             && self.opinions.1 == 0
-            && self.foreign == 0
+            && self.disagreed == 0
             && self.cuts > 0;
         let told = self.violations == 0 && self.gauge_exceeded == 0 && self.failures.is_empty();
         match expected {
@@ -342,8 +366,8 @@ impl Tally {
         each.fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1))
     }
 
-    pub(crate) fn json(&self, fs: &str, server: &str, policy: &str) -> Value {
-        let promises: Value = self
+    pub(crate) fn json(&self, fs: &str, server: &str, policy: &str) -> serde_json::Value {
+        let promises: serde_json::Value = self
             .promises
             .iter()
             .map(|(kind, (all, lost))| ((*kind).to_owned(), json!({"answered": all, "lost": lost})))

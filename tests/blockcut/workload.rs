@@ -102,7 +102,6 @@ struct Client<'a> {
 pub(crate) fn prepare(world: &World<'_>, tree: &Tree) -> Result<(), ClientError> {
     let units = world.plan.clients * SHARED_EACH;
     let contents = vec![Contents::Zero; units];
-    let file = tree.create(&CreateArgs::create(SHARED_PATH))?;
     let path = Value::Path(SHARED_PATH.to_owned());
     let effects = vec![
         (Cell::Name(SHARED), path),
@@ -111,6 +110,7 @@ pub(crate) fn prepare(world: &World<'_>, tree: &Tree) -> Result<(), ClientError>
     let made = world
         .recorder
         .issue(Kind::Create, effects, Promise::Nothing, None);
+    let file = tree.create(&CreateArgs::create(SHARED_PATH))?;
     file.set_end_of_file((units * UNIT) as u64)?;
     world.recorder.acknowledge(made);
     let flushed = world
