@@ -179,7 +179,8 @@ impl<D: Disk> PosixVfs<D> {
             self.move_name(who, parent, &from, to_parent, at, true)
                 .await?;
             // What replaces it first: its name shall not lead to less than it did.
-            self.depot_forget(&replaced, stat, &[node, to_parent]).await;
+            self.depot_forget(&replaced, stat, &[node, to_parent, parent])
+                .await;
         } else {
             self.move_name(who, parent, &from, to_parent, &existing.on_disk, true)
                 .await?;
