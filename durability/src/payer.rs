@@ -8,7 +8,7 @@ use std::{
     collections::VecDeque,
     future::{Future, poll_fn},
     pin::pin,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering::Relaxed},
     task::Poll,
     time::Duration,
 };
@@ -225,6 +225,29 @@ impl<V: Vfs> Durability<V> {
             report.add(key, 0, Err(VfsError::Io));
         }
         std::mem::take(report)
+    }
+}
+
+impl<V: Vfs> Durability<V> {
+    /// Syncs of inodes that have ended so far, well or not: whether a disk still answers.
+    pub fn syncs_ended(&self) -> u64 {
+        let shares = self.shares();
+        let ended = shares.iter().map(|share| {
+            let metrics = &share.metrics;
+            metrics.syncs_data.load(Relaxed) + metrics.syncs_all.load(Relaxed)
+        });
+        ended.sum()
+    }
+
+    /// Shares through which something is acknowledged that is not known to be stable, by name.
+    pub fn owing(&self) -> Vec<String> {
+        let now = self.env.monotonic();
+        let mut shares = self.shares();
+        shares.retain(|share| {
+            let exposure = share.exposure(now);
+            exposure.inodes > 0 || exposure.bytes > 0
+        });
+        shares.iter().map(|share| share.name.clone()).collect()
     }
 }
 

@@ -6,6 +6,9 @@
 //!
 //! Order of the end: stop accepting; connections finish or are cut off after the grace; what is
 //! owed to the disk is synced; threads end; the report is logged. Only then does `run` return.
+//! A disk that hangs does not hold the end up: the sync is given up when nothing of it has ended
+//! for as long as the grace, threads are left behind after that time, and the mark of an unclean
+//! end stays.
 
 pub(crate) mod policy;
 
@@ -41,6 +44,8 @@ use crate::{
 
 /// Wait after an accept that failed for want of descriptors or memory.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// A grace of nothing is for connections: the disk gets this long to answer.
+const GRACE_MIN: Duration = Duration::from_secs(1);
 /// Orders on their way to the front.
 const ORDERS_MAX: usize = 8;
 
@@ -84,11 +89,14 @@ pub trait Service: Send + Sync + Sized + 'static {
     fn explain(&self, located: &Located) -> Result<Value, String>;
 
     /// An administrator accepts the loss of what failed syncs left unproven in a share, or in
-    /// all. Quick; called on the front.
+    /// all; answers when that is stored. Called on a worker.
     ///
     /// # Errors
-    /// There is no such share.
-    fn clear_latch(&self, share: Option<&str>) -> Result<Value, String>;
+    /// There is no such share, or it holds only until a restart.
+    fn clear_latch(
+        self: Arc<Self>,
+        share: Option<String>,
+    ) -> impl Future<Output = Result<Value, String>>;
 
     /// Whether everything acknowledged is on stable storage and nothing failed to get there.
     /// Called on the front, after the last connection and the sync.
@@ -96,6 +104,24 @@ pub trait Service: Send + Sync + Sized + 'static {
 
     /// Makes everything stable that is owed; called on a worker, after the last connection.
     fn sync_all(self: Arc<Self>) -> impl Future<Output = SyncReport>;
+
+    /// Syncs that have ended so far, well or not. Quick; called on the front while
+    /// [`Service::sync_all`] runs.
+    fn syncs_ended(&self) -> u64;
+
+    /// What is acknowledged and not known to be stable. Quick; called on the front.
+    fn owed(&self) -> Owed;
+}
+
+/// What is acknowledged and not known to be stable.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owed {
+    /// Inodes with anything owed.
+    pub inodes: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Names of the shares.
+    pub shares: Vec<String>,
 }
 
 /// A question about, or a change of, durability policies.
@@ -308,6 +334,8 @@ impl<S: Service> Front<S> {
                 address,
                 interface: None,
                 cores: Vec::new(),
+                speed: None,
+                rss: None,
             })?;
             let front = Rc::clone(self);
             let render: metrics::Render = Rc::new(move || front.metrics());
@@ -421,25 +449,23 @@ impl<S: Service> Front<S> {
             task.abort();
         }
         self.stop.send_replace(true);
+        let config = self.config();
+        let grace = config.server.shutdown_grace.max(GRACE_MIN);
         let mut cut_off = 0;
         for worker in &self.workers {
-            cut_off += worker.drained().await;
+            cut_off += self.drained(worker, grace).await;
         }
-        let config = self.config();
         let report = if config.durability.sync_on_stop {
-            self.on_worker(Service::sync_all)
-                .await
-                .unwrap_or_else(|| SyncReport {
-                    errors: vec!["the sync at the end did not complete".to_owned()],
-                    ..SyncReport::default()
-                })
+            self.sync_all(grace).await
         } else {
-            SyncReport::default()
+            Ok(SyncReport::default())
         };
-        for worker in &self.workers {
-            worker.end().await;
-        }
         let _ = std::fs::remove_file(config.server.state_dir.join(state_dir::CONTROL_SOCKET));
+        // Given up: the threads would wait for the same disk.
+        let report = report?;
+        for worker in &self.workers {
+            worker.end(grace).await;
+        }
         let synced = config.durability.sync_on_stop;
         tracing::info!(
             cut_off,
@@ -458,6 +484,54 @@ impl<S: Service> Front<S> {
             "{} errors while syncing at the end; acknowledged data may be lost; the first: {}",
             report.errors.len(),
             report.errors.first().map_or("", String::as_str)
+        ))
+    }
+
+    /// Connections that a worker had to cut off. It does that after the grace by itself, unless
+    /// its thread hangs.
+    async fn drained(&self, worker: &Worker, grace: Duration) -> usize {
+        let core = worker.core();
+        let late = tokio::time::timeout(2 * grace, worker.drained());
+        late.await.unwrap_or_else(|_| {
+            tracing::error!(core, "a worker does not answer: its connections are left");
+            worker.load()
+        })
+    }
+
+    /// The sync at the end. A disk may be slow, and have much to do: it is given up only when no
+    /// sync at all has ended for as long as the grace.
+    ///
+    /// # Errors
+    /// It was given up.
+    async fn sync_all(&self, grace: Duration) -> Result<SyncReport, String> {
+        let mut syncing = std::pin::pin!(self.on_worker(Service::sync_all));
+        let mut ended = self.service.syncs_ended();
+        loop {
+            if let Ok(report) = tokio::time::timeout(grace, syncing.as_mut()).await {
+                return Ok(report.unwrap_or_else(|| SyncReport {
+                    errors: vec!["the sync at the end did not complete".to_owned()],
+                    ..SyncReport::default()
+                }));
+            }
+            let now = self.service.syncs_ended();
+            if now == ended {
+                break;
+            }
+            ended = now;
+        }
+        let owed = self.service.owed();
+        let (inodes, bytes, shares) = (owed.inodes, owed.bytes, owed.shares.join(", "));
+        tracing::error!(
+            inodes,
+            bytes,
+            shares,
+            "the disk does not answer: stopping without knowing that this is stable; the next \
+             start syncs before it serves"
+        );
+        Err(format!(
+            "no sync has ended for {grace:?}: stopped with {inodes} inodes ({bytes} bytes) of \
+             shares ({shares}) not known to be stable\n  = the next start syncs before it serves; \
+             a power cut before that may lose them"
         ))
     }
 
@@ -617,7 +691,13 @@ impl<S: Service> Control for FrontControl<S> {
                 Request::Status {} => Ok(self.0.status()),
                 Request::Reload {} => self.0.reload().await,
                 Request::ClearLatch { share } => {
-                    let cleared = self.0.service.clear_latch(share.as_deref());
+                    let wanted = share.clone();
+                    let clearing = self
+                        .0
+                        .on_worker(move |service| service.clear_latch(wanted))
+                        .await;
+                    let gone = || Err("the worker that clears latches is gone".to_owned());
+                    let cleared = clearing.unwrap_or_else(gone);
                     let describing = tokio::task::spawn_blocking(move || caller.describe());
                     let who = describing.await.unwrap_or_default();
                     tracing::warn!(

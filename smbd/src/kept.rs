@@ -9,6 +9,7 @@ use std::{
     io,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use durability::{Durability, LatchFile, LatchRecord, LatchStore};
@@ -24,6 +25,9 @@ use crate::{
     service::HostVfs,
     worker::WorkerHandle,
 };
+
+/// Longest time that an administrator waits for the state folder.
+const STORE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// See the module head.
 pub(crate) struct Kept {
@@ -153,6 +157,28 @@ impl Kept {
     /// An administrator accepts the loss of what is latched where no share is now.
     pub(crate) fn clear_dormant(&self) -> usize {
         self.latches.clear_dormant()
+    }
+
+    /// Waits until what was cleared is stored, but not for ever.
+    ///
+    /// # Errors
+    /// It is not: a restart brings the latches back.
+    pub(crate) async fn clearing_stored(&self) -> Result<(), String> {
+        let stored = async {
+            match self.latches.settled() {
+                Some(written) => written.await.is_ok(),
+                // Nothing is under way, unless the last attempt failed.
+                None => self.latches.is_healthy(),
+            }
+        };
+        match tokio::time::timeout(STORE_WAIT_MAX, stored).await {
+            Ok(true) => Ok(()),
+            _ => Err(
+                "cleared, but that could not be stored: a restart brings the latches back\n  = \
+                 the state folder must be writable and its disk answer; then clear them again"
+                    .to_owned(),
+            ),
+        }
     }
 
     /// For `status`.

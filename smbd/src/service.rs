@@ -14,14 +14,18 @@ use std::{
 use durability::{Durability, Gate, ShareDurability};
 use serde_json::{Value, json};
 use smb_auth::UserDb;
-use smb_server::{Server, Share, Shares};
-use vfs::{posix::PosixVfs, sys::HostDisk};
+use smb_server::{Server, Share, Shares, outside::HostWatch};
+use vfs::{
+    posix::PosixVfs,
+    sys::{HostDisk, OwnChanges},
+};
 
 use crate::{
     config::{self, Config},
-    daemon::{PolicyRequest, Service, SyncReport},
+    daemon::{Owed, PolicyRequest, Service, SyncReport},
     env::TokioEnv,
     exposition::{self, Page},
+    host_changes::HostChanges,
     inquiry::explain::Located,
     kept::Kept,
     settings, transport,
@@ -36,6 +40,8 @@ pub struct Holdfast {
     server: Arc<Server<HostVfs>>,
     use_ring: bool,
     kept: Arc<Kept>,
+    own: Arc<OwnChanges>,
+    host_changes: Option<Arc<HostChanges>>,
     /// In force; what a reload is compared with.
     config: Mutex<Arc<Config>>,
 }
@@ -54,19 +60,38 @@ impl Holdfast {
             shares: Arc::default(),
             config: &[],
         };
-        let built = build_shares(&config, &users, &durability, use_ring, &before)?;
+        let own = Arc::new(OwnChanges::default());
+        let built = build_shares(&config, &users, &durability, (use_ring, &own), &before)?;
         let kept = Kept::open(&config, env.clone(), &durability)?;
         let server = Server::new(env, durability, settings, built.shares, Arc::new(users));
+        let host_changes = observe(&server, &own);
         Ok(Arc::new(Self {
             server,
             use_ring,
             kept,
+            own,
+            host_changes,
             config: Mutex::new(config),
         }))
     }
 
     fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Begins to observe what others do to the files of the shares.
+fn observe(server: &Arc<Server<HostVfs>>, own: &Arc<OwnChanges>) -> Option<Arc<HostChanges>> {
+    match HostChanges::start(Arc::clone(own), Arc::downgrade(server)) {
+        Ok(started) => {
+            let started = Arc::new(started);
+            server.set_host_watch(Arc::clone(&started) as Arc<dyn HostWatch<HostVfs>>);
+            Some(started)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "changes made on this host are not seen: no inotify");
+            None
+        }
     }
 }
 
@@ -112,7 +137,7 @@ fn build_shares(
     config: &Config,
     users: &UserDb,
     durability: &Arc<Durability<HostVfs>>,
-    use_ring: bool,
+    (use_ring, own): (bool, &Arc<OwnChanges>),
     before: &Before<'_>,
 ) -> io::Result<Built> {
     promises::check_groups(config, users)?;
@@ -144,7 +169,7 @@ fn build_shares(
                 (Arc::clone(&known.vfs), Arc::clone(&known.gate))
             }
             _ => {
-                let vfs = Arc::new(open_folder(share, use_ring)?);
+                let vfs = Arc::new(open_folder(share, use_ring, own)?);
                 let gate = durability.share(&share.name, Arc::clone(&vfs), wanted);
                 if known.is_none() {
                     promises::first_rules(&gate, share)?;
@@ -163,12 +188,16 @@ fn build_shares(
     Ok(built)
 }
 
-fn open_folder(share: &config::Share, use_ring: bool) -> io::Result<HostVfs> {
+fn open_folder(
+    share: &config::Share,
+    use_ring: bool,
+    own: &Arc<OwnChanges>,
+) -> io::Result<HostVfs> {
     let path: &Path = &share.path;
     let failed = |error: String| {
         io::Error::other(format!("share {}: {}: {error}", share.name, path.display()))
     };
-    let disk = HostDisk::open(path, use_ring)
+    let disk = HostDisk::open_observed(path, use_ring, Arc::clone(own))
         .map_err(|errno| failed(io::Error::from_raw_os_error(errno.0).to_string()))?;
     apart(PosixVfs::new(disk, settings::files(share))).map_err(|error| failed(error.to_string()))
 }
@@ -270,6 +299,7 @@ impl Service for Holdfast {
             })).collect::<Vec<_>>(),
             "shares": self.shares_status(),
             "kept": self.kept.status(),
+            "host_changes": self.host_changes.as_ref().map(|changes| changes.status()),
         })
     }
 
@@ -282,6 +312,7 @@ impl Service for Holdfast {
         let old = self.config();
         let (server, use_ring) = (Arc::clone(&self.server), self.use_ring);
         let kept = Arc::clone(&self.kept);
+        let own = Arc::clone(&self.own);
         let wanted = Arc::clone(&config);
         // Opening a folder may wait for its disk: not on a thread that serves sockets.
         let building = tokio::task::spawn_blocking(move || {
@@ -289,7 +320,7 @@ impl Service for Holdfast {
                 shares: server.shares(),
                 config: &old.shares,
             };
-            let built = build_shares(&wanted, &users, &server.durability, use_ring, &before)?;
+            let built = build_shares(&wanted, &users, &server.durability, (use_ring, &own), &before)?;
             let prepared = kept.prepare(&wanted.shares)?;
             io::Result::Ok((built, users, prepared))
         });
@@ -335,9 +366,9 @@ impl Service for Holdfast {
         Ok(json!(answers))
     }
 
-    fn clear_latch(&self, share: Option<&str>) -> Result<Value, String> {
+    async fn clear_latch(self: Arc<Self>, share: Option<String>) -> Result<Value, String> {
         let shares = self.server.shares();
-        let wanted = share.map(str::to_uppercase);
+        let wanted = share.as_deref().map(str::to_uppercase);
         let mut answers = Vec::new();
         for one in shares.iter() {
             let name = &one.config.name;
@@ -362,6 +393,7 @@ impl Service for Holdfast {
             durability.clear_overflow();
             self.kept.clear_dormant();
         }
+        self.kept.clearing_stored().await?;
         Ok(json!(answers))
     }
 
@@ -387,6 +419,20 @@ impl Service for Holdfast {
                 .iter()
                 .map(|(key, error)| format!("inode {} of device {:#x}: {error}", key.ino, key.fs))
                 .collect(),
+        }
+    }
+
+    fn syncs_ended(&self) -> u64 {
+        self.server.durability.syncs_ended()
+    }
+
+    fn owed(&self) -> Owed {
+        let durability = &self.server.durability;
+        let exposure = durability.exposure();
+        Owed {
+            inodes: exposure.inodes,
+            bytes: exposure.bytes,
+            shares: durability.owing(),
         }
     }
 }

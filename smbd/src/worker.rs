@@ -30,6 +30,8 @@ use crate::{admission::Pass, config::FileIo, ring};
 
 /// Connections and jobs on their way to one worker.
 const MESSAGES_MAX: usize = 1_024;
+/// How often a thread that ends is looked at.
+const END_POLL: Duration = Duration::from_millis(1);
 /// Stack of a worker; futures live on the heap.
 const STACK_BYTES: usize = 4 << 20;
 
@@ -232,12 +234,22 @@ impl Worker {
         }
     }
 
-    /// Ends the thread and waits for it.
-    pub async fn end(&self) {
-        // Without a receiver it has ended already.
-        let _ = self.sender.send(Message::End).await;
-        let thread = self.thread.borrow_mut().take();
-        if let Some(Err(_)) = thread.map(thread::JoinHandle::join) {
+    /// Ends the thread and waits for it, but no longer than `wait`: a thread that the kernel
+    /// holds is left to the end of the process.
+    pub async fn end(&self, wait: Duration) {
+        // Without a receiver it has ended already; without room it does not look.
+        let _ = tokio::time::timeout(wait, self.sender.send(Message::End)).await;
+        let Some(thread) = self.thread.borrow_mut().take() else {
+            return;
+        };
+        let ended = async {
+            while !thread.is_finished() {
+                tokio::time::sleep(END_POLL).await;
+            }
+        };
+        if tokio::time::timeout(wait, ended).await.is_err() {
+            tracing::error!(core = self.core, "a worker does not end and is left behind");
+        } else if thread.join().is_err() {
             tracing::error!(core = self.core, "a worker ended by a panic");
         }
     }

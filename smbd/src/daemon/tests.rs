@@ -5,7 +5,7 @@ use std::{
     net::TcpStream,
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     thread,
 };
@@ -22,6 +22,9 @@ struct Echo {
     synced: AtomicU32,
     fail_sync: AtomicBool,
     latched: AtomicBool,
+    /// So many syncs take 600 ms each, and then one hangs.
+    hang_after: Mutex<Option<u64>>,
+    syncs_ended: AtomicU64,
 }
 
 struct EchoHandler(usize);
@@ -79,8 +82,8 @@ impl Service for Echo {
         Ok(json!({ "share": located.share, "path": located.opener.path }))
     }
 
-    fn clear_latch(&self, share: Option<&str>) -> Result<Value, String> {
-        match share {
+    async fn clear_latch(self: Arc<Self>, share: Option<String>) -> Result<Value, String> {
+        match share.as_deref() {
             None | Some("s") => Ok(json!(self.latched.swap(false, Ordering::Relaxed))),
             Some(_) => Err("no such share".to_owned()),
         }
@@ -91,6 +94,14 @@ impl Service for Echo {
     }
 
     async fn sync_all(self: Arc<Self>) -> SyncReport {
+        let hang_after = *self.hang_after.lock().unwrap();
+        if let Some(syncs) = hang_after {
+            for _ in 0..syncs {
+                tokio::time::sleep(Duration::from_millis(600)).await;
+                self.syncs_ended.fetch_add(1, Ordering::Relaxed);
+            }
+            std::future::pending::<()>().await;
+        }
         self.synced.fetch_add(1, Ordering::Relaxed);
         let errors = match self.fail_sync.load(Ordering::Relaxed) {
             true => vec!["file f: Input/output error".to_owned()],
@@ -100,6 +111,18 @@ impl Service for Echo {
             inodes: 1,
             bytes: 4096,
             errors,
+        }
+    }
+
+    fn syncs_ended(&self) -> u64 {
+        self.syncs_ended.load(Ordering::Relaxed)
+    }
+
+    fn owed(&self) -> Owed {
+        Owed {
+            inodes: 3,
+            bytes: 4096,
+            shares: vec!["s".to_owned()],
         }
     }
 }
@@ -316,6 +339,26 @@ fn what_could_not_be_synced_is_an_error_at_the_end() {
     let service = Arc::clone(&daemon.service);
     assert_eq!(daemon.stop(), Ok(()));
     assert_eq!(service.synced.load(Ordering::Relaxed), 0);
+}
+
+/// As long as syncs end, the sync goes on; it hangs after 1.8 s and is given up a second later.
+#[test]
+fn a_sync_at_the_end_that_hangs_is_given_up() {
+    let daemon = Running::start("");
+    *daemon.service.hang_after.lock().unwrap() = Some(3);
+    let mark = daemon.folder.path().join("state/running");
+    let start = Instant::now();
+    daemon.orders.blocking_send(Order::Stop).unwrap();
+    let error = daemon.thread.join().unwrap().unwrap_err();
+    let took = start.elapsed();
+    assert!(took > Duration::from_millis(1_800), "{took:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(
+        error.contains("3 inodes (4096 bytes) of shares (s)"),
+        "{error}"
+    );
+    assert_eq!(daemon.service.syncs_ended.load(Ordering::Relaxed), 3);
+    assert!(mark.exists(), "the next start syncs");
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn connections_are_served_on_the_pinned_thread_and_drained() {
     assert_eq!((worker.load(), admission.figures().connections), (0, 0));
     // Jobs are still done after the last connection.
     assert_eq!(block_on(worker.run(|| async { 7 })), Some(7));
-    block_on(worker.end());
+    block_on(worker.end(Duration::from_secs(10)));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_panic_takes_one_connection_with_it() {
     );
     assert_eq!(echo(&mut good, b"still here"), b"still here");
     assert_eq!(admission.figures().connections, 1);
-    block_on(worker.end());
+    block_on(worker.end(Duration::from_secs(10)));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn who_does_not_end_is_cut_off_after_the_grace() {
     assert_eq!(block_on(worker.drained()), 1);
     assert_eq!(client.read(&mut [0; 8]).unwrap_or(0), 0);
     assert_eq!(admission.figures().connections, 0);
-    block_on(worker.end());
+    block_on(worker.end(Duration::from_secs(10)));
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn the_ring_turns_before_sleep_and_at_each_completion() {
         wait_beyond(parked + 1);
         thread::sleep(Duration::from_millis(10));
     }
-    block_on(worker.end());
+    block_on(worker.end(Duration::from_secs(10)));
 }
 
 /// Reads a file that is not in the page cache, so that the ring has to wait for the device, once
@@ -257,5 +257,5 @@ fn a_lone_cold_read_comes_back_through_the_ring() {
     });
     let read = block_on(async { tokio::time::timeout(Duration::from_secs(20), read).await });
     assert_eq!(read, Ok(Some(true)));
-    block_on(worker.end());
+    block_on(worker.end(Duration::from_secs(10)));
 }
