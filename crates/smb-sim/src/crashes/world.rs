@@ -143,6 +143,10 @@ impl Beliefs {
     /// Whether anybody has anything open in or below a directory.
     pub(super) fn in_use(&self, dir: usize) -> bool {
         let below = |one: usize| self.is_below(one, dir);
+        let haunted = |one: usize| self.dirs[one].as_ref().is_some_and(|dir| dir.haunted);
+        if (0..DIRS).any(|one| below(one) && haunted(one)) {
+            return true;
+        }
         self.files
             .iter()
             .flatten()
