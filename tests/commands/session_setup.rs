@@ -1,4 +1,5 @@
-//! SESSION_SETUP ([MS-SMB2] 3.3.5.5): logging in, proving anew, replacing, binding.
+//! SESSION_SETUP ([MS-SMB2] 3.3.5.5): logging in, proving anew, replacing. Binding is in
+//! `session_bind.rs`.
 
 use smb_client::{Client, ClientError, CreateArgs, Login, Options, Request, Session, Signing};
 use smb_tests::{
@@ -196,99 +197,6 @@ fn another_users_session_is_not_replaced() {
 fn second(server: &HoldfastServer, first: &Session, options: Options) -> Client {
     let guid = first.client().connection().core().guid();
     server.client(options.guid(guid))
-}
-
-fn can_bind(session: &Session) -> bool {
-    session
-        .client()
-        .negotiated()
-        .capabilities
-        .contains(Capabilities::MULTI_CHANNEL)
-}
-
-#[test]
-fn a_second_connection_can_be_bound() {
-    let server = HoldfastServer::new();
-    for dialect in [Dialect::SMB_3_0, Dialect::SMB_3_0_2, Dialect::SMB_3_1_1] {
-        let first = server.session(Options::dialect(dialect).signing(Signing::Required));
-        let options = Options::dialect(dialect).signing(Signing::Required);
-        let other = second(&server, &first, options);
-        let login = Login::user(USER, PASSWORD, "");
-        let bound = other.bind(first.secret().unwrap(), &login);
-        if !can_bind(&first) {
-            assert_eq!(status(bound), Status::REQUEST_NOT_ACCEPTED);
-            continue;
-        }
-        let bound = bound.unwrap();
-        let tree = first.tree(DATA).unwrap();
-        let file = tree.create(&CreateArgs::open_if("both")).unwrap();
-        let through = file.through(&bound.tree_of(tree.id(), *tree.info()));
-        through.write_all(0, b"by the second").unwrap();
-        assert_eq!(file.read_all().unwrap(), b"by the second");
-        // A bind of what is bound already.
-        let again = other.bind(first.secret().unwrap(), &login);
-        assert_eq!(status(again), Status::REQUEST_NOT_ACCEPTED);
-        file.close().unwrap();
-    }
-}
-
-#[test]
-fn binds_that_do_not_fit_are_refused_and_harm_nothing() {
-    let server = HoldfastServer::new();
-    let options = || Options::default().signing(Signing::Required);
-    let first = server.session(options());
-    if !can_bind(&first) {
-        return;
-    }
-    let login = Login::user(USER, PASSWORD, "");
-    let secret = || first.secret().unwrap();
-    // Another dialect.
-    let other = second(
-        &server,
-        &first,
-        Options::dialect(Dialect::SMB_3_0).signing(Signing::Required),
-    );
-    assert_eq!(
-        status(other.bind(secret(), &login)),
-        Status::INVALID_PARAMETER
-    );
-    // Another user.
-    let other = second(&server, &first, options());
-    let stranger = Login::user(OTHER_USER, OTHER_PASSWORD, "");
-    let refused = status(other.bind(secret(), &stranger));
-    assert!(
-        [Status::NOT_SUPPORTED, Status::ACCESS_DENIED].contains(&refused),
-        "{refused}"
-    );
-    // A wrong password.
-    let other = second(&server, &first, options());
-    let wrong = Login::user(USER, "wrong", "");
-    assert_eq!(status(other.bind(secret(), &wrong)), Status::LOGON_FAILURE);
-    // Unsigned.
-    let other = second(&server, &first, options());
-    let unsigned = Request::new(&SessionSetupRequest {
-        flags: SessionSetupFlags::BINDING,
-        security_mode: SecurityMode::SIGNING_ENABLED,
-        capabilities: Capabilities::empty(),
-        previous_session_id: SessionId(0),
-        security_buffer: b"x",
-    });
-    let reply = other.call(unsigned.clone().session(first.id()));
-    assert_eq!(outcome(reply), Outcome::Answered(Status::INVALID_PARAMETER));
-    // A session that does not exist.
-    let reply = other.call(unsigned.session(SessionId(0x77)));
-    let end = outcome(reply);
-    assert!(
-        [Status::USER_SESSION_DELETED, Status::INVALID_PARAMETER]
-            .map(Outcome::Answered)
-            .contains(&end),
-        "{end:?}"
-    );
-    first
-        .tree(DATA)
-        .unwrap()
-        .write_file("unharmed", b"yes")
-        .unwrap();
 }
 
 #[test]

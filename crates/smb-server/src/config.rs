@@ -61,6 +61,20 @@ pub struct ServerConfig {
     pub limits: Limits,
 }
 
+/// One address of the server as FSCTL_QUERY_NETWORK_INTERFACE_INFO tells it
+/// ([MS-SMB2] 2.2.32.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NetworkInterface {
+    /// Number of the interface, the same for all its addresses; not 0.
+    pub index: u32,
+    /// The address.
+    pub address: IpAddr,
+    /// Bits per second.
+    pub bits_per_second: u64,
+    /// It spreads connections over cores: clients open several to the one address.
+    pub rss: bool,
+}
+
 /// A range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostRange {

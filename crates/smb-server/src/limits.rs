@@ -15,6 +15,10 @@ pub const DATA_IN_FLIGHT_MAX: usize = 64 << 20;
 /// `INSUFFICIENT_RESOURCES`.
 pub const SETUPS_PER_CONNECTION_MAX: usize = 16;
 
+/// Channels of one session; binding one more gets `INSUFFICIENT_RESOURCES` (Windows and Samba
+/// allow as many).
+pub const CHANNELS_PER_SESSION_MAX: usize = 32;
+
 /// Names of one directory that a listing holds; a larger directory gives
 /// `INSUFFICIENT_RESOURCES`.
 pub const DIRECTORY_NAMES_MAX: usize = 1 << 20;

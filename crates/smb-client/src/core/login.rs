@@ -245,7 +245,8 @@ impl ClientCore {
                 state
             }
             _ => {
-                let secret = SessionSecret::new(session_id, flags, keys);
+                let secret = SessionSecret::new(session_id, flags, keys)
+                    .signed_in(negotiated.signing_algorithm);
                 SessionState::keyed(secret, &negotiated, self.signing_required())
             }
         };

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use smb_crypto::{SealingKey, SessionKeys, SigningKey};
+use smb_crypto::{SealingKey, SessionKeys, SigningAlgorithm, SigningKey};
 use smb_wire::ids::SessionId;
 use smb_wire::msg::SessionFlags;
 
@@ -21,6 +21,8 @@ pub struct SessionSecret {
     pub(super) keys: Arc<SessionKeys>,
     pub(super) seal: Option<Arc<SealingKey>>,
     pub(super) open: Option<Arc<SealingKey>>,
+    /// In which the session's own key signs, if it is not that of the connection.
+    pub(super) algorithm: Option<SigningAlgorithm>,
     nonces: Arc<AtomicU64>,
 }
 
@@ -40,8 +42,17 @@ impl SessionSecret {
             seal: keys.sealing_client_to_server().map(Arc::new),
             open: keys.sealing_server_to_client().map(Arc::new),
             keys: Arc::new(keys),
+            algorithm: None,
             nonces: Arc::new(AtomicU64::new(0)),
         }
+    }
+
+    /// Its signing key signs in this algorithm wherever it is used: a binding is signed in that
+    /// of the session's first connection.
+    #[must_use]
+    pub fn signed_in(mut self, algorithm: SigningAlgorithm) -> Self {
+        self.algorithm = Some(algorithm);
+        self
     }
 
     /// The session.
@@ -78,7 +89,11 @@ impl SessionState {
     pub(super) fn keyed(secret: SessionSecret, negotiated: &Negotiated, sign: bool) -> Self {
         Self {
             flags: secret.flags,
-            signing: Some(secret.keys.signing_key(negotiated.signing_algorithm)),
+            signing: Some(
+                secret
+                    .keys
+                    .signing_key(secret.algorithm.unwrap_or(negotiated.signing_algorithm)),
+            ),
             sign,
             encrypt: secret.flags.contains(SessionFlags::ENCRYPT_DATA) && secret.seal.is_some(),
             secret: Some(secret),

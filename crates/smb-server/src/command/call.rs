@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use durability::Receipt;
 use smb_wire::{
     Malformed,
-    header::{Command, Header},
+    header::{Command, Header, HeaderFlags},
     ids::{FileId, SessionId},
     msg::{self, Dialect},
     status::Status,
@@ -18,11 +18,8 @@ use crate::{
     connection::Connection,
     link::outbound::{self, HEADROOM},
     misbehaved::Misbehaved,
-    state::{Channel, InFlight, Open, Server, Session, Share, Token, TreeConnect},
+    state::{Channel, InFlight, Server, Session, Share, Token, TreeConnect},
 };
-
-/// How far ahead a channel sequence counts as newer.
-const CHANNEL_SEQUENCE_AHEAD: u16 = 0x7fff;
 
 /// What a handler returns.
 pub(crate) type Handled = Result<Reply, Failure>;
@@ -225,28 +222,25 @@ impl<V: Vfs> Call<V> {
             .cloned()
             .ok_or(Status::FILE_CLOSED)?;
         let here = self.tree()?.id == open.tree.id;
-        if open.file_id != id || !here || open.is_closing() {
+        if open.file_id != id || !here {
             return Err(Status::FILE_CLOSED.into());
         }
+        let mut open = InFlight::new(open).ok_or(Status::FILE_CLOSED)?;
         self.chain.set_file_id(id);
-        self.check_channel_sequence(&open)?;
-        Ok(InFlight::new(open))
+        self.check_channel_sequence(&mut open)?;
+        Ok(open)
     }
 
     /// [MS-SMB2] 3.3.5.2.10: what a client sent before it lost a channel must not act after what
     /// it sent since.
-    fn check_channel_sequence(&self, open: &Open<V>) -> Result<(), Failure> {
+    fn check_channel_sequence(&self, open: &mut InFlight<V>) -> Result<(), Failure> {
         if self.connection.dialect() < Dialect::SMB_3_0 {
             return Ok(());
         }
-        let mut state = open.state();
-        let sent = self.header.channel_sequence();
-        if sent.wrapping_sub(state.channel_sequence) <= CHANNEL_SEQUENCE_AHEAD {
-            state.channel_sequence = sent;
-            return Ok(());
-        }
+        let replay = self.header.flags.contains(HeaderFlags::REPLAY);
+        let in_time = open.count(self.header.channel_sequence(), replay);
         match self.header.command {
-            Command::WRITE | Command::SET_INFO | Command::IOCTL => {
+            Command::WRITE | Command::SET_INFO | Command::IOCTL if !in_time => {
                 Err(Status::FILE_NOT_AVAILABLE.into())
             }
             _ => Ok(()),

@@ -4,10 +4,11 @@
 //! Every code that is answered has a row in `table.rs` that says what it works on and which
 //! access its handle must have; the check is made here, before any handler runs
 //! (CVE-2026-1933 was a code without one). The rows are served by `copy.rs`, `ranges.rs`,
-//! `facts.rs`, `pipes.rs` and `negotiate.rs`.
+//! `facts.rs`, `interfaces.rs`, `pipes.rs` and `negotiate.rs`.
 
 mod copy;
 mod facts;
+mod interfaces;
 mod negotiate;
 mod pipes;
 mod ranges;
@@ -126,6 +127,7 @@ async fn without_handle<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>, row:
     let answer = match row.does {
         Does::ValidateNegotiate => negotiate::validate(call, request)?,
         Does::WaitForPipe => pipes::wait(call, request)?,
+        Does::NetworkInterfaces => interfaces::query(call, request)?,
         Does::WithoutHandle(status) => return Err(status.into()),
         _ => return Err(Status::INTERNAL_ERROR.into()),
     };
@@ -152,8 +154,9 @@ async fn with_handle<V: Vfs>(
         Does::ObjectId => facts::object_id(call, request, open).await,
         Does::Snapshots => facts::snapshots(call, request, open),
         Does::Refuse(status) => Err(status.into()),
-        Does::ValidateNegotiate | Does::WaitForPipe | Does::WithoutHandle(_) => {
-            Err(Status::INTERNAL_ERROR.into())
-        }
+        Does::ValidateNegotiate
+        | Does::NetworkInterfaces
+        | Does::WaitForPipe
+        | Does::WithoutHandle(_) => Err(Status::INTERNAL_ERROR.into()),
     }
 }

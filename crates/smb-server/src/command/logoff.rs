@@ -46,7 +46,9 @@ pub(super) async fn end<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V
 pub(crate) async fn disconnected<V: Vfs>(connection: &Rc<Connection<V>>) {
     connection.setups.borrow_mut().clear();
     let channels = std::mem::take(&mut *connection.channels.borrow_mut());
-    let sessions = channels.into_values().map(|channel| Arc::clone(&channel.session));
+    let sessions = channels
+        .into_values()
+        .map(|channel| Arc::clone(&channel.session));
     let lost: Vec<_> = sessions
         .filter(|session| session.remove_channel(connection.id))
         .collect();

@@ -1,8 +1,8 @@
 //! SESSION_SETUP ([MS-SMB2] 3.3.5.5): authentication in several legs, re-authentication, keys.
 //!
 //! A session in setup lives on its connection only and is found by nothing else; it becomes a
-//! `Session` of the server with the success that it answers. Binding to a second connection
-//! is refused, since multichannel is not offered.
+//! `Session` of the server with the success that it answers. What binds a connection to a session
+//! that is there already is in `session_bind.rs`.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -18,13 +18,24 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Failure, Handled, Reply, logoff};
+use super::{Call, Failure, Handled, Reply, logoff, session_bind};
 use crate::{
     config::{Encryption, ServerConfig},
     connection::Negotiated,
     limits::SETUPS_PER_CONNECTION_MAX,
-    state::{Channel, Login, NewSession, Sealing, Session, SessionPhase, Token},
+    state::{Channel, Login, NewSession, Sealing, Session, SessionPhase, Terms, Token},
 };
+
+/// What a setup is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// A new session.
+    New,
+    /// A session of this connection authenticates again.
+    Again,
+    /// The connection becomes a channel of another's session.
+    Bind,
+}
 
 /// A session being set up on a connection.
 pub(crate) struct Setup {
@@ -32,14 +43,13 @@ pub(crate) struct Setup {
     /// Session.PreauthIntegrityHashValue, from the connection's on.
     preauth: PreauthHash,
     started: Duration,
-    /// The session that authenticates again.
-    again: bool,
+    purpose: Purpose,
 }
 
 impl Setup {
     /// Takes the answer to a leg into the hash; re-authentication hashes nothing.
     pub(super) fn hash_answer(&mut self, message: &[u8]) {
-        if !self.again {
+        if self.purpose != Purpose::Again {
             self.preauth.update(message);
         }
     }
@@ -52,12 +62,13 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         .connection
         .negotiated()
         .ok_or(Status::INVALID_PARAMETER)?;
-    if request.flags.contains(SessionSetupFlags::BINDING) {
-        // [MS-SMB2] 3.3.5.5: IsMultiChannelCapable is false.
-        return Err(Status::REQUEST_NOT_ACCEPTED.into());
+    let signer = session_bind::signer(call);
+    let binding = request.flags.contains(SessionSetupFlags::BINDING);
+    if binding {
+        session_bind::check(call, &facts, signer.is_some())?;
     }
-    let (id, mut setup) = begin(call)?;
-    if facts.dialect == Dialect::SMB_3_1_1 && !setup.again {
+    let (id, mut setup) = begin(call, binding)?;
+    if facts.dialect == Dialect::SMB_3_1_1 && setup.purpose != Purpose::Again {
         setup.preauth.update(&call.message);
     }
     match step(call, &mut setup, request.security_buffer).await {
@@ -85,12 +96,16 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
 }
 
 /// Finds the setup that this leg continues, or starts one.
-fn begin<V: Vfs>(call: &Call<V>) -> Result<(SessionId, Setup), Failure> {
+fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Failure> {
     let connection = &call.connection;
     let asked = call.header.session_id;
     let mut setups = connection.setups.borrow_mut();
     if let Some(setup) = setups.remove(&asked) {
-        return Ok((asked, setup));
+        if (setup.purpose == Purpose::Bind) == binding {
+            return Ok((asked, setup));
+        }
+        // A binding cannot be finished as something else: it is off.
+        return Err(Status::USER_SESSION_DELETED.into());
     }
     let config = call.server().config();
     let now = call.server().env.monotonic();
@@ -99,18 +114,19 @@ fn begin<V: Vfs>(call: &Call<V>) -> Result<(SessionId, Setup), Failure> {
     if setups.len() >= SETUPS_PER_CONNECTION_MAX {
         return Err(Status::INSUFFICIENT_RESOURCES.into());
     }
-    let again = asked != SessionId::default();
-    let id = if again {
+    let (id, purpose) = if binding {
+        (asked, Purpose::Bind)
+    } else if asked != SessionId::default() {
         check_again(call)?;
-        asked
+        (asked, Purpose::Again)
     } else {
-        call.server().fresh_session_id()
+        (call.server().fresh_session_id(), Purpose::New)
     };
     let setup = Setup {
         acceptor: Acceptor::new(Arc::new(params(&config))),
         preauth: connection.preauth.borrow().clone(),
         started: now,
-        again,
+        purpose,
     };
     Ok((id, setup))
 }
@@ -159,9 +175,9 @@ async fn step<V: Vfs>(call: &Call<V>, setup: &mut Setup, token: &[u8]) -> Result
 }
 
 /// What the final answer says, and how it is signed.
-struct Done<V: Vfs> {
-    flags: SessionFlags,
-    channel: Rc<Channel<V>>,
+pub(super) struct Done<V: Vfs> {
+    pub(super) flags: SessionFlags,
+    pub(super) channel: Rc<Channel<V>>,
 }
 
 async fn answer<V: Vfs>(
@@ -194,14 +210,18 @@ async fn finish<V: Vfs>(
     identity: Identity,
     session_key: &SessionKey,
 ) -> Result<Done<V>, Failure> {
+    if setup.purpose == Purpose::Bind {
+        return session_bind::finish(call, facts, &setup, identity, session_key);
+    }
     let config = call.server().config();
+    let again_here = setup.purpose == Purpose::Again;
     let token = match identity {
         Identity::User(user) => Token::user(&config, &user, &*call.server().users()),
         // A session may turn anonymous: it keeps what its handles were granted, and gets no more.
-        Identity::Anonymous if setup.again || guests_welcome(call) => Token::anonymous(&config),
+        Identity::Anonymous if again_here || guests_welcome(call) => Token::anonymous(&config),
         Identity::Anonymous => return Err(Status::ACCESS_DENIED.into()),
     };
-    if setup.again {
+    if again_here {
         return again(call, token).await;
     }
     establish(call, request, facts, id, &setup, token, Some(session_key)).await
@@ -214,8 +234,10 @@ async fn again<V: Vfs>(call: &Call<V>, token: Token) -> Result<Done<V>, Failure>
         .clone()
         .ok_or(Failure::Status(Status::USER_SESSION_DELETED))?;
     let session = &channel.session;
+    if session.phase() == SessionPhase::Closed {
+        return Err(Status::USER_SESSION_DELETED.into());
+    }
     session.set_token(token);
-    session.set_phase(SessionPhase::Valid);
     Ok(Done {
         flags: SessionFlags::ENCRYPT_DATA.when(session.encrypts()),
         channel,
@@ -258,9 +280,16 @@ async fn establish<V: Vfs>(
         .union(SessionFlags::IS_NULL.when(token.anonymous))
         .union(SessionFlags::ENCRYPT_DATA.when(encrypt_data));
     let user = token.user.clone();
+    let signing = keys.map(|keys| Arc::new(SigningKey::new(facts.signing, &keys.signing)));
     let session = Arc::new(Session::new(NewSession {
         id,
         connection: call.connection.id,
+        terms: Terms {
+            dialect: facts.dialect,
+            client_guid: facts.client_guid,
+            cipher: facts.cipher,
+        },
+        signing: signing.clone(),
         token,
         signing_required: known && (config.signing_required || client_requires),
         encrypt_data,
@@ -272,10 +301,7 @@ async fn establish<V: Vfs>(
     if !server.add_session(Arc::clone(&session), config.limits.sessions) {
         return Err(Status::INSUFFICIENT_RESOURCES.into());
     }
-    let channel = Rc::new(Channel {
-        session,
-        signing: keys.map(|keys| SigningKey::new(facts.signing, &keys.signing)),
-    });
+    let channel = Rc::new(Channel { session, signing });
     call.connection.add_channel(id, Rc::clone(&channel));
     tracing::debug!(peer = %call.connection.peer, user, session = id.0, "session established");
     (call.connection.authenticated)();
@@ -283,7 +309,7 @@ async fn establish<V: Vfs>(
     Ok(Done { flags, channel })
 }
 
-fn derive(
+pub(super) fn derive(
     facts: &Negotiated,
     setup: &Setup,
     session_key: &SessionKey,
@@ -329,7 +355,8 @@ fn guests_welcome<V: Vfs>(call: &Call<V>) -> bool {
         .any(|share| share.config.guest)
 }
 
-/// Authentication failed: a session in re-authentication goes with it ([MS-SMB2] 3.3.5.5.3).
+/// Authentication failed: a session in re-authentication goes with it ([MS-SMB2] 3.3.5.5.3), one
+/// that was to get a channel does not.
 async fn refuse<V: Vfs>(
     call: &Call<V>,
     id: SessionId,
@@ -338,13 +365,14 @@ async fn refuse<V: Vfs>(
     facts: &Negotiated,
     error: AuthError,
 ) -> Handled {
-    if matches!(error, AuthError::UnknownUser { .. }) && !setup.again && guests_welcome(call) {
+    let new = setup.purpose == Purpose::New;
+    if matches!(error, AuthError::UnknownUser { .. }) && new && guests_welcome(call) {
         let token = Token::guest(&call.server().config());
         tracing::info!(peer = %call.connection.peer, %error, "signed in as guest; a client that requires signing (Windows 11 24H2) will refuse it");
         let done = establish(call, request, facts, id, &setup, token, None).await;
         return answer(call, id, &[], done).await;
     }
-    if setup.again
+    if setup.purpose == Purpose::Again
         && let Ok(session) = call.session()
     {
         logoff::end(call.server(), session).await;

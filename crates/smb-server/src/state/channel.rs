@@ -11,5 +11,5 @@ pub(crate) struct Channel<V: vfs::Vfs> {
     /// The session.
     pub(crate) session: Arc<Session<V>>,
     /// Channel.SigningKey; `None` for guest and anonymous sessions, which cannot sign.
-    pub(crate) signing: Option<SigningKey>,
+    pub(crate) signing: Option<Arc<SigningKey>>,
 }

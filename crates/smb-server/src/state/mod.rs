@@ -26,9 +26,9 @@ pub(crate) use open::{
     DirectoryCursor, Disk, EndReason, Ender, InFlight, NamesHeld, NewOpen, Open, OpenKind,
 };
 pub use requests::{CommandCount, Requests};
+pub(crate) use sequence::{Admitted, ChannelSequence};
 pub use server::{ConnectionId, ConnectionReport, OpenReport, Report, Server, SessionReport};
 pub(crate) use server::{Holder, Login, Mail, Peer};
-pub(crate) use sequence::{Admitted, ChannelSequence};
 pub(crate) use session::{NewSession, Sealing, Session, SessionPhase, Terms, TreeConnect};
 pub use share::{Share, Shares};
 pub(crate) use token::{Acting, Token};

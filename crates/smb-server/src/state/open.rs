@@ -20,7 +20,7 @@ use smb_wire::{
 use tokio::sync::oneshot;
 use vfs::{DirName, Timestamp, Vfs};
 
-use super::TreeConnect;
+use super::{Admitted, ChannelSequence, TreeConnect};
 use crate::{
     command::Failure,
     file::{OpenId, Place, Quick},
@@ -135,8 +135,8 @@ pub(crate) struct OpenState {
     pub(crate) ea_index: usize,
     /// Directory enumeration.
     pub(crate) cursor: DirectoryCursor,
-    /// Channel sequence last seen ([MS-SMB2] 3.3.5.2.10).
-    pub(crate) channel_sequence: u16,
+    /// Channel sequence last seen, and what runs under it ([MS-SMB2] 3.3.5.2.10).
+    pub(crate) sequence: ChannelSequence,
     /// The handle set times itself: automatic updates of them stop ([MS-FSA] 2.1.5.15.2).
     pub(crate) frozen_times: FrozenTimes,
     /// Something was written through the handle.
@@ -175,6 +175,8 @@ pub(crate) struct Open<V: Vfs> {
     in_flight: AtomicUsize,
     idle: Mutex<Option<Waker>>,
     closing: AtomicBool,
+    /// A CHANGE_NOTIFY has been asked.
+    watches: AtomicBool,
     state: Mutex<OpenState>,
     parked: Mutex<Vec<Weak<Ender>>>,
     /// One enumeration at a time: its cursor moves over awaits.
@@ -213,8 +215,9 @@ impl<V: Vfs> Open<V> {
             in_flight: AtomicUsize::new(0),
             idle: Mutex::new(None),
             closing: AtomicBool::new(false),
+            watches: AtomicBool::new(false),
             state: Mutex::new(OpenState {
-                channel_sequence: new.channel_sequence,
+                sequence: ChannelSequence::new(new.channel_sequence),
                 ..OpenState::default()
             }),
             parked: Mutex::new(Vec::new()),
@@ -282,13 +285,19 @@ impl<V: Vfs> Open<V> {
         )
     }
 
+    /// True for the first CHANGE_NOTIFY of this handle only.
+    pub(crate) fn first_watch(&self) -> bool {
+        !self.watches.swap(true, Ordering::AcqRel)
+    }
+
     /// Takes part in closing: true for exactly one caller.
     pub(crate) fn begin_close(&self) -> bool {
-        !self.closing.swap(true, Ordering::AcqRel)
+        // One order with the count of requests: either they see this, or `quiesce` sees them.
+        !self.closing.swap(true, Ordering::SeqCst)
     }
 
     pub(crate) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
+        self.closing.load(Ordering::SeqCst)
     }
 
     /// A request that waits on this handle can be ended through `ender`.
@@ -311,7 +320,7 @@ impl<V: Vfs> Open<V> {
     pub(crate) async fn quiesce(&self, own: usize) {
         poll_fn(|cx| {
             *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
-            if self.in_flight.load(Ordering::Acquire) <= own {
+            if self.in_flight.load(Ordering::SeqCst) <= own {
                 Poll::Ready(())
             } else {
                 Poll::Pending
@@ -322,12 +331,30 @@ impl<V: Vfs> Open<V> {
 }
 
 /// A request under way on an open; CLOSE waits for it.
-pub(crate) struct InFlight<V: Vfs>(pub(crate) Arc<Open<V>>);
+pub(crate) struct InFlight<V: Vfs> {
+    open: Arc<Open<V>>,
+    /// The channel sequence it is counted by.
+    counted: Option<u16>,
+}
 
 impl<V: Vfs> InFlight<V> {
-    pub(crate) fn new(open: Arc<Open<V>>) -> Self {
-        open.in_flight.fetch_add(1, Ordering::AcqRel);
-        Self(open)
+    /// `None` where the open is being closed, by another channel perhaps: the one who closes
+    /// waits for all that came before, and nothing comes after.
+    pub(crate) fn new(open: Arc<Open<V>>) -> Option<Self> {
+        open.in_flight.fetch_add(1, Ordering::SeqCst);
+        let this = Self {
+            open,
+            counted: None,
+        };
+        (!this.open.is_closing()).then_some(this)
+    }
+
+    /// Counts it by the channel sequence it was sent with. False when it may not modify
+    /// ([MS-SMB2] 3.3.5.2.10).
+    pub(crate) fn count(&mut self, sent: u16, replay: bool) -> bool {
+        let admitted = self.open.state().sequence.admit(sent, replay);
+        self.counted = (admitted == Admitted::Counted).then_some(sent);
+        admitted == Admitted::Counted
     }
 }
 
@@ -335,15 +362,18 @@ impl<V: Vfs> std::ops::Deref for InFlight<V> {
     type Target = Arc<Open<V>>;
 
     fn deref(&self) -> &Self::Target {
-        &self.0
+        &self.open
     }
 }
 
 impl<V: Vfs> Drop for InFlight<V> {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
+        if let Some(sent) = self.counted {
+            self.open.state().sequence.done(sent);
+        }
+        self.open.in_flight.fetch_sub(1, Ordering::SeqCst);
         let waker = self
-            .0
+            .open
             .idle
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

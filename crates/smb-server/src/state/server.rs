@@ -29,8 +29,8 @@ use super::{ChangeTimes, Grants, LossWarnings, Open, OpenKind, Requests, Session
 use crate::{
     command::Failure,
     config::{NetworkInterface, ServerConfig},
-    outside::Outside,
     file::{Caching, Files, OpenId, Outcome, Place, SharePath, WaiterId},
+    outside::Outside,
 };
 
 /// A connection, numbered since the server started.

@@ -1,4 +1,8 @@
-//! A session and its tables ([MS-SMB2] 3.3.1.8, 3.3.1.9).
+//! A session, its channels and its tables ([MS-SMB2] 3.3.1.8, 3.3.1.9).
+//!
+//! A session lives as long as it has a channel: the connection that made it is its first one,
+//! others are bound to it. Its end and the coming and going of channels are decided under one
+//! lock, so that no channel joins a session that ends and exactly one caller ends it.
 
 use std::{
     collections::BTreeMap,
@@ -8,15 +12,17 @@ use std::{
     },
 };
 
-use smb_crypto::SealingKey;
+use smb_crypto::{Cipher, SealingKey, SigningKey};
 use smb_wire::{
     access_mask::AccessMask,
-    ids::{SessionId, TreeId},
-    msg::ShareFlags,
+    ids::{Guid, SessionId, TreeId},
+    msg::{Dialect, ShareFlags},
+    status::Status,
 };
 use vfs::Vfs;
 
 use super::{Acting, ConnectionId, Open, Server, Share, Token};
+use crate::limits::CHANNELS_PER_SESSION_MAX;
 
 /// Session.State.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +33,29 @@ pub(crate) enum SessionPhase {
     Closed,
 }
 
+/// What the connection that made a session agreed on; every further channel must have agreed on
+/// the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) dialect: Dialect,
+    pub(crate) client_guid: Guid,
+    pub(crate) cipher: Option<Cipher>,
+}
+
+/// Where a session stands, and on which connections it lives.
+struct Standing {
+    phase: SessionPhase,
+    /// Session.ChannelList, in the order of their coming; the first is Session.Connection.
+    channels: Vec<ConnectionId>,
+}
+
 /// A user's session.
 pub(crate) struct Session<V: Vfs> {
     pub(crate) id: SessionId,
-    /// The connection that made it.
-    pub(crate) connection: ConnectionId,
-    phase: Mutex<SessionPhase>,
+    pub(crate) terms: Terms,
+    /// Session.SigningKey: signs the binding of further channels; `None` for guests and nobody.
+    pub(crate) signing: Option<Arc<SigningKey>>,
+    standing: Mutex<Standing>,
     token: RwLock<Arc<Token>>,
     /// Session.SigningRequired.
     pub(crate) signing_required: AtomicBool,
@@ -106,7 +129,10 @@ impl<V: Vfs> Tables<V> {
 /// What a session is made with.
 pub(crate) struct NewSession {
     pub(crate) id: SessionId,
+    /// Its first channel.
     pub(crate) connection: ConnectionId,
+    pub(crate) terms: Terms,
+    pub(crate) signing: Option<Arc<SigningKey>>,
     pub(crate) token: Token,
     pub(crate) signing_required: bool,
     pub(crate) encrypt_data: bool,
@@ -121,8 +147,12 @@ impl<V: Vfs> Session<V> {
         }
         Self {
             id: new.id,
-            connection: new.connection,
-            phase: Mutex::new(SessionPhase::Valid),
+            terms: new.terms,
+            signing: new.signing,
+            standing: Mutex::new(Standing {
+                phase: SessionPhase::Valid,
+                channels: vec![new.connection],
+            }),
             token: RwLock::new(Arc::new(new.token)),
             signing_required: AtomicBool::new(new.signing_required),
             encrypt_data: AtomicBool::new(new.encrypt_data),
@@ -135,18 +165,52 @@ impl<V: Vfs> Session<V> {
         }
     }
 
-    pub(crate) fn phase(&self) -> SessionPhase {
-        *self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves on to `phase` and says where it was; Closed is never left.
-    pub(crate) fn set_phase(&self, phase: SessionPhase) -> SessionPhase {
-        let mut place = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = *place;
-        if before != SessionPhase::Closed {
-            *place = phase;
+    pub(crate) fn phase(&self) -> SessionPhase {
+        self.standing().phase
+    }
+
+    /// The session is over; true for exactly one caller, who closes what it had open.
+    pub(crate) fn end(&self) -> bool {
+        std::mem::replace(&mut self.standing().phase, SessionPhase::Closed) != SessionPhase::Closed
+    }
+
+    /// A connection becomes a channel. A session that has ended, or has just lost its last
+    /// channel, gets none.
+    ///
+    /// # Errors
+    /// `USER_SESSION_DELETED`, `REQUEST_NOT_ACCEPTED` where it is one already,
+    /// `INSUFFICIENT_RESOURCES` with [`CHANNELS_PER_SESSION_MAX`].
+    pub(crate) fn add_channel(&self, connection: ConnectionId) -> Result<(), Status> {
+        let mut standing = self.standing();
+        if standing.phase == SessionPhase::Closed || standing.channels.is_empty() {
+            return Err(Status::USER_SESSION_DELETED);
         }
-        before
+        if standing.channels.contains(&connection) {
+            return Err(Status::REQUEST_NOT_ACCEPTED);
+        }
+        if standing.channels.len() >= CHANNELS_PER_SESSION_MAX {
+            return Err(Status::INSUFFICIENT_RESOURCES);
+        }
+        standing.channels.push(connection);
+        Ok(())
+    }
+
+    /// A connection is gone ([MS-SMB2] 3.3.7.1); true when it was the last channel, and the
+    /// session is to be ended.
+    pub(crate) fn remove_channel(&self, connection: ConnectionId) -> bool {
+        let mut standing = self.standing();
+        let before = standing.channels.len();
+        standing.channels.retain(|channel| *channel != connection);
+        before > 0 && standing.channels.is_empty()
+    }
+
+    /// The connections it lives on, the oldest first.
+    pub(crate) fn channels(&self) -> Vec<ConnectionId> {
+        self.standing().channels.clone()
     }
 
     pub(crate) fn token(&self) -> Arc<Token> {

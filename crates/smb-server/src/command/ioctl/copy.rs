@@ -75,8 +75,8 @@ fn source<V: Vfs>(
 ) -> Result<Option<InFlight<V>>, Failure> {
     let found = call.session()?.tables().opens.get(&volatile).cloned();
     Ok(found
-        .filter(|open| is_it(open.file_id) && !open.is_closing())
-        .map(InFlight::new))
+        .filter(|open| is_it(open.file_id))
+        .and_then(InFlight::new))
 }
 
 fn by_key<V: Vfs>(call: &Call<V>, key: &ResumeKey) -> Result<InFlight<V>, Failure> {

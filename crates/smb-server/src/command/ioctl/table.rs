@@ -10,6 +10,7 @@ use smb_wire::{access_mask::AccessMask, fsctl::FsctlCode, status::Status};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Does {
     ValidateNegotiate,
+    NetworkInterfaces,
     WaitForPipe,
     /// Works without a handle and is refused.
     WithoutHandle(Status),
@@ -36,7 +37,10 @@ impl Does {
     pub(super) fn without_handle(self) -> bool {
         matches!(
             self,
-            Self::ValidateNegotiate | Self::WaitForPipe | Self::WithoutHandle(_)
+            Self::ValidateNegotiate
+                | Self::NetworkInterfaces
+                | Self::WaitForPipe
+                | Self::WithoutHandle(_)
         )
     }
 }
@@ -92,11 +96,10 @@ const TABLE: &[Row] = &[
         NONE,
         Does::WithoutHandle(Status::NOT_FOUND),
     ),
-    // [MS-SMB2] 3.3.5.15.11: multichannel is not offered.
     row(
         FsctlCode::QUERY_NETWORK_INTERFACE_INFO,
         NONE,
-        Does::WithoutHandle(Status::NOT_SUPPORTED),
+        Does::NetworkInterfaces,
     ),
     // Pipes: both directions are checked by the pipe itself.
     row(

@@ -1,0 +1,47 @@
+//! FSCTL_QUERY_NETWORK_INTERFACE_INFO ([MS-SMB2] 2.2.32.5, 3.3.5.15.11): by which addresses a
+//! client may open further channels, and what they are worth.
+//!
+//! The list is the daemon's; nothing is looked up here.
+
+use smb_wire::{
+    codec::size,
+    fsctl::{InterfaceCapability, NetworkInterfaceInfo, encode_network_interfaces},
+    msg::{Capabilities, IoctlRequest},
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::Answer;
+use crate::{
+    command::{Call, Failure},
+    config::NetworkInterface,
+};
+
+/// Lists the addresses.
+pub(super) fn query<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
+    let facts = call.connection.negotiated();
+    let offered = facts.is_some_and(|facts| {
+        let capabilities = facts.server_capabilities;
+        capabilities.contains(Capabilities::MULTI_CHANNEL)
+    });
+    if !offered {
+        return Err(Status::NOT_SUPPORTED.into());
+    }
+    let interfaces: Vec<_> = call.server().interfaces().iter().map(told).collect();
+    let room = size(request.max_output_response);
+    let (out, fitted) = encode_network_interfaces(&interfaces, room);
+    if fitted < interfaces.len() {
+        return Err(Status::BUFFER_TOO_SMALL.into());
+    }
+    Ok(Answer::told(call, out))
+}
+
+fn told(interface: &NetworkInterface) -> NetworkInterfaceInfo {
+    NetworkInterfaceInfo {
+        if_index: interface.index,
+        capability: InterfaceCapability::RSS_CAPABLE.when(interface.rss),
+        link_speed_bits: interface.bits_per_second,
+        address: interface.address,
+        scope_id: 0,
+    }
+}

@@ -1,0 +1,171 @@
+//! SESSION_SETUP with SMB2_SESSION_FLAG_BINDING: a connection becomes a further channel of a
+//! session ([MS-SMB2] 3.3.5.5, 3.3.5.5.3).
+//!
+//! A binding changes nothing until it has succeeded: one that fails leaves the session and its
+//! other channels as they were (CVE-2026-31476). The requests of a binding are signed with
+//! Session.SigningKey in the session's own algorithm; so are the answers, the last one excepted,
+//! which is signed with the channel's new key. Nothing is ever signed with a session's key for
+//! somebody who has not shown that he has it: two AES-GMACs under one nonce give the key away.
+
+use std::{rc::Rc, sync::Arc};
+
+use smb_auth::{Identity, SessionKey};
+use smb_crypto::{SignNonce, SigningAlgorithm, SigningKey};
+use smb_wire::{
+    header::HeaderFlags,
+    ids::SessionId,
+    msg::{Dialect, SessionFlags},
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::{
+    Call, Failure,
+    session_setup::{Done, Setup, derive},
+};
+use crate::{
+    connection::Negotiated,
+    limits::CHANNELS_PER_SESSION_MAX,
+    state::{Channel, Session, Token},
+};
+
+/// A session of other connections that the request names, if it is signed with its key. The
+/// answer will be signed with that key too, unless it comes to a better one.
+pub(super) fn signer<V: Vfs>(call: &Call<V>) -> Option<Arc<Session<V>>> {
+    let header = &call.header;
+    if call.channel.is_some() || call.encrypted || !header.flags.contains(HeaderFlags::SIGNED) {
+        return None;
+    }
+    let session = call.server().session(header.session_id)?;
+    let key = session.signing.clone()?;
+    let nonce = SignNonce {
+        message_id: header.message_id.0,
+        is_server: false,
+        is_cancel: false,
+    };
+    if !key.verify(&call.message, nonce) {
+        return None;
+    }
+    *call.sign_with.borrow_mut() = Some(Rc::new(Channel {
+        session: Arc::clone(&session),
+        signing: Some(key),
+    }));
+    Some(session)
+}
+
+/// Every check of [MS-SMB2] 3.3.5.5 on one leg of a binding, in the order of the text; `signed`
+/// says what [`signer`] found. What stands besides:
+///
+/// - AES-GMAC on one side only comes first, as Windows has it: no such signature can be checked.
+/// - A connection that is a channel already has had its signature checked with the channel's own
+///   key (3.3.5.2.4); a wrong one was refused there.
+/// - Another cipher is refused as another dialect is, since the keys of sealing are the session's.
+/// - Another ClientGuid is refused, as the text allows: leases and durable opens belong to it.
+pub(super) fn check<V: Vfs>(
+    call: &Call<V>,
+    facts: &Negotiated,
+    signed: bool,
+) -> Result<(), Failure> {
+    let id = call.header.session_id;
+    if id == SessionId::default() {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    let Some(session) = call.server().session(id) else {
+        return Err(unknown(call, facts, id).into());
+    };
+    check_algorithm(&session, facts.signing)?;
+    if facts.dialect < Dialect::SMB_3_0 {
+        return Err(Status::REQUEST_NOT_ACCEPTED.into());
+    }
+    let terms = &session.terms;
+    if terms.dialect != facts.dialect
+        || !call.header.flags.contains(HeaderFlags::SIGNED)
+        || terms.cipher != facts.cipher
+    {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    if terms.client_guid != facts.client_guid {
+        return Err(Status::USER_SESSION_DELETED.into());
+    }
+    let token = session.token();
+    if token.guest || token.anonymous || session.signing.is_none() {
+        return Err(Status::NOT_SUPPORTED.into());
+    }
+    if call.channel.is_some() {
+        return Err(Status::REQUEST_NOT_ACCEPTED.into());
+    }
+    if !signed {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    if session.channels().len() >= CHANNELS_PER_SESSION_MAX {
+        return Err(Status::INSUFFICIENT_RESOURCES.into());
+    }
+    Ok(())
+}
+
+/// The session is in setup on this connection, or is not there.
+fn unknown<V: Vfs>(call: &Call<V>, facts: &Negotiated, id: SessionId) -> Status {
+    let in_setup = call.connection.setups.borrow().contains_key(&id);
+    if in_setup || facts.dialect < Dialect::SMB_3_0 {
+        Status::REQUEST_NOT_ACCEPTED
+    } else {
+        Status::USER_SESSION_DELETED
+    }
+}
+
+fn check_algorithm<V: Vfs>(session: &Session<V>, here: SigningAlgorithm) -> Result<(), Failure> {
+    let Some(there) = session.signing.as_ref().map(|key| key.algorithm()) else {
+        return Ok(());
+    };
+    match (there, here) {
+        (SigningAlgorithm::AesGmac, SigningAlgorithm::AesGmac) => Ok(()),
+        (SigningAlgorithm::AesGmac, _) => Err(Status::REQUEST_OUT_OF_SEQUENCE.into()),
+        (_, SigningAlgorithm::AesGmac) => Err(Status::NOT_SUPPORTED.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The peer proved who it is: if it is the session's user, the connection is a channel. Nothing
+/// waits in here, so that a connection that is lost meanwhile never becomes one. The session's
+/// own flags stay: a channel that insists on signatures signs, and its like need not
+/// (as Windows and Samba have it).
+pub(super) fn finish<V: Vfs>(
+    call: &Call<V>,
+    facts: &Negotiated,
+    setup: &Setup,
+    identity: Identity,
+    session_key: &SessionKey,
+) -> Result<Done<V>, Failure> {
+    let (server, connection) = (call.server(), &call.connection);
+    let config = server.config();
+    let session = server
+        .session(call.header.session_id)
+        .ok_or(Status::USER_SESSION_DELETED)?;
+    let Identity::User(user) = identity else {
+        return Err(Status::ACCESS_DENIED.into());
+    };
+    let token = Token::user(&config, &user, &*server.users());
+    if token.user_sid != session.token().user_sid {
+        // The text has NOT_SUPPORTED here; Windows and Samba say this.
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    if connection.sessions() >= config.limits.sessions_per_connection {
+        return Err(Status::REQUEST_NOT_ACCEPTED.into());
+    }
+    let keys = derive(facts, setup, session_key)?;
+    if !server.logged_in(connection.id) {
+        return Err(Status::USER_SESSION_DELETED.into());
+    }
+    session.add_channel(connection.id)?;
+    let channel = Rc::new(Channel {
+        session,
+        signing: Some(Arc::new(SigningKey::new(facts.signing, &keys.signing))),
+    });
+    connection.add_channel(channel.session.id, Rc::clone(&channel));
+    tracing::debug!(peer = %connection.peer, user = token.user, session = channel.session.id.0, "channel bound");
+    (connection.authenticated)();
+    Ok(Done {
+        flags: SessionFlags::empty(),
+        channel,
+    })
+}

@@ -1,0 +1,114 @@
+//! Open.ChannelSequence and the requests counted by it ([MS-SMB2] 3.3.5.2.10, 3.3.4.1).
+//!
+//! A client that lost a channel does not know what became of the requests it had sent there. It
+//! raises the sequence and sends them again, marked as replays. What was sent before and still
+//! arrives or still runs must not change the file behind the client's back: a request with an
+//! older number, and a replay while older requests run, may not modify.
+
+/// How far ahead a number counts as newer.
+const AHEAD: u16 = 0x7fff;
+
+/// Sequence of an open, and how many requests of it run.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ChannelSequence {
+    current: u16,
+    /// Open.OutstandingRequestCount.
+    outstanding: u32,
+    /// Open.OutstandingPreRequestCount.
+    before: u32,
+}
+
+/// What is to become of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admitted {
+    /// It runs and is counted; [`ChannelSequence::done`] when it is over.
+    Counted,
+    /// It runs uncounted unless it modifies: then `FILE_NOT_AVAILABLE`.
+    Late,
+}
+
+impl ChannelSequence {
+    /// That of a new open.
+    pub(crate) fn new(current: u16) -> Self {
+        Self {
+            current,
+            ..Self::default()
+        }
+    }
+
+    /// A request with the number `sent` begins.
+    pub(crate) fn admit(&mut self, sent: u16, replay: bool) -> Admitted {
+        if sent != self.current {
+            if sent.wrapping_sub(self.current) > AHEAD {
+                return Admitted::Late;
+            }
+            self.before += std::mem::take(&mut self.outstanding);
+            self.current = sent;
+        }
+        if replay && self.before > 0 {
+            return Admitted::Late;
+        }
+        self.outstanding += 1;
+        Admitted::Counted
+    }
+
+    /// A counted request with the number `sent` is over.
+    pub(crate) fn done(&mut self, sent: u16) {
+        let count = if sent == self.current {
+            &mut self.outstanding
+        } else {
+            &mut self.before
+        };
+        *count = count.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn older_numbers_are_late_and_newer_ones_take_over() {
+        let mut sequence = ChannelSequence::new(5);
+        assert_eq!(sequence.admit(5, false), Admitted::Counted);
+        assert_eq!(sequence.admit(4, false), Admitted::Late);
+        assert_eq!(sequence.admit(6, false), Admitted::Counted);
+        assert_eq!(sequence.admit(5, false), Admitted::Late);
+        // Half the circle ahead is newer, one more is older.
+        assert_eq!(sequence.admit(6 + 0x7fff, false), Admitted::Counted);
+        assert_eq!(
+            sequence.admit(6u16.wrapping_sub(2), false),
+            Admitted::Late,
+            "0x8000 behind"
+        );
+    }
+
+    #[test]
+    fn a_replay_waits_for_what_was_sent_before() {
+        let mut sequence = ChannelSequence::new(0);
+        assert_eq!(sequence.admit(0, false), Admitted::Counted);
+        // The first one may still run, on the channel that was lost.
+        assert_eq!(sequence.admit(1, true), Admitted::Late);
+        assert_eq!(sequence.admit(1, false), Admitted::Counted);
+        sequence.done(0);
+        assert_eq!(sequence.admit(1, true), Admitted::Counted);
+        assert_eq!((sequence.outstanding, sequence.before), (2, 0));
+        sequence.done(1);
+        sequence.done(1);
+        sequence.done(1);
+        assert_eq!((sequence.outstanding, sequence.before), (0, 0));
+    }
+
+    #[test]
+    fn a_replay_with_the_number_in_force_is_as_good_as_the_first() {
+        let mut sequence = ChannelSequence::new(7);
+        assert_eq!(sequence.admit(7, true), Admitted::Counted);
+        assert_eq!(sequence.admit(8, true), Admitted::Late);
+        sequence.done(7);
+        assert_eq!(sequence.admit(8, true), Admitted::Counted);
+        // Around the end of the numbers.
+        let mut sequence = ChannelSequence::new(0xffff);
+        assert_eq!(sequence.admit(0, true), Admitted::Counted);
+        assert_eq!(sequence.admit(0xffff, true), Admitted::Late);
+    }
+}

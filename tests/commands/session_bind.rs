@@ -1,0 +1,508 @@
+//! Several channels of one session: binding and its checks ([MS-SMB2] 3.3.5.5, 3.3.5.5.3), what
+//! all channels see of each other, and what the end of one does (3.3.7.1, 3.3.4.6).
+
+use std::thread::sleep;
+
+use smb_client::{
+    Break, Client, CreateArgs, Encryption, Login, Options, Request, Session, Signing, Tree,
+};
+use smb_crypto::{Cipher, SigningAlgorithm};
+use smb_tests::{
+    DATA, HoldfastServer, MEANWHILE, OTHER_PASSWORD, OTHER_USER, Outcome, PASSWORD, SOON, USER,
+    outcome, status,
+};
+use smb_wire::Status;
+use smb_wire::fscc::FileAction;
+use smb_wire::ids::{Guid, SessionId};
+use smb_wire::msg::{
+    Capabilities, ChangeNotifyFlags, Dialect, LockFlags, NotifyFilter, OplockLevel, SecurityMode,
+    SessionSetupFlags, SessionSetupRequest, ShareAccess,
+};
+
+const GUID: Guid = Guid([0x5a; 16]);
+/// Channels of one session, as Windows and Samba allow.
+const CHANNELS_MAX: usize = 32;
+
+fn options() -> Options {
+    Options::default().signing(Signing::Required).guid(GUID)
+}
+
+fn of(dialect: Dialect) -> Options {
+    Options::dialect(dialect)
+        .signing(Signing::Required)
+        .guid(GUID)
+}
+
+fn alice() -> Login {
+    Login::user(USER, PASSWORD, "")
+}
+
+fn bind_with(client: &Client, to: &Session) -> Result<Session, smb_client::ClientError> {
+    client.bind(to.secret().unwrap(), &alice())
+}
+
+/// Another channel of a session.
+fn channel(server: &HoldfastServer, to: &Session) -> Session {
+    bind_with(&server.client(to.client().options().clone()), to).unwrap()
+}
+
+/// The same tree over another channel.
+fn over(channel: &Session, tree: &Tree) -> Tree {
+    channel.tree_of(tree.id(), *tree.info())
+}
+
+/// A session with two channels, and its tree over both.
+fn two(server: &HoldfastServer) -> (Tree, Tree) {
+    let first = server.session(options());
+    let second = channel(server, &first);
+    let tree = first.tree(DATA).unwrap();
+    let other = over(&second, &tree);
+    (tree, other)
+}
+
+fn unharmed(session: &Session) {
+    let tree = session.tree(DATA).unwrap();
+    tree.write_file("unharmed", b"yes").unwrap();
+    tree.disconnect().unwrap();
+}
+
+fn binding(token: &[u8], flags: SessionSetupFlags) -> Request {
+    Request::new(&SessionSetupRequest {
+        flags,
+        security_mode: SecurityMode::SIGNING_ENABLED,
+        capabilities: Capabilities::empty(),
+        previous_session_id: SessionId(0),
+        security_buffer: token,
+    })
+}
+
+#[test]
+fn multichannel_is_announced_to_those_who_ask_on_3x() {
+    let server = HoldfastServer::new();
+    let offered = |options: Options| {
+        let client = server.client(options);
+        let capabilities = client.negotiated().capabilities;
+        capabilities.contains(Capabilities::MULTI_CHANNEL)
+    };
+    assert!(!offered(Options::dialect(Dialect::SMB_2_1)));
+    assert!(offered(Options::dialect(Dialect::SMB_3_0)));
+    assert!(offered(Options::dialect(Dialect::SMB_3_1_1)));
+    let mut silent = Options::dialect(Dialect::SMB_3_1_1);
+    silent.capabilities = Capabilities::LARGE_MTU;
+    assert!(!offered(silent));
+}
+
+#[test]
+fn a_second_connection_is_bound_and_has_keys_of_its_own() {
+    let server = HoldfastServer::new();
+    let mut cases: Vec<Options> = [Dialect::SMB_3_0, Dialect::SMB_3_0_2, Dialect::SMB_3_1_1]
+        .map(of)
+        .into();
+    for algorithm in [
+        SigningAlgorithm::AesGmac,
+        SigningAlgorithm::AesCmac,
+        SigningAlgorithm::HmacSha256,
+    ] {
+        cases.push(options().signing_algorithm(algorithm));
+    }
+    for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Ccm] {
+        cases.push(options().cipher(cipher).encryption(Encryption::Always));
+    }
+    for case in cases {
+        let case = case.guid(Guid(rand()));
+        let first = server.session(case.clone());
+        let bound = channel(&server, &first);
+        assert_eq!(bound.id(), first.id());
+        let tree = first.tree(DATA).unwrap();
+        let file = tree.create(&CreateArgs::open_if("both")).unwrap();
+        let through = file.through(&over(&bound, &tree));
+        through.write_all(0, b"by the second").unwrap();
+        assert_eq!(file.read_all().unwrap(), b"by the second");
+        file.close().unwrap();
+        assert_eq!(status(through.read_all()), Status::FILE_CLOSED);
+    }
+}
+
+/// Bytes that differ each time it is called.
+fn rand() -> [u8; 16] {
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    [NEXT.fetch_add(1, Relaxed); 16]
+}
+
+#[test]
+fn every_check_has_its_status_and_harms_nobody() {
+    let server = HoldfastServer::new();
+    let cmac = || options().signing_algorithm(SigningAlgorithm::AesCmac);
+    let first = server.session(cmac());
+    let refused = |options: Options| status(bind_with(&server.client(options), &first));
+    let cases = [
+        // Another dialect: 3.x, and one that knows no binding.
+        (of(Dialect::SMB_3_0), Status::INVALID_PARAMETER),
+        (of(Dialect::SMB_2_1), Status::REQUEST_NOT_ACCEPTED),
+        // Another cipher: the keys of sealing are the session's.
+        (cmac().cipher(Cipher::Aes256Gcm), Status::INVALID_PARAMETER),
+        // Another ClientGuid.
+        (cmac().guid(Guid([7; 16])), Status::USER_SESSION_DELETED),
+        // AES-GMAC on one side.
+        (options(), Status::NOT_SUPPORTED),
+    ];
+    for (options, expected) in cases {
+        let said = format!("{options:?}");
+        assert_eq!(refused(options), expected, "{said}");
+        unharmed(&first);
+    }
+    let gmac = server.session(options());
+    let client = server.client(cmac());
+    assert_eq!(
+        status(bind_with(&client, &gmac)),
+        Status::REQUEST_OUT_OF_SEQUENCE
+    );
+    // The connection that was refused is as good as any.
+    let own = client.login(USER, PASSWORD, "").unwrap();
+    unharmed(&own);
+    unharmed(&gmac);
+}
+
+#[test]
+fn requests_to_bind_that_prove_nothing_are_refused() {
+    let server = HoldfastServer::new();
+    let first = server.session(options());
+    let client = server.client(options());
+    let ask = |id: SessionId, flags| outcome(client.call(binding(b"x", flags).session(id)));
+    let bind = SessionSetupFlags::BINDING;
+    // Unsigned.
+    assert_eq!(
+        ask(first.id(), bind),
+        Outcome::Answered(Status::INVALID_PARAMETER)
+    );
+    // No such session; none named at all.
+    assert_eq!(
+        ask(SessionId(0x77), bind),
+        Outcome::Answered(Status::USER_SESSION_DELETED)
+    );
+    assert_eq!(
+        ask(SessionId(0), bind),
+        Outcome::Answered(Status::INVALID_PARAMETER)
+    );
+    // A foreign session cannot be authenticated again.
+    assert_eq!(
+        ask(first.id(), SessionSetupFlags::empty()),
+        Outcome::Answered(Status::USER_SESSION_DELETED)
+    );
+    // Signed, but with another session's key.
+    let other = server.client(options().guid(GUID));
+    let stranger = other.login(USER, PASSWORD, "").unwrap();
+    let forged = binding(b"x", bind).session(stranger.id());
+    let forged = forged.overriding(|o| o.sign = Some(true));
+    let mut core = client.connection();
+    core.core_mut()
+        .adopt_session(stranger.secret().unwrap(), true);
+    drop(core);
+    let reply = client.call(forged.overriding(|o| o.corrupt_signature = true));
+    assert_eq!(outcome(reply), Outcome::Answered(Status::ACCESS_DENIED));
+    unharmed(&first);
+    unharmed(&stranger);
+}
+
+#[test]
+fn only_the_sessions_user_binds() {
+    let server = HoldfastServer::new();
+    let first = server.session(options());
+    let tree = first.tree(DATA).unwrap();
+    let kept = tree.create(&CreateArgs::open_if("kept")).unwrap();
+    let client = server.client(options());
+    // The connection has a session of its own meanwhile.
+    let own = client.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
+    for (login, expected) in [
+        (
+            Login::user(OTHER_USER, OTHER_PASSWORD, ""),
+            Status::ACCESS_DENIED,
+        ),
+        (Login::user(USER, "wrong", ""), Status::LOGON_FAILURE),
+        (Login::user("nobody-here", "x", ""), Status::LOGON_FAILURE),
+        (Login::anonymous(), Status::ACCESS_DENIED),
+    ] {
+        let bound = client.bind(first.secret().unwrap(), &login);
+        assert_eq!(status(bound), expected);
+        // CVE-2026-31476: nothing happened to the session, nor to the connection.
+        kept.write_all(0, b"still mine").unwrap();
+        unharmed(&own);
+    }
+    // It is no channel.
+    client
+        .connection()
+        .core_mut()
+        .adopt_session(first.secret().unwrap(), true);
+    let adopted = Request::new(&smb_wire::msg::EchoRequest).session(first.id());
+    assert_eq!(
+        outcome(client.call(adopted)),
+        Outcome::Answered(Status::USER_SESSION_DELETED)
+    );
+    // The right one still can, on the same connection.
+    let bound = bind_with(&client, &first).unwrap();
+    let through = kept.through(&over(&bound, &tree));
+    assert_eq!(through.read_all().unwrap(), b"still mine");
+}
+
+#[test]
+fn a_connection_is_one_channel_only() {
+    let server = HoldfastServer::new();
+    // There the channel's key is the session's, so that the signature is right.
+    let first = server.session(options());
+    let again = binding(b"x", SessionSetupFlags::BINDING).session(first.id());
+    let reply = first.client().call(again);
+    assert_eq!(
+        outcome(reply),
+        Outcome::Answered(Status::REQUEST_NOT_ACCEPTED)
+    );
+    let second = channel(&server, &first);
+    let again = binding(b"x", SessionSetupFlags::BINDING).session(first.id());
+    let reply = second.client().call(again);
+    assert_eq!(
+        outcome(reply),
+        Outcome::Answered(Status::REQUEST_NOT_ACCEPTED)
+    );
+    // With the session's key it is a wrong signature.
+    let wrong = bind_with(second.client(), &first);
+    assert_eq!(status(wrong), Status::ACCESS_DENIED);
+    unharmed(&first);
+}
+
+#[test]
+fn a_session_has_so_many_channels_and_no_more() {
+    let server = HoldfastServer::new();
+    let first = server.session(options());
+    let mut channels: Vec<Session> = (1..CHANNELS_MAX)
+        .map(|_| channel(&server, &first))
+        .collect();
+    let client = server.client(options());
+    assert_eq!(
+        status(bind_with(&client, &first)),
+        Status::INSUFFICIENT_RESOURCES
+    );
+    unharmed(&first);
+    channels.pop();
+    // The end of a connection takes a moment to be seen.
+    let bound = (0..100).find_map(|_| {
+        sleep(MEANWHILE / 10);
+        bind_with(&client, &first).ok()
+    });
+    unharmed(&bound.expect("no channel became free"));
+}
+
+#[test]
+fn the_session_lives_until_its_last_channel_goes() {
+    let server = HoldfastServer::new();
+    let (tree, other) = two(&server);
+    let alone = CreateArgs::open_if("held").share(ShareAccess::empty());
+    let file = tree.create(&alone).unwrap();
+    let through = file.through(&other);
+    drop(file);
+    drop(tree);
+    sleep(MEANWHILE);
+    through.write_all(0, b"over what is left").unwrap();
+    let stranger = server.tree();
+    assert_eq!(
+        status(stranger.create(&alone)),
+        Status::SHARING_VIOLATION
+    );
+    drop(through);
+    drop(other);
+    let opened = (0..100).any(|_| {
+        sleep(MEANWHILE / 10);
+        stranger.create(&alone).is_ok()
+    });
+    assert!(opened, "the session outlived its connections");
+}
+
+#[test]
+fn what_one_channel_ends_is_ended_for_all() {
+    let server = HoldfastServer::new();
+    let (tree, other) = two(&server);
+    let file = tree.create(&CreateArgs::open_if("f")).unwrap();
+    file.through(&other).close().unwrap();
+    assert_eq!(status(file.read(0, 1)), Status::FILE_CLOSED);
+    let file = tree.create(&CreateArgs::open_if("f")).unwrap();
+    other.disconnect().unwrap();
+    assert_eq!(status(file.read(0, 1)), Status::NETWORK_NAME_DELETED);
+    other.session().logoff().unwrap();
+    assert_eq!(
+        status(tree.session().tree(DATA)),
+        Status::USER_SESSION_DELETED
+    );
+    // The connection stays.
+    tree.client().echo().unwrap();
+    tree.client().login(USER, PASSWORD, "").unwrap();
+}
+
+#[test]
+fn a_new_proof_over_any_channel_counts_for_all() {
+    let server = HoldfastServer::new();
+    let (tree, other) = two(&server);
+    let file = tree.create(&CreateArgs::open_if("f")).unwrap();
+    other.session().reauthenticate(&alice()).unwrap();
+    file.write_all(0, b"as before").unwrap();
+    assert_eq!(file.through(&other).read_all().unwrap(), b"as before");
+    // [MS-SMB2] 3.3.5.5.3: one that fails ends the session.
+    let wrong = other
+        .session()
+        .reauthenticate(&Login::user(USER, "wrong", ""));
+    assert_eq!(status(wrong), Status::LOGON_FAILURE);
+    assert_eq!(status(file.read(0, 1)), Status::USER_SESSION_DELETED);
+}
+
+#[test]
+fn a_session_that_is_replaced_loses_all_its_channels() {
+    let server = HoldfastServer::new();
+    let (tree, other) = two(&server);
+    let alone = CreateArgs::open_if("held").share(ShareAccess::empty());
+    let file = tree.create(&alone).unwrap();
+    let client = server.client(options());
+    let login = alice().replacing(tree.session().id());
+    let new = client.login_with(&login).unwrap();
+    new.tree(DATA).unwrap().create(&alone).unwrap();
+    for file in [&file, &file.through(&other)] {
+        assert_eq!(status(file.read(0, 1)), Status::USER_SESSION_DELETED);
+    }
+}
+
+#[test]
+fn a_lost_channel_takes_its_own_waiting_requests_along() {
+    let server = HoldfastServer::new();
+    let (tree, other) = two(&server);
+    let exclusive = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+    let held = tree.create(&CreateArgs::open_if("f")).unwrap();
+    held.lock(0, 10, exclusive).unwrap();
+    // Waits on the second channel, through a handle of the session.
+    let waiting = tree.create(&CreateArgs::open("f")).unwrap();
+    let element = smb_wire::msg::LockElement {
+        offset: 0,
+        length: 10,
+        flags: LockFlags::EXCLUSIVE,
+    };
+    let request = waiting.lock_request(0, &[element]);
+    let id = other.send(request).unwrap();
+    assert!(other.client().wait_pending(id).unwrap().is_some());
+    drop(other);
+    sleep(MEANWHILE);
+    held.unlock(0, 10).unwrap();
+    // Nobody got it in the name of the dead.
+    held.lock(0, 10, exclusive).unwrap();
+    waiting.close().unwrap();
+}
+
+#[test]
+fn a_break_goes_by_the_opens_connection_else_by_another_channel() {
+    let server = HoldfastServer::new();
+    let (tree, other) = two(&server);
+    let stranger = server.tree();
+    let batch = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
+    for lost in [false, true] {
+        // Opened over the second channel.
+        let file = other.create(&batch).unwrap();
+        let through = file.through(&tree);
+        let file_id = file.id();
+        let teller = if lost {
+            // Keep the handle's number; the connection goes.
+            drop(file);
+            None
+        } else {
+            Some(&other)
+        };
+        if lost {
+            other
+                .client()
+                .connection()
+                .stream_mut()
+                .shutdown(std::net::Shutdown::Both)
+                .unwrap();
+            sleep(MEANWHILE);
+        }
+        let id = stranger.send(CreateArgs::open("f").request()).unwrap();
+        let by = teller.unwrap_or(&tree);
+        let broken = by.client().next_break(SOON).unwrap();
+        let level = OplockLevel::II;
+        assert_eq!(broken, Some(Break::Oplock { file_id, level }));
+        assert!(
+            !stranger
+                .client()
+                .connection()
+                .answered(id, MEANWHILE)
+                .unwrap()
+        );
+        // Any channel may acknowledge.
+        through.acknowledge_oplock(level).unwrap();
+        let reply = stranger.client().wait(id).unwrap().ok().unwrap();
+        stranger.file(&reply).unwrap().close().unwrap();
+        through.close().unwrap();
+    }
+}
+
+#[test]
+fn a_break_under_way_on_a_lost_channel_comes_by_another() {
+    let server = HoldfastServer::new();
+    let (tree, other) = two(&server);
+    let stranger = server.tree();
+    let file = other
+        .create(&CreateArgs::open_if("f").oplock(OplockLevel::BATCH))
+        .unwrap();
+    let through = file.through(&tree);
+    let id = stranger.send(CreateArgs::open("f").request()).unwrap();
+    assert!(other.client().next_break(SOON).unwrap().is_some());
+    // Told, and lost before it could be answered.
+    drop(file);
+    drop(other);
+    assert!(tree.client().next_break(SOON).unwrap().is_some());
+    through.acknowledge_oplock(OplockLevel::NONE).unwrap();
+    stranger.client().wait(id).unwrap().ok().unwrap();
+}
+
+#[test]
+fn channels_on_two_workers_see_locks_and_changes_of_each_other() {
+    let server = HoldfastServer::new();
+    // One after the other they are given to the workers in turn.
+    let (tree, other) = two(&server);
+    let stranger = server.tree();
+    let exclusive = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+    let mine = tree.create(&CreateArgs::open_if("f")).unwrap();
+    let mine_there = mine.through(&other);
+    let theirs = stranger.create(&CreateArgs::open("f")).unwrap();
+    for (round, by) in (0..).zip([&mine, &mine_there]) {
+        by.lock(round * 100, 10, exclusive).unwrap();
+        assert_eq!(
+            status(theirs.lock(round * 100, 1, exclusive)),
+            Status::LOCK_NOT_GRANTED
+        );
+    }
+    // A lock taken over one channel is given back over the other, and wakes who waits.
+    let element = smb_wire::msg::LockElement {
+        offset: 0,
+        length: 1,
+        flags: LockFlags::EXCLUSIVE,
+    };
+    let request = theirs.lock_request(0, &[element]);
+    let id = stranger.send(request).unwrap();
+    assert!(stranger.client().wait_pending(id).unwrap().is_some());
+    mine_there.unlock(0, 10).unwrap();
+    assert_eq!(
+        stranger.client().wait(id).unwrap().status(),
+        Status::SUCCESS
+    );
+    let names = NotifyFilter(NotifyFilter::FILE_NAME.0);
+    let root = tree.create(&CreateArgs::directory("")).unwrap();
+    for (name, watcher) in [("one", &tree), ("two", &other)] {
+        let through = root.through(watcher);
+        let id = through
+            .notify(names, ChangeNotifyFlags::empty(), 65_536)
+            .unwrap();
+        assert!(watcher.client().wait_pending(id).unwrap().is_some());
+        stranger.write_file(name, b"").unwrap();
+        let reply = watcher.client().wait(id).unwrap();
+        let told = through.changes(reply).unwrap();
+        assert_eq!(
+            (told[0].action, told[0].file_name.as_str()),
+            (FileAction::ADDED, name)
+        );
+    }
+}
