@@ -204,17 +204,21 @@ impl Plan {
             let at = rng.index(plan.steps.len());
             plan.steps.insert(at, Step::new(Kind::WriteBack, 0, 0, 0));
         }
-        plan.end = if rng.below(3) == 0 {
+        plan.choose_end(&mut rng);
+        plan
+    }
+
+    fn choose_end(&mut self, rng: &mut SimRng) {
+        self.end = if rng.below(3) == 0 {
             End::Done
         } else {
-            End::Call(u32::try_from(rng.below(count as u64 * 16)).unwrap_or(0))
+            End::Call(u32::try_from(rng.below(self.steps.len() as u64 * 14)).unwrap_or(0))
         };
-        plan.crash = match rng.below(8) {
+        self.crash = match rng.below(8) {
             0 | 1 => Crash::Power(Cut::Nothing),
             2 => Crash::Process,
             _ => Crash::Power(Cut::Seed(rng.draw())),
         };
-        plan
     }
 
     /// Few files, many promises, the end at the end: what most crash bugs need.
