@@ -35,7 +35,8 @@ pub(super) async fn reply<V: Vfs>(
 ) -> Handled {
     let granting = opened.engine.granting.take();
     let share = call.share()?;
-    let attr = match share.vfs.attr(&opened.node).await {
+    let asked = share.vfs.attr(&opened.node).await;
+    let attr = match asked.or_else(|error| opened.known.take().ok_or(error)) {
         Ok(mut attr) => {
             call.server().change_times.apply(&mut attr);
             attr

@@ -1,19 +1,19 @@
 //! Opening what exists ([MS-FSA] 2.1.5.1.2), and truncating it only when nothing else is in the
 //! way.
 
-use durability::{Meta, Receipt};
+use durability::Receipt;
 use smb_wire::{
     access_mask::AccessMask,
     file_attributes::FileAttributes,
-    fscc::EaEntry,
     msg::{CreateDisposition, CreateOptions},
     status::Status,
 };
-use vfs::{Attr, IoAccess, Kind, Lookup, Node, SetAttr, Vfs};
+use vfs::{Attr, IoAccess, Kind, Lookup, Node, Vfs};
 
 use super::{
     Attempt, Opened, action, attributes, judge,
     judge::{Case, Judged},
+    overwrite,
     request::{Contexts, Wanted},
 };
 use crate::{
@@ -75,6 +75,9 @@ pub(super) async fn open<V: Vfs>(
                 action: action(wanted.disposition),
                 receipt,
                 policy,
+                known: wanted
+                    .overwrites()
+                    .then(|| overwrite::overwritten(wanted, attr)),
             })))
         }
         Err(failure) => {
@@ -192,7 +195,7 @@ async fn act<V: Vfs>(
     if !wanted.overwrites() {
         return Ok((node, share.gate.unchanged()));
     }
-    let receipt = overwrite(call, wanted, contexts, &node).await?;
+    let receipt = overwrite::overwrite(call, wanted, contexts, &node, attr).await?;
     Ok((node, receipt))
 }
 
@@ -211,71 +214,6 @@ pub(super) fn io_access(granted: AccessMask, directory: bool) -> IoAccess {
         read: granted.intersects(read),
         write: granted.intersects(write),
     }
-}
-
-/// [MS-FSA] 2.1.5.1.2: the data, the named streams and the EAs go; attributes are the new ones.
-async fn overwrite<V: Vfs>(
-    call: &Call<V>,
-    wanted: &Wanted,
-    contexts: &Contexts,
-    node: &V::Node,
-) -> Result<Receipt, Failure> {
-    let share = call.share()?;
-    let token = call.token()?;
-    let (vfs, gate) = (&share.vfs, &share.gate);
-    // What can be refused comes before what cannot be taken back.
-    if contexts.allocation > vfs.fs_info(node).await?.available {
-        return Err(Status::DISK_FULL.into());
-    }
-    replace_eas(&**vfs, node, &contexts.eas).await?;
-    vfs.set_size(node, 0).await?;
-    drop_streams(call, node).await?;
-    let set = SetAttr {
-        dos_attributes: Some(wanted.stored_attributes(false)),
-        ..SetAttr::default()
-    };
-    vfs.set_attr(&token.identity, node, &set).await?;
-    if contexts.allocation > 0 {
-        vfs.allocate(node, contexts.allocation).await?;
-    }
-    let flags = wanted.flags();
-    drop(gate.meta_changed(node, Meta::Attributes, flags).await?);
-    Ok(gate.resized(node, flags).await?)
-}
-
-/// The new attributes first, since one of them may be refused; then the old ones go.
-async fn replace_eas<V: Vfs>(vfs: &V, node: &V::Node, new: &[EaEntry]) -> Result<(), Failure> {
-    let old = vfs.eas(node).await?;
-    let name = |ea: &EaEntry| String::from_utf8_lossy(&ea.name).into_owned();
-    for ea in new {
-        vfs.set_ea(node, &name(ea), &ea.value).await?;
-    }
-    for (old, _) in old {
-        if !new.iter().any(|ea| name(ea).eq_ignore_ascii_case(&old)) {
-            vfs.set_ea(node, &old, &[]).await?;
-        }
-    }
-    Ok(())
-}
-
-/// Named streams go with the data they belonged to; one that somebody has open stays until then.
-async fn drop_streams<V: Vfs>(call: &Call<V>, node: &V::Node) -> Result<(), Failure> {
-    let share = call.share()?;
-    let token = call.token()?;
-    for info in share.vfs.streams(node).await? {
-        let (stream, _) = share
-            .vfs
-            .open_stream(&token.identity, node, &info.name, vfs::StreamOpen::Existing)
-            .await?;
-        share.vfs.remove_stream(&token.identity, &stream).await?;
-        drop(
-            share
-                .gate
-                .stream_removed(&stream, durability::RequestFlags::default())
-                .await?,
-        );
-    }
-    Ok(())
 }
 
 #[cfg(test)]

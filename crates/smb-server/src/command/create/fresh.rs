@@ -81,6 +81,7 @@ pub(super) async fn create<V: Vfs>(
         action: CreateAction::CREATED,
         receipt,
         policy,
+        known: Some(attr),
     })))
 }
 

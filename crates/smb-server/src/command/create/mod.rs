@@ -5,14 +5,15 @@
 //! refused CREATE leaves nothing behind.
 //!
 //! `request.rs` checks what the request says by itself, `name.rs` takes the name apart,
-//! `existing.rs` opens what is there, `fresh.rs` creates what is not, `answer.rs` makes the open
-//! and its reply.
+//! `existing.rs` opens what is there, `overwrite.rs` empties it, `fresh.rs` creates what is not,
+//! `answer.rs` makes the open and its reply.
 
 mod answer;
 mod existing;
 mod fresh;
 mod judge;
 mod name;
+mod overwrite;
 mod request;
 mod stream;
 
@@ -82,6 +83,9 @@ struct Opened<V: Vfs> {
     action: CreateAction,
     receipt: durability::Receipt,
     policy: OpenPolicy<V>,
+    /// What it says about itself, where it was just made or emptied: there is no way back any
+    /// more, so the answer must not fail.
+    known: Option<Attr>,
 }
 
 enum Attempt<V: Vfs> {

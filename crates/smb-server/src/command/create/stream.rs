@@ -4,6 +4,7 @@
 use durability::Receipt;
 use smb_wire::{
     access_mask::AccessMask,
+    file_attributes::FileAttributes,
     msg::{CreateAction, CreateDisposition, NotifyFilter},
     status::Status,
 };
@@ -101,7 +102,11 @@ async fn named<V: Vfs>(
     let policy = super::enter_policy(call, wanted, lookup, file)?;
     let (node, created, receipt) = find_or_make(call, wanted, file, name, known).await?;
     let place = judge::place(&node);
-    let size = share.vfs.attr(&node).await?;
+    let size = match share.vfs.attr(&node).await {
+        // It is made: there is no way back.
+        Err(_) if created => new_stream(attr),
+        asked => asked?,
+    };
     let case = Case {
         place: &place,
         lookup,
@@ -136,11 +141,33 @@ async fn named<V: Vfs>(
             },
             receipt,
             policy,
+            known: (created || wanted.overwrites()).then(|| Attr {
+                size: 0,
+                allocated: 0,
+                ..size
+            }),
         }))),
         Err(failure) => {
             judge::undo(call, &place, id, &node).await?;
             Err(failure)
         }
+    }
+}
+
+/// What an empty stream of a file says that says `attr`.
+fn new_stream(attr: &Attr) -> Attr {
+    let bits = FileAttributes(attr.dos_attributes).without(FileAttributes::DIRECTORY);
+    let bits = if bits.is_empty() {
+        FileAttributes::NORMAL
+    } else {
+        bits
+    };
+    Attr {
+        kind: Kind::File,
+        size: 0,
+        allocated: 0,
+        dos_attributes: bits.bits(),
+        ..attr.clone()
     }
 }
 
@@ -166,7 +193,14 @@ async fn find_or_make<V: Vfs>(
                 .await?;
             let receipt = if created {
                 // Marked at once: whoever else opens and flushes it is owed it.
-                share.gate.stream_created(&node, wanted.flags()).await?
+                match share.gate.stream_created(&node, wanted.flags()).await {
+                    Ok(receipt) => receipt,
+                    Err(error) => {
+                        share.vfs.remove_stream(who, &node).await?;
+                        drop(share.gate.stream_removed(&node, wanted.flags()).await);
+                        return Err(error.into());
+                    }
+                }
             } else {
                 share.gate.unchanged()
             };

@@ -1,0 +1,172 @@
+//! Overwriting an existing file ([MS-FSA] 2.1.5.1.2): the data, the named streams and the EAs go;
+//! attributes are the new ones.
+//!
+//! In the order that lets a refusal change nothing: first everything that is only asked, then what
+//! can be taken back (attributes, EAs), then the truncation, which cannot, then what it would be
+//! wrong to lose without it (streams, the reservation). What a failure leaves, be it by changing
+//! and changing back, is marked at the gate: the next FLUSH owes it.
+
+use durability::{Meta, Receipt, RequestFlags};
+use smb_wire::{fscc::EaEntry, status::Status};
+use vfs::{Attr, SetAttr, Vfs};
+
+use super::request::{Contexts, Wanted};
+use crate::command::{Call, Failure};
+
+/// Bits of an existing file that no overwriting takes away.
+const KEPT: u32 = smb_wire::file_attributes::FileAttributes::SPARSE_FILE.bits();
+
+/// An EA and its value; none where it is empty.
+type Ea = (String, Vec<u8>);
+
+/// Overwrites `node`, opened for writing, whose attributes are `attr`.
+pub(super) async fn overwrite<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+    node: &V::Node,
+    attr: &Attr,
+) -> Result<Receipt, Failure> {
+    let share = call.share()?;
+    let (vfs, gate) = (&share.vfs, &share.gate);
+    if contexts.allocation > vfs.fs_info(node).await?.available {
+        return Err(Status::DISK_FULL.into());
+    }
+    let old = vfs.eas(node).await?;
+    let streams = named_streams(call, node).await?;
+    let bits = wanted.stored_attributes(false);
+    let mut overwriting = Overwriting {
+        call,
+        node,
+        attributes: None,
+        eas: Vec::new(),
+    };
+    let described = async {
+        overwriting
+            .describe(bits, attr, &contexts.eas, &old)
+            .await?;
+        Ok(vfs.set_size(node, 0).await?)
+    };
+    if let Err(failure) = described.await {
+        overwriting.take_back().await?;
+        return Err(failure);
+    }
+    // Nothing can be taken back any more.
+    let flags = wanted.flags();
+    let rest = async {
+        for stream in &streams {
+            let identity = &call.token()?.identity;
+            vfs.remove_stream(identity, stream).await?;
+            drop(gate.stream_removed(stream, RequestFlags::default()).await?);
+        }
+        if contexts.allocation > 0 {
+            vfs.allocate(node, contexts.allocation).await?;
+        }
+        Ok(())
+    };
+    let rest: Result<(), Failure> = rest.await;
+    // Each is marked, whatever becomes of the others.
+    let mut marked = gate.meta_changed(node, Meta::Attributes, flags).await;
+    if !contexts.eas.is_empty() || !old.is_empty() {
+        marked = marked.and(gate.meta_changed(node, Meta::Eas, flags).await);
+    }
+    marked = marked.and(gate.resized(node, flags).await);
+    rest.and(Ok(marked?))
+}
+
+/// What a file says that was just overwritten, where asking it fails: there is no way back then.
+pub(super) fn overwritten(wanted: &Wanted, before: &Attr) -> Attr {
+    Attr {
+        size: 0,
+        allocated: 0,
+        dos_attributes: wanted.stored_attributes(false) | before.dos_attributes & KEPT,
+        ..before.clone()
+    }
+}
+
+/// Named streams go with the data they belonged to; one that somebody has open stays until then.
+async fn named_streams<V: Vfs>(call: &Call<V>, node: &V::Node) -> Result<Vec<V::Node>, Failure> {
+    let vfs = &call.share()?.vfs;
+    let identity = &call.token()?.identity;
+    let mut streams = Vec::new();
+    for info in vfs.streams(node).await? {
+        let how = vfs::StreamOpen::Existing;
+        let (stream, _) = vfs.open_stream(identity, node, &info.name, how).await?;
+        streams.push(stream);
+    }
+    Ok(streams)
+}
+
+/// The part that can be taken back.
+struct Overwriting<'a, V: Vfs> {
+    call: &'a Call<V>,
+    node: &'a V::Node,
+    /// DOS attributes as they were, once they are others.
+    attributes: Option<u32>,
+    /// EAs as they were, of those that are others.
+    eas: Vec<Ea>,
+}
+
+impl<V: Vfs> Overwriting<'_, V> {
+    /// New attributes and EAs for old.
+    async fn describe(
+        &mut self,
+        bits: u32,
+        attr: &Attr,
+        new: &[EaEntry],
+        old: &[Ea],
+    ) -> Result<(), Failure> {
+        self.set_attributes(bits).await?;
+        self.attributes = Some(attr.dos_attributes);
+        let vfs = &self.call.share()?.vfs;
+        let name = |ea: &EaEntry| String::from_utf8_lossy(&ea.name).into_owned();
+        // The new ones first: there may be no room for them.
+        let set = new.iter().map(|ea| (name(ea), ea.value.as_slice()));
+        let named = |old: &str| new.iter().any(|ea| name(ea).eq_ignore_ascii_case(old));
+        let gone = old.iter().filter(|(name, _)| !named(name));
+        let gone = gone.map(|(name, _)| (name.clone(), &[][..]));
+        for (name, value) in set.chain(gone) {
+            let before = old.iter().find(|(old, _)| old.eq_ignore_ascii_case(&name));
+            let before = before
+                .cloned()
+                .unwrap_or_else(|| (name.clone(), Vec::new()));
+            vfs.set_ea(self.node, &name, value).await?;
+            self.eas.push(before);
+        }
+        Ok(())
+    }
+
+    async fn set_attributes(&self, bits: u32) -> Result<(), Failure> {
+        let set = SetAttr {
+            dos_attributes: Some(bits),
+            ..SetAttr::default()
+        };
+        let (vfs, token) = (&self.call.share()?.vfs, self.call.token()?);
+        Ok(vfs.set_attr(&token.identity, self.node, &set).await?)
+    }
+
+    /// All as it was, the last change first.
+    async fn take_back(mut self) -> Result<(), Failure> {
+        let share = self.call.share()?;
+        let mut back = Ok(());
+        // The disk may have got either by now, and in any order: the next FLUSH owes what is.
+        // The failure is told already, so nobody waits for this.
+        let flags = RequestFlags::default();
+        if !self.eas.is_empty() {
+            while let Some((name, value)) = self.eas.pop() {
+                back = back.and(share.vfs.set_ea(self.node, &name, &value).await);
+            }
+            drop(share.gate.meta_changed(self.node, Meta::Eas, flags).await);
+        }
+        let mut attributes = Ok(());
+        if let Some(bits) = self.attributes.take() {
+            attributes = self.set_attributes(bits).await;
+            let marked = share.gate.meta_changed(self.node, Meta::Attributes, flags);
+            drop(marked.await);
+        }
+        if back.is_err() || attributes.is_err() {
+            tracing::warn!("attributes of a refused overwriting stay");
+        }
+        Ok(())
+    }
+}
