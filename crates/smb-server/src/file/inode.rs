@@ -251,6 +251,13 @@ impl Inode {
                 Judged::Conflict(Status::SHARING_VIOLATION)
             };
         }
+        // Who caches the handle alone would keep the name alive: as for FileDispositionInformation
+        // ([MS-FSA] 2.1.4.12); Windows asks at the open already.
+        let deletes = request.delete_on_close;
+        let own_lease = |holder: &Holder| Some(holder.owner) == own;
+        if deletes && self.contend(stream, Cause::Handle, own_lease, site, out) {
+            return Judged::Waits;
+        }
         if self.contend(stream, Cause::Open { overwrite }, spared, site, out) {
             return Judged::Waits;
         }

@@ -35,6 +35,18 @@ pub(super) const NONE: LeaseState = LeaseState(0);
 pub(super) const ONLY_R: LeaseState = LeaseState(1);
 pub(super) const SHARE_ALL: ShareAccess = ShareAccess(7);
 
+/// Cases of each model test: a bounded run, or as many as make `MODEL_OPS` operations (a case has
+/// 30 on average):
+///
+/// ```text
+/// MODEL_OPS=10000000 cargo test -p smb-server --lib model_
+/// ```
+pub(super) fn cases() -> u32 {
+    let ops = std::env::var("MODEL_OPS").ok();
+    let ops = ops.map(|ops| ops.parse::<u32>().expect("MODEL_OPS is a number"));
+    ops.map_or(1_000, |ops| ops / 30)
+}
+
 pub(super) struct Rig {
     pub(super) files: Files,
     next: Cell<u64>,

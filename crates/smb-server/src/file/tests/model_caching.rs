@@ -467,7 +467,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(1_000)
+        ..ProptestConfig::with_cases(cases())
     })]
 
     #[test]

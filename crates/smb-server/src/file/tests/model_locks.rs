@@ -347,7 +347,7 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(1_000)
+        ..ProptestConfig::with_cases(cases())
     })]
 
     #[test]

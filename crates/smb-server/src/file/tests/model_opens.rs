@@ -255,7 +255,7 @@ fn step(rig: &Rig, model: &mut Model, op: &Op) {
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(1_000)
+        ..ProptestConfig::with_cases(cases())
     })]
 
     #[test]
