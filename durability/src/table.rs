@@ -6,8 +6,8 @@
 //! joins only a sync that starts after the request came; all that joined hear the same result.
 //!
 //! A sync of an inode never waits for a sync of another one: [`Durability::barrier`] puts them
-//! in order (moved-to directories, the inode, its parents newest first, their parents), so no
-//! cycle of renames can lock two of them up.
+//! in order (moved-to directories with their parents, the inode, its parents newest first, each
+//! with theirs), so no cycle of renames can lock two of them up.
 //!
 //! `payer.rs` starts syncs by age; `gate.rs` says what changed.
 
@@ -337,8 +337,9 @@ impl<V: Vfs> Durability<V> {
     ) -> Result<(), VfsError> {
         let marked = self.tick();
         let mut failed = Failed::default();
-        for dir in self.moved_to(key) {
-            failed.sync(self, dir).await?;
+        let moved_to = self.moved_to(key);
+        for dir in &moved_to {
+            failed.sync(self, dir.clone()).await?;
         }
         self.sync_one(key, node).await?;
         let planned = self.tick();
@@ -350,8 +351,9 @@ impl<V: Vfs> Durability<V> {
         for dir in &plan {
             failed.sync(self, dir.clone()).await?;
         }
-        self.latch_below(key, &plan, &failed);
+        self.latch_below(key, moved_to.iter().chain(&plan).map(Held::key), &failed);
         self.names_synced(key, marked, &failed.dirs);
+        (moved_to.iter()).for_each(|dir| self.names_synced(dir.key(), marked, &failed.dirs));
         plan.iter()
             .for_each(|dir| self.names_synced(dir.key(), planned, &failed.dirs));
         failed.error.map_or_else(|| self.check_latch(key), Err)
@@ -359,35 +361,36 @@ impl<V: Vfs> Durability<V> {
 
     /// What a directory holds whose own name is lost, now or since an earlier failure, cannot be
     /// reached after a crash: its name is lost too, and so on down to the inode.
-    fn latch_below(&self, key: FileKey, plan: &[Held<V>], failed: &Failed) {
-        let lost = |dir: &FileKey| self.peek(*dir, Inode::is_nameless) == Some(true);
-        let dirs: Vec<FileKey> = plan.iter().map(Held::key).collect();
+    fn latch_below(&self, key: FileKey, dirs: impl Iterator<Item = FileKey>, failed: &Failed) {
         if self.latched.load(SeqCst) == 0 {
             return;
         }
-        // From the top down: the plan names parents first. What is latched on the way is seen by
-        // the next.
-        for below in dirs.iter().rev().chain([&key]) {
-            let above = self.with(*below, |inode| {
+        let below: Vec<FileKey> = dirs.chain([key]).collect();
+        // What is latched on the way may be above another one. A name is lost once.
+        while below.iter().any(|key| self.latch_nameless(*key, failed)) {}
+    }
+
+    /// True if a name of the inode was lost with its directory's.
+    fn latch_nameless(&self, key: FileKey, failed: &Failed) -> bool {
+        let lost = |dir: &FileKey| self.peek(*dir, Inode::is_nameless) == Some(true);
+        let above: Vec<_> = self.with(key, |inode| {
+            inode.names().iter().map(|n| n.dir.key()).collect()
+        });
+        let mut grown = false;
+        for dir in above.into_iter().filter(lost) {
+            let earlier = self.check_latch(dir).err();
+            let failure = self.failure(failed.error.or(earlier).unwrap_or(VfsError::Io));
+            let shares = self.with(key, |inode| {
                 inode
-                    .names()
-                    .iter()
-                    .map(|n| n.dir.key())
-                    .collect::<Vec<_>>()
+                    .name_failed(dir, failure)
+                    .then(|| inode.shares.clone())
             });
-            for dir in above.into_iter().filter(lost) {
-                let earlier = self.check_latch(dir).err();
-                let failure = self.failure(failed.error.or(earlier).unwrap_or(VfsError::Io));
-                let shares = self.with(*below, |inode| {
-                    inode
-                        .name_failed(dir, failure)
-                        .then(|| inode.shares.clone())
-                });
-                if let Some(shares) = shares {
-                    self.report_failure(*below, &shares, failure);
-                }
+            if let Some(shares) = shares {
+                self.report_failure(key, &shares, failure);
+                grown = true;
             }
         }
+        grown
     }
 
     /// The last name of the inode is gone. The answer goes to the directory that had it.
@@ -406,35 +409,20 @@ impl<V: Vfs> Durability<V> {
         }
     }
 
+    /// Directories to sync before an inode, in order: those that names moved to out of it, each
+    /// with what it is reached by. What left the inode is then found where it went.
     fn moved_to(&self, key: FileKey) -> Vec<Held<V>> {
-        let mut seen = BTreeSet::from([key]);
-        let mut order = Vec::new();
-        self.visit_before(key, &mut seen, &mut order);
-        order
+        let dirs = self.with(key, |inode| inode.before().cloned().collect());
+        self.order(key, dirs)
     }
 
-    /// Directories to sync after an inode, in order: for each the ones that names moved to out
-    /// of it, then itself, then the directories that its own name is owed to. No longer than
-    /// there are dirty inodes, which are limited.
+    /// Directories to sync after an inode, in order: those that its own name is owed to, newest
+    /// first.
     fn plan(&self, key: FileKey) -> Vec<Held<V>> {
-        let mut seen = BTreeSet::from([key]);
-        let mut order: Vec<Held<V>> = Vec::new();
-        let mut from = vec![key];
-        let mut next = 0;
-        while let Some(key) = from.get(next).copied() {
-            next += 1;
-            let parents: Vec<_> = self.with(key, |inode| {
-                inode.names().iter().map(|n| n.dir.clone()).collect()
-            });
-            for dir in parents {
-                if seen.insert(dir.key()) {
-                    self.visit_before(dir.key(), &mut seen, &mut order);
-                    order.push(dir);
-                }
-            }
-            from.extend(order.iter().skip(from.len() - 1).map(Held::key));
-        }
-        order
+        let dirs = self.with(key, |inode| {
+            inode.names().iter().map(|n| n.dir.clone()).collect()
+        });
+        self.order(key, dirs)
     }
 
     /// Syncs one after the other that make stable what an inode owes.
@@ -442,22 +430,37 @@ impl<V: Vfs> Durability<V> {
         self.moved_to(key).len() + 1 + self.plan(key).len()
     }
 
-    fn visit_before(&self, key: FileKey, seen: &mut BTreeSet<FileKey>, order: &mut Vec<Held<V>>) {
-        // Depth first with an explicit stack: a directory goes into the order after those it
-        // depends on. A cycle (names moved both ways) is cut where it closes.
-        let before = |key| self.with(key, |inode| inode.before().cloned().collect::<Vec<_>>());
-        let mut stack = vec![(None::<Held<V>>, before(key))];
-        while let Some((dir, rest)) = stack.last_mut() {
-            if let Some(next) = rest.pop() {
-                let key = next.key();
-                if seen.insert(key) {
-                    stack.push((Some(next), before(key)));
+    /// These directories and all that must go before and after them, in order: for each the ones
+    /// that names moved to out of it (with theirs), then itself, then the directories that its
+    /// own name is owed to (with theirs). So no directory saves that a name left before the way
+    /// to where it went is stable. No longer than there are dirty inodes, which are limited.
+    fn order(&self, of: FileKey, dirs: Vec<Held<V>>) -> Vec<Held<V>> {
+        // Depth first with an explicit stack. A cycle (names moved both ways) is cut where it
+        // closes.
+        let mut seen = BTreeSet::from([of]);
+        let mut order = Vec::new();
+        let mut stack: Vec<Visit<V>> = dirs.into_iter().rev().map(Visit::Enter).collect();
+        while let Some(visit) = stack.pop() {
+            let dir = match visit {
+                Visit::Enter(dir) => dir,
+                Visit::Place(dir) => {
+                    order.push(dir);
+                    continue;
                 }
-            } else {
-                order.extend(dir.take());
-                stack.pop();
+            };
+            if !seen.insert(dir.key()) {
+                continue;
             }
+            let (before, after) = self.with(dir.key(), |inode| {
+                let before: Vec<_> = inode.before().cloned().collect();
+                let after: Vec<_> = inode.names().iter().map(|n| n.dir.clone()).collect();
+                (before, after)
+            });
+            stack.extend(after.into_iter().rev().map(Visit::Enter));
+            stack.push(Visit::Place(dir));
+            stack.extend(before.into_iter().map(Visit::Enter));
         }
+        order
     }
 
     /// One sync of one inode that starts after now, shared with whoever else asks.
@@ -622,6 +625,14 @@ impl<V: Vfs> Durability<V> {
     pub(crate) fn now(&self) -> Duration {
         self.env.monotonic()
     }
+}
+
+/// A step of [`Durability::order`].
+enum Visit<V: Vfs> {
+    /// What goes before the directory, the directory, what goes after.
+    Enter(Held<V>),
+    /// The directory itself.
+    Place(Held<V>),
 }
 
 /// Directories on a barrier's way whose sync failed. They are latched; the others are synced all

@@ -10,6 +10,7 @@ mod journals;
 mod kept;
 mod latch;
 mod limits;
+mod moves;
 mod opens;
 mod policy_table;
 mod properties;

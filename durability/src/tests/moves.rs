@@ -1,0 +1,152 @@
+//! What moves between directories: at no time is it found under no name.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use vfs::{
+    Env, Identity, IoAccess, Vfs,
+    posix::PosixVfs,
+    sim::{Cut, Profile, SimDisk, SimOp},
+};
+
+use super::{
+    fake::{dir, file},
+    flush::{PLAIN, honor},
+    sim::TestEnv,
+    stores::{disk, run},
+};
+use crate::{share::lock, *};
+
+const ME: &Identity = &Identity::Service;
+
+#[test]
+fn the_way_to_where_it_went_goes_before_the_directory_it_left() {
+    honor(|w| async move {
+        let (root, old, new, f) = (dir(1), dir(10), dir(11), file(5));
+        w.write(&f, 0, 1).await.unwrap();
+        w.flush(&f).await.unwrap();
+        w.create(&new, &root).await.unwrap();
+        w.rename(&f, &old, &new).await.unwrap();
+        w.fake.take_log();
+        w.flush(&f).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5", "all 11", "all 1", "all 10"]);
+        let (new, above, g) = (dir(12), dir(13), file(6));
+        w.create(&above, &root).await.unwrap();
+        w.create(&new, &above).await.unwrap();
+        w.rename(&g, &old, &new).await.unwrap();
+        w.fake.take_log();
+        w.flush(&old).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 12", "all 13", "all 1", "all 10"]);
+        // The moved file's own name is still owed, in the new directory and the old.
+        w.flush(&g).await.unwrap();
+        assert_eq!(w.engine.dirty_inodes(), 0);
+    });
+}
+
+#[test]
+fn names_moved_both_ways_end() {
+    honor(|w| async move {
+        let (root, a, b) = (dir(1), dir(10), dir(11));
+        w.create(&a, &root).await.unwrap();
+        w.create(&b, &root).await.unwrap();
+        w.rename(&file(5), &a, &b).await.unwrap();
+        w.rename(&file(6), &b, &a).await.unwrap();
+        w.rename(&b, &root, &a).await.unwrap();
+        for node in [&file(5), &file(6), &a, &b] {
+            w.flush(node).await.unwrap();
+        }
+        assert_eq!(w.engine.dirty_inodes(), 0);
+    });
+}
+
+/// Who pays.
+#[derive(Clone, Copy)]
+enum Paid {
+    FlushOfFile,
+    FlushOfOldDirectory,
+    Background,
+}
+
+#[test]
+fn a_flushed_file_that_moves_is_found_under_a_name_at_every_sync() {
+    for paid in [
+        Paid::FlushOfFile,
+        Paid::FlushOfOldDirectory,
+        Paid::Background,
+    ] {
+        let images = images(paid);
+        assert!(images.len() > 4, "the end and each sync before it");
+        for (number, image) in images.into_iter().enumerate() {
+            let env = Arc::new(TestEnv::default());
+            let seen = run(&env, async move {
+                let vfs = PosixVfs::new(image, Default::default()).await.unwrap();
+                let mut seen = 0;
+                for path in [&["a", "f"][..], &["c", "b", "f"]] {
+                    let path: Vec<String> = path.iter().map(|name| (*name).to_owned()).collect();
+                    let found = vfs.lookup(ME, &path).await;
+                    seen += usize::from(found.is_ok_and(|found| found.found.is_some()));
+                }
+                seen
+            });
+            assert!(seen > 0, "gone if the power fails before sync {number}");
+        }
+    }
+}
+
+/// A flushed file moves into a new directory of a new directory; what the disk holds at least
+/// before each sync of the payment, and after it.
+fn images(paid: Paid) -> Vec<SimDisk> {
+    let disk = disk(Profile::PosixMin);
+    let env = Arc::new(TestEnv::default());
+    let (on, at) = (disk.clone(), Arc::clone(&env));
+    let images: Arc<Mutex<Vec<SimDisk>>> = Arc::default();
+    let into = Arc::clone(&images);
+    run(&env, async move {
+        let vfs = Arc::new(PosixVfs::new(on.clone(), Default::default()).await.unwrap());
+        let engine = Durability::<PosixVfs<SimDisk>>::new(
+            Arc::clone(&at) as Arc<dyn Env>,
+            Limits::default(),
+        );
+        let settings = ShareDurability::with_policy(Policy::Honor);
+        let gate = engine.share("s", Arc::clone(&vfs), settings);
+        let (root, none) = (vfs.root(), Default::default());
+        let a = vfs.create_directory(ME, &root, "a", &none).await.unwrap().0;
+        drop(gate.created(&a, &root, PLAIN).await.unwrap());
+        let f = vfs.create_file(ME, &a, "f", &none).await.unwrap().0;
+        drop(gate.created(&f, &a, PLAIN).await.unwrap());
+        let access = IoAccess {
+            read: true,
+            write: true,
+        };
+        let io = vfs.open(ME, &f, access).await.unwrap();
+        let data = Bytes::from(vec![7; 4096]);
+        drop(gate.write(&io, 0, data, PLAIN).await.unwrap());
+        drop(gate.flush(&io, FlushTarget::File, PLAIN).await.unwrap());
+        let c = vfs.create_directory(ME, &root, "c", &none).await.unwrap().0;
+        drop(gate.created(&c, &root, PLAIN).await.unwrap());
+        let b = vfs.create_directory(ME, &c, "b", &none).await.unwrap().0;
+        drop(gate.created(&b, &c, PLAIN).await.unwrap());
+        vfs.rename(ME, &f, &a, "f", &b, "f", false).await.unwrap();
+        drop(gate.renamed(&f, &a, &b, PLAIN).await.unwrap());
+        let (cut, keep) = (on.clone(), Arc::clone(&into));
+        on.set_hook(Some(Arc::new(move |op| {
+            if op == SimOp::Sync {
+                lock(&keep).push(cut.cut(Cut::Nothing));
+            }
+            None
+        })));
+        let parent = Some(root.clone());
+        match paid {
+            Paid::FlushOfFile => drop(gate.flush(&io, FlushTarget::File, PLAIN).await.unwrap()),
+            Paid::FlushOfOldDirectory => drop(
+                gate.flush(&a, FlushTarget::Directory { parent }, PLAIN)
+                    .await
+                    .unwrap(),
+            ),
+            Paid::Background => assert_eq!(engine.sync_all().await.failed, 0),
+        }
+        on.set_hook(None);
+        lock(&into).push(on.cut(Cut::Nothing));
+    });
+    std::mem::take(&mut *lock(&images))
+}
