@@ -18,7 +18,9 @@ mod durability_report;
 pub mod env;
 pub mod exposition;
 mod flush_journal;
+mod host_changes;
 pub mod inquiry;
+mod interfaces;
 mod kept;
 mod latch_file;
 pub mod listener;
@@ -27,6 +29,7 @@ pub mod log;
 #[cfg(test)]
 mod loop_mount;
 pub mod metrics;
+mod netlink;
 mod notify;
 pub mod password;
 pub mod placement;

@@ -117,6 +117,8 @@ mod tests {
             address: address.parse().unwrap(),
             interface: None,
             cores: vec![],
+            speed: None,
+            rss: None,
         })
     }
 

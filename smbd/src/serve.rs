@@ -173,6 +173,8 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), String> {
         address,
         interface: None,
         cores: Vec::new(),
+        speed: None,
+        rss: None,
     }];
     config.server.state_dir = state_dir::default().join(format!("serve-{}", address.port()));
     let text = banner::text(&banner::Facts {
@@ -216,6 +218,8 @@ fn bind(listen: Option<ListenAt>) -> Result<(TcpListener, Option<String>), Strin
             address,
             interface: None,
             cores: Vec::new(),
+            speed: None,
+            rss: None,
         })
     };
     let bound = match at.port {

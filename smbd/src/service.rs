@@ -27,6 +27,7 @@ use crate::{
     exposition::{self, Page},
     host_changes::HostChanges,
     inquiry::explain::Located,
+    interfaces,
     kept::Kept,
     settings, transport,
     worker::{Accepted, ConnectionHandler, WorkerHandle},
@@ -44,6 +45,8 @@ pub struct Holdfast {
     host_changes: Option<Arc<HostChanges>>,
     /// In force; what a reload is compared with.
     config: Mutex<Arc<Config>>,
+    /// Where connections arrive; a reload changes nothing about that.
+    listeners: Arc<[config::Listener]>,
 }
 
 impl Holdfast {
@@ -64,6 +67,9 @@ impl Holdfast {
         let built = build_shares(&config, &users, &durability, (use_ring, &own), &before)?;
         let kept = Kept::open(&config, env.clone(), &durability)?;
         let server = Server::new(env, durability, settings, built.shares, Arc::new(users));
+        let listeners: Arc<[_]> = config.listeners.clone().into();
+        interfaces::tell(&server, &listeners);
+        interfaces::keep_telling(&server, Arc::clone(&listeners))?;
         let host_changes = observe(&server, &own);
         Ok(Arc::new(Self {
             server,
@@ -72,6 +78,7 @@ impl Holdfast {
             own,
             host_changes,
             config: Mutex::new(config),
+            listeners,
         }))
     }
 
@@ -314,14 +321,22 @@ impl Service for Holdfast {
         let kept = Arc::clone(&self.kept);
         let own = Arc::clone(&self.own);
         let wanted = Arc::clone(&config);
+        let listeners = Arc::clone(&self.listeners);
         // Opening a folder may wait for its disk: not on a thread that serves sockets.
         let building = tokio::task::spawn_blocking(move || {
             let before = Before {
                 shares: server.shares(),
                 config: &old.shares,
             };
-            let built = build_shares(&wanted, &users, &server.durability, (use_ring, &own), &before)?;
+            let built = build_shares(
+                &wanted,
+                &users,
+                &server.durability,
+                (use_ring, &own),
+                &before,
+            )?;
             let prepared = kept.prepare(&wanted.shares)?;
+            interfaces::tell(&server, &listeners);
             io::Result::Ok((built, users, prepared))
         });
         let (built, users, prepared) = building

@@ -7,7 +7,6 @@ use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fsctl::{
     CopyChunk, CopyChunkCopy, CopyChunkResponse, FsctlCode, RequestResumeKeyResponse,
-    read_network_interfaces,
 };
 use smb_wire::ids::FileId;
 use smb_wire::msg::{Dialect, IoctlFlags, IoctlRequest, IoctlResponse};
@@ -269,31 +268,6 @@ fn on_3_1_1_nobody_asks_to_confirm() {
         IoctlFlags::IS_FSCTL,
     );
     assert_eq!(outcome(tree.reply(request)), Outcome::Closed);
-}
-
-#[test]
-fn interfaces_are_told() {
-    let server = HoldfastServer::new();
-    let tree = server.tree();
-    let asked = tree.ioctl(FsctlCode::QUERY_NETWORK_INTERFACE_INFO, &[], 65_536);
-    match asked {
-        Ok(output) => {
-            for interface in read_network_interfaces(&output).unwrap() {
-                assert_ne!(interface.if_index, 0);
-            }
-        }
-        Err(error) => assert!(
-            [
-                Status::NOT_SUPPORTED,
-                Status::INVALID_DEVICE_REQUEST,
-                Status::NOT_FOUND
-            ]
-            .contains(&error.status().unwrap())
-        ),
-    }
-    let file = tree.create(&CreateArgs::create("f")).unwrap();
-    let on_file = file.ioctl(FsctlCode::QUERY_NETWORK_INTERFACE_INFO, &[], 65_536);
-    assert_eq!(status(on_file), Status::INVALID_PARAMETER);
 }
 
 #[test]

@@ -13,10 +13,12 @@ use smb_tests::{
 };
 use smb_wire::Status;
 use smb_wire::fscc::FileAction;
+use smb_wire::fsctl::{FsctlCode, read_network_interfaces};
+use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{Guid, SessionId};
 use smb_wire::msg::{
     Capabilities, ChangeNotifyFlags, Dialect, LockFlags, NotifyFilter, OplockLevel, SecurityMode,
-    SessionSetupFlags, SessionSetupRequest, ShareAccess,
+    SessionSetupFlags, SessionSetupRequest, ShareAccess, WriteFlags,
 };
 
 const GUID: Guid = Guid([0x5a; 16]);
@@ -303,10 +305,7 @@ fn the_session_lives_until_its_last_channel_goes() {
     sleep(MEANWHILE);
     through.write_all(0, b"over what is left").unwrap();
     let stranger = server.tree();
-    assert_eq!(
-        status(stranger.create(&alone)),
-        Status::SHARING_VIOLATION
-    );
+    assert_eq!(status(stranger.create(&alone)), Status::SHARING_VIOLATION);
     drop(through);
     drop(other);
     let opened = (0..100).any(|_| {
@@ -505,4 +504,77 @@ fn channels_on_two_workers_see_locks_and_changes_of_each_other() {
             (FileAction::ADDED, name)
         );
     }
+}
+
+#[test]
+fn the_addresses_of_the_server_are_told_on_3x() {
+    // [MS-SMB2] 2.2.32.5, 3.3.5.15.11
+    let server = HoldfastServer::new();
+    let code = FsctlCode::QUERY_NETWORK_INTERFACE_INFO;
+    let ask = |options: Options, max| {
+        let tree = server.tree_with(options);
+        tree.ioctl(code, &[], max)
+    };
+    let told = ask(Options::default(), 65_536).unwrap();
+    let interfaces = read_network_interfaces(&told).unwrap();
+    // It listens on one address of loopback, and there is nothing else to tell.
+    assert_eq!(interfaces.len(), 1, "{interfaces:?}");
+    assert_eq!(interfaces[0].address, server.addr().ip());
+    assert_ne!(interfaces[0].if_index, 0);
+    assert_eq!(interfaces[0].link_speed_bits, 1_000_000_000);
+    assert_eq!(told.len(), 152);
+    let few = ask(Options::default(), 151);
+    assert_eq!(status(few), Status::BUFFER_TOO_SMALL);
+    let old = ask(Options::dialect(Dialect::SMB_2_1), 65_536);
+    assert_eq!(status(old), Status::NOT_SUPPORTED);
+    let mut silent = Options::default();
+    silent.capabilities = Capabilities::LARGE_MTU;
+    assert_eq!(status(ask(silent, 65_536)), Status::NOT_SUPPORTED);
+    let file = server.tree().create(&CreateArgs::open_if("f")).unwrap();
+    let through = file.ioctl(code, &[], 65_536);
+    assert_eq!(status(through), Status::INVALID_PARAMETER);
+}
+
+#[test]
+fn a_replay_waits_for_what_the_lost_channel_still_runs() {
+    // [MS-SMB2] 3.3.5.2.10
+    let server = HoldfastServer::new();
+    let (tree, other) = two(&server);
+    let stranger = server.tree();
+    let exclusive = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
+    let theirs = stranger.create(&CreateArgs::open_if("f")).unwrap();
+    theirs.lock(1000, 10, exclusive).unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    let element = smb_wire::msg::LockElement {
+        offset: 1000,
+        length: 10,
+        flags: LockFlags::EXCLUSIVE,
+    };
+    // Runs under number 0 on the first channel for as long as the lock is held.
+    let waiting = tree.send(file.lock_request(0, &[element])).unwrap();
+    assert!(tree.client().wait_pending(waiting).unwrap().is_some());
+    let write = |by: &Tree, number: u16, replay: bool| {
+        let mut request = file.write_request(0, b"once", WriteFlags::empty());
+        request.channel_sequence = number;
+        let flags = if replay {
+            HeaderFlags::REPLAY
+        } else {
+            HeaderFlags::empty()
+        };
+        status(by.call(request.flag(flags)))
+    };
+    assert_eq!(write(&other, 0, true), Status::SUCCESS);
+    assert_eq!(write(&other, 1, true), Status::FILE_NOT_AVAILABLE);
+    assert_eq!(write(&other, 1, true), Status::FILE_NOT_AVAILABLE);
+    // What is no replay need not wait; what is older must not come any more.
+    assert_eq!(write(&other, 1, false), Status::SUCCESS);
+    assert_eq!(write(&tree, 0, false), Status::FILE_NOT_AVAILABLE);
+    theirs.unlock(1000, 10).unwrap();
+    tree.client().wait(waiting).unwrap().ok().unwrap();
+    assert_eq!(write(&other, 1, true), Status::SUCCESS);
+    // 0x7fff ahead is newer, 0x8000 is older.
+    assert_eq!(write(&other, 1 + 0x7fff, false), Status::SUCCESS);
+    assert_eq!(write(&other, 0, false), Status::FILE_NOT_AVAILABLE);
+    // Reading changes nothing.
+    assert_eq!(file.read(0, 4).unwrap(), b"once");
 }

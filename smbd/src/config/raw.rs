@@ -15,7 +15,7 @@ use super::{
     Symlinks, Unbuffered,
     dialects::Dialects,
     hosts::Network,
-    values::{ByteSize, Mode, Owner, Span},
+    values::{BitRate, ByteSize, Mode, Owner, Span},
 };
 
 /// A value that remembers where it was written.
@@ -100,6 +100,11 @@ pub(super) struct ListenerTable {
     pub(super) port: At<u16>,
     /// Cores whose workers serve this listener. Default: every core the process may use.
     pub(super) cores: At<Vec<usize>>,
+    /// Link speed announced to clients: "10Gbit", "2500Mbit". Default: the interface's own.
+    pub(super) speed: At<BitRate>,
+    /// Whether clients may open several connections to one address. Default: as many queues as the
+    /// interface has.
+    pub(super) rss: At<bool>,
 }
 
 /// `[[share]]`

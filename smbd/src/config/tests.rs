@@ -283,6 +283,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "",
         "no interface name",
     ),
+    ("[[listener]]\nspeed = \"fast\"", "", "no speed of a link"),
     ("[limits]\nconnections = 0", "", "use 1 to 1000000"),
     (
         "[limits]\nio_size = \"16MiB\"",

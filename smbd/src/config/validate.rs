@@ -119,6 +119,8 @@ pub fn listen_everywhere() -> Listener {
         address: SocketAddr::new(EVERY_ADDRESS, SMB_PORT),
         interface: None,
         cores: Vec::new(),
+        speed: None,
+        rss: None,
     }
 }
 
@@ -402,6 +404,8 @@ fn listener(table: &raw::ListenerTable, findings: &mut Findings) -> Listener {
         address,
         interface,
         cores,
+        speed: table.speed.as_ref().map(|at| at.get_ref().0),
+        rss: table.rss.as_ref().map(|at| *at.get_ref()),
     }
 }
 

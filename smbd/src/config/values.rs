@@ -16,6 +16,11 @@ pub struct ByteSize(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
+/// A link's speed: `"100Mbit"`, `"10Gbit"`, in bits per second. Powers of 1,000, as links are
+/// sold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BitRate(pub u64);
+
 /// Permission bits, written as an octal string: `"0664"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode(pub u32);
@@ -67,6 +72,27 @@ impl FromStr for Span {
             .checked_mul(factor_ms)
             .ok_or_else(|| span_error(text))?;
         Ok(Self(Duration::from_millis(ms)))
+    }
+}
+
+impl FromStr for BitRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let error = || {
+            format!(
+                "`{text}` is no speed of a link: write a number with Mbit or Gbit, as in \"10Gbit\""
+            )
+        };
+        let (number, unit) = split_unit(text);
+        let factor: u64 = match unit {
+            "Mbit" => 1_000_000,
+            "Gbit" => 1_000_000_000,
+            _ => return Err(error()),
+        };
+        let number: u64 = number.parse().map_err(|_| error())?;
+        let bits = number.checked_mul(factor).filter(|bits| *bits > 0);
+        bits.map(Self).ok_or_else(error)
     }
 }
 
@@ -166,6 +192,15 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
+impl<'de> Deserialize<'de> for BitRate {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Text {
+            expected: "a speed such as \"10Gbit\"",
+            integer: None,
+        })
+    }
+}
+
 impl<'de> Deserialize<'de> for Mode {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_any(Text {
@@ -203,6 +238,23 @@ mod tests {
             "4 MiB x",
         ] {
             assert!(bad.parse::<ByteSize>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn speeds() {
+        assert_eq!("10Gbit".parse(), Ok(BitRate(10_000_000_000)));
+        assert_eq!("2500 Mbit".parse(), Ok(BitRate(2_500_000_000)));
+        for bad in [
+            "",
+            "10",
+            "0Gbit",
+            "10GB",
+            "2.5Gbit",
+            "-1Gbit",
+            "99999999999Gbit",
+        ] {
+            assert!(bad.parse::<BitRate>().is_err(), "{bad}");
         }
     }
 
