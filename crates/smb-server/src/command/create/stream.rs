@@ -19,7 +19,7 @@ use super::{
 use crate::{
     access::{self, Subject},
     command::{Call, Failure, engine},
-    file::{Change, Reported},
+    file::{Change, Place, Reported},
 };
 
 /// Opens the stream `stream` of what `lookup` found.
@@ -120,8 +120,7 @@ async fn named<V: Vfs>(
         Ok(Judged::Again) => return Ok(Attempt::Again),
         Err(failure) => {
             if created {
-                share.vfs.remove_stream(&token.identity, &node).await?;
-                drop(share.gate.stream_removed(&node, wanted.flags()).await);
+                unmake(call, &place, &node).await?;
             }
             return Err(failure);
         }
@@ -141,7 +140,7 @@ async fn named<V: Vfs>(
             },
             receipt,
             policy,
-            known: (created || wanted.overwrites()).then(|| Attr {
+            known: (created || wanted.overwrites()).then_some(Attr {
                 size: 0,
                 allocated: 0,
                 ..size
@@ -149,9 +148,27 @@ async fn named<V: Vfs>(
         }))),
         Err(failure) => {
             judge::undo(call, &place, id, &node).await?;
+            if created {
+                unmake(call, &place, &node).await?;
+            }
             Err(failure)
         }
     }
+}
+
+/// Takes back a stream that this request made, unless somebody else has it open by now or has
+/// written to it. The failure is told already, so nobody waits for a sync of this.
+async fn unmake<V: Vfs>(call: &Call<V>, place: &Place, node: &V::Node) -> Result<(), Failure> {
+    let share = call.share()?;
+    let empty = share.vfs.attr(node).await.is_ok_and(|attr| attr.size == 0);
+    if !empty || call.server().files.is_stream_open(place) {
+        return Ok(());
+    }
+    let who = &call.token()?.identity;
+    share.vfs.remove_stream(who, node).await?;
+    let flags = durability::RequestFlags::default();
+    drop(share.gate.stream_removed(node, flags).await);
+    Ok(())
 }
 
 /// What an empty stream of a file says that says `attr`.
@@ -196,8 +213,7 @@ async fn find_or_make<V: Vfs>(
                 match share.gate.stream_created(&node, wanted.flags()).await {
                     Ok(receipt) => receipt,
                     Err(error) => {
-                        share.vfs.remove_stream(who, &node).await?;
-                        drop(share.gate.stream_removed(&node, wanted.flags()).await);
+                        unmake(call, &judge::place(&node), &node).await?;
                         return Err(error.into());
                     }
                 }
