@@ -214,6 +214,15 @@ impl Latch {
         }
     }
 
+    /// All that changed in an epoch is unproven.
+    fn add_epoch(&mut self, epoch: Epoch) {
+        self.extents.merge(&epoch.extents);
+        self.add_metadata(epoch.set_meta);
+        self.take(&epoch.debts);
+        self.entries |= epoch.entries;
+        self.size |= epoch.sized;
+    }
+
     fn take(&mut self, debts: &[Debt]) {
         for debt in debts {
             self.lost(&debt.share).take(debt);
@@ -624,13 +633,9 @@ impl<V: Vfs> Inode<V> {
         }
         let names = std::mem::take(&mut self.names);
         let latch = self.latch_with(failure);
-        latch.extents.merge(&epoch.extents);
-        latch.add_metadata(epoch.set_meta);
         latch.names.extend(names.iter().map(|name| name.dir.key()));
-        latch.take(&epoch.debts);
         names.iter().for_each(|name| latch.take(&name.debts));
-        latch.entries |= epoch.entries;
-        latch.size |= epoch.sized;
+        latch.add_epoch(epoch);
         self.before.clear();
         self.release();
         true
@@ -658,8 +663,9 @@ impl<V: Vfs> Inode<V> {
             .is_some_and(|latch| !latch.names.is_empty())
     }
 
-    /// A durable write failed. Whatever was dirty in its range may be lost with it, and so may
-    /// be what other writes under way put there. True if it is latched now.
+    /// A durable write failed. Its sync may have heard of the failure of any earlier write-back,
+    /// which is then told to nobody else: all that is dirty is unproven, also what a sync that is
+    /// under way has in hand. Names are owed as before. True if it is latched now.
     pub(crate) fn write_failed(
         &mut self,
         share: &Arc<Share>,
@@ -671,13 +677,14 @@ impl<V: Vfs> Inode<V> {
         if self.gone {
             return false;
         }
-        for epoch in [Some(&mut self.pending), self.running.as_mut()]
-            .into_iter()
-            .flatten()
-        {
-            epoch.extents.remove(stream, range.0, range.1);
+        let mut epoch = std::mem::take(&mut self.pending);
+        if let Some(running) = &mut self.running {
+            epoch.merge(std::mem::take(running));
         }
-        self.latch_with(failure).add_write(share, stream, range);
+        let latch = self.latch_with(failure);
+        latch.add_write(share, stream, range);
+        latch.add_epoch(epoch);
+        self.release();
         true
     }
 

@@ -80,6 +80,47 @@ fn a_durable_write_repairs_its_range_and_latches_when_it_fails() {
 }
 
 #[test]
+fn a_durable_write_that_fails_leaves_all_that_was_dirty_unproven() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 100, 1).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO);
+        assert_eq!(w.gate.latched()[0].unproven_bytes, 2 * 4096);
+        assert_eq!(w.gate.exposure().latched_bytes, 2 * 4096);
+        assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO);
+        assert_eq!(w.flush(&f).await, IO, "the error is told no second time");
+        assert_eq!(w.write_as(&f, 100, 1, THROUGH).await, Ok(()));
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+#[test]
+fn a_durable_write_that_fails_takes_what_a_sync_has_in_hand() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 100, 1).await.unwrap();
+        w.write(&f, 101, 1).await.unwrap();
+        // The sync runs from 0 to 20 ms, the durable write from 4 to 14 ms.
+        lock(&w.fake.times).sync = ms(20);
+        w.fake.script(5, &[IO, Ok(())]);
+        let task = |at: u64| {
+            let (w, f) = (Rc::clone(&w), f.clone());
+            Box::pin(async move {
+                w.env.sleep(ms(at)).await;
+                match at {
+                    0 => assert_eq!(w.flush(&f).await, IO),
+                    _ => assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO),
+                }
+            }) as vfs::env::LocalTask
+        };
+        join(&w.env, vec![task(0), task(4)]).await;
+        assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO);
+        assert_eq!(w.gate.latched()[0].unproven_bytes, 2 * 4096);
+    });
+}
+
+#[test]
 fn cutting_off_or_clearing_ends_a_latch() {
     honor(|w| async move {
         let f = file(5);
