@@ -7,6 +7,10 @@
 //! flushes are counted as lost, the error is reported, and the flushes are answered all the same.
 //! The next segment that can be made begins with a gap record.
 //!
+//! A segment is made beside the others (`segment.new`), whole and synced, and only then gets its
+//! name; older ones go when it has taken its first frame. So attempts that fail leave at most one
+//! file and push out nothing.
+//!
 //! Exposure records of a share are made by a task of its own while lazy changes are acknowledged: an
 //! *allowance* of bytes, twice what is owed, and a *lease* of time, renewed at half. Whoever would
 //! go beyond waits for the next record; so what a crash can take is bounded by the last durable
@@ -60,6 +64,8 @@ const BACK_OFF: Duration = Duration::from_secs(1);
 /// Longest time that a reply waits for the journal. A disk that hangs holds nobody back: the record
 /// is written when it moves again.
 const WAIT_MAX: Duration = Duration::from_secs(5);
+/// A segment that is being made.
+const NEW: &[u8] = b"segment.new";
 /// Bytes of zeros written at a time.
 const CHUNK: usize = 1 << 20;
 /// Most names looked at in the folder.
@@ -140,13 +146,18 @@ struct Writer<F> {
     number: u64,
     offset: u64,
     frame: u32,
+    /// Flushes that its gap record tells of.
+    gap: u64,
 }
 
 struct Place<F> {
     writer: Option<Writer<F>>,
     /// Of the next segment.
     next: u64,
+    /// Segments that hold something.
     numbers: BTreeSet<u64>,
+    /// One that holds nothing and could not be removed yet; until then none is made.
+    left: Option<u64>,
     failed_at: Option<Duration>,
     /// Lost and not yet told by a gap record.
     untold: u64,
@@ -218,10 +229,13 @@ impl<D: Disk> JournalFile<D> {
             writer: None,
             next,
             numbers,
+            left: None,
             failed_at: None,
             untold: 0,
         };
-        journal.begin_segment(&mut place, true).await?;
+        let first = journal.begin_segment(&mut place, true).await?;
+        place.writer = Some(first);
+        journal.prune(&mut place).await;
         *lock(&journal.place) = Some(place);
         Ok(journal)
     }
@@ -425,32 +439,41 @@ impl<D: Disk> JournalFile<D> {
     async fn write(&self, place: &mut Place<D::Fd>, payload: &[u8]) -> DiskResult<()> {
         let room = (payload.len() + HEAD).next_multiple_of(crate::journal_format::ALIGN) as u64;
         let mut full = false;
-        if let Some(writer) = &mut place.writer {
+        if let Some(mut writer) = place.writer.take() {
             full = writer.offset + room > self.limits.segment_bytes;
             if !full {
-                match self.write_frame(writer, payload).await {
-                    Ok(()) => return Ok(()),
+                match self.write_frame(&mut writer, payload).await {
+                    Ok(()) => {
+                        place.writer = Some(writer);
+                        return Ok(());
+                    }
                     Err(errno) => tracing::warn!(
                         error = %std::io::Error::from_raw_os_error(errno.0),
                         "a segment of the journal of flushes failed: trying a new one"
                     ),
                 }
             }
-            place.writer = None;
         }
         let now = self.env.monotonic();
-        if full || place.failed_at.is_none_or(|at| now >= at + BACK_OFF) {
-            let began = self.begin_segment(place, false).await;
-            place.failed_at = began.is_err().then_some(now);
-            began?;
+        if !full && place.failed_at.is_some_and(|at| now < at + BACK_OFF) {
+            return Err(Errno(libc::EIO));
         }
-        let writer = place.writer.as_mut().ok_or(Errno(libc::EIO))?;
-        let written = self.write_frame(writer, payload).await;
-        if written.is_err() {
-            place.writer = None;
-            place.failed_at = Some(now);
+        // Until it is over.
+        place.failed_at = Some(now);
+        let mut writer = self.begin_segment(place, false).await?;
+        if let Err(errno) = self.write_frame(&mut writer, payload).await {
+            // It holds nothing: it must not take the place of one that does.
+            place.untold += writer.gap;
+            place.numbers.remove(&writer.number);
+            place.left = Some(writer.number);
+            // Tried again before the next one is made.
+            let _ = self.remove_left(place).await;
+            return Err(errno);
         }
-        written
+        place.failed_at = None;
+        place.writer = Some(writer);
+        self.prune(place).await;
+        Ok(())
     }
 
     async fn write_frame(&self, writer: &mut Writer<D::Fd>, payload: &[u8]) -> DiskResult<()> {
@@ -464,54 +487,96 @@ impl<D: Disk> JournalFile<D> {
     }
 
     /// Makes the next segment, with its start record and whatever gap there is to tell.
-    async fn begin_segment(&self, place: &mut Place<D::Fd>, first: bool) -> DiskResult<()> {
-        let number = place.next;
-        place.next += 1;
+    async fn begin_segment(
+        &self,
+        place: &mut Place<D::Fd>,
+        first: bool,
+    ) -> DiskResult<Writer<D::Fd>> {
+        self.remove_left(place).await?;
         let (me, root) = (&Identity::Service, self.disk.root());
+        self.remove(NEW).await?;
         let how = OpenHow {
             write: true,
             create: Some(0o600),
             ..OpenHow::default()
         };
+        let fd = self.disk.open_at(me, &root, NEW, how).await?;
+        let made = self.fill(&fd, place, first).await;
+        let Ok(offset) = made else {
+            // Room for others; the next attempt does it otherwise.
+            let _ = self.remove(NEW).await;
+            return Err(made.err().unwrap_or(Errno(libc::EIO)));
+        };
+        let number = place.next;
+        place.next += 1;
+        place.left = Some(number);
         let name = segment_name(number);
-        let fd = self.disk.open_at(me, &root, name.as_bytes(), how).await?;
+        let (from, to) = (&root, &root);
+        self.disk
+            .rename(me, from, NEW, to, name.as_bytes(), true)
+            .await?;
+        self.disk.fsync(&root).await?;
+        place.left = None;
         place.numbers.insert(number);
+        self.segments.fetch_add(1, SeqCst);
+        Ok(Writer {
+            fd,
+            number,
+            offset,
+            frame: 1,
+            gap: std::mem::take(&mut place.untold),
+        })
+    }
+
+    /// Makes the whole of the next segment stable; answers where its second frame goes.
+    async fn fill(&self, fd: &D::Fd, place: &Place<D::Fd>, first: bool) -> DiskResult<u64> {
         let mut payload = self.start_record(first).encode();
         if place.untold > 0 {
             let (at, lost) = (self.env.realtime(), place.untold);
             payload.extend(JournalRecord::Gap { at, lost }.encode());
         }
-        let bytes = frame(number, 0, &payload);
+        let bytes = frame(place.next, 0, &payload);
         let mut end = bytes.len() as u64;
         let offset = end;
-        put(&self.disk, &fd, 0, bytes.into(), false).await?;
+        put(&self.disk, fd, 0, bytes.into(), false).await?;
         while end < self.limits.segment_bytes {
             let len = (self.limits.segment_bytes - end).min(CHUNK as u64);
             let zeros = Bytes::from(vec![0; usize::try_from(len).unwrap_or(CHUNK)]);
-            put(&self.disk, &fd, end, zeros, false).await?;
+            put(&self.disk, fd, end, zeros, false).await?;
             end += len;
         }
-        self.disk.fsync(&fd).await?;
-        self.disk.fsync(&root).await?;
-        place.untold = 0;
-        place.writer = Some(Writer {
-            fd,
-            number,
-            offset,
-            frame: 1,
-        });
-        self.segments.fetch_add(1, SeqCst);
+        self.disk.fsync(fd).await?;
+        Ok(offset)
+    }
+
+    /// Removes a file of the folder; it may be gone.
+    async fn remove(&self, name: &[u8]) -> DiskResult<()> {
+        let (me, root) = (&Identity::Service, self.disk.root());
+        match self.disk.unlink(me, &root, name, false).await {
+            Ok(()) | Err(Errno(libc::ENOENT)) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    async fn remove_left(&self, place: &mut Place<D::Fd>) -> DiskResult<()> {
+        if let Some(number) = place.left {
+            self.remove(segment_name(number).as_bytes()).await?;
+            place.left = None;
+        }
+        Ok(())
+    }
+
+    /// Removes the oldest segments beyond the limit.
+    async fn prune(&self, place: &mut Place<D::Fd>) {
         while place.numbers.len() > self.limits.segments
             && let Some(oldest) = place.numbers.pop_first()
         {
             let name = segment_name(oldest);
-            match self.disk.unlink(me, &root, name.as_bytes(), false).await {
-                Ok(()) | Err(Errno(libc::ENOENT)) => {}
+            if let Err(errno) = self.remove(name.as_bytes()).await {
                 // One segment too many is no harm.
-                Err(errno) => tracing::warn!(errno = errno.0, name, "cannot remove"),
+                tracing::warn!(errno = errno.0, name, "cannot remove");
             }
         }
-        Ok(())
     }
 
     /// Makes exposure records of a share until it owes nothing and acknowledges nothing.

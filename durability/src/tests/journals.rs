@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use vfs::{
     Disk, Env, FileKey, Identity, Timestamp,
     disk::OpenHow,
-    sim::{Cut, Fault, FaultAction, SimDisk, SimOp},
+    sim::{Cut, Fault, FaultAction, Profile, SimDisk, SimOp},
 };
 
 use super::{
@@ -422,4 +422,49 @@ fn a_change_that_nothing_bounds_is_not_covered() {
         task.await.unwrap();
         assert!(journal.cover("data", 1, inner.monotonic()).is_none());
     });
+}
+
+/// A disk that is full for a while, and one that takes segments and no frames: nothing that holds
+/// flushes goes for it, and nothing is left lying about.
+#[test]
+fn segments_that_fail_push_out_none_that_hold_flushes() {
+    for (on_op, after) in [(SimOp::Write, 0), (SimOp::Sync, 0), (SimOp::Change, 1)] {
+        let disk = disk(Profile::PosixMin);
+        let env = Arc::new(TestEnv::default());
+        let (on, at) = (disk.clone(), Arc::clone(&env));
+        let (files, all) = run(&env, async move {
+            let journal = open(&on, &at, SMALL).await;
+            journal.flushed(flush(1)).await.unwrap();
+            for _ in 0..6 {
+                for times in [4, 8] {
+                    for n in 0..times {
+                        let action = FaultAction::Fail(libc::ENOSPC);
+                        on.inject(Fault {
+                            on: on_op,
+                            after: after + n,
+                            action,
+                        });
+                    }
+                    let _ = journal.flushed(flush(2)).await;
+                    on.clear_faults();
+                    at.sleep(ms(1100)).await;
+                }
+            }
+            at.sleep(ms(2000)).await;
+            journal.flushed(flush(3)).await.unwrap();
+            let names = on.entries(&Identity::Service, &on.root(), 100).await;
+            (names.unwrap().len(), segments(&on).await)
+        });
+        let of = |record: &JournalRecord| match record {
+            JournalRecord::Flushed(flush) => Some(flush.sequence),
+            _ => None,
+        };
+        let kept = all.iter().flat_map(|one| &one.records).filter_map(of);
+        let kept: BTreeSet<u64> = kept.collect();
+        assert!(
+            kept.contains(&1) && kept.contains(&3),
+            "{on_op:?}: {kept:?}"
+        );
+        assert!(files <= SMALL.segments + 1, "{on_op:?}: {files} files");
+    }
 }
