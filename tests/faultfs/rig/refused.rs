@@ -16,10 +16,18 @@ use crate::{
 };
 
 /// What is known to leave a part: words of the place of failure, and why.
-const KNOWN: [(&[&str], &str); 1] = [(
-    &["copy chunks"],
-    "what was copied before the failure stays, as on Windows",
-)];
+const KNOWN: [(&[&str], &str); 4] = [
+    (
+        &["copy chunks"],
+        "what was copied before the failure stays, as on Windows",
+    ),
+    // FUSE asks for attributes within open(O_CREAT), after it made the file.
+    (&["(getattr", "CREATE f CREATE"], MADE_AND_REFUSED),
+    (&["(getattr", "CREATE r CREATE"], MADE_AND_REFUSED),
+    (&["(getattr", "CREATE copy CREATE"], MADE_AND_REFUSED),
+];
+const MADE_AND_REFUSED: &str =
+    "the kernel makes the file and fails the open: nobody can tell any more whose it is";
 /// Without `FAULTFS_ALL` every so many points one is tried.
 const STRIDE: usize = 8;
 /// Safety against a workload that never runs out of calls.
