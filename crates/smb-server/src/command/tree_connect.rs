@@ -17,7 +17,7 @@ use super::{Call, Failure, Handled, Reply};
 use crate::{
     config::ShareConfig,
     misbehaved::Misbehaved,
-    state::{Session, Share, Token, TreeConnect},
+    state::{Session, SessionPhase, Share, Token, TreeConnect},
 };
 
 /// Longest share name, in characters ([MS-SRVS] allows 80 for the name itself).
@@ -56,6 +56,10 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     };
     let id = {
         let mut tables = session.tables();
+        if session.phase() == SessionPhase::Closed {
+            // Another channel ended it meanwhile; its tables have been emptied.
+            return Err(Status::USER_SESSION_DELETED.into());
+        }
         if tables.trees.len() >= call.server().config().limits.trees_per_session {
             return Err(Status::INSUFFICIENT_RESOURCES.into());
         }

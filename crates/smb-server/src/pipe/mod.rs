@@ -19,7 +19,7 @@ mod tests;
 mod wkssvc;
 mod world;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering};
 
 use bytes::Bytes;
 use smb_wire::{
@@ -236,12 +236,12 @@ fn enter<V: Vfs>(
         parent_lease: None,
         policy: None,
     }));
+    // Before the open can be found: another channel may close it at once.
+    server.opens.fetch_add(1, Ordering::Relaxed);
     if !insert(session, open) {
+        server.opens.fetch_sub(1, Ordering::Relaxed);
         return Err(Status::USER_SESSION_DELETED.into());
     }
-    server
-        .opens
-        .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     call.chain.set_file_id(file_id);
     Ok(file_id)
 }
