@@ -603,6 +603,9 @@ impl<V: Vfs> Gate<V> {
             // its plan.
             let at = (core.tick(), core.now());
             idle = inode.renamed(account, (new.as_ref(), old.as_ref()), at, key);
+            if event == Event::Rename && node.is_directory() {
+                core.directory_moved(key);
+            }
         });
         idle.iter().for_each(|share| core.start_payer(share));
         self.after(core, node, judged).await
@@ -687,7 +690,7 @@ impl<V: Vfs> Gate<V> {
             Wait::Nothing if barriers.deferred => core.check_latch(key)?,
             Wait::Nothing => {}
             Wait::Names => {
-                if core.with(key, |inode| !inode.names().is_empty()) {
+                if core.with(key, |inode| !inode.names().is_empty()) || core.has_moved(key.fs) {
                     core.barrier(key, None).await?;
                 }
                 core.check_latch(key)?;

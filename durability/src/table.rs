@@ -53,6 +53,8 @@ pub struct Durability<V: Vfs> {
     overflow: AtomicBool,
     /// An inode became clean.
     pub(crate) room: Notify,
+    /// Directories that moved and owe their name: a part of the path of whatever is below.
+    moved: Mutex<BTreeSet<FileKey>>,
     /// Inodes that background work is syncing.
     pub(crate) paying: Mutex<BTreeSet<FileKey>>,
     /// What outlives the process.
@@ -81,6 +83,7 @@ impl<V: Vfs> Durability<V> {
             latched: AtomicUsize::new(0),
             overflow: AtomicBool::new(false),
             room: Notify::new(),
+            moved: Mutex::default(),
             paying: Mutex::default(),
             kept: Kept::default(),
             #[cfg(feature = "planted-faults")]
@@ -113,6 +116,7 @@ impl<V: Vfs> Durability<V> {
         }
         drop(shares);
         share.add_root(vfs.root().key());
+        self.listen(&vfs, &share);
         Gate::new(Arc::clone(self), Arc::clone(&self.env), vfs, share)
     }
 
@@ -165,7 +169,17 @@ impl<V: Vfs> Durability<V> {
 
     /// Forgets that more inodes failed than [`Limits::latched_max`]. True if it had happened.
     pub fn clear_overflow(&self) -> bool {
-        self.overflow.swap(false, SeqCst)
+        let was = self.overflow.swap(false, SeqCst);
+        if was {
+            self.kept.overflow_changed(false);
+        }
+        was
+    }
+
+    /// An earlier run left inodes latched that nobody can name any more: every FLUSH fails until
+    /// [`Durability::clear_overflow`].
+    pub fn restore_overflow(&self) {
+        self.overflow.store(true, SeqCst);
     }
 
     pub(crate) fn shares(&self) -> Vec<Arc<Share>> {
@@ -220,7 +234,9 @@ impl<V: Vfs> Durability<V> {
             && inode.latch.is_some()
             && self.latched.fetch_add(1, SeqCst) >= self.limits.latched_max
         {
-            self.overflow.store(true, SeqCst);
+            if !self.overflow.swap(true, SeqCst) {
+                self.kept.overflow_changed(true);
+            }
             inode.latch = None;
             self.latched.fetch_sub(1, SeqCst);
         }
@@ -356,6 +372,7 @@ impl<V: Vfs> Durability<V> {
         (moved_to.iter()).for_each(|dir| self.names_synced(dir.key(), marked, &failed.dirs));
         plan.iter()
             .for_each(|dir| self.names_synced(dir.key(), planned, &failed.dirs));
+        self.moved_synced(key.fs, planned, &failed.dirs);
         failed.error.map_or_else(|| self.check_latch(key), Err)
     }
 
@@ -417,12 +434,48 @@ impl<V: Vfs> Durability<V> {
     }
 
     /// Directories to sync after an inode, in order: those that its own name is owed to, newest
-    /// first.
+    /// first, and those that the name of a directory is owed to that moved: the inode may be
+    /// below it, however long ago it got its own name.
     fn plan(&self, key: FileKey) -> Vec<Held<V>> {
-        let dirs = self.with(key, |inode| {
+        let mut dirs: Vec<_> = self.with(key, |inode| {
             inode.names().iter().map(|n| n.dir.clone()).collect()
         });
+        let moved: Vec<FileKey> = lock(&self.moved).iter().copied().collect();
+        for moved in moved.into_iter().filter(|moved| moved.fs == key.fs) {
+            let owed = self.peek(moved, |inode| {
+                inode.names().iter().map(|n| n.dir.clone()).collect()
+            });
+            dirs.extend(owed.unwrap_or_else(Vec::new));
+        }
         self.order(key, dirs)
+    }
+
+    /// The directory moved, under its lock: until its name is synced it is in every barrier of its file system.
+    pub(crate) fn directory_moved(&self, dir: FileKey) {
+        lock(&self.moved).insert(dir);
+    }
+
+    /// Whether a directory of the file system moved and its name is owed.
+    pub(crate) fn has_moved(&self, fs: u64) -> bool {
+        lock(&self.moved).iter().any(|dir| dir.fs == fs)
+    }
+
+    /// The names not changed after `seq` of directories that moved are on disk.
+    fn moved_synced(&self, fs: u64, seq: u64, failed: &BTreeSet<FileKey>) {
+        if !self.has_moved(fs) {
+            return;
+        }
+        let mut moved = lock(&self.moved).clone();
+        moved.retain(|dir| dir.fs == fs);
+        for dir in moved {
+            self.names_synced(dir, seq, failed);
+            // Under the inode's lock, as when it moves.
+            self.with(dir, |inode| {
+                if inode.names().is_empty() {
+                    lock(&self.moved).remove(&dir);
+                }
+            });
+        }
     }
 
     /// Syncs one after the other that make stable what an inode owes.
@@ -571,7 +624,7 @@ impl<V: Vfs> Durability<V> {
     }
 
     /// The sync of a directory failed: the names owed to it are as lost as its entries.
-    fn directory_failed(&self, dir: FileKey, failure: Failure) {
+    pub(crate) fn directory_failed(&self, dir: FileKey, failure: Failure) {
         let owing = self.keys(|_, inode| inode.names().iter().any(|name| name.dir.key() == dir));
         for key in owing {
             let shares = self.with(key, |inode| {

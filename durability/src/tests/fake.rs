@@ -173,6 +173,15 @@ impl Fake {
         id
     }
 
+    /// Whether all names made or removed in `dir` are stable.
+    pub(super) fn is_stable_in(&self, dir: u64) -> bool {
+        let state = lock(&self.state);
+        state
+            .names
+            .values()
+            .all(|(of, stable)| *of != dir || *stable)
+    }
+
     pub(super) fn set_meta(&self, ino: u64) -> u64 {
         let mut state = lock(&self.state);
         state.version += 1;

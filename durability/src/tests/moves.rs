@@ -11,7 +11,7 @@ use vfs::{
 
 use super::{
     fake::{dir, file},
-    flush::{PLAIN, honor},
+    flush::{PLAIN, THROUGH, honor},
     sim::TestEnv,
     stores::{disk, run},
 };
@@ -40,6 +40,28 @@ fn the_way_to_where_it_went_goes_before_the_directory_it_left() {
         // The moved file's own name is still owed, in the new directory and the old.
         w.flush(&g).await.unwrap();
         assert_eq!(w.engine.dirty_inodes(), 0);
+    });
+}
+
+#[test]
+fn a_directory_that_moved_is_part_of_the_path_of_what_is_below() {
+    honor(|w| async move {
+        let (root, a, b, f, g) = (dir(1), dir(10), dir(11), file(5), file(6));
+        for node in [&f, &g] {
+            w.create(node, &b).await.unwrap();
+            w.flush(node).await.unwrap();
+        }
+        w.rename(&b, &root, &a).await.unwrap();
+        w.fake.take_log();
+        w.flush(&f).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5", "all 10", "all 1"]);
+        w.flush(&f).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5"], "once");
+        assert!(w.fake.is_stable_in(1) && w.fake.is_stable_in(10));
+        // A durable write promises the path as well.
+        w.rename(&b, &a, &root).await.unwrap();
+        w.write_as(&g, 0, 1, THROUGH).await.unwrap();
+        assert!(w.fake.is_stable_in(1) && w.fake.is_stable_in(10));
     });
 }
 
