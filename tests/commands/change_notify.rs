@@ -190,7 +190,6 @@ fn a_directory_that_is_to_go_says_so() {
 }
 
 #[test]
-#[ignore = "the next issue but one: changes made on the host itself are not watched yet"]
 fn changes_behind_the_servers_back_are_told() {
     let server = HoldfastServer::new();
     let tree = server.tree();

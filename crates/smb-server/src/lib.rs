@@ -19,6 +19,7 @@ pub mod file;
 pub mod limits;
 mod link;
 mod misbehaved;
+pub mod outside;
 mod pattern;
 mod pipe;
 mod race;

@@ -157,7 +157,7 @@ fn fold_char(c: char) -> char {
 }
 
 /// Whether the name is one of ours, which clients neither see nor may use.
-pub(super) fn is_reserved(in_root: bool, shown: &str) -> bool {
+pub fn is_reserved(in_root: bool, shown: &str) -> bool {
     // Both are ASCII and begin with a dot: nearly every name is done after one comparison.
     shown.starts_with('.')
         && ((in_root && shown.eq_ignore_ascii_case(DEPOT))

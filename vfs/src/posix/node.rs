@@ -112,6 +112,12 @@ impl<D: Disk> PosixNode<D> {
         &self.0.fd
     }
 
+    /// The descriptor of the inode (for a stream: of the inode that carries it).
+    #[must_use]
+    pub fn descriptor(&self) -> &D::Fd {
+        &self.0.fd
+    }
+
     pub(super) fn is_root_of(&self, root: FileKey) -> bool {
         self.0.key == root && self.0.stream.is_none()
     }

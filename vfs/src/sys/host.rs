@@ -1,19 +1,28 @@
 //! The disk of a daemon: whichever of the two real ones this machine allows.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 
-use super::{SysDisk, SysFd};
+use super::{
+    InodeId, OwnChanges, SysDisk, SysFd,
+    pool::{self, Lane},
+};
 use crate::{
     Identity, Timestamp,
     disk::{Allocate, Disk, DiskResult, OpenHow, RawEntry, Stat, StatFs, XattrSet},
     uring::UringDisk,
 };
 
-/// A real disk, chosen at start.
+/// A real disk, chosen at start. What it changes it says to [`OwnChanges`] first.
 #[derive(Debug, Clone)]
-pub enum HostDisk {
+pub struct HostDisk {
+    kind: Kind,
+    own: Arc<OwnChanges>,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
     /// Plain system calls and a pool.
     Sys(SysDisk),
     /// The workers' rings.
@@ -27,11 +36,32 @@ impl HostDisk {
     /// # Errors
     /// As [`SysDisk::open`].
     pub fn open(path: &Path, use_ring: bool) -> DiskResult<Self> {
-        Ok(if use_ring {
-            Self::Uring(UringDisk::open(path)?)
+        Self::open_observed(path, use_ring, Arc::default())
+    }
+
+    /// As [`HostDisk::open`]; its changes are said to `own`.
+    ///
+    /// # Errors
+    /// As [`SysDisk::open`].
+    pub fn open_observed(path: &Path, use_ring: bool, own: Arc<OwnChanges>) -> DiskResult<Self> {
+        let kind = if use_ring {
+            Kind::Uring(UringDisk::open(path)?)
         } else {
-            Self::Sys(SysDisk::open(path)?)
-        })
+            Kind::Sys(SysDisk::open(path)?)
+        };
+        Ok(Self { kind, own })
+    }
+
+    /// What is about to be renamed, if that matters to anybody.
+    async fn renaming(&self, dir: &SysFd, name: &[u8]) -> Option<InodeId> {
+        if !self.own.is_observed() {
+            return None;
+        }
+        let (dir, name) = (dir.clone(), name.to_vec());
+        let look = move || Ok(InodeId::at(&dir, &name));
+        let looked = pool::run(Lane::Io, Identity::Service, look).await;
+        // What cannot be looked at cannot be renamed either.
+        looked.ok().flatten()
     }
 }
 
@@ -39,9 +69,9 @@ impl Disk for HostDisk {
     type Fd = SysFd;
 
     fn root(&self) -> SysFd {
-        match self {
-            Self::Sys(disk) => disk.root(),
-            Self::Uring(disk) => disk.root(),
+        match &self.kind {
+            Kind::Sys(disk) => disk.root(),
+            Kind::Uring(disk) => disk.root(),
         }
     }
 
@@ -52,9 +82,10 @@ impl Disk for HostDisk {
         name: &[u8],
         how: OpenHow,
     ) -> DiskResult<SysFd> {
-        match self {
-            Self::Sys(disk) => disk.open_at(who, dir, name, how).await,
-            Self::Uring(disk) => disk.open_at(who, dir, name, how).await,
+        let _own = how.create.and_then(|_| self.own.name(dir, name));
+        match &self.kind {
+            Kind::Sys(disk) => disk.open_at(who, dir, name, how).await,
+            Kind::Uring(disk) => disk.open_at(who, dir, name, how).await,
         }
     }
 
@@ -65,37 +96,37 @@ impl Disk for HostDisk {
         read: bool,
         write: bool,
     ) -> DiskResult<SysFd> {
-        match self {
-            Self::Sys(disk) => disk.reopen(who, fd, read, write).await,
-            Self::Uring(disk) => disk.reopen(who, fd, read, write).await,
+        match &self.kind {
+            Kind::Sys(disk) => disk.reopen(who, fd, read, write).await,
+            Kind::Uring(disk) => disk.reopen(who, fd, read, write).await,
         }
     }
 
     async fn access(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
-        match self {
-            Self::Sys(disk) => disk.access(who, fd, mode).await,
-            Self::Uring(disk) => disk.access(who, fd, mode).await,
+        match &self.kind {
+            Kind::Sys(disk) => disk.access(who, fd, mode).await,
+            Kind::Uring(disk) => disk.access(who, fd, mode).await,
         }
     }
 
     async fn stat(&self, fd: &SysFd) -> DiskResult<Stat> {
-        match self {
-            Self::Sys(disk) => disk.stat(fd).await,
-            Self::Uring(disk) => disk.stat(fd).await,
+        match &self.kind {
+            Kind::Sys(disk) => disk.stat(fd).await,
+            Kind::Uring(disk) => disk.stat(fd).await,
         }
     }
 
     async fn stat_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
-        match self {
-            Self::Sys(disk) => disk.stat_at(dir, name).await,
-            Self::Uring(disk) => disk.stat_at(dir, name).await,
+        match &self.kind {
+            Kind::Sys(disk) => disk.stat_at(dir, name).await,
+            Kind::Uring(disk) => disk.stat_at(dir, name).await,
         }
     }
 
     async fn generation(&self, fd: &SysFd) -> DiskResult<u64> {
-        match self {
-            Self::Sys(disk) => disk.generation(fd).await,
-            Self::Uring(disk) => disk.generation(fd).await,
+        match &self.kind {
+            Kind::Sys(disk) => disk.generation(fd).await,
+            Kind::Uring(disk) => disk.generation(fd).await,
         }
     }
 
@@ -106,9 +137,9 @@ impl Disk for HostDisk {
         len: usize,
         buf: BytesMut,
     ) -> DiskResult<BytesMut> {
-        match self {
-            Self::Sys(disk) => disk.read(fd, offset, len, buf).await,
-            Self::Uring(disk) => disk.read(fd, offset, len, buf).await,
+        match &self.kind {
+            Kind::Sys(disk) => disk.read(fd, offset, len, buf).await,
+            Kind::Uring(disk) => disk.read(fd, offset, len, buf).await,
         }
     }
 
@@ -119,30 +150,33 @@ impl Disk for HostDisk {
         data: Bytes,
         durable: bool,
     ) -> DiskResult<usize> {
-        match self {
-            Self::Sys(disk) => disk.write(fd, offset, data, durable).await,
-            Self::Uring(disk) => disk.write(fd, offset, data, durable).await,
+        let _own = self.own.inode(fd);
+        match &self.kind {
+            Kind::Sys(disk) => disk.write(fd, offset, data, durable).await,
+            Kind::Uring(disk) => disk.write(fd, offset, data, durable).await,
         }
     }
 
     async fn truncate(&self, fd: &SysFd, size: u64) -> DiskResult<()> {
-        match self {
-            Self::Sys(disk) => disk.truncate(fd, size).await,
-            Self::Uring(disk) => disk.truncate(fd, size).await,
+        let _own = self.own.inode(fd);
+        match &self.kind {
+            Kind::Sys(disk) => disk.truncate(fd, size).await,
+            Kind::Uring(disk) => disk.truncate(fd, size).await,
         }
     }
 
     async fn allocate(&self, fd: &SysFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
-        match self {
-            Self::Sys(disk) => disk.allocate(fd, how, offset, len).await,
-            Self::Uring(disk) => disk.allocate(fd, how, offset, len).await,
+        let _own = self.own.inode(fd);
+        match &self.kind {
+            Kind::Sys(disk) => disk.allocate(fd, how, offset, len).await,
+            Kind::Uring(disk) => disk.allocate(fd, how, offset, len).await,
         }
     }
 
     async fn seek(&self, fd: &SysFd, offset: u64, data: bool) -> DiskResult<u64> {
-        match self {
-            Self::Sys(disk) => disk.seek(fd, offset, data).await,
-            Self::Uring(disk) => disk.seek(fd, offset, data).await,
+        match &self.kind {
+            Kind::Sys(disk) => disk.seek(fd, offset, data).await,
+            Kind::Uring(disk) => disk.seek(fd, offset, data).await,
         }
     }
 
@@ -154,9 +188,10 @@ impl Disk for HostDisk {
         to_offset: u64,
         len: u64,
     ) -> DiskResult<u64> {
-        match self {
-            Self::Sys(disk) => disk.copy_range(from, from_offset, to, to_offset, len).await,
-            Self::Uring(disk) => disk.copy_range(from, from_offset, to, to_offset, len).await,
+        let _own = self.own.inode(to);
+        match &self.kind {
+            Kind::Sys(disk) => disk.copy_range(from, from_offset, to, to_offset, len).await,
+            Kind::Uring(disk) => disk.copy_range(from, from_offset, to, to_offset, len).await,
         }
     }
 
@@ -168,12 +203,13 @@ impl Disk for HostDisk {
         to_offset: u64,
         len: u64,
     ) -> DiskResult<()> {
-        match self {
-            Self::Sys(disk) => {
+        let _own = self.own.inode(to);
+        match &self.kind {
+            Kind::Sys(disk) => {
                 disk.clone_range(from, from_offset, to, to_offset, len)
                     .await
             }
-            Self::Uring(disk) => {
+            Kind::Uring(disk) => {
                 disk.clone_range(from, from_offset, to, to_offset, len)
                     .await
             }
@@ -181,23 +217,23 @@ impl Disk for HostDisk {
     }
 
     async fn fsync(&self, fd: &SysFd) -> DiskResult<()> {
-        match self {
-            Self::Sys(disk) => disk.fsync(fd).await,
-            Self::Uring(disk) => disk.fsync(fd).await,
+        match &self.kind {
+            Kind::Sys(disk) => disk.fsync(fd).await,
+            Kind::Uring(disk) => disk.fsync(fd).await,
         }
     }
 
     fn start_write_back(&self, fd: &SysFd, offset: u64, len: u64) {
-        match self {
-            Self::Sys(disk) => disk.start_write_back(fd, offset, len),
-            Self::Uring(disk) => disk.start_write_back(fd, offset, len),
+        match &self.kind {
+            Kind::Sys(disk) => disk.start_write_back(fd, offset, len),
+            Kind::Uring(disk) => disk.start_write_back(fd, offset, len),
         }
     }
 
     async fn fdatasync(&self, fd: &SysFd) -> DiskResult<()> {
-        match self {
-            Self::Sys(disk) => disk.fdatasync(fd).await,
-            Self::Uring(disk) => disk.fdatasync(fd).await,
+        match &self.kind {
+            Kind::Sys(disk) => disk.fdatasync(fd).await,
+            Kind::Uring(disk) => disk.fdatasync(fd).await,
         }
     }
 
@@ -208,9 +244,10 @@ impl Disk for HostDisk {
         name: &[u8],
         mode: u32,
     ) -> DiskResult<()> {
-        match self {
-            Self::Sys(disk) => disk.make_dir(who, dir, name, mode).await,
-            Self::Uring(disk) => disk.make_dir(who, dir, name, mode).await,
+        let _own = self.own.name(dir, name);
+        match &self.kind {
+            Kind::Sys(disk) => disk.make_dir(who, dir, name, mode).await,
+            Kind::Uring(disk) => disk.make_dir(who, dir, name, mode).await,
         }
     }
 
@@ -221,9 +258,10 @@ impl Disk for HostDisk {
         name: &[u8],
         directory: bool,
     ) -> DiskResult<()> {
-        match self {
-            Self::Sys(disk) => disk.unlink(who, dir, name, directory).await,
-            Self::Uring(disk) => disk.unlink(who, dir, name, directory).await,
+        let _own = self.own.name(dir, name);
+        match &self.kind {
+            Kind::Sys(disk) => disk.unlink(who, dir, name, directory).await,
+            Kind::Uring(disk) => disk.unlink(who, dir, name, directory).await,
         }
     }
 
@@ -236,12 +274,14 @@ impl Disk for HostDisk {
         to_name: &[u8],
         replace: bool,
     ) -> DiskResult<()> {
-        match self {
-            Self::Sys(disk) => {
+        let moved = self.renaming(from, from_name).await;
+        let _own = self.own.rename((from, from_name), (to, to_name), moved);
+        match &self.kind {
+            Kind::Sys(disk) => {
                 disk.rename(who, from, from_name, to, to_name, replace)
                     .await
             }
-            Self::Uring(disk) => {
+            Kind::Uring(disk) => {
                 disk.rename(who, from, from_name, to, to_name, replace)
                     .await
             }
@@ -249,30 +289,31 @@ impl Disk for HostDisk {
     }
 
     async fn link(&self, who: &Identity, fd: &SysFd, dir: &SysFd, name: &[u8]) -> DiskResult<()> {
-        match self {
-            Self::Sys(disk) => disk.link(who, fd, dir, name).await,
-            Self::Uring(disk) => disk.link(who, fd, dir, name).await,
+        let _own = self.own.link(fd, dir, name);
+        match &self.kind {
+            Kind::Sys(disk) => disk.link(who, fd, dir, name).await,
+            Kind::Uring(disk) => disk.link(who, fd, dir, name).await,
         }
     }
 
     async fn read_link_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Vec<u8>> {
-        match self {
-            Self::Sys(disk) => disk.read_link_at(dir, name).await,
-            Self::Uring(disk) => disk.read_link_at(dir, name).await,
+        match &self.kind {
+            Kind::Sys(disk) => disk.read_link_at(dir, name).await,
+            Kind::Uring(disk) => disk.read_link_at(dir, name).await,
         }
     }
 
     async fn entries(&self, who: &Identity, fd: &SysFd, max: usize) -> DiskResult<Vec<RawEntry>> {
-        match self {
-            Self::Sys(disk) => disk.entries(who, fd, max).await,
-            Self::Uring(disk) => disk.entries(who, fd, max).await,
+        match &self.kind {
+            Kind::Sys(disk) => disk.entries(who, fd, max).await,
+            Kind::Uring(disk) => disk.entries(who, fd, max).await,
         }
     }
 
     async fn get_xattr(&self, fd: &SysFd, name: &str) -> DiskResult<Vec<u8>> {
-        match self {
-            Self::Sys(disk) => disk.get_xattr(fd, name).await,
-            Self::Uring(disk) => disk.get_xattr(fd, name).await,
+        match &self.kind {
+            Kind::Sys(disk) => disk.get_xattr(fd, name).await,
+            Kind::Uring(disk) => disk.get_xattr(fd, name).await,
         }
     }
 
@@ -284,23 +325,25 @@ impl Disk for HostDisk {
         value: &[u8],
         how: XattrSet,
     ) -> DiskResult<()> {
-        match self {
-            Self::Sys(disk) => disk.set_xattr(who, fd, name, value, how).await,
-            Self::Uring(disk) => disk.set_xattr(who, fd, name, value, how).await,
+        let _own = self.own.inode(fd);
+        match &self.kind {
+            Kind::Sys(disk) => disk.set_xattr(who, fd, name, value, how).await,
+            Kind::Uring(disk) => disk.set_xattr(who, fd, name, value, how).await,
         }
     }
 
     async fn remove_xattr(&self, who: &Identity, fd: &SysFd, name: &str) -> DiskResult<()> {
-        match self {
-            Self::Sys(disk) => disk.remove_xattr(who, fd, name).await,
-            Self::Uring(disk) => disk.remove_xattr(who, fd, name).await,
+        let _own = self.own.inode(fd);
+        match &self.kind {
+            Kind::Sys(disk) => disk.remove_xattr(who, fd, name).await,
+            Kind::Uring(disk) => disk.remove_xattr(who, fd, name).await,
         }
     }
 
     async fn list_xattr(&self, fd: &SysFd) -> DiskResult<Vec<String>> {
-        match self {
-            Self::Sys(disk) => disk.list_xattr(fd).await,
-            Self::Uring(disk) => disk.list_xattr(fd).await,
+        match &self.kind {
+            Kind::Sys(disk) => disk.list_xattr(fd).await,
+            Kind::Uring(disk) => disk.list_xattr(fd).await,
         }
     }
 
@@ -311,16 +354,18 @@ impl Disk for HostDisk {
         accessed: Option<Timestamp>,
         written: Option<Timestamp>,
     ) -> DiskResult<()> {
-        match self {
-            Self::Sys(disk) => disk.set_times(who, fd, accessed, written).await,
-            Self::Uring(disk) => disk.set_times(who, fd, accessed, written).await,
+        let _own = self.own.inode(fd);
+        match &self.kind {
+            Kind::Sys(disk) => disk.set_times(who, fd, accessed, written).await,
+            Kind::Uring(disk) => disk.set_times(who, fd, accessed, written).await,
         }
     }
 
     async fn set_mode(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
-        match self {
-            Self::Sys(disk) => disk.set_mode(who, fd, mode).await,
-            Self::Uring(disk) => disk.set_mode(who, fd, mode).await,
+        let _own = self.own.inode(fd);
+        match &self.kind {
+            Kind::Sys(disk) => disk.set_mode(who, fd, mode).await,
+            Kind::Uring(disk) => disk.set_mode(who, fd, mode).await,
         }
     }
 
@@ -331,23 +376,24 @@ impl Disk for HostDisk {
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> DiskResult<()> {
-        match self {
-            Self::Sys(disk) => disk.set_owner(who, fd, uid, gid).await,
-            Self::Uring(disk) => disk.set_owner(who, fd, uid, gid).await,
+        let _own = self.own.inode(fd);
+        match &self.kind {
+            Kind::Sys(disk) => disk.set_owner(who, fd, uid, gid).await,
+            Kind::Uring(disk) => disk.set_owner(who, fd, uid, gid).await,
         }
     }
 
     fn path_hint(&self, fd: &SysFd) -> Option<Vec<u8>> {
-        match self {
-            Self::Sys(disk) => disk.path_hint(fd),
-            Self::Uring(disk) => disk.path_hint(fd),
+        match &self.kind {
+            Kind::Sys(disk) => disk.path_hint(fd),
+            Kind::Uring(disk) => disk.path_hint(fd),
         }
     }
 
     async fn stat_fs(&self, fd: &SysFd) -> DiskResult<StatFs> {
-        match self {
-            Self::Sys(disk) => disk.stat_fs(fd).await,
-            Self::Uring(disk) => disk.stat_fs(fd).await,
+        match &self.kind {
+            Kind::Sys(disk) => disk.stat_fs(fd).await,
+            Kind::Uring(disk) => disk.stat_fs(fd).await,
         }
     }
 }

@@ -14,6 +14,7 @@
 mod calls;
 pub(crate) mod creds;
 mod host;
+mod own;
 pub mod pool;
 mod super_block;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use rustix::fs::{Mode, OFlags};
 pub use calls::SysFd;
 pub(crate) use calls::{RESOLVE, create_mode, open_flags};
 pub use host::HostDisk;
+pub use own::{InodeId, OwnChanges};
 pub use super_block::{FsIdentity, SuperBlock};
 
 use crate::{

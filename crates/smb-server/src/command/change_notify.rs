@@ -1,5 +1,7 @@
 //! CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19): waits until something changes below a directory.
 
+use std::time::Duration;
+
 use smb_wire::{
     access_mask::AccessMask,
     codec::size,
@@ -7,13 +9,19 @@ use smb_wire::{
     msg::{ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse},
     status::Status,
 };
+use tokio::sync::oneshot;
 use vfs::Vfs;
 
 use super::{Call, Failure, Handled, Reply};
 use crate::{
     file::{Change, Outcome, WatchRequest, Watching},
+    outside::Interest,
+    race::race,
     state::{EndReason, InFlight},
 };
+
+/// How long the interim answer waits for the observing of a tree to be set up.
+const OBSERVE_MAX: Duration = Duration::from_secs(1);
 
 /// Waits for changes.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
@@ -58,7 +66,17 @@ async fn watch<V: Vfs>(
         server.forget_waiter(waiter);
         return Ok(outcome);
     }
-    let waited = call.park(Some(open), woken).await;
+    let mut ready = None;
+    if open.first_watch() {
+        let interest = Interest::Changes {
+            open: open.engine,
+            tree: request.flags.contains(ChangeNotifyFlags::WATCH_TREE),
+        };
+        ready = server.observe(open.engine, &disk.node, interest);
+    }
+    let waited = call
+        .park_after(Some(open), observed(call, ready), woken)
+        .await;
     let reason = match waited {
         Ok(Ok(Ok(outcome))) => return Ok(outcome),
         Ok(Ok(Err(_))) => EndReason::Gone,
@@ -75,6 +93,15 @@ async fn watch<V: Vfs>(
         EndReason::Cancelled => Status::CANCELLED,
         EndReason::Closed | EndReason::Gone => Status::NOTIFY_CLEANUP,
     }))
+}
+
+/// What others do is observed from before the client hears that it waits; a tree too large to be
+/// walked in time from soon after.
+async fn observed<V: Vfs>(call: &Call<V>, ready: Option<oneshot::Receiver<()>>) {
+    if let Some(ready) = ready {
+        let late = call.server().env.sleep(OBSERVE_MAX);
+        let _ = race(ready, late).await;
+    }
 }
 
 fn answer(changes: &[Change], max: usize) -> Handled {

@@ -24,6 +24,20 @@ impl<V: Vfs> Call<V> {
         open: Option<&Open<V>>,
         event: impl Future<Output = T>,
     ) -> Result<Result<T, EndReason>, Failure> {
+        self.park_after(open, std::future::ready(()), event).await
+    }
+
+    /// As [`Call::park`]; the client is told when `before` is done, but the request can be ended
+    /// from now on.
+    ///
+    /// # Errors
+    /// As [`Call::park`].
+    pub(crate) async fn park_after<T>(
+        &self,
+        open: Option<&Open<V>>,
+        before: impl Future<Output = ()>,
+        event: impl Future<Output = T>,
+    ) -> Result<Result<T, EndReason>, Failure> {
         if !self.last {
             // spec-notes 5.7: Windows refuses what would have to wait inside a chain.
             return Err(Status::INTERNAL_ERROR.into());
@@ -36,8 +50,16 @@ impl<V: Vfs> Call<V> {
             }
         }
         let id = self.register(ender)?;
+        let mut ended = ended;
+        let early = match race(before, &mut ended).await {
+            First::Left(()) => None,
+            First::Right(reason) => Some(reason.unwrap_or(EndReason::Gone)),
+        };
         if self.chain.pending().is_none() && self.chain.interim(self, id).is_err() {
             return Ok(Err(EndReason::Gone));
+        }
+        if let Some(reason) = early {
+            return Ok(Err(reason));
         }
         let outcome = match race(event, ended).await {
             First::Left(value) => Ok(value),

@@ -1,0 +1,81 @@
+//! Changes that were made without us, as somebody who observes the disk tells them.
+//!
+//! The observer speaks of a watcher by its open: it knows which directory that is, wherever the
+//! engine believes it to be. Caching is broken as for a stranger's operation on the inode; nobody
+//! waits, the change has happened.
+
+use smb_wire::msg::NotifyFilter;
+use vfs::FileKey;
+
+use super::{Change, Effects, Files, OpenId, Place, lock};
+use crate::file::{Actor, Operation};
+
+/// A change below a watched directory that others made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostChange {
+    /// The path relative to the watched directory; at least one component.
+    pub names: Vec<String>,
+    /// The action's number, see [`Change`].
+    pub action: u32,
+    /// The kinds of change: the watcher is told if it is interested in any of them.
+    pub filter: NotifyFilter,
+}
+
+/// What others did to an inode that somebody may cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Touched {
+    /// Its data or its size changed.
+    Data,
+    /// It has another name, or one name less.
+    Name,
+    /// It has no name any more.
+    Gone,
+    /// It is a directory, and an entry of it changed.
+    Entries,
+}
+
+impl Files {
+    /// Tells one watcher what others did, in order; what belongs together (the two names of a
+    /// rename) goes into one call.
+    pub fn changed_outside(&self, open: OpenId, changes: &[HostChange]) -> Effects {
+        let mut effects = Effects::default();
+        let mut watches = lock(&self.watches);
+        let Some(watcher) = watches.by_open.get_mut(&open) else {
+            return effects;
+        };
+        for change in changes {
+            let near = change.names.len() <= 1;
+            if (near || watcher.tree) && watcher.filter.intersects(change.filter) {
+                watcher.push(Change {
+                    action: change.action,
+                    name: change.names.join("\\"),
+                });
+            }
+        }
+        watcher.deliver(&mut effects);
+        effects
+    }
+
+    /// Changes below a watched directory were lost: its client lists it anew.
+    pub fn changes_lost(&self, open: OpenId) -> Effects {
+        let mut effects = Effects::default();
+        if let Some(watcher) = lock(&self.watches).by_open.get_mut(&open) {
+            watcher.forget();
+            watcher.overflowed = true;
+            watcher.deliver(&mut effects);
+        }
+        effects
+    }
+
+    /// Breaks what is cached of an inode that others touched.
+    pub fn touched_outside(&self, key: FileKey, touched: Touched) -> Effects {
+        let place = Place { key, stream: None };
+        let operation = match touched {
+            Touched::Data => Operation::Write,
+            Touched::Name => Operation::Rename,
+            Touched::Gone => Operation::Delete,
+            Touched::Entries => return self.entries_changed(key, None),
+        };
+        self.operation(&place, Actor::Stranger, operation, None).1
+    }
+}

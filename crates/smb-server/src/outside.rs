@@ -1,0 +1,140 @@
+//! Changes made behind our back: what has to be observed, and what becomes of what is seen.
+//!
+//! The server has no file of its own, so somebody outside observes: a [`HostWatch`]. It is asked
+//! for every open that watches a directory or may cache something, before the client hears of
+//! either, and until the open is closed. What it sees comes back by [`Server::changed_outside`],
+//! [`Server::lost_outside`] and [`Server::touched_outside`]; it leaves out what this server did.
+//!
+//! Without a `HostWatch` nothing is observed. Bound: one [`Observed`] for each open and interest.
+
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+};
+
+use tokio::sync::oneshot;
+use vfs::{FileKey, Vfs};
+
+use crate::{
+    command::perform,
+    file::{HostChange, OpenId, Touched},
+    state::Server,
+};
+
+/// Why something is to be observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// The open watches the directory, with `tree` also everything below it.
+    Changes {
+        /// Names the watcher in what is told.
+        open: OpenId,
+        /// WATCH_TREE.
+        tree: bool,
+    },
+    /// Somebody may cache the file or the directory.
+    Caching {
+        /// Names the inode in what is told.
+        key: FileKey,
+        /// It is a directory.
+        directory: bool,
+    },
+}
+
+/// Something that is observed, until this is dropped.
+pub struct Observed {
+    /// Ends the observing when dropped.
+    pub guard: Box<dyn Any + Send + Sync>,
+    /// Comes when everything is observed; `None`: it is already.
+    pub ready: Option<oneshot::Receiver<()>>,
+}
+
+/// Observes what others do to the files of the shares.
+pub trait HostWatch<V: Vfs>: Send + Sync {
+    /// Begins to observe. At once for the node itself, soon for what is below it. Does not wait
+    /// for a disk. `None`: that cannot be observed.
+    fn observe(&self, node: &V::Node, interest: Interest) -> Option<Observed>;
+}
+
+type Guards = BTreeMap<OpenId, Vec<Box<dyn Any + Send + Sync>>>;
+
+/// What is observed, by open.
+pub(crate) struct Outside<V: Vfs> {
+    watch: RwLock<Option<Arc<dyn HostWatch<V>>>>,
+    guards: Mutex<Guards>,
+}
+
+impl<V: Vfs> Default for Outside<V> {
+    fn default() -> Self {
+        Self {
+            watch: RwLock::new(None),
+            guards: Mutex::default(),
+        }
+    }
+}
+
+impl<V: Vfs> Outside<V> {
+    fn observe(&self, node: &V::Node, interest: Interest) -> Option<Observed> {
+        let watch = self.watch.read().unwrap_or_else(PoisonError::into_inner);
+        watch.as_ref()?.observe(node, interest)
+    }
+
+    fn keep(&self, open: OpenId, guard: Box<dyn Any + Send + Sync>) {
+        let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+        guards.entry(open).or_default().push(guard);
+    }
+
+    /// The open is closed: nothing is observed for it any more.
+    pub(crate) fn forget(&self, open: OpenId) {
+        let gone = {
+            let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+            guards.remove(&open)
+        };
+        drop(gone);
+    }
+}
+
+impl<V: Vfs> Server<V> {
+    /// From now on `watch` is asked to observe; before the first client comes.
+    pub fn set_host_watch(&self, watch: Arc<dyn HostWatch<V>>) {
+        let mut slot = self
+            .outside
+            .watch
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *slot = Some(watch);
+    }
+
+    /// Observes for an open until it is closed. Comes back when what is below is observed, too.
+    pub(crate) fn observe(
+        &self,
+        open: OpenId,
+        node: &V::Node,
+        interest: Interest,
+    ) -> Option<oneshot::Receiver<()>> {
+        let observed = self.outside.observe(node, interest)?;
+        self.outside.keep(open, observed.guard);
+        // The open may have been closed meanwhile, and nobody closes it again.
+        if self.files.path_of(open).is_none() {
+            self.outside.forget(open);
+        }
+        observed.ready
+    }
+
+    /// Others made changes below a watched directory. Call within the runtime of the
+    /// environment; what belongs together (the two names of a rename) goes into one call.
+    pub fn changed_outside(self: &Arc<Self>, open: OpenId, changes: &[HostChange]) {
+        perform(self, self.files.changed_outside(open, changes));
+    }
+
+    /// Changes below a watched directory were lost.
+    pub fn lost_outside(self: &Arc<Self>, open: OpenId) {
+        perform(self, self.files.changes_lost(open));
+    }
+
+    /// Others touched an inode that somebody may cache. Call within the runtime of the
+    /// environment: breaks have time-outs.
+    pub fn touched_outside(self: &Arc<Self>, key: FileKey, touched: Touched) {
+        perform(self, self.files.touched_outside(key, touched));
+    }
+}

@@ -1,0 +1,232 @@
+//! Changes that other processes of this machine make to the files of the shares.
+//!
+//! One inotify instance and one thread for the process. Observed are the directories that a
+//! client watches (with WATCH_TREE all below), and the files and directories that a client may
+//! cache; nothing else, so a server that nobody asks costs nothing. A watch is set before the
+//! client hears of what depends on it, without waiting for a disk, and goes with its open.
+//!
+//! inotify does not say who acted: our own changes are known from [`OwnChanges`] and left out.
+//! Not seen: writes through memory mappings (inotify(7)), what a remote file system's other
+//! clients do, and files that the service's own user may not read.
+//!
+//! `table` holds what is watched and for whom, `read` judges what the kernel says, `walk` follows
+//! trees. Bounds: [`table::WATCHES_MAX`] and the kernel's fs.inotify.max_user_watches.
+
+mod read;
+mod table;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use rustix::fs::inotify;
+use serde_json::{Value, json};
+use smb_server::{
+    Server,
+    file::{HostChange, OpenId, Touched},
+    outside::{HostWatch, Interest, Observed},
+};
+use tokio::sync::Notify;
+use vfs::{
+    FileKey, Vfs,
+    sys::{OwnChanges, SysFd},
+};
+
+use crate::service::HostVfs;
+use table::{Table, UseId};
+use walk::Walk;
+
+/// Watches of one interest that are removed at once; more go on the thread's time.
+const REMOVED_AT_ONCE: usize = 16;
+
+/// Who is told.
+pub(crate) trait Listener: Send + Sync {
+    /// As [`Server::changed_outside`].
+    fn changed(&self, open: OpenId, changes: &[HostChange]);
+    /// As [`Server::lost_outside`].
+    fn lost(&self, open: OpenId);
+    /// As [`Server::touched_outside`].
+    fn touched(&self, key: FileKey, touched: Touched);
+}
+
+impl Listener for Weak<Server<HostVfs>> {
+    fn changed(&self, open: OpenId, changes: &[HostChange]) {
+        if let Some(server) = self.upgrade() {
+            server.changed_outside(open, changes);
+        }
+    }
+
+    fn lost(&self, open: OpenId) {
+        if let Some(server) = self.upgrade() {
+            server.lost_outside(open);
+        }
+    }
+
+    fn touched(&self, key: FileKey, touched: Touched) {
+        if let Some(server) = self.upgrade() {
+            server.touched_outside(key, touched);
+        }
+    }
+}
+
+/// What the thread has to do besides reading.
+enum Job {
+    Walk(Walk),
+    Forget(UseId),
+}
+
+struct Shared {
+    inotify: OwnedFd,
+    own: Arc<OwnChanges>,
+    table: Mutex<Table>,
+    jobs: Mutex<VecDeque<Job>>,
+    wake: Notify,
+    ended: AtomicBool,
+    overflows: AtomicU64,
+    refused: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn order(&self, job: Job) {
+        // At most one walk and one end for each interest, and one walk for each event read.
+        lock(&self.jobs).push_back(job);
+        self.wake.notify_one();
+    }
+
+    fn forget(&self, id: UseId) {
+        let mut table = lock(&self.table);
+        table.remove(&self.inotify, id);
+        if table.is_empty() {
+            self.own.observe(false);
+        }
+    }
+
+    /// Says it the first time: whoever runs out of watches does so again and again.
+    fn refused(&self, error: rustix::io::Errno) {
+        if self.refused.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!(
+                %error,
+                "changes made on this host are not seen everywhere: raise fs.inotify.max_user_watches"
+            );
+        }
+    }
+}
+
+/// Observes; the thread ends when this is dropped.
+pub(crate) struct HostChanges(Arc<Shared>);
+
+impl HostChanges {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No inotify instance (fs.inotify.max_user_instances), no thread.
+    pub(crate) fn start(
+        own: Arc<OwnChanges>,
+        listener: impl Listener + 'static,
+    ) -> io::Result<Self> {
+        let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+        let shared = Arc::new(Shared {
+            inotify: inotify::init(flags)?,
+            own,
+            table: Mutex::default(),
+            jobs: Mutex::default(),
+            wake: Notify::new(),
+            ended: AtomicBool::new(false),
+            overflows: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        });
+        let waking = Arc::downgrade(&shared);
+        shared.own.set_wake(move || {
+            if let Some(shared) = waking.upgrade() {
+                shared.wake.notify_one();
+            }
+        });
+        let reading = Arc::clone(&shared);
+        thread::Builder::new()
+            .name("host-changes".to_owned())
+            .spawn(move || read::run(&reading, &listener))?;
+        Ok(Self(shared))
+    }
+
+    /// Figures for the administrator.
+    pub(crate) fn status(&self) -> Value {
+        let (watches, interests) = lock(&self.0.table).counts();
+        json!({
+            "watches": watches,
+            "interests": interests,
+            "overflows": self.0.overflows.load(Ordering::Relaxed),
+            "refused": self.0.refused.load(Ordering::Relaxed),
+        })
+    }
+
+    fn begin(&self, root: &SysFd, interest: Interest) -> Option<Observed> {
+        // Before the watch: what we change from now on stands in the table.
+        self.0.own.observe(true);
+        let added = lock(&self.0.table).begin(&self.0.inotify, root, interest);
+        let id = match added {
+            Ok(id) => id,
+            Err(error) => {
+                self.0.refused(error);
+                return None;
+            }
+        };
+        let mut ready = None;
+        if let Interest::Changes { tree: true, .. } = interest {
+            let (sender, receiver) = tokio::sync::oneshot::channel();
+            ready = Some(receiver);
+            self.0.order(Job::Walk(Walk::whole(id, Some(sender))));
+        }
+        let guard = Guard {
+            shared: Arc::clone(&self.0),
+            id,
+        };
+        Some(Observed {
+            guard: Box::new(guard),
+            ready,
+        })
+    }
+}
+
+impl Drop for HostChanges {
+    fn drop(&mut self) {
+        self.0.ended.store(true, Ordering::SeqCst);
+        self.0.wake.notify_one();
+    }
+}
+
+impl HostWatch<HostVfs> for HostChanges {
+    fn observe(&self, node: &<HostVfs as Vfs>::Node, interest: Interest) -> Option<Observed> {
+        self.begin(node.descriptor(), interest)
+    }
+}
+
+/// One interest; gone when dropped.
+struct Guard {
+    shared: Arc<Shared>,
+    id: UseId,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let many = lock(&self.shared.table).watches_of(self.id) > REMOVED_AT_ONCE;
+        if many {
+            self.shared.order(Job::Forget(self.id));
+        } else {
+            self.shared.forget(self.id);
+        }
+    }
+}

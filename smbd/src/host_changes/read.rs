@@ -1,0 +1,415 @@
+//! Reading what the kernel says, and judging it.
+//!
+//! Events are read until none is left, between the two halves of a drain of our own changes;
+//! then each is judged by the directory it is in and by what we were doing ourselves, and what is
+//! left is told, in order, one call for each watcher. After a round with events the thread rests
+//! for [`REST`]: a busy file costs one look every few milliseconds instead of one for each write.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem::MaybeUninit,
+    sync::atomic::Ordering,
+    time::Duration,
+};
+
+use rustix::{
+    fs::{
+        OFlags,
+        inotify::{ReadFlags, Reader},
+    },
+    io::Errno,
+};
+use smb_server::{
+    file::{Change, HostChange, OpenId, Touched},
+    outside::Interest,
+};
+use smb_wire::msg::NotifyFilter;
+use tokio::{
+    net::unix::pipe::Receiver,
+    runtime::{Builder, LocalOptions},
+};
+use vfs::{FileKey, sys::InodeId};
+
+use super::{
+    Job, Listener, Shared, lock,
+    table::{Below, Seen},
+    walk::{self, Told, Walk},
+};
+
+/// Between two rounds.
+const REST: Duration = Duration::from_millis(5);
+/// How long a change of ours that has ended waits for its drain.
+const DRAIN_AGAIN: Duration = Duration::from_millis(10);
+/// Events of one round; the rest is for the next.
+const ROUND_MAX: usize = 65_536;
+/// Bytes read at once.
+const BUFFER: usize = 64 * 1_024;
+/// The second half of a rename is queued this long after the first, at most as a rule.
+const OTHER_HALF: Duration = Duration::from_millis(1);
+
+struct Event {
+    watch: i32,
+    flags: ReadFlags,
+    cookie: u32,
+    name: Option<Box<[u8]>>,
+}
+
+impl Event {
+    fn is(&self, flags: ReadFlags) -> bool {
+        self.flags.intersects(flags)
+    }
+}
+
+/// The thread.
+pub(super) fn run(shared: &Shared, listener: &dyn Listener) {
+    // What the server does when it is told needs a runtime: breaks have time-outs.
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default());
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return tracing::error!(%error, "changes on this host are not observed"),
+    };
+    runtime.block_on(async {
+        // Readiness as of a pipe's end. (`AsyncFd` would need unsafe code for the same.)
+        let twin = shared.inotify.try_clone();
+        match twin.and_then(|twin| Receiver::from_file_unchecked(twin.into())) {
+            Ok(readable) => rounds(shared, listener, &readable).await,
+            Err(error) => tracing::error!(%error, "changes on this host are not observed"),
+        }
+    });
+}
+
+async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
+    let mut buffer = vec![MaybeUninit::uninit(); BUFFER];
+    let mut told = Told::new();
+    let mut again = false;
+    while !shared.ended.load(Ordering::SeqCst) {
+        let work = !lock(&shared.jobs).is_empty();
+        tokio::select! {
+            biased;
+            ready = readable.readable() => match ready {
+                Ok(()) => {}
+                Err(error) => return tracing::error!(%error, "inotify"),
+            },
+            () = shared.wake.notified() => {}
+            () = std::future::ready(()), if work => {}
+            () = tokio::time::sleep(DRAIN_AGAIN), if again => {}
+        }
+        let drain = shared.own.begin_drain();
+        let (events, all) = read(shared, &mut buffer);
+        // Too small for an event: says only whether there is one, and waits again if not.
+        let _ = readable.try_read(&mut [0; 1]);
+        judge(shared, listener, &events, &mut told);
+        if all {
+            told.clear();
+        }
+        job(shared, listener, &mut told);
+        again = if all {
+            shared.own.end_drain(drain)
+        } else {
+            shared.wake.notify_one();
+            true
+        };
+        if events.is_empty() {
+            // Breaks' time-outs and other rounds of the runtime.
+            tokio::task::yield_now().await;
+        } else {
+            tokio::time::sleep(REST).await;
+        }
+    }
+}
+
+/// One slice of what is to be done besides.
+fn job(shared: &Shared, listener: &dyn Listener, told: &mut Told) {
+    let next = lock(&shared.jobs).pop_front();
+    match next {
+        Some(Job::Walk(walk)) => {
+            if let Some(rest) = walk.go_on(shared, listener, told) {
+                lock(&shared.jobs).push_back(Job::Walk(rest));
+            }
+        }
+        Some(Job::Forget(id)) => shared.forget(id),
+        None => {}
+    }
+}
+
+/// All that the kernel has to say, and whether that was all.
+fn read(shared: &Shared, buffer: &mut [MaybeUninit<u8>]) -> (Vec<Event>, bool) {
+    let mut events: Vec<Event> = Vec::new();
+    let mut waited = false;
+    let mut reader = Reader::new(&shared.inotify, buffer);
+    while events.len() < ROUND_MAX {
+        match reader.next() {
+            Ok(event) => events.push(Event {
+                watch: event.wd(),
+                flags: event.events(),
+                cookie: event.cookie(),
+                name: event.file_name().map(|name| name.to_bytes().into()),
+            }),
+            Err(Errno::INTR) => {}
+            Err(_) => {
+                let half = events.last();
+                if waited || !half.is_some_and(|event| event.is(ReadFlags::MOVED_FROM)) {
+                    return (events, true);
+                }
+                waited = true;
+                std::thread::sleep(OTHER_HALF);
+            }
+        }
+    }
+    (events, false)
+}
+
+/// What is to be told after a round.
+#[derive(Default)]
+struct News {
+    changes: BTreeMap<OpenId, Vec<HostChange>>,
+    lost: BTreeSet<OpenId>,
+    touched: BTreeSet<(FileKey, Touched)>,
+}
+
+fn judge(shared: &Shared, listener: &dyn Listener, events: &[Event], told: &mut Told) {
+    let mut news = News::default();
+    for (at, event) in events.iter().enumerate() {
+        if event.is(ReadFlags::QUEUE_OVERFLOW) {
+            overflow(shared, &mut news);
+        } else if event.is(ReadFlags::IGNORED) {
+            lock(&shared.table).ended(event.watch);
+        } else {
+            let rest = events.get(at + 1..).unwrap_or_default();
+            one(
+                shared,
+                event,
+                (events.get(..at).unwrap_or_default(), rest),
+                told,
+                &mut news,
+            );
+        }
+    }
+    for open in &news.lost {
+        listener.lost(*open);
+    }
+    for (open, changes) in &news.changes {
+        if !news.lost.contains(open) {
+            listener.changed(*open, changes);
+        }
+    }
+    for (key, touched) in news.touched {
+        listener.touched(key, touched);
+    }
+}
+
+/// Events were lost: everybody looks anew, and trees are walked anew.
+fn overflow(shared: &Shared, news: &mut News) {
+    shared.overflows.fetch_add(1, Ordering::Relaxed);
+    for seen in lock(&shared.table).all() {
+        match seen.interest {
+            Interest::Changes { open, tree } => {
+                news.lost.insert(open);
+                if tree {
+                    shared.order(Job::Walk(Walk::whole(seen.id, None)));
+                }
+            }
+            Interest::Caching { key, directory } => {
+                let touched: &[Touched] = if directory {
+                    &[Touched::Entries, Touched::Name]
+                } else {
+                    &[Touched::Data, Touched::Name]
+                };
+                news.touched.extend(touched.iter().map(|how| (key, *how)));
+            }
+        }
+    }
+}
+
+fn one(
+    shared: &Shared,
+    event: &Event,
+    around: (&[Event], &[Event]),
+    told: &mut Told,
+    news: &mut News,
+) {
+    let Some((inode, seen)) = lock(&shared.table).seen(event.watch) else {
+        return;
+    };
+    let Some(name) = &event.name else {
+        return itself(shared, event, inode, &seen, news);
+    };
+    if walk::is_hidden(name) {
+        return;
+    }
+    let ours = is_ours(shared, event, inode, name, &seen);
+    let again = event.is(ReadFlags::CREATE) && told.remove(&(event.watch, name.clone()));
+    for seen in &seen {
+        let here = walk::join(&seen.below, name);
+        let other = other_half(shared, event, around, seen);
+        if event.is(ReadFlags::ISDIR) && seen.is_tree() {
+            follow(shared, event, seen, &here, other.as_ref(), ours);
+        }
+        if ours || again {
+            continue;
+        }
+        match seen.interest {
+            Interest::Changes { open, .. } => {
+                let same = other.is_some_and(|other| other.is_beside(&here));
+                news.changes
+                    .entry(open)
+                    .or_default()
+                    .extend(change(event, &here, same));
+            }
+            Interest::Caching { key, directory } => {
+                if directory {
+                    news.touched.insert((key, Touched::Entries));
+                }
+            }
+        }
+    }
+}
+
+/// Something happened to a watched inode itself.
+fn itself(shared: &Shared, event: &Event, inode: InodeId, seen: &[Seen], news: &mut News) {
+    for seen in seen {
+        let Interest::Caching { key, directory } = seen.interest else {
+            continue;
+        };
+        // One name less is a change of attributes, and ours to break for whoever did it: that
+        // handles of a nameless file are cached helps nobody.
+        if event.is(ReadFlags::ATTRIB) && !directory && links(seen) == Some(0) {
+            news.touched.insert((key, Touched::Gone));
+        }
+        if event.is(ReadFlags::UNMOUNT) {
+            news.touched.insert((key, Touched::Gone));
+        }
+        if shared.own.is_inode(inode) {
+            continue;
+        }
+        if event.is(ReadFlags::MODIFY) && !directory {
+            news.touched.insert((key, Touched::Data));
+        }
+        if event.is(ReadFlags::MOVE_SELF) {
+            news.touched.insert((key, Touched::Name));
+        }
+    }
+}
+
+fn links(seen: &Seen) -> Option<u64> {
+    let stat = rustix::fs::fstat(&seen.root).ok()?;
+    Some(stat.st_nlink as u64)
+}
+
+/// Whether we did it: by the name, or by what the name stands for.
+fn is_ours(shared: &Shared, event: &Event, dir: InodeId, name: &[u8], seen: &[Seen]) -> bool {
+    if shared.own.is_name(dir, name) {
+        return true;
+    }
+    if !event.is(ReadFlags::MODIFY | ReadFlags::ATTRIB) || shared.own.is_empty() {
+        return false;
+    }
+    let Some(seen) = seen.first() else {
+        return false;
+    };
+    let folder = walk::directory(&seen.root, &seen.below, OFlags::PATH);
+    match folder.ok().and_then(|dir| InodeId::at(dir, name)) {
+        Some(child) => shared.own.is_inode(child),
+        // Gone or moved since, which is told by itself.
+        None => true,
+    }
+}
+
+/// Where the other half of a rename is, for the same interest.
+struct Other(Below);
+
+impl Other {
+    fn is_beside(&self, here: &Below) -> bool {
+        let parent = |below: &Below| below.len().checked_sub(1).map(|to| below[..to].to_vec());
+        parent(&self.0) == parent(here)
+    }
+}
+
+fn other_half(
+    shared: &Shared,
+    event: &Event,
+    (before, after): (&[Event], &[Event]),
+    seen: &Seen,
+) -> Option<Other> {
+    let (wanted, among) = if event.is(ReadFlags::MOVED_FROM) {
+        (ReadFlags::MOVED_TO, after)
+    } else if event.is(ReadFlags::MOVED_TO) {
+        (ReadFlags::MOVED_FROM, before)
+    } else {
+        return None;
+    };
+    // Next to each other, but for what happened at the same moment.
+    const NEAR: usize = 64;
+    let pairs = |other: &&Event| other.is(wanted) && other.cookie == event.cookie;
+    let other = if wanted == ReadFlags::MOVED_TO {
+        among.iter().take(NEAR).find(pairs)
+    } else {
+        among.iter().rev().take(NEAR).find(pairs)
+    }?;
+    let name = other.name.as_ref()?;
+    let (_, uses) = lock(&shared.table).seen(other.watch)?;
+    let same = uses.into_iter().find(|other| other.id == seen.id)?;
+    Some(Other(walk::join(&same.below, name)))
+}
+
+/// A directory came to or left a watched tree.
+fn follow(
+    shared: &Shared,
+    event: &Event,
+    seen: &Seen,
+    here: &Below,
+    other: Option<&Other>,
+    ours: bool,
+) {
+    if event.is(ReadFlags::CREATE) {
+        let walk = Walk::new_directory(seen.id, here.clone(), !ours);
+        shared.order(Job::Walk(walk));
+    } else if event.is(ReadFlags::MOVED_FROM) {
+        let mut table = lock(&shared.table);
+        match other {
+            Some(other) => table.moved(seen.id, here, &other.0),
+            None => table.left(&shared.inotify, seen.id, here),
+        }
+    } else if event.is(ReadFlags::MOVED_TO) && other.is_none() {
+        let walk = Walk::new_directory(seen.id, here.clone(), false);
+        shared.order(Job::Walk(walk));
+    }
+}
+
+/// The event as [MS-FSCC] 2.7.1 says it.
+fn change(event: &Event, here: &Below, beside: bool) -> Option<HostChange> {
+    let names = walk::name_filter(event.is(ReadFlags::ISDIR));
+    let attributes = NotifyFilter::ATTRIBUTES
+        | NotifyFilter::LAST_WRITE
+        | NotifyFilter::LAST_ACCESS
+        | NotifyFilter::CREATION
+        | NotifyFilter::EA
+        | NotifyFilter::SECURITY;
+    let (action, filter) = if event.is(ReadFlags::CREATE) {
+        (Change::ADDED, names)
+    } else if event.is(ReadFlags::DELETE) {
+        (Change::REMOVED, names)
+    } else if event.is(ReadFlags::MOVED_FROM) {
+        let renamed = [Change::REMOVED, Change::RENAMED_OLD_NAME];
+        (renamed[usize::from(beside)], names)
+    } else if event.is(ReadFlags::MOVED_TO) {
+        let renamed = [Change::ADDED, Change::RENAMED_NEW_NAME];
+        (renamed[usize::from(beside)], names)
+    } else if event.is(ReadFlags::MODIFY) {
+        (
+            Change::MODIFIED,
+            NotifyFilter::LAST_WRITE | NotifyFilter::SIZE,
+        )
+    } else if event.is(ReadFlags::ATTRIB) {
+        (Change::MODIFIED, attributes)
+    } else {
+        return None;
+    };
+    Some(HostChange {
+        names: walk::shown(here),
+        action,
+        filter,
+    })
+}

@@ -1,0 +1,189 @@
+//! Following trees: watches for everything below a watched directory.
+//!
+//! A walk goes on in slices, so that events are read meanwhile. A directory is watched first and
+//! listed afterwards, so that nothing new in it is missed; what an event told us of is listed
+//! aloud, because its entries may be older than the watch. Links are never followed, and no name
+//! leads out of the watched directory.
+
+use std::{collections::HashSet, os::fd::OwnedFd, sync::Arc};
+
+use rustix::{
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2},
+    io::Errno,
+};
+use smb_server::{
+    file::{Change, HostChange},
+    outside::Interest,
+};
+use smb_wire::msg::NotifyFilter;
+use tokio::sync::oneshot;
+use vfs::{
+    posix::name,
+    sys::{InodeId, SysFd},
+};
+
+use super::{
+    Listener, Shared, lock,
+    table::{Below, UseId},
+};
+
+/// Directories visited before events are read again.
+const SLICE: usize = 128;
+
+/// Names that a listing told already, by watch: their events say nothing new.
+pub(super) type Told = HashSet<(i32, Box<[u8]>)>;
+
+/// A walk under way.
+pub(super) struct Walk {
+    id: UseId,
+    due: Vec<Below>,
+    aloud: bool,
+    done: Option<oneshot::Sender<()>>,
+}
+
+impl Walk {
+    /// Through everything below an interest's directory.
+    pub(super) fn whole(id: UseId, done: Option<oneshot::Sender<()>>) -> Self {
+        Self {
+            id,
+            due: vec![Below::default()],
+            aloud: false,
+            done,
+        }
+    }
+
+    /// Through a directory that came, and all below. `aloud`: what is in it is news.
+    pub(super) fn new_directory(id: UseId, below: Below, aloud: bool) -> Self {
+        Self {
+            id,
+            due: vec![below],
+            aloud,
+            done: None,
+        }
+    }
+
+    /// Goes on for a while; what is left to do.
+    pub(super) fn go_on(
+        mut self,
+        shared: &Shared,
+        listener: &dyn Listener,
+        told: &mut Told,
+    ) -> Option<Self> {
+        for _ in 0..SLICE {
+            let Some(below) = self.due.pop() else {
+                if let Some(done) = self.done.take() {
+                    // Whoever asked may be gone.
+                    let _ = done.send(());
+                }
+                return None;
+            };
+            let (root, interest) = lock(&shared.table).root_of(self.id)?;
+            match self.visit(shared, &root, &below, told) {
+                Ok(news) => {
+                    if let (Interest::Changes { open, .. }, false) = (interest, news.is_empty()) {
+                        listener.changed(open, &news);
+                    }
+                }
+                // Gone or moved meanwhile, which is an event of its own; or not ours to read.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::PERM) => {}
+                Err(error) => {
+                    shared.refused(error);
+                    if let Interest::Changes { open, .. } = interest {
+                        listener.lost(open);
+                    }
+                    self.due.clear();
+                }
+            }
+        }
+        Some(self)
+    }
+
+    fn visit(
+        &mut self,
+        shared: &Shared,
+        root: &SysFd,
+        below: &Below,
+        told: &mut Told,
+    ) -> Result<Vec<HostChange>, Errno> {
+        use std::os::fd::AsFd;
+        let fd = directory(root, below, OFlags::RDONLY)?;
+        let added = {
+            let mut table = lock(&shared.table);
+            table.add(&shared.inotify, self.id, fd.as_fd(), Arc::clone(below))?
+        };
+        let Some(watch) = added else {
+            return Ok(Vec::new());
+        };
+        let inode = InodeId::of(&fd);
+        let mut news = Vec::new();
+        for entry in Dir::read_from(&fd)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") || is_hidden(name) {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                FileType::Unknown => kind_of(&fd, name),
+                kind => kind,
+            };
+            let directory = kind == FileType::Directory;
+            let here = join(below, name);
+            let ours = inode.is_some_and(|inode| shared.own.is_name(inode, name));
+            if self.aloud && !ours {
+                news.push(HostChange {
+                    names: shown(&here),
+                    action: Change::ADDED,
+                    filter: name_filter(directory),
+                });
+                told.insert((watch, name.into()));
+            }
+            if directory {
+                self.due.push(here);
+            }
+        }
+        Ok(news)
+    }
+}
+
+fn kind_of(dir: &OwnedFd, name: &[u8]) -> FileType {
+    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_or(FileType::Unknown, |stat| {
+        FileType::from_raw_mode(stat.st_mode)
+    })
+}
+
+/// Opens a directory below `root`.
+pub(super) fn directory(root: &SysFd, below: &Below, how: OFlags) -> Result<OwnedFd, Errno> {
+    let path = if below.is_empty() {
+        b".".to_vec()
+    } else {
+        below.join(&b'/')
+    };
+    let flags = how | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    openat2(root, path, flags, Mode::empty(), resolve)
+}
+
+/// Whether clients never see the name.
+pub(super) fn is_hidden(on_disk: &[u8]) -> bool {
+    // Whether this is the share's root is not known here; nobody else calls a folder so.
+    on_disk.starts_with(b".") && name::is_reserved(true, &name::to_client(on_disk))
+}
+
+/// A name in a directory.
+pub(super) fn join(below: &Below, name: &[u8]) -> Below {
+    below.iter().cloned().chain([name.into()]).collect()
+}
+
+/// As clients see it.
+pub(super) fn shown(below: &Below) -> Vec<String> {
+    below.iter().map(|name| name::to_client(name)).collect()
+}
+
+/// The filter of a name's coming or going.
+pub(super) fn name_filter(directory: bool) -> NotifyFilter {
+    if directory {
+        NotifyFilter::DIR_NAME
+    } else {
+        NotifyFilter::FILE_NAME
+    }
+}

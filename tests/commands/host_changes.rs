@@ -1,0 +1,463 @@
+//! Changes that other processes make to the files of a share: watchers hear of them, caches are
+//! broken, and what the server did itself is told once.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use smb_client::{Break, CreateArgs, File, Options, Tree};
+use smb_tests::{HoldfastServer, MEANWHILE, PASSWORD, SECOND, SOON, USER};
+use smb_wire::Status;
+use smb_wire::create_context::LeaseState;
+use smb_wire::fscc::FileAction;
+use smb_wire::ids::{Guid, LeaseKey, MessageId};
+use smb_wire::msg::{ChangeNotifyFlags, NotifyFilter, OplockLevel, WriteFlags};
+
+const NAMES: NotifyFilter = NotifyFilter(NotifyFilter::FILE_NAME.0 | NotifyFilter::DIR_NAME.0);
+const ALL: NotifyFilter = NotifyFilter(0xfff);
+const TREE: ChangeNotifyFlags = ChangeNotifyFlags::WATCH_TREE;
+const FLAT: ChangeNotifyFlags = ChangeNotifyFlags(0);
+const KEY: LeaseKey = LeaseKey([0x11; 16]);
+/// How old news may be, with room for a busy test machine.
+const FRESH: Duration = Duration::from_secs(2);
+
+type Told = (FileAction, String);
+
+fn told(action: FileAction, name: &str) -> Told {
+    (action, name.replace('/', "\\"))
+}
+
+/// A client that watches a directory.
+struct Watcher {
+    directory: File,
+    filter: NotifyFilter,
+    flags: ChangeNotifyFlags,
+    waits: MessageId,
+}
+
+impl Watcher {
+    fn new(tree: &Tree, name: &str, filter: NotifyFilter, flags: ChangeNotifyFlags) -> Self {
+        let directory = tree.create(&CreateArgs::directory(name)).unwrap();
+        let waits = directory.notify(filter, flags, 65_536).unwrap();
+        let pending = directory.tree().client().wait_pending(waits).unwrap();
+        assert!(pending.is_some(), "answered at once");
+        Self {
+            directory,
+            filter,
+            flags,
+            waits,
+        }
+    }
+
+    fn again(&mut self) {
+        let asked = self.directory.notify(self.filter, self.flags, 65_536);
+        self.waits = asked.unwrap();
+    }
+
+    /// The next news; `None` where the client is to look for itself.
+    fn next(&mut self) -> Option<Vec<Told>> {
+        let reply = self.directory.tree().client().wait(self.waits).unwrap();
+        let news = if reply.status() == Status::NOTIFY_ENUM_DIR {
+            None
+        } else {
+            let list = self.directory.changes(reply).unwrap();
+            Some(list.into_iter().map(|e| (e.action, e.file_name)).collect())
+        };
+        self.again();
+        news
+    }
+
+    /// Whether there is news within `span`.
+    fn has_news(&self, span: Duration) -> bool {
+        let mut connection = self.directory.tree().client().connection();
+        connection.answered(self.waits, span).unwrap()
+    }
+
+    /// News until none comes for a while.
+    fn all(&mut self) -> Vec<Told> {
+        let mut all = Vec::new();
+        while self.has_news(MEANWHILE) {
+            all.extend(self.next().expect("too much to tell"));
+        }
+        all
+    }
+
+    fn expect(&mut self, wanted: &[Told]) {
+        let mut seen = Vec::new();
+        while seen.len() < wanted.len() {
+            seen.extend(self.next().expect("too much to tell"));
+        }
+        assert_eq!(seen, wanted);
+    }
+}
+
+/// inotify watches of the server, by the kernel's account (proc(5)).
+fn watches(server: &HoldfastServer) -> usize {
+    let folder = format!("/proc/{}/fdinfo", server.pid().unwrap());
+    let entries = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    // Descriptors come and go meanwhile. One instance can have several descriptors.
+    let texts = entries.filter_map(|path| fs::read_to_string(path).ok());
+    let count = |text: String| {
+        text.lines()
+            .filter(|l| l.starts_with("inotify wd:"))
+            .count()
+    };
+    texts.map(count).max().unwrap_or(0)
+}
+
+fn wait_for_watches(server: &HoldfastServer, wanted: usize) {
+    let end = Instant::now() + SOON;
+    while watches(server) != wanted {
+        assert!(Instant::now() < end, "{} watches", watches(server));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn names_that_come_go_and_change() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let mut root = Watcher::new(&tree, "", NAMES, FLAT);
+    let begun = Instant::now();
+    fs::write(server.path("f"), b"x").unwrap();
+    root.expect(&[told(FileAction::ADDED, "f")]);
+    assert!(begun.elapsed() < FRESH);
+    fs::rename(server.path("f"), server.path("g")).unwrap();
+    root.expect(&[
+        told(FileAction::RENAMED_OLD_NAME, "f"),
+        told(FileAction::RENAMED_NEW_NAME, "g"),
+    ]);
+    fs::remove_file(server.path("g")).unwrap();
+    root.expect(&[told(FileAction::REMOVED, "g")]);
+    fs::create_dir(server.path("d")).unwrap();
+    root.expect(&[told(FileAction::ADDED, "d")]);
+    fs::write(server.path("d/below"), b"").unwrap();
+    assert!(!root.has_news(MEANWHILE), "below is not asked for");
+}
+
+#[test]
+fn data_and_attributes() {
+    use std::os::unix::fs::PermissionsExt;
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    fs::write(server.path("f"), b"").unwrap();
+    let mut sizes = Watcher::new(&tree, "", NotifyFilter::SIZE, FLAT);
+    let mut security = Watcher::new(&tree, "", NotifyFilter::SECURITY, FLAT);
+    fs::write(server.path("f"), b"longer").unwrap();
+    assert_eq!(sizes.next().unwrap()[0], told(FileAction::MODIFIED, "f"));
+    assert!(!security.has_news(MEANWHILE));
+    sizes.all();
+    fs::set_permissions(server.path("f"), fs::Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(security.next().unwrap()[0], told(FileAction::MODIFIED, "f"));
+    assert!(!sizes.has_news(MEANWHILE));
+}
+
+#[test]
+fn below_a_watched_tree() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    fs::create_dir_all(server.path("a/b/c")).unwrap();
+    let mut whole = Watcher::new(&tree, "", NAMES, TREE);
+    fs::write(server.path("a/b/c/f"), b"").unwrap();
+    whole.expect(&[told(FileAction::ADDED, "a/b/c/f")]);
+    // What is made at once is told, in whatever order it is found.
+    fs::create_dir_all(server.path("new/x/y")).unwrap();
+    fs::write(server.path("new/x/y/f"), b"").unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < 4 {
+        seen.extend(whole.next().unwrap());
+    }
+    seen.sort_by(|a, b| a.1.cmp(&b.1));
+    let names = ["new", "new/x", "new/x/y", "new/x/y/f"];
+    assert_eq!(seen, names.map(|name| told(FileAction::ADDED, name)));
+    assert_eq!(whole.all(), []);
+    fs::write(server.path("new/x/y/g"), b"").unwrap();
+    whole.expect(&[told(FileAction::ADDED, "new/x/y/g")]);
+    fs::remove_dir_all(server.path("new/x")).unwrap();
+    let gone = ["new/x/y/f", "new/x/y/g", "new/x/y", "new/x"];
+    let mut seen = whole.all();
+    seen.sort();
+    let mut wanted = gone.map(|name| told(FileAction::REMOVED, name));
+    wanted.sort();
+    assert_eq!(seen, wanted);
+}
+
+#[test]
+fn directories_that_move() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    fs::create_dir_all(server.path("a/b")).unwrap();
+    fs::create_dir_all(server.path("z")).unwrap();
+    let mut whole = Watcher::new(&tree, "", NAMES, TREE);
+    // Within a directory, and written to at once.
+    fs::rename(server.path("a"), server.path("moved")).unwrap();
+    fs::write(server.path("moved/b/f"), b"").unwrap();
+    whole.expect(&[
+        told(FileAction::RENAMED_OLD_NAME, "a"),
+        told(FileAction::RENAMED_NEW_NAME, "moved"),
+        told(FileAction::ADDED, "moved/b/f"),
+    ]);
+    // From one directory to another.
+    fs::rename(server.path("moved/b"), server.path("z/b")).unwrap();
+    fs::write(server.path("z/b/g"), b"").unwrap();
+    whole.expect(&[
+        told(FileAction::REMOVED, "moved/b"),
+        told(FileAction::ADDED, "z/b"),
+        told(FileAction::ADDED, "z/b/g"),
+    ]);
+    // Out of what is watched, and in again.
+    let outside = server.share_path(SECOND, "b");
+    let before = watches(&server);
+    fs::rename(server.path("z/b"), &outside).unwrap();
+    whole.expect(&[told(FileAction::REMOVED, "z/b")]);
+    wait_for_watches(&server, before - 1);
+    fs::write(outside.join("unseen"), b"").unwrap();
+    assert!(!whole.has_news(MEANWHILE));
+    fs::rename(&outside, server.path("back")).unwrap();
+    whole.expect(&[told(FileAction::ADDED, "back")]);
+    wait_for_watches(&server, before);
+    fs::write(server.path("back/h"), b"").unwrap();
+    whole.expect(&[told(FileAction::ADDED, "back/h")]);
+}
+
+#[test]
+fn links_are_not_followed() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let outside = server.share_path(SECOND, "elsewhere");
+    fs::create_dir(&outside).unwrap();
+    std::os::unix::fs::symlink(&outside, server.path("link")).unwrap();
+    let mut whole = Watcher::new(&tree, "", NAMES, TREE);
+    fs::write(outside.join("f"), b"").unwrap();
+    assert!(!whole.has_news(MEANWHILE), "through a link");
+    fs::write(server.path("f"), b"").unwrap();
+    whole.expect(&[told(FileAction::ADDED, "f")]);
+}
+
+#[test]
+fn own_changes_are_told_once() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    let mut whole = Watcher::new(&tree, "", ALL, TREE);
+    let news = |whole: &mut Watcher| whole.all();
+    other.write_file("f", b"content").unwrap();
+    let seen = news(&mut whole);
+    let added = seen.iter().filter(|t| t.0 == FileAction::ADDED).count();
+    assert_eq!(added, 1, "{seen:?}");
+    let modified = seen.iter().filter(|t| t.0 == FileAction::MODIFIED).count();
+    assert!(modified <= 1, "{seen:?}");
+    other.rename("f", "g", false).unwrap();
+    let names: Vec<_> = news(&mut whole)
+        .into_iter()
+        .filter(|t| t.0 != FileAction::MODIFIED)
+        .collect();
+    assert_eq!(
+        names,
+        [
+            told(FileAction::RENAMED_OLD_NAME, "f"),
+            told(FileAction::RENAMED_NEW_NAME, "g"),
+        ]
+    );
+    other.mkdir("d").unwrap();
+    assert_eq!(news(&mut whole), [told(FileAction::ADDED, "d")]);
+    other.mkdir("d\\e").unwrap();
+    assert_eq!(news(&mut whole), [told(FileAction::ADDED, "d/e")]);
+    // New directories of ours are watched, too.
+    fs::write(server.path("d/e/by-hand"), b"").unwrap();
+    assert_eq!(
+        whole.next().unwrap()[0],
+        told(FileAction::ADDED, "d/e/by-hand")
+    );
+    news(&mut whole);
+    other.delete("g").unwrap();
+    assert_eq!(news(&mut whole), [told(FileAction::REMOVED, "g")]);
+}
+
+#[test]
+fn many_own_changes_are_told_once() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    let mut root = Watcher::new(&tree, "", NAMES, FLAT);
+    for at in 0..300 {
+        let name = format!("f{at}");
+        other.write_file(&name, b"x").unwrap();
+        other.delete(&name).unwrap();
+    }
+    let seen = root.all();
+    assert_eq!(seen.len(), 600);
+}
+
+#[test]
+fn an_oplock_breaks() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for level in [OplockLevel::BATCH, OplockLevel::EXCLUSIVE, OplockLevel::II] {
+        let file = tree
+            .create(&CreateArgs::open_if("f").oplock(level))
+            .unwrap();
+        // What the holder does itself breaks nothing, but for level II ([MS-FSA] 2.1.4.12).
+        if level != OplockLevel::II {
+            file.write(0, b"mine", WriteFlags::empty()).unwrap();
+        }
+        assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
+        let begun = Instant::now();
+        fs::write(server.path("f"), b"theirs").unwrap();
+        let broken = tree.client().next_break(SOON).unwrap();
+        let expected = Break::Oplock {
+            file_id: file.id(),
+            level: OplockLevel::NONE,
+        };
+        assert_eq!(broken, Some(expected));
+        assert!(begun.elapsed() < FRESH);
+        if level != OplockLevel::II {
+            file.acknowledge_oplock(OplockLevel::NONE).unwrap();
+        }
+        file.close().unwrap();
+    }
+}
+
+fn lease_break(tree: &Tree) -> (LeaseState, LeaseState) {
+    match tree.client().next_break(SOON).unwrap() {
+        Some(Break::Lease { current, new, .. }) => (current, new),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_lease_breaks() {
+    let server = HoldfastServer::new();
+    let tree = server.tree_with(Options::default().guid(Guid([1; 16])));
+    let leased = || {
+        let args = CreateArgs::open_if("f").lease(KEY, LeaseState::RWH);
+        tree.create(&args).unwrap()
+    };
+    let file = leased();
+    file.write(0, b"mine", WriteFlags::empty()).unwrap();
+    assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
+    fs::write(server.path("f"), b"theirs").unwrap();
+    assert_eq!(lease_break(&tree), (LeaseState::RWH, LeaseState(0)));
+    tree.acknowledge_lease(KEY, LeaseState(0)).unwrap();
+    file.close().unwrap();
+    // A name that goes takes cached handles along.
+    let file = leased();
+    fs::remove_file(server.path("f")).unwrap();
+    let (current, new) = lease_break(&tree);
+    assert_eq!(current, LeaseState::RWH);
+    assert!(!new.contains(LeaseState(2)), "{new:?}");
+    tree.acknowledge_lease(KEY, new).unwrap();
+    file.close().unwrap();
+}
+
+#[test]
+fn a_directory_lease_breaks() {
+    let server = HoldfastServer::new();
+    let tree = server.tree_with(Options::default().guid(Guid([1; 16])));
+    fs::create_dir(server.path("d")).unwrap();
+    let leased = || {
+        let args = CreateArgs::directory("d").lease_v2(KEY, LeaseState::RWH, 1);
+        tree.create(&args).unwrap()
+    };
+    let steps: [(&str, &dyn Fn()); 4] = [
+        ("create", &|| fs::write(server.path("d/f"), b"").unwrap()),
+        ("write", &|| fs::write(server.path("d/f"), b"more").unwrap()),
+        ("rename", &|| {
+            fs::rename(server.path("d/f"), server.path("d/g")).unwrap();
+        }),
+        ("delete", &|| fs::remove_file(server.path("d/g")).unwrap()),
+    ];
+    for (what, step) in steps {
+        let directory = leased();
+        assert_ne!(
+            directory.created().lease().unwrap().lease_state,
+            LeaseState(0),
+            "{what}"
+        );
+        step();
+        let (_, new) = lease_break(&tree);
+        assert_eq!(new, LeaseState(0), "{what}");
+        tree.acknowledge_lease(KEY, new).unwrap();
+        directory.close().unwrap();
+    }
+}
+
+#[test]
+fn watches_go_with_who_asked_for_them() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for at in 0..40 {
+        fs::create_dir_all(server.path(&format!("d{at}/e"))).unwrap();
+    }
+    assert_eq!(watches(&server), 0);
+    let whole = Watcher::new(&tree, "", NAMES, TREE);
+    assert_eq!(watches(&server), 81);
+    let flat = Watcher::new(&tree, "d1", NAMES, FLAT);
+    assert_eq!(watches(&server), 81, "an inode has one watch");
+    let file = tree
+        .create(&CreateArgs::open_if("f").oplock(OplockLevel::BATCH))
+        .unwrap();
+    assert_eq!(watches(&server), 82);
+    let plain = tree.create(&CreateArgs::open_if("g")).unwrap();
+    assert_eq!(watches(&server), 82, "nobody caches or watches");
+    plain.close().unwrap();
+    file.close().unwrap();
+    wait_for_watches(&server, 81);
+    whole.directory.close().unwrap();
+    wait_for_watches(&server, 1);
+    // A connection that is lost takes its watches along.
+    drop((whole, flat, file, plain, tree));
+    wait_for_watches(&server, 0);
+    let tree = server.tree();
+    let lost = Watcher::new(&tree, "", NAMES, TREE);
+    assert_eq!(watches(&server), 81);
+    drop((lost, tree));
+    wait_for_watches(&server, 0);
+}
+
+#[test]
+fn too_much_at_once_means_look_yourself() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let mut root = Watcher::new(&tree, "", NAMES, FLAT);
+    // More than a watcher's queue holds between two requests.
+    for at in 0..3_000 {
+        let name = format!("a-name-of-some-length-{at:06}");
+        fs::write(server.path(&name), b"").unwrap();
+    }
+    let end = Instant::now() + SOON;
+    while let Some(_some) = root.next() {
+        assert!(Instant::now() < end);
+        std::thread::sleep(MEANWHILE);
+    }
+    root.all();
+    fs::write(server.path("afterwards"), b"").unwrap();
+    root.expect(&[told(FileAction::ADDED, "afterwards")]);
+}
+
+#[test]
+fn many_directories() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for at in 0..2_000 {
+        fs::create_dir_all(server.path(&format!("{}/{at}", at % 20))).unwrap();
+    }
+    let mut whole = Watcher::new(&tree, "", NAMES, TREE);
+    fs::write(server.path("19/1999/f"), b"").unwrap();
+    whole.expect(&[told(FileAction::ADDED, "19/1999/f")]);
+    assert_eq!(watches(&server), 2_021);
+}
+
+#[test]
+fn shares_are_told_of_their_own() {
+    let server = HoldfastServer::new();
+    let session = server
+        .client(Options::default())
+        .login(USER, PASSWORD, "")
+        .unwrap();
+    let second = session.tree(SECOND).unwrap();
+    let mut root = Watcher::new(&second, "", NAMES, FLAT);
+    fs::write(server.share_path(SECOND, "f"), b"").unwrap();
+    root.expect(&[told(FileAction::ADDED, "f")]);
+    fs::write(server.path("not-here"), b"").unwrap();
+    assert!(!root.has_news(MEANWHILE));
+}

@@ -1,0 +1,292 @@
+//! What this process itself is changing on its disks, so that whoever observes them (inotify does
+//! not say who acted) can tell its changes from those of others.
+//!
+//! Every call that changes something stands here from before it begins until the observer has
+//! read all that the kernel said up to its end: [`OwnChanges::begin_drain`] before the events are
+//! read until none is left, [`OwnChanges::end_drain`] when they have been judged. An event of a
+//! thing that stands here is taken for our own: a stranger who changes the same thing while our
+//! call runs, or until the next drain after it, is not told apart from us.
+//!
+//! Costs nothing but a load while nobody observes. Bound: [`KNOWN_MAX`]; what finds no room is
+//! taken for a stranger's, which tells too much, never too little.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    os::fd::AsFd,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rustix::fs::{AtFlags, StatxFlags};
+
+use super::SysFd;
+
+/// Most things that stand in the table: what is being changed, and what was since the last drain.
+const KNOWN_MAX: usize = 65_536;
+
+/// An inode as `statx` names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct InodeId {
+    /// `st_dev`.
+    pub device: u64,
+    /// `st_ino`.
+    pub number: u64,
+}
+
+impl InodeId {
+    /// The inode of a descriptor, as far as this machine knows; `None` if it cannot be looked at.
+    pub fn of(fd: impl AsFd) -> Option<Self> {
+        Self::look(fd, c"", AtFlags::EMPTY_PATH)
+    }
+
+    /// The inode of an entry, links not followed; `None` if there is none. May wait for a disk.
+    pub fn at(dir: impl AsFd, name: &[u8]) -> Option<Self> {
+        Self::look(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    fn look(dir: impl AsFd, name: impl rustix::path::Arg, flags: AtFlags) -> Option<Self> {
+        let flags = flags | AtFlags::STATX_DONT_SYNC;
+        let stat = rustix::fs::statx(dir, name, flags, StatxFlags::INO).ok()?;
+        Some(Self {
+            device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            number: stat.stx_ino,
+        })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Thing {
+    Inode(InodeId),
+    Name(InodeId, Box<[u8]>),
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Calls under way.
+    running: u32,
+    /// The drain that had begun last when the last of them ended.
+    ended: u64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    known: HashMap<Thing, Known>,
+    drains: u64,
+}
+
+type Wake = Box<dyn Fn() + Send + Sync>;
+
+/// The table of our own changes. One for the process and its one observer.
+#[derive(Default)]
+pub struct OwnChanges {
+    observed: AtomicBool,
+    table: Mutex<Table>,
+    wake: Mutex<Option<Wake>>,
+}
+
+impl fmt::Debug for OwnChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnChanges")
+            .field("observed", &self.observed)
+            .finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl OwnChanges {
+    /// `wake` is called when the table stops being empty: a drain is due soon after.
+    pub fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
+        *lock(&self.wake) = Some(Box::new(wake));
+    }
+
+    /// Whether anything at all is observed.
+    pub fn observe(&self, on: bool) {
+        self.observed.store(on, Ordering::SeqCst);
+    }
+
+    /// Before events are read; the number goes to [`OwnChanges::end_drain`].
+    #[must_use]
+    pub fn begin_drain(&self) -> u64 {
+        let mut table = lock(&self.table);
+        table.drains += 1;
+        table.drains
+    }
+
+    /// What had ended before the drain began is forgotten. True if anything is left.
+    pub fn end_drain(&self, drain: u64) -> bool {
+        let mut table = lock(&self.table);
+        table
+            .known
+            .retain(|_, known| known.running > 0 || known.ended >= drain);
+        if table.known.is_empty() {
+            table.known.shrink_to(1_024);
+        }
+        !table.known.is_empty()
+    }
+
+    /// Whether we are changing what is in the inode, or were a moment ago.
+    pub fn is_inode(&self, inode: InodeId) -> bool {
+        lock(&self.table).known.contains_key(&Thing::Inode(inode))
+    }
+
+    /// Whether we are changing what a name stands for, or were a moment ago.
+    pub fn is_name(&self, dir: InodeId, name: &[u8]) -> bool {
+        let thing = Thing::Name(dir, name.into());
+        lock(&self.table).known.contains_key(&thing)
+    }
+
+    /// Things that stand in the table.
+    pub fn len(&self) -> usize {
+        lock(&self.table).known.len()
+    }
+
+    /// Whether nothing does.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn begin(self: &Arc<Self>, things: impl IntoIterator<Item = Option<Thing>>) -> Option<Own> {
+        let mut mine = Vec::new();
+        let was_empty = {
+            let mut table = lock(&self.table);
+            let was_empty = table.known.is_empty();
+            for thing in things.into_iter().flatten() {
+                if table.known.len() >= KNOWN_MAX && !table.known.contains_key(&thing) {
+                    continue;
+                }
+                table.known.entry(thing.clone()).or_default().running += 1;
+                mine.push(thing);
+            }
+            was_empty
+        };
+        if was_empty
+            && !mine.is_empty()
+            && let Some(wake) = &*lock(&self.wake)
+        {
+            wake();
+        }
+        Some(Own {
+            changes: Arc::clone(self),
+            things: mine,
+        })
+    }
+
+    pub(super) fn is_observed(&self) -> bool {
+        self.observed.load(Ordering::SeqCst)
+    }
+
+    /// The inode of a descriptor is about to be changed.
+    pub(super) fn inode(self: &Arc<Self>, fd: &SysFd) -> Option<Own> {
+        if !self.is_observed() {
+            return None;
+        }
+        self.begin([InodeId::of(fd).map(Thing::Inode)])
+    }
+
+    /// A name is about to come or go.
+    pub(super) fn name(self: &Arc<Self>, dir: &SysFd, name: &[u8]) -> Option<Own> {
+        if !self.is_observed() {
+            return None;
+        }
+        self.begin([name_of(dir, name)])
+    }
+
+    /// A name is about to be another, for the same inode: `moved`.
+    pub(super) fn rename(
+        self: &Arc<Self>,
+        from: (&SysFd, &[u8]),
+        to: (&SysFd, &[u8]),
+        moved: Option<InodeId>,
+    ) -> Option<Own> {
+        if !self.is_observed() {
+            return None;
+        }
+        self.begin([
+            name_of(from.0, from.1),
+            name_of(to.0, to.1),
+            moved.map(Thing::Inode),
+        ])
+    }
+
+    /// An inode is about to get another name.
+    pub(super) fn link(self: &Arc<Self>, fd: &SysFd, dir: &SysFd, name: &[u8]) -> Option<Own> {
+        if !self.is_observed() {
+            return None;
+        }
+        self.begin([InodeId::of(fd).map(Thing::Inode), name_of(dir, name)])
+    }
+}
+
+fn name_of(dir: &SysFd, name: &[u8]) -> Option<Thing> {
+    Some(Thing::Name(InodeId::of(dir)?, name.into()))
+}
+
+/// A change of ours under way; over when dropped.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Own {
+    changes: Arc<OwnChanges>,
+    things: Vec<Thing>,
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let mut table = lock(&self.changes.table);
+        let drains = table.drains;
+        for thing in &self.things {
+            if let Some(known) = table.known.get_mut(thing) {
+                known.running = known.running.saturating_sub(1);
+                known.ended = drains;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Disk;
+    use crate::sys::SysDisk;
+
+    #[test]
+    fn a_change_stands_until_the_drain_that_began_after_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = SysDisk::open(folder.path()).unwrap().root();
+        let own = Arc::new(OwnChanges::default());
+        assert!(own.name(&root, b"a").is_none(), "nobody observes");
+        own.observe(true);
+        let dir = InodeId::of(&root).unwrap();
+        let change = own.name(&root, b"a").unwrap();
+        let first = own.begin_drain();
+        assert!(own.end_drain(first), "it runs");
+        let second = own.begin_drain();
+        drop(change);
+        assert!(own.is_name(dir, b"a"));
+        assert!(!own.is_name(dir, b"b"));
+        assert!(own.end_drain(second), "it ended while events were read");
+        let third = own.begin_drain();
+        assert!(own.is_name(dir, b"a"), "its events may be among these");
+        assert!(!own.end_drain(third));
+        assert!(own.is_empty());
+    }
+
+    #[test]
+    fn a_full_table_takes_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = SysDisk::open(folder.path()).unwrap().root();
+        let own = Arc::new(OwnChanges::default());
+        own.observe(true);
+        for at in 0..KNOWN_MAX + 10 {
+            drop(own.name(&root, at.to_string().as_bytes()));
+        }
+        assert_eq!(own.len(), KNOWN_MAX);
+        let drain = own.begin_drain();
+        assert!(!own.end_drain(drain));
+    }
+}
