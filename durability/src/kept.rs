@@ -8,8 +8,7 @@
 //! may have to be rewritten once more.
 
 use std::{
-    future::{Future, poll_fn},
-    pin::pin,
+    future::poll_fn,
     sync::{
         Arc, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -39,7 +38,7 @@ pub(crate) struct Kept {
     journal: RwLock<Option<Arc<dyn FlushJournal>>>,
     journaling: AtomicBool,
     /// Somebody waited for the store in vain, and it is not done yet.
-    late: AtomicBool,
+    late: Arc<AtomicBool>,
 }
 
 impl Kept {
@@ -56,6 +55,14 @@ impl Kept {
                 Some(record) => latches.set(record),
                 None => latches.cleared(key),
             });
+        }
+    }
+
+    /// More inodes failed than can be told apart, or that was cleared.
+    pub(crate) fn overflow_changed(&self, overflow: bool) {
+        if let Some(latches) = self.latches.get() {
+            // Done whether or not anybody waits for it.
+            drop(latches.set_overflow(overflow));
         }
     }
 
@@ -120,13 +127,12 @@ impl<V: Vfs> Durability<V> {
             return;
         };
         let Some(settled) = latches.settled() else {
-            self.kept.late.store(false, SeqCst);
             return;
         };
         if self.kept.late.load(SeqCst) {
             return;
         }
-        let (mut settled, mut late) = (pin!(settled), self.env.sleep(STORE_WAIT_MAX));
+        let (mut settled, mut late) = (settled, self.env.sleep(STORE_WAIT_MAX));
         let stored = poll_fn(|cx| {
             if settled.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(true);
@@ -134,12 +140,18 @@ impl<V: Vfs> Durability<V> {
             late.as_mut().poll(cx).map(|()| false)
         })
         .await;
-        self.kept.late.store(!stored, SeqCst);
-        if !stored {
-            tracing::error!(
-                "the latch of a failed sync is not stored yet: the error is told first"
-            );
+        if stored {
+            return;
         }
+        self.kept.late.store(true, SeqCst);
+        tracing::error!("the latch of a failed sync is not stored yet: the error is told first");
+        // Once it is, errors wait for their latches again.
+        let late = Arc::clone(&self.kept.late);
+        self.env.spawn(Box::pin(async move {
+            // The store reports its errors itself.
+            let _ = settled.await;
+            late.store(false, SeqCst);
+        }));
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! The file is replaced whole: written beside it (`latches.new`), synced, renamed over it, the
 //! folder synced. A write that failed leaves the old file and is tried again with a new one; no
-//! sync is ever repeated on the same file. Requests that come during a write share the next one.
+//! sync is ever repeated on the same file. Requests that come during a write share the next one,
+//! which begins no sooner than the last one took, so that many failures are few writes. What
+//! would make the file larger than [`WRITE_MAX`] is said in fewer words, which cover more.
 //!
 //! **Format** (version 1, little-endian; a *text* is u16 length and UTF-8):
 //!
@@ -14,12 +16,13 @@
 //!
 //! then every entry: u32 length, u32 CRC-32C of the body, body: u16 file system (65535: unknown),
 //! u64 inode, u64 generation, u8 error (`record.rs`), u64 + u32 time, u64 sequence, u8 flags (1
-//! metadata, 2 size, 4 entries), u16 streams (each: text, u16 ranges of u64 from, u64 to), u16
+//! metadata, 2 size, 4 entries, 8 no inode: more were latched than are named), u16 streams (each: text, u16 ranges of u64 from, u64 to), u16
 //! names (each: u16 file system, u64 inode, u64 generation), text path, u16 shares (each a text).
 //!
 //! Invariants: what the file says is unproven is never less than what is; an entry that cannot be
-//! read is named in [`Opened::refused`] and its file kept aside (`latches.refused`); a head that
-//! cannot be read refuses the start. Does not own: when a latch begins or ends.
+//! read is named in [`Opened::refused`], its file kept aside (`latches.refused`), and since any
+//! inode may be meant, counts as an overflow: every FLUSH fails until an administrator clears it;
+//! a head that cannot be read refuses the start. Does not own: when a latch begins or ends.
 
 use std::{
     collections::BTreeMap,
@@ -52,8 +55,14 @@ const FILE: &[u8] = b"latches";
 const NEW: &[u8] = b"latches.new";
 const REFUSED: &[u8] = b"latches.refused";
 const MAGIC: &[u8; 8] = b"HFLATCH1";
-/// Largest file read: twice what as many latches as an engine keeps may take.
+/// Largest file read.
 const FILE_MAX: u64 = 256 << 20;
+/// Most bytes of entries written.
+const WRITE_MAX: usize = 64 << 20;
+/// Longest pause between two writes.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// The flag of the entry that names no inode.
+const OVERFLOW: u8 = 8;
 /// Bytes read at a time.
 const CHUNK: usize = 1 << 20;
 /// Most file systems known at once.
@@ -64,6 +73,8 @@ const RETRY: Duration = Duration::from_secs(10);
 const WAITERS_SWEPT: usize = 1024;
 /// "No file system of ours."
 const UNKNOWN: u16 = u16::MAX;
+/// The last of [`LatchRecord::coarsen`]'s steps.
+const COARSEST: u8 = 2;
 
 /// One file system of shares: its number now and its name for ever.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,18 +131,32 @@ pub struct RefusedEntry {
 pub struct Opened<D: Disk> {
     /// The store.
     pub store: Arc<LatchFile<D>>,
-    /// Entries that were not taken.
+    /// Entries that were not taken. With any, the store [has an overflow](LatchStore::has_overflow).
     pub refused: Vec<RefusedEntry>,
 }
 
-/// What a file of latches says, without a server: the records (their `fs` is 0) and what could not
-/// be read.
+/// What a file of latches says, without a server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StoredLatches {
+    /// The latches; their `fs` is 0.
+    pub records: Vec<LatchRecord>,
+    /// More inodes were latched than are named: every FLUSH fails.
+    pub overflow: bool,
+    /// Entries that cannot be read.
+    pub refused: Vec<RefusedEntry>,
+}
+
+/// Reads a file of latches.
 ///
 /// # Errors
 /// Its head is not what this version writes.
-pub fn read_latches(bytes: &[u8]) -> Result<(Vec<LatchRecord>, Vec<RefusedEntry>), LatchFileError> {
-    let (all, refused) = decode(bytes)?;
-    Ok((all.into_iter().map(|one| one.record).collect(), refused))
+pub fn read_latches(bytes: &[u8]) -> Result<StoredLatches, LatchFileError> {
+    let read = decode(bytes)?;
+    Ok(StoredLatches {
+        records: read.all.into_iter().map(|one| one.record).collect(),
+        overflow: read.overflow,
+        refused: read.refused,
+    })
 }
 
 /// An entry with the names of its file systems instead of their numbers.
@@ -147,6 +172,7 @@ struct State {
     known: Vec<KnownFs>,
     live: BTreeMap<FileKey, LatchRecord>,
     dormant: Vec<Dormant>,
+    overflow: bool,
     /// For the end of the next write.
     waiters: Vec<oneshot::Sender<Result<(), VfsError>>>,
     /// For the end of the one under way.
@@ -155,6 +181,8 @@ struct State {
     dirty: bool,
     running: bool,
     retrying: bool,
+    /// When the last write ended and the next may begin, monotonic.
+    rest_until: Duration,
 }
 
 /// Latches in a file. See the module head.
@@ -183,9 +211,10 @@ impl<D: Disk> LatchFile<D> {
         let mut refused = Vec::new();
         let bytes = read_file(&disk, FILE).await?;
         if let Some(bytes) = &bytes {
-            let (all, bad) = decode(bytes)?;
-            refused = bad;
-            for one in all {
+            let read = decode(bytes)?;
+            refused = read.refused;
+            state.overflow = read.overflow || !refused.is_empty();
+            for one in read.all {
                 state.admit(one);
             }
         }
@@ -264,11 +293,23 @@ impl<D: Disk> LatchFile<D> {
     async fn drive(&self) {
         let mut told = Ok(());
         loop {
+            let (rest, joined) = {
+                let mut state = lock(&self.state);
+                let rest = state.rest_until.saturating_sub(self.env.monotonic());
+                let rest = if state.dirty { rest } else { Duration::ZERO };
+                (rest, std::mem::take(&mut state.joined))
+            };
+            tell_all(joined, told);
+            if !rest.is_zero() {
+                self.env.sleep(rest).await;
+            }
+            let begun = self.env.monotonic();
             let (next, joined) = {
                 let mut state = lock(&self.state);
                 let dirty = std::mem::replace(&mut state.dirty, false);
                 state.running = dirty;
-                let next = dirty.then(|| (state.encode(), std::mem::take(&mut state.waiters)));
+                let next =
+                    dirty.then(|| (state.encode(WRITE_MAX), std::mem::take(&mut state.waiters)));
                 (next, std::mem::take(&mut state.joined))
             };
             tell_all(joined, told);
@@ -276,6 +317,9 @@ impl<D: Disk> LatchFile<D> {
                 return;
             };
             let written = write_file(&self.disk, FILE, bytes).await;
+            let ended = self.env.monotonic();
+            let took = ended.saturating_sub(begun);
+            lock(&self.state).rest_until = ended + took.min(PAUSE_MAX);
             self.note(written);
             told = written.map_err(|_| VfsError::Io);
             tell_all(waiters, told);
@@ -347,6 +391,14 @@ impl<D: Disk> LatchStore for LatchFile<D> {
             return Box::pin(std::future::ready(Ok(())));
         }
         self.ask(|state| _ = state.live.remove(&key))
+    }
+
+    fn set_overflow(&self, overflow: bool) -> StoreTask {
+        self.ask(|state| state.overflow = overflow)
+    }
+
+    fn has_overflow(&self) -> bool {
+        lock(&self.state).overflow
     }
 
     fn settled(&self) -> Option<StoreTask> {
@@ -435,8 +487,50 @@ impl State {
         self.live.insert(one.record.key, one.record);
     }
 
-    fn encode(&self) -> Vec<u8> {
-        let mut table: Vec<(FsIdentity, String)> = Vec::new();
+    /// The file, in as few words as it takes to have at most `max` bytes of entries.
+    fn encode(&self, max: usize) -> Vec<u8> {
+        let mut table = Systems::new();
+        let (mut entries, mut count, mut fits) = (Vec::new(), 0, false);
+        for step in 0..=COARSEST {
+            table.clear();
+            (entries, count, fits) = self.encode_entries(&mut table, step, max);
+            if fits {
+                break;
+            }
+        }
+        if self.overflow || !fits {
+            if !fits {
+                tracing::error!(
+                    "more latches than can be stored: after a restart every FLUSH fails until \
+                     they are cleared"
+                );
+            }
+            let mut none = LatchRecord::whole(FileKey::default(), VfsError::Io);
+            none.unproven.clear();
+            let mut out = Out(entries);
+            encode_entry(&mut out, &none, OVERFLOW, UNKNOWN, &[]);
+            entries = out.0;
+            count += 1;
+        }
+        let mut systems = Out::default();
+        systems.u16(table.len() as u16);
+        for (identity, root) in &table {
+            systems.u64(identity.kind);
+            systems.bytes(&identity.uuid);
+            systems.u64(identity.fsid);
+            systems.text(root);
+        }
+        let mut out = Out::default();
+        out.bytes(MAGIC);
+        out.u32(count);
+        out.u32(crc32c(crc32c(0, &count.to_le_bytes()), &systems.0));
+        out.bytes(&systems.0);
+        out.bytes(&entries);
+        out.0
+    }
+
+    /// The entries, their number, and whether these are all.
+    fn encode_entries(&self, table: &mut Systems, step: u8, max: usize) -> (Vec<u8>, u32, bool) {
         let mut number = |fs: Option<(FsIdentity, String)>| -> u16 {
             let Some(fs) = fs else { return UNKNOWN };
             let at = table.iter().position(|known| *known == fs);
@@ -450,49 +544,46 @@ impl State {
             let fs = self.known.iter().find(|fs| fs.dev == dev);
             fs.map(|fs| (fs.identity, fs.root.clone()))
         };
-        let mut entries = Out::default();
-        for record in self.live.values() {
-            let fs = number(known(record.key.fs));
-            let names: Vec<u16> = record
-                .names
-                .iter()
-                .map(|name| number(known(name.fs)))
-                .collect();
-            encode_entry(&mut entries, record, fs, &names);
+        let live = self.live.values().map(|record| (record, None));
+        let dormant = self.dormant.iter().map(|one| (&one.record, Some(one)));
+        let (mut entries, mut count) = (Out::default(), 0);
+        for (record, dormant) in live.chain(dormant) {
+            let names: Vec<u16> = match dormant {
+                Some(one) => one.names.iter().map(|fs| number(fs.clone())).collect(),
+                None => {
+                    let names = record.names.iter();
+                    names.map(|name| number(known(name.fs))).collect()
+                }
+            };
+            let fs = number(dormant.map_or_else(|| known(record.key.fs), |one| one.fs.clone()));
+            let before = entries.0.len();
+            if step == 0 {
+                encode_entry(&mut entries, record, 0, fs, &names);
+            } else {
+                let mut coarse = record.clone();
+                coarse.coarsen(step);
+                encode_entry(&mut entries, &coarse, 0, fs, &names);
+            }
+            if entries.0.len() > max {
+                entries.0.truncate(before);
+                return (entries.0, count, false);
+            }
+            count += 1;
         }
-        for one in &self.dormant {
-            let fs = number(one.fs.clone());
-            let names: Vec<u16> = one.names.iter().map(|fs| number(fs.clone())).collect();
-            encode_entry(&mut entries, &one.record, fs, &names);
-        }
-        let mut systems = Out::default();
-        systems.u16(table.len() as u16);
-        for (identity, root) in &table {
-            systems.u64(identity.kind);
-            systems.bytes(&identity.uuid);
-            systems.u64(identity.fsid);
-            systems.text(root);
-        }
-        let mut out = Out::default();
-        out.bytes(MAGIC);
-        let count = self.live.len() + self.dormant.len();
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        out.u32(count);
-        out.u32(crc32c(crc32c(0, &count.to_le_bytes()), &systems.0));
-        out.bytes(&systems.0);
-        out.bytes(&entries.0);
-        out.0
+        (entries.0, count, true)
     }
 }
 
-fn encode_entry(out: &mut Out, record: &LatchRecord, fs: u16, names: &[u16]) {
+fn encode_entry(out: &mut Out, record: &LatchRecord, flags: u8, fs: u16, names: &[u16]) {
     let mut body = Out::default();
     body.u16(fs);
     body.inode(record.key);
     body.u8(error_code(record.error));
     body.time(record.at);
     body.u64(record.sequence);
-    body.u8(u8::from(record.metadata) | u8::from(record.size) << 1 | u8::from(record.entries) << 2);
+    let unproven = [record.metadata, record.size, record.entries];
+    let bits = unproven.iter().zip([1, 2, 4]);
+    body.u8(bits.fold(flags, |all, (is, bit)| if *is { all | bit } else { all }));
     body.u16(record.unproven.len() as u16);
     for stream in &record.unproven {
         body.text(&stream.stream);
@@ -502,7 +593,7 @@ fn encode_entry(out: &mut Out, record: &LatchRecord, fs: u16, names: &[u16]) {
             body.u64(*end);
         }
     }
-    body.u16(names.len() as u16);
+    body.u16(record.names.len() as u16);
     for (name, fs) in record.names.iter().zip(names) {
         body.u16(*fs);
         body.inode(*name);
@@ -517,8 +608,15 @@ fn encode_entry(out: &mut Out, record: &LatchRecord, fs: u16, names: &[u16]) {
 
 type Systems = Vec<(FsIdentity, String)>;
 
+#[derive(Default)]
+struct Decoded {
+    all: Vec<Dormant>,
+    overflow: bool,
+    refused: Vec<RefusedEntry>,
+}
+
 /// Reads a whole file: its entries, and those that are no good.
-fn decode(bytes: &[u8]) -> Result<(Vec<Dormant>, Vec<RefusedEntry>), LatchFileError> {
+fn decode(bytes: &[u8]) -> Result<Decoded, LatchFileError> {
     let mut from = In(bytes);
     let magic = from.bytes(MAGIC.len()).ok_or(LatchFileError::NotOurs)?;
     if magic != MAGIC {
@@ -530,13 +628,12 @@ fn decode(bytes: &[u8]) -> Result<(Vec<Dormant>, Vec<RefusedEntry>), LatchFileEr
         });
     }
     let (count, systems) = decode_head(&mut from).ok_or(LatchFileError::NotOurs)?;
-    let mut all = Vec::new();
-    let mut refused = Vec::new();
+    let mut read = Decoded::default();
     for number in 0..count {
         let mut refuse = |why, body: Option<&[u8]>| {
             let path = body.and_then(|body| decode_entry(body, &systems));
-            let path = path.map(|one| one.record.path);
-            refused.push(RefusedEntry { number, why, path });
+            let path = path.map(|(one, _)| one.record.path);
+            read.refused.push(RefusedEntry { number, why, path });
         };
         let head = from.u32().zip(from.u32());
         let Some((body, crc)) =
@@ -548,13 +645,17 @@ fn decode(bytes: &[u8]) -> Result<(Vec<Dormant>, Vec<RefusedEntry>), LatchFileEr
         };
         if crc32c(0, body) != crc {
             refuse("checksum", Some(body));
-        } else if let Some(one) = decode_entry(body, &systems) {
-            all.push(one);
+        } else if let Some((one, overflow)) = decode_entry(body, &systems) {
+            if overflow {
+                read.overflow = true;
+            } else {
+                read.all.push(one);
+            }
         } else {
             refuse("contents", None);
         }
     }
-    Ok((all, refused))
+    Ok(read)
 }
 
 fn decode_head(from: &mut In<'_>) -> Option<(u32, Systems)> {
@@ -573,7 +674,8 @@ fn decode_head(from: &mut In<'_>) -> Option<(u32, Systems)> {
     (crc32c(crc32c(0, &count.to_le_bytes()), read) == crc).then_some((count, systems))
 }
 
-fn decode_entry(body: &[u8], systems: &Systems) -> Option<Dormant> {
+/// An entry, and whether it is the one that names no inode.
+fn decode_entry(body: &[u8], systems: &Systems) -> Option<(Dormant, bool)> {
     let mut from = In(body);
     let fs_of = |number: u16| systems.get(usize::from(number)).cloned();
     let fs = fs_of(from.u16()?);
@@ -609,7 +711,7 @@ fn decode_entry(body: &[u8], systems: &Systems) -> Option<Dormant> {
     let fits = streams <= STORED_STREAMS_MAX
         && names.len() <= STORED_NAMES_MAX
         && shares.len() <= STORED_SHARES_MAX
-        && flags < 8
+        && flags < 16
         && from.is_empty();
     let record = LatchRecord {
         key,
@@ -624,11 +726,13 @@ fn decode_entry(body: &[u8], systems: &Systems) -> Option<Dormant> {
         path,
         shares,
     };
-    (fits && !record.is_repaired()).then_some(Dormant {
+    let overflow = flags & OVERFLOW != 0;
+    let one = Dormant {
         record,
         fs,
         names: name_systems,
-    })
+    };
+    (fits && (overflow || !one.record.is_repaired())).then_some((one, overflow))
 }
 
 async fn read_file<D: Disk>(disk: &D, name: &[u8]) -> DiskResult<Option<Vec<u8>>> {
@@ -688,4 +792,53 @@ async fn write_file<D: Disk>(disk: &D, name: &[u8], bytes: Vec<u8>) -> DiskResul
     disk.fsync(&fd).await?;
     disk.rename(me, &root, NEW, &root, name, true).await?;
     disk.fsync(&root).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_too_much_room_is_said_in_fewer_words() {
+        let record = |ino: u64| {
+            let mut record = LatchRecord::whole(
+                FileKey {
+                    fs: 7,
+                    ino,
+                    generation: 1,
+                },
+                VfsError::Io,
+            );
+            record.unproven[0].ranges = (0..60).map(|i| (i * 10, i * 10 + 1)).collect();
+            record.path = "p".repeat(1000);
+            record
+        };
+        let mut state = State::default();
+        state
+            .live
+            .extend((0..100).map(|ino| (record(ino).key, record(ino))));
+        let read = |max: usize| {
+            let bytes = state.encode(max);
+            assert!(bytes.len() < max + 1000, "{} of {max}", bytes.len());
+            let read = read_latches(&bytes).unwrap();
+            assert_eq!(read.refused, []);
+            read
+        };
+        let fine = read(1 << 20);
+        assert_eq!((fine.records.len(), fine.overflow), (100, false));
+        assert_eq!(fine.records[0].unproven[0].ranges.len(), 60);
+        let coarse = read(150_000);
+        assert_eq!((coarse.records.len(), coarse.overflow), (100, false));
+        assert_eq!(coarse.records[99].unproven[0].ranges, [(0, 591)]);
+        let least = read(20_000);
+        assert_eq!((least.records.len(), least.overflow), (100, false));
+        assert!(
+            least
+                .records
+                .iter()
+                .all(|one| one.entries && one.unproven.is_empty())
+        );
+        let some = read(2_000);
+        assert!(some.overflow && !some.records.is_empty());
+    }
 }

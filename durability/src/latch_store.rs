@@ -29,6 +29,9 @@ pub const STORED_NAMES_MAX: usize = 32;
 pub const STORED_SHARES_MAX: usize = 16;
 /// Most bytes of [`LatchRecord::path`].
 pub const STORED_PATH_MAX: usize = 1024;
+/// As [`STORED_PATH_MAX`] and [`STORED_SHARES_MAX`] where room is short.
+const COARSE_PATH_MAX: usize = 64;
+const COARSE_SHARES_MAX: usize = 2;
 
 /// Completes when the store has done what was asked, or could not. The work goes on if it is
 /// dropped. Not `Send`: poll it on the worker that made it.
@@ -113,6 +116,25 @@ impl LatchRecord {
         cut(&mut self.path, STORED_PATH_MAX);
     }
 
+    /// Says the same in fewer bytes, and more of it unproven: the first step one range for each
+    /// stream, the second only that an administrator must look at it.
+    pub(crate) fn coarsen(&mut self, step: u8) {
+        for stream in &mut self.unproven {
+            let start = stream.ranges.iter().map(|(start, _)| *start).min();
+            let end = stream.ranges.iter().map(|(_, end)| *end).max();
+            stream.ranges = start.zip(end).into_iter().collect();
+        }
+        if step >= 2 {
+            self.entries = true;
+            self.unproven.clear();
+            self.names.clear();
+            cut(&mut self.path, COARSE_PATH_MAX);
+            if self.shares.len() > COARSE_SHARES_MAX {
+                self.shares.clear();
+            }
+        }
+    }
+
     /// Whether nothing is unproven: such a latch has ended.
     pub fn is_repaired(&self) -> bool {
         self.unproven.iter().all(|stream| stream.ranges.is_empty())
@@ -153,6 +175,18 @@ pub trait LatchStore: Send + Sync + 'static {
     /// The latch of `key` ended. The task ends when that is on stable storage; until then a
     /// crash brings the latch back, which is safe.
     fn cleared(&self, key: FileKey) -> StoreTask;
+
+    /// More inodes failed than the engine can tell apart, or an administrator accepted that: until
+    /// then every FLUSH fails, also after a restart. As [`LatchStore::set`].
+    fn set_overflow(&self, overflow: bool) -> StoreTask {
+        let _ = overflow;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Whether earlier runs left that, or something of what they left cannot be read.
+    fn has_overflow(&self) -> bool {
+        false
+    }
 
     /// The end of the write that covers all calls so far; `None` if none is under way or waits.
     fn settled(&self) -> Option<StoreTask> {

@@ -19,6 +19,7 @@
 mod early;
 mod gate;
 mod inode;
+mod inside;
 mod journal;
 mod journal_file;
 mod journal_format;
@@ -52,7 +53,9 @@ pub use journal_format::{
     Damage, ExposureNote, JournalRecord, SEGMENT_READ_MAX, Segment, ShareRoot, StartRecord,
     read_segment, segment_name, segment_number,
 };
-pub use latch_file::{KnownFs, LatchFile, LatchFileError, Opened, RefusedEntry, read_latches};
+pub use latch_file::{
+    KnownFs, LatchFile, LatchFileError, Opened, RefusedEntry, StoredLatches, read_latches,
+};
 pub use latch_store::{
     LatchRecord, LatchStore, NoLatchStore, STORED_NAMES_MAX, STORED_PATH_MAX, STORED_RANGES_MAX,
     STORED_SHARES_MAX, STORED_STREAMS_MAX, StoreTask, UnprovenStream,

@@ -14,8 +14,8 @@ fuzz_target!(|data: &[u8]| {
     let mut longer = data.to_vec();
     longer.resize(data.len().next_multiple_of(512) + 512, 0);
     assert!(read_segment(&longer).records.len() >= segment.records.len());
-    if let Ok((records, _)) = read_latches(data) {
-        for mut record in records {
+    if let Ok(read) = read_latches(data) {
+        for mut record in read.records {
             let before = record.clone();
             record.limit();
             assert_eq!(record.unproven, before.unproven);

@@ -21,7 +21,8 @@ use std::{
 
 use clap::{Args, Subcommand};
 use durability::{
-    LatchRecord, SEGMENT_READ_MAX, Segment, read_latches, read_segment, segment_number,
+    LatchRecord, SEGMENT_READ_MAX, Segment, StoredLatches, read_latches, read_segment,
+    segment_number,
 };
 use serde_json::{Value, json};
 
@@ -38,6 +39,9 @@ this tells what had been promised, and holds it against the files as they are no
 
 /// Most segments that are read.
 const SEGMENTS_MAX: usize = 4096;
+
+/// Largest file of latches that is read; a server writes less.
+const LATCHES_READ_MAX: u64 = 256 << 20;
 
 /// `holdfast durability ...`
 #[derive(Debug, Subcommand)]
@@ -148,37 +152,61 @@ fn report(folder: &Path, share: Option<&str>, boot: &str) -> Result<Value, Strin
     }))
 }
 
-/// The files whose sync failed and which are not repaired, as stored.
+/// The files whose sync failed and which are not repaired, as stored; in words if that cannot be
+/// told.
 fn latched(folder: &Path, share: Option<&str>) -> Value {
     let file = folder.join("latches");
-    let Ok(bytes) = fs::read(&file) else {
-        return json!([]);
+    let read = match read_bounded(&file) {
+        Ok(None) => return json!([]),
+        Ok(Some(bytes)) => read_latches(&bytes).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
     };
-    match read_latches(&bytes) {
+    match read {
         Err(error) => json!(format!("{}: {error}", file.display())),
-        Ok((records, refused)) => {
-            let wanted = |record: &&LatchRecord| {
-                let mut shares = record.shares.iter();
-                share.is_none_or(|name| record.shares.is_empty() || shares.any(|one| one == name))
-            };
-            let known = records.iter().filter(wanted).map(|record| {
-                json!({
-                    "path": record.path,
-                    "inode": record.key.ino,
-                    "shares": record.shares,
-                    "error": record.error.to_string(),
-                    "since_s": record.at.secs,
-                })
-            });
-            let damaged = refused.iter().map(|entry| {
-                json!({
-                    "path": entry.path,
-                    "error": format!("the stored entry is damaged: {}", entry.why),
-                })
-            });
-            json!(known.chain(damaged).collect::<Vec<_>>())
-        }
+        Ok(read) => json!(failed_files(&read, share)),
     }
+}
+
+fn failed_files(read: &StoredLatches, share: Option<&str>) -> Vec<Value> {
+    let wanted = |record: &&LatchRecord| {
+        let mut shares = record.shares.iter();
+        share.is_none_or(|name| record.shares.is_empty() || shares.any(|one| one == name))
+    };
+    let known = read.records.iter().filter(wanted).map(|record| {
+        json!({
+            "path": record.path,
+            "inode": record.key.ino,
+            "shares": record.shares,
+            "error": record.error.to_string(),
+            "since_s": record.at.secs,
+        })
+    });
+    let damaged = read.refused.iter().map(|entry| {
+        json!({
+            "path": entry.path,
+            "error": format!("the stored entry is damaged: {}", entry.why),
+        })
+    });
+    let overflow = read.overflow.then(|| {
+        json!({
+            "path": "(more files than are named here)",
+            "error": "every flush fails until `holdfast policy clear-latch`",
+        })
+    });
+    known.chain(damaged).chain(overflow).collect()
+}
+
+/// A file that a server wrote; `None` if there is none.
+fn read_bounded(file: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    match File::open(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?.take(LATCHES_READ_MAX + 1).read_to_end(&mut bytes)?,
+    };
+    if bytes.len() as u64 > LATCHES_READ_MAX {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+    }
+    Ok(Some(bytes))
 }
 
 fn share_report(run: &runs::Run, name: &str, root: &str) -> Value {

@@ -161,6 +161,69 @@ fn a_store_that_hangs_does_not_hide_the_error() {
     });
 }
 
+/// A hang that is over is over: later errors wait for their latches again.
+#[test]
+fn after_a_hang_errors_wait_for_the_store_again() {
+    honor(|w| async move {
+        let disk = disk(Profile::PosixMin);
+        w.engine.keep_latches(store(&w, &disk).await);
+        for (ino, span, told) in [(5, 10_000, 5_000), (6, 200, 400)] {
+            let env = Arc::clone(&w.env);
+            disk.set_hook(Some(Arc::new(move |op| {
+                (op == vfs::sim::SimOp::Sync).then(|| env.sleep(ms(span)))
+            })));
+            w.write(&file(ino), 0, 1).await.unwrap();
+            w.fake.script(ino, &[IO]);
+            let begun = w.env.monotonic();
+            assert_eq!(w.flush(&file(ino)).await, IO);
+            let took = w.env.monotonic() - begun;
+            assert!(took >= ms(told) && took < ms(told + 600), "{took:?}");
+            if ino == 6 {
+                assert!(inodes(&stored(&w, &disk).await).contains(&key(6)));
+            }
+            w.env.sleep(ms(60_000)).await;
+        }
+    });
+}
+
+#[test]
+fn an_overflow_is_stored_before_it_is_told_and_comes_back() {
+    let limits = Limits {
+        latched_max: 1,
+        ..Limits::default()
+    };
+    world("honor", limits, |w| async move {
+        let disk = disk(Profile::PosixMin);
+        w.engine.keep_latches(store(&w, &disk).await);
+        for ino in 5..7 {
+            w.write(&file(ino), 0, 1).await.unwrap();
+            w.fake.script(ino, &[IO]);
+            assert_eq!(w.flush(&file(ino)).await, IO);
+        }
+        let kept = store(&w, &disk.cut(Cut::Nothing)).await;
+        assert!(kept.has_overflow());
+        assert_eq!(inodes(&kept.restore()), [key(5)]);
+        let engine = engine(&w);
+        let gate = engine.share(
+            "share",
+            Arc::clone(&w.fake),
+            ShareDurability::with_policy(Policy::Honor),
+        );
+        engine.restore_overflow();
+        engine.keep_latches(Arc::clone(&kept) as _);
+        let flushed = gate.flush(&file(100), FlushTarget::File, PLAIN).await;
+        assert_eq!(flushed.map(drop), IO);
+        assert!(engine.clear_overflow());
+        gate.flush(&file(100), FlushTarget::File, PLAIN)
+            .await
+            .unwrap();
+        if let Some(written) = kept.settled() {
+            written.await.unwrap();
+        }
+        assert!(!kept.has_overflow());
+    });
+}
+
 async fn journal(w: &World, disk: &SimDisk) -> Arc<JournalFile<SimDisk>> {
     let env: Arc<dyn Env> = Arc::clone(&w.env) as _;
     let mut about = about();

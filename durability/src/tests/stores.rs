@@ -264,36 +264,38 @@ fn a_latch_sleeps_while_its_file_system_is_away() {
     });
 }
 
+async fn put_now(disk: &SimDisk, bytes: Vec<u8>) {
+    let (me, root) = (&Identity::Service, disk.root());
+    let _ = disk.unlink(me, &root, b"latches", false).await;
+    let how = OpenHow {
+        write: true,
+        create: Some(0o600),
+        ..OpenHow::default()
+    };
+    let fd = disk.open_at(me, &root, b"latches", how).await.unwrap();
+    disk.write(&fd, 0, bytes.into(), false).await.unwrap();
+}
+
 fn put(disk: &SimDisk, env: &Arc<TestEnv>, bytes: Vec<u8>) {
     let disk = disk.clone();
-    run(env, async move {
-        let (me, root) = (&Identity::Service, disk.root());
-        let _ = disk.unlink(me, &root, b"latches", false).await;
-        let how = OpenHow {
-            write: true,
-            create: Some(0o600),
-            ..OpenHow::default()
-        };
-        let fd = disk.open_at(me, &root, b"latches", how).await.unwrap();
-        disk.write(&fd, 0, bytes.into(), false).await.unwrap();
-    });
+    run(env, async move { put_now(&disk, bytes).await });
+}
+
+async fn taken_now(disk: &SimDisk) -> Vec<u8> {
+    let how = OpenHow {
+        read: true,
+        ..OpenHow::default()
+    };
+    let root = disk.root();
+    let opened = disk.open_at(&Identity::Service, &root, b"latches", how);
+    let fd = opened.await.unwrap();
+    let read = disk.read(&fd, 0, 1 << 20, Default::default()).await;
+    read.unwrap().to_vec()
 }
 
 fn taken(disk: &SimDisk, env: &Arc<TestEnv>) -> Vec<u8> {
     let disk = disk.clone();
-    run(env, async move {
-        let how = OpenHow {
-            read: true,
-            ..OpenHow::default()
-        };
-        let root = disk.root();
-        let opened = disk.open_at(&Identity::Service, &root, b"latches", how);
-        let fd = opened.await.unwrap();
-        disk.read(&fd, 0, 1 << 20, Default::default())
-            .await
-            .unwrap()
-            .to_vec()
-    })
+    run(env, async move { taken_now(&disk).await })
 }
 
 type Reopened = Result<(usize, usize), LatchFileError>;
@@ -341,6 +343,69 @@ fn no_damage_goes_unnoticed() {
     newer[7] = b'2';
     put(&disk, &env, newer);
     assert_eq!(reopen(&disk, &env), Err(LatchFileError::Version));
+}
+
+#[test]
+fn an_overflow_outlives_the_process_until_it_is_cleared() {
+    let disk = disk(Profile::PosixMin);
+    let env = Arc::new(TestEnv::default());
+    let (on, inner) = (disk.clone(), Arc::clone(&env));
+    run(&env, async move {
+        let known = || vec![fs(7, 1)];
+        let store = open(&on, &inner, known()).await.store;
+        assert!(!store.has_overflow());
+        store.set(record(7, 1)).await.unwrap();
+        store.set_overflow(true).await.unwrap();
+        let next = open(&on.cut(Cut::Nothing), &inner, known()).await;
+        assert_eq!(next.refused, []);
+        assert!(next.store.has_overflow());
+        assert_eq!(next.store.restore(), [record(7, 1)]);
+        assert_eq!(next.store.dormant(), []);
+        store.set_overflow(false).await.unwrap();
+        let next = open(&on.cut(Cut::Nothing), &inner, known()).await.store;
+        assert!(!next.has_overflow());
+
+        // A damaged entry is one, for any inode may be meant.
+        let mut bad = taken_now(&on).await;
+        let at = bad.windows(4).position(|w| w == b"data").unwrap();
+        bad[at] = b'D';
+        put_now(&on, bad).await;
+        let next = open(&on, &inner, known()).await;
+        assert_eq!(next.refused.len(), 1);
+        assert!(next.store.has_overflow());
+        // Not forgotten before it is cleared, whatever is written meanwhile.
+        next.store.set(record(7, 2)).await.unwrap();
+        let next = open(&on.cut(Cut::Nothing), &inner, known()).await;
+        assert!(next.refused.is_empty() && next.store.has_overflow());
+        next.store.set_overflow(false).await.unwrap();
+    });
+}
+
+/// A disk that takes its time is not kept busy with nothing but this.
+#[test]
+fn many_failures_are_few_writes() {
+    let disk = disk(Profile::PosixMin);
+    let env = Arc::new(TestEnv::default());
+    let (on, inner) = (disk.clone(), Arc::clone(&env));
+    run(&env, async move {
+        let store = open(&on, &inner, vec![fs(7, 1)]).await.store;
+        let slow = Arc::clone(&inner);
+        on.set_hook(Some(Arc::new(move |op| {
+            (op == SimOp::Sync).then(|| slow.sleep(ms(50)))
+        })));
+        let begun = inner.monotonic();
+        let before = on.counts().1;
+        while inner.monotonic() < begun + ms(2000) {
+            inner.sleep(ms(10)).await;
+            let ino = inner.monotonic().as_millis() as u64;
+            drop(store.set(record(7, ino)));
+        }
+        store.settled().unwrap().await.unwrap();
+        // Two syncs of 50 ms and as long a rest.
+        let syncs = on.counts().1 - before;
+        assert!(syncs <= 26, "{syncs}");
+        assert!(store.settled().is_none());
+    });
 }
 
 #[test]

@@ -229,3 +229,22 @@ fn exposure_is_an_upper_bound_in_words() {
     );
     assert_eq!(exposure_report(&note(0, 0))["nothing"], true);
 }
+
+/// "Nothing failed" is said only where that is known.
+#[test]
+fn failed_files_that_cannot_be_read_are_not_none() {
+    let state = tempfile::tempdir().unwrap();
+    assert_eq!(latched(state.path(), None), json!([]));
+    let file = state.path().join("latches");
+    std::fs::create_dir(&file).unwrap();
+    assert!(latched(state.path(), None).is_string());
+    std::fs::remove_dir(&file).unwrap();
+    let large = std::fs::File::create(&file).unwrap();
+    large.set_len(LATCHES_READ_MAX + 1).unwrap();
+    assert!(latched(state.path(), None).is_string());
+    let read = StoredLatches {
+        overflow: true,
+        ..StoredLatches::default()
+    };
+    assert_eq!(failed_files(&read, Some("data")).len(), 1);
+}
