@@ -105,6 +105,12 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// Makes everything stable that is owed; called on a worker, after the last connection.
     fn sync_all(self: Arc<Self>) -> impl Future<Output = SyncReport>;
 
+    /// The end without [`Service::sync_all`], or after it was given up: says so where that is
+    /// written down. Called on a worker, after the last connection.
+    fn close(self: Arc<Self>) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+
     /// Syncs that have ended so far, well or not. Quick; called on the front while
     /// [`Service::sync_all`] runs.
     fn syncs_ended(&self) -> u64;
@@ -251,6 +257,8 @@ struct Front<S> {
     stop: watch::Sender<bool>,
     started: Instant,
     protection: protection::Board,
+    /// Somebody changed what there is to look at.
+    look_now: tokio::sync::Notify,
     changes: policy::Changes,
     tasks: RefCell<Vec<JoinHandle<()>>>,
 }
@@ -301,6 +309,7 @@ impl<S: Service> Front<S> {
             stop,
             started: Instant::now(),
             protection: protection::Board::default(),
+            look_now: tokio::sync::Notify::new(),
             changes: policy::Changes::default(),
             tasks: RefCell::default(),
         });
@@ -349,7 +358,8 @@ impl<S: Service> Front<S> {
     /// Mounts change, and batteries run down.
     async fn look_again(self: Rc<Self>) {
         loop {
-            tokio::time::sleep(protection::AGAIN).await;
+            let reloaded = self.look_now.notified();
+            let _ = tokio::time::timeout(protection::AGAIN, reloaded).await;
             self.look().await;
         }
     }
@@ -460,6 +470,11 @@ impl<S: Service> Front<S> {
         } else {
             Ok(SyncReport::default())
         };
+        if !config.durability.sync_on_stop || report.is_err() {
+            // A disk that hangs does not hold the end up here, either.
+            let closing = self.on_worker(Service::close);
+            let _ = tokio::time::timeout(grace, closing).await;
+        }
         let _ = std::fs::remove_file(config.server.state_dir.join(state_dir::CONTROL_SOCKET));
         // Given up: the threads would wait for the same disk.
         let report = report?;
@@ -562,7 +577,8 @@ impl<S: Service> Front<S> {
         self.admission.apply(&config);
         self.config.replace(config);
         self.changes.forget();
-        self.look().await;
+        // A mount that does not answer holds no reload up.
+        self.look_now.notify_one();
         Ok(json!({ "applied": applied, "needs_restart": needs_restart }))
     }
 

@@ -6,13 +6,14 @@
 //! it into force afterwards, where nothing fails ([`Kept::adopt`]).
 
 use std::{
+    collections::BTreeSet,
     io,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use durability::{Durability, LatchFile, LatchRecord, LatchStore};
+use durability::{Durability, LatchFile, LatchStore};
 use serde_json::{Value, json};
 use vfs::{Env, sys::SysDisk};
 
@@ -21,7 +22,7 @@ use crate::{
     exposition::{Kind, Page},
     flush_journal::{self, Journal},
     latch_file,
-    sentinel::{PERIOD, Sentinels},
+    sentinel::{self, PERIOD, Sentinels},
     service::HostVfs,
     worker::WorkerHandle,
 };
@@ -37,12 +38,20 @@ pub(crate) struct Kept {
     latches: Arc<LatchFile<SysDisk>>,
     journal: Mutex<Option<Arc<Journal>>>,
     sentinels: Sentinels,
+    /// Shares that a thread is looking at.
+    looking: Mutex<BTreeSet<String>>,
 }
 
 /// What a reload will put into force.
 pub(crate) struct Prepared {
-    woken: Vec<LatchRecord>,
+    look: Look,
     journal: Option<Arc<Journal>>,
+}
+
+/// What was seen of some shares' file systems.
+pub(crate) struct Look {
+    latches: latch_file::Look,
+    sentinels: sentinel::Look,
 }
 
 impl Kept {
@@ -69,18 +78,22 @@ impl Kept {
             );
             durability.restore_latch(record);
         }
+        if latches.has_overflow() {
+            durability.restore_overflow();
+        }
         durability.keep_latches(Arc::clone(&latches) as _);
         if let Some(journal) = &journal {
             durability.keep_journal(Arc::clone(journal) as _);
         }
         let sentinels = Sentinels::default();
-        sentinels.watch(&config.shares);
+        sentinels.adopt(sentinel::look(&config.shares), |_| true);
         Ok(Arc::new(Self {
             env,
             folder,
             latches,
             journal: Mutex::new(journal),
             sentinels,
+            looking: Mutex::default(),
         }))
     }
 
@@ -89,31 +102,40 @@ impl Kept {
         journal.clone()
     }
 
-    /// Opens what these shares need, the last step of a reload that can fail; may wait for the
-    /// disk.
+    /// Opens what these shares need, and looks at the new ones: the last step of a reload that can
+    /// fail; may wait for the disk.
     ///
     /// # Errors
-    /// Then nothing has changed.
-    pub(crate) fn prepare(&self, shares: &[config::Share]) -> io::Result<Prepared> {
+    /// Nothing has changed, as if it had not been called.
+    pub(crate) fn prepare(
+        &self,
+        shares: &[config::Share],
+        new: &[config::Share],
+    ) -> io::Result<Prepared> {
         let journal = match self.journal() {
             Some(journal) => Some(journal),
             None => flush_journal::open(&self.folder, shares, Arc::clone(&self.env))?,
         };
-        let woken = latch_file::learn(&self.latches, shares);
-        self.sentinels.watch(shares);
-        Ok(Prepared { woken, journal })
+        let look = self.look(new);
+        Ok(Prepared { look, journal })
     }
 
-    /// Puts a reload's into force. On a worker.
+    /// Looks at the file systems of shares; may wait for their disks.
+    fn look(&self, shares: &[config::Share]) -> Look {
+        Look {
+            latches: latch_file::look(&self.latches, shares),
+            sentinels: sentinel::look(shares),
+        }
+    }
+
+    /// Puts a reload's into force, before anybody can reach the new shares. On a worker.
     pub(crate) fn adopt(
         &self,
         prepared: Prepared,
         shares: &[config::Share],
         durability: &Arc<Durability<HostVfs>>,
     ) {
-        for record in &prepared.woken {
-            durability.restore_latch(record);
-        }
+        self.seen(prepared.look, shares, durability);
         if let Some(journal) = prepared.journal {
             journal.set_shares(flush_journal::wanted(shares));
             let mut mine = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,6 +143,60 @@ impl Kept {
                 durability.keep_journal(Arc::clone(&journal) as _);
             }
             *mine = Some(journal);
+        }
+    }
+
+    fn seen(&self, look: Look, shares: &[config::Share], durability: &Arc<Durability<HostVfs>>) {
+        for record in look.latches.learned(&self.latches) {
+            durability.restore_latch(&record);
+        }
+        let stays = |name: &str| shares.iter().any(|share| share.name == name);
+        self.sentinels.adopt(look.sentinels, stays);
+    }
+
+    /// Looks again at shares that a reload leaves as they are: something may have been mounted
+    /// below. Each on a thread of its own: nobody waits for one whose disk hangs. On a worker.
+    pub(crate) fn look_again(
+        self: &Arc<Self>,
+        old: Vec<config::Share>,
+        durability: &Arc<Durability<HostVfs>>,
+        configured: impl Fn() -> Arc<Config> + Clone + 'static,
+    ) {
+        for share in old {
+            let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+            if !looking.insert(share.name.clone()) {
+                // Its disk has not answered yet.
+                continue;
+            }
+            drop(looking);
+            let (tell, told) = tokio::sync::oneshot::channel();
+            let (me, name) = (Arc::clone(self), share.name.clone());
+            let look = move || {
+                let look = me.look(std::slice::from_ref(&share));
+                let mut looking = me.looking.lock().unwrap_or_else(PoisonError::into_inner);
+                looking.remove(&share.name);
+                drop(tell.send((look, share)));
+            };
+            let thread = std::thread::Builder::new().name("look".to_owned());
+            if let Err(error) = thread.spawn(look) {
+                tracing::warn!(%error, share = name, "what is mounted below was not looked at");
+                let mut looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+                looking.remove(&name);
+                continue;
+            }
+            let (me, durability) = (Arc::clone(self), Arc::clone(durability));
+            let configured = configured.clone();
+            tokio::task::spawn_local(async move {
+                let Ok((look, share)) = told.await else {
+                    return;
+                };
+                // Another reload may have taken it away.
+                let now = configured();
+                let same = |one: &config::Share| one.name == share.name && one.path == share.path;
+                if now.shares.iter().any(same) {
+                    me.seen(look, &now.shares, &durability);
+                }
+            });
         }
     }
 
@@ -187,6 +263,8 @@ impl Kept {
             "latches": {
                 "healthy": self.latches.is_healthy(),
                 "dormant": self.latches.dormant().len(),
+                // Every flush fails until latches are cleared.
+                "overflow": self.latches.has_overflow(),
             },
             "flush_journal": self.journal().map(|journal| flush_journal::status(&journal)),
             "file_systems": self.sentinels.status(),

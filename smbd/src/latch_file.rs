@@ -2,7 +2,8 @@
 //!
 //! Names every file system of the shares, those mounted below them included, so that a latch finds
 //! its inode again after a reboot gave the device another number; finds the rest by path. What
-//! stays unknown sleeps in the store: nobody can reach such an inode through a share.
+//! stays unknown sleeps in the store: nobody can reach such an inode through a share. Looking may
+//! wait for a disk ([`look`]), what was seen is taken without ([`Look::learned`]).
 //!
 //! The format and the writing are `durability::LatchFile`'s.
 
@@ -20,6 +21,8 @@ use vfs::{
 
 use crate::{config, service::apart, unclean};
 
+/// The way out of latches that nobody can repair.
+const CLEAR: &str = "holdfast policy clear-latch";
 /// Most sleeping latches named one by one at start.
 const NAMED_MAX: usize = 20;
 
@@ -56,18 +59,39 @@ pub(crate) fn open(
             file.display()
         );
     }
-    wake(&opened.store, shares);
+    if opened.store.has_overflow() {
+        tracing::error!(
+            "files whose sync failed in an earlier run are not known by name: every flush fails \
+             until that is accepted\n  = look at what was written last, then: {CLEAR}"
+        );
+    }
+    wake(&opened.store, locate(&opened.store, shares));
     Ok(opened.store)
 }
 
-/// Tells the store of the file systems of new shares. Answers the latches that wake.
-pub(crate) fn learn(store: &LatchFile<SysDisk>, shares: &[config::Share]) -> Vec<LatchRecord> {
-    let mut woken = Vec::new();
-    for known in file_systems(shares) {
-        woken.extend(store.learn(known));
+/// What was seen of some shares' file systems.
+pub(crate) struct Look {
+    known: Vec<KnownFs>,
+    located: Vec<(LatchRecord, FileKey)>,
+}
+
+/// Looks at the file systems of shares; changes nothing. May wait for their disks.
+pub(crate) fn look(store: &LatchFile<SysDisk>, shares: &[config::Share]) -> Look {
+    Look {
+        known: file_systems(shares),
+        located: locate(store, shares),
     }
-    woken.extend(wake(store, shares));
-    woken
+}
+
+impl Look {
+    /// Tells the store. Answers the latches that wake: restore them before anybody can reach
+    /// their inodes.
+    pub(crate) fn learned(self, store: &LatchFile<SysDisk>) -> Vec<LatchRecord> {
+        let known = self.known.into_iter();
+        let mut woken: Vec<_> = known.flat_map(|known| store.learn(known)).collect();
+        woken.extend(wake(store, self.located));
+        woken
+    }
 }
 
 fn file_systems(shares: &[config::Share]) -> Vec<KnownFs> {
@@ -89,19 +113,25 @@ fn file_systems(shares: &[config::Share]) -> Vec<KnownFs> {
     known
 }
 
-/// Finds inodes whose file system has no known name by their path, and names the rest.
-fn wake(store: &LatchFile<SysDisk>, shares: &[config::Share]) -> Vec<LatchRecord> {
-    let mut woken = Vec::new();
-    for dormant in store.dormant() {
+/// Finds inodes whose file system has no known name by their path.
+fn locate(store: &LatchFile<SysDisk>, shares: &[config::Share]) -> Vec<(LatchRecord, FileKey)> {
+    let dormant = store.dormant().into_iter();
+    let located = dormant.filter_map(|dormant| {
         let named = |share: &&config::Share| {
             dormant.shares.is_empty() || dormant.shares.contains(&share.name)
         };
-        let found = shares
-            .iter()
-            .filter(named)
-            .find_map(|share| at_path(&share.path, &dormant));
-        woken.extend(found.and_then(|key| store.found(&dormant, key)));
-    }
+        let mut shares = shares.iter().filter(named);
+        let key = shares.find_map(|share| at_path(&share.path, &dormant))?;
+        Some((dormant, key))
+    });
+    located.collect()
+}
+
+/// Wakes what was located and still sleeps, and names the rest.
+fn wake(store: &LatchFile<SysDisk>, located: Vec<(LatchRecord, FileKey)>) -> Vec<LatchRecord> {
+    let woken = located.into_iter();
+    let woken = woken.filter_map(|(dormant, key)| store.found(&dormant, key));
+    let woken = woken.collect();
     for dormant in store.dormant().iter().take(NAMED_MAX) {
         tracing::warn!(
             path = dormant.path,
@@ -226,7 +256,7 @@ mod tests {
             // Without its share it sleeps; a reload wakes it.
             let store = open(state.path(), &[], Arc::clone(&env)).unwrap();
             assert_eq!((store.restore().len(), store.dormant().len()), (0, 1));
-            assert_eq!(learn(&store, &shares), [record(after)]);
+            assert_eq!(look(&store, &shares).learned(&store), [record(after)]);
 
             // A device nobody knew: found by its path, unless another file is there.
             set(&store, record(FileKey { fs: 3, ..after }));
@@ -253,6 +283,30 @@ mod tests {
         let mut out = record(before);
         out.path = "../f".into();
         assert_eq!(at_path(&top.path().join("d"), &out), None);
+    }
+
+    #[test]
+    fn a_damaged_entry_fails_every_flush_until_cleared() {
+        let state = tempfile::tempdir().unwrap();
+        let env: Arc<dyn Env> = Arc::new(TokioEnv::new());
+        let store = open(state.path(), &[], Arc::clone(&env)).unwrap();
+        set(
+            &store,
+            record(FileKey {
+                ino: 5,
+                ..FileKey::default()
+            }),
+        );
+        let file = state.path().join("latches");
+        let mut bytes = std::fs::read(&file).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+        let store = open(state.path(), &[], Arc::clone(&env)).unwrap();
+        assert!(store.has_overflow());
+        runtime()
+            .block_on(async { store.set_overflow(false).await })
+            .unwrap();
+        assert!(!open(state.path(), &[], env).unwrap().has_overflow());
     }
 
     #[test]

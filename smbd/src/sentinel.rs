@@ -14,7 +14,6 @@
 //! cleared. An error that also latched an inode is told twice.
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -43,9 +42,32 @@ pub(crate) struct Watched {
     shares: Vec<String>,
     /// What the shares had counted when it was last asked.
     seen: Mutex<Option<u64>>,
-    errors: AtomicU64,
+    errors: Arc<AtomicU64>,
     /// It is being asked. A file system that hangs is not asked again.
-    asking: AtomicBool,
+    asking: Arc<AtomicBool>,
+}
+
+/// What was seen of some shares' file systems.
+#[derive(Default)]
+pub(crate) struct Look {
+    shares: Vec<String>,
+    found: Vec<(String, SuperBlock, String)>,
+}
+
+/// Opens the file systems of shares. May wait for their disks.
+pub(crate) fn look(shares: &[config::Share]) -> Look {
+    let mut seen = Look::default();
+    for share in shares {
+        seen.shares.push(share.name.clone());
+        let below = unclean::mounts_below(&share.path).unwrap_or_default();
+        for folder in std::iter::once(share.path.clone()).chain(below) {
+            if let Ok(block) = SuperBlock::open(&folder) {
+                let root = folder.to_string_lossy().into_owned();
+                seen.found.push((share.name.clone(), block, root));
+            }
+        }
+    }
+    seen
 }
 
 /// One descriptor for each file system of the shares.
@@ -55,49 +77,46 @@ pub(crate) struct Sentinels {
 }
 
 impl Sentinels {
-    /// Watches the file systems of these shares from now on, the known ones without a break.
-    pub(crate) fn watch(&self, shares: &[config::Share]) {
-        let mut found: BTreeMap<u64, Arc<Watched>> = BTreeMap::new();
-        for share in shares {
-            let below = unclean::mounts_below(&share.path).unwrap_or_default();
-            for folder in std::iter::once(share.path.clone()).chain(below) {
-                let Ok(block) = SuperBlock::open(&folder) else {
-                    continue;
-                };
-                let mut names = vec![share.name.clone()];
-                if let Some(known) = found.get(&block.dev()) {
-                    names.extend(known.shares.clone());
-                }
-                let watched = Watched {
+    /// Watches what was seen, and of the rest what is still of a share, without a break.
+    pub(crate) fn adopt(&self, seen: Look, stays: impl Fn(&str) -> bool) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next: Vec<Watched> = Vec::new();
+        for old in watched.iter() {
+            let names = old.shares.iter();
+            let names = names.filter(|name| stays(name) && !seen.shares.contains(name));
+            next.push(Watched {
+                // The old descriptor may have something to tell.
+                block: old.block.clone(),
+                root: old.root.clone(),
+                shares: names.cloned().collect(),
+                seen: Mutex::default(),
+                errors: Arc::clone(&old.errors),
+                asking: Arc::clone(&old.asking),
+            });
+        }
+        for (share, block, root) in seen.found {
+            if !stays(&share) {
+                continue;
+            }
+            let same = |one: &&mut Watched| {
+                one.block.dev() == block.dev() && one.block.identity() == block.identity()
+            };
+            match next.iter_mut().find(same) {
+                Some(known) if known.shares.contains(&share) => {}
+                Some(known) => known.shares.push(share),
+                None => next.push(Watched {
                     block,
-                    root: folder.to_string_lossy().into_owned(),
-                    shares: names,
+                    root,
+                    shares: vec![share],
                     seen: Mutex::default(),
-                    errors: AtomicU64::new(0),
-                    asking: AtomicBool::new(false),
-                };
-                found.insert(watched.block.dev(), Arc::new(watched));
+                    errors: Arc::default(),
+                    asking: Arc::default(),
+                }),
             }
         }
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = found.into_values().map(|new| {
-            let same = |old: &&Arc<Watched>| {
-                old.block.dev() == new.block.dev() && old.block.identity() == new.block.identity()
-            };
-            match watched.iter().find(same) {
-                Some(old) => Arc::new(Watched {
-                    // The old descriptor may have something to tell.
-                    block: old.block.clone(),
-                    root: new.root.clone(),
-                    shares: new.shares.clone(),
-                    seen: Mutex::default(),
-                    errors: AtomicU64::new(old.errors.load(Relaxed)),
-                    asking: AtomicBool::new(false),
-                }),
-                None => new,
-            }
-        });
-        *watched = next.collect();
+        next.retain(|one| !one.shares.is_empty());
+        next.sort_by_key(|one| one.block.dev());
+        *watched = next.into_iter().map(Arc::new).collect();
     }
 
     fn all(&self) -> Vec<Arc<Watched>> {
@@ -153,9 +172,17 @@ impl Sentinels {
 impl Watched {
     /// Asks it; tells the engine if it lost something.
     pub(crate) async fn ask(&self, durability: &Durability<HostVfs>) {
-        match self.block.write_back().await {
-            // EAGAIN: never begun; what there is to tell is told next time.
-            Ok(()) | Err(Errno(libc::EAGAIN)) => {}
+        let answer = self.block.write_back().await;
+        self.answered(answer, durability);
+    }
+
+    fn answered(&self, answer: Result<(), Errno>, durability: &Durability<HostVfs>) {
+        match answer {
+            Ok(()) => {}
+            Err(Errno(libc::EAGAIN)) => {
+                // Never begun: asked again the next time, whatever happens until then.
+                *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            }
             Err(errno) => self.report(errno, durability),
         }
         self.asking.store(false, Relaxed);
@@ -225,7 +252,7 @@ mod tests {
                 })
                 .collect();
             let sentinels = Sentinels::default();
-            sentinels.watch(&shares);
+            sentinels.adopt(look(&shares), |_| true);
             let count = AtomicU64::new(1);
             let ask = || {
                 let due = sentinels.due(|_| count.fetch_add(1, Relaxed));
@@ -251,17 +278,30 @@ mod tests {
             // Told once; a reload forgets nothing.
             gates[0].clear_latches();
             assert_eq!(gates[0].effective_policy(), lazy.policy);
-            sentinels.watch(&shares);
+            sentinels.adopt(look(&shares), |_| true);
             assert_eq!(sentinels.status(), status);
             let _ = fs::remove_file(bad.path().join("f"));
         }
+    }
+
+    /// What a syncfs that never began has to tell needs no new activity to be told.
+    #[test]
+    fn an_answer_that_did_not_come_is_asked_for_again() {
+        let top = tempfile::tempdir().unwrap();
+        let sentinels = Sentinels::default();
+        sentinels.adopt(look(&[share("a", top.path())]), |_| true);
+        let due = sentinels.due(|_| 4);
+        let durability = Durability::new(Arc::new(TokioEnv::new()), Limits::default());
+        due[0].answered(Err(Errno(libc::EAGAIN)), &durability);
+        assert_eq!(sentinels.due(|_| 4).len(), 1);
     }
 
     #[test]
     fn a_quiet_file_system_is_not_asked() {
         let top = tempfile::tempdir().unwrap();
         let sentinels = Sentinels::default();
-        sentinels.watch(&[share("a", top.path()), share("b", top.path())]);
+        let shares = [share("a", top.path()), share("b", top.path())];
+        sentinels.adopt(look(&shares), |_| true);
         assert_eq!(sentinels.all().len(), 1, "one for two shares");
         assert_eq!(sentinels.all()[0].shares.len(), 2);
         let durability = Durability::new(Arc::new(TokioEnv::new()), Limits::default());
@@ -278,5 +318,17 @@ mod tests {
             page.finish()
                 .contains("holdfast_write_back_errors_total{file_system=")
         );
+        // A reload looks at new shares only; the others stay as they were seen.
+        let asked = sentinels.all()[0].clone();
+        asked.asking.store(true, Relaxed);
+        sentinels.adopt(look(&[share("c", top.path())]), |name| name != "b");
+        let all = sentinels.all();
+        assert_eq!(
+            (all.len(), all[0].shares.clone()),
+            (1, vec!["a".into(), "c".into()])
+        );
+        assert!(all[0].asking.load(Relaxed), "it is still being asked");
+        sentinels.adopt(Look::default(), |_| false);
+        assert!(sentinels.all().is_empty());
     }
 }

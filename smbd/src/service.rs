@@ -9,6 +9,7 @@ use std::{
     pin::pin,
     rc::Rc,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use durability::{Durability, Gate, ShareDurability};
@@ -32,6 +33,9 @@ use crate::{
     settings, transport,
     worker::{Accepted, ConnectionHandler, WorkerHandle},
 };
+
+/// Longest time that a reload waits for the folders of new shares.
+const OPEN_MAX: Duration = Duration::from_secs(30);
 
 /// The file system that the daemon serves.
 pub type HostVfs = PosixVfs<HostDisk>;
@@ -65,6 +69,9 @@ impl Holdfast {
         };
         let own = Arc::new(OwnChanges::default());
         let built = build_shares(&config, &users, &durability, (use_ring, &own), &before)?;
+        for (gate, share) in &built.fresh {
+            promises::rules_at_start(gate, share)?;
+        }
         let kept = Kept::open(&config, env.clone(), &durability)?;
         let server = Server::new(env, durability, settings, built.shares, Arc::new(users));
         let listeners: Arc<[_]> = config.listeners.clone().into();
@@ -135,6 +142,8 @@ struct Built {
     shares: Shares<HostVfs>,
     /// Gates that sessions hold already, and what shall hold for them.
     changed: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::Share)>,
+    /// Gates of new shares, which need their rules.
+    fresh: Vec<(Arc<Gate<HostVfs>>, config::Share)>,
 }
 
 /// Opens the folders and names the shares. A share that stays keeps its number, and with it what
@@ -153,6 +162,7 @@ fn build_shares(
     let mut built = Built {
         shares: Shares::default(),
         changed: Vec::new(),
+        fresh: Vec::new(),
     };
     let mut shares = Vec::new();
     for share in &config.shares {
@@ -179,7 +189,7 @@ fn build_shares(
                 let vfs = Arc::new(open_folder(share, use_ring, own)?);
                 let gate = durability.share(&share.name, Arc::clone(&vfs), wanted);
                 if known.is_none() {
-                    promises::first_rules(&gate, share)?;
+                    built.fresh.push((Arc::clone(&gate), share.clone()));
                 }
                 (vfs, gate)
             }
@@ -321,6 +331,13 @@ impl Service for Holdfast {
         let kept = Arc::clone(&self.kept);
         let own = Arc::clone(&self.own);
         let wanted = Arc::clone(&config);
+        let stays = |share: &&config::Share| {
+            let mut known = old.shares.iter();
+            known.any(|was| was.name == share.name && was.path == share.path)
+        };
+        let (same, new): (Vec<_>, Vec<_>) = config.shares.iter().partition(stays);
+        let same: Vec<config::Share> = same.into_iter().cloned().collect();
+        let new: Vec<config::Share> = new.into_iter().cloned().collect();
         let listeners = Arc::clone(&self.listeners);
         // Opening a folder may wait for its disk: not on a thread that serves sockets.
         let building = tokio::task::spawn_blocking(move || {
@@ -335,15 +352,28 @@ impl Service for Holdfast {
                 (use_ring, &own),
                 &before,
             )?;
-            let prepared = kept.prepare(&wanted.shares)?;
+            let prepared = kept.prepare(&wanted.shares, &new)?;
             interfaces::tell(&server, &listeners);
             io::Result::Ok((built, users, prepared))
         });
+        // Given up, it changes nothing any more: what it sees is put into force here.
+        let building = tokio::time::timeout(OPEN_MAX, building).await;
         let (built, users, prepared) = building
-            .await
+            .map_err(|_| {
+                format!(
+                    "the folder of a new or changed share does not answer within {OPEN_MAX:?}: \
+                     nothing has changed\n  = is its disk or server there?"
+                )
+            })?
             .map_err(|error| error.to_string())?
             .map_err(|error| error.to_string())?;
-        // From here on nothing fails: it is all in force, or none of it.
+        for (gate, share) in &built.fresh {
+            promises::first_rules(gate, share).await;
+        }
+        // From here on nothing fails: it is all in force, or none of it. Latches wake before
+        // anybody can reach their inodes.
+        let durability = &self.server.durability;
+        self.kept.adopt(prepared, &config.shares, durability);
         self.server.set_config(settings::server(&config, &users));
         let names: Vec<String> = built
             .shares
@@ -352,9 +382,9 @@ impl Service for Holdfast {
             .collect();
         self.server.set_shares(built.shares);
         self.server.set_users(Arc::new(users));
-        let durability = &self.server.durability;
-        self.kept.adopt(prepared, &config.shares, durability);
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
+        let me = Arc::clone(&self);
+        self.kept.look_again(same, durability, move || me.config());
         let mut policies = Vec::new();
         for (gate, wanted, share) in built.changed {
             policies.extend(promises::reload(&gate, wanted, &share).await);
@@ -435,6 +465,11 @@ impl Service for Holdfast {
                 .map(|(key, error)| format!("inode {} of device {:#x}: {error}", key.ino, key.fs))
                 .collect(),
         }
+    }
+
+    async fn close(self: Arc<Self>) {
+        let stable = self.server.durability.is_stable();
+        self.kept.stop(stable).await;
     }
 
     fn syncs_ended(&self) -> u64 {

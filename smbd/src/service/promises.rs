@@ -27,6 +27,8 @@ use crate::{
 const LATCHED_SHOWN_MAX: usize = 100;
 /// Errors of a policy's change that its answer lists.
 const ERRORS_SHOWN_MAX: usize = 20;
+/// Longest time that a reload waits for what is owed under the name of a new share.
+const FIRST_RULES_MAX: Duration = Duration::from_secs(10);
 /// Who changes what the configuration file says.
 pub(super) const CONFIGURATION: &str = "configuration file";
 
@@ -172,11 +174,31 @@ pub(super) async fn reload(
     }))
 }
 
-/// Gives a gate that nobody has used yet the rules of its share.
+/// Gives the gate of a share that is new the rules of its share, before the first request. Waits
+/// where something is owed under its name since before.
+pub(super) async fn first_rules(gate: &Gate<HostVfs>, share: &config::Share) {
+    if share.rules.is_empty() {
+        return;
+    }
+    let rules = Arc::new(share.rules.clone());
+    let setting = gate.set_rules(rules, CONFIGURATION);
+    // They are in force from the first poll on.
+    if tokio::time::timeout(FIRST_RULES_MAX, setting)
+        .await
+        .is_err()
+    {
+        tracing::error!(
+            share = share.name,
+            "what is owed since before is not stable yet under the rules of a new share"
+        );
+    }
+}
+
+/// As [`first_rules`], before the server runs: nothing can be owed.
 ///
 /// # Errors
-/// When somebody has used it, and there is something to sync.
-pub(super) fn first_rules(gate: &Gate<HostVfs>, share: &config::Share) -> io::Result<()> {
+/// Something is.
+pub(super) fn rules_at_start(gate: &Gate<HostVfs>, share: &config::Share) -> io::Result<()> {
     if share.rules.is_empty() {
         return Ok(());
     }
