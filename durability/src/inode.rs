@@ -835,8 +835,11 @@ impl<V: Vfs> Inode<V> {
         if let Some(running) = &mut self.running {
             debts.append(&mut running.debts);
         }
+        // Its age counts from its own earliest change, a rename's too.
+        for name in std::mem::take(&mut self.names) {
+            debts.extend(name.debts);
+        }
         debts.retain(Debt::is_bounded);
-        self.names.clear();
         if self.running.is_none() {
             self.release();
         }

@@ -133,6 +133,9 @@ pub struct Range {
     pub len: u64,
 }
 
+/// Is told of a sync that failed: the inode it was of, and the error.
+pub type FailedSync<N> = Box<dyn Fn(&N, VfsError) + Send + Sync>;
+
 /// A file system as the protocol needs it. See the module head for the rules that hold for all
 /// methods.
 pub trait Vfs: Send + Sync + 'static {
@@ -339,6 +342,15 @@ pub trait Vfs: Send + Sync + 'static {
     /// Makes an inode stable. For a stream node: whatever holds the stream's bytes. An error is
     /// final: it is never retried here, and a later success says nothing about what it covered.
     async fn sync(&self, node: &Self::Node, scope: SyncScope) -> VfsResult<()>;
+
+    /// From now on `listener` is told of every sync that a method other than [`Vfs::sync`] and a
+    /// durable [`Vfs::write`] makes of its own accord and that fails, before that method returns;
+    /// and of inodes beside its own that a sync needs. Whatever was dirty there may be lost, also
+    /// where the method succeeds or its own error says less. A new listener replaces the old one.
+    /// Nothing to do for a file system whose other methods sync nothing.
+    fn on_failed_sync(&self, listener: FailedSync<Self::Node>) {
+        drop(listener);
+    }
 
     /// Starts write-back of a range, so that a later [`Vfs::sync`] has less to do. Returns at once,
     /// makes nothing stable and tells no error: that sync tells it.

@@ -275,7 +275,8 @@ impl<D: Disk> PosixVfs<D> {
     /// write-back all the same.
     async fn settle_name(&self, node: &PosixNode<D>) -> VfsResult<()> {
         let fd = self.disk.reopen(&SERVICE, node.fd(), true, false).await?;
-        Ok(self.disk.fsync(&fd).await?)
+        let synced = self.disk.fsync(&fd).await.map_err(VfsError::of_sync);
+        synced.inspect_err(|error| self.sync_failed(node, *error))
     }
 
     /// Makes the depot's streams of an inode stable: one (by name) or all; with every folder up
@@ -310,12 +311,31 @@ impl<D: Disk> PosixVfs<D> {
             }
             (None, None) => {}
         }
-        for folder in folders.iter().rev() {
+        for (above, folder) in folders.iter().rev().enumerate() {
             let fd = self.disk.reopen(&SERVICE, folder, true, false).await;
             let fd = fd.map_err(|errno| VfsError::from(errno).before_sync())?;
-            self.disk.fsync(&fd).await.map_err(VfsError::of_sync)?;
+            if let Err(errno) = self.disk.fsync(&fd).await {
+                let error = VfsError::of_sync(errno);
+                if above > 0 {
+                    self.folder_failed(folder, error).await;
+                }
+                return Err(error);
+            }
         }
         Ok(())
+    }
+
+    /// The sync of a folder failed that more than one inode is reached through: what others owed
+    /// it is lost too, in the root's case every new name there.
+    async fn folder_failed(&self, folder: &D::Fd, error: VfsError) {
+        match self.disk.stat(folder).await {
+            Ok(stat) => {
+                let folder = PosixNode::path_only(folder.clone(), &stat, false, None);
+                self.sync_failed(&folder, error);
+            }
+            // Somebody must know.
+            Err(_) => self.sync_failed(&self.root_node(), error),
+        }
     }
 }
 

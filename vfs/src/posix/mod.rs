@@ -28,7 +28,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{Mutex, MutexGuard};
@@ -37,7 +37,7 @@ pub use node::PosixNode;
 pub use options::{AclNamespace, Clock, PosixOptions, StreamStore, SymlinkPolicy};
 
 use crate::{
-    Attr, DirName, FileKey, FsInfo, Identity, IoAccess, Lookup, NewNode, Permitted, Range, SetAttr,
+    Attr, DirName, FailedSync, FileKey, FsInfo, Identity, IoAccess, Lookup, NewNode, Permitted, Range, SetAttr,
     StreamInfo, StreamOpen, SyncScope, Vfs, VfsError, VfsResult, WriteMode,
     disk::{Disk, InodeLocks},
 };
@@ -52,6 +52,7 @@ pub struct PosixVfs<D: Disk> {
     names: NameCache,
     locks: Locks,
     temporary: Temporary,
+    failed_sync: RwLock<Option<FailedSync<PosixNode<D>>>>,
 }
 
 impl<D: Disk> PosixVfs<D> {
@@ -71,7 +72,20 @@ impl<D: Disk> PosixVfs<D> {
             names: NameCache::default(),
             locks,
             temporary,
+            failed_sync: RwLock::default(),
         })
+    }
+
+    /// Something was not synced that had to be. What was never begun lost nothing.
+    fn sync_failed(&self, node: &PosixNode<D>, error: VfsError) {
+        if error == VfsError::NotStarted {
+            return;
+        }
+        let listener = self.failed_sync.read();
+        let listener = listener.unwrap_or_else(PoisonError::into_inner);
+        if let Some(tell) = &*listener {
+            tell(node, error);
+        }
     }
 
     /// The disk beneath.
@@ -385,6 +399,14 @@ impl<D: Disk> Vfs for PosixVfs<D> {
 
     async fn sync(&self, node: &Self::Node, scope: SyncScope) -> VfsResult<()> {
         self.do_sync(node, scope).await
+    }
+
+    fn on_failed_sync(&self, listener: FailedSync<Self::Node>) {
+        let mut known = self
+            .failed_sync
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *known = Some(listener);
     }
 
     fn start_write_back(&self, node: &Self::Node, range: Range) {

@@ -219,9 +219,17 @@ impl<D: Disk> PosixVfs<D> {
             let data = Bytes::copy_from_slice(data);
             self.write_all(fd, 0, data, false).await?;
         }
-        self.depot_sync(node, Some(fd)).await?;
-        let fd = self.sync_fd(node).await?;
-        self.disk.fsync(&fd).await.map_err(VfsError::of_sync)
+        let synced = self.depot_sync(node, Some(fd)).await;
+        synced.inspect_err(|error| self.sync_failed(node, *error))?;
+        self.sync_base(node).await
+    }
+
+    /// Makes the inode that carries a stream stable. A failure is told to whoever keeps account
+    /// of what else was dirty.
+    async fn sync_base(&self, node: &PosixNode<D>) -> VfsResult<()> {
+        let fd = self.sync_fd(node).await.map_err(VfsError::before_sync)?;
+        let synced = self.disk.fsync(&fd).await.map_err(VfsError::of_sync);
+        synced.inspect_err(|error| self.sync_failed(node, *error))
     }
 
     /// An empty file in the depot; one that a broken move left is not the stream and goes.
@@ -312,7 +320,7 @@ impl<D: Disk> PosixVfs<D> {
                 self.store(node, &value, false).await?.ok_or(VfsError::Io)?
             }
         };
-        Ok(self.disk.truncate(&fd, size).await?)
+        Ok(self.cut(&fd, size).await?)
     }
 
     pub(super) async fn do_streams(&self, node: &PosixNode<D>) -> VfsResult<Vec<StreamInfo>> {
@@ -403,8 +411,7 @@ impl<D: Disk> PosixVfs<D> {
                 let stored = self.set_stream_attribute(node, &attribute, &value, how);
                 let depot = if stored.await? {
                     self.depot_remove(node, to).await?;
-                    let fd = self.sync_fd(node).await?;
-                    self.disk.fsync(&fd).await.map_err(VfsError::of_sync)?;
+                    self.sync_base(node).await?;
                     None
                 } else {
                     let fd = self.depot_fresh(node, to).await?;
