@@ -239,7 +239,10 @@ fn who_names_the_lease_as_the_parents_spares_it() {
     open.close().unwrap();
     // And another key of the same client is another lease.
     let wrong = LeaseKey([0x77; 16]);
-    let open = world.holder.create(&child("d\\more", wrong, open_if)).unwrap();
+    let open = world
+        .holder
+        .create(&child("d\\more", wrong, open_if))
+        .unwrap();
     world.assert_broken("a wrong key");
     open.close().unwrap();
 }

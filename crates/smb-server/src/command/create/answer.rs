@@ -54,14 +54,14 @@ pub(super) async fn reply<V: Vfs>(
         }
     };
     let (action, place, id) = (opened.action, opened.place.clone(), opened.id);
+    let granted = opened.engine.cache;
     let node = opened.node.clone();
     let (file_id, receipt) = enter(call, wanted, contexts, opened).await?;
     call.chain.set_file_id(file_id);
+    let cache = told(call, granted, &place, id);
     if let Some(granting) = granting {
         call.chain.grants_caching(granting);
     }
-    // What is held now: a break that needs no acknowledgment has taken effect already.
-    let cache = call.server().files.caching_of(&place, id);
     let oplock = match cache {
         CacheGrant::None => OplockLevel::NONE,
         CacheGrant::Oplock(level) => level,
@@ -100,6 +100,15 @@ fn observe<V: Vfs>(call: &Call<V>, id: OpenId, node: &V::Node, place: &Place, ca
     let _ = call.server().observe(id, node, interest);
 }
 
+/// What the answer says of caching: what was granted, for the breaks since then follow the answer
+/// and begin from that. Only of a lease that was breaking already, what has become of it.
+fn told<V: Vfs>(call: &Call<V>, granted: CacheGrant, place: &Place, id: OpenId) -> CacheGrant {
+    match granted {
+        CacheGrant::Lease { breaking: true, .. } => call.server().files.caching_of(place, id),
+        granted => granted,
+    }
+}
+
 /// From here on the FileId is good.
 async fn enter<V: Vfs>(
     call: &Call<V>,
@@ -131,11 +140,7 @@ async fn enter<V: Vfs>(
         parent_lease: parent_lease(call, contexts),
         policy: Some(opened.policy),
     }));
-    if !insert(session, open) {
-        // The session or tree went while we worked; nobody would ever close this open.
-        judge::undo(call, &opened.place, opened.id, &opened.node).await?;
-        return Err(Status::USER_SESSION_DELETED.into());
-    }
+    // Before the open can be found: another channel may close it at once.
     server.opens.fetch_add(1, Ordering::Relaxed);
     server.add_holder(
         opened.id,
@@ -145,6 +150,13 @@ async fn enter<V: Vfs>(
             file_id,
         },
     );
+    if !insert(session, open) {
+        // The session or tree went while we worked; nobody would ever close this open.
+        server.opens.fetch_sub(1, Ordering::Relaxed);
+        server.remove_holder(opened.id);
+        judge::undo(call, &opened.place, opened.id, &opened.node).await?;
+        return Err(Status::USER_SESSION_DELETED.into());
+    }
     Ok((file_id, opened.receipt))
 }
 

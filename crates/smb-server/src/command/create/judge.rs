@@ -22,6 +22,7 @@ pub(super) enum Judged<V: Vfs> {
 
 /// What the engine granted.
 pub(super) struct Agreed<V: Vfs> {
+    pub(super) cache: CacheGrant,
     pub(super) quick: Quick,
     /// Breaks of what is granted wait until the answer has left.
     pub(super) granting: Option<Granting<V>>,
@@ -73,6 +74,7 @@ pub(super) async fn open<V: Vfs>(
         Decision::Granted(granted) => {
             server.forget_waiter(waiter);
             let agreed = Agreed {
+                cache: granted.cache,
                 quick: granted.quick,
                 granting: granting.filter(|_| !matches!(granted.cache, CacheGrant::None)),
             };

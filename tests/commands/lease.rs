@@ -1,0 +1,205 @@
+//! Leases as the client's, not the connection's ([MS-SMB2] 3.3.4.7, 3.3.5.9.8, 3.3.5.9.11,
+//! 3.3.5.22.2). What one connection sees of them stands in `oplock_break.rs`.
+
+use smb_client::{Break, CreateArgs, Options, Tree};
+use smb_tests::{HoldfastServer, MEANWHILE, SOON, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::LeaseState;
+use smb_wire::ids::{Guid, LeaseKey};
+use smb_wire::msg::{CreateOptions, Dialect};
+
+const KEY: LeaseKey = LeaseKey([0x11; 16]);
+const OTHER_KEY: LeaseKey = LeaseKey([0x22; 16]);
+const R: LeaseState = LeaseState::READ;
+const RH: LeaseState = LeaseState(3);
+const RWH: LeaseState = LeaseState::RWH;
+
+fn of(server: &HoldfastServer, client: u8) -> Tree {
+    server.tree_with(Options::default().guid(Guid([client; 16])))
+}
+
+fn leased(name: &str) -> CreateArgs {
+    CreateArgs::open_if(name).lease_v2(KEY, RWH, 1)
+}
+
+/// A break of [`KEY`] from RWH to RH.
+fn assert_breaks(tree: &Tree) {
+    let broken = tree.client().next_break(SOON).unwrap();
+    let to_rh = matches!(
+        broken,
+        Some(Break::Lease {
+            key: KEY,
+            current: RWH,
+            new: RH,
+            epoch: 3,
+            ack_required: true,
+        })
+    );
+    assert!(to_rh, "{broken:?}");
+}
+
+#[test]
+fn connections_of_one_client_share_it() {
+    let server = HoldfastServer::new();
+    let (first, second, other) = (of(&server, 1), of(&server, 1), of(&server, 2));
+    first.create(&leased("f")).unwrap();
+    let again = second.create(&leased("f")).unwrap();
+    assert_eq!(again.created().lease().unwrap().lease_state, RWH);
+    // The lease outlives the connection that took it.
+    drop(first);
+    assert_eq!(second.client().next_break(MEANWHILE).unwrap(), None);
+    let id = other.send(CreateArgs::open("f").request()).unwrap();
+    assert_breaks(&second);
+    second.acknowledge_lease(KEY, RH).unwrap();
+    other.client().wait(id).unwrap().ok().unwrap();
+}
+
+#[test]
+fn any_connection_of_the_client_acknowledges() {
+    let server = HoldfastServer::new();
+    let (first, second, other) = (of(&server, 1), of(&server, 1), of(&server, 2));
+    first.create(&leased("f")).unwrap();
+    let id = other.send(CreateArgs::open("f").request()).unwrap();
+    assert_breaks(&first);
+    // Another client has no lease of this key.
+    assert_eq!(
+        status(other.acknowledge_lease(KEY, RH)),
+        Status::OBJECT_NAME_NOT_FOUND
+    );
+    second.acknowledge_lease(KEY, RH).unwrap();
+    other.client().wait(id).unwrap().ok().unwrap();
+    assert_eq!(
+        status(first.acknowledge_lease(KEY, RH)),
+        Status::UNSUCCESSFUL
+    );
+}
+
+#[test]
+fn a_break_comes_again_when_its_connection_is_lost() {
+    let server = HoldfastServer::new();
+    let (first, second, other) = (of(&server, 1), of(&server, 1), of(&server, 2));
+    first.create(&leased("f")).unwrap();
+    second.create(&leased("f")).unwrap();
+    let id = other.send(CreateArgs::open("f").request()).unwrap();
+    let (lost, left) = match first.client().next_break(MEANWHILE).unwrap() {
+        Some(_) => (first, second),
+        None => (second, first),
+    };
+    assert_eq!(left.client().next_break(MEANWHILE).unwrap(), None);
+    drop(lost);
+    assert_breaks(&left);
+    left.acknowledge_lease(KEY, RH).unwrap();
+    other.client().wait(id).unwrap().ok().unwrap();
+}
+
+#[test]
+fn a_promotion_is_all_or_nothing() {
+    let server = HoldfastServer::new();
+    let (holder, other) = (of(&server, 1), of(&server, 2));
+    let lease = |state| CreateArgs::open_if("f").lease(KEY, state);
+    let state = |args: &CreateArgs| {
+        let file = holder.create(args).unwrap();
+        file.created().lease().unwrap().lease_state
+    };
+    assert_eq!(state(&lease(R)), R);
+    let theirs = CreateArgs::open("f").lease(KEY, R);
+    other.create(&theirs).unwrap();
+    // RWH cannot be; R and H of it are not what was asked.
+    assert_eq!(state(&lease(RWH)), R);
+    assert_eq!(state(&lease(RH)), RH);
+    // Less than it holds is not taken from it.
+    assert_eq!(state(&lease(R)), RH);
+    assert_eq!(other.client().next_break(MEANWHILE).unwrap(), None);
+}
+
+#[test]
+fn its_version_is_that_of_the_first_open() {
+    let server = HoldfastServer::new();
+    let tree = of(&server, 1);
+    let v1 = CreateArgs::open_if("f").lease(KEY, R);
+    let v2 = CreateArgs::open_if("f").lease_v2(KEY, RH, 0x10);
+    let first = tree.create(&v1).unwrap();
+    let second = tree.create(&v2).unwrap();
+    assert!(second.created().lease().unwrap().v2.is_none());
+    first.close().unwrap();
+    second.close().unwrap();
+    let first = tree.create(&v2).unwrap();
+    assert_eq!(first.created().lease().unwrap().v2.unwrap().epoch, 0x11);
+    let wider = CreateArgs::open_if("f").lease(KEY, RWH);
+    let second = tree.create(&wider).unwrap();
+    let lease = second.created().lease().unwrap();
+    assert_eq!((lease.lease_state, lease.v2.unwrap().epoch), (RWH, 0x12));
+}
+
+#[test]
+fn version_two_begins_with_3_0() {
+    let server = HoldfastServer::new();
+    let tree = server.tree_with(Options::dialect(Dialect::SMB_2_1));
+    let file = tree.create(&leased("f")).unwrap();
+    assert!(file.created().lease().is_none());
+    let file = tree
+        .create(&CreateArgs::open_if("g").lease(KEY, RWH))
+        .unwrap();
+    assert_eq!(file.created().lease().unwrap().lease_state, RWH);
+}
+
+#[test]
+fn two_clients_with_one_key_have_two_leases() {
+    let server = HoldfastServer::new();
+    let (holder, other) = (of(&server, 1), of(&server, 2));
+    holder.create(&leased("f")).unwrap();
+    let id = other.send(leased("f").request()).unwrap();
+    assert_breaks(&holder);
+    holder.acknowledge_lease(KEY, RH).unwrap();
+    let reply = other.client().wait(id).unwrap().ok().unwrap();
+    let second = other.file(&reply).unwrap();
+    assert_eq!(second.created().lease().unwrap().lease_state, RH);
+    // And each may bind the key to a file of its own.
+    other
+        .create(&CreateArgs::open_if("g").lease(OTHER_KEY, RH))
+        .unwrap();
+    let args = CreateArgs::open_if("g").lease(OTHER_KEY, RH);
+    assert_eq!(holder.create_status(&args).unwrap(), Status::SUCCESS);
+}
+
+#[test]
+fn opening_to_delete_asks_for_the_handle() {
+    let server = HoldfastServer::new();
+    let (holder, other) = (of(&server, 1), of(&server, 2));
+    let file = holder
+        .create(&CreateArgs::open_if("f").lease(KEY, RH))
+        .unwrap();
+    let args = CreateArgs::open("f")
+        .access(AccessMask::DELETE)
+        .options(CreateOptions::DELETE_ON_CLOSE);
+    let id = other.send(args.request()).unwrap();
+    let broken = holder.client().next_break(SOON).unwrap();
+    assert!(
+        matches!(
+            broken,
+            Some(Break::Lease {
+                current: RH,
+                new: R,
+                ack_required: true,
+                ..
+            })
+        ),
+        "{broken:?}"
+    );
+    assert!(!other.client().connection().answered(id, MEANWHILE).unwrap());
+    file.close().unwrap();
+    let reply = other.client().wait(id).unwrap().ok().unwrap();
+    other.file(&reply).unwrap().close().unwrap();
+    assert!(!server.path("f").exists());
+}
+
+#[test]
+fn smb_2_0_2_acknowledges_no_leases() {
+    let server = HoldfastServer::new();
+    let tree = server.tree_with(Options::dialect(Dialect::SMB_2_0_2));
+    assert_eq!(
+        status(tree.acknowledge_lease(KEY, RH)),
+        Status::INVALID_PARAMETER
+    );
+}
