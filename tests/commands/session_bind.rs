@@ -578,3 +578,67 @@ fn a_replay_waits_for_what_the_lost_channel_still_runs() {
     // Reading changes nothing.
     assert_eq!(file.read(0, 4).unwrap(), b"once");
 }
+
+/// Reads over each of the trees at once, as fast as the server gives: MB/s in all. What comes is
+/// counted and dropped undecrypted, so that the clients' work weighs little.
+fn rate(trees: &[Tree], file: &smb_client::File) -> f64 {
+    use std::io::Read;
+    const BLOCK: u32 = 1 << 20;
+    let started = std::time::Instant::now();
+    let bytes: u64 = std::thread::scope(|scope| {
+        let readers: Vec<_> = trees
+            .iter()
+            .map(|tree| {
+                scope.spawn(move || {
+                    let blocks = tree.client().connection().core().credits() / 16 - 1;
+                    for block in 0..blocks {
+                        let at = u64::from(block % 64) * u64::from(BLOCK);
+                        tree.send(file.read_request(at, BLOCK, BLOCK)).unwrap();
+                    }
+                    let all = u64::from(blocks) * u64::from(BLOCK);
+                    let mut connection = tree.client().connection();
+                    let mut buffer = vec![0; BLOCK as usize];
+                    let mut seen = 0;
+                    while seen < all {
+                        seen += connection.stream_mut().read(&mut buffer).unwrap() as u64;
+                    }
+                    all
+                })
+            })
+            .collect();
+        readers
+            .into_iter()
+            .map(|reader| reader.join().unwrap())
+            .sum()
+    });
+    bytes as f64 / 1e6 / started.elapsed().as_secs_f64()
+}
+
+/// What a second channel, on another worker, adds to the reads of one session.
+#[test]
+#[ignore = "measures; run it alone, on a machine that does nothing else"]
+fn two_channels_read_faster_than_one() {
+    let server = HoldfastServer::new();
+    let mut options = options().encryption(Encryption::Always);
+    options.credits = 8192;
+    for (round, channels) in [1, 2, 1, 2, 1, 2].into_iter().enumerate() {
+        let guid = Guid([0x80 + round as u8; 16]);
+        let first = server.session(options.clone().guid(guid));
+        let tree = first.tree(DATA).unwrap();
+        if round == 0 {
+            tree.write_file("big", &vec![7; 64 << 20]).unwrap();
+        }
+        let file = tree.create(&CreateArgs::open("big")).unwrap();
+        let mut trees = vec![tree];
+        for _ in 1..channels {
+            let bound = channel(&server, &first);
+            trees.push(over(&bound, &trees[0]));
+        }
+        for tree in &trees {
+            while tree.client().connection().core().credits() < 7000 {
+                file.through(tree).read(0, 1).unwrap();
+            }
+        }
+        println!("{channels} channels: {:.0} MB/s", rate(&trees, &file));
+    }
+}
