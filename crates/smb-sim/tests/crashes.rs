@@ -10,7 +10,8 @@ use proptest::{
     test_runner::{Config, TestCaseError, TestRunner},
 };
 use smb_sim::crashes::{
-    Alphabet, Crash, End, Mischief, Outcome, Plan, Step, Tally, Trouble, run, sequences, shrink,
+    Alphabet, Crash, End, Kind, Mischief, Outcome, Plan, Step, Tally, Trouble, run, sequences,
+    shrink,
 };
 use vfs::sim::{Cut, Profile};
 
@@ -67,6 +68,38 @@ fn promises_are_kept_on_journals_and_log_trees() {
 fn every_short_sequence_with_every_flush_keeps_its_promise() {
     for policy in Plan::policies() {
         for plan in sequences(Alphabet::Large, 1, policy, Profile::PosixMin) {
+            holds(&plan);
+        }
+    }
+}
+
+/// A directory that a flushed file left for a new one is flushed, or the file is: wherever that
+/// ends, the file is found where it was or where it went.
+#[test]
+fn a_flushed_file_that_moves_into_a_new_directory_is_never_gone() {
+    let flushed = [
+        Step::new(Kind::FlushDir, 0, 0, 1),
+        Step::new(Kind::Flush, 0, 0, 0),
+        Step::new(Kind::FlushRoot, 0, 0, 0),
+    ];
+    for (profile, last) in [Profile::PosixMin, Profile::Journal]
+        .into_iter()
+        .flat_map(|profile| flushed.map(|last| (profile, last)))
+    {
+        let mut plan = Plan::empty(1, Plan::policies()[0], profile);
+        plan.steps = vec![
+            Step::new(Kind::MakeDir, 0, 0, 1).with(0, 0),
+            Step::new(Kind::Create, 0, 0, 1).with(1, 0),
+            Step::new(Kind::Write, 0, 0, 0),
+            Step::new(Kind::Flush, 0, 0, 0),
+            Step::new(Kind::MakeDir, 0, 0, 2).with(0, 2),
+            Step::new(Kind::Rename, 0, 0, 2).with(0, 3),
+            last,
+        ];
+        let done = holds(&plan);
+        assert!(done.tally.done >= 6, "{:?}", done.tally);
+        for call in 0..done.calls {
+            plan.end = End::Call(call);
             holds(&plan);
         }
     }

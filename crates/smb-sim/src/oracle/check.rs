@@ -83,6 +83,9 @@ pub struct Terms {
     pub exposure: Option<Exposed>,
     /// The file system keeps a rename whole: one name, whether it was synced or not.
     pub renames_atomic: bool,
+    /// The file system keeps or loses no part of a rename on its own account: only what the
+    /// server synced is there, or renames are whole.
+    pub renames_synced: bool,
     /// No sync took so long that a bound in time could not be kept.
     pub device_keeps_up: bool,
 }
@@ -98,6 +101,7 @@ impl Terms {
             cut,
             exposure: None,
             renames_atomic: false,
+            renames_synced: false,
             device_keeps_up: true,
         }
     }
@@ -123,6 +127,9 @@ pub fn check(history: &History, found: &View, terms: &Terms) -> Vec<Violation> {
         out.extend(rules::torn(&registers, *object, entry));
     }
     out.extend(walk.one_name(&promised, terms));
+    if terms.renames_synced && !history.has_failed_sync() {
+        out.extend(walk.no_name(&promised));
+    }
     out.extend(latch::latch(history, terms));
     out.extend(walk.exposure(history, terms));
     out
@@ -292,6 +299,27 @@ impl<'a> Walk<'a> {
             }
         }
         out
+    }
+
+    /// Rule 7, the other way: what had a promised name is found, where it was or where it went,
+    /// at whatever moment of whatever later rename.
+    fn no_name(&self, covered: &Covered) -> Vec<Violation> {
+        let doomed = self.doomed();
+        let mut promised = BTreeSet::new();
+        for (number, op) in self.registers.ops.iter().enumerate() {
+            for (index, effect) in op.request.effects.iter().enumerate() {
+                if let Effect::Name { to: Some(to), .. } = effect
+                    && covered.has((number, index))
+                    && !doomed.contains_key(to)
+                {
+                    promised.insert(*to);
+                }
+            }
+        }
+        promised.retain(|object| !self.objects.contains_key(object));
+        let gone = |object| format!("{object:?} had a promised name and is found under none");
+        let gone = |object| Violation::new(Rule::OneName, gone(object));
+        promised.into_iter().map(gone).collect()
     }
 
     /// What is lost of what is covered.

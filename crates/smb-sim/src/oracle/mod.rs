@@ -58,7 +58,7 @@ pub enum Rule {
     Strict,
     /// (6) After a failed sync no success on that inode until it is repaired.
     Latch,
-    /// (7) After a rename there is exactly one name.
+    /// (7) After a rename there is exactly one name; during it, no fewer.
     OneName,
     /// (8) The exposure told is no less than what was lost.
     Exposure,

@@ -359,6 +359,36 @@ fn after_a_rename_there_is_one_name() {
 }
 
 #[test]
+fn what_had_a_promised_name_is_found_wherever_a_rename_stopped() {
+    let mut tale = Tale::default();
+    let (file, version) = tale.file("f");
+    tale.flush(file);
+    let there = with(&fill(file, "", 0, 16, version));
+    let mut terms = tale.terms(Policy::Honor);
+    terms.renames_synced = true;
+    // Moved, and nobody asked for that to be stable: either name will do, none will not.
+    tale.done(Request::rename(
+        file,
+        (Object::ROOT, "f"),
+        (Object::ROOT, "g"),
+    ));
+    terms.cut = tale.terms(Policy::Honor).cut;
+    for name in ["f", "g"] {
+        let view = one(name, there.clone());
+        assert_eq!(rules(&check(&tale.history, &view, &terms)), NONE, "{name}");
+    }
+    let broken = rules(&check(&tale.history, &View::new(), &terms));
+    assert_eq!(broken, [Rule::OneName]);
+    // On a file system that may lose one half by itself nobody promised more.
+    terms.renames_synced = false;
+    assert_eq!(rules(&check(&tale.history, &View::new(), &terms)), NONE);
+    terms.renames_synced = true;
+    tale.done(Request::remove(Object::ROOT, "g", file));
+    terms.cut = tale.terms(Policy::Honor).cut;
+    assert_eq!(rules(&check(&tale.history, &View::new(), &terms)), NONE);
+}
+
+#[test]
 fn the_exposure_is_no_less_than_the_loss() {
     let mut tale = Tale::default();
     let (file, _) = tale.file("f");
