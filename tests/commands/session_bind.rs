@@ -527,8 +527,10 @@ fn the_addresses_of_the_server_are_told_on_3x() {
     assert_eq!(status(few), Status::BUFFER_TOO_SMALL);
     let old = ask(Options::dialect(Dialect::SMB_2_1), 65_536);
     assert_eq!(status(old), Status::NOT_SUPPORTED);
-    let mut silent = Options::default();
-    silent.capabilities = Capabilities::LARGE_MTU;
+    let silent = Options {
+        capabilities: Capabilities::LARGE_MTU,
+        ..Options::default()
+    };
     assert_eq!(status(ask(silent, 65_536)), Status::NOT_SUPPORTED);
     let file = server.tree().create(&CreateArgs::open_if("f")).unwrap();
     let through = file.ioctl(code, &[], 65_536);
