@@ -92,7 +92,7 @@ pub(crate) fn run(command: DurabilityCommand) -> Result<(), String> {
 }
 
 /// The report on what is in a state folder.
-fn report(folder: &Path, share: Option<&str>, boot: &str) -> Result<Value, String> {
+pub(crate) fn report(folder: &Path, share: Option<&str>, boot: &str) -> Result<Value, String> {
     let latched = latched(folder, share);
     let journal = folder.join(flush_journal::FOLDER);
     let segments = read_segments(&journal).map_err(|error| match error.kind() {

@@ -97,6 +97,11 @@ impl Kept {
         }))
     }
 
+    #[cfg(test)]
+    pub(crate) fn latches(&self) -> &LatchFile<SysDisk> {
+        &self.latches
+    }
+
     fn journal(&self) -> Option<Arc<Journal>> {
         let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         journal.clone()

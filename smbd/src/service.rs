@@ -501,3 +501,6 @@ impl Holdfast {
         shares.iter().map(status).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

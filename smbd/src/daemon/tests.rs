@@ -20,6 +20,7 @@ struct Echo {
     shares: Mutex<Vec<String>>,
     policy: Mutex<Option<PolicyRequest>>,
     synced: AtomicU32,
+    closed: AtomicU32,
     fail_sync: AtomicBool,
     latched: AtomicBool,
     /// So many syncs take 600 ms each, and then one hangs.
@@ -112,6 +113,10 @@ impl Service for Echo {
             bytes: 4096,
             errors,
         }
+    }
+
+    async fn close(self: Arc<Self>) {
+        self.closed.fetch_add(1, Ordering::Relaxed);
     }
 
     fn syncs_ended(&self) -> u64 {
@@ -339,6 +344,7 @@ fn what_could_not_be_synced_is_an_error_at_the_end() {
     let service = Arc::clone(&daemon.service);
     assert_eq!(daemon.stop(), Ok(()));
     assert_eq!(service.synced.load(Ordering::Relaxed), 0);
+    assert_eq!(service.closed.load(Ordering::Relaxed), 1);
 }
 
 /// As long as syncs end, the sync goes on; it hangs after 1.8 s and is given up a second later.
@@ -358,6 +364,7 @@ fn a_sync_at_the_end_that_hangs_is_given_up() {
         "{error}"
     );
     assert_eq!(daemon.service.syncs_ended.load(Ordering::Relaxed), 3);
+    assert_eq!(daemon.service.closed.load(Ordering::Relaxed), 1);
     assert!(mark.exists(), "the next start syncs");
 }
 

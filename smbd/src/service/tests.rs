@@ -1,0 +1,126 @@
+//! A reload of a server with all its parts, without a socket.
+
+use durability::{LatchRecord, LatchStore};
+use vfs::{Disk, FileKey, VfsError, sys::SysDisk};
+
+use super::*;
+use crate::{durability_report, flush_journal, latch_file, users};
+
+struct Place {
+    state: tempfile::TempDir,
+    top: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self {
+            state: tempfile::tempdir().unwrap(),
+            top: tempfile::tempdir().unwrap(),
+        };
+        for share in ["a", "b"] {
+            let folder = place.top.path().join(share);
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::write(folder.join("f"), "x").unwrap();
+        }
+        place
+    }
+
+    fn config(&self, shares: &[&str], more: &str) -> Arc<Config> {
+        let state = self.state.path();
+        let mut text = format!("[server]\nstate_dir = {state:?}\n");
+        for share in shares {
+            let path = self.top.path().join(share);
+            text += &format!("[[share]]\nname = {share:?}\npath = {path:?}\n{more}\n");
+        }
+        Arc::new(config::parse(&text, Path::new("test.toml")).unwrap())
+    }
+
+    fn record(&self, share: &str) -> LatchRecord {
+        let disk = SysDisk::open(&self.top.path().join(share)).unwrap();
+        let key = apart(async { disk.stat_at(&disk.root(), b"f").await })
+            .unwrap()
+            .key;
+        LatchRecord {
+            path: "f".into(),
+            shares: vec![share.into()],
+            ..LatchRecord::whole(key, VfsError::Io)
+        }
+    }
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let options = tokio::runtime::LocalOptions::default();
+    let runtime = builder.enable_all().build_local(options).unwrap();
+    runtime.block_on(test)
+}
+
+const RULE: &str =
+    "[[share.durability_rule]]\npaths = [\"*.db\"]\ndurability = \"bounded:1s,1MiB\"\n";
+
+/// What sleeps since an earlier run is awake when its share can be reached; a latch that is being
+/// stored meanwhile refuses no rules.
+#[test]
+fn a_new_share_has_its_latches_and_its_rules() {
+    let place = Place::new();
+    let env: Arc<dyn vfs::Env> = Arc::new(TokioEnv::new());
+    // Of a file system that nobody knows: found by its path.
+    let unknown = FileKey {
+        fs: 3,
+        ..place.record("b").key
+    };
+    run(async {
+        let store = latch_file::open(place.state.path(), &[], env).unwrap();
+        let record = LatchRecord {
+            key: unknown,
+            ..place.record("b")
+        };
+        store.set(record).await.unwrap();
+    });
+    run(async {
+        let users = || users::empty().unwrap();
+        let holdfast = Holdfast::new(place.config(&["a"], ""), users()).unwrap();
+        let durability = Arc::clone(&holdfast.server.durability);
+        assert_eq!(durability.latched(), []);
+        drop(holdfast.kept.latches().set(place.record("a")));
+        let config = place.config(&["a", "b"], RULE);
+        let applied = Arc::clone(&holdfast).apply(config, users()).await;
+        assert_eq!(applied.unwrap()["shares"], json!(["a", "b"]));
+        let latched = durability.latched();
+        assert_eq!(latched.len(), 1);
+        assert_eq!(latched[0].key, place.record("b").key);
+        let shares = holdfast.server.shares();
+        for share in shares.iter() {
+            assert_eq!(share.gate.rules().iter().count(), 1);
+        }
+        // Rules wait for a latch that is being stored, and are taken.
+        let gate = durability.share(
+            "c",
+            Arc::clone(&shares.find("a").unwrap().vfs),
+            Default::default(),
+        );
+        let share = &place.config(&["a"], RULE).shares[0];
+        drop(holdfast.kept.latches().set(place.record("a")));
+        let other = durability.share(
+            "d",
+            Arc::clone(&shares.find("a").unwrap().vfs),
+            Default::default(),
+        );
+        promises::rules_at_start(&other, share).unwrap_err();
+        promises::first_rules(&gate, share).await;
+        assert_eq!(gate.rules().iter().count(), 1);
+    });
+}
+
+/// Without the sync at the end, too.
+#[test]
+fn the_end_is_written_down() {
+    let place = Place::new();
+    run(async {
+        let config = place.config(&["a"], "flush_journal = true\n");
+        let holdfast = Holdfast::new(config, users::empty().unwrap()).unwrap();
+        holdfast.close().await;
+    });
+    let report = durability_report::report(place.state.path(), None, &flush_journal::boot_id());
+    assert_eq!(report.unwrap()["run"]["end"], "stable");
+}
