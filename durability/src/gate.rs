@@ -13,6 +13,7 @@
 //! Futures are not `Send`; poll them to completion on their worker. A dropped one leaves
 //! everything owed.
 
+mod begun;
 mod changing;
 mod noted;
 mod opened;
@@ -38,6 +39,7 @@ use crate::{
     table::Durability,
 };
 
+pub use begun::Begun;
 pub use changing::Changing;
 pub use opened::OpenPolicy;
 
@@ -187,7 +189,7 @@ impl<V: Vfs> Gate<V> {
         parent: &V::Node,
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
-        self.named(Event::Create, node, (Some(parent), None), flags)
+        self.named(Event::Create, node, (Some(parent), None), (flags, None))
             .await
     }
 
@@ -198,7 +200,7 @@ impl<V: Vfs> Gate<V> {
         new_parent: &V::Node,
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
-        self.named(Event::Link, node, (Some(new_parent), None), flags)
+        self.named(Event::Link, node, (Some(new_parent), None), (flags, None))
             .await
     }
 
@@ -209,6 +211,16 @@ impl<V: Vfs> Gate<V> {
         old_parent: &V::Node,
         new_parent: &V::Node,
         flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.moved(node, (old_parent, new_parent), (flags, None))
+            .await
+    }
+
+    async fn moved(
+        &self,
+        node: &V::Node,
+        (old_parent, new_parent): (&V::Node, &V::Node),
+        flags: Since,
     ) -> Result<Receipt, VfsError> {
         let core = &self.core;
         if old_parent.key() != new_parent.key() {
@@ -274,6 +286,10 @@ impl<V: Vfs> Gate<V> {
         node: &V::Node,
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
+        self.stream_named(node, (flags, None)).await
+    }
+
+    async fn stream_named(&self, node: &V::Node, flags: Since) -> Result<Receipt, VfsError> {
         let stream = node.stream().unwrap_or_default().to_owned();
         self.changed(Event::Stream, node, flags, |inode, _| {
             inode.pending.meta = true;
@@ -289,7 +305,7 @@ impl<V: Vfs> Gate<V> {
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
         let stream = node.stream().unwrap_or_default().to_owned();
-        self.changed(Event::Stream, node, flags, |inode, _| {
+        self.changed(Event::Stream, node, (flags, None), |inode, _| {
             inode.pending.meta = true;
             inode
                 .pending
@@ -307,6 +323,10 @@ impl<V: Vfs> Gate<V> {
         node: &V::Node,
         through: RequestFlags,
     ) -> Result<Receipt, VfsError> {
+        self.size(node, (through, None)).await
+    }
+
+    async fn size(&self, node: &V::Node, through: Since) -> Result<Receipt, VfsError> {
         let core = &self.core;
         // Bytes that were unproven and are cut off are no longer in doubt.
         if core.check_latch(node.key()).is_err()
@@ -350,6 +370,10 @@ impl<V: Vfs> Gate<V> {
         what: Meta,
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
+        self.meta(node, what, (flags, None)).await
+    }
+
+    async fn meta(&self, node: &V::Node, what: Meta, flags: Since) -> Result<Receipt, VfsError> {
         self.changed(Event::Meta(what), node, flags, |inode, _| {
             inode.pending.meta = true;
             inode.pending.set_meta.insert(Changed::Meta(what));
@@ -587,13 +611,14 @@ impl<V: Vfs> Gate<V> {
         event: Event,
         node: &V::Node,
         (new, old): (Option<&V::Node>, Option<&V::Node>),
-        flags: RequestFlags,
+        (flags, since): Since,
     ) -> Result<Receipt, VfsError> {
         let core = &self.core;
         let asked = Asked {
             others: self.asked_of([new, old].into_iter().flatten()),
             ..Asked::of(event, flags)
         };
+        let dirs = begun::keys(new, old);
         let new = new.map(|dir| self.held(dir));
         let old = old.map(|dir| self.held(dir));
         let key = node.key();
@@ -608,6 +633,7 @@ impl<V: Vfs> Gate<V> {
             }
         });
         idle.iter().for_each(|share| core.start_payer(share));
+        core.failed_since(key, since, &dirs);
         self.after(core, node, judged).await
     }
 
@@ -619,7 +645,7 @@ impl<V: Vfs> Gate<V> {
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
         let held = self.held(node);
-        self.changed(Event::Content, node, flags, |inode, account| {
+        self.changed(Event::Content, node, (flags, None), |inode, account| {
             let reservation = account.share.reserve(bytes, u64::MAX, account.kind);
             inode.wrote((account.share, account.kind), &held, range, reservation);
         })
@@ -630,11 +656,12 @@ impl<V: Vfs> Gate<V> {
         &self,
         event: Event,
         node: &V::Node,
-        flags: RequestFlags,
+        (flags, since): Since,
         change: impl FnOnce(&mut Inode<V>, &Account<'_>),
     ) -> Result<Receipt, VfsError> {
         let core = &self.core;
         let judged = self.mark(core, node, Asked::of(event, flags), change);
+        core.failed_since(node.key(), since, &[]);
         self.after(core, node, judged).await
     }
 
@@ -703,7 +730,7 @@ impl<V: Vfs> Gate<V> {
                 }
             }
         }
-        core.limit_dirty(&self.share).await;
+        core.limit_dirty(&self.share, key.fs).await;
         if judged.kind.is_lazy() {
             self.cover(core, key).await?;
         }
@@ -843,6 +870,9 @@ impl<V: Vfs> Gate<V> {
         }
     }
 }
+
+/// What a request asks, and when its change began where that is known.
+type Since = (RequestFlags, Option<u64>);
 
 /// What a request asks of an inode.
 #[derive(Clone, Copy)]

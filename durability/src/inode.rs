@@ -656,6 +656,26 @@ impl<V: Vfs> Inode<V> {
         true
     }
 
+    /// Metadata or size marked just now may have been dropped by a sync that failed before. It
+    /// stays dirty: the sync that follows proves nothing of it.
+    pub(crate) fn own_failed(&mut self, failure: Failure) -> bool {
+        let what = std::mem::take(&mut self.pending.set_meta);
+        let sized = std::mem::take(&mut self.pending.sized);
+        if self.gone || (what.is_empty() && !sized) {
+            return false;
+        }
+        let latch = self.latch_with(failure);
+        latch.add_metadata(what);
+        latch.size |= sized;
+        true
+    }
+
+    /// The error if something failed after `sequence`.
+    pub(crate) fn failed_after(&self, sequence: u64) -> Option<VfsError> {
+        let latch = self.latch.as_ref()?;
+        (latch.mark > sequence).then_some(latch.error)
+    }
+
     /// A name that it is reached by is lost.
     pub(crate) fn is_nameless(&self) -> bool {
         self.latch

@@ -48,6 +48,8 @@ pub struct Durability<V: Vfs> {
     pub(crate) shares: RwLock<Vec<Arc<Share>>>,
     sequence: AtomicU64,
     dirty: AtomicUsize,
+    /// The same by file system.
+    dirty_of: Mutex<BTreeMap<u64, usize>>,
     latched: AtomicUsize,
     /// More inodes were latched than are remembered: no FLUSH can be answered with success.
     overflow: AtomicBool,
@@ -80,6 +82,7 @@ impl<V: Vfs> Durability<V> {
             shares: RwLock::default(),
             sequence: AtomicU64::new(0),
             dirty: AtomicUsize::new(0),
+            dirty_of: Mutex::default(),
             latched: AtomicUsize::new(0),
             overflow: AtomicBool::new(false),
             room: Notify::new(),
@@ -148,6 +151,11 @@ impl<V: Vfs> Durability<V> {
     /// Inodes that hold a descriptor for what is owed.
     pub fn dirty_inodes(&self) -> usize {
         self.dirty.load(SeqCst)
+    }
+
+    /// Those of a file system.
+    pub(crate) fn dirty_on(&self, fs: u64) -> usize {
+        lock(&self.dirty_of).get(&fs).copied().unwrap_or(0)
     }
 
     /// Whether everything acknowledged is on stable storage: nothing is owed, under way or
@@ -221,9 +229,19 @@ impl<V: Vfs> Durability<V> {
         let mark = Kept::mark(inode);
         let out = step(inode);
         match (dirty, inode.is_dirty()) {
-            (false, true) => _ = self.dirty.fetch_add(1, SeqCst),
+            (false, true) => {
+                self.dirty.fetch_add(1, SeqCst);
+                *lock(&self.dirty_of).entry(key.fs).or_default() += 1;
+            }
             (true, false) => {
                 self.dirty.fetch_sub(1, SeqCst);
+                let mut all = lock(&self.dirty_of);
+                let left = all.get(&key.fs).map_or(0, |one| one.saturating_sub(1));
+                match left {
+                    0 => _ = all.remove(&key.fs),
+                    left => _ = all.insert(key.fs, left),
+                }
+                drop(all);
                 self.room.notify_waiters();
             }
             _ => {}
@@ -304,6 +322,11 @@ impl<V: Vfs> Durability<V> {
                 .as_ref()
                 .map_or(Ok(()), |latch| Err(latch.error))
         })
+    }
+
+    /// Nothing has failed, or it is repaired.
+    pub(crate) fn no_latches(&self) -> bool {
+        self.latched.load(SeqCst) == 0
     }
 
     pub(crate) fn has_overflow(&self) -> bool {

@@ -32,6 +32,7 @@ pub(super) async fn create<V: Vfs>(
         .as_ref()
         .ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
     check(call, wanted, parent).await?;
+    let begun = call.share()?.gate.begin();
     let made = make(call, wanted, contexts, parent, &lookup.name).await;
     let (node, attr) = match made {
         // Somebody else was faster: what exists now is opened by the rules of its own.
@@ -40,12 +41,7 @@ pub(super) async fn create<V: Vfs>(
     };
     let policy = super::enter_policy(call, wanted, lookup, &node)?;
     // Marked at once: whoever else opens and flushes it is owed the name.
-    let receipt = match call
-        .share()?
-        .gate
-        .created(&node, parent, wanted.flags())
-        .await
-    {
+    let receipt = match begun.created(&node, parent, wanted.flags()).await {
         Ok(receipt) => receipt,
         Err(error) => return undone(call, parent, lookup, &node, error.into()).await,
     };

@@ -204,13 +204,14 @@ async fn find_or_make<V: Vfs>(
         Some(node) => Ok((node, false, share.gate.unchanged())),
         None if wanted.creates() => {
             let who = &call.token()?.identity;
+            let begun = share.gate.begin();
             let (node, created) = share
                 .vfs
                 .open_stream(who, file, name, StreamOpen::Either)
                 .await?;
             let receipt = if created {
                 // Marked at once: whoever else opens and flushes it is owed it.
-                match share.gate.stream_created(&node, wanted.flags()).await {
+                match begun.stream_created(&node, wanted.flags()).await {
                     Ok(receipt) => receipt,
                     Err(error) => {
                         unmake(call, &judge::place(&node), &node).await?;
@@ -293,8 +294,9 @@ async fn act<V: Vfs>(
         return Ok((node, receipt));
     }
     if wanted.overwrites() {
+        let begun = share.gate.begin();
         share.vfs.set_size(&node, 0).await?;
-        let receipt = share.gate.resized(&node, wanted.flags()).await?;
+        let receipt = begun.resized(&node, wanted.flags()).await?;
         return Ok((node, receipt));
     }
     Ok((node, receipt))

@@ -91,6 +91,7 @@ pub(super) async fn set<V: Vfs>(
     };
     let node = open.disk()?.node;
     let share = call.share()?;
+    let begun = share.gate.begin();
     if change != SetAttr::default() {
         let token = call.token()?;
         share.vfs.set_attr(&token.identity, &node, &change).await?;
@@ -105,13 +106,10 @@ pub(super) async fn set<V: Vfs>(
     let flags = write::open_flags(open);
     let timed = change.created.is_some() || change.accessed.is_some() || change.written.is_some();
     if timed {
-        receipt = share.gate.meta_changed(&node, Meta::Times, flags).await?;
+        receipt = begun.meta_changed(&node, Meta::Times, flags).await?;
     }
     if change.dos_attributes.is_some() {
-        receipt = share
-            .gate
-            .meta_changed(&node, Meta::Attributes, flags)
-            .await?;
+        receipt = begun.meta_changed(&node, Meta::Attributes, flags).await?;
     }
     Ok(receipt)
 }

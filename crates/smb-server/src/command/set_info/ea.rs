@@ -37,6 +37,7 @@ pub(super) async fn set<V: Vfs>(
         other => other?,
     };
     let changes = changes(&known, entries)?;
+    let begun = share.gate.begin();
     for (name, value) in &changes {
         match share.vfs.set_ea(&node, name, value).await {
             // Removing what is not there is no error.
@@ -48,7 +49,7 @@ pub(super) async fn set<V: Vfs>(
     }
     tell(call, open, NotifyFilter::EA | NotifyFilter::ATTRIBUTES).await;
     let flags = write::open_flags(open);
-    Ok(share.gate.meta_changed(&node, Meta::Eas, flags).await?)
+    Ok(begun.meta_changed(&node, Meta::Eas, flags).await?)
 }
 
 /// What to store under which name: an attribute that is there keeps the case of its name.

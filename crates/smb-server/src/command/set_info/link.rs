@@ -47,6 +47,7 @@ pub(super) async fn set<V: Vfs>(
     }
     let room = target::make_room(call, open, &target, &wanted).await?;
     let replace = target.existing.is_some();
+    let begun = share.gate.begin();
     let linked = share
         .vfs
         .link(
@@ -66,7 +67,7 @@ pub(super) async fn set<V: Vfs>(
         target::replaced(call, &target).await;
     }
     let flags = write::open_flags(open);
-    let receipt = share.gate.linked(&disk.node, &target.parent, flags).await?;
+    let receipt = begun.linked(&disk.node, &target.parent, flags).await?;
     let filter = engine::name_filter(false);
     let mut reports = Vec::with_capacity(2);
     if replace {

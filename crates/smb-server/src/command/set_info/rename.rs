@@ -150,6 +150,7 @@ async fn carry_out<V: Vfs>(
     let token = call.token()?;
     let to = one.target;
     let replace = room.is_some();
+    let begun = share.gate.begin();
     share
         .vfs
         .rename(
@@ -168,8 +169,7 @@ async fn carry_out<V: Vfs>(
         target::replaced(call, to).await;
     }
     let flags = write::open_flags(open);
-    let receipt = share
-        .gate
+    let receipt = begun
         .renamed(one.node, one.parent, &to.parent, flags)
         .await?;
     report(call, &one, replace);

@@ -42,6 +42,7 @@ pub(super) async fn set<V: Vfs>(
     let mut bytes = BytesMut::new();
     sd.encode(&mut bytes)
         .map_err(|_| Status::INVALID_SECURITY_DESCR)?;
+    let begun = share.gate.begin();
     share
         .vfs
         .set_security(&token.identity, &disk.node, &bytes)
@@ -49,8 +50,7 @@ pub(super) async fn set<V: Vfs>(
     drop(merging);
     tell(call, open, NotifyFilter::SECURITY).await;
     let flags = write::open_flags(open);
-    Ok(share
-        .gate
+    Ok(begun
         .meta_changed(&disk.node, Meta::Security, flags)
         .await?)
 }

@@ -1,7 +1,7 @@
 //! End of file and allocation ([MS-FSA] 2.1.5.15.1, 2.1.5.15.5; spec-notes 12.15, 12.16).
 //! Byte-range locks do not stand in the way of either.
 
-use durability::Receipt;
+use durability::{Begun, Receipt};
 use smb_wire::{
     access_mask::AccessMask,
     fscc::{FileAllocationInformation, FileEndOfFileInformation},
@@ -36,8 +36,9 @@ pub(super) async fn end_of_file<V: Vfs>(
         return Ok(share.gate.unchanged());
     }
     make_way(call, open, &disk).await?;
+    let begun = share.gate.begin();
     share.vfs.set_size(&disk.node, size).await?;
-    done(call, open, &disk).await
+    done(call, open, &disk, begun).await
 }
 
 /// FileAllocationInformation: cuts at the cluster or reserves; a reservation below what is there
@@ -62,6 +63,7 @@ pub(super) async fn allocation<V: Vfs>(
     }
     make_way(call, open, &disk).await?;
     let attr = share.vfs.attr(&disk.node).await?;
+    let begun = share.gate.begin();
     if rounded < attr.size {
         share.vfs.set_size(&disk.node, rounded).await?;
     } else if rounded > attr.allocated {
@@ -73,7 +75,7 @@ pub(super) async fn allocation<V: Vfs>(
     } else {
         return Ok(share.gate.unchanged());
     }
-    done(call, open, &disk).await
+    done(call, open, &disk, begun).await
 }
 
 fn check<V: Vfs>(open: &Open<V>, size: i64) -> Result<(Disk<'_, V>, u64), Failure> {
@@ -110,12 +112,12 @@ async fn done<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     disk: &Disk<'_, V>,
+    begun: Begun<'_, V>,
 ) -> Result<Receipt, Failure> {
     // Whoever was granted a cache meanwhile may hold the old bytes.
     make_way(call, open, disk).await?;
     basic::keep_frozen(call, open).await?;
-    let gate = &call.share()?.gate;
-    let receipt = gate.resized(&disk.node, write::open_flags(open)).await?;
+    let receipt = begun.resized(&disk.node, write::open_flags(open)).await?;
     tell_size(call, open).await;
     Ok(receipt)
 }

@@ -35,6 +35,7 @@ pub(super) async fn rename<V: Vfs>(
     }
     check_target(call, open, to, replace).await?;
     let token = call.token()?;
+    let begun = share.gate.begin();
     let node = share
         .vfs
         .rename_stream(&token.identity, &disk.node, to, replace)
@@ -43,10 +44,7 @@ pub(super) async fn rename<V: Vfs>(
     let filter = NotifyFilter::STREAM_NAME;
     tell_stream(call, open, (Change::REMOVED_STREAM, filter), Some(old));
     tell_stream(call, open, (Change::ADDED_STREAM, filter), Some(to));
-    Ok(share
-        .gate
-        .stream_created(&node, write::open_flags(open))
-        .await?)
+    Ok(begun.stream_created(&node, write::open_flags(open)).await?)
 }
 
 /// A stream of the new name may go only if it is empty and nobody has it open.

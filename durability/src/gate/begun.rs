@@ -1,0 +1,172 @@
+//! Changes that a sync may fail beside.
+//!
+//! The caller changes something through the `Vfs` and says so afterwards. A sync that fails
+//! between the two may have dropped the change and does not know of it: what was marked then is
+//! latched, and the change would count as new, to be saved by the next sync. A [`Begun`] is made
+//! before the change and knows the failures since.
+
+use vfs::{FileKey, Node, Vfs, VfsError};
+
+use super::Gate;
+use crate::{
+    inode::Inode,
+    policy::{Event, Meta, RequestFlags},
+    receipt::Receipt,
+    table::Durability,
+};
+
+/// A change that is about to be made; made by [`Gate::begin`]. Dropped it says nothing: for a
+/// change that failed.
+#[must_use = "the change must be said"]
+pub struct Begun<'a, V: Vfs> {
+    gate: &'a Gate<V>,
+    /// Drawn before the change.
+    at: u64,
+}
+
+impl<V: Vfs> Clone for Begun<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<V: Vfs> Copy for Begun<'_, V> {}
+
+impl<V: Vfs> Gate<V> {
+    /// A name, metadata or size is about to change. Call it before the change.
+    pub fn begin(&self) -> Begun<'_, V> {
+        Begun {
+            gate: self,
+            at: self.core.tick(),
+        }
+    }
+}
+
+impl<V: Vfs> Begun<'_, V> {
+    /// As [`Gate::created`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn created(
+        self,
+        node: &V::Node,
+        parent: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let parents = (Some(parent), None);
+        let since = Some(self.at);
+        self.gate
+            .named(Event::Create, node, parents, (flags, since))
+            .await
+    }
+
+    /// As [`Gate::linked`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn linked(
+        self,
+        node: &V::Node,
+        new_parent: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let parents = (Some(new_parent), None);
+        let since = Some(self.at);
+        self.gate
+            .named(Event::Link, node, parents, (flags, since))
+            .await
+    }
+
+    /// As [`Gate::renamed`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn renamed(
+        self,
+        node: &V::Node,
+        old_parent: &V::Node,
+        new_parent: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let since = Some(self.at);
+        self.gate
+            .moved(node, (old_parent, new_parent), (flags, since))
+            .await
+    }
+
+    /// As [`Gate::meta_changed`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn meta_changed(
+        self,
+        node: &V::Node,
+        what: Meta,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let since = Some(self.at);
+        self.gate.meta(node, what, (flags, since)).await
+    }
+
+    /// As [`Gate::resized`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn resized(self, node: &V::Node, flags: RequestFlags) -> Result<Receipt, VfsError> {
+        let since = Some(self.at);
+        self.gate.size(node, (flags, since)).await
+    }
+
+    /// As [`Gate::stream_created`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn stream_created(
+        self,
+        node: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        let since = Some(self.at);
+        self.gate.stream_named(node, (flags, since)).await
+    }
+}
+
+impl<V: Vfs> Durability<V> {
+    /// A change was just marked that began at `since`. If a sync of the inode, or of a directory
+    /// that has a new name of it, failed in between, it is as unproven as what was marked then.
+    pub(super) fn failed_since(&self, key: FileKey, since: Option<u64>, dirs: &[FileKey]) {
+        let Some(since) = since.filter(|_| !self.no_latches()) else {
+            return;
+        };
+        let error = |of: FileKey| self.peek(of, |inode| inode.failed_after(since)).flatten();
+        for dir in dirs {
+            self.lost_if(key, error(*dir), |inode, failure| {
+                inode.name_failed(*dir, failure)
+            });
+        }
+        if dirs.is_empty() {
+            self.lost_if(key, error(key), Inode::own_failed);
+        }
+    }
+
+    fn lost_if(
+        &self,
+        key: FileKey,
+        error: Option<VfsError>,
+        lose: impl FnOnce(&mut Inode<V>, crate::inode::Failure) -> bool,
+    ) {
+        let Some(error) = error else { return };
+        let failure = self.failure(error);
+        let shares = self.with(key, |inode| {
+            lose(inode, failure).then(|| inode.shares.clone())
+        });
+        if let Some(shares) = shares {
+            self.report_failure(key, &shares, failure);
+        }
+    }
+}
+
+/// The keys of the directories that a name is in.
+pub(super) fn keys<N: Node>(new: Option<&N>, old: Option<&N>) -> Vec<FileKey> {
+    new.into_iter().chain(old).map(Node::key).collect()
+}
