@@ -9,11 +9,16 @@ use bytes::{Bytes, BytesMut};
 use super::{PosixNode, PosixVfs, streams::Place};
 use crate::{
     Identity, IoAccess, Kind, Range, SyncScope, VfsError, VfsResult, WriteMode,
-    disk::{Allocate, Disk},
+    disk::{Allocate, Disk, DiskResult},
 };
 
 /// Bytes copied or zeroed at once where the kernel does not do it.
 const CHUNK: usize = 1 << 20;
+/// `f_type` of file systems on whose disk a cut file's last block keeps what was cut off: btrfs
+/// (6.18: it zeroes the block in memory when the file grows, and may commit the size before).
+const LEAVES_TAILS: [u64; 1] = [0x9123_683E];
+/// Blocks of them, bytes.
+const TAIL_BLOCK: std::ops::RangeInclusive<u64> = 4096..=65_536;
 
 impl<D: Disk> PosixVfs<D> {
     pub(super) async fn do_open(
@@ -136,13 +141,35 @@ impl<D: Disk> PosixVfs<D> {
         if node.0.stream.is_some() {
             return self.stream_set_size(node, size).await;
         }
-        match self.disk.truncate(node.fd(), size).await {
+        match self.cut(node.fd(), size).await {
             // A descriptor without write access: ftruncate says EINVAL, or EBADF for O_PATH.
             Err(errno) if errno.is(&[libc::EINVAL]) && !node.0.io.write => {
                 Err(VfsError::AccessDenied)
             }
             other => Ok(other?),
         }
+    }
+
+    /// `ftruncate`. What is cut off stays cut off: where a file system leaves it in the last block
+    /// on the disk, it is zeroed first. Else a power cut between a later growth and the write-back
+    /// of the zeros shows it again, although a FLUSH had made the cut stable.
+    pub(super) async fn cut(&self, fd: &D::Fd, size: u64) -> DiskResult<()> {
+        if !size.is_multiple_of(*TAIL_BLOCK.start())
+            && let Ok(file) = self.disk.stat(fd).await
+            && file.size > size
+            && let Ok(system) = self.disk.stat_fs(fd).await
+            && LEAVES_TAILS.contains(&system.kind)
+        {
+            let block = system.block.clamp(*TAIL_BLOCK.start(), *TAIL_BLOCK.end());
+            let end = size.next_multiple_of(block).min(file.size);
+            let tail = usize::try_from(end - size).unwrap_or(0);
+            // Full, or not to be written through this descriptor: the file is cut all the same.
+            let zeros = Bytes::from(vec![0; tail]);
+            if let Err(errno) = self.disk.write(fd, size, zeros, false).await {
+                tracing::debug!(errno = errno.0, "a cut file's last block keeps its end");
+            }
+        }
+        self.disk.truncate(fd, size).await
     }
 
     pub(super) async fn do_allocate(&self, node: &PosixNode<D>, size: u64) -> VfsResult<()> {
