@@ -47,11 +47,11 @@ const BUFFER: usize = 64 * 1_024;
 /// The second half of a rename is queued this long after the first, at most as a rule.
 const OTHER_HALF: Duration = Duration::from_millis(1);
 
-struct Event {
-    watch: i32,
-    flags: ReadFlags,
-    cookie: u32,
-    name: Option<Box<[u8]>>,
+pub(super) struct Event {
+    pub(super) watch: i32,
+    pub(super) flags: ReadFlags,
+    pub(super) cookie: u32,
+    pub(super) name: Option<Box<[u8]>>,
 }
 
 impl Event {
@@ -169,7 +169,7 @@ struct News {
     touched: BTreeSet<(FileKey, Touched)>,
 }
 
-fn judge(shared: &Shared, listener: &dyn Listener, events: &[Event], told: &mut Told) {
+pub(super) fn judge(shared: &Shared, listener: &dyn Listener, events: &[Event], told: &mut Told) {
     let mut news = News::default();
     for (at, event) in events.iter().enumerate() {
         if event.is(ReadFlags::QUEUE_OVERFLOW) {

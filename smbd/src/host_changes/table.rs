@@ -7,7 +7,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
@@ -66,11 +66,22 @@ impl Seen {
     }
 }
 
-#[derive(Default)]
 pub(super) struct Table {
     watches: HashMap<i32, Watch>,
     uses: BTreeMap<UseId, Use>,
     next: u64,
+    max: usize,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            watches: HashMap::new(),
+            uses: BTreeMap::new(),
+            next: 0,
+            max: WATCHES_MAX,
+        }
+    }
 }
 
 /// The magic link to a descriptor: a way to its inode that no rename changes.
@@ -94,7 +105,6 @@ impl Table {
             watches: BTreeSet::new(),
         };
         self.uses.insert(id, new);
-        use std::os::fd::AsFd;
         let added = self.add(inotify, id, root.as_fd(), Arc::default());
         added.map(|_| id).inspect_err(|_| {
             self.uses.remove(&id);
@@ -112,7 +122,7 @@ impl Table {
         let Some(user) = self.uses.get_mut(&id) else {
             return Ok(None);
         };
-        if self.watches.len() >= WATCHES_MAX {
+        if self.watches.len() >= self.max {
             return Err(Errno::NOSPC);
         }
         let inode = InodeId::of(fd).ok_or(Errno::BADF)?;
@@ -224,6 +234,11 @@ impl Table {
     /// Watches and interests.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.watches.len(), self.uses.len())
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_max(&mut self, max: usize) {
+        self.max = max;
     }
 
     pub(super) fn is_empty(&self) -> bool {

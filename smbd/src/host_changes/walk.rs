@@ -5,7 +5,11 @@
 //! aloud, because its entries may be older than the watch. Links are never followed, and no name
 //! leads out of the watched directory.
 
-use std::{collections::HashSet, os::fd::OwnedFd, sync::Arc};
+use std::{
+    collections::HashSet,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
 
 use rustix::{
     fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2},
@@ -105,7 +109,6 @@ impl Walk {
         below: &Below,
         told: &mut Told,
     ) -> Result<Vec<HostChange>, Errno> {
-        use std::os::fd::AsFd;
         let fd = directory(root, below, OFlags::RDONLY)?;
         let added = {
             let mut table = lock(&shared.table);
