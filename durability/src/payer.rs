@@ -5,7 +5,7 @@
 //! at `dirty_age_max`; under a bound also when half the bytes are owed. The payer only starts syncs; waiting for one never delays the next.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     future::{Future, poll_fn},
     pin::pin,
     sync::{Arc, Mutex, atomic::Ordering::Relaxed},
@@ -30,6 +30,10 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 /// Pause before a background sync that could not be begun is asked for again.
 const RETRY: Duration = Duration::from_millis(20);
+
+/// The part of [`crate::Limits::dirty_inodes_max`] that a file system may have dirty however much
+/// others have: one in so many.
+const RESERVE: usize = 16;
 
 impl<V: Vfs> Durability<V> {
     /// Starts the payer of a share. The share's `payer` flag is set already.
@@ -86,11 +90,9 @@ impl<V: Vfs> Durability<V> {
             return None;
         }
         let paying = lock(&self.paying);
-        let room = self
-            .limits
-            .syncs_in_flight_max
-            .max(1)
-            .saturating_sub(paying.len());
+        // By file system: one that hangs takes no turns of another.
+        let mut rooms: BTreeMap<u64, usize> = BTreeMap::new();
+        let most = self.limits.syncs_in_flight_max.max(1);
         let mut due = Vec::new();
         let mut next = None;
         for ((since, _), Owed { key, .. }) in &ages.owed {
@@ -101,10 +103,13 @@ impl<V: Vfs> Durability<V> {
             if paying.contains(key) || due.contains(key) {
                 continue;
             }
-            if due.len() >= room {
+            let busy = || paying.iter().filter(|one| one.fs == key.fs).count();
+            let room = (rooms.entry(key.fs)).or_insert_with(|| most.saturating_sub(busy()));
+            if *room == 0 {
                 // A sync that ends kicks.
-                break;
+                continue;
             }
+            *room -= 1;
             due.push(*key);
         }
         Some((due, next))
@@ -132,33 +137,46 @@ impl<V: Vfs> Durability<V> {
         }));
     }
 
-    /// Holds the caller back while more inodes are dirty than may be.
-    pub(crate) async fn limit_dirty(&self, share: &Share) {
+    /// Holds the caller back while more inodes are dirty than may be, after a change on this file
+    /// system.
+    pub(crate) async fn limit_dirty(&self, share: &Share, fs: u64) {
         let mut held_back = false;
-        while self.dirty_inodes() > self.limits.dirty_inodes_max.max(1) {
+        while self.is_too_dirty(fs) {
             let mut room = pin!(self.room.notified());
             room.as_mut().enable();
-            if self.dirty_inodes() <= self.limits.dirty_inodes_max.max(1) {
+            if !self.is_too_dirty(fs) {
                 return;
             }
             if !std::mem::replace(&mut held_back, true) {
                 count(&share.metrics.backpressure);
             }
-            self.pay_oldest();
+            self.pay_oldest(fs);
             room.await;
         }
     }
 
-    fn pay_oldest(&self) {
+    /// Whether a change on the file system has to wait. One that has little of what is dirty
+    /// goes on: what fills the table is another's, whose disk may hang.
+    fn is_too_dirty(&self, fs: u64) -> bool {
+        let most = self.limits.dirty_inodes_max.max(1);
+        self.dirty_inodes() > most && self.dirty_on(fs) > most / RESERVE
+    }
+
+    /// Pays the oldest of a file system; if all of that is in hand, of any.
+    fn pay_oldest(&self, fs: u64) {
         let shares = self.shares();
         let oldest = shares.iter().filter_map(|share| {
             let ages = lock(&share.ages);
             let paying = lock(&self.paying);
             let mut owed = ages.owed.iter();
-            let debt = owed.find(|(_, owed)| !paying.contains(&owed.key));
+            let waits = |owed: &Owed| !paying.contains(&owed.key);
+            let debt = (owed.clone())
+                .find(|(_, owed)| owed.key.fs == fs && waits(owed))
+                .or_else(|| owed.find(|(_, owed)| waits(owed)));
             debt.map(|((since, _), owed)| (*since, owed.key, share))
         });
-        if let Some((_, key, share)) = oldest.min_by_key(|(since, key, _)| (*since, *key)) {
+        let first = |(since, key, _): &(Duration, FileKey, _)| (key.fs != fs, *since, *key);
+        if let Some((_, key, share)) = oldest.min_by_key(first) {
             self.start_pay(key, share);
         }
     }
@@ -187,21 +205,28 @@ impl<V: Vfs> Durability<V> {
         report
     }
 
-    /// Syncs these inodes, a limited number at a time, in tasks of their own.
+    /// Syncs these inodes, a limited number of each file system at a time, in tasks of their own.
     pub(crate) async fn sync_many(&self, keys: Vec<FileKey>) -> StopReport {
-        let tasks = keys.len().min(self.limits.syncs_in_flight_max.max(1));
-        let work = Arc::new(Mutex::new((VecDeque::from(keys), StopReport::default())));
-        let mut ends = Vec::with_capacity(tasks);
-        for _ in 0..tasks {
+        let mut queues: BTreeMap<u64, VecDeque<FileKey>> = BTreeMap::new();
+        for key in keys {
+            queues.entry(key.fs).or_default().push_back(key);
+        }
+        let most = self.limits.syncs_in_flight_max.max(1);
+        let tasks = queues
+            .iter()
+            .flat_map(|(fs, queue)| vec![*fs; queue.len().min(most)]);
+        let tasks: Vec<u64> = tasks.collect();
+        let work = Arc::new(Mutex::new((queues, StopReport::default())));
+        let mut ends = Vec::with_capacity(tasks.len());
+        for fs in tasks {
             let Some(me) = self.me.upgrade() else { break };
             let (ended, end) = oneshot::channel();
             ends.push(end);
             let work = Arc::clone(&work);
             self.env.spawn(Box::pin(async move {
                 loop {
-                    let Some(key) = lock(&work).0.pop_front() else {
-                        break;
-                    };
+                    let next = lock(&work).0.get_mut(&fs).and_then(VecDeque::pop_front);
+                    let Some(key) = next else { break };
                     me.wait_writes(key).await;
                     let bytes = me.with(key, |inode| inode.bytes());
                     let result = me.barrier(key, None).await;
@@ -221,7 +246,7 @@ impl<V: Vfs> Durability<V> {
             // A worker ended under us: what it had in hand is not proven.
             report.add(FileKey::default(), 0, Err(VfsError::Io));
         }
-        for key in rest.drain(..) {
+        for key in std::mem::take(rest).into_values().flatten() {
             report.add(key, 0, Err(VfsError::Io));
         }
         std::mem::take(report)

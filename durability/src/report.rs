@@ -14,11 +14,13 @@ use crate::{
 pub struct Limits {
     /// Most inodes with something owed, each of which holds a descriptor. Beyond the limit the
     /// oldest is synced in the background and replies wait; a request marks before it waits, so
-    /// there are at most this many and two for each request in flight.
+    /// there are at most this many and two for each request in flight. A file system with no
+    /// more than a sixteenth is not held back by what others have, and may come on top.
     pub dirty_inodes_max: usize,
     /// Longest time an inode stays dirty without a background sync, whatever the policy.
     pub dirty_age_max: Duration,
-    /// Most syncs in flight that one share's background work, share flush or stop causes.
+    /// Most syncs in flight on one file system that background work, a share's flush or the stop
+    /// causes.
     pub syncs_in_flight_max: usize,
     /// Most latched inodes remembered; beyond it every FLUSH fails until latches are cleared.
     pub latched_max: usize,

@@ -633,7 +633,13 @@ impl<V: Vfs> Durability<V> {
             Err(VfsError::NotStarted) => self.with(key, Inode::not_started),
             Err(error) => {
                 let failure = self.failure(error);
+                let concerned = if job.targets.iter().any(|(held, _)| held.node.is_directory()) {
+                    self.shares_owing(key)
+                } else {
+                    Vec::new()
+                };
                 let shares = self.with(key, |inode| {
+                    concerned.iter().for_each(|share| inode.seen_through(share));
                     inode.failed(failure).then(|| inode.shares.clone())
                 });
                 if let Some(shares) = shares {
@@ -644,6 +650,13 @@ impl<V: Vfs> Durability<V> {
                 }
             }
         }
+    }
+
+    /// The shares through which a name is owed to a directory. Its failure is theirs.
+    fn shares_owing(&self, dir: FileKey) -> Vec<Arc<Share>> {
+        let owing = self.keys(|_, inode| inode.names().iter().any(|name| name.dir.key() == dir));
+        let shares = |key: FileKey| self.peek(key, |inode| inode.shares.clone());
+        owing.into_iter().filter_map(shares).flatten().collect()
     }
 
     /// The sync of a directory failed: the names owed to it are as lost as its entries.

@@ -6,6 +6,7 @@
 mod bound;
 mod fake;
 mod flush;
+mod hung;
 mod journals;
 mod kept;
 mod latch;

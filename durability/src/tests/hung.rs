@@ -1,0 +1,99 @@
+//! A disk that hangs, or merely takes its time, holds nothing of another one up.
+
+use std::{cell::Cell, rc::Rc, sync::Arc};
+
+use bytes::Bytes;
+use vfs::Env;
+
+use super::{
+    fake::{ELSEWHERE, Fake, file},
+    flush::{PLAIN, World, world},
+    sim::ms,
+};
+use crate::{share::lock, *};
+
+/// A share on another file system whose syncs take so long, with so many inodes dirty.
+async fn busy(w: &World, sync: u64, inodes: u64) -> Arc<Gate<Fake>> {
+    let slow = Fake::new(&w.env, ms(sync), ms(0));
+    let settings = ShareDurability::with_policy(Policy::Honor);
+    let other = w.engine.share("another", slow, settings);
+    for n in 0..inodes {
+        let data = Bytes::from(vec![1; 4096]);
+        drop(
+            other
+                .write(&file(ELSEWHERE + n), 0, data, PLAIN)
+                .await
+                .unwrap(),
+        );
+    }
+    other
+}
+
+#[test]
+fn a_bound_is_kept_beside_a_disk_that_hangs() {
+    world("bounded:200ms,64MiB", Limits::default(), |w| async move {
+        let _other = busy(&w, 3_600_000, 40).await;
+        // All of it is due, and every turn is taken.
+        w.env.sleep(ms(31_000)).await;
+        w.write(&file(5), 0, 1).await.unwrap();
+        w.flush(&file(5)).await.unwrap();
+        for _ in 0..20 {
+            w.env.sleep(ms(50)).await;
+            assert!(w.gate.exposure().oldest_age <= ms(200));
+        }
+        let page = lock(&w.fake.state).pages[&(5, 0)];
+        assert_eq!(page.durable, page.live);
+    });
+}
+
+#[test]
+fn a_bound_is_kept_beside_a_long_backlog() {
+    world("bounded:200ms,64MiB", Limits::default(), |w| async move {
+        let _other = busy(&w, 40, 1000).await;
+        w.env.sleep(ms(29_000)).await;
+        for _ in 0..40 {
+            w.write(&file(6), 0, 1).await.unwrap();
+            w.flush(&file(6)).await.unwrap();
+            for _ in 0..10 {
+                w.env.sleep(ms(10)).await;
+                assert!(w.gate.exposure().oldest_age <= ms(200));
+            }
+        }
+        assert_eq!(w.gate.counters().bound_exceeded, 0);
+    });
+}
+
+#[test]
+fn a_table_full_of_what_a_hung_disk_owes_holds_no_other_back() {
+    let limits = Limits {
+        dirty_inodes_max: 64,
+        ..Limits::default()
+    };
+    world("honor", limits, |w| async move {
+        let other = busy(&w, 86_400_000, 64).await;
+        let answered = Rc::new(Cell::new(0));
+        for n in 64..70 {
+            let (other, answered) = (Arc::clone(&other), Rc::clone(&answered));
+            w.env.spawn(Box::pin(async move {
+                let data = Bytes::from(vec![1; 4096]);
+                drop(other.write(&file(ELSEWHERE + n), 0, data, PLAIN).await);
+                answered.set(answered.get() + 1);
+            }));
+        }
+        w.env.sleep(ms(1_000)).await;
+        assert_eq!(answered.get(), 0, "the hung disk's own are held back");
+        let begun = w.env.monotonic();
+        for ino in 100..130 {
+            w.write(&file(ino), 0, 1).await.unwrap();
+            assert!(
+                w.engine.dirty_inodes() <= 70 + 4 + 1,
+                "{}",
+                w.engine.dirty_inodes()
+            );
+        }
+        assert!(w.env.monotonic() - begun < ms(2_000));
+        // A change of policy, or a flush of the share's root, is about its own.
+        let report = w.gate.set_policy(Policy::StrictSync, "test").await;
+        assert_eq!(report.failed, 0);
+    });
+}
