@@ -17,7 +17,7 @@ use super::{
     samba_xattr::{DEPOT_MARK, depot_path, stream_file, stream_of_file},
 };
 use crate::{
-    Identity, StreamInfo, VfsError, VfsResult,
+    Identity, Node, StreamInfo, VfsError, VfsResult,
     disk::{Disk, OpenHow, Stat, XattrSet},
 };
 
@@ -246,13 +246,23 @@ impl<D: Disk> PosixVfs<D> {
         settled: &[&PosixNode<D>],
     ) {
         let directory = stat.mode & libc::S_IFMT == libc::S_IFDIR;
-        if (stat.links > 1 && !directory) || !matches!(self.marked(node).await, Ok(true)) {
+        if stat.links > 1 && !directory {
+            // The last name goes later, this one may be stable still.
+            for dir in settled.iter().filter(|settled| settled.is_directory()) {
+                self.left(node, dir).await;
+            }
+            return;
+        }
+        let left = self.left.of(node.0.key);
+        self.left.forget(node.0.key);
+        if !matches!(self.marked(node).await, Ok(true)) {
             return;
         }
         let Ok(Some(folders)) = self.depot_folders(node, false).await else {
             return;
         };
-        for first in settled {
+        // Where it was before it moved, it may come back too.
+        for first in settled.iter().copied().chain(&left) {
             if let Err(error) = self.settle_name(first).await {
                 tracing::debug!(%error, "streams of a removed inode stay in the depot");
                 return;
@@ -273,7 +283,7 @@ impl<D: Disk> PosixVfs<D> {
 
     /// Makes one inode stable. Its descriptor is a new one: who holds another hears of a failed
     /// write-back all the same.
-    async fn settle_name(&self, node: &PosixNode<D>) -> VfsResult<()> {
+    pub(super) async fn settle_name(&self, node: &PosixNode<D>) -> VfsResult<()> {
         let fd = self.disk.reopen(&SERVICE, node.fd(), true, false).await?;
         let synced = self.disk.fsync(&fd).await.map_err(VfsError::of_sync);
         synced.inspect_err(|error| self.sync_failed(node, *error))

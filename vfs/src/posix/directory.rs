@@ -143,9 +143,12 @@ impl<D: Disk> PosixVfs<D> {
         let wanted = name::to_disk(to_name)?;
         let same_directory = parent.0.key == to_parent.0.key;
         let Some(existing) = self.entry(who, to_parent, to_name).await? else {
-            return self
-                .move_name(who, parent, &from, to_parent, &wanted, false)
-                .await;
+            self.move_name(who, parent, &from, to_parent, &wanted, false)
+                .await?;
+            if !same_directory {
+                self.left(node, parent).await;
+            }
+            return Ok(());
         };
         if same_directory && existing.on_disk == from {
             if from == wanted {
@@ -178,6 +181,9 @@ impl<D: Disk> PosixVfs<D> {
             let at = &existing.on_disk;
             self.move_name(who, parent, &from, to_parent, at, true)
                 .await?;
+            if !same_directory {
+                self.left(node, parent).await;
+            }
             // What replaces it first: its name shall not lead to less than it did.
             self.depot_forget(&replaced, stat, &[node, to_parent, parent])
                 .await;

@@ -17,6 +17,7 @@ mod depot;
 mod directory;
 mod ea;
 mod errno;
+mod left;
 mod lookup;
 pub mod name;
 mod name_cache;
@@ -37,11 +38,12 @@ pub use node::PosixNode;
 pub use options::{AclNamespace, Clock, PosixOptions, StreamStore, SymlinkPolicy};
 
 use crate::{
-    Attr, DirName, FailedSync, FileKey, FsInfo, Identity, IoAccess, Lookup, NewNode, Permitted, Range, SetAttr,
-    StreamInfo, StreamOpen, SyncScope, Vfs, VfsError, VfsResult, WriteMode,
+    Attr, DirName, FailedSync, FileKey, FsInfo, Identity, IoAccess, Lookup, NewNode, Permitted,
+    Range, SetAttr, StreamInfo, StreamOpen, SyncScope, Vfs, VfsError, VfsResult, WriteMode,
     disk::{Disk, InodeLocks},
 };
 use create::Temporary;
+use left::LeftNames;
 use name_cache::NameCache;
 
 /// A share's files on a disk.
@@ -50,6 +52,7 @@ pub struct PosixVfs<D: Disk> {
     options: PosixOptions,
     root: PosixNode<D>,
     names: NameCache,
+    left: LeftNames<D>,
     locks: Locks,
     temporary: Temporary,
     failed_sync: RwLock<Option<FailedSync<PosixNode<D>>>>,
@@ -70,6 +73,7 @@ impl<D: Disk> PosixVfs<D> {
             options,
             root,
             names: NameCache::default(),
+            left: LeftNames::default(),
             locks,
             temporary,
             failed_sync: RwLock::default(),
