@@ -9,7 +9,7 @@ use bytes::Bytes;
 use smb_auth::Credentials;
 use smb_client::{
     ClientError, CreateArgs, Created, Options, Reply, Request,
-    core::{ClientCore, Event, LoginArgs, LoginKind, SessionInfo},
+    core::{Break, ClientCore, Event, LoginArgs, LoginKind, SessionInfo},
 };
 use smb_wire::{
     ids::{FileId, FileTime, MessageId, SessionId, TreeId},
@@ -27,6 +27,15 @@ use crate::{
     pipe::ClientEnd,
     server::{PASSWORD, SHARE, SimServer, USER},
 };
+
+/// What a server says.
+#[derive(Debug)]
+pub enum Heard {
+    /// The final reply to a request.
+    Reply(Reply),
+    /// A break of an oplock or lease.
+    Break(Break),
+}
 
 /// A client of a [`SimServer`].
 pub struct SimClient {
@@ -312,6 +321,25 @@ impl SimClient {
     /// A reply that has come.
     pub fn take(&mut self, id: MessageId) -> Option<Reply> {
         self.replies.remove(&id)
+    }
+
+    /// The next thing the server said, without waiting: a final reply or a break, in the order
+    /// in which they came.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
+    pub fn heard(&mut self) -> Result<Option<Heard>, ClientError> {
+        loop {
+            match self.core.next_event() {
+                Some(Event::Reply(reply)) => return Ok(Some(Heard::Reply(reply))),
+                Some(Event::Break(broken)) => return Ok(Some(Heard::Break(broken))),
+                Some(_) => {}
+                None => match self.end.take() {
+                    Some(bytes) => self.core.feed(&bytes)?,
+                    None => return Ok(None),
+                },
+            }
+        }
     }
 
     fn sort(&mut self, event: Event) {
