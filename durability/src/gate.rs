@@ -17,6 +17,7 @@ mod begun;
 mod changing;
 mod noted;
 mod opened;
+mod writing;
 
 use std::{
     pin::pin,
@@ -35,13 +36,14 @@ use crate::{
     receipt::Receipt,
     report::{Exposure, LatchedInode, StopReport},
     settings::{Bound, Policy, PolicyKind, ShareDurability},
-    share::{Reservation, Share},
+    share::Share,
     table::Durability,
 };
 
 pub use begun::Begun;
 pub use changing::Changing;
 pub use opened::OpenPolicy;
+use writing::{Outcome, leaves_doubt};
 
 /// Streams of one inode that may be dirty at once; a change beyond it waits for a sync.
 const DIRTY_STREAMS_MAX: usize = 256;
@@ -113,15 +115,18 @@ impl<V: Vfs> Gate<V> {
         self.share.settings()
     }
 
-    /// The policy in force: `honor` instead of the configured one after a failed sync, until
-    /// the policy is set again or no latch is left and one was cleared.
+    /// The policy in force: `honor` instead of the configured one after a failed sync, until the
+    /// policy is set or the share's last latch is gone (repaired, deleted with its file, cleared);
+    /// where a file system lost something that is no file's ([`Durability::write_back_lost`]),
+    /// until the policy is set or the share's latches are cleared.
     pub fn effective_policy(&self) -> Policy {
         self.share.effective().policy
     }
 
     /// Changes the policy, for `who` (noted with the time). A loosening holds at once. A
-    /// tightening holds for every request from now on; the future completes when everything owed
-    /// so far is on disk, or reports what failed.
+    /// tightening, or a policy under which nothing is answered before the disk, holds for every
+    /// request from now on; the future completes when everything owed so far is on disk, or reports
+    /// what failed.
     pub async fn set_policy(&self, policy: Policy, who: &str) -> StopReport {
         let old = self.share.settings().policy;
         let tightens =
@@ -129,7 +134,10 @@ impl<V: Vfs> Gate<V> {
         self.share.set(|settings| settings.policy = policy);
         self.share.policy_changed(who);
         tracing::info!(share = self.name(), %old, new = %policy, who, "durability policy changed");
-        if !tightens {
+        // Set once more it is asked whether it holds by now: an earlier attempt may have been given
+        // up, or have failed. Only what is loosened owes nothing more than before.
+        let again = old == policy && policy.kind() == PolicyKind::Bounded;
+        if !tightens && !again && policy.is_lazy() {
             return StopReport::default();
         }
         self.core.sync_share(&self.share).await
@@ -430,14 +438,15 @@ impl<V: Vfs> Gate<V> {
         if barriers.wait == Wait::Nothing {
             core.check_latch(key)?;
             self.cover(core, key).await?;
-            if let Some(noted) = noted {
-                noted.promised(self, node).await;
-            }
             if barriers.owed {
                 count(&metrics.flushes_owed);
                 self.keep_bound(core, key, judged).await?;
             } else {
                 count(&metrics.flushes_ignored);
+            }
+            // Last: what fails has promised nothing.
+            if let Some(noted) = noted {
+                noted.promised(self, node).await;
             }
             return Ok(());
         }
@@ -563,7 +572,7 @@ impl<V: Vfs> Gate<V> {
         let latched = self.latched();
         let cleared = latched.iter().filter(|one| self.clear_latch(one.key));
         let cleared = cleared.count();
-        self.share.untrip_if_clean();
+        self.share.accept_loss();
         cleared
     }
 
@@ -793,82 +802,6 @@ impl<V: Vfs> Gate<V> {
             room.await;
         }
     }
-
-    /// Admits a write: its bytes fit the bound, its ticket is drawn.
-    async fn begin_write<'a>(
-        &'a self,
-        core: &'a Durability<V>,
-        node: &V::Node,
-        range: (u64, u64),
-        flags: RequestFlags,
-    ) -> (Judged, WriteInFlight<'a, V>) {
-        let held = self.held(node);
-        let event = if node.stream().is_some() {
-            Event::WriteStream
-        } else {
-            Event::Write
-        };
-        let bytes = range.1 - range.0;
-        let mut held_back = false;
-        loop {
-            let mut room = pin!(self.share.room.notified());
-            room.as_mut().enable();
-            let admitted = core.with(held.key(), |inode| {
-                let mut judged = self.judge(inode, Asked::of(event, flags));
-                let mut max = u64::MAX;
-                if let Some(bound) = judged.bound
-                    && judged.barriers.owed
-                    && !core.planted(Planted::BoundExceeded)
-                {
-                    if bytes > bound.max_bytes {
-                        // Never fits: stored before its reply.
-                        judged.barriers = Barriers {
-                            durable_write: event == Event::Write,
-                            wait: if event == Event::Write {
-                                Wait::Names
-                            } else {
-                                Wait::Inode
-                            },
-                            ..Barriers::default()
-                        };
-                    } else if self.share.breaks(&bound, core.now()) {
-                        return None;
-                    } else {
-                        max = bound.max_bytes;
-                    }
-                }
-                let reservation = self.share.reserve(bytes, max, judged.kind)?;
-                inode.seen_through(&self.share);
-                let ticket = core.tick();
-                inode.in_flight.insert(ticket);
-                let also = inode.opens.bounded_elsewhere(&self.share);
-                Some((judged, also, ticket, inode.failures, reservation))
-            });
-            if let Some((judged, also, ticket, failures, reservation)) = admitted {
-                let write = WriteInFlight {
-                    gate: self,
-                    core,
-                    held,
-                    range,
-                    account: Account {
-                        share: &self.share,
-                        kind: judged.kind,
-                        also,
-                    },
-                    ticket,
-                    failures,
-                    reservation: Some(reservation),
-                };
-                return (judged, write);
-            }
-            if !std::mem::replace(&mut held_back, true) {
-                count(&self.share.metrics.backpressure);
-            }
-            // What is owed is in the way now, however young it is.
-            self.share.hurry(core.now());
-            room.await;
-        }
-    }
 }
 
 /// What a request asks, and when its change began where that is known.
@@ -890,105 +823,5 @@ impl Asked {
             flags,
             others: None,
         }
-    }
-}
-
-/// Whether a failed durable write may have failed in its sync, leaving older data unproven too.
-fn leaves_doubt(error: VfsError) -> bool {
-    !matches!(
-        error,
-        VfsError::AccessDenied | VfsError::TooLarge | VfsError::IsADirectory | VfsError::NotStarted
-    )
-}
-
-enum Outcome {
-    /// Written, not stable.
-    Dirty,
-    /// Written in part or not at all: it repairs nothing.
-    Doubtful,
-    /// Written and stable.
-    Durable,
-    /// A durable write failed; older data of the range may be lost with it.
-    Failed(VfsError),
-}
-
-/// A write that the kernel may be working on.
-struct WriteInFlight<'a, V: Vfs> {
-    gate: &'a Gate<V>,
-    core: &'a Durability<V>,
-    held: Held<V>,
-    range: (u64, u64),
-    account: Account<'a>,
-    ticket: u64,
-    failures: u64,
-    /// Taken when the write has ended.
-    reservation: Option<Reservation>,
-}
-
-impl<V: Vfs> WriteInFlight<'_, V> {
-    fn end(&mut self, outcome: Outcome) {
-        let Some(reservation) = self.reservation.take() else {
-            return;
-        };
-        let counted = !self.core.planted(Planted::ExposureUnderReported);
-        let reservation = counted.then_some(reservation);
-        let (core, share, range) = (self.core, &self.gate.share, self.range);
-        let stream = self.held.node.stream().unwrap_or_default();
-        let key = self.held.key();
-        let now = core.now();
-        let failure = match outcome {
-            Outcome::Failed(error) => Some(core.failure(error)),
-            _ => None,
-        };
-        let account = &self.account;
-        let mut early = None;
-        let (idle, repaired, latched) = core.with(key, |inode| {
-            inode.in_flight.remove(&self.ticket);
-            inode.written.notify_waiters();
-            // A sync failed meanwhile: it may have dropped what was written by then.
-            let doubt = inode.failures != self.failures;
-            let mut place = match outcome {
-                Outcome::Doubtful => Where::Within(range.0, range.1),
-                _ => Where::At(range.0, range.1),
-            };
-            if doubt && let Some(latch) = &mut inode.latch {
-                latch.add_write(share, stream, range);
-                place = Where::Latched;
-            }
-            match failure {
-                Some(failure) => {
-                    let latched = inode.write_failed(share, stream, range, failure);
-                    (Vec::new(), false, latched)
-                }
-                None if matches!(outcome, Outcome::Durable) => {
-                    (Vec::new(), !doubt && inode.rewritten(stream, range), false)
-                }
-                None => {
-                    let idle = inode.owe(account, &self.held, now);
-                    inode.wrote((share, account.kind), &self.held, place, reservation);
-                    if matches!(place, Where::At(..)) && stream.is_empty() {
-                        early = inode.early.wrote(range.0, range.1);
-                    }
-                    (idle, false, false)
-                }
-            }
-        });
-        idle.iter().for_each(|share| core.start_payer(share));
-        if let Some(range) = early {
-            self.held.vfs.start_write_back(&self.held.node, range);
-        }
-        if repaired {
-            core.repaired(key);
-        }
-        if latched && let Some(failure) = failure {
-            core.report_failure(key, std::slice::from_ref(share), failure);
-        }
-    }
-}
-
-impl<V: Vfs> Drop for WriteInFlight<'_, V> {
-    fn drop(&mut self) {
-        // Dropped before its end: it may be anywhere between not begun and done.
-        self.end(Outcome::Doubtful);
     }
 }

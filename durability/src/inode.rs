@@ -588,14 +588,13 @@ impl<V: Vfs> Inode<V> {
         }
     }
 
-    /// The sync will never end: its worker is gone. What it took is dirty again.
-    pub(crate) fn abandon(&mut self) {
-        if let Some(epoch) = self.running.take() {
-            self.pending.merge(epoch);
-        }
+    /// The worker that ran the syncs is gone. What one had in hand may have failed, and the kernel
+    /// tells that only once: it is unproven. True if it is latched now.
+    pub(crate) fn abandon(&mut self, failure: Failure) -> bool {
         self.syncing = false;
         self.waiters.clear();
         self.asked.clear();
+        self.running.is_some() && self.failed(failure)
     }
 
     /// Gives back the nodes that nothing dirty needs.

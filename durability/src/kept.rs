@@ -113,7 +113,7 @@ impl<V: Vfs> Durability<V> {
     pub fn write_back_lost(&self, share: &str) -> bool {
         let mut news = false;
         for share in self.shares().iter().filter(|one| one.name == share) {
-            if share.trip(self.now()) {
+            if share.trip_for_good(self.now()) {
                 count(&share.metrics.trips);
                 news = true;
             }

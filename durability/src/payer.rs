@@ -39,11 +39,14 @@ impl<V: Vfs> Durability<V> {
     /// Starts the payer of a share. The share's `payer` flag is set already.
     pub(crate) fn start_payer(&self, share: &Arc<Share>) {
         if let Some(me) = self.me.upgrade() {
-            let share = Arc::clone(share);
+            // Made before the task, which may be dropped before it is run.
+            let guard = PayerGone {
+                share: Arc::clone(share),
+                armed: true,
+            };
             self.env.spawn(Box::pin(async move {
-                let guard = PayerGone { share: &share };
-                me.pay_share(&share).await;
-                std::mem::forget(guard);
+                me.pay_share(&guard.share).await;
+                guard.over();
             }));
         } else {
             lock(&share.ages).payer = false;
@@ -123,8 +126,10 @@ impl<V: Vfs> Durability<V> {
         }
         count(&share.metrics.syncs_background);
         let share = Arc::clone(share);
+        let paid = Paid { core: me, key };
         self.env.spawn(Box::pin(async move {
-            let _paid = Paid { core: &*me, key };
+            let paid = paid;
+            let me = &paid.core;
             // A failure is latched and reported where it happened.
             let started = me.now();
             let result = me.barrier(key, None).await;
@@ -294,12 +299,12 @@ impl StopReport {
 }
 
 /// A background sync ended, whichever way.
-struct Paid<'a, V: Vfs> {
-    core: &'a Durability<V>,
+struct Paid<V: Vfs> {
+    core: Arc<Durability<V>>,
     key: FileKey,
 }
 
-impl<V: Vfs> Drop for Paid<'_, V> {
+impl<V: Vfs> Drop for Paid<V> {
     fn drop(&mut self) {
         lock(&self.core.paying).remove(&self.key);
         // Whoever waits for room looks for another one to pay if this stayed dirty.
@@ -313,13 +318,23 @@ impl<V: Vfs> Drop for Paid<'_, V> {
 }
 
 /// The payer's task was dropped with its worker: the next debt starts another.
-struct PayerGone<'a> {
-    share: &'a Share,
+struct PayerGone {
+    share: Arc<Share>,
+    armed: bool,
 }
 
-impl Drop for PayerGone<'_> {
+impl PayerGone {
+    /// The share owes nothing, and has no payer: it said so itself.
+    fn over(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for PayerGone {
     fn drop(&mut self) {
-        lock(&self.share.ages).payer = false;
+        if self.armed {
+            lock(&self.share.ages).payer = false;
+        }
     }
 }
 

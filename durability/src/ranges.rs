@@ -153,12 +153,6 @@ impl Extents {
         self.streams.retain(|_, ranges| !ranges.is_empty());
     }
 
-    pub(crate) fn remove(&mut self, stream: &str, start: u64, end: u64) {
-        if let Some(ranges) = self.streams.get_mut(stream) {
-            ranges.remove(start, end);
-        }
-    }
-
     pub(crate) fn remove_stream(&mut self, stream: &str) {
         self.streams.remove(stream);
     }

@@ -66,8 +66,10 @@ pub(crate) struct Share {
     changed: Mutex<Option<(Timestamp, String)>>,
     /// How long syncs take.
     pace: Mutex<Pace>,
-    /// After a failed sync: treated as `honor` until an administrator acts.
+    /// After a failed sync: treated as `honor` until no latch is left or an administrator acts.
     tripped: AtomicBool,
+    /// A file system of it lost something that is no file's: until an administrator acts.
+    tripped_for_good: AtomicBool,
     bytes: AtomicU64,
     bytes_of: [AtomicU64; PolicyKind::ALL.len()],
     lost_bytes: AtomicU64,
@@ -94,6 +96,7 @@ impl Share {
             changed: Mutex::default(),
             pace: Mutex::default(),
             tripped: AtomicBool::new(false),
+            tripped_for_good: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
             bytes_of: Default::default(),
             lost_bytes: AtomicU64::new(0),
@@ -120,7 +123,7 @@ impl Share {
 
     /// A policy of the share or of one of its rules, as in force: a tripped share honors.
     pub(crate) fn in_force(&self, policy: Policy) -> Policy {
-        if self.tripped.load(SeqCst) && policy.is_lazy() {
+        if self.is_tripped() && policy.is_lazy() {
             Policy::Honor
         } else {
             policy
@@ -224,14 +227,21 @@ impl Share {
         self.pay_time(bound, at_once) > bound.max_delay / 2
     }
 
+    /// An administrator changes the policy: the loss, if any, is known.
     pub(crate) fn set(&self, change: impl FnOnce(&mut ShareDurability)) {
+        self.tripped.store(false, SeqCst);
+        self.tripped_for_good.store(false, SeqCst);
+        self.configure(change);
+    }
+
+    /// Settings of a share that comes back after it was removed: what failed is not forgotten.
+    pub(crate) fn configure(&self, change: impl FnOnce(&mut ShareDurability)) {
         change(
             &mut self
                 .settings
                 .write()
                 .unwrap_or_else(PoisonError::into_inner),
         );
-        self.tripped.store(false, SeqCst);
         self.room.notify_waiters();
         self.kick.notify_one();
     }
@@ -254,7 +264,9 @@ impl Share {
             return false;
         }
         // First: whoever is woken looks at it.
-        let news = !self.tripped.swap(true, SeqCst);
+        let known = self.is_tripped();
+        self.tripped.store(true, SeqCst);
+        let news = !known;
         self.hurry(now);
         self.room.notify_waiters();
         news
@@ -271,10 +283,43 @@ impl Share {
         self.kick.notify_one();
     }
 
+    /// As [`Share::trip`], for a loss that no latch stands for.
+    pub(crate) fn trip_for_good(&self, now: Duration) -> bool {
+        let news = self.trip(now);
+        if self.tripped.load(SeqCst) {
+            self.tripped_for_good.store(true, SeqCst);
+        }
+        news
+    }
+
+    /// Whether the share honors instead of what is set.
+    pub(crate) fn is_tripped(&self) -> bool {
+        self.tripped.load(SeqCst) || self.tripped_for_good.load(SeqCst)
+    }
+
+    /// A latch ended, whichever way: with the last one the trip ends that it caused.
     pub(crate) fn untrip_if_clean(&self) {
         if self.lost_inodes.load(SeqCst) == 0 {
             self.tripped.store(false, SeqCst);
+            // One that came meanwhile has tripped before this, or does after it.
+            if self.lost_inodes.load(SeqCst) > 0 {
+                self.tripped.store(true, SeqCst);
+            }
         }
+    }
+
+    /// An administrator accepts the loss of everything of the share.
+    pub(crate) fn accept_loss(&self) {
+        self.tripped_for_good.store(false, SeqCst);
+        self.untrip_if_clean();
+    }
+
+    /// Whether there is anything to remember when the last gate is gone.
+    pub(crate) fn is_settled(&self) -> bool {
+        lock(&self.ages).owed.is_empty()
+            && self.bytes() == 0
+            && self.lost_inodes.load(SeqCst) == 0
+            && !self.is_tripped()
     }
 
     pub(crate) fn is_due_now(&self, since: Duration) -> bool {

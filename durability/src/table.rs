@@ -104,9 +104,9 @@ impl<V: Vfs> Durability<V> {
         settings: ShareDurability,
     ) -> Arc<Gate<V>> {
         let mut shares = self.shares.write().unwrap_or_else(PoisonError::into_inner);
-        // A share that was removed has nothing to report once it owes nothing.
-        shares
-            .retain(|old| old.gates.load(SeqCst) > 0 || old.oldest().is_some() || old.bytes() > 0);
+        // A share that was removed has nothing to report once it owes nothing and nothing of it
+        // is unproven; until then it may come back, and is the same.
+        shares.retain(|old| old.gates.load(SeqCst) > 0 || !old.is_settled());
         let folded = name.to_uppercase();
         let known = shares.iter().find(|old| old.name.to_uppercase() == folded);
         let share = known.map(Arc::clone).unwrap_or_else(|| {
@@ -115,7 +115,7 @@ impl<V: Vfs> Durability<V> {
             share
         });
         if share.gates.fetch_add(1, SeqCst) == 0 {
-            share.set(|old| *old = settings);
+            share.configure(|old| *old = settings);
         }
         drop(shares);
         share.add_root(vfs.root().key());
@@ -552,43 +552,19 @@ impl<V: Vfs> Durability<V> {
             }
         }
         if run && let Some(me) = self.me.upgrade() {
-            self.env.spawn(Box::pin(me.drive(key)));
+            // Made before the task: one that is never run gives the sync back as well.
+            let guard = Abandon {
+                core: me,
+                key,
+                armed: true,
+            };
+            self.env.spawn(Box::pin(guard.drive()));
         }
         if self.planted(Planted::EarlyAcknowledgement) {
             return Ok(());
         }
         // The sender is dropped only if the worker that ran the sync is gone.
         told.await.unwrap_or(Err(VfsError::Io))
-    }
-
-    /// Runs syncs of an inode until nobody waits for one.
-    async fn drive(self: Arc<Self>, key: FileKey) {
-        let mut guard = Abandon {
-            core: self,
-            key,
-            armed: true,
-        };
-        let core = Arc::clone(&guard.core);
-        loop {
-            let sequence = core.tick();
-            let Some(job) = core.with(key, |inode| inode.take_job(sequence)) else {
-                break;
-            };
-            let mut result = core.run(&job).await;
-            if core.planted(Planted::SwallowedError) {
-                result = Ok(());
-            }
-            core.finish(key, &job, result);
-            if result.is_err() {
-                // The latch is stored before anybody hears of it.
-                core.latches_settled().await;
-            }
-            for waiter in job.waiters {
-                // A waiter that went away does not care.
-                let _ = waiter.send(result);
-            }
-        }
-        guard.armed = false;
     }
 
     async fn run(&self, job: &Job<V>) -> Result<(), VfsError> {
@@ -602,6 +578,15 @@ impl<V: Vfs> Durability<V> {
                 *scope
             };
             let synced = held.vfs.sync(&held.node, scope).await;
+            if let Err(error) = synced
+                && error != VfsError::NotStarted
+                && job.targets.len() > 1
+                && !self.planted(Planted::SwallowedError)
+            {
+                // The others take their time: nobody is told success meanwhile.
+                let failure = self.failure(error);
+                self.with(held.key(), |inode| inode.failed(failure));
+            }
             if let (Ok(()) | Err(VfsError::NotStarted), Err(error)) = (result, synced) {
                 // One that failed tells more than one that never ran.
                 result = Err(error);
@@ -703,6 +688,7 @@ impl<V: Vfs> Durability<V> {
         let shares = self.with(key, |inode| inode.shares.clone());
         for share in &shares {
             share.metrics.repairs.fetch_add(1, Relaxed);
+            share.untrip_if_clean();
         }
         tracing::warn!(
             fs = key.fs,
@@ -756,10 +742,48 @@ struct Abandon<V: Vfs> {
     armed: bool,
 }
 
+impl<V: Vfs> Abandon<V> {
+    /// Runs syncs of an inode until nobody waits for one.
+    async fn drive(mut self) {
+        let (core, key) = (Arc::clone(&self.core), self.key);
+        loop {
+            let sequence = core.tick();
+            let Some(job) = core.with(key, |inode| inode.take_job(sequence)) else {
+                break;
+            };
+            let mut result = core.run(&job).await;
+            if core.planted(Planted::SwallowedError) {
+                result = Ok(());
+            }
+            core.finish(key, &job, result);
+            if result.is_err() {
+                // The latch is stored before anybody hears of it.
+                core.latches_settled().await;
+            }
+            for waiter in job.waiters {
+                // A waiter that went away does not care.
+                let _ = waiter.send(result);
+            }
+        }
+        self.armed = false;
+    }
+}
+
 impl<V: Vfs> Drop for Abandon<V> {
     fn drop(&mut self) {
-        if self.armed {
-            self.core.with(self.key, Inode::abandon);
+        if !self.armed {
+            return;
+        }
+        let (core, key) = (&self.core, self.key);
+        // Nobody will hear what became of the sync that it had in hand.
+        let failure = core.failure(VfsError::Io);
+        let shares = core.with(key, |inode| {
+            inode.abandon(failure).then(|| inode.shares.clone())
+        });
+        if let Some(shares) = shares {
+            core.report_failure(key, &shares, failure);
+            // If it is a directory, with the names that it was to save.
+            core.directory_failed(key, failure);
         }
     }
 }

@@ -3,6 +3,7 @@
 
 #![allow(unused_must_use)] // Receipts: what the tests look at is the disk.
 
+mod again;
 mod bound;
 mod fake;
 mod flush;

@@ -1,0 +1,125 @@
+//! What is asked twice, comes back, or was cut off in the middle.
+
+use std::{
+    pin::pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use vfs::{Env, VfsError};
+
+use super::{
+    fake::file,
+    flush::{PLAIN, THROUGH, World, honor, world},
+    sim::ms,
+};
+use crate::{share::lock, *};
+
+const IO: Result<(), VfsError> = Err(VfsError::Io);
+const HOST: &str = "treat-host-as-stable-storage";
+const FULL: RequestFlags = RequestFlags {
+    full_sync: true,
+    ..PLAIN
+};
+
+async fn fail(w: &World, gate: &Gate<super::fake::Fake>, ino: u64) {
+    let data = Bytes::from(vec![1; 4096]);
+    drop(gate.write(&file(ino), 0, data, PLAIN).await.unwrap());
+    w.fake.script(ino, &[IO]);
+    let flushed = gate.flush(&file(ino), FlushTarget::File, FULL).await;
+    assert_eq!(flushed.err(), Some(VfsError::Io));
+}
+
+#[test]
+fn a_policy_set_twice_is_told_twice_when_it_holds() {
+    for (first, policy) in [(HOST, "honor"), ("bounded:30s,64MiB", "bounded:20s,64MiB")] {
+        world(first, Limits::default(), |w| async move {
+            lock(&w.fake.times).sync = ms(1_000);
+            w.write(&file(5), 0, 1).await.unwrap();
+            w.flush(&file(5)).await.unwrap();
+            let policy: Policy = policy.parse().unwrap();
+            let v = Rc::clone(&w);
+            // Given up before it is told: the administrator pressed ^C.
+            w.env.spawn(Box::pin(async move {
+                drop(v.gate.set_policy(policy, "first").await);
+            }));
+            w.env.sleep(ms(100)).await;
+            let report = w.gate.set_policy(policy, "second").await;
+            assert_eq!((report.failed, w.gate.exposure().bytes), (0, 0));
+        });
+    }
+}
+
+#[test]
+fn a_share_that_comes_back_remembers_what_failed() {
+    world(HOST, Limits::default(), |w| async move {
+        let share = || {
+            let settings = ShareDurability::with_policy(Policy::TreatHostAsStableStorage);
+            w.engine.share("x", Arc::clone(&w.fake), settings)
+        };
+        let x = share();
+        fail(&w, &x, 5).await;
+        drop(x);
+        // Another one is added meanwhile.
+        let settings = ShareDurability::default();
+        drop(w.engine.share("y", Arc::clone(&w.fake), settings));
+        let x = share();
+        assert_eq!(x.effective_policy(), Policy::Honor);
+        assert_eq!(x.exposure().latched_inodes, 1);
+        assert_eq!((x.latched().len(), x.clear_latches()), (1, 1));
+        assert_eq!(x.effective_policy(), Policy::TreatHostAsStableStorage);
+        drop(x);
+        assert!(w.engine.write_back_lost("share"));
+    });
+}
+
+#[test]
+fn a_trip_ends_with_the_latches_that_caused_it() {
+    world(HOST, Limits::default(), |w| async move {
+        let lazy = Policy::TreatHostAsStableStorage;
+        fail(&w, &w.gate, 5).await;
+        fail(&w, &w.gate, 6).await;
+        for ino in [5, 6] {
+            assert_eq!(w.gate.effective_policy(), Policy::Honor);
+            w.write(&file(ino), 0, 1).await.unwrap();
+            w.flush(&file(ino)).await.unwrap();
+        }
+        assert_eq!(w.gate.effective_policy(), lazy, "repaired");
+        // A loss that is no file's: repairs and deletions say nothing of it.
+        assert!(w.engine.write_back_lost("share"));
+        fail(&w, &w.gate, 5).await;
+        w.write(&file(5), 0, 1).await.unwrap();
+        w.flush(&file(5)).await.unwrap();
+        assert!(w.gate.latched().is_empty());
+        fail(&w, &w.gate, 6).await;
+        w.gate.gone(file(6).key_of(), &super::fake::dir(10));
+        assert!(w.gate.latched().is_empty());
+        assert_eq!(w.gate.effective_policy(), Policy::Honor);
+        assert_eq!(w.gate.clear_latches(), 0);
+        assert_eq!(w.gate.effective_policy(), lazy, "accepted");
+        assert!(w.engine.write_back_lost("share"));
+        w.gate.set_policy(lazy, "somebody").await;
+        assert_eq!(w.gate.effective_policy(), lazy, "set");
+    });
+}
+
+#[test]
+fn a_durable_write_whose_end_nobody_saw_counts_as_failed() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 100, 1).await.unwrap();
+        {
+            let data = Bytes::from(vec![1; 4096]);
+            let mut write = pin!(w.gate.write(&f, 0, data, THROUGH));
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(matches!(write.as_mut().poll(&mut context), Poll::Pending));
+        }
+        assert_eq!(w.gate.latched()[0].unproven_bytes, 2 * 4096);
+        assert_eq!(w.flush(&f).await, IO);
+        w.write(&f, 0, 1).await.unwrap();
+        w.write(&f, 100, 1).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
