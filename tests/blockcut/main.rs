@@ -56,6 +56,7 @@ tests/blockcut/run [options]
   --oracle-every N        the simulator's oracle is asked of every so manieth image too (1)
   --seed N                of the first round; each further one is one more
   --binary FILE           the server (target/debug/holdfast)
+  --keep DIR              copies of the images on which something promised is lost, not yet mounted
   --json FILE             everything counted
   --markdown FILE         the table
   --work DIR              set by tests/blockcut/run";
@@ -71,6 +72,7 @@ struct Arguments {
     served: usize,
     oracle_every: usize,
     seed: u64,
+    keep: Option<PathBuf>,
     json: Option<PathBuf>,
     markdown: Option<PathBuf>,
     work: PathBuf,
@@ -93,6 +95,7 @@ fn arguments() -> Result<Arguments, String> {
         served: 1,
         oracle_every: 1,
         seed: 1,
+        keep: None,
         json: None,
         markdown: None,
         work: PathBuf::new(),
@@ -119,6 +122,7 @@ fn arguments() -> Result<Arguments, String> {
             "--served" => out.served = number(&value()?)?,
             "--oracle-every" => out.oracle_every = number(&value()?)?,
             "--seed" => out.seed = number(&value()?)? as u64,
+            "--keep" => out.keep = Some(value()?.into()),
             "--json" => out.json = Some(value()?.into()),
             "--markdown" => out.markdown = Some(value()?.into()),
             "--work" => out.work = value()?.into(),
@@ -168,6 +172,7 @@ fn rounds(arguments: &Arguments, fs: FileSystem, policy: &str) -> Result<Tally, 
             cuts: left.min(arguments.cuts_per_round),
             served: arguments.served,
             oracle_every: arguments.oracle_every,
+            keep: arguments.keep.clone(),
         };
         left -= task.cuts;
         let dir = arguments

@@ -1,6 +1,6 @@
 //! One round: a new file system, the server on it, the clients; then the cuts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::oracle::Oracle;
 use crate::record::{Gauge, History, Recorder};
 use crate::rng::Rng;
 use crate::server::{Peer, Server, Timeliness};
-use crate::stack::{Bench, Checked, DEVICE_BYTES, FileSystem, Stack};
+use crate::stack::{Bench, Checked, DEVICE_BYTES, FileSystem, Stack, run};
 use crate::view::{self, View};
 use crate::workload::{self, Plan, World};
 
@@ -38,6 +38,8 @@ pub(crate) struct Task {
     pub(crate) served: usize,
     /// Every so many images the simulator's oracle is asked too.
     pub(crate) oracle_every: usize,
+    /// Where images go on which something promised is lost.
+    pub(crate) keep: Option<PathBuf>,
 }
 
 /// What was recorded.
@@ -275,13 +277,36 @@ pub(crate) fn judge(
             }
         };
         let view = view::mounted(mounted.root());
-        each(&judge, view.map(|view| outcome(view, false)));
+        let plain = view.map(|view| outcome(view, false));
+        let lost = |outcome: &Outcome| {
+            let told = outcome.opinion.as_ref();
+            let told = told.is_some_and(|(told, _)| !told.is_empty());
+            told || !outcome.verdict.promised.is_empty()
+        };
+        let kept = plain.as_ref().is_ok_and(lost).then(|| task.keep.as_ref());
+        each(&judge, plain);
         if task.served > 0 && number % every.max(1) == every / 2 {
             let view = serve(task, &mounted, &dir.join(format!("again-{number}")));
             each(&judge, view.map(|view| outcome(view, true)));
         }
+        if let Some(into) = kept.flatten() {
+            // As it was before it was mounted.
+            drop(mounted);
+            replayer.make(planned.cut.entry, planned.kept, bench.image());
+            keep(task, planned, &dir.join("image"), into)?;
+        }
     }
     Ok(())
+}
+
+/// Copies an image.
+fn keep(task: &Task, planned: &Planned, image: &Path, into: &Path) -> Result<(), String> {
+    std::fs::create_dir_all(into).map_err(|error| error.to_string())?;
+    let (fs, seed) = (task.fs.name(), task.plan.seed);
+    let (entry, kept) = (planned.cut.entry, planned.kept.name());
+    let to = into.join(format!("{fs}-{seed}-{entry}-{kept}"));
+    let to = to.to_string_lossy();
+    run("cp", &["--sparse=always", &image.to_string_lossy(), &to]).map(drop)
 }
 
 /// Starts a server on what is left, and reads through it.
