@@ -346,6 +346,11 @@ pub enum ConfigError {
 /// # Errors
 /// [`ConfigError`]; its `Display` is meant for the administrator.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
+    let text = read(path)?;
+    parse(&text, path).map_err(|report| ConfigError::Wrong(Box::new(report)))
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
     let unreadable = |source| ConfigError::Unreadable {
         path: path.to_owned(),
         source,
@@ -356,8 +361,7 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
             "{size} bytes are too many"
         ))));
     }
-    let text = fs::read_to_string(path).map_err(unreadable)?;
-    parse(&text, path).map_err(|report| ConfigError::Wrong(Box::new(report)))
+    fs::read_to_string(path).map_err(unreadable)
 }
 
 /// Checks the text of a configuration file; `path` names it in complaints, and relative paths
@@ -390,25 +394,21 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Report> {
 /// # Errors
 /// [`ConfigError`] where not even that can be read.
 pub fn state_dir_of(path: &Path) -> Result<PathBuf, ConfigError> {
-    let report = match load(path) {
-        Ok(config) => return Ok(config.server.state_dir),
-        Err(ConfigError::Wrong(report)) => report,
-        Err(unreadable) => return Err(unreadable),
-    };
-    let Ok(table) = report.text.parse::<toml::Table>() else {
-        return Err(ConfigError::Wrong(report));
-    };
-    let told = table
-        .get("server")
-        .and_then(|server| server.get("state_dir"));
-    match told {
-        None => Ok(crate::state_dir::default()),
-        Some(toml::Value::String(told)) => {
-            let folder = path.parent().unwrap_or(Path::new(""));
-            Ok(folder.join(told))
+    // No look at the shares' folders: one on a disk that hangs would hold up who asks, too.
+    let text = read(path)?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    if let Ok(table) = text.parse::<toml::Table>() {
+        let server = table.get("server");
+        match server.and_then(|server| server.get("state_dir")) {
+            None => return Ok(crate::state_dir::default()),
+            Some(toml::Value::String(told)) => {
+                let folder = path.parent().unwrap_or(Path::new(""));
+                return Ok(folder.join(told));
+            }
+            Some(_) => {}
         }
-        Some(_) => Err(ConfigError::Wrong(report)),
     }
+    load(path).map(|config| config.server.state_dir)
 }
 
 /// The tables in which `new` differs from `old` and that only a restart can bring into force.

@@ -15,6 +15,8 @@ use super::{
 const SHARE_NAME_MAX: usize = 80;
 /// Longest comment; clients cut longer ones.
 const COMMENT_MAX: usize = 256;
+/// Longest time that a share's folder is looked at.
+const LOOK_MAX: std::time::Duration = std::time::Duration::from_secs(2);
 /// Names the protocol keeps for itself.
 const RESERVED: [&str; 4] = ["IPC$", "ADMIN$", "PRINT$", "GLOBAL"];
 
@@ -133,15 +135,28 @@ pub(super) fn check_name(name: &str) -> Result<(), (String, &'static str)> {
     Ok(())
 }
 
+/// What a folder is, unless its disk does not say: a mount that hangs must not keep an
+/// administrator from changing others. Who opens it then finds out.
+fn looked_at(path: &Path) -> Option<std::io::Result<std::fs::Metadata>> {
+    let (tell, told) = std::sync::mpsc::channel();
+    let folder = path.to_owned();
+    let look = move || drop(tell.send(std::fs::metadata(folder)));
+    match std::thread::Builder::new().spawn(look) {
+        Ok(_) => told.recv_timeout(LOOK_MAX).ok(),
+        Err(error) => Some(Err(error)),
+    }
+}
+
 fn check_folder(path: &Path, place: std::ops::Range<usize>, findings: &mut Findings) {
-    match std::fs::metadata(path) {
-        Ok(meta) if meta.is_dir() => {}
-        Ok(_) => findings.add(
+    match looked_at(path) {
+        None => tracing::warn!("{}: its disk does not answer", path.display()),
+        Some(Ok(meta)) if meta.is_dir() => {}
+        Some(Ok(_)) => findings.add(
             Some(place),
             format!("{} is not a directory", path.display()),
             "a share is a directory; give the one that holds the file",
         ),
-        Err(error) => {
+        Some(Err(error)) => {
             let way_out = format!("make it (mkdir -p {}) or correct the path", path.display());
             findings.add(
                 Some(place),

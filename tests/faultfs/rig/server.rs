@@ -172,6 +172,12 @@ impl Server {
         false
     }
 
+    /// Brings what was [set](Server::set) into force: whether it did, and what it said.
+    pub(crate) fn reload(&self) -> (bool, String) {
+        self.configure(&self.server, &self.shares);
+        self.holdfast(&["reload"])
+    }
+
     /// SIGKILL, and waits for its end. Calls that hang must be released by somebody.
     pub(crate) fn kill(&mut self) {
         self.signal_kill();

@@ -1,6 +1,9 @@
 //! A sync that takes its time, or never ends, is nobody else's trouble.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::mpsc,
+    time::{Duration, Instant},
+};
 
 use smb_wire::Status;
 
@@ -115,4 +118,49 @@ fn a_hung_fsync_that_ends_well_is_a_success() {
     let reply = tree.client().wait(flush).unwrap();
     assert_eq!(reply.status(), Status::SUCCESS);
     assert_eq!(status(file.close()), Status::SUCCESS);
+}
+
+/// Nothing that a reload leaves as it is is waited for.
+#[test]
+fn a_hung_share_delays_no_reload() {
+    let Some(mut rig) = Rig::started("shutdown_grace = \"1s\"", "") else {
+        return;
+    };
+    let plain = tempfile::tempdir().unwrap();
+    // It has begun to serve.
+    drop(rig.server.tree());
+    rig.mount.tell("off-mode hang");
+    rig.mount.tell("cut everything");
+    let (tell, told) = mpsc::channel();
+    let path = rig.mount.path.join("x");
+    std::thread::spawn(move || tell.send(std::fs::metadata(path).is_ok()));
+    let waited = told.recv_timeout(Duration::from_millis(300));
+    assert!(waited.is_err(), "it does not hang");
+    let share = format!(
+        "[[share]]\nname = \"plain\"\npath = \"{}\"",
+        plain.path().display()
+    );
+    rig.server.set("shutdown_grace = \"1s\"", &share);
+    let (server, mount) = (&rig.server, &mut rig.mount);
+    let (took, said, tree) = std::thread::scope(|scope| {
+        let (done, over) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            // Whatever happens: nothing ends while the mount hangs.
+            let _ = over.recv_timeout(2 * SOON);
+            mount.tell("off-mode error");
+            mount.tell("release fail");
+            mount.tell("thaw");
+        });
+        let at = Instant::now();
+        // The second meets who still looks at the hung one.
+        let said = [server.reload(), server.reload()];
+        let took = at.elapsed();
+        let tree = said[0].0.then(|| server.session(0).tree("plain"));
+        drop(done);
+        (took, said, tree)
+    });
+    assert!(said.iter().all(|(ok, _)| *ok), "{said:?}");
+    assert!(took < 2 * SOON, "{took:?}");
+    tree.unwrap().unwrap();
+    rig.server.assert_sound();
 }
