@@ -167,6 +167,8 @@ impl Epoch {
 pub(crate) struct Name<V: Vfs> {
     pub(crate) dir: Held<V>,
     pub(crate) seq: u64,
+    /// A name went away there: it may come back, whatever is named later.
+    left: bool,
     debts: Vec<Debt>,
 }
 
@@ -187,7 +189,8 @@ pub(crate) struct Latch {
     metadata: BTreeSet<Changed>,
     /// Directories whose sync with a name of the inode failed or was never reached.
     names: BTreeSet<FileKey>,
-    /// Entries of a directory. No rewriting proves them again: only an administrator does.
+    /// Entries of a directory, or a name that went away. No rewriting proves them again: only an
+    /// administrator does.
     entries: bool,
     size: bool,
     lost: Vec<Lost>,
@@ -204,6 +207,12 @@ impl Latch {
             && self.names.is_empty()
             && !self.entries
             && !self.size
+    }
+
+    /// A name or a stream is lost: what is written there may be lost with it.
+    fn is_out_of_reach(&self) -> bool {
+        let lost_stream = |what: &Changed| matches!(what, Changed::Stream(_));
+        !self.names.is_empty() || self.metadata.iter().any(lost_stream)
     }
 
     fn add_metadata(&mut self, what: BTreeSet<Changed>) {
@@ -463,6 +472,7 @@ impl<V: Vfs> Inode<V> {
                 Some(i) if !is_new && i >= front => {
                     if let Some(name) = self.names.get_mut(i) {
                         name.seq = seq;
+                        name.left = true;
                     }
                     continue;
                 }
@@ -470,10 +480,12 @@ impl<V: Vfs> Inode<V> {
                 None => Name {
                     dir: dir.clone(),
                     seq,
+                    left: false,
                     debts: Vec::new(),
                 },
             };
             name.seq = seq;
+            name.left |= old.is_some_and(|old| old.key() == dir.key());
             account.charge(&mut name.debts, (key, now), &mut idle);
             let at = if is_new {
                 0
@@ -572,8 +584,14 @@ impl<V: Vfs> Inode<V> {
         self.before.retain(|(_, seq)| *seq > sequence);
         if let Some(latch) = &mut self.latch {
             latch.extents.repair(&epoch.extents);
-            latch.metadata.retain(|what| !epoch.set_meta.contains(what));
+            // A stream made again says nothing of what else it is found by (the depot's mark).
+            let lasts = |what: &Changed| matches!(what, Changed::Stream(_));
+            (latch.metadata).retain(|what| lasts(what) || !epoch.set_meta.contains(what));
             latch.size &= !epoch.sized;
+            if latch.is_out_of_reach() {
+                // On disk, and nobody may ever find it there.
+                latch.take(&epoch.debts);
+            }
         }
         drop(epoch);
         self.release();
@@ -633,6 +651,7 @@ impl<V: Vfs> Inode<V> {
         let names = std::mem::take(&mut self.names);
         let latch = self.latch_with(failure);
         latch.names.extend(names.iter().map(|name| name.dir.key()));
+        latch.entries |= names.iter().any(|name| name.left);
         names.iter().for_each(|name| latch.take(&name.debts));
         latch.add_epoch(epoch);
         self.before.clear();
@@ -651,6 +670,7 @@ impl<V: Vfs> Inode<V> {
         }
         let latch = self.latch_with(failure);
         latch.names.insert(dir);
+        latch.entries |= failed.iter().any(|name| name.left);
         failed.iter().for_each(|name| latch.take(&name.debts));
         true
     }
@@ -803,11 +823,12 @@ impl<V: Vfs> Inode<V> {
     pub(crate) fn names_synced(&mut self, seq: u64, failed: &BTreeSet<FileKey>) -> bool {
         let owed = |name: &Name<V>| name.seq > seq || failed.contains(&name.dir.key());
         if let Some(latch) = &mut self.latch {
-            // Named again since the failure, and that is on disk.
+            // Moved since the failure, and that is on disk. Another name proves nothing of a lost
+            // one.
             for name in self
                 .names
                 .iter()
-                .filter(|name| !owed(name) && name.seq > latch.mark)
+                .filter(|name| name.left && !owed(name) && name.seq > latch.mark)
             {
                 latch.names.remove(&name.dir.key());
             }

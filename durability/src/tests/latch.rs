@@ -546,7 +546,59 @@ fn other_metadata_repairs_none_that_was_lost() {
         w.gate.stream_created(&other, PLAIN).await.unwrap();
         w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
         assert_eq!(w.flush(&f).await, IO, "the stream");
+        // What streams are found by (the depot's mark) is not written again with one of them.
         w.gate.stream_removed(&s, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.stream_created(&s, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        assert_eq!(w.gate.clear_latches(), 1);
         assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+#[test]
+fn a_name_beside_a_lost_one_does_not_repair_it() {
+    honor(|w| async move {
+        let (f, d) = (file(5), dir(50));
+        w.gate.created(&f, &d, PLAIN).await.unwrap();
+        w.fake.script(50, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.linked(&f, &d, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        // It is somewhere else then, and that is synced.
+        w.gate.renamed(&f, &d, &d, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+        // A name that went away may come back for good.
+        w.gate.renamed(&f, &d, &d, PLAIN).await.unwrap();
+        w.fake.script(50, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.renamed(&f, &d, &d, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+    });
+}
+
+#[test]
+fn what_changes_while_a_sync_fails_is_put_down_to_it() {
+    honor(|w| async move {
+        let (f, g, d) = (file(5), file(6), dir(50));
+        w.gate.created(&f, &d, PLAIN).await.unwrap();
+        let begun = w.gate.begin();
+        w.fake.script(50, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        begun.created(&g, &d, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&g).await, IO);
+        // What began later is not concerned.
+        let (h, begun) = (file(7), w.gate.begin());
+        begun.created(&h, &d, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&h).await, Ok(()));
+        let begun = w.gate.begin();
+        w.gate.meta_changed(&h, Meta::Eas, PLAIN).await.unwrap();
+        w.fake.script(7, &[IO]);
+        assert_eq!(w.flush(&h).await, IO);
+        begun.meta_changed(&h, Meta::Times, PLAIN).await.unwrap();
+        w.gate.meta_changed(&h, Meta::Eas, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&h).await, IO, "the times");
+        w.gate.meta_changed(&h, Meta::Times, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&h).await, Ok(()));
     });
 }

@@ -25,11 +25,14 @@ fn place(position: u64) -> (u64, usize) {
     )
 }
 
-/// What a short write does of `len` bytes.
+/// What a short write does of `len` bytes: whole sectors where there are several. One sector goes
+/// in one piece: half of it could reach the disk, and no reader could tell that from damage.
 fn part(len: usize) -> usize {
     let half = len.div_ceil(2);
     if len > SECTOR {
         half.next_multiple_of(SECTOR).min(len - 1) / SECTOR * SECTOR
+    } else if len == SECTOR {
+        len
     } else {
         half
     }

@@ -92,14 +92,21 @@ pub(super) async fn zero<V: Vfs>(
     }
     // [MS-FSA] 2.1.5.10.38: the end of file does not move.
     let end = share.vfs.attr(&disk.node).await?.size.min(to);
+    let flags = write::open_flags(open);
     if end <= from {
-        return Ok(Answer::done(share.gate.unchanged()));
+        // Another request that is still under way may have moved the end of file: who writes
+        // through is promised zeros all the same.
+        let mut change = share.gate.changing(&disk.node);
+        change.touched(Range {
+            offset: from,
+            len: 0,
+        });
+        return Ok(Answer::done(change.end(flags).await?));
     }
     let range = Range {
         offset: from,
         len: end - from,
     };
-    let flags = write::open_flags(open);
     let mut change = share.gate.changing(&disk.node);
     let zeroed = share.vfs.zero(&disk.node, range).await;
     match zeroed {
