@@ -468,7 +468,7 @@ impl<V: Vfs> Durability<V> {
             let owed = self.peek(moved, |inode| {
                 inode.names().iter().map(|n| n.dir.clone()).collect()
             });
-            dirs.extend(owed.unwrap_or_else(Vec::new));
+            dirs.extend(owed.unwrap_or_default());
         }
         self.order(key, dirs)
     }
