@@ -466,7 +466,11 @@ impl<V: Vfs> Durability<V> {
         let moved: Vec<FileKey> = lock(&self.moved).iter().copied().collect();
         for moved in moved.into_iter().filter(|moved| moved.fs == key.fs) {
             let owed = self.peek(moved, |inode| {
-                inode.names().iter().map(|n| n.dir.clone()).collect()
+                inode
+                    .names()
+                    .iter()
+                    .map(|n| n.dir.clone())
+                    .collect::<Vec<_>>()
             });
             dirs.extend(owed.unwrap_or_default());
         }
