@@ -514,7 +514,9 @@ impl World {
                     && alone
                     && !belief.secretly
                 {
-                    assert_eq!(belief.state, current, "{whose:?} {belief:?}");
+                    // Less it may believe: answers to two CREATEs of a lease can change places.
+                    let less = current.contains(belief.state);
+                    assert!(less, "{current:?} {whose:?} {belief:?}");
                 }
                 if epoch != 0 {
                     self.epochs.insert(number, epoch);
