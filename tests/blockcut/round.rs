@@ -283,7 +283,7 @@ pub(crate) fn judge(
             let told = told.is_some_and(|(told, _)| !told.is_empty());
             told || !outcome.verdict.promised.is_empty()
         };
-        let kept = plain.as_ref().is_ok_and(lost).then(|| task.keep.as_ref());
+        let kept = plain.as_ref().is_ok_and(lost).then_some(task.keep.as_ref());
         each(&judge, plain);
         if task.served > 0 && number % every.max(1) == every / 2 {
             let view = serve(task, &mounted, &dir.join(format!("again-{number}")));

@@ -1,6 +1,6 @@
 //! FUSE calls as calls of the simulated disk, past rules and power.
 //!
-//! Every call goes through [`FaultFs::call`]: it is counted, a rule may hit it, the frozen disk
+//! Every call goes through `FaultFs::call`: it is counted, a rule may hit it, the frozen disk
 //! refuses it, and what waits does so on no thread of the event loop. The answer is sent without
 //! the lock. Calls are made as root (the kernel has checked permissions), creations as their
 //! caller.
