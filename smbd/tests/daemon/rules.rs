@@ -214,12 +214,12 @@ fn rules_are_set_aside_until_a_reload() {
     // The share's policy does not touch the rules, and the answer says so.
     let said = daemon.ask(&["policy", "set", "data", "honor"]).unwrap();
     assert!(said.contains("WARNING: by rule 2"), "{said}");
+    // The file and its folder: what is told is true of all that is owed, by whatever rule.
+    assert!(said.contains("made stable: 2 inodes, 4096 bytes"), "{said}");
     assert_eq!(policy(&["data/scratch/x"]), "treat-host-as-stable-storage");
     let said = daemon
         .ask(&["policy", "set", "data", "honor", "--without-rules"])
         .unwrap();
-    // The file and its folder.
-    assert!(said.contains("made stable: 2 inodes, 4096 bytes"), "{said}");
     assert!(
         said.contains("set to honor, without its rules, at 20"),
         "{said}"

@@ -1,8 +1,10 @@
 //! `holdfast-sim`: crash cases by the million, replayable by seed or by line.
 //!
-//!     holdfast-sim --cases N [--seed S] [--minutes M] [--profile P] [--policy Q] [--keep FILE]
-//!     holdfast-sim --exhaustive LENGTH [--profile P] [--policy Q]
-//!     holdfast-sim --replay 'LINE'
+//! ```text
+//! holdfast-sim --cases N [--seed S] [--minutes M] [--profile P] [--policy Q] [--keep FILE]
+//! holdfast-sim --exhaustive LENGTH [--profile P] [--policy Q]
+//! holdfast-sim --replay 'LINE'
+//! ```
 //!
 //! Built with the feature `planted-faults`, `--plant FAULT` breaks the durability engine first.
 //!
