@@ -545,7 +545,11 @@ impl<V: Vfs> Inode<V> {
         self.early = Early::default();
         let mut targets: Vec<(Held<V>, SyncScope)> = Vec::new();
         let mut streams = epoch.streams.clone();
-        let mut base = (!epoch.is_clean()).then(|| epoch.scope());
+        let mut base = (!epoch.is_clean()).then(|| match self.latch {
+            None => epoch.scope(),
+            // What failed may have left metadata behind that nobody counts (a new change time).
+            Some(_) => SyncScope::All,
+        });
         let mut base_node = self.node.clone();
         for held in self.asked.drain(..) {
             if let Some(stream) = held.node.stream() {
