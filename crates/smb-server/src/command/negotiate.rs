@@ -97,18 +97,21 @@ fn settle(
     // [MS-SMB2] 3.3.5.4: on 3.1.1 the context alone says that encryption was agreed
     // (CVE-2021-45100: a server that set the bit made clients talk clear).
     let encryption = contexts.cipher.is_some() && dialect < Dialect::SMB_3_1_1;
-    let channels = dialect >= Dialect::SMB_3_0;
     Negotiated {
         dialect,
         client_guid: request.client_guid,
         client_capabilities: request.capabilities,
         client_security_mode: request.security_mode,
         client_dialects: request.dialects.clone(),
-        // [MS-SMB2] 3.3.5.4: leasing from 2.1 on, of directories from 3.0 on.
+        // [MS-SMB2] 3.3.5.4: leasing from 2.1 on; of directories and several channels from 3.0 on
+        // to who asks for them (impacket fails where it is told of the former unasked).
         server_capabilities: (Capabilities::LARGE_MTU | Capabilities::LEASING)
             .when(multi_credit)
-            .union(Capabilities::DIRECTORY_LEASING.when(dialect >= Dialect::SMB_3_0))
-            .union((request.capabilities & Capabilities::MULTI_CHANNEL).when(channels))
+            .union(
+                (request.capabilities
+                    & (Capabilities::DIRECTORY_LEASING | Capabilities::MULTI_CHANNEL))
+                    .when(dialect >= Dialect::SMB_3_0),
+            )
             .union(Capabilities::ENCRYPTION.when(encryption)),
         server_security_mode: SecurityMode::SIGNING_ENABLED
             .union(SecurityMode::SIGNING_REQUIRED.when(config.signing_required)),
