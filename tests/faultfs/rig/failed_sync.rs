@@ -201,7 +201,6 @@ fn a_stream_shares_its_files_latch() {
 }
 
 #[test]
-#[ignore = "durability: what is flushed below a latched directory does not ask for its latch"]
 fn a_failed_sync_of_a_directory_above_is_one_of_the_file() {
     let Some(mut rig) = Rig::started("", "durability = \"honor\"") else {
         return;
@@ -231,7 +230,6 @@ fn a_failed_sync_of_a_directory_above_is_one_of_the_file() {
 }
 
 #[test]
-#[ignore = "durability: one bit for all metadata, so that any change of it repairs all"]
 fn other_metadata_repairs_none_that_was_lost() {
     let Some(mut rig) = Rig::started("", "durability = \"honor\"") else {
         return;
