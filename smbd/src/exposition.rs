@@ -115,6 +115,11 @@ pub fn render(page: &mut Page, server: &Server<HostVfs>) {
     page.one("holdfast_trees", gauge, "Tree connects.", trees);
     page.one("holdfast_opens", gauge, "Open handles.", opens);
     page.one("holdfast_locks", gauge, "Byte-range locks.", locks);
+    let help = "Entries of a table, by table.";
+    let mut family = page.family("holdfast_table_entries", gauge, help);
+    for (table, entries) in server.table_sizes() {
+        family.sample("", &[("table", table)], entries);
+    }
     let help = "Requests answered, by command.";
     let mut family = page.family("holdfast_requests_total", Kind::Counter, help);
     for count in server.requests.read() {

@@ -4,6 +4,7 @@
 mod promises;
 
 use std::{
+    collections::BTreeMap,
     io,
     path::Path,
     pin::pin,
@@ -301,7 +302,7 @@ impl Service for Holdfast {
             })).collect::<Vec<_>>(),
             "sessions": report.sessions.iter().map(|session| json!({
                 "id": session.id,
-                "connection": session.connection.0,
+                "channels": session.channels.iter().map(|channel| channel.0).collect::<Vec<_>>(),
                 "user": session.user,
                 "signed": session.signed,
                 "encrypted": session.encrypted,
@@ -316,6 +317,7 @@ impl Service for Holdfast {
             })).collect::<Vec<_>>(),
             "shares": self.shares_status(),
             "kept": self.kept.status(),
+            "tables": self.server.table_sizes().into_iter().collect::<BTreeMap<_, _>>(),
             "host_changes": self.host_changes.as_ref().map(|changes| changes.status()),
         })
     }

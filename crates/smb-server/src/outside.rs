@@ -84,6 +84,12 @@ impl<V: Vfs> Outside<V> {
         guards.entry(open).or_default().push(guard);
     }
 
+    /// How many opens something is observed for.
+    pub(crate) fn observed(&self) -> usize {
+        let guards = self.guards.lock();
+        guards.unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// The open is closed: nothing is observed for it any more.
     pub(crate) fn forget(&self, open: OpenId) {
         let gone = {

@@ -353,9 +353,14 @@ pub(super) fn changes_in_words(shares: &Value) -> (String, bool) {
 
 fn session_rows(sessions: &[Value], connections: &[Value]) -> Vec<Value> {
     let row = |session: &Value| {
-        let mut here = connections.iter();
-        let connection = here.find(|connection| connection["id"] == session["connection"]);
-        let of = |key: &str| connection.map_or(Value::Null, |connection| connection[key].clone());
+        let channels = list(&session["channels"]);
+        let here: Vec<&Value> = connections
+            .iter()
+            .filter(|connection| channels.contains(&connection["id"]))
+            .collect();
+        let from: Vec<&Value> = here.iter().map(|connection| &connection["peer"]).collect();
+        // Every channel of a session has its dialect ([MS-SMB2] 3.3.5.5.2).
+        let dialect = here.first().map(|connection| &connection["dialect"]);
         let protection = match (&session["encrypted"], &session["signed"]) {
             (Value::Bool(true), _) => "encrypted",
             (_, Value::Bool(true)) => "signed",
@@ -366,8 +371,8 @@ fn session_rows(sessions: &[Value], connections: &[Value]) -> Vec<Value> {
                 Some("") => json!("(anonymous)"),
                 _ => session["user"].clone(),
             },
-            "from": of("peer"),
-            "dialect": of("dialect"),
+            "from": from,
+            "dialect": dialect,
             "protection": protection,
             "shares": session["trees"],
             "open": list(&session["opens"]).len(),
@@ -450,8 +455,10 @@ mod tests {
                           "connections": 1, "cpu_ms": 1_250, "file_io": "io_uring" }],
             "server": {
                 "file_io": "io_uring",
-                "connections": [{ "id": 4, "peer": "10.0.0.1:999", "dialect": "3.1.1" }],
-                "sessions": [{ "id": 9, "connection": 4, "user": "alice", "signed": true,
+                "connections": [{ "id": 4, "peer": "10.0.0.1:999", "dialect": "3.1.1" },
+                                { "id": 5, "peer": "10.0.0.2:999", "dialect": "3.1.1" },
+                                { "id": 6, "peer": "10.0.1.1:998", "dialect": "3.1.1" }],
+                "sessions": [{ "id": 9, "channels": [4, 6], "user": "alice", "signed": true,
                     "encrypted": false, "trees": ["data", "IPC$"],
                     "opens": [{ "share": "data", "path": "a\u{1b}b", "access": "0x00120089",
                                 "locks": 2 }] }],
@@ -498,8 +505,8 @@ device=volatile-cache,no-fua,unprotected
       inode 13 (a/b) of device 0x1f: Io, since 2026-11-21 16:22:40 UTC
 
 sessions: 1
-  user   from          dialect  protection  open  shares
-  alice  10.0.0.1:999  3.1.1    signed      1     data,IPC$
+  user   from                       dialect  protection  open  shares
+  alice  10.0.0.1:999,10.0.1.1:998  3.1.1    signed      1     data,IPC$
 
 open files: 1
   share  path      user   access      locks

@@ -25,6 +25,10 @@ pub(super) struct Claims {
 }
 
 impl Claims {
+    pub(super) fn len(&self) -> usize {
+        self.parked.len()
+    }
+
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.parked.is_empty()

@@ -53,7 +53,7 @@ pub struct Below {
 
 /// A lease's file, by client and key ([MS-SMB2] 3.3.1.11, 3.3.1.12).
 #[derive(Debug)]
-struct Bound {
+pub(super) struct Bound {
     place: Place,
     link: Link,
     delete_on_close: bool,
@@ -64,9 +64,9 @@ pub(super) type Shard = BTreeMap<FileKey, Inode>;
 /// The engine.
 #[derive(Debug)]
 pub struct Files {
-    shards: Vec<Mutex<Shard>>,
-    leases: Mutex<BTreeMap<(Guid, LeaseKey), Bound>>,
-    paths: Mutex<Paths>,
+    pub(super) shards: Vec<Mutex<Shard>>,
+    pub(super) leases: Mutex<BTreeMap<(Guid, LeaseKey), Bound>>,
+    pub(super) paths: Mutex<Paths>,
     pub(super) watches: Mutex<Watches>,
     pub(super) claims: Mutex<Claims>,
     /// How many watchers there are: without any, changes take no lock.

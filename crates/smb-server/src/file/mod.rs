@@ -24,6 +24,7 @@ mod inode;
 mod locks;
 mod paths;
 mod share_mode;
+mod sizes;
 mod types;
 mod watch;
 
@@ -34,5 +35,6 @@ pub use breaks::Acknowledged;
 pub use files::{Below, Files, Step};
 pub use locks::{LockSequence, Locking};
 pub use paths::{ShareId, SharePath};
+pub use sizes::Sizes;
 pub use types::*;
 pub use watch::{Change, HostChange, Reported, Touched, WatchRequest, Watching};

@@ -98,6 +98,10 @@ pub(super) struct Paths {
 }
 
 impl Paths {
+    pub(super) fn len(&self) -> usize {
+        self.by_open.len()
+    }
+
     pub(super) fn insert(&mut self, open: OpenId, path: SharePath, place: Place) {
         let key = (path.share, path.folded.to_vec(), open);
         self.by_path.insert(key, place);

@@ -189,6 +189,10 @@ pub(super) struct Watches {
 }
 
 impl Watches {
+    pub(super) fn len(&self) -> usize {
+        self.by_open.len()
+    }
+
     fn index(&mut self, open: OpenId, path: &SharePath) {
         let key = (path.share, path.folded().to_vec());
         self.by_path.entry(key).or_default().push(open);

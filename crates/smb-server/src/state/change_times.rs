@@ -38,6 +38,12 @@ fn inode(key: FileKey) -> Inode {
 }
 
 impl ChangeTimes {
+    /// How many inodes are remembered.
+    pub(crate) fn len(&self) -> usize {
+        let entries = self.entries.lock();
+        entries.unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Shows `set` for the inode for as long as the kernel says what `attr` says.
     pub(crate) fn remember(&self, attr: &Attr, set: Timestamp) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);

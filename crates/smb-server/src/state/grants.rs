@@ -39,6 +39,12 @@ struct UnderWay {
 }
 
 impl Grants {
+    /// How many owners have answers under way, and breaks that are to be acknowledged.
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        let inner = self.lock();
+        (inner.owners.len(), inner.told.len())
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

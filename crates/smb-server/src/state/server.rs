@@ -1,5 +1,7 @@
 //! The server: what all connections on all workers share ([MS-SMB2] 3.3.1.5).
 
+mod sizes;
+
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
@@ -405,7 +407,7 @@ impl<V: Vfs> Server<V> {
         let tables = session.tables();
         SessionReport {
             id: session.id.0,
-            connection: session.channels().first().copied().unwrap_or_default(),
+            channels: session.channels(),
             user: token.user.clone(),
             signed: session.must_sign(),
             encrypted: session.encrypts(),
@@ -471,8 +473,8 @@ pub struct ConnectionReport {
 pub struct SessionReport {
     /// SessionId.
     pub id: u64,
-    /// The connection that made it.
-    pub connection: ConnectionId,
+    /// Its connections, in the order of their coming.
+    pub channels: Vec<ConnectionId>,
     /// User name; empty for anonymous.
     pub user: String,
     /// Signing is required.

@@ -1,0 +1,37 @@
+//! How many entries the server's tables have: what is to be flat on a server that runs long.
+
+use std::sync::atomic::Ordering;
+
+use vfs::Vfs;
+
+use super::{Server, lock};
+
+impl<V: Vfs> Server<V> {
+    /// Each table that grows with what clients do, with its entries now.
+    #[must_use]
+    pub fn table_sizes(&self) -> Vec<(&'static str, usize)> {
+        let files = self.files.sizes();
+        let (answers, told) = self.grants.sizes();
+        vec![
+            ("connections", lock(&self.connections).len()),
+            ("sessions", lock(&self.sessions).len()),
+            ("opens", self.opens.load(Ordering::Relaxed)),
+            ("holders", lock(&self.owners).len()),
+            ("waiters", lock(&self.waiters).len()),
+            ("deleters", lock(&self.deleters).len()),
+            ("listed_names", self.listed_names.load(Ordering::Relaxed)),
+            ("failed_logins", lock(&self.limiter).entries()),
+            ("answers_under_way", answers),
+            ("breaks_under_way", told),
+            ("observed", self.outside.observed()),
+            ("change_times", self.change_times.len()),
+            ("engine_inodes", files.inodes),
+            ("engine_opens", files.opens),
+            ("engine_leases", files.leases),
+            ("engine_paths", files.paths),
+            ("engine_watchers", files.watchers),
+            ("engine_claims", files.claims),
+            ("dirty_inodes", self.durability.dirty_inodes()),
+        ]
+    }
+}
