@@ -1,13 +1,14 @@
 //! The gate of one share: every change passes here before its success reply.
 //!
 //! [`Gate::write`] does the write itself. All other changes are done by the caller through the
-//! `Vfs` first; the method here then marks the inode dirty and does what the policy asks before
-//! it hands out the [`Receipt`]. If that fails, the change itself *has* happened and is not
-//! undone: the error says that it is not known to be stable, and the inode is latched.
+//! `Vfs`, between [`Gate::begin`] or [`Gate::changing`] and what these hand out: that marks the
+//! inode dirty and does what the policy asks before it hands out the [`Receipt`]. If that fails,
+//! the change itself *has* happened and is not undone: the error says that it is not known to be
+//! stable, and the inode is latched.
 //!
 //! Invariants: a change is marked before its future can complete; the policy is read under the
 //! same lock as the mark, so that a tightening that has begun misses nothing; a receipt is made
-//! only after the barrier. Call the methods promptly after the change: between the two a sync
+//! only after the barrier. Say the change promptly after it: between the two a sync
 //! of another client may save a part of it (a rename's old directory without the new one).
 //!
 //! Futures are not `Send`; poll them to completion on their worker. A dropped one leaves
@@ -25,10 +26,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use vfs::{Env, FileKey, Node, Range, Timestamp, Vfs, VfsError, WriteMode};
+use vfs::{Env, FileKey, Node, Timestamp, Vfs, VfsError, WriteMode};
 
 use crate::{
-    inode::{Account, Changed, Held, Inode, Where},
+    inode::{Account, Changed, Held, Inode},
     metrics::{Counters, count},
     opens::Effective,
     planted::Planted,
@@ -190,40 +191,6 @@ impl<V: Vfs> Gate<V> {
         self.after(core, node, judged).await
     }
 
-    /// A file or directory was created in `parent`.
-    pub async fn created(
-        &self,
-        node: &V::Node,
-        parent: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.named(Event::Create, node, (Some(parent), None), (flags, None))
-            .await
-    }
-
-    /// A hard link to `node` was added in `new_parent`.
-    pub async fn linked(
-        &self,
-        node: &V::Node,
-        new_parent: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.named(Event::Link, node, (Some(new_parent), None), (flags, None))
-            .await
-    }
-
-    /// A name of `node` moved, within a directory (both the same) or between two.
-    pub async fn renamed(
-        &self,
-        node: &V::Node,
-        old_parent: &V::Node,
-        new_parent: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.moved(node, (old_parent, new_parent), (flags, None))
-            .await
-    }
-
     async fn moved(
         &self,
         node: &V::Node,
@@ -244,12 +211,11 @@ impl<V: Vfs> Gate<V> {
         self.named(Event::Rename, node, parents, flags).await
     }
 
-    /// A name of `node` was removed from `parent`.
-    pub async fn removed(
+    async fn entry_removed(
         &self,
         node: &V::Node,
         parent: &V::Node,
-        flags: RequestFlags,
+        (flags, since): Since,
     ) -> Result<Receipt, VfsError> {
         let core = &self.core;
         let asked = Asked {
@@ -259,6 +225,7 @@ impl<V: Vfs> Gate<V> {
         let judged = self.mark(core, parent, asked, |inode, _| {
             inode.pending.entries = true;
         });
+        core.entry_failed_since(parent.key(), since);
         // A directory has one name. A file whose last name is gone owes nothing: once the
         // directory is synced, no crash can bring back what was written to it.
         let last =
@@ -268,8 +235,8 @@ impl<V: Vfs> Gate<V> {
         }
         match judged.barriers.wait {
             Wait::Parent => {
-                core.barrier(parent.key(), Some(self.held(parent))).await?;
-                Ok(Receipt::new())
+                let result = core.barrier(parent.key(), Some(self.held(parent))).await;
+                self.told(core, result).await.map(|()| Receipt::new())
             }
             _ => self.after(core, parent, judged).await,
         }
@@ -287,16 +254,6 @@ impl<V: Vfs> Gate<V> {
         });
     }
 
-    /// A stream was created; `node` is the stream. Also for a stream that was renamed (its node
-    /// under the new name).
-    pub async fn stream_created(
-        &self,
-        node: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.stream_named(node, (flags, None)).await
-    }
-
     async fn stream_named(&self, node: &V::Node, flags: Since) -> Result<Receipt, VfsError> {
         let stream = node.stream().unwrap_or_default().to_owned();
         self.changed(Event::Stream, node, flags, |inode, _| {
@@ -306,14 +263,9 @@ impl<V: Vfs> Gate<V> {
         .await
     }
 
-    /// A stream was removed; `node` is the stream. What held it is synced through that node.
-    pub async fn stream_removed(
-        &self,
-        node: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
+    async fn stream_gone(&self, node: &V::Node, flags: Since) -> Result<Receipt, VfsError> {
         let stream = node.stream().unwrap_or_default().to_owned();
-        self.changed(Event::Stream, node, (flags, None), |inode, _| {
+        self.changed(Event::Stream, node, flags, |inode, _| {
             inode.pending.meta = true;
             inode
                 .pending
@@ -323,15 +275,6 @@ impl<V: Vfs> Gate<V> {
             inode.stream_removed(&stream);
         })
         .await
-    }
-
-    /// End of file or allocation was set.
-    pub async fn resized(
-        &self,
-        node: &V::Node,
-        through: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.size(node, (through, None)).await
     }
 
     async fn size(&self, node: &V::Node, through: Since) -> Result<Receipt, VfsError> {
@@ -350,35 +293,6 @@ impl<V: Vfs> Gate<V> {
             inode.pending.sized = true;
         })
         .await
-    }
-
-    /// Contents of `node` changed by a copy, a clone or zeroing, `bytes` of them, it is not said
-    /// where. Prefer [`Gate::range_changed`]: only known ranges repair a latch.
-    pub async fn content_changed(&self, node: &V::Node, bytes: u64) -> Result<Receipt, VfsError> {
-        self.contents(node, Where::Unknown, bytes, RequestFlags::default())
-            .await
-    }
-
-    /// Contents of `node` within `range` changed by a copy, a clone or zeroing.
-    pub async fn range_changed(
-        &self,
-        node: &V::Node,
-        range: Range,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        let end = range.offset.saturating_add(range.len);
-        self.contents(node, Where::At(range.offset, end), range.len, flags)
-            .await
-    }
-
-    /// Metadata of `node` was set by a client.
-    pub async fn meta_changed(
-        &self,
-        node: &V::Node,
-        what: Meta,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.meta(node, what, (flags, None)).await
     }
 
     async fn meta(&self, node: &V::Node, what: Meta, flags: Since) -> Result<Receipt, VfsError> {
@@ -646,21 +560,6 @@ impl<V: Vfs> Gate<V> {
         self.after(core, node, judged).await
     }
 
-    async fn contents(
-        &self,
-        node: &V::Node,
-        range: Where,
-        bytes: u64,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        let held = self.held(node);
-        self.changed(Event::Content, node, (flags, None), |inode, account| {
-            let reservation = account.share.reserve(bytes, u64::MAX, account.kind);
-            inode.wrote((account.share, account.kind), &held, range, reservation);
-        })
-        .await
-    }
-
     async fn changed(
         &self,
         event: Event,
@@ -804,8 +703,8 @@ impl<V: Vfs> Gate<V> {
     }
 }
 
-/// What a request asks, and when its change began where that is known.
-type Since = (RequestFlags, Option<u64>);
+/// What a request asks, and when its change began.
+type Since = (RequestFlags, u64);
 
 /// What a request asks of an inode.
 #[derive(Clone, Copy)]

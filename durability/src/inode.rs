@@ -693,6 +693,16 @@ impl<V: Vfs> Inode<V> {
         true
     }
 
+    /// For a directory: a name that was just removed may come back, as the sync failed that was to
+    /// keep it away. True if it is latched now.
+    pub(crate) fn entry_failed(&mut self, failure: Failure) -> bool {
+        if self.gone {
+            return false;
+        }
+        self.latch_with(failure).entries = true;
+        true
+    }
+
     /// The error if something failed after `sequence`.
     pub(crate) fn failed_after(&self, sequence: u64) -> Option<VfsError> {
         let latch = self.latch.as_ref()?;

@@ -33,7 +33,8 @@ impl<V: Vfs> Clone for Begun<'_, V> {
 impl<V: Vfs> Copy for Begun<'_, V> {}
 
 impl<V: Vfs> Gate<V> {
-    /// A name, metadata or size is about to change. Call it before the change.
+    /// A name, metadata or size is about to change. Call it before the change: there is no other
+    /// way to say it afterwards.
     pub fn begin(&self) -> Begun<'_, V> {
         Begun {
             gate: self,
@@ -43,10 +44,10 @@ impl<V: Vfs> Gate<V> {
 }
 
 impl<V: Vfs> Begun<'_, V> {
-    /// As [`Gate::created`].
+    /// A file or directory was created in `parent`.
     ///
     /// # Errors
-    /// As there.
+    /// What the policy's syncs say; it has been created all the same.
     pub async fn created(
         self,
         node: &V::Node,
@@ -54,16 +55,15 @@ impl<V: Vfs> Begun<'_, V> {
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
         let parents = (Some(parent), None);
-        let since = Some(self.at);
         self.gate
-            .named(Event::Create, node, parents, (flags, since))
+            .named(Event::Create, node, parents, (flags, self.at))
             .await
     }
 
-    /// As [`Gate::linked`].
+    /// A hard link to `node` was added in `new_parent`.
     ///
     /// # Errors
-    /// As there.
+    /// As of [`Begun::created`].
     pub async fn linked(
         self,
         node: &V::Node,
@@ -71,16 +71,15 @@ impl<V: Vfs> Begun<'_, V> {
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
         let parents = (Some(new_parent), None);
-        let since = Some(self.at);
         self.gate
-            .named(Event::Link, node, parents, (flags, since))
+            .named(Event::Link, node, parents, (flags, self.at))
             .await
     }
 
-    /// As [`Gate::renamed`].
+    /// A name of `node` moved, within a directory (both the same) or between two.
     ///
     /// # Errors
-    /// As there.
+    /// As of [`Begun::created`].
     pub async fn renamed(
         self,
         node: &V::Node,
@@ -88,56 +87,80 @@ impl<V: Vfs> Begun<'_, V> {
         new_parent: &V::Node,
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
-        let since = Some(self.at);
         self.gate
-            .moved(node, (old_parent, new_parent), (flags, since))
+            .moved(node, (old_parent, new_parent), (flags, self.at))
             .await
     }
 
-    /// As [`Gate::meta_changed`].
+    /// Metadata of `node` was set by a client.
     ///
     /// # Errors
-    /// As there.
+    /// As of [`Begun::created`].
     pub async fn meta_changed(
         self,
         node: &V::Node,
         what: Meta,
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
-        let since = Some(self.at);
-        self.gate.meta(node, what, (flags, since)).await
+        self.gate.meta(node, what, (flags, self.at)).await
     }
 
-    /// As [`Gate::resized`].
+    /// End of file or allocation was set.
     ///
     /// # Errors
-    /// As there.
+    /// As of [`Begun::created`].
     pub async fn resized(self, node: &V::Node, flags: RequestFlags) -> Result<Receipt, VfsError> {
-        let since = Some(self.at);
-        self.gate.size(node, (flags, since)).await
+        self.gate.size(node, (flags, self.at)).await
     }
 
-    /// As [`Gate::stream_created`].
+    /// A stream was created; `node` is the stream. Also for a stream that was renamed (its node
+    /// under the new name).
     ///
     /// # Errors
-    /// As there.
+    /// As of [`Begun::created`].
     pub async fn stream_created(
         self,
         node: &V::Node,
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
-        let since = Some(self.at);
-        self.gate.stream_named(node, (flags, since)).await
+        self.gate.stream_named(node, (flags, self.at)).await
+    }
+
+    /// A stream was removed; `node` is the stream. What held it is synced through that node.
+    ///
+    /// # Errors
+    /// As of [`Begun::created`].
+    pub async fn stream_removed(
+        self,
+        node: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.gate.stream_gone(node, (flags, self.at)).await
+    }
+
+    /// A name of `node` was removed from `parent`.
+    ///
+    /// # Errors
+    /// As of [`Begun::created`].
+    pub async fn removed(
+        self,
+        node: &V::Node,
+        parent: &V::Node,
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
+        self.gate
+            .entry_removed(node, parent, (flags, self.at))
+            .await
     }
 }
 
 impl<V: Vfs> Durability<V> {
     /// A change was just marked that began at `since`. If a sync of the inode, or of a directory
     /// that has a new name of it, failed in between, it is as unproven as what was marked then.
-    pub(super) fn failed_since(&self, key: FileKey, since: Option<u64>, dirs: &[FileKey]) {
-        let Some(since) = since.filter(|_| !self.no_latches()) else {
+    pub(super) fn failed_since(&self, key: FileKey, since: u64, dirs: &[FileKey]) {
+        if self.no_latches() {
             return;
-        };
+        }
         let error = |of: FileKey| self.peek(of, |inode| inode.failed_after(since)).flatten();
         for dir in dirs {
             self.lost_if(key, error(*dir), |inode, failure| {
@@ -147,6 +170,16 @@ impl<V: Vfs> Durability<V> {
         if dirs.is_empty() {
             self.lost_if(key, error(key), Inode::own_failed);
         }
+    }
+
+    /// A name was just marked as removed from `dir`; that began at `since`. As
+    /// [`Durability::failed_since`].
+    pub(super) fn entry_failed_since(&self, dir: FileKey, since: u64) {
+        if self.no_latches() {
+            return;
+        }
+        let error = self.peek(dir, |inode| inode.failed_after(since)).flatten();
+        self.lost_if(dir, error, Inode::entry_failed);
     }
 
     fn lost_if(

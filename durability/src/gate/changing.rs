@@ -23,7 +23,7 @@ pub struct Changing<'a, V: Vfs> {
     /// Failed syncs of the inode before it began.
     failures: u64,
     /// What changed, and how many bytes of that count as written.
-    ranges: Vec<(Where, u64)>,
+    pub(crate) ranges: Vec<(Where, u64)>,
     ended: bool,
 }
 

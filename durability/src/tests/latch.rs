@@ -602,3 +602,33 @@ fn what_changes_while_a_sync_fails_is_put_down_to_it() {
         assert_eq!(w.flush(&h).await, Ok(()));
     });
 }
+
+#[test]
+fn a_removal_that_a_sync_failed_beside_is_lost_with_it() {
+    honor(|w| async move {
+        let (f, d) = (file(5), dir(50));
+        w.gate.meta_changed(&d, Meta::Times, PLAIN).await.unwrap();
+        let begun = w.gate.begin();
+        w.fake.script(50, &[IO]);
+        assert_eq!(w.flush(&d).await, IO);
+        begun.removed(&f, &d, PLAIN).await.unwrap();
+        // What the sync knew of is repaired, the entry never is.
+        w.gate.meta_changed(&d, Meta::Times, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&d).await, IO);
+        assert!(w.gate.clear_latch(d.key_of()));
+        let s = stream(6, "s");
+        let begun = w.gate.begin();
+        w.gate
+            .meta_changed(&file(6), Meta::Eas, PLAIN)
+            .await
+            .unwrap();
+        w.fake.script(6, &[IO]);
+        assert_eq!(w.flush(&file(6)).await, IO);
+        begun.stream_removed(&s, PLAIN).await.unwrap();
+        w.gate
+            .meta_changed(&file(6), Meta::Eas, PLAIN)
+            .await
+            .unwrap();
+        assert_eq!(w.flush(&file(6)).await, IO, "the stream may come back");
+    });
+}

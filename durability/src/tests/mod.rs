@@ -17,6 +17,7 @@ mod opens;
 mod policy_table;
 mod properties;
 mod rows;
+mod shorthand;
 mod sim;
 mod stores;
 mod stress;

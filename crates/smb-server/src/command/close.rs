@@ -151,9 +151,10 @@ pub(super) async fn remove_name<V: Vfs>(
 ) -> Result<Option<Receipt>, VfsError> {
     let (vfs, gate) = (&share.vfs, &share.gate);
     if let Remove::Stream = remove {
+        let begun = gate.begin();
         vfs.remove_stream(who, node).await?;
         report_stream(server, path, node);
-        return gate.stream_removed(node, flags).await.map(Some);
+        return begun.stream_removed(node, flags).await.map(Some);
     }
     let names: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
     let lookup = vfs.lookup(who, &names).await?;
@@ -163,6 +164,7 @@ pub(super) async fn remove_name<V: Vfs>(
     if found.key() != node.key() {
         return Ok(None);
     }
+    let begun = gate.begin();
     match vfs.remove(who, found, parent, &lookup.name).await {
         Err(VfsError::NotEmpty | VfsError::NotFound) => return Ok(None),
         other => other?,
@@ -174,7 +176,7 @@ pub(super) async fn remove_name<V: Vfs>(
     );
     let after = server.files.entries_changed(parent.key(), spared);
     engine::perform(server, after);
-    gate.removed(found, parent, flags).await.map(Some)
+    begun.removed(found, parent, flags).await.map(Some)
 }
 
 fn report_stream<V: Vfs>(server: &Arc<Server<V>>, path: &SharePath, node: &V::Node) {

@@ -172,6 +172,7 @@ async fn undone<V: Vfs>(
 ) -> Result<Attempt<V>, Failure> {
     let token = call.token()?;
     let share = call.share()?;
+    let begun = share.gate.begin();
     share
         .vfs
         .remove(&token.identity, node, parent, &lookup.name)
@@ -179,7 +180,7 @@ async fn undone<V: Vfs>(
     // Its number may come back as another file's: nothing of it may stay owed or latched. The
     // failure is told already, so nobody waits for this.
     let flags = durability::RequestFlags::default();
-    drop(share.gate.removed(node, parent, flags).await);
+    drop(begun.removed(node, parent, flags).await);
     Err(failure)
 }
 

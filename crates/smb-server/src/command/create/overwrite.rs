@@ -6,7 +6,7 @@
 //! wrong to lose without it (streams, the reservation). What a failure leaves, be it by changing
 //! and changing back, is marked at the gate: the next FLUSH owes it.
 
-use durability::{Meta, Receipt, RequestFlags};
+use durability::{Begun, Meta, Receipt, RequestFlags};
 use smb_wire::{fscc::EaEntry, status::Status};
 use vfs::{Attr, SetAttr, Vfs};
 
@@ -35,8 +35,10 @@ pub(super) async fn overwrite<V: Vfs>(
     let old = vfs.eas(node).await?;
     let streams = named_streams(call, node).await?;
     let bits = wanted.stored_attributes(false);
+    let begun = gate.begin();
     let mut overwriting = Overwriting {
         call,
+        begun,
         node,
         attributes: None,
         eas: Vec::new(),
@@ -56,8 +58,10 @@ pub(super) async fn overwrite<V: Vfs>(
     let rest = async {
         for stream in &streams {
             let identity = &call.token()?.identity;
+            let begun = gate.begin();
             vfs.remove_stream(identity, stream).await?;
-            drop(gate.stream_removed(stream, RequestFlags::default()).await?);
+            let flags = RequestFlags::default();
+            drop(begun.stream_removed(stream, flags).await?);
         }
         if contexts.allocation > 0 {
             vfs.allocate(node, contexts.allocation).await?;
@@ -66,11 +70,11 @@ pub(super) async fn overwrite<V: Vfs>(
     };
     let rest: Result<(), Failure> = rest.await;
     // Each is marked, whatever becomes of the others.
-    let mut marked = gate.meta_changed(node, Meta::Attributes, flags).await;
+    let mut marked = begun.meta_changed(node, Meta::Attributes, flags).await;
     if !contexts.eas.is_empty() || !old.is_empty() {
-        marked = marked.and(gate.meta_changed(node, Meta::Eas, flags).await);
+        marked = marked.and(begun.meta_changed(node, Meta::Eas, flags).await);
     }
-    marked = marked.and(gate.resized(node, flags).await);
+    marked = marked.and(begun.resized(node, flags).await);
     rest.and(Ok(marked?))
 }
 
@@ -100,6 +104,8 @@ async fn named_streams<V: Vfs>(call: &Call<V>, node: &V::Node) -> Result<Vec<V::
 /// The part that can be taken back.
 struct Overwriting<'a, V: Vfs> {
     call: &'a Call<V>,
+    /// Before the first change.
+    begun: Begun<'a, V>,
     node: &'a V::Node,
     /// DOS attributes as they were, once they are others.
     attributes: Option<u32>,
@@ -156,12 +162,12 @@ impl<V: Vfs> Overwriting<'_, V> {
             while let Some((name, value)) = self.eas.pop() {
                 back = back.and(share.vfs.set_ea(self.node, &name, &value).await);
             }
-            drop(share.gate.meta_changed(self.node, Meta::Eas, flags).await);
+            drop(self.begun.meta_changed(self.node, Meta::Eas, flags).await);
         }
         let mut attributes = Ok(());
         if let Some(bits) = self.attributes.take() {
             attributes = self.set_attributes(bits).await;
-            let marked = share.gate.meta_changed(self.node, Meta::Attributes, flags);
+            let marked = self.begun.meta_changed(self.node, Meta::Attributes, flags);
             drop(marked.await);
         }
         if back.is_err() || attributes.is_err() {

@@ -165,9 +165,10 @@ async fn unmake<V: Vfs>(call: &Call<V>, place: &Place, node: &V::Node) -> Result
         return Ok(());
     }
     let who = &call.token()?.identity;
+    let begun = share.gate.begin();
     share.vfs.remove_stream(who, node).await?;
     let flags = durability::RequestFlags::default();
-    drop(share.gate.stream_removed(node, flags).await);
+    drop(begun.stream_removed(node, flags).await);
     Ok(())
 }
 

@@ -44,20 +44,21 @@ pub(super) async fn set_sparse<V: Vfs>(
     }
     let flags = write::open_flags(open);
     if !wanted && attr.size > 0 {
+        let begun = share.gate.begin();
         share.vfs.allocate(&disk.node, attr.size).await?;
-        drop(share.gate.resized(&disk.node, flags).await?);
+        drop(begun.resized(&disk.node, flags).await?);
     }
     let set = SetAttr {
         sparse: Some(wanted),
         ..SetAttr::default()
     };
     let token = call.token()?;
+    let begun = share.gate.begin();
     share
         .vfs
         .set_attr(&token.identity, &disk.node, &set)
         .await?;
-    let receipt = share
-        .gate
+    let receipt = begun
         .meta_changed(&disk.node, Meta::Attributes, flags)
         .await?;
     engine::modified(call.server(), open, NotifyFilter::ATTRIBUTES);

@@ -202,15 +202,12 @@ pub(in crate::command) async fn keep_frozen<V: Vfs>(
         written: frozen.written,
         ..SetAttr::default()
     };
-    let token = call.token()?;
-    call.share()?
-        .vfs
-        .set_attr(&token.identity, &node, &change)
-        .await?;
+    let (token, share) = (call.token()?, call.share()?);
+    let begun = share.gate.begin();
+    share.vfs.set_attr(&token.identity, &node, &change).await?;
     // The times a client set explicitly are owed like any other metadata.
-    let gate = &call.share()?.gate;
     let flags = write::open_flags(open);
-    drop(gate.meta_changed(&node, Meta::Times, flags).await?);
+    drop(begun.meta_changed(&node, Meta::Times, flags).await?);
     keep_changed(call, open).await
 }
 

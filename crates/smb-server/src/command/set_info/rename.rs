@@ -185,13 +185,14 @@ async fn drop_link<V: Vfs>(
 ) -> Result<Receipt, Failure> {
     let share = call.share()?;
     let token = call.token()?;
+    let begun = share.gate.begin();
     share
         .vfs
         .remove(&token.identity, one.node, one.parent, one.name)
         .await?;
     follow(call, &one);
     let flags = write::open_flags(open);
-    let receipt = share.gate.removed(one.node, one.parent, flags).await?;
+    let receipt = begun.removed(one.node, one.parent, flags).await?;
     let filter = engine::name_filter(one.directory);
     let removed = engine::change(one.from.clone(), Change::REMOVED, filter);
     engine::report(call.server(), &[removed]);

@@ -1,0 +1,51 @@
+//! A change that begins and is said at once, for tests that look at something else.
+
+use vfs::{Range, Vfs, VfsError};
+
+use crate::{Gate, Meta, Receipt, RequestFlags, inode::Where};
+
+type Said = Result<Receipt, VfsError>;
+
+impl<V: Vfs> Gate<V> {
+    pub(super) async fn created(&self, n: &V::Node, to: &V::Node, how: RequestFlags) -> Said {
+        self.begin().created(n, to, how).await
+    }
+    pub(super) async fn linked(&self, n: &V::Node, to: &V::Node, how: RequestFlags) -> Said {
+        self.begin().linked(n, to, how).await
+    }
+    pub(super) async fn renamed(
+        &self,
+        n: &V::Node,
+        from: &V::Node,
+        to: &V::Node,
+        how: RequestFlags,
+    ) -> Said {
+        self.begin().renamed(n, from, to, how).await
+    }
+    pub(super) async fn removed(&self, n: &V::Node, from: &V::Node, how: RequestFlags) -> Said {
+        self.begin().removed(n, from, how).await
+    }
+    pub(super) async fn stream_created(&self, n: &V::Node, how: RequestFlags) -> Said {
+        self.begin().stream_created(n, how).await
+    }
+    pub(super) async fn stream_removed(&self, n: &V::Node, how: RequestFlags) -> Said {
+        self.begin().stream_removed(n, how).await
+    }
+    pub(super) async fn meta_changed(&self, n: &V::Node, what: Meta, how: RequestFlags) -> Said {
+        self.begin().meta_changed(n, what, how).await
+    }
+    pub(super) async fn resized(&self, n: &V::Node, how: RequestFlags) -> Said {
+        self.begin().resized(n, how).await
+    }
+    /// It is not said where.
+    pub(super) async fn content_changed(&self, n: &V::Node, bytes: u64) -> Said {
+        let mut change = self.changing(n);
+        change.ranges.push((Where::Unknown, bytes));
+        change.end(RequestFlags::default()).await
+    }
+    pub(super) async fn range_changed(&self, n: &V::Node, range: Range, how: RequestFlags) -> Said {
+        let mut change = self.changing(n);
+        change.rewrote(range);
+        change.end(how).await
+    }
+}
