@@ -8,10 +8,20 @@
 //! The descriptor must be an eventfd registered with the ring, not the ring itself: a ring with
 //! DEFER_TASKRUN loses wake-ups in epoll (measured, see the notes on dependencies).
 
-use std::{cell::RefCell, io, os::fd::OwnedFd, rc::Rc};
+use std::{
+    cell::RefCell,
+    io,
+    os::fd::OwnedFd,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Waker},
+};
 
 use rustix::fs::OFlags;
-use tokio::net::unix::pipe::Receiver;
+use tokio::{
+    io::{AsyncRead, ReadBuf},
+    net::unix::pipe::Receiver,
+};
 use vfs::uring::{UringOptions, UringWorker};
 
 use crate::config::FileIo;
@@ -91,7 +101,7 @@ pub fn install(reactor: Rc<dyn Reactor>) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&event)?;
     rustix::fs::fcntl_setfl(&event, flags | OFlags::NONBLOCK)?;
     // An eventfd reads like a pipe. (`AsyncFd` would need unsafe code for the same.)
-    let event = Receiver::from_owned_fd_unchecked(event)?;
+    let mut event = Receiver::from_owned_fd_unchecked(event)?;
     REACTOR.set(Some(Rc::clone(&reactor)));
     tokio::task::spawn_local(async move {
         loop {
@@ -100,12 +110,23 @@ pub fn install(reactor: Rc<dyn Reactor>) -> io::Result<()> {
                 tracing::debug!(%error, "ring no longer driven");
                 return;
             }
-            // Reading takes the counter to zero; "would block" clears the readiness.
-            let _ = event.try_read(&mut [0; 8]);
+            // Collecting completions may signal the eventfd once more: it is read after that.
+            reactor.ready();
+            clear(&mut event);
+            // What came between is in the ring; what comes from now on is a new signal.
             reactor.ready();
         }
     });
     Ok(())
+}
+
+/// Takes the counter to zero. More room than it fills shows the runtime, as for any pipe, that
+/// nothing is left to read, so that the readiness is cleared by the same call.
+fn clear(event: &mut Receiver) {
+    let mut room = [0; 16];
+    let mut context = Context::from_waker(Waker::noop());
+    // An error is seen by `readable`, and so is that there was nothing.
+    let _ = Pin::new(event).poll_read(&mut context, &mut ReadBuf::new(&mut room));
 }
 
 /// Takes the ring from this worker, before its thread ends.

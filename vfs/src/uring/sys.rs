@@ -160,10 +160,14 @@ fn build(entries: u32) -> DiskResult<IoUring> {
     let mut best = IoUring::builder();
     best.setup_single_issuer()
         .setup_defer_taskrun()
+        .setup_taskrun_flag()
         .setup_cqsize(cq)
         .dontfork();
     let mut good = IoUring::builder();
-    good.setup_coop_taskrun().setup_cqsize(cq).dontfork();
+    good.setup_coop_taskrun()
+        .setup_taskrun_flag()
+        .setup_cqsize(cq)
+        .dontfork();
     let mut plain = IoUring::builder();
     plain.setup_cqsize(cq).dontfork();
     best.build(entries)
@@ -301,8 +305,14 @@ impl Ring {
         self.unsubmitted = !self.ring.submission().is_empty();
     }
 
-    pub(super) fn has_unsubmitted(&self) -> bool {
-        self.unsubmitted
+    /// Whether [`Self::enter`] has something to do: a queue to hand over, or completions that the
+    /// kernel keeps until this thread comes (`IORING_SQ_TASKRUN`, an overflow).
+    pub(super) fn wants_enter(&mut self) -> bool {
+        if self.unsubmitted {
+            return true;
+        }
+        let queue = self.ring.submission();
+        queue.taskrun() || queue.cq_overflow()
     }
 
     /// Takes all completions there are. The wakers must be woken when the ring is not borrowed.

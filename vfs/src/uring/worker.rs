@@ -123,8 +123,7 @@ pub(super) fn local() -> Option<Rc<Local>> {
 /// is called before the thread parks and that cannot own the worker.
 pub fn on_park() {
     if let Ok(Some(local)) = LOCAL.try_with(|slot| slot.borrow().clone()) {
-        let enter = local.ring.borrow().has_unsubmitted();
-        local.drive(enter);
+        local.drive();
     }
 }
 
@@ -155,10 +154,10 @@ impl Local {
         Ok(id)
     }
 
-    fn drive(&self, enter: bool) -> usize {
+    fn drive(&self) -> usize {
         let mut wakers: Vec<Waker> = Vec::new();
         let mut ring = self.ring.borrow_mut();
-        if enter {
+        if ring.wants_enter() {
             ring.enter();
         }
         let seen = ring.drain(&mut wakers);
@@ -206,8 +205,8 @@ impl UringWorker {
         Ok(Self { local })
     }
 
-    /// Becomes readable when completions wait. Read it (8 bytes, it does not block) and then call
-    /// [`Self::reap`]. A duplicate of the ring's eventfd, so that a reactor can own it: tokio takes
+    /// Becomes readable when completions wait. Call [`Self::reap`], then read it (8 bytes, it does
+    /// not block), and reap again: what comes later makes it readable once more. A duplicate of the ring's eventfd, so that a reactor can own it: tokio takes
     /// it without `unsafe` as `net::unix::pipe::Receiver::from_owned_fd_unchecked`.
     ///
     /// # Errors
@@ -219,13 +218,12 @@ impl UringWorker {
     /// Hands over what was queued since the last call and wakes what is complete. For the moment
     /// before the thread parks; cheap when there is nothing to do.
     pub fn submit(&self) {
-        let enter = self.local.ring.borrow().has_unsubmitted();
-        self.local.drive(enter);
+        self.local.drive();
     }
 
     /// After the eventfd fired: runs completions and wakes those who wait. Returns how many.
     pub fn reap(&self) -> usize {
-        self.local.drive(true)
+        self.local.drive()
     }
 
     /// Operations that the ring has completed so far.
