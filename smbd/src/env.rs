@@ -52,7 +52,7 @@ impl vfs::Env for TokioEnv {
     }
 
     fn sleep(&self, span: Duration) -> LocalTask {
-        Box::pin(tokio::time::sleep(span))
+        Box::pin(crate::timers::sleep(span))
     }
 }
 

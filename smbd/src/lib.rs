@@ -40,6 +40,7 @@ mod serve;
 pub mod service;
 mod settings;
 pub mod state_dir;
+mod timers;
 pub mod transport;
 mod unclean;
 pub mod user_file;

@@ -1,0 +1,204 @@
+//! Sleeping on a worker without touching its timer wheel each time.
+//!
+//! A runtime's timer that becomes the earliest one wakes the runtime through a system call, and
+//! a request that waits for the disk sleeps beside it, to tell its client should it take long
+//! ([MS-SMB2] 3.3.4.2). So sleepers stand in a table of their thread, and one task sleeps for the
+//! earliest of them. It is disturbed only by a sleeper who is due before the time it already
+//! sleeps to; those who left meanwhile cost nothing.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep_until};
+
+/// When, and which of those due at once.
+type Key = (Instant, u64);
+
+#[derive(Default)]
+struct Table {
+    sleepers: BTreeMap<Key, Waker>,
+    next: u64,
+    /// What the task sleeps to; `None` while nobody sleeps.
+    armed: Option<Instant>,
+    /// The task, while it runs.
+    task: Option<Waker>,
+    running: bool,
+}
+
+thread_local! {
+    static TABLE: RefCell<Table> = RefCell::default();
+}
+
+/// A sleep of `span` from now on; lives on the thread that polls it, within its local runtime.
+pub(crate) fn sleep(span: Duration) -> Sleep {
+    Sleep {
+        deadline: Instant::now() + span,
+        key: None,
+    }
+}
+
+/// See [`sleep`].
+#[derive(Debug)]
+pub(crate) struct Sleep {
+    deadline: Instant,
+    key: Option<Key>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if Instant::now() >= self.deadline {
+            return Poll::Ready(());
+        }
+        let deadline = self.deadline;
+        let starts = TABLE.with_borrow_mut(|table| {
+            let key = *self.key.get_or_insert_with(|| {
+                table.next += 1;
+                (deadline, table.next)
+            });
+            table.sleepers.insert(key, cx.waker().clone());
+            if table.armed.is_none_or(|armed| deadline < armed)
+                && let Some(task) = table.task.take()
+            {
+                task.wake();
+            }
+            !std::mem::replace(&mut table.running, true)
+        });
+        if starts {
+            tokio::task::spawn_local(run(Running));
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            // At the end of the thread the table may be gone.
+            let gone = TABLE.try_with(|table| table.borrow_mut().sleepers.remove(&key));
+            drop(gone);
+        }
+    }
+}
+
+/// Says that the task is gone when its runtime drops it.
+struct Running;
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = TABLE.try_with(|table| *table.borrow_mut() = Table::default());
+    }
+}
+
+/// Sleeps for everybody.
+async fn run(_running: Running) {
+    loop {
+        let until = poll_fn(|cx| {
+            TABLE.with_borrow_mut(|table| {
+                table.armed = table.sleepers.first_key_value().map(|(key, _)| key.0);
+                table.task = Some(cx.waker().clone());
+                table.armed.map_or(Poll::Pending, Poll::Ready)
+            })
+        })
+        .await;
+        let mut alarm = pin!(sleep_until(until));
+        poll_fn(|cx| {
+            let earlier = TABLE.with_borrow_mut(|table| {
+                table.task = Some(cx.waker().clone());
+                table
+                    .sleepers
+                    .first_key_value()
+                    .is_some_and(|(key, _)| key.0 < until)
+            });
+            if earlier {
+                Poll::Ready(())
+            } else {
+                alarm.as_mut().poll(cx)
+            }
+        })
+        .await;
+        for waker in due() {
+            waker.wake();
+        }
+    }
+}
+
+/// Those whose time has come.
+fn due() -> Vec<Waker> {
+    let now = Instant::now();
+    TABLE.with_borrow_mut(|table| {
+        let mut due = Vec::new();
+        while let Some(first) = table.sleepers.first_entry()
+            && first.key().0 <= now
+        {
+            due.push(first.remove());
+        }
+        due
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn local<F: Future>(future: F) -> F::Output {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .unwrap()
+            .block_on(future)
+    }
+
+    async fn ends_after(span: Duration) -> Duration {
+        let start = Instant::now();
+        sleep(span).await;
+        start.elapsed()
+    }
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn each_sleeper_wakes_at_its_time_whatever_the_order() {
+        // Twice: a thread may have one runtime after the other.
+        for _ in 0..2 {
+            local(async {
+                let tasks: Vec<_> = [30, 10, 500, 20, 10]
+                    .map(|ms| (ms, tokio::task::spawn_local(ends_after(ms * MS))))
+                    .into();
+                for (ms, task) in tasks {
+                    let took = task.await.unwrap();
+                    assert!(took >= ms * MS && took < (ms + 400) * MS, "{ms}: {took:?}");
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn an_earlier_sleeper_is_not_kept_waiting_by_a_later_one() {
+        local(async {
+            let long = tokio::task::spawn_local(ends_after(1000 * MS));
+            tokio::time::sleep(5 * MS).await;
+            assert!(ends_after(20 * MS).await < 700 * MS);
+            assert!(long.await.unwrap() >= 1000 * MS);
+        });
+    }
+
+    #[test]
+    fn who_leaves_is_forgotten() {
+        local(async {
+            for _ in 0..10 {
+                let left = tokio::time::timeout(MS, sleep(1000 * MS)).await;
+                assert!(left.is_err());
+            }
+            TABLE.with_borrow(|table| assert!(table.sleepers.is_empty()));
+            assert!(ends_after(3 * MS).await < 700 * MS);
+        });
+    }
+}
