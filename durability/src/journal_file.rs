@@ -30,7 +30,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use vfs::{
     Disk, Env, Identity, VfsError,
@@ -38,10 +37,11 @@ use vfs::{
 };
 
 use crate::{
+    disk_file::{put, put_zeros},
+    frames::{ALIGN, HEAD, PAYLOAD_MAX},
     journal::{EXPOSED_FILES_MAX, ExposureSource, FlushJournal, FlushRecord},
     journal_format::{
-        ExposureNote, HEAD, JournalRecord, PAYLOAD_MAX, ShareRoot, StartRecord, frame,
-        segment_name, segment_number,
+        ExposureNote, JournalRecord, ShareRoot, StartRecord, frame, segment_name, segment_number,
     },
     latch_store::{STORED_PATH_MAX, StoreTask, cut},
     share::lock,
@@ -66,8 +66,6 @@ const BACK_OFF: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// A segment that is being made.
 const NEW: &[u8] = b"segment.new";
-/// Bytes of zeros written at a time.
-const CHUNK: usize = 1 << 20;
 /// Most names looked at in the folder.
 const NAMES_MAX: usize = 100_000;
 
@@ -437,7 +435,7 @@ impl<D: Disk> JournalFile<D> {
 
     /// Writes a frame, in a new segment if this one is full or failed.
     async fn write(&self, place: &mut Place<D::Fd>, payload: &[u8]) -> DiskResult<()> {
-        let room = (payload.len() + HEAD).next_multiple_of(crate::journal_format::ALIGN) as u64;
+        let room = (payload.len() + HEAD).next_multiple_of(ALIGN) as u64;
         let mut full = false;
         if let Some(mut writer) = place.writer.take() {
             full = writer.offset + room > self.limits.segment_bytes;
@@ -536,15 +534,9 @@ impl<D: Disk> JournalFile<D> {
             payload.extend(JournalRecord::Gap { at, lost }.encode());
         }
         let bytes = frame(place.next, 0, &payload);
-        let mut end = bytes.len() as u64;
-        let offset = end;
+        let offset = bytes.len() as u64;
         put(&self.disk, fd, 0, bytes.into(), false).await?;
-        while end < self.limits.segment_bytes {
-            let len = (self.limits.segment_bytes - end).min(CHUNK as u64);
-            let zeros = Bytes::from(vec![0; usize::try_from(len).unwrap_or(CHUNK)]);
-            put(&self.disk, fd, end, zeros, false).await?;
-            end += len;
-        }
+        put_zeros(&self.disk, fd, offset, self.limits.segment_bytes).await?;
         self.disk.fsync(fd).await?;
         Ok(offset)
     }
@@ -801,24 +793,4 @@ impl<D: Disk> Drop for Following<'_, D> {
             one.waiters.clear();
         }
     }
-}
-
-async fn put<D: Disk>(
-    disk: &D,
-    fd: &D::Fd,
-    mut offset: u64,
-    mut rest: Bytes,
-    durable: bool,
-) -> DiskResult<()> {
-    while !rest.is_empty() {
-        let wrote = disk.write(fd, offset, rest.clone(), durable).await?;
-        if wrote == 0 {
-            return Err(Errno(libc::EIO));
-        }
-        offset += wrote as u64;
-        rest = rest
-            .get(wrote..)
-            .map_or(Bytes::new(), |left| rest.slice_ref(left));
-    }
-    Ok(())
 }

@@ -2,16 +2,8 @@
 //!
 //! The journal is a row of *segments*, files `<16 hex digits>.flushes` of a fixed size that are
 //! filled with zeros when they are made, so that writing a frame changes data only. A segment is a
-//! row of *frames*, each beginning at a multiple of 512 bytes, so that none shares a sector with an
-//! earlier one:
-//!
-//! | frame | |
-//! |---|---|
-//! | 4 bytes | `HFJ1`; the digit is the version |
-//! | u32 | bytes of the payload |
-//! | u64, u32 | number of the segment, number of the frame in it (from 0) |
-//! | u32 | CRC-32C of the 16 bytes before it and of the payload |
-//! | payload | records, each: u8 kind, u32 length, body |
+//! row of *frames* (`frames.rs`, with `HFJ1`), whose payload is records, each: u8 kind, u32 length,
+//! body.
 //!
 //! All little-endian; texts as u16 length and UTF-8. Kinds: 1 start, 2 flushed, 3 promised, 4
 //! exposure, 5 stop, 6 gap ([`JournalRecord`]); others are skipped. Frame 0 of a segment begins
@@ -26,25 +18,22 @@ use std::time::Duration;
 use vfs::Timestamp;
 
 use crate::{
+    frames::{self, ALIGN, Found, Frame, Magic, parse, search},
     journal::{EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, FlushRecord},
-    record::{In, Out, crc32c},
+    record::{In, Out},
     report::Exposure,
 };
 
-/// What frames are aligned to.
-pub(crate) const ALIGN: usize = 512;
-/// Bytes before a frame's payload.
-pub(crate) const HEAD: usize = 24;
-/// Largest payload.
-pub(crate) const PAYLOAD_MAX: usize = 1 << 20;
 /// Largest segment that is read.
 pub const SEGMENT_READ_MAX: u64 = 256 << 20;
 /// Most bytes of shares named in a start record; further ones are left out.
 const SHARES_BYTES_MAX: usize = 24 << 10;
-/// Bytes of checksum that a search behind a bad frame may cost, as a multiple of the segment.
-const SEARCH_FACTOR: usize = 4;
+const MAGIC: &Magic = b"HFJ1";
 
-const MAGIC: &[u8; 4] = b"HFJ1";
+/// A frame of the journal, ready to be written.
+pub(crate) fn frame(segment: u64, number: u32, payload: &[u8]) -> Vec<u8> {
+    frames::frame(MAGIC, segment, number, payload)
+}
 
 /// One share of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -297,55 +286,6 @@ fn decode_exposure(from: &mut In<'_>) -> Option<ExposureNote> {
     })
 }
 
-fn aligned(len: usize) -> usize {
-    len.div_ceil(ALIGN) * ALIGN
-}
-
-/// A frame ready to be written, padded with zeros.
-pub(crate) fn frame(segment: u64, number: u32, payload: &[u8]) -> Vec<u8> {
-    let mut head = Out::default();
-    head.u32(payload.len() as u32);
-    head.u64(segment);
-    head.u32(number);
-    let crc = crc32c(crc32c(0, &head.0), payload);
-    let mut out = Out::default();
-    out.bytes(MAGIC);
-    out.bytes(&head.0);
-    out.u32(crc);
-    out.bytes(payload);
-    out.0.resize(aligned(out.0.len()), 0);
-    out.0
-}
-
-struct Frame<'a> {
-    segment: u64,
-    number: u32,
-    payload: &'a [u8],
-    len: usize,
-}
-
-/// The frame at the start of `bytes`, if it is whole; `cost` counts the bytes summed.
-fn parse_frame<'a>(bytes: &'a [u8], cost: &mut usize) -> Option<Frame<'a>> {
-    let mut from = In(bytes);
-    if from.bytes(MAGIC.len())? != MAGIC {
-        return None;
-    }
-    let head = from.0.get(..16)?;
-    let len = usize::try_from(from.u32()?).ok()?;
-    let (segment, number, crc) = (from.u64()?, from.u32()?, from.u32()?);
-    if len > PAYLOAD_MAX {
-        return None;
-    }
-    let payload = from.bytes(len)?;
-    *cost += len;
-    (crc32c(crc32c(0, head), payload) == crc).then_some(Frame {
-        segment,
-        number,
-        payload,
-        len: aligned(HEAD + len),
-    })
-}
-
 /// Something in a segment that is no good although something good comes after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
@@ -384,11 +324,11 @@ pub fn read_segment(bytes: &[u8]) -> Segment {
     let mut next = 0;
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let fits = |frame: &Frame<'_>| out.number.is_none_or(|number| number == frame.segment);
-        let Some(frame) = parse_frame(rest, &mut cost).filter(fits) else {
+        let Some(frame) = parse(MAGIC, rest, &mut cost).filter(fits) else {
             if rest.iter().all(|byte| *byte == 0) {
                 break;
             }
-            match search(bytes, at + ALIGN, out.number, &mut cost) {
+            match search(MAGIC, bytes, at + ALIGN, out.number, &mut cost) {
                 Found::At(place) => {
                     out.damage.push(Damage {
                         offset: at as u64,
@@ -433,27 +373,6 @@ pub fn read_segment(bytes: &[u8]) -> Segment {
     out
 }
 
-enum Found {
-    At(usize),
-    Nothing,
-    TooCostly,
-}
-
-fn search(bytes: &[u8], from: usize, segment: Option<u64>, cost: &mut usize) -> Found {
-    let mut at = from;
-    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-        if *cost > bytes.len().saturating_mul(SEARCH_FACTOR) {
-            return Found::TooCostly;
-        }
-        let frame = parse_frame(rest, cost);
-        if frame.is_some_and(|frame| segment.is_none_or(|number| number == frame.segment)) {
-            return Found::At(at);
-        }
-        at += ALIGN;
-    }
-    Found::Nothing
-}
-
 /// Name of a segment's file.
 pub fn segment_name(number: u64) -> String {
     format!("{number:016x}.flushes")
@@ -473,7 +392,10 @@ mod tests {
     use vfs::FileKey;
 
     use super::*;
-    use crate::settings::Policy;
+    use crate::{
+        frames::{PAYLOAD_MAX, aligned},
+        settings::Policy,
+    };
 
     fn flush(n: u64) -> JournalRecord {
         JournalRecord::Flushed(FlushRecord {

@@ -34,7 +34,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
 use tokio::sync::oneshot;
 use vfs::{
     Disk, Env, FileKey, Identity, VfsError,
@@ -43,6 +42,7 @@ use vfs::{
 };
 
 use crate::{
+    disk_file::{put, read_file},
     latch_store::{
         LatchRecord, LatchStore, STORED_NAMES_MAX, STORED_RANGES_MAX, STORED_SHARES_MAX,
         STORED_STREAMS_MAX, StoreTask, UnprovenStream,
@@ -63,8 +63,6 @@ const WRITE_MAX: usize = 64 << 20;
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The flag of the entry that names no inode.
 const OVERFLOW: u8 = 8;
-/// Bytes read at a time.
-const CHUNK: usize = 1 << 20;
 /// Most file systems known at once.
 const FILE_SYSTEMS_MAX: usize = 4096;
 /// Pause before a write that failed is tried again.
@@ -209,7 +207,7 @@ impl<D: Disk> LatchFile<D> {
             ..State::default()
         };
         let mut refused = Vec::new();
-        let bytes = read_file(&disk, FILE).await?;
+        let bytes = read_file(&disk, FILE, FILE_MAX).await?;
         if let Some(bytes) = &bytes {
             let read = decode(bytes)?;
             refused = read.refused;
@@ -735,35 +733,6 @@ fn decode_entry(body: &[u8], systems: &Systems) -> Option<(Dormant, bool)> {
     (fits && (overflow || !one.record.is_repaired())).then_some((one, overflow))
 }
 
-async fn read_file<D: Disk>(disk: &D, name: &[u8]) -> DiskResult<Option<Vec<u8>>> {
-    let how = OpenHow {
-        read: true,
-        ..OpenHow::default()
-    };
-    let fd = match disk
-        .open_at(&Identity::Service, &disk.root(), name, how)
-        .await
-    {
-        Err(Errno(libc::ENOENT)) => return Ok(None),
-        fd => fd?,
-    };
-    let size = disk.stat(&fd).await?.size;
-    if size > FILE_MAX {
-        return Err(Errno(libc::EFBIG));
-    }
-    let mut buf = BytesMut::new();
-    loop {
-        let before = buf.len();
-        buf = disk.read(&fd, before as u64, CHUNK, buf).await?;
-        if buf.len() == before {
-            return Ok(Some(buf.to_vec()));
-        }
-        if buf.len() as u64 > FILE_MAX {
-            return Err(Errno(libc::EFBIG));
-        }
-    }
-}
-
 /// Replaces a file of the disk's root, durably, or leaves the old one.
 async fn write_file<D: Disk>(disk: &D, name: &[u8], bytes: Vec<u8>) -> DiskResult<()> {
     let (me, root) = (&Identity::Service, disk.root());
@@ -777,18 +746,7 @@ async fn write_file<D: Disk>(disk: &D, name: &[u8], bytes: Vec<u8>) -> DiskResul
         ..OpenHow::default()
     };
     let fd = disk.open_at(me, &root, NEW, how).await?;
-    let mut rest = Bytes::from(bytes);
-    let mut offset = 0;
-    while !rest.is_empty() {
-        let put = disk.write(&fd, offset, rest.clone(), false).await?;
-        if put == 0 {
-            return Err(Errno(libc::EIO));
-        }
-        offset += put as u64;
-        rest = rest
-            .get(put..)
-            .map_or(Bytes::new(), |left| rest.slice_ref(left));
-    }
+    put(disk, &fd, 0, bytes.into(), false).await?;
     disk.fsync(&fd).await?;
     disk.rename(me, &root, NEW, &root, name, true).await?;
     disk.fsync(&root).await

@@ -16,7 +16,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod disk_file;
 mod early;
+mod frames;
 mod gate;
 mod inode;
 mod inside;
@@ -26,6 +28,8 @@ mod journal_format;
 mod kept;
 mod latch_file;
 mod latch_store;
+mod log_map;
+mod log_map_format;
 mod metrics;
 mod opens;
 mod pace;
@@ -60,6 +64,8 @@ pub use latch_store::{
     LatchRecord, LatchStore, NoLatchStore, STORED_NAMES_MAX, STORED_PATH_MAX, STORED_RANGES_MAX,
     STORED_SHARES_MAX, STORED_STREAMS_MAX, StoreTask, UnprovenStream,
 };
+pub use log_map::{Change, KEY_MAX, LogMap, LogMapCounts, LogMapLimits, OpenedMap, VALUE_MAX};
+pub use log_map_format::{LogMapError, MapEntry, ReadMap, read_log_map};
 pub use metrics::{BUCKETS, Counters, HistogramView};
 #[cfg(feature = "planted-faults")]
 pub use planted::Planted;

@@ -2,7 +2,7 @@
 //! was not written whole.
 #![no_main]
 
-use durability::{read_latches, read_segment};
+use durability::{read_latches, read_log_map, read_segment};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -21,5 +21,9 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(record.unproven, before.unproven);
             assert!(!record.is_repaired());
         }
+    }
+    if let Ok(read) = read_log_map(data) {
+        assert!(read.entries.is_sorted_by(|a, b| a.key < b.key));
+        assert!(!read.damage.is_empty() || read.entries.iter().all(|entry| !entry.doubtful));
     }
 });

@@ -12,6 +12,7 @@ mod journals;
 mod kept;
 mod latch;
 mod limits;
+mod log_maps;
 mod moves;
 mod opens;
 mod policy_table;

@@ -1,0 +1,412 @@
+//! The durable map over the simulated disk: cuts at every step, failing disks, decayed bytes.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use proptest::prelude::*;
+use vfs::{
+    Disk, Env, Identity, VfsError,
+    disk::OpenHow,
+    sim::{Cut, Fault, FaultAction, Profile, SimDisk, SimOp},
+};
+
+use super::{
+    sim::{TestEnv, ms},
+    stores::{PROFILES, disk, run},
+};
+use crate::{
+    frames::{ALIGN, frame},
+    log_map::{Change, KEY_MAX, LogMap, LogMapLimits, OpenedMap, VALUE_MAX},
+    log_map_format::{LogMapError, MAGIC, ReadMap, encode_put, encode_removed, read_log_map},
+    record::Out,
+};
+
+const NAME: &str = "map";
+
+type Plain = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn put(key: u8, value: u8) -> Change {
+    Change::Put(vec![key], vec![value; usize::from(value)])
+}
+
+fn remove(key: u8) -> Change {
+    Change::Remove(vec![key])
+}
+
+async fn open_with(
+    disk: &SimDisk,
+    env: &Arc<TestEnv>,
+    limits: LogMapLimits,
+) -> Result<OpenedMap<SimDisk>, LogMapError> {
+    LogMap::open(disk.clone(), Arc::clone(env) as Arc<dyn Env>, NAME, limits).await
+}
+
+async fn open(disk: &SimDisk, env: &Arc<TestEnv>) -> OpenedMap<SimDisk> {
+    let opened = open_with(disk, env, LogMapLimits::default()).await;
+    opened.unwrap()
+}
+
+fn plain(read: &ReadMap) -> Plain {
+    let entries = read.entries.iter();
+    entries
+        .map(|entry| (entry.key.clone(), entry.value.clone()))
+        .collect()
+}
+
+async fn bytes_of(disk: &SimDisk) -> Option<Vec<u8>> {
+    let how = OpenHow {
+        read: true,
+        ..OpenHow::default()
+    };
+    let root = disk.root();
+    let opened = disk.open_at(&Identity::Service, &root, NAME.as_bytes(), how);
+    let fd = opened.await.ok()?;
+    let read = disk.read(&fd, 0, 16 << 20, Default::default()).await;
+    Some(read.unwrap().to_vec())
+}
+
+/// What a server that starts on this disk finds.
+fn found(disk: &SimDisk) -> Plain {
+    let (disk, env) = (disk.clone(), Arc::new(TestEnv::default()));
+    let inner = Arc::clone(&env);
+    run(&env, async move {
+        let opened = open(&disk, &inner).await;
+        assert_eq!(opened.damage, []);
+        assert!(opened.entries.iter().all(|entry| !entry.doubtful));
+        let entries = opened.entries.into_iter();
+        entries.map(|entry| (entry.key, entry.value)).collect()
+    })
+}
+
+#[test]
+fn what_was_confirmed_survives_every_cut_and_every_crash_of_the_process() {
+    for profile in PROFILES {
+        let disk = disk(profile);
+        // Images of every moment, with how many groups had been confirmed by then.
+        type Images = Vec<(SimDisk, usize)>;
+        let images: Arc<Mutex<Images>> = Arc::default();
+        let confirmed: Arc<Mutex<usize>> = Arc::default();
+        let (into, seen, from) = (Arc::clone(&images), Arc::clone(&confirmed), disk.clone());
+        disk.set_hook(Some(Arc::new(move |_| {
+            let confirmed = *seen.lock().unwrap();
+            let mut images = into.lock().unwrap();
+            let seed = Cut::Seed(images.len() as u64);
+            for cut in [Cut::Nothing, Cut::Everything, seed] {
+                images.push((from.cut(cut), confirmed));
+            }
+            images.push((from.crash_process(), confirmed));
+            None
+        })));
+        let groups: Vec<Vec<Change>> = vec![
+            vec![put(1, 10), put(2, 20)],
+            vec![put(1, 11)],
+            vec![remove(2), put(3, 30)],
+            vec![],
+            vec![put(2, 21), remove(1)],
+            vec![remove(9)],
+        ];
+        // The map after each group.
+        let mut states = vec![Plain::new()];
+        for group in &groups {
+            let mut next = states.last().unwrap().clone();
+            for change in group.clone() {
+                match change {
+                    Change::Put(key, value) => _ = next.insert(key, value),
+                    Change::Remove(key) => _ = next.remove(&key),
+                }
+            }
+            states.push(next);
+        }
+        let env = Arc::new(TestEnv::default());
+        let (inner, on) = (Arc::clone(&env), disk.clone());
+        run(&env, async move {
+            let mut map = open(&on, &inner).await.map;
+            for (number, group) in groups.into_iter().enumerate() {
+                if number % 2 == 0 {
+                    // A new file, within the history.
+                    map = open(&on, &inner).await.map;
+                }
+                map.change(group).await.unwrap();
+                *confirmed.lock().unwrap() += 1;
+            }
+        });
+        disk.set_hook(None);
+        let images = std::mem::take(&mut *images.lock().unwrap());
+        assert!(images.len() > 80, "{}", images.len());
+        for (image, confirmed) in images {
+            let now = found(&image);
+            // At most one group was under way: whole, or not at all.
+            let next = states.get(confirmed + 1);
+            assert!(
+                now == states[confirmed] || Some(&now) == next,
+                "{profile:?}: after {confirmed}: {now:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_full_file_is_followed_by_one_with_room() {
+    let disk = disk(Profile::PosixMin);
+    let env = Arc::new(TestEnv::default());
+    let (on, inner) = (disk.clone(), Arc::clone(&env));
+    run(&env, async move {
+        let map = open(&on, &inner).await.map;
+        let mut largest = 0;
+        for i in 0..100u8 {
+            let big = Change::Put(vec![i % 4], vec![i; 40_000]);
+            map.change(vec![big]).await.unwrap();
+            largest = largest.max(bytes_of(&on).await.unwrap().len());
+        }
+        let counts = map.counts();
+        assert!((3..12).contains(&counts.files), "{counts:?}");
+        assert_eq!((counts.entries, counts.bytes), (4, 4 * 40_001));
+        assert!(largest < 3 << 20, "{largest}");
+    });
+    let now = found(&disk.cut(Cut::Nothing));
+    assert_eq!(now.len(), 4);
+    assert_eq!(now[&vec![3]], vec![99; 40_000]);
+}
+
+#[test]
+fn all_who_wait_share_one_write() {
+    let disk = disk(Profile::PosixMin);
+    let env = Arc::new(TestEnv::default());
+    let (on, inner) = (disk.clone(), Arc::clone(&env));
+    run(&env, async move {
+        let map = open(&on, &inner).await.map;
+        let before = map.counts().writes;
+        let tasks: Vec<_> = (0..50).map(|i| map.change(vec![put(i, 1)])).collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(map.counts().changes, 50);
+        assert!(map.counts().writes - before <= 2, "{:?}", map.counts());
+    });
+    assert_eq!(found(&disk.cut(Cut::Nothing)).len(), 50);
+}
+
+#[test]
+fn a_disk_that_fails_is_told_and_caught_up_with() {
+    let disk = disk(Profile::PosixMin);
+    let env = Arc::new(TestEnv::default());
+    let (on, inner) = (disk.clone(), Arc::clone(&env));
+    run(&env, async move {
+        let map = open(&on, &inner).await.map;
+        let fail = |on_op, times| {
+            for _ in 0..times {
+                on.inject(Fault {
+                    on: on_op,
+                    after: 0,
+                    action: FaultAction::Fail(libc::EIO),
+                });
+            }
+        };
+        // One failed write: a new file takes it.
+        fail(SimOp::Write, 1);
+        map.change(vec![put(1, 1)]).await.unwrap();
+        assert!(map.is_healthy());
+        assert_eq!(map.counts().files, 2);
+        // The new one fails, too: told, in force, and stored later without anybody asking.
+        fail(SimOp::Write, 2);
+        assert_eq!(map.change(vec![put(2, 2)]).await, Err(VfsError::Io));
+        assert!(!map.is_healthy());
+        assert_eq!(map.counts().entries, 2);
+        assert_eq!(
+            map.change(vec![put(3, 3)]).await,
+            Err(VfsError::Io),
+            "resting"
+        );
+        on.clear_faults();
+        assert_eq!(found(&on.cut(Cut::Nothing)).len(), 1);
+        inner.sleep(ms(11_000)).await;
+        inner.sleep(ms(1_000)).await;
+        assert!(map.is_healthy());
+        assert_eq!(found(&on.cut(Cut::Nothing)).len(), 3);
+        // Taken back before it could be stored: it is never seen.
+        fail(SimOp::Write, 2);
+        assert_eq!(map.change(vec![put(4, 4)]).await, Err(VfsError::Io));
+        assert_eq!(map.change(vec![remove(4)]).await, Err(VfsError::Io));
+        on.clear_faults();
+        inner.sleep(ms(12_000)).await;
+        assert_eq!(found(&on.cut(Cut::Nothing)).len(), 3);
+    });
+}
+
+#[test]
+fn beyond_its_limits_it_takes_nothing_and_gives_room_back() {
+    let disk = disk(Profile::PosixMin);
+    let env = Arc::new(TestEnv::default());
+    let inner = Arc::clone(&env);
+    run(&env, async move {
+        let limits = LogMapLimits {
+            entries: 3,
+            bytes: 100,
+        };
+        let map = open_with(&disk, &inner, limits).await.unwrap().map;
+        map.change(vec![put(1, 10), put(2, 10), put(3, 10)])
+            .await
+            .unwrap();
+        for refused in [
+            vec![put(4, 1)],
+            vec![put(1, 90)],
+            vec![remove(1), put(4, 1), put(5, 1)],
+            vec![Change::Put(Vec::new(), vec![1])],
+            vec![Change::Put(vec![1; KEY_MAX + 1], vec![1])],
+            vec![Change::Put(vec![1], vec![1; VALUE_MAX + 1])],
+        ] {
+            assert_eq!(map.change(refused).await, Err(VfsError::Exhausted));
+        }
+        let counts = map.counts();
+        assert_eq!((counts.entries, counts.bytes), (3, 33));
+        map.change(vec![remove(1), put(4, 1)]).await.unwrap();
+        map.change(vec![put(2, 12)]).await.unwrap();
+        map.change(vec![remove(2), remove(3), remove(4)])
+            .await
+            .unwrap();
+        let counts = map.counts();
+        assert_eq!((counts.entries, counts.bytes), (0, 0));
+    });
+}
+
+fn file(groups: &[Vec<Change>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (number, group) in groups.iter().enumerate() {
+        let mut out = Out::default();
+        for change in group {
+            match change {
+                Change::Put(key, value) => encode_put(&mut out, key, value),
+                Change::Remove(key) => encode_removed(&mut out, key),
+            }
+        }
+        bytes.extend(frame(MAGIC, 7, number as u32, &out.0));
+    }
+    bytes.resize(bytes.len() + 2048, 0);
+    bytes
+}
+
+#[test]
+fn a_torn_tail_is_dropped_and_a_bad_middle_casts_doubt() {
+    let groups = [
+        vec![put(1, 1), put(2, 2)],
+        vec![put(3, 3)],
+        vec![put(2, 5)],
+        vec![put(4, 4)],
+    ];
+    let bytes = file(&groups);
+    let read = read_log_map(&bytes).unwrap();
+    assert_eq!((read.entries.len(), read.torn), (4, None));
+    let mut torn = bytes.clone();
+    torn[3 * ALIGN + 26..].fill(0);
+    let read = read_log_map(&torn).unwrap();
+    assert_eq!((read.entries.len(), read.damage.len()), (3, 0));
+    assert_eq!(read.torn, Some(3 * ALIGN as u64));
+    // A whole frame that decayed to nothing is missed, too.
+    for spoil in [1, ALIGN] {
+        let mut bad = bytes.clone();
+        bad[ALIGN..ALIGN + spoil].fill(0);
+        let read = read_log_map(&bad).unwrap();
+        assert_eq!(read.damage.len(), 1);
+        let doubtful: Vec<(u8, bool)> = read
+            .entries
+            .iter()
+            .map(|entry| (entry.key[0], entry.doubtful))
+            .collect();
+        assert_eq!(doubtful, [(1, true), (2, false), (4, false)]);
+    }
+    let mut newer = bytes;
+    newer[3] = b'2';
+    assert_eq!(read_log_map(&newer), Err(LogMapError::Version));
+    for strange in [&b"rubbish"[..], b"", b"HF"] {
+        assert_eq!(read_log_map(strange), Err(LogMapError::NotOurs));
+    }
+}
+
+#[test]
+fn a_damaged_file_is_kept_aside_and_its_doubtful_entries_are_not_taken() {
+    let disk = disk(Profile::PosixMin);
+    let env = Arc::new(TestEnv::default());
+    let inner = Arc::clone(&env);
+    run(&env, async move {
+        let map = open(&disk, &inner).await.map;
+        for i in 1..6 {
+            map.change(vec![put(i, i)]).await.unwrap();
+        }
+        let how = OpenHow {
+            write: true,
+            read: true,
+            ..OpenHow::default()
+        };
+        let (me, root) = (&Identity::Service, disk.root());
+        let fd = disk.open_at(me, &root, NAME.as_bytes(), how).await.unwrap();
+        let at = 3 * ALIGN as u64 + 30;
+        disk.write(&fd, at, vec![0xAA].into(), false).await.unwrap();
+        let opened = open(&disk, &inner).await;
+        assert_eq!(opened.damage.len(), 1);
+        let doubtful = opened.entries.iter().filter(|entry| entry.doubtful);
+        assert_eq!(doubtful.count(), 2);
+        assert_eq!(opened.map.counts().entries, 2);
+        assert!(disk.stat_at(&root, b"map.refused").await.is_ok());
+        // The next start finds nothing wrong.
+        let again = open(&disk, &inner).await;
+        assert_eq!((again.entries.len(), again.damage.len()), (2, 0));
+        // What is not ours is left alone.
+        disk.write(&fd, 0, vec![b'X'; 8].into(), false)
+            .await
+            .unwrap();
+        let fd = disk.open_at(me, &root, NAME.as_bytes(), how).await.unwrap();
+        disk.write(&fd, 0, vec![b'X'; 8].into(), false)
+            .await
+            .unwrap();
+        let refused = open_with(&disk, &inner, LogMapLimits::default()).await;
+        assert_eq!(refused.err(), Some(LogMapError::NotOurs));
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
+        let _ = read_log_map(&bytes);
+        let _ = read_log_map(&frame(MAGIC, 1, 0, &bytes));
+    }
+
+    /// One changed byte never makes up an entry, and what it may have cost is doubted.
+    #[test]
+    fn one_byte_lies_about_nothing(
+        groups in prop::collection::vec(
+            prop::collection::vec((0u8..6, 0u8..20, any::<bool>()), 0..4), 2..6),
+        at in any::<prop::sample::Index>(),
+        flip in 1u8..,
+    ) {
+        let groups: Vec<Vec<Change>> = groups
+            .iter()
+            .map(|group| group.iter().map(|(key, value, is_put)| {
+                if *is_put { put(*key, *value) } else { remove(*key) }
+            }).collect())
+            .collect();
+        let bytes = file(&groups);
+        let at = at.index(bytes.len() - 2048);
+        let whole = plain(&read_log_map(&bytes).unwrap());
+        let before_last = plain(&read_log_map(&file(&groups[..groups.len() - 1])).unwrap());
+        let mut bad = bytes;
+        bad[at] ^= flip;
+        let Ok(read) = read_log_map(&bad) else {
+            prop_assert!(at < ALIGN);
+            return Ok(());
+        };
+        if read.damage.is_empty() {
+            // Padding, or the last frame.
+            let now = plain(&read);
+            prop_assert!(now == whole || (read.torn.is_some() && now == before_last));
+        }
+        for entry in read.entries.iter().filter(|entry| !entry.doubtful) {
+            if !read.damage.is_empty() {
+                prop_assert_eq!(whole.get(&entry.key), Some(&entry.value));
+            }
+        }
+    }
+}
