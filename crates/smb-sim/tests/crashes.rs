@@ -82,7 +82,7 @@ fn a_flushed_file_that_moves_into_a_new_directory_is_never_gone() {
         Step::new(Kind::Flush, 0, 0, 0),
         Step::new(Kind::FlushRoot, 0, 0, 0),
     ];
-    for (profile, last) in [Profile::PosixMin, Profile::Journal]
+    for (profile, last) in [Profile::PosixMin, Profile::Journal, Profile::LogTree]
         .into_iter()
         .flat_map(|profile| flushed.map(|last| (profile, last)))
     {

@@ -37,7 +37,8 @@ pub enum Profile {
     /// Like ext4 and XFS as measured: metadata survives as a prefix of its order, and a sync
     /// that has metadata to commit commits all metadata before it.
     Journal,
-    /// Like btrfs as measured: `fsync` of a file covers its own names too.
+    /// Like btrfs as measured: `fsync` of a file covers its own names too, and those of the new
+    /// directories on the way there.
     LogTree,
     /// Nothing is lost and nothing is tracked: a plain memory disk. A cut keeps everything.
     Untracked,
@@ -245,9 +246,13 @@ impl Durable {
         match self.profile {
             Profile::Untracked => {}
             Profile::PosixMin => self.persist(|e| own(e, target, scope)),
-            Profile::LogTree => self.persist(|e| {
-                own(e, target, scope) || matches!(e, Effect::Name { about, .. } if *about == target)
-            }),
+            Profile::LogTree => {
+                let logged = self.logged(target);
+                self.persist(|e| {
+                    own(e, target, scope)
+                        || matches!(e, Effect::Name { about, .. } if logged.contains(about))
+                });
+            }
             Profile::Journal => {
                 let grows = self
                     .pending
@@ -266,6 +271,38 @@ impl Durable {
                 });
             }
         }
+    }
+
+    /// Inodes whose names a log tree saves with a sync of `target`: its own, and those of the
+    /// directories that have no durable name yet and that it has a name in (`tree-log.c` logs all
+    /// new ancestors; without them what is saved would be found nowhere).
+    fn logged(&self, target: u64) -> BTreeSet<u64> {
+        let mut logged = BTreeSet::from([target]);
+        let mut next = vec![target];
+        while let Some(ino) = next.pop() {
+            for (_, effect) in &self.pending {
+                let Effect::Name {
+                    dir,
+                    ino: Some(_),
+                    about,
+                    ..
+                } = effect
+                else {
+                    continue;
+                };
+                if *about == ino && !logged.contains(dir) && self.is_nameless(*dir) {
+                    logged.insert(*dir);
+                    next.push(*dir);
+                }
+            }
+        }
+        logged
+    }
+
+    /// Whether no durable name leads to an inode.
+    fn is_nameless(&self, ino: u64) -> bool {
+        let mut nodes = self.image.inodes.values();
+        ino != ROOT && !nodes.any(|node| node.entries.values().any(|to| *to == ino))
     }
 
     /// A failed sync or write-back of `target`: each waiting block reached the device or not, by

@@ -466,10 +466,8 @@ impl<'a> Case<'a> {
         let mut terms = Terms::new(self.plan.policy, Cut::after(&history, crash, at));
         terms.exposure = exposure;
         terms.renames_atomic = self.plan.profile == Profile::Journal;
-        // The log of a log tree names a file where it went before it knows that directory.
-        terms.renames_synced = terms.renames_atomic
-            || (self.plan.profile == Profile::PosixMin
-                && self.plan.crash == Crash::Power(vfs::sim::Cut::Nothing));
+        terms.renames_synced = self.plan.profile != Profile::PosixMin
+            || self.plan.crash == Crash::Power(vfs::sim::Cut::Nothing);
         terms.device_keeps_up = self.plan.device_keeps_up();
         oracle::check(&history, view, &terms)
     }

@@ -44,9 +44,13 @@ impl Miss {
 }
 
 impl Miss {
-    /// Charged to the directory, and without an age, if it is about something to be deleted.
+    /// Charged to the directory, and without an age, if it is about something to be deleted. That
+    /// directory may be to be deleted as well, and so on up.
     pub(super) fn without(mut self, doomed: &BTreeMap<Object, Object>) -> Self {
-        if let Some(dir) = doomed.get(&self.object) {
+        let mut seen = BTreeSet::new();
+        while let Some(dir) = doomed.get(&self.object)
+            && seen.insert(self.object)
+        {
             self.object = *dir;
             self.answered = None;
         }
@@ -280,7 +284,14 @@ fn size(
             told(registers, &[c])
         ),
     };
-    for (c, size) in all.iter().filter(|(p, _)| covered.has(*p)) {
+    // Of what an end that was set later replaces, nothing is left to be missed.
+    let replaced = |c: &Place| {
+        let mut later = all.iter().filter(|(p, _)| covered.has(*p));
+        later.any(|(p, size)| {
+            matches!(size, Size::Exactly(_)) && registers.precedes(c.0, p.0) && p != c
+        })
+    };
+    for (c, size) in all.iter().filter(|(p, _)| covered.has(*p) && !replaced(p)) {
         let shrunk = all.iter().filter_map(|(p, size)| match size {
             Size::Exactly(end) if p != c && not_before(c, p) => Some(*end),
             _ => None,

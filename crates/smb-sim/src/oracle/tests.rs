@@ -484,3 +484,43 @@ fn sizes_and_removals() {
     assert_eq!(tale.broken(&View::new(), Policy::Honor), NONE);
     assert!(!tale.broken(&one("f", long), Policy::Honor).is_empty());
 }
+
+#[test]
+fn what_goes_with_its_directory_is_missed_where_that_was() {
+    let mut tale = Tale::default();
+    let dir = tale.history.object();
+    tale.done(Request::create(Object::ROOT, "d", dir));
+    let file = tale.history.object();
+    tale.done(Request::create(Object::ROOT, "f", file));
+    tale.flush(file);
+    tale.done(Request::rename(file, (Object::ROOT, "f"), (dir, "g")));
+    tale.done(Request::remove(dir, "g", file));
+    tale.done(Request::remove(Object::ROOT, "d", dir));
+    let terms = tale.terms(Policy::Honor);
+    let mut view = one("d", directory());
+    view.add("f", with(&[]));
+    // Both names are the root's to lose.
+    let lost = loss(&tale.history, &view, &terms.cut, terms.cut.at);
+    assert_eq!(lost.inodes.into_iter().collect::<Vec<_>>(), [Object::ROOT]);
+}
+
+#[test]
+fn an_end_of_file_is_as_old_as_the_last_one_set() {
+    let mut tale = Tale::default();
+    let file = tale.history.object();
+    tale.done(Request::create(Object::ROOT, "f", file));
+    tale.flush(file);
+    tale.write(file, 24..40);
+    tale.done(Request::set_size(file, "", 5));
+    let set = ms(tale.now);
+    let terms = tale.terms(Policy::TreatHostAsStableStorage);
+    // Nothing of the write is missed: that the file ends there now was said by what came later.
+    let lost = loss(
+        &tale.history,
+        &one("f", with(&[])),
+        &terms.cut,
+        terms.cut.at,
+    );
+    assert_eq!(lost.oldest, Some(set), "{lost:?}");
+    assert_eq!(lost.bytes, 0);
+}
