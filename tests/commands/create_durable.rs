@@ -1,301 +1,351 @@
-//! Durable opens and replays in CREATE ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.7, 3.3.5.9.10, 3.3.5.9.12).
+//! Asking for durable opens ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10): who gets one, for how long, and
+//! which contexts exclude each other. Coming back to one stands in `durable_reconnect.rs`.
 
-use bytes::BytesMut;
-use smb_client::{Client, CreateArgs, File, Options, Tree};
-use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, PASSWORD, USER, status};
+use smb_client::{CreateArgs, Options, Tree};
+use smb_tests::durable::{granted_v1, granted_v2, v1, v1_again, v2, v2_again};
+use smb_tests::{HoldfastServer, MEANWHILE, status};
 use smb_wire::Status;
-use smb_wire::create_context::{
-    DurableHandleFlags, DurableHandleReconnect, DurableHandleReconnectV2, DurableHandleRequestV2,
-    LeaseState, name,
-};
+use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::{DurableHandleFlags, LeaseState, name};
+use smb_wire::file_attributes::FileAttributes;
 use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{FileId, Guid, LeaseKey};
-use smb_wire::msg::{Dialect, LockFlags, OplockLevel, ShareAccess, WriteFlags};
+use smb_wire::msg::{CreateDisposition, Dialect, OplockLevel, ShareAccess, WriteFlags};
 
 const KEY: LeaseKey = LeaseKey([0x33; 16]);
 const CREATE_GUID: Guid = Guid([0x44; 16]);
 const CLIENT_GUID: Guid = Guid([0x55; 16]);
+const RH: LeaseState = LeaseState(3);
+const RW: LeaseState = LeaseState(5);
 
-fn client(server: &HoldfastServer, dialect: Dialect) -> Client {
-    server.client(Options::dialect(dialect).guid(CLIENT_GUID))
+fn of(server: &HoldfastServer, dialect: Dialect) -> Tree {
+    server.tree_with(Options::dialect(dialect).guid(CLIENT_GUID))
 }
 
-fn tree(server: &HoldfastServer, dialect: Dialect) -> Tree {
-    let session = client(server, dialect).login(USER, PASSWORD, "").unwrap();
-    session.tree(DATA).unwrap()
-}
-
-fn request_v2(args: CreateArgs, timeout_ms: u32) -> CreateArgs {
-    let mut data = BytesMut::new();
-    DurableHandleRequestV2 {
-        timeout_ms,
-        flags: DurableHandleFlags::empty(),
-        create_guid: CREATE_GUID,
-    }
-    .encode(&mut data);
-    args.context(name::DURABLE_HANDLE_REQUEST_V2, &data)
-}
-
-fn reconnect_v2(args: CreateArgs, file_id: FileId, create_guid: Guid) -> CreateArgs {
-    let mut data = BytesMut::new();
-    DurableHandleReconnectV2 {
-        file_id,
-        create_guid,
-        flags: DurableHandleFlags::empty(),
-    }
-    .encode(&mut data);
-    args.context(name::DURABLE_HANDLE_RECONNECT_V2, &data)
-}
-
-fn reconnect_v1(args: CreateArgs, file_id: FileId) -> CreateArgs {
-    let mut data = BytesMut::new();
-    DurableHandleReconnect { file_id }.encode(&mut data);
-    args.context(name::DURABLE_HANDLE_RECONNECT, &data)
+fn modern(server: &HoldfastServer) -> Tree {
+    of(server, Dialect::SMB_3_1_1)
 }
 
 fn batch(name: &str) -> CreateArgs {
     CreateArgs::open_if(name).oplock(OplockLevel::BATCH)
 }
 
-fn leased(name: &str) -> CreateArgs {
-    CreateArgs::open_if(name).lease_v2(KEY, LeaseState::RWH, 0)
+fn leased(name: &str, state: LeaseState) -> CreateArgs {
+    CreateArgs::open_if(name).lease_v2(KEY, state, 0)
 }
 
-/// Loses the connection and waits until the server has noticed.
-fn lose(server: &HoldfastServer, tree: Tree, file: File) -> FileId {
-    let id = file.id();
-    tree.client()
-        .connection()
-        .stream_mut()
-        .shutdown(std::net::Shutdown::Both)
+#[test]
+#[ignore = "durable handles: not landed yet"]
+fn version_1_is_granted_with_batch_on_every_dialect() {
+    let server = HoldfastServer::new();
+    for dialect in [
+        Dialect::SMB_2_0_2,
+        Dialect::SMB_2_1,
+        Dialect::SMB_3_0,
+        Dialect::SMB_3_1_1,
+    ] {
+        let tree = of(&server, dialect);
+        let file = tree.create(&v1(batch("f"))).unwrap();
+        assert_eq!(file.created().oplock_level, OplockLevel::BATCH);
+        assert!(granted_v1(&file), "{dialect:?}");
+        assert_eq!(granted_v2(&file), None);
+        file.close().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "durable handles: not landed yet"]
+fn it_is_granted_with_a_lease_that_has_handle_caching() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    for state in [RH, LeaseState::RWH] {
+        let file = tree.create(&v1(leased("f", state))).unwrap();
+        assert!(granted_v1(&file), "{state:?}");
+        assert_eq!(file.created().lease().unwrap().lease_state, state);
+        file.close().unwrap();
+        let file = tree
+            .create(&v2(leased("f", state), CREATE_GUID, 0))
+            .unwrap();
+        assert!(granted_v2(&file).is_some(), "{state:?}");
+        file.close().unwrap();
+        let lease_v1 = CreateArgs::open_if("f").lease(KEY, state);
+        let file = tree.create(&v2(lease_v1, CREATE_GUID, 0)).unwrap();
+        assert!(granted_v2(&file).is_some(), "{state:?}, lease of version 1");
+        file.close().unwrap();
+    }
+    let old = of(&server, Dialect::SMB_2_1);
+    let file = old
+        .create(&v1(CreateArgs::open_if("g").lease(KEY, RH)))
         .unwrap();
-    drop((tree, file));
-    // Another connection's round gives the server time to notice.
-    server.assert_serving();
-    std::thread::sleep(std::time::Duration::from_millis(100));
-    id
-}
-
-#[test]
-#[ignore = "the server grants no durable opens yet"]
-fn version_1_survives_a_lost_connection() {
-    let server = HoldfastServer::new();
-    for dialect in [Dialect::SMB_2_0_2, Dialect::SMB_2_1, Dialect::SMB_3_1_1] {
-        let before = tree(&server, dialect);
-        let args = batch("f").context(name::DURABLE_HANDLE_REQUEST, &[0; 16]);
-        let file = before.create(&args).unwrap();
-        assert!(
-            file.created()
-                .context(name::DURABLE_HANDLE_REQUEST)
-                .is_some()
-        );
-        file.write_all(0, b"before").unwrap();
-        let id = lose(&server, before, file);
-        let after = tree(&server, dialect);
-        let file = after.create(&reconnect_v1(batch("f"), id)).unwrap();
-        assert_eq!(file.id().persistent, id.persistent);
-        file.write(6, b"after", WriteFlags::empty()).unwrap();
-        file.close().unwrap();
-        assert_eq!(std::fs::read(server.path("f")).unwrap(), b"beforeafter");
-        after.delete("f").unwrap();
-    }
-}
-
-#[test]
-#[ignore = "the server grants no durable opens yet"]
-fn version_2_survives_with_its_locks() {
-    let server = HoldfastServer::new();
-    for lease in [false, true] {
-        let args = || if lease { leased("f") } else { batch("f") };
-        let before = tree(&server, Dialect::SMB_3_1_1);
-        let file = before.create(&request_v2(args(), 0)).unwrap();
-        let granted = file
-            .created()
-            .context(name::DURABLE_HANDLE_REQUEST_V2)
-            .unwrap();
-        assert_eq!(granted.len(), 8);
-        assert_ne!(granted[..4], [0; 4], "no timeout");
-        file.write_all(0, &[1; 100]).unwrap();
-        file.lock(0, 10, LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY)
-            .unwrap();
-        let id = lose(&server, before, file);
-        let after = tree(&server, Dialect::SMB_3_1_1);
-        let file = after
-            .create(&reconnect_v2(args(), id, CREATE_GUID))
-            .unwrap();
-        // The lock is still there to be unlocked.
-        file.unlock(0, 10).unwrap();
-        file.close().unwrap();
-        after.delete("f").unwrap();
-    }
+    assert!(granted_v1(&file));
 }
 
 #[test]
 fn without_batch_or_handle_caching_nothing_is_durable() {
     let server = HoldfastServer::new();
-    let tree = tree(&server, Dialect::SMB_3_1_1);
+    let tree = modern(&server);
     for args in [
         CreateArgs::open_if("f"),
         CreateArgs::open_if("f").oplock(OplockLevel::II),
-        CreateArgs::open_if("f").lease_v2(KEY, LeaseState::READ, 0),
+        CreateArgs::open_if("f").oplock(OplockLevel::EXCLUSIVE),
+        leased("f", LeaseState::empty()),
+        leased("f", LeaseState::READ),
+        leased("f", RW),
     ] {
-        let file = tree.create(&request_v2(args.clone(), 0)).unwrap();
-        assert!(
-            file.created()
-                .context(name::DURABLE_HANDLE_REQUEST_V2)
-                .is_none()
-        );
+        let file = tree.create(&v2(args.clone(), CREATE_GUID, 0)).unwrap();
+        assert_eq!(granted_v2(&file), None, "{args:?}");
         file.close().unwrap();
-        let file = tree
-            .create(&args.context(name::DURABLE_HANDLE_REQUEST, &[0; 16]))
-            .unwrap();
-        assert!(
-            file.created()
-                .context(name::DURABLE_HANDLE_REQUEST)
-                .is_none()
-        );
+        let file = tree.create(&v1(args.clone())).unwrap();
+        assert!(!granted_v1(&file), "{args:?}");
         file.close().unwrap();
     }
 }
 
 #[test]
-fn an_open_that_is_not_durable_dies_with_its_connection() {
+fn what_is_asked_but_not_granted_does_not_count() {
+    // 3.3.5.9.10, A342: the answer says durable when BATCH or H is held, not when asked for.
     let server = HoldfastServer::new();
-    let before = tree(&server, Dialect::SMB_3_1_1);
-    let file = before
-        .create(&batch("f").share(ShareAccess::empty()))
-        .unwrap();
-    let id = lose(&server, before, file);
-    let after = tree(&server, Dialect::SMB_3_1_1);
-    let again = after.create_status(&reconnect_v2(batch("f"), id, CREATE_GUID));
-    assert_eq!(again.unwrap(), Status::OBJECT_NAME_NOT_FOUND);
-    after.create(&CreateArgs::open("f")).unwrap();
+    let (tree, other) = (modern(&server), server.tree());
+    let reader = CreateArgs::open_if("f").oplock(OplockLevel::II);
+    let _held = other.create(&reader).unwrap();
+    let file = tree.create(&v2(batch("f"), CREATE_GUID, 0)).unwrap();
+    assert_ne!(file.created().oplock_level, OplockLevel::BATCH);
+    assert_eq!(granted_v2(&file), None);
 }
 
 #[test]
-#[ignore = "the server grants no durable opens yet"]
-fn reconnects_that_do_not_fit_are_refused() {
+fn a_plain_open_says_nothing_of_durability() {
     let server = HoldfastServer::new();
-    let before = tree(&server, Dialect::SMB_3_1_1);
-    let file = before.create(&request_v2(leased("f"), 0)).unwrap();
-    let id = lose(&server, before, file);
-    let after = tree(&server, Dialect::SMB_3_1_1);
-    let end = |args: &CreateArgs| after.create_status(args).unwrap();
-    // Another CreateGuid, another id, no lease, another lease key.
-    let other = Guid([0x99; 16]);
-    assert_eq!(
-        end(&reconnect_v2(leased("f"), id, other)),
-        Status::OBJECT_NAME_NOT_FOUND
-    );
-    let wrong = FileId {
-        persistent: id.persistent ^ 0x40,
-        ..id
-    };
-    assert_eq!(
-        end(&reconnect_v2(leased("f"), wrong, CREATE_GUID)),
-        Status::OBJECT_NAME_NOT_FOUND
-    );
-    assert_eq!(
-        end(&reconnect_v2(batch("f"), id, CREATE_GUID)),
-        Status::OBJECT_NAME_NOT_FOUND
-    );
-    let key = CreateArgs::open_if("f").lease_v2(LeaseKey([1; 16]), LeaseState::RWH, 0);
-    assert_eq!(
-        end(&reconnect_v2(key, id, CREATE_GUID)),
-        Status::OBJECT_NAME_NOT_FOUND
-    );
-    // Another name under the lease.
-    assert_eq!(
-        end(&reconnect_v2(leased("g"), id, CREATE_GUID)),
-        Status::INVALID_PARAMETER
-    );
-    // Another user.
-    let stranger = client(&server, Dialect::SMB_3_1_1)
-        .login(OTHER_USER, OTHER_PASSWORD, "")
-        .unwrap()
-        .tree(DATA)
-        .unwrap();
-    let stolen = stranger.create_status(&reconnect_v2(leased("f"), id, CREATE_GUID));
-    assert_eq!(stolen.unwrap(), Status::ACCESS_DENIED);
-    assert!(!server.path("g").exists());
-    // None of this harmed it.
-    let file = after
-        .create(&reconnect_v2(leased("f"), id, CREATE_GUID))
-        .unwrap();
-    // And it is connected now.
-    assert_eq!(
-        end(&reconnect_v2(leased("f"), id, CREATE_GUID)),
-        Status::OBJECT_NAME_NOT_FOUND
-    );
-    file.close().unwrap();
+    let tree = modern(&server);
+    for args in [batch("f"), leased("f", LeaseState::RWH)] {
+        let file = tree.create(&args).unwrap();
+        assert!(!granted_v1(&file));
+        assert_eq!(granted_v2(&file), None);
+        file.close().unwrap();
+    }
 }
 
 #[test]
-#[ignore = "the server grants no durable opens yet"]
-fn contexts_that_exclude_each_other() {
+fn a_directory_is_not_durable() {
+    // 3.3.5.9.6: ignored for a lease on a directory; 3.3.5.9.10: the attribute says directory.
     let server = HoldfastServer::new();
-    let tree = tree(&server, Dialect::SMB_3_1_1);
-    let id = FileId {
-        persistent: 1,
-        volatile: 1,
-    };
-    for args in [
-        request_v2(batch("f"), 0).context(name::DURABLE_HANDLE_REQUEST, &[0; 16]),
-        reconnect_v2(request_v2(batch("f"), 0), id, CREATE_GUID),
-        reconnect_v2(reconnect_v1(batch("f"), id), id, CREATE_GUID),
-        reconnect_v1(request_v2(batch("f"), 0), id),
+    let tree = modern(&server);
+    tree.mkdir("d").unwrap();
+    let leased = || CreateArgs::directory("d").lease_v2(KEY, RH, 0);
+    let open = tree.create(&v1(leased())).unwrap();
+    assert!(!granted_v1(&open));
+    open.close().unwrap();
+    let args = leased().attributes(FileAttributes::DIRECTORY);
+    let open = tree.create(&v2(args, CREATE_GUID, 0)).unwrap();
+    assert_eq!(granted_v2(&open), None);
+    open.close().unwrap();
+}
+
+#[test]
+fn a_pipe_is_not_durable() {
+    // 3.3.5.9: no oplock is tried for on a pipe.
+    let server = HoldfastServer::new();
+    let session = server.session(Options::default());
+    let tree = session.tree("IPC$").unwrap();
+    let open = || CreateArgs::open("srvsvc").access(AccessMask::FILE_GENERIC_READ);
+    let pipe = tree.create(&v1(open().oplock(OplockLevel::BATCH))).unwrap();
+    assert!(!granted_v1(&pipe));
+    let pipe = tree
+        .create(&v2(open().oplock(OplockLevel::BATCH), CREATE_GUID, 0))
+        .unwrap();
+    assert_eq!(granted_v2(&pipe), None);
+}
+
+#[test]
+fn version_2_begins_with_3_0() {
+    // 3.3.5.9.10: 3.x only; to the others it is an unknown context.
+    let server = HoldfastServer::new();
+    for dialect in [Dialect::SMB_2_0_2, Dialect::SMB_2_1] {
+        let tree = of(&server, dialect);
+        let file = tree.create(&v2(batch("f"), CREATE_GUID, 0)).unwrap();
+        assert_eq!(granted_v2(&file), None);
+        // Nor is the CreateGuid remembered.
+        let again = tree
+            .create(&v2(CreateArgs::open_if("g"), CREATE_GUID, 0))
+            .unwrap();
+        again.close().unwrap();
+        file.close().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "durable handles: not landed yet"]
+fn the_time_is_what_was_asked_up_to_300_seconds() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    for (asked, given) in [
+        (1, Some(1)),
+        (12_345, Some(12_345)),
+        (300_000, Some(300_000)),
+        (300_001, Some(300_000)),
+        (u32::MAX, Some(300_000)),
+        // The server's own choice.
+        (0, None),
     ] {
-        assert_eq!(
-            tree.create_status(&args).unwrap(),
-            Status::INVALID_PARAMETER
-        );
+        let file = tree.create(&v2(batch("f"), CREATE_GUID, asked)).unwrap();
+        let granted = granted_v2(&file).unwrap();
+        match given {
+            Some(given) => assert_eq!(granted.timeout_ms, given, "{asked}"),
+            None => assert!((1000..=300_000).contains(&granted.timeout_ms)),
+        }
+        assert_eq!(granted.flags, DurableHandleFlags::empty());
+        file.close().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "durable handles: not landed yet"]
+fn persistent_is_only_durable_where_nothing_is_continuously_available() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let args = smb_tests::durable::persistent(batch("f"), CREATE_GUID, 0);
+    let file = tree.create(&args).unwrap();
+    let granted = granted_v2(&file).unwrap();
+    assert_eq!(granted.flags, DurableHandleFlags::empty());
+    file.close().unwrap();
+    let args = smb_tests::durable::persistent(CreateArgs::open("f"), CREATE_GUID, 0);
+    let file = tree.create(&args).unwrap();
+    assert_eq!(granted_v2(&file), None);
+}
+
+const NO_SUCH: FileId = FileId {
+    persistent: 1,
+    volatile: 1,
+};
+
+/// 3.3.5.9.6, .7, .10, .12: INVALID_PARAMETER, and no file.
+fn assert_excluded(args: &CreateArgs) {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    assert_eq!(tree.create_status(args).unwrap(), Status::INVALID_PARAMETER);
+    assert!(!server.path("f").exists());
+}
+
+#[test]
+#[ignore = "durable handles: not landed yet"]
+fn both_versions_of_the_request_exclude_each_other() {
+    assert_excluded(&v2(v1(batch("f")), CREATE_GUID, 0));
+}
+
+#[test]
+#[ignore = "durable handles: not landed yet"]
+fn both_versions_of_the_reconnect_exclude_each_other() {
+    assert_excluded(&v2_again(
+        v1_again(batch("f"), NO_SUCH),
+        NO_SUCH,
+        CREATE_GUID,
+    ));
+}
+
+#[test]
+#[ignore = "durable handles: not landed yet"]
+fn request_and_reconnect_of_version_2_exclude_each_other() {
+    let both = v2_again(v2(batch("f"), CREATE_GUID, 0), NO_SUCH, CREATE_GUID);
+    assert_excluded(&both);
+}
+
+#[test]
+#[ignore = "durable handles: not landed yet"]
+fn request_of_version_2_and_reconnect_of_version_1_exclude_each_other() {
+    assert_excluded(&v1_again(v2(batch("f"), CREATE_GUID, 0), NO_SUCH));
+}
+
+#[test]
+#[ignore = "durable handles: not landed yet"]
+fn request_of_version_1_and_reconnect_of_version_2_exclude_each_other() {
+    assert_excluded(&v2_again(v1(batch("f")), NO_SUCH, CREATE_GUID));
+}
+
+#[test]
+fn contexts_of_another_size_are_refused() {
+    // 3.3.5.9 "Create Context Validation"
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    for (name, size) in [
+        (name::DURABLE_HANDLE_REQUEST, 16),
+        (name::DURABLE_HANDLE_RECONNECT, 16),
+        (name::DURABLE_HANDLE_REQUEST_V2, 32),
+        (name::DURABLE_HANDLE_RECONNECT_V2, 36),
+    ] {
+        for wrong in [0, 1, size - 1, size + 1, size + 8] {
+            let args = batch("f").context(name, &vec![0; wrong]);
+            assert_eq!(
+                tree.create_status(&args).unwrap(),
+                Status::INVALID_PARAMETER,
+                "{name:?} of {wrong} bytes"
+            );
+        }
     }
     assert!(!server.path("f").exists());
 }
 
 #[test]
-fn a_kept_open_still_counts_for_sharing() {
+#[ignore = "durable handles: not landed yet"]
+fn asking_does_not_weaken_the_checks_of_an_open() {
     let server = HoldfastServer::new();
-    let before = tree(&server, Dialect::SMB_3_1_1);
-    let exclusive = leased("f").share(ShareAccess::empty());
-    let file = before.create(&request_v2(exclusive, 0)).unwrap();
-    let id = lose(&server, before, file);
-    // The conflict breaks its handle caching; nobody answers, so it is closed.
-    let other = server.tree();
-    other
-        .create(&CreateArgs::open("f"))
-        .unwrap()
-        .close()
-        .unwrap();
-    let after = tree(&server, Dialect::SMB_3_1_1);
-    let again = after.create_status(&reconnect_v2(leased("f"), id, CREATE_GUID));
-    assert_eq!(again.unwrap(), Status::OBJECT_NAME_NOT_FOUND);
+    let (tree, other) = (modern(&server), server.tree());
+    let alone = CreateArgs::create("f").share(ShareAccess::empty());
+    let held = other.create(&alone).unwrap();
+    held.write_all(0, b"theirs").unwrap();
+    let take = CreateArgs::new("f", CreateDisposition::OVERWRITE).oplock(OplockLevel::BATCH);
+    assert_eq!(
+        status(tree.create(&v2(take, CREATE_GUID, 0))),
+        Status::SHARING_VIOLATION
+    );
+    // The CreateGuid of an open that failed is free.
+    held.close().unwrap();
+    let file = tree.create(&v2(batch("f"), CREATE_GUID, 0)).unwrap();
+    assert_eq!(file.read_all().unwrap(), b"theirs");
+    assert!(granted_v2(&file).is_some());
 }
 
 #[test]
-#[ignore = "the server grants no durable opens yet"]
-fn a_replayed_create_gives_the_same_open() {
+#[ignore = "durable handles: not landed yet"]
+fn while_it_is_connected_its_oplock_breaks_like_any_other() {
     let server = HoldfastServer::new();
-    let tree = tree(&server, Dialect::SMB_3_1_1);
-    let args = request_v2(CreateArgs::create("f").oplock(OplockLevel::BATCH), 0);
-    let file = tree.create(&args).unwrap();
-    let replay = args.request().flag(HeaderFlags::REPLAY);
-    let again = tree.file(&tree.call(replay).unwrap()).unwrap();
-    assert_eq!(again.id(), file.id());
-    // The same CreateGuid without the flag is no replay.
-    assert_eq!(
-        tree.create_status(&args).unwrap(),
-        Status::DUPLICATE_OBJECTID
-    );
-    file.close().unwrap();
-    assert_eq!(status(again.close()), Status::FILE_CLOSED);
+    let (tree, other) = (modern(&server), server.tree());
+    let file = tree.create(&v2(batch("f"), CREATE_GUID, 0)).unwrap();
+    let id = other.send(CreateArgs::open("f").request()).unwrap();
+    let broken = tree.client().next_break(smb_tests::SOON).unwrap();
+    assert!(broken.is_some());
+    let mut connection = other.client().connection();
+    assert!(!connection.answered(id, MEANWHILE).unwrap());
+    drop(connection);
+    file.acknowledge_oplock(OplockLevel::II).unwrap();
+    other.client().wait(id).unwrap().ok().unwrap();
+    // It works on.
+    file.write_all(0, b"still open").unwrap();
+}
+
+#[test]
+fn a_closed_one_leaves_nothing() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let before = server.opens();
+    for args in [
+        v1(batch("f")),
+        v2(batch("f"), CREATE_GUID, 60_000),
+        v2(leased("f", LeaseState::RWH), CREATE_GUID, 60_000),
+    ] {
+        let file = tree.create(&args).unwrap();
+        assert!(server.is_external() || server.opens() == before + 1);
+        file.close().unwrap();
+        assert_eq!(server.opens(), before);
+    }
+    let alone = CreateArgs::open("f").share(ShareAccess::empty());
+    server.tree().create(&alone).unwrap();
 }
 
 #[test]
 fn old_requests_of_another_channel_are_refused() {
-    // [MS-SMB2] 3.3.5.2.10
+    // 3.3.5.2.10
     let server = HoldfastServer::new();
-    let tree = tree(&server, Dialect::SMB_3_1_1);
+    let tree = modern(&server);
     let file = tree.create(&CreateArgs::create("f")).unwrap();
     let write = |sequence: u16, data: &[u8]| {
         let mut request = file.write_request(0, data, WriteFlags::empty());
@@ -314,4 +364,18 @@ fn old_requests_of_another_channel_are_refused() {
     let mut read = file.read_request(0, 3, 0);
     read.channel_sequence = 1;
     assert_eq!(tree.reply(read).unwrap().status(), Status::SUCCESS);
+}
+
+#[test]
+fn the_replay_flag_means_nothing_before_3_0() {
+    // 2.2.1.2: only valid for 3.x.
+    let server = HoldfastServer::new();
+    let tree = of(&server, Dialect::SMB_2_1);
+    let args = v2(CreateArgs::create("f"), CREATE_GUID, 0);
+    let replay = args.request().flag(HeaderFlags::REPLAY);
+    let end = tree.reply(replay).unwrap().status();
+    assert!(
+        [Status::SUCCESS, Status::INVALID_PARAMETER].contains(&end),
+        "{end}"
+    );
 }

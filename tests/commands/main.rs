@@ -13,6 +13,7 @@ mod create_durable;
 mod create_names;
 mod credits;
 mod directory_lease;
+mod durable_reconnect;
 mod echo;
 mod flush;
 mod host_changes;

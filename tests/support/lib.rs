@@ -9,7 +9,9 @@
 //! else runs (Samba, for comparison), which must know the users and the shares, each being the
 //! folder of its name in that directory; run them with `--test-threads=1` then.
 
+pub mod durable;
 mod outcome;
+mod running;
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant};
 use smb_client::{Client, Connection, Session, Tree};
 
 pub use outcome::{Outcome, outcome, status};
+pub use running::{cut, wait_until};
 
 /// The user of the tests.
 pub const USER: &str = "alice";
@@ -152,6 +155,12 @@ impl HoldfastServer {
     #[must_use]
     pub fn share_path(&self, share: &str, name: &str) -> PathBuf {
         self.root.join(share).join(name)
+    }
+
+    /// The configuration file.
+    #[must_use]
+    pub fn config(&self) -> PathBuf {
+        self.root.join("holdfast.toml")
     }
 
     /// The process id; `None` for an external server.
@@ -293,7 +302,12 @@ fn spawn(
     config: &Path,
     port: u16,
 ) -> Result<(Child, SocketAddr), String> {
-    let out = std::fs::File::create(root.join("log")).unwrap();
+    // A server started again on the same folder goes on in the same log.
+    let out = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(root.join("log"))
+        .unwrap();
     let mut child = Command::new(binary)
         .args(["serve", "--config"])
         .arg(config)
@@ -321,15 +335,24 @@ fn spawn(
 }
 
 /// The server's binary, built once for this process if it was not named.
-fn binary() -> &'static Path {
+///
+/// # Panics
+/// When it does not build.
+#[must_use]
+pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         if let Some(named) = std::env::var_os("HOLDFAST_BIN") {
             return named.into();
         }
-        // target/PROFILE/deps/commands-0123456789abcdef
+        // target/PROFILE/deps/commands-0123456789abcdef or target/PROFILE/soak
         let test = std::env::current_exe().unwrap();
-        let profile = test.parent().and_then(Path::parent).unwrap();
+        let folder = test.parent().unwrap();
+        let profile = if folder.ends_with("deps") {
+            folder.parent().unwrap()
+        } else {
+            folder
+        };
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         cargo
             .args(["build", "--quiet", "--package", "smbd", "--bin", "holdfast"])

@@ -1,0 +1,150 @@
+//! Mixed load for a long time: memory, descriptors and tables of the server have to stay flat.
+//!
+//! ```text
+//! cargo run -p smb-tests --bin soak -- --minutes 60 [--clients 8] [--load 25] [--seed 1] [--every 10]
+//! ```
+//!
+//! Clients of several dialects, signed and encrypted, come, open, write, read, lock, watch, cache,
+//! bind second channels, and go: some in order, some by dropping the connection with everything
+//! open (`life.rs`). The host changes files meanwhile. `--load` is the processor time that server
+//! and clients may take together, in percent of one core; the pauses between requests follow it.
+//!
+//! Every `--every` seconds the server is looked at (`sample.rs`); after the warm-up (a fifth of the
+//! time) the figures have to be flat, and when everybody is gone nothing may be left
+//! (`judge.rs` has the tolerances). Exit status 0 if so. Traffic stays on 127.0.0.1.
+
+mod judge;
+mod life;
+mod rng;
+mod sample;
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use smb_tests::{HoldfastServer, Options};
+
+use judge::Verdict;
+use life::World;
+use rng::Rng;
+use sample::Sampler;
+
+/// How long what is left by those who crashed may take to go: durable opens have a time-out.
+const DRAIN_MAX: Duration = Duration::from_secs(90);
+
+/// What was asked for.
+struct Asked {
+    minutes: f64,
+    clients: u64,
+    load: f64,
+    seed: u64,
+    every: f64,
+}
+
+fn asked() -> Result<Asked, String> {
+    let mut asked = Asked {
+        minutes: 1.0,
+        clients: 8,
+        load: 25.0,
+        seed: 1,
+        every: 10.0,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or(format!("{word}: no value"))?;
+        let number: f64 = value.parse().map_err(|_| format!("{word} {value}"))?;
+        match word.as_str() {
+            "--minutes" => asked.minutes = number,
+            "--clients" => asked.clients = number as u64,
+            "--load" => asked.load = number,
+            "--seed" => asked.seed = number as u64,
+            "--every" => asked.every = number,
+            _ => return Err(format!("what is {word}?")),
+        }
+    }
+    Ok(asked)
+}
+
+fn main() -> ExitCode {
+    let asked = match asked() {
+        Ok(asked) => asked,
+        Err(why) => {
+            eprintln!(
+                "{why}\nsoak --minutes N [--clients N] [--load PERCENT] [--seed N] [--every S]"
+            );
+            return ExitCode::from(2);
+        }
+    };
+    let server = HoldfastServer::start(&Options::default());
+    if soak(&server, &asked) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn soak(server: &HoldfastServer, asked: &Asked) -> bool {
+    let world = World::new(server);
+    let stop = AtomicBool::new(false);
+    let pause = AtomicU64::new(20_000);
+    let mut sampler = Sampler::new(server);
+    let idle = sampler.sample();
+    println!(
+        "seed {}, {} clients, {} minutes",
+        asked.seed, asked.clients, asked.minutes
+    );
+    println!("before anybody came: {idle}");
+    std::thread::scope(|scope| {
+        for number in 0..asked.clients {
+            let (world, stop, pause) = (&world, &stop, &pause);
+            let mut rng = Rng::new(asked.seed.wrapping_mul(1_000) + number);
+            scope.spawn(move || life::lives(world, number, &mut rng, stop, pause));
+        }
+        let (world, stop, pause) = (&world, &stop, &pause);
+        let mut rng = Rng::new(asked.seed ^ 0x5eed);
+        scope.spawn(move || life::host(world, &mut rng, stop, pause));
+        observe(&mut sampler, asked, pause);
+        stop.store(true, Ordering::SeqCst);
+    });
+    let mut verdict = Verdict::default();
+    println!("{}", world.tally());
+    for failure in world.failures() {
+        verdict.fail(format!("a client failed: {failure}"));
+    }
+    judge::flat(sampler.samples(), &mut verdict);
+    let end = Instant::now() + DRAIN_MAX;
+    let left = loop {
+        let now = sampler.sample();
+        let left = judge::left(&idle, &now);
+        if left.is_empty() || Instant::now() > end {
+            println!("after everybody left: {now}");
+            break left;
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    };
+    if !left.is_empty() {
+        println!("descriptors:\n{}", sampler.descriptors());
+    }
+    for what in left {
+        verdict.fail(format!("left when everybody was gone: {what}"));
+    }
+    server.assert_serving();
+    verdict.print()
+}
+
+/// Samples until the time is over, and keeps the load near what was asked.
+fn observe(sampler: &mut Sampler<'_>, asked: &Asked, pause: &AtomicU64) {
+    let end = Instant::now() + Duration::from_secs_f64(asked.minutes * 60.0);
+    while Instant::now() < end {
+        let left = end.saturating_duration_since(Instant::now());
+        std::thread::sleep(Duration::from_secs_f64(asked.every).min(left));
+        let sample = sampler.sample();
+        println!("{sample}");
+        let was = pause.load(Ordering::Relaxed) as f64;
+        let factor = (sample.load / asked.load).clamp(0.5, 2.0);
+        // Slowly: one sample says little.
+        let next = (was * factor.sqrt()).clamp(500.0, 2_000_000.0);
+        pause.store(next as u64, Ordering::Relaxed);
+        sampler.keep(sample);
+    }
+}

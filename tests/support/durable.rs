@@ -1,0 +1,126 @@
+//! The create contexts of opens that outlive their connection ([MS-SMB2] 2.2.13.2.3, .4, .11,
+//! .12, .13, .15), put on a CREATE and read from its answer.
+
+use bytes::BytesMut;
+use smb_client::{CreateArgs, File};
+use smb_wire::create_context::{
+    AppInstanceId, AppInstanceVersion, DurableHandleFlags, DurableHandleReconnect,
+    DurableHandleReconnectV2, DurableHandleRequestV2, DurableHandleResponseV2, name,
+};
+use smb_wire::ids::{FileId, Guid};
+
+const PLAIN: DurableHandleFlags = DurableHandleFlags::empty();
+
+/// Asks for a durable open, version 1.
+#[must_use]
+pub fn v1(args: CreateArgs) -> CreateArgs {
+    args.context(name::DURABLE_HANDLE_REQUEST, &[0; 16])
+}
+
+/// Comes back to a durable or resilient open, version 1.
+#[must_use]
+pub fn v1_again(args: CreateArgs, file_id: FileId) -> CreateArgs {
+    let mut data = BytesMut::new();
+    DurableHandleReconnect { file_id }.encode(&mut data);
+    args.context(name::DURABLE_HANDLE_RECONNECT, &data)
+}
+
+/// Asks for a durable open, version 2.
+#[must_use]
+pub fn v2(args: CreateArgs, create_guid: Guid, timeout_ms: u32) -> CreateArgs {
+    request(args, create_guid, timeout_ms, PLAIN)
+}
+
+/// Asks for a persistent open.
+#[must_use]
+pub fn persistent(args: CreateArgs, create_guid: Guid, timeout_ms: u32) -> CreateArgs {
+    request(
+        args,
+        create_guid,
+        timeout_ms,
+        DurableHandleFlags::PERSISTENT,
+    )
+}
+
+fn request(
+    args: CreateArgs,
+    create_guid: Guid,
+    timeout_ms: u32,
+    flags: DurableHandleFlags,
+) -> CreateArgs {
+    let mut data = BytesMut::new();
+    DurableHandleRequestV2 {
+        timeout_ms,
+        flags,
+        create_guid,
+    }
+    .encode(&mut data);
+    args.context(name::DURABLE_HANDLE_REQUEST_V2, &data)
+}
+
+/// Comes back to a durable open, version 2.
+#[must_use]
+pub fn v2_again(args: CreateArgs, file_id: FileId, create_guid: Guid) -> CreateArgs {
+    reconnect(args, file_id, create_guid, PLAIN)
+}
+
+/// Comes back to a persistent open.
+#[must_use]
+pub fn persistent_again(args: CreateArgs, file_id: FileId, create_guid: Guid) -> CreateArgs {
+    reconnect(args, file_id, create_guid, DurableHandleFlags::PERSISTENT)
+}
+
+fn reconnect(
+    args: CreateArgs,
+    file_id: FileId,
+    create_guid: Guid,
+    flags: DurableHandleFlags,
+) -> CreateArgs {
+    let mut data = BytesMut::new();
+    DurableHandleReconnectV2 {
+        file_id,
+        create_guid,
+        flags,
+    }
+    .encode(&mut data);
+    args.context(name::DURABLE_HANDLE_RECONNECT_V2, &data)
+}
+
+/// Names the instance of the application.
+#[must_use]
+pub fn app_instance(args: CreateArgs, id: Guid) -> CreateArgs {
+    let mut data = BytesMut::new();
+    AppInstanceId(id).encode(&mut data);
+    args.context(name::APP_INSTANCE_ID, &data)
+}
+
+/// Names its version.
+#[must_use]
+pub fn app_version(args: CreateArgs, high: u64, low: u64) -> CreateArgs {
+    let mut data = BytesMut::new();
+    AppInstanceVersion { high, low }.encode(&mut data);
+    args.context(name::APP_INSTANCE_VERSION, &data)
+}
+
+/// Whether the answer says durable, version 1.
+///
+/// # Panics
+/// When it says so in another form than 8 bytes.
+#[must_use]
+pub fn granted_v1(file: &File) -> bool {
+    let context = file.created().context(name::DURABLE_HANDLE_REQUEST);
+    context.is_some_and(|data| {
+        assert_eq!(data.len(), 8, "DHnQ response");
+        true
+    })
+}
+
+/// What the answer says of version 2, if it says durable.
+///
+/// # Panics
+/// When it says so in another form than the structure's.
+#[must_use]
+pub fn granted_v2(file: &File) -> Option<DurableHandleResponseV2> {
+    let context = file.created().context(name::DURABLE_HANDLE_REQUEST_V2)?;
+    Some(DurableHandleResponseV2::read(context).unwrap())
+}

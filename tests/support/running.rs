@@ -1,0 +1,119 @@
+//! What a test asks of a running server besides SMB: what it holds (over its control socket),
+//! that a connection be lost, that it be killed and come up again.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use serde_json::Value;
+use smb_client::{Client, Session, Tree};
+use smb_wire::ids::SessionId;
+
+use crate::{HoldfastServer, SOON, START_MAX, binary, spawn};
+
+/// Between two looks at something that should change soon.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// Waits until something holds.
+///
+/// # Panics
+/// When it does not within [`SOON`].
+#[track_caller]
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}: not within {SOON:?}");
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Loses the connection under a client, as when a cable is pulled.
+pub fn cut(client: &Client) {
+    // It may be gone already.
+    let _ = client.connection().stream_mut().shutdown(Shutdown::Both);
+}
+
+impl HoldfastServer {
+    /// What the server says of itself; `None` for an external one.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    #[must_use]
+    pub fn status(&self) -> Option<Value> {
+        self.pid()?;
+        let socket = self.root.join("state").join("control.sock");
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.write_all(b"{\"v\":1,\"cmd\":\"status\"}\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        let mut answer: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(answer["ok"], true, "{line}");
+        Some(answer["result"].take())
+    }
+
+    /// The sessions the server has; none are seen of an external one.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<Value> {
+        let status = self.status().unwrap_or_default();
+        let sessions = status["server"]["sessions"].as_array();
+        sessions.cloned().unwrap_or_default()
+    }
+
+    /// How many opens the sessions have.
+    #[must_use]
+    pub fn opens(&self) -> usize {
+        let opens = |session: &Value| session["opens"].as_array().map_or(0, Vec::len);
+        self.sessions().iter().map(opens).sum()
+    }
+
+    /// Waits until the server has no session of this id any more.
+    #[track_caller]
+    pub fn wait_gone(&self, session: SessionId) {
+        if self.is_external() {
+            std::thread::sleep(crate::MEANWHILE);
+            return;
+        }
+        wait_until("the session ends", || {
+            let sessions = self.sessions();
+            sessions.iter().all(|s| s["id"].as_u64() != Some(session.0))
+        });
+    }
+
+    /// Loses the connection of a session's only channel, and waits until the server has seen it.
+    #[track_caller]
+    pub fn lose(&self, tree: &Tree) {
+        self.lose_session(tree.session());
+    }
+
+    /// As [`HoldfastServer::lose`].
+    #[track_caller]
+    pub fn lose_session(&self, session: &Session) {
+        cut(session.client());
+        self.wait_gone(session.id());
+    }
+
+    /// Kills the server (SIGKILL: nothing is written on the way out) and starts it anew on the
+    /// same folders, configuration and port.
+    ///
+    /// # Panics
+    /// When it is an external one, or does not come up.
+    pub fn kill_and_restart(&mut self) {
+        let mut child = self.child.take().expect("not a server of ours");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let config = self.root.join("holdfast.toml");
+        let deadline = Instant::now() + START_MAX;
+        loop {
+            match spawn(binary(), &self.root, &config, self.addr.port()) {
+                Ok((child, _)) => {
+                    self.child = Some(child);
+                    return;
+                }
+                // The port may be taken for a moment.
+                Err(said) => assert!(Instant::now() < deadline, "no restart: {said}"),
+            }
+        }
+    }
+}
