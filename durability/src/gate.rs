@@ -14,6 +14,7 @@
 //! Futures are not `Send`; poll them to completion on their worker. A dropped one leaves
 //! everything owed.
 
+mod arrived;
 mod begun;
 mod changing;
 mod noted;
@@ -41,6 +42,7 @@ use crate::{
     table::Durability,
 };
 
+pub use arrived::{Arrived, Earlier};
 pub use begun::Begun;
 pub use changing::Changing;
 pub use opened::OpenPolicy;
@@ -163,9 +165,25 @@ impl<V: Vfs> Gate<V> {
         data: Bytes,
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
+        self.write_arrived(None, node, (offset, data), flags).await
+    }
+
+    /// As [`Gate::write`], of a write that has had to wait ([`Gate::arrived`]).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn write_arrived(
+        &self,
+        arrived: Option<Arrived<'_, V>>,
+        node: &V::Node,
+        (offset, data): (u64, Bytes),
+        flags: RequestFlags,
+    ) -> Result<Receipt, VfsError> {
         let core = &self.core;
         let end = offset.saturating_add(data.len() as u64);
-        let (judged, mut write) = self.begin_write(core, node, (offset, end), flags).await;
+        let (judged, mut write) = self
+            .begin_write(core, (node, arrived), (offset, end), flags)
+            .await;
         let barriers = judged.barriers;
         let mode = WriteMode {
             durable: barriers.durable_write,
@@ -310,9 +328,25 @@ impl<V: Vfs> Gate<V> {
         target: FlushTarget<V::Node>,
         flags: RequestFlags,
     ) -> Result<Receipt, VfsError> {
+        self.flush_after(node, target, flags, Earlier::All).await
+    }
+
+    /// As [`Gate::flush`]; of the writes that wait to be under way it covers these.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn flush_after(
+        &self,
+        node: &V::Node,
+        target: FlushTarget<V::Node>,
+        flags: RequestFlags,
+        earlier: Earlier,
+    ) -> Result<Receipt, VfsError> {
         let started = self.env.monotonic();
         let core = &self.core;
-        let result = self.flush_target(core, node, target, flags).await;
+        let result = self
+            .flush_target(core, node, target, (flags, earlier))
+            .await;
         let result = self.told(core, result).await;
         let metrics = &self.share.metrics;
         metrics
@@ -329,7 +363,7 @@ impl<V: Vfs> Gate<V> {
         core: &Durability<V>,
         node: &V::Node,
         target: FlushTarget<V::Node>,
-        flags: RequestFlags,
+        (flags, earlier): (RequestFlags, Earlier),
     ) -> Result<(), VfsError> {
         let key = node.key();
         let event = Event::Flush(match target {
@@ -367,7 +401,7 @@ impl<V: Vfs> Gate<V> {
         if core.planted(Planted::StreamFlushWithoutSync) && node.stream().is_some() {
             return Ok(());
         }
-        core.wait_writes(key).await;
+        core.wait_writes(key, Some(earlier)).await;
         self.measure(&mut noted, node).await;
         if barriers.wait == Wait::Share {
             let report = core.sync_root(&self.share, key).await;

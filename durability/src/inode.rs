@@ -20,6 +20,7 @@ use vfs::{FileKey, Node, SyncScope, Timestamp, Vfs, VfsError};
 
 use crate::{
     early::Early,
+    gate::Earlier,
     latch_store::LatchRecord,
     opens::Opens,
     policy::Meta,
@@ -316,7 +317,9 @@ pub(crate) struct Inode<V: Vfs> {
     /// Failed syncs so far.
     pub(crate) failures: u64,
     pub(crate) in_flight: BTreeSet<u64>,
-    /// A write ended.
+    /// Writes that were accepted and are not under way: tickets, with the open if it is known.
+    pub(crate) arrived: BTreeMap<u64, Option<u64>>,
+    /// A write ended, or came under way.
     pub(crate) written: Arc<Notify>,
     asked: Vec<Held<V>>,
     waiters: Vec<oneshot::Sender<Result<(), VfsError>>>,
@@ -342,6 +345,7 @@ impl<V: Vfs> Default for Inode<V> {
             gone: false,
             failures: 0,
             in_flight: BTreeSet::new(),
+            arrived: BTreeMap::new(),
             written: Arc::default(),
             asked: Vec::new(),
             waiters: Vec::new(),
@@ -366,10 +370,23 @@ impl<V: Vfs> Inode<V> {
             && self.before.is_empty()
             && self.latch.is_none()
             && self.in_flight.is_empty()
+            && self.arrived.is_empty()
             && self.waiters.is_empty()
             && self.asked.is_empty()
             && !self.syncing
             && self.opens.is_empty()
+    }
+
+    /// Whether a write with a ticket below `now` is under way, or has arrived, of those asked for.
+    pub(crate) fn has_earlier(&self, now: u64, arrived: Option<Earlier>) -> bool {
+        let waits = |open: &Option<u64>| match (arrived, open) {
+            (None, _) => false,
+            (Some(Earlier::All), _) | (_, None) => true,
+            (Some(Earlier::Of(mine)), Some(open)) => mine == *open,
+        };
+        let mut earlier = self.arrived.range(..now);
+        self.in_flight.first().is_some_and(|ticket| *ticket < now)
+            || earlier.any(|(_, open)| waits(open))
     }
 
     /// Bytes owed, of the epoch under sync too.

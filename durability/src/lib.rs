@@ -45,7 +45,7 @@ mod settings;
 mod share;
 mod table;
 
-pub use gate::{Begun, Changing, FlushTarget, Gate, OpenPolicy};
+pub use gate::{Arrived, Begun, Changing, Earlier, FlushTarget, Gate, OpenPolicy};
 pub use journal::{
     EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, ExposureSource, FlushJournal, FlushRecord,
     NoFlushJournal, most_exposed,

@@ -232,7 +232,7 @@ impl<V: Vfs> Durability<V> {
                 loop {
                     let next = lock(&work).0.get_mut(&fs).and_then(VecDeque::pop_front);
                     let Some(key) = next else { break };
-                    me.wait_writes(key).await;
+                    me.wait_writes(key, None).await;
                     let bytes = me.with(key, |inode| inode.bytes());
                     let result = me.barrier(key, None).await;
                     lock(&work).1.add(key, bytes, result);

@@ -24,7 +24,7 @@ use tokio::sync::{Notify, oneshot};
 use vfs::{Env, FileKey, Node, SyncScope, Vfs, VfsError};
 
 use crate::{
-    gate::Gate,
+    gate::{Earlier, Gate},
     inode::{Failure, Held, Inode, Job, Left},
     kept::Kept,
     metrics::count,
@@ -346,12 +346,13 @@ impl<V: Vfs> Durability<V> {
         keys
     }
 
-    /// Waits for the writes to the inode that came before now.
-    pub(crate) async fn wait_writes(&self, key: FileKey) {
+    /// Waits for the writes to the inode that came before now, and for these of the ones that had
+    /// arrived.
+    pub(crate) async fn wait_writes(&self, key: FileKey, arrived: Option<Earlier>) {
         let now = self.tick();
         loop {
             let pending = |inode: &mut Inode<V>| {
-                let earlier = inode.in_flight.first().is_some_and(|ticket| *ticket < now);
+                let earlier = inode.has_earlier(now, arrived);
                 earlier.then(|| Arc::clone(&inode.written))
             };
             let Some(written) = self.with(key, pending) else {

@@ -7,7 +7,7 @@
 
 use vfs::{Node, Range, Vfs, VfsError};
 
-use super::{Asked, Gate, Judged};
+use super::{Arrived, Asked, Gate, Judged};
 use crate::{
     inode::{Account, Held, Inode, Where},
     policy::{Event, RequestFlags},
@@ -30,13 +30,24 @@ pub struct Changing<'a, V: Vfs> {
 impl<V: Vfs> Gate<V> {
     /// Contents of `node` are about to change by a copy, a clone or zeroing.
     pub fn changing(&self, node: &V::Node) -> Changing<'_, V> {
+        self.changing_arrived(None, node)
+    }
+
+    /// As [`Gate::changing`], of a change that has had to wait ([`Gate::arrived`]).
+    pub fn changing_arrived(
+        &self,
+        arrived: Option<Arrived<'_, V>>,
+        node: &V::Node,
+    ) -> Changing<'_, V> {
         let held = self.held(node);
         let (ticket, failures) = self.core.with(held.key(), |inode| {
             inode.seen_through(&self.share);
-            let ticket = self.core.tick();
+            let ticket =
+                (arrived.as_ref()).map_or_else(|| self.core.tick(), |arrived| arrived.ticket);
             inode.in_flight.insert(ticket);
             (ticket, inode.failures)
         });
+        drop(arrived);
         Changing {
             gate: self,
             held,

@@ -8,7 +8,7 @@ use std::pin::pin;
 
 use vfs::{Node, Vfs, VfsError};
 
-use super::{Asked, Gate, Judged};
+use super::{Arrived, Asked, Gate, Judged};
 use crate::{
     inode::{Account, Held, Where},
     metrics::count,
@@ -19,11 +19,12 @@ use crate::{
 };
 
 impl<V: Vfs> Gate<V> {
-    /// Admits a write: its bytes fit the bound, its ticket is drawn.
+    /// Admits a write: its bytes fit the bound, its ticket is drawn. One that has to wait has
+    /// arrived nevertheless.
     pub(super) async fn begin_write<'a>(
         &'a self,
         core: &'a Durability<V>,
-        node: &V::Node,
+        (node, mut arrived): (&V::Node, Option<Arrived<'a, V>>),
         range: (u64, u64),
         flags: RequestFlags,
     ) -> (Judged, WriteInFlight<'a, V>) {
@@ -64,12 +65,15 @@ impl<V: Vfs> Gate<V> {
                 }
                 let reservation = self.share.reserve(bytes, max, judged.kind)?;
                 inode.seen_through(&self.share);
-                let ticket = core.tick();
+                let ticket =
+                    (arrived.as_ref()).map_or_else(|| core.tick(), |arrived| arrived.ticket);
                 inode.in_flight.insert(ticket);
                 let also = inode.opens.bounded_elsewhere(&self.share);
                 Some((judged, also, ticket, inode.failures, reservation))
             });
             if let Some((judged, also, ticket, failures, reservation)) = admitted {
+                // Under way: no longer on the list of what waits. Not before.
+                drop(arrived);
                 let write = WriteInFlight {
                     gate: self,
                     core,
@@ -89,6 +93,7 @@ impl<V: Vfs> Gate<V> {
             }
             if !std::mem::replace(&mut held_back, true) {
                 count(&self.share.metrics.backpressure);
+                arrived.get_or_insert_with(|| self.arrive(node, None));
             }
             // What is owed is in the way now, however young it is.
             self.share.hurry(core.now());

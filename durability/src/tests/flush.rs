@@ -162,6 +162,77 @@ fn a_flush_waits_for_the_writes_that_came_before_and_no_others() {
 }
 
 #[test]
+fn a_flush_waits_for_the_writes_that_had_to_wait_before_it() {
+    honor(|w| async move {
+        let f = file(5);
+        let begun = w.env.monotonic();
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        let flush = |at: u64, earlier: Earlier| {
+            let (w, f, ended) = (Rc::clone(&w), f.clone(), Rc::clone(&ended));
+            Box::pin(async move {
+                w.env.sleep(ms(at)).await;
+                let (target, gate) = (FlushTarget::File, &w.gate);
+                drop(gate.flush_after(&f, target, PLAIN, earlier).await.unwrap());
+                let (log, now) = (w.fake.take_log(), w.env.monotonic() - begun);
+                ended.borrow_mut().push((now, earlier, log));
+            }) as vfs::env::LocalTask
+        };
+        let write = {
+            let (w, f) = (Rc::clone(&w), f.clone());
+            Box::pin(async move {
+                let arrived = w.gate.arrived(&f, 7);
+                // Others are to arrive and give up.
+                drop(w.gate.arrived(&f, 8));
+                w.env.sleep(ms(100)).await;
+                let data = (0, Bytes::from(vec![1; 4096]));
+                let receipt = w.gate.write_arrived(Some(arrived), &f, data, PLAIN).await;
+                drop(receipt.unwrap());
+            }) as vfs::env::LocalTask
+        };
+        // Its own open's and a stranger's wait; one that may hold the break up does not.
+        let all = vec![
+            write,
+            flush(1, Earlier::Of(8)),
+            flush(30, Earlier::All),
+            flush(40, Earlier::Of(7)),
+        ];
+        join(&w.env, all).await;
+        let ended = ended.take();
+        assert_eq!(ended[0], (ms(11), Earlier::Of(8), vec!["all 5".to_owned()]));
+        let log = ["write 5", "data 5"].map(str::to_owned).to_vec();
+        assert_eq!((ended[1].0, &ended[1].2), (ms(120), &log));
+        assert!(ended[2].0 >= ms(120) && ended.len() == 3);
+        assert_eq!(w.engine.known_inodes(), 0);
+    });
+}
+
+#[test]
+fn a_write_held_back_by_the_bound_is_one_that_came_before() {
+    world("bounded:10s,64KiB", Limits::default(), |w| async move {
+        let f = file(5);
+        w.write(&f, 0, 16).await.unwrap();
+        let held_back = {
+            let (w, f) = (Rc::clone(&w), f.clone());
+            Box::pin(async move { w.write(&f, 16, 1).await.unwrap() }) as vfs::env::LocalTask
+        };
+        let flush = {
+            let (w, f) = (Rc::clone(&w), f.clone());
+            Box::pin(async move {
+                w.env.sleep(ms(1)).await;
+                let full = RequestFlags {
+                    full_sync: true,
+                    ..PLAIN
+                };
+                drop(w.gate.flush(&f, FlushTarget::File, full).await.unwrap());
+                let page = lock(&w.fake.state).pages[&(5, 16)];
+                assert!(page.live > 0 && page.durable == page.live);
+            }) as vfs::env::LocalTask
+        };
+        join(&w.env, vec![held_back, flush]).await;
+    });
+}
+
+#[test]
 fn data_and_size_alone_take_fdatasync_everything_else_fsync() {
     honor(|w| async move {
         let f = file(5);
