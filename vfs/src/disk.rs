@@ -144,11 +144,17 @@ const INODE_LOCK_SHARDS: usize = 64;
 /// Locks on inodes whose attributes are read and rewritten. Sharded: unrelated inodes may share
 /// one, so nobody holds two.
 #[derive(Debug)]
-pub struct InodeLocks([tokio::sync::Mutex<()>; INODE_LOCK_SHARDS]);
+pub struct InodeLocks {
+    shards: [tokio::sync::Mutex<()>; INODE_LOCK_SHARDS],
+    folders: tokio::sync::Mutex<()>,
+}
 
 impl Default for InodeLocks {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| tokio::sync::Mutex::new(())))
+        Self {
+            shards: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
+            folders: tokio::sync::Mutex::new(()),
+        }
     }
 }
 
@@ -157,7 +163,15 @@ impl InodeLocks {
     pub async fn lock(&self, inode: FileKey) -> tokio::sync::MutexGuard<'_, ()> {
         let shard = (inode.ino ^ inode.fs) % INODE_LOCK_SHARDS as u64;
         // The remainder is below the array's length.
-        self.0[usize::try_from(shard).unwrap_or(0)].lock().await
+        self.shards[usize::try_from(shard).unwrap_or(0)]
+            .lock()
+            .await
+    }
+
+    /// Waits for the lock under which folders are made that several inodes are reached through.
+    /// Who holds it may hold the lock of an inode, and asks for none.
+    pub async fn folders(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.folders.lock().await
     }
 }
 
@@ -260,6 +274,11 @@ pub trait Disk: Send + Sync + 'static {
 
     /// `fdatasync`. EAGAIN as for [`Disk::fsync`].
     async fn fdatasync(&self, fd: &Self::Fd) -> DiskResult<()>;
+
+    /// `syncfs`: all names and attributes of the file system are stable, in whatever order they were
+    /// made, or the error of a write-back of any inode since `fd` was opened (Linux 5.8 on). Not for
+    /// data: on XFS the device's cache may keep it. EAGAIN as for [`Disk::fsync`].
+    async fn sync_fs(&self, fd: &Self::Fd) -> DiskResult<()>;
 
     /// `sync_file_range(SYNC_FILE_RANGE_WRITE)` on a thread of its own: starts write-back, so that a
     /// later [`Disk::fdatasync`] has less to do. Makes nothing stable and tells no error: that sync

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{PosixNode, PosixVfs, streams::Place};
 use crate::{
-    Identity, IoAccess, Kind, Node, Range, SyncScope, VfsError, VfsResult, WriteMode,
+    Identity, IoAccess, Kind, Range, SyncScope, VfsError, VfsResult, WriteMode,
     disk::{Allocate, Disk, DiskResult},
 };
 
@@ -376,15 +376,11 @@ impl<D: Disk> PosixVfs<D> {
             }
             None => {
                 self.depot_sync(node, None).await?;
-                let before = self.left.now();
                 let synced = match scope {
                     SyncScope::Data => self.disk.fdatasync(&fd).await,
                     SyncScope::All => self.disk.fsync(&fd).await,
                 };
                 synced.map_err(VfsError::of_sync)?;
-                if node.is_directory() && scope == SyncScope::All {
-                    self.left.synced(node.0.key, before);
-                }
             }
         }
         Ok(())

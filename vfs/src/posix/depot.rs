@@ -9,6 +9,11 @@
 //! Device numbers are given anew at each start (btrfs makes them up at each mount), so an inode
 //! also says where its folder is, in [`PLACE`]. Samba knows no such attribute: what it made is
 //! found where its rule says, as long as the device keeps its number.
+//!
+//! Invariant: a folder that can be found here is stable with its whole way from the root; it is
+//! made so before anything is put in. A sync of a stream then concerns what is its inode's alone.
+
+use std::sync::atomic::Ordering::SeqCst;
 
 use super::{
     PosixNode, PosixVfs,
@@ -17,7 +22,7 @@ use super::{
     samba_xattr::{DEPOT_MARK, depot_path, stream_file, stream_of_file},
 };
 use crate::{
-    Identity, Node, StreamInfo, VfsError, VfsResult,
+    Identity, StreamInfo, VfsError, VfsResult,
     disk::{Disk, OpenHow, Stat, XattrSet},
 };
 
@@ -29,6 +34,17 @@ const PLACE: &str = "user.holdfast.depot";
 const FOLDER_MODE: u32 = 0o755;
 
 const SERVICE: Identity = Identity::Service;
+/// How folders are opened.
+const FOLDER: OpenHow = OpenHow {
+    directory: true,
+    ..PATH_ONLY
+};
+
+/// The folder of an inode's streams, and the one above.
+struct Found<D: Disk> {
+    above: D::Fd,
+    folder: D::Fd,
+}
 
 impl<D: Disk> PosixVfs<D> {
     /// The folder of an inode's streams: where the inode says, else where Samba's rule does.
@@ -38,60 +54,77 @@ impl<D: Disk> PosixVfs<D> {
         Ok(told.and_then(|told| parse(&told, &here)).unwrap_or(here))
     }
 
-    /// The folders from the root to the one that holds the streams of `node`'s inode, the last
-    /// one last; `None` if one is missing and not to be made.
-    async fn depot_folders(
-        &self,
-        node: &PosixNode<D>,
-        make: bool,
-    ) -> VfsResult<Option<Vec<D::Fd>>> {
+    /// The folder that holds the streams of `node`'s inode; `None` if there is none.
+    async fn depot_find(&self, node: &PosixNode<D>) -> VfsResult<Option<Found<D>>> {
         let [first, second, id] = self.depot_place(node).await?;
-        let how = OpenHow {
-            directory: true,
-            ..PATH_ONLY
-        };
-        let mut folders = vec![self.root_node().fd().clone()];
+        let mut above = None;
+        let mut at = self.root_node().fd().clone();
         for component in [DEPOT, &first, &second, &id] {
-            let Some(above) = folders.last() else {
-                return Ok(None);
-            };
             let name = component.as_bytes();
-            let mut opened = self.disk.open_at(&SERVICE, above, name, how).await;
-            if make
-                && opened
-                    .as_ref()
-                    .is_err_and(|errno| errno.is(&[libc::ENOENT]))
-            {
-                match self.disk.make_dir(&SERVICE, above, name, FOLDER_MODE).await {
-                    Err(errno) if !errno.is(&[libc::EEXIST]) => return Err(errno.into()),
-                    _ => opened = self.disk.open_at(&SERVICE, above, name, how).await,
-                }
-            }
-            match opened {
-                Ok(folder) => folders.push(folder),
-                Err(errno) if !make && errno.is(&[libc::ENOENT]) => return Ok(None),
+            match self.disk.open_at(&SERVICE, &at, name, FOLDER).await {
+                Ok(folder) => above = Some(std::mem::replace(&mut at, folder)),
+                Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
             }
         }
-        Ok(Some(folders))
+        Ok(above.map(|above| Found { above, folder: at }))
+    }
+
+    /// As [`Self::depot_find`]; what is missing is made. Whatever is found there is stable.
+    async fn depot_make(&self, node: &PosixNode<D>) -> VfsResult<D::Fd> {
+        let _folders = self.locks.folders().await;
+        let [first, second, id] = self.depot_place(node).await?;
+        let mut at = self.root_node().fd().clone();
+        for component in [DEPOT, &first, &second, &id] {
+            let name = component.as_bytes();
+            at = match self.disk.open_at(&SERVICE, &at, name, FOLDER).await {
+                Err(errno) if errno.is(&[libc::ENOENT]) => {
+                    self.depot_add(&at, name, component == DEPOT).await?
+                }
+                opened => opened?,
+            };
+        }
+        Ok(at)
+    }
+
+    /// Makes a folder of the depot and its name stable, or leaves none: others are reached through
+    /// it as well, and none of them could tell later that its name was lost. The caller holds the
+    /// lock of folders.
+    async fn depot_add(&self, above: &D::Fd, name: &[u8], in_root: bool) -> VfsResult<D::Fd> {
+        if self.depot_broken.load(SeqCst) {
+            return Err(VfsError::Io);
+        }
+        // Opened first: it hears of every failure from now on.
+        let listener = self.disk.reopen(&SERVICE, above, true, false).await?;
+        match self.disk.make_dir(&SERVICE, above, name, FOLDER_MODE).await {
+            Err(errno) if !errno.is(&[libc::EEXIST]) => return Err(errno.into()),
+            _ => {}
+        }
+        // A sync of the root would save that names left it, whether or not where they went is
+        // stable: who knows that order is not here. In one step all of it is stable.
+        let synced = match in_root {
+            true => self.disk.sync_fs(&listener).await,
+            false => self.disk.fsync(&listener).await,
+        };
+        if let Err(errno) = synced {
+            if let Err(left) = self.disk.unlink(&SERVICE, above, name, true).await {
+                tracing::error!(errno = left.0, "an unstable folder of the depot stays");
+                self.depot_broken.store(true, SeqCst);
+            }
+            return Err(VfsError::of_sync(errno));
+        }
+        Ok(self.disk.open_at(&SERVICE, above, name, FOLDER).await?)
     }
 
     async fn marked(&self, node: &PosixNode<D>) -> VfsResult<bool> {
         Ok(self.xattr(node.fd(), DEPOT_MARK).await?.is_some())
     }
 
-    /// Writes on the inode that, and where, it has streams in the depot.
-    async fn mark(&self, node: &PosixNode<D>, marked: bool) -> VfsResult<()> {
+    /// Writes on the inode that, and where, it has streams in the depot. Always: a failed sync may
+    /// have lost what can still be read.
+    async fn mark(&self, node: &PosixNode<D>) -> VfsResult<()> {
         let place = self.depot_place(node).await?.join("/");
-        let told = self.xattr(node.fd(), PLACE).await?;
-        let mut due = Vec::new();
-        if told.as_deref() != Some(place.as_bytes()) {
-            due.push((PLACE, place.as_bytes()));
-        }
-        if !marked {
-            due.push((DEPOT_MARK, b"1"));
-        }
-        for (name, value) in due {
+        for (name, value) in [(PLACE, place.as_bytes()), (DEPOT_MARK, b"1")] {
             let how = XattrSet::Either;
             self.disk
                 .set_xattr(&SERVICE, node.fd(), name, value, how)
@@ -105,8 +138,7 @@ impl<D: Disk> PosixVfs<D> {
         if !self.marked(node).await? {
             return Ok(None);
         }
-        let folders = self.depot_folders(node, false).await?;
-        Ok(folders.and_then(|mut folders| folders.pop()))
+        Ok(self.depot_find(node).await?.map(|found| found.folder))
     }
 
     /// Opens a stream's file for reading and writing; `None` if there is none.
@@ -135,14 +167,11 @@ impl<D: Disk> PosixVfs<D> {
     pub(super) async fn depot_create(&self, node: &PosixNode<D>, stream: &str) -> VfsResult<D::Fd> {
         let file = stream_file(stream).ok_or(VfsError::NameTooLong)?;
         let marked = self.marked(node).await?;
-        let folders = self.depot_folders(node, true).await?;
-        let folder = folders
-            .and_then(|mut folders| folders.pop())
-            .ok_or(VfsError::Io)?;
+        let folder = self.depot_make(node).await?;
         if !marked {
             self.empty_folder(&folder).await?;
         }
-        self.mark(node, marked).await?;
+        self.mark(node).await?;
         let base = self.disk.stat(node.fd()).await?;
         let how = OpenHow {
             read: true,
@@ -235,117 +264,65 @@ impl<D: Disk> PosixVfs<D> {
         Ok(())
     }
 
-    /// Removes all streams of an inode whose last name is gone. `stat` is the inode before that,
-    /// `settled` what has to be stable first, in order: the name may come back with a cut (a file
-    /// that was to be replaced above all), and then it must have its streams. What fails is left:
-    /// the mark died with the inode, so nobody takes it for another's.
-    pub(super) async fn depot_forget(
-        &self,
-        node: &PosixNode<D>,
-        stat: &Stat,
-        settled: &[&PosixNode<D>],
-    ) {
+    /// Removes all streams of an inode whose last name is gone. `stat` is the inode before that.
+    /// The name may come back with a cut (a file that was to be replaced above all), here or where
+    /// it was before it moved, and then it must have its streams: so everything is made stable
+    /// first. What fails is left: the mark died with the inode, so nobody takes it for another's.
+    pub(super) async fn depot_forget(&self, node: &PosixNode<D>, stat: &Stat) {
         let directory = stat.mode & libc::S_IFMT == libc::S_IFDIR;
-        if stat.links > 1 && !directory {
-            // The last name goes later, this one may be stable still.
-            for dir in settled.iter().filter(|settled| settled.is_directory()) {
-                self.left(node, dir).await;
-            }
+        if (stat.links > 1 && !directory) || !matches!(self.marked(node).await, Ok(true)) {
             return;
         }
-        let left = self.left.of(node.0.key);
-        self.left.forget(node.0.key);
-        if !matches!(self.marked(node).await, Ok(true)) {
-            return;
+        if let Err(error) = self.depot_clear(node).await {
+            tracing::debug!(%error, "streams of a removed inode stay in the depot");
         }
-        let Ok(Some(folders)) = self.depot_folders(node, false).await else {
-            return;
+    }
+
+    async fn depot_clear(&self, node: &PosixNode<D>) -> VfsResult<()> {
+        let Some(Found { above, folder }) = self.depot_find(node).await? else {
+            return Ok(());
         };
-        // Where it was before it moved, it may come back too.
-        for first in settled.iter().copied().chain(&left) {
-            if let Err(error) = self.settle_name(first).await {
-                tracing::debug!(%error, "streams of a removed inode stay in the depot");
-                return;
-            }
-        }
-        if let [.., above, folder] = folders.as_slice() {
-            let Ok([_, _, id]) = self.depot_place(node).await else {
-                return;
-            };
-            if let Err(error) = self.empty_folder(folder).await {
-                tracing::debug!(%error, "streams of a removed inode stay in the depot");
-                return;
-            }
-            // The hash folders stay, as with Samba.
-            let _ = self.disk.unlink(&SERVICE, above, id.as_bytes(), true).await;
-        }
+        let root = self.root_node();
+        let root = self.disk.reopen(&SERVICE, root.fd(), true, false).await?;
+        self.disk.sync_fs(&root).await.map_err(VfsError::of_sync)?;
+        self.empty_folder(&folder).await?;
+        let [_, _, id] = self.depot_place(node).await?;
+        // The hash folders stay, as with Samba.
+        let gone = self.disk.unlink(&SERVICE, &above, id.as_bytes(), true);
+        Ok(gone.await?)
     }
 
-    /// Makes one inode stable. Its descriptor is a new one: who holds another hears of a failed
-    /// write-back all the same.
-    pub(super) async fn settle_name(&self, node: &PosixNode<D>) -> VfsResult<()> {
-        let fd = self.disk.reopen(&SERVICE, node.fd(), true, false).await?;
-        let synced = self.disk.fsync(&fd).await.map_err(VfsError::of_sync);
-        synced.inspect_err(|error| self.sync_failed(node, *error))
-    }
-
-    /// Makes the depot's streams of an inode stable: one (by name) or all; with every folder up
-    /// to the root, as any of them may be new.
+    /// Makes the depot's streams of an inode stable: one (by its file) or all, with their names.
+    /// The way to them is stable since it was made.
     pub(super) async fn depot_sync(
         &self,
         node: &PosixNode<D>,
         only: Option<&D::Fd>,
     ) -> VfsResult<()> {
-        if !self.marked(node).await.map_err(VfsError::before_sync)? {
-            return Ok(());
-        }
-        let folders = self.depot_folders(node, false).await;
-        let Some(folders) = folders.map_err(VfsError::before_sync)? else {
+        let folder = self.depot_folder(node).await;
+        let Some(folder) = folder.map_err(VfsError::before_sync)? else {
             return Ok(());
         };
-        match (only, folders.last()) {
-            (Some(fd), _) => self.disk.fsync(fd).await.map_err(VfsError::of_sync)?,
-            (None, Some(folder)) => {
-                let files = self.depot_files(folder).await;
+        match only {
+            Some(fd) => self.disk.fsync(fd).await.map_err(VfsError::of_sync)?,
+            None => {
+                let files = self.depot_files(&folder).await;
                 for (file, _) in files.map_err(VfsError::before_sync)? {
                     let how = OpenHow {
                         read: true,
                         ..OpenHow::default()
                     };
-                    match self.disk.open_at(&SERVICE, folder, &file, how).await {
+                    match self.disk.open_at(&SERVICE, &folder, &file, how).await {
                         Ok(fd) => self.disk.fsync(&fd).await.map_err(VfsError::of_sync)?,
                         Err(errno) if errno.is(&[libc::ENOENT]) => {}
                         Err(errno) => return Err(VfsError::from(errno).before_sync()),
                     }
                 }
             }
-            (None, None) => {}
         }
-        for (above, folder) in folders.iter().rev().enumerate() {
-            let fd = self.disk.reopen(&SERVICE, folder, true, false).await;
-            let fd = fd.map_err(|errno| VfsError::from(errno).before_sync())?;
-            if let Err(errno) = self.disk.fsync(&fd).await {
-                let error = VfsError::of_sync(errno);
-                if above > 0 {
-                    self.folder_failed(folder, error).await;
-                }
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// The sync of a folder failed that more than one inode is reached through: what others owed
-    /// it is lost too, in the root's case every new name there.
-    async fn folder_failed(&self, folder: &D::Fd, error: VfsError) {
-        match self.disk.stat(folder).await {
-            Ok(stat) => {
-                let folder = PosixNode::path_only(folder.clone(), &stat, false, None);
-                self.sync_failed(&folder, error);
-            }
-            // Somebody must know.
-            Err(_) => self.sync_failed(&self.root_node(), error),
-        }
+        let fd = self.disk.reopen(&SERVICE, &folder, true, false).await;
+        let fd = fd.map_err(|errno| VfsError::from(errno).before_sync())?;
+        self.disk.fsync(&fd).await.map_err(VfsError::of_sync)
     }
 }
 

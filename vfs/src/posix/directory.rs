@@ -143,12 +143,9 @@ impl<D: Disk> PosixVfs<D> {
         let wanted = name::to_disk(to_name)?;
         let same_directory = parent.0.key == to_parent.0.key;
         let Some(existing) = self.entry(who, to_parent, to_name).await? else {
-            self.move_name(who, parent, &from, to_parent, &wanted, false)
-                .await?;
-            if !same_directory {
-                self.left(node, parent).await;
-            }
-            return Ok(());
+            return self
+                .move_name(who, parent, &from, to_parent, &wanted, false)
+                .await;
         };
         if same_directory && existing.on_disk == from {
             if from == wanted {
@@ -181,12 +178,7 @@ impl<D: Disk> PosixVfs<D> {
             let at = &existing.on_disk;
             self.move_name(who, parent, &from, to_parent, at, true)
                 .await?;
-            if !same_directory {
-                self.left(node, parent).await;
-            }
-            // What replaces it first: its name shall not lead to less than it did.
-            self.depot_forget(&replaced, stat, &[node, to_parent, parent])
-                .await;
+            self.depot_forget(&replaced, stat).await;
         } else {
             self.move_name(who, parent, &from, to_parent, &existing.on_disk, true)
                 .await?;
@@ -302,8 +294,7 @@ impl<D: Disk> PosixVfs<D> {
             return Err(errno.into());
         }
         if let Some((replaced, stat)) = replaced {
-            self.depot_forget(&replaced, &stat, &[node, to_parent])
-                .await;
+            self.depot_forget(&replaced, &stat).await;
         }
         self.fix_case(who, to_parent, at, &wanted).await
     }
@@ -338,7 +329,7 @@ impl<D: Disk> PosixVfs<D> {
             Err(errno) => return Err(errno.into()),
         }
         if itself.key == before.key {
-            self.depot_forget(node, &before, &[parent]).await;
+            self.depot_forget(node, &before).await;
         }
         Ok(())
     }

@@ -17,7 +17,6 @@ mod depot;
 mod directory;
 mod ea;
 mod errno;
-mod left;
 mod lookup;
 pub mod name;
 mod name_cache;
@@ -29,7 +28,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, atomic::AtomicBool};
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{Mutex, MutexGuard};
@@ -43,7 +42,6 @@ use crate::{
     disk::{Disk, InodeLocks},
 };
 use create::Temporary;
-use left::LeftNames;
 use name_cache::NameCache;
 
 /// A share's files on a disk.
@@ -52,7 +50,8 @@ pub struct PosixVfs<D: Disk> {
     options: PosixOptions,
     root: PosixNode<D>,
     names: NameCache,
-    left: LeftNames<D>,
+    /// A folder of the depot could neither be made stable nor be removed.
+    depot_broken: AtomicBool,
     locks: Locks,
     temporary: Temporary,
     failed_sync: RwLock<Option<FailedSync<PosixNode<D>>>>,
@@ -73,7 +72,7 @@ impl<D: Disk> PosixVfs<D> {
             options,
             root,
             names: NameCache::default(),
-            left: LeftNames::default(),
+            depot_broken: AtomicBool::new(false),
             locks,
             temporary,
             failed_sync: RwLock::default(),
@@ -147,6 +146,11 @@ impl Locks {
 
     async fn inode(&self, inode: FileKey) -> MutexGuard<'_, ()> {
         self.inodes.lock(inode).await
+    }
+
+    /// Folders of the depot are made one at a time. The last lock that an operation takes.
+    async fn folders(&self) -> MutexGuard<'_, ()> {
+        self.inodes.folders().await
     }
 
     fn shard(shards: &[Mutex<()>], hash: u64) -> &Mutex<()> {

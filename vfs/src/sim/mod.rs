@@ -517,6 +517,12 @@ impl Disk for SimDisk {
         result
     }
 
+    async fn sync_fs(&self, fd: &SimFd) -> DiskResult<()> {
+        fd.usable(false, false)?;
+        self.shared.pause(SimOp::Sync).await;
+        self.shared.lock().sync_fs(fd.0.serial)
+    }
+
     async fn make_dir(
         &self,
         who: &Identity,

@@ -37,6 +37,8 @@ pub(super) struct OpenFile {
     pub(super) ino: u64,
     /// How many write-back errors of the inode this descriptor has heard of.
     heard: u64,
+    /// How many of any inode.
+    heard_all: u64,
 }
 
 /// A write-back error as `errseq_t` keeps it.
@@ -87,6 +89,8 @@ pub(super) struct State {
     pub(super) durable: Durable,
     pub(super) opens: BTreeMap<u64, OpenFile>,
     errors: BTreeMap<u64, WriteBackError>,
+    /// Write-back errors of all inodes, and the last one.
+    all_errors: (u64, i32),
     pub(super) faults: FaultPlan,
     pub(super) rng: SimRng,
     pub(super) used: u64,
@@ -125,6 +129,7 @@ impl State {
             durable,
             opens: BTreeMap::new(),
             errors: BTreeMap::new(),
+            all_errors: (0, 0),
             faults: FaultPlan::default(),
             next_open: 1,
             next_ino,
@@ -251,7 +256,13 @@ impl State {
             .errors
             .get(&ino)
             .map_or(0, |e| e.count - u64::from(!e.told));
-        self.opens.insert(serial, OpenFile { ino, heard });
+        let heard_all = self.all_errors.0;
+        let open = OpenFile {
+            ino,
+            heard,
+            heard_all,
+        };
+        self.opens.insert(serial, open);
         serial
     }
 
@@ -294,14 +305,36 @@ impl State {
         Ok(())
     }
 
-    /// `syncfs`: all that waits is written back.
+    /// All that waits is written back.
     pub(super) fn sync_all(&mut self) {
         self.durable.sync_all();
+    }
+
+    /// `syncfs`: tells what failed of any inode since the descriptor was opened or last asked. A
+    /// fault hits the inode that has waited longest.
+    pub(super) fn sync_fs(&mut self, serial: u64) -> DiskResult<()> {
+        self.syncs += 1;
+        if let Err(Errno(errno)) = self.fault(SimOp::Sync) {
+            match self.durable.first_dirty() {
+                Some(ino) => self.lose(ino, errno),
+                None => self.all_errors = (self.all_errors.0 + 1, errno),
+            }
+        }
+        self.sync_all();
+        let (count, errno) = self.all_errors;
+        match self.opens.get_mut(&serial) {
+            Some(open) if open.heard_all != count => {
+                open.heard_all = count;
+                err(errno)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A write-back of `ino` fails: what it has waiting is lost by chance and counted clean.
     pub(super) fn lose(&mut self, ino: u64, errno: i32) {
         self.durable.lose(ino, &mut self.rng);
+        self.all_errors = (self.all_errors.0 + 1, errno);
         let error = self.errors.entry(ino).or_default();
         *error = WriteBackError {
             count: error.count + 1,

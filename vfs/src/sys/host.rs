@@ -223,6 +223,13 @@ impl Disk for HostDisk {
         }
     }
 
+    async fn sync_fs(&self, fd: &SysFd) -> DiskResult<()> {
+        match &self.kind {
+            Kind::Sys(disk) => disk.sync_fs(fd).await,
+            Kind::Uring(disk) => disk.sync_fs(fd).await,
+        }
+    }
+
     fn start_write_back(&self, fd: &SysFd, offset: u64, len: u64) {
         match &self.kind {
             Kind::Sys(disk) => disk.start_write_back(fd, offset, len),

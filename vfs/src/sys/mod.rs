@@ -428,6 +428,14 @@ impl Disk for SysDisk {
         .await
     }
 
+    async fn sync_fs(&self, fd: &SysFd) -> DiskResult<()> {
+        let fd = fd.clone();
+        self.wait(Lane::Sync, move || {
+            repeat(|| rustix::fs::syncfs(&fd).map_err(calls::errno)).map_err(begun)
+        })
+        .await
+    }
+
     fn start_write_back(&self, fd: &SysFd, offset: u64, len: u64) {
         let fd = fd.clone();
         // The lane of what waits for the device: it does where the device's queue is full.

@@ -273,6 +273,10 @@ impl Disk for UringDisk {
         self.calls.fsync(fd).await
     }
 
+    async fn sync_fs(&self, fd: &SysFd) -> DiskResult<()> {
+        self.calls.sync_fs(fd).await
+    }
+
     fn start_write_back(&self, fd: &SysFd, offset: u64, len: u64) {
         self.calls.start_write_back(fd, offset, len);
     }

@@ -238,3 +238,86 @@ fn creation_fails_at_every_step() {
         assert!(failures >= 4, "{failures}");
     }
 }
+
+/// The first stream in a share's depot puts a name into the root. That must not save that another
+/// name left the root before where it went is stable.
+#[test]
+fn a_new_depot_takes_no_name_away() {
+    let (disk, link) = sim(SimOptions::default());
+    let t = Rc::new(block_on(Case::new(disk.clone(), link)));
+    let file = block_on(async {
+        let file = t.file("f").await;
+        t.vfs.sync(&file, SyncScope::All).await.unwrap();
+        t.vfs.sync(&t.vfs.root(), SyncScope::All).await.unwrap();
+        t.dir("d").await;
+        t.rename("f", "d/f", false).await.unwrap();
+        file
+    });
+    let cuts = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (on, kept) = (disk.clone(), Arc::clone(&cuts));
+    disk.set_hook(Some(Arc::new(move |_| {
+        kept.lock().unwrap().push(on.cut(Cut::Nothing));
+        None
+    })));
+    block_on(async {
+        let stream = open(&t, &file, "s").await;
+        t.write(&stream, 0, &[7; 5000]).await;
+    });
+    disk.set_hook(None);
+    let mut cuts = std::mem::take(&mut *cuts.lock().unwrap());
+    cuts.push(disk.cut(Cut::Nothing));
+    for (number, disk) in cuts.into_iter().enumerate() {
+        let found = block_on(async {
+            let t = remount(disk).await;
+            let mut found = 0;
+            for place in ["f", "d/f"] {
+                let looked = t.find(place).await.ok().and_then(|looked| looked.found);
+                found += usize::from(looked.is_some());
+            }
+            found
+        });
+        assert!(found > 0, "gone before operation {number}");
+    }
+}
+
+/// Folders of the depot are shared: one whose sync failed for the stream of one inode does not
+/// lose that of another which is synced later.
+#[test]
+fn a_depot_folder_that_failed_loses_no_other_stream() {
+    let big = vec![b'b'; 6000];
+    let mut failed = 0;
+    for after in 0..12 {
+        let (disk, link) = sim(SimOptions::default());
+        let t = block_on(Case::new(disk.clone(), link));
+        block_on(async {
+            let (one, two) = (t.file("one").await, t.file("two").await);
+            t.vfs.sync(&t.vfs.root(), SyncScope::All).await.unwrap();
+            disk.inject(Fault {
+                on: SimOp::Sync,
+                after,
+                action: FaultAction::Fail(libc::EIO),
+            });
+            let how = StreamOpen::Either;
+            if let Ok((stream, _)) = t.vfs.open_stream(ME, &one, "s", how).await {
+                let io = IoAccess {
+                    read: true,
+                    write: true,
+                };
+                let stream = t.vfs.open(ME, &stream, io).await.unwrap();
+                let data = Bytes::copy_from_slice(&big);
+                let plain = WriteMode::default();
+                let written = t.vfs.write(&stream, 0, data, plain).await;
+                failed += usize::from(written.is_err());
+                failed += usize::from(t.vfs.sync(&stream, SyncScope::All).await.is_err());
+            }
+            disk.clear_faults();
+            let stream = open(&t, &two, "s").await;
+            t.write(&stream, 0, &big).await;
+            t.vfs.sync(&stream, SyncScope::All).await.unwrap();
+            let t = remount(disk.cut(Cut::Nothing)).await;
+            let two = t.node("two").await;
+            assert_eq!(t.read(&open(&t, &two, "s").await).await, big, "{after}");
+        });
+    }
+    assert!(failed > 5, "{failed}");
+}
