@@ -138,7 +138,9 @@ fn profile(number: u64, rng: &mut Rng) -> Options {
         options = options.encryption(Encryption::Always);
     }
     // A machine keeps its name over reconnects, but not over dialects ([MS-SMB2] 3.3.5.5.3).
-    let machine = number as u8 * 16 + (dialect.0 % 15) as u8 + 1;
+    let known = [0x202, 0x210, 0x300, 0x302, 0x311];
+    let at = known.iter().position(|known| *known == dialect.0);
+    let machine = number as u8 * 8 + at.unwrap_or(0) as u8 + 1;
     options.timeout = ANSWER_MAX;
     options.guid(Guid([machine; 16]))
 }

@@ -88,6 +88,11 @@ fn soak(server: &HoldfastServer, asked: &Asked) -> bool {
     let stop = AtomicBool::new(false);
     let pause = AtomicU64::new(20_000);
     let mut sampler = Sampler::new(server);
+    // What the first requests on each worker make, stays: threads, rings, pipes.
+    for _ in 0..8 {
+        server.assert_serving();
+    }
+    std::thread::sleep(Duration::from_secs(1));
     let idle = sampler.sample();
     println!(
         "seed {}, {} clients, {} minutes",
