@@ -29,6 +29,13 @@ pub const LISTED_NAMES_MAX: usize = 8 << 20;
 /// Locks in one LOCK request; more give `INVALID_PARAMETER`.
 pub const LOCKS_PER_REQUEST_MAX: usize = 1024;
 
+/// Opens that wait for lost clients to come back ([MS-SMB2] 3.3.7.1), those of all users together;
+/// one more is closed as if it were not durable. They count among the server's opens besides.
+pub const KEPT_OPENS_MAX: usize = 16_384;
+
+/// As [`KEPT_OPENS_MAX`], those of one user.
+pub const KEPT_OPENS_PER_USER_MAX: usize = 4096;
+
 /// Largest file, in bytes ([MS-FSA] 2.1.1.1 MaxFileSize as NTFS with 4 KiB clusters has it). A
 /// write beyond it gives `INVALID_PARAMETER`.
 pub const FILE_BYTES_MAX: u64 = 0x0fff_ffff_0000;

@@ -15,7 +15,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::engine;
+use super::{durable, engine};
 use crate::{
     file::{Break, Owner},
     link::outbound::{self, HEADROOM},
@@ -69,9 +69,13 @@ pub(super) fn deliver<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
 }
 
 fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
-    let told = send(server, &broken);
+    let told = if durable::ends_all(server, &broken) {
+        None
+    } else {
+        send(server, &broken)
+    };
     if !broken.ack_required {
-        return;
+        return durable::sweep(server, &broken.opens);
     }
     match told {
         Some(connection) => {
@@ -79,7 +83,7 @@ fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
             watch(server, broken);
         }
         // Nobody can be told, so nobody will answer.
-        None => over(server, &broken),
+        None => durable::unheard(server, broken),
     }
 }
 
@@ -94,7 +98,7 @@ pub(super) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
         match send(server, &broken) {
             // Its time goes on.
             Some(other) => server.grants.told(other, &broken),
-            None => over(server, &broken),
+            None => durable::unheard(server, broken),
         }
     }
 }
@@ -109,12 +113,14 @@ fn watch<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     }));
 }
 
-fn over<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
+/// A break ends without an answer.
+pub(super) fn over<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
     server.grants.forget(broken);
     let after = server
         .files
         .break_over(&broken.place, broken.owner, broken.ticket);
     engine::perform(server, after);
+    durable::sweep(server, &broken.opens);
 }
 
 /// An oplock break goes by the connection that opened, else by any other channel of its session, a

@@ -226,6 +226,7 @@ impl<V: Vfs> Call<V> {
             return Err(Status::FILE_CLOSED.into());
         }
         let mut open = InFlight::new(open).ok_or(Status::FILE_CLOSED)?;
+        open.used();
         self.chain.set_file_id(id);
         self.check_channel_sequence(&mut open)?;
         Ok(open)

@@ -33,7 +33,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         None
     };
     let session = Arc::clone(call.session()?);
-    let receipt = finish(call.server(), &session, &open).await?;
+    let receipt = finish(call.server(), Some(&session), &open).await?;
     Ok(Reply::changed(&response(attr.as_ref()), receipt))
 }
 
@@ -72,20 +72,30 @@ pub(super) async fn all<V: Vfs>(
     for open in mine {
         // The caller may itself hold none of these: LOGOFF and TREE_DISCONNECT have no FileId.
         open.quiesce(0).await;
-        if let Err(error) = finish(server, session, &open).await {
+        if let Err(error) = finish(server, Some(session), &open).await {
             tracing::warn!(%error, share = open.tree.name(), user = open.user, "closing a handle of a lost session");
         }
     }
 }
 
-/// Takes an open out of all tables and does what its close asks of the disk.
-async fn finish<V: Vfs>(
+/// Takes an open out of all tables and does what its close asks of the disk. One whose client is
+/// away has no session; it is closed as the user who opened.
+pub(super) async fn finish<V: Vfs>(
     server: &Arc<Server<V>>,
-    session: &Session<V>,
+    session: Option<&Session<V>>,
     open: &Open<V>,
 ) -> Result<Receipt, VfsError> {
-    session.tables().opens.remove(&open.file_id.volatile);
+    if let Some(session) = session {
+        session.tables().opens.remove(&open.file_id.volatile);
+    }
+    server.durables.ended(open);
     server.opens.fetch_sub(1, Ordering::Relaxed);
+    let token = || {
+        session.map_or_else(
+            || Arc::clone(&open.origin.owner),
+            |session| open.tree.token(server, session),
+        )
+    };
     let (OpenKind::Disk { .. }, Some(share)) = (&open.kind, &open.tree.share) else {
         return Ok(server.durability.unchanged());
     };
@@ -104,20 +114,19 @@ async fn finish<V: Vfs>(
     }
     let path = server.path_of(open).ok();
     if open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
-        let identity = open.tree.token(server, session).identity.clone();
+        let identity = token().identity.clone();
         server.set_deleter(disk.place, identity);
     }
     let closed = server.files.close(disk.place, open.engine);
     server.remove_holder(open.engine);
     server.outside.forget(open.engine);
-    engine::perform(server, closed.effects);
     let flags = write::open_flags(open);
     let mut receipt = Ok(None);
     if let (Some(remove), Some(path)) = (&closed.remove, path) {
         // Whoever marked it had the right; the one who happens to close last need not.
         let identity = server
             .take_deleter(disk.place)
-            .unwrap_or_else(|| open.tree.token(server, session).identity.clone());
+            .unwrap_or_else(|| token().identity.clone());
         let removed = remove_name(
             server,
             share,
@@ -131,6 +140,8 @@ async fn finish<V: Vfs>(
         server.files.removed(disk.place, remove);
         receipt = removed;
     }
+    // Whoever waited for this close finds the name gone, not going.
+    engine::perform(server, closed.effects);
     // The close's own barrier and errors count whatever became of the name.
     let closed = share.gate.closed(&disk.node, flags).await;
     open.end_policy();

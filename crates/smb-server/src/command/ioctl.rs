@@ -4,7 +4,7 @@
 //! Every code that is answered has a row in `table.rs` that says what it works on and which
 //! access its handle must have; the check is made here, before any handler runs
 //! (CVE-2026-1933 was a code without one). The rows are served by `copy.rs`, `ranges.rs`,
-//! `facts.rs`, `interfaces.rs`, `pipes.rs` and `negotiate.rs`.
+//! `facts.rs`, `interfaces.rs`, `pipes.rs`, `resiliency.rs` and `negotiate.rs`.
 
 mod copy;
 mod facts;
@@ -12,6 +12,7 @@ mod interfaces;
 mod negotiate;
 mod pipes;
 mod ranges;
+mod resiliency;
 mod table;
 
 use bytes::{Bytes, BytesMut};
@@ -153,6 +154,7 @@ async fn with_handle<V: Vfs>(
         Does::SetCompression => facts::set_compression(call, request, open),
         Does::ObjectId => facts::object_id(call, request, open).await,
         Does::Snapshots => facts::snapshots(call, request, open),
+        Does::Resiliency => resiliency::request(call, request, open),
         Does::Refuse(status) => Err(status.into()),
         Does::ValidateNegotiate
         | Does::NetworkInterfaces

@@ -12,7 +12,7 @@ use super::{Call, Failure, Handled, Reply, engine};
 use crate::{
     file::{LockSequence, Locking, Operation, Outcome},
     limits::LOCKS_PER_REQUEST_MAX,
-    state::{EndReason, InFlight},
+    state::{EndReason, Endurance, InFlight},
 };
 
 /// Locks or unlocks ranges; waits for a range where the client says so.
@@ -85,7 +85,7 @@ async fn lock<V: Vfs>(
     let server = call.server();
     let disk = open.disk()?;
     let (id, woken) = server.waiter();
-    let sequence = sequence(call, request);
+    let sequence = sequence(call, open, request);
     let (locking, effects) =
         server
             .files
@@ -120,14 +120,21 @@ async fn lock<V: Vfs>(
     })
 }
 
-/// [MS-SMB2] 3.3.5.14: verified for durable handles, and on 3.x where multichannel is offered.
-/// Neither is here.
-fn sequence<V: Vfs>(call: &Call<V>, request: &LockRequest) -> Option<LockSequence> {
+/// [MS-SMB2] 3.3.5.14: sequences are verified for what outlives its connection, and on 3.x where
+/// multichannel is offered; 2.0.2 knows none.
+fn sequence<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    request: &LockRequest,
+) -> Option<LockSequence> {
     let facts = call.connection.negotiated()?;
-    let multichannel = facts
-        .server_capabilities
-        .contains(smb_wire::msg::Capabilities::MULTI_CHANNEL);
-    (facts.dialect >= Dialect::SMB_3_0 && multichannel).then(|| LockSequence {
+    let multichannel = facts.dialect >= Dialect::SMB_3_0
+        && facts
+            .server_capabilities
+            .contains(smb_wire::msg::Capabilities::MULTI_CHANNEL);
+    let verified =
+        facts.dialect > Dialect::SMB_2_0_2 && (multichannel || open.endurance() != Endurance::None);
+    verified.then(|| LockSequence {
         index: request.sequence_index(),
         number: request.sequence_number(),
     })

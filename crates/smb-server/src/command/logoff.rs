@@ -8,7 +8,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, breaks, close};
+use super::{Call, Handled, Reply, breaks, close, durable};
 use crate::{
     connection::Connection,
     state::{EndReason, Server, Session},
@@ -26,8 +26,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     Ok(Reply::read_only(&LogoffResponse))
 }
 
-/// Ends a session: nothing finds it any more, and what it had open is closed. False if it had
-/// ended before.
+/// Ends a session: nothing finds it any more, and what it had open is kept for its client
+/// ([`durable`]) or closed. False if it had ended before.
 pub(super) async fn end<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>) -> bool {
     if !session.end() {
         return false;
@@ -38,7 +38,8 @@ pub(super) async fn end<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V
         tables.trees.clear();
         tables.opens.values().cloned().collect()
     };
-    close::all(server, session, opens, EndReason::Gone).await;
+    let rest = durable::keep(server, session, opens).await;
+    close::all(server, session, rest, EndReason::Gone).await;
     true
 }
 

@@ -6,7 +6,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, engine};
+use super::{Call, Handled, Reply, durable, engine};
 use crate::file::Owner;
 
 /// Takes an acknowledgment.
@@ -38,11 +38,19 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
                 server
                     .files
                     .acknowledge_lease(client, ack.lease_key, ack.lease_state);
-            if answer.is_ok() {
-                let owner = Owner::Lease(client, ack.lease_key);
-                server.grants.acknowledged(owner);
-            }
+            let owner = Owner::Lease(client, ack.lease_key);
+            let broken = answer
+                .is_ok()
+                .then(|| server.grants.acknowledged(owner))
+                .flatten();
             engine::perform(server, effects);
+            if let Some(broken) = broken {
+                // [MS-SMB2] 3.3.5.22.2: the client knows its opens.
+                for open in broken.opens.iter().filter_map(|open| server.open(*open)) {
+                    open.used();
+                }
+                durable::sweep(server, &broken.opens);
+            }
             Ok(Reply::read_only(&LeaseBreakResponse {
                 lease_key: ack.lease_key,
                 lease_state: answer?,

@@ -7,7 +7,7 @@ use vfs::FileKey;
 
 use super::caching::{Holder, Site};
 use super::files::Files;
-use super::types::{CacheGrant, Effects, LeaseState, OpenId, Owner, Place};
+use super::types::{CacheGrant, Effects, H, LeaseState, OpenId, Owner, Place, WH};
 
 /// An acknowledgment's answer and what it leaves to do: also a wrong one may end a break.
 pub type Acknowledged<T> = (Result<T, Status>, Effects);
@@ -123,6 +123,21 @@ impl Files {
             inode.entries_changed(spared, site, &mut effects);
         });
         effects
+    }
+
+    /// Whether an open caches its handle, by a batch oplock or by its lease, and no break of that
+    /// is under way: what a durable open is kept for ([MS-SMB2] 3.3.7.1).
+    #[must_use]
+    pub fn keeps_handle(&self, place: &Place, open: OpenId) -> bool {
+        self.with(place.key, false, |inode| {
+            let stream = inode.stream(&place.stream)?;
+            let mut holders = stream.holders.iter();
+            let holder = holders.find(|holder| holder.opens.contains(&open))?;
+            let batch = !holder.is_oplock() || holder.state.contains(WH);
+            Some(batch && holder.state.contains(H) && holder.breaking.is_none())
+        })
+        .flatten()
+        .unwrap_or(false)
     }
 
     /// What an open may cache now, as CREATE's reply would say; for durable opens.

@@ -165,7 +165,7 @@ impl Files {
     }
 
     /// Enters a granted open into the tables that span inodes.
-    fn enter(&self, request: &OpenRequest, leased: bool) {
+    pub(super) fn enter(&self, request: &OpenRequest, leased: bool) {
         if let (CacheRequest::Lease(lease), true) = (request.cache, leased) {
             let bound = Bound {
                 place: request.place.clone(),
@@ -400,6 +400,14 @@ impl Files {
         lock(&self.leases)
             .get(&(client, key))
             .map(|bound| bound.place.clone())
+    }
+
+    /// Lease.FileDeleteOnClose: the lease's file is to be deleted.
+    #[must_use]
+    pub fn is_lease_doomed(&self, client: Guid, key: LeaseKey) -> bool {
+        lock(&self.leases)
+            .get(&(client, key))
+            .is_some_and(|bound| bound.delete_on_close)
     }
 
     /// Asks the caching of others to make way. `Step::Wait`: `waiter` is parked and the caller

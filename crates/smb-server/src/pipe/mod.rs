@@ -42,7 +42,7 @@ use self::{link::Link, world::World};
 use crate::{
     command::{Call, Failure, Handled, Reply, insert},
     file::OpenId,
-    state::{EndReason, NewOpen, Open, OpenKind},
+    state::{EndReason, Endurance, NewOpen, Open, OpenKind, Origin},
 };
 
 /// AllocationSize of a pipe, as Windows and Samba say.
@@ -235,6 +235,8 @@ fn enter<V: Vfs>(
         channel_sequence: call.header.channel_sequence(),
         parent_lease: None,
         policy: None,
+        origin: Origin::plain(session.id, session.token()),
+        endurance: Endurance::None,
     }));
     // Before the open can be found: another channel may close it at once.
     server.opens.fetch_add(1, Ordering::Relaxed);

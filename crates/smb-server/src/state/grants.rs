@@ -97,9 +97,10 @@ impl Grants {
         self.lock().told.insert(broken.owner, (by, broken.clone()));
     }
 
-    /// A break was acknowledged.
-    pub(crate) fn acknowledged(&self, owner: Owner) {
-        self.lock().told.remove(&owner);
+    /// A break was acknowledged; gives it back.
+    pub(crate) fn acknowledged(&self, owner: Owner) -> Option<Break> {
+        let told = self.lock().told.remove(&owner);
+        told.map(|(_, broken)| broken)
     }
 
     /// The time of a break is over.
@@ -189,7 +190,7 @@ mod tests {
         // The timer of an earlier break does not end this one.
         grants.forget(&broken(4));
         assert_eq!(tickets(&grants.lost(ConnectionId(1))), [5]);
-        grants.acknowledged(owner());
+        assert_eq!(grants.acknowledged(owner()), Some(broken(5)));
         assert!(grants.lost(ConnectionId(1)).is_empty());
         grants.forget(&other);
         assert!(grants.lost(ConnectionId(2)).is_empty());

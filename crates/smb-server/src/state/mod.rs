@@ -8,6 +8,7 @@
 
 mod change_times;
 mod channel;
+mod durable;
 mod grants;
 mod loss_warnings;
 mod open;
@@ -20,10 +21,12 @@ mod token;
 
 pub(crate) use change_times::ChangeTimes;
 pub(crate) use channel::Channel;
+pub(crate) use durable::{AppInstance, Durables, Endurance, Keeping, Known, LeaseName, Origin};
 pub(crate) use grants::Grants;
 pub(crate) use loss_warnings::LossWarnings;
 pub(crate) use open::{
     DirectoryCursor, Disk, EndReason, Ender, InFlight, NamesHeld, NewOpen, Open, OpenKind,
+    Reconnected,
 };
 pub use requests::{CommandCount, Requests};
 pub(crate) use sequence::{Admitted, ChannelSequence};

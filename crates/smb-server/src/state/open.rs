@@ -13,14 +13,14 @@ use std::{
 use durability::OpenPolicy;
 use smb_wire::{
     access_mask::AccessMask,
-    ids::{FileId, Guid, LeaseKey},
+    ids::{FileId, Guid, LeaseKey, SessionId},
     msg::CreateOptions,
     status::Status,
 };
 use tokio::sync::oneshot;
 use vfs::{DirName, Timestamp, Vfs};
 
-use super::{Admitted, ChannelSequence, TreeConnect};
+use super::{Admitted, ChannelSequence, Endurance, Origin, TreeConnect};
 use crate::{
     command::Failure,
     file::{OpenId, Place, Quick},
@@ -141,6 +141,8 @@ pub(crate) struct OpenState {
     pub(crate) frozen_times: FrozenTimes,
     /// Something was written through the handle.
     pub(crate) wrote: bool,
+    /// Whether it outlives its connection.
+    pub(crate) endurance: Endurance,
 }
 
 /// Which times the handle has set to stay, and at what.
@@ -171,6 +173,10 @@ pub(crate) struct Open<V: Vfs> {
     pub(crate) engine: OpenId,
     /// The directory lease that changes through this open spare.
     pub(crate) parent_lease: Option<(Guid, LeaseKey)>,
+    /// The CREATE it came from.
+    pub(crate) origin: Origin,
+    /// Open.IsReplayEligible.
+    replayable: AtomicBool,
     /// Number of read or write calls under way, the caller's included; see [`InFlight`].
     in_flight: AtomicUsize,
     idle: Mutex<Option<Waker>>,
@@ -199,10 +205,13 @@ pub(crate) struct NewOpen<V: Vfs> {
     pub(crate) channel_sequence: u16,
     pub(crate) parent_lease: Option<(Guid, LeaseKey)>,
     pub(crate) policy: Option<OpenPolicy<V>>,
+    pub(crate) origin: Origin,
+    pub(crate) endurance: Endurance,
 }
 
 impl<V: Vfs> Open<V> {
     pub(crate) fn new(new: NewOpen<V>) -> Self {
+        let replayable = is_replayable(&new);
         Self {
             file_id: new.file_id,
             tree: new.tree,
@@ -212,12 +221,15 @@ impl<V: Vfs> Open<V> {
             user: new.user,
             engine: new.engine,
             parent_lease: new.parent_lease,
+            origin: new.origin,
+            replayable: AtomicBool::new(replayable),
             in_flight: AtomicUsize::new(0),
             idle: Mutex::new(None),
             closing: AtomicBool::new(false),
             watches: AtomicBool::new(false),
             state: Mutex::new(OpenState {
                 sequence: ChannelSequence::new(new.channel_sequence),
+                endurance: new.endurance,
                 ..OpenState::default()
             }),
             parked: Mutex::new(Vec::new()),
@@ -225,6 +237,76 @@ impl<V: Vfs> Open<V> {
             locks: AtomicU64::new(0),
             policy: Mutex::new(new.policy),
         }
+    }
+
+    /// What a client that comes back goes on with: everything of `old`, which has ended and on
+    /// which nothing runs any more, under a new FileId, session and tree. Its numbers of
+    /// channel sequences begin anew, as the client's do with its session.
+    pub(crate) fn reconnected(old: &Self, new: Reconnected<V>) -> Option<Self> {
+        let kind = match &old.kind {
+            OpenKind::Disk {
+                node,
+                directory,
+                place,
+                quick,
+            } => OpenKind::Disk {
+                node: Mutex::new(node.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+                directory: *directory,
+                place: place.clone(),
+                quick: quick.clone(),
+            },
+            // None is kept: [`crate::command::durable`] keeps opens of shares only.
+            OpenKind::Pipe(_) => return None,
+        };
+        let mut state = std::mem::take(&mut *old.state());
+        state.sequence = ChannelSequence::new(new.channel_sequence);
+        let policy = &old.policy;
+        let policy = policy.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Some(Self {
+            file_id: FileId {
+                persistent: old.file_id.persistent,
+                volatile: new.volatile,
+            },
+            tree: new.tree,
+            granted: old.granted,
+            options: old.options,
+            kind,
+            user: old.user.clone(),
+            engine: old.engine,
+            parent_lease: old.parent_lease,
+            origin: Origin {
+                session: new.session,
+                ..old.origin.clone()
+            },
+            replayable: AtomicBool::new(old.is_replayable()),
+            in_flight: AtomicUsize::new(0),
+            idle: Mutex::new(None),
+            closing: AtomicBool::new(false),
+            watches: AtomicBool::new(false),
+            state: Mutex::new(state),
+            parked: Mutex::new(Vec::new()),
+            listing: tokio::sync::Mutex::new(()),
+            locks: AtomicU64::new(old.locks.load(Ordering::Relaxed)),
+            policy: Mutex::new(policy),
+        })
+    }
+
+    /// Open.IsReplayEligible.
+    pub(crate) fn is_replayable(&self) -> bool {
+        self.replayable.load(Ordering::SeqCst)
+    }
+
+    /// The client has used the handle: it knows the answer of the CREATE.
+    pub(crate) fn used(&self) {
+        // Looked at first: all handles but new ones are past it, and a store would take the line
+        // of cache from the other workers.
+        if self.replayable.load(Ordering::Relaxed) {
+            self.replayable.store(false, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn endurance(&self) -> Endurance {
+        self.state().endurance
     }
 
     /// The handle is closed: it has no say in the durability policy any more.
@@ -328,6 +410,33 @@ impl<V: Vfs> Open<V> {
         })
         .await;
     }
+}
+
+/// What is new of an open whose client came back.
+pub(crate) struct Reconnected<V: Vfs> {
+    pub(crate) tree: Arc<TreeConnect<V>>,
+    pub(crate) session: SessionId,
+    /// Open.FileId.
+    pub(crate) volatile: u64,
+    pub(crate) channel_sequence: u16,
+}
+
+/// [MS-SMB2] 3.3.5.9.10.
+fn is_replayable<V: Vfs>(new: &NewOpen<V>) -> bool {
+    let data = AccessMask::FILE_READ_DATA
+        | AccessMask::FILE_EXECUTE
+        | AccessMask::FILE_WRITE_DATA
+        | AccessMask::FILE_APPEND_DATA
+        | AccessMask::DELETE;
+    let file = matches!(
+        new.kind,
+        OpenKind::Disk {
+            directory: false,
+            ..
+        }
+    );
+    new.origin.create_guid != Guid::default()
+        && (new.endurance.is_persistent() || file && new.granted.intersects(data))
 }
 
 /// A request under way on an open; CLOSE waits for it.

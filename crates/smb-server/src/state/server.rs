@@ -27,7 +27,9 @@ use tokio::sync::{
 };
 use vfs::{Env, Identity, Timestamp, Vfs};
 
-use super::{ChangeTimes, Grants, LossWarnings, Open, OpenKind, Requests, Session, Shares};
+use super::{
+    ChangeTimes, Durables, Grants, LossWarnings, Open, OpenKind, Requests, Session, Shares,
+};
 use crate::{
     command::Failure,
     config::{NetworkInterface, ServerConfig},
@@ -76,6 +78,8 @@ pub struct Server<V: Vfs> {
     pub(crate) outside: Outside<V>,
     /// Breaks and the answers they wait for.
     pub(crate) grants: Grants,
+    /// Opens that outlive their connections.
+    pub(crate) durables: Durables<V>,
     pub(crate) change_times: ChangeTimes,
     /// Held while a part of a security descriptor is merged into what is stored.
     pub(crate) descriptors: vfs::disk::InodeLocks,
@@ -133,6 +137,7 @@ impl<V: Vfs> Server<V> {
             files: Files::new(Caching::Full),
             outside: Outside::default(),
             grants: Grants::default(),
+            durables: Durables::default(),
             change_times: ChangeTimes::default(),
             descriptors: vfs::disk::InodeLocks::default(),
             config: RwLock::new(Arc::new(config)),
@@ -331,6 +336,14 @@ impl<V: Vfs> Server<V> {
 
     pub(crate) fn holder(&self, open: OpenId) -> Option<Holder> {
         lock(&self.owners).get(&open).copied()
+    }
+
+    /// The open with the engine's number `open`, if its client is there.
+    pub(crate) fn open(&self, open: OpenId) -> Option<Arc<Open<V>>> {
+        let holder = self.holder(open)?;
+        let session = self.session(holder.session)?;
+        let tables = session.tables();
+        tables.opens.get(&holder.file_id.volatile).cloned()
     }
 
     /// Somebody logged in on a connection. False when the client (2.1 and later) has another live

@@ -9,13 +9,13 @@ use smb_wire::{
         QueryOnDiskIdResponse, name,
     },
     ids::{FileId, FileTime, Guid, LeaseKey},
-    msg::{CreateResponse, CreateResponseFlags, OplockLevel},
+    msg::{CreateAction, CreateResponse, CreateResponseFlags, OplockLevel},
     status::Status,
 };
 use vfs::{Attr, Node, Vfs};
 
 use super::{
-    Opened, judge,
+    Opened, durable, judge,
     request::{Contexts, Wanted},
 };
 use crate::{
@@ -46,7 +46,8 @@ pub(super) async fn reply<V: Vfs>(
             return Err(error.into());
         }
     };
-    let mut list = match answers(call, contexts, &opened, &attr).await {
+    let subject = (&opened.node, opened.parent.as_ref());
+    let mut list = match answers(call, contexts, subject, &attr).await {
         Ok(list) => list,
         Err(failure) => {
             judge::undo(call, &opened.place, opened.id, &opened.node).await?;
@@ -56,22 +57,41 @@ pub(super) async fn reply<V: Vfs>(
     let (action, place, id) = (opened.action, opened.place.clone(), opened.id);
     let granted = opened.engine.cache;
     let node = opened.node.clone();
-    let (file_id, receipt) = enter(call, wanted, contexts, opened).await?;
-    call.chain.set_file_id(file_id);
+    let (open, receipt) = enter(call, wanted, contexts, opened).await?;
+    call.chain.set_file_id(open.file_id);
     let cache = told(call, granted, &place, id);
     if let Some(granting) = granting {
         call.chain.grants_caching(granting);
     }
-    let oplock = match cache {
-        CacheGrant::None => OplockLevel::NONE,
-        CacheGrant::Oplock(level) => level,
-        CacheGrant::Lease { .. } => OplockLevel::LEASE,
-    };
     observe(call, id, &node, &place, &cache);
     push_lease(&mut list, contexts, &cache);
+    durable::push_answer(&mut list, contexts, open.endurance());
+    Ok(Reply::changed(
+        &response(&open, action, &attr, level(&cache), &list),
+        receipt,
+    ))
+}
+
+/// The level that stands for what is cached.
+pub(super) fn level(cache: &CacheGrant) -> OplockLevel {
+    match cache {
+        CacheGrant::None => OplockLevel::NONE,
+        CacheGrant::Oplock(level) => *level,
+        CacheGrant::Lease { .. } => OplockLevel::LEASE,
+    }
+}
+
+/// [MS-SMB2] 3.3.5.9, "Response Construction".
+pub(super) fn response<'a, V: Vfs>(
+    open: &Open<V>,
+    action: CreateAction,
+    attr: &Attr,
+    oplock_level: OplockLevel,
+    list: &'a CreateContextList,
+) -> CreateResponse<'a> {
     let time = |at: vfs::Timestamp| FileTime::from_unix(at.secs, at.nanos);
-    let response = CreateResponse {
-        oplock_level: oplock,
+    CreateResponse {
+        oplock_level,
         flags: CreateResponseFlags::empty(),
         create_action: action,
         creation_time: time(attr.created),
@@ -80,11 +100,10 @@ pub(super) async fn reply<V: Vfs>(
         change_time: time(attr.changed),
         allocation_size: attr.allocated,
         end_of_file: attr.size,
-        file_attributes: super::attributes(&attr),
-        file_id,
+        file_attributes: super::attributes(attr),
+        file_id: open.file_id,
         contexts: list.bytes(),
-    };
-    Ok(Reply::changed(&response, receipt))
+    }
 }
 
 /// What may be cached is observed from before the client hears that it may.
@@ -115,9 +134,12 @@ async fn enter<V: Vfs>(
     wanted: &Wanted,
     contexts: &Contexts,
     opened: Opened<V>,
-) -> Result<(FileId, durability::Receipt), Failure> {
+) -> Result<(Arc<Open<V>>, durability::Receipt), Failure> {
     let server = call.server();
     let session = call.session()?;
+    let cache = &opened.engine.cache;
+    let endurance = durable::endurance(contexts, cache, opened.node.is_directory());
+    let origin = durable::origin(call, wanted, contexts, cache, opened.action)?;
     let id = server.fresh_id();
     let file_id = FileId {
         persistent: id,
@@ -139,7 +161,10 @@ async fn enter<V: Vfs>(
         channel_sequence: call.header.channel_sequence(),
         parent_lease: parent_lease(call, contexts),
         policy: Some(opened.policy),
+        origin,
+        endurance,
     }));
+    server.durables.made(&open);
     // Before the open can be found: another channel may close it at once.
     server.opens.fetch_add(1, Ordering::Relaxed);
     server.add_holder(
@@ -150,14 +175,15 @@ async fn enter<V: Vfs>(
             file_id,
         },
     );
-    if !insert(session, open) {
+    if !insert(session, Arc::clone(&open)) {
         // The session or tree went while we worked; nobody would ever close this open.
         server.opens.fetch_sub(1, Ordering::Relaxed);
         server.remove_holder(opened.id);
+        server.durables.ended(&open);
         judge::undo(call, &opened.place, opened.id, &opened.node).await?;
         return Err(Status::USER_SESSION_DELETED.into());
     }
-    Ok((file_id, opened.receipt))
+    Ok((open, opened.receipt))
 }
 
 /// False where the session or the tree is gone.
@@ -179,10 +205,11 @@ pub(super) fn parent_lease<V: Vfs>(
     Some((call.connection.negotiated()?.client_guid, key))
 }
 
-async fn answers<V: Vfs>(
+/// What the request asks to be told of the object: the node, and its directory where known.
+pub(super) async fn answers<V: Vfs>(
     call: &Call<V>,
     contexts: &Contexts,
-    opened: &Opened<V>,
+    (node, parent): (&V::Node, Option<&V::Node>),
     attr: &Attr,
 ) -> Result<CreateContextList, Failure> {
     let mut list = CreateContextList::new();
@@ -190,9 +217,9 @@ async fn answers<V: Vfs>(
         let token = call.token()?;
         let subject = Subject {
             vfs: &*call.share()?.vfs,
-            node: &opened.node,
+            node,
             attr,
-            parent: opened.parent.as_ref(),
+            parent,
             ceiling: call.tree()?.maximal_access,
         };
         let answer = match access::maximum(&subject, &token).await {
@@ -218,8 +245,8 @@ async fn answers<V: Vfs>(
 }
 
 /// The lease's answer, in the version of the lease: that of its first open.
-fn push_lease(list: &mut CreateContextList, contexts: &Contexts, cache: &CacheGrant) {
-    if let (Some(_), Some(answer)) = (&contexts.lease, lease(cache)) {
+pub(super) fn push_lease(list: &mut CreateContextList, contexts: &Contexts, cache: &CacheGrant) {
+    if let (Some(_), Some(answer)) = (&contexts.lease_named, lease(cache)) {
         list.push_with(name::REQUEST_LEASE, |out| answer.encode(out));
     }
 }

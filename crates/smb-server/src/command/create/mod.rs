@@ -6,14 +6,20 @@
 //!
 //! `request.rs` checks what the request says by itself, `name.rs` takes the name apart,
 //! `existing.rs` opens what is there, `overwrite.rs` empties it, `fresh.rs` creates what is not,
-//! `answer.rs` makes the open and its reply.
+//! `answer.rs` makes the open and its reply. `durable.rs` says what is granted for losses of the
+//! connection, `reconnect.rs` gives a kept open back, `replay.rs` knows a CREATE that comes
+//! twice, `app_instance.rs` closes what another instance of the same application left open.
 
 mod answer;
+mod app_instance;
+mod durable;
 mod existing;
 mod fresh;
 mod judge;
 mod name;
 mod overwrite;
+mod reconnect;
+mod replay;
 mod request;
 mod stream;
 
@@ -26,7 +32,8 @@ use vfs::{Attr, Lookup, Node, Vfs};
 
 use self::{
     name::Name,
-    request::{Contexts, Wanted},
+    replay::Replay,
+    request::{Asks, Contexts, Wanted},
 };
 use super::{Call, Failure, Handled, engine};
 use crate::{
@@ -48,11 +55,36 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         check_limits(call)?;
         return pipe::create(call).await;
     }
-    let (wanted, contexts, name) = request::read(call)?;
+    let (wanted, contexts, name) = match request::read(call)? {
+        Asks::Open(wanted, contexts, name) => (wanted, contexts, name),
+        Asks::Back {
+            contexts,
+            back,
+            name,
+        } => {
+            check_limits(call)?;
+            return reconnect::handle(call, &contexts, back, name.as_ref()).await;
+        }
+    };
+    // Until the answer is made, or there will be none: the same CREATE sent again waits its turn.
+    let _under_way = match replay::begin(call, &contexts)? {
+        Replay::Of(open) => return replay::answer(call, &wanted, &contexts, &open).await,
+        Replay::First(under_way) => under_way,
+    };
     check_limits(call)?;
+    app_instance::make_way(call, &contexts, &name).await?;
+    open(call, &wanted, &contexts, &name).await
+}
+
+async fn open<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+    name: &Name,
+) -> Handled {
     for _ in 0..ATTEMPTS {
-        match attempt(call, &wanted, &contexts, &name).await? {
-            Attempt::Done(opened) => return answer::reply(call, &wanted, &contexts, *opened).await,
+        match attempt(call, wanted, contexts, name).await? {
+            Attempt::Done(opened) => return answer::reply(call, wanted, contexts, *opened).await,
             Attempt::Again => {}
         }
     }

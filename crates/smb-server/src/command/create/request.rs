@@ -15,8 +15,14 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::name::{self, Name, Stream};
-use crate::command::{Call, Failure};
+use super::{
+    durable,
+    name::{self, Name, Stream},
+};
+use crate::{
+    command::{Call, Failure},
+    state::AppInstance,
+};
 
 /// Access bits that mean nothing (spec-notes 8.2.8b).
 const ACCESS_UNDEFINED: u32 = 0x0ce0_fe00;
@@ -94,11 +100,43 @@ pub(super) struct Contexts {
     pub(super) maximal_access: bool,
     pub(super) on_disk_id: bool,
     pub(super) lease: Option<LeaseContext>,
+    /// The lease context whatever the oplock level, as a reconnect counts it.
+    pub(super) lease_named: Option<LeaseContext>,
+    /// A durable open is asked for.
+    pub(super) durable: Option<durable::Asked>,
+    /// A durable open is come back to.
+    pub(super) reconnect: Option<durable::Reconnect>,
+    /// The application instance that opens.
+    pub(super) app: Option<AppInstance>,
+}
+
+/// What a CREATE is.
+pub(super) enum Asks {
+    /// Something is opened or created.
+    Open(Wanted, Contexts, Name),
+    /// A durable open is come back to: of the rest only these count.
+    Back {
+        contexts: Contexts,
+        back: durable::Reconnect,
+        /// The name, where it is one.
+        name: Option<Name>,
+    },
 }
 
 /// Reads and checks a request.
-pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<(Wanted, Contexts, Name), Failure> {
+pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
     let request = CreateRequest::read(&call.message)?;
+    if durable::reconnects(call, &request) {
+        let contexts = contexts(call, &request)?;
+        if let Some(back) = contexts.reconnect {
+            let name = name::parse(request.name).ok();
+            return Ok(Asks::Back {
+                contexts,
+                back,
+                name,
+            });
+        }
+    }
     check_numbers(&request)?;
     let name = name::parse(request.name)?;
     let mut wanted = Wanted {
@@ -119,7 +157,7 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<(Wanted, Contexts, Name), F
     }
     check_tree(call, &wanted)?;
     let contexts = contexts(call, &request)?;
-    Ok((wanted, contexts, name))
+    Ok(Asks::Open(wanted, contexts, name))
 }
 
 fn check_numbers(request: &CreateRequest<'_>) -> Result<(), Failure> {
@@ -194,8 +232,16 @@ fn lease_dialect(lease: &LeaseContext) -> Dialect {
 
 fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Contexts, Failure> {
     let mut found = Contexts::default();
+    let mut seen = durable::Seen::default();
     for context in request.contexts() {
-        match context?.request()? {
+        let context = context?.request()?;
+        if durable::take(call, &mut found, &context, &mut seen) {
+            continue;
+        }
+        if let RequestContext::Lease(lease) = &context {
+            found.lease_named = Some(*lease);
+        }
+        match context {
             RequestContext::ExtendedAttributes(list) => {
                 found.eas = read_ea_list(list)?;
                 for ea in &found.eas {
@@ -216,13 +262,9 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
             {
                 found.lease = Some(lease);
             }
-            // Durable handles are not granted: no answer says so ([MS-SMB2] 3.3.5.9.6).
-            RequestContext::DurableHandleReconnect(_)
-            | RequestContext::DurableHandleReconnectV2(_) => {
-                return Err(Status::OBJECT_NAME_NOT_FOUND.into());
-            }
             _ => {}
         }
     }
+    seen.check()?;
     Ok(found)
 }

@@ -28,6 +28,7 @@ pub(super) enum Does {
     SetCompression,
     ObjectId,
     Snapshots,
+    Resiliency,
     /// Is refused with this status.
     Refuse(Status),
 }
@@ -158,9 +159,10 @@ const TABLE: &[Row] = &[
     lacking(FsctlCode::SET_INTEGRITY_INFORMATION),
     lacking(FsctlCode::SET_INTEGRITY_INFORMATION_EX),
     lacking(FsctlCode::QUERY_FILE_REGIONS),
-    // [MS-SMB2] 3.3.5.15.7, 3.3.5.15.9.
+    // Concerns the handle's own end only.
+    row(FsctlCode::LMR_REQUEST_RESILIENCY, NONE, Does::Resiliency),
+    // [MS-SMB2] 3.3.5.15.7.
     forbidden(FsctlCode::SRV_READ_HASH),
-    forbidden(FsctlCode::LMR_REQUEST_RESILIENCY),
     // Oplocks are asked for by CREATE, not by these.
     forbidden(FsctlCode::REQUEST_OPLOCK_LEVEL_1),
     forbidden(FsctlCode::REQUEST_OPLOCK_LEVEL_2),

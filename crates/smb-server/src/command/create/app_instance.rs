@@ -1,0 +1,101 @@
+//! SMB2_CREATE_APP_INSTANCE_ID and -_VERSION ([MS-SMB2] 3.3.5.9.13): an application that was moved
+//! to another client opens its files there, and what its instance on the old client still has
+//! open is closed first.
+
+use std::sync::Arc;
+
+use smb_wire::{access_mask::AccessMask, status::Status};
+use vfs::Vfs;
+
+use super::{
+    name::{Name, Stream},
+    request::Contexts,
+};
+use crate::{
+    access::{self, Subject},
+    command::{Call, Failure, durable, engine},
+    state::{AppInstance, Open},
+};
+
+/// Closes what other clients have open as the same instance on the same path, where the user may
+/// read the file.
+///
+/// # Errors
+/// `FILE_FORCED_CLOSED` where what is open is of the same version or a later one, or has a
+/// version and the request has none.
+pub(super) async fn make_way<V: Vfs>(
+    call: &Call<V>,
+    contexts: &Contexts,
+    name: &Name,
+) -> Result<(), Failure> {
+    let Some(app) = contexts.app else {
+        return Ok(());
+    };
+    let opens = others(call, &app, name)?;
+    for open in &opens {
+        check_version(app, open)?;
+    }
+    for open in opens {
+        if may_read(call, &open).await? {
+            durable::close(call.server(), &open).await;
+        }
+    }
+    Ok(())
+}
+
+fn others<V: Vfs>(
+    call: &Call<V>,
+    app: &AppInstance,
+    name: &Name,
+) -> Result<Vec<Arc<Open<V>>>, Failure> {
+    let server = call.server();
+    let facts = call.connection.negotiated();
+    let client = facts.ok_or(Status::INVALID_PARAMETER)?.client_guid;
+    let share = call.share()?.id;
+    let path = engine::share_path(share, &name.path);
+    let stream = match &name.stream {
+        Some(Stream::Named(stream)) => Some(vfs::posix::name::fold(stream)),
+        Some(Stream::Unnamed) | None => None,
+    };
+    let mut opens = server.durables.of_instance(app.id);
+    opens.retain(|open| {
+        let here = open.tree.share.as_ref().is_some_and(|own| own.id == share);
+        let known = server.files.path_of(open.engine);
+        let same_stream = open
+            .disk()
+            .is_ok_and(|disk| disk.place.stream.as_deref() == stream.as_deref());
+        here && same_stream
+            && open.origin.client != client
+            && known.is_some_and(|known| known.same(&path))
+    });
+    Ok(opens)
+}
+
+fn check_version<V: Vfs>(app: AppInstance, open: &Open<V>) -> Result<(), Failure> {
+    let Some(there) = open.origin.app.and_then(|app| app.version) else {
+        return Ok(());
+    };
+    match app.version {
+        Some(here) if there < here => Ok(()),
+        _ => Err(Status::FILE_FORCED_CLOSED.into()),
+    }
+}
+
+/// Whether the user's maximal access to what is open has GENERIC_READ.
+async fn may_read<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<bool, Failure> {
+    let share = call.share()?;
+    let disk = open.disk()?;
+    let Ok(attr) = share.vfs.attr(&disk.node).await else {
+        return Ok(false);
+    };
+    let token = call.token()?;
+    let subject = Subject {
+        vfs: &*share.vfs,
+        node: &disk.node,
+        attr: &attr,
+        parent: None,
+        ceiling: call.tree()?.maximal_access,
+    };
+    let access = access::maximum(&subject, &token).await;
+    Ok(access.is_ok_and(|access| access.contains(AccessMask::FILE_GENERIC_READ)))
+}

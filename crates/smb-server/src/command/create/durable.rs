@@ -1,0 +1,224 @@
+//! What a CREATE says of durability: its contexts, which of them exclude each other, and what is
+//! granted ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.7, 3.3.5.9.10, 3.3.5.9.12, 3.3.5.9.13).
+
+use std::time::Duration;
+
+use smb_wire::{
+    create_context::{
+        CreateContextList, DurableHandleFlags, DurableHandleRequestV2, DurableHandleResponse,
+        DurableHandleResponseV2, LeaseState, RequestContext, name,
+    },
+    ids::{FileId, Guid},
+    msg::{CreateRequest, Dialect, OplockLevel},
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::request::Contexts;
+use crate::{
+    command::{Call, Failure},
+    file::CacheGrant,
+    state::{AppInstance, Endurance, LeaseName, Origin},
+};
+
+/// Open.DurableOpenTimeout of version 1 (note 335: what Windows has had since 8).
+const TIMEOUT_V1: Duration = Duration::from_secs(120);
+/// Of version 2, where the client leaves it to the server (note 344).
+const TIMEOUT_V2: Duration = Duration::from_secs(60);
+/// The most a client is granted ([MS-SMB2] 3.3.5.9.10).
+const TIMEOUT_V2_MAX: Duration = Duration::from_secs(300);
+
+/// A durable open asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// DHnQ.
+    V1,
+    /// DH2Q.
+    V2(DurableHandleRequestV2),
+}
+
+/// A durable open come back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reconnect {
+    pub(super) file_id: FileId,
+    /// Of DH2C; DHnC has neither.
+    pub(super) v2: Option<(Guid, DurableHandleFlags)>,
+}
+
+/// Whether a request comes back to an open: then little else of it counts, and nothing else is
+/// checked before.
+pub(super) fn reconnects<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> bool {
+    let v2 = call.connection.dialect() >= Dialect::SMB_3_0;
+    request
+        .contexts()
+        .filter_map(Result::ok)
+        .any(|context| match context.name {
+            name::DURABLE_HANDLE_RECONNECT => true,
+            name::DURABLE_HANDLE_RECONNECT_V2 => v2,
+            _ => false,
+        })
+}
+
+/// Takes what a context says of durability; false for another one. Version 2 and application
+/// instances are unknown before 3.0.
+pub(super) fn take<V: Vfs>(
+    call: &Call<V>,
+    found: &mut Contexts,
+    context: &RequestContext<'_>,
+    seen: &mut Seen,
+) -> bool {
+    let v3 = call.connection.dialect() >= Dialect::SMB_3_0;
+    match context {
+        RequestContext::DurableHandleRequest(_) => {
+            seen.v1_request = true;
+            found.durable = found.durable.or(Some(Asked::V1));
+        }
+        RequestContext::DurableHandleReconnect(back) => {
+            seen.v1_reconnect = true;
+            found.reconnect = Some(Reconnect {
+                file_id: back.file_id,
+                v2: None,
+            });
+        }
+        RequestContext::DurableHandleRequestV2(asked) => {
+            if v3 {
+                seen.v2_request = true;
+                found.durable = Some(Asked::V2(*asked));
+            }
+        }
+        RequestContext::DurableHandleReconnectV2(back) => {
+            if v3 {
+                seen.v2_reconnect = true;
+                found.reconnect = Some(Reconnect {
+                    file_id: back.file_id,
+                    v2: Some((back.create_guid, back.flags)),
+                });
+            }
+        }
+        RequestContext::AppInstanceId(id) => {
+            if v3 {
+                let version = found.app.and_then(|app| app.version);
+                found.app = Some(AppInstance { id: id.0, version });
+            }
+        }
+        RequestContext::AppInstanceVersion(version) => {
+            // Known to 3.1.1 only; without an AppInstanceId it means nothing.
+            if call.connection.dialect() >= Dialect::SMB_3_1_1 {
+                let id = found.app.map_or_else(Guid::default, |app| app.id);
+                found.app = Some(AppInstance {
+                    id,
+                    version: Some(*version),
+                });
+            }
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Which of the four contexts a request has.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Seen {
+    v1_request: bool,
+    v1_reconnect: bool,
+    v2_request: bool,
+    v2_reconnect: bool,
+}
+
+impl Seen {
+    /// [MS-SMB2] 3.3.5.9.6, .7, .10, .12: version 2 stands alone; DHnQ beside DHnC is ignored.
+    pub(super) fn check(self) -> Result<(), Failure> {
+        let v1 = self.v1_request || self.v1_reconnect;
+        let v2 = self.v2_request || self.v2_reconnect;
+        if v1 && v2 || self.v2_request && self.v2_reconnect {
+            return Err(Status::INVALID_PARAMETER.into());
+        }
+        Ok(())
+    }
+}
+
+/// What the caching granted lets the open be: durable only with a batch oplock or a lease that
+/// caches the handle, and never a directory ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10 with note 342).
+pub(super) fn endurance(contexts: &Contexts, granted: &CacheGrant, directory: bool) -> Endurance {
+    let Some(asked) = contexts.durable else {
+        return Endurance::None;
+    };
+    if directory || !caches_handle(granted) {
+        return Endurance::None;
+    }
+    let timeout = match asked {
+        Asked::V1 => TIMEOUT_V1,
+        Asked::V2(asked) if asked.timeout_ms == 0 => TIMEOUT_V2,
+        Asked::V2(asked) => Duration::from_millis(asked.timeout_ms.into()).min(TIMEOUT_V2_MAX),
+    };
+    Endurance::Durable {
+        timeout,
+        persistent: false,
+    }
+}
+
+/// Whether what is cached lets a durable open be kept.
+pub(super) fn caches_handle(granted: &CacheGrant) -> bool {
+    match granted {
+        CacheGrant::None => false,
+        CacheGrant::Oplock(level) => *level == OplockLevel::BATCH,
+        CacheGrant::Lease {
+            state, breaking, ..
+        } => state.contains(LeaseState::HANDLE) && !*breaking,
+    }
+}
+
+/// The answer to what was asked, where it was granted.
+pub(super) fn push_answer(list: &mut CreateContextList, contexts: &Contexts, got: Endurance) {
+    let (
+        Some(asked),
+        Endurance::Durable {
+            timeout,
+            persistent,
+        },
+    ) = (contexts.durable, got)
+    else {
+        return;
+    };
+    match asked {
+        Asked::V1 => list.push_with(name::DURABLE_HANDLE_REQUEST, |out| {
+            DurableHandleResponse.encode(out);
+        }),
+        Asked::V2(_) => {
+            let answer = DurableHandleResponseV2 {
+                timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
+                flags: DurableHandleFlags::PERSISTENT.when(persistent),
+            };
+            list.push_with(name::DURABLE_HANDLE_REQUEST_V2, |out| answer.encode(out));
+        }
+    }
+}
+
+/// What of the request the open remembers.
+pub(super) fn origin<V: Vfs>(
+    call: &Call<V>,
+    wanted: &super::request::Wanted,
+    contexts: &Contexts,
+    granted: &CacheGrant,
+    action: smb_wire::msg::CreateAction,
+) -> Result<Origin, Failure> {
+    let facts = call.connection.negotiated();
+    let lease = match *granted {
+        CacheGrant::Lease { key, v2, .. } => Some(LeaseName { key, v2 }),
+        _ => None,
+    };
+    Ok(Origin {
+        session: call.session()?.id,
+        client: facts.map_or_else(Guid::default, |facts| facts.client_guid),
+        owner: call.token()?,
+        create_guid: match contexts.durable {
+            Some(Asked::V2(asked)) => asked.create_guid,
+            _ => Guid::default(),
+        },
+        lease,
+        app: contexts.app.filter(|app| app.id != Guid::default()),
+        desired: wanted.access,
+        share: wanted.share,
+        action,
+    })
+}

@@ -1,0 +1,198 @@
+//! CREATE that comes back to a kept open ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12).
+//!
+//! The open is looked at first, then taken out of the table of kept opens: whoever gets it there
+//! is the only one, whatever others said of it before. Then what runs on it ends, and it goes on
+//! under the new session and tree with its locks, its caching and what it owes the disk. What
+//! fails after that puts it back.
+//!
+//! Breaks of what it caches wait from before the taking until the answer has left; one that was
+//! on its way already has ended the open, or is seen by the look at its caching.
+
+use std::sync::Arc;
+
+use smb_wire::{create_context::DurableHandleFlags, ids::Guid, msg::CreateAction, status::Status};
+use vfs::Vfs;
+
+use super::{
+    answer,
+    durable::Reconnect,
+    name::{Name, Stream},
+    request::Contexts,
+};
+use crate::{
+    command::{Call, Failure, Handled, Reply, breaks::Granting, durable, engine},
+    file::Owner,
+    state::{Endurance, Holder, Open, Reconnected},
+};
+
+/// Gives a kept open back to its client.
+pub(super) async fn handle<V: Vfs>(
+    call: &Call<V>,
+    contexts: &Contexts,
+    back: Reconnect,
+    name: Option<&Name>,
+) -> Handled {
+    let server = call.server();
+    let id = back.file_id.persistent;
+    let kept = server
+        .durables
+        .find(id)
+        .ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+    check(call, contexts, &back, name, &kept)?;
+    let granting = Granting::begin(server, owner(&kept));
+    let old = server
+        .durables
+        .take(id)
+        .ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+    if !Arc::ptr_eq(&old, &kept) || !durable::is_intact(server, &old) {
+        // It came back and was lost again between the two, or a break was on its way.
+        durable::keep_again(server, old).await;
+        return Err(Status::OBJECT_NAME_NOT_FOUND.into());
+    }
+    // What its client had sent before is over before anything new begins.
+    old.quiesce(0).await;
+    let node = old.disk()?.node;
+    let attr = call.share()?.vfs.attr(&node).await;
+    let answers = match attr {
+        Ok(mut attr) => {
+            server.change_times.apply(&mut attr);
+            let list = answer::answers(call, contexts, (&node, None), &attr).await;
+            list.map(|list| (attr, list))
+        }
+        Err(error) => Err(error.into()),
+    };
+    let (attr, mut list) = match answers {
+        Ok(answers) => answers,
+        Err(failure) => {
+            durable::keep_again(server, old).await;
+            return Err(failure);
+        }
+    };
+    let open = enter(call, old).await?;
+    call.chain.set_file_id(open.file_id);
+    let cache = match open.disk() {
+        Ok(disk) => server.files.caching_of(disk.place, open.engine),
+        Err(failure) => return Err(failure),
+    };
+    call.chain.grants_caching(granting);
+    answer::push_lease(&mut list, contexts, &cache);
+    let level = answer::level(&cache);
+    let response = answer::response(&open, CreateAction::OPENED, &attr, level, &list);
+    tracing::debug!(peer = %call.connection.peer, user = open.user, "a client is back at its open");
+    Ok(Reply::changed(&response, call.share()?.gate.unchanged()))
+}
+
+/// Whose caching the open shares.
+fn owner<V: Vfs>(open: &Open<V>) -> Owner {
+    match open.origin.lease {
+        Some(lease) => Owner::Lease(open.origin.client, lease.key),
+        None => Owner::Oplock(open.engine),
+    }
+}
+
+/// Every check of the text, those first that say OBJECT_NAME_NOT_FOUND: the text has the name
+/// before them in version 1 and after them in version 2; Windows and Samba have it after. That
+/// the open has no session is known from where it was found.
+fn check<V: Vfs>(
+    call: &Call<V>,
+    contexts: &Contexts,
+    back: &Reconnect,
+    name: Option<&Name>,
+    open: &Open<V>,
+) -> Result<(), Failure> {
+    let server = call.server();
+    let endurance = open.endurance();
+    let durable = matches!(endurance, Endurance::Durable { .. });
+    let here = open.tree.share.as_ref().zip(call.tree()?.share.as_ref());
+    // The same name may stand for another folder since.
+    let same_share = here.is_some_and(|(a, b)| a.id == b.id && Arc::ptr_eq(&a.vfs, &b.vfs));
+    let facts = call.connection.negotiated();
+    let client = facts.ok_or(Status::INVALID_PARAMETER)?.client_guid;
+    let lease = open.origin.lease;
+    let named = contexts.lease_named;
+    let lease_fits = match (lease, named) {
+        (None, None) => true,
+        (Some(lease), Some(named)) => {
+            client == open.origin.client
+                && lease.key == named.lease_key
+                && lease.v2 == named.v2.is_some()
+        }
+        _ => false,
+    };
+    let create_guid = back.v2.map(|(create_guid, _)| create_guid);
+    let asked_persistent = back
+        .v2
+        .is_some_and(|(_, flags)| flags.contains(DurableHandleFlags::PERSISTENT));
+    let fits = same_share
+        && endurance != Endurance::None
+        && lease_fits
+        && create_guid.is_none_or(|guid: Guid| guid == open.origin.create_guid)
+        && (asked_persistent || !endurance.is_persistent())
+        && (!durable || durable::is_intact(server, open));
+    if !fits {
+        return Err(Status::OBJECT_NAME_NOT_FOUND.into());
+    }
+    if lease.is_some() && !named_so(call, name, open)?
+        || asked_persistent && !endurance.is_persistent()
+    {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    if open.origin.owner.user_sid != call.token()?.user_sid {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    Ok(())
+}
+
+/// Whether the name in the request is that of the lease, which follows renames; one whose file is
+/// to be deleted has any name (Open.Lease.FileDeleteOnClose).
+fn named_so<V: Vfs>(call: &Call<V>, name: Option<&Name>, open: &Open<V>) -> Result<bool, Failure> {
+    let files = &call.server().files;
+    let disk = open.disk()?;
+    if let Owner::Lease(client, key) = owner(open)
+        && files.is_lease_doomed(client, key)
+    {
+        return Ok(true);
+    }
+    let (Some(name), Some(path)) = (name, files.path_of(open.engine)) else {
+        return Ok(false);
+    };
+    let stream = match &name.stream {
+        Some(Stream::Named(stream)) => Some(vfs::posix::name::fold(stream)),
+        Some(Stream::Unnamed) | None => None,
+    };
+    let same_stream = stream.as_deref() == disk.place.stream.as_deref();
+    Ok(same_stream && engine::share_path(call.share()?.id, &name.path).same(&path))
+}
+
+/// The open in its new session; put back where that is gone already.
+async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>, Failure> {
+    let server = call.server();
+    let session = call.session()?;
+    let new = Reconnected {
+        tree: Arc::clone(call.tree()?),
+        session: session.id,
+        volatile: server.fresh_id(),
+        channel_sequence: call.header.channel_sequence(),
+    };
+    let Some(open) = Open::reconnected(&old, new) else {
+        return Err(Status::OBJECT_NAME_NOT_FOUND.into());
+    };
+    let open = Arc::new(open);
+    server.durables.ended(&old);
+    server.durables.made(&open);
+    server.add_holder(
+        open.engine,
+        Holder {
+            connection: call.connection.id,
+            session: session.id,
+            file_id: open.file_id,
+        },
+    );
+    if answer::insert(session, Arc::clone(&open)) {
+        return Ok(open);
+    }
+    // The session or tree went while we worked: it waits once more.
+    server.remove_holder(open.engine);
+    durable::keep_again(server, open).await;
+    Err(Status::USER_SESSION_DELETED.into())
+}

@@ -1,0 +1,141 @@
+//! A CREATE that comes twice ([MS-SMB2] 3.3.5.9, "Create Context Validation", and 3.3.5.9.10): by
+//! its CreateGuid the server knows that it is the same, and answers again instead of opening
+//! again. While the first one has no answer the second is told so (FILE_NOT_AVAILABLE, as Samba
+//! has it; the text knows only CREATEs that are done).
+
+use std::sync::Arc;
+
+use smb_wire::{
+    create_context::DurableHandleFlags, header::HeaderFlags, ids::Guid, msg::OplockLevel,
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::{
+    answer, durable,
+    durable::Asked,
+    request::{Contexts, Wanted},
+};
+use crate::{
+    command::{Call, Failure, Handled, Reply},
+    file::CacheGrant,
+    state::{Endurance, Known, Open, Server},
+};
+
+/// A CREATE under way that can be replayed; forgotten when dropped without having made an open.
+pub(super) struct UnderWay<V: Vfs> {
+    server: Arc<Server<V>>,
+    client: Guid,
+    create: Guid,
+}
+
+impl<V: Vfs> Drop for UnderWay<V> {
+    fn drop(&mut self) {
+        self.server.durables.create_failed(self.client, self.create);
+    }
+}
+
+/// What a CREATE is to the server.
+pub(super) enum Replay<V: Vfs> {
+    /// It comes for the first time, or has no CreateGuid.
+    First(Option<UnderWay<V>>),
+    /// It made this open before.
+    Of(Arc<Open<V>>),
+}
+
+/// Looks whether the request was carried out before.
+///
+/// # Errors
+/// `DUPLICATE_OBJECTID` for a CreateGuid used before without SMB2_FLAGS_REPLAY_OPERATION or from
+/// another session, `ACCESS_DENIED` for another user or lease, `FILE_NOT_AVAILABLE` while the
+/// first has no answer.
+pub(super) fn begin<V: Vfs>(call: &Call<V>, contexts: &Contexts) -> Result<Replay<V>, Failure> {
+    let Some(Asked::V2(asked)) = contexts.durable else {
+        return Ok(Replay::First(None));
+    };
+    let facts = call.connection.negotiated();
+    let client = facts.ok_or(Status::INVALID_PARAMETER)?.client_guid;
+    let (server, create) = (call.server(), asked.create_guid);
+    if create == Guid::default() {
+        return Ok(Replay::First(None));
+    }
+    let open = match server.durables.begin_create(client, create) {
+        Known::First => {
+            return Ok(Replay::First(Some(UnderWay {
+                server: Arc::clone(server),
+                client,
+                create,
+            })));
+        }
+        Known::UnderWay => return Err(Status::FILE_NOT_AVAILABLE.into()),
+        Known::Made(open) => open,
+    };
+    if !call.header.flags.contains(HeaderFlags::REPLAY) {
+        return Err(Status::DUPLICATE_OBJECTID.into());
+    }
+    let key = contexts.lease.map(|lease| lease.lease_key);
+    if open.origin.owner.user_sid != call.token()?.user_sid
+        || open.origin.lease.map(|lease| lease.key) != key
+    {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    // One whose client is away has no session.
+    let here = open.origin.session == call.session()?.id && !open.is_closing();
+    if !here || open.tree.id != call.tree()?.id {
+        return Err(Status::DUPLICATE_OBJECTID.into());
+    }
+    if open.endurance().is_persistent() && !asked.flags.contains(DurableHandleFlags::PERSISTENT) {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    Ok(Replay::Of(open))
+}
+
+/// The answer once more, with what the open caches now. Of an oplock no more is told than is
+/// asked this time, and durability only with it, as Windows does; the open itself stays as it is.
+pub(super) async fn answer<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+    open: &Arc<Open<V>>,
+) -> Handled {
+    let disk = open.disk()?;
+    let share = call.share()?;
+    let mut attr = share.vfs.attr(&disk.node).await?;
+    call.server().change_times.apply(&mut attr);
+    let mut list = answer::answers(call, contexts, (&disk.node, None), &attr).await?;
+    let cache = match call.server().files.caching_of(disk.place, open.engine) {
+        CacheGrant::Oplock(held) => told(wanted.oplock, held),
+        other => other,
+    };
+    let endurance = if durable::caches_handle(&cache) {
+        open.endurance()
+    } else {
+        Endurance::None
+    };
+    answer::push_lease(&mut list, contexts, &cache);
+    durable::push_answer(&mut list, contexts, endurance);
+    call.chain.set_file_id(open.file_id);
+    let action = open.origin.action;
+    let response = answer::response(open, action, &attr, answer::level(&cache), &list);
+    Ok(Reply::changed(&response, share.gate.unchanged()))
+}
+
+/// The lower of two levels.
+fn told(asked: OplockLevel, held: OplockLevel) -> CacheGrant {
+    let rank = |level: OplockLevel| match level {
+        OplockLevel::BATCH => 3,
+        OplockLevel::EXCLUSIVE => 2,
+        OplockLevel::II => 1,
+        _ => 0,
+    };
+    let told = if rank(asked) < rank(held) {
+        asked
+    } else {
+        held
+    };
+    if rank(told) == 0 {
+        CacheGrant::None
+    } else {
+        CacheGrant::Oplock(told)
+    }
+}

@@ -1,0 +1,231 @@
+//! Opens that outlive their connection ([MS-SMB2] 3.3.5.6, 3.3.7.1, 3.3.4.6, 3.3.4.7, 3.3.6.2,
+//! 3.3.6.4): how they are left, how long they wait, and what ends them.
+//!
+//! An open is kept when its session ends by LOGOFF, by the loss of its last connection or by
+//! PreviousSessionId, if it is resilient or persistent, or durable with its batch oplock or its
+//! handle lease intact. It keeps everything: locks, caching, delete-pending, its say in the
+//! durability policy and what is owed for it. TREE_DISCONNECT closes all.
+//!
+//! A break that can be told to nobody closes the durable opens it concerns, so that whoever asked
+//! gets on at once. What has waited long enough is closed by the scavenger. Requests that run
+//! while their connection is lost go on; whoever takes the open next (a reconnect, a close) waits
+//! for them first.
+//!
+//! The order that makes the races come out right: an open enters the table of kept opens first,
+//! then loses its holder, then is looked at once more; a break marks its caching first, then
+//! looks for the holder, then for the table. One of the two sees the other.
+
+use std::{sync::Arc, time::Duration};
+
+use vfs::Vfs;
+
+use super::{breaks, close};
+use crate::{
+    file::{Break, LeaseState, OpenId, Owner},
+    state::{EndReason, Endurance, Keeping, Open, OpenKind, Server, Session},
+};
+
+/// Keeps what of `opens` is to be kept, whose session is over; gives back what is to be closed.
+pub(super) async fn keep<V: Vfs>(
+    server: &Arc<Server<V>>,
+    session: &Session<V>,
+    opens: Vec<Arc<Open<V>>>,
+) -> Vec<Arc<Open<V>>> {
+    let (kept, rest): (Vec<_>, Vec<_>) = opens
+        .into_iter()
+        .partition(|open| endures(open) && is_intact(server, open));
+    let mut refused = Vec::new();
+    for open in kept {
+        // Somebody may be closing it.
+        if !open.begin_close() {
+            continue;
+        }
+        open.end_parked(EndReason::Gone);
+        session.tables().opens.remove(&open.file_id.volatile);
+        if !put(server, &open) {
+            refused.push(open);
+        }
+    }
+    for open in refused {
+        shut(server, &open).await;
+    }
+    rest
+}
+
+fn endures<V: Vfs>(open: &Open<V>) -> bool {
+    open.endurance() != Endurance::None && matches!(open.kind, OpenKind::Disk { .. })
+}
+
+/// Whether nothing has happened that a durable open does not survive: its batch oplock or the
+/// handle caching of its lease is there, and no break of it is under way.
+pub(super) fn is_intact<V: Vfs>(server: &Server<V>, open: &Open<V>) -> bool {
+    !open.endurance().needs_caching()
+        || open
+            .disk()
+            .is_ok_and(|disk| server.files.keeps_handle(disk.place, open.engine))
+}
+
+/// An open that was taken out to be given back waits on; where it cannot, it is closed.
+pub(super) async fn keep_again<V: Vfs>(server: &Arc<Server<V>>, open: Arc<Open<V>>) {
+    // Nobody else has it; one that has just been made is in nobody's table.
+    open.begin_close();
+    if !put(server, &open) {
+        shut(server, &open).await;
+    }
+}
+
+/// Enters an open into the table. False: the caller is to close it.
+fn put<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
+    let timeout = open.endurance().timeout().unwrap_or_default();
+    // In whole seconds, upwards: few scavengers, and nobody is closed too early.
+    let until = server.env.monotonic().saturating_add(timeout);
+    let until = Duration::from_secs(until.as_secs().saturating_add(1));
+    match server.durables.keep(open, until) {
+        Keeping::Done => {}
+        Keeping::Wake(at) => scavenge(server, at),
+        Keeping::Refused => {
+            tracing::info!(
+                user = open.user,
+                share = open.tree.name(),
+                "a durable handle is closed with its connection: the server stops, or there are too many"
+            );
+            return false;
+        }
+    }
+    server.remove_holder(open.engine);
+    if is_intact(server, open) {
+        return true;
+    }
+    // A break came between; if it has found the open in the table, it closes it.
+    let id = open.file_id.persistent;
+    server.durables.take(id).is_none()
+}
+
+/// Closes what has waited long enough, until nothing waits.
+fn scavenge<V: Vfs>(server: &Arc<Server<V>>, mut at: Duration) {
+    let server = Arc::clone(server);
+    let env = Arc::clone(&server.env);
+    env.spawn(Box::pin(async move {
+        loop {
+            let now = server.env.monotonic();
+            server.env.sleep(at.saturating_sub(now)).await;
+            let (due, next) = server.durables.due(server.env.monotonic());
+            for open in due {
+                tracing::debug!(user = open.user, "nobody came back to an open in time");
+                shut(&server, &open).await;
+            }
+            match next {
+                Some(next) => at = next,
+                None => return,
+            }
+        }
+    }));
+}
+
+/// Closes an open that has no session.
+async fn shut<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
+    open.quiesce(0).await;
+    if let Err(error) = close::finish(server, None, open).await {
+        tracing::warn!(%error, share = open.tree.name(), user = open.user, "closing a handle that nobody came back to");
+    }
+}
+
+/// Closes an open of whatever session, on somebody else's behalf ([MS-SMB2] 3.3.4.17).
+pub(super) async fn close<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) {
+    let kept = server.durables.take_of(&[open.engine], |_| true);
+    for open in &kept {
+        shut(server, open).await;
+    }
+    if !kept.is_empty() || !open.begin_close() {
+        return;
+    }
+    open.end_parked(EndReason::Closed);
+    open.quiesce(0).await;
+    let session = server.session(open.origin.session);
+    if let Err(error) = close::finish(server, session.as_deref(), open).await {
+        tracing::warn!(%error, share = open.tree.name(), user = open.user, "closing a handle for another instance of its application");
+    }
+}
+
+/// Whether a break is none of any live handle's business: everything that caches with its owner
+/// waits for its client, and what would be left is not enough to keep it
+/// ([MS-SMB2] 3.3.4.7).
+pub(super) fn ends_all<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
+    let enough =
+        matches!(broken.owner, Owner::Lease(..)) && broken.new.contains(LeaseState::HANDLE);
+    let kept = |open: &OpenId| server.durables.is_kept(*open);
+    server.durables.len() > 0 && !enough && broken.opens.iter().all(kept)
+}
+
+/// A break can be told to nobody: the durable opens it concerns are closed, and it ends without
+/// any caching. Until then whoever asked for it waits.
+pub(super) fn unheard<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
+    let lease = matches!(broken.owner, Owner::Lease(..));
+    let durables = &server.durables;
+    let taken = durables.take_of(&broken.opens, |open| closes_it(open.endurance(), lease));
+    if taken.is_empty() {
+        if !(lease && waits_for_client(server, &broken)) {
+            breaks::over(server, &broken);
+        }
+        return;
+    }
+    let (server, env) = (Arc::clone(server), Arc::clone(&server.env));
+    env.spawn(Box::pin(async move {
+        for open in taken {
+            shut(&server, &open).await;
+        }
+        // What else shares the lease loses it.
+        breaks::over(&server, &broken);
+    }));
+}
+
+/// Whether a break that nobody hears closes the open: a durable one, but a persistent one waits
+/// with the break of its lease.
+fn closes_it(endurance: Endurance, lease: bool) -> bool {
+    match endurance {
+        Endurance::Durable { persistent, .. } => !(persistent && lease),
+        Endurance::Resilient { .. } | Endurance::None => false,
+    }
+}
+
+/// [MS-SMB2] 3.3.4.7: a break of a lease of a persistent open waits until its client is back.
+fn waits_for_client<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
+    let durables = &server.durables;
+    broken.opens.iter().any(|open| {
+        durables
+            .kept_as(*open)
+            .is_some_and(Endurance::is_persistent)
+    })
+}
+
+/// A break has ended: durable opens that wait and have lost what they are kept for are closed.
+pub(super) fn sweep<V: Vfs>(server: &Arc<Server<V>>, opens: &[OpenId]) {
+    let files = &server.files;
+    let lost = |open: &Open<V>| {
+        open.endurance().needs_caching()
+            && open
+                .disk()
+                .is_ok_and(|disk| !files.keeps_handle(disk.place, open.engine))
+    };
+    let taken = server.durables.take_of(opens, lost);
+    if taken.is_empty() {
+        return;
+    }
+    let (server, env) = (Arc::clone(server), Arc::clone(&server.env));
+    env.spawn(Box::pin(async move {
+        for open in taken {
+            shut(&server, &open).await;
+        }
+    }));
+}
+
+impl<V: Vfs> Server<V> {
+    /// From now on nothing is kept for lost clients, and what is kept is closed; for the end of
+    /// the server. Persistent opens stay as they are.
+    pub async fn close_kept(self: &Arc<Self>) {
+        let spared = |open: &Open<V>| open.endurance().is_persistent();
+        for open in self.durables.stop(spared) {
+            shut(self, &open).await;
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! FSCTL_LMR_REQUEST_RESILIENCY ([MS-SMB2] 3.3.5.15.9): the open is kept for its client over the
+//! loss of its connection, whatever it caches.
+
+use std::time::Duration;
+
+use smb_wire::{
+    fsctl::LmrRequestResiliency,
+    msg::{Dialect, IoctlRequest},
+    status::Status,
+};
+use vfs::Vfs;
+
+use super::Answer;
+use crate::{
+    command::{Call, Failure},
+    state::{Endurance, InFlight},
+};
+
+/// MaxResiliencyTimeout: the longest a client may ask for.
+const TIMEOUT_MAX: Duration = Duration::from_secs(300);
+/// Where the client leaves it to the server (note 401).
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Makes the open resilient; it is not durable any more.
+pub(super) fn request<V: Vfs>(
+    call: &Call<V>,
+    request: &IoctlRequest<'_>,
+    open: &InFlight<V>,
+) -> Result<Answer, Failure> {
+    if call.connection.dialect() < Dialect::SMB_2_1 {
+        return Err(Status::INVALID_DEVICE_REQUEST.into());
+    }
+    let asked = LmrRequestResiliency::read(request.input)?;
+    let timeout = match Duration::from_millis(asked.timeout_ms.into()) {
+        Duration::ZERO => TIMEOUT,
+        timeout if timeout > TIMEOUT_MAX => return Err(Status::INVALID_PARAMETER.into()),
+        timeout => timeout,
+    };
+    // Pipes have no state that could outlive a connection.
+    open.disk()?;
+    open.state().endurance = Endurance::Resilient { timeout };
+    Ok(Answer::done(call.nothing_changed()))
+}

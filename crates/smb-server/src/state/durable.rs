@@ -1,0 +1,445 @@
+//! Opens that outlive their connection ([MS-SMB2] 3.3.1.10, 3.3.2.2, 3.3.2.4): what the server
+//! knows of them beside the sessions.
+//!
+//! Owns three tables: the kept opens (Open.Session is NULL) with the time each may wait for its
+//! client, the CREATEs that can be replayed by their CreateGuid, and the opens of application
+//! instances. What they mean, and everything that has to wait, is `command::durable`'s affair.
+//!
+//! Invariants: a kept open is in no session's table and nothing runs on it any more, or is about
+//! to end; whoever takes it out of the table owns it, and there is exactly one (a reconnect, the
+//! scavenger, a break, an application instance); what others say of it under no lock is checked
+//! again after the taking. The lock is one of the server's maps.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use smb_wire::access_mask::AccessMask;
+use smb_wire::{
+    create_context::AppInstanceVersion,
+    dtyp::Sid,
+    ids::{Guid, LeaseKey, SessionId},
+    msg::{CreateAction, ShareAccess},
+};
+use vfs::Vfs;
+
+use super::{Open, Token};
+use crate::{
+    file::OpenId,
+    limits::{KEPT_OPENS_MAX, KEPT_OPENS_PER_USER_MAX},
+};
+
+/// Whether an open outlives its connection, and for how long (Open.IsDurable, Open.IsPersistent,
+/// Open.IsResilient with their time-outs).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Endurance {
+    /// It ends with its session.
+    #[default]
+    None,
+    /// Durable, asked for by DHnQ or DH2Q: kept while its caching of the handle is intact.
+    Durable {
+        /// Open.DurableOpenTimeout.
+        timeout: Duration,
+        /// Recorded in the share's store as well: Open.IsPersistent.
+        persistent: bool,
+    },
+    /// By FSCTL_LMR_REQUEST_RESILIENCY: kept whatever it caches.
+    Resilient {
+        /// Open.ResiliencyTimeout.
+        timeout: Duration,
+    },
+}
+
+impl Endurance {
+    /// How long it waits for its client; `None` where it does not.
+    pub(crate) fn timeout(self) -> Option<Duration> {
+        match self {
+            Self::None => None,
+            Self::Durable { timeout, .. } | Self::Resilient { timeout } => Some(timeout),
+        }
+    }
+
+    pub(crate) fn is_persistent(self) -> bool {
+        matches!(
+            self,
+            Self::Durable {
+                persistent: true,
+                ..
+            }
+        )
+    }
+
+    /// Kept only while its client's right to cache the handle is intact.
+    pub(crate) fn needs_caching(self) -> bool {
+        matches!(
+            self,
+            Self::Durable {
+                persistent: false,
+                ..
+            }
+        )
+    }
+}
+
+/// Which instance of a clustered application has opened ([MS-SMB2] 2.2.13.2.13, .15).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AppInstance {
+    /// Open.AppInstanceId.
+    pub(crate) id: Guid,
+    /// Open.ApplicationInstanceVersionHigh and -Low.
+    pub(crate) version: Option<AppInstanceVersion>,
+}
+
+/// The lease an open was made with: Open.Lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeaseName {
+    pub(crate) key: LeaseKey,
+    /// Lease.Version is 2.
+    pub(crate) v2: bool,
+}
+
+/// What CREATE said and got, kept to recognize it when it comes again: everything an open is
+/// besides the inode, the options and what the file engine knows of it (path, caching, locks).
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    /// Open.Session.
+    pub(crate) session: SessionId,
+    /// Open.ClientGuid.
+    pub(crate) client: Guid,
+    /// Open.DurableOwner, and as whom it is closed when no session is left.
+    pub(crate) owner: Arc<Token>,
+    /// Open.CreateGuid; all zero without DH2Q.
+    pub(crate) create_guid: Guid,
+    /// Open.Lease; `None` with an oplock or nothing.
+    pub(crate) lease: Option<LeaseName>,
+    /// Of AppInstanceId and its version.
+    pub(crate) app: Option<AppInstance>,
+    /// Open.DesiredAccess.
+    pub(crate) desired: AccessMask,
+    /// Open.ShareAccess.
+    pub(crate) share: ShareAccess,
+    /// What the first answer said was done.
+    pub(crate) action: CreateAction,
+}
+
+impl Origin {
+    /// Of an open that nobody asks for again.
+    pub(crate) fn plain(session: SessionId, owner: Arc<Token>) -> Self {
+        Self {
+            session,
+            client: Guid::default(),
+            owner,
+            create_guid: Guid::default(),
+            lease: None,
+            app: None,
+            desired: AccessMask::empty(),
+            share: ShareAccess::empty(),
+            action: CreateAction::OPENED,
+        }
+    }
+}
+
+/// A CREATE with a CreateGuid.
+enum Replayable<V: Vfs> {
+    /// It has not been answered.
+    UnderWay,
+    /// It made this open.
+    Made(Weak<Open<V>>),
+}
+
+/// What a CreateGuid stands for.
+pub(crate) enum Known<V: Vfs> {
+    /// Nothing so far; from now on a CREATE that is under way.
+    First,
+    /// A CREATE that has not been answered.
+    UnderWay,
+    /// This open.
+    Made(Arc<Open<V>>),
+}
+
+struct Kept<V: Vfs> {
+    open: Arc<Open<V>>,
+    /// When it has waited long enough, as the environment counts.
+    until: Duration,
+}
+
+struct Inner<V: Vfs> {
+    /// By Open.DurableFileId.
+    kept: BTreeMap<u64, Kept<V>>,
+    /// The same by the engine's number.
+    numbers: BTreeMap<OpenId, u64>,
+    per_user: BTreeMap<Sid, usize>,
+    /// When the next scavenger looks.
+    wakes: Option<Duration>,
+    creates: BTreeMap<(Guid, Guid), Replayable<V>>,
+    instances: BTreeMap<Guid, Vec<Weak<Open<V>>>>,
+    /// The server stops: nothing is kept any more.
+    stopping: bool,
+}
+
+/// The tables.
+pub(crate) struct Durables<V: Vfs> {
+    inner: Mutex<Inner<V>>,
+    /// How many are kept, to be looked at without the lock.
+    count: AtomicUsize,
+}
+
+impl<V: Vfs> Default for Durables<V> {
+    fn default() -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                kept: BTreeMap::new(),
+                numbers: BTreeMap::new(),
+                per_user: BTreeMap::new(),
+                wakes: None,
+                creates: BTreeMap::new(),
+                instances: BTreeMap::new(),
+                stopping: false,
+            }),
+            count: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// What became of an open that was to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// It waits; somebody looks in time.
+    Done,
+    /// It waits; a scavenger is to be started that looks then.
+    Wake(Duration),
+    /// There are too many, or the server stops: it is to be closed.
+    Refused,
+}
+
+impl<V: Vfs> Inner<V> {
+    fn remove(&mut self, id: u64) -> Option<Arc<Open<V>>> {
+        let kept = self.kept.remove(&id)?;
+        self.numbers.remove(&kept.open.engine);
+        let user = kept.open.origin.owner.user_sid;
+        if let Some(count) = self.per_user.get_mut(&user) {
+            *count -= 1;
+            if *count == 0 {
+                self.per_user.remove(&user);
+            }
+        }
+        Some(kept.open)
+    }
+}
+
+impl<V: Vfs> Durables<V> {
+    fn lock(&self) -> MutexGuard<'_, Inner<V>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, inner: &Inner<V>) {
+        self.count.store(inner.kept.len(), Ordering::SeqCst);
+    }
+
+    /// How many opens wait for their clients.
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// An open is left by its session; it waits until `until`.
+    pub(crate) fn keep(&self, open: &Arc<Open<V>>, until: Duration) -> Keeping {
+        let mut inner = self.lock();
+        let user = open.origin.owner.user_sid;
+        let mine = inner.per_user.get(&user).copied().unwrap_or(0);
+        let full = inner.kept.len() >= KEPT_OPENS_MAX || mine >= KEPT_OPENS_PER_USER_MAX;
+        if inner.stopping || full {
+            return Keeping::Refused;
+        }
+        let (id, open) = (open.file_id.persistent, Arc::clone(open));
+        inner.numbers.insert(open.engine, id);
+        *inner.per_user.entry(user).or_default() += 1;
+        inner.kept.insert(id, Kept { open, until });
+        self.publish(&inner);
+        if inner.wakes.is_some_and(|at| at <= until) {
+            return Keeping::Done;
+        }
+        inner.wakes = Some(until);
+        Keeping::Wake(until)
+    }
+
+    /// A kept open, by Open.DurableFileId. It may be gone the next moment.
+    pub(crate) fn find(&self, id: u64) -> Option<Arc<Open<V>>> {
+        Some(Arc::clone(&self.lock().kept.get(&id)?.open))
+    }
+
+    /// Takes a kept open out: whoever gets it is the only one.
+    pub(crate) fn take(&self, id: u64) -> Option<Arc<Open<V>>> {
+        let mut inner = self.lock();
+        let open = inner.remove(id);
+        self.publish(&inner);
+        open
+    }
+
+    /// Whether the open with the engine's number `open` waits for its client.
+    pub(crate) fn is_kept(&self, open: OpenId) -> bool {
+        self.len() > 0 && self.lock().numbers.contains_key(&open)
+    }
+
+    /// As what the open with the engine's number `open` waits, if it does.
+    pub(crate) fn kept_as(&self, open: OpenId) -> Option<Endurance> {
+        let kept = {
+            let inner = self.lock();
+            let id = inner.numbers.get(&open)?;
+            Arc::clone(&inner.kept.get(id)?.open)
+        };
+        Some(kept.endurance())
+    }
+
+    /// Takes those of `opens` out that wait and that `which` means.
+    pub(crate) fn take_of(
+        &self,
+        opens: &[OpenId],
+        which: impl Fn(&Open<V>) -> bool,
+    ) -> Vec<Arc<Open<V>>> {
+        if self.len() == 0 {
+            return Vec::new();
+        }
+        let mut inner = self.lock();
+        let ids: Vec<u64> = opens
+            .iter()
+            .filter_map(|open| inner.numbers.get(open).copied())
+            .filter(|id| inner.kept.get(id).is_some_and(|kept| which(&kept.open)))
+            .collect();
+        let taken = ids.into_iter().filter_map(|id| inner.remove(id)).collect();
+        self.publish(&inner);
+        taken
+    }
+
+    /// Takes out what has waited long enough; and when to look again, if this was the call that
+    /// was to look now.
+    pub(crate) fn due(&self, now: Duration) -> (Vec<Arc<Open<V>>>, Option<Duration>) {
+        let mut inner = self.lock();
+        if inner.wakes.is_none_or(|at| at > now) {
+            return (Vec::new(), None);
+        }
+        let due = |kept: &&Kept<V>| kept.until <= now;
+        let ids: Vec<u64> = inner
+            .kept
+            .values()
+            .filter(due)
+            .map(|kept| kept.open.file_id.persistent)
+            .collect();
+        let taken = ids.into_iter().filter_map(|id| inner.remove(id)).collect();
+        inner.wakes = inner.kept.values().map(|kept| kept.until).min();
+        self.publish(&inner);
+        (taken, inner.wakes)
+    }
+
+    /// Nothing is kept any more; what waits is handed over to be closed.
+    pub(crate) fn stop(&self, spared: impl Fn(&Open<V>) -> bool) -> Vec<Arc<Open<V>>> {
+        let mut inner = self.lock();
+        inner.stopping = true;
+        let ids: Vec<u64> = inner
+            .kept
+            .iter()
+            .filter(|(_, kept)| !spared(&kept.open))
+            .map(|(id, _)| *id)
+            .collect();
+        let taken = ids.into_iter().filter_map(|id| inner.remove(id)).collect();
+        self.publish(&inner);
+        taken
+    }
+
+    /// All that wait.
+    pub(crate) fn all(&self) -> Vec<Arc<Open<V>>> {
+        let inner = self.lock();
+        let kept = inner.kept.values();
+        kept.map(|kept| Arc::clone(&kept.open)).collect()
+    }
+
+    /// What a client's CreateGuid stands for. An open that is no more, or that cannot be
+    /// replayed any more (Open.IsReplayEligible), does not count.
+    pub(crate) fn begin_create(&self, client: Guid, create: Guid) -> Known<V> {
+        let mut inner = self.lock();
+        match inner.creates.get(&(client, create)) {
+            Some(Replayable::UnderWay) => return Known::UnderWay,
+            Some(Replayable::Made(open)) => {
+                if let Some(open) = open.upgrade().filter(|open| open.is_replayable()) {
+                    return Known::Made(open);
+                }
+            }
+            None => {}
+        }
+        let under_way = Replayable::UnderWay;
+        inner.creates.insert((client, create), under_way);
+        Known::First
+    }
+
+    /// The CREATE under way made nothing.
+    pub(crate) fn create_failed(&self, client: Guid, create: Guid) {
+        let mut inner = self.lock();
+        if let Some(Replayable::UnderWay) = inner.creates.get(&(client, create)) {
+            inner.creates.remove(&(client, create));
+        }
+    }
+
+    /// An open is there, or has a new form after a reconnect: it can be found by its CreateGuid
+    /// and its application instance.
+    pub(crate) fn made(&self, open: &Arc<Open<V>>) {
+        let origin = &open.origin;
+        if origin.create_guid == Guid::default() && origin.app.is_none() {
+            return;
+        }
+        let mut inner = self.lock();
+        if origin.create_guid != Guid::default() {
+            let made = Replayable::Made(Arc::downgrade(open));
+            inner
+                .creates
+                .insert((origin.client, origin.create_guid), made);
+        }
+        if let Some(app) = origin.app {
+            let opens = inner.instances.entry(app.id).or_default();
+            opens.retain(|known| known.strong_count() > 0);
+            opens.push(Arc::downgrade(open));
+        }
+    }
+
+    /// An open is closed.
+    pub(crate) fn ended(&self, open: &Open<V>) {
+        let origin = &open.origin;
+        if origin.create_guid == Guid::default() && origin.app.is_none() {
+            return;
+        }
+        let is_it = |known: &Weak<Open<V>>| std::ptr::eq(known.as_ptr(), open);
+        let mut inner = self.lock();
+        let name = (origin.client, origin.create_guid);
+        if let Some(Replayable::Made(known)) = inner.creates.get(&name)
+            && is_it(known)
+        {
+            inner.creates.remove(&name);
+        }
+        if let Some(app) = origin.app
+            && let Some(opens) = inner.instances.get_mut(&app.id)
+        {
+            opens.retain(|known| !is_it(known) && known.strong_count() > 0);
+            if opens.is_empty() {
+                inner.instances.remove(&app.id);
+            }
+        }
+    }
+
+    /// The opens of an application instance.
+    pub(crate) fn of_instance(&self, app: Guid) -> Vec<Arc<Open<V>>> {
+        let inner = self.lock();
+        let opens = inner.instances.get(&app);
+        opens.map_or_else(Vec::new, |opens| {
+            opens.iter().filter_map(Weak::upgrade).collect()
+        })
+    }
+
+    /// Entries of the tables by CreateGuid and by application instance.
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        let inner = self.lock();
+        (inner.creates.len(), inner.instances.len())
+    }
+}
