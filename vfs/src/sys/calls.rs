@@ -86,7 +86,7 @@ impl Drop for Inner {
             && stat.stx_blocks > CLOSE_BLOCKS_MAX
             && let Ok(last) = self.fd.try_clone()
         {
-            pool::post(Lane::Io, move || drop(last));
+            pool::post(Lane::Io.of(device(&stat)), move || drop(last));
         }
     }
 }
@@ -104,6 +104,13 @@ impl SysFd {
     pub(crate) fn proc_path(&self) -> String {
         format!("/proc/self/fd/{}", self.as_raw_fd())
     }
+}
+
+/// The device number of the file system that `fd` is on, as memory has it.
+pub(crate) fn device_under(fd: &SysFd) -> DiskResult<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(fd, c"", flags, StatxFlags::empty()).map_err(errno)?;
+    Ok(device(&stat))
 }
 
 pub(crate) fn errno(e: rustix::io::Errno) -> Errno {

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{
     InodeId, OwnChanges, SysDisk, SysFd,
-    pool::{self, Lane},
+    pool::{self, Place},
 };
 use crate::{
     Identity, Timestamp,
@@ -52,6 +52,13 @@ impl HostDisk {
         Ok(Self { kind, own })
     }
 
+    fn io(&self) -> Place {
+        match &self.kind {
+            Kind::Sys(disk) => disk.io(),
+            Kind::Uring(disk) => disk.calls().io(),
+        }
+    }
+
     /// What is about to be renamed, if that matters to anybody.
     async fn renaming(&self, dir: &SysFd, name: &[u8]) -> Option<InodeId> {
         if !self.own.is_observed() {
@@ -59,7 +66,7 @@ impl HostDisk {
         }
         let (dir, name) = (dir.clone(), name.to_vec());
         let look = move || Ok(InodeId::at(&dir, &name));
-        let looked = pool::run(Lane::Io, Identity::Service, look).await;
+        let looked = pool::run(self.io(), Identity::Service, look).await;
         // What cannot be looked at cannot be renamed either.
         looked.ok().flatten()
     }

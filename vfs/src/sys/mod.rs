@@ -38,7 +38,7 @@ use crate::{
     },
     posix_sys as raw,
 };
-use pool::Lane;
+use pool::{Lane, Place};
 
 /// `f_type` of file systems in memory, whose reads and writes never wait for a device.
 const MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6]; // tmpfs, ramfs
@@ -82,6 +82,8 @@ pub(crate) enum Attempt<T, B> {
 pub struct SysDisk {
     root: SysFd,
     class: Class,
+    /// Device number of the root.
+    device: u64,
 }
 
 impl SysDisk {
@@ -95,7 +97,8 @@ impl SysDisk {
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(calls::errno)?;
         let root = SysFd::new(fd, false);
         rustix::fs::stat(root.proc_path()).map_err(calls::errno)?;
-        super_block::forget(calls::stat(&root)?.key.fs);
+        let device = calls::stat(&root)?.key.fs;
+        super_block::forget(device);
         let kind = calls::stat_fs(&root)?.kind;
         let class = Class {
             memory: MEMORY.contains(&kind),
@@ -103,7 +106,11 @@ impl SysDisk {
             write_nowait: !REMOTE.contains(&kind) && writes_nowait(&root),
             no_ring_io: kind == FUSE,
         };
-        Ok(Self { root, class })
+        Ok(Self {
+            root,
+            class,
+            device,
+        })
     }
 
     /// What its file system lets be done.
@@ -166,13 +173,24 @@ impl SysDisk {
         }
     }
 
+    /// Where a call runs that may wait. What is mounted below the root counts as the root's: which
+    /// it is would have to be asked.
+    pub(crate) fn io(&self) -> Place {
+        Lane::Io.of(self.device)
+    }
+
+    /// Where a sync of `fd` runs.
+    fn sync(&self, fd: &SysFd) -> Place {
+        Lane::Sync.of(calls::device_under(fd).unwrap_or(self.device))
+    }
+
     /// Runs a call that may wait as the service.
     async fn wait<T: Send + 'static>(
         &self,
-        lane: Lane,
+        place: impl Into<Place>,
         call: impl FnOnce() -> DiskResult<T> + Send + 'static,
     ) -> DiskResult<T> {
-        pool::run(lane, Identity::Service, call).await
+        pool::run(place, Identity::Service, call).await
     }
 
     /// Runs a look at what memory holds: inline, but for remote file systems.
@@ -181,7 +199,7 @@ impl SysDisk {
         call: impl FnOnce() -> DiskResult<T> + Send + 'static,
     ) -> DiskResult<T> {
         if self.class.remote {
-            self.wait(Lane::Io, call).await
+            self.wait(self.io(), call).await
         } else {
             call()
         }
@@ -196,7 +214,7 @@ impl SysDisk {
         mut buf: BytesMut,
     ) -> DiskResult<BytesMut> {
         let fd = fd.clone();
-        self.wait(Lane::Io, move || {
+        self.wait(self.io(), move || {
             repeat(|| raw::read_at(fd.as_fd(), offset, len, &mut buf, false))?;
             Ok(buf)
         })
@@ -212,8 +230,8 @@ impl SysDisk {
         durable: bool,
     ) -> DiskResult<usize> {
         let fd = fd.clone();
-        let lane = if durable { Lane::Sync } else { Lane::Io };
-        self.wait(lane, move || {
+        let place = if durable { self.sync(&fd) } else { self.io() };
+        self.wait(place, move || {
             let put = repeat(|| raw::write_at(fd.as_fd(), offset, &data, durable, false));
             // The sync half of it may say so.
             put.map_err(|errno| if durable { begun(errno) } else { errno })
@@ -230,7 +248,7 @@ impl SysDisk {
         how: OpenHow,
     ) -> DiskResult<SysFd> {
         let (dir, name) = (dir.clone(), name.to_vec());
-        pool::run(Lane::Io, who.clone(), move || {
+        pool::run(self.io(), who.clone(), move || {
             let fd = calls::open(&dir, &name, how)?;
             if how.create.is_none() || how.path_only {
                 calls::warm_xattrs(&fd);
@@ -307,7 +325,7 @@ impl Disk for SysDisk {
             }
         }
         let fd = fd.clone();
-        pool::run(Lane::Io, who.clone(), move || {
+        pool::run(self.io(), who.clone(), move || {
             calls::reopen(&fd, read, write, true)
         })
         .await
@@ -316,7 +334,10 @@ impl Disk for SysDisk {
     async fn access(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
         if self.class.remote {
             let fd = fd.clone();
-            return pool::run(Lane::Io, who.clone(), move || raw::access(fd.as_fd(), mode)).await;
+            return pool::run(self.io(), who.clone(), move || {
+                raw::access(fd.as_fd(), mode)
+            })
+            .await;
         }
         creds::with(who, || raw::access(fd.as_fd(), mode))
     }
@@ -326,7 +347,7 @@ impl Disk for SysDisk {
             return calls::stat(fd);
         }
         let fd = fd.clone();
-        self.wait(Lane::Io, move || calls::stat(&fd)).await
+        self.wait(self.io(), move || calls::stat(&fd)).await
     }
 
     async fn stat_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
@@ -338,7 +359,7 @@ impl Disk for SysDisk {
             }
         }
         let (dir, name) = (dir.clone(), name.to_vec());
-        self.wait(Lane::Io, move || calls::stat_at(&dir, &name))
+        self.wait(self.io(), move || calls::stat_at(&dir, &name))
             .await
     }
 
@@ -374,19 +395,19 @@ impl Disk for SysDisk {
 
     async fn truncate(&self, fd: &SysFd, size: u64) -> DiskResult<()> {
         let fd = fd.clone();
-        self.wait(Lane::Io, move || calls::truncate(&fd, size))
+        self.wait(self.io(), move || calls::truncate(&fd, size))
             .await
     }
 
     async fn allocate(&self, fd: &SysFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
         let fd = fd.clone();
-        self.wait(Lane::Io, move || calls::allocate(&fd, how, offset, len))
+        self.wait(self.io(), move || calls::allocate(&fd, how, offset, len))
             .await
     }
 
     async fn seek(&self, fd: &SysFd, offset: u64, data: bool) -> DiskResult<u64> {
         let fd = fd.clone();
-        self.wait(Lane::Io, move || calls::seek(&fd, offset, data))
+        self.wait(self.io(), move || calls::seek(&fd, offset, data))
             .await
     }
 
@@ -399,7 +420,7 @@ impl Disk for SysDisk {
         len: u64,
     ) -> DiskResult<u64> {
         let (from, to) = (from.clone(), to.clone());
-        self.wait(Lane::Io, move || {
+        self.wait(self.io(), move || {
             calls::copy_range(&from, from_offset, &to, to_offset, len)
         })
         .await
@@ -414,7 +435,7 @@ impl Disk for SysDisk {
         len: u64,
     ) -> DiskResult<()> {
         let (from, to) = (from.clone(), to.clone());
-        self.wait(Lane::Io, move || {
+        self.wait(self.io(), move || {
             raw::clone_range(from.as_fd(), from_offset, to.as_fd(), to_offset, len)
         })
         .await
@@ -422,7 +443,7 @@ impl Disk for SysDisk {
 
     async fn fsync(&self, fd: &SysFd) -> DiskResult<()> {
         let fd = fd.clone();
-        self.wait(Lane::Sync, move || {
+        self.wait(self.sync(&fd), move || {
             repeat(|| rustix::fs::fsync(&fd).map_err(calls::errno)).map_err(begun)
         })
         .await
@@ -430,7 +451,7 @@ impl Disk for SysDisk {
 
     async fn sync_fs(&self, fd: &SysFd) -> DiskResult<()> {
         let fd = fd.clone();
-        self.wait(Lane::Sync, move || {
+        self.wait(self.sync(&fd), move || {
             repeat(|| rustix::fs::syncfs(&fd).map_err(calls::errno)).map_err(begun)
         })
         .await
@@ -439,14 +460,14 @@ impl Disk for SysDisk {
     fn start_write_back(&self, fd: &SysFd, offset: u64, len: u64) {
         let fd = fd.clone();
         // The lane of what waits for the device: it does where the device's queue is full.
-        pool::post(Lane::Sync, move || {
+        pool::post(self.sync(&fd), move || {
             let _ = raw::start_write_back(fd.as_fd(), offset, len);
         });
     }
 
     async fn fdatasync(&self, fd: &SysFd) -> DiskResult<()> {
         let fd = fd.clone();
-        self.wait(Lane::Sync, move || {
+        self.wait(self.sync(&fd), move || {
             repeat(|| rustix::fs::fdatasync(&fd).map_err(calls::errno)).map_err(begun)
         })
         .await
@@ -461,7 +482,7 @@ impl Disk for SysDisk {
     ) -> DiskResult<()> {
         check_name(name)?;
         let (dir, name) = (dir.clone(), name.to_vec());
-        pool::run(Lane::Io, who.clone(), move || {
+        pool::run(self.io(), who.clone(), move || {
             calls::make_dir(&dir, &name, mode)
         })
         .await
@@ -476,7 +497,7 @@ impl Disk for SysDisk {
     ) -> DiskResult<()> {
         check_name(name)?;
         let (dir, name) = (dir.clone(), name.to_vec());
-        pool::run(Lane::Io, who.clone(), move || {
+        pool::run(self.io(), who.clone(), move || {
             calls::unlink(&dir, &name, directory)
         })
         .await
@@ -495,7 +516,7 @@ impl Disk for SysDisk {
         check_name(to_name)?;
         let (from, from_name) = (from.clone(), from_name.to_vec());
         let (to, to_name) = (to.clone(), to_name.to_vec());
-        pool::run(Lane::Io, who.clone(), move || {
+        pool::run(self.io(), who.clone(), move || {
             calls::rename(&from, &from_name, &to, &to_name, replace)
         })
         .await
@@ -504,19 +525,22 @@ impl Disk for SysDisk {
     async fn link(&self, who: &Identity, fd: &SysFd, dir: &SysFd, name: &[u8]) -> DiskResult<()> {
         check_name(name)?;
         let (fd, dir, name) = (fd.clone(), dir.clone(), name.to_vec());
-        pool::run(Lane::Io, who.clone(), move || calls::link(&fd, &dir, &name)).await
+        pool::run(self.io(), who.clone(), move || {
+            calls::link(&fd, &dir, &name)
+        })
+        .await
     }
 
     async fn read_link_at(&self, dir: &SysFd, name: &[u8]) -> DiskResult<Vec<u8>> {
         check_name(name)?;
         let (dir, name) = (dir.clone(), name.to_vec());
-        self.wait(Lane::Io, move || calls::read_link_at(&dir, &name))
+        self.wait(self.io(), move || calls::read_link_at(&dir, &name))
             .await
     }
 
     async fn entries(&self, _: &Identity, fd: &SysFd, max: usize) -> DiskResult<Vec<RawEntry>> {
         let fd = fd.clone();
-        self.wait(Lane::Io, move || calls::entries(&fd, max)).await
+        self.wait(self.io(), move || calls::entries(&fd, max)).await
     }
 
     async fn get_xattr(&self, fd: &SysFd, name: &str) -> DiskResult<Vec<u8>> {
@@ -533,7 +557,7 @@ impl Disk for SysDisk {
         how: XattrSet,
     ) -> DiskResult<()> {
         let (fd, name, value) = (fd.clone(), name.to_owned(), value.to_vec());
-        pool::run(Lane::Io, who.clone(), move || {
+        pool::run(self.io(), who.clone(), move || {
             calls::set_xattr(&fd, &name, &value, how)
         })
         .await
@@ -541,7 +565,7 @@ impl Disk for SysDisk {
 
     async fn remove_xattr(&self, who: &Identity, fd: &SysFd, name: &str) -> DiskResult<()> {
         let (fd, name) = (fd.clone(), name.to_owned());
-        pool::run(Lane::Io, who.clone(), move || {
+        pool::run(self.io(), who.clone(), move || {
             calls::remove_xattr(&fd, &name)
         })
         .await
@@ -560,7 +584,7 @@ impl Disk for SysDisk {
         written: Option<Timestamp>,
     ) -> DiskResult<()> {
         let fd = fd.clone();
-        pool::run(Lane::Io, who.clone(), move || {
+        pool::run(self.io(), who.clone(), move || {
             calls::set_times(&fd, accessed, written)
         })
         .await
@@ -568,7 +592,7 @@ impl Disk for SysDisk {
 
     async fn set_mode(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
         let fd = fd.clone();
-        pool::run(Lane::Io, who.clone(), move || calls::set_mode(&fd, mode)).await
+        pool::run(self.io(), who.clone(), move || calls::set_mode(&fd, mode)).await
     }
 
     async fn set_owner(
@@ -579,7 +603,7 @@ impl Disk for SysDisk {
         gid: Option<u32>,
     ) -> DiskResult<()> {
         let fd = fd.clone();
-        pool::run(Lane::Io, who.clone(), move || {
+        pool::run(self.io(), who.clone(), move || {
             calls::set_owner(&fd, uid, gid)
         })
         .await

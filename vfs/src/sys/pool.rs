@@ -1,13 +1,16 @@
 //! The threads that wait for the disk so that workers need not.
 //!
 //! One pool serves the whole process. It has two lanes with threads and queues of their own, so
-//! that slow syncs never keep reads and names waiting. A full queue is EAGAIN, never an unbounded
-//! backlog. Threads start when needed and end when idle for `IDLE_MAX`.
+//! that slow syncs never keep reads and names waiting. Within a lane each file system (by its
+//! device number) has a queue and a number of threads at most, so that one that hangs keeps
+//! nothing of another one waiting: a new file system always finds threads, whatever the others
+//! hold. A full queue is EAGAIN, never an unbounded backlog. Threads start when needed and end
+//! when idle for `IDLE_MAX`; the next job is of the file system that has the fewest.
 //!
 //! A job that was begun runs to its end even if nobody waits for the answer any more.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -26,11 +29,19 @@ use crate::{
     posix_sys as raw,
 };
 
-/// Most threads that read, write and change names.
+/// Most threads that read, write and change names on one file system.
 pub const IO_THREADS_MAX: usize = 32;
-/// Most threads that sync: as many as the kernel merges into few flushes (durability.md 3.3).
+/// Most threads that sync one file system: as many as the kernel merges into few flushes
+/// (durability.md 3.3).
 pub const SYNC_THREADS_MAX: usize = 64;
-/// Most jobs waiting in a lane.
+/// Threads of a lane for all file systems together are at most this many times those of one.
+/// Beyond it a file system gets [`THREADS_MIN`].
+pub const BUSY_FILE_SYSTEMS_MAX: usize = 4;
+/// Threads of a lane that a file system gets whatever the others hold.
+pub const THREADS_MIN: usize = 4;
+/// File systems that a lane tells apart at once; what is beyond shares one queue.
+pub const FILE_SYSTEMS_MAX: usize = 256;
+/// Most jobs waiting in a lane for one file system.
 pub const QUEUE_MAX: usize = 4096;
 /// How long a thread waits for work before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(30);
@@ -44,17 +55,101 @@ pub(crate) enum Lane {
     Sync,
 }
 
+impl Lane {
+    /// For a job that waits for this file system (its device number) and no other.
+    pub(crate) fn of(self, device: u64) -> Place {
+        Place { lane: self, device }
+    }
+}
+
+/// Where a job runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    lane: Lane,
+    device: u64,
+}
+
+/// The device number of no file system: for jobs that may be of any.
+const ANY: u64 = 0;
+
+impl From<Lane> for Place {
+    fn from(lane: Lane) -> Self {
+        lane.of(ANY)
+    }
+}
+
 type Job = Box<dyn FnOnce() + Send>;
+
+/// One file system's part of a lane.
+#[derive(Default)]
+struct Part {
+    queue: VecDeque<Job>,
+    /// Threads that work for it.
+    running: usize,
+}
+
+impl Part {
+    /// Jobs that a thread may take now.
+    fn ready(&self, most: usize) -> usize {
+        self.queue.len().min(most.saturating_sub(self.running))
+    }
+
+    /// Threads that it is to get whatever the others hold.
+    fn wanted(&self, most: usize) -> usize {
+        let least = THREADS_MIN.saturating_sub(self.running);
+        self.ready(most).min(least)
+    }
+}
 
 #[derive(Default)]
 struct LaneState {
-    queue: VecDeque<Job>,
+    parts: BTreeMap<u64, Part>,
     threads: usize,
     idle: usize,
 }
 
+impl LaneState {
+    /// Whether what waits needs one thread more.
+    fn wants_thread(&self, most: usize) -> bool {
+        let parts = || self.parts.values();
+        let running: usize = parts().map(|part| part.running).sum();
+        // Idle, or about to begin.
+        let free = self.threads.saturating_sub(running);
+        let ready: usize = parts().map(|part| part.ready(most)).sum();
+        let wanted: usize = parts().map(|part| part.wanted(most)).sum();
+        ready > free && (self.threads < most * BUSY_FILE_SYSTEMS_MAX || wanted > free)
+    }
+
+    /// Whether a thread may take anything.
+    fn is_wanted(&self, most: usize) -> bool {
+        self.parts.values().any(|part| part.ready(most) > 0)
+    }
+
+    /// The next job, of the file system that has the fewest threads.
+    fn take(&mut self, most: usize) -> Option<(u64, Job)> {
+        let ready = self
+            .parts
+            .iter_mut()
+            .filter(|(_, part)| part.ready(most) > 0);
+        let (device, part) = ready.min_by_key(|(_, part)| part.running)?;
+        let job = part.queue.pop_front()?;
+        part.running += 1;
+        Some((*device, job))
+    }
+
+    fn ended(&mut self, device: u64) {
+        if let Some(part) = self.parts.get_mut(&device) {
+            part.running = part.running.saturating_sub(1);
+            if part.running == 0 && part.queue.is_empty() {
+                self.parts.remove(&device);
+            }
+        }
+    }
+}
+
 struct LaneThreads {
     name: &'static str,
+    /// Of one file system.
     threads_max: fn() -> usize,
     state: Mutex<LaneState>,
     ready: Condvar,
@@ -81,7 +176,7 @@ impl LaneThreads {
             name,
             threads_max,
             state: Mutex::new(LaneState {
-                queue: VecDeque::new(),
+                parts: BTreeMap::new(),
                 threads: 0,
                 idle: 0,
             }),
@@ -93,18 +188,21 @@ impl LaneThreads {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn submit(&'static self, job: Job) -> DiskResult<()> {
+    fn submit(&'static self, device: u64, job: Job) -> DiskResult<()> {
+        let most = (self.threads_max)();
         let mut state = self.lock();
-        if state.queue.len() >= QUEUE_MAX {
+        let known = state.parts.contains_key(&device);
+        let device = if known || state.parts.len() < FILE_SYSTEMS_MAX {
+            device
+        } else {
+            ANY
+        };
+        let part = state.parts.entry(device).or_default();
+        if part.queue.len() >= QUEUE_MAX {
             return Err(Errno(libc::EAGAIN));
         }
-        state.queue.push_back(job);
-        if state.queue.len() <= state.idle {
-            drop(state);
-            self.ready.notify_one();
-            return Ok(());
-        }
-        if state.threads < (self.threads_max)() {
+        part.queue.push_back(job);
+        if state.wants_thread(most) {
             state.threads += 1;
             drop(state);
             let started = thread::Builder::new()
@@ -113,6 +211,9 @@ impl LaneThreads {
             if started.is_err() {
                 self.retire();
             }
+        } else if state.idle > 0 {
+            drop(state);
+            self.ready.notify_one();
         }
         Ok(())
     }
@@ -122,20 +223,20 @@ impl LaneThreads {
         let mut state = self.lock();
         state.threads -= 1;
         let lost = if state.threads == 0 {
-            std::mem::take(&mut state.queue)
+            std::mem::take(&mut state.parts)
         } else {
-            VecDeque::new()
+            BTreeMap::new()
         };
         // Dropped without the lock: a job may own a descriptor whose closing comes back here.
         drop(state);
         drop(lost);
     }
 
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<(u64, Job)> {
         let mut state = self.lock();
         loop {
-            if let Some(job) = state.queue.pop_front() {
-                return Some(job);
+            if let Some(next) = state.take((self.threads_max)()) {
+                return Some(next);
             }
             state.idle += 1;
             let (again, waited) = self
@@ -144,7 +245,7 @@ impl LaneThreads {
                 .unwrap_or_else(PoisonError::into_inner);
             state = again;
             state.idle -= 1;
-            if waited.timed_out() && state.queue.is_empty() {
+            if waited.timed_out() && !state.is_wanted((self.threads_max)()) {
                 state.threads -= 1;
                 return None;
             }
@@ -159,10 +260,11 @@ impl LaneThreads {
             tracing::error!("a disk thread could not become the service; it ends");
             return self.retire();
         }
-        while let Some(job) = self.next() {
+        while let Some((device, job)) = self.next() {
             // A panic is a bug of ours, reported by the hook; its caller sees EIO because the
             // sender is dropped, and the thread lives on.
             let _ = catch_unwind(AssertUnwindSafe(job));
+            self.lock().ended(device);
             if creds::broken() {
                 // It would refuse everything: another thread takes its place.
                 return self.retire();
@@ -178,31 +280,35 @@ fn lane_threads(lane: Lane) -> &'static LaneThreads {
     }
 }
 
-/// Runs `call` on a thread of `lane` as the service; nobody waits. If the queue is full it is
+/// Runs `call` on a thread of the lane as the service; nobody waits. If the queue is full it is
 /// dropped here.
-pub(crate) fn post(lane: Lane, call: impl FnOnce() + Send + 'static) {
-    let _ = lane_threads(lane).submit(Box::new(move || {
+pub(crate) fn post(place: impl Into<Place>, call: impl FnOnce() + Send + 'static) {
+    let Place { lane, device } = place.into();
+    let call = Box::new(move || {
         if creds::assume(&Identity::Service).is_ok() {
             call();
         }
-    }));
+    });
+    let _ = lane_threads(lane).submit(device, call);
 }
 
-/// Runs `call` on a thread of `lane` as `who` and returns what it said. EAGAIN if the lane's queue
+/// Runs `call` on a thread of the lane as `who` and returns what it said. EAGAIN if the lane's queue
 /// is full or no thread could be started for it; EIO if it was begun and did not end.
 pub(crate) async fn run<T: Send + 'static>(
-    lane: Lane,
+    place: impl Into<Place>,
     who: Identity,
     call: impl FnOnce() -> DiskResult<T> + Send + 'static,
 ) -> DiskResult<T> {
+    let Place { lane, device } = place.into();
     let (send, receive) = oneshot::channel();
     let begun = Arc::new(AtomicBool::new(false));
     let begins = Arc::clone(&begun);
-    lane_threads(lane).submit(Box::new(move || {
+    let call = Box::new(move || {
         let assumed = creds::assume(&who);
         begins.store(assumed.is_ok(), SeqCst);
         let _ = send.send(assumed.and_then(|()| call()));
-    }))?;
+    });
+    lane_threads(lane).submit(device, call)?;
     receive.await.unwrap_or_else(|_| {
         let lost = if begun.load(SeqCst) {
             libc::EIO
@@ -215,6 +321,8 @@ pub(crate) async fn run<T: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
     /// Polls with a thread parked in between.
@@ -230,25 +338,87 @@ mod tests {
         assert_eq!(wait(run(Lane::Io, Identity::Service, || Ok(8))), Ok(8));
     }
 
-    #[test]
-    fn a_full_sync_lane_does_not_stop_reads() {
-        let (release, gate) = std::sync::mpsc::channel::<()>();
-        let gate = std::sync::Arc::new(Mutex::new(gate));
-        let mut stuck = Vec::new();
-        for _ in 0..SYNC_THREADS_MAX + 8 {
-            let gate = std::sync::Arc::clone(&gate);
+    /// Fills the lane of a file system with jobs that hang until the sender is dropped.
+    fn hang(device: u64, jobs: usize) -> (mpsc::Sender<()>, Vec<oneshot::Receiver<()>>) {
+        let (release, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let hung = (0..jobs).map(|_| {
+            let gate = Arc::clone(&gate);
             let (send, receive) = oneshot::channel();
             let job = Box::new(move || {
                 let _ = gate.lock().unwrap().recv();
                 let _ = send.send(());
             });
-            SYNC.submit(job).unwrap();
-            stuck.push(receive);
+            SYNC.submit(device, job).unwrap();
+            receive
+        });
+        let hung = hung.collect();
+        (release, hung)
+    }
+
+    fn threads_of(device: u64) -> usize {
+        SYNC.lock()
+            .parts
+            .get(&device)
+            .map_or(0, |part| part.running)
+    }
+
+    /// Waits until the file system has so many threads.
+    fn until(device: u64, threads: usize) {
+        for _ in 0..1000 {
+            if threads_of(device) == threads {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
         }
+        panic!("{} threads of {device}", threads_of(device));
+    }
+
+    /// One after the other: they share the process's lane.
+    static LANE: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn a_full_sync_lane_does_not_stop_reads() {
+        let _lane = LANE.lock().unwrap();
+        let (release, hung) = hang(1001, SYNC_THREADS_MAX + 8);
         assert_eq!(wait(run(Lane::Io, Identity::Service, || Ok(1))), Ok(1));
         drop(release);
-        for one in stuck {
+        for one in hung {
             wait(one).unwrap();
+        }
+    }
+
+    #[test]
+    fn file_systems_that_hang_hold_up_no_other_one() {
+        let _lane = LANE.lock().unwrap();
+        let on = |device| {
+            wait(run(Lane::Sync.of(device), Identity::Service, move || {
+                Ok(device)
+            }))
+        };
+        let hung = 1001..1001 + BUSY_FILE_SYSTEMS_MAX as u64;
+        let mut stuck = Vec::new();
+        for device in hung.clone() {
+            stuck.push(hang(device, SYNC_THREADS_MAX));
+            until(device, SYNC_THREADS_MAX);
+            stuck.push(hang(device, QUEUE_MAX));
+            assert_eq!(on(device), Err(Errno(libc::EAGAIN)), "its own are told");
+        }
+        // All threads hang; others get theirs, and hang too, and still others get theirs.
+        for device in 2001..2010 {
+            assert_eq!(on(device), Ok(device));
+        }
+        let more: Vec<_> = (2001..2010).map(|device| hang(device, 20)).collect();
+        (2001..2010).for_each(|device| until(device, THREADS_MIN));
+        assert_eq!(on(3000), Ok(3000));
+        for (release, hung) in stuck.into_iter().chain(more) {
+            drop(release);
+            for one in hung {
+                wait(one).unwrap();
+            }
+        }
+        for device in hung.chain(2001..2010) {
+            until(device, 0);
         }
     }
 }

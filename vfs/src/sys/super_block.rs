@@ -126,7 +126,7 @@ impl SuperBlock {
     /// EIO, ENOSPC, EDQUOT, ... of the write-back; EAGAIN if it was never begun.
     pub async fn write_back(&self) -> DiskResult<()> {
         let fd = self.fd.clone();
-        pool::run(Lane::Sync, Identity::Service, move || {
+        pool::run(Lane::Sync.of(self.dev), Identity::Service, move || {
             rustix::fs::syncfs(&fd).map_err(calls::errno)
         })
         .await

@@ -66,6 +66,11 @@ impl UringDisk {
         })
     }
 
+    /// What it falls back to.
+    pub(crate) fn calls(&self) -> &SysDisk {
+        &self.calls
+    }
+
     /// Runs an operation on names as `who`.
     async fn names(&self, who: &Identity, operation: Operation) -> Ringed<Outcome> {
         let Some(local) = worker::local() else {
