@@ -3,6 +3,7 @@
 //! Written from the specification; a test says which section it is about. Every test starts a
 //! server of its own.
 
+mod app_instance;
 mod attributes_and_security;
 mod cancel;
 mod change_notify;
@@ -20,14 +21,18 @@ mod host_changes;
 mod ioctl;
 mod lease;
 mod lock;
+mod lock_sequence;
 mod logoff;
 mod negotiate;
 mod oplock_break;
+mod persistent;
 mod pipes;
 mod protection;
 mod query_directory;
 mod query_info;
 mod read;
+mod replay;
+mod resilient;
 mod session_bind;
 mod session_setup;
 mod set_info;

@@ -120,6 +120,48 @@ fn a_hung_fsync_that_ends_well_is_a_success() {
     assert_eq!(status(file.close()), Status::SUCCESS);
 }
 
+/// More syncs than a file system has threads hang; another file system has its own.
+#[test]
+fn flushes_that_hang_on_one_share_hold_up_no_other_share() {
+    const CONNECTIONS: usize = 5;
+    const FLUSHES: usize = 20;
+    const THREADS: usize = 64;
+    let plain = tempfile::tempdir().unwrap();
+    let share = format!(
+        "[[share]]\nname = \"plain\"\npath = \"{}\"",
+        plain.path().display()
+    );
+    let Some(mut rig) = Rig::started("shutdown_grace = \"1s\"", &share) else {
+        return;
+    };
+    let trees: Vec<_> = (0..CONNECTIONS).map(|_| rig.server.tree()).collect();
+    let file = |n: usize| {
+        let file = open(&trees[n % CONNECTIONS], &format!("hung{n}"));
+        file.write_all(0, b"hung").unwrap();
+        file
+    };
+    let files: Vec<_> = (0..CONNECTIONS * FLUSHES).map(file).collect();
+    let rule = rig.mount.tell("rule fsync,fdatasync /hung* 1 1000 hang");
+    let flush = |file: &smb_client::File| file.tree().send(file.flush_request(false)).unwrap();
+    let flushes: Vec<_> = files.iter().map(flush).collect();
+    rig.mount.tell(&format!("wait {rule} {THREADS} 5000"));
+    let tree = rig.server.session(0).tree("plain").unwrap();
+    for n in 0..10 {
+        let other = prompt("create", || open(&tree, &format!("f{n}")));
+        prompt("write", || other.write_all(0, b"other").unwrap());
+        prompt("flush", || other.flush(false).unwrap());
+        prompt("close", || other.close().unwrap());
+    }
+    assert_eq!(rig.mount.hits(&rule), THREADS as u64, "no more at once");
+    rig.mount.tell(&format!("clear {rule}"));
+    rig.mount.tell("release go");
+    for (file, flush) in files.iter().zip(flushes) {
+        let reply = file.tree().client().wait(flush).unwrap();
+        assert_eq!(reply.status(), Status::SUCCESS);
+    }
+    rig.server.assert_sound();
+}
+
 /// Nothing that a reload leaves as it is is waited for.
 #[test]
 fn a_hung_share_delays_no_reload() {

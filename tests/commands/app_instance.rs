@@ -1,0 +1,324 @@
+//! Application instances ([MS-SMB2] 3.3.5.9.13): an instance that opens its file from another
+//! client closes the open that it left behind on the first, unless that one is newer.
+
+use bytes::BytesMut;
+use smb_client::{CreateArgs, File, Options, Tree};
+use smb_tests::durable::{app_instance, app_version, granted_v2, v2, v2_again};
+use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, SECOND, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::{LeaseState, name};
+use smb_wire::dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, SecurityInformation, Sid};
+use smb_wire::ids::{Guid, LeaseKey};
+use smb_wire::msg::{Dialect, InfoType, LockFlags, OplockLevel, ShareAccess};
+
+const INSTANCE: Guid = Guid([0xa1; 16]);
+const OTHER_INSTANCE: Guid = Guid([0xa2; 16]);
+const EXCLUSIVE: LockFlags = LockFlags(0x12);
+const WRITE: AccessMask = AccessMask::FILE_WRITE_DATA;
+
+fn of(server: &HoldfastServer, client: u8, dialect: Dialect) -> Tree {
+    server.tree_with(Options::dialect(dialect).guid(Guid([client; 16])))
+}
+
+/// The open of a virtual machine's disk: nobody else may.
+fn alone(name: &str) -> CreateArgs {
+    CreateArgs::open_if(name).share(ShareAccess::empty())
+}
+
+/// As an instance, with a CreateGuid of its own.
+fn of_instance(name: &str, id: Guid, create: u8) -> CreateArgs {
+    app_instance(v2(alone(name), Guid([create; 16]), 0), id)
+}
+
+/// A server on which the first client holds `f` open as [`INSTANCE`], and the second client.
+struct Two {
+    server: HoldfastServer,
+    first: Tree,
+    second: Tree,
+    file: File,
+}
+
+impl Two {
+    fn new(args: &CreateArgs) -> Self {
+        Self::speaking(args, Dialect::SMB_3_1_1)
+    }
+
+    fn speaking(args: &CreateArgs, dialect: Dialect) -> Self {
+        let server = HoldfastServer::new();
+        let (first, second) = (of(&server, 1, dialect), of(&server, 2, dialect));
+        let file = first.create(args).unwrap();
+        file.write_all(0, b"of the first").unwrap();
+        Self {
+            server,
+            first,
+            second,
+            file,
+        }
+    }
+
+    fn plain() -> Self {
+        Self::new(&of_instance("f", INSTANCE, 1))
+    }
+
+    /// The second's open takes the file over.
+    fn assert_taken(&self, args: &CreateArgs) -> File {
+        let file = self.second.create(args).unwrap();
+        assert_eq!(file.read_all().unwrap(), b"of the first");
+        assert_eq!(status(self.file.read(0, 1)), Status::FILE_CLOSED);
+        file
+    }
+
+    /// The second's open is refused, and the first's works on.
+    fn assert_kept(&self, args: &CreateArgs, expected: Status) {
+        assert_eq!(status(self.second.create(args)), expected);
+        assert_eq!(self.file.read_all().unwrap(), b"of the first");
+        self.file.write_all(0, b"OF THE FIRST").unwrap();
+    }
+}
+
+#[test]
+#[ignore = "AppInstanceId: not landed yet"]
+fn the_instance_takes_its_file_over() {
+    for dialect in [Dialect::SMB_3_0, Dialect::SMB_3_0_2, Dialect::SMB_3_1_1] {
+        let two = Two::speaking(&of_instance("f", INSTANCE, 1), dialect);
+        two.assert_taken(&of_instance("f", INSTANCE, 2));
+    }
+}
+
+#[test]
+#[ignore = "AppInstanceId: not landed yet"]
+fn the_same_create_guid_from_another_client_is_another_open() {
+    // Windows' cluster clients send it again: it is looked up with the ClientGuid.
+    let two = Two::plain();
+    two.assert_taken(&of_instance("f", INSTANCE, 1));
+}
+
+#[test]
+#[ignore = "AppInstanceId: not landed yet"]
+fn it_needs_no_durable_request_beside_it() {
+    // 3.3.5.9: a server with 3.1.1 sets Open.AppInstanceId without DH2Q, too.
+    let args = app_instance(alone("f"), INSTANCE);
+    let two = Two::new(&args);
+    two.assert_taken(&args);
+}
+
+#[test]
+#[ignore = "AppInstanceId: not landed yet"]
+fn an_open_that_is_lost_is_taken_over_and_gone() {
+    let server = HoldfastServer::new();
+    let (first, second) = (
+        of(&server, 1, Dialect::SMB_3_1_1),
+        of(&server, 2, Dialect::SMB_3_1_1),
+    );
+    let batch = |create| {
+        let args = alone("f").oplock(OplockLevel::BATCH);
+        app_instance(v2(args, Guid([create; 16]), 60_000), INSTANCE)
+    };
+    let file = first.create(&batch(1)).unwrap();
+    assert!(granted_v2(&file).is_some());
+    file.write_all(0, b"kept").unwrap();
+    server.lose(&first);
+    let taken = second.create(&batch(2)).unwrap();
+    assert_eq!(taken.created().oplock_level, OplockLevel::BATCH);
+    assert_eq!(taken.read_all().unwrap(), b"kept");
+    let first = of(&server, 1, Dialect::SMB_3_1_1);
+    let again = v2_again(
+        alone("f").oplock(OplockLevel::BATCH),
+        file.id(),
+        Guid([1; 16]),
+    );
+    assert_eq!(status(first.create(&again)), Status::OBJECT_NAME_NOT_FOUND);
+    taken.write_all(0, b"mine").unwrap();
+}
+
+#[test]
+#[ignore = "AppInstanceId: not landed yet"]
+fn its_locks_and_caching_end_with_the_open() {
+    let key = LeaseKey([3; 16]);
+    let args = |create| {
+        let args = CreateArgs::open_if("f").lease_v2(key, LeaseState::RWH, 0);
+        app_instance(v2(args, Guid([create; 16]), 0), INSTANCE)
+    };
+    let two = Two::new(&args(1));
+    two.file.lock(0, 10, EXCLUSIVE).unwrap();
+    let taken = two.assert_taken(&args(2));
+    assert_eq!(
+        taken.created().lease().unwrap().lease_state,
+        LeaseState::RWH
+    );
+    taken.lock(0, 10, EXCLUSIVE).unwrap();
+    // There is no lease left to be broken at the first.
+    let broken = two.first.client().next_break(smb_tests::MEANWHILE);
+    assert_eq!(broken.unwrap(), None);
+}
+
+#[test]
+fn the_same_client_closes_nothing_of_its_own() {
+    let two = Two::plain();
+    let again = two.first.create(&of_instance("f", INSTANCE, 2));
+    assert_eq!(status(again), Status::SHARING_VIOLATION);
+    // From its second connection neither.
+    let other = of(&two.server, 1, Dialect::SMB_3_1_1);
+    let again = other.create(&of_instance("f", INSTANCE, 2));
+    assert_eq!(status(again), Status::SHARING_VIOLATION);
+    assert_eq!(two.file.read_all().unwrap(), b"of the first");
+}
+
+#[test]
+fn another_instance_closes_nothing() {
+    let two = Two::plain();
+    let args = of_instance("f", OTHER_INSTANCE, 2);
+    two.assert_kept(&args, Status::SHARING_VIOLATION);
+}
+
+#[test]
+fn who_names_no_instance_closes_nothing() {
+    let two = Two::plain();
+    two.assert_kept(&v2(alone("f"), Guid([2; 16]), 0), Status::SHARING_VIOLATION);
+    let two = Two::new(&v2(alone("f"), Guid([1; 16]), 0));
+    two.assert_kept(&of_instance("f", INSTANCE, 2), Status::SHARING_VIOLATION);
+}
+
+#[test]
+fn another_path_closes_nothing() {
+    let two = Two::plain();
+    two.second.create(&of_instance("g", INSTANCE, 2)).unwrap();
+    two.assert_kept(&alone("f"), Status::SHARING_VIOLATION);
+}
+
+#[test]
+fn another_share_closes_nothing() {
+    let two = Two::plain();
+    let there = two.second.session().tree(SECOND).unwrap();
+    there.create(&of_instance("f", INSTANCE, 2)).unwrap();
+    two.assert_kept(&alone("f"), Status::SHARING_VIOLATION);
+}
+
+#[test]
+#[ignore = "AppInstanceId: not landed yet"]
+fn the_path_is_the_files_whatever_the_case() {
+    let two = Two::plain();
+    two.assert_taken(&of_instance("F", INSTANCE, 2));
+}
+
+#[test]
+fn a_context_of_another_size_is_refused_and_closes_nothing() {
+    let two = Two::plain();
+    for size in [0, 4, 16, 19, 21, 24] {
+        let mut data = vec![0xa1; size];
+        if size > 2 {
+            data[..2].copy_from_slice(&20u16.to_le_bytes());
+        }
+        let args = alone("f").context(name::APP_INSTANCE_ID, &data);
+        two.assert_kept(&args, Status::INVALID_PARAMETER);
+    }
+}
+
+#[test]
+fn before_3_0_it_means_nothing() {
+    let args = app_instance(alone("f"), INSTANCE);
+    let two = Two::speaking(&args, Dialect::SMB_2_1);
+    two.assert_kept(&args, Status::SHARING_VIOLATION);
+}
+
+fn versioned(high: u64, low: u64, create: u8) -> CreateArgs {
+    app_version(of_instance("f", INSTANCE, create), high, low)
+}
+
+#[test]
+#[ignore = "AppInstanceVersion: not landed yet"]
+fn an_older_or_equal_version_is_refused() {
+    for (high, low) in [(4, 9), (5, 4), (5, 5), (0, u64::MAX)] {
+        let two = Two::new(&versioned(5, 5, 1));
+        two.assert_kept(&versioned(high, low, 2), Status::FILE_FORCED_CLOSED);
+    }
+}
+
+#[test]
+#[ignore = "AppInstanceVersion: not landed yet"]
+fn a_newer_version_takes_over() {
+    for (high, low) in [(5, 6), (6, 0), (u64::MAX, 0)] {
+        let two = Two::new(&versioned(5, 5, 1));
+        two.assert_taken(&versioned(high, low, 2));
+    }
+}
+
+#[test]
+#[ignore = "AppInstanceVersion: not landed yet"]
+fn no_version_against_a_version_is_refused() {
+    let two = Two::new(&versioned(0, 1, 1));
+    two.assert_kept(&of_instance("f", INSTANCE, 2), Status::FILE_FORCED_CLOSED);
+}
+
+#[test]
+#[ignore = "AppInstanceVersion: not landed yet"]
+fn any_version_takes_over_what_has_none() {
+    let two = Two::plain();
+    two.assert_taken(&versioned(0, 0, 2));
+}
+
+#[test]
+#[ignore = "AppInstanceVersion: not landed yet"]
+fn a_refused_version_may_open_once_the_newer_is_closed() {
+    let two = Two::new(&versioned(5, 5, 1));
+    two.assert_kept(&versioned(4, 0, 2), Status::FILE_FORCED_CLOSED);
+    two.file.close().unwrap();
+    two.second.create(&versioned(4, 0, 2)).unwrap();
+}
+
+#[test]
+fn a_version_without_an_instance_means_nothing() {
+    let two = Two::plain();
+    let args = app_version(v2(alone("f"), Guid([2; 16]), 0), 9, 9);
+    two.assert_kept(&args, Status::SHARING_VIOLATION);
+}
+
+#[test]
+#[ignore = "AppInstanceVersion: not landed yet"]
+fn before_3_1_1_the_version_means_nothing() {
+    // Open.ApplicationInstanceVersion* stay empty, and the request's is not looked at.
+    let two = Two::speaking(&versioned(5, 5, 1), Dialect::SMB_3_0_2);
+    two.assert_taken(&versioned(4, 4, 2));
+}
+
+#[test]
+fn who_may_not_read_the_file_closes_nothing() {
+    // "If the maximal access includes GENERIC_READ access, the server MUST close the open"
+    let server = HoldfastServer::new();
+    let first = of(&server, 1, Dialect::SMB_3_1_1);
+    let args = of_instance("f", INSTANCE, 1).access(
+        AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE | AccessMask::WRITE_DAC,
+    );
+    let file = first.create(&args).unwrap();
+    let owner = file
+        .query_info(InfoType::SECURITY, 0, SecurityInformation::OWNER.bits())
+        .unwrap();
+    let owner = SecurityDescriptor::read(&owner).unwrap().owner.unwrap();
+    let mut descriptor = BytesMut::new();
+    SecurityDescriptor {
+        dacl: Some(Acl::new(vec![
+            Ace::allow(owner, AccessMask(0x001f_01ff), AceFlags::empty()),
+            Ace::allow(Sid::EVERYONE, WRITE, AceFlags::empty()),
+        ])),
+        ..SecurityDescriptor::default()
+    }
+    .encode(&mut descriptor)
+    .unwrap();
+    let request = file.set_info_request(
+        InfoType::SECURITY,
+        0,
+        SecurityInformation::DACL.bits(),
+        &descriptor,
+    );
+    first.call(request).unwrap();
+    let stranger = server.client(Options::default().guid(Guid([2; 16])));
+    let stranger = stranger.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
+    let stranger = stranger.tree(DATA).unwrap();
+    let end = status(stranger.create(&of_instance("f", INSTANCE, 2).access(WRITE)));
+    assert!(
+        [Status::SHARING_VIOLATION, Status::ACCESS_DENIED].contains(&end),
+        "{end}"
+    );
+    file.write_all(0, b"still open").unwrap();
+}

@@ -1,0 +1,260 @@
+//! Locks that are sent again ([MS-SMB2] 3.3.5.14, .1, .2): for whom LockSequenceNumber is
+//! compared, and what it remembers.
+
+use bytes::BytesMut;
+use smb_client::{CreateArgs, File, Options, Tree};
+use smb_tests::durable::{granted_v1, v1, v2, v2_again};
+use smb_tests::{HoldfastServer, status};
+use smb_wire::Status;
+use smb_wire::fsctl::{FsctlCode, LmrRequestResiliency};
+use smb_wire::ids::Guid;
+use smb_wire::msg::{Capabilities, Dialect, LockElement, LockFlags, OplockLevel};
+
+const CREATE_GUID: Guid = Guid([0x44; 16]);
+const EXCLUSIVE: LockFlags = LockFlags(0x12);
+
+fn of(server: &HoldfastServer, dialect: Dialect) -> Tree {
+    server.tree_with(Options::dialect(dialect).guid(Guid([0x55; 16])))
+}
+
+fn modern(server: &HoldfastServer) -> Tree {
+    of(server, Dialect::SMB_3_1_1)
+}
+
+fn open(tree: &Tree) -> File {
+    tree.create(&CreateArgs::open_if("f")).unwrap()
+}
+
+/// LockSequence of index and number.
+fn at(index: u32, number: u32) -> u32 {
+    (index << 4) | number
+}
+
+fn act(file: &File, sequence: u32, flags: LockFlags) -> Status {
+    let element = LockElement {
+        offset: 0,
+        length: 10,
+        flags,
+    };
+    status(file.tree().call(file.lock_request(sequence, &[element])))
+}
+
+/// An exclusive lock of one range; done twice it meets itself.
+fn lock(file: &File, sequence: u32) -> Status {
+    act(file, sequence, EXCLUSIVE)
+}
+
+/// Its unlock; done twice there is nothing to unlock.
+fn unlock(file: &File, sequence: u32) -> Status {
+    act(file, sequence, LockFlags::UNLOCK)
+}
+
+const DONE: Status = Status::SUCCESS;
+const LOCKED: Status = Status::LOCK_NOT_GRANTED;
+const UNLOCKED: Status = Status::RANGE_NOT_LOCKED;
+
+#[test]
+fn the_same_again_is_done_already() {
+    let server = HoldfastServer::new();
+    let file = open(&modern(&server));
+    assert_eq!(lock(&file, at(1, 1)), DONE);
+    for _ in 0..3 {
+        assert_eq!(lock(&file, at(1, 1)), DONE);
+    }
+    // It was done once: one unlock frees it.
+    assert_eq!(unlock(&file, at(2, 1)), DONE);
+    assert_eq!(unlock(&file, 0), UNLOCKED);
+}
+
+#[test]
+fn an_unlock_again_is_done_already() {
+    let server = HoldfastServer::new();
+    let file = open(&modern(&server));
+    assert_eq!(lock(&file, at(1, 1)), DONE);
+    assert_eq!(unlock(&file, at(1, 2)), DONE);
+    assert_eq!(unlock(&file, at(1, 2)), DONE);
+    assert_eq!(unlock(&file, at(1, 3)), UNLOCKED);
+}
+
+#[test]
+fn another_number_is_another_request() {
+    let server = HoldfastServer::new();
+    let file = open(&modern(&server));
+    assert_eq!(lock(&file, at(1, 1)), DONE);
+    assert_eq!(lock(&file, at(1, 2)), LOCKED);
+    // Which made the entry invalid: the first one is new again, too.
+    assert_eq!(lock(&file, at(1, 1)), LOCKED);
+}
+
+#[test]
+fn what_failed_is_not_remembered() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let (file, other) = (open(&tree), open(&tree));
+    assert_eq!(lock(&other, 0), DONE);
+    assert_eq!(lock(&file, at(5, 5)), LOCKED);
+    assert_eq!(lock(&file, at(5, 5)), LOCKED);
+    assert_eq!(unlock(&other, 0), DONE);
+    assert_eq!(lock(&file, at(5, 5)), DONE);
+    assert_eq!(lock(&file, at(5, 5)), DONE);
+    assert_eq!(lock(&other, 0), LOCKED);
+}
+
+#[test]
+fn every_index_from_1_to_64_remembers_for_itself() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let file = open(&tree);
+    let element = |index: u32| LockElement {
+        offset: u64::from(index) * 100,
+        length: 10,
+        flags: EXCLUSIVE,
+    };
+    let locks = |index: u32, number: u32| {
+        let request = file.lock_request(at(index, number), &[element(index)]);
+        status(tree.call(request))
+    };
+    for round in 0..2 {
+        for index in 1..=64 {
+            assert_eq!(locks(index, index % 16), DONE, "{index} in round {round}");
+        }
+    }
+}
+
+#[test]
+fn index_0_and_beyond_64_remember_nothing() {
+    let server = HoldfastServer::new();
+    let file = open(&modern(&server));
+    for index in [0, 65, 66, 0x0fff_ffff] {
+        assert_eq!(lock(&file, at(index, 3)), DONE, "{index}");
+        assert_eq!(lock(&file, at(index, 3)), LOCKED, "{index}");
+        assert_eq!(unlock(&file, at(index, 3)), DONE, "{index}");
+        assert_eq!(unlock(&file, at(index, 3)), UNLOCKED, "{index}");
+    }
+}
+
+#[test]
+fn every_open_remembers_for_itself() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let (file, other) = (open(&tree), open(&tree));
+    assert_eq!(lock(&file, at(1, 1)), DONE);
+    assert_eq!(lock(&other, at(1, 1)), LOCKED);
+}
+
+#[test]
+fn without_multichannel_nothing_is_compared_for_a_plain_open() {
+    // 2.1 has no such capability; 3.x need not be told of it.
+    let server = HoldfastServer::new();
+    let tree = of(&server, Dialect::SMB_2_1);
+    let file = open(&tree);
+    assert_eq!(lock(&file, at(1, 1)), DONE);
+    assert_eq!(lock(&file, at(1, 1)), LOCKED);
+    drop((file, tree));
+    let options = Options {
+        capabilities: Capabilities::LARGE_MTU,
+        ..Options::default()
+    };
+    let tree = server.tree_with(options);
+    let capabilities = tree.client().negotiated().capabilities;
+    assert!(!capabilities.contains(Capabilities::MULTI_CHANNEL));
+    let file = tree.create(&CreateArgs::open_if("g")).unwrap();
+    assert_eq!(lock(&file, at(1, 1)), DONE);
+    assert_eq!(lock(&file, at(1, 1)), LOCKED);
+}
+
+#[test]
+#[ignore = "durable handles: not landed yet"]
+fn of_a_durable_open_it_is_compared_on_2_1() {
+    let server = HoldfastServer::new();
+    let tree = of(&server, Dialect::SMB_2_1);
+    let batch = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
+    let file = tree.create(&v1(batch)).unwrap();
+    assert!(granted_v1(&file));
+    assert_eq!(lock(&file, at(1, 1)), DONE);
+    assert_eq!(lock(&file, at(1, 1)), DONE);
+    assert_eq!(lock(&file, at(1, 2)), LOCKED);
+}
+
+#[test]
+#[ignore = "resilient handles: not landed yet"]
+fn of_a_resilient_open_it_is_compared_on_2_1() {
+    let server = HoldfastServer::new();
+    let tree = of(&server, Dialect::SMB_2_1);
+    let file = open(&tree);
+    let mut input = BytesMut::new();
+    LmrRequestResiliency { timeout_ms: 1000 }.encode(&mut input);
+    file.ioctl(FsctlCode::LMR_REQUEST_RESILIENCY, &input, 0)
+        .unwrap();
+    assert_eq!(lock(&file, at(1, 1)), DONE);
+    assert_eq!(lock(&file, at(1, 1)), DONE);
+    assert_eq!(lock(&file, at(1, 2)), LOCKED);
+}
+
+#[test]
+#[ignore = "durable handles: not landed yet"]
+fn smb_2_0_2_has_none() {
+    let server = HoldfastServer::new();
+    let tree = of(&server, Dialect::SMB_2_0_2);
+    let batch = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
+    let file = tree.create(&v1(batch)).unwrap();
+    assert!(granted_v1(&file));
+    assert_eq!(lock(&file, at(1, 1)), DONE);
+    assert_eq!(lock(&file, at(1, 1)), LOCKED);
+}
+
+#[test]
+#[ignore = "durable handles: not landed yet"]
+fn it_is_remembered_across_a_lost_connection() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let batch = || CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
+    let file = tree.create(&v2(batch(), CREATE_GUID, 0)).unwrap();
+    assert_eq!(lock(&file, at(9, 4)), DONE);
+    server.lose(&tree);
+    let tree = modern(&server);
+    let again = v2_again(batch(), file.id(), CREATE_GUID);
+    let file = tree.create(&again).unwrap();
+    assert_eq!(lock(&file, at(9, 4)), DONE);
+    assert_eq!(unlock(&file, at(9, 5)), DONE);
+    assert_eq!(unlock(&file, 0), UNLOCKED);
+}
+
+#[test]
+fn several_locks_of_one_request_are_one() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let (file, other) = (open(&tree), open(&tree));
+    let element = |offset, flags| LockElement {
+        offset,
+        length: 10,
+        flags,
+    };
+    let both = [element(0, EXCLUSIVE), element(100, EXCLUSIVE)];
+    tree.call(file.lock_request(at(1, 1), &both)).unwrap();
+    tree.call(file.lock_request(at(1, 1), &both)).unwrap();
+    // The content of what is repeated is not looked at.
+    let one = [element(500, EXCLUSIVE)];
+    tree.call(file.lock_request(at(1, 1), &one)).unwrap();
+    other.lock(500, 10, EXCLUSIVE).unwrap();
+}
+
+#[test]
+fn a_lock_that_waited_is_remembered() {
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let (file, other) = (open(&tree), open(&tree));
+    assert_eq!(lock(&other, 0), DONE);
+    let waits = LockElement {
+        offset: 0,
+        length: 10,
+        flags: LockFlags::EXCLUSIVE,
+    };
+    let id = tree.send(file.lock_request(at(3, 3), &[waits])).unwrap();
+    assert!(tree.client().wait_pending(id).unwrap().is_some());
+    assert_eq!(unlock(&other, 0), DONE);
+    tree.client().wait(id).unwrap().ok().unwrap();
+    assert_eq!(lock(&file, at(3, 3)), DONE);
+    assert_eq!(unlock(&file, 0), DONE);
+    assert_eq!(unlock(&file, 0), UNLOCKED);
+}
