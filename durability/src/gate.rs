@@ -17,6 +17,7 @@
 mod arrived;
 mod begun;
 mod changing;
+mod moving;
 mod noted;
 mod opened;
 mod writing;
@@ -45,6 +46,7 @@ use crate::{
 pub use arrived::{Arrived, Earlier};
 pub use begun::Begun;
 pub use changing::Changing;
+pub use moving::Moving;
 pub use opened::OpenPolicy;
 use writing::{Outcome, leaves_doubt};
 
@@ -207,26 +209,6 @@ impl<V: Vfs> Gate<V> {
             core.latches_settled().await;
         }
         self.after(core, node, judged).await
-    }
-
-    async fn moved(
-        &self,
-        node: &V::Node,
-        (old_parent, new_parent): (&V::Node, &V::Node),
-        flags: Since,
-    ) -> Result<Receipt, VfsError> {
-        let core = &self.core;
-        if old_parent.key() != new_parent.key() {
-            let to = self.held(new_parent);
-            let plain = Asked::of(Event::Rename, RequestFlags::default());
-            self.mark(core, old_parent, plain, |inode, _| {
-                inode.pending.entries = true;
-                inode.moved_out(&to, core.tick());
-            });
-        }
-        let forgotten = core.planted(Planted::OneParentOnRename);
-        let parents = (Some(new_parent), (!forgotten).then_some(old_parent));
-        self.named(Event::Rename, node, parents, flags).await
     }
 
     async fn entry_removed(
@@ -567,9 +549,20 @@ impl<V: Vfs> Gate<V> {
         &self,
         event: Event,
         node: &V::Node,
+        parents: (Option<&V::Node>, Option<&V::Node>),
+        since: Since,
+    ) -> Result<Receipt, VfsError> {
+        let judged = self.mark_name(event, node, parents, since);
+        self.after(&self.core, node, judged).await
+    }
+
+    fn mark_name(
+        &self,
+        event: Event,
+        node: &V::Node,
         (new, old): (Option<&V::Node>, Option<&V::Node>),
         (flags, since): Since,
-    ) -> Result<Receipt, VfsError> {
+    ) -> Judged {
         let core = &self.core;
         let asked = Asked {
             others: self.asked_of([new, old].into_iter().flatten()),
@@ -591,7 +584,7 @@ impl<V: Vfs> Gate<V> {
         });
         idle.iter().for_each(|share| core.start_payer(share));
         core.failed_since(key, since, &dirs);
-        self.after(core, node, judged).await
+        judged
     }
 
     async fn changed(

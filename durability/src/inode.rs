@@ -23,6 +23,7 @@ use crate::{
     gate::Earlier,
     latch_store::LatchRecord,
     opens::Opens,
+    order::Still,
     policy::Meta,
     ranges::Extents,
     report::LatchedInode,
@@ -291,10 +292,13 @@ pub(crate) struct Failure {
     pub(crate) sequence: u64,
 }
 
+/// Who waits for a sync, and what it needs held until the sync has ended.
+type Waiter = (oneshot::Sender<Result<(), VfsError>>, Option<Still>);
+
 /// One sync of an inode, taken out of its state.
 pub(crate) struct Job<V: Vfs> {
     pub(crate) targets: Vec<(Held<V>, SyncScope)>,
-    pub(crate) waiters: Vec<oneshot::Sender<Result<(), VfsError>>>,
+    pub(crate) waiters: Vec<Waiter>,
     pub(crate) share: Option<Arc<Share>>,
     pub(crate) sequence: u64,
 }
@@ -322,7 +326,7 @@ pub(crate) struct Inode<V: Vfs> {
     /// A write ended, or came under way.
     pub(crate) written: Arc<Notify>,
     asked: Vec<Held<V>>,
-    waiters: Vec<oneshot::Sender<Result<(), VfsError>>>,
+    waiters: Vec<Waiter>,
     pub(crate) syncing: bool,
     /// The shares it was changed or flushed through.
     pub(crate) shares: Vec<Arc<Share>>,
@@ -362,6 +366,12 @@ impl<V: Vfs> Inode<V> {
         !self.pending.is_clean()
             || self.running.as_ref().is_some_and(|epoch| !epoch.is_clean())
             || !self.names.is_empty()
+    }
+
+    /// A sync of it is the sync of a directory.
+    pub(crate) fn is_directory(&self) -> bool {
+        let own = self.node.iter().chain(&self.asked);
+        own.into_iter().any(|held| held.node.is_directory())
     }
 
     /// Nothing here that must be remembered.
@@ -538,9 +548,10 @@ impl<V: Vfs> Inode<V> {
     pub(crate) fn ask(
         &mut self,
         node: Option<Held<V>>,
+        still: Option<Still>,
     ) -> (oneshot::Receiver<Result<(), VfsError>>, bool) {
         let (tell, told) = oneshot::channel();
-        self.waiters.push(tell);
+        self.waiters.push((tell, still));
         if let Some(held) = node
             && !self
                 .asked

@@ -32,6 +32,7 @@ mod log_map;
 mod log_map_format;
 mod metrics;
 mod opens;
+mod order;
 mod pace;
 mod payer;
 mod planted;
@@ -45,7 +46,7 @@ mod settings;
 mod share;
 mod table;
 
-pub use gate::{Arrived, Begun, Changing, Earlier, FlushTarget, Gate, OpenPolicy};
+pub use gate::{Arrived, Begun, Changing, Earlier, FlushTarget, Gate, Moving, OpenPolicy};
 pub use journal::{
     EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, ExposureSource, FlushJournal, FlushRecord,
     NoFlushJournal, most_exposed,

@@ -29,6 +29,7 @@ use crate::{
     kept::Kept,
     metrics::count,
     opens::OpenEntry,
+    order::{Orders, Still},
     planted::Planted,
     receipt::Receipt,
     report::{Exposure, LatchedInode, Limits, StopReport},
@@ -57,6 +58,8 @@ pub struct Durability<V: Vfs> {
     pub(crate) room: Notify,
     /// Directories that moved and owe their name: a part of the path of whatever is below.
     moved: Mutex<BTreeSet<FileKey>>,
+    /// Between syncs of directories and moves between them.
+    pub(crate) orders: Orders,
     /// Inodes that background work is syncing.
     pub(crate) paying: Mutex<BTreeSet<FileKey>>,
     /// What outlives the process.
@@ -87,6 +90,7 @@ impl<V: Vfs> Durability<V> {
             overflow: AtomicBool::new(false),
             room: Notify::new(),
             moved: Mutex::default(),
+            orders: Orders::default(),
             paying: Mutex::default(),
             kept: Kept::default(),
             #[cfg(feature = "planted-faults")]
@@ -376,12 +380,19 @@ impl<V: Vfs> Durability<V> {
         node: Option<Held<V>>,
     ) -> Result<(), VfsError> {
         let marked = self.tick();
+        let mut still = None;
+        if node.as_ref().is_some_and(|held| held.node.is_directory()) || self.is_directory(key) {
+            still = Some(self.orders.still(key.fs).await);
+        }
         let mut failed = Failed::default();
         let moved_to = self.moved_to(key);
         for dir in &moved_to {
-            failed.sync(self, dir.clone()).await?;
+            failed.sync(self, dir.clone(), still.as_ref()).await?;
         }
-        self.sync_one(key, node).await?;
+        self.sync_one(key, node, still.clone()).await?;
+        if still.is_none() && !self.plan(key).is_empty() {
+            still = Some(self.orders.still(key.fs).await);
+        }
         let planned = self.tick();
         let plan = if self.planted(Planted::NoParentSync) {
             Vec::new()
@@ -389,8 +400,9 @@ impl<V: Vfs> Durability<V> {
             self.plan(key)
         };
         for dir in &plan {
-            failed.sync(self, dir.clone()).await?;
+            failed.sync(self, dir.clone(), still.as_ref()).await?;
         }
+        drop(still);
         self.latch_below(key, moved_to.iter().chain(&plan).map(Held::key), &failed);
         self.names_synced(key, marked, &failed.dirs);
         (moved_to.iter()).for_each(|dir| self.names_synced(dir.key(), marked, &failed.dirs));
@@ -398,6 +410,11 @@ impl<V: Vfs> Durability<V> {
             .for_each(|dir| self.names_synced(dir.key(), planned, &failed.dirs));
         self.moved_synced(key.fs, planned, &failed.dirs);
         failed.error.map_or_else(|| self.check_latch(key), Err)
+    }
+
+    /// Known, dirty and a directory.
+    fn is_directory(&self, key: FileKey) -> bool {
+        self.peek(key, Inode::is_directory) == Some(true)
     }
 
     /// What a directory holds whose own name is lost, now or since an earlier failure, cannot be
@@ -545,9 +562,15 @@ impl<V: Vfs> Durability<V> {
     }
 
     /// One sync of one inode that starts after now, shared with whoever else asks.
-    async fn sync_one(&self, key: FileKey, node: Option<Held<V>>) -> Result<(), VfsError> {
+    /// `still` is held until it has ended, whoever gives up waiting for it.
+    async fn sync_one(
+        &self,
+        key: FileKey,
+        node: Option<Held<V>>,
+        still: Option<Still>,
+    ) -> Result<(), VfsError> {
         let (told, (run, share)) = self.with(key, |inode| {
-            let (told, run) = inode.ask(node);
+            let (told, run) = inode.ask(node, still);
             (told, (run, inode.shares.first().cloned()))
         });
         if let Some(share) = share {
@@ -588,9 +611,9 @@ impl<V: Vfs> Durability<V> {
                 && job.targets.len() > 1
                 && !self.planted(Planted::SwallowedError)
             {
-                // The others take their time: nobody is told success meanwhile.
-                let failure = self.failure(error);
-                self.with(held.key(), |inode| inode.failed(failure));
+                // The others take their time, for ever if the disk hangs: nobody is told success
+                // meanwhile.
+                self.sync_failed(held.key(), job, error);
             }
             if let (Ok(()) | Err(VfsError::NotStarted), Err(error)) = (result, synced) {
                 // One that failed tells more than one that never ran.
@@ -621,24 +644,28 @@ impl<V: Vfs> Durability<V> {
             }
             // Nothing was tried, so nothing is lost: it is as dirty as before.
             Err(VfsError::NotStarted) => self.with(key, Inode::not_started),
-            Err(error) => {
-                let failure = self.failure(error);
-                let concerned = if job.targets.iter().any(|(held, _)| held.node.is_directory()) {
-                    self.shares_owing(key)
-                } else {
-                    Vec::new()
-                };
-                let shares = self.with(key, |inode| {
-                    concerned.iter().for_each(|share| inode.seen_through(share));
-                    inode.failed(failure).then(|| inode.shares.clone())
-                });
-                if let Some(shares) = shares {
-                    self.report_failure(key, &shares, failure);
-                }
-                if job.targets.iter().any(|(held, _)| held.node.is_directory()) {
-                    self.directory_failed(key, failure);
-                }
-            }
+            // Of several it was said at once.
+            Err(_) if job.targets.len() > 1 => {}
+            Err(error) => self.sync_failed(key, job, error),
+        }
+    }
+
+    fn sync_failed(&self, key: FileKey, job: &Job<V>, error: VfsError) {
+        let failure = self.failure(error);
+        let directory = job.targets.iter().any(|(held, _)| held.node.is_directory());
+        let concerned = match directory {
+            true => self.shares_owing(key),
+            false => Vec::new(),
+        };
+        let shares = self.with(key, |inode| {
+            concerned.iter().for_each(|share| inode.seen_through(share));
+            inode.failed(failure).then(|| inode.shares.clone())
+        });
+        if let Some(shares) = shares {
+            self.report_failure(key, &shares, failure);
+        }
+        if directory {
+            self.directory_failed(key, failure);
         }
     }
 
@@ -726,9 +753,14 @@ struct Failed {
 impl Failed {
     /// Syncs a directory. The error is one after which nothing is tried: the order would break
     /// where a later attempt can still keep it.
-    async fn sync<V: Vfs>(&mut self, core: &Durability<V>, dir: Held<V>) -> Result<(), VfsError> {
+    async fn sync<V: Vfs>(
+        &mut self,
+        core: &Durability<V>,
+        dir: Held<V>,
+        still: Option<&Still>,
+    ) -> Result<(), VfsError> {
         let key = dir.key();
-        match core.sync_one(key, Some(dir)).await {
+        match core.sync_one(key, Some(dir), still.cloned()).await {
             Ok(()) => {}
             Err(VfsError::NotStarted) => return Err(VfsError::NotStarted),
             Err(error) => {
@@ -765,7 +797,7 @@ impl<V: Vfs> Abandon<V> {
                 // The latch is stored before anybody hears of it.
                 core.latches_settled().await;
             }
-            for waiter in job.waiters {
+            for (waiter, _still) in job.waiters {
                 // A waiter that went away does not care.
                 let _ = waiter.send(result);
             }

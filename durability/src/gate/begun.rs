@@ -19,9 +19,9 @@ use crate::{
 /// change that failed.
 #[must_use = "the change must be said"]
 pub struct Begun<'a, V: Vfs> {
-    gate: &'a Gate<V>,
+    pub(super) gate: &'a Gate<V>,
     /// Drawn before the change.
-    at: u64,
+    pub(super) at: u64,
 }
 
 impl<V: Vfs> Clone for Begun<'_, V> {
@@ -73,22 +73,6 @@ impl<V: Vfs> Begun<'_, V> {
         let parents = (Some(new_parent), None);
         self.gate
             .named(Event::Link, node, parents, (flags, self.at))
-            .await
-    }
-
-    /// A name of `node` moved, within a directory (both the same) or between two.
-    ///
-    /// # Errors
-    /// As of [`Begun::created`].
-    pub async fn renamed(
-        self,
-        node: &V::Node,
-        old_parent: &V::Node,
-        new_parent: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.gate
-            .moved(node, (old_parent, new_parent), (flags, self.at))
             .await
     }
 

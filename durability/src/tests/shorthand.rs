@@ -20,7 +20,7 @@ impl<V: Vfs> Gate<V> {
         to: &V::Node,
         how: RequestFlags,
     ) -> Said {
-        self.begin().renamed(n, from, to, how).await
+        self.begin_move(from, to).await.renamed(n, how).await
     }
     pub(super) async fn removed(&self, n: &V::Node, from: &V::Node, how: RequestFlags) -> Said {
         self.begin().removed(n, from, how).await

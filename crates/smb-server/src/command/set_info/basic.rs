@@ -121,7 +121,8 @@ fn set_to(asked: Asked) -> Option<Timestamp> {
     }
 }
 
-/// The attributes to store, if they change.
+/// The attributes to store, if any are given: also the same as before, which somebody else may have
+/// set just now and not be stable, or a failed sync may have lost.
 fn attributes<V: Vfs>(
     open: &Open<V>,
     before: &Attr,
@@ -142,8 +143,7 @@ fn attributes<V: Vfs>(
     }
     let old = FileAttributes(before.dos_attributes);
     let new = replaced(old, wanted, root);
-    let kept = old.without(FileAttributes::NORMAL);
-    Ok((new != kept).then_some(new.bits()))
+    Ok(Some(new.bits()))
 }
 
 /// NORMAL alone clears everything; the share's root keeps HIDDEN and SYSTEM as they are.

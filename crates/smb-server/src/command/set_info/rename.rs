@@ -150,7 +150,7 @@ async fn carry_out<V: Vfs>(
     let token = call.token()?;
     let to = one.target;
     let replace = room.is_some();
-    let begun = share.gate.begin();
+    let moving = share.gate.begin_move(one.parent, &to.parent).await;
     share
         .vfs
         .rename(
@@ -169,9 +169,7 @@ async fn carry_out<V: Vfs>(
         target::replaced(call, to).await;
     }
     let flags = write::open_flags(open);
-    let receipt = begun
-        .renamed(one.node, one.parent, &to.parent, flags)
-        .await?;
+    let receipt = moving.renamed(one.node, flags).await?;
     report(call, &one, replace);
     told(call, open, &one);
     Ok(receipt)
