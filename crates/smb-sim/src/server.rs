@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use durability::{Durability, Policy, ShareDurability};
+use durability::{Durability, KnownFs, LatchFile, LatchStore, Policy, Rules, ShareDurability};
 use smb_auth::{MachineSid, NtHash, UserDb};
 use smb_server::{
     Server, Share, Shares,
@@ -21,9 +21,10 @@ use smb_server::{
 };
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
 use vfs::{
-    Env, VfsError,
+    Env, Node, Vfs, VfsError,
     posix::{Clock, PosixOptions, PosixVfs, StreamStore},
     sim::{Cut, Profile, SimClock, SimDisk, SimOptions},
+    sys::FsIdentity,
 };
 
 use crate::{
@@ -63,6 +64,12 @@ pub struct MemoryOptions {
     pub limits: Limits,
     /// Named streams live in files, not in attributes.
     pub depot: bool,
+    /// Rules by which opens are judged.
+    pub rules: Arc<Rules>,
+    /// A security descriptor is stable before its answer.
+    pub durable_acl: bool,
+    /// Where latches are stored, a disk of its own; `None`: they end with the process.
+    pub state: Option<SimDisk>,
     /// A fault of the durability engine, to be found.
     #[cfg(feature = "planted-faults")]
     pub planted: Option<durability::Planted>,
@@ -79,6 +86,9 @@ impl Default for MemoryOptions {
             capacity_blocks: 1 << 18,
             limits: Limits::default(),
             depot: false,
+            rules: Arc::default(),
+            durable_acl: false,
+            state: None,
             #[cfg(feature = "planted-faults")]
             planted: None,
         }
@@ -128,8 +138,22 @@ pub async fn memory_server(
     let gate = durability.share(
         SHARE,
         Arc::clone(&vfs),
-        ShareDurability::with_policy(options.policy),
+        ShareDurability {
+            durable_acl: options.durable_acl,
+            ..ShareDurability::with_policy(options.policy)
+        },
     );
+    if !options.rules.is_empty() {
+        gate.set_rules(Arc::clone(&options.rules), "simulator")
+            .await;
+    }
+    if let Some(state) = &options.state {
+        let store = latches(&env, state, vfs.root().key().fs).await?;
+        for record in store.restore() {
+            durability.restore_latch(&record);
+        }
+        durability.keep_latches(store);
+    }
     let share = Share {
         config: ShareConfig::new(SHARE),
         vfs,
@@ -143,6 +167,33 @@ pub async fn memory_server(
         Shares::new([Arc::new(share)]),
         Arc::new(users(&options.users).ok_or(VfsError::InvalidArgument)?),
     ))
+}
+
+/// The store of latches on a disk of its own.
+///
+/// # Errors
+/// [`VfsError::Io`] when the store cannot be used, or refused any of what it found.
+pub(crate) async fn latches(
+    env: &Arc<dyn Env>,
+    state: &SimDisk,
+    fs: u64,
+) -> Result<Arc<LatchFile<SimDisk>>, VfsError> {
+    let known = KnownFs {
+        dev: fs,
+        identity: FsIdentity {
+            kind: 0xEF53,
+            uuid: [7; 16],
+            fsid: 1,
+        },
+        root: "/".to_owned(),
+    };
+    let opened = LatchFile::open(state.clone(), Arc::clone(env), vec![known]).await;
+    let opened = opened.map_err(|_| VfsError::Io)?;
+    if opened.refused.is_empty() {
+        Ok(opened.store)
+    } else {
+        Err(VfsError::Io)
+    }
 }
 
 fn users(list: &[(String, String)]) -> Option<UserDb> {

@@ -1,10 +1,13 @@
 //! `holdfast-sim`: crash cases by the million, replayable by seed or by line.
 //!
 //! ```text
-//! holdfast-sim --cases N [--seed S] [--minutes M] [--profile P] [--policy Q] [--keep FILE]
-//! holdfast-sim --exhaustive LENGTH [--profile P] [--policy Q]
+//! holdfast-sim --cases N [--seed S] [--seconds T] [--profile P] [--policy Q] [--rules R] [--keep FILE]
+//! holdfast-sim --exhaustive LENGTH [--small] [--every N] [--profile P] [--policy Q] [--rules R] ...
 //! holdfast-sim --replay 'LINE'
 //! ```
+//!
+//! A case is its seed: `--seed S --cases 1` with the same profile, policy and rules is the same run.
+//! `--exhaustive` plays every sequence of that many letters, with `--every` one in N of them.
 //!
 //! Built with the feature `planted-faults`, `--plant FAULT` breaks the durability engine first.
 //!
@@ -19,8 +22,14 @@ use std::{
 };
 
 use durability::Policy;
-use smb_sim::crashes::{Alphabet, Outcome, Plan, Tally, run, sequences, shrink};
+use smb_sim::crashes::{
+    Alphabet, Crash, End, Kind, Outcome, Pace, Plan, Speech, Tally, run, sequences,
+    sequences_count, shrink,
+};
 use vfs::sim::Profile;
+
+/// So many cases between two lines that tell how far it is.
+const PROGRESS: u64 = 100_000;
 
 /// Failing cases that are shrunk and shown.
 const SHOWN_MAX: usize = 20;
@@ -29,8 +38,11 @@ const SHOWN_MAX: usize = 20;
 struct Arguments {
     cases: u64,
     seed: u64,
-    minutes: Option<u64>,
+    seconds: Option<u64>,
     exhaustive: Option<usize>,
+    small: bool,
+    every: usize,
+    rules: Option<u8>,
     profile: Option<Profile>,
     policy: Option<Policy>,
     replay: Option<String>,
@@ -74,6 +86,7 @@ fn main() -> ExitCode {
 fn parse() -> Result<Arguments, String> {
     let mut arguments = Arguments {
         cases: 1000,
+        every: 1,
         shrink: true,
         ..Arguments::default()
     };
@@ -87,7 +100,13 @@ fn parse() -> Result<Arguments, String> {
         match name.as_str() {
             "--cases" => arguments.cases = number(value()?)?,
             "--seed" => arguments.seed = number(value()?)?,
-            "--minutes" => arguments.minutes = Some(number(value()?)?),
+            "--seconds" => arguments.seconds = Some(number(value()?)?),
+            "--small" => arguments.small = true,
+            "--every" => arguments.every = usize::try_from(number(value()?)?).unwrap_or(1).max(1),
+            "--rules" => {
+                let plan: Plan = format!("rules={}", value()?).parse()?;
+                arguments.rules = Some(plan.rules);
+            }
             "--exhaustive" => {
                 arguments.exhaustive = usize::try_from(number(value()?)?).ok();
             }
@@ -163,6 +182,8 @@ struct Report<'a> {
     tally: Tally,
     failing: u64,
     rules: BTreeMap<String, u64>,
+    /// What the cases were made of.
+    mixture: BTreeMap<&'static str, u64>,
     shown: usize,
 }
 
@@ -174,47 +195,67 @@ impl<'a> Report<'a> {
             tally: Tally::default(),
             failing: 0,
             rules: BTreeMap::new(),
+            mixture: BTreeMap::new(),
             shown: 0,
         }
     }
 
+    /// Whether the time given is over.
+    fn is_late(&self) -> bool {
+        let limit = self.arguments.seconds.map(Duration::from_secs);
+        limit.is_some_and(|limit| self.begun.elapsed() >= limit)
+    }
+
     fn random(&mut self) {
-        let end = self
-            .arguments
-            .minutes
-            .map(|minutes| self.begun + Duration::from_secs(60 * minutes));
         let mut seed = self.arguments.seed;
-        while end.map_or(self.tally.cases < self.arguments.cases, |end| {
-            Instant::now() < end
-        }) {
-            let plan = Plan::random(seed, self.arguments.policy, self.arguments.profile);
+        while self.tally.cases < self.arguments.cases && !self.is_late() {
+            let mut plan = Plan::random(seed, self.arguments.policy, self.arguments.profile);
+            if let Some(rules) = self.arguments.rules {
+                plan.rules = rules;
+            }
             self.case(&plan, &format!("seed {seed}"));
             seed += 1;
         }
     }
 
     fn exhaustive(&mut self, length: usize) {
-        let alphabet = if length > 2 {
+        let alphabet = if self.arguments.small {
             Alphabet::Small
         } else {
             Alphabet::Large
         };
         let profiles = [Profile::PosixMin, Profile::Journal, Profile::LogTree];
+        let profiles = match self.arguments.profile {
+            Some(profile) => vec![profile],
+            None => profiles.to_vec(),
+        };
+        let policies = match self.arguments.policy {
+            Some(policy) => vec![policy],
+            None => Plan::policies().to_vec(),
+        };
+        let of_each = sequences_count(alphabet, length);
+        println!(
+            "sequences of {length}: {} cases, of which one in {} is played",
+            of_each * profiles.len() * policies.len(),
+            self.arguments.every
+        );
+        // With another part of them for each profile and policy.
+        let mut number = 0;
         for profile in profiles {
-            if self
-                .arguments
-                .profile
-                .is_some_and(|wanted| wanted != profile)
-            {
-                continue;
-            }
-            for policy in Plan::policies() {
-                if self.arguments.policy.is_some_and(|wanted| wanted != policy) {
-                    continue;
-                }
-                for plan in sequences(alphabet, length, policy, profile) {
+            for policy in &policies {
+                for mut plan in sequences(alphabet, length, *policy, profile) {
+                    number += 1;
+                    if number % self.arguments.every != 0 {
+                        continue;
+                    }
+                    if self.is_late() {
+                        println!("not all of them: {number} were reached in the time given");
+                        return;
+                    }
+                    plan.rules = self.arguments.rules.unwrap_or(0);
                     self.case(&plan, "exhaustive");
                 }
+                number += 1;
             }
         }
     }
@@ -222,6 +263,14 @@ impl<'a> Report<'a> {
     fn case(&mut self, plan: &Plan, name: &str) {
         let outcome = self.arguments.run(plan);
         self.tally.add(&outcome.tally);
+        self.mix(plan, &outcome);
+        if self.tally.cases.is_multiple_of(PROGRESS) {
+            let (cases, failing) = (self.tally.cases, self.failing);
+            eprintln!(
+                "{cases} cases, {failing} failing, {:?}",
+                self.begun.elapsed()
+            );
+        }
         if outcome.violations.is_empty() {
             return;
         }
@@ -258,6 +307,40 @@ impl<'a> Report<'a> {
         }
     }
 
+    fn mix(&mut self, plan: &Plan, outcome: &Outcome) {
+        let has = |kind| plan.steps.iter().any(|step| step.kind() == kind);
+        let parts = [
+            ("profile posix-min", plan.profile == Profile::PosixMin),
+            ("profile journal", plan.profile == Profile::Journal),
+            ("profile log-tree", plan.profile == Profile::LogTree),
+            ("policy honor", plan.policy == Policy::Honor),
+            ("policy strict-sync", plan.policy == Policy::StrictSync),
+            ("policy bounded", matches!(plan.policy, Policy::Bounded(_))),
+            (
+                "policy host",
+                plan.policy == Policy::TreatHostAsStableStorage,
+            ),
+            ("rules by open", plan.rules > 0),
+            ("policy set at run time", has(Kind::Policy)),
+            ("security descriptors", has(Kind::Security)),
+            ("durable-acl", plan.durable_acl),
+            ("several clients", plan.clients > 1),
+            ("a disk that fails", !plan.troubles.is_empty()),
+            ("a failed sync", outcome.tally.failed_syncs > 0),
+            ("a failed write-back", has(Kind::WriteBack)),
+            ("a restart of the server", has(Kind::Kill)),
+            ("latches stored over it", has(Kind::Kill) && plan.stores),
+            ("a slow disk", plan.pace == Pace::Slow),
+            ("streams in files", plan.depot),
+            ("signed or encrypted", plan.speech != Speech::Plain),
+            ("end amid a request", plan.end != End::Done),
+            ("end by the process", plan.crash == Crash::Process),
+        ];
+        for (name, _) in parts.into_iter().filter(|(_, is)| *is) {
+            *self.mixture.entry(name).or_default() += 1;
+        }
+    }
+
     fn end(self) -> ExitCode {
         let seconds = self.begun.elapsed().as_secs_f64();
         let tally = &self.tally;
@@ -278,6 +361,9 @@ impl<'a> Report<'a> {
             tally.failed_syncs,
             tally.lossy
         );
+        let mixture = self.mixture.iter();
+        let mixture = mixture.map(|(name, count)| format!("{name} {count}"));
+        println!("cases with: {}", mixture.collect::<Vec<_>>().join(", "));
         for (kind, count) in &self.rules {
             println!("{count} x {kind}");
         }

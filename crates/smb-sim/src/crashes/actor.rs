@@ -11,6 +11,7 @@ use std::{
 
 use smb_client::{ClientError, CreateArgs, Created, Options, Reply, Request as Wire};
 use smb_wire::{
+    access_mask::AccessMask,
     ids::{FileId, MessageId},
     msg::{CloseFlags, CloseRequest, CreateAction, CreateOptions, EchoRequest},
     status::Status,
@@ -24,7 +25,7 @@ use super::{
 use crate::{
     client::SimClient,
     oracle::{Answer, Effect, Object, OpId, Request},
-    server::SimServer,
+    server::{SHARE, SimServer},
 };
 
 /// How long a client waits for an answer before it goes on without.
@@ -41,6 +42,8 @@ pub(super) struct Hand {
     pub(super) id: FileId,
     /// Opened with FILE_WRITE_THROUGH.
     pub(super) through: bool,
+    /// In the ledger.
+    entry: u64,
 }
 
 /// A client.
@@ -87,6 +90,8 @@ impl Actor {
             self.step(step).await;
         }
         self.finish().await;
+        // Its connection goes now.
+        self.let_go();
     }
 
     async fn step(&mut self, step: Step) {
@@ -120,6 +125,31 @@ impl Actor {
             }
             // Ends the life of the server: whoever plays the steps sees to it.
             Kind::Kill => {}
+            Kind::Security => self.security(step).await,
+            Kind::Policy => self.set_policy(step).await,
+        }
+    }
+
+    /// An administrator sets the share's policy.
+    async fn set_policy(&self, step: Step) {
+        let world = Rc::clone(&self.world);
+        let Some(_locked) = world.lock(&[Lock::Policy]).await else {
+            return;
+        };
+        let shares = self.server.server.shares();
+        let Some(share) = shares.find(SHARE) else {
+            return;
+        };
+        let policies = super::Plan::policies();
+        let new = policies[usize::from(step.a()) % policies.len()];
+        let old = world.ledger.borrow().policy();
+        let number = world.history().switching(world.env.monotonic());
+        world.ledger.borrow_mut().change(new);
+        let set = share.gate.set_policy(new, "simulator");
+        let report = race(set, world.env.sleep(PATIENCE)).await;
+        let tightened = old.tightens_to(&new) || !new.kind().is_lazy();
+        if tightened && report.is_some_and(|report| report.failed == 0) {
+            world.history().switched(number);
         }
     }
 
@@ -268,13 +298,20 @@ impl Actor {
         if let Some(client) = self.client.take() {
             client.cut();
         }
-        self.hands.clear();
+        self.let_go();
         self.pending.clear();
         // The server closes its handles in its own time.
         for file in self.world.beliefs.borrow_mut().files.iter_mut().flatten() {
             if file.held.remove(&self.number).is_some() {
                 file.held.insert(GHOST, 1);
             }
+        }
+    }
+
+    /// It has no handles any more.
+    fn let_go(&mut self) {
+        for hand in std::mem::take(&mut self.hands).into_values() {
+            self.world.ledger.borrow_mut().let_go(hand.entry);
         }
     }
 
@@ -313,13 +350,18 @@ impl Actor {
         } else {
             CreateArgs::open(&path)
         };
-        let args = args.options(options(through));
+        let args = args.options(options(through)).access(access());
+        let entry = (self.world.ledger.borrow_mut()).hold(object, &path, through);
         let op = record.map(|request| self.world.issue(request));
         let Some(reply) = self.ask("open", None, args.request(), false).await else {
+            self.world.ledger.borrow_mut().let_go(entry);
             self.haunt(slot);
             return None;
         };
         let created = created(&reply);
+        if created.is_none() {
+            self.world.ledger.borrow_mut().let_go(entry);
+        }
         if let Some(op) = op {
             // What was there already was not made.
             let there = |created: &Created| created.create_action != CreateAction::CREATED;
@@ -333,7 +375,7 @@ impl Actor {
         if let Some(file) = &mut world.beliefs.borrow_mut().files[slot] {
             file.stream |= stream;
         }
-        Some(self.hold(slot, stream, object, id, through))
+        Some(self.hold((slot, stream), object, (id, entry), through))
     }
 
     /// A handle, if there is one and the slot still stands for the same file.
@@ -345,16 +387,16 @@ impl Actor {
 
     pub(super) fn hold(
         &mut self,
-        slot: usize,
-        stream: bool,
+        (slot, stream): (usize, bool),
         object: Object,
-        id: FileId,
+        (id, entry): (FileId, u64),
         through: bool,
     ) -> Hand {
         let hand = Hand {
             object,
             id,
             through,
+            entry,
         };
         self.hands.insert((slot, stream), hand);
         if let Some(file) = &mut self.world.beliefs.borrow_mut().files[slot] {
@@ -369,6 +411,7 @@ impl Actor {
             let Some(hand) = self.hands.remove(&(slot, stream)) else {
                 continue;
             };
+            self.world.ledger.borrow_mut().let_go(hand.entry);
             let record = Request::close(hand.object, Vec::new());
             let reply = self
                 .ask("close", Some(record), close_request(hand.id), false)
@@ -392,6 +435,14 @@ impl Actor {
 
 fn drop_ok<T>(result: Result<T, ClientError>) -> Result<(), ClientError> {
     result.map(drop)
+}
+
+/// What an open of a file asks for.
+pub(super) fn access() -> AccessMask {
+    AccessMask::FILE_GENERIC_READ
+        | AccessMask::FILE_GENERIC_WRITE
+        | AccessMask::DELETE
+        | AccessMask::WRITE_DAC
 }
 
 /// Options of an open.

@@ -5,12 +5,15 @@ use std::rc::Rc;
 use bytes::BytesMut;
 use smb_client::{CreateArgs, Request as Wire};
 use smb_wire::{
+    access_mask::AccessMask,
+    dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, Sid},
     file_attributes::FileAttributes,
     fscc::{EaEntry, FileBasicInformation, FileInformationClass, encode_ea_list},
     fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse, SetZeroData},
     ids::{FileId, FileTime},
     msg::{
-        Channel, FlushRequest, IoctlFlags, IoctlRequest, IoctlResponse, WriteFlags, WriteRequest,
+        Channel, FlushRequest, InfoType, IoctlFlags, IoctlRequest, IoctlResponse,
+        SecurityInformation, SetInfoRequest, WriteFlags, WriteRequest,
     },
     status::Status,
 };
@@ -180,6 +183,37 @@ impl Actor {
             .await;
     }
 
+    pub(super) async fn security(&mut self, step: Step) {
+        let Some(hand) = self.hand(step.file(), false, false).await else {
+            return;
+        };
+        let mark = u32::try_from(self.world.history().version()).unwrap_or(0);
+        let key = Key::Security;
+        let record = Request::meta(hand.object, key, security_value(Some(mark)));
+        let record = through(hand, record);
+        let (all, read) = (AccessMask::FILE_ALL_ACCESS, AccessMask::FILE_GENERIC_READ);
+        let descriptor = SecurityDescriptor {
+            dacl: Some(Acl::new(vec![
+                Ace::allow(Sid::EVERYONE, all, AceFlags::empty()),
+                Ace::allow(Sid::of(5, [21, 9, 9, 9, mark]), read, AceFlags::empty()),
+            ])),
+            ..SecurityDescriptor::default()
+        };
+        let mut buffer = BytesMut::new();
+        if descriptor.encode(&mut buffer).is_err() {
+            return;
+        }
+        let wire = Wire::new(&SetInfoRequest {
+            info_type: InfoType::SECURITY,
+            info_class: 0,
+            additional_information: SecurityInformation::DACL.0,
+            file_id: hand.id,
+            buffer: &buffer,
+        });
+        self.ask("set security", Some(record), wire, step.is_hasty())
+            .await;
+    }
+
     pub(super) async fn write_stream(&mut self, step: Step) {
         let Some(hand) = self.hand(step.file(), true, step.flag()).await else {
             return;
@@ -224,7 +258,7 @@ impl Actor {
         let Some((object, path)) = ready else { return };
         let effects = Request::stream(object, STREAM, false).effects;
         let args = CreateArgs::open(&format!("{path}:{STREAM}"));
-        let answer = self.delete(args, object, effects, step).await;
+        let answer = self.delete((args, &path), object, effects, step).await;
         if answer == Answer::Success
             && let Some(file) = &mut world.beliefs.borrow_mut().files[slot]
         {
@@ -289,6 +323,25 @@ impl Actor {
         let wire = ioctl(hand.id, FsctlCode::SET_ZERO_DATA, &input, 0);
         self.ask("zero", Some(record), wire, step.is_hasty()).await;
     }
+}
+
+/// The security descriptor of a file, as far as it is told apart: by the account that this one
+/// alone names.
+pub(super) fn security_value(mark: Option<u32>) -> Value {
+    mark.map_or(Value::Nothing, |mark| {
+        Value::Bytes(mark.to_le_bytes().to_vec())
+    })
+}
+
+/// The same from the bytes of a descriptor.
+pub(super) fn security_read(bytes: &[u8]) -> Value {
+    let dacl = SecurityDescriptor::read(bytes).ok().and_then(|sd| sd.dacl);
+    let marks = dacl.iter().flat_map(|dacl| &dacl.aces);
+    let marks = marks.filter_map(|ace| match ace.access()?.1.sub_authorities() {
+        [21, 9, 9, 9, mark] => Some(*mark),
+        _ => None,
+    });
+    security_value(marks.last())
 }
 
 pub(super) fn created_value(time: FileTime) -> Value {

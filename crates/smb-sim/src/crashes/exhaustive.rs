@@ -11,9 +11,9 @@ use super::{
 /// What the sequences are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alphabet {
-    /// Everything, for sequences of up to two.
+    /// Everything.
     Large,
-    /// The letters that change names, data and sizes, for sequences of three.
+    /// The letters that change names, data and sizes.
     Small,
 }
 
@@ -50,6 +50,10 @@ impl Alphabet {
             file(Kind::RemoveDir, 0),
             file(Kind::Remove, 0).flagged(),
             file(Kind::Rename, 0).with(0, 4),
+            file(Kind::Security, 0),
+            // To `honor`, and to the policy that promises nothing.
+            file(Kind::Policy, 0),
+            file(Kind::Policy, 0).with(3, 0),
         ];
         match self {
             Self::Small => small.to_vec(),
@@ -70,7 +74,8 @@ fn flushes() -> [Option<Step>; 5] {
 }
 
 /// Every plan of a policy and profile: what is there before (a directory, a file in it or
-/// not, all synced), `length` letters, a flush point, a cut.
+/// not, all synced), `length` letters, a flush point, a cut. Their number is
+/// [`sequences_count`]; which of them is which does not depend on policy and profile.
 pub fn sequences(
     alphabet: Alphabet,
     length: usize,
@@ -89,6 +94,16 @@ pub fn sequences(
         }
         plans(&word, policy, profile)
     })
+}
+
+/// How many plans [`sequences`] gives.
+#[must_use]
+pub fn sequences_count(alphabet: Alphabet, length: usize) -> usize {
+    let flushes = flushes().len();
+    let places = if length < 2 { 1 } else { 2 };
+    let base = alphabet.letters().len();
+    // Without a flush there is nothing to place; each ends in two cuts.
+    base.pow(u32::try_from(length).unwrap_or(0)) * (1 + (flushes - 1) * places) * 2
 }
 
 fn plans(word: &[Step], policy: Policy, profile: Profile) -> Vec<Plan> {

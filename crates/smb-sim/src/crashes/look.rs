@@ -10,14 +10,14 @@ use smb_wire::{
     ids::FileId,
     msg::{
         InfoType, QueryDirectoryFlags, QueryDirectoryRequest, QueryDirectoryResponse,
-        QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, ReadResponse,
+        QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, ReadResponse, SecurityInformation,
     },
     status::Status,
     utf16,
 };
 use vfs::sim::BLOCK;
 
-use super::contents::{EA, attribute_bits, created_value};
+use super::contents::{EA, attribute_bits, created_value, security_read};
 use crate::{
     client::{SimClient, read_request},
     oracle::{Found, FoundStream, Key, Value, View},
@@ -35,11 +35,12 @@ const DEPTH_MAX: usize = 8;
 pub(super) async fn look(
     server: &SimServer,
     options: Options,
-    probe: bool,
+    (probe, security): (bool, bool),
 ) -> Result<View, ClientError> {
     let mut reader = Reader {
         client: SimClient::enter(server, options).await?,
         view: View::new(),
+        security,
     };
     let mut next = vec![Vec::new()];
     while let Some(path) = next.pop() {
@@ -63,6 +64,8 @@ pub(super) async fn look(
 struct Reader {
     client: SimClient,
     view: View,
+    /// Looks at security descriptors too.
+    security: bool,
 }
 
 impl Reader {
@@ -153,6 +156,11 @@ impl Reader {
             Err(other) => return Err(other),
         };
         found.meta.push((Key::Ea(EA.to_owned()), value));
+        if self.security {
+            let descriptor = self.descriptor(file.file_id).await?;
+            let value = security_read(&descriptor);
+            found.meta.push((Key::Security, value));
+        }
         let list = self
             .query(file.file_id, FileInformationClass::STREAM)
             .await?;
@@ -187,18 +195,32 @@ impl Reader {
         Ok(FoundStream::read(data))
     }
 
+    async fn descriptor(&mut self, file_id: FileId) -> Result<Vec<u8>, ClientError> {
+        let parts = SecurityInformation::DACL.0;
+        self.ask(file_id, (InfoType::SECURITY, 0), parts).await
+    }
+
     async fn query(
         &mut self,
         file_id: FileId,
         class: FileInformationClass,
     ) -> Result<Vec<u8>, ClientError> {
+        self.ask(file_id, (InfoType::FILE, class.0), 0).await
+    }
+
+    async fn ask(
+        &mut self,
+        file_id: FileId,
+        (info_type, info_class): (InfoType, u8),
+        additional_information: u32,
+    ) -> Result<Vec<u8>, ClientError> {
         let reply = self
             .client
             .call(Wire::new(&QueryInfoRequest {
-                info_type: InfoType::FILE,
-                info_class: class.0,
+                info_type,
+                info_class,
                 output_buffer_length: QUERY_MAX,
-                additional_information: 0,
+                additional_information,
                 flags: QueryInfoFlags(0),
                 file_id,
                 input: &[],

@@ -13,6 +13,7 @@
 mod actor;
 mod contents;
 mod exhaustive;
+mod ledger;
 mod look;
 mod names;
 mod plan;
@@ -21,7 +22,7 @@ mod shrink;
 mod step;
 mod world;
 
-pub use exhaustive::{Alphabet, sequences};
+pub use exhaustive::{Alphabet, sequences, sequences_count};
 pub use plan::{Crash, End, Mischief, Pace, Plan, Speech, Trouble};
 #[cfg(feature = "planted-faults")]
 pub use run::run_planted;

@@ -12,7 +12,7 @@ use smb_wire::{
 };
 
 use super::{
-    actor::{Actor, STREAM, close_request, created, options},
+    actor::{Actor, STREAM, access, close_request, created, options},
     step::Step,
     world::{Dir, File, Lock, NAMES, Place, Taken, name_of},
 };
@@ -44,12 +44,18 @@ impl Actor {
             .insert(place, Taken::Unsure);
         let args = CreateArgs::create(&path)
             .options(options(through))
+            .access(access())
             .context(QFID, b"");
+        let entry = world.ledger.borrow_mut().hold(object, &path, through);
         let reply = self
             .ask("create", Some(record), args.request(), false)
             .await;
-        let Some(reply) = reply else { return };
+        let Some(reply) = reply else {
+            world.ledger.borrow_mut().let_go(entry);
+            return;
+        };
         let Some(created) = created(&reply) else {
+            world.ledger.borrow_mut().let_go(entry);
             if super::world::leaves_nothing(reply.header.status) {
                 world.beliefs.borrow_mut().names.remove(&place);
             }
@@ -66,7 +72,7 @@ impl Actor {
                 stream: false,
             });
         }
-        self.hold(slot, false, object, created.file_id, through);
+        self.hold((slot, false), object, (created.file_id, entry), through);
     }
 
     /// Directory and path of a place, if slot and place are free.
@@ -253,7 +259,7 @@ impl Actor {
         };
         let Some((effects, path)) = still else { return };
         let answer = self
-            .delete(CreateArgs::open(&path), object, effects, step)
+            .delete((CreateArgs::open(&path), &path), object, effects, step)
             .await;
         let mut beliefs = world.beliefs.borrow_mut();
         match answer {
@@ -274,7 +280,7 @@ impl Actor {
     /// Opens for deletion and closes.
     pub(super) async fn delete(
         &mut self,
-        args: CreateArgs,
+        (args, path): (CreateArgs, &str),
         object: Object,
         effects: Vec<Effect>,
         step: Step,
@@ -282,6 +288,22 @@ impl Actor {
         let args = args
             .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
             .options(CreateOptions::DELETE_ON_CLOSE | options(step.flag()));
+        let entry = {
+            let mut ledger = self.world.ledger.borrow_mut();
+            ledger.hold(object, path, step.flag())
+        };
+        let answer = self.delete_open(args, object, effects, step).await;
+        self.world.ledger.borrow_mut().let_go(entry);
+        answer
+    }
+
+    async fn delete_open(
+        &mut self,
+        args: CreateArgs,
+        object: Object,
+        effects: Vec<Effect>,
+        step: Step,
+    ) -> Answer {
         let Some(reply) = self
             .ask("open to delete", None, args.request(), false)
             .await
@@ -332,7 +354,9 @@ impl Actor {
         let args = CreateArgs::create_directory(&path)
             .options(options(through))
             .context(QFID, b"");
+        let entry = world.ledger.borrow_mut().hold(object, &path, through);
         let reply = self.ask("mkdir", Some(record), args.request(), false).await;
+        world.ledger.borrow_mut().let_go(entry);
         let Some(reply) = reply else { return };
         let Some(created) = created(&reply) else {
             if super::world::leaves_nothing(reply.header.status) {
@@ -384,6 +408,7 @@ impl Actor {
         let Some((from, record, old, new)) = ready else {
             return;
         };
+        let moving = world.beliefs.borrow().dir(slot).unwrap_or(Object::ROOT);
         let args = CreateArgs::directory(&old)
             .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
             .options(options(step.flag()));
@@ -400,7 +425,9 @@ impl Actor {
             record
         };
         let wire = rename_request(created.file_id, &new, false);
+        let entry = (world.ledger.borrow_mut()).hold(moving, &old, step.flag());
         let answer = self.done("rename dir", Some(record), wire).await;
+        world.ledger.borrow_mut().let_go(entry);
         {
             let mut beliefs = world.beliefs.borrow_mut();
             match answer {
@@ -449,7 +476,12 @@ impl Actor {
         };
         let args = CreateArgs::directory(&path);
         let answer = self
-            .delete(args, object, vec![gone(above, place, object)], step)
+            .delete(
+                (args, &path),
+                object,
+                vec![gone(above, place, object)],
+                step,
+            )
             .await;
         let mut beliefs = world.beliefs.borrow_mut();
         match answer {
@@ -497,7 +529,10 @@ impl Actor {
             file_id: created.file_id,
         });
         let flush = Some(Request::flush(covers));
-        if self.ask("flush dir", flush, wire, false).await.is_none() {
+        let entry = world.ledger.borrow_mut().hold(object, &path, false);
+        let flushed = self.ask("flush dir", flush, wire, false).await;
+        world.ledger.borrow_mut().let_go(entry);
+        if flushed.is_none() {
             world.beliefs.borrow_mut().haunt_dir(slot);
         }
         let wire = close_request(created.file_id);

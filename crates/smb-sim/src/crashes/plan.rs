@@ -5,7 +5,10 @@ use std::{fmt, str::FromStr, time::Duration};
 use durability::{Bound, Policy};
 use vfs::sim::{Cut, Profile};
 
-use super::step::{Kind, Step};
+use super::{
+    ledger::SETS,
+    step::{Kind, Step},
+};
 use crate::rng::SimRng;
 
 /// How clients speak.
@@ -91,6 +94,12 @@ pub struct Plan {
     pub pace: Pace,
     /// Named streams live in files.
     pub depot: bool,
+    /// Which set of rules judges opens; 0: none, all follow the share.
+    pub rules: u8,
+    /// A security descriptor is stable before its answer.
+    pub durable_acl: bool,
+    /// Latches are stored and outlive the server's process.
+    pub stores: bool,
     /// When it ends.
     pub end: End,
     /// What ends it.
@@ -116,6 +125,9 @@ impl Plan {
             speech: Speech::Plain,
             pace: Pace::Instant,
             depot: false,
+            rules: 0,
+            durable_acl: false,
+            stores: false,
             end: End::Done,
             crash: Crash::Power(Cut::Nothing),
             troubles: Vec::new(),
@@ -173,6 +185,11 @@ impl Plan {
             &[Pace::Instant, Pace::Brisk, Pace::Brisk, Pace::Slow],
         );
         plan.depot = rng.below(5) == 0;
+        if rng.below(4) == 0 {
+            plan.rules = u8::try_from(1 + rng.below(u64::from(SETS) - 1)).unwrap_or(0);
+        }
+        plan.durable_acl = rng.below(4) == 0;
+        plan.stores = rng.below(4) == 0;
         let count = 5 + rng.index(36);
         plan.steps = (0..count).map(|_| Step::random(&mut rng)).collect();
         // Something to begin with, more often than not; and something promised at the end.
@@ -196,7 +213,7 @@ impl Plan {
             return plan;
         }
         let faulty = !plan.troubles.is_empty();
-        if !faulty && rng.below(10) == 0 {
+        if (!faulty || plan.stores) && rng.below(if faulty { 3 } else { 10 }) == 0 {
             let at = rng.index(plan.steps.len());
             plan.steps.insert(at, Step::new(Kind::Kill, 0, 0, 0));
         }
@@ -223,7 +240,7 @@ impl Plan {
 
     /// Few files, many promises, the end at the end: what most crash bugs need.
     fn condense(&mut self, rng: &mut SimRng) {
-        const KINDS: [Kind; 18] = [
+        const KINDS: [Kind; 20] = [
             Kind::Write,
             Kind::Write,
             Kind::Write,
@@ -242,6 +259,8 @@ impl Plan {
             Kind::Create,
             Kind::MoveDir,
             Kind::Close,
+            Kind::Security,
+            Kind::Policy,
         ];
         self.clients = *choose(rng, &[1, 1, 1, 2]);
         let count = 3 + rng.index(8);
@@ -282,6 +301,19 @@ impl Plan {
             0 => Crash::Power(Cut::Seed(rng.draw())),
             _ => Crash::Power(Cut::Nothing),
         };
+    }
+
+    /// Whether more than one policy may decide: by rules, or because it is set anew.
+    #[must_use]
+    pub fn is_mixed(&self) -> bool {
+        self.rules > 0 || self.steps.iter().any(|step| step.kind() == Kind::Policy)
+    }
+
+    /// Whether anything goes wrong with the disk.
+    #[must_use]
+    pub fn is_faulty(&self) -> bool {
+        let fails = |step: &Step| step.kind() == Kind::WriteBack;
+        !self.troubles.is_empty() || self.steps.iter().any(fails)
     }
 
     /// Whether a bound in time can be kept by the disk of this case.
@@ -331,7 +363,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "seed={:x} policy={} profile={:?} clients={} speech={:?} pace={:?} depot={} end=",
+            "seed={:x} policy={} profile={:?} clients={} speech={:?} pace={:?} depot={} ",
             self.seed,
             self.policy,
             self.profile,
@@ -340,6 +372,16 @@ impl fmt::Display for Plan {
             self.pace,
             u8::from(self.depot),
         )?;
+        if self.rules > 0 {
+            write!(f, "rules={} ", self.rules)?;
+        }
+        if self.durable_acl {
+            f.write_str("acl=1 ")?;
+        }
+        if self.stores {
+            f.write_str("stores=1 ")?;
+        }
+        f.write_str("end=")?;
         match self.end {
             End::Done => f.write_str("done")?,
             End::Call(call) => write!(f, "{call}")?,
@@ -411,6 +453,9 @@ impl Plan {
                 }
             }
             "depot" => self.depot = value == "1",
+            "rules" => self.rules = value.parse().ok().filter(|set| *set < SETS)?,
+            "acl" => self.durable_acl = value == "1",
+            "stores" => self.stores = value == "1",
             "end" if value == "done" => self.end = End::Done,
             "end" => self.end = End::Call(value.parse().ok()?),
             "crash" => {

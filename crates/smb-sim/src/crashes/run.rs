@@ -22,6 +22,7 @@ use vfs::{
 
 use super::{
     actor::{Actor, race},
+    ledger,
     look::look as read_all,
     plan::{Crash, End, Mischief, Pace, Plan, Speech},
     step::{Kind, Step},
@@ -30,7 +31,7 @@ use super::{
 use crate::{
     executor::{Sim, SimEnv},
     oracle::{self, Cut, Exposed, History, Object, Rule, Terms, View, Violation},
-    server::{MemoryOptions, SHARE, SimServer, memory_disk},
+    server::{MemoryOptions, SHARE, SimServer, latches, memory_disk},
 };
 
 /// Index number of the root directory.
@@ -167,12 +168,14 @@ impl<'a> Case<'a> {
             signing_required: false,
             capacity_blocks: 1 << 14,
             depot: plan.depot,
+            rules: Arc::new(ledger::rules(plan.rules)),
+            durable_acl: plan.durable_acl,
             ..MemoryOptions::default()
         };
         Self {
             plan,
             sim,
-            world: World::new(Arc::clone(&env), Arc::clone(&shared)),
+            world: World::new(plan, Arc::clone(&env), Arc::clone(&shared)),
             env,
             options,
             history: shared,
@@ -186,6 +189,9 @@ impl<'a> Case<'a> {
     fn play(mut self) -> Outcome {
         let env: Arc<dyn Env> = self.env.clone();
         let mut disk = memory_disk(&env, self.plan.seed, &self.options);
+        if self.plan.stores {
+            self.options.state = Some(memory_disk(&env, self.plan.seed ^ 1, &self.options));
+        }
         let mut violations = Vec::new();
         let lives: Vec<&[Step]> = self
             .plan
@@ -206,7 +212,9 @@ impl<'a> Case<'a> {
             };
             self.arm(&disk, number == 0);
             let cut = self.live(&server, steps);
-            exposure = self.exposure(&server);
+            // What failed before a restart, and was not heard of, nobody can know.
+            let known = number == 0 || !self.plan.is_faulty();
+            exposure = self.exposure(&server).filter(|_| known);
             disk.set_hook(None);
             self.world.beliefs.borrow_mut().doubt_locked();
             self.sim.kill();
@@ -215,6 +223,9 @@ impl<'a> Case<'a> {
                 break;
             }
             // The process dies, the kernel lives; the daemon's first deed is to sync.
+            self.options.state = self.options.state.as_ref().map(SimDisk::crash_process);
+            self.options.policy = self.world.ledger.borrow().policy();
+            self.world.ledger.borrow_mut().clear();
             disk.observe_syncs(None);
             disk = disk.crash_process();
             disk.sync_all();
@@ -236,6 +247,9 @@ impl<'a> Case<'a> {
     ) -> Outcome {
         disk.observe_syncs(None);
         disk.clear_faults();
+        if let Err(text) = self.look_at_stores() {
+            violations.push(Violation::new(Rule::Recovery, text));
+        }
         let (left, crash) = match self.plan.crash {
             Crash::Power(cut) => (disk.cut(cut), oracle::Crash::Power),
             Crash::Process => {
@@ -428,15 +442,41 @@ impl<'a> Case<'a> {
         }
     }
 
+    /// What is stored beside the share can be read after the crash, too.
+    fn look_at_stores(&mut self) -> Result<(), String> {
+        let Some(state) = self.options.state.take() else {
+            return Ok(());
+        };
+        let left = match self.plan.crash {
+            Crash::Power(cut) => state.cut(cut),
+            Crash::Process => state.crash_process(),
+        };
+        let env: Arc<dyn Env> = self.env.clone();
+        let opened = self.sim.run(latches(&env, &left, 1));
+        let odd = |what: &dyn std::fmt::Debug| format!("stored latches: {what:?}");
+        match opened {
+            Ok(opened) => opened.map(drop).map_err(|error| odd(&error)),
+            Err(stuck) => Err(odd(&stuck)),
+        }
+    }
+
     /// Starts a server on a disk and reads everything.
     fn look(&mut self, disk: &SimDisk, probe: bool) -> Result<View, String> {
         let options = Options::dialect(Dialect::SMB_2_1).signing(Signing::Never);
-        let server = SimServer::plain(&mut self.sim, disk.clone(), &self.options)
+        // Stored latches would only refuse the CLOSE of what is read.
+        let unlatched = MemoryOptions {
+            state: None,
+            ..self.options.clone()
+        };
+        let server = SimServer::plain(&mut self.sim, disk.clone(), &unlatched)
             .map_err(|stuck| format!("the server does not start: {stuck}"))?;
+        let steps = &self.plan.steps;
+        let security = steps.iter().any(|step| step.kind() == Kind::Security);
         let env = Arc::clone(&self.env);
-        let looked = self
-            .sim
-            .run(race(read_all(&server, options, probe), env.sleep(LOOK_MAX)));
+        let looked = self.sim.run(race(
+            read_all(&server, options, (probe, security)),
+            env.sleep(LOOK_MAX),
+        ));
         self.sim.kill();
         match looked {
             Ok(Some(Ok(view))) => Ok(view),
@@ -465,6 +505,8 @@ impl<'a> Case<'a> {
         let history = history(&self.history);
         let mut terms = Terms::new(self.plan.policy, Cut::after(&history, crash, at));
         terms.exposure = exposure;
+        terms.mixed = self.plan.is_mixed();
+        terms.durable_acl = self.plan.durable_acl;
         terms.renames_atomic = self.plan.profile == Profile::Journal;
         terms.renames_synced = self.plan.profile != Profile::PosixMin
             || self.plan.crash == Crash::Power(vfs::sim::Cut::Nothing);

@@ -37,6 +37,9 @@ fn simplify(best: &mut Plan, holds: &mut impl FnMut(&Plan) -> bool) {
     attempt(&|plan| plan.speech = Speech::Plain);
     attempt(&|plan| plan.pace = Pace::Instant);
     attempt(&|plan| plan.depot = false);
+    attempt(&|plan| plan.rules = 0);
+    attempt(&|plan| plan.durable_acl = false);
+    attempt(&|plan| plan.stores = false);
     attempt(&|plan| plan.crash = super::plan::Crash::Power(vfs::sim::Cut::Nothing));
     attempt(&|plan| plan.seed = 1);
     if let End::Call(call) = best.end {

@@ -69,6 +69,10 @@ kinds! {
     WriteBack = 0,
     /// The server's process dies and another one takes its place.
     Kill = 0,
+    /// A security descriptor is set.
+    Security = 3,
+    /// An administrator sets the share's policy.
+    Policy = 1,
 }
 
 /// A step: kind, who and what, and two numbers.

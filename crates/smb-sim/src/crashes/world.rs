@@ -14,6 +14,10 @@ use std::{
 use smb_wire::status::Status;
 use vfs::Env;
 
+use super::{
+    ledger::{Ledger, Watch},
+    plan::Plan,
+};
 use crate::{
     executor::SimEnv,
     oracle::{Answer, History, Object, OpId, Request},
@@ -65,6 +69,8 @@ pub(super) enum Lock {
     Place(Place),
     /// Names of directories move.
     Tree,
+    /// The share's policy is being set.
+    Policy,
 }
 
 #[derive(Debug)]
@@ -181,6 +187,7 @@ impl Beliefs {
             match lock {
                 Lock::File(slot) => self.lose_file(slot, None),
                 Lock::Place(place) => _ = self.names.insert(place, Taken::Unsure),
+                Lock::Policy => {}
                 Lock::Tree => (1..DIRS).for_each(|dir| {
                     if let Some(place) = self.dirs[dir].as_ref().and_then(|dir| dir.place) {
                         self.names.insert(place, Taken::Unsure);
@@ -224,6 +231,8 @@ pub(super) struct World {
     pub(super) env: Arc<SimEnv>,
     pub(super) beliefs: RefCell<Beliefs>,
     pub(super) history: Arc<Mutex<History>>,
+    pub(super) ledger: RefCell<Ledger>,
+    watched: RefCell<BTreeMap<OpId, Watch>>,
     pub(super) counts: RefCell<Counts>,
     /// Something that no client may see: text of a violation of rule 9.
     pub(super) odd: RefCell<Vec<String>>,
@@ -234,11 +243,13 @@ pub(super) fn history(shared: &Mutex<History>) -> MutexGuard<'_, History> {
 }
 
 impl World {
-    pub(super) fn new(env: Arc<SimEnv>, shared: Arc<Mutex<History>>) -> Rc<Self> {
+    pub(super) fn new(plan: &Plan, env: Arc<SimEnv>, shared: Arc<Mutex<History>>) -> Rc<Self> {
         Rc::new(Self {
             env,
             beliefs: RefCell::new(Beliefs::new()),
             history: shared,
+            ledger: RefCell::new(Ledger::new(plan)),
+            watched: RefCell::default(),
             counts: RefCell::default(),
             odd: RefCell::default(),
         })
@@ -250,7 +261,12 @@ impl World {
 
     pub(super) fn issue(&self, request: Request) -> OpId {
         let at = self.env.monotonic();
-        self.history().issue(at, request)
+        let watch = self.ledger.borrow().watch(&request);
+        let op = self.history().issue(at, request);
+        if let Some(watch) = watch {
+            self.watched.borrow_mut().insert(op, watch);
+        }
+        op
     }
 
     /// Records an answer; `harmless` says that a refusal leaves nothing behind.
@@ -261,6 +277,10 @@ impl World {
             other if leaves_nothing(other) => Answer::Refused,
             _ => Answer::Failed,
         };
+        if let Some(watch) = self.watched.borrow_mut().remove(&op) {
+            let between = self.ledger.borrow().between(&watch);
+            self.history().decided(op, between);
+        }
         self.history().answer(op, at, answer);
         let mut counts = self.counts.borrow_mut();
         match answer {
@@ -280,8 +300,10 @@ impl World {
             {
                 let mut beliefs = self.beliefs.borrow_mut();
                 let whole = wanted.contains(&Lock::Tree);
-                let busy = beliefs.locks.contains(&Lock::Tree)
-                    || (whole && !beliefs.locks.is_empty())
+                let names = |locks: &BTreeSet<Lock>| locks.iter().any(|one| *one != Lock::Policy);
+                let alone = wanted == [Lock::Policy];
+                let busy = (!alone && beliefs.locks.contains(&Lock::Tree))
+                    || (whole && names(&beliefs.locks))
                     || wanted.iter().any(|lock| beliefs.locks.contains(lock));
                 if !busy {
                     beliefs.locks.extend(wanted);

@@ -71,8 +71,10 @@ pub struct Exposed {
 /// What was promised, and when it ended.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// The policy in force all the time.
+    /// The policy in force all the time, or at first.
     pub policy: Policy,
+    /// Other policies may have decided requests: see [`History::decided`].
+    pub mixed: bool,
     /// Apple's full sync counts as a FLUSH.
     pub ignore_full_sync: bool,
     /// A security descriptor is stable before its answer.
@@ -96,6 +98,7 @@ impl Terms {
     pub fn new(policy: Policy, cut: Cut) -> Self {
         Self {
             policy,
+            mixed: false,
             ignore_full_sync: false,
             durable_acl: false,
             cut,
@@ -388,6 +391,7 @@ impl<'a> Walk<'a> {
             return out;
         }
         if let Policy::Bounded(bound) = terms.policy
+            && !terms.mixed
             && !history.has_failed_sync()
         {
             let lost = self.loss(&Covered::answered(self.registers, terms.cut.at));

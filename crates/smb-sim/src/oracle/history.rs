@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, fmt, ops::Range, time::Duration};
 
-use super::{Object, stamp::SECTOR};
+use durability::{Policy, PolicyKind};
+
+use super::{Object, check::Terms, stamp::SECTOR};
 
 /// A request in its [`History`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -364,6 +366,36 @@ pub(super) struct Op {
     pub(super) request: Request,
     pub(super) issued: (u64, Duration),
     pub(super) answered: Option<(u64, Duration, Answer)>,
+    /// No laxer, no stricter than these; `None`: the terms' policy.
+    pub(super) between: Option<(Policy, Policy)>,
+}
+
+impl Op {
+    /// The strictest policy that may have decided it.
+    pub(super) fn at_most(&self, terms: &Terms) -> PolicyKind {
+        match (self.between, terms.mixed) {
+            (Some((_, high)), _) => high.kind(),
+            (None, true) => PolicyKind::StrictSync,
+            (None, false) => terms.policy.kind(),
+        }
+    }
+
+    /// The laxest.
+    pub(super) fn at_least(&self, terms: &Terms) -> PolicyKind {
+        match (self.between, terms.mixed) {
+            (Some((low, _)), _) => low.kind(),
+            (None, true) => PolicyKind::TreatHostAsStableStorage,
+            (None, false) => terms.policy.kind(),
+        }
+    }
+}
+
+/// An administrator sets the policy.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Switch {
+    pub(super) begun: (u64, Duration),
+    /// When it had completed with the promise that everything owed before is stable.
+    pub(super) stable: Option<u64>,
 }
 
 /// Something that happened to the inode beneath, if the recorder can know.
@@ -401,6 +433,7 @@ pub struct History {
     pub(super) ops: Vec<Op>,
     pub(super) beneath: Vec<Event>,
     pub(super) identities: BTreeMap<u64, Vec<Object>>,
+    pub(super) switches: Vec<Switch>,
     sequence: u64,
     objects: u64,
     versions: u64,
@@ -441,6 +474,7 @@ impl History {
             request,
             issued: (self.sequence, at),
             answered: None,
+            between: None,
         });
         OpId(self.ops.len() - 1)
     }
@@ -452,6 +486,32 @@ impl History {
             && op.answered.is_none()
         {
             op.answered = Some((self.sequence, at, answer));
+        }
+    }
+
+    /// The request was treated no laxer and no more strictly than under these policies. Without,
+    /// the terms' policy decided.
+    pub fn decided(&mut self, op: OpId, between: (Policy, Policy)) {
+        if let Some(op) = self.ops.get_mut(op.0) {
+            op.between = Some(between);
+        }
+    }
+
+    /// The policy is about to be set. Answers its number.
+    pub fn switching(&mut self, at: Duration) -> usize {
+        self.sequence += 1;
+        self.switches.push(Switch {
+            begun: (self.sequence, at),
+            stable: None,
+        });
+        self.switches.len() - 1
+    }
+
+    /// That is done, and everything answered before it began is said to be stable.
+    pub fn switched(&mut self, number: usize) {
+        self.sequence += 1;
+        if let Some(switch) = self.switches.get_mut(number) {
+            switch.stable = Some(self.sequence);
         }
     }
 
@@ -562,6 +622,9 @@ impl fmt::Display for History {
                 }
                 None => writeln!(f, " -> never")?,
             }
+        }
+        for switch in &self.switches {
+            writeln!(f, "{switch:?}")?;
         }
         for event in &self.beneath {
             writeln!(

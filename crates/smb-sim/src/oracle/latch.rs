@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use durability::Policy;
+use durability::{Policy, PolicyKind};
 
 use super::{
     Object, Rule, Violation,
@@ -30,7 +30,7 @@ pub(super) fn latch(history: &History, terms: &Terms) -> Vec<Violation> {
         if event.at > terms.cut.at || event.after > terms.cut.answered {
             continue;
         }
-        let unproven = unproven(history, event, &terms.policy);
+        let unproven = unproven(history, event, terms);
         for (number, op) in history.ops.iter().enumerate() {
             let Some((answered, _, Answer::Success)) = op.answered else {
                 continue;
@@ -131,9 +131,13 @@ fn refused(op: &Op) -> bool {
 
 /// Sectors certainly dirty when the sync failed: issued after the last successful sync began to
 /// be answered, answered before the failure, not write-through.
-fn unproven(history: &History, event: &Event, policy: &Policy) -> Vec<Place> {
-    let clean = clean_until(history, event, policy);
-    let is_through = |op: &Op| op.request.ask == Ask::Through || *policy == Policy::StrictSync;
+fn unproven(history: &History, event: &Event, terms: &Terms) -> Vec<Place> {
+    let clean = clean_until(history, event, terms);
+    // Perhaps, and certainly.
+    let is_through =
+        |op: &Op| op.request.ask == Ask::Through || op.at_most(terms) == PolicyKind::StrictSync;
+    let was_through =
+        |op: &Op| op.request.ask == Ask::Through || op.at_least(terms) == PolicyKind::StrictSync;
     let mut out = BTreeSet::new();
     for op in &history.ops {
         let dirty = match op.answered {
@@ -143,7 +147,7 @@ fn unproven(history: &History, event: &Event, policy: &Policy) -> Vec<Place> {
             // Its own sync is the one that failed.
             Some((answered, _, Answer::Failed)) => {
                 matches!(event.what, Beneath::WriteFailed)
-                    && is_through(op)
+                    && was_through(op)
                     && op.issued.0 <= event.after
                     && answered > event.after
             }
@@ -168,7 +172,7 @@ fn unproven(history: &History, event: &Event, policy: &Policy) -> Vec<Place> {
 }
 
 /// What was issued by this sequence number may be durable.
-fn clean_until(history: &History, event: &Event, policy: &Policy) -> u64 {
+fn clean_until(history: &History, event: &Event, terms: &Terms) -> u64 {
     let object = event.object;
     let flushed = |op: &Op| {
         let of = match &op.request.ask {
@@ -181,7 +185,11 @@ fn clean_until(history: &History, event: &Event, policy: &Policy) -> u64 {
         };
         let before = matches!(op.answered, Some((answered, _, Answer::Success))
             if answered <= event.after);
-        (*policy == Policy::Honor && of && before).then_some(op.issued.0)
+        let honored = match terms.mixed {
+            true => op.at_most(terms) >= PolicyKind::Honor,
+            false => terms.policy == Policy::Honor,
+        };
+        (honored && of && before).then_some(op.issued.0)
     };
     let synced = history
         .beneath

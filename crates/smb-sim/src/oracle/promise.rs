@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use durability::Policy;
+use durability::{Policy, PolicyKind};
 
 use super::{
     Object,
@@ -21,6 +21,8 @@ pub(super) struct Known<'h> {
     pub(super) request: &'h Request,
     pub(super) issued: u64,
     pub(super) answered: Option<(u64, Duration, Answer)>,
+    /// It was treated no laxer, no more strictly.
+    between: Option<(Policy, Policy)>,
 }
 
 impl Known<'_> {
@@ -60,6 +62,7 @@ impl<'h> Registers<'h> {
                 request: &op.request,
                 issued: op.issued.0,
                 answered: op.answered.filter(|(at, _, _)| *at <= cut.answered),
+                between: op.between,
             })
             .collect();
         let mut this = Self {
@@ -153,32 +156,60 @@ impl Covered {
 
     /// What the policy promises at the cut, beginning with what it promises without being asked.
     pub(super) fn promised(registers: &Registers<'_>, history: &History, terms: &Terms) -> Self {
-        let unasked = match (terms.cut.crash, terms.policy) {
-            (Crash::Process, _) | (_, Policy::StrictSync) => Some(Duration::MAX),
-            (Crash::Power, Policy::Bounded(bound)) if terms.device_keeps_up => {
-                // No bound is in force any more once a sync has failed.
-                let failed = history
-                    .beneath
-                    .iter()
-                    .filter(|event| event.what.is_failure())
-                    .map(|event| event.at);
-                let end = failed.min().map_or(terms.cut.at, |at| at.min(terms.cut.at));
-                end.checked_sub(bound.max_delay)
-            }
-            _ => None,
-        };
+        // No bound is in force any more once a sync has failed.
+        let failed = history
+            .beneath
+            .iter()
+            .filter(|event| event.what.is_failure())
+            .map(|event| event.at);
+        let end = failed.min().map_or(terms.cut.at, |at| at.min(terms.cut.at));
         let mut this = Self::none(registers);
-        for number in 0..registers.ops.len() {
-            this.add_op(registers, number, unasked, terms);
+        for (number, op) in registers.ops.iter().enumerate() {
+            let policy = match (op.between, terms.mixed) {
+                (Some((low, _)), _) => low,
+                (None, true) => Policy::TreatHostAsStableStorage,
+                (None, false) => terms.policy,
+            };
+            let unasked = match (terms.cut.crash, policy) {
+                (Crash::Process, _) | (_, Policy::StrictSync) => Some(Duration::MAX),
+                (Crash::Power, Policy::Bounded(bound)) if terms.device_keeps_up => {
+                    // Nor of a policy that is set anew.
+                    let mut later = history.switches.iter().map(|switch| switch.begun);
+                    let next = later.find(|(begun, _)| *begun > op.issued);
+                    let end = next.map_or(end, |(_, at)| at.min(end));
+                    end.checked_sub(bound.max_delay)
+                }
+                _ => None,
+            };
+            this.add_op(registers, number, (policy, unasked), terms);
         }
+        this.add_switches(registers, history, terms);
         this
+    }
+
+    /// A policy that was set, and is said to hold for all that came before.
+    fn add_switches(&mut self, registers: &Registers<'_>, history: &History, terms: &Terms) {
+        for switch in &history.switches {
+            let Some(done) = switch.stable.filter(|done| *done <= terms.cut.answered) else {
+                continue;
+            };
+            let mut failures = history.beneath.iter().filter(|e| e.what.is_failure());
+            if failures.any(|event| event.after < done) {
+                continue;
+            }
+            for (number, op) in registers.ops.iter().enumerate() {
+                if op.answered_before(switch.begun.0) {
+                    self.add_all(number);
+                }
+            }
+        }
     }
 
     fn add_op(
         &mut self,
         registers: &Registers<'_>,
         number: usize,
-        unasked: Option<Duration>,
+        (policy, unasked): (Policy, Option<Duration>),
         terms: &Terms,
     ) {
         let op = &registers.ops[number];
@@ -188,7 +219,7 @@ impl Covered {
         if unasked.is_some_and(|before| at < before) {
             self.add_all(number);
         }
-        let honors = matches!(terms.policy, Policy::Honor | Policy::StrictSync);
+        let honors = matches!(policy, Policy::Honor | Policy::StrictSync);
         match &op.request.ask {
             Ask::Flush { covers, full } if honors || (*full && !terms.ignore_full_sync) => {
                 self.add_flush(registers, covers, op.issued);
@@ -205,9 +236,7 @@ impl Covered {
                 }
             )
         };
-        if terms.durable_acl
-            && !matches!(terms.policy, Policy::Bounded(_))
-            && op.request.effects.iter().any(security)
+        if terms.durable_acl && owes_nothing(op, policy) && op.request.effects.iter().any(security)
         {
             self.add_through(registers, number);
         }
@@ -314,6 +343,12 @@ impl Covered {
             }
         }
     }
+}
+
+/// Whether `bounded` cannot have decided a request that was treated no laxer than `policy`.
+fn owes_nothing(op: &Known<'_>, policy: Policy) -> bool {
+    let high = op.between.map_or(policy, |(_, high)| high);
+    policy.kind() > PolicyKind::Bounded || high.kind() < PolicyKind::Bounded
 }
 
 /// Whether a request takes a name of the object and gives it no other.

@@ -1,0 +1,242 @@
+//! Which policy decides a request, as far as clients can know it.
+//!
+//! Owns the sets of rules by which opens are judged, the share's policies in the order in which
+//! they were set, and the handles that clients have. From these each request gets two policies:
+//! it is treated no laxer than the first and no more strictly than the second. The truth lies
+//! between: handles come and go while a request is under way, and nobody sees those that a lost
+//! connection left behind. It makes no use of the server's own matching of rules.
+
+use std::collections::BTreeMap;
+
+use durability::{Policy, Rule, Rules};
+
+use super::plan::Plan;
+use crate::oracle::{Ask, Covers, Effect, Object, Request};
+
+/// Sets of rules there are; 0 is none.
+pub(super) const SETS: u8 = 4;
+
+/// A rule as a plan knows it.
+struct Ruled {
+    /// Last components, of one letter each, for which it holds; empty: all.
+    names: &'static str,
+    /// Opened with FILE_WRITE_THROUGH.
+    through: bool,
+    policy: Policy,
+}
+
+fn set(number: u8) -> Vec<Ruled> {
+    let [honor, strict, bounded, host] = Plan::policies();
+    let rule = |names, through, policy| Ruled {
+        names,
+        through,
+        policy,
+    };
+    match number {
+        1 => vec![rule("a", false, strict), rule("b", false, host)],
+        2 => vec![rule("", true, strict), rule("ab", false, honor)],
+        3 => vec![
+            rule("c", false, strict),
+            rule("a", false, bounded),
+            rule("d", true, honor),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// The same for a server.
+pub(super) fn rules(number: u8) -> Rules {
+    let rules = set(number).into_iter().enumerate().map(|(index, rule)| {
+        let names = rule.names.chars().map(String::from);
+        Rule {
+            name: format!("{number}.{index}"),
+            clients: Vec::new(),
+            users: Vec::new(),
+            groups: Vec::new(),
+            dialects: None,
+            paths: names.filter_map(|name| name.parse().ok()).collect(),
+            write_through: rule.through.then_some(true),
+            unbuffered: None,
+            policy: rule.policy,
+        }
+    });
+    Rules::new(rules.collect()).unwrap_or_default()
+}
+
+/// What the rules say of an open; `None`: it follows the share.
+fn decide(number: u8, path: &str, through: bool) -> Option<Policy> {
+    let path = path.split(':').next().unwrap_or_default();
+    let name = path.rsplit('\\').next().unwrap_or_default();
+    let found = set(number).into_iter().find(|rule| {
+        let named = rule.names.is_empty() || (!name.is_empty() && rule.names.contains(name));
+        named && (through || !rule.through)
+    });
+    found.map(|rule| rule.policy)
+}
+
+fn laxer(a: Policy, b: Policy) -> Policy {
+    if a.kind() <= b.kind() { a } else { b }
+}
+
+/// What was known when a request was issued.
+pub(super) struct Watch {
+    object: Object,
+    /// The policies of the share from this one on.
+    from: usize,
+    handles: Vec<u64>,
+}
+
+/// Policies and handles of a case.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    /// Number of the set of rules.
+    set: u8,
+    shares: Vec<Policy>,
+    /// A plan without rules and changes needs no ledger.
+    mixed: bool,
+    handles: BTreeMap<u64, (Object, Option<Policy>)>,
+    next: u64,
+}
+
+impl Ledger {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self {
+            set: plan.rules,
+            shares: vec![plan.policy],
+            mixed: plan.is_mixed(),
+            handles: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// The share's policy now.
+    pub(super) fn policy(&self) -> Policy {
+        self.shares.last().copied().unwrap_or_default()
+    }
+
+    /// The share's policy is set.
+    pub(super) fn change(&mut self, policy: Policy) {
+        self.shares.push(policy);
+    }
+
+    /// The server is about to make a handle, or has made one.
+    pub(super) fn hold(&mut self, object: Object, path: &str, through: bool) -> u64 {
+        self.next += 1;
+        let rule = decide(self.set, path, through);
+        self.handles.insert(self.next, (object, rule));
+        self.next
+    }
+
+    /// A handle is about to be closed.
+    pub(super) fn let_go(&mut self, handle: u64) {
+        self.handles.remove(&handle);
+    }
+
+    /// The server is gone, and every handle with it.
+    pub(super) fn clear(&mut self) {
+        self.handles.clear();
+    }
+
+    /// A request is issued.
+    pub(super) fn watch(&self, request: &Request) -> Option<Watch> {
+        if !self.mixed {
+            return None;
+        }
+        let object = subject(request);
+        let mine = self.handles.iter().filter(|(_, (of, _))| *of == object);
+        Some(Watch {
+            object,
+            from: self.shares.len() - 1,
+            handles: mine.map(|(id, _)| *id).collect(),
+        })
+    }
+
+    /// Between which policies it was treated, if it is answered now.
+    pub(super) fn between(&self, watch: &Watch) -> (Policy, Policy) {
+        let shares = self.shares.get(watch.from..).unwrap_or_default();
+        let share = shares.iter().copied().reduce(laxer).unwrap_or_default();
+        let ruled = || set(self.set).into_iter().map(|rule| rule.policy);
+        let handles = watch.handles.iter().filter_map(|id| self.handles.get(id));
+        let handles = handles.filter(|(of, _)| *of == watch.object);
+        let held = handles.map(|(_, rule)| rule.unwrap_or(share));
+        let low = held.reduce(Policy::stricter);
+        let low = low.unwrap_or_else(|| ruled().fold(share, laxer));
+        let high = shares.iter().copied().chain(ruled());
+        (low, high.reduce(Policy::stricter).unwrap_or(share))
+    }
+}
+
+/// Whose opens decide.
+fn subject(request: &Request) -> Object {
+    match &request.ask {
+        Ask::Flush { covers, .. } => match covers {
+            Covers::Object(of) | Covers::Stream(of, _) | Covers::Directory(of) => *of,
+            Covers::Root => Object::ROOT,
+        },
+        Ask::Close(of) => *of,
+        _ => match request.effects.first() {
+            Some(Effect::Name { about, .. }) => *about,
+            Some(
+                Effect::Data { object, .. }
+                | Effect::Size { object, .. }
+                | Effect::Stream { object, .. }
+                | Effect::Meta { object, .. },
+            ) => *object,
+            None => Object::ROOT,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use durability::Opener;
+
+    use super::*;
+
+    #[test]
+    fn the_server_decides_the_same() {
+        for number in 0..SETS {
+            for path in ["", "a", "b", "c\\a", "a\\d", "c\\d\\c", "e", "b\\e:s"] {
+                for through in [false, true] {
+                    let opener = Opener {
+                        path: path.split(':').next().unwrap().replace('\\', "/").into(),
+                        write_through: through,
+                        ..Opener::default()
+                    };
+                    let told = rules(number).decide(Policy::Honor, &opener);
+                    let told = told.rule.map(|rule| rule.policy);
+                    assert_eq!(decide(number, path, through), told, "{number} {path}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_truth_lies_between() {
+        let mut plan = Plan::empty(1, Policy::Honor, vfs::sim::Profile::PosixMin);
+        plan.rules = 1;
+        let [honor, strict, _, host] = Plan::policies();
+        let mut ledger = Ledger::new(&plan);
+        let (file, other) = (Object(1), Object(2));
+        let flush = Request::flush(Covers::Object(file));
+        let named_b = ledger.hold(file, "b", false);
+        let watch = ledger.watch(&flush).unwrap();
+        assert_eq!(ledger.between(&watch), (host, strict));
+        let plain = ledger.hold(file, "c", false);
+        ledger.hold(other, "a", false);
+        let watch = ledger.watch(&flush).unwrap();
+        assert_eq!(ledger.between(&watch).0, honor);
+        // The share's policy changes while the request is under way, then a handle goes.
+        ledger.change(host);
+        assert_eq!(ledger.between(&watch).0, host);
+        ledger.change(honor);
+        ledger.let_go(plain);
+        ledger.let_go(named_b);
+        assert_eq!(ledger.between(&watch).0, host);
+        let named_a = ledger.hold(file, "a", false);
+        assert_eq!(ledger.between(&watch).0, host);
+        let watch = ledger.watch(&flush).unwrap();
+        assert_eq!(ledger.between(&watch).0, strict);
+        ledger.let_go(named_a);
+    }
+}
