@@ -113,6 +113,8 @@ pub struct Share {
     /// Empty together with `groups` means every user.
     pub users: Vec<String>,
     pub groups: Vec<String>,
+    /// Opens may be persistent: they outlive a crash of the server.
+    pub continuous_availability: bool,
     pub guest: bool,
     pub owner: Option<Owner>,
     pub file_mode: u32,

@@ -32,6 +32,7 @@ pub mod metrics;
 mod netlink;
 mod notify;
 pub mod password;
+mod persistent_store;
 pub mod placement;
 pub mod protection;
 pub mod ring;

@@ -31,7 +31,7 @@ use crate::{
     inquiry::explain::Located,
     interfaces,
     kept::Kept,
-    settings, transport,
+    persistent_store, settings, transport,
     worker::{Accepted, ConnectionHandler, WorkerHandle},
 };
 
@@ -74,7 +74,12 @@ impl Holdfast {
             promises::rules_at_start(gate, share)?;
         }
         let kept = Kept::open(&config, env.clone(), &durability)?;
+        let folder = &config.server.state_dir;
+        let handles = persistent_store::open(folder, &config.shares, env.clone())?;
         let server = Server::new(env, durability, settings, built.shares, Arc::new(users));
+        if let Some(handles) = handles {
+            persistent_store::restore(&server, handles)?;
+        }
         let listeners: Arc<[_]> = config.listeners.clone().into();
         interfaces::tell(&server, &listeners);
         interfaces::keep_telling(&server, Arc::clone(&listeners))?;
@@ -286,6 +291,7 @@ impl Service for Holdfast {
             let durability = Arc::clone(&self.server.durability);
             tokio::task::spawn_local(kept.watch(durability, worker.clone(), activity));
         }
+            self.server.watch_restored();
         Ok(Handler {
             server: Arc::clone(&self.server),
         })
@@ -318,6 +324,7 @@ impl Service for Holdfast {
             "shares": self.shares_status(),
             "kept": self.kept.status(),
             "tables": self.server.table_sizes().into_iter().collect::<BTreeMap<_, _>>(),
+            "handles": persistent_store::status(&self.server),
             "host_changes": self.host_changes.as_ref().map(|changes| changes.status()),
         })
     }
@@ -326,6 +333,7 @@ impl Service for Holdfast {
         exposition::render(page, &self.server);
         self.kept.metrics(page);
     }
+        persistent_store::metrics(&self.server, page);
 
     async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Value, String> {
         let old = self.config();
@@ -356,11 +364,18 @@ impl Service for Holdfast {
             )?;
             let prepared = kept.prepare(&wanted.shares, &new)?;
             interfaces::tell(&server, &listeners);
-            io::Result::Ok((built, users, prepared))
+            let handles = match server.persistent_opens() {
+                Some(_) => None,
+                None => {
+                    let folder = &wanted.server.state_dir;
+                    persistent_store::open(folder, &wanted.shares, Arc::clone(&server.env))?
+                }
+            };
+            io::Result::Ok((built, users, prepared, handles))
         });
         // Given up, it changes nothing any more: what it sees is put into force here.
         let building = tokio::time::timeout(OPEN_MAX, building).await;
-        let (built, users, prepared) = building
+        let (built, users, prepared, handles) = building
             .map_err(|_| {
                 format!(
                     "the folder of a new or changed share does not answer within {OPEN_MAX:?}: \
@@ -383,6 +398,10 @@ impl Service for Holdfast {
             .map(|share| share.config.name.clone())
             .collect();
         self.server.set_shares(built.shares);
+        if let Some(handles) = handles {
+            // The first share that has any: there is nothing to bring back.
+            self.server.keep_opens_in(handles.map, Vec::new()).await;
+        }
         self.server.set_users(Arc::new(users));
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
         let me = Arc::clone(&self);

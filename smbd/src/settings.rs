@@ -196,6 +196,7 @@ pub(crate) fn share(share: &config::Share, users: &UserDb) -> io::Result<ShareCo
     Ok(ShareConfig {
         comment: share.comment.clone(),
         read_only: share.read_only,
+        continuous_availability: share.continuous_availability,
         users: (!everybody).then(|| share.users.clone()),
         group_rids,
         guest: share.guest,

@@ -143,6 +143,9 @@ pub struct ShareConfig {
     pub act_as: Option<(u32, u32)>,
     /// Only encrypted sessions may use it.
     pub encryption_required: bool,
+    /// Opens may be persistent: recorded so that they outlive a crash of the server (Share.IsCA).
+    /// Its durability policy must write through.
+    pub continuous_availability: bool,
     /// Listed by share enumeration.
     pub browseable: bool,
     /// Entries that the user may not read are left out of listings.
@@ -166,6 +169,7 @@ impl ShareConfig {
             guest: false,
             act_as: None,
             encryption_required: false,
+            continuous_availability: false,
             browseable: true,
             access_based_enumeration: false,
             hosts: HostRules::default(),

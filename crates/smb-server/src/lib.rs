@@ -21,6 +21,7 @@ mod link;
 mod misbehaved;
 pub mod outside;
 mod pattern;
+mod persistent;
 mod pipe;
 mod race;
 mod short_name;
@@ -29,6 +30,7 @@ mod status;
 pub mod transport;
 
 pub use connection::serve;
+pub use persistent::{HandleStore, Restored};
 pub use state::{
     CommandCount, ConnectionId, ConnectionReport, OpenReport, Report, Requests, Server,
     SessionReport, Share, Shares,

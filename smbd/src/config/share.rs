@@ -67,6 +67,7 @@ pub(super) fn share(
         path: folder_path,
         comment: get(&table.comment, String::new()),
         read_only: get(&table.read_only, false),
+        continuous_availability: get(&table.continuous_availability, false),
         users: get(&table.users, Vec::new()),
         groups: get(&table.groups, Vec::new()),
         guest: get(&table.guest, false),
@@ -252,7 +253,7 @@ fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, finding
     }
 }
 
-/// Continuous availability: what is promised must be kept, and persistent handles are not there.
+/// Continuous availability: what is promised must be kept.
 fn availability(table: &raw::ShareTable, share: &Share, findings: &mut Findings) {
     if get(&table.continuous_availability, false) {
         let options = durability::ShareDurability::with_policy(share.durability);
@@ -260,11 +261,6 @@ fn availability(table: &raw::ShareTable, share: &Share, findings: &mut Findings)
             let place = span(&table.durability).or(span(&table.continuous_availability));
             findings.add(place, error.to_string(), "use honor or strict-sync");
         }
-        findings.add(
-            span(&table.continuous_availability),
-            "continuous_availability is not available yet: no open would survive a restart".into(),
-            "remove the key; clients open their files again after a restart",
-        );
     }
 }
 

@@ -179,7 +179,6 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "durability = \"honor\"",
         "nobody has agreed",
     ),
-    ("", "continuous_availability = true", "not available yet"),
     ("[limits]\ncompound_length = 65", "", "use 4 to 64"),
     ("[limits]\ncredits = 65536", "", "use 64 to 65535"),
     (

@@ -11,10 +11,10 @@ use std::{
     time::Duration,
 };
 
-use durability::{Gate, InForce, LatchedInode, Policy, StopReport};
+use durability::{Gate, InForce, LatchedInode, Policy, ShareDurability, StopReport};
 use serde_json::{Value, json};
 use smb_auth::UserDb;
-use smb_server::Share;
+use smb_server::{Share, Shares};
 
 use super::HostVfs;
 use crate::{
@@ -93,6 +93,34 @@ fn latched_json(one: &LatchedInode) -> Value {
 
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A continuously available share keeps a policy that writes through.
+///
+/// # Errors
+/// With its name.
+pub(super) fn check_availability(
+    shares: &Shares<HostVfs>,
+    change: &PolicyRequest,
+) -> Result<(), String> {
+    let Some(policy) = change.set else {
+        return Ok(());
+    };
+    let Err(error) = ShareDurability::with_policy(policy).check_continuous_availability() else {
+        return Ok(());
+    };
+    let named = |name: &str| {
+        let wanted = change.share.as_ref();
+        wanted.is_none_or(|wanted| wanted.to_uppercase() == name.to_uppercase())
+    };
+    let mut available = shares.iter().map(|share| &share.config);
+    match available.find(|share| share.continuous_availability && named(&share.name)) {
+        Some(share) => Err(format!(
+            "share {}: {error}\n  = use honor or strict-sync, or remove continuous_availability",
+            share.name
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Shows a share, after setting its policy where that is asked.

@@ -19,6 +19,7 @@ use super::{durable, engine};
 use crate::{
     file::{Break, Owner},
     link::outbound::{self, HEADROOM},
+    persistent,
     state::{ConnectionId, Mail, Server},
 };
 
@@ -119,6 +120,7 @@ pub(super) fn over<V: Vfs>(server: &Arc<Server<V>>, broken: &Break) {
     let after = server
         .files
         .break_over(&broken.place, broken.owner, broken.ticket);
+    persistent::caching_changed(server, broken.owner);
     engine::perform(server, after);
     durable::sweep(server, &broken.opens);
 }

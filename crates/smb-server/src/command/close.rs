@@ -13,6 +13,7 @@ use vfs::{Attr, Identity, Node, Vfs, VfsError};
 use super::{Call, Handled, Reply, engine, write};
 use crate::{
     file::{Change, Remove, Reported, SharePath},
+    persistent,
     state::{EndReason, Open, OpenKind, Server, Session, Share},
 };
 
@@ -124,6 +125,13 @@ pub(super) async fn finish<V: Vfs>(
     let mut receipt = Ok(None);
     if let (Some(remove), Some(path)) = (&closed.remove, path) {
         // Whoever marked it had the right; the one who happens to close last need not.
+    // What nobody can lock or open is given free only when its record is gone. A name that is to
+    // go must not be forgotten by a crash: there the record goes last.
+    let deletes = open.options.contains(CreateOptions::DELETE_ON_CLOSE)
+        || server.files.is_delete_pending(disk.place, open.engine);
+    if !deletes {
+        persistent::end(server, open).await;
+    }
         let identity = server
             .take_deleter(disk.place)
             .unwrap_or_else(|| token().identity.clone());
@@ -147,6 +155,9 @@ pub(super) async fn finish<V: Vfs>(
     open.end_policy();
     let removed = receipt?;
     Ok(removed.unwrap_or(closed?))
+    if deletes {
+        persistent::end(server, open).await;
+    }
 }
 
 /// The last handle of something marked for deletion is gone: its name goes too. A directory that

@@ -74,13 +74,31 @@ pub(super) async fn keep_again<V: Vfs>(server: &Arc<Server<V>>, open: Arc<Open<V
     }
 }
 
+/// Enters an open that nobody else knows and whose client is away; somebody is to [`watch_over`]
+/// it. False: there is no room.
+pub(crate) fn wait<V: Vfs>(server: &Server<V>, open: &Arc<Open<V>>) -> bool {
+    open.begin_close();
+    let timeout = open.endurance().timeout().unwrap_or_default();
+    server.durables.keep(open, until(server, timeout)) != Keeping::Refused
+}
+
+/// Looks after what waits already; for the start of the server, on a worker.
+pub(crate) fn watch_over<V: Vfs>(server: &Arc<Server<V>>) {
+    if let Some(at) = server.durables.wakes() {
+        scavenge(server, at);
+    }
+}
+
+/// In whole seconds, upwards: few scavengers, and nobody is closed too early.
+fn until<V: Vfs>(server: &Server<V>, timeout: Duration) -> Duration {
+    let until = server.env.monotonic().saturating_add(timeout);
+    Duration::from_secs(until.as_secs().saturating_add(1))
+}
+
 /// Enters an open into the table. False: the caller is to close it.
 fn put<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
     let timeout = open.endurance().timeout().unwrap_or_default();
-    // In whole seconds, upwards: few scavengers, and nobody is closed too early.
-    let until = server.env.monotonic().saturating_add(timeout);
-    let until = Duration::from_secs(until.as_secs().saturating_add(1));
-    match server.durables.keep(open, until) {
+    match server.durables.keep(open, until(server, timeout)) {
         Keeping::Done => {}
         Keeping::Wake(at) => scavenge(server, at),
         Keeping::Refused => {

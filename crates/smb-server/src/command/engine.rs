@@ -11,13 +11,14 @@ use crate::{
     file::{
         Actor, Change, Effects, Operation, Outcome, Place, Reported, SharePath, Step, WaiterId,
     },
+    persistent,
     state::{EndReason, Open, Server},
 };
 
 /// Carries out what the engine asks for: breaks first, then wake-ups.
 pub(crate) fn perform<V: Vfs>(server: &Arc<Server<V>>, effects: Effects) {
     for broken in effects.breaks {
-        breaks::deliver(server, broken);
+        persistent::before_break(server, broken, breaks::deliver);
     }
     for wake in effects.wakes {
         server.wake(wake.waiter, wake.outcome);
@@ -78,6 +79,8 @@ pub(super) async fn make_way<V: Vfs>(
         match step {
             Step::Go => {
                 server.forget_waiter(id);
+                // What others lost for this is recorded before anybody hears of it.
+                server.persistence.settled().await;
                 return Ok(());
             }
             Step::Refused(status) => {
@@ -108,7 +111,7 @@ pub(super) async fn lookup<V: Vfs>(
 }
 
 /// A path of a share as the engine takes it.
-pub(super) fn share_path(share: u32, names: &[String]) -> SharePath {
+pub(crate) fn share_path(share: u32, names: &[String]) -> SharePath {
     SharePath::new(crate::file::ShareId(share), names, vfs::posix::name::fold)
 }
 

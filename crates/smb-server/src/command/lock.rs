@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use smb_wire::{
-    msg::{Dialect, LockFlags, LockRequest, LockResponse},
+    msg::{Dialect, LockElement, LockFlags, LockRequest, LockResponse},
     status::Status,
 };
 use vfs::Vfs;
@@ -12,6 +12,7 @@ use super::{Call, Failure, Handled, Reply, engine};
 use crate::{
     file::{LockSequence, Locking, Operation, Outcome},
     limits::LOCKS_PER_REQUEST_MAX,
+    persistent,
     state::{EndReason, Endurance, InFlight},
 };
 
@@ -35,11 +36,44 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
     match lock(call, &open, &request).await? {
         Status::SUCCESS => {
+            record(call, &open, &request).await?;
             count(&open, &request);
             Ok(Reply::read_only(&LockResponse))
         }
         status => Err(status.into()),
     }
+}
+
+/// What a persistent open holds is recorded before its client hears that it holds it; what cannot
+/// be is not held.
+async fn record<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    request: &LockRequest,
+) -> Result<(), Failure> {
+    let server = call.server();
+    if persistent::changed(server, open).await.is_ok() || unlocks(request) {
+        // What is unlocked is; the store reports itself.
+        return Ok(());
+    }
+    let back: Vec<LockElement> = request
+        .locks
+        .iter()
+        .map(|lock| LockElement {
+            flags: LockFlags::UNLOCK,
+            ..*lock
+        })
+        .collect();
+    let disk = open.disk()?;
+    // Nothing waits for an unlock.
+    let waiter = Default::default();
+    let (_, effects) = server
+        .files
+        .lock(disk.place, open.engine, &back, None, waiter);
+    // It may be recorded later, but not as held.
+    drop(persistent::changed(server, open));
+    engine::perform(server, effects);
+    Err(Status::INSUFFICIENT_RESOURCES.into())
 }
 
 fn unlocks(request: &LockRequest) -> bool {
@@ -55,7 +89,10 @@ fn check_limit<V: Vfs>(
     request: &LockRequest,
 ) -> Result<(), Failure> {
     let held = open.locks.load(Ordering::Relaxed);
-    let max = call.server().config().limits.locks_per_open as u64;
+    let mut max = call.server().config().limits.locks_per_open as u64;
+    if open.endurance().is_persistent() {
+        max = max.min(persistent::LOCKS_MAX as u64);
+    }
     if !unlocks(request) && held + request.locks.len() as u64 > max {
         return Err(Status::INSUFFICIENT_RESOURCES.into());
     }
@@ -90,6 +127,10 @@ async fn lock<V: Vfs>(
         server
             .files
             .lock(disk.place, open.engine, &request.locks, sequence, id);
+    if unlocks(request) {
+        // In the store before what it sets free is anybody else's.
+        persistent::queue(server, open);
+    }
     engine::perform(server, effects);
     if let Locking::Done(status) = locking {
         server.forget_waiter(id);

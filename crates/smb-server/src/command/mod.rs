@@ -32,8 +32,9 @@ mod write;
 
 pub(crate) use call::{Call, Failure, Handled, Reply};
 pub(crate) use chain::{notify, run};
-pub(crate) use create::insert;
-pub(crate) use engine::perform;
+pub(crate) use create::{insert, io_access, link, place};
+pub(crate) use durable::{wait, watch_over};
+pub(crate) use engine::{perform, share_path};
 pub(crate) use logoff::disconnected;
 pub(crate) use session_setup::Setup;
 use smb_wire::{header::Command, status::Status};

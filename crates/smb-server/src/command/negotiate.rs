@@ -70,7 +70,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     {
         contexts.cipher = Some(Cipher::Aes128Ccm);
     }
-    let facts = settle(&config, &request, dialect, &contexts);
+    let offered = call.server().offers_persistence();
+    let facts = settle(&config, &request, dialect, (&contexts, offered));
     let hint = Acceptor::negotiate_hint();
     let response = response(call, &config, &facts, &hint, &contexts.reply);
     let mut preauth = call.connection.preauth.borrow_mut();
@@ -91,7 +92,7 @@ fn settle(
     config: &ServerConfig,
     request: &NegotiateRequest<'_>,
     dialect: Dialect,
-    contexts: &Contexts,
+    (contexts, persistence): (&Contexts, bool),
 ) -> Negotiated {
     let multi_credit = dialect >= Dialect::SMB_2_1;
     // [MS-SMB2] 3.3.5.4: on 3.1.1 the context alone says that encryption was agreed
@@ -103,14 +104,17 @@ fn settle(
         client_capabilities: request.capabilities,
         client_security_mode: request.security_mode,
         client_dialects: request.dialects.clone(),
-        // [MS-SMB2] 3.3.5.4: leasing from 2.1 on; of directories and several channels from 3.0 on
-        // to who asks for them (impacket fails where it is told of the former unasked).
+        // [MS-SMB2] 3.3.5.4: leasing from 2.1 on; of directories, several channels and persistent
+        // handles (where a share has them) from 3.0 on to who asks for them (impacket fails where it
+        // is told of the former unasked).
         server_capabilities: (Capabilities::LARGE_MTU | Capabilities::LEASING)
             .when(multi_credit)
             .union(
                 (request.capabilities
-                    & (Capabilities::DIRECTORY_LEASING | Capabilities::MULTI_CHANNEL))
-                    .when(dialect >= Dialect::SMB_3_0),
+                    & (Capabilities::DIRECTORY_LEASING
+                        | Capabilities::MULTI_CHANNEL
+                        | Capabilities::PERSISTENT_HANDLES.when(persistence)))
+                .when(dialect >= Dialect::SMB_3_0),
             )
             .union(Capabilities::ENCRYPTION.when(encryption)),
         server_security_mode: SecurityMode::SIGNING_ENABLED

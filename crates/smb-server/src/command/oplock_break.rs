@@ -7,7 +7,7 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::{Call, Handled, Reply, durable, engine};
-use crate::file::Owner;
+use crate::{file::Owner, persistent};
 
 /// Takes an acknowledgment.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
@@ -20,7 +20,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
                 server
                     .files
                     .acknowledge_oplock(disk.place, open.engine, ack.oplock_level);
-            server.grants.acknowledged(Owner::Oplock(open.engine));
+            let owner = Owner::Oplock(open.engine);
+            server.grants.acknowledged(owner);
+            persistent::caching_changed(server, owner);
             engine::perform(server, effects);
             Ok(Reply::read_only(&OplockBreakResponse {
                 oplock_level: answer?,
@@ -39,6 +41,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
                     .files
                     .acknowledge_lease(client, ack.lease_key, ack.lease_state);
             let owner = Owner::Lease(client, ack.lease_key);
+            persistent::caching_changed(server, owner);
             let broken = answer
                 .is_ok()
                 .then(|| server.grants.acknowledged(owner))

@@ -140,7 +140,9 @@ fn disk<V: Vfs>(
     let response = TreeConnectResponse {
         share_type: ShareType::DISK,
         share_flags: flags,
-        capabilities: ShareCapabilities::empty(),
+    // [MS-SMB2] 3.3.5.7.
+    let available = config.continuous_availability && call.connection.dialect() >= Dialect::SMB_3_0;
+        capabilities: ShareCapabilities::CONTINUOUS_AVAILABILITY.when(available),
         maximal_access,
     };
     let tree = TreeConnect {

@@ -113,9 +113,11 @@ fn flags<V: Vfs>(
 /// What the open itself asks of durability.
 pub(super) fn open_flags<V: Vfs>(open: &Open<V>) -> RequestFlags {
     // FileModeInformation may have changed them since.
-    let mode = open.state().mode.map_or(open.options, CreateOptions);
+    let state = open.state();
+    let mode = state.mode.map_or(open.options, CreateOptions);
     RequestFlags {
-        open_write_through: mode.contains(CreateOptions::WRITE_THROUGH),
+        open_write_through: mode.contains(CreateOptions::WRITE_THROUGH)
+            || state.endurance.is_persistent(),
         open_unbuffered: mode.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
         ..RequestFlags::default()
     }

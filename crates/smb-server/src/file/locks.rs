@@ -14,6 +14,7 @@ use smb_wire::msg::{LockElement, LockFlags};
 
 use super::files::Files;
 use super::inode::Inode;
+use super::restore::KeptLock;
 use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
 
 /// Held ranges per stream; one more gives INSUFFICIENT_RESOURCES.
@@ -133,6 +134,30 @@ pub(super) struct RangeLocks {
 impl RangeLocks {
     pub(super) fn count(&self) -> usize {
         self.held.len()
+    }
+
+    /// What an open holds, in the order it was taken.
+    pub(super) fn of(&self, open: OpenId) -> Vec<KeptLock> {
+        let mine = self.held.iter().filter(|held| held.open == open);
+        mine.map(|held| KeptLock {
+            offset: held.range.offset,
+            length: held.range.length,
+            exclusive: held.exclusive,
+        })
+        .collect()
+    }
+
+    /// What an open held before a restart. Nothing is judged: it was granted.
+    pub(super) fn put_back(&mut self, open: OpenId, locks: &[KeptLock]) {
+        let room = RANGES_MAX.saturating_sub(self.held.len());
+        self.held.extend(locks.iter().take(room).map(|lock| Held {
+            open,
+            range: Range {
+                offset: lock.offset,
+                length: lock.length,
+            },
+            exclusive: lock.exclusive,
+        }));
     }
 
     /// Whether some lock starts below the allocated bytes: then nobody may be granted read
@@ -326,6 +351,12 @@ impl LockSequences {
         }
         self.valid.remove(&sequence.index);
         false
+    }
+
+    /// Buckets with their numbers.
+    pub(super) fn valid(&self) -> Vec<(u32, u8)> {
+        let valid = self.valid.iter();
+        valid.map(|(bucket, number)| (*bucket, *number)).collect()
     }
 
     /// The request succeeded.

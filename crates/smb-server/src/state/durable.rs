@@ -252,7 +252,8 @@ impl<V: Vfs> Durables<V> {
         let user = open.origin.owner.user_sid;
         let mine = inner.per_user.get(&user).copied().unwrap_or(0);
         let full = inner.kept.len() >= KEPT_OPENS_MAX || mine >= KEPT_OPENS_PER_USER_MAX;
-        if inner.stopping || full {
+        // A persistent one waits in the store for the next start.
+        if inner.stopping && !open.endurance().is_persistent() || full {
             return Keeping::Refused;
         }
         let (id, open) = (open.file_id.persistent, Arc::clone(open));
@@ -265,6 +266,21 @@ impl<V: Vfs> Durables<V> {
         }
         inner.wakes = Some(until);
         Keeping::Wake(until)
+    }
+
+    /// When somebody is to look, if anything waits.
+    pub(crate) fn wakes(&self) -> Option<Duration> {
+        self.lock().wakes
+    }
+
+    /// A kept persistent open, by Open.CreateGuid.
+    pub(crate) fn find_persistent(&self, create: Guid) -> Option<Arc<Open<V>>> {
+        let inner = self.lock();
+        let mut kept = inner.kept.values();
+        let found = kept.find(|kept| {
+            kept.open.origin.create_guid == create && kept.open.endurance().is_persistent()
+        });
+        found.map(|kept| Arc::clone(&kept.open))
     }
 
     /// A kept open, by Open.DurableFileId. It may be gone the next moment.

@@ -35,6 +35,7 @@ use crate::{
     config::{NetworkInterface, ServerConfig},
     file::{Caching, Files, OpenId, Outcome, Place, SharePath, WaiterId},
     outside::Outside,
+    persistent::Persistence,
 };
 
 /// A connection, numbered since the server started.
@@ -80,6 +81,8 @@ pub struct Server<V: Vfs> {
     pub(crate) grants: Grants,
     /// Opens that outlive their connections.
     pub(crate) durables: Durables<V>,
+    /// Those of them that outlive the process.
+    pub(crate) persistence: Persistence,
     pub(crate) change_times: ChangeTimes,
     /// Held while a part of a security descriptor is merged into what is stored.
     pub(crate) descriptors: vfs::disk::InodeLocks,
@@ -138,6 +141,7 @@ impl<V: Vfs> Server<V> {
             outside: Outside::default(),
             grants: Grants::default(),
             durables: Durables::default(),
+            persistence: Persistence::default(),
             change_times: ChangeTimes::default(),
             descriptors: vfs::disk::InodeLocks::default(),
             config: RwLock::new(Arc::new(config)),
@@ -211,9 +215,19 @@ impl<V: Vfs> Server<V> {
         Arc::clone(&interfaces.unwrap_or_else(PoisonError::into_inner))
     }
 
+    pub(crate) fn all_sessions(&self) -> Vec<Arc<Session<V>>> {
+        lock(&self.sessions).values().cloned().collect()
+    }
+
     /// A number nobody has had since the server started.
     pub(crate) fn fresh_id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Numbers up to `max` were given in an earlier run and are not given again.
+    pub(crate) fn not_these(&self, max: Option<u64>) {
+        let next = max.map_or(0, |max| max.saturating_add(1));
+        self.next.fetch_max(next, Ordering::Relaxed);
     }
 
     /// A session id nobody has. Some clients keep only its low 32 bits, so there are no more.
@@ -403,7 +417,7 @@ impl<V: Vfs> Server<V> {
                 since: peer.since,
             })
             .collect();
-        let sessions: Vec<_> = lock(&self.sessions).values().cloned().collect();
+        let sessions = self.all_sessions();
         Report {
             connections,
             sessions: sessions

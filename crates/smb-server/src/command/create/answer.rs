@@ -23,6 +23,7 @@ use crate::{
     command::{Call, Failure, Handled, Reply},
     file::{CacheGrant, OpenId, Place},
     outside::Interest,
+    persistent,
     state::{Holder, NewOpen, Open, OpenKind, Session, SessionPhase},
 };
 
@@ -138,7 +139,8 @@ async fn enter<V: Vfs>(
     let server = call.server();
     let session = call.session()?;
     let cache = &opened.engine.cache;
-    let endurance = durable::endurance(contexts, cache, opened.node.is_directory());
+    let directory = opened.node.is_directory();
+    let endurance = durable::endurance(contexts, cache, directory, persistent::offered(call));
     let origin = durable::origin(call, wanted, contexts, cache, opened.action)?;
     let id = server.fresh_id();
     let file_id = FileId {
@@ -164,6 +166,11 @@ async fn enter<V: Vfs>(
         origin,
         endurance,
     }));
+    if endurance.is_persistent() && !persistent::begin(server, &open).await {
+        // Not recorded: durable at most.
+        let less = durable::endurance(contexts, &opened.engine.cache, directory, false);
+        open.state().endurance = less;
+    }
     server.durables.made(&open);
     // Before the open can be found: another channel may close it at once.
     server.opens.fetch_add(1, Ordering::Relaxed);
@@ -180,6 +187,7 @@ async fn enter<V: Vfs>(
         server.opens.fetch_sub(1, Ordering::Relaxed);
         server.remove_holder(opened.id);
         server.durables.ended(&open);
+        persistent::end(server, &open).await;
         judge::undo(call, &opened.place, opened.id, &opened.node).await?;
         return Err(Status::USER_SESSION_DELETED.into());
     }

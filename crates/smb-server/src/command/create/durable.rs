@@ -139,11 +139,18 @@ impl Seen {
 
 /// What the caching granted lets the open be: durable only with a batch oplock or a lease that
 /// caches the handle, and never a directory ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10 with note 342).
-pub(super) fn endurance(contexts: &Contexts, granted: &CacheGrant, directory: bool) -> Endurance {
+pub(super) fn endurance(
+    contexts: &Contexts,
+    granted: &CacheGrant,
+    directory: bool,
+    persistence: bool,
+) -> Endurance {
     let Some(asked) = contexts.durable else {
         return Endurance::None;
     };
-    if directory || !caches_handle(granted) {
+    // [MS-SMB2] 3.3.5.9.10: a persistent one needs no caching.
+    let persistent = persistence && !directory && asks_persistent(asked);
+    if directory || !(persistent || caches_handle(granted)) {
         return Endurance::None;
     }
     let timeout = match asked {
@@ -153,7 +160,14 @@ pub(super) fn endurance(contexts: &Contexts, granted: &CacheGrant, directory: bo
     };
     Endurance::Durable {
         timeout,
-        persistent: false,
+        persistent,
+    }
+}
+
+fn asks_persistent(asked: Asked) -> bool {
+    match asked {
+        Asked::V1 => false,
+        Asked::V2(asked) => asked.flags.contains(DurableHandleFlags::PERSISTENT),
     }
 }
 

@@ -200,7 +200,7 @@ async fn act<V: Vfs>(
 }
 
 /// The descriptors an open with these rights needs.
-pub(super) fn io_access(granted: AccessMask, directory: bool) -> IoAccess {
+pub(crate) fn io_access(granted: AccessMask, directory: bool) -> IoAccess {
     let read = AccessMask::FILE_READ_DATA | AccessMask::FILE_EXECUTE;
     let write = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA;
     if directory {

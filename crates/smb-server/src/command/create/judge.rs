@@ -1,15 +1,20 @@
 //! Asking the file engine whether an open may be, and waiting while holders give way.
 
-use smb_wire::{access_mask::AccessMask, msg::OplockLevel};
+use smb_wire::{
+    access_mask::AccessMask,
+    msg::{Dialect, OplockLevel},
+    status::Status,
+};
 use vfs::{Lookup, Node, Vfs};
 
 use super::request::{Contexts, Wanted};
 use crate::{
     command::{Call, Failure, breaks::Granting, close, engine},
     file::{
-        CacheGrant, CacheRequest, Decision, LeaseRequest, LeaseVersion, OpenId, OpenRequest, Place,
-        Quick,
+        CacheGrant, CacheRequest, Decision, LeaseRequest, LeaseVersion, OpenId, OpenRequest, Owner,
+        Place, Quick,
     },
+    persistent,
 };
 
 /// The engine's answer to an open.
@@ -46,6 +51,14 @@ pub(super) async fn open<V: Vfs>(
     case: Case<'_, V>,
 ) -> Result<Judged<V>, Failure> {
     let server = call.server();
+    // [MS-SMB2] 3.3.5.9: what waits for its client is nobody else's meanwhile.
+    if call.connection.dialect() >= Dialect::SMB_3_0
+        && server
+            .persistence
+            .any_at(case.place, |open| server.durables.is_kept(open))
+    {
+        return Err(Status::FILE_NOT_AVAILABLE.into());
+    }
     let (waiter, woken) = server.waiter();
     let client = call
         .connection
@@ -73,6 +86,11 @@ pub(super) async fn open<V: Vfs>(
     match decision {
         Decision::Granted(granted) => {
             server.forget_waiter(waiter);
+            if let Some(owner @ Owner::Lease(..)) = request.owner() {
+                persistent::caching_changed(server, owner);
+            }
+            // What others lost for this open is recorded before its client hears of it.
+            server.persistence.settled().await;
             let agreed = Agreed {
                 cache: granted.cache,
                 quick: granted.quick,
@@ -136,7 +154,7 @@ pub(super) async fn undo<V: Vfs>(
 }
 
 /// Where the engine keeps the state of a node.
-pub(super) fn place<N: Node>(node: &N) -> Place {
+pub(crate) fn place<N: Node>(node: &N) -> Place {
     Place {
         key: node.key(),
         stream: node

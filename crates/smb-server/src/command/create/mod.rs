@@ -46,6 +46,8 @@ use crate::{
 const ATTEMPTS: usize = 8;
 
 pub(crate) use answer::insert;
+pub(crate) use existing::io_access;
+pub(crate) use judge::place;
 pub(in crate::command) use name::{Stream as NameStream, parse as parse_name};
 
 /// Opens or creates.
@@ -67,10 +69,11 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         }
     };
     // Until the answer is made, or there will be none: the same CREATE sent again waits its turn.
-    let _under_way = match replay::begin(call, &contexts)? {
+    let under_way = match replay::begin(call, &contexts)? {
         Replay::Of(open) => return replay::answer(call, &wanted, &contexts, &open).await,
         Replay::First(under_way) => under_way,
     };
+    call.replayable.set(under_way.is_some());
     check_limits(call)?;
     app_instance::make_way(call, &contexts, &name).await?;
     open(call, &wanted, &contexts, &name).await
@@ -220,7 +223,7 @@ fn enter_policy<V: Vfs>(
 }
 
 /// Names of a lookup as the engine takes them.
-fn link<N: Node>(lookup: &Lookup<N>) -> crate::file::Link {
+pub(crate) fn link<N: Node>(lookup: &Lookup<N>) -> crate::file::Link {
     match &lookup.parent {
         None => crate::file::Link {
             parent: Default::default(),

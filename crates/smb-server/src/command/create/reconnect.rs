@@ -22,6 +22,7 @@ use super::{
 use crate::{
     command::{Call, Failure, Handled, Reply, breaks::Granting, durable, engine},
     file::Owner,
+    persistent,
     state::{Endurance, Holder, Open, Reconnected},
 };
 
@@ -33,11 +34,11 @@ pub(super) async fn handle<V: Vfs>(
     name: Option<&Name>,
 ) -> Handled {
     let server = call.server();
-    let id = back.file_id.persistent;
-    let kept = server
-        .durables
-        .find(id)
+    let kept = server.durables.find(back.file_id.persistent);
+    let kept = kept
+        .or_else(|| by_create_guid(call, &back))
         .ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+    let id = kept.file_id.persistent;
     check(call, contexts, &back, name, &kept)?;
     let granting = Granting::begin(server, owner(&kept));
     let old = server
@@ -80,6 +81,14 @@ pub(super) async fn handle<V: Vfs>(
     let response = answer::response(&open, CreateAction::OPENED, &attr, level, &list);
     tracing::debug!(peer = %call.connection.peer, user = open.user, "a client is back at its open");
     Ok(Reply::changed(&response, call.share()?.gate.unchanged()))
+}
+
+/// [MS-SMB2] 3.3.5.9.12: a persistent open is known by its CreateGuid as well.
+fn by_create_guid<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Option<Arc<Open<V>>> {
+    let (create_guid, flags) = back.v2?;
+    let asked = flags.contains(DurableHandleFlags::PERSISTENT);
+    let known = || call.server().durables.find_persistent(create_guid);
+    (asked && persistent::offered(call)).then(known).flatten()
 }
 
 /// Whose caching the open shares.

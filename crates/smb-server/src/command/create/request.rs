@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     command::{Call, Failure},
+    persistent,
     state::AppInstance,
 };
 
@@ -156,6 +157,10 @@ pub(super) fn read<V: Vfs>(call: &Call<V>) -> Result<Asks, Failure> {
         wanted.access = wanted.access.without(AccessMask::FILE_APPEND_DATA);
     }
     check_tree(call, &wanted)?;
+    if persistent::offered(call) {
+        // [MS-SMB2] 3.3.5.9: every open of a continuously available share writes through.
+        wanted.options |= CreateOptions::WRITE_THROUGH;
+    }
     let contexts = contexts(call, &request)?;
     Ok(Asks::Open(wanted, contexts, name))
 }

@@ -38,6 +38,11 @@ pub(super) fn request<V: Vfs>(
     };
     // Pipes have no state that could outlive a connection.
     open.disk()?;
-    open.state().endurance = Endurance::Resilient { timeout };
+    let mut state = open.state();
+    // A persistent one outlives more.
+    if !state.endurance.is_persistent() {
+        state.endurance = Endurance::Resilient { timeout };
+    }
+    drop(state);
     Ok(Answer::done(call.nothing_changed()))
 }

@@ -16,6 +16,7 @@ use super::{need, parse};
 use crate::{
     command::{Call, Failure, engine},
     file::Operation,
+    persistent,
     state::Open,
 };
 
@@ -37,7 +38,7 @@ pub(super) async fn set<V: Vfs>(
     if info.delete_pending {
         mark(call, open, DispositionFlags::empty()).await?;
     } else {
-        clear(call, open)?;
+        clear(call, open).await?;
     }
     Ok(call.nothing_changed())
 }
@@ -66,10 +67,11 @@ pub(super) async fn set_ex<V: Vfs>(
         let disk = open.disk()?;
         let files = &call.server().files;
         files.set_delete_on_close(disk.place, open.engine, delete)?;
+        persistent::inode_changed(call.server(), disk.place.key).await;
     } else if delete {
         mark(call, open, flags).await?;
     } else {
-        clear(call, open)?;
+        clear(call, open).await?;
     }
     Ok(call.nothing_changed())
 }
@@ -100,16 +102,18 @@ async fn mark<V: Vfs>(
         .set_delete_pending(disk.place, open.engine, posix)?;
     call.server()
         .set_deleter(disk.place, call.token()?.identity.clone());
+    persistent::inode_changed(server, disk.place.key).await;
     engine::perform(server, effects);
     Ok(())
 }
 
-fn clear<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
+async fn clear<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
     let disk = open.disk()?;
     call.server()
         .files
         .clear_delete_pending(disk.place, open.engine)?;
     drop(call.server().take_deleter(disk.place));
+    persistent::inode_changed(call.server(), disk.place.key).await;
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     command::{Call, Failure, engine, write},
     file::{Change, Operation, SharePath, Step},
+    persistent,
     state::Open,
 };
 
@@ -165,6 +166,7 @@ async fn carry_out<V: Vfs>(
         .await?;
     drop(room);
     follow(call, &one);
+    persistent::inode_changed(call.server(), one.node.key()).await;
     if replace {
         target::replaced(call, to).await;
     }
@@ -189,6 +191,7 @@ async fn drop_link<V: Vfs>(
         .remove(&token.identity, one.node, one.parent, one.name)
         .await?;
     follow(call, &one);
+    persistent::inode_changed(call.server(), one.node.key()).await;
     let flags = write::open_flags(open);
     let receipt = begun.removed(one.node, one.parent, flags).await?;
     let filter = engine::name_filter(one.directory);

@@ -1,0 +1,225 @@
+//! What the engine knows of an open, taken out to be recorded and put back after a restart
+//! ([MS-SMB2] 3.3.5.9.12: a persistent open is as it was).
+//!
+//! Owns the values that describe an open apart from the tables, and the way back into them: what is
+//! put back was granted before, so nothing is judged and nothing breaks. To be done before the
+//! first connection; of the leases every open of one names the same state.
+
+use smb_wire::{
+    access_mask::AccessMask,
+    ids::{Guid, LeaseKey},
+    msg::ShareAccess,
+};
+
+use super::{
+    caching::Holder,
+    files::Files,
+    inode::{Inode, OPENS_MAX, Open},
+    locks::LockSequence,
+    share_mode::ShareMode,
+    types::{Granted, LeaseState, OpenId, OpenRequest, Owner, Place, Quick},
+};
+
+/// A byte-range lock held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptLock {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Exclusive, else shared.
+    pub exclusive: bool,
+}
+
+/// What an open caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeptCache {
+    /// Nothing.
+    #[default]
+    None,
+    /// By an oplock, as the caching it stands for.
+    Oplock(LeaseState),
+    /// By a lease, see [`KeptLease`].
+    Lease,
+}
+
+/// A lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptLease {
+    /// What is held; of a break in flight that before it.
+    pub state: LeaseState,
+    /// Its epoch.
+    pub epoch: u16,
+    /// Of version 2.
+    pub v2: bool,
+    /// The parent's key.
+    pub parent: Option<LeaseKey>,
+}
+
+/// What the engine knows of an open.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KeptOpen {
+    /// Rights granted.
+    pub access: AccessMask,
+    /// What it lets others do.
+    pub share: ShareAccess,
+    /// FILE_DELETE_ON_CLOSE is yet to act.
+    pub delete_on_close: bool,
+    /// It set the delete disposition.
+    pub marked_deleted: bool,
+    /// What it caches.
+    pub cache: KeptCache,
+    /// Byte-range locks it holds, in the order they were taken.
+    pub locks: Vec<KeptLock>,
+    /// Open.LockSequenceArray: bucket and number of those that are valid.
+    pub sequences: Vec<(u32, u8)>,
+}
+
+impl Inode {
+    fn kept(&mut self, id: OpenId) -> Option<(KeptOpen, Option<(Owner, KeptLease)>)> {
+        let (stream, open) = self.stream_of(id)?;
+        let holder = stream.holders.iter().find(|one| one.opens.contains(&id));
+        let (mut cache, mut lease) = (KeptCache::None, None);
+        if let Some(holder) = holder {
+            cache = if holder.is_oplock() {
+                KeptCache::Oplock(holder.state)
+            } else {
+                let kept = KeptLease {
+                    state: holder.state,
+                    epoch: holder.epoch,
+                    v2: holder.v2,
+                    parent: holder.parent,
+                };
+                lease = Some((holder.owner, kept));
+                KeptCache::Lease
+            };
+        }
+        let kept = KeptOpen {
+            access: open.mode.access,
+            share: open.mode.share,
+            delete_on_close: open.delete_on_close,
+            marked_deleted: open.marked_deleted,
+            cache,
+            locks: stream.locks.of(id),
+            sequences: open.sequences.valid(),
+        };
+        Some((kept, lease))
+    }
+
+    /// Puts an open back. `None`: there are too many, or it is there already.
+    fn put_back(
+        &mut self,
+        request: &OpenRequest,
+        kept: &KeptOpen,
+        holder: Option<Holder>,
+    ) -> Option<Granted> {
+        if self.opens.len() >= OPENS_MAX || self.opens.contains_key(&request.open) {
+            return None;
+        }
+        let stream = self
+            .streams
+            .entry(request.place.stream.clone())
+            .or_default();
+        stream.locks.put_back(request.open, &kept.locks);
+        let (mut cache, mut group) = (super::types::CacheGrant::None, 0);
+        if let Some(mut holder) = holder {
+            let owner = holder.owner;
+            match stream.holders.iter_mut().find(|one| one.owner == owner) {
+                Some(known) => {
+                    known.opens.insert(request.open);
+                    (cache, group) = (known.grant(), known.group);
+                }
+                None => {
+                    holder.opens.insert(request.open);
+                    (cache, group) = (holder.grant(), holder.group);
+                    stream.holders.push(holder);
+                }
+            }
+        }
+        stream.publish();
+        let shared = std::sync::Arc::clone(&stream.quick);
+        let open = Open {
+            stream: request.place.stream.clone(),
+            link: request.link.clone(),
+            mode: ShareMode {
+                access: kept.access,
+                share: kept.share,
+            },
+            delete_on_close: kept.delete_on_close,
+            marked_deleted: false,
+            unlinked: false,
+            group,
+            sequences: Default::default(),
+        };
+        self.opens.insert(request.open, open);
+        if let Some(open) = self.open_mut(request.open) {
+            for (index, number) in &kept.sequences {
+                let (index, number) = (*index, *number);
+                open.sequences.succeeded(LockSequence { index, number });
+            }
+        }
+        if kept.marked_deleted {
+            // It is there: it was just put in.
+            let _ = self.set_delete_pending(request.open, false);
+        }
+        let quick = Quick { shared, group };
+        Some(Granted { cache, quick })
+    }
+}
+
+impl Files {
+    /// What is to be recorded of an open, and of the lease it is under.
+    #[must_use]
+    pub fn kept(
+        &self,
+        place: &Place,
+        open: OpenId,
+    ) -> Option<(KeptOpen, Option<(Owner, KeptLease)>)> {
+        self.with(place.key, false, |inode| inode.kept(open))
+            .flatten()
+    }
+
+    /// Puts an open back that was recorded; of the request its name, place, link, path, client and
+    /// lease key count. `None`: it does not fit, or its lease is not known.
+    pub fn put_back(
+        &self,
+        request: &OpenRequest,
+        kept: &KeptOpen,
+        lease: Option<(Guid, LeaseKey, KeptLease)>,
+    ) -> Option<Granted> {
+        let group = self.next_ticket();
+        let holder = match (kept.cache, lease) {
+            (KeptCache::None, _) => None,
+            (KeptCache::Oplock(state), _) => Some(Holder {
+                owner: Owner::Oplock(request.open),
+                group,
+                state,
+                breaking: None,
+                unasked: false,
+                epoch: 0,
+                v2: false,
+                parent: None,
+                opens: Default::default(),
+            }),
+            (KeptCache::Lease, Some((client, key, lease))) => Some(Holder {
+                owner: Owner::Lease(client, key),
+                group,
+                state: lease.state,
+                breaking: None,
+                unasked: false,
+                epoch: lease.epoch,
+                v2: lease.v2,
+                parent: lease.parent,
+                opens: Default::default(),
+            }),
+            (KeptCache::Lease, None) => return None,
+        };
+        let leased = matches!(kept.cache, KeptCache::Lease);
+        let granted = self.with(request.place.key, true, |inode| {
+            inode.put_back(request, kept, holder)
+        });
+        let granted = granted.flatten()?;
+        self.enter(request, leased);
+        Some(granted)
+    }
+}

@@ -1,0 +1,300 @@
+//! Persistent opens ([MS-SMB2] 3.3.1.10 Open.IsPersistent): recorded so that a server that was
+//! killed gives its clients their handles, leases and locks back.
+//!
+//! Owns the list of opens that are recorded and the leases they are under. A record is the whole
+//! state of an open or lease as the file engine has it; it is taken and given to the store under
+//! one lock, so that the order on disk is the order of what happened. Who changes an open says so
+//! ([`Persistence::changed`]) after the engine has changed and before the client hears of it, and
+//! waits for the task. What a lease loses is recorded before the notification leaves, and whoever
+//! caused that waits, too ([`Persistence::settled`]): else a client could come back to caching that
+//! it was to give up for a change that somebody else was told of.
+//!
+//! Does not own: how it is stored (a [`HandleStore`]), who may have a persistent open and how its
+//! client comes back (`command::create`), what waits for its client (`state::durable`).
+
+mod record;
+mod restore;
+mod told;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use durability::{Change, LogMap, LogMapCounts, StoreTask};
+use smb_wire::ids::{Guid, LeaseKey};
+use vfs::{Disk, FileKey};
+
+use self::record::{LeaseRecord, lease_key, open_key};
+pub use self::restore::Restored;
+pub(crate) use self::{
+    record::{LOCKS_MAX, OpenRecord},
+    told::{before_break, begin, caching_changed, changed, end, inode_changed, offered, queue},
+};
+use crate::file::{Files, KeptLease, OpenId, Owner, Place};
+
+/// Where persistent opens are recorded.
+pub trait HandleStore: Send + Sync {
+    /// Makes changes, all or none, in the order of the calls; see [`LogMap::change`].
+    fn change(&self, changes: Vec<Change>) -> StoreTask;
+
+    /// The last write succeeded.
+    fn is_healthy(&self) -> bool;
+
+    /// What it holds and has done.
+    fn counts(&self) -> LogMapCounts;
+}
+
+impl<D: Disk> HandleStore for LogMap<D> {
+    fn change(&self, changes: Vec<Change>) -> StoreTask {
+        Self::change(self, changes)
+    }
+
+    fn is_healthy(&self) -> bool {
+        Self::is_healthy(self)
+    }
+
+    fn counts(&self) -> LogMapCounts {
+        Self::counts(self)
+    }
+}
+
+struct Recorded {
+    record: OpenRecord,
+    place: Place,
+}
+
+#[derive(Default)]
+struct Inner {
+    opens: BTreeMap<OpenId, Recorded>,
+    by_inode: BTreeMap<FileKey, BTreeSet<OpenId>>,
+    leases: BTreeMap<(Guid, LeaseKey), BTreeSet<OpenId>>,
+}
+
+/// What is recorded. Without a store nothing is, and no open is persistent.
+#[derive(Default)]
+pub(crate) struct Persistence {
+    store: OnceLock<Arc<dyn HandleStore>>,
+    inner: Mutex<Inner>,
+    /// Opens recorded, to be looked at without the lock.
+    count: AtomicUsize,
+    /// Changes of caching that are on their way to the store.
+    settling: Arc<AtomicUsize>,
+}
+
+impl Persistence {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on opens can be persistent. Once, before the first connection.
+    pub(crate) fn keep_in(&self, store: Arc<dyn HandleStore>) {
+        // A second one is not expected and not taken.
+        let _ = self.store.set(store);
+    }
+
+    pub(crate) fn store(&self) -> Option<&Arc<dyn HandleStore>> {
+        self.store.get()
+    }
+
+    /// How many opens are recorded.
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// An open is to be persistent: `record` says what the engine does not know of it. `None`
+    /// without a store. If the task fails it is not persistent: say [`Persistence::end`].
+    pub(crate) fn begin(
+        &self,
+        files: &Files,
+        open: OpenId,
+        place: &Place,
+        record: OpenRecord,
+    ) -> Option<StoreTask> {
+        let store = self.store.get()?;
+        let mut inner = self.lock();
+        inner.enter(open, place, record);
+        self.publish(&inner);
+        let changes = inner.describe(files, open);
+        Some(store.change(changes))
+    }
+
+    /// An open that was recorded in an earlier run is there again.
+    fn again(&self, open: OpenId, place: &Place, record: OpenRecord) {
+        let mut inner = self.lock();
+        inner.enter(open, place, record);
+        self.publish(&inner);
+    }
+
+    /// The locks, the disposition or the caching of an open changed. `None`: it is not recorded.
+    pub(crate) fn changed(&self, files: &Files, open: OpenId) -> Option<StoreTask> {
+        if self.len() == 0 {
+            return None;
+        }
+        let store = self.store.get()?;
+        let mut inner = self.lock();
+        if !inner.opens.contains_key(&open) {
+            return None;
+        }
+        let changes = inner.describe(files, open);
+        Some(store.change(changes))
+    }
+
+    /// The name of an inode, or what is to become of it, changed for all its opens.
+    pub(crate) fn inode_changed(&self, files: &Files, key: FileKey) -> Option<StoreTask> {
+        if self.len() == 0 {
+            return None;
+        }
+        let store = self.store.get()?;
+        let mut inner = self.lock();
+        let opens = inner.by_inode.get(&key)?.clone();
+        let mut last = None;
+        for open in opens {
+            // Each by itself: together they may be more than the store takes at once. The last
+            // one is stored after the others.
+            let changes = inner.describe(files, open);
+            last = Some(store.change(changes));
+        }
+        last
+    }
+
+    /// An oplock or lease changed without its opens having asked for it. The task need not be
+    /// awaited where [`Persistence::settled`] is later.
+    pub(crate) fn caching_changed(&self, files: &Files, owner: Owner) -> Option<StoreTask> {
+        if self.len() == 0 {
+            return None;
+        }
+        let store = self.store.get()?;
+        let mut inner = self.lock();
+        let open = match owner {
+            Owner::Oplock(open) => inner.opens.contains_key(&open).then_some(open),
+            Owner::Lease(client, key) => {
+                let opens = inner.leases.get(&(client, key));
+                opens.and_then(|opens| opens.first().copied())
+            }
+        }?;
+        let changes = inner.describe(files, open);
+        let task = store.change(changes);
+        let settling = Arc::clone(&self.settling);
+        settling.fetch_add(1, Ordering::SeqCst);
+        let settling = Settling(settling);
+        Some(Box::pin(async move {
+            let _settling = settling;
+            task.await
+        }))
+    }
+
+    /// Waits until every change of caching so far is stored, or cannot be (the store reports
+    /// itself); at once where none is on its way.
+    pub(crate) async fn settled(&self) {
+        if self.settling.load(Ordering::SeqCst) > 0
+            && let Some(store) = self.store.get()
+        {
+            // Stored after all that came before it.
+            let _ = store.change(Vec::new()).await;
+        }
+    }
+
+    /// Whether a recorded open of this file or stream is one that `which` means.
+    pub(crate) fn any_at(&self, place: &Place, which: impl Fn(OpenId) -> bool) -> bool {
+        if self.len() == 0 {
+            return false;
+        }
+        let inner = self.lock();
+        let Some(opens) = inner.by_inode.get(&place.key) else {
+            return false;
+        };
+        let here = opens.iter().filter(|open| {
+            let recorded = inner.opens.get(open);
+            recorded.is_some_and(|recorded| recorded.place.stream == place.stream)
+        });
+        here.copied().any(which)
+    }
+
+    /// An open is closed, or is not persistent after all. `None`: it is not recorded.
+    pub(crate) fn end(&self, open: OpenId) -> Option<StoreTask> {
+        if self.len() == 0 {
+            return None;
+        }
+        let store = self.store.get()?;
+        let mut inner = self.lock();
+        let changes = inner.leave(open)?;
+        self.publish(&inner);
+        Some(store.change(changes))
+    }
+
+    fn publish(&self, inner: &Inner) {
+        self.count.store(inner.opens.len(), Ordering::SeqCst);
+    }
+}
+
+struct Settling(Arc<AtomicUsize>);
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Inner {
+    fn enter(&mut self, open: OpenId, place: &Place, record: OpenRecord) {
+        self.by_inode.entry(place.key).or_default().insert(open);
+        if let Some((key, _)) = record.lease {
+            let opens = self.leases.entry((record.client, key)).or_default();
+            opens.insert(open);
+        }
+        let place = place.clone();
+        self.opens.insert(open, Recorded { record, place });
+    }
+
+    /// What the store is to say of an open, and of the lease it is under.
+    fn describe(&mut self, files: &Files, open: OpenId) -> Vec<Change> {
+        let Some(recorded) = self.opens.get_mut(&open) else {
+            return Vec::new();
+        };
+        let record = &mut recorded.record;
+        let mut lease = None;
+        if let Some((kept, held)) = files.kept(&recorded.place, open) {
+            record.engine = kept;
+            lease = held;
+        }
+        if let Some(path) = files.path_of(open) {
+            record.path = path.names().iter().map(ToString::to_string).collect();
+        }
+        let mut changes = vec![Change::Put(open_key(record.id), record.encode())];
+        if let Some((Owner::Lease(client, key), kept)) = lease {
+            changes.push(put_lease(client, key, kept));
+        }
+        changes
+    }
+
+    fn leave(&mut self, open: OpenId) -> Option<Vec<Change>> {
+        let Recorded { record, place } = self.opens.remove(&open)?;
+        let mut changes = vec![Change::Remove(open_key(record.id))];
+        if let Some(opens) = self.by_inode.get_mut(&place.key) {
+            opens.remove(&open);
+            if opens.is_empty() {
+                self.by_inode.remove(&place.key);
+            }
+        }
+        if let Some((key, _)) = record.lease {
+            let name = (record.client, key);
+            if let Some(opens) = self.leases.get_mut(&name) {
+                opens.remove(&open);
+                if opens.is_empty() {
+                    self.leases.remove(&name);
+                    changes.push(Change::Remove(lease_key(record.client, key)));
+                }
+            }
+        }
+        Some(changes)
+    }
+}
+
+fn put_lease(client: Guid, key: LeaseKey, kept: KeptLease) -> Change {
+    let record = LeaseRecord { client, key, kept };
+    Change::Put(lease_key(client, key), record.encode())
+}

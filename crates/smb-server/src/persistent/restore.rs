@@ -1,0 +1,327 @@
+//! After a restart: recorded opens become opens that wait for their clients
+//! ([MS-SMB2] 3.3.5.9.12), before the first connection.
+//!
+//! A record is taken only if everything it names is there: its share, still continuously
+//! available; its owner's account; at its path the same inode, by number and generation. What is
+//! not is dropped, with a line in the log that says whose handle on which file is lost and why.
+//! Nothing is judged again: the open was granted.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, atomic::Ordering},
+    time::Duration,
+};
+
+use durability::{Change, MapEntry, Opener};
+use smb_auth::UserIdentity;
+use smb_wire::{
+    ids::{FileId, Guid, LeaseKey, SessionId, TreeId},
+    msg::{CreateOptions, ShareFlags},
+};
+use vfs::{Identity, Lookup, Node, StreamOpen, Vfs};
+
+use super::{
+    HandleStore,
+    record::{self, OpenRecord, Record, open_key},
+};
+use crate::{
+    command,
+    file::{CacheRequest, KeptCache, KeptLease, OpenId, OpenRequest, Place, WaiterId},
+    outside::Interest,
+    state::{
+        AppInstance, Endurance, LeaseName, NewOpen, Open, OpenKind, Origin, Server, Share, Token,
+        TreeConnect,
+    },
+};
+
+/// What became of the records of earlier runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Restored {
+    /// Opens that wait for their clients.
+    pub opens: usize,
+    /// Opens that are lost; each was named in the log.
+    pub lost: usize,
+}
+
+type Leases = BTreeMap<(Guid, LeaseKey), KeptLease>;
+
+impl<V: Vfs> Server<V> {
+    /// Keeps persistent opens in `store` from now on, and brings back those that `entries` tell
+    /// of. Once, before the first connection; afterwards [`Server::watch_restored`].
+    pub async fn keep_opens_in(
+        self: &Arc<Self>,
+        store: Arc<dyn HandleStore>,
+        entries: Vec<MapEntry>,
+    ) -> Restored {
+        self.persistence.keep_in(Arc::clone(&store));
+        let mut restored = Restored::default();
+        let (mut opens, mut leases, mut gone) = (Vec::new(), Leases::new(), Vec::new());
+        for entry in entries {
+            let read = record::read(&entry.key, &entry.value);
+            match read {
+                Some(Record::Open(open)) if entry.doubtful => {
+                    lost(&open, "its record comes before a damaged part of the store");
+                    restored.lost += 1;
+                }
+                Some(Record::Open(open)) => opens.push(open),
+                Some(Record::Lease(lease)) if !entry.doubtful => {
+                    leases.insert((lease.client, lease.key), lease.kept);
+                }
+                Some(Record::Lease(_)) => {}
+                None => {
+                    tracing::error!(
+                        "a record of a persistent handle cannot be understood: its client gets \
+                         an error when it comes back"
+                    );
+                    restored.lost += 1;
+                    gone.push(Change::Remove(entry.key));
+                }
+            }
+        }
+        self.not_these(opens.iter().map(|open| open.id).max());
+        let mut used = Leases::new();
+        for open in opens {
+            match self.restore(&open, &leases).await {
+                Ok(lease) => {
+                    restored.opens += 1;
+                    used.extend(lease);
+                }
+                Err(why) => {
+                    lost(&open, &why);
+                    restored.lost += 1;
+                    gone.push(Change::Remove(open_key(open.id)));
+                }
+            }
+        }
+        let unused = leases.keys().filter(|name| !used.contains_key(name));
+        gone.extend(unused.map(|(client, key)| Change::Remove(record::lease_key(*client, *key))));
+        for change in gone {
+            // It reports itself, and what stays is looked at again at the next start.
+            let _ = store.change(vec![change]).await;
+        }
+        restored
+    }
+
+    /// Brings one open back. Its lease, if it has one.
+    async fn restore(
+        self: &Arc<Self>,
+        record: &OpenRecord,
+        leases: &Leases,
+    ) -> Result<Option<((Guid, LeaseKey), KeptLease)>, String> {
+        let shares = self.shares();
+        let share = shares
+            .find(&record.share)
+            .filter(|share| share.config.continuous_availability)
+            .ok_or("no continuously available share has this name now")?;
+        let owner = Arc::new(self.owner_of(record)?);
+        let lease = match (record.engine.cache, record.lease) {
+            (KeptCache::Lease, Some((key, _))) => {
+                let name = (record.client, key);
+                let kept = leases.get(&name);
+                Some((name, *kept.ok_or("the record of its lease is damaged")?))
+            }
+            _ => None,
+        };
+        let (lookup, node) = find(share, record).await?;
+        let place = command::place(&node);
+        let engine = OpenId(self.fresh_id());
+        let request = OpenRequest {
+            open: engine,
+            place: place.clone(),
+            link: command::link(&lookup),
+            path: command::share_path(share.id, &lookup.path),
+            directory: record.directory,
+            access: record.engine.access,
+            share: record.engine.share,
+            overwrite: false,
+            delete_on_close: record.engine.delete_on_close,
+            client: record.client,
+            cache: match record.lease {
+                Some((key, _)) => CacheRequest::Lease(crate::file::LeaseRequest {
+                    key,
+                    state: crate::file::LeaseState(0),
+                    parent: None,
+                    version: crate::file::LeaseVersion::V1,
+                }),
+                None => CacheRequest::None,
+            },
+            allocation: 0,
+            waiter: WaiterId::default(),
+        };
+        let named = lease.map(|((client, key), kept)| (client, key, kept));
+        let granted = self
+            .files
+            .put_back(&request, &record.engine, named)
+            .ok_or("the file engine has no room for it")?;
+        if record.engine.marked_deleted || record.engine.delete_on_close {
+            self.set_deleter(&place, owner.identity.clone());
+        }
+        self.again(
+            share,
+            record,
+            (&node, place, granted, engine),
+            owner,
+            &lookup,
+        );
+        Ok(lease)
+    }
+
+    /// The account of the owner as it is now. One that has gone, or whose name another has taken,
+    /// has nothing to come back to.
+    fn owner_of(&self, record: &OpenRecord) -> Result<Token, String> {
+        let (config, users) = (self.config(), self.users());
+        let user = users.find(&record.user).ok_or("its owner has no account")?;
+        let identity = UserIdentity {
+            name: user.name.clone(),
+            domain: config.netbios_name.clone(),
+            rid: user.rid,
+            group_rids: user.group_rids.clone(),
+            uid_gid: user.uid_gid,
+        };
+        let token = Token::user(&config, &identity, &*users);
+        if token.user_sid != record.owner {
+            return Err("its owner's account is another one now".to_owned());
+        }
+        Ok(token)
+    }
+
+    /// The open itself, which the engine has already.
+    fn again(
+        self: &Arc<Self>,
+        share: &Arc<Share<V>>,
+        record: &OpenRecord,
+        (node, place, granted, engine): (&V::Node, Place, crate::file::Granted, OpenId),
+        owner: Arc<Token>,
+        lookup: &Lookup<V::Node>,
+    ) {
+        let opener = Opener {
+            client: None,
+            user: owner.user.as_str().into(),
+            groups: Arc::clone(&owner.groups),
+            dialect: smb_wire::msg::Dialect::SMB_3_0.0,
+            path: lookup.path.join("/").into(),
+            write_through: record.options.contains(CreateOptions::WRITE_THROUGH),
+            unbuffered: record
+                .options
+                .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING),
+        };
+        let policy = share.gate.opened(node, opener.into());
+        let timeout = Duration::from_millis(record.timeout_ms.into());
+        let open = Arc::new(Open::new(NewOpen {
+            file_id: FileId {
+                persistent: record.id,
+                volatile: record.id,
+            },
+            tree: Arc::new(no_tree(share)),
+            granted: record.engine.access,
+            options: record.options,
+            kind: OpenKind::Disk {
+                directory: record.directory,
+                node: Mutex::new(node.clone()),
+                place: place.clone(),
+                quick: granted.quick,
+            },
+            user: owner.user.clone(),
+            engine,
+            channel_sequence: 0,
+            parent_lease: record.parent_lease,
+            policy: Some(policy),
+            origin: Origin {
+                session: SessionId::default(),
+                client: record.client,
+                owner,
+                create_guid: record.create_guid,
+                lease: record.lease.map(|(key, v2)| LeaseName { key, v2 }),
+                app: record.app.map(|(id, version)| AppInstance { id, version }),
+                desired: record.desired,
+                share: record.engine.share,
+                action: record.action,
+            },
+            endurance: Endurance::Durable {
+                timeout,
+                persistent: true,
+            },
+        }));
+        let locks = record.engine.locks.len() as u64;
+        open.locks.store(locks, Ordering::Relaxed);
+        self.opens.fetch_add(1, Ordering::Relaxed);
+        self.persistence.again(engine, &place, record.clone());
+        self.durables.made(&open);
+        if !matches!(record.engine.cache, KeptCache::None) && place.stream.is_none() {
+            let interest = Interest::Caching {
+                key: place.key,
+                directory: record.directory,
+            };
+            // At once: caching is of the node itself.
+            let _ = self.observe(engine, node, interest);
+        }
+        if !command::wait(self, &open) {
+            tracing::error!(
+                user = open.user,
+                "no room for a persistent handle: its client gets an error"
+            );
+        }
+    }
+
+    /// Looks after the opens that [`Server::keep_opens_in`] brought back: those nobody comes back
+    /// to are closed in their time. Once, on a worker that stays.
+    pub fn watch_restored(self: &Arc<Self>) {
+        command::watch_over(self);
+    }
+}
+
+fn lost(record: &OpenRecord, why: &str) {
+    tracing::error!(
+        share = record.share,
+        path = record.path.join("/"),
+        stream = record.stream.as_deref().unwrap_or_default(),
+        user = record.user,
+        locks = record.engine.locks.len(),
+        why,
+        "a persistent handle of an earlier run is lost: its client gets an error when it comes back"
+    );
+}
+
+/// What is open, found by its name; the service may open what its owner could.
+async fn find<V: Vfs>(
+    share: &Share<V>,
+    record: &OpenRecord,
+) -> Result<(Lookup<V::Node>, V::Node), String> {
+    let (me, vfs) = (&Identity::Service, &share.vfs);
+    let said = |error: vfs::VfsError| error.to_string();
+    let lookup = vfs.lookup(me, &record.path).await.map_err(said)?;
+    let (node, _) = lookup.found.as_ref().ok_or("nothing has its name now")?;
+    let key = node.key();
+    if (key.ino, key.generation) != record.inode || node.is_directory() != record.directory {
+        return Err("another file has its name now".to_owned());
+    }
+    let node = match &record.stream {
+        Some(stream) => {
+            let how = StreamOpen::Existing;
+            vfs.open_stream(me, node, stream, how)
+                .await
+                .map_err(said)?
+                .0
+        }
+        None => node.clone(),
+    };
+    let io = command::io_access(record.engine.access, record.directory);
+    let node = if io == Default::default() {
+        node
+    } else {
+        vfs.open(me, &node, io).await.map_err(said)?
+    };
+    Ok((lookup, node))
+}
+
+/// The tree of an open whose client is away: only its share counts.
+fn no_tree<V: Vfs>(share: &Arc<Share<V>>) -> TreeConnect<V> {
+    TreeConnect {
+        id: TreeId::default(),
+        acting: Default::default(),
+        encrypted: share.config.encryption_required,
+        share: Some(Arc::clone(share)),
+        maximal_access: smb_wire::access_mask::AccessMask::FILE_ALL_ACCESS,
+        flags: ShareFlags::empty(),
+    }
+}

@@ -1,0 +1,194 @@
+//! What the commands say of persistent opens, and when they wait for it.
+
+use std::{future::Future, sync::Arc};
+
+use durability::StoreTask;
+use smb_wire::msg::Capabilities;
+use vfs::{FileKey, Node, Vfs, VfsError};
+
+use super::OpenRecord;
+use crate::{
+    command::Call,
+    file::{Break, Owner},
+    state::{Open, Server},
+};
+
+impl<V: Vfs> Server<V> {
+    /// Whether some share has persistent opens (SMB2_GLOBAL_CAP_PERSISTENT_HANDLES).
+    pub(crate) fn offers_persistence(&self) -> bool {
+        let available = || {
+            let shares = self.shares();
+            shares
+                .iter()
+                .any(|share| share.config.continuous_availability)
+        };
+        self.persistence.store().is_some() && available()
+    }
+
+    /// Persistent opens, and whether what changes of them can be recorded; `None` where no share
+    /// ever had any.
+    #[must_use]
+    pub fn persistent_opens(&self) -> Option<(usize, bool, durability::LogMapCounts)> {
+        let store = self.persistence.store()?;
+        Some((self.persistence.len(), store.is_healthy(), store.counts()))
+    }
+}
+
+/// Whether an open of this tree can be persistent ([MS-SMB2] 3.3.5.9, 3.3.5.9.10).
+pub(crate) fn offered<V: Vfs>(call: &Call<V>) -> bool {
+    let agreed = call.connection.negotiated().is_some_and(|facts| {
+        facts
+            .server_capabilities
+            .contains(Capabilities::PERSISTENT_HANDLES)
+    });
+    agreed
+        && call
+            .share()
+            .is_ok_and(|share| share.config.continuous_availability)
+}
+
+/// Records an open that is to be persistent. False: it is not, and must not say so.
+pub(crate) async fn begin<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) -> bool {
+    let (Ok(disk), Some(record)) = (open.disk(), record(server, open)) else {
+        return false;
+    };
+    let files = &server.files;
+    let place = disk.place;
+    let Some(task) = server.persistence.begin(files, open.engine, place, record) else {
+        return false;
+    };
+    if let Err(error) = task.await {
+        tracing::warn!(
+            %error,
+            share = open.tree.name(),
+            user = open.user,
+            "a handle cannot be made persistent: it is durable at most"
+        );
+        end(server, open).await;
+        return false;
+    }
+    true
+}
+
+fn record<V: Vfs>(server: &Server<V>, open: &Open<V>) -> Option<OpenRecord> {
+    let disk = open.disk().ok()?;
+    let (origin, key) = (&open.origin, disk.node.key());
+    let timeout = open.endurance().timeout()?;
+    // Who has no account cannot prove to be the same.
+    if origin.owner.guest || origin.owner.anonymous {
+        return None;
+    }
+    let path = server.files.path_of(open.engine)?;
+    Some(OpenRecord {
+        id: open.file_id.persistent,
+        create_guid: origin.create_guid,
+        client: origin.client,
+        share: open.tree.name().to_owned(),
+        path: path.names().iter().map(ToString::to_string).collect(),
+        stream: disk.node.stream().map(str::to_owned),
+        inode: (key.ino, key.generation),
+        directory: disk.directory,
+        owner: origin.owner.user_sid,
+        user: origin.owner.user.clone(),
+        desired: origin.desired,
+        options: open.options,
+        action: origin.action,
+        timeout_ms: u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX),
+        lease: origin.lease.map(|lease| (lease.key, lease.v2)),
+        parent_lease: open.parent_lease,
+        app: origin.app.map(|app| (app.id, app.version)),
+        engine: Default::default(),
+    })
+}
+
+/// An open is closed, or is not persistent after all: until that is recorded a restart brings it
+/// back, and it waits for a client that never comes.
+pub(crate) async fn end<V: Vfs>(server: &Server<V>, open: &Open<V>) {
+    if let Some(task) = server.persistence.end(open.engine)
+        && let Err(error) = task.await
+    {
+        tracing::warn!(%error, user = open.user, "the end of a persistent handle cannot be recorded yet");
+    }
+}
+
+/// The locks of an open changed; the future completes when that is recorded.
+///
+/// # Errors
+/// It is not, and a restart would not know.
+pub(crate) fn changed<V: Vfs>(
+    server: &Server<V>,
+    open: &Open<V>,
+) -> impl Future<Output = Result<(), VfsError>> + use<V> {
+    let task = server.persistence.changed(&server.files, open.engine);
+    async move {
+        match task {
+            Some(task) => task.await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// As [`changed`], for those who wait later.
+pub(crate) fn queue<V: Vfs>(server: &Server<V>, open: &Open<V>) {
+    // The work goes on without anybody waiting.
+    drop(server.persistence.changed(&server.files, open.engine));
+}
+
+/// The name of an inode, or what is to become of it, changed: recorded when this completes.
+pub(crate) async fn inode_changed<V: Vfs>(server: &Server<V>, key: FileKey) {
+    if let Some(task) = server.persistence.inode_changed(&server.files, key) {
+        // The change is made: the store reports itself and stores it when it can.
+        let _ = task.await;
+    }
+}
+
+/// An oplock or lease changed; whoever must not go on before that is recorded waits for
+/// [`super::Persistence::settled`].
+pub(crate) fn caching_changed<V: Vfs>(server: &Server<V>, owner: Owner) {
+    if let Some(task) = server.persistence.caching_changed(&server.files, owner) {
+        run(server, task);
+    }
+}
+
+fn run<V: Vfs>(server: &Server<V>, task: StoreTask) {
+    server.env.spawn(Box::pin(async move {
+        // It reports itself.
+        let _ = task.await;
+    }));
+}
+
+/// Records what a break changes (its epoch, and what is lost without an acknowledgment), then lets
+/// it be delivered: a client never knows more of its lease than a restart will.
+pub(crate) fn before_break<V: Vfs>(
+    server: &Arc<Server<V>>,
+    broken: Break,
+    deliver: impl FnOnce(&Arc<Server<V>>, Break) + 'static,
+) {
+    let task = server
+        .persistence
+        .caching_changed(&server.files, broken.owner);
+    let Some(task) = task else {
+        return deliver(server, broken);
+    };
+    let told = Arc::clone(server);
+    server.env.spawn(Box::pin(async move {
+        let _ = task.await;
+        deliver(&told, broken);
+    }));
+}
+
+impl<V: Vfs> Server<V> {
+    /// Opens that outlive their connections: those whose client is away, and all.
+    #[must_use]
+    pub fn durable_opens(&self) -> (usize, usize) {
+        let waiting = self.durables.len();
+        let sessions = self.all_sessions();
+        let live = sessions.iter().map(|session| {
+            let tables = session.tables();
+            let opens = tables.opens.values();
+            let endures = |open: &&Arc<Open<V>>| open.endurance().timeout().is_some();
+            opens.filter(endures).count()
+        });
+        (waiting, waiting + live.sum::<usize>())
+    }
+}
