@@ -14,12 +14,13 @@ use smb_wire::msg::{CreateDisposition, Dialect, OplockLevel, ShareAccess, WriteF
 
 const KEY: LeaseKey = LeaseKey([0x33; 16]);
 const CREATE_GUID: Guid = Guid([0x44; 16]);
-const CLIENT_GUID: Guid = Guid([0x55; 16]);
 const RH: LeaseState = LeaseState(3);
 const RW: LeaseState = LeaseState(5);
 
+/// A client of this dialect: one ClientGuid speaks one dialect (3.3.5.5.3).
 fn of(server: &HoldfastServer, dialect: Dialect) -> Tree {
-    server.tree_with(Options::dialect(dialect).guid(CLIENT_GUID))
+    let guid = Guid([dialect.0.to_le_bytes()[0]; 16]);
+    server.tree_with(Options::dialect(dialect).guid(guid))
 }
 
 fn modern(server: &HoldfastServer) -> Tree {
@@ -35,7 +36,6 @@ fn leased(name: &str, state: LeaseState) -> CreateArgs {
 }
 
 #[test]
-#[ignore = "durable handles: not landed yet"]
 fn version_1_is_granted_with_batch_on_every_dialect() {
     let server = HoldfastServer::new();
     for dialect in [
@@ -54,7 +54,6 @@ fn version_1_is_granted_with_batch_on_every_dialect() {
 }
 
 #[test]
-#[ignore = "durable handles: not landed yet"]
 fn it_is_granted_with_a_lease_that_has_handle_caching() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -73,6 +72,8 @@ fn it_is_granted_with_a_lease_that_has_handle_caching() {
         assert!(granted_v2(&file).is_some(), "{state:?}, lease of version 1");
         file.close().unwrap();
     }
+    // 3.3.5.5.3: one dialect for each ClientGuid at a time.
+    server.lose(&tree);
     let old = of(&server, Dialect::SMB_2_1);
     let file = old
         .create(&v1(CreateArgs::open_if("g").lease(KEY, RH)))
@@ -174,7 +175,6 @@ fn version_2_begins_with_3_0() {
 }
 
 #[test]
-#[ignore = "durable handles: not landed yet"]
 fn the_time_is_what_was_asked_up_to_300_seconds() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -199,7 +199,6 @@ fn the_time_is_what_was_asked_up_to_300_seconds() {
 }
 
 #[test]
-#[ignore = "durable handles: not landed yet"]
 fn persistent_is_only_durable_where_nothing_is_continuously_available() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -227,13 +226,11 @@ fn assert_excluded(args: &CreateArgs) {
 }
 
 #[test]
-#[ignore = "durable handles: not landed yet"]
 fn both_versions_of_the_request_exclude_each_other() {
     assert_excluded(&v2(v1(batch("f")), CREATE_GUID, 0));
 }
 
 #[test]
-#[ignore = "durable handles: not landed yet"]
 fn both_versions_of_the_reconnect_exclude_each_other() {
     assert_excluded(&v2_again(
         v1_again(batch("f"), NO_SUCH),
@@ -243,20 +240,17 @@ fn both_versions_of_the_reconnect_exclude_each_other() {
 }
 
 #[test]
-#[ignore = "durable handles: not landed yet"]
 fn request_and_reconnect_of_version_2_exclude_each_other() {
     let both = v2_again(v2(batch("f"), CREATE_GUID, 0), NO_SUCH, CREATE_GUID);
     assert_excluded(&both);
 }
 
 #[test]
-#[ignore = "durable handles: not landed yet"]
 fn request_of_version_2_and_reconnect_of_version_1_exclude_each_other() {
     assert_excluded(&v1_again(v2(batch("f"), CREATE_GUID, 0), NO_SUCH));
 }
 
 #[test]
-#[ignore = "durable handles: not landed yet"]
 fn request_of_version_1_and_reconnect_of_version_2_exclude_each_other() {
     assert_excluded(&v2_again(v1(batch("f")), NO_SUCH, CREATE_GUID));
 }
@@ -285,7 +279,6 @@ fn contexts_of_another_size_are_refused() {
 }
 
 #[test]
-#[ignore = "durable handles: not landed yet"]
 fn asking_does_not_weaken_the_checks_of_an_open() {
     let server = HoldfastServer::new();
     let (tree, other) = (modern(&server), server.tree());
@@ -305,7 +298,6 @@ fn asking_does_not_weaken_the_checks_of_an_open() {
 }
 
 #[test]
-#[ignore = "durable handles: not landed yet"]
 fn while_it_is_connected_its_oplock_breaks_like_any_other() {
     let server = HoldfastServer::new();
     let (tree, other) = (modern(&server), server.tree());

@@ -16,14 +16,17 @@ use smb_wire::msg::{
     CreateOptions, Dialect, IoctlResponse, LockElement, LockFlags, OplockLevel, ShareAccess,
 };
 
-const CLIENT_GUID: Guid = Guid([0x55; 16]);
+/// Of the clients of 3.1.1.
+const CLIENT_GUID: Guid = Guid([0x11; 16]);
 const CREATE_GUID: Guid = Guid([0x44; 16]);
 const EXCLUSIVE: LockFlags = LockFlags(0x12);
 /// MaxResiliencyTimeout of Windows (A226).
 const TIMEOUT_MAX_MS: u32 = 300_000;
 
+/// A client of this dialect: one ClientGuid speaks one dialect (3.3.5.5.3).
 fn of(server: &HoldfastServer, dialect: Dialect) -> Tree {
-    server.tree_with(Options::dialect(dialect).guid(CLIENT_GUID))
+    let guid = Guid([dialect.0.to_le_bytes()[0]; 16]);
+    server.tree_with(Options::dialect(dialect).guid(guid))
 }
 
 fn modern(server: &HoldfastServer) -> Tree {
@@ -55,7 +58,6 @@ fn lost(server: &HoldfastServer, args: &CreateArgs, timeout_ms: u32) -> FileId {
 }
 
 #[test]
-#[ignore = "resilient handles: not landed yet"]
 fn it_is_granted_on_2_1_and_later() {
     let server = HoldfastServer::new();
     for dialect in [Dialect::SMB_2_1, Dialect::SMB_3_0, Dialect::SMB_3_1_1] {
@@ -99,7 +101,6 @@ fn smb_2_0_2_may_refuse_it() {
 }
 
 #[test]
-#[ignore = "resilient handles: not landed yet"]
 fn an_input_too_short_is_refused() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -117,7 +118,6 @@ fn an_input_too_short_is_refused() {
 }
 
 #[test]
-#[ignore = "resilient handles: not landed yet"]
 fn more_time_than_there_is_is_refused() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -146,7 +146,6 @@ fn a_handle_that_is_not_there_is_closed() {
 }
 
 #[test]
-#[ignore = "resilient handles: not landed yet"]
 fn it_survives_without_any_oplock() {
     for (dialect, level) in [
         (Dialect::SMB_2_1, OplockLevel::NONE),
@@ -162,14 +161,39 @@ fn it_survives_without_any_oplock() {
         let tree = of(&server, dialect);
         let again = tree.create(&v1_again(plain(), file.id())).unwrap();
         assert_eq!(again.id().persistent, file.id().persistent);
-        assert_eq!(again.created().oplock_level, level);
         assert_eq!(again.read_all().unwrap(), b"before");
         again.write_all(6, b"after").unwrap();
     }
 }
 
 #[test]
-#[ignore = "resilient handles: not landed yet"]
+fn an_oplock_that_waits_for_acknowledgements_comes_back() {
+    for level in [OplockLevel::EXCLUSIVE, OplockLevel::BATCH] {
+        let server = HoldfastServer::new();
+        let tree = modern(&server);
+        let file = tree.create(&plain().oplock(level)).unwrap();
+        ask(&file, 60_000).unwrap();
+        server.lose(&tree);
+        let again = v1_again(plain(), file.id());
+        let again = modern(&server).create(&again).unwrap();
+        assert_eq!(again.created().oplock_level, level);
+    }
+}
+
+#[test]
+fn level_ii_comes_back() {
+    // 3.3.7.1 leaves Open.OplockLevel alone; 3.3.5.9 "Response Construction" tells it.
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let file = tree.create(&plain().oplock(OplockLevel::II)).unwrap();
+    ask(&file, 60_000).unwrap();
+    server.lose(&tree);
+    let again = v1_again(plain(), file.id());
+    let again = modern(&server).create(&again).unwrap();
+    assert_eq!(again.created().oplock_level, OplockLevel::II);
+}
+
+#[test]
 fn its_locks_hold_and_come_back() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -191,7 +215,6 @@ fn its_locks_hold_and_come_back() {
 }
 
 #[test]
-#[ignore = "resilient handles: not landed yet"]
 fn its_share_mode_holds() {
     let server = HoldfastServer::new();
     let alone = plain().share(ShareAccess::empty());
@@ -207,7 +230,6 @@ fn its_share_mode_holds() {
 }
 
 #[test]
-#[ignore = "resilient handles: not landed yet"]
 fn a_conflicting_open_does_not_purge_it() {
     // 3.3.4.6 closes what is durable; this is not ("Open.IsDurable MUST be set to FALSE").
     let server = HoldfastServer::new();
@@ -223,7 +245,6 @@ fn a_conflicting_open_does_not_purge_it() {
 }
 
 #[test]
-#[ignore = "resilient handles: not landed yet"]
 fn a_logoff_keeps_it() {
     // 3.3.5.6
     let server = HoldfastServer::new();
@@ -237,7 +258,6 @@ fn a_logoff_keeps_it() {
 }
 
 #[test]
-#[ignore = "resilient handles: not landed yet"]
 fn another_user_is_denied() {
     let server = HoldfastServer::new();
     let id = lost(&server, &plain(), 60_000);
@@ -252,7 +272,6 @@ fn another_user_is_denied() {
 }
 
 #[test]
-#[ignore = "resilient handles: not landed yet"]
 fn one_that_is_connected_is_not_found() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -264,7 +283,6 @@ fn one_that_is_connected_is_not_found() {
 }
 
 #[test]
-#[ignore = "resilient handles: not landed yet"]
 fn a_durable_one_made_resilient_comes_back_by_either_version() {
     // 3.3.5.9.12 takes what is resilient, too; its CreateGuid stays.
     let server = HoldfastServer::new();
@@ -290,7 +308,6 @@ fn a_durable_one_made_resilient_comes_back_by_either_version() {
 }
 
 #[test]
-#[ignore = "resilient handles: not landed yet"]
 fn after_its_time_it_is_closed_and_not_before() {
     // 3.3.6.4
     let server = HoldfastServer::new();
@@ -305,7 +322,6 @@ fn after_its_time_it_is_closed_and_not_before() {
 }
 
 #[test]
-#[ignore = "resilient handles: not landed yet"]
 fn the_last_time_asked_for_counts() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -324,7 +340,6 @@ fn the_last_time_asked_for_counts() {
 }
 
 #[test]
-#[ignore = "resilient handles: not landed yet"]
 fn a_lock_repeated_after_coming_back_is_done_already() {
     // 3.3.5.14, on 2.1 for what is resilient.
     let server = HoldfastServer::new();

@@ -36,7 +36,7 @@ use crate::{
     link::{credits::CreditWindow, framing, inbound},
     misbehaved::Misbehaved,
     race::{First, race},
-    state::{Channel, ConnectionId, EndReason, Ender, Mail, Peer, Server, SessionPhase},
+    state::{Channel, ConnectionId, EndReason, Ender, Mail, Peer, Server, Session, SessionPhase},
     transport::{Receive, Transmit},
 };
 
@@ -70,9 +70,11 @@ pub(crate) struct Negotiated {
 }
 
 /// A request that waits and can be cancelled.
-pub(crate) struct Waiting {
+pub(crate) struct Waiting<V: Vfs> {
     pub(crate) message_id: MessageId,
     pub(crate) ender: Arc<Ender>,
+    /// Goes on with this session where the connection is lost.
+    pub(crate) session: Option<Arc<Session<V>>>,
 }
 
 /// A connection.
@@ -87,7 +89,7 @@ pub(crate) struct Connection<V: Vfs> {
     pub(crate) credits: RefCell<CreditWindow>,
     pub(crate) channels: RefCell<BTreeMap<SessionId, Rc<Channel<V>>>>,
     pub(crate) setups: RefCell<BTreeMap<SessionId, Setup>>,
-    pub(crate) waiting: RefCell<BTreeMap<AsyncId, Waiting>>,
+    pub(crate) waiting: RefCell<BTreeMap<AsyncId, Waiting<V>>>,
     next_async: Cell<u64>,
     /// Its own mailbox, to see whether anything is in it.
     mail: mpsc::WeakSender<Mail>,
@@ -207,14 +209,24 @@ impl<V: Vfs> Connection<V> {
     }
 
     /// Registers a waiting request; `None` when there are too many.
-    pub(crate) fn register(&self, message_id: MessageId, ender: Arc<Ender>) -> Option<AsyncId> {
+    pub(crate) fn register(
+        &self,
+        message_id: MessageId,
+        ender: Arc<Ender>,
+        session: Option<Arc<Session<V>>>,
+    ) -> Option<AsyncId> {
         let mut waiting = self.waiting.borrow_mut();
         if self.is_closed() || waiting.len() >= self.server.config().limits.parked_per_connection {
             return None;
         }
         let id = AsyncId(self.next_async.get());
         self.next_async.set(id.0 + 1);
-        waiting.insert(id, Waiting { message_id, ender });
+        let entry = Waiting {
+            message_id,
+            ender,
+            session,
+        };
+        waiting.insert(id, entry);
         Some(id)
     }
 
@@ -309,7 +321,10 @@ pub async fn serve<V: Vfs>(
     }
     connection.close();
     for waiting in std::mem::take(&mut *connection.waiting.borrow_mut()).into_values() {
-        waiting.ender.end(EndReason::Gone);
+        let goes_on = |session: Arc<Session<V>>| session.adopt(id, &waiting.ender);
+        if !waiting.session.is_some_and(goes_on) {
+            waiting.ender.end(EndReason::Gone);
+        }
     }
     server.remove_connection(id);
     command::disconnected(&connection).await;

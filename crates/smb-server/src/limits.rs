@@ -19,6 +19,9 @@ pub const SETUPS_PER_CONNECTION_MAX: usize = 16;
 /// allow as many).
 pub const CHANNELS_PER_SESSION_MAX: usize = 32;
 
+/// CREATEs of one session that go on waiting though their channel is lost; one more is cancelled.
+pub const ADOPTED_PER_SESSION_MAX: usize = 64;
+
 /// Names of one directory that a listing holds; a larger directory gives
 /// `INSUFFICIENT_RESOURCES`.
 pub const DIRECTORY_NAMES_MAX: usize = 1 << 20;

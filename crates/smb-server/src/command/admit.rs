@@ -1,6 +1,10 @@
 //! What every request must pass before its handler ([MS-SMB2] 3.3.5.2.4 to 3.3.5.2.11).
 
-use std::{cell::RefCell, rc::Rc, sync::Arc};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+};
 
 use smb_wire::{
     header::{Command, HeaderFlags},
@@ -46,6 +50,7 @@ pub(super) fn admit<V: Vfs>(
         encrypted: chain.sealed_by().is_some(),
         last,
         sign_with: RefCell::new(None),
+        replayable: Cell::new(false),
     };
     let admitted = related.and_then(|()| check(&mut call, request.signature));
     (call, admitted)

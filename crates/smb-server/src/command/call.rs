@@ -1,6 +1,10 @@
 //! One request on its way through its handler, and what a handler answers.
 
-use std::{cell::RefCell, rc::Rc, sync::Arc};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+};
 
 use bytes::{Bytes, BytesMut};
 use durability::Receipt;
@@ -171,6 +175,8 @@ pub(crate) struct Call<V: Vfs> {
     pub(crate) last: bool,
     /// Set by SESSION_SETUP: sign the answer on this new channel.
     pub(crate) sign_with: RefCell<Option<Rc<Channel<V>>>>,
+    /// Set by CREATE: the client can ask what became of it on another channel.
+    pub(crate) replayable: Cell<bool>,
 }
 
 impl<V: Vfs> Call<V> {

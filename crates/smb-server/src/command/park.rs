@@ -9,7 +9,7 @@ use vfs::Vfs;
 use super::{Call, Failure};
 use crate::{
     race::{First, race},
-    state::{EndReason, Ender, Open},
+    state::{EndReason, Ender, Open, Session},
 };
 
 impl<V: Vfs> Call<V> {
@@ -82,16 +82,28 @@ impl<V: Vfs> Call<V> {
         }
     }
 
+    /// The session of a request that goes on though its channel is lost, for the client finds out
+    /// on another one: a CREATE with a CreateGuid.
+    fn outlives_channel(&self) -> Option<Arc<Session<V>>> {
+        let session = self.session().ok()?;
+        self.replayable.get().then(|| Arc::clone(session))
+    }
+
     fn register(&self, ender: Arc<Ender>) -> Result<AsyncId, Failure> {
+        let session = self.outlives_channel();
         if let Some(id) = self.chain.pending() {
             // Already told (a slow disk before): the same AsyncId stays.
-            if let Some(waiting) = self.connection.waiting.borrow_mut().get_mut(&id) {
-                waiting.ender = ender;
+            let mut waiting = self.connection.waiting.borrow_mut();
+            match (waiting.get_mut(&id), session) {
+                (Some(waiting), _) => waiting.ender = ender,
+                // The connection is lost meanwhile, and the request goes on.
+                (None, Some(session)) if session.adopt(self.connection.id, &ender) => {}
+                (None, _) => ender.end(EndReason::Gone),
             }
             return Ok(id);
         }
         self.connection
-            .register(self.header.message_id, ender)
+            .register(self.header.message_id, ender, session)
             .ok_or(Failure::Status(Status::INSUFFICIENT_RESOURCES))
     }
 
@@ -103,7 +115,9 @@ impl<V: Vfs> Call<V> {
         // Nobody listens to this ender: what the disk has begun is not cancelled
         // (spec-notes 6.4).
         let (ender, _) = Ender::new();
-        if let Some(id) = self.connection.register(self.header.message_id, ender)
+        if let Some(id) = self
+            .connection
+            .register(self.header.message_id, ender, None)
             && self.chain.interim(self, id).is_err()
         {
             self.connection.close();

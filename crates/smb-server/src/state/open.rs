@@ -49,6 +49,12 @@ impl Ender {
         (Arc::new(Self(Mutex::new(Some(sender)))), receiver)
     }
 
+    /// The request has ended; nobody listens any more.
+    pub(crate) fn is_over(&self) -> bool {
+        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sender.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
     /// Ends the request unless it has ended.
     pub(crate) fn end(&self, reason: EndReason) {
         let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -21,8 +21,8 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Acting, ConnectionId, Open, Server, Share, Token};
-use crate::limits::CHANNELS_PER_SESSION_MAX;
+use super::{Acting, ConnectionId, EndReason, Ender, Open, Server, Share, Token};
+use crate::limits::{ADOPTED_PER_SESSION_MAX, CHANNELS_PER_SESSION_MAX};
 
 /// Session.State.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,8 @@ struct Standing {
     phase: SessionPhase,
     /// Session.ChannelList, in the order of their coming; the first is Session.Connection.
     channels: Vec<ConnectionId>,
+    /// Requests that go on though their channel is lost.
+    adopted: Vec<Arc<Ender>>,
 }
 
 /// A user's session.
@@ -152,6 +154,7 @@ impl<V: Vfs> Session<V> {
             standing: Mutex::new(Standing {
                 phase: SessionPhase::Valid,
                 channels: vec![new.connection],
+                adopted: Vec::new(),
             }),
             token: RwLock::new(Arc::new(new.token)),
             signing_required: AtomicBool::new(new.signing_required),
@@ -175,7 +178,30 @@ impl<V: Vfs> Session<V> {
 
     /// The session is over; true for exactly one caller, who closes what it had open.
     pub(crate) fn end(&self) -> bool {
-        std::mem::replace(&mut self.standing().phase, SessionPhase::Closed) != SessionPhase::Closed
+        let mut standing = self.standing();
+        let adopted = std::mem::take(&mut standing.adopted);
+        let before = std::mem::replace(&mut standing.phase, SessionPhase::Closed);
+        drop(standing);
+        for ender in adopted {
+            ender.end(EndReason::Gone);
+        }
+        before != SessionPhase::Closed
+    }
+
+    /// The connection that carried a waiting request is lost, and the client will ask what became
+    /// of it on another channel: it goes on until the session ends. False where there is no other
+    /// channel, or with [`ADOPTED_PER_SESSION_MAX`].
+    pub(crate) fn adopt(&self, lost: ConnectionId, ender: &Arc<Ender>) -> bool {
+        let mut standing = self.standing();
+        standing.adopted.retain(|ender| !ender.is_over());
+        let others = standing.channels.iter().any(|channel| *channel != lost);
+        let adopted = standing.phase == SessionPhase::Valid
+            && others
+            && standing.adopted.len() < ADOPTED_PER_SESSION_MAX;
+        if adopted {
+            standing.adopted.push(Arc::clone(ender));
+        }
+        adopted
     }
 
     /// A connection becomes a channel. A session that has ended, or has just lost its last
