@@ -138,6 +138,23 @@ pub enum XattrSet {
     Replace,
 }
 
+/// What [`Disk::create_at`] made.
+#[derive(Debug)]
+pub struct Created<F> {
+    /// Open for reading and writing.
+    pub fd: F,
+    /// Its state before it was marked.
+    pub stat: DiskResult<Stat>,
+    /// Whether its attribute could be stored; not tried where `stat` failed.
+    pub marked: DiskResult<()>,
+}
+
+/// Name and value of the extended attribute that a new file starts with, from its first state.
+pub type Mark = Box<dyn FnOnce(&Stat) -> (&'static str, Vec<u8>) + Send>;
+
+/// What [`Disk::entries_attrs`] says of one name: the inode's state and the attribute.
+pub type EntryAttrs = (Stat, DiskResult<Vec<u8>>);
+
 /// Shards of [`InodeLocks`].
 const INODE_LOCK_SHARDS: usize = 64;
 
@@ -199,6 +216,69 @@ pub trait Disk: Send + Sync + 'static {
         name: &[u8],
         how: OpenHow,
     ) -> DiskResult<Self::Fd>;
+
+    /// Whether all who change this tree do it through this kernel: no network file system.
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    /// [`Disk::open_at`] if that needs no waiting; `None` if it would. Creates nothing.
+    fn open_now(
+        &self,
+        who: &Identity,
+        dir: &Self::Fd,
+        name: &[u8],
+        how: OpenHow,
+    ) -> Option<DiskResult<Self::Fd>> {
+        let _ = (who, dir, name, how);
+        None
+    }
+
+    /// Creates a file as [`Disk::open_at`] does with `create`, looks at it, and gives it its first
+    /// attribute as the service: three operations that a disk may do in one go.
+    async fn create_at(
+        &self,
+        who: &Identity,
+        dir: &Self::Fd,
+        name: &[u8],
+        mode: u32,
+        mark: Mark,
+    ) -> DiskResult<Created<Self::Fd>> {
+        let how = OpenHow {
+            read: true,
+            write: true,
+            create: Some(mode),
+            ..OpenHow::default()
+        };
+        let fd = self.open_at(who, dir, name, how).await?;
+        let stat = self.stat(&fd).await;
+        let marked = match &stat {
+            Ok(stat) => {
+                let (name, value) = mark(stat);
+                let service = Identity::Service;
+                self.set_xattr(&service, &fd, name, &value, XattrSet::Either)
+                    .await
+            }
+            Err(errno) => Err(*errno),
+        };
+        Ok(Created { fd, stat, marked })
+    }
+
+    /// State and one extended attribute of several names in a directory, links not followed (a
+    /// link's attribute is ENODATA), as the service. In the order of `names`; at most as many as the
+    /// caller wants to wait for at once.
+    async fn entries_attrs(
+        &self,
+        dir: &Self::Fd,
+        names: &[Box<[u8]>],
+        attribute: &'static str,
+    ) -> Vec<DiskResult<EntryAttrs>> {
+        let mut found = Vec::with_capacity(names.len());
+        for name in names {
+            found.push(entry_attrs(self, dir, name, attribute).await);
+        }
+        found
+    }
 
     /// Opens the inode behind `fd` anew (through `/proc/self/fd`), not its name.
     async fn reopen(
@@ -384,4 +464,22 @@ pub trait Disk: Send + Sync + 'static {
 
     /// `fstatfs` and `statvfs`.
     async fn stat_fs(&self, fd: &Self::Fd) -> DiskResult<StatFs>;
+}
+
+/// One name of [`Disk::entries_attrs`], by the disk's other operations.
+async fn entry_attrs<D: Disk + ?Sized>(
+    disk: &D,
+    dir: &D::Fd,
+    name: &[u8],
+    attribute: &str,
+) -> DiskResult<EntryAttrs> {
+    let how = OpenHow {
+        path_only: true,
+        ..OpenHow::default()
+    };
+    match disk.open_at(&Identity::Service, dir, name, how).await {
+        Ok(fd) => Ok((disk.stat(&fd).await?, disk.get_xattr(&fd, attribute).await)),
+        Err(Errno(libc::ELOOP)) => Ok((disk.stat_at(dir, name).await?, Err(Errno(libc::ENODATA)))),
+        Err(errno) => Err(errno),
+    }
 }

@@ -120,7 +120,7 @@ pub enum SyncScope {
 pub struct DirName {
     /// The name as clients see it.
     pub name: String,
-    /// The name's bytes on disk, so that [`Vfs::attr_at`] need not search.
+    /// The name's bytes on disk, so that [`Vfs::attrs_at`] need not search.
     pub on_disk: Box<[u8]>,
 }
 
@@ -281,9 +281,9 @@ pub trait Vfs: Send + Sync + 'static {
     /// `TooLarge`.
     async fn list(&self, who: &Identity, dir: &Self::Node, max: usize) -> VfsResult<Vec<DirName>>;
 
-    /// Attributes of one listed name; `NotFound` if it is gone meanwhile. A link the policy does
-    /// not follow gives `SymbolicLink`.
-    async fn attr_at(&self, dir: &Self::Node, name: &DirName) -> VfsResult<Attr>;
+    /// Attributes of listed names, in their order; `NotFound` for what is gone meanwhile. A link
+    /// the policy does not follow gives `SymbolicLink`. Waits once for all of them.
+    async fn attrs_at(&self, dir: &Self::Node, names: &[DirName]) -> Vec<VfsResult<Attr>>;
 
     /// Moves a name. `name` and `to_name` are components; `node` is the inode that must still be
     /// at `name` (else `NotFound`). Without `replace` an existing target gives `Exists`

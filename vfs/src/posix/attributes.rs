@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Attr, FsInfo, Identity, Kind, Permitted, SetAttr, Timestamp, VfsError, VfsResult,
-    disk::{Disk, Stat, XattrSet},
+    disk::{Disk, DiskResult, Stat, XattrSet},
 };
 
 /// DOS attribute bits, [MS-FSCC] 2.6.
@@ -131,35 +131,26 @@ impl<D: Disk> PosixVfs<D> {
         bits
     }
 
-    async fn dos_attrib(&self, fd: &D::Fd) -> VfsResult<Option<DosAttrib>> {
-        let blob = match self.disk.get_xattr(fd, DOS_ATTRIB).await {
-            Ok(blob) => blob,
-            Err(errno) if errno.unsupported() || errno.is(&ABSENT) => return Ok(None),
-            Err(errno) => return Err(errno.into()),
-        };
-        Ok(DosAttrib::parse(&blob)
-            .inspect_err(|_| tracing::debug!(bytes = blob.len(), "unreadable {DOS_ATTRIB}"))
-            .ok())
-    }
-
-    /// Stores DOS attributes and a creation time for a new inode.
-    pub(super) async fn store_new_attributes(
+    /// The attributes of an inode, from its `stat` and the stored attribute as it was read.
+    pub(super) fn attr_from(
         &self,
-        fd: &D::Fd,
         stat: &Stat,
-        bits: u32,
-    ) -> VfsResult<DosAttrib> {
-        let directory = kind_of(stat.mode) == Kind::Directory;
-        let wanted = DosAttrib {
-            attributes: Some(bits & dos::SETTABLE | if directory { dos::DIRECTORY } else { 0 }),
-            // As it will be read: in steps of 100 ns.
-            created: to_nttime(birth(stat)).and_then(from_nttime),
+        blob: DiskResult<Vec<u8>>,
+        named: Named,
+    ) -> VfsResult<Attr> {
+        let kind = kind_of(stat.mode);
+        let stored = match kind {
+            Kind::File | Kind::Directory => parsed(blob)?,
+            _ => None,
         };
-        self.store_dos_attrib(fd, wanted).await?;
-        Ok(wanted)
+        Ok(self.merge(stat, kind, stored, named))
     }
 
-    async fn store_dos_attrib(&self, fd: &D::Fd, wanted: DosAttrib) -> VfsResult<()> {
+    async fn dos_attrib(&self, fd: &D::Fd) -> VfsResult<Option<DosAttrib>> {
+        parsed(self.disk.get_xattr(fd, DOS_ATTRIB).await)
+    }
+
+    pub(super) async fn store_dos_attrib(&self, fd: &D::Fd, wanted: DosAttrib) -> VfsResult<()> {
         let blob = wanted.build();
         let service = Identity::Service;
         let set = self
@@ -328,6 +319,28 @@ impl<D: Disk> PosixVfs<D> {
             created: birth(&root),
         })
     }
+}
+
+/// DOS attributes and creation time that a new inode starts with.
+pub(super) fn first_dos_attrib(stat: &Stat, bits: u32) -> DosAttrib {
+    let directory = kind_of(stat.mode) == Kind::Directory;
+    DosAttrib {
+        attributes: Some(bits & dos::SETTABLE | if directory { dos::DIRECTORY } else { 0 }),
+        // As it will be read: in steps of 100 ns.
+        created: to_nttime(birth(stat)).and_then(from_nttime),
+    }
+}
+
+/// What a stored attribute says; none where there is none or it cannot be understood.
+fn parsed(blob: DiskResult<Vec<u8>>) -> VfsResult<Option<DosAttrib>> {
+    let blob = match blob {
+        Ok(blob) => blob,
+        Err(errno) if errno.unsupported() || errno.is(&ABSENT) => return Ok(None),
+        Err(errno) => return Err(errno.into()),
+    };
+    Ok(DosAttrib::parse(&blob)
+        .inspect_err(|_| tracing::debug!(bytes = blob.len(), "unreadable {DOS_ATTRIB}"))
+        .ok())
 }
 
 /// "No such attribute", and what file systems say that never had any of the kind.

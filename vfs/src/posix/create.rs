@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
     PosixNode, PosixVfs,
-    attributes::Named,
+    attributes::{Named, first_dos_attrib},
     lookup::PATH_ONLY,
     name::{self, TEMPORARY_PREFIX},
     name_cache::Change,
     node::Trail,
-    samba_xattr::dos_attrib::DosAttrib,
+    samba_xattr::{DOS_ATTRIB, dos_attrib::DosAttrib},
 };
 use crate::{
     Attr, FileKey, Identity, IoAccess, NewNode, Timestamp, VfsError, VfsResult,
-    disk::{Allocate, Disk, OpenHow, Stat},
+    disk::{Allocate, Disk, DiskResult, OpenHow, Stat},
 };
 
 /// Temporary names tried before giving up.
@@ -57,6 +57,8 @@ impl Temporary {
 struct Made<F> {
     fd: F,
     stat: Stat,
+    /// Whether its DOS attributes are stored already; `None`: not tried yet.
+    marked: Option<DiskResult<()>>,
 }
 
 impl<D: Disk> PosixVfs<D> {
@@ -171,17 +173,25 @@ impl<D: Disk> PosixVfs<D> {
                 }
             }
         } else {
-            let how = OpenHow {
-                read: true,
-                write: true,
-                create: Some(mode),
-                ..OpenHow::default()
-            };
-            let open = self.disk.open_at(who, dir, at, how);
-            self.changing(parent, &changes, open).await?
+            let bits = new.dos_attributes;
+            let mark = move |stat: &Stat| (DOS_ATTRIB, first_dos_attrib(stat, bits).build());
+            let create = self.disk.create_at(who, dir, at, mode, Box::new(mark));
+            let created = self.changing(parent, &changes, create).await?;
+            if let Ok(stat) = created.stat {
+                return Ok(Made {
+                    fd: created.fd,
+                    stat,
+                    marked: Some(created.marked),
+                });
+            }
+            created.fd
         };
         match self.disk.stat(&fd).await {
-            Ok(stat) => Ok(Made { fd, stat }),
+            Ok(stat) => Ok(Made {
+                fd,
+                stat,
+                marked: None,
+            }),
             Err(errno) => {
                 // Asked again: without the answer nobody knows what may be unmade.
                 let error = errno.into();
@@ -204,9 +214,13 @@ impl<D: Disk> PosixVfs<D> {
                 .set_owner(&SERVICE, fd, Some(uid), Some(gid))
                 .await?;
         }
-        let stored = self
-            .store_new_attributes(fd, &made.stat, new.dos_attributes)
-            .await?;
+        let stored = first_dos_attrib(&made.stat, new.dos_attributes);
+        match made.marked {
+            None => self.store_dos_attrib(fd, stored).await?,
+            // A file system without attributes: derived ones are all there is.
+            Some(Err(errno)) if !errno.unsupported() => return Err(errno.into()),
+            Some(_) => {}
+        }
         if !new.eas.is_empty() {
             let node = PosixNode::path_only(fd.clone(), &made.stat, false, None);
             for (name, value) in &new.eas {

@@ -7,6 +7,7 @@
 
 use super::{
     PosixNode, PosixVfs, SymlinkPolicy, attributes::Named, lookup::Child, name, name_cache::Change,
+    node::kind_of, samba_xattr::DOS_ATTRIB,
 };
 use crate::{
     Attr, DirName, Identity, Kind, Node, VfsError, VfsResult,
@@ -15,8 +16,16 @@ use crate::{
 
 /// Names of ours that a listing may hold beside `max` of the clients'.
 const RESERVED_ALLOWANCE: usize = 64;
+/// Entries up to so many are looked at one by one: what is in memory needs no other thread.
+const INLINE_ENTRIES_MAX: usize = 4;
 /// `DT_LNK`.
 const ENTRY_LINK: u8 = 10;
+
+fn named(entry: &DirName) -> Named {
+    Named {
+        dot: entry.name.starts_with('.'),
+    }
+}
 
 /// A name found: on disk, and the inode it leads to.
 struct Entry<F> {
@@ -64,7 +73,34 @@ impl<D: Disk> PosixVfs<D> {
         Ok(names)
     }
 
-    pub(super) async fn do_attr_at(&self, dir: &PosixNode<D>, entry: &DirName) -> VfsResult<Attr> {
+    pub(super) async fn do_attrs_at(
+        &self,
+        dir: &PosixNode<D>,
+        entries: &[DirName],
+    ) -> Vec<VfsResult<Attr>> {
+        let mut found = Vec::with_capacity(entries.len());
+        let batch = entries.len() > INLINE_ENTRIES_MAX;
+        let Some(fd) = dir.directory().ok().filter(|_| batch) else {
+            for entry in entries {
+                found.push(self.attr_at(dir, entry).await);
+            }
+            return found;
+        };
+        let names: Vec<_> = entries.iter().map(|entry| entry.on_disk.clone()).collect();
+        let looked = self.disk.entries_attrs(fd, &names, DOS_ATTRIB).await;
+        for (entry, looked) in entries.iter().zip(looked) {
+            found.push(match looked {
+                Ok((stat, _)) if kind_of(stat.mode) == Kind::SymbolicLink => {
+                    self.attr_at(dir, entry).await
+                }
+                Ok((stat, blob)) => self.attr_from(&stat, blob, named(entry)),
+                Err(errno) => Err(errno.into()),
+            });
+        }
+        found
+    }
+
+    async fn attr_at(&self, dir: &PosixNode<D>, entry: &DirName) -> VfsResult<Attr> {
         let service = Identity::Service;
         let fd = dir.directory()?;
         let (fd, stat) = match self.open_child(&service, fd, &entry.on_disk).await? {
@@ -76,10 +112,7 @@ impl<D: Disk> PosixVfs<D> {
                     .ok_or(VfsError::NotFound)?
             }
         };
-        let named = Named {
-            dot: entry.name.starts_with('.'),
-        };
-        self.attr_with(&fd, &stat, named).await
+        self.attr_with(&fd, &stat, named(entry)).await
     }
 
     /// Finds a name; `None` if there is none.
@@ -115,13 +148,13 @@ impl<D: Disk> PosixVfs<D> {
         node: &PosixNode<D>,
         dir: &PosixNode<D>,
         shown: &str,
-    ) -> VfsResult<Box<[u8]>> {
+    ) -> VfsResult<Entry<D::Fd>> {
         let entry = self
             .entry(who, dir, shown)
             .await?
             .ok_or(VfsError::NotFound)?;
-        match entry.target {
-            Some((_, stat)) if stat.key == node.0.key => Ok(entry.on_disk),
+        match &entry.target {
+            Some((_, stat)) if stat.key == node.0.key => Ok(entry),
             _ => Err(VfsError::NotFound),
         }
     }
@@ -139,7 +172,7 @@ impl<D: Disk> PosixVfs<D> {
     ) -> VfsResult<()> {
         self.writable()?;
         let _name = self.locks.name(to_parent.0.key, to_name).await;
-        let from = self.entry_of(who, node, parent, shown).await?;
+        let from = self.entry_of(who, node, parent, shown).await?.on_disk;
         let wanted = name::to_disk(to_name)?;
         let same_directory = parent.0.key == to_parent.0.key;
         let Some(existing) = self.entry(who, to_parent, to_name).await? else {
@@ -311,11 +344,11 @@ impl<D: Disk> PosixVfs<D> {
             return Err(VfsError::InvalidArgument);
         }
         let _name = self.locks.name(parent.0.key, shown).await;
-        let on_disk = self.entry_of(who, node, parent, shown).await?;
+        let entry = self.entry_of(who, node, parent, shown).await?;
+        let on_disk = entry.on_disk;
         let before = self.disk.stat(node.fd()).await?;
         // A link that leads to a directory is a file to unlinkat.
-        let itself = self.disk.stat_at(parent.fd(), &on_disk).await?;
-        let directory = itself.mode & libc::S_IFMT == libc::S_IFDIR;
+        let directory = !entry.link && before.mode & libc::S_IFMT == libc::S_IFDIR;
         let changes = [Change::Remove(&on_disk)];
         let unlink = || self.disk.unlink(who, parent.fd(), &on_disk, directory);
         match self.changing(parent, &changes, unlink()).await {
@@ -328,7 +361,7 @@ impl<D: Disk> PosixVfs<D> {
             }
             Err(errno) => return Err(errno.into()),
         }
-        if itself.key == before.key {
+        if !entry.link {
             self.depot_forget(node, &before).await;
         }
         Ok(())

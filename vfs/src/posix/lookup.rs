@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     FileKey, Identity, Kind, Lookup, VfsError, VfsResult,
-    disk::{Disk, Errno, OpenHow, Stat},
+    disk::{Disk, DiskResult, Errno, OpenHow, Stat},
 };
 
 /// Links followed in one lookup (as Linux: MAXSYMLINKS).
@@ -156,7 +156,12 @@ impl<D: Disk> PosixVfs<D> {
             return Err(VfsError::InvalidName);
         }
         let exact = name::to_disk(component)?;
-        if let Some(child) = self.open_child(who, dir, &exact).await? {
+        let opened = match self.disk.open_now(who, dir, &exact, PATH_ONLY) {
+            Some(opened) => opened,
+            None if self.is_known_absent(dir, dir_key, component).await? => return Ok(None),
+            None => self.disk.open_at(who, dir, &exact, PATH_ONLY).await,
+        };
+        if let Some(child) = self.child_of(opened).await? {
             return Ok(Some((exact, child)));
         }
         let Some(other) = self.folded(dir, component).await? else {
@@ -177,7 +182,12 @@ impl<D: Disk> PosixVfs<D> {
         dir: &D::Fd,
         on_disk: &[u8],
     ) -> VfsResult<Option<Child<D::Fd>>> {
-        let child = match self.disk.open_at(who, dir, on_disk, PATH_ONLY).await {
+        let opened = self.disk.open_at(who, dir, on_disk, PATH_ONLY).await;
+        self.child_of(opened).await
+    }
+
+    async fn child_of(&self, opened: DiskResult<D::Fd>) -> VfsResult<Option<Child<D::Fd>>> {
+        let child = match opened {
             Ok(fd) => {
                 let stat = self.disk.stat(&fd).await?;
                 if kind_of(stat.mode) == Kind::SymbolicLink {
@@ -192,6 +202,23 @@ impl<D: Disk> PosixVfs<D> {
         };
         let hidden = self.options.symlinks == SymlinkPolicy::Hide;
         Ok(Some(child).filter(|child| !(hidden && matches!(child, Child::Link))))
+    }
+
+    /// Whether the cache says that no name folds like `component`. Asked only where the kernel
+    /// does not have the name in memory: what another process has just made, it has.
+    async fn is_known_absent(
+        &self,
+        dir: &D::Fd,
+        dir_key: FileKey,
+        component: &str,
+    ) -> VfsResult<bool> {
+        let folded = name::fold(component);
+        if !self.disk.is_local() || !self.names.may_lack(dir_key, &folded) {
+            return Ok(false);
+        }
+        let stat = self.disk.stat(dir).await?;
+        let now = self.options.clock.now();
+        Ok(self.names.find(&stat, &folded, now) == Known::Absent)
     }
 
     /// The name on disk that folds like `component`, from the cache or a listing. The listing is

@@ -345,8 +345,8 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         self.do_list(who, dir, max).await
     }
 
-    async fn attr_at(&self, dir: &Self::Node, name: &DirName) -> VfsResult<Attr> {
-        self.do_attr_at(dir, name).await
+    async fn attrs_at(&self, dir: &Self::Node, names: &[DirName]) -> Vec<VfsResult<Attr>> {
+        self.do_attrs_at(dir, names).await
     }
 
     async fn rename(

@@ -224,6 +224,14 @@ impl NameCache {
         inner.evict(after.key);
     }
 
+    /// Whether a snapshot, good or not, has no such name: then [`NameCache::find`] is worth a look at
+    /// the directory's state.
+    pub(super) fn may_lack(&self, directory: FileKey, folded: &str) -> bool {
+        let inner = self.lock();
+        let snapshot = inner.directories.get(&directory);
+        snapshot.is_some_and(|snapshot| !snapshot.folded.contains_key(folded))
+    }
+
     /// Whether there is a snapshot: then a change of ours starts with [`NameCache::begin`].
     pub(super) fn knows(&self, directory: FileKey) -> bool {
         self.lock().directories.contains_key(&directory)

@@ -26,7 +26,10 @@ use super::{
 };
 use crate::{
     FileKey, Timestamp,
-    disk::{Allocate, DiskResult, Errno, OpenHow, RawEntry, Stat, StatFs, XattrSet},
+    disk::{
+        Allocate, DiskResult, EntryAttrs, Errno, OpenHow, RawEntry, Stat, StatFs, XattrSet,
+        check_name,
+    },
     posix_sys as raw,
 };
 
@@ -437,6 +440,27 @@ pub(crate) fn get_xattr(fd: &SysFd, name: &str) -> DiskResult<Vec<u8>> {
     sized(|buf| rustix::fs::fgetxattr(fd, name, spare_capacity(buf)))
 }
 
+/// State and one attribute of each name, links not followed.
+pub(crate) fn entries_attrs(
+    dir: &SysFd,
+    names: &[Box<[u8]>],
+    attribute: &str,
+) -> Vec<DiskResult<EntryAttrs>> {
+    let mut path = dir.proc_path().into_bytes();
+    path.push(b'/');
+    let folder = path.len();
+    let look = |name: &Box<[u8]>| {
+        check_name(name)?;
+        let stat = stat_at(dir, name)?;
+        path.truncate(folder);
+        path.extend_from_slice(name);
+        let value =
+            sized(|buf| rustix::fs::lgetxattr(path.as_slice(), attribute, spare_capacity(buf)));
+        Ok((stat, value))
+    };
+    names.iter().map(look).collect()
+}
+
 pub(crate) fn list_xattr(fd: &SysFd) -> DiskResult<Vec<String>> {
     let path = fd.proc_path();
     let names = if fd.0.path_only {
@@ -519,6 +543,11 @@ pub(crate) fn path(fd: &SysFd) -> Option<Vec<u8>> {
     let path = rustix::fs::readlink(fd.proc_path(), Vec::new()).ok()?;
     let path = path.into_bytes();
     (path.starts_with(b"/") && !path.ends_with(b" (deleted)")).then_some(path)
+}
+
+/// `f_type`.
+pub(crate) fn kind_of_fs(fd: &SysFd) -> DiskResult<u64> {
+    Ok(call(|| rustix::fs::fstatfs(fd))?.f_type as u64)
 }
 
 pub(crate) fn stat_fs(fd: &SysFd) -> DiskResult<StatFs> {

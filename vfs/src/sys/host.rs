@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     Identity, Timestamp,
-    disk::{Allocate, Disk, DiskResult, OpenHow, RawEntry, Stat, StatFs, XattrSet},
+    disk::{
+        Allocate, Created, Disk, DiskResult, EntryAttrs, Mark, OpenHow, RawEntry, Stat, StatFs,
+        XattrSet,
+    },
     uring::UringDisk,
 };
 
@@ -93,6 +96,53 @@ impl Disk for HostDisk {
         match &self.kind {
             Kind::Sys(disk) => disk.open_at(who, dir, name, how).await,
             Kind::Uring(disk) => disk.open_at(who, dir, name, how).await,
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        match &self.kind {
+            Kind::Sys(disk) => disk.is_local(),
+            Kind::Uring(disk) => disk.is_local(),
+        }
+    }
+
+    fn open_now(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        how: OpenHow,
+    ) -> Option<DiskResult<SysFd>> {
+        match &self.kind {
+            Kind::Sys(disk) => disk.open_now(who, dir, name, how),
+            Kind::Uring(disk) => disk.open_now(who, dir, name, how),
+        }
+    }
+
+    async fn create_at(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        mode: u32,
+        mark: Mark,
+    ) -> DiskResult<Created<SysFd>> {
+        let _own = self.own.name(dir, name);
+        match &self.kind {
+            Kind::Sys(disk) => disk.create_at(who, dir, name, mode, mark).await,
+            Kind::Uring(disk) => disk.create_at(who, dir, name, mode, mark).await,
+        }
+    }
+
+    async fn entries_attrs(
+        &self,
+        dir: &SysFd,
+        names: &[Box<[u8]>],
+        attribute: &'static str,
+    ) -> Vec<DiskResult<EntryAttrs>> {
+        match &self.kind {
+            Kind::Sys(disk) => disk.entries_attrs(dir, names, attribute).await,
+            Kind::Uring(disk) => disk.entries_attrs(dir, names, attribute).await,
         }
     }
 

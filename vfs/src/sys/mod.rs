@@ -34,7 +34,8 @@ pub use super_block::{FsIdentity, SuperBlock};
 use crate::{
     Identity, Timestamp,
     disk::{
-        Allocate, Disk, DiskResult, Errno, OpenHow, RawEntry, Stat, StatFs, XattrSet, check_name,
+        Allocate, Created, Disk, DiskResult, EntryAttrs, Errno, Mark, OpenHow, RawEntry, Stat,
+        StatFs, XattrSet, check_name,
     },
     posix_sys as raw,
 };
@@ -309,6 +310,70 @@ impl Disk for SysDisk {
             Attempt::Done(result) => result,
             Attempt::Waits(()) => self.pool_open(who, dir, name, how).await,
         }
+    }
+
+    fn is_local(&self) -> bool {
+        !self.class.remote
+    }
+
+    fn open_now(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        how: OpenHow,
+    ) -> Option<DiskResult<SysFd>> {
+        if let Err(errno) = check_name(name) {
+            return Some(Err(errno));
+        }
+        match self.try_open(who, dir, name, how) {
+            Attempt::Done(result) => Some(result),
+            Attempt::Waits(()) => None,
+        }
+    }
+
+    async fn create_at(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        mode: u32,
+        mark: Mark,
+    ) -> DiskResult<Created<SysFd>> {
+        check_name(name)?;
+        let (dir, name) = (dir.clone(), name.to_vec());
+        pool::run(self.io(), who.clone(), move || {
+            let how = OpenHow {
+                read: true,
+                write: true,
+                create: Some(mode),
+                ..OpenHow::default()
+            };
+            let fd = calls::open(&dir, &name, how)?;
+            let stat = calls::stat(&fd);
+            let marked = stat.and_then(|stat| {
+                let (name, value) = mark(&stat);
+                creds::assume(&Identity::Service)?;
+                calls::set_xattr(&fd, name, &value, XattrSet::Either)
+            });
+            Ok(Created { fd, stat, marked })
+        })
+        .await
+    }
+
+    async fn entries_attrs(
+        &self,
+        dir: &SysFd,
+        names: &[Box<[u8]>],
+        attribute: &'static str,
+    ) -> Vec<DiskResult<EntryAttrs>> {
+        let (dir, asked) = (dir.clone(), names.to_vec());
+        let looked = self.wait(self.io(), move || {
+            Ok(calls::entries_attrs(&dir, &asked, attribute))
+        });
+        looked
+            .await
+            .unwrap_or_else(|errno| names.iter().map(|_| Err(errno)).collect())
     }
 
     async fn reopen(

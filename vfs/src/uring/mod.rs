@@ -26,7 +26,8 @@ pub use worker::{PERSONALITIES_MAX, Reason, UringOptions, UringWorker, on_park, 
 use crate::{
     Identity, Timestamp,
     disk::{
-        Allocate, Disk, DiskResult, Errno, OpenHow, RawEntry, Stat, StatFs, XattrSet, check_name,
+        Allocate, Created, Disk, DiskResult, EntryAttrs, Errno, Mark, OpenHow, RawEntry, Stat,
+        StatFs, XattrSet, check_name,
     },
     sys::{Attempt, RESOLVE, SysDisk, SysFd, create_mode, open_flags},
 };
@@ -131,6 +132,41 @@ impl Disk for UringDisk {
             }
         }
         self.calls.pool_open(who, dir, name, how).await
+    }
+
+    fn is_local(&self) -> bool {
+        self.calls.is_local()
+    }
+
+    fn open_now(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        how: OpenHow,
+    ) -> Option<DiskResult<SysFd>> {
+        self.calls.open_now(who, dir, name, how)
+    }
+
+    /// On the pool: one way there and back instead of two.
+    async fn create_at(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        name: &[u8],
+        mode: u32,
+        mark: Mark,
+    ) -> DiskResult<Created<SysFd>> {
+        self.calls.create_at(who, dir, name, mode, mark).await
+    }
+
+    async fn entries_attrs(
+        &self,
+        dir: &SysFd,
+        names: &[Box<[u8]>],
+        attribute: &'static str,
+    ) -> Vec<DiskResult<EntryAttrs>> {
+        self.calls.entries_attrs(dir, names, attribute).await
     }
 
     async fn reopen(

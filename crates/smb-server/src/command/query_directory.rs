@@ -25,6 +25,12 @@ use crate::{
     state::{DirectoryCursor, InFlight, NamesHeld},
 };
 
+/// Entries whose attributes are asked of the disk at once.
+const LOOKED_AT_MAX: usize = 512;
+
+/// Bytes of an entry beside its name, at least ([MS-FSCC] 2.4.10).
+const ENTRY_BYTES_MIN: usize = 64;
+
 /// Answers the next entries.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = QueryDirectoryRequest::read(&call.message)?;
@@ -86,8 +92,15 @@ async fn fill<V: Vfs>(
     let single = request
         .flags
         .contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
+    let mut ahead = VecDeque::new();
     while let Some(name) = cursor.names.front().cloned() {
-        if let Some(mut attr) = attributes(call, open, &name).await? {
+        if ahead.is_empty() {
+            let most = if single { 1 } else { LOOKED_AT_MAX };
+            let room = room.saturating_sub(writer.len());
+            ahead = look(call, open, &cursor.names, room, most).await?;
+        }
+        let looked = ahead.pop_front().flatten();
+        if let Some(mut attr) = looked {
             call.server().change_times.apply(&mut attr);
             let short = short(&name.name);
             match writer.push(&entry(&name, &short, &attr, cursor.index)) {
@@ -196,38 +209,69 @@ async fn plain<V: Vfs>(
     Ok(())
 }
 
-/// Attributes of an entry; none for what is gone meanwhile or not to be seen.
-async fn attributes<V: Vfs>(
+/// Attributes of the next entries, about as many as fit `room` bytes, at least one and at most
+/// `most`; none for what is gone meanwhile or not to be seen. Dots are looked at alone.
+async fn look<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
-    name: &DirName,
-) -> Result<Option<Attr>, Failure> {
+    names: &VecDeque<DirName>,
+    room: usize,
+    most: usize,
+) -> Result<VecDeque<Option<Attr>>, Failure> {
     let disk = open.disk()?;
     let share = call.share()?;
-    match name.name.as_str() {
-        "." => return Ok(Some(share.vfs.attr(&disk.node).await?)),
-        ".." => {
-            let lookup = super::engine::lookup(call, open).await;
-            // What is above the root of the share is not shown.
-            let node = match lookup.ok().and_then(|lookup| lookup.parent) {
-                Some(parent) => parent,
-                None => disk.node,
-            };
-            return Ok(Some(share.vfs.attr(&node).await?));
-        }
-        _ => {}
+    let mut used = 0;
+    let batch: Vec<DirName> = names
+        .iter()
+        .take(most)
+        .take_while(|name| {
+            let first = used == 0;
+            used += ENTRY_BYTES_MIN + 2 * name.name.len();
+            first || used <= room && !is_dots(name)
+        })
+        .cloned()
+        .collect();
+    let first = batch.first().filter(|name| is_dots(name));
+    if let Some(dots) = first {
+        return Ok([Some(above(call, open, dots).await?)].into());
     }
-    let attr = match share.vfs.attr_at(&disk.node, name).await {
-        Ok(attr) => attr,
-        Err(VfsError::NotFound | VfsError::SymbolicLink | VfsError::AccessDenied) => {
-            return Ok(None);
-        }
-        Err(error) => return Err(error.into()),
-    };
-    if share.config.access_based_enumeration && !visible(call, open, name).await? {
-        return Ok(None);
+    let mut found = VecDeque::with_capacity(batch.len());
+    for (name, attr) in batch
+        .iter()
+        .zip(share.vfs.attrs_at(&disk.node, &batch).await)
+    {
+        let attr = match attr {
+            Ok(attr) => Some(attr),
+            Err(VfsError::NotFound | VfsError::SymbolicLink | VfsError::AccessDenied) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let hidden = share.config.access_based_enumeration
+            && attr.is_some()
+            && !visible(call, open, name).await?;
+        found.push_back(attr.filter(|_| !hidden));
     }
-    Ok(Some(attr))
+    Ok(found)
+}
+
+fn is_dots(name: &DirName) -> bool {
+    matches!(name.name.as_str(), "." | "..")
+}
+
+/// Attributes of the directory itself or the one above it.
+async fn above<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    dots: &DirName,
+) -> Result<Attr, Failure> {
+    let disk = open.disk()?;
+    let share = call.share()?;
+    let mut node = disk.node;
+    if dots.name == ".." {
+        // What is above the root of the share is not shown.
+        let lookup = super::engine::lookup(call, open).await;
+        node = lookup.ok().and_then(|lookup| lookup.parent).unwrap_or(node);
+    }
+    Ok(share.vfs.attr(&node).await?)
 }
 
 /// Whether the user may read an entry, by its descriptor as for an open of it.

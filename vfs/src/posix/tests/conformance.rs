@@ -288,7 +288,7 @@ pub(super) async fn listing<D: Disk>(t: Case<D>) {
     for _ in 0..2 {
         let listed = t.vfs.list(ME, &opened, 10).await.unwrap();
         for name in &listed {
-            let attr = t.vfs.attr_at(&dir, name).await.unwrap();
+            let attr = attr_at(&t, &dir, name).await.unwrap();
             assert_eq!(
                 attr,
                 t.find(&format!("d/{}", name.name))
@@ -301,11 +301,29 @@ pub(super) async fn listing<D: Disk>(t: Case<D>) {
         }
         assert_eq!(listed.len(), 3);
     }
-    let listed = t.vfs.list(ME, &dir, 10).await.unwrap();
+    for number in 0..9 {
+        t.file(&format!("d/more-{number}")).await;
+    }
+    let listed = t.vfs.list(ME, &dir, 20).await.unwrap();
+    let before = t.vfs.attrs_at(&dir, &listed).await;
+    for (name, attr) in listed.iter().zip(&before) {
+        assert_eq!(*attr, attr_at(&t, &dir, name).await);
+    }
     t.remove("d/B").await.unwrap();
+    // One of many that is gone keeps nothing of the others back.
+    for ((name, before), now) in listed
+        .iter()
+        .zip(before)
+        .zip(t.vfs.attrs_at(&dir, &listed).await)
+    {
+        match name.name.as_str() {
+            "B" => assert_eq!(now, Err(VfsError::NotFound)),
+            _ => assert_eq!(now, before),
+        }
+    }
     let gone = listed.iter().find(|n| n.name == "B").unwrap();
     assert_eq!(
-        t.vfs.attr_at(&dir, gone).await.unwrap_err(),
+        attr_at(&t, &dir, gone).await.unwrap_err(),
         VfsError::NotFound
     );
     let file = t.node("d/a").await;
@@ -506,8 +524,11 @@ pub(super) async fn symlinks<D: Disk>(t: Case<D>) {
     assert_eq!(t.node("here").await.key(), t.vfs.root().key());
     // Listed with what they lead to.
     let root = t.vfs.root();
-    for name in t.vfs.list(ME, &root, 100).await.unwrap() {
-        let attr = t.vfs.attr_at(&root, &name).await;
+    let names = t.vfs.list(ME, &root, 100).await.unwrap();
+    let together = t.vfs.attrs_at(&root, &names).await;
+    assert_eq!(together.len(), names.len());
+    for (name, attr) in names.iter().zip(together) {
+        assert_eq!(attr, attr_at(&t, &root, name).await, "{}", name.name);
         match name.name.as_str() {
             "to-file" | "chain" => assert_eq!(attr.unwrap().key, file.key()),
             "d" | "to-dir" | "here" => assert_eq!(attr.unwrap().kind, crate::Kind::Directory),
@@ -527,6 +548,16 @@ pub(super) async fn symlinks<D: Disk>(t: Case<D>) {
     assert_ne!(t.node("renamed").await.key(), file.key());
 }
 
+/// One name by itself.
+async fn attr_at<D: Disk>(
+    t: &Case<D>,
+    dir: &PosixNode<D>,
+    name: &crate::DirName,
+) -> crate::VfsResult<crate::Attr> {
+    let mut one = t.vfs.attrs_at(dir, std::slice::from_ref(name)).await;
+    one.remove(0)
+}
+
 pub(super) async fn symlinks_hidden<D: Disk>(t: Case<D>) {
     t.file("f").await;
     (t.link)("l", "f");
@@ -543,7 +574,7 @@ pub(super) async fn symlinks_refused<D: Disk>(t: Case<D>) {
     let names = t.vfs.list(ME, &root, 10).await.unwrap();
     let link = names.iter().find(|n| n.name == "l").unwrap();
     assert_eq!(
-        t.vfs.attr_at(&root, link).await.unwrap_err(),
+        attr_at(&t, &root, link).await.unwrap_err(),
         VfsError::SymbolicLink
     );
 }
