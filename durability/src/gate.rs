@@ -367,6 +367,9 @@ impl<V: Vfs> Gate<V> {
         let mut noted = self.note(node, bytes);
         if barriers.wait == Wait::Nothing {
             core.check_latch(key)?;
+            if matches!(target, FlushTarget::ShareRoot) {
+                self.check_share(core)?;
+            }
             self.cover(core, key).await?;
             if barriers.owed {
                 count(&metrics.flushes_owed);
@@ -391,17 +394,7 @@ impl<V: Vfs> Gate<V> {
             if let Some((_, error)) = report.errors.first() {
                 return Err(*error);
             }
-            if core.has_overflow() {
-                return Err(VfsError::Io);
-            }
-            // What other shares of the file system lost is theirs to be told of.
-            let mine = |inode: &Inode<V>| {
-                let mut shares = inode.shares.iter();
-                inode.shares.is_empty() || shares.any(|share| share.is_same_folder(&self.share))
-            };
-            if let Some(latched) = core.latched_where(mine).into_iter().next() {
-                return Err(latched.error);
-            }
+            self.check_share(core)?;
         } else {
             core.barrier(key, Some(self.held(node))).await?;
             if let FlushTarget::Directory {
@@ -417,6 +410,20 @@ impl<V: Vfs> Gate<V> {
         }
         count(&metrics.flushes_honored);
         Ok(())
+    }
+
+    /// The true error if anything of the share is latched, whatever its policy.
+    fn check_share(&self, core: &Durability<V>) -> Result<(), VfsError> {
+        if core.has_overflow() {
+            return Err(VfsError::Io);
+        }
+        // What other shares of the file system lost is theirs to be told of.
+        let mine = |inode: &Inode<V>| {
+            let mut shares = inode.shares.iter();
+            inode.shares.is_empty() || shares.any(|share| share.is_same_folder(&self.share))
+        };
+        let latched = core.latched_where(mine).into_iter().next();
+        latched.map_or(Ok(()), |latched| Err(latched.error))
     }
 
     /// A handle is being closed. The handle is free whatever the answer: an error says that

@@ -62,6 +62,30 @@ fn an_error_is_told_until_every_dirty_range_is_rewritten_and_synced() {
     });
 }
 
+/// Also where a FLUSH is answered before the disk: found by the simulator, a policy that was set
+/// after the failure.
+#[test]
+fn the_root_of_a_share_tells_what_is_latched_under_every_policy() {
+    for policy in [
+        Policy::TreatHostAsStableStorage,
+        Policy::Bounded(Bound::new(ms(50), 1 << 20).unwrap()),
+        Policy::StrictSync,
+    ] {
+        honor(move |w| async move {
+            let f = file(5);
+            w.write(&f, 0, 1).await.unwrap();
+            w.fake.script(5, &[IO]);
+            assert_eq!(w.flush(&f).await, IO);
+            w.gate.set_policy(policy, "test").await;
+            let top = dir(1);
+            let root = || w.gate.flush(&top, FlushTarget::ShareRoot, PLAIN);
+            assert_eq!(root().await.err(), Some(VfsError::Io), "{policy}");
+            w.gate.clear_latches();
+            assert!(root().await.is_ok(), "{policy}");
+        });
+    }
+}
+
 #[test]
 fn a_durable_write_repairs_its_range_and_latches_when_it_fails() {
     honor(|w| async move {
