@@ -199,3 +199,270 @@ fn changes_behind_the_servers_back_are_told() {
     let seen = changes(&root, id);
     assert_eq!(seen[0], (FileAction::ADDED, "by-hand".into()));
 }
+
+const FLAT: ChangeNotifyFlags = ChangeNotifyFlags(0);
+const TREE: ChangeNotifyFlags = ChangeNotifyFlags::WATCH_TREE;
+const ATTRIBUTES: NotifyFilter = NotifyFilter::ATTRIBUTES;
+
+fn next(directory: &File) -> Vec<(FileAction, String)> {
+    let id = directory.notify(NAMES, FLAT, 65_536).unwrap();
+    changes(directory, id)
+}
+
+fn end(tree: &Tree, id: MessageId) -> Status {
+    tree.client().wait(id).unwrap().status()
+}
+
+/// A directory opened to be deleted with its handle.
+fn doomed(tree: &Tree, name: &str) -> File {
+    let args = CreateArgs::open(name)
+        .access(AccessMask::DELETE)
+        .options(CreateOptions::DIRECTORY_FILE | CreateOptions::DELETE_ON_CLOSE);
+    tree.create(&args).unwrap()
+}
+
+#[test]
+fn delete_on_close_ends_the_waiting_of_others() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    tree.mkdir("d").unwrap();
+    let directory = open(&tree, "d");
+    let id = watch(&directory, NAMES, FLAT);
+    doomed(&other, "d").close().unwrap();
+    assert_eq!(end(&tree, id), Status::DELETE_PENDING);
+    // A directory that is not empty does not go, and nobody is told that it would.
+    tree.mkdir("full").unwrap();
+    tree.write_file("full\\f", b"").unwrap();
+    let full = open(&tree, "full");
+    let id = watch(&full, NAMES, FLAT);
+    doomed(&other, "full").close().unwrap();
+    assert!(!tree.client().connection().answered(id, MEANWHILE).unwrap());
+    other.write_file("full\\g", b"").unwrap();
+    assert_eq!(changes(&full, id), [(FileAction::ADDED, "g".into())]);
+}
+
+#[test]
+fn a_renamed_file_has_other_attributes_a_directory_has_not() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    other.write_file("f", b"").unwrap();
+    other.mkdir("d").unwrap();
+    let root = open(&tree, "");
+    let id = watch(&root, ATTRIBUTES, FLAT);
+    other.rename("d", "e", false).unwrap();
+    assert!(!tree.client().connection().answered(id, MEANWHILE).unwrap());
+    other.rename("f", "g", false).unwrap();
+    assert_eq!(changes(&root, id), [(FileAction::MODIFIED, "g".into())]);
+}
+
+#[test]
+fn filter_and_tree_are_those_of_the_first_request() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    other.mkdir("d").unwrap();
+    let root = open(&tree, "");
+    let id = watch(&root, NotifyFilter::DIR_NAME, FLAT);
+    tree.client()
+        .connection()
+        .cancel(id, tree.session().id())
+        .unwrap();
+    assert_eq!(end(&tree, id), Status::CANCELLED);
+    let id = watch(&root, NAMES, TREE);
+    other.write_file("f", b"").unwrap();
+    other.mkdir("d\\below").unwrap();
+    assert!(!tree.client().connection().answered(id, MEANWHILE).unwrap());
+    other.mkdir("beside").unwrap();
+    assert_eq!(changes(&root, id), [(FileAction::ADDED, "beside".into())]);
+}
+
+#[test]
+fn bits_that_mean_nothing_are_ignored() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    let (some, none) = (open(&tree, ""), open(&tree, ""));
+    let with = watch(&some, NotifyFilter(0x8000_0000 | NAMES.0), FLAT);
+    let without = watch(&none, NotifyFilter(0x8000_0000), FLAT);
+    other.write_file("f", b"").unwrap();
+    assert_eq!(changes(&some, with)[0], (FileAction::ADDED, "f".into()));
+    // Without one that is valid it waits until it is cancelled or the handle closed.
+    let mut connection = tree.client().connection();
+    assert!(!connection.answered(without, MEANWHILE).unwrap());
+    drop(connection);
+    none.close().unwrap();
+    assert_eq!(end(&tree, without), Status::NOTIFY_CLEANUP);
+}
+
+#[test]
+fn a_cancelled_request_loses_no_news() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    let root = open(&tree, "");
+    let (first, second) = (watch(&root, NAMES, FLAT), watch(&root, NAMES, FLAT));
+    let session = tree.session().id();
+    tree.client().connection().cancel(first, session).unwrap();
+    assert_eq!(end(&tree, first), Status::CANCELLED);
+    other.write_file("one", b"").unwrap();
+    assert_eq!(changes(&root, second)[0].1, "one");
+    other.write_file("two", b"").unwrap();
+    assert_eq!(next(&root)[0].1, "two");
+}
+
+#[test]
+fn every_end_of_the_handle_ends_the_waiting() {
+    let server = HoldfastServer::new();
+    let wait = || {
+        let tree = server.tree();
+        let root = open(&tree, "");
+        let ids = [(); 3].map(|()| watch(&root, NAMES, TREE));
+        (tree, root, ids)
+    };
+    let ends: [(&str, &dyn Fn(&Tree, &File)); 3] = [
+        ("close", &|_, root| root.close().unwrap()),
+        ("tree disconnect", &|tree, _| tree.disconnect().unwrap()),
+        ("logoff", &|tree, _| tree.session().logoff().unwrap()),
+    ];
+    for (what, act) in ends {
+        let (tree, root, ids) = wait();
+        act(&tree, &root);
+        for id in ids {
+            assert_eq!(end(&tree, id), Status::NOTIFY_CLEANUP, "{what}");
+        }
+    }
+}
+
+#[test]
+fn too_much_between_two_requests_means_look_yourself() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    let root = open(&tree, "");
+    // Room for a few names; the handle's first request decides.
+    let id = root.notify(NAMES, FLAT, 100).unwrap();
+    other.write_file("first", b"").unwrap();
+    assert_eq!(changes(&root, id)[0].1, "first");
+    for at in 0..10 {
+        other.write_file(&format!("name-{at}"), b"").unwrap();
+    }
+    let id = root.notify(NAMES, FLAT, 65_536).unwrap();
+    assert_eq!(end(&tree, id), Status::NOTIFY_ENUM_DIR);
+    // Once said, it goes on as before.
+    other.write_file("last", b"").unwrap();
+    assert_eq!(next(&root), [(FileAction::ADDED, "last".into())]);
+}
+
+/// Each watcher is told what is below it, by the name from there, and nothing else.
+#[test]
+fn watchers_at_every_depth_are_told_their_part() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    let folders = ["", "a", "a\\b", "a\\b\\c", "a\\bb", "z"];
+    for folder in &folders[1..] {
+        other.mkdir(folder).unwrap();
+    }
+    let flat = folders.map(|folder| (folder, open(&tree, folder)));
+    let deep = folders.map(|folder| (folder, open(&tree, folder)));
+    let asked = |list: &[(&str, File)], flags| -> Vec<_> {
+        list.iter()
+            .map(|(_, file)| watch(file, NAMES, flags))
+            .collect()
+    };
+    let (mut shallow, mut whole) = (asked(&flat, FLAT), asked(&deep, TREE));
+    for at in folders {
+        let file = if at.is_empty() {
+            "f".to_owned()
+        } else {
+            format!("{at}\\f")
+        };
+        other.write_file(&file, b"").unwrap();
+        for (list, ids, tree_too) in [(&flat, &mut shallow, false), (&deep, &mut whole, true)] {
+            for ((folder, directory), id) in list.iter().zip(ids.iter_mut()) {
+                let below = at == *folder
+                    || folder.is_empty()
+                    || at
+                        .strip_prefix(folder)
+                        .is_some_and(|rest| rest.starts_with('\\'));
+                if at == *folder || (tree_too && below) {
+                    let name = file.strip_prefix(folder).unwrap().trim_start_matches('\\');
+                    assert_eq!(changes(directory, *id), [(FileAction::ADDED, name.into())]);
+                    let flags = if tree_too { TREE } else { FLAT };
+                    *id = watch(directory, NAMES, flags);
+                }
+            }
+        }
+    }
+    let mut connection = tree.client().connection();
+    for id in shallow.into_iter().chain(whole) {
+        assert!(
+            !connection
+                .answered(id, std::time::Duration::from_millis(20))
+                .unwrap()
+        );
+    }
+}
+
+/// Needs root: only then has each user an identity of their own.
+#[test]
+fn names_below_folders_closed_to_the_user_are_not_told() {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, chown};
+    if fs::metadata("/proc/self")
+        .map(|meta| std::os::unix::fs::MetadataExt::uid(&meta))
+        .ok()
+        != Some(0)
+    {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let server = HoldfastServer::new();
+    server.add_user("carol", "Carol-pw-3", &["--owner", "65534:65534"]);
+    fs::set_permissions(server.path(""), Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(
+        server.path("").parent().unwrap(),
+        Permissions::from_mode(0o755),
+    )
+    .unwrap();
+    for (name, mode) in [("secret", 0o700), ("open", 0o755)] {
+        fs::create_dir(server.path(name)).unwrap();
+        fs::create_dir(server.path(name).join("sub")).unwrap();
+        fs::set_permissions(server.path(name), Permissions::from_mode(mode)).unwrap();
+        chown(server.path(name), Some(0), Some(0)).unwrap();
+    }
+    let client = server.client(smb_client::Options::default());
+    let tree = client
+        .login("carol", "Carol-pw-3", "")
+        .unwrap()
+        .tree(smb_tests::DATA)
+        .unwrap();
+    assert_eq!(
+        tree.create_status(&CreateArgs::open("secret\\sub"))
+            .unwrap(),
+        Status::ACCESS_DENIED
+    );
+    let root = open(&tree, "");
+    let (first, second) = (watch(&root, NAMES, TREE), watch(&root, NAMES, TREE));
+    let other = server.tree();
+    other.write_file("secret\\sub\\f", b"").unwrap();
+    fs::write(server.path("secret/sub/g"), b"").unwrap();
+    assert!(
+        !tree
+            .client()
+            .connection()
+            .answered(first, MEANWHILE)
+            .unwrap()
+    );
+    // The first stays the first.
+    fs::write(server.path("open/sub/f"), b"").unwrap();
+    assert_eq!(
+        changes(&root, first),
+        [(FileAction::ADDED, "open\\sub\\f".into())]
+    );
+    assert!(
+        !tree
+            .client()
+            .connection()
+            .answered(second, MEANWHILE)
+            .unwrap()
+    );
+    // The folder itself lies in a folder where the user may go.
+    fs::rename(server.path("secret"), server.path("other")).unwrap();
+    assert_eq!(changes(&root, second)[0].1, "secret");
+}

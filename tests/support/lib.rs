@@ -94,8 +94,8 @@ impl HoldfastServer {
             let port = free_port();
             let config = write_config(&root, port, options);
             if attempt == 0 {
-                add_user(binary, &config, USER, PASSWORD);
-                add_user(binary, &config, OTHER_USER, OTHER_PASSWORD);
+                add_user(binary, &config, USER, PASSWORD, &[]);
+                add_user(binary, &config, OTHER_USER, OTHER_PASSWORD, &[]);
             }
             match spawn(binary, &root, &config, port) {
                 Ok((child, addr)) => {
@@ -199,6 +199,27 @@ impl HoldfastServer {
         self.session(options).tree(DATA).unwrap()
     }
 
+    /// Adds another user, with these further arguments of `holdfast user add`, to the running
+    /// server.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn add_user(&self, user: &str, password: &str, more: &[&str]) {
+        add_user(binary(), &self.config(), user, password, more);
+        // The control socket comes a moment after the listeners.
+        let deadline = Instant::now() + START_MAX;
+        while !self.root.join("state/control.sock").exists() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let reload = ["reload", "--config"];
+        let done = Command::new(binary())
+            .args(reload)
+            .arg(self.config())
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "reload: {done:?}");
+    }
+
     /// Asserts that the server still serves: a new connection writes and reads a file.
     ///
     /// # Panics
@@ -278,7 +299,7 @@ fn write_config(root: &Path, port: u16, options: &Options) -> PathBuf {
     file
 }
 
-fn add_user(binary: &Path, config: &Path, user: &str, password: &str) {
+fn add_user(binary: &Path, config: &Path, user: &str, password: &str, more: &[&str]) {
     let file = config.with_file_name("password");
     std::fs::write(&file, format!("{password}\n")).unwrap();
     let output = Command::new(binary)
@@ -286,6 +307,7 @@ fn add_user(binary: &Path, config: &Path, user: &str, password: &str) {
         .arg(&file)
         .arg("--config")
         .arg(config)
+        .args(more)
         .output()
         .unwrap();
     std::fs::remove_file(file).unwrap();

@@ -1,6 +1,13 @@
 //! CHANGE_NOTIFY ([MS-SMB2] 3.3.5.19): waits until something changes below a directory.
+//!
+//! Who watches a tree is not told of names below folders that he may not traverse: Windows leaves
+//! them out for users without the privilege to bypass traverse checking, which nobody has here.
+//! What is gone when it is told cannot be judged any more and is told.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    time::Duration,
+};
 
 use smb_wire::{
     access_mask::AccessMask,
@@ -10,11 +17,11 @@ use smb_wire::{
     status::Status,
 };
 use tokio::sync::oneshot;
-use vfs::Vfs;
+use vfs::{Vfs, VfsError};
 
 use super::{Call, Failure, Handled, Reply};
 use crate::{
-    file::{Change, Outcome, WatchRequest, Watching},
+    file::{Change, Outcome, Turn, WatchRequest, Watching},
     outside::Interest,
     race::race,
     state::{EndReason, InFlight},
@@ -38,17 +45,69 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if !open.granted.contains(AccessMask::FILE_LIST_DIRECTORY) {
         return Err(Status::ACCESS_DENIED.into());
     }
-    match watch(call, &open, &request).await? {
-        Outcome::Changes(changes) => answer(&changes, size(request.output_buffer_length)),
-        Outcome::Failed(status) => Err(status.into()),
-        Outcome::Retry | Outcome::Locked => Err(Status::INTERNAL_ERROR.into()),
+    let max = size(request.output_buffer_length);
+    let mut turn = Turn::Last;
+    loop {
+        match watch(call, &open, &request, turn).await? {
+            Outcome::Changes(changes) => {
+                let some = !changes.is_empty();
+                let changes = traversable(call, &open, changes).await?;
+                if some && changes.is_empty() {
+                    // Nothing of it was for these eyes: the request is still the oldest.
+                    turn = Turn::First;
+                    continue;
+                }
+                return answer(&changes, max);
+            }
+            Outcome::Failed(status) => return Err(status.into()),
+            Outcome::Retry | Outcome::Locked => return Err(Status::INTERNAL_ERROR.into()),
+        }
     }
+}
+
+/// What of the changes lies where the user may go.
+async fn traversable<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    mut changes: Vec<Change>,
+) -> Result<Vec<Change>, Failure> {
+    let above = |change: &Change| Some(change.name.rsplit_once('\\')?.0.to_owned());
+    // One look for each folder.
+    let mut folders: BTreeMap<String, bool> = BTreeMap::new();
+    for change in &changes {
+        let Some(folder) = above(change) else {
+            continue;
+        };
+        if let Entry::Vacant(vacant) = folders.entry(folder) {
+            vacant.insert(may_reach(call, open, &change.name).await?);
+        }
+    }
+    changes.retain(|change| {
+        let folder = above(change);
+        folder.is_none_or(|folder| folders.get(&folder) != Some(&false))
+    });
+    Ok(changes)
+}
+
+/// Whether the user may go through all folders above what lies at `name` below the directory.
+async fn may_reach<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    name: &str,
+) -> Result<bool, Failure> {
+    let directory = call.server().path_of(open)?;
+    let names = directory.names().iter().map(ToString::to_string);
+    let names: Vec<String> = names.chain(name.split('\\').map(str::to_owned)).collect();
+    let token = call.token()?;
+    let found = call.share()?.vfs.lookup(&token.identity, &names).await;
+    Ok(!matches!(found, Err(VfsError::AccessDenied)))
 }
 
 async fn watch<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
     request: &ChangeNotifyRequest,
+    turn: Turn,
 ) -> Result<Outcome, Failure> {
     let server = call.server();
     let disk = open.disk()?;
@@ -61,6 +120,7 @@ async fn watch<V: Vfs>(
         tree: request.flags.contains(ChangeNotifyFlags::WATCH_TREE),
         buffer: size(request.output_buffer_length),
         waiter,
+        turn,
     });
     if let Watching::Done(outcome) = watching {
         server.forget_waiter(waiter);

@@ -116,7 +116,21 @@ pub(super) async fn finish<V: Vfs>(
     let path = server.path_of(open).ok();
     if open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
         let identity = token().identity.clone();
+        if disk.directory && !is_empty(share, &identity, &disk.node).await {
+            // [MS-FSA] 2.1.5.5, phase 1: such a directory is not even marked. An open that is
+            // gone already has nothing to take back.
+            let _gone = server
+                .files
+                .set_delete_on_close(disk.place, open.engine, false);
+        }
         server.set_deleter(disk.place, identity);
+    }
+    // What nobody can lock or open is given free only when its record is gone. A name that is to
+    // go must not be forgotten by a crash: there the record goes last.
+    let deletes = open.options.contains(CreateOptions::DELETE_ON_CLOSE)
+        || server.files.is_delete_pending(disk.place, open.engine);
+    if !deletes {
+        persistent::end(server, open).await;
     }
     let closed = server.files.close(disk.place, open.engine);
     server.remove_holder(open.engine);
@@ -125,13 +139,6 @@ pub(super) async fn finish<V: Vfs>(
     let mut receipt = Ok(None);
     if let (Some(remove), Some(path)) = (&closed.remove, path) {
         // Whoever marked it had the right; the one who happens to close last need not.
-    // What nobody can lock or open is given free only when its record is gone. A name that is to
-    // go must not be forgotten by a crash: there the record goes last.
-    let deletes = open.options.contains(CreateOptions::DELETE_ON_CLOSE)
-        || server.files.is_delete_pending(disk.place, open.engine);
-    if !deletes {
-        persistent::end(server, open).await;
-    }
         let identity = server
             .take_deleter(disk.place)
             .unwrap_or_else(|| token().identity.clone());
@@ -148,6 +155,9 @@ pub(super) async fn finish<V: Vfs>(
         server.files.removed(disk.place, remove);
         receipt = removed;
     }
+    if deletes {
+        persistent::end(server, open).await;
+    }
     // Whoever waited for this close finds the name gone, not going.
     engine::perform(server, closed.effects);
     // The close's own barrier and errors count whatever became of the name.
@@ -155,8 +165,13 @@ pub(super) async fn finish<V: Vfs>(
     open.end_policy();
     let removed = receipt?;
     Ok(removed.unwrap_or(closed?))
-    if deletes {
-        persistent::end(server, open).await;
+}
+
+/// Whether a directory is known to have no entries. What cannot be listed is told by its removal.
+async fn is_empty<V: Vfs>(share: &Share<V>, who: &Identity, directory: &V::Node) -> bool {
+    match share.vfs.list(who, directory, 1).await {
+        Ok(names) => names.is_empty(),
+        Err(error) => !matches!(error, VfsError::TooLarge),
     }
 }
 

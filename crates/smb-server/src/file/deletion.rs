@@ -16,6 +16,8 @@ pub(super) struct Closing {
     pub(super) closed: Closed,
     /// The holder that went with its last open.
     pub(super) released: Option<Owner>,
+    /// FILE_DELETE_ON_CLOSE has marked the link deleted.
+    pub(super) marked: bool,
 }
 
 impl Inode {
@@ -33,8 +35,8 @@ impl Inode {
 
     /// Clears the delete disposition. One that FILE_DELETE_ON_CLOSE is yet to set stays.
     pub(super) fn clear_delete_pending(&mut self, open: OpenId) -> Result<(), Status> {
-        let clearing = self.opens.get_mut(&open).ok_or(Status::FILE_CLOSED)?;
-        clearing.marked_deleted = false;
+        let clearing = self.opens.get(&open).ok_or(Status::FILE_CLOSED)?;
+        // Open.ChangeNotifyDirectoryMarkedDeleted stays ([MS-FSA] 2.1.1.6).
         let (stream, link) = (clearing.stream.clone(), clearing.link.clone());
         let pending = |deletion: &Deletion| matches!(deletion, Deletion::Pending { .. });
         if stream.is_none() {
@@ -106,7 +108,8 @@ impl Inode {
         };
         let released = self.leave_stream(id, &open, &mut effects);
         // [MS-FSA] 2.1.5.5, phase 1: FILE_DELETE_ON_CLOSE acts now, for the last handle to see.
-        if open.delete_on_close && !open.unlinked {
+        let marks = open.delete_on_close && !open.unlinked;
+        if marks {
             self.mark(&open.stream, &open.link, None);
         }
         let last_of_stream = !self.opens.values().any(|other| other.stream == open.stream);
@@ -125,6 +128,7 @@ impl Inode {
                 effects,
             },
             released,
+            marked: marks && open.stream.is_none(),
         }
     }
 

@@ -213,8 +213,12 @@ impl Files {
             closing
         });
         lock(&self.paths).remove(open);
-        let mut closed = closing.unwrap_or_default().closed;
+        let closing = closing.unwrap_or_default();
+        let mut closed = closing.closed;
         self.close_watch(open, &mut closed.effects);
+        if closing.marked {
+            self.directory_deleted(place.key, &mut closed.effects);
+        }
         closed
     }
 

@@ -39,4 +39,4 @@ pub use paths::{ShareId, SharePath};
 pub use restore::{KeptCache, KeptLease, KeptLock, KeptOpen};
 pub use sizes::Sizes;
 pub use types::*;
-pub use watch::{Change, HostChange, Reported, Touched, WatchRequest, Watching};
+pub use watch::{Change, HostChange, Reported, Touched, Turn, WatchRequest, Watching};

@@ -95,6 +95,17 @@ pub struct WatchRequest {
     pub buffer: usize,
     /// Woken with `Changes` or `Failed`.
     pub waiter: WaiterId,
+    /// Its place among the requests that wait.
+    pub turn: Turn,
+}
+
+/// Where a CHANGE_NOTIFY request stands among those of its open ([MS-FSA] 2.1.5.11.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// It came last.
+    Last,
+    /// It was served already, with nothing that it could use.
+    First,
 }
 
 /// What becomes of a CHANGE_NOTIFY request.
@@ -229,10 +240,14 @@ impl Watches {
         if watcher.parked.len() >= PARKED_MAX {
             return Watching::Done(Outcome::Failed(Status::INSUFFICIENT_RESOURCES));
         }
-        watcher.parked.push_back(Parked {
+        let parked = Parked {
             waiter: request.waiter,
             buffer: request.buffer,
-        });
+        };
+        match request.turn {
+            Turn::Last => watcher.parked.push_back(parked),
+            Turn::First => watcher.parked.push_front(parked),
+        }
         Watching::Pending
     }
 

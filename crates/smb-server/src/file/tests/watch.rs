@@ -43,6 +43,7 @@ fn watch(rig: &Rig, on: &OpenRequest, tree: bool, buffer: usize) -> (WaiterId, W
         tree,
         buffer,
         waiter,
+        turn: Turn::Last,
     });
     (waiter, watching)
 }
@@ -234,6 +235,62 @@ fn a_directory_marked_deleted_has_no_news() {
     };
     rig.open(&doomed);
     assert_eq!(watch(&rig, &doomed, false, 10).1, Watching::Done(pending));
+}
+
+#[test]
+fn delete_on_close_tells_those_who_wait_when_it_marks() {
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "d");
+    let (waiter, _) = watch(&rig, &on, false, 1000);
+    let doomed = OpenRequest {
+        delete_on_close: true,
+        ..rig.request(1, DELETE)
+    };
+    rig.open(&doomed);
+    let closed = rig.close(&doomed);
+    assert_eq!(closed.remove, None);
+    let outcome = Outcome::Failed(Status::DELETE_PENDING);
+    assert_eq!(closed.effects.wakes, [Wake { waiter, outcome }]);
+    // A disposition that is taken back does not bring the news back.
+    let rig = Rig::new(Caching::None);
+    let set = directory(&rig, "e");
+    assert!(
+        rig.files
+            .set_delete_pending(&set.place, set.open, false)
+            .is_ok()
+    );
+    assert_eq!(rig.files.clear_delete_pending(&set.place, set.open), Ok(()));
+    let refused = Watching::Done(Outcome::Failed(Status::DELETE_PENDING));
+    assert_eq!(watch(&rig, &set, false, 10).1, refused);
+}
+
+#[test]
+fn who_was_served_in_vain_is_still_the_oldest() {
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "d");
+    let (second, _) = watch(&rig, &on, false, 1000);
+    let first = WaiterId(77);
+    let watching = rig.files.watch(&WatchRequest {
+        open: on.open,
+        place: on.place.clone(),
+        path: on.path.clone(),
+        filter: NAMES,
+        tree: false,
+        buffer: 1000,
+        waiter: first,
+        turn: Turn::First,
+    });
+    assert_eq!(watching, Watching::Pending);
+    let woken = |name: &str| {
+        let effects = rig.files.changed(&[reported(Change::ADDED, name)]);
+        effects
+            .wakes
+            .iter()
+            .map(|wake| wake.waiter)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(woken("d\\x"), [first]);
+    assert_eq!(woken("d\\y"), [second]);
 }
 
 #[test]
