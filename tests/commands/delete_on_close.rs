@@ -1,0 +1,295 @@
+//! DELETE_ON_CLOSE and pending deletion ([MS-FSA] 2.1.5.1, 2.1.5.5, 2.1.5.15.3; what
+//! smb2.delete-on-close-perms asks for).
+
+use smb_client::{CreateArgs, File, Tree};
+use smb_tests::{HoldfastServer, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::file_attributes::FileAttributes;
+use smb_wire::fscc::FileInformationClass;
+use smb_wire::msg::{CreateDisposition, CreateOptions, ShareAccess};
+
+const DISPOSITIONS: [CreateDisposition; 4] = [
+    CreateDisposition::CREATE,
+    CreateDisposition::OPEN_IF,
+    CreateDisposition::OVERWRITE_IF,
+    CreateDisposition::SUPERSEDE,
+];
+
+fn doomed(name: &str, disposition: CreateDisposition) -> CreateArgs {
+    CreateArgs::new(name, disposition).options(CreateOptions::DELETE_ON_CLOSE)
+}
+
+fn pending(file: &File) -> bool {
+    let standard = file.query(FileInformationClass::STANDARD).unwrap();
+    standard[20] != 0
+}
+
+#[test]
+fn a_new_file_is_gone_after_its_close() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for disposition in DISPOSITIONS {
+        let file = tree.create(&doomed("f", disposition)).unwrap();
+        file.write_all(0, b"x").unwrap();
+        assert!(server.path("f").exists());
+        file.close().unwrap();
+        assert!(!server.path("f").exists(), "{disposition:?}");
+    }
+}
+
+#[test]
+fn a_file_that_was_there_is_gone_after_its_close() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for disposition in DISPOSITIONS
+        .into_iter()
+        .chain([CreateDisposition::OPEN, CreateDisposition::OVERWRITE])
+    {
+        tree.write_file("f", b"content").unwrap();
+        let end = tree.create(&doomed("f", disposition));
+        if disposition == CreateDisposition::CREATE {
+            assert_eq!(status(end), Status::OBJECT_NAME_COLLISION);
+            assert_eq!(tree.read_file("f").unwrap(), b"content");
+            continue;
+        }
+        end.unwrap().close().unwrap();
+        assert!(!server.path("f").exists(), "{disposition:?}");
+    }
+}
+
+#[test]
+fn without_the_right_to_delete_it_is_refused_and_nothing_is_made() {
+    // [MS-FSA] 2.1.5.1: DELETE_ON_CLOSE without DELETE or GENERIC_ALL in the desired access
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for disposition in DISPOSITIONS {
+        for access in [
+            AccessMask::FILE_READ_DATA,
+            AccessMask::FILE_GENERIC_WRITE,
+            AccessMask::GENERIC_WRITE,
+        ] {
+            let args = doomed("f", disposition).access(access);
+            assert_eq!(
+                status(tree.create(&args)),
+                Status::INVALID_PARAMETER,
+                "{disposition:?} {access:?}"
+            );
+            assert!(!server.path("f").exists());
+        }
+    }
+    tree.write_file("f", b"content").unwrap();
+    let args = doomed("f", CreateDisposition::OVERWRITE_IF).access(AccessMask::FILE_WRITE_DATA);
+    assert_eq!(status(tree.create(&args)), Status::INVALID_PARAMETER);
+    assert_eq!(tree.read_file("f").unwrap(), b"content");
+}
+
+#[test]
+fn a_read_only_file_is_not_deleted_so() {
+    // New: CANNOT_DELETE and nothing made; there: CANNOT_DELETE and still there.
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for disposition in [CreateDisposition::CREATE, CreateDisposition::OPEN_IF] {
+        let args = doomed("f", disposition).attributes(FileAttributes::READONLY);
+        assert_eq!(status(tree.create(&args)), Status::CANNOT_DELETE);
+        assert!(!server.path("f").exists(), "{disposition:?}");
+    }
+    let args = CreateArgs::create("f").attributes(FileAttributes::READONLY);
+    tree.create(&args).unwrap().close().unwrap();
+    let access = AccessMask::DELETE | AccessMask::FILE_READ_DATA;
+    for disposition in [CreateDisposition::OPEN, CreateDisposition::OPEN_IF] {
+        let args = doomed("f", disposition).access(access);
+        assert_eq!(status(tree.create(&args)), Status::CANNOT_DELETE);
+        assert!(server.path("f").exists());
+    }
+}
+
+#[test]
+fn it_is_set_by_the_close_of_that_handle() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree
+        .create(&doomed("f", CreateDisposition::CREATE))
+        .unwrap();
+    let other = tree.create(&CreateArgs::open("f")).unwrap();
+    assert!(!pending(&other));
+    // Until then it can be opened.
+    tree.create(&CreateArgs::open("f"))
+        .unwrap()
+        .close()
+        .unwrap();
+    file.close().unwrap();
+    assert!(pending(&other));
+    assert_eq!(
+        status(tree.create(&CreateArgs::open("f"))),
+        Status::DELETE_PENDING
+    );
+    other.write_all(0, b"still mine").unwrap();
+    assert_eq!(other.read_all().unwrap(), b"still mine");
+    other.close().unwrap();
+    assert!(!server.path("f").exists());
+}
+
+#[test]
+fn the_other_handles_close_first_and_it_goes_with_its_own() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree
+        .create(&doomed("f", CreateDisposition::CREATE))
+        .unwrap();
+    let other = tree.create(&CreateArgs::open("f")).unwrap();
+    other.close().unwrap();
+    assert!(server.path("f").exists());
+    file.close().unwrap();
+    assert!(!server.path("f").exists());
+}
+
+#[test]
+fn once_pending_it_can_be_taken_back_through_a_handle_that_is_left() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree
+        .create(&doomed("f", CreateDisposition::CREATE))
+        .unwrap();
+    let other = tree.create(&CreateArgs::open("f")).unwrap();
+    file.close().unwrap();
+    other.set_delete(false).unwrap();
+    assert!(!pending(&other));
+    tree.create(&CreateArgs::open("f")).unwrap();
+    other.close().unwrap();
+    assert!(server.path("f").exists());
+}
+
+#[test]
+fn it_goes_when_the_connection_does() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree
+        .create(&doomed("f", CreateDisposition::CREATE))
+        .unwrap();
+    file.write_all(0, b"x").unwrap();
+    server.lose(&tree);
+    smb_tests::wait_until("it is deleted", || !server.path("f").exists());
+}
+
+#[test]
+fn every_disposition_meets_a_pending_deletion_alike() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"content").unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    file.set_delete(true).unwrap();
+    for disposition in [
+        CreateDisposition::OPEN,
+        CreateDisposition::OPEN_IF,
+        CreateDisposition::OVERWRITE,
+        CreateDisposition::OVERWRITE_IF,
+        CreateDisposition::SUPERSEDE,
+    ] {
+        let end = status(tree.create(&CreateArgs::new("f", disposition)));
+        assert_eq!(end, Status::DELETE_PENDING, "{disposition:?}");
+    }
+    // The name is taken, whatever will become of it.
+    let end = status(tree.create(&CreateArgs::create("f")));
+    let taken = [Status::OBJECT_NAME_COLLISION, Status::DELETE_PENDING];
+    assert!(taken.contains(&end), "{end}");
+    assert_eq!(file.read_all().unwrap(), b"content");
+    file.set_delete(false).unwrap();
+    file.close().unwrap();
+    assert_eq!(tree.read_file("f").unwrap(), b"content");
+}
+
+#[test]
+fn a_directory_with_something_in_it_stays() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    let args = CreateArgs::open("d")
+        .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
+        .options(CreateOptions::DIRECTORY_FILE | CreateOptions::DELETE_ON_CLOSE);
+    let directory = tree.create(&args).unwrap();
+    tree.write_file("d\\f", b"x").unwrap();
+    directory.close().unwrap();
+    assert!(server.path("d/f").exists());
+    tree.delete("d\\f").unwrap();
+    tree.create(&args).unwrap().close().unwrap();
+    assert!(!server.path("d").exists());
+}
+
+#[test]
+fn nothing_is_made_in_a_directory_that_is_to_go() {
+    // [MS-FSA] 2.1.5.1.1: the parent's deletion is pending.
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    let args = CreateArgs::open("d")
+        .access(AccessMask::DELETE)
+        .options(CreateOptions::DIRECTORY_FILE);
+    let directory = tree.create(&args).unwrap();
+    directory.set_delete(true).unwrap();
+    let end = status(tree.create(&CreateArgs::create("d\\f")));
+    assert_eq!(end, Status::DELETE_PENDING);
+    directory.close().unwrap();
+    assert!(!server.path("d").exists());
+}
+
+#[test]
+fn setting_it_needs_the_right() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let access = AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE;
+    let file = tree.create(&CreateArgs::open("f").access(access)).unwrap();
+    assert_eq!(status(file.set_delete(true)), Status::ACCESS_DENIED);
+    assert!(!pending(&file));
+    file.close().unwrap();
+    assert!(server.path("f").exists());
+}
+
+#[test]
+fn a_stream_is_deleted_alone() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"content").unwrap();
+    let stream = tree
+        .create(&doomed("f:s", CreateDisposition::CREATE))
+        .unwrap();
+    stream.write_all(0, b"stream").unwrap();
+    stream.close().unwrap();
+    assert_eq!(
+        status(tree.create(&CreateArgs::open("f:s"))),
+        Status::OBJECT_NAME_NOT_FOUND
+    );
+    assert_eq!(tree.read_file("f").unwrap(), b"content");
+}
+
+#[test]
+fn a_hard_link_keeps_the_data() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"content").unwrap();
+    std::fs::hard_link(server.path("f"), server.path("g")).unwrap();
+    tree.delete("f").unwrap();
+    assert!(!server.path("f").exists());
+    assert_eq!(tree.read_file("g").unwrap(), b"content");
+}
+
+/// Opens to be found by a second handle of the same client with nothing shared.
+fn alone(tree: &Tree) -> Status {
+    let args = CreateArgs::open_if("f").share(ShareAccess::empty());
+    tree.create_status(&args).unwrap()
+}
+
+#[test]
+fn a_name_is_free_at_once_after_the_last_close() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for _ in 0..20 {
+        let file = tree
+            .create(&doomed("f", CreateDisposition::CREATE))
+            .unwrap();
+        file.close().unwrap();
+        assert_eq!(alone(&tree), Status::SUCCESS);
+        tree.delete("f").unwrap();
+    }
+}

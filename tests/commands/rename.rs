@@ -1,0 +1,211 @@
+//! Renames among other opens ([MS-FSA] 2.1.5.15.12, 2.1.4.2; what smb2.rename asks for). Forms
+//! and refusals of the request stand in `set_info.rs`.
+
+use smb_client::{CreateArgs, File, Tree};
+use smb_tests::{HoldfastServer, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::msg::{CreateOptions, OplockLevel, ShareAccess};
+
+const ALL: ShareAccess = ShareAccess(7);
+const NO_DELETE: ShareAccess = ShareAccess(3);
+
+fn with_delete(tree: &Tree, name: &str, share: ShareAccess) -> File {
+    let access = AccessMask::DELETE | AccessMask::FILE_READ_DATA | AccessMask::FILE_READ_ATTRIBUTES;
+    let args = CreateArgs::open(name).access(access).share(share);
+    tree.create(&args).unwrap()
+}
+
+#[test]
+fn through_a_handle_without_the_right_it_is_denied() {
+    // smb2.rename.simple_nodelete, share_delete_no_delete_access
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    for share in [ALL, NO_DELETE, ShareAccess::empty()] {
+        let access = AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE;
+        let args = CreateArgs::open("f").access(access).share(share);
+        let file = tree.create(&args).unwrap();
+        assert_eq!(status(file.rename("g", false)), Status::ACCESS_DENIED);
+        file.close().unwrap();
+    }
+    assert!(server.path("f").exists() && !server.path("g").exists());
+}
+
+#[test]
+fn the_handles_own_share_mode_does_not_matter() {
+    // smb2.rename.no_sharing, share_delete_and_delete_access,
+    // no_share_delete_but_delete_access
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for share in (0..8).map(ShareAccess) {
+        tree.write_file("f", b"x").unwrap();
+        let file = with_delete(&tree, "f", share);
+        file.rename("g", false).unwrap();
+        file.close().unwrap();
+        assert!(!server.path("f").exists() && server.path("g").exists());
+        tree.delete("g").unwrap();
+    }
+}
+
+#[test]
+fn the_handle_follows_its_file() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    tree.write_file("f", b"content").unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    for name in ["g", "d\\h", "f"] {
+        file.rename(name, false).unwrap();
+        file.write_all(0, b"CONTENT").unwrap();
+        assert_eq!(file.read_all().unwrap(), b"CONTENT");
+        assert_eq!(tree.read_file(name).unwrap(), b"CONTENT");
+    }
+    // What is put in the old place is another file.
+    file.rename("g", false).unwrap();
+    tree.write_file("f", b"another").unwrap();
+    assert_eq!(file.read_all().unwrap(), b"CONTENT");
+}
+
+#[test]
+fn other_handles_follow_it_too() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    tree.write_file("f", b"content").unwrap();
+    let theirs = other.create(&CreateArgs::open("f")).unwrap();
+    tree.rename("f", "g", false).unwrap();
+    assert_eq!(theirs.read_all().unwrap(), b"content");
+    theirs.set_delete(true).unwrap();
+    theirs.close().unwrap();
+    assert!(!server.path("g").exists());
+}
+
+#[test]
+fn what_is_replaced_must_not_be_open() {
+    // [MS-FSA] 2.1.5.15.12: an open target is not removed.
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    tree.write_file("f", b"new").unwrap();
+    tree.write_file("g", b"old").unwrap();
+    let theirs = other.create(&CreateArgs::open("g")).unwrap();
+    assert_eq!(status(tree.rename("f", "g", true)), Status::ACCESS_DENIED);
+    assert_eq!(theirs.read_all().unwrap(), b"old");
+    theirs.close().unwrap();
+    tree.rename("f", "g", true).unwrap();
+    assert_eq!(tree.read_file("g").unwrap(), b"new");
+}
+
+#[test]
+fn a_cached_handle_of_what_is_replaced_is_asked_for() {
+    // Its oplock is broken first; the holder lets go, and the rename goes on.
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    tree.write_file("f", b"new").unwrap();
+    tree.write_file("g", b"old").unwrap();
+    let cached = other
+        .create(&CreateArgs::open("g").oplock(OplockLevel::BATCH))
+        .unwrap();
+    let file = with_delete(&tree, "f", ALL);
+    let mut buffer = bytes::BytesMut::new();
+    smb_wire::fscc::FileRenameInformation {
+        replace_if_exists: true,
+        root_directory: 0,
+        file_name: "g".into(),
+    }
+    .encode(&mut buffer);
+    let class = smb_wire::fscc::FileInformationClass::RENAME;
+    let request = file.set_info_request(smb_wire::msg::InfoType::FILE, class.0, 0, &buffer);
+    let id = tree.send(request).unwrap();
+    let broken = other.client().next_break(smb_tests::SOON).unwrap();
+    assert!(broken.is_some());
+    cached.close().unwrap();
+    tree.client().wait(id).unwrap().ok().unwrap();
+    assert_eq!(tree.read_file("g").unwrap(), b"new");
+}
+
+#[test]
+fn a_directory_with_open_files_stays_where_it_is() {
+    // smb2.rename.rename_dir_openfile
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    tree.mkdir("d").unwrap();
+    tree.mkdir("d\\e").unwrap();
+    tree.write_file("d\\e\\f", b"x").unwrap();
+    let theirs = other.create(&CreateArgs::open("d\\e\\f")).unwrap();
+    assert_eq!(
+        status(tree.rename("d", "moved", false)),
+        Status::ACCESS_DENIED
+    );
+    theirs.close().unwrap();
+    tree.rename("d", "moved", false).unwrap();
+    assert_eq!(tree.read_file("moved\\e\\f").unwrap(), b"x");
+}
+
+#[test]
+fn the_case_alone_can_change() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("name", b"x").unwrap();
+    tree.rename("name", "NAME", false).unwrap();
+    let listed = tree.list("", "name").unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].file_name, "NAME");
+    tree.rename("NAME", "NAME", false).unwrap();
+    assert_eq!(tree.read_file("name").unwrap(), b"x");
+}
+
+#[test]
+fn one_that_is_to_be_deleted_keeps_its_name() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let file = with_delete(&tree, "f", ALL);
+    file.set_delete(true).unwrap();
+    assert_eq!(status(file.rename("g", false)), Status::ACCESS_DENIED);
+    file.set_delete(false).unwrap();
+    file.rename("g", false).unwrap();
+}
+
+#[test]
+fn delete_on_close_goes_along() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree
+        .create(&CreateArgs::create("f").options(CreateOptions::DELETE_ON_CLOSE))
+        .unwrap();
+    file.rename("g", false).unwrap();
+    tree.write_file("f", b"another").unwrap();
+    file.close().unwrap();
+    assert!(!server.path("g").exists());
+    assert_eq!(tree.read_file("f").unwrap(), b"another");
+}
+
+#[test]
+fn its_locks_go_along() {
+    use smb_wire::msg::LockFlags;
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    tree.write_file("f", &[0; 100]).unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    file.lock(0, 10, LockFlags(0x12)).unwrap();
+    file.rename("g", false).unwrap();
+    let theirs = other.create(&CreateArgs::open("g")).unwrap();
+    assert_eq!(
+        status(theirs.lock(0, 1, LockFlags(0x12))),
+        Status::LOCK_NOT_GRANTED
+    );
+}
+
+#[test]
+fn its_streams_go_along() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"content").unwrap();
+    tree.write_file("f:s", b"stream").unwrap();
+    tree.rename("f", "g", false).unwrap();
+    assert_eq!(tree.read_file("g:s").unwrap(), b"stream");
+    assert_eq!(
+        status(tree.create(&CreateArgs::open("f:s"))),
+        Status::OBJECT_NAME_NOT_FOUND
+    );
+}

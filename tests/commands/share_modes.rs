@@ -1,0 +1,236 @@
+//! Sharing ([MS-FSA] 2.1.5.1.2.2) in all combinations: who may open what beside whom.
+
+use smb_client::{CreateArgs, Request, Tree};
+use smb_tests::{HoldfastServer, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::ids::FileId;
+use smb_wire::msg::{CloseFlags, CloseRequest, CreateDisposition, CreateOptions, ShareAccess};
+
+const READ: AccessMask = AccessMask::FILE_READ_DATA;
+const WRITE: AccessMask = AccessMask::FILE_WRITE_DATA;
+const APPEND: AccessMask = AccessMask::FILE_APPEND_DATA;
+const EXECUTE: AccessMask = AccessMask::FILE_EXECUTE;
+const DELETE: AccessMask = AccessMask::DELETE;
+/// Rights to the file, not to its data.
+const ABOUT: AccessMask = AccessMask(
+    AccessMask::FILE_READ_ATTRIBUTES.0
+        | AccessMask::FILE_WRITE_ATTRIBUTES.0
+        | AccessMask::FILE_READ_EA.0
+        | AccessMask::FILE_WRITE_EA.0
+        | AccessMask::READ_CONTROL.0
+        | AccessMask::SYNCHRONIZE.0,
+);
+const ALL: u32 = 7;
+
+fn shares() -> impl Iterator<Item = ShareAccess> {
+    (0..=ALL).map(ShareAccess)
+}
+
+/// What the text says: of two opens that both touch data, neither may do what the other does not
+/// share.
+fn conflict(first: (AccessMask, ShareAccess), second: (AccessMask, ShareAccess)) -> bool {
+    let touches = READ | EXECUTE | WRITE | APPEND | DELETE;
+    if !first.0.intersects(touches) || !second.0.intersects(touches) {
+        return false;
+    }
+    let denied = |share: ShareAccess, access: AccessMask| {
+        [
+            (ShareAccess::READ, READ | EXECUTE),
+            (ShareAccess::WRITE, WRITE | APPEND),
+            (ShareAccess::DELETE, DELETE),
+        ]
+        .into_iter()
+        .any(|(shared, uses)| !share.contains(shared) && access.intersects(uses))
+    };
+    denied(first.1, second.0) || denied(second.1, first.0)
+}
+
+/// Opens and closes in one message; how the opening ended.
+fn attempt(tree: &Tree, name: &str, access: AccessMask, share: ShareAccess) -> Status {
+    let open = CreateArgs::open(name).access(access).share(share);
+    let close = Request::new(&CloseRequest {
+        flags: CloseFlags::empty(),
+        file_id: FileId::ANY,
+    });
+    let requests = vec![tree.address(open.request()), tree.address(close).related()];
+    let replies = tree.client().compound(requests).unwrap();
+    replies[0].status()
+}
+
+fn matrix(name: &str, held: &Tree, tried: &Tree, accesses: &[AccessMask]) {
+    for first in accesses.iter().copied() {
+        for first_share in shares() {
+            let open = CreateArgs::open(name).access(first).share(first_share);
+            let file = held.create(&open).unwrap();
+            for second in accesses.iter().copied() {
+                for second_share in shares() {
+                    let expected = if conflict((first, first_share), (second, second_share)) {
+                        Status::SHARING_VIOLATION
+                    } else {
+                        Status::SUCCESS
+                    };
+                    assert_eq!(
+                        attempt(tried, name, second, second_share),
+                        expected,
+                        "{first:?} {first_share:?}, then {second:?} {second_share:?}"
+                    );
+                }
+            }
+            file.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_access_beside_every_other() {
+    let server = HoldfastServer::new();
+    let (held, tried) = (server.tree(), server.tree());
+    held.write_file("f", b"content").unwrap();
+    matrix(
+        "f",
+        &held,
+        &tried,
+        &[READ, EXECUTE, WRITE, APPEND, DELETE, ABOUT],
+    );
+}
+
+#[test]
+fn within_one_connection_it_is_the_same() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"content").unwrap();
+    matrix("f", &tree, &tree, &[READ, WRITE, DELETE]);
+}
+
+#[test]
+fn directories_share_like_files() {
+    let server = HoldfastServer::new();
+    let (held, tried) = (server.tree(), server.tree());
+    held.mkdir("d").unwrap();
+    matrix("d", &held, &tried, &[READ, WRITE, DELETE, ABOUT]);
+}
+
+#[test]
+fn a_stream_shares_for_itself() {
+    let server = HoldfastServer::new();
+    let (held, tried) = (server.tree(), server.tree());
+    held.write_file("f", b"content").unwrap();
+    held.write_file("f:s", b"stream").unwrap();
+    matrix("f:s", &held, &tried, &[READ, WRITE, DELETE]);
+    // Who has one stream alone has not the other.
+    let alone = |name: &str| {
+        let args = CreateArgs::open(name).access(READ | WRITE);
+        args.share(ShareAccess::empty())
+    };
+    let base = held.create(&alone("f")).unwrap();
+    let stream = tried.create(&alone("f:s")).unwrap();
+    assert_eq!(status(tried.create(&alone("f"))), Status::SHARING_VIOLATION);
+    assert_eq!(
+        status(held.create(&alone("f:s"))),
+        Status::SHARING_VIOLATION
+    );
+    base.close().unwrap();
+    stream.close().unwrap();
+}
+
+#[test]
+fn several_holders_are_all_asked() {
+    let server = HoldfastServer::new();
+    let (held, tried) = (server.tree(), server.tree());
+    held.write_file("f", b"content").unwrap();
+    let open = |share| {
+        let args = CreateArgs::open("f").access(READ).share(share);
+        held.create(&args).unwrap()
+    };
+    let all = open(ShareAccess(ALL));
+    let readers = open(ShareAccess::READ);
+    let try_write = || attempt(&tried, "f", WRITE, ShareAccess(ALL));
+    assert_eq!(try_write(), Status::SHARING_VIOLATION);
+    readers.close().unwrap();
+    assert_eq!(try_write(), Status::SUCCESS);
+    all.close().unwrap();
+}
+
+#[test]
+fn maximum_allowed_counts_as_what_it_gave() {
+    let server = HoldfastServer::new();
+    let (held, tried) = (server.tree(), server.tree());
+    held.write_file("f", b"content").unwrap();
+    let readers = CreateArgs::open("f").access(READ).share(ShareAccess::READ);
+    let file = held.create(&readers).unwrap();
+    let max = AccessMask::MAXIMUM_ALLOWED;
+    assert_eq!(
+        attempt(&tried, "f", max, ShareAccess(ALL)),
+        Status::SHARING_VIOLATION
+    );
+    file.close().unwrap();
+    assert_eq!(attempt(&tried, "f", max, ShareAccess(ALL)), Status::SUCCESS);
+}
+
+#[test]
+fn generic_rights_count_as_what_they_mean() {
+    let server = HoldfastServer::new();
+    let (held, tried) = (server.tree(), server.tree());
+    held.write_file("f", b"content").unwrap();
+    let alone = |access| {
+        CreateArgs::open("f")
+            .access(access)
+            .share(ShareAccess::empty())
+    };
+    let file = held.create(&alone(READ)).unwrap();
+    for generic in [
+        AccessMask::GENERIC_READ,
+        AccessMask::GENERIC_WRITE,
+        AccessMask::GENERIC_EXECUTE,
+        AccessMask::GENERIC_ALL,
+    ] {
+        assert_eq!(
+            attempt(&tried, "f", generic, ShareAccess(ALL)),
+            Status::SHARING_VIOLATION,
+            "{generic:?}"
+        );
+    }
+    file.close().unwrap();
+}
+
+#[test]
+fn an_overwrite_that_may_not_write_beside_others_changes_nothing() {
+    let server = HoldfastServer::new();
+    let (held, tried) = (server.tree(), server.tree());
+    held.write_file("f", b"content").unwrap();
+    let readers = CreateArgs::open("f").access(READ).share(ShareAccess::READ);
+    let _file = held.create(&readers).unwrap();
+    for disposition in [
+        CreateDisposition::OVERWRITE,
+        CreateDisposition::OVERWRITE_IF,
+        CreateDisposition::SUPERSEDE,
+    ] {
+        let args = CreateArgs::new("f", disposition).access(WRITE);
+        assert_eq!(
+            status(tried.create(&args)),
+            Status::SHARING_VIOLATION,
+            "{disposition:?}"
+        );
+        assert_eq!(std::fs::read(server.path("f")).unwrap(), b"content");
+    }
+}
+
+#[test]
+fn delete_on_close_needs_the_others_to_share_deletion() {
+    let server = HoldfastServer::new();
+    let (held, tried) = (server.tree(), server.tree());
+    held.write_file("f", b"content").unwrap();
+    let args = CreateArgs::open("f")
+        .access(READ)
+        .share(ShareAccess::READ | ShareAccess::WRITE);
+    let file = held.create(&args).unwrap();
+    let delete = CreateArgs::open("f")
+        .access(DELETE)
+        .options(CreateOptions::DELETE_ON_CLOSE);
+    assert_eq!(status(tried.create(&delete)), Status::SHARING_VIOLATION);
+    file.close().unwrap();
+    assert!(server.path("f").exists());
+    tried.create(&delete).unwrap().close().unwrap();
+    assert!(!server.path("f").exists());
+}

@@ -1,0 +1,267 @@
+//! File times as clients see them change ([MS-FSA] 2.1.4.17, 2.1.5.15.2; what smb2.timestamps
+//! asks for): written, set, kept.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use smb_client::{CreateArgs, File};
+use smb_tests::HoldfastServer;
+use smb_wire::fscc::{FileBasicInformation, FileInformationClass};
+use smb_wire::ids::FileTime;
+use smb_wire::msg::CloseFlags;
+
+/// A day in the year 2001.
+const THEN: FileTime = FileTime(126_000_000_000_000_000);
+/// -1: leave it, and do not change it through this handle any more.
+const FROZEN: FileTime = FileTime(u64::MAX);
+/// -2: change it again.
+const THAWED: FileTime = FileTime(u64::MAX - 1);
+const KEEP: FileTime = FileTime(0);
+/// Longer than the clock of any file system is coarse.
+const A_TICK: Duration = Duration::from_millis(30);
+
+fn basic(file: &File) -> FileBasicInformation {
+    let bytes = file.query(FileInformationClass::BASIC).unwrap();
+    FileBasicInformation::read(&bytes).unwrap()
+}
+
+/// Creation, access, write, change.
+fn set(file: &File, times: [FileTime; 4]) {
+    let mut buffer = BytesMut::new();
+    FileBasicInformation {
+        creation_time: times[0],
+        last_access_time: times[1],
+        last_write_time: times[2],
+        change_time: times[3],
+        ..FileBasicInformation::default()
+    }
+    .encode(&mut buffer);
+    file.set(FileInformationClass::BASIC, &buffer).unwrap();
+}
+
+fn tick() {
+    std::thread::sleep(A_TICK);
+}
+
+fn made(server: &HoldfastServer) -> File {
+    let file = server.tree().create(&CreateArgs::create("f")).unwrap();
+    tick();
+    file
+}
+
+#[test]
+fn a_write_shows_at_the_latest_after_the_close() {
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    let before = basic(&file);
+    file.write_all(0, b"x").unwrap();
+    file.close().unwrap();
+    let file = file.tree().create(&CreateArgs::open("f")).unwrap();
+    let after = basic(&file);
+    assert!(after.last_write_time > before.last_write_time);
+    assert!(after.change_time > before.change_time);
+    assert_eq!(after.creation_time, before.creation_time);
+}
+
+#[test]
+fn a_flush_shows_it() {
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    let before = basic(&file);
+    file.write_all(0, b"x").unwrap();
+    file.flush(false).unwrap();
+    assert!(basic(&file).last_write_time > before.last_write_time);
+}
+
+#[test]
+fn a_close_that_is_asked_tells_the_new_time() {
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    let before = basic(&file);
+    file.write_all(0, b"xyz").unwrap();
+    let told = file.close_with(CloseFlags::POSTQUERY_ATTRIB).unwrap();
+    assert!(told.last_write_time > before.last_write_time);
+    assert_eq!(told.end_of_file, 3);
+}
+
+#[test]
+fn setting_the_end_shows_at_once() {
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    let before = basic(&file);
+    file.set_end_of_file(100).unwrap();
+    assert!(basic(&file).last_write_time > before.last_write_time);
+}
+
+#[test]
+fn a_time_that_was_set_outlasts_writes_before_it() {
+    // rclone#7411, rsync#479: written, then set, then closed.
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    file.write_all(0, b"x").unwrap();
+    set(&file, [KEEP, KEEP, THEN, KEEP]);
+    assert_eq!(basic(&file).last_write_time, THEN);
+    file.flush(false).unwrap();
+    assert_eq!(basic(&file).last_write_time, THEN);
+    file.close().unwrap();
+    tick();
+    let file = file.tree().create(&CreateArgs::open("f")).unwrap();
+    assert_eq!(basic(&file).last_write_time, THEN);
+}
+
+#[test]
+fn a_time_that_was_set_outlasts_writes_through_the_same_handle() {
+    // [MS-FSA] 2.1.4.17: Open.UserSetModificationTime
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    set(&file, [KEEP, KEEP, THEN, KEEP]);
+    file.write_all(0, b"later").unwrap();
+    assert_eq!(basic(&file).last_write_time, THEN);
+    file.close().unwrap();
+    let file = file.tree().create(&CreateArgs::open("f")).unwrap();
+    assert_eq!(basic(&file).last_write_time, THEN);
+    // Another handle changes it again.
+    file.write_all(0, b"again").unwrap();
+    file.close().unwrap();
+    let file = file.tree().create(&CreateArgs::open("f")).unwrap();
+    assert!(basic(&file).last_write_time > THEN);
+}
+
+#[test]
+fn a_frozen_time_stays_and_a_thawed_one_moves() {
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    let before = basic(&file).last_write_time;
+    set(&file, [KEEP, KEEP, FROZEN, KEEP]);
+    file.write_all(0, b"x").unwrap();
+    file.flush(false).unwrap();
+    assert_eq!(basic(&file).last_write_time, before);
+    tick();
+    set(&file, [KEEP, KEEP, THAWED, KEEP]);
+    file.write_all(0, b"y").unwrap();
+    file.flush(false).unwrap();
+    assert!(basic(&file).last_write_time > before);
+}
+
+#[test]
+fn the_ends_of_time_are_kept() {
+    // smb2.timestamps.time_t_*: what a time_t cannot hold, or holds below 0.
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    for unix in [
+        -1,
+        -2,
+        -1_000_000,
+        0,
+        1,
+        4_294_967_295,
+        10_000_000_000,
+        15_032_385_535,
+    ] {
+        let time = FileTime::from_unix(unix, 0);
+        set(&file, [KEEP, KEEP, time, KEEP]);
+        assert_eq!(basic(&file).last_write_time, time, "{unix}");
+    }
+}
+
+#[test]
+fn hundreds_of_nanoseconds_are_kept() {
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    let time = FileTime(THEN.0 + 1_234_567);
+    set(&file, [time, KEEP, time, KEEP]);
+    file.close().unwrap();
+    let file = file.tree().create(&CreateArgs::open("f")).unwrap();
+    let told = basic(&file);
+    assert_eq!((told.creation_time, told.last_write_time), (time, time));
+}
+
+#[test]
+fn reading_changes_no_time_of_writing() {
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    file.write_all(0, b"x").unwrap();
+    file.close().unwrap();
+    let file = file.tree().create(&CreateArgs::open("f")).unwrap();
+    let before = basic(&file);
+    tick();
+    file.read_all().unwrap();
+    file.flush(false).unwrap();
+    file.close().unwrap();
+    let file = file.tree().create(&CreateArgs::open("f")).unwrap();
+    let after = basic(&file);
+    assert_eq!(after.last_write_time, before.last_write_time);
+    assert_eq!(after.change_time, before.change_time);
+}
+
+#[test]
+fn a_rename_changes_the_change_time_alone() {
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    let before = basic(&file);
+    file.rename("g", false).unwrap();
+    let after = basic(&file);
+    assert_eq!(after.last_write_time, before.last_write_time);
+    assert_eq!(after.creation_time, before.creation_time);
+    assert!(after.change_time > before.change_time);
+}
+
+#[test]
+fn attributes_change_the_change_time_alone() {
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    let before = basic(&file);
+    let mut buffer = BytesMut::new();
+    FileBasicInformation {
+        file_attributes: smb_wire::file_attributes::FileAttributes::HIDDEN,
+        ..FileBasicInformation::default()
+    }
+    .encode(&mut buffer);
+    file.set(FileInformationClass::BASIC, &buffer).unwrap();
+    let after = basic(&file);
+    assert_eq!(after.last_write_time, before.last_write_time);
+    assert!(after.change_time > before.change_time);
+}
+
+#[test]
+fn an_overwrite_is_a_write_and_keeps_the_creation() {
+    use smb_wire::msg::CreateDisposition;
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    let before = basic(&file);
+    file.close().unwrap();
+    let args = CreateArgs::new("f", CreateDisposition::OVERWRITE);
+    let file = file.tree().create(&args).unwrap();
+    let after = basic(&file);
+    assert!(after.last_write_time > before.last_write_time);
+    assert_eq!(after.creation_time, before.creation_time);
+}
+
+#[test]
+fn listing_and_handle_agree_after_the_close() {
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    file.write_all(0, b"content").unwrap();
+    set(&file, [THEN, KEEP, THEN, KEEP]);
+    file.close().unwrap();
+    let entry = &file.tree().list("", "f").unwrap()[0];
+    assert_eq!(entry.last_write_time, THEN);
+    assert_eq!(entry.creation_time, THEN);
+    assert_eq!(entry.end_of_file, 7);
+}
+
+#[test]
+fn a_new_entry_changes_the_directorys_time() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    let directory = tree.create(&CreateArgs::directory("d")).unwrap();
+    let before = basic(&directory).last_write_time;
+    tick();
+    tree.write_file("d\\f", b"x").unwrap();
+    let made = basic(&directory).last_write_time;
+    assert!(made > before);
+    tick();
+    tree.delete("d\\f").unwrap();
+    assert!(basic(&directory).last_write_time > made);
+}
