@@ -1,7 +1,7 @@
 //! Crash cases: every policy on every profile of the disk, judged by the oracle.
 //!
 //! `crates/smb-sim/long-run` runs many more, optimised. What failed once is kept as a line in
-//! `regressions.txt` and replayed here; a line behind `open:` is a bug that is not repaired yet.
+//! `regressions.txt` and replayed here.
 
 use std::{cell::RefCell, collections::BTreeSet};
 
@@ -131,26 +131,10 @@ fn a_plan_is_a_line_of_text() {
 
 #[test]
 fn what_failed_once_is_replayed() {
-    for line in lines(|line| !line.starts_with("open:")) {
+    let lines = include_str!("regressions.txt").lines();
+    for line in lines.filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
         holds(&line.parse().unwrap());
     }
-}
-
-#[test]
-#[ignore = "bugs of durability/src that are not repaired yet; see regressions.txt"]
-fn what_still_fails_is_replayed() {
-    let open = lines(|line| line.starts_with("open:"));
-    for line in &open {
-        holds(&line["open:".len()..].trim().parse().unwrap());
-    }
-}
-
-fn lines(wanted: impl Fn(&str) -> bool) -> Vec<&'static str> {
-    include_str!("regressions.txt")
-        .lines()
-        .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
-        .filter(|line| wanted(line))
-        .collect()
 }
 
 /// Steps and surroundings from proptest, so that it can shrink them.

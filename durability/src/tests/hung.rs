@@ -3,10 +3,10 @@
 use std::{cell::Cell, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
-use vfs::Env;
+use vfs::{Env, VfsError};
 
 use super::{
-    fake::{ELSEWHERE, Fake, file},
+    fake::{ELSEWHERE, Fake, file, stream},
     flush::{PLAIN, World, world},
     sim::ms,
 };
@@ -96,4 +96,28 @@ fn a_table_full_of_what_a_hung_disk_owes_holds_no_other_back() {
         let report = w.gate.set_policy(Policy::StrictSync, "test").await;
         assert_eq!(report.failed, 0);
     });
+}
+
+/// One sync of an inode has two parts, its stream and itself. The first fails, the second hangs.
+#[test]
+fn a_failure_is_known_before_the_rest_of_the_sync_has_ended() {
+    world(
+        "treat-host-as-stable-storage",
+        Limits::default(),
+        |w| async move {
+            let s = stream(5, "s");
+            w.write(&s, 0, 1).await.unwrap();
+            w.fake.script(5, &[Err(VfsError::ReadOnly)]);
+            let engine = Arc::clone(&w.engine);
+            w.env
+                .spawn(Box::pin(async move { drop(engine.sync_all().await) }));
+            w.env.sleep(ms(5)).await;
+            lock(&w.fake.times).sync = ms(3_600_000);
+            w.env.sleep(ms(10)).await;
+            assert_eq!(w.gate.latched().len(), 1);
+            assert_eq!(w.gate.effective_policy(), Policy::Honor);
+            assert_eq!(w.gate.counters().syncs_failed, 1);
+            assert_eq!(w.flush(&s).await, Err(VfsError::ReadOnly));
+        },
+    );
 }

@@ -1,6 +1,9 @@
 //! What moves between directories: at no time is it found under no name.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    rc::Rc,
+    sync::{Arc, Mutex},
+};
 
 use bytes::Bytes;
 use vfs::{
@@ -12,7 +15,7 @@ use vfs::{
 use super::{
     fake::{dir, file},
     flush::{PLAIN, THROUGH, honor},
-    sim::TestEnv,
+    sim::{TestEnv, ms},
     stores::{disk, run},
 };
 use crate::{share::lock, *};
@@ -79,6 +82,45 @@ fn names_moved_both_ways_end() {
         }
         assert_eq!(w.engine.dirty_inodes(), 0);
     });
+}
+
+/// A FLUSH has planned to sync the directory that another file leaves meanwhile.
+#[test]
+fn nothing_leaves_a_directory_between_a_plan_and_its_syncs() {
+    for at in 0..12 {
+        honor(move |w| async move {
+            let (old, between, new) = (dir(10), dir(12), dir(11));
+            let (f, g) = (file(5), file(6));
+            w.write(&f, 0, 1).await.unwrap();
+            w.create(&f, &old).await.unwrap();
+            w.rename(&f, &old, &between).await.unwrap();
+            let flusher = Rc::clone(&w);
+            w.env.spawn(Box::pin(async move {
+                flusher.flush(&f).await.unwrap();
+            }));
+            w.env.sleep(ms(3 * at)).await;
+            let mover = Rc::clone(&w);
+            w.env.spawn(Box::pin(async move {
+                let moving = mover.gate.begin_move(&old, &new).await;
+                // The move itself takes its time.
+                mover.env.sleep(ms(1)).await;
+                let names = (mover.fake.name(old.ino), mover.fake.name(new.ino));
+                mover.env.sleep(ms(4)).await;
+                let watcher = Rc::clone(&mover);
+                mover.env.spawn(Box::pin(async move {
+                    for _ in 0..100 {
+                        let stable = |name| lock(&watcher.fake.state).names[&name].1;
+                        assert!(stable(names.1) || !stable(names.0), "under no name");
+                        watcher.env.sleep(ms(1)).await;
+                    }
+                }));
+                drop(moving.renamed(&g, PLAIN).await.unwrap());
+                mover.flush(&g).await.unwrap();
+            }));
+            w.env.sleep(ms(200)).await;
+            assert_eq!(w.engine.dirty_inodes(), 0);
+        });
+    }
 }
 
 /// Who pays.
