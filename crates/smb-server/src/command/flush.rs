@@ -1,6 +1,6 @@
 //! FLUSH ([MS-SMB2] 3.3.5.11): what the whole product is about.
 
-use durability::{FlushTarget, RequestFlags};
+use durability::{Earlier, FlushTarget, RequestFlags};
 use smb_wire::{
     access_mask::AccessMask,
     msg::{FlushRequest, FlushResponse},
@@ -47,7 +47,14 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         ..write::open_flags(&open)
     };
     let target = target(call, &open, &disk).await?;
-    let receipt = share.gate.flush(&disk.node, target, flags).await?;
+    // Who caches may be flushing because a break asks for it, on which another's WRITE waits.
+    let earlier = if disk.quick.caches() {
+        Earlier::Of(open.engine.0)
+    } else {
+        Earlier::All
+    };
+    let gate = &share.gate;
+    let receipt = gate.flush_after(&disk.node, target, flags, earlier).await?;
     Ok(Reply::changed(&FlushResponse, receipt))
 }
 

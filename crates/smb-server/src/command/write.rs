@@ -67,11 +67,14 @@ async fn file<V: Vfs>(
     if disk.quick.ranges_in_use() {
         files.check_io(disk.place, open.engine, request.offset, length, true)?;
     }
+    let mut arrived = None;
     if disk.quick.others_cache() {
+        // A FLUSH that comes while this waits for a break covers it.
+        arrived = Some(gate.arrived(&disk.node, open.engine.0));
         engine::operation(call, open, Operation::Write).await?;
     }
-    let data = call.message.slice_ref(request.data);
-    let receipt = gate.write(&disk.node, request.offset, data, flags).await?;
+    let data = (request.offset, call.message.slice_ref(request.data));
+    let receipt = gate.write_arrived(arrived, &disk.node, data, flags).await?;
     if disk.quick.others_cache() {
         engine::operation(call, open, Operation::Write).await?;
     }

@@ -217,6 +217,12 @@ impl Quick {
         self.shared.ranges.load(Ordering::SeqCst) != 0
     }
 
+    /// Whether this open belongs to an oplock or lease, whatever is left of it.
+    #[must_use]
+    pub fn caches(&self) -> bool {
+        self.group != 0
+    }
+
     /// Whether somebody else caches the stream, so that a change of its data must go through
     /// `Files::operation`. Whatever changes data (WRITE, a truncating CREATE, SET_INFO) asks
     /// before (whoever caches writes must be waited for) and again after (whoever was granted a

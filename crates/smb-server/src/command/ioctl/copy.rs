@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use durability::{Changing, Receipt};
+use durability::{Arrived, Changing, Receipt};
 use smb_wire::{
     access_mask::AccessMask,
     codec::size,
@@ -142,6 +142,12 @@ impl<V: Vfs> Ends<'_, V> {
         Ok(())
     }
 
+    /// The target is to change: a FLUSH that comes meanwhile covers it.
+    fn arrived(&self) -> Arrived<'_, V> {
+        let gate = &self.to_share.gate;
+        gate.arrived(&self.to.node, self.target.engine.0)
+    }
+
     /// Caches of others over the target make way, and may hold nothing old afterwards.
     async fn make_way(&self, call: &Call<V>) -> Result<(), Failure> {
         if self.to.quick.others_cache() {
@@ -261,8 +267,10 @@ async fn run<V: Vfs>(
     if chunks.is_empty() {
         return Ok(ends.to_share.gate.unchanged());
     }
+    let arrived = ends.arrived();
     ends.make_way(call).await?;
-    let mut change = ends.to_share.gate.changing(&ends.to.node);
+    let gate = &ends.to_share.gate;
+    let mut change = gate.changing_arrived(Some(arrived), &ends.to.node);
     let mut copied = Ok(());
     for chunk in chunks {
         copied = copy_chunk(ends, chunk, progress, &mut change).await;
@@ -423,8 +431,9 @@ pub(super) async fn duplicate<V: Vfs>(
         return Err(Status::NOT_SUPPORTED.into());
     }
     ends.check_locks(call, from, to, len)?;
+    let arrived = ends.arrived();
     ends.make_way(call).await?;
-    let outcome = clone(&ends, from, to, len).await;
+    let outcome = clone(&ends, arrived, (from, to, len)).await;
     ends.make_way(call).await?;
     target.state().wrote = true;
     set_info::keep_frozen(call, target).await?;
@@ -437,12 +446,11 @@ async fn source_size<V: Vfs>(ends: &Ends<'_, V>) -> Result<u64, VfsError> {
 
 async fn clone<V: Vfs>(
     ends: &Ends<'_, V>,
-    from: u64,
-    to: u64,
-    len: u64,
+    arrived: Arrived<'_, V>,
+    (from, to, len): (u64, u64, u64),
 ) -> Result<Receipt, Failure> {
     let share = ends.to_share;
-    let mut change = share.gate.changing(&ends.to.node);
+    let mut change = share.gate.changing_arrived(Some(arrived), &ends.to.node);
     let cloned = share
         .vfs
         .clone_range(&ends.from.node, from, &ends.to.node, to, len)

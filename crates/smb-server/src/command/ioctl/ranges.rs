@@ -88,6 +88,8 @@ pub(super) async fn zero<V: Vfs>(
     if disk.quick.ranges_in_use() {
         files.check_io(disk.place, open.engine, from, length, true)?;
     }
+    // A FLUSH that comes meanwhile covers it.
+    let arrived = share.gate.arrived(&disk.node, open.engine.0);
     if disk.quick.others_cache() {
         engine::operation(call, open, Operation::ZeroData).await?;
     }
@@ -97,7 +99,7 @@ pub(super) async fn zero<V: Vfs>(
     if end <= from {
         // Another request that is still under way may have moved the end of file: who writes
         // through is promised zeros all the same.
-        let mut change = share.gate.changing(&disk.node);
+        let mut change = share.gate.changing_arrived(Some(arrived), &disk.node);
         change.touched(Range {
             offset: from,
             len: 0,
@@ -108,7 +110,7 @@ pub(super) async fn zero<V: Vfs>(
         offset: from,
         len: end - from,
     };
-    let mut change = share.gate.changing(&disk.node);
+    let mut change = share.gate.changing_arrived(Some(arrived), &disk.node);
     let zeroed = share.vfs.zero(&disk.node, range).await;
     match zeroed {
         Ok(()) => change.rewrote(range),
