@@ -1,0 +1,287 @@
+//! Compounds of which an element has to wait ([MS-SMB2] 3.3.5.2.7.2, 3.3.4.2; what
+//! smb2.compound_async and smb2.compound.interim* ask for).
+
+use smb_client::{CreateArgs, File, Reply, Request, Tree};
+use smb_tests::{HoldfastServer, MEANWHILE, SOON};
+use smb_wire::Status;
+use smb_wire::fscc::FileInformationClass;
+use smb_wire::ids::{FileId, MessageId};
+use smb_wire::msg::{
+    ChangeNotifyFlags, ChangeNotifyRequest, CloseFlags, CloseRequest, FlushRequest, InfoType,
+    LockElement, LockFlags, LockRequest, NotifyFilter, OplockLevel, QueryInfoFlags,
+    QueryInfoRequest, WriteFlags,
+};
+
+fn close(file_id: FileId) -> Request {
+    Request::new(&CloseRequest {
+        flags: CloseFlags::empty(),
+        file_id,
+    })
+}
+
+fn flush(file_id: FileId) -> Request {
+    Request::new(&FlushRequest {
+        reserved: 0,
+        file_id,
+    })
+}
+
+fn query(file_id: FileId) -> Request {
+    Request::new(&QueryInfoRequest {
+        info_type: InfoType::FILE,
+        info_class: FileInformationClass::STANDARD.0,
+        output_buffer_length: 1024,
+        additional_information: 0,
+        flags: QueryInfoFlags::empty(),
+        file_id,
+        input: &[],
+    })
+}
+
+fn waiting_lock(file_id: FileId) -> Request {
+    Request::new(&LockRequest {
+        lock_sequence: 0,
+        file_id,
+        locks: vec![LockElement {
+            offset: 0,
+            length: 10,
+            flags: LockFlags::EXCLUSIVE,
+        }],
+    })
+}
+
+fn notify(file_id: FileId) -> Request {
+    Request::new(&ChangeNotifyRequest {
+        flags: ChangeNotifyFlags::empty(),
+        output_buffer_length: 4096,
+        file_id,
+        completion_filter: NotifyFilter::FILE_NAME,
+    })
+}
+
+/// Sends a chain in which everything relates to what is before it.
+fn send(tree: &Tree, requests: Vec<Request>) -> Vec<MessageId> {
+    let address = |(at, request)| {
+        let request = tree.address(request);
+        if at == 0 { request } else { request.related() }
+    };
+    let requests = requests.into_iter().enumerate().map(address).collect();
+    let mut connection = tree.client().connection();
+    connection.send_compound(requests).unwrap()
+}
+
+fn wait(tree: &Tree, ids: &[MessageId]) -> Vec<Reply> {
+    let wait = |id: &MessageId| tree.client().wait(*id).unwrap();
+    ids.iter().map(wait).collect()
+}
+
+fn ends(replies: &[Reply]) -> Vec<Status> {
+    replies.iter().map(Reply::status).collect()
+}
+
+fn answered(tree: &Tree, id: MessageId) -> bool {
+    let mut connection = tree.client().connection();
+    connection.answered(id, MEANWHILE / 3).unwrap()
+}
+
+/// The file `f` held with a batch oplock by somebody.
+fn held(server: &HoldfastServer) -> File {
+    let args = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
+    server.tree().create(&args).unwrap()
+}
+
+const DONE: Status = Status::SUCCESS;
+
+#[test]
+fn what_relates_to_an_open_that_waits_waits_with_it() {
+    // smb2.compound_async.create_lease_break_async
+    let server = HoldfastServer::new();
+    let (file, tree) = (held(&server), server.tree());
+    let chain = vec![
+        CreateArgs::open("f").request(),
+        query(FileId::ANY),
+        close(FileId::ANY),
+    ];
+    let ids = send(&tree, chain);
+    assert!(file.tree().client().next_break(SOON).unwrap().is_some());
+    for id in &ids {
+        assert!(!answered(&tree, *id));
+    }
+    file.acknowledge_oplock(OplockLevel::NONE).unwrap();
+    assert_eq!(ends(&wait(&tree, &ids)), [DONE; 3]);
+    assert!(server.is_external() || server.opens() == 1);
+}
+
+#[test]
+fn an_open_that_fails_after_its_wait_fails_what_relates_to_it() {
+    let server = HoldfastServer::new();
+    let (file, tree) = (held(&server), server.tree());
+    let alone = CreateArgs::open("f").share(smb_wire::msg::ShareAccess::empty());
+    let chain = vec![alone.request(), query(FileId::ANY), close(FileId::ANY)];
+    let ids = send(&tree, chain);
+    assert!(file.tree().client().next_break(SOON).unwrap().is_some());
+    file.acknowledge_oplock(OplockLevel::II).unwrap();
+    let ends = ends(&wait(&tree, &ids));
+    assert_eq!(ends, [Status::SHARING_VIOLATION; 3]);
+}
+
+#[test]
+fn the_connection_goes_on_meanwhile() {
+    let server = HoldfastServer::new();
+    let (file, tree) = (held(&server), server.tree());
+    let chain = vec![CreateArgs::open("f").request(), close(FileId::ANY)];
+    let ids = send(&tree, chain);
+    assert!(file.tree().client().next_break(SOON).unwrap().is_some());
+    tree.client().echo().unwrap();
+    tree.write_file("g", b"meanwhile").unwrap();
+    file.close().unwrap();
+    assert_eq!(ends(&wait(&tree, &ids)), [DONE; 2]);
+}
+
+#[test]
+fn the_last_element_may_wait() {
+    // smb2.compound.interim1; A266
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    let chain = vec![
+        CreateArgs::directory("").request(),
+        query(FileId::ANY),
+        notify(FileId::ANY),
+    ];
+    let ids = send(&tree, chain);
+    assert!(tree.client().wait_pending(ids[2]).unwrap().is_some());
+    // What is before it need not be kept back for it.
+    other.write_file("new", b"").unwrap();
+    assert_eq!(ends(&wait(&tree, &ids)), [DONE; 3]);
+}
+
+#[test]
+fn a_waiting_last_element_is_cancelled() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let chain = vec![CreateArgs::directory("").request(), notify(FileId::ANY)];
+    let ids = send(&tree, chain);
+    assert!(tree.client().wait_pending(ids[1]).unwrap().is_some());
+    let session = tree.session().id();
+    tree.client().connection().cancel(ids[1], session).unwrap();
+    let replies = wait(&tree, &ids);
+    assert_eq!(ends(&replies), [DONE, Status::CANCELLED]);
+    // The open is there still.
+    let directory = tree.file(&replies[0]).unwrap();
+    directory.close().unwrap();
+}
+
+#[test]
+fn an_element_in_the_middle_waits_or_is_refused() {
+    // The text lets all that follows wait; Windows refuses with INTERNAL_ERROR (A266).
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    let chain = vec![
+        CreateArgs::directory("").request(),
+        notify(FileId::ANY),
+        close(FileId::ANY),
+    ];
+    let ids = send(&tree, chain);
+    // If it waits, this ends it.
+    other.write_file("new", b"").unwrap();
+    let ends = ends(&wait(&tree, &ids));
+    assert_eq!(ends[0], DONE);
+    match ends[1] {
+        Status::INTERNAL_ERROR => assert!([DONE, Status::INTERNAL_ERROR].contains(&ends[2])),
+        end => assert_eq!([end, ends[2]], [DONE; 2]),
+    }
+    other.write_file("newer", b"").unwrap();
+    tree.client().echo().unwrap();
+}
+
+#[test]
+fn a_lock_that_waits_at_the_end_is_granted_later() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    let theirs = other.create(&CreateArgs::open_if("f")).unwrap();
+    theirs.lock(0, 10, LockFlags(0x12)).unwrap();
+    let chain = vec![CreateArgs::open("f").request(), waiting_lock(FileId::ANY)];
+    let ids = send(&tree, chain);
+    assert!(tree.client().wait_pending(ids[1]).unwrap().is_some());
+    theirs.unlock(0, 10).unwrap();
+    assert_eq!(ends(&wait(&tree, &ids)), [DONE; 2]);
+    assert_eq!(
+        smb_tests::status(theirs.lock(0, 1, LockFlags(0x12))),
+        Status::LOCK_NOT_GRANTED
+    );
+}
+
+#[test]
+fn flushes_and_the_close_after_them_all_succeed() {
+    // smb2.compound_async.flush_close, flush_flush
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    file.write_all(0, &[7; 1 << 20]).unwrap();
+    let id = file.id();
+    let ids = send(&tree, vec![flush(id), flush(id), close(id)]);
+    assert_eq!(ends(&wait(&tree, &ids)), [DONE; 3]);
+    assert_eq!(tree.read_file("f").unwrap().len(), 1 << 20);
+}
+
+#[test]
+fn a_write_its_flush_and_its_close_in_one() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    let write = file.write_request(0, &[7; 100_000], WriteFlags::empty());
+    let chain = vec![
+        write,
+        flush(FileId::ANY),
+        query(FileId::ANY),
+        close(FileId::ANY),
+    ];
+    let ids = send(&tree, chain);
+    assert_eq!(ends(&wait(&tree, &ids)), [DONE; 4]);
+    assert_eq!(std::fs::read(server.path("f")).unwrap(), [7; 100_000]);
+}
+
+#[test]
+fn a_rename_at_the_end_waits_for_the_handle() {
+    // smb2.compound_async.rename_last
+    use smb_wire::create_context::LeaseState;
+    use smb_wire::ids::LeaseKey;
+    let server = HoldfastServer::new();
+    let (holder, tree) = (server.tree(), server.tree());
+    let key = LeaseKey([1; 16]);
+    let rh = LeaseState(3);
+    let cached = holder
+        .create(&CreateArgs::open_if("f").lease(key, rh))
+        .unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    let mut buffer = bytes::BytesMut::new();
+    smb_wire::fscc::FileRenameInformation {
+        replace_if_exists: false,
+        root_directory: 0,
+        file_name: "g".into(),
+    }
+    .encode(&mut buffer);
+    let class = FileInformationClass::RENAME;
+    let rename = file.set_info_request(InfoType::FILE, class.0, 0, &buffer);
+    let ids = send(&tree, vec![query(file.id()), rename]);
+    assert!(holder.client().next_break(SOON).unwrap().is_some());
+    assert!(!answered(&tree, ids[1]));
+    cached.close().unwrap();
+    assert_eq!(ends(&wait(&tree, &ids)), [DONE; 2]);
+    assert!(server.path("g").exists());
+}
+
+#[test]
+fn a_chain_whose_connection_is_lost_leaves_nothing() {
+    let server = HoldfastServer::new();
+    let (file, tree) = (held(&server), server.tree());
+    let chain = vec![CreateArgs::open("f").request(), query(FileId::ANY)];
+    send(&tree, chain);
+    assert!(file.tree().client().next_break(SOON).unwrap().is_some());
+    server.lose(&tree);
+    file.acknowledge_oplock(OplockLevel::NONE).unwrap();
+    file.close().unwrap();
+    let alone = CreateArgs::open("f").share(smb_wire::msg::ShareAccess::empty());
+    server.tree().create(&alone).unwrap();
+    assert!(server.is_external() || server.opens() <= 1);
+}
