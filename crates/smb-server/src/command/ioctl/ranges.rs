@@ -112,11 +112,9 @@ pub(super) async fn zero<V: Vfs>(
     };
     let mut change = share.gate.changing_arrived(Some(arrived), &disk.node);
     let zeroed = share.vfs.zero(&disk.node, range).await;
-    match zeroed {
-        Ok(()) => change.rewrote(range),
-        // A part may have been zeroed before the error.
-        Err(_) => change.touched(range),
-    }
+    // Never surely rewritten: what is a hole already is left as it is, also where a failed sync lost
+    // that it became one; and on an error a part may have been zeroed.
+    change.touched(range);
     let receipt = change.end(flags).await;
     if disk.quick.others_cache() {
         engine::operation(call, open, Operation::ZeroData).await?;
