@@ -30,7 +30,7 @@ use smb_wire::{
 use vfs::Env;
 
 /// Seeds of the test; each is a world of its own.
-const SEEDS: u64 = 600;
+const SEEDS: u64 = 400;
 const CREATE_GUID: Guid = Guid([0x44; 16]);
 const KEY: LeaseKey = LeaseKey([0x33; 16]);
 /// How long the server keeps the open, in milliseconds.
@@ -164,7 +164,8 @@ impl World {
         assert_eq!(&seen[..12], b"acknowledged", "SEED={seed}");
         self.pause(500_000).await;
         let again = client.read_at(file, 0, length).await;
-        assert_eq!(again.ok(), Some(seen), "SEED={seed}: a late WRITE");
+        let same = again.is_ok_and(|again| again == seen);
+        assert!(same, "SEED={seed}: a late WRITE");
         if self.env.choose(2) == 0 {
             self.leaves();
             client.close(file).await.unwrap();
