@@ -355,6 +355,13 @@ pub trait Disk: Send + Sync + 'static {
     /// `fdatasync`. EAGAIN as for [`Disk::fsync`].
     async fn fdatasync(&self, fd: &Self::Fd) -> DiskResult<()>;
 
+    /// Makes a directory's entries stable: `fsync`, and before it, where the file system may find
+    /// removed names again although their directory was synced (btrfs), its commit. EAGAIN as for
+    /// [`Disk::fsync`].
+    async fn sync_dir(&self, fd: &Self::Fd) -> DiskResult<()> {
+        self.fsync(fd).await
+    }
+
     /// `syncfs`: all names and attributes of the file system are stable, in whatever order they were
     /// made, or the error of a write-back of any inode since `fd` was opened (Linux 5.8 on). Not for
     /// data: on XFS the device's cache may keep it. EAGAIN as for [`Disk::fsync`].

@@ -377,6 +377,7 @@ impl<D: Disk> PosixVfs<D> {
             None => {
                 self.depot_sync(node, None).await?;
                 let synced = match scope {
+                    _ if node.0.kind == Kind::Directory => self.disk.sync_dir(&fd).await,
                     SyncScope::Data => self.disk.fdatasync(&fd).await,
                     SyncScope::All => self.disk.fsync(&fd).await,
                 };

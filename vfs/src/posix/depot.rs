@@ -104,7 +104,7 @@ impl<D: Disk> PosixVfs<D> {
         // stable: who knows that order is not here. In one step all of it is stable.
         let synced = match in_root {
             true => self.disk.sync_fs(&listener).await,
-            false => self.disk.fsync(&listener).await,
+            false => self.disk.sync_dir(&listener).await,
         };
         if let Err(errno) = synced {
             if let Err(left) = self.disk.unlink(&SERVICE, above, name, true).await {
@@ -322,7 +322,7 @@ impl<D: Disk> PosixVfs<D> {
         }
         let fd = self.disk.reopen(&SERVICE, &folder, true, false).await;
         let fd = fd.map_err(|errno| VfsError::from(errno).before_sync())?;
-        self.disk.fsync(&fd).await.map_err(VfsError::of_sync)
+        self.disk.sync_dir(&fd).await.map_err(VfsError::of_sync)
     }
 }
 

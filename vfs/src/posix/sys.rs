@@ -4,7 +4,8 @@
 //! said at the call; nothing here keeps state or decides anything.
 //!
 //! The calls: `preadv2` into memory not yet initialised, `pwritev2`, `faccessat2` of a descriptor,
-//! `name_to_handle_at`, `sync_file_range` (to start only), `FICLONERANGE`, the two ioctls that tell a file system's UUID,
+//! `name_to_handle_at`, `sync_file_range` (to start only), `FICLONERANGE`, the two ioctls that tell a file system's UUID, the
+//! one that syncs a btrfs,
 //! `setfsuid`/`setfsgid` of the calling thread, and `unshare(CLONE_FS)`.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -23,6 +24,8 @@ const FICLONERANGE: libc::c_ulong = 0x4020_940D;
 const FS_IOC_GETFSUUID: libc::c_ulong = 0x8011_1500;
 /// `XFS_IOC_FSGEOMETRY_V1`: `_IOR('X', 100, struct xfs_fsop_geom_v1)`.
 const XFS_IOC_FSGEOMETRY_V1: libc::c_ulong = 0x8070_5864;
+/// `BTRFS_IOC_SYNC`: `_IO(0x94, 8)`.
+const BTRFS_IOC_SYNC: libc::c_ulong = 0x9408;
 
 fn last() -> Errno {
     Errno(
@@ -215,6 +218,16 @@ pub(crate) fn xfs_uuid(fd: BorrowedFd<'_>) -> DiskResult<[u8; 16]> {
         libc::ioctl(fd.as_raw_fd(), XFS_IOC_FSGEOMETRY_V1 as _, &raw mut out)
     }))?;
     Ok(out.uuid)
+}
+
+/// `ioctl(BTRFS_IOC_SYNC)`: writes back all data and commits the transaction that is open, if one
+/// is. Unlike `syncfs` it tells the errors of that commit, not those of other inodes' data. Ask
+/// btrfs only.
+pub(crate) fn btrfs_sync(fd: BorrowedFd<'_>) -> DiskResult<()> {
+    // SAFETY: takes no memory; the descriptor is borrowed for the call.
+    done(libc::c_long::from(unsafe {
+        libc::ioctl(fd.as_raw_fd(), BTRFS_IOC_SYNC as _)
+    }))
 }
 
 /// Sets the calling thread's file-system uid. EPERM if the kernel did not take it.

@@ -280,6 +280,13 @@ impl Disk for HostDisk {
         }
     }
 
+    async fn sync_dir(&self, fd: &SysFd) -> DiskResult<()> {
+        match &self.kind {
+            Kind::Sys(disk) => disk.sync_dir(fd).await,
+            Kind::Uring(disk) => disk.sync_dir(fd).await,
+        }
+    }
+
     async fn sync_fs(&self, fd: &SysFd) -> DiskResult<()> {
         match &self.kind {
             Kind::Sys(disk) => disk.sync_fs(fd).await,

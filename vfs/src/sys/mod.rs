@@ -16,6 +16,7 @@ pub(crate) mod creds;
 mod host;
 mod own;
 pub mod pool;
+mod removed;
 mod super_block;
 #[cfg(test)]
 mod tests;
@@ -68,6 +69,8 @@ pub(crate) struct Class {
     /// The ring's reads and writes are not to be trusted: after a short one on FUSE with direct
     /// I/O the ring goes on by itself, and (Linux 6.18) at the offset where it began.
     pub(crate) no_ring_io: bool,
+    /// Directories that names left need more than `fsync` (btrfs; see `removed.rs`).
+    pub(crate) names_come_back: bool,
 }
 
 /// What an inline attempt came to.
@@ -106,6 +109,7 @@ impl SysDisk {
             remote: REMOTE.contains(&kind),
             write_nowait: !REMOTE.contains(&kind) && writes_nowait(&root),
             no_ring_io: kind == FUSE,
+            names_come_back: kind == super_block::BTRFS,
         };
         Ok(Self {
             root,
@@ -514,6 +518,15 @@ impl Disk for SysDisk {
         .await
     }
 
+    async fn sync_dir(&self, fd: &SysFd) -> DiskResult<()> {
+        let (fd, noted) = (fd.clone(), self.class.names_come_back);
+        self.wait(self.sync(&fd), move || {
+            repeat(|| removed::commit(&fd, noted)).map_err(begun)?;
+            repeat(|| rustix::fs::fsync(&fd).map_err(calls::errno)).map_err(begun)
+        })
+        .await
+    }
+
     async fn sync_fs(&self, fd: &SysFd) -> DiskResult<()> {
         let fd = fd.clone();
         self.wait(self.sync(&fd), move || {
@@ -562,8 +575,13 @@ impl Disk for SysDisk {
     ) -> DiskResult<()> {
         check_name(name)?;
         let (dir, name) = (dir.clone(), name.to_vec());
+        let noted = self.class.names_come_back;
         pool::run(self.io(), who.clone(), move || {
-            calls::unlink(&dir, &name, directory)
+            let gone = calls::unlink(&dir, &name, directory);
+            if noted {
+                removed::note(&dir);
+            }
+            gone
         })
         .await
     }
@@ -581,8 +599,14 @@ impl Disk for SysDisk {
         check_name(to_name)?;
         let (from, from_name) = (from.clone(), from_name.to_vec());
         let (to, to_name) = (to.clone(), to_name.to_vec());
+        let noted = self.class.names_come_back;
         pool::run(self.io(), who.clone(), move || {
-            calls::rename(&from, &from_name, &to, &to_name, replace)
+            let moved = calls::rename(&from, &from_name, &to, &to_name, replace);
+            if noted {
+                removed::note(&from);
+                removed::note(&to);
+            }
+            moved
         })
         .await
     }

@@ -24,7 +24,9 @@ use super::{
 use crate::{Identity, Timestamp, disk::DiskResult, posix_sys as raw};
 
 /// `f_type` of file systems whose birth times never change: ext4, XFS, btrfs, tmpfs.
-const KEEPS_BIRTH: [u64; 4] = [0xEF53, XFS, 0x9123_683E, 0x0102_1994];
+const KEEPS_BIRTH: [u64; 4] = [0xEF53, XFS, BTRFS, 0x0102_1994];
+/// `f_type` of btrfs.
+pub(crate) const BTRFS: u64 = 0x9123_683E;
 /// `f_type` of XFS, whose `f_fsid` is made of the device number.
 const XFS: u64 = 0x5846_5342;
 /// Slots of the cache below.

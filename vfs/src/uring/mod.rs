@@ -314,6 +314,10 @@ impl Disk for UringDisk {
         self.calls.fsync(fd).await
     }
 
+    async fn sync_dir(&self, fd: &SysFd) -> DiskResult<()> {
+        self.calls.sync_dir(fd).await
+    }
+
     async fn sync_fs(&self, fd: &SysFd) -> DiskResult<()> {
         self.calls.sync_fs(fd).await
     }
@@ -352,6 +356,9 @@ impl Disk for UringDisk {
         name: &[u8],
         directory: bool,
     ) -> DiskResult<()> {
+        if self.calls.class().names_come_back {
+            return self.calls.unlink(who, dir, name, directory).await;
+        }
         let flags = if directory { libc::AT_REMOVEDIR } else { 0 };
         let (from, c_name) = (dir.clone(), c_name(name)?);
         match self
@@ -379,6 +386,12 @@ impl Disk for UringDisk {
         to_name: &[u8],
         replace: bool,
     ) -> DiskResult<()> {
+        if self.calls.class().names_come_back {
+            return self
+                .calls
+                .rename(who, from, from_name, to, to_name, replace)
+                .await;
+        }
         let operation = Operation::Rename {
             from: from.clone(),
             from_name: c_name(from_name)?,
