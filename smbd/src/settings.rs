@@ -204,6 +204,7 @@ pub(crate) fn share(share: &config::Share, users: &UserDb) -> io::Result<ShareCo
         encryption_required: share.encryption == config::Encryption::Required,
         browseable: share.browseable,
         access_based_enumeration: share.access_based_enumeration,
+        host_changes: share.host_changes,
         hosts: share.hosts.clone(),
         ..ShareConfig::new(&share.name)
     })

@@ -150,6 +150,8 @@ pub struct ShareConfig {
     pub browseable: bool,
     /// Entries that the user may not read are left out of listings.
     pub access_based_enumeration: bool,
+    /// What others on the host do to its files is observed: caches break, watchers hear of it.
+    pub host_changes: bool,
     /// Addresses that may connect.
     pub hosts: HostRules,
     /// Label of the volume as clients show it.
@@ -172,6 +174,7 @@ impl ShareConfig {
             continuous_availability: false,
             browseable: true,
             access_based_enumeration: false,
+            host_changes: true,
             hosts: HostRules::default(),
             volume_label: name.to_owned(),
         }

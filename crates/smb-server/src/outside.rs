@@ -5,7 +5,9 @@
 //! either, and until the open is closed. What it sees comes back by [`Server::changed_outside`],
 //! [`Server::lost_outside`] and [`Server::touched_outside`]; it leaves out what this server did.
 //!
-//! Without a `HostWatch` nothing is observed. Bound: one [`Observed`] for each open and interest.
+//! Without a `HostWatch` nothing is observed. What a `HostWatch` cannot observe (the kernel has no
+//! more watches) may not be cached: its caching breaks as soon as it is granted.
+//! Bound: one [`Observed`] for each open and interest.
 
 use std::{
     any::Any,
@@ -49,6 +51,10 @@ pub struct Observed {
     pub ready: Option<oneshot::Receiver<()>>,
 }
 
+/// It cannot be observed: nobody would tell a cache that it is old.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unobserved;
+
 /// Observes what others do to the files of the shares.
 pub trait HostWatch<V: Vfs>: Send + Sync {
     /// Begins to observe. At once for the node itself, soon for what is below it. Does not wait
@@ -74,9 +80,11 @@ impl<V: Vfs> Default for Outside<V> {
 }
 
 impl<V: Vfs> Outside<V> {
-    fn observe(&self, node: &V::Node, interest: Interest) -> Option<Observed> {
+    /// `None`: nobody observes anything.
+    fn observe(&self, node: &V::Node, interest: Interest) -> Option<Result<Observed, Unobserved>> {
         let watch = self.watch.read().unwrap_or_else(PoisonError::into_inner);
-        watch.as_ref()?.observe(node, interest)
+        let observed = watch.as_ref()?.observe(node, interest);
+        Some(observed.ok_or(Unobserved))
     }
 
     fn keep(&self, open: OpenId, guard: Box<dyn Any + Send + Sync>) {
@@ -111,20 +119,34 @@ impl<V: Vfs> Server<V> {
         *slot = Some(watch);
     }
 
-    /// Observes for an open until it is closed. Comes back when what is below is observed, too.
+    /// Observes for an open until it is closed. What is given back comes when what is below is
+    /// observed, too.
     pub(crate) fn observe(
         &self,
         open: OpenId,
         node: &V::Node,
         interest: Interest,
-    ) -> Option<oneshot::Receiver<()>> {
-        let observed = self.outside.observe(node, interest)?;
+    ) -> Result<Option<oneshot::Receiver<()>>, Unobserved> {
+        let Some(observed) = self.outside.observe(node, interest) else {
+            return Ok(None);
+        };
+        let observed = observed?;
         self.outside.keep(open, observed.guard);
         // The open may have been closed meanwhile, and nobody closes it again.
         if self.files.path_of(open).is_none() {
             self.outside.forget(open);
         }
-        observed.ready
+        Ok(observed.ready)
+    }
+
+    /// What was granted just now cannot be observed: it is given up again.
+    pub(crate) fn unobserved(self: &Arc<Self>, key: FileKey, directory: bool) {
+        let touched = if directory {
+            Touched::Entries
+        } else {
+            Touched::Data
+        };
+        self.touched_outside(key, touched);
     }
 
     /// Others made changes below a watched directory. Call within the runtime of the

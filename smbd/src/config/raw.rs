@@ -152,6 +152,9 @@ pub(super) struct ShareTable {
     pub(super) browseable: At<bool>,
     /// Listings leave out what the user may not read. Default: false.
     pub(super) access_based_enumeration: At<bool>,
+    /// Other processes of the host change files here: clients' caches break and watchers are told.
+    /// false: clients may show what is old. Default: true.
+    pub(super) host_changes: At<bool>,
     /// Opens survive a restart of the server. Not available yet: only false is taken.
     pub(super) continuous_availability: At<bool>,
     /// Unbuffered writes and opens: "write-through" or "hint". Default: that of [durability].

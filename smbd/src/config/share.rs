@@ -99,6 +99,7 @@ pub(super) fn share(
         hide_dot_files: get(&table.hide_dot_files, true),
         browseable: get(&table.browseable, true),
         access_based_enumeration: get(&table.access_based_enumeration, false),
+        host_changes: get(&table.host_changes, true),
     };
     combinations(table, &share, server, findings);
     Some(share)

@@ -127,12 +127,15 @@ async fn watch<V: Vfs>(
         return Ok(outcome);
     }
     let mut ready = None;
-    if open.first_watch() {
+    if open.first_watch() && call.share()?.config.host_changes {
         let interest = Interest::Changes {
             open: open.engine,
             tree: request.flags.contains(ChangeNotifyFlags::WATCH_TREE),
         };
-        ready = server.observe(open.engine, &disk.node, interest);
+        // What cannot be observed is told as far as clients change it.
+        ready = server
+            .observe(open.engine, &disk.node, interest)
+            .unwrap_or(None);
     }
     let waited = call
         .park_after(Some(open), observed(call, ready), woken)

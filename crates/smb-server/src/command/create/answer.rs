@@ -109,7 +109,8 @@ pub(super) fn response<'a, V: Vfs>(
 
 /// What may be cached is observed from before the client hears that it may.
 fn observe<V: Vfs>(call: &Call<V>, id: OpenId, node: &V::Node, place: &Place, cache: &CacheGrant) {
-    if matches!(cache, CacheGrant::None) || place.stream.is_some() {
+    let wanted = call.share().is_ok_and(|share| share.config.host_changes);
+    if matches!(cache, CacheGrant::None) || place.stream.is_some() || !wanted {
         return;
     }
     let interest = Interest::Caching {
@@ -117,7 +118,9 @@ fn observe<V: Vfs>(call: &Call<V>, id: OpenId, node: &V::Node, place: &Place, ca
         directory: node.is_directory(),
     };
     // At once: caching is of the node itself.
-    let _ = call.server().observe(id, node, interest);
+    if call.server().observe(id, node, interest).is_err() {
+        call.server().unobserved(place.key, node.is_directory());
+    }
 }
 
 /// What the answer says of caching: what was granted, for the breaks since then follow the answer
