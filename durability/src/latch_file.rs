@@ -381,6 +381,10 @@ impl<D: Disk> Drop for Driver<'_, D> {
 impl<D: Disk> LatchStore for LatchFile<D> {
     fn set(&self, mut record: LatchRecord) -> StoreTask {
         record.limit();
+        if record.is_repaired() {
+            // Nothing of it is unproven: the next sync that succeeds ends it, as it would anew.
+            return self.cleared(record.key);
+        }
         self.ask(|state| _ = state.live.insert(record.key, record))
     }
 
@@ -646,7 +650,7 @@ fn decode(bytes: &[u8]) -> Result<Decoded, LatchFileError> {
         } else if let Some((one, overflow)) = decode_entry(body, &systems) {
             if overflow {
                 read.overflow = true;
-            } else {
+            } else if !one.record.is_repaired() {
                 read.all.push(one);
             }
         } else {
@@ -730,7 +734,7 @@ fn decode_entry(body: &[u8], systems: &Systems) -> Option<(Dormant, bool)> {
         fs,
         names: name_systems,
     };
-    (fits && (overflow || !one.record.is_repaired())).then_some((one, overflow))
+    fits.then_some((one, overflow))
 }
 
 /// Replaces a file of the disk's root, durably, or leaves the old one.
