@@ -32,7 +32,9 @@ use self::record::{LeaseRecord, lease_key, open_key};
 pub use self::restore::Restored;
 pub(crate) use self::{
     record::{LOCKS_MAX, OpenRecord},
-    told::{before_break, begin, caching_changed, changed, end, inode_changed, offered, queue},
+    told::{
+        asked, before_break, begin, caching_changed, changed, end, inode_changed, offered, queue,
+    },
 };
 use crate::file::{Files, KeptLease, OpenId, Owner, Place};
 

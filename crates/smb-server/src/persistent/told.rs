@@ -3,7 +3,10 @@
 use std::{future::Future, sync::Arc};
 
 use durability::StoreTask;
-use smb_wire::msg::Capabilities;
+use smb_wire::{
+    create_context::{DurableHandleFlags, DurableHandleRequestV2},
+    msg::Capabilities,
+};
 use vfs::{FileKey, Node, Vfs, VfsError};
 
 use super::OpenRecord;
@@ -45,6 +48,11 @@ pub(crate) fn offered<V: Vfs>(call: &Call<V>) -> bool {
         && call
             .share()
             .is_ok_and(|share| share.config.continuous_availability)
+}
+
+/// Whether a CREATE asks for a persistent open where there are some.
+pub(crate) fn asked<V: Vfs>(call: &Call<V>, request: &DurableHandleRequestV2) -> bool {
+    request.flags.contains(DurableHandleFlags::PERSISTENT) && offered(call)
 }
 
 /// Records an open that is to be persistent. False: it is not, and must not say so.

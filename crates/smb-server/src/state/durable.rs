@@ -248,12 +248,13 @@ impl<V: Vfs> Durables<V> {
 
     /// An open is left by its session; it waits until `until`.
     pub(crate) fn keep(&self, open: &Arc<Open<V>>, until: Duration) -> Keeping {
+        let persistent = open.endurance().is_persistent();
         let mut inner = self.lock();
         let user = open.origin.owner.user_sid;
         let mine = inner.per_user.get(&user).copied().unwrap_or(0);
         let full = inner.kept.len() >= KEPT_OPENS_MAX || mine >= KEPT_OPENS_PER_USER_MAX;
         // A persistent one waits in the store for the next start.
-        if inner.stopping && !open.endurance().is_persistent() || full {
+        if inner.stopping && !persistent || full {
             return Keeping::Refused;
         }
         let (id, open) = (open.file_id.persistent, Arc::clone(open));
@@ -281,6 +282,16 @@ impl<V: Vfs> Durables<V> {
             kept.open.origin.create_guid == create && kept.open.endurance().is_persistent()
         });
         found.map(|kept| Arc::clone(&kept.open))
+    }
+
+    /// A persistent open, by its client and Open.CreateGuid, that is not kept.
+    pub(crate) fn made_persistent(&self, client: Guid, create: Guid) -> Option<Arc<Open<V>>> {
+        let inner = self.lock();
+        let Some(Replayable::Made(open)) = inner.creates.get(&(client, create)) else {
+            return None;
+        };
+        let open = open.upgrade()?;
+        (open.endurance().is_persistent() && !open.is_closing()).then_some(open)
     }
 
     /// A kept open, by Open.DurableFileId. It may be gone the next moment.

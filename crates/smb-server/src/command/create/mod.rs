@@ -69,8 +69,12 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         }
     };
     // Until the answer is made, or there will be none: the same CREATE sent again waits its turn.
-    let under_way = match replay::begin(call, &contexts)? {
+    let under_way = match replay::begin(call, &wanted, &contexts)? {
         Replay::Of(open) => return replay::answer(call, &wanted, &contexts, &open).await,
+        Replay::Back(open) => {
+            let action = open.origin.action;
+            return reconnect::resume(call, &contexts, open, action).await;
+        }
         Replay::First(under_way) => under_way,
     };
     call.replayable.set(under_way.is_some());

@@ -15,7 +15,7 @@ use vfs::Vfs;
 
 use super::{
     answer,
-    durable::Reconnect,
+    durable::{self as answers, Reconnect},
     name::{Name, Stream},
     request::Contexts,
 };
@@ -38,8 +38,19 @@ pub(super) async fn handle<V: Vfs>(
     let kept = kept
         .or_else(|| by_create_guid(call, &back))
         .ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
-    let id = kept.file_id.persistent;
     check(call, contexts, &back, name, &kept)?;
+    resume(call, contexts, kept, CreateAction::OPENED).await
+}
+
+/// Gives it back once everything is checked; the answer says that `action` was done.
+pub(super) async fn resume<V: Vfs>(
+    call: &Call<V>,
+    contexts: &Contexts,
+    kept: Arc<Open<V>>,
+    action: CreateAction,
+) -> Handled {
+    let server = call.server();
+    let id = kept.file_id.persistent;
     let granting = Granting::begin(server, owner(&kept));
     let old = server
         .durables
@@ -77,8 +88,10 @@ pub(super) async fn handle<V: Vfs>(
     };
     call.chain.grants_caching(granting);
     answer::push_lease(&mut list, contexts, &cache);
+    // Of a reconnect nothing: only who asks for durability is told of it.
+    answers::push_answer(&mut list, contexts, open.endurance());
     let level = answer::level(&cache);
-    let response = answer::response(&open, CreateAction::OPENED, &attr, level, &list);
+    let response = answer::response(&open, action, &attr, level, &list);
     tracing::debug!(peer = %call.connection.peer, user = open.user, "a client is back at its open");
     Ok(Reply::changed(&response, call.share()?.gate.unchanged()))
 }

@@ -6,7 +6,10 @@
 use std::sync::Arc;
 
 use smb_wire::{
-    create_context::DurableHandleFlags, header::HeaderFlags, ids::Guid, msg::OplockLevel,
+    create_context::{DurableHandleFlags, DurableHandleRequestV2},
+    header::HeaderFlags,
+    ids::Guid,
+    msg::OplockLevel,
     status::Status,
 };
 use vfs::Vfs;
@@ -19,6 +22,7 @@ use super::{
 use crate::{
     command::{Call, Failure, Handled, Reply},
     file::CacheGrant,
+    persistent,
     state::{Endurance, Known, Open, Server},
 };
 
@@ -41,6 +45,8 @@ pub(super) enum Replay<V: Vfs> {
     First(Option<UnderWay<V>>),
     /// It made this open before.
     Of(Arc<Open<V>>),
+    /// It made this persistent open before, which waits for its client since.
+    Back(Arc<Open<V>>),
 }
 
 /// Looks whether the request was carried out before.
@@ -49,7 +55,11 @@ pub(super) enum Replay<V: Vfs> {
 /// `DUPLICATE_OBJECTID` for a CreateGuid used before without SMB2_FLAGS_REPLAY_OPERATION or from
 /// another session, `ACCESS_DENIED` for another user or lease, `FILE_NOT_AVAILABLE` while the
 /// first has no answer.
-pub(super) fn begin<V: Vfs>(call: &Call<V>, contexts: &Contexts) -> Result<Replay<V>, Failure> {
+pub(super) fn begin<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+) -> Result<Replay<V>, Failure> {
     let Some(Asked::V2(asked)) = contexts.durable else {
         return Ok(Replay::First(None));
     };
@@ -58,6 +68,9 @@ pub(super) fn begin<V: Vfs>(call: &Call<V>, contexts: &Contexts) -> Result<Repla
     let (server, create) = (call.server(), asked.create_guid);
     if create == Guid::default() {
         return Ok(Replay::First(None));
+    }
+    if let Some(open) = away(call, wanted, client, &asked)? {
+        return Ok(Replay::Back(open));
     }
     let open = match server.durables.begin_create(client, create) {
         Known::First => {
@@ -90,6 +103,40 @@ pub(super) fn begin<V: Vfs>(call: &Call<V>, contexts: &Contexts) -> Result<Repla
     Ok(Replay::Of(open))
 }
 
+/// [MS-SMB2] 3.3.5.9, "Create Context Validation": the CREATE of a persistent open whose client is
+/// away, sent again, gives it back, with or without SMB2_FLAGS_REPLAY_OPERATION.
+fn away<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    client: Guid,
+    asked: &DurableHandleRequestV2,
+) -> Result<Option<Arc<Open<V>>>, Failure> {
+    if !persistent::asked(call, asked) {
+        return Ok(None);
+    }
+    let durables = &call.server().durables;
+    let Some(open) = durables.find_persistent(asked.create_guid) else {
+        let replay = call.header.flags.contains(HeaderFlags::REPLAY);
+        let connected = durables.made_persistent(client, asked.create_guid);
+        // Its client is to come again when the old connection is known to be lost.
+        return match connected {
+            Some(open) if !(replay && open.is_replayable()) => {
+                Err(Status::FILE_NOT_AVAILABLE.into())
+            }
+            _ => Ok(None),
+        };
+    };
+    let origin = &open.origin;
+    if origin.owner.user_sid != call.token()?.user_sid {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    if (open.options, origin.desired, origin.share) != (wanted.options, wanted.access, wanted.share)
+    {
+        return Err(Status::CONTEXT_MISMATCH.into());
+    }
+    Ok(Some(open))
+}
+
 /// The answer once more, with what the open caches now. Of an oplock no more is told than is
 /// asked this time, and durability only with it, as Windows does; the open itself stays as it is.
 pub(super) async fn answer<V: Vfs>(
@@ -107,7 +154,8 @@ pub(super) async fn answer<V: Vfs>(
         CacheGrant::Oplock(held) => told(wanted.oplock, held),
         other => other,
     };
-    let endurance = if durable::caches_handle(&cache) {
+    let persistent = open.endurance().is_persistent();
+    let endurance = if persistent || durable::caches_handle(&cache) {
         open.endurance()
     } else {
         Endurance::None

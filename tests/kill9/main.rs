@@ -1,0 +1,135 @@
+//! `kill -9` under load: every acknowledged write, handle, lease and lock is back after a restart.
+//!
+//! ```text
+//! cargo run -p smb-tests --bin kill9 -- [--rounds 10] [--clients 4] [--seed 1]
+//! ```
+//!
+//! Clients on a continuously available share hold persistent handles: under a lease, under a batch
+//! oplock, under nothing, and all of them on one shared file. They write, lock, unlock, rename, flush,
+//! and open and close further handles, until the server is killed at a moment of its own choosing
+//! (`client.rs`). It is started again on the same folders. Before anybody is back, nobody else gets
+//! the files; then every client comes back and looks at what it was told had happened; then a
+//! stranger tries what the locks and leases are there to prevent (`judge.rs`). What a request that
+//! was not answered did, it may have done or not. The handles live on into the next round.
+//!
+//! A round in which anything is missing counts as failed. The last line is "N passed, N failed".
+//! Traffic stays on 127.0.0.1; the server is ended by its process id.
+
+mod client;
+mod judge;
+#[path = "../soak/rng.rs"]
+mod rng;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use smb_tests::{HoldfastServer, Options};
+
+use client::Client;
+use rng::Rng;
+
+/// Violations of one round that are shown.
+const SHOWN_MAX: usize = 10;
+
+struct Asked {
+    rounds: u64,
+    clients: u64,
+    seed: u64,
+}
+
+fn asked() -> Result<Asked, String> {
+    let mut asked = Asked {
+        rounds: 10,
+        clients: 4,
+        seed: 1,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or(format!("{word}: no value"))?;
+        let number: u64 = value.parse().map_err(|_| format!("{word} {value}"))?;
+        match word.as_str() {
+            "--rounds" => asked.rounds = number,
+            "--clients" => asked.clients = number.clamp(1, 60),
+            "--seed" => asked.seed = number,
+            _ => return Err(format!("what is {word}?")),
+        }
+    }
+    Ok(asked)
+}
+
+fn main() -> ExitCode {
+    let asked = match asked() {
+        Ok(asked) => asked,
+        Err(why) => {
+            eprintln!("{why}\nkill9 [--rounds N] [--clients N] [--seed N]");
+            return ExitCode::from(2);
+        }
+    };
+    let mut server = HoldfastServer::start(&Options {
+        share: "continuous_availability = true".into(),
+        ..Options::default()
+    });
+    let mut rng = Rng::new(asked.seed);
+    let mut clients: Vec<Client> = (0..asked.clients)
+        .map(|number| Client::new(&server, number, asked.seed))
+        .collect();
+    let (mut passed, mut failed) = (0u64, 0u64);
+    let mut down = Duration::ZERO;
+    for round in 1..=asked.rounds {
+        let span = Duration::from_millis(20 + rng.below(200));
+        let mut wrong = Vec::new();
+        let killed = std::thread::scope(|scope| {
+            for client in &mut clients {
+                scope.spawn(|| client.load());
+            }
+            std::thread::sleep(span);
+            let begun = Instant::now();
+            server.kill_and_restart();
+            begun.elapsed()
+        });
+        down += killed;
+        for client in &mut clients {
+            wrong.append(&mut client.wrong);
+        }
+        judge::before_anybody_is_back(&server, &clients, &mut wrong);
+        std::thread::scope(|scope| {
+            for client in &mut clients {
+                let server = &server;
+                scope.spawn(move || client.come_back(server));
+            }
+        });
+        for client in &mut clients {
+            wrong.append(&mut client.wrong);
+        }
+        if wrong.is_empty() {
+            judge::others_are_kept_out(&server, &mut clients, &mut wrong);
+        }
+        judge::nothing_else_is_there(&server, &clients, &mut wrong);
+        if wrong.is_empty() {
+            passed += 1;
+            continue;
+        }
+        failed += 1;
+        println!("round {round} (killed after {span:?}):");
+        for what in wrong.iter().take(SHOWN_MAX) {
+            println!("  {what}");
+        }
+        // What is missing now would be missing in every round to come.
+        break;
+    }
+    let mut sum = client::Counts::default();
+    for client in &clients {
+        sum.add(&client.counts);
+    }
+    println!("{sum}");
+    if passed + failed > 0 {
+        let each = down.as_millis() / u128::from(passed + failed);
+        println!("killed and listening again: {each} ms on average");
+    }
+    println!("{passed} passed, {failed} failed");
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
