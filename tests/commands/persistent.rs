@@ -392,7 +392,7 @@ fn it_survives_the_server_again_and_again() {
 fn what_it_cached_survives_the_server() {
     for args in [
         batch(),
-        plain().oplock(OplockLevel::II),
+        plain().oplock(OplockLevel::EXCLUSIVE),
         leased(RH),
         leased(RWH),
     ] {
@@ -400,16 +400,13 @@ fn what_it_cached_survives_the_server() {
         let id = killed(&mut server, args.clone());
         let file = modern(&server).create(&again(args.clone(), id)).unwrap();
         assert_eq!(file.created().oplock_level, args.oplock_level, "{args:?}");
-        if args.oplock_level == OplockLevel::LEASE {
-            let lease = file.created().lease().unwrap();
-            assert_eq!(lease.lease_key, KEY);
-            let asked = if file.created().lease().unwrap().lease_state == RWH {
-                RWH
-            } else {
-                RH
-            };
-            assert_eq!(lease.lease_state, asked);
-        }
+    }
+    for state in [RH, RWH] {
+        let mut server = start();
+        let id = killed(&mut server, leased(state));
+        let file = modern(&server).create(&again(leased(state), id)).unwrap();
+        let lease = file.created().lease().unwrap();
+        assert_eq!((lease.lease_key, lease.lease_state), (KEY, state));
     }
 }
 
@@ -735,4 +732,218 @@ fn one_that_is_killed_while_it_is_opened_is_there_or_not() {
             tree.create(&args).unwrap().close().unwrap();
         }
     }
+}
+
+#[test]
+#[ignore = "persistent handles: not landed yet"]
+fn it_survives_a_server_that_is_stopped_in_order() {
+    let mut server = start();
+    let file = open(&modern(&server), plain().share(ShareAccess::empty()));
+    file.lock(0, 10, EXCLUSIVE).unwrap();
+    server.stop_and_restart();
+    let file = modern(&server).create(&again(plain(), file.id())).unwrap();
+    assert_eq!(file.read_all().unwrap(), b"before");
+    file.unlock(0, 10).unwrap();
+}
+
+#[test]
+#[ignore = "persistent handles: not landed yet"]
+fn what_waits_for_deletion_outlives_a_stop_in_order() {
+    let mut server = start();
+    let doomed = plain().options(CreateOptions::DELETE_ON_CLOSE);
+    let file = open(&modern(&server), doomed);
+    server.stop_and_restart();
+    assert!(server.path("f").exists());
+    let file = modern(&server).create(&again(plain(), file.id())).unwrap();
+    file.close().unwrap();
+    assert!(!server.path("f").exists());
+}
+
+#[test]
+#[ignore = "persistent handles: not landed yet"]
+fn two_opens_of_one_lease_survive_the_server() {
+    let mut server = start();
+    let tree = modern(&server);
+    let opens = [Guid([1; 16]), Guid([2; 16])].map(|guid| {
+        let file = tree.create(&persistent(leased(RWH), guid, 60_000)).unwrap();
+        assert!(is_persistent(&file));
+        (file.id(), guid)
+    });
+    server.kill_and_restart();
+    let tree = modern(&server);
+    for (id, guid) in opens {
+        let args = persistent_again(leased(RWH), id, guid);
+        let file = tree.create(&args).unwrap();
+        assert_eq!(file.created().lease().unwrap().lease_state, RWH);
+    }
+}
+
+#[test]
+#[ignore = "persistent handles: not landed yet"]
+fn two_opens_that_share_survive_the_server() {
+    let mut server = start();
+    let (first, second) = (modern(&server), other(&server));
+    let mine = first
+        .create(&persistent(plain(), Guid([1; 16]), 60_000))
+        .unwrap();
+    let theirs = second
+        .create(&persistent(plain(), Guid([2; 16]), 60_000))
+        .unwrap();
+    mine.lock(0, 10, EXCLUSIVE).unwrap();
+    theirs.lock(10, 10, EXCLUSIVE).unwrap();
+    server.kill_and_restart();
+    let mine = modern(&server)
+        .create(&persistent_again(plain(), mine.id(), Guid([1; 16])))
+        .unwrap();
+    let theirs = other(&server)
+        .create(&persistent_again(plain(), theirs.id(), Guid([2; 16])))
+        .unwrap();
+    assert_eq!(end(mine.lock(10, 1, EXCLUSIVE)), Status::LOCK_NOT_GRANTED);
+    assert_eq!(end(theirs.lock(0, 1, EXCLUSIVE)), Status::LOCK_NOT_GRANTED);
+    mine.unlock(0, 10).unwrap();
+    theirs.unlock(10, 10).unwrap();
+}
+
+#[test]
+#[ignore = "persistent handles: not landed yet"]
+fn locks_are_as_they_were_answered_whenever_it_is_killed() {
+    // A lock that was answered is held after the restart, one that was given back is not.
+    let mut server = start();
+    for round in 0..4u64 {
+        let tree = modern(&server);
+        let guid = Guid([u8::try_from(round).unwrap() + 1; 16]);
+        let file = tree.create(&persistent(plain(), guid, 60_000)).unwrap();
+        for n in 0..10 + round * 3 {
+            file.lock(n * 10, 10, EXCLUSIVE).unwrap();
+            if n % 3 == 0 {
+                file.unlock(n * 10, 10).unwrap();
+            }
+        }
+        server.kill_and_restart();
+        let tree = modern(&server);
+        let file = tree
+            .create(&persistent_again(plain(), file.id(), guid))
+            .unwrap();
+        for n in 0..10 + round * 3 {
+            let expected = if n % 3 == 0 {
+                Status::RANGE_NOT_LOCKED
+            } else {
+                Status::SUCCESS
+            };
+            assert_eq!(end(file.unlock(n * 10, 10)), expected, "{n}");
+        }
+        file.close().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "persistent handles: not landed yet"]
+fn a_record_cut_short_costs_no_other() {
+    // What a power cut leaves at the end of the server's files is not a record.
+    let mut server = start();
+    let id = open(&modern(&server), plain()).id();
+    for entry in std::fs::read_dir(server.state_dir()).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if name.contains("persist") || name.contains("handle") {
+            use std::io::Write;
+            let mut file = std::fs::File::options()
+                .append(true)
+                .open(entry.path())
+                .unwrap();
+            file.write_all(&[0xa5; 37]).unwrap();
+        }
+    }
+    server.kill_and_restart();
+    let file = modern(&server).create(&again(plain(), id)).unwrap();
+    assert_eq!(file.read_all().unwrap(), b"before");
+}
+
+#[test]
+#[ignore = "persistent handles: not landed yet"]
+fn what_the_server_keeps_of_closed_ones_is_bounded() {
+    let server = start();
+    let tree = modern(&server);
+    let kept = || -> u64 {
+        let entries = std::fs::read_dir(server.state_dir()).unwrap();
+        let len =
+            |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().metadata().unwrap().len();
+        entries.map(len).sum()
+    };
+    for n in 0..600u16 {
+        let [low, high] = n.to_le_bytes();
+        let mut guid = [7; 16];
+        guid[..2].copy_from_slice(&[low, high]);
+        let args = persistent(plain(), Guid(guid), 60_000);
+        let file = tree.create(&args).unwrap();
+        file.close().unwrap();
+    }
+    assert!(kept() < 4 << 20, "{} bytes", kept());
+}
+
+#[test]
+#[ignore = "persistent handles: not landed yet"]
+fn a_stream_survives_the_server() {
+    let mut server = start();
+    let tree = modern(&server);
+    tree.write_file("f", b"base").unwrap();
+    let args = || CreateArgs::open_if("f:s");
+    let file = tree
+        .create(&persistent(args(), CREATE_GUID, 60_000))
+        .unwrap();
+    file.write_all(0, b"stream").unwrap();
+    if !is_persistent(&file) {
+        return;
+    }
+    server.kill_and_restart();
+    let file = modern(&server).create(&again(args(), file.id())).unwrap();
+    assert_eq!(file.read_all().unwrap(), b"stream");
+    assert_eq!(std::fs::read(server.path("f")).unwrap(), b"base");
+}
+
+#[test]
+#[ignore = "persistent handles: not landed yet"]
+fn a_directory_above_it_that_moved_does_not_lose_it() {
+    // Moved on the host while the server was down: found by its identity, or not at all.
+    let mut server = start();
+    let tree = modern(&server);
+    tree.mkdir("d").unwrap();
+    let args = || CreateArgs::open_if("d\\f");
+    let file = tree
+        .create(&persistent(args(), CREATE_GUID, 60_000))
+        .unwrap();
+    file.write_all(0, b"before").unwrap();
+    std::fs::rename(server.path("d"), server.path("e")).unwrap();
+    server.kill_and_restart();
+    match modern(&server).create(&again(args(), file.id())) {
+        Ok(file) => {
+            file.write_all(0, b"BEFORE").unwrap();
+            assert_eq!(std::fs::read(server.path("e/f")).unwrap(), b"BEFORE");
+        }
+        Err(error) => assert!(end::<()>(Err(error)).is_error()),
+    }
+    assert!(!server.path("d").exists());
+}
+
+#[test]
+#[ignore = "persistent handles: not landed yet"]
+fn an_instance_of_the_application_takes_over_what_the_server_lost() {
+    // 3.3.5.9.13 for a machine that moved to another host while the server was down. The first
+    // paragraph of 3.3.5.9 would have the name not available: then the instance could not move.
+    use smb_tests::durable::app_instance;
+    let mut server = start();
+    let tree = modern(&server);
+    let instance = Guid([0xa1; 16]);
+    let alone = || plain().share(ShareAccess::empty());
+    let args = |guid| app_instance(persistent(alone(), Guid([guid; 16]), 60_000), instance);
+    let file = tree.create(&args(1)).unwrap();
+    file.write_all(0, b"before").unwrap();
+    server.kill_and_restart();
+    let taken = other(&server).create(&args(2)).unwrap();
+    assert_eq!(taken.read_all().unwrap(), b"before");
+    let back = persistent_again(alone(), file.id(), Guid([1; 16]));
+    assert_eq!(
+        end(modern(&server).create(&back)),
+        Status::OBJECT_NAME_NOT_FOUND
+    );
 }

@@ -473,3 +473,18 @@ fn two_replays_at_once_over_two_channels_give_one_open() {
         assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     }
 }
+
+#[test]
+fn what_is_lost_comes_back_by_a_reconnect_not_by_a_replay() {
+    // 3.3.5.9: Open.Session is not the session that asks, there is none.
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    let file = tree.create(&batch()).unwrap();
+    server.lose(&tree);
+    let tree = modern(&server);
+    assert_eq!(status(replay(&tree, &batch())), Status::DUPLICATE_OBJECTID);
+    assert_eq!(status(tree.create(&batch())), Status::DUPLICATE_OBJECTID);
+    let args = CreateArgs::open("f").oplock(OplockLevel::BATCH);
+    let again = smb_tests::durable::v2_again(args, file.id(), CREATE_GUID);
+    tree.create(&again).unwrap();
+}

@@ -4,6 +4,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -34,6 +36,23 @@ pub fn cut(client: &Client) {
     let _ = client.connection().stream_mut().shutdown(Shutdown::Both);
 }
 
+/// What the server of this folder says of itself.
+fn ask(root: &Path) -> std::io::Result<Value> {
+    let mut stream = UnixStream::connect(root.join("state").join("control.sock"))?;
+    stream.set_read_timeout(Some(SOON))?;
+    stream.write_all(b"{\"v\":1,\"cmd\":\"status\"}\n")?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    let mut answer: Value = serde_json::from_str(&line)?;
+    assert_eq!(answer["ok"], true, "{line}");
+    Ok(answer["result"].take())
+}
+
+/// Whether the process that answers for this folder is this one; it does once it listens.
+pub(crate) fn answers(root: &Path, pid: u32) -> bool {
+    ask(root).is_ok_and(|status| status["pid"] == pid)
+}
+
 impl HoldfastServer {
     /// What the server says of itself; `None` for an external one.
     ///
@@ -42,15 +61,7 @@ impl HoldfastServer {
     #[must_use]
     pub fn status(&self) -> Option<Value> {
         self.pid()?;
-        let socket = self.root.join("state").join("control.sock");
-        let mut stream = UnixStream::connect(socket).unwrap();
-        stream.set_read_timeout(Some(SOON)).unwrap();
-        stream.write_all(b"{\"v\":1,\"cmd\":\"status\"}\n").unwrap();
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
-        let mut answer: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(answer["ok"], true, "{line}");
-        Some(answer["result"].take())
+        Some(ask(&self.root).expect("the control socket does not answer"))
     }
 
     /// The sessions the server has; none are seen of an external one.
@@ -103,6 +114,25 @@ impl HoldfastServer {
         let mut child = self.child.take().expect("not a server of ours");
         child.kill().unwrap();
         child.wait().unwrap();
+        self.restart();
+    }
+
+    /// Ends the server as an administrator does (SIGTERM) and starts it anew, as
+    /// [`HoldfastServer::kill_and_restart`].
+    ///
+    /// # Panics
+    /// When it does not end in order, and as there.
+    pub fn stop_and_restart(&mut self) {
+        let mut child = self.child.take().expect("not a server of ours");
+        let pid = child.id().to_string();
+        let told = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(told.unwrap().success());
+        let how = child.wait().unwrap();
+        assert!(how.success(), "{how}");
+        self.restart();
+    }
+
+    fn restart(&mut self) {
         let config = self.root.join("holdfast.toml");
         let deadline = Instant::now() + START_MAX;
         loop {
@@ -115,5 +145,11 @@ impl HoldfastServer {
                 Err(said) => assert!(Instant::now() < deadline, "no restart: {said}"),
             }
         }
+    }
+
+    /// The folder with the server's own files.
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        self.root.join("state")
     }
 }
