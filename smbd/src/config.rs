@@ -136,6 +136,8 @@ pub struct Share {
     pub hide_dot_files: bool,
     pub browseable: bool,
     pub access_based_enumeration: bool,
+    /// Changes made on the host break caches and are told to watchers.
+    pub host_changes: bool,
 }
 
 /// `[durability]` without what shares inherit.
