@@ -298,7 +298,8 @@ impl Guest<'_> {
     }
 
     fn deed(&mut self) -> Result<(), ClientError> {
-        let deeds: [(&str, fn(&mut Self) -> Result<(), ClientError>); 14] = [
+        type Deed<'a> = fn(&mut Guest<'a>) -> Result<(), ClientError>;
+        let deeds: [(&str, Deed<'_>); 14] = [
             ("own file", Self::own_file),
             ("open shared", Self::open_shared),
             ("open shared", Self::open_shared),

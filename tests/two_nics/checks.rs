@@ -28,6 +28,8 @@ struct World<'a> {
     config: &'a Path,
 }
 
+type Check = fn(&World<'_>);
+
 /// Runs all checks; they panic.
 pub(crate) fn run(server: &str, folder: &Path, config: &Path) -> ExitCode {
     let world = World {
@@ -35,7 +37,7 @@ pub(crate) fn run(server: &str, folder: &Path, config: &Path) -> ExitCode {
         folder,
         config,
     };
-    let checks: [(&str, fn(&World<'_>)); 7] = [
+    let checks: [(&str, Check); 7] = [
         ("each interface has a worker of its own", workers),
         ("locks", locks),
         ("leases", leases),
@@ -93,10 +95,11 @@ fn channel(nic: usize, of: &Tree) -> Tree {
     bound.tree_of(of.id(), *of.info())
 }
 
-fn status(world: &World<'_>) -> Value {
+/// What the server says of itself.
+pub(crate) fn status(config: &Path) -> Value {
     let said = Command::new(smb_tests::binary())
         .args(["status", "--json", "--config"])
-        .arg(world.config)
+        .arg(config)
         .output()
         .unwrap();
     serde_json::from_slice(&said.stdout).unwrap()
@@ -104,7 +107,7 @@ fn status(world: &World<'_>) -> Value {
 
 fn workers(world: &World<'_>) {
     let clients = [tree(0, 1), tree(0, 2), tree(1, 3)];
-    let status = status(world);
+    let status = status(world.config);
     let mut seen = Vec::new();
     for worker in status["workers"].as_array().unwrap() {
         let listeners = worker["listeners"].to_string();
@@ -222,7 +225,7 @@ fn announced(_: &World<'_>) {
 fn one_session(world: &World<'_>) {
     let first = tree(0, 1);
     let second = channel(1, &first);
-    let status = status(world);
+    let status = status(world.config);
     let session = &status["server"]["sessions"][0];
     assert_eq!(
         session["channels"].as_array().unwrap().len(),

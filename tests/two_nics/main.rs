@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["client", server, folder, config] => checks::run(server, folder.as_ref(), config.as_ref()),
-        ["measure"] => measure::run(),
+        ["measure", _, _, config] => measure::run(config.as_ref()),
         [] => both("client"),
         ["--measure"] => both("measure"),
         other => {

@@ -154,13 +154,12 @@ impl Net {
                 .args(["netns", "exec", &self.clients])
                 .arg(this)
                 .arg(part);
-            if part == "client" {
-                command
-                    .arg(&self.server)
-                    .arg(self.dir.path().join("data"))
-                    .arg(self.config());
-            }
-            command.env("HOLDFAST_BIN", smb_tests::binary()).status()
+            command
+                .arg(&self.server)
+                .arg(self.dir.path().join("data"))
+                .arg(self.config())
+                .env("HOLDFAST_BIN", smb_tests::binary())
+                .status()
         });
         let well = ended.is_ok_and(|status| status.success());
         if !well {
