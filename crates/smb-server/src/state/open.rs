@@ -147,6 +147,8 @@ pub(crate) struct OpenState {
     pub(crate) frozen_times: FrozenTimes,
     /// Something was written through the handle.
     pub(crate) wrote: bool,
+    /// It was renamed, and is no directory.
+    pub(crate) renamed: bool,
     /// Whether it outlives its connection.
     pub(crate) endurance: Endurance,
 }
