@@ -4,7 +4,7 @@
 //! decides, then the disk, then the engine's paths follow, then watchers and leases are told.
 
 use durability::Receipt;
-use smb_wire::{access_mask::AccessMask, msg::NotifyFilter, status::Status};
+use smb_wire::{access_mask::AccessMask, status::Status};
 use vfs::{Lookup, Node, Vfs};
 
 use super::{
@@ -173,6 +173,8 @@ async fn carry_out<V: Vfs>(
     let flags = write::open_flags(open);
     let receipt = moving.renamed(one.node, flags).await?;
     report(call, &one, replace);
+    // [MS-FSA] 2.1.5.15.12: a file has FILE_ATTRIBUTE_ARCHIVE now, which is told at the close.
+    open.state().renamed |= !one.directory;
     told(call, open, &one);
     Ok(receipt)
 }
@@ -224,7 +226,7 @@ fn told<V: Vfs>(call: &Call<V>, open: &Open<V>, one: &Move<'_, V>) {
 fn report<V: Vfs>(call: &Call<V>, one: &Move<'_, V>, replaced: bool) {
     let filter = engine::name_filter(one.directory);
     let to = &one.target.path;
-    let mut reports = Vec::with_capacity(4);
+    let mut reports = Vec::with_capacity(3);
     if replaced {
         let filter = engine::name_filter(false);
         reports.push(engine::change(to.clone(), Change::REMOVED, filter));
@@ -236,10 +238,5 @@ fn report<V: Vfs>(call: &Call<V>, one: &Move<'_, V>, replaced: bool) {
     };
     reports.push(engine::change(one.from.clone(), old, filter));
     reports.push(engine::change(to.clone(), new, filter));
-    if !one.directory {
-        // [MS-FSA] 2.1.5.15.12: the rename of a file sets FILE_ATTRIBUTE_ARCHIVE.
-        let filter = NotifyFilter::ATTRIBUTES | NotifyFilter::CREATION;
-        reports.push(engine::change(to.clone(), Change::MODIFIED, filter));
-    }
     engine::report(call.server(), &reports);
 }
