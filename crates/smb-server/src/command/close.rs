@@ -103,9 +103,17 @@ pub(super) async fn finish<V: Vfs>(
     let Ok(disk) = open.disk() else {
         return Ok(server.durability.unchanged());
     };
-    if open.state().wrote {
-        let filter = NotifyFilter::LAST_WRITE | NotifyFilter::SIZE;
-        engine::modified(server, open, filter);
+    // Open.File.PendingNotifications ([MS-FSA] 2.1.4.19).
+    let (wrote, renamed) = {
+        let state = open.state();
+        (state.wrote, state.renamed)
+    };
+    let of_writes = NotifyFilter::LAST_WRITE | NotifyFilter::SIZE;
+    let pending = of_writes.when(wrote) | NotifyFilter::ATTRIBUTES.when(renamed);
+    if wrote || renamed {
+        engine::modified(server, open, pending);
+    }
+    if wrote {
         // Size and time of the entry are final: who lists from a lease looks again.
         let parent = server.files.parent_of(disk.place, open.engine);
         if let (Some(parent), None) = (parent, &disk.place.stream) {
