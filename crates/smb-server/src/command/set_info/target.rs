@@ -132,8 +132,8 @@ pub(super) async fn find<V: Vfs>(
     }
     access::may_add(&*share.vfs, &parent, &token, directory).await?;
     // [MS-FSA] note 185: up to Windows Server 2022 the directory is opened without
-    // FILE_SHARE_DELETE.
-    if files.is_open_with(parent.key(), AccessMask::DELETE) {
+    // FILE_SHARE_DELETE. Clients rely on that for files; a directory is moved as by later ones.
+    if !directory && files.is_open_with(parent.key(), AccessMask::DELETE) {
         return Err(Status::SHARING_VIOLATION.into());
     }
     let mut names: Vec<String> = lookup.path.into_iter().take(above.len()).collect();
