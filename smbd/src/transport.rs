@@ -37,6 +37,11 @@ pub fn split(stream: TcpStream) -> (Receiver, Transmitter) {
 }
 
 impl Receive for Receiver {
+    async fn ready(&mut self) {
+        // An error is what receiving says, too.
+        let _ = self.0.readable().await;
+    }
+
     async fn receive(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
         self.0.read_buf(buffer).await
     }

@@ -33,7 +33,12 @@ use vfs::Vfs;
 use crate::{
     command::{self, Setup},
     limits::{DATA_IN_FLIGHT_MAX, MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX, OUTBOX_BYTES_MAX},
-    link::{credits::CreditWindow, framing, inbound},
+    link::{
+        credits::CreditWindow,
+        framing::{self, Next},
+        inbound,
+        receive_buffer::ReceiveBuffer,
+    },
     misbehaved::Misbehaved,
     race::{First, race},
     state::{Channel, ConnectionId, EndReason, Ender, Mail, Peer, Server, Session, SessionPhase},
@@ -48,9 +53,6 @@ const MAIL_TURNS_MAX: usize = 16;
 
 /// Channels above which those of ended sessions are forgotten.
 const CHANNELS_KEPT_MAX: usize = 64;
-
-/// Bytes asked of the socket at a time; a larger message gets room for its rest at once.
-const RECEIVE_BYTES: usize = 64 * 1024;
 
 /// What NEGOTIATE settled.
 #[derive(Debug, Clone)]
@@ -345,10 +347,10 @@ fn spawn<V: Vfs>(connection: &Rc<Connection<V>>, task: impl Future<Output = ()> 
 
 /// The reading half: frames become requests until the stream ends or the peer breaks a rule.
 async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receive) {
-    let mut input = BytesMut::new();
+    let mut input = ReceiveBuffer::default();
     loop {
-        match framing::next(&mut input, connection.frame_max()) {
-            Ok(Some(frame)) => {
+        let missing = match framing::next(&mut input.bytes, connection.frame_max()) {
+            Ok(Next::Message(frame)) => {
                 connection.mail_delivered().await;
                 if let Err(rule) = frame_arrived(connection, frame) {
                     connection.misbehaved(rule);
@@ -359,13 +361,18 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
                 connection.room().await;
                 continue;
             }
-            Ok(None) => {}
+            Ok(Next::Missing(missing)) => missing,
             Err(error) => return connection.misbehaved(Misbehaved::Framing(error)),
+        };
+        if input.bytes.is_empty() {
+            // Nobody knows for how long: no buffer until there is something to receive.
+            input.rest();
+            if let First::Left(()) = race(connection.closed(), receiver.ready()).await {
+                return;
+            }
         }
-        if input.capacity() - input.len() < 4096 {
-            input.reserve(RECEIVE_BYTES);
-        }
-        match race(connection.closed(), receiver.receive(&mut input)).await {
+        input.make_room(missing);
+        match race(connection.closed(), receiver.receive(&mut input.bytes)).await {
             First::Left(()) | First::Right(Ok(0) | Err(_)) => return,
             First::Right(Ok(_)) => {}
         }

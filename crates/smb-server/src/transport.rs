@@ -8,6 +8,10 @@ use bytes::{Bytes, BytesMut};
 
 /// The receiving half.
 pub trait Receive: 'static {
+    /// Waits until [`Receive::receive`] has something to say: bytes, the end or an error. May be
+    /// early.
+    async fn ready(&mut self);
+
     /// Waits for bytes and appends them to `buffer` (whose spare capacity says how many are
     /// welcome). 0 is the end of the stream. Dropping the future loses no bytes.
     async fn receive(&mut self, buffer: &mut BytesMut) -> io::Result<usize>;

@@ -93,6 +93,15 @@ impl Queue {
         Poll::Pending
     }
 
+    /// Waits for something to arrive, or the end.
+    fn poll_ready(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if !self.segments.is_empty() || self.ended {
+            return Poll::Ready(());
+        }
+        self.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
     /// The next bytes; `None` at the end.
     fn poll_next(&mut self, max: usize, cx: &Context<'_>) -> Poll<Option<Bytes>> {
         if let Some(part) = self.pop(max) {
@@ -192,6 +201,10 @@ impl Drop for ClientEnd {
 pub struct ServerReceiver(Rc<Wire>);
 
 impl Receive for ServerReceiver {
+    async fn ready(&mut self) {
+        poll_fn(|cx| self.0.to_server.borrow_mut().poll_ready(cx)).await;
+    }
+
     async fn receive(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
         let wire = &self.0;
         let part = poll_fn(|cx| {

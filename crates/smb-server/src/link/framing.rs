@@ -15,15 +15,24 @@ pub(crate) enum FrameError {
     TooLong(usize),
 }
 
-/// Takes the next whole message out of `input`, at most `max` bytes long; `None` while it is not
-/// there yet. Session-service keep-alives (0x85) are skipped.
+/// What is at the front of the stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// A whole message.
+    Message(BytesMut),
+    /// Part of one; so many bytes are missing, as far as is known.
+    Missing(usize),
+}
+
+/// Takes the next whole message out of `input`, at most `max` bytes long. Session-service
+/// keep-alives (0x85) are skipped.
 ///
 /// # Errors
 /// [`FrameError`]: the connection must be closed.
-pub(crate) fn next(input: &mut BytesMut, max: usize) -> Result<Option<BytesMut>, FrameError> {
+pub(crate) fn next(input: &mut BytesMut, max: usize) -> Result<Next, FrameError> {
     loop {
         let Some(&[kind, high, middle, low]) = input.first_chunk::<TRANSPORT_HEADER_SIZE>() else {
-            return Ok(None);
+            return Ok(Next::Missing(TRANSPORT_HEADER_SIZE - input.len()));
         };
         let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
         match kind {
@@ -37,24 +46,28 @@ pub(crate) fn next(input: &mut BytesMut, max: usize) -> Result<Option<BytesMut>,
         if length > max {
             return Err(FrameError::TooLong(length));
         }
-        if input.len() < TRANSPORT_HEADER_SIZE + length {
-            input.reserve(TRANSPORT_HEADER_SIZE + length - input.len());
-            return Ok(None);
+        let missing = (TRANSPORT_HEADER_SIZE + length).saturating_sub(input.len());
+        if missing > 0 {
+            return Ok(Next::Missing(missing));
         }
         input.advance(TRANSPORT_HEADER_SIZE);
         if length <= COPIED_MAX {
             // A small request that waits must not hold a large receive buffer.
             let frame = BytesMut::from(input.get(..length).unwrap_or_default());
             input.advance(length);
-            return Ok(Some(frame));
+            return Ok(Next::Message(frame));
         }
-        return Ok(Some(input.split_to(length)));
+        return Ok(Next::Message(input.split_to(length)));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn message(bytes: &[u8]) -> Result<Next, FrameError> {
+        Ok(Next::Message(feed(bytes)))
+    }
 
     fn feed(bytes: &[u8]) -> BytesMut {
         BytesMut::from(bytes)
@@ -63,17 +76,17 @@ mod tests {
     #[test]
     fn a_message_comes_out_whole_and_the_rest_stays() {
         let mut input = feed(&[0, 0, 0, 3, 1, 2, 3, 0, 0]);
-        assert_eq!(next(&mut input, 100).unwrap().unwrap().as_ref(), [1, 2, 3]);
-        assert_eq!(next(&mut input, 100), Ok(None));
+        assert_eq!(next(&mut input, 100), message(&[1, 2, 3]));
+        assert_eq!(next(&mut input, 100), Ok(Next::Missing(2)));
         assert_eq!(input.as_ref(), [0, 0]);
     }
 
     #[test]
     fn a_part_of_a_message_waits_for_more() {
         let mut input = feed(&[0, 0, 0, 3, 1, 2]);
-        assert_eq!(next(&mut input, 100), Ok(None));
+        assert_eq!(next(&mut input, 100), Ok(Next::Missing(1)));
         input.extend_from_slice(&[3]);
-        assert_eq!(next(&mut input, 100).unwrap().unwrap().as_ref(), [1, 2, 3]);
+        assert_eq!(next(&mut input, 100), message(&[1, 2, 3]));
     }
 
     #[test]
@@ -87,7 +100,7 @@ mod tests {
     #[test]
     fn keep_alives_are_skipped_and_other_types_refused() {
         let mut input = feed(&[0x85, 0, 0, 0, 0, 0, 0, 1, 9]);
-        assert_eq!(next(&mut input, 10).unwrap().unwrap().as_ref(), [9]);
+        assert_eq!(next(&mut input, 10), message(&[9]));
         assert_eq!(
             next(&mut feed(&[0x81, 0, 0, 0]), 10),
             Err(FrameError::Type(0x81))

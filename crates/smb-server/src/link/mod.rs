@@ -7,3 +7,4 @@ pub(crate) mod credits;
 pub(crate) mod framing;
 pub(crate) mod inbound;
 pub(crate) mod outbound;
+pub(crate) mod receive_buffer;
