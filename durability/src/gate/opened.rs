@@ -53,11 +53,17 @@ impl<V: Vfs> Gate<V> {
 
     /// Changes the rules, for `who`; handles open now are judged anew. As with
     /// [`Gate::set_policy`] a loosening holds at once, and after a tightening the future completes
-    /// when everything owed is on disk.
+    /// when everything owed is on disk. Set once more it is asked whether it holds by now: an
+    /// earlier attempt may have been given up, or have failed.
     pub async fn set_rules(&self, rules: Arc<Rules>, who: &str) -> StopReport {
         let (old, bound) = (self.share.rules(), self.share.bound());
         if old == rules {
-            return StopReport::default();
+            let host = |policy: Policy| policy == Policy::TreatHostAsStableStorage;
+            let owes = !host(self.settings().policy) || !rules.iter().all(|rule| host(rule.policy));
+            return match owes {
+                true => self.core.sync_share(&self.share).await,
+                false => StopReport::default(),
+            };
         }
         self.share.set_rules(Arc::clone(&rules));
         self.share.policy_changed(who);

@@ -484,3 +484,17 @@ proptest! {
         });
     }
 }
+
+#[test]
+fn rules_set_once_more_answer_when_nothing_is_owed() {
+    world("bounded:10s,64MiB", Limits::default(), |w| async move {
+        let f = file(5);
+        w.write(&f, 0, 1).await.unwrap();
+        w.flush(&f).await.unwrap();
+        w.fake.take_log();
+        let report = w.gate.set_rules(Arc::default(), "test").await;
+        assert_eq!((report.inodes, report.failed), (1, 0));
+        assert_eq!(w.fake.take_log(), ["data 5"]);
+        assert_eq!(w.gate.exposure(), Exposure::default());
+    });
+}
