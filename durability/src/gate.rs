@@ -272,25 +272,25 @@ impl<V: Vfs> Gate<V> {
                 .set_meta
                 .insert(Changed::Stream(stream.clone()));
             inode.pending.extents.remove_stream(&stream);
-            inode.stream_removed(&stream);
+            inode.truncated(&stream, 0);
         })
         .await
     }
 
     async fn size(&self, node: &V::Node, through: Since) -> Result<Receipt, VfsError> {
         let core = &self.core;
-        // Bytes that were unproven and are cut off are no longer in doubt.
+        // Bytes that were unproven and are cut off will not be in doubt.
+        let mut size = u64::MAX;
         if core.check_latch(node.key()).is_err()
             && let Ok(attr) = self.vfs.attr(node).await
         {
-            let stream = node.stream().unwrap_or_default();
-            if core.with(node.key(), |inode| inode.truncated(stream, attr.size)) {
-                core.repaired(node.key());
-            }
+            size = attr.size;
         }
+        let stream = node.stream().unwrap_or_default();
         self.changed(Event::Resize, node, through, |inode, _| {
             inode.pending.data = true;
             inode.pending.sized = true;
+            inode.truncated(stream, size);
         })
         .await
     }
@@ -395,6 +395,9 @@ impl<V: Vfs> Gate<V> {
                 return Err(*error);
             }
             self.check_share(core)?;
+        } else if matches!(target, FlushTarget::File) && self.is_proven(core, key) {
+            // Written through since the last sync, and nothing else: it is there.
+            core.check_latch(key)?;
         } else {
             core.barrier(key, Some(self.held(node))).await?;
             if let FlushTarget::Directory {
@@ -424,6 +427,11 @@ impl<V: Vfs> Gate<V> {
         };
         let latched = core.latched_where(mine).into_iter().next();
         latched.map_or(Ok(()), |latched| Err(latched.error))
+    }
+
+    /// Whether a FLUSH of the file has nothing to make stable, its way from the root included.
+    fn is_proven(&self, core: &Durability<V>, key: FileKey) -> bool {
+        core.peek(key, Inode::is_proven) == Some(true) && !core.has_moved(key.fs)
     }
 
     /// A handle is being closed. The handle is free whatever the answer: an error says that

@@ -132,6 +132,9 @@ pub(crate) struct Epoch {
     /// Streams, by name.
     pub(crate) streams: BTreeSet<String>,
     pub(crate) extents: Extents,
+    /// Streams that were cut short, to these sizes, or removed: nothing beyond is unproven once
+    /// that is on disk.
+    cut: BTreeMap<String, u64>,
     pub(crate) debts: Vec<Debt>,
 }
 
@@ -157,7 +160,15 @@ impl Epoch {
         self.sized |= other.sized;
         self.streams.extend(other.streams);
         self.extents.merge(&other.extents);
+        for (stream, size) in other.cut {
+            self.cut_short(&stream, size);
+        }
         self.debts.extend(other.debts);
+    }
+
+    fn cut_short(&mut self, stream: &str, size: u64) {
+        let known = self.cut.entry(stream.to_owned()).or_insert(size);
+        *known = size.min(*known);
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -318,6 +329,9 @@ pub(crate) struct Inode<V: Vfs> {
     /// It has no name any more: a failure leaves nothing unproven. The nodes of whatever is
     /// under way keep its number from being used again until this entry is dropped.
     gone: bool,
+    /// Synced whole, and since then nothing was lost of it. What is marked since makes it dirty
+    /// again; a durable write does not.
+    proven: bool,
     /// Failed syncs so far.
     pub(crate) failures: u64,
     pub(crate) in_flight: BTreeSet<u64>,
@@ -347,6 +361,7 @@ impl<V: Vfs> Default for Inode<V> {
             before: Vec::new(),
             latch: None,
             gone: false,
+            proven: false,
             failures: 0,
             in_flight: BTreeSet::new(),
             arrived: BTreeMap::new(),
@@ -385,6 +400,16 @@ impl<V: Vfs> Inode<V> {
             && self.asked.is_empty()
             && !self.syncing
             && self.opens.is_empty()
+    }
+
+    /// Everything that was changed here is on disk and was synced or written through since it was
+    /// synced: a FLUSH has nothing to do.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.proven
+            && !self.is_dirty()
+            && self.running.is_none()
+            && self.before.is_empty()
+            && self.latch.is_none()
     }
 
     /// Whether a write with a ticket below `now` is under way, or has arrived, of those asked for.
@@ -610,12 +635,17 @@ impl<V: Vfs> Inode<V> {
         })
     }
 
-    /// The sync succeeded. True if that ended a latch.
-    pub(crate) fn synced(&mut self, sequence: u64) -> bool {
+    /// The sync succeeded; `whole` says that it was of the inode itself. True if that ended a
+    /// latch.
+    pub(crate) fn synced(&mut self, sequence: u64, whole: bool) -> bool {
+        self.proven |= whole && self.latch.is_none();
         let epoch = self.running.take().unwrap_or_default();
         self.before.retain(|(_, seq)| *seq > sequence);
         if let Some(latch) = &mut self.latch {
             latch.extents.repair(&epoch.extents);
+            for (stream, size) in &epoch.cut {
+                latch.extents.truncate(stream, *size);
+            }
             // A stream made again says nothing of what else it is found by (the depot's mark).
             let lasts = |what: &Changed| matches!(what, Changed::Stream(_));
             (latch.metadata).retain(|what| lasts(what) || !epoch.set_meta.contains(what));
@@ -854,6 +884,7 @@ impl<V: Vfs> Inode<V> {
             size: false,
             lost: shares.iter().map(Lost::new).collect(),
         });
+        self.proven = false;
         latch.mark = sequence;
         latch.grown += 1;
         latch.path = path.unwrap_or(std::mem::take(&mut latch.path));
@@ -890,22 +921,11 @@ impl<V: Vfs> Inode<V> {
         self.end_latch()
     }
 
-    /// Bytes beyond `size` are gone, proven or not. True if that ended a latch.
-    pub(crate) fn truncated(&mut self, stream: &str, size: u64) -> bool {
-        let Some(latch) = &mut self.latch else {
-            return false;
-        };
-        latch.extents.truncate(stream, size);
-        self.end_latch()
-    }
-
-    /// The stream is gone.
-    pub(crate) fn stream_removed(&mut self, stream: &str) -> bool {
-        let Some(latch) = &mut self.latch else {
-            return false;
-        };
-        latch.extents.remove_stream(stream);
-        self.end_latch()
+    /// Bytes beyond `size` are gone, proven or not, as soon as that is on disk. Call with the mark.
+    pub(crate) fn truncated(&mut self, stream: &str, size: u64) {
+        if self.latch.is_some() {
+            self.pending.cut_short(stream, size);
+        }
     }
 
     /// The last name is gone: once that is stable, nothing of the inode can be read after a

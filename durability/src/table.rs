@@ -638,7 +638,9 @@ impl<V: Vfs> Durability<V> {
     fn finish(&self, key: FileKey, job: &Job<V>, result: Result<(), VfsError>) {
         match result {
             Ok(()) => {
-                if self.with(key, |inode| inode.synced(job.sequence)) {
+                let mut targets = job.targets.iter();
+                let whole = targets.any(|(held, _)| held.node.stream().is_none());
+                if self.with(key, |inode| inode.synced(job.sequence, whole)) {
                     self.repaired(key);
                 }
             }

@@ -588,3 +588,49 @@ fn the_root_of_a_share_covers_what_another_share_changed_below_it() {
         assert_eq!(root().await.err(), Some(VfsError::Io));
     });
 }
+
+#[test]
+fn what_was_written_through_since_the_last_sync_is_flushed_already() {
+    for policy in ["honor", "strict-sync"] {
+        world(policy, Limits::default(), |w| async move {
+            let (f, d) = (file(5), dir(50));
+            let opener = Arc::new(Opener::default());
+            let open = w.gate.opened(&f, opener);
+            w.create(&f, &d).await.unwrap();
+            w.write_as(&f, 0, 1, THROUGH).await.unwrap();
+            w.flush(&f).await.unwrap();
+            w.fake.take_log();
+            for page in 0..3 {
+                w.write_as(&f, page, 1, THROUGH).await.unwrap();
+                w.flush(&f).await.unwrap();
+            }
+            w.flush(&f).await.unwrap();
+            assert_eq!(w.fake.take_log(), ["dsync 5"; 3]);
+            // Anything else is synced.
+            w.gate.resized(&f, PLAIN).await.unwrap();
+            w.flush(&f).await.unwrap();
+            w.rename(&f, &d, &dir(51)).await.unwrap();
+            w.flush(&f).await.unwrap();
+            let expected = ["data 5", "all 5", "all 51", "all 50"];
+            let log = w.fake.take_log();
+            let once: Vec<_> = log.iter().filter(|one| one.starts_with("data")).collect();
+            assert_eq!((once.len(), log.len()), (1, expected.len()), "{log:?}");
+            // A durable write that failed proves nothing of what was there.
+            w.fake.script(5, &[Err(VfsError::Io)]);
+            assert!(w.write_as(&f, 0, 1, THROUGH).await.is_err());
+            assert!(w.flush(&f).await.is_err());
+            w.write_as(&f, 0, 1, THROUGH).await.unwrap();
+            w.fake.take_log();
+            w.flush(&f).await.unwrap();
+            assert_eq!(w.fake.take_log(), ["all 5"]);
+            // Nor does what nobody here has synced yet.
+            let g = file(6);
+            let other = w.gate.opened(&g, Arc::new(Opener::default()));
+            w.write_as(&g, 0, 1, THROUGH).await.unwrap();
+            w.flush(&g).await.unwrap();
+            assert_eq!(w.fake.take_log(), ["dsync 6", "all 6"]);
+            drop((open, other));
+            assert_eq!(w.engine.known_inodes(), 0);
+        });
+    }
+}
