@@ -656,3 +656,23 @@ fn a_removal_that_a_sync_failed_beside_is_lost_with_it() {
         assert_eq!(w.flush(&file(6)).await, IO, "the stream may come back");
     });
 }
+
+#[test]
+fn what_is_cut_off_stays_unproven_until_that_is_on_disk() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 2).await.unwrap();
+        w.fake.script(5, &[Err(VfsError::Io)]);
+        assert_eq!(w.flush(&f).await, Err(VfsError::Io));
+        lock(&w.fake.state).sizes.insert(5, 4096);
+        drop(w.gate.resized(&f, PLAIN).await.unwrap());
+        let unproven = || w.gate.latched()[0].unproven_bytes;
+        assert_eq!(unproven(), 8192, "a crash brings the old end back");
+        assert_eq!(w.flush(&f).await, Err(VfsError::Io));
+        assert_eq!(unproven(), 4096);
+        lock(&w.fake.state).sizes.insert(5, 0);
+        drop(w.gate.resized(&f, PLAIN).await.unwrap());
+        w.flush(&f).await.unwrap();
+        assert!(w.gate.latched().is_empty());
+    });
+}
