@@ -95,7 +95,6 @@ fn end<T>(result: Result<T, ClientError>) -> Status {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn the_share_and_the_server_say_so_on_3x() {
     // 3.3.5.4, 3.3.5.7
     let server = start();
@@ -118,7 +117,6 @@ fn the_share_and_the_server_say_so_on_3x() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn it_is_granted_whatever_is_cached() {
     let server = start();
     let tree = modern(&server);
@@ -138,7 +136,6 @@ fn it_is_granted_whatever_is_cached() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn it_is_granted_only_to_who_asks_for_it() {
     let server = start();
     let tree = modern(&server);
@@ -150,7 +147,6 @@ fn it_is_granted_only_to_who_asks_for_it() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn a_client_that_knows_none_gets_none() {
     // "Connection.ServerCapabilities includes SMB2_GLOBAL_CAP_PERSISTENT_HANDLES"
     let server = start();
@@ -162,7 +158,6 @@ fn a_client_that_knows_none_gets_none() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn a_flush_succeeds_at_once() {
     // 3.3.5.11
     let server = start();
@@ -180,7 +175,6 @@ fn a_flush_succeeds_at_once() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn it_survives_a_lost_connection_whatever_is_cached() {
     for args in [plain(), batch(), leased(RH), leased(RWH)] {
         let server = start();
@@ -193,7 +187,6 @@ fn it_survives_a_lost_connection_whatever_is_cached() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn while_it_is_lost_the_file_is_not_available() {
     // 3.3.5.9, first paragraph; the same client, too.
     for args in [plain(), batch(), leased(RH)] {
@@ -213,7 +206,6 @@ fn while_it_is_lost_the_file_is_not_available() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn before_3_0_the_paragraph_does_not_count() {
     // Then the share mode does.
     let server = start();
@@ -227,7 +219,6 @@ fn before_3_0_the_paragraph_does_not_count() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn coming_back_without_the_flag_is_not_found() {
     // 3.3.5.9.12
     let server = start();
@@ -239,7 +230,6 @@ fn coming_back_without_the_flag_is_not_found() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn the_create_guid_alone_finds_it() {
     // 3.3.5.9.12: looked up by CreateGuid when the id is not there.
     let server = start();
@@ -257,7 +247,6 @@ fn the_create_guid_alone_finds_it() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn another_user_is_denied() {
     let server = start();
     let id = lost(&server, plain());
@@ -274,7 +263,6 @@ fn another_user_is_denied() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn its_create_sent_again_finds_it() {
     // 3.3.5.9 "Create Context Validation", for a client that lost even the answer.
     let server = start();
@@ -286,7 +274,6 @@ fn its_create_sent_again_finds_it() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn its_create_sent_again_must_be_the_same() {
     let server = start();
     let id = lost(&server, plain());
@@ -306,7 +293,6 @@ fn its_create_sent_again_must_be_the_same() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn its_create_sent_again_while_it_is_connected_is_too_early() {
     // "If Open.Connection is not NULL, ... STATUS_FILE_NOT_AVAILABLE"
     let server = start();
@@ -317,7 +303,6 @@ fn its_create_sent_again_while_it_is_connected_is_too_early() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn a_replay_without_the_flag_is_refused() {
     // 3.3.5.9: "Open.IsPersistent is TRUE and the SMB2_DHANDLE_FLAG_PERSISTENT bit is not set"
     let server = start();
@@ -333,7 +318,6 @@ fn a_replay_without_the_flag_is_refused() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn after_its_time_it_is_closed() {
     let server = start();
     let tree = modern(&server);
@@ -353,7 +337,6 @@ fn after_its_time_it_is_closed() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn it_survives_the_server() {
     let mut server = start();
     let id = killed(&mut server, plain());
@@ -371,7 +354,6 @@ fn it_survives_the_server() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn it_survives_the_server_again_and_again() {
     let mut server = start();
     let mut id = killed(&mut server, plain());
@@ -388,7 +370,6 @@ fn it_survives_the_server_again_and_again() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn what_it_cached_survives_the_server() {
     for args in [
         batch(),
@@ -411,7 +392,6 @@ fn what_it_cached_survives_the_server() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn its_lease_is_broken_after_the_restart_like_any_other() {
     let mut server = start();
     let id = killed(&mut server, leased(RWH));
@@ -426,7 +406,6 @@ fn its_lease_is_broken_after_the_restart_like_any_other() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn its_share_mode_survives_the_server() {
     let mut server = start();
     let alone = || plain().share(ShareAccess::empty());
@@ -446,7 +425,6 @@ fn its_share_mode_survives_the_server() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn its_locks_survive_the_server() {
     let mut server = start();
     let file = open(&modern(&server), plain());
@@ -469,7 +447,6 @@ fn its_locks_survive_the_server() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn a_lock_sent_again_after_the_restart_is_done_already() {
     // 3.3.5.14: its answer may have been lost with the server.
     let mut server = start();
@@ -491,7 +468,6 @@ fn a_lock_sent_again_after_the_restart_is_done_already() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn after_the_restart_the_same_is_checked() {
     let mut server = start();
     let id = killed(&mut server, leased(RWH));
@@ -527,7 +503,6 @@ fn after_the_restart_the_same_is_checked() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn after_the_restart_the_create_guid_alone_finds_it() {
     let mut server = start();
     let id = killed(&mut server, plain());
@@ -540,7 +515,6 @@ fn after_the_restart_the_create_guid_alone_finds_it() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn after_the_restart_its_create_sent_again_finds_it() {
     let mut server = start();
     let id = killed(&mut server, plain());
@@ -553,7 +527,6 @@ fn after_the_restart_its_create_sent_again_finds_it() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn what_was_closed_does_not_come_back() {
     let mut server = start();
     let file = open(&modern(&server), plain());
@@ -567,7 +540,6 @@ fn what_was_closed_does_not_come_back() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn what_was_only_durable_does_not_come_back() {
     let mut server = start();
     let tree = modern(&server);
@@ -584,7 +556,6 @@ fn what_was_only_durable_does_not_come_back() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn after_the_restart_its_time_runs() {
     let mut server = start();
     let tree = modern(&server);
@@ -601,7 +572,6 @@ fn after_the_restart_its_time_runs() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn a_pending_deletion_survives_the_server() {
     // durable-v2-open.persistent-deleteonclose-reconnect, over a restart.
     for by_option in [true, false] {
@@ -625,7 +595,6 @@ fn a_pending_deletion_survives_the_server() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn a_file_renamed_through_it_is_found_under_its_new_name() {
     let mut server = start();
     let file = open(&modern(&server), plain());
@@ -639,7 +608,6 @@ fn a_file_renamed_through_it_is_found_under_its_new_name() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn another_file_of_its_name_is_not_its_file() {
     // Changed on the host while the server was down.
     let mut server = start();
@@ -658,7 +626,6 @@ fn another_file_of_its_name_is_not_its_file() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn a_file_that_is_gone_keeps_nobody_from_starting() {
     let mut server = start();
     let id = open(&modern(&server), plain()).id();
@@ -672,7 +639,6 @@ fn a_file_that_is_gone_keeps_nobody_from_starting() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn many_survive_the_server() {
     let mut server = start();
     let tree = modern(&server);
@@ -697,7 +663,6 @@ fn many_survive_the_server() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn one_that_is_killed_while_it_is_opened_is_there_or_not() {
     // The record is stable before the answer: who has the answer finds the open.
     let mut server = start();
@@ -735,7 +700,6 @@ fn one_that_is_killed_while_it_is_opened_is_there_or_not() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn it_survives_a_server_that_is_stopped_in_order() {
     let mut server = start();
     let file = open(&modern(&server), plain().share(ShareAccess::empty()));
@@ -747,7 +711,6 @@ fn it_survives_a_server_that_is_stopped_in_order() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn what_waits_for_deletion_outlives_a_stop_in_order() {
     let mut server = start();
     let doomed = plain().options(CreateOptions::DELETE_ON_CLOSE);
@@ -760,7 +723,6 @@ fn what_waits_for_deletion_outlives_a_stop_in_order() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn two_opens_of_one_lease_survive_the_server() {
     let mut server = start();
     let tree = modern(&server);
@@ -779,7 +741,6 @@ fn two_opens_of_one_lease_survive_the_server() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn two_opens_that_share_survive_the_server() {
     let mut server = start();
     let (first, second) = (modern(&server), other(&server));
@@ -805,7 +766,6 @@ fn two_opens_that_share_survive_the_server() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn locks_are_as_they_were_answered_whenever_it_is_killed() {
     // A lock that was answered is held after the restart, one that was given back is not.
     let mut server = start();
@@ -837,30 +797,39 @@ fn locks_are_as_they_were_answered_whenever_it_is_killed() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn a_record_cut_short_costs_no_other() {
-    // What a power cut leaves at the end of the server's files is not a record.
+    // A power cut in the middle of the second record's write: the first is whole.
+    use std::os::unix::fs::FileExt;
     let mut server = start();
-    let id = open(&modern(&server), plain()).id();
-    for entry in std::fs::read_dir(server.state_dir()).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        if name.contains("persist") || name.contains("handle") {
-            use std::io::Write;
-            let mut file = std::fs::File::options()
-                .append(true)
-                .open(entry.path())
-                .unwrap();
-            file.write_all(&[0xa5; 37]).unwrap();
-        }
-    }
+    let tree = modern(&server);
+    let path = server.state_dir().join("handles");
+    let id = open(&tree, plain()).id();
+    let one = std::fs::read(&path).unwrap();
+    let args = || CreateArgs::open_if("g");
+    let second = persistent(args(), Guid([2; 16]), 60_000);
+    let second = tree.create(&second).unwrap().id();
+    let two = std::fs::read(&path).unwrap();
+    let differs = |at: &usize| one.get(*at) != two.get(*at);
+    let first = (0..two.len()).find(differs).unwrap();
+    let last = (0..two.len()).rfind(differs).unwrap();
+    let cut = first + (last - first) / 2;
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&vec![0; last + 1 - cut], cut as u64)
+        .unwrap();
     server.kill_and_restart();
-    let file = modern(&server).create(&again(plain(), id)).unwrap();
+    let tree = modern(&server);
+    let file = tree.create(&again(plain(), id)).unwrap();
     assert_eq!(file.read_all().unwrap(), b"before");
+    // The second is there or not; the server goes on either way.
+    let again = persistent_again(args(), second, Guid([2; 16]));
+    let end = end(tree.create(&again));
+    assert!(
+        [Status::SUCCESS, Status::OBJECT_NAME_NOT_FOUND].contains(&end),
+        "{end}"
+    );
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn what_the_server_keeps_of_closed_ones_is_bounded() {
     let server = start();
     let tree = modern(&server);
@@ -882,7 +851,6 @@ fn what_the_server_keeps_of_closed_ones_is_bounded() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn a_stream_survives_the_server() {
     let mut server = start();
     let tree = modern(&server);
@@ -902,7 +870,6 @@ fn a_stream_survives_the_server() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn a_directory_above_it_that_moved_does_not_lose_it() {
     // Moved on the host while the server was down: found by its identity, or not at all.
     let mut server = start();
@@ -926,7 +893,6 @@ fn a_directory_above_it_that_moved_does_not_lose_it() {
 }
 
 #[test]
-#[ignore = "persistent handles: not landed yet"]
 fn an_instance_of_the_application_takes_over_what_the_server_lost() {
     // 3.3.5.9.13 for a machine that moved to another host while the server was down. The first
     // paragraph of 3.3.5.9 would have the name not available: then the instance could not move.
