@@ -66,6 +66,7 @@ pub(super) fn in_words(status: &Value) -> String {
         write_share(&mut out, share);
     }
     write_kept(&mut out, &server["kept"]);
+    write_host_changes(&mut out, &server["host_changes"]);
     let connections = list(&server["connections"]);
     let sessions = list(&server["sessions"]);
     push(&mut out, &format!("\nsessions: {}", sessions.len()));
@@ -247,6 +248,38 @@ fn write_kept(out: &mut String, kept: &Value) {
                 ),
             );
         }
+    }
+}
+
+/// What is not seen of what others do on this host; nothing where all is seen.
+fn write_host_changes(out: &mut String, seen: &Value) {
+    if seen.is_null() {
+        push(
+            out,
+            "\nCHANGES MADE ON THIS HOST ARE NOT SEEN: raise fs.inotify.max_user_instances",
+        );
+        return;
+    }
+    let number = |key: &str| seen[key].as_u64().unwrap_or(0);
+    if number("refused") > 0 {
+        push(
+            out,
+            &format!(
+                "\nchanges made on this host: {} times the kernel had no more watches, so nothing was \
+                 cached there; raise fs.inotify.max_user_watches",
+                number("refused")
+            ),
+        );
+    }
+    if number("overflows") > 0 {
+        push(
+            out,
+            &format!(
+                "\nchanges made on this host: {} times too many at once, all caches were given up; \
+                 raise fs.inotify.max_queued_events",
+                number("overflows")
+            ),
+        );
     }
 }
 
@@ -455,6 +488,7 @@ mod tests {
                           "connections": 1, "cpu_ms": 1_250, "file_io": "io_uring" }],
             "server": {
                 "file_io": "io_uring",
+                "host_changes": { "watches": 1, "refused": 0, "overflows": 0 },
                 "connections": [{ "id": 4, "peer": "10.0.0.1:999", "dialect": "3.1.1" },
                                 { "id": 5, "peer": "10.0.0.2:999", "dialect": "3.1.1" },
                                 { "id": 6, "peer": "10.0.1.1:998", "dialect": "3.1.1" }],
@@ -513,6 +547,19 @@ open files: 1
   data   a\\u{1b}b  alice  0x00120089  2
 "
         );
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_tell_reads_well() {
+        let mut out = String::new();
+        let fine = json!({ "watches": 3, "refused": 0, "overflows": 0 });
+        write_host_changes(&mut out, &fine);
+        assert_eq!(out, "");
+        write_host_changes(&mut out, &json!({ "refused": 2, "overflows": 1 }));
+        assert!(out.contains("2 times the kernel had no more watches"));
+        assert!(out.contains("1 times too many at once"));
+        write_host_changes(&mut out, &Value::Null);
+        assert!(out.contains("ARE NOT SEEN"));
     }
 
     #[test]
