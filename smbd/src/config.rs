@@ -48,8 +48,11 @@ pub struct Config {
     pub server: Server,
     /// Where to listen; never empty.
     pub listeners: Vec<Listener>,
-    /// What to serve; never empty, names unique without regard to case.
+    /// What to serve; never empty as read, names unique without regard to case.
     pub shares: Vec<Share>,
+    /// Of those, what is held back because its file system does not answer. The daemon's, not the
+    /// file's.
+    pub late: Vec<Share>,
     /// Bounds.
     pub limits: Limits,
     /// Durability facts that are not a share's.
@@ -110,11 +113,11 @@ pub struct Share {
     pub path: PathBuf,
     pub comment: String,
     pub read_only: bool,
+    /// Opens may be persistent: they outlive a crash of the server.
+    pub continuous_availability: bool,
     /// Empty together with `groups` means every user.
     pub users: Vec<String>,
     pub groups: Vec<String>,
-    /// Opens may be persistent: they outlive a crash of the server.
-    pub continuous_availability: bool,
     pub guest: bool,
     pub owner: Option<Owner>,
     pub file_mode: u32,

@@ -46,6 +46,8 @@ use crate::{
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// A grace of nothing is for connections: the disk gets this long to answer.
 const GRACE_MIN: Duration = Duration::from_secs(1);
+/// How often it is looked whether a share that is late can be served.
+const LATE_AGAIN: Duration = Duration::from_millis(250);
 /// Orders on their way to the front.
 const ORDERS_MAX: usize = 8;
 
@@ -224,7 +226,8 @@ pub fn run_with<S: Service>(
     })?;
     raise_descriptor_limit();
     let shares = setup.config.shares.iter().map(|share| share.path.as_path());
-    let mark = unclean::Mark::set(&folder, shares)
+    let shares: Vec<_> = shares.collect();
+    let (mark, late) = unclean::Mark::set(&folder, &shares, unclean::ANSWER_MAX)
         .map_err(|error| format!("syncing after an unclean end: {error}"))?;
     let runtime = Builder::new_current_thread()
         .enable_all()
@@ -233,7 +236,7 @@ pub fn run_with<S: Service>(
     let ended = runtime.block_on(async {
         let (sender, orders) = mpsc::channel(ORDERS_MAX);
         wire_orders(sender).map_err(text)?;
-        let front = Front::start(setup, make)?;
+        let front = Front::start(setup, late, make)?;
         notify::notify("READY=1");
         front.serve(orders).await
     });
@@ -249,7 +252,14 @@ pub fn run_with<S: Service>(
 /// The main thread's half.
 struct Front<S> {
     service: Arc<S>,
+    /// In force.
     config: RefCell<Arc<Config>>,
+    /// The users in force, for whoever is late.
+    users: RefCell<UserDb>,
+    /// Shares whose file systems have not answered since the start.
+    late: RefCell<unclean::Late>,
+    /// One at a time brings a configuration into force.
+    applying: tokio::sync::Mutex<()>,
     config_file: Option<PathBuf>,
     admission: Arc<Admission>,
     workers: Vec<Worker>,
@@ -266,9 +276,10 @@ struct Front<S> {
 impl<S: Service> Front<S> {
     fn start(
         setup: Setup,
+        late: unclean::Late,
         make: impl FnOnce(Arc<Config>, UserDb) -> io::Result<Arc<S>>,
     ) -> Result<Rc<Self>, String> {
-        let config = Arc::new(setup.config);
+        let config = Arc::new(late.without(setup.config));
         let wanted: Vec<Vec<usize>> = config
             .listeners
             .iter()
@@ -276,6 +287,7 @@ impl<S: Service> Front<S> {
             .collect();
         let plan = placement::plan(&wanted, &placement::allowed_cores())
             .map_err(|error| error.to_string())?;
+        let users = setup.users.clone();
         let service = make(Arc::clone(&config), setup.users).map_err(|error| error.to_string())?;
         let (stop, stopping) = watch::channel(false);
         let grace = config.server.shutdown_grace;
@@ -303,6 +315,9 @@ impl<S: Service> Front<S> {
             service,
             admission: Admission::new(&config),
             config: RefCell::new(config),
+            users: RefCell::new(users),
+            late: RefCell::new(late),
+            applying: tokio::sync::Mutex::default(),
             config_file: setup.config_file,
             workers,
             members: plan.members,
@@ -335,6 +350,7 @@ impl<S: Service> Front<S> {
             ));
         }
         tasks.push(tokio::task::spawn_local(Rc::clone(self).look_again()));
+        tasks.push(tokio::task::spawn_local(Rc::clone(self).take_in_late()));
         let control = control::bind(&config.server.state_dir.join(state_dir::CONTROL_SOCKET))?;
         let answers: Rc<dyn Control> = Rc::new(FrontControl(Rc::clone(self)));
         tasks.push(tokio::task::spawn_local(control::serve(control, answers)));
@@ -353,6 +369,28 @@ impl<S: Service> Front<S> {
             tasks.push(tokio::task::spawn_local(metrics::serve(socket, render)));
         }
         Ok(())
+    }
+
+    /// Serves shares as soon as their file systems answer.
+    async fn take_in_late(self: Rc<Self>) {
+        while self.late.borrow().is_awaited() {
+            tokio::time::sleep(LATE_AGAIN).await;
+            let news = self.late.borrow_mut().take_answers();
+            if !news {
+                continue;
+            }
+            let _applying = self.applying.lock().await;
+            let mut config = (*self.config()).clone();
+            config.shares.append(&mut config.late);
+            let users = self.users.borrow().clone();
+            match self.put_into_force(config, users).await {
+                Ok(applied) => tracing::info!(%applied, "a share that was late is served"),
+                Err(error) => tracing::error!(
+                    %error,
+                    "a share whose file system was late is not served\n  = holdfast reload"
+                ),
+            }
+        }
     }
 
     /// Mounts change, and batteries run down.
@@ -490,7 +528,8 @@ impl<S: Service> Front<S> {
             "stopped"
         );
         if report.errors.is_empty() {
-            return Ok(self.service.is_stable());
+            // Who is still late was not synced.
+            return Ok(self.service.is_stable() && self.late.borrow().is_empty());
         }
         for error in &report.errors {
             tracing::error!(%error, "not stable");
@@ -565,21 +604,29 @@ impl<S: Service> Front<S> {
         )?;
         let old = self.config();
         let folder = old.server.state_dir.clone();
+        let _applying = self.applying.lock().await;
         let read = tokio::task::spawn_blocking(move || read_again(&file, &folder));
         let (config, users) = read.await.map_err(|error| error.to_string())??;
         let needs_restart = config::needs_restart(&old, &config);
-        let config = Arc::new(config);
-        let given = Arc::clone(&config);
+        let applied = self.put_into_force(config, users).await?;
+        self.changes.forget();
+        Ok(json!({ "applied": applied, "needs_restart": needs_restart }))
+    }
+
+    /// All of it but the shares that are late. Hold [`Front::applying`].
+    async fn put_into_force(&self, config: Config, users: UserDb) -> Result<Value, String> {
+        let config = Arc::new(self.late.borrow().without(config));
+        let (given, known) = (Arc::clone(&config), users.clone());
         let applied = self
             .on_worker(move |service| service.apply(given, users))
             .await;
         let applied = applied.ok_or("the worker that reloads is gone")??;
         self.admission.apply(&config);
         self.config.replace(config);
-        self.changes.forget();
+        self.users.replace(known);
         // A mount that does not answer holds no reload up.
         self.look_now.notify_one();
-        Ok(json!({ "applied": applied, "needs_restart": needs_restart }))
+        Ok(applied)
     }
 
     fn status(&self) -> Value {
@@ -634,6 +681,7 @@ impl<S: Service> Front<S> {
             "listeners": listeners,
             "workers": workers,
             "server": server,
+            "late_shares": self.late.borrow().status(&config),
         })
     }
 
@@ -675,6 +723,9 @@ impl<S: Service> Front<S> {
             let spent = worker.cpu_time().as_secs_f64();
             family.sample("", &[("worker", &index.to_string())], spent);
         }
+        let help = "Shares refused because their file system has not answered since the start.";
+        let late = self.config.borrow().late.len();
+        page.one("holdfast_shares_late", gauge, help, late);
         self.service.metrics(&mut page);
         self.protection.metrics(&mut page);
         page.finish()

@@ -207,7 +207,8 @@ fn build_shares(
             id,
         }));
     }
-    built.shares = Shares::new(shares);
+    let late = config.late.iter().map(|share| share.name.as_str());
+    built.shares = Shares::new(shares).with_late(late);
     Ok(built)
 }
 
@@ -290,8 +291,8 @@ impl Service for Holdfast {
             };
             let durability = Arc::clone(&self.server.durability);
             tokio::task::spawn_local(kept.watch(durability, worker.clone(), activity));
-        }
             self.server.watch_restored();
+        }
         Ok(Handler {
             server: Arc::clone(&self.server),
         })
@@ -323,8 +324,8 @@ impl Service for Holdfast {
             })).collect::<Vec<_>>(),
             "shares": self.shares_status(),
             "kept": self.kept.status(),
-            "tables": self.server.table_sizes().into_iter().collect::<BTreeMap<_, _>>(),
             "handles": persistent_store::status(&self.server),
+            "tables": self.server.table_sizes().into_iter().collect::<BTreeMap<_, _>>(),
             "host_changes": self.host_changes.as_ref().map(|changes| changes.status()),
         })
     }
@@ -332,8 +333,8 @@ impl Service for Holdfast {
     fn metrics(&self, page: &mut Page) {
         exposition::render(page, &self.server);
         self.kept.metrics(page);
-    }
         persistent_store::metrics(&self.server, page);
+    }
 
     async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Value, String> {
         let old = self.config();
@@ -363,7 +364,6 @@ impl Service for Holdfast {
                 &before,
             )?;
             let prepared = kept.prepare(&wanted.shares, &new)?;
-            interfaces::tell(&server, &listeners);
             let handles = match server.persistent_opens() {
                 Some(_) => None,
                 None => {
@@ -371,6 +371,7 @@ impl Service for Holdfast {
                     persistent_store::open(folder, &wanted.shares, Arc::clone(&server.env))?
                 }
             };
+            interfaces::tell(&server, &listeners);
             io::Result::Ok((built, users, prepared, handles))
         });
         // Given up, it changes nothing any more: what it sees is put into force here.
@@ -397,11 +398,11 @@ impl Service for Holdfast {
             .iter()
             .map(|share| share.config.name.clone())
             .collect();
-        self.server.set_shares(built.shares);
         if let Some(handles) = handles {
             // The first share that has any: there is nothing to bring back.
             self.server.keep_opens_in(handles.map, Vec::new()).await;
         }
+        self.server.set_shares(built.shares);
         self.server.set_users(Arc::new(users));
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
         let me = Arc::clone(&self);
@@ -415,6 +416,7 @@ impl Service for Holdfast {
 
     async fn policy(self: Arc<Self>, change: PolicyRequest) -> Result<Value, String> {
         let shares = self.server.shares();
+        promises::check_availability(&shares, &change)?;
         let mut answers = Vec::new();
         for share in shares.iter() {
             let wanted = change
@@ -474,6 +476,9 @@ impl Service for Holdfast {
     }
 
     async fn sync_all(self: Arc<Self>) -> SyncReport {
+        // What waits for lost clients would be gone with the process; what its close has to do
+        // (DELETE_ON_CLOSE) is done now.
+        self.server.close_kept().await;
         let report = self.server.durability.sync_all().await;
         let stable = report.errors.is_empty() && self.server.durability.is_stable();
         self.kept.stop(stable).await;

@@ -2,8 +2,8 @@
 //!
 //! A server that was killed leaves acknowledged changes in the kernel's memory, and nobody knows
 //! any more which inodes they are in. So a mark stands in the state folder while a server runs;
-//! who finds one syncs the file systems of all shares before serving, those mounted below them
-//! included, so that what the new server believes clean is clean.
+//! who finds one syncs the file systems of a share before serving it, those mounted below it
+//! included, so that what the new server believes clean is clean (`late.rs`: one that hangs).
 //!
 //! `syncfs` writes all back and tells of errors, but is no barrier: XFS with a clean log returns
 //! without flushing the device's cache (measured, also here by a test that counts flushes). So
@@ -12,16 +12,20 @@
 //! disk and file systems without such files take the second. Nothing here ever has a name: a power
 //! cut could bring that back, and clients would see it.
 
+mod late;
+
 use std::{
     collections::BTreeSet,
     fs::{self, File},
     io::{self, Write},
     os::unix::{ffi::OsStringExt, fs::MetadataExt},
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rustix::fs::{Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
+
+pub(crate) use late::{ANSWER_MAX, Late};
 
 const MARK: &str = "running";
 /// Bytes of the file that makes a flush.
@@ -40,20 +44,29 @@ const KEEPS: [&str; 9] = [
 pub(crate) struct Mark(PathBuf);
 
 impl Mark {
-    /// Sets the mark. If one is there already, syncs the file systems of `shares` first.
-    pub(crate) fn set<'a>(
+    /// Sets the mark, and asks the file systems of the shares whether they are there. If a mark is
+    /// there already, they are synced first. Waits for `most`; who has not answered by then is
+    /// late.
+    ///
+    /// # Errors
+    /// A sync failed, or the mark cannot be set.
+    pub(crate) fn set(
         state_dir: &Path,
-        shares: impl Iterator<Item = &'a Path>,
-    ) -> io::Result<Self> {
+        shares: &[&Path],
+        most: Duration,
+    ) -> io::Result<(Self, Late)> {
         let path = state_dir.join(MARK);
-        if path.exists() {
+        let unclean = path.exists();
+        if unclean {
             tracing::warn!("the last server did not end in order: syncing before serving");
-            let start = Instant::now();
-            sync_file_systems(shares)?;
+        }
+        let start = Instant::now();
+        let late = Late::ask(shares, unclean, most)?;
+        if unclean && late.is_empty() {
             tracing::info!(ms = start.elapsed().as_millis(), "synced");
         }
         crate::atomic::replace(&path, std::process::id().to_string().as_bytes())?;
-        Ok(Self(path))
+        Ok((Self(path), late))
     }
 
     /// The end was orderly.
@@ -63,21 +76,6 @@ impl Mark {
             tracing::warn!(%error, "{}", self.0.display());
         }
     }
-}
-
-fn sync_file_systems<'a>(shares: impl Iterator<Item = &'a Path>) -> io::Result<()> {
-    let mut synced = BTreeSet::new();
-    for share in shares {
-        let named = |error| named(share, error);
-        let below = mounts_below(share).map_err(named)?;
-        for folder in std::iter::once(share).chain(below.iter().map(PathBuf::as_path)) {
-            let device = fs::metadata(folder).map_err(named)?.dev();
-            if synced.insert(device) {
-                sync_file_system(folder)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Where file systems that keep things are mounted below a folder.
@@ -254,7 +252,11 @@ mod tests {
     fn the_mark_stands_from_start_to_orderly_end() {
         let state = tempfile::tempdir().unwrap();
         let share = tempfile::tempdir().unwrap();
-        let set = |paths: &[&Path]| Mark::set(state.path(), paths.iter().copied());
+        let set = |paths: &[&Path]| {
+            let (mark, late) = Mark::set(state.path(), paths, ANSWER_MAX)?;
+            assert!(late.is_empty());
+            io::Result::Ok(mark)
+        };
         let gone = share.path().join("gone");
         // Without a mark nothing is synced, hence nothing can fail.
         let mark = set(&[&gone]).unwrap();
@@ -361,7 +363,7 @@ mod tests {
         fs::write(mount.path().join("f"), [1; 4096]).unwrap();
         let before = mount.flushes();
         let share = mount.path().parent().unwrap();
-        sync_file_systems(std::iter::once(share)).unwrap();
+        assert!(Late::ask(&[share], true, ANSWER_MAX).unwrap().is_empty());
         assert!(mount.flushes() > before);
     }
 }

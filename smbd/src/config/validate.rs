@@ -104,6 +104,7 @@ pub(super) fn validate(
         metrics: metrics(&file.metrics, &mut findings),
         server,
         shares,
+        late: Vec::new(),
         durability,
     };
     findings

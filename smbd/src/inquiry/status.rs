@@ -65,6 +65,9 @@ pub(super) fn in_words(status: &Value) -> String {
     for share in list(&server["shares"]) {
         write_share(&mut out, share);
     }
+    for late in list(&status["late_shares"]) {
+        write_late(&mut out, late);
+    }
     write_kept(&mut out, &server["kept"]);
     write_host_changes(&mut out, &server["host_changes"]);
     let connections = list(&server["connections"]);
@@ -109,6 +112,22 @@ fn workers(workers: &Value) -> Vec<Value> {
         })
     };
     list(workers).iter().map(row).collect()
+}
+
+/// A share that is not served yet.
+fn write_late(out: &mut String, late: &Value) {
+    push(
+        out,
+        &format!("  {} = {}", cell(&late["share"]), cell(&late["path"])),
+    );
+    let why = match &late["error"] {
+        Value::Null => format!(
+            "its file system has not answered for {}; it is served when it does",
+            span(late["waited_ms"].as_u64().unwrap_or(0))
+        ),
+        error => cell(error),
+    };
+    push(out, &format!("    NOT SERVED: {why}"));
 }
 
 fn write_share(out: &mut String, share: &Value) {

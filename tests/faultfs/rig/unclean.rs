@@ -1,6 +1,11 @@
 //! What a power cut right after the start of a server leaves that no client put there.
 
-use crate::Rig;
+use std::time::{Duration, Instant};
+
+use smb_client::ClientError;
+use smb_wire::Status;
+
+use crate::{Rig, open};
 
 #[test]
 fn nothing_of_the_servers_own_is_left() {
@@ -28,4 +33,73 @@ fn nothing_of_the_servers_own_is_left() {
             }
         }
     }
+}
+
+/// After an unclean end a share is served when its file system has been synced; one that hangs
+/// holds up nobody else.
+#[test]
+fn a_share_that_hangs_is_refused_and_the_others_are_served() {
+    let plain = tempfile::tempdir().unwrap();
+    let share = format!(
+        "[[share]]\nname = \"plain\"\npath = \"{}\"",
+        plain.path().display()
+    );
+    let Some(mut rig) = Rig::started("", &share) else {
+        return;
+    };
+    let file = open(&rig.server.tree(), "f");
+    file.write_all(0, b"data").unwrap();
+    rig.server.kill();
+    rig.mount.tell("off-mode hang");
+    rig.mount.tell("cut everything");
+    let begun = Instant::now();
+    rig.server.start();
+    assert!(
+        begun.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        begun.elapsed()
+    );
+    let session = rig.server.session(0);
+    let refused = |share| match session.tree(share) {
+        Ok(_) => None,
+        Err(ClientError::Status(status)) => Some(status),
+        Err(error) => panic!("{error}"),
+    };
+    assert_eq!(refused("data"), Some(Status::SHARE_UNAVAILABLE));
+    let tree = session.tree("plain").unwrap();
+    let other = open(&tree, "g");
+    other.write_all(0, b"data").unwrap();
+    other.flush(false).unwrap();
+    let (ok, said) = rig.server.holdfast(&["status"]);
+    assert!(
+        ok && said.contains("NOT SERVED: its file system has not answered"),
+        "{said}"
+    );
+    // A reload waits for nobody, either.
+    let (ok, said) = rig.server.reload();
+    assert!(ok, "{said}");
+    assert_eq!(refused("data"), Some(Status::SHARE_UNAVAILABLE));
+    rig.mount.tell("off-mode error");
+    rig.mount.tell("thaw");
+    rig.mount.tell("release go");
+    let begun = Instant::now();
+    while refused("data").is_some() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "{}",
+            rig.server.log()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (_, said) = rig.server.holdfast(&["status"]);
+    assert!(!said.contains("NOT SERVED"), "{said}");
+    drop((session, tree));
+    assert!(rig.server.stop().success());
+    let before = rig.server.log().matches("did not end in order").count();
+    rig.server.start();
+    assert_eq!(
+        rig.server.log().matches("did not end in order").count(),
+        before
+    );
+    rig.server.assert_sound();
 }

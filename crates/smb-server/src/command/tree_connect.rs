@@ -46,12 +46,15 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let (tree, response) = if name.eq_ignore_ascii_case("IPC$") {
         pipes(session)
     } else {
-        let share = call
-            .server()
-            .shares()
-            .find(&name)
-            .cloned()
-            .ok_or(Status::BAD_NETWORK_NAME)?;
+        let shares = call.server().shares();
+        let share = shares.find(&name).cloned().ok_or({
+            // [MS-SMB2] 3.3.4.4: clients try again.
+            if shares.is_late(&name) {
+                Status::SHARE_UNAVAILABLE
+            } else {
+                Status::BAD_NETWORK_NAME
+            }
+        })?;
         disk(call, session, &token, share)?
     };
     let id = {
@@ -137,11 +140,11 @@ fn disk<V: Vfs>(
     let flags = ShareFlags::empty()
         .union(ShareFlags::ENCRYPT_DATA.when(config.encryption_required))
         .union(ShareFlags::ACCESS_BASED_DIRECTORY_ENUM.when(config.access_based_enumeration));
+    // [MS-SMB2] 3.3.5.7.
+    let available = config.continuous_availability && call.connection.dialect() >= Dialect::SMB_3_0;
     let response = TreeConnectResponse {
         share_type: ShareType::DISK,
         share_flags: flags,
-    // [MS-SMB2] 3.3.5.7.
-    let available = config.continuous_availability && call.connection.dialect() >= Dialect::SMB_3_0;
         capabilities: ShareCapabilities::CONTINUOUS_AVAILABILITY.when(available),
         maximal_access,
     };

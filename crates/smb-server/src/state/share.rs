@@ -1,6 +1,9 @@
 //! The shares of the server, a snapshot that a reload replaces whole.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use durability::Gate;
 use vfs::Vfs;
@@ -22,12 +25,15 @@ pub struct Share<V: Vfs> {
 /// All shares by folded name.
 pub struct Shares<V: Vfs> {
     by_name: BTreeMap<String, Arc<Share<V>>>,
+    /// Folded names of shares that are to be served and cannot yet.
+    late: BTreeSet<String>,
 }
 
 impl<V: Vfs> Default for Shares<V> {
     fn default() -> Self {
         Self {
             by_name: BTreeMap::new(),
+            late: BTreeSet::new(),
         }
     }
 }
@@ -40,7 +46,22 @@ impl<V: Vfs> Shares<V> {
                 .into_iter()
                 .map(|share| (share.config.name.to_uppercase(), share))
                 .collect(),
+            late: BTreeSet::new(),
         }
+    }
+
+    /// The same set; shares of these names are to be served and cannot yet, because their disks do
+    /// not answer.
+    #[must_use]
+    pub fn with_late<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.late = names.into_iter().map(str::to_uppercase).collect();
+        self
+    }
+
+    /// Whether the share of this name, case aside, is to be served and cannot yet.
+    #[must_use]
+    pub fn is_late(&self, name: &str) -> bool {
+        self.late.contains(&name.to_uppercase())
     }
 
     /// The share of this name, case aside.
