@@ -337,6 +337,7 @@ fn too_much_between_two_requests_means_look_yourself() {
     let root = open(&tree, "");
     // Room for a few names; the handle's first request decides.
     let id = root.notify(NAMES, FLAT, 100).unwrap();
+    assert!(tree.client().wait_pending(id).unwrap().is_some());
     other.write_file("first", b"").unwrap();
     assert_eq!(changes(&root, id)[0].1, "first");
     for at in 0..10 {
