@@ -33,10 +33,11 @@ pub use self::restore::Restored;
 pub(crate) use self::{
     record::{LOCKS_MAX, OpenRecord},
     told::{
-        asked, before_break, begin, caching_changed, changed, end, inode_changed, offered, queue,
+        asked, before_break, begin, caching_changed, changed, end, inode_changed, moved, moving,
+        offered, queue,
     },
 };
-use crate::file::{Files, KeptLease, OpenId, Owner, Place};
+use crate::file::{Files, KeptLease, OpenId, Owner, Place, SharePath};
 
 /// Where persistent opens are recorded.
 pub trait HandleStore: Send + Sync {
@@ -163,6 +164,38 @@ impl Persistence {
         last
     }
 
+    /// An inode is about to get another name: `None`: no recorded open has it.
+    pub(crate) fn moving(&self, files: &Files, key: FileKey, to: &SharePath) -> Option<StoreTask> {
+        if self.len() == 0 {
+            return None;
+        }
+        let mut inner = self.lock();
+        let opens = inner.by_inode.get(&key)?.clone();
+        for open in opens {
+            if let Some(recorded) = inner.opens.get_mut(&open) {
+                recorded.record.moving = Some(names(to));
+            }
+        }
+        drop(inner);
+        self.inode_changed(files, key)
+    }
+
+    /// It has it.
+    pub(crate) fn moved(&self, files: &Files, key: FileKey) -> Option<StoreTask> {
+        if self.len() == 0 {
+            return None;
+        }
+        let mut inner = self.lock();
+        let opens = inner.by_inode.get(&key)?.clone();
+        for open in opens {
+            if let Some(recorded) = inner.opens.get_mut(&open) {
+                recorded.record.moving = None;
+            }
+        }
+        drop(inner);
+        self.inode_changed(files, key)
+    }
+
     /// An oplock or lease changed without its opens having asked for it. The task need not be
     /// awaited where [`Persistence::settled`] is later.
     pub(crate) fn caching_changed(&self, files: &Files, owner: Owner) -> Option<StoreTask> {
@@ -264,7 +297,7 @@ impl Inner {
             lease = held;
         }
         if let Some(path) = files.path_of(open) {
-            record.path = path.names().iter().map(ToString::to_string).collect();
+            record.path = names(&path);
         }
         let mut changes = vec![Change::Put(open_key(record.id), record.encode())];
         if let Some((Owner::Lease(client, key), kept)) = lease {
@@ -294,6 +327,10 @@ impl Inner {
         }
         Some(changes)
     }
+}
+
+fn names(path: &SharePath) -> Vec<String> {
+    path.names().iter().map(ToString::to_string).collect()
 }
 
 fn put_lease(client: Guid, key: LeaseKey, kept: KeptLease) -> Change {

@@ -48,6 +48,8 @@ pub(crate) struct OpenRecord {
     pub(crate) share: String,
     /// Components of the path as stored.
     pub(crate) path: Vec<String>,
+    /// Where a rename that was under way moves it: found there if not at `path`.
+    pub(crate) moving: Option<Vec<String>>,
     /// The named stream.
     pub(crate) stream: Option<String>,
     /// Inode number and generation: what must still be at the path.
@@ -115,6 +117,21 @@ fn read_text(from: &mut Reader<'_>) -> Option<String> {
     std::str::from_utf8(bytes).ok().map(str::to_owned)
 }
 
+fn names(out: &mut BytesMut, names: &[String]) {
+    out.put_u16_le(names.len().min(NAMES_MAX) as u16);
+    for name in names.iter().take(NAMES_MAX) {
+        text(out, name);
+    }
+}
+
+fn read_names(from: &mut Reader<'_>) -> Option<Vec<String>> {
+    let mut names = Vec::new();
+    for _ in 0..from.u16().ok()? {
+        names.push(read_text(from)?);
+    }
+    Some(names)
+}
+
 fn option<T>(out: &mut BytesMut, value: Option<T>, write: impl FnOnce(&mut BytesMut, T)) {
     out.put_u8(u8::from(value.is_some()));
     if let Some(value) = value {
@@ -153,10 +170,8 @@ impl OpenRecord {
         out.put_slice(&self.create_guid.0);
         out.put_slice(&self.client.0);
         text(&mut out, &self.share);
-        out.put_u16_le(self.path.len().min(NAMES_MAX) as u16);
-        for name in self.path.iter().take(NAMES_MAX) {
-            text(&mut out, name);
-        }
+        names(&mut out, &self.path);
+        option(&mut out, self.moving.as_deref(), names);
         option(&mut out, self.stream.as_deref(), text);
         out.put_u64_le(self.inode.0);
         out.put_u64_le(self.inode.1);
@@ -191,10 +206,8 @@ impl OpenRecord {
         let is = |bit: u8| flags & bit != 0;
         let (create_guid, client) = (guid(&mut from).ok()?, guid(&mut from).ok()?);
         let share = read_text(&mut from)?;
-        let mut path = Vec::new();
-        for _ in 0..from.u16().ok()? {
-            path.push(read_text(&mut from)?);
-        }
+        let path = read_names(&mut from)?;
+        let moving = read_option(&mut from, read_names)?;
         let stream = read_option(&mut from, read_text)?;
         let inode = (from.u64().ok()?, from.u64().ok()?);
         let owner = Sid::get(&mut from).ok()?;
@@ -228,6 +241,7 @@ impl OpenRecord {
             client,
             share,
             path,
+            moving,
             stream,
             inode,
             directory: is(DIRECTORY),
@@ -372,6 +386,7 @@ mod tests {
             client: Guid([2; 16]),
             share: "data".into(),
             path: vec!["a".into(), "Ünlü.txt".into()],
+            moving: Some(vec!["b".into()]),
             stream: Some("tag".into()),
             inode: (77, 1_700_000_000_000_000_001),
             directory: false,
@@ -424,6 +439,7 @@ mod tests {
     fn what_was_recorded_is_read() {
         let plain = OpenRecord {
             stream: None,
+            moving: None,
             directory: true,
             lease: None,
             parent_lease: None,

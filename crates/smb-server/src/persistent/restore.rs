@@ -242,15 +242,18 @@ impl<V: Vfs> Server<V> {
                 persistent: true,
             },
         }));
+        let caches = !matches!(record.engine.cache, KeptCache::None);
         let locks = record.engine.locks.len() as u64;
         open.locks.store(locks, Ordering::Relaxed);
         self.opens.fetch_add(1, Ordering::Relaxed);
-        self.persistence.again(engine, &place, record.clone());
+        let mut record = record.clone();
+        record.moving = None;
+        self.persistence.again(engine, &place, record);
         self.durables.made(&open);
-        if !matches!(record.engine.cache, KeptCache::None) && place.stream.is_none() {
+        if caches && place.stream.is_none() {
             let interest = Interest::Caching {
                 key: place.key,
-                directory: record.directory,
+                directory: node.is_directory(),
             };
             // At once: caching is of the node itself.
             let _ = self.observe(engine, node, interest);
@@ -289,21 +292,31 @@ async fn find<V: Vfs>(
 ) -> Result<(Lookup<V::Node>, V::Node), String> {
     let (me, vfs) = (&Identity::Service, &share.vfs);
     let said = |error: vfs::VfsError| error.to_string();
-    let lookup = vfs.lookup(me, &record.path).await.map_err(said)?;
-    let (node, _) = lookup.found.as_ref().ok_or("nothing has its name now")?;
-    let key = node.key();
-    if (key.ino, key.generation) != record.inode || node.is_directory() != record.directory {
-        return Err("another file has its name now".to_owned());
+    let mut why = "nothing has its name now".to_owned();
+    let mut at = None;
+    for path in std::iter::once(&record.path).chain(&record.moving) {
+        match vfs.lookup(me, path).await {
+            Ok(lookup) => match &lookup.found {
+                Some((node, _)) if is_it(node, record) => {
+                    at = Some((node.clone(), lookup));
+                    break;
+                }
+                Some(_) => why = "another file has its name now".to_owned(),
+                None => {}
+            },
+            Err(error) => why = error.to_string(),
+        }
     }
+    let (node, lookup) = at.ok_or(why)?;
     let node = match &record.stream {
         Some(stream) => {
             let how = StreamOpen::Existing;
-            vfs.open_stream(me, node, stream, how)
+            vfs.open_stream(me, &node, stream, how)
                 .await
                 .map_err(said)?
                 .0
         }
-        None => node.clone(),
+        None => node,
     };
     let io = command::io_access(record.engine.access, record.directory);
     let node = if io == Default::default() {
@@ -312,6 +325,11 @@ async fn find<V: Vfs>(
         vfs.open(me, &node, io).await.map_err(said)?
     };
     Ok((lookup, node))
+}
+
+fn is_it<N: Node>(node: &N, record: &OpenRecord) -> bool {
+    let key = node.key();
+    (key.ino, key.generation) == record.inode && node.is_directory() == record.directory
 }
 
 /// The tree of an open whose client is away: only its share counts.

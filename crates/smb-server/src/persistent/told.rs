@@ -12,7 +12,7 @@ use vfs::{FileKey, Node, Vfs, VfsError};
 use super::OpenRecord;
 use crate::{
     command::Call,
-    file::{Break, Owner},
+    file::{Break, Owner, SharePath},
     state::{Open, Server},
 };
 
@@ -93,6 +93,7 @@ fn record<V: Vfs>(server: &Server<V>, open: &Open<V>) -> Option<OpenRecord> {
         client: origin.client,
         share: open.tree.name().to_owned(),
         path: path.names().iter().map(ToString::to_string).collect(),
+        moving: None,
         stream: disk.node.stream().map(str::to_owned),
         inode: (key.ino, key.generation),
         directory: disk.directory,
@@ -146,6 +147,30 @@ pub(crate) fn queue<V: Vfs>(server: &Server<V>, open: &Open<V>) {
 pub(crate) async fn inode_changed<V: Vfs>(server: &Server<V>, key: FileKey) {
     if let Some(task) = server.persistence.inode_changed(&server.files, key) {
         // The change is made: the store reports itself and stores it when it can.
+        let _ = task.await;
+    }
+}
+
+/// A rename is about to give an inode another name: whenever a crash comes, one of the two leads to
+/// it. Then [`moved`].
+///
+/// # Errors
+/// It cannot be recorded: the rename must not be done.
+pub(crate) async fn moving<V: Vfs>(
+    server: &Server<V>,
+    key: FileKey,
+    to: &SharePath,
+) -> Result<(), VfsError> {
+    match server.persistence.moving(&server.files, key, to) {
+        Some(task) => task.await,
+        None => Ok(()),
+    }
+}
+
+/// It has it, in the tables of the engine too.
+pub(crate) async fn moved<V: Vfs>(server: &Server<V>, key: FileKey) {
+    if let Some(task) = server.persistence.moved(&server.files, key) {
+        // The record has both names: that is enough.
         let _ = task.await;
     }
 }

@@ -151,6 +151,8 @@ async fn carry_out<V: Vfs>(
     let token = call.token()?;
     let to = one.target;
     let replace = room.is_some();
+    let server = call.server();
+    persistent::moving(server, one.node.key(), &to.path).await?;
     let moving = share.gate.begin_move(one.parent, &to.parent).await;
     share
         .vfs
@@ -166,7 +168,7 @@ async fn carry_out<V: Vfs>(
         .await?;
     drop(room);
     follow(call, &one);
-    persistent::inode_changed(call.server(), one.node.key()).await;
+    persistent::moved(server, one.node.key()).await;
     if replace {
         target::replaced(call, to).await;
     }
@@ -187,13 +189,15 @@ async fn drop_link<V: Vfs>(
 ) -> Result<Receipt, Failure> {
     let share = call.share()?;
     let token = call.token()?;
+    let server = call.server();
+    persistent::moving(server, one.node.key(), &one.target.path).await?;
     let begun = share.gate.begin();
     share
         .vfs
         .remove(&token.identity, one.node, one.parent, one.name)
         .await?;
     follow(call, &one);
-    persistent::inode_changed(call.server(), one.node.key()).await;
+    persistent::moved(server, one.node.key()).await;
     let flags = write::open_flags(open);
     let receipt = begun.removed(one.node, one.parent, flags).await?;
     let filter = engine::name_filter(one.directory);
