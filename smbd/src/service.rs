@@ -35,6 +35,9 @@ use crate::{
     worker::{Accepted, ConnectionHandler, WorkerHandle},
 };
 
+/// How long the handles that wait for lost clients may take to be closed when the server stops.
+const KEPT_CLOSE_MAX: Duration = Duration::from_secs(2);
+
 /// Longest time that a reload waits for the folders of new shares.
 const OPEN_MAX: Duration = Duration::from_secs(30);
 
@@ -477,8 +480,11 @@ impl Service for Holdfast {
 
     async fn sync_all(self: Arc<Self>) -> SyncReport {
         // What waits for lost clients would be gone with the process; what its close has to do
-        // (DELETE_ON_CLOSE) is done now.
-        self.server.close_kept().await;
+        // (DELETE_ON_CLOSE) is done now, but a disk that hangs holds up no other share's sync.
+        let closing = self.server.close_kept();
+        if tokio::time::timeout(KEPT_CLOSE_MAX, closing).await.is_err() {
+            tracing::warn!("handles that wait for lost clients could not be closed in time");
+        }
         let report = self.server.durability.sync_all().await;
         let stable = report.errors.is_empty() && self.server.durability.is_stable();
         self.kept.stop(stable).await;

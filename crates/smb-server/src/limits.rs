@@ -32,13 +32,6 @@ pub const LISTED_NAMES_MAX: usize = 8 << 20;
 /// Locks in one LOCK request; more give `INVALID_PARAMETER`.
 pub const LOCKS_PER_REQUEST_MAX: usize = 1024;
 
-/// Opens that wait for lost clients to come back ([MS-SMB2] 3.3.7.1), those of all users together;
-/// one more is closed as if it were not durable. They count among the server's opens besides.
-pub const KEPT_OPENS_MAX: usize = 16_384;
-
-/// As [`KEPT_OPENS_MAX`], those of one user.
-pub const KEPT_OPENS_PER_USER_MAX: usize = 4096;
-
 /// Largest file, in bytes ([MS-FSA] 2.1.1.1 MaxFileSize as NTFS with 4 KiB clusters has it). A
 /// write beyond it gives `INVALID_PARAMETER`.
 pub const FILE_BYTES_MAX: u64 = 0x0fff_ffff_0000;
@@ -67,6 +60,11 @@ pub struct Limits {
     pub opens_per_session: usize,
     /// Opens of the whole server; one more CREATE gets `TOO_MANY_OPENED_FILES`.
     pub opens: usize,
+    /// Opens that wait for lost clients to come back ([MS-SMB2] 3.3.7.1), those of all users
+    /// together; one more is closed as if it were not durable. They count among `opens` besides.
+    pub kept_opens: usize,
+    /// As `kept_opens`, those of one user.
+    pub kept_opens_per_user: usize,
     /// Byte-range locks of one open; one more gets `INSUFFICIENT_RESOURCES`.
     pub locks_per_open: usize,
     /// Requests waiting (parked) on one connection; one more gets `INSUFFICIENT_RESOURCES`.
@@ -98,6 +96,8 @@ impl Default for Limits {
             trees_per_session: 1024,
             opens_per_session: 65_536,
             opens: 262_144,
+            kept_opens: 16_384,
+            kept_opens_per_user: 4096,
             locks_per_open: 65_536,
             parked_per_connection: 1024,
             io_bytes: 8 << 20,

@@ -315,6 +315,45 @@ fn who_is_back_in_time_has_it_again() {
     }
 }
 
+/// Beyond the limit an open ends with its connection, whole; those within it stay.
+#[test]
+fn no_more_are_kept_than_the_limit_says() {
+    const MOST: usize = 3;
+    let mut sim = Sim::new(7);
+    let mut memory = MemoryOptions::default();
+    memory.limits.kept_opens_per_user = MOST;
+    let server = SimServer::new(&mut sim, &memory).unwrap();
+    let env = sim.env();
+    sim.run(async {
+        let mut client = SimClient::enter(&server, options(1)).await.unwrap();
+        for at in 0..MOST + 2 {
+            let args = CreateArgs::create(&format!("f{at}"))
+                .share(ShareAccess::empty())
+                .oplock(OplockLevel::BATCH)
+                .context(name::DURABLE_HANDLE_REQUEST, &[0; 16]);
+            client.create(&args).await.unwrap();
+        }
+        client.cut();
+        env.sleep(Duration::from_secs(1)).await;
+        let size = |of: &str| {
+            let sizes = server.server.table_sizes();
+            sizes.into_iter().find(|(table, _)| *table == of).unwrap().1
+        };
+        assert_eq!(size("kept_opens"), MOST);
+        assert_eq!(size("opens"), MOST);
+        assert_eq!(size("engine_opens"), MOST);
+        // Two minutes are the least that a durable open of version 1 waits.
+        env.sleep(Duration::from_secs(118)).await;
+        assert_eq!(size("kept_opens"), MOST);
+        env.sleep(Duration::from_secs(4)).await;
+        assert_eq!(
+            (size("kept_opens"), size("opens"), size("holders")),
+            (0, 0, 0)
+        );
+    })
+    .unwrap();
+}
+
 /// Replays one seed.
 #[test]
 fn one_seed() {

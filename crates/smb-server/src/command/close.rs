@@ -103,24 +103,7 @@ pub(super) async fn finish<V: Vfs>(
     let Ok(disk) = open.disk() else {
         return Ok(server.durability.unchanged());
     };
-    // Open.File.PendingNotifications ([MS-FSA] 2.1.4.19).
-    let (wrote, renamed) = {
-        let state = open.state();
-        (state.wrote, state.renamed)
-    };
-    let of_writes = NotifyFilter::LAST_WRITE | NotifyFilter::SIZE;
-    let pending = of_writes.when(wrote) | NotifyFilter::ATTRIBUTES.when(renamed);
-    if wrote || renamed {
-        engine::modified(server, open, pending);
-    }
-    if wrote {
-        // Size and time of the entry are final: who lists from a lease looks again.
-        let parent = server.files.parent_of(disk.place, open.engine);
-        if let (Some(parent), None) = (parent, &disk.place.stream) {
-            let after = server.files.entries_changed(parent, open.parent_lease);
-            engine::perform(server, after);
-        }
-    }
+    tell_changes(server, open);
     let path = server.path_of(open).ok();
     if open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
         let identity = token().identity.clone();
@@ -173,6 +156,31 @@ pub(super) async fn finish<V: Vfs>(
     open.end_policy();
     let removed = receipt?;
     Ok(removed.unwrap_or(closed?))
+}
+
+/// Tells watchers and the directory's leases what was done through the handle.
+fn tell_changes<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
+    let Ok(disk) = open.disk() else {
+        return;
+    };
+    // Open.File.PendingNotifications ([MS-FSA] 2.1.4.19).
+    let (wrote, renamed) = {
+        let state = open.state();
+        (state.wrote, state.renamed)
+    };
+    let of_writes = NotifyFilter::LAST_WRITE | NotifyFilter::SIZE;
+    let pending = of_writes.when(wrote) | NotifyFilter::ATTRIBUTES.when(renamed);
+    if wrote || renamed {
+        engine::modified(server, open, pending);
+    }
+    if wrote {
+        // Size and time of the entry are final: who lists from a lease looks again.
+        let parent = server.files.parent_of(disk.place, open.engine);
+        if let (Some(parent), None) = (parent, &disk.place.stream) {
+            let after = server.files.entries_changed(parent, open.parent_lease);
+            engine::perform(server, after);
+        }
+    }
 }
 
 /// Whether a directory is known to have no entries. What cannot be listed is told by its removal.

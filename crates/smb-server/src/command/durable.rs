@@ -79,7 +79,10 @@ pub(super) async fn keep_again<V: Vfs>(server: &Arc<Server<V>>, open: Arc<Open<V
 pub(crate) fn wait<V: Vfs>(server: &Server<V>, open: &Arc<Open<V>>) -> bool {
     open.begin_close();
     let timeout = open.endurance().timeout().unwrap_or_default();
-    server.durables.keep(open, until(server, timeout)) != Keeping::Refused
+    server
+        .durables
+        .keep(open, until(server, timeout), &server.config().limits)
+        != Keeping::Refused
 }
 
 /// Looks after what waits already; for the start of the server, on a worker.
@@ -98,7 +101,10 @@ fn until<V: Vfs>(server: &Server<V>, timeout: Duration) -> Duration {
 /// Enters an open into the table. False: the caller is to close it.
 fn put<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
     let timeout = open.endurance().timeout().unwrap_or_default();
-    match server.durables.keep(open, until(server, timeout)) {
+    match server
+        .durables
+        .keep(open, until(server, timeout), &server.config().limits)
+    {
         Keeping::Done => {}
         Keeping::Wake(at) => scavenge(server, at),
         Keeping::Refused => {

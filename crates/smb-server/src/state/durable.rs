@@ -29,10 +29,7 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::{Open, Token};
-use crate::{
-    file::OpenId,
-    limits::{KEPT_OPENS_MAX, KEPT_OPENS_PER_USER_MAX},
-};
+use crate::{file::OpenId, limits::Limits};
 
 /// Whether an open outlives its connection, and for how long (Open.IsDurable, Open.IsPersistent,
 /// Open.IsResilient with their time-outs).
@@ -247,12 +244,12 @@ impl<V: Vfs> Durables<V> {
     }
 
     /// An open is left by its session; it waits until `until`.
-    pub(crate) fn keep(&self, open: &Arc<Open<V>>, until: Duration) -> Keeping {
+    pub(crate) fn keep(&self, open: &Arc<Open<V>>, until: Duration, limits: &Limits) -> Keeping {
         let persistent = open.endurance().is_persistent();
         let mut inner = self.lock();
         let user = open.origin.owner.user_sid;
         let mine = inner.per_user.get(&user).copied().unwrap_or(0);
-        let full = inner.kept.len() >= KEPT_OPENS_MAX || mine >= KEPT_OPENS_PER_USER_MAX;
+        let full = inner.kept.len() >= limits.kept_opens || mine >= limits.kept_opens_per_user;
         // A persistent one waits in the store for the next start.
         if inner.stopping && !persistent || full {
             return Keeping::Refused;
@@ -375,13 +372,6 @@ impl<V: Vfs> Durables<V> {
         let taken = ids.into_iter().filter_map(|id| inner.remove(id)).collect();
         self.publish(&inner);
         taken
-    }
-
-    /// All that wait.
-    pub(crate) fn all(&self) -> Vec<Arc<Open<V>>> {
-        let inner = self.lock();
-        let kept = inner.kept.values();
-        kept.map(|kept| Arc::clone(&kept.open)).collect()
     }
 
     /// What a client's CreateGuid stands for. An open that is no more, or that cannot be
