@@ -69,7 +69,7 @@ pub(crate) struct Class {
     /// The ring's reads and writes are not to be trusted: after a short one on FUSE with direct
     /// I/O the ring goes on by itself, and (Linux 6.18) at the offset where it began.
     pub(crate) no_ring_io: bool,
-    /// Directories that names left need more than `fsync` (btrfs; see `removed.rs`).
+    /// `fsync` is not all that names need (btrfs; see `removed.rs`).
     pub(crate) names_come_back: bool,
 }
 
@@ -236,7 +236,11 @@ impl SysDisk {
     ) -> DiskResult<usize> {
         let fd = fd.clone();
         let place = if durable { self.sync(&fd) } else { self.io() };
+        let noted = durable && self.class.names_come_back;
         self.wait(place, move || {
+            if noted {
+                removed::logged(&fd);
+            }
             let put = repeat(|| raw::write_at(fd.as_fd(), offset, &data, durable, false));
             // The sync half of it may say so.
             put.map_err(|errno| if durable { begun(errno) } else { errno })
@@ -511,8 +515,11 @@ impl Disk for SysDisk {
     }
 
     async fn fsync(&self, fd: &SysFd) -> DiskResult<()> {
-        let fd = fd.clone();
+        let (fd, noted) = (fd.clone(), self.class.names_come_back);
         self.wait(self.sync(&fd), move || {
+            if noted {
+                removed::logged(&fd);
+            }
             repeat(|| rustix::fs::fsync(&fd).map_err(calls::errno)).map_err(begun)
         })
         .await
@@ -522,6 +529,9 @@ impl Disk for SysDisk {
         let (fd, noted) = (fd.clone(), self.class.names_come_back);
         self.wait(self.sync(&fd), move || {
             repeat(|| removed::commit(&fd, noted)).map_err(begun)?;
+            if noted {
+                removed::logged(&fd);
+            }
             repeat(|| rustix::fs::fsync(&fd).map_err(calls::errno)).map_err(begun)
         })
         .await
@@ -544,8 +554,11 @@ impl Disk for SysDisk {
     }
 
     async fn fdatasync(&self, fd: &SysFd) -> DiskResult<()> {
-        let fd = fd.clone();
+        let (fd, noted) = (fd.clone(), self.class.names_come_back);
         self.wait(self.sync(&fd), move || {
+            if noted {
+                removed::logged(&fd);
+            }
             repeat(|| rustix::fs::fdatasync(&fd).map_err(calls::errno)).map_err(begun)
         })
         .await
@@ -579,7 +592,7 @@ impl Disk for SysDisk {
         pool::run(self.io(), who.clone(), move || {
             let gone = calls::unlink(&dir, &name, directory);
             if noted {
-                removed::note(&dir);
+                removed::left(&dir);
             }
             gone
         })
@@ -601,10 +614,13 @@ impl Disk for SysDisk {
         let (to, to_name) = (to.clone(), to_name.to_vec());
         let noted = self.class.names_come_back;
         pool::run(self.io(), who.clone(), move || {
+            if noted && replace {
+                removed::replacing(&to, &to_name)?;
+            }
             let moved = calls::rename(&from, &from_name, &to, &to_name, replace);
             if noted {
-                removed::note(&from);
-                removed::note(&to);
+                removed::left(&from);
+                removed::left(&to);
             }
             moved
         })

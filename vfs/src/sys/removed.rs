@@ -1,17 +1,19 @@
-//! Names that went, on a file system whose log may bring them back.
+//! Names of btrfs that a power cut may bring back or take, although POSIX's syncs were made.
 //!
-//! `fsync` of a directory makes its entries stable, by POSIX. On btrfs (found with Linux 6.18) it
-//! does not always: X gets a name by rename, A is renamed over it, A and all directories are
-//! synced, A is renamed away, everything is synced again, and after a cut X has the name. The log
-//! that `fsync` writes has kept X's entry. `tests/blockcut/log_tree.rs` holds the calls. What
-//! a transaction has committed is right, and so are names that only came.
+//! `fsync` of btrfs writes a log of the inode and its names (Linux 6.18). A replay can be wrong
+//! about names that went; what a transaction has committed is right, and so are names that only
+//! came. Two cases are known, both found by `tests/blockcut`:
+//! - X gets a name by rename, A is renamed over it, A and all directories are synced, A is renamed
+//!   away, all is synced again: X has the name, because its entry stayed in the log.
+//!   `tests/blockcut/log_tree.rs` holds the calls. So a directory that names *left* since the
+//!   last commit has the file system committed before its own `fsync` ([`commit`]).
+//! - B is synced, which logs its name; A, which no log knows, is renamed over it; something else
+//!   is synced: B's name is taken out of the log and A's not put in, and neither has it. So before
+//!   a name is replaced that may be in the *log*, the file system is committed ([`replacing`]).
 //!
-//! So directories of a btrfs that names left, by removal, rename or replacement, are remembered
-//! until a commit that began later, and [`commit`] comes before their `fsync`. A commit writes
-//! back the data of the whole file system, which is why it is not done for each new name.
-//!
-//! One memory for the process: what one share removes another one may sync. At most [`DIRS_MAX`]
-//! directories of a device by name; beyond, every directory counts.
+//! A commit writes back the data of the whole file system, which is why it is not done for every
+//! name. One memory for the process: what one share does another one's sync must know. Bounded by
+//! [`NOTED_MAX`] inodes of each kind and device; beyond, every inode counts as noted.
 
 use std::{
     collections::BTreeMap,
@@ -28,86 +30,122 @@ use crate::{
     posix_sys as raw,
 };
 
-/// Directories of a device that are remembered one by one.
-const DIRS_MAX: usize = 4096;
+/// Inodes of a device that are remembered one by one.
+const NOTED_MAX: usize = 4096;
 
-/// Directories of a device that names left. Numbers tell the order of removals.
+/// Inodes that something happened to, by number, with the moment it last did.
 #[derive(Default)]
-struct Removed {
-    last: u64,
-    /// By inode number, the last removal.
-    dirs: BTreeMap<u64, u64>,
-    /// The last removal for which there was no room.
+struct Noted {
+    inodes: BTreeMap<u64, u64>,
+    /// The last moment for which there was no room.
     others: Option<u64>,
 }
 
-impl Removed {
-    fn note(&mut self, ino: u64) {
-        self.last += 1;
-        if self.dirs.len() < DIRS_MAX || self.dirs.contains_key(&ino) {
-            self.dirs.insert(ino, self.last);
+impl Noted {
+    fn note(&mut self, ino: u64, now: u64) {
+        if self.inodes.len() < NOTED_MAX || self.inodes.contains_key(&ino) {
+            self.inodes.insert(ino, now);
         } else {
-            self.others = Some(self.last);
+            self.others = Some(now);
         }
     }
 
-    /// Whether names left it; if so, the last removal so far anywhere.
-    fn owes(&self, ino: u64) -> Option<u64> {
-        (self.others.is_some() || self.dirs.contains_key(&ino)).then_some(self.last)
+    fn has(&self, ino: u64) -> bool {
+        self.others.is_some() || self.inodes.contains_key(&ino)
     }
 
-    /// All removals up to this one are committed.
-    fn committed(&mut self, last: u64) {
-        self.dirs.retain(|_, removal| *removal > last);
-        self.others = self.others.filter(|removal| *removal > last);
+    /// A commit that began after `until` has ended.
+    fn forget(&mut self, until: u64) {
+        self.inodes.retain(|_, moment| *moment > until);
+        self.others = self.others.filter(|moment| *moment > until);
     }
+}
+
+/// What happened since the last commit.
+#[derive(Default)]
+struct Since {
+    /// Counts what was noted.
+    now: u64,
+    /// Directories that names left.
+    left: Noted,
+    /// Inodes that were synced.
+    logged: Noted,
 }
 
 /// By device number.
-static REMOVED: Mutex<BTreeMap<u64, Removed>> = Mutex::new(BTreeMap::new());
+static SINCE: Mutex<BTreeMap<u64, Since>> = Mutex::new(BTreeMap::new());
 
-fn removed() -> MutexGuard<'static, BTreeMap<u64, Removed>> {
-    REMOVED.lock().unwrap_or_else(PoisonError::into_inner)
+fn since() -> MutexGuard<'static, BTreeMap<u64, Since>> {
+    SINCE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A name has left the directory, or may have. For directories of a file system of kind btrfs.
-pub(super) fn note(dir: &SysFd) {
+fn note(fd: &SysFd, which: impl FnOnce(&mut Since) -> &mut Noted) {
     // What cannot be looked at has no name that a sync could promise.
-    if let Ok(stat) = calls::stat(dir) {
-        let mut all = removed();
-        all.entry(stat.key.fs).or_default().note(stat.key.ino);
+    if let Ok(stat) = calls::stat(fd) {
+        let mut all = since();
+        let one = all.entry(stat.key.fs).or_default();
+        one.now += 1;
+        let now = one.now;
+        which(one).note(stat.key.ino, now);
     }
 }
 
-/// To be called before a directory's `fsync`: commits the file system if that could lose what
-/// became of its names. `noted` says that removals are told to [`note`]; else any directory may
-/// have had one.
+/// A name has left the directory, or may have. On btrfs only, as the next two.
+pub(super) fn left(dir: &SysFd) {
+    note(dir, |since| &mut since.left);
+}
+
+/// The inode is about to be synced.
+pub(super) fn logged(fd: &SysFd) {
+    note(fd, |since| &mut since.logged);
+}
+
+/// To be called before a name of the directory is replaced: what has it now, and that it is
+/// replaced, may be in the log, but not by what.
+pub(super) fn replacing(dir: &SysFd, name: &[u8]) -> DiskResult<()> {
+    let Ok(old) = calls::stat_at(dir, name) else {
+        return Ok(());
+    };
+    let above = calls::stat(dir)?.key;
+    commit_if(dir, old.key.fs, |since| {
+        since.logged.has(old.key.ino) || since.logged.has(above.ino)
+    })
+}
+
+/// To be called before a directory's `fsync`: commits the file system if the log could be wrong
+/// about its names. `noted` says that removals are told to [`left`]; else any may have been.
 pub(super) fn commit(dir: &SysFd, noted: bool) -> DiskResult<()> {
     if calls::kind_of_fs(dir)? != BTRFS {
         return Ok(());
     }
+    if !noted {
+        return sync(dir);
+    }
     let key = calls::stat(dir)?.key;
-    let mut last = 0;
-    if noted {
-        let owed = removed().get(&key.fs).and_then(|one| one.owes(key.ino));
-        let Some(owed) = owed else { return Ok(()) };
-        last = owed;
-    }
-    match raw::btrfs_sync(dir.as_fd()) {
-        // A sandbox that lets no such ioctl through.
-        Err(Errno(libc::ENOTTY | libc::EPERM | libc::ENOSYS)) => {
-            rustix::fs::syncfs(dir).map_err(calls::errno)?;
-        }
-        done => done?,
-    }
-    let mut all = removed();
-    if let Some(one) = all.get_mut(&key.fs) {
-        one.committed(last);
-        if one.dirs.is_empty() && one.others.is_none() && one.last == last {
-            all.remove(&key.fs);
-        }
+    commit_if(dir, key.fs, |since| since.left.has(key.ino))
+}
+
+fn commit_if(fd: &SysFd, device: u64, needed: impl FnOnce(&Since) -> bool) -> DiskResult<()> {
+    let now = match since().get(&device) {
+        Some(one) if needed(one) => one.now,
+        _ => return Ok(()),
+    };
+    sync(fd)?;
+    if let Some(one) = since().get_mut(&device) {
+        one.left.forget(now);
+        one.logged.forget(now);
     }
     Ok(())
+}
+
+fn sync(fd: &SysFd) -> DiskResult<()> {
+    match raw::btrfs_sync(fd.as_fd()) {
+        // A sandbox that lets no such ioctl through.
+        Err(Errno(libc::ENOTTY | libc::EPERM | libc::ENOSYS)) => {
+            rustix::fs::syncfs(fd).map_err(calls::errno)
+        }
+        done => done,
+    }
 }
 
 #[cfg(test)]
@@ -115,29 +153,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_owes_a_commit_until_one_that_began_later() {
-        let mut removed = Removed::default();
-        assert_eq!(removed.owes(7), None);
-        removed.note(7);
-        removed.note(8);
-        let begun = removed.owes(7).unwrap();
-        // While that commit runs.
-        removed.note(8);
-        removed.committed(begun);
-        assert_eq!(removed.owes(7), None);
-        let begun = removed.owes(8).unwrap();
-        removed.committed(begun);
-        assert_eq!(removed.owes(8), None);
+    fn what_is_noted_stays_until_a_commit_that_began_later() {
+        let mut noted = Noted::default();
+        assert!(!noted.has(7));
+        noted.note(7, 1);
+        noted.note(8, 2);
+        // While a commit runs that began after the second.
+        noted.note(8, 3);
+        noted.forget(2);
+        assert!(!noted.has(7));
+        assert!(noted.has(8));
+        noted.forget(3);
+        assert!(!noted.has(8));
     }
 
     #[test]
-    fn beyond_the_limit_every_directory_owes_one() {
-        let mut removed = Removed::default();
-        (0..DIRS_MAX as u64 + 1).for_each(|ino| removed.note(ino));
-        assert_eq!(removed.dirs.len(), DIRS_MAX);
-        let begun = removed.owes(u64::MAX).unwrap();
-        removed.committed(begun);
-        assert_eq!(removed.owes(u64::MAX), None);
-        assert_eq!(removed.owes(3), None);
+    fn beyond_the_limit_every_inode_counts() {
+        let mut noted = Noted::default();
+        (0..=NOTED_MAX as u64).for_each(|ino| noted.note(ino, ino + 1));
+        assert_eq!(noted.inodes.len(), NOTED_MAX);
+        assert!(noted.has(u64::MAX));
+        noted.forget(NOTED_MAX as u64 + 1);
+        assert!(!noted.has(u64::MAX));
+        assert!(!noted.has(3));
     }
 }
