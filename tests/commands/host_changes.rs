@@ -549,3 +549,53 @@ fn a_share_may_do_without() {
     root.expect(&[told(FileAction::ADDED, "h")]);
     file.close().unwrap();
 }
+
+/// A kernel that has three watches for us: what it cannot watch may not be cached. Needs a user
+/// namespace of its own, where that limit can be set, and one in it where the server is not root:
+/// it could not become its users there.
+#[test]
+fn what_cannot_be_watched_is_not_cached() {
+    const LIMITED: &str = "echo 3 > /proc/sys/user/max_inotify_watches && exec unshare -U \"$0\" \"$@\"";
+    let limited = ["unshare", "-U", "-r", "sh", "-c", LIMITED].map(str::to_owned);
+    let mut try_it = std::process::Command::new(&limited[0]);
+    let tried = try_it.args(&limited[1..]).arg("true").output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        eprintln!("skipped: no user namespace");
+        return;
+    }
+    let options = smb_tests::Options {
+        prefix: limited.to_vec(),
+        ..smb_tests::Options::default()
+    };
+    let server = HoldfastServer::start(&options);
+    let tree = server.tree_with(Options::default().guid(Guid([1; 16])));
+    let leased = |at: u8| {
+        let key = LeaseKey([at; 16]);
+        let args = CreateArgs::open_if(&format!("f{at}")).lease(key, LeaseState::RWH);
+        tree.create(&args).unwrap()
+    };
+    let mut watched: Vec<File> = (1..=3).map(leased).collect();
+    assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
+    // The answer and the break go together: the client never trusts what it caches.
+    let fourth = leased(4);
+    let (_, new) = lease_break(&tree);
+    assert_eq!(new, LeaseState(0));
+    tree.acknowledge_lease(LeaseKey([4; 16]), new).unwrap();
+    fs::create_dir(server.path("d")).unwrap();
+    let args = CreateArgs::directory("d").lease_v2(LeaseKey([5; 16]), LeaseState::RWH, 1);
+    let directory = tree.create(&args).unwrap();
+    assert_eq!(lease_break(&tree).1, LeaseState(0));
+    tree.acknowledge_lease(LeaseKey([5; 16]), LeaseState(0))
+        .unwrap();
+    // What is watched stays cached, and a watch that is free again serves the next.
+    fs::write(server.path("f2"), b"theirs").unwrap();
+    assert_eq!(lease_break(&tree).1, LeaseState(0));
+    tree.acknowledge_lease(LeaseKey([2; 16]), LeaseState(0))
+        .unwrap();
+    watched.remove(0).close().unwrap();
+    wait_for_watches(&server, 2);
+    leased(6);
+    assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
+    fourth.close().unwrap();
+    directory.close().unwrap();
+}

@@ -59,6 +59,8 @@ pub struct Options {
     pub share: String,
     /// Whole tables at the end of the configuration.
     pub tables: String,
+    /// A program and its arguments that ends by running what follows them, the server.
+    pub prefix: Vec<String>,
 }
 
 /// A running server.
@@ -67,6 +69,7 @@ pub struct HoldfastServer {
     child: Option<Child>,
     addr: SocketAddr,
     root: PathBuf,
+    prefix: Vec<String>,
     _dir: Option<tempfile::TempDir>,
 }
 
@@ -97,12 +100,13 @@ impl HoldfastServer {
                 add_user(binary, &config, USER, PASSWORD, &[]);
                 add_user(binary, &config, OTHER_USER, OTHER_PASSWORD, &[]);
             }
-            match spawn(binary, &root, &config, port) {
+            match spawn(&options.prefix, binary, &root, &config, port) {
                 Ok((child, addr)) => {
                     return Self {
                         child: Some(child),
                         addr,
                         root,
+                        prefix: options.prefix.clone(),
                         _dir: Some(dir),
                     };
                 }
@@ -129,6 +133,7 @@ impl HoldfastServer {
             child: None,
             addr: addr.parse().unwrap(),
             root,
+            prefix: Vec::new(),
             _dir: None,
         }
     }
@@ -319,6 +324,7 @@ fn add_user(binary: &Path, config: &Path, user: &str, password: &str, more: &[&s
 }
 
 fn spawn(
+    prefix: &[String],
     binary: &Path,
     root: &Path,
     config: &Path,
@@ -330,7 +336,15 @@ fn spawn(
         .append(true)
         .open(root.join("log"))
         .unwrap();
-    let mut child = Command::new(binary)
+    let mut command = match prefix.split_first() {
+        Some((program, arguments)) => {
+            let mut command = Command::new(program);
+            command.args(arguments).arg(binary);
+            command
+        }
+        None => Command::new(binary),
+    };
+    let mut child = command
         .args(["serve", "--config"])
         .arg(config)
         .stdin(Stdio::null())

@@ -136,7 +136,13 @@ impl HoldfastServer {
         let config = self.root.join("holdfast.toml");
         let deadline = Instant::now() + START_MAX;
         loop {
-            match spawn(binary(), &self.root, &config, self.addr.port()) {
+            match spawn(
+                &self.prefix,
+                binary(),
+                &self.root,
+                &config,
+                self.addr.port(),
+            ) {
                 Ok((child, _)) => {
                     self.child = Some(child);
                     return;
