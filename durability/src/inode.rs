@@ -50,6 +50,11 @@ impl<V: Vfs> Held<V> {
     pub(crate) fn key(&self) -> FileKey {
         self.node.key()
     }
+
+    /// A sync through it is surely not that of a directory: a stream may be one's.
+    pub(crate) fn is_file(&self) -> bool {
+        self.node.stream().is_none() && !self.node.is_directory()
+    }
 }
 
 /// On whose account a change is.
@@ -326,6 +331,8 @@ pub(crate) struct Inode<V: Vfs> {
     /// between leaves the moved inode without any name.
     before: Vec<(Held<V>, u64)>,
     pub(crate) latch: Option<Latch>,
+    /// No directory.
+    file: bool,
     /// It has no name any more: a failure leaves nothing unproven. The nodes of whatever is
     /// under way keep its number from being used again until this entry is dropped.
     gone: bool,
@@ -360,6 +367,7 @@ impl<V: Vfs> Default for Inode<V> {
             names: Vec::new(),
             before: Vec::new(),
             latch: None,
+            file: false,
             gone: false,
             proven: false,
             failures: 0,
@@ -383,10 +391,9 @@ impl<V: Vfs> Inode<V> {
             || !self.names.is_empty()
     }
 
-    /// A sync of it is the sync of a directory.
-    pub(crate) fn is_directory(&self) -> bool {
-        let own = self.node.iter().chain(&self.asked);
-        own.into_iter().any(|held| held.node.is_directory())
+    /// Known to be no directory.
+    pub(crate) fn is_file(&self) -> bool {
+        self.file
     }
 
     /// Nothing here that must be remembered.
@@ -443,6 +450,7 @@ impl<V: Vfs> Inode<V> {
         now: Duration,
     ) -> Vec<Arc<Share>> {
         self.seen_through(account.share);
+        self.file |= held.is_file();
         if let Some(stream) = held.node.stream() {
             if !self.streams.contains_key(stream) {
                 self.streams.insert(stream.to_owned(), held.clone());
@@ -577,6 +585,7 @@ impl<V: Vfs> Inode<V> {
     ) -> (oneshot::Receiver<Result<(), VfsError>>, bool) {
         let (tell, told) = oneshot::channel();
         self.waiters.push((tell, still));
+        self.file |= node.as_ref().is_some_and(Held::is_file);
         if let Some(held) = node
             && !self
                 .asked

@@ -380,8 +380,12 @@ impl<V: Vfs> Durability<V> {
         node: Option<Held<V>>,
     ) -> Result<(), VfsError> {
         let marked = self.tick();
+        // What is not known to be a file may be a directory, or become known as one by the time
+        // that it is synced.
+        let file = node.as_ref().is_some_and(Held::is_file)
+            || self.peek(key, Inode::is_file) == Some(true);
         let mut still = None;
-        if node.as_ref().is_some_and(|held| held.node.is_directory()) || self.is_directory(key) {
+        if !file {
             still = Some(self.orders.still(key.fs).await);
         }
         let mut failed = Failed::default();
@@ -410,11 +414,6 @@ impl<V: Vfs> Durability<V> {
             .for_each(|dir| self.names_synced(dir.key(), planned, &failed.dirs));
         self.moved_synced(key.fs, planned, &failed.dirs);
         failed.error.map_or_else(|| self.check_latch(key), Err)
-    }
-
-    /// Known, dirty and a directory.
-    fn is_directory(&self, key: FileKey) -> bool {
-        self.peek(key, Inode::is_directory) == Some(true)
     }
 
     /// What a directory holds whose own name is lost, now or since an earlier failure, cannot be

@@ -228,7 +228,14 @@ impl<D: Disk> PosixVfs<D> {
     /// of what else was dirty.
     async fn sync_base(&self, node: &PosixNode<D>) -> VfsResult<()> {
         let fd = self.sync_fd(node).await.map_err(VfsError::before_sync)?;
-        let synced = self.disk.fsync(&fd).await.map_err(VfsError::of_sync);
+        let stat = self.disk.stat(&fd).await;
+        let stat = stat.map_err(|errno| VfsError::from(errno).before_sync())?;
+        // By itself it would save that names left it, whether or not where they went is stable.
+        let synced = match stat.mode & libc::S_IFMT == libc::S_IFDIR {
+            true => self.disk.sync_fs(&fd).await,
+            false => self.disk.fsync(&fd).await,
+        };
+        let synced = synced.map_err(VfsError::of_sync);
         synced.inspect_err(|error| self.sync_failed(node, *error))
     }
 
