@@ -316,14 +316,13 @@ fn every_end_of_the_handle_ends_the_waiting() {
         let ids = [(); 3].map(|()| watch(&root, NAMES, TREE));
         (tree, root, ids)
     };
-    let ends: [(&str, &dyn Fn(&Tree, &File)); 3] = [
-        ("close", &|_, root| root.close().unwrap()),
-        ("tree disconnect", &|tree, _| tree.disconnect().unwrap()),
-        ("logoff", &|tree, _| tree.session().logoff().unwrap()),
-    ];
-    for (what, act) in ends {
+    for what in ["close", "tree disconnect", "logoff"] {
         let (tree, root, ids) = wait();
-        act(&tree, &root);
+        match what {
+            "close" => root.close().unwrap(),
+            "logoff" => tree.session().logoff().unwrap(),
+            _ => tree.disconnect().unwrap(),
+        }
         for id in ids {
             assert_eq!(end(&tree, id), Status::NOTIFY_CLEANUP, "{what}");
         }
