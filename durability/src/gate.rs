@@ -395,9 +395,6 @@ impl<V: Vfs> Gate<V> {
                 return Err(*error);
             }
             self.check_share(core)?;
-        } else if matches!(target, FlushTarget::File) && self.is_proven(core, key) {
-            // Written through since the last sync, and nothing else: it is there.
-            core.check_latch(key)?;
         } else {
             core.barrier(key, Some(self.held(node))).await?;
             if let FlushTarget::Directory {
@@ -427,11 +424,6 @@ impl<V: Vfs> Gate<V> {
         };
         let latched = core.latched_where(mine).into_iter().next();
         latched.map_or(Ok(()), |latched| Err(latched.error))
-    }
-
-    /// Whether a FLUSH of the file has nothing to make stable, its way from the root included.
-    fn is_proven(&self, core: &Durability<V>, key: FileKey) -> bool {
-        core.peek(key, Inode::is_proven) == Some(true) && !core.has_moved(key.fs)
     }
 
     /// A handle is being closed. The handle is free whatever the answer: an error says that

@@ -336,9 +336,6 @@ pub(crate) struct Inode<V: Vfs> {
     /// It has no name any more: a failure leaves nothing unproven. The nodes of whatever is
     /// under way keep its number from being used again until this entry is dropped.
     gone: bool,
-    /// Synced whole, and since then nothing was lost of it. What is marked since makes it dirty
-    /// again; a durable write does not.
-    proven: bool,
     /// Failed syncs so far.
     pub(crate) failures: u64,
     pub(crate) in_flight: BTreeSet<u64>,
@@ -369,7 +366,6 @@ impl<V: Vfs> Default for Inode<V> {
             latch: None,
             file: false,
             gone: false,
-            proven: false,
             failures: 0,
             in_flight: BTreeSet::new(),
             arrived: BTreeMap::new(),
@@ -407,16 +403,6 @@ impl<V: Vfs> Inode<V> {
             && self.asked.is_empty()
             && !self.syncing
             && self.opens.is_empty()
-    }
-
-    /// Everything that was changed here is on disk and was synced or written through since it was
-    /// synced: a FLUSH has nothing to do.
-    pub(crate) fn is_proven(&self) -> bool {
-        self.proven
-            && !self.is_dirty()
-            && self.running.is_none()
-            && self.before.is_empty()
-            && self.latch.is_none()
     }
 
     /// Whether a write with a ticket below `now` is under way, or has arrived, of those asked for.
@@ -644,10 +630,8 @@ impl<V: Vfs> Inode<V> {
         })
     }
 
-    /// The sync succeeded; `whole` says that it was of the inode itself. True if that ended a
-    /// latch.
-    pub(crate) fn synced(&mut self, sequence: u64, whole: bool) -> bool {
-        self.proven |= whole && self.latch.is_none();
+    /// The sync succeeded. True if that ended a latch.
+    pub(crate) fn synced(&mut self, sequence: u64) -> bool {
         let epoch = self.running.take().unwrap_or_default();
         self.before.retain(|(_, seq)| *seq > sequence);
         if let Some(latch) = &mut self.latch {
@@ -893,7 +877,6 @@ impl<V: Vfs> Inode<V> {
             size: false,
             lost: shares.iter().map(Lost::new).collect(),
         });
-        self.proven = false;
         latch.mark = sequence;
         latch.grown += 1;
         latch.path = path.unwrap_or(std::mem::take(&mut latch.path));

@@ -637,9 +637,7 @@ impl<V: Vfs> Durability<V> {
     fn finish(&self, key: FileKey, job: &Job<V>, result: Result<(), VfsError>) {
         match result {
             Ok(()) => {
-                let mut targets = job.targets.iter();
-                let whole = targets.any(|(held, _)| held.node.stream().is_none());
-                if self.with(key, |inode| inode.synced(job.sequence, whole)) {
+                if self.with(key, |inode| inode.synced(job.sequence)) {
                     self.repaired(key);
                 }
             }
