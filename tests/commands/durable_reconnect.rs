@@ -1,5 +1,5 @@
 //! Coming back to a durable open ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12): what is checked, what
-//! survives, what ends it meanwhile (3.3.4.6, 3.3.4.7, 3.3.6.2, 3.3.7.1).
+//! survives (3.3.7.1). What ends it meanwhile stands in `durable_meanwhile.rs`.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use smb_client::{Break, CreateArgs, File, Login, Options, Tree};
 use smb_tests::durable::{granted_v1, granted_v2, v1, v1_again, v2, v2_again};
 use smb_tests::{
     DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, PASSWORD, SECOND, SOON, USER, status,
-    wait_until,
 };
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -18,15 +17,15 @@ use smb_wire::msg::{
 };
 
 const KEY: LeaseKey = LeaseKey([0x33; 16]);
-const OTHER_KEY: LeaseKey = LeaseKey([0x34; 16]);
-const CREATE_GUID: Guid = Guid([0x44; 16]);
+pub(super) const OTHER_KEY: LeaseKey = LeaseKey([0x34; 16]);
+pub(super) const CREATE_GUID: Guid = Guid([0x44; 16]);
 /// Of the clients of 3.1.1.
 const CLIENT_GUID: Guid = Guid([0x11; 16]);
 const OTHER_CLIENT: Guid = Guid([0x56; 16]);
 const R: LeaseState = LeaseState::READ;
-const RH: LeaseState = LeaseState(3);
-const RWH: LeaseState = LeaseState::RWH;
-const EXCLUSIVE: LockFlags = LockFlags(0x12);
+pub(super) const RH: LeaseState = LeaseState(3);
+pub(super) const RWH: LeaseState = LeaseState::RWH;
+pub(super) const EXCLUSIVE: LockFlags = LockFlags(0x12);
 
 /// A client of this dialect: one ClientGuid speaks one dialect (3.3.5.5.3).
 fn of(server: &HoldfastServer, dialect: Dialect) -> Tree {
@@ -34,19 +33,19 @@ fn of(server: &HoldfastServer, dialect: Dialect) -> Tree {
     server.tree_with(Options::dialect(dialect).guid(guid))
 }
 
-fn modern(server: &HoldfastServer) -> Tree {
+pub(super) fn modern(server: &HoldfastServer) -> Tree {
     of(server, Dialect::SMB_3_1_1)
 }
 
-fn other(server: &HoldfastServer) -> Tree {
+pub(super) fn other(server: &HoldfastServer) -> Tree {
     server.tree_with(Options::default().guid(OTHER_CLIENT))
 }
 
-fn batch(name: &str) -> CreateArgs {
+pub(super) fn batch(name: &str) -> CreateArgs {
     CreateArgs::open_if(name).oplock(OplockLevel::BATCH)
 }
 
-fn leased(name: &str, state: LeaseState) -> CreateArgs {
+pub(super) fn leased(name: &str, state: LeaseState) -> CreateArgs {
     CreateArgs::open_if(name).lease_v2(KEY, state, 0)
 }
 
@@ -55,18 +54,18 @@ fn leased_v1(name: &str) -> CreateArgs {
 }
 
 /// A durable open whose connection is lost.
-struct Lost {
-    server: HoldfastServer,
-    id: FileId,
+pub(super) struct Lost {
+    pub(super) server: HoldfastServer,
+    pub(super) id: FileId,
 }
 
 impl Lost {
     /// Opened so, by version 2.
-    fn new(args: CreateArgs) -> Self {
+    pub(super) fn new(args: CreateArgs) -> Self {
         Self::opened(&v2(args, CREATE_GUID, 0), Dialect::SMB_3_1_1)
     }
 
-    fn opened(args: &CreateArgs, dialect: Dialect) -> Self {
+    pub(super) fn opened(args: &CreateArgs, dialect: Dialect) -> Self {
         let server = HoldfastServer::new();
         let tree = of(&server, dialect);
         let file = tree.create(args).unwrap();
@@ -77,12 +76,12 @@ impl Lost {
         Self { server, id }
     }
 
-    fn again(&self, args: CreateArgs) -> CreateArgs {
+    pub(super) fn again(&self, args: CreateArgs) -> CreateArgs {
         v2_again(args, self.id, CREATE_GUID)
     }
 
     /// Comes back as the client it was.
-    fn back(&self, args: CreateArgs) -> File {
+    pub(super) fn back(&self, args: CreateArgs) -> File {
         modern(&self.server).create(&self.again(args)).unwrap()
     }
 
@@ -96,7 +95,7 @@ impl Lost {
     }
 
     /// It is there no more.
-    fn assert_gone(&self, args: CreateArgs) {
+    pub(super) fn assert_gone(&self, args: CreateArgs) {
         let tree = modern(&self.server);
         assert_eq!(
             status(tree.create(&self.again(args))),
@@ -668,260 +667,6 @@ fn an_open_that_kept_handle_caching_is_kept() {
     };
     let file = lost.back(leased("f", RWH));
     assert_eq!(file.created().lease().unwrap().lease_state, RH);
-}
-
-/// Another client does this while the open is lost, and is not kept waiting.
-fn meanwhile(lost: &Lost, what: impl FnOnce(&Tree)) {
-    let tree = other(&lost.server);
-    let started = std::time::Instant::now();
-    what(&tree);
-    assert!(started.elapsed() < SOON, "somebody waited for the dead");
-}
-
-#[test]
-fn a_kept_open_still_counts_for_sharing() {
-    // The conflict breaks its handle caching; nobody answers, so it is closed (3.3.4.7).
-    let server = HoldfastServer::new();
-    let tree = modern(&server);
-    let alone = leased("f", RWH).share(ShareAccess::empty());
-    let file = tree.create(&v2(alone, CREATE_GUID, 0)).unwrap();
-    let lost = Lost {
-        id: file.id(),
-        server,
-    };
-    lost.server.lose(&tree);
-    meanwhile(&lost, |tree| {
-        tree.create(&CreateArgs::open("f")).unwrap();
-    });
-    lost.assert_gone(leased("f", RWH));
-}
-
-#[test]
-fn another_open_purges_a_batch_oplock() {
-    // 3.3.4.6: the notification cannot be sent, so the open is closed.
-    let lost = Lost::new(batch("f"));
-    meanwhile(&lost, |tree| {
-        let file = tree.create(&CreateArgs::open("f")).unwrap();
-        assert_eq!(file.read_all().unwrap(), b"before");
-    });
-    lost.assert_gone(batch("f"));
-}
-
-#[test]
-fn another_open_purges_write_caching() {
-    // 3.3.4.7; durable-v2-open.purge-disconnected-rwh-with-rwh-open: the break to RH cannot be
-    // sent and is completed with NONE, so that H is held no more.
-    for theirs in [RH, RWH] {
-        let lost = Lost::new(leased("f", RWH));
-        meanwhile(&lost, |tree| {
-            let args = CreateArgs::open("f").lease_v2(OTHER_KEY, theirs, 0);
-            tree.create(&args).unwrap();
-        });
-        lost.assert_gone(leased("f", RWH));
-    }
-}
-
-#[test]
-fn another_open_keeps_what_has_no_write_caching() {
-    // durable-v2-open.keep-disconnected-rh-with-rh-open, -with-rwh-open
-    for theirs in [RH, RWH] {
-        let lost = Lost::new(leased("f", RH));
-        meanwhile(&lost, |tree| {
-            let args = CreateArgs::open("f").lease_v2(OTHER_KEY, theirs, 0);
-            let file = tree.create(&args).unwrap();
-            assert_eq!(file.created().lease().unwrap().lease_state, RH);
-        });
-        let file = lost.back(leased("f", RH));
-        assert_eq!(file.created().lease().unwrap().lease_state, RH);
-    }
-}
-
-#[test]
-fn looking_at_its_attributes_keeps_it() {
-    // durable-v2-open.keep-disconnected-rwh-with-stat-open
-    for args in [leased("f", RWH), leased("f", RH), batch("f")] {
-        let lost = Lost::new(args.clone());
-        meanwhile(&lost, |tree| {
-            let stat = AccessMask::FILE_READ_ATTRIBUTES | AccessMask::SYNCHRONIZE;
-            let file = tree.create(&CreateArgs::open("f").access(stat)).unwrap();
-            file.close().unwrap();
-        });
-        lost.back(args);
-    }
-}
-
-#[test]
-fn an_open_that_shares_nothing_purges_it() {
-    // durable-v2-open.purge-disconnected-rh-with-share-none-open
-    let lost = Lost::new(leased("f", RH));
-    meanwhile(&lost, |tree| {
-        let alone = CreateArgs::open("f").share(ShareAccess::empty());
-        tree.create(&alone).unwrap();
-    });
-    lost.assert_gone(leased("f", RH));
-}
-
-#[test]
-fn a_write_of_another_purges_it() {
-    // durable-v2-open.purge-disconnected-rh-with-write: RH to NONE
-    let lost = Lost::new(leased("f", RH));
-    meanwhile(&lost, |tree| {
-        let file = tree.create(&CreateArgs::open("f")).unwrap();
-        file.write_all(0, b"BEFORE").unwrap();
-    });
-    lost.assert_gone(leased("f", RH));
-}
-
-#[test]
-fn a_rename_by_another_purges_it() {
-    // durable-v2-open.purge-disconnected-rh-with-rename: RH to R
-    let lost = Lost::new(leased("f", RH));
-    meanwhile(&lost, |tree| {
-        tree.rename("f", "g", false).unwrap();
-    });
-    lost.assert_gone(leased("f", RH));
-}
-
-#[test]
-fn its_own_lease_key_purges_nothing() {
-    let lost = Lost::new(leased("f", RWH));
-    let tree = modern(&lost.server);
-    let second = tree.create(&leased("f", RWH)).unwrap();
-    assert_eq!(second.created().lease().unwrap().lease_state, RWH);
-    second.write_all(0, b"BEFORE").unwrap();
-    let file = tree.create(&lost.again(leased("f", RWH))).unwrap();
-    assert_eq!(file.read_all().unwrap(), b"BEFORE");
-}
-
-#[test]
-fn its_locks_hold_meanwhile() {
-    let server = HoldfastServer::new();
-    let (tree, stranger) = (modern(&server), other(&server));
-    let file = tree.create(&v2(leased("f", RH), CREATE_GUID, 0)).unwrap();
-    file.write_all(0, &[1; 100]).unwrap();
-    file.lock(0, 10, EXCLUSIVE).unwrap();
-    let id = file.id();
-    server.lose(&tree);
-    let theirs = stranger.create(&CreateArgs::open("f")).unwrap();
-    // Asked by a read: a lock would break the lease first ([MS-FSA] 2.1.5.8), and with it the open.
-    assert_eq!(status(theirs.read(0, 10)), Status::FILE_LOCK_CONFLICT);
-    let tree = modern(&server);
-    let again = v2_again(leased("f", RH), id, CREATE_GUID);
-    let file = tree.create(&again).unwrap();
-    file.close().unwrap();
-    theirs.lock(5, 10, EXCLUSIVE).unwrap();
-}
-
-/// Opened with DELETE_ON_CLOSE, kept so long.
-fn doomed(timeout_ms: u32) -> Lost {
-    let args = batch("f").options(CreateOptions::DELETE_ON_CLOSE);
-    Lost::opened(&v2(args, CREATE_GUID, timeout_ms), Dialect::SMB_3_1_1)
-}
-
-#[test]
-fn what_is_to_be_deleted_waits_for_its_close() {
-    // durable-open.delete_on_close2
-    let lost = doomed(60_000);
-    assert!(lost.server.path("f").exists());
-    let file = lost.back(batch("f"));
-    assert_eq!(file.read_all().unwrap(), b"before");
-    assert!(lost.server.path("f").exists());
-    file.close().unwrap();
-    assert!(!lost.server.path("f").exists());
-}
-
-#[test]
-fn what_is_to_be_deleted_is_gone_for_who_opens_it_anew() {
-    // durable-open.delete_on_close1
-    let lost = doomed(60_000);
-    meanwhile(&lost, |tree| {
-        let file = tree.create(&CreateArgs::open_if("f")).unwrap();
-        assert_eq!(file.created().end_of_file, 0);
-        assert_eq!(
-            file.created().create_action,
-            smb_wire::msg::CreateAction::CREATED
-        );
-    });
-    lost.assert_gone(batch("f"));
-    assert!(lost.server.path("f").exists());
-}
-
-#[test]
-fn after_its_time_it_is_closed() {
-    // 3.3.6.2
-    let lost = doomed(300);
-    // That it deletes the file shows when it is closed.
-    wait_until("the scavenger closes it", || {
-        !lost.server.path("f").exists()
-    });
-    lost.assert_gone(batch("f"));
-    assert!(!lost.server.path("f").exists());
-}
-
-#[test]
-fn before_its_time_it_is_not_closed() {
-    // "The server MUST guarantee that the open is not closed before the timer expires."
-    let started = std::time::Instant::now();
-    let lost = doomed(1500);
-    wait_until("the scavenger closes it", || {
-        !lost.server.path("f").exists()
-    });
-    assert!(started.elapsed() >= Duration::from_millis(1500));
-}
-
-#[test]
-fn coming_back_stops_the_clock_and_losing_it_starts_it_anew() {
-    // CVE-2026-31718: the timer of the first loss must not close what came back.
-    let mut lost = doomed(800);
-    let file = lost.back(batch("f"));
-    std::thread::sleep(Duration::from_millis(1600));
-    assert_eq!(file.read_all().unwrap(), b"before");
-    lost.id = file.id();
-    let again = std::time::Instant::now();
-    lost.server.lose(file.tree());
-    wait_until("the scavenger closes it", || {
-        !lost.server.path("f").exists()
-    });
-    assert!(again.elapsed() >= Duration::from_millis(800));
-}
-
-#[test]
-fn coming_back_at_the_last_moment_is_all_or_nothing() {
-    // CVE-2026-31718: reconnect and scavenger at the same moment.
-    for round in 0..8u64 {
-        let lost = doomed(150);
-        std::thread::sleep(Duration::from_millis(90 + 15 * round));
-        let tree = modern(&lost.server);
-        match tree.create(&lost.again(batch("f"))) {
-            Ok(file) => {
-                std::thread::sleep(Duration::from_millis(200));
-                assert_eq!(file.read_all().unwrap(), b"before");
-                file.close().unwrap();
-            }
-            Err(error) => assert_eq!(status::<()>(Err(error)), Status::OBJECT_NAME_NOT_FOUND),
-        }
-        wait_until("deleted either way", || !lost.server.path("f").exists());
-    }
-}
-
-#[test]
-fn a_lost_one_whose_time_is_over_frees_name_locks_and_sharing() {
-    let server = HoldfastServer::new();
-    let tree = modern(&server);
-    let args = leased("f", RWH).share(ShareAccess::empty());
-    let file = tree.create(&v2(args, CREATE_GUID, 200)).unwrap();
-    file.lock(0, 10, EXCLUSIVE).unwrap();
-    server.lose(&tree);
-    std::thread::sleep(Duration::from_millis(400));
-    // The lease's key is free for another file, the CreateGuid for another open.
-    let tree = modern(&server);
-    wait_until("the key is free", || {
-        let args = v2(leased("g", RWH), CREATE_GUID, 0);
-        tree.create(&args).is_ok_and(|file| file.close().is_ok())
-    });
-    let alone = CreateArgs::open("f").share(ShareAccess::empty());
-    let file = other(&server).create(&alone).unwrap();
-    file.lock(0, 10, EXCLUSIVE).unwrap();
 }
 
 #[test]

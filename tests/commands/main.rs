@@ -16,6 +16,7 @@ mod create_names;
 mod credits;
 mod delete_on_close;
 mod directory_lease;
+mod durable_meanwhile;
 mod durable_reconnect;
 mod echo;
 mod flush;
