@@ -613,10 +613,12 @@ impl Disk for SysDisk {
         let (from, from_name) = (from.clone(), from_name.to_vec());
         let (to, to_name) = (to.clone(), to_name.to_vec());
         let noted = self.class.names_come_back;
+        if noted && replace {
+            let (to, to_name) = (to.clone(), to_name.clone());
+            let commit = move || repeat(|| removed::replacing(&to, &to_name));
+            pool::run(self.sync(&from), Identity::Service, commit).await?;
+        }
         pool::run(self.io(), who.clone(), move || {
-            if noted && replace {
-                removed::replacing(&to, &to_name)?;
-            }
             let moved = calls::rename(&from, &from_name, &to, &to_name, replace);
             if noted {
                 removed::left(&from);

@@ -21,6 +21,8 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use rustix::fs::{Mode, OFlags};
+
 use super::{
     calls::{self, SysFd},
     super_block::BTRFS,
@@ -107,7 +109,7 @@ pub(super) fn replacing(dir: &SysFd, name: &[u8]) -> DiskResult<()> {
         return Ok(());
     };
     let above = calls::stat(dir)?.key;
-    commit_if(dir, old.key.fs, |since| {
+    commit_if(old.key.fs, dir, |since| {
         since.logged.has(old.key.ino) || since.logged.has(above.ino)
     })
 }
@@ -122,15 +124,15 @@ pub(super) fn commit(dir: &SysFd, noted: bool) -> DiskResult<()> {
         return sync(dir);
     }
     let key = calls::stat(dir)?.key;
-    commit_if(dir, key.fs, |since| since.left.has(key.ino))
+    commit_if(key.fs, dir, |since| since.left.has(key.ino))
 }
 
-fn commit_if(fd: &SysFd, device: u64, needed: impl FnOnce(&Since) -> bool) -> DiskResult<()> {
+fn commit_if(device: u64, dir: &SysFd, needed: impl FnOnce(&Since) -> bool) -> DiskResult<()> {
     let now = match since().get(&device) {
         Some(one) if needed(one) => one.now,
         _ => return Ok(()),
     };
-    sync(fd)?;
+    sync(dir)?;
     if let Some(one) = since().get_mut(&device) {
         one.left.forget(now);
         one.logged.forget(now);
@@ -138,11 +140,15 @@ fn commit_if(fd: &SysFd, device: u64, needed: impl FnOnce(&Since) -> bool) -> Di
     Ok(())
 }
 
-fn sync(fd: &SysFd) -> DiskResult<()> {
+/// Commits the directory's file system.
+fn sync(dir: &SysFd) -> DiskResult<()> {
+    // The descriptor may be one that only names it (`O_PATH`).
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(dir, c".", flags, Mode::empty()).map_err(calls::errno)?;
     match raw::btrfs_sync(fd.as_fd()) {
         // A sandbox that lets no such ioctl through.
         Err(Errno(libc::ENOTTY | libc::EPERM | libc::ENOSYS)) => {
-            rustix::fs::syncfs(fd).map_err(calls::errno)
+            rustix::fs::syncfs(&fd).map_err(calls::errno)
         }
         done => done,
     }
