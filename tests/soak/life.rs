@@ -98,6 +98,8 @@ pub(crate) fn lives(
                 println!("client {number}: {why}");
                 failures.push(format!("client {number}: {why}"));
             }
+            drop(failures);
+            std::thread::sleep(Duration::from_secs(1));
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
     time::Duration,
 };
 
@@ -19,12 +20,12 @@ use smb_wire::{
 use tokio::sync::oneshot;
 use vfs::{Vfs, VfsError};
 
-use super::{Call, Failure, Handled, Reply};
+use super::{Call, Failure, Handled, Reply, perform};
 use crate::{
-    file::{Change, Outcome, Turn, WatchRequest, Watching},
+    file::{Change, OpenId, Outcome, Turn, WaiterId, WatchRequest, Watching},
     outside::Interest,
     race::race,
-    state::{EndReason, InFlight},
+    state::{EndReason, InFlight, Server},
 };
 
 /// How long the interim answer waits for the observing of a tree to be set up.
@@ -46,15 +47,19 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         return Err(Status::ACCESS_DENIED.into());
     }
     let max = size(request.output_buffer_length);
-    let mut turn = Turn::Last;
+    let mut waiting = Waiting::new(call.server(), open.engine, Turn::Last);
+    // What was served in vain last: the next in the row waits until it stands there again.
+    let mut _in_vain = None;
     loop {
-        match watch(call, &open, &request, turn).await? {
+        match watch(call, &open, &request, &mut waiting).await? {
             Outcome::Changes(changes) => {
                 let some = !changes.is_empty();
                 let changes = traversable(call, &open, changes).await?;
                 if some && changes.is_empty() {
                     // Nothing of it was for these eyes: the request is still the oldest.
-                    turn = Turn::First;
+                    let turn = Turn::Again(waiting.waiter);
+                    let again = Waiting::new(call.server(), open.engine, turn);
+                    _in_vain = Some(std::mem::replace(&mut waiting, again));
                     continue;
                 }
                 return answer(&changes, max);
@@ -62,6 +67,37 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             Outcome::Failed(status) => return Err(status.into()),
             Outcome::Retry | Outcome::Locked => return Err(Status::INTERNAL_ERROR.into()),
         }
+    }
+}
+
+/// A place in the row of those who wait at an open; given up when dropped.
+struct Waiting<V: Vfs> {
+    server: Arc<Server<V>>,
+    open: OpenId,
+    turn: Turn,
+    waiter: WaiterId,
+    woken: Option<oneshot::Receiver<Outcome>>,
+}
+
+impl<V: Vfs> Waiting<V> {
+    fn new(server: &Arc<Server<V>>, open: OpenId, turn: Turn) -> Self {
+        let (waiter, woken) = server.waiter();
+        Self {
+            server: Arc::clone(server),
+            open,
+            turn,
+            waiter,
+            woken: Some(woken),
+        }
+    }
+}
+
+impl<V: Vfs> Drop for Waiting<V> {
+    fn drop(&mut self) {
+        self.server.files.cancel_watch(self.open, self.waiter);
+        self.server.forget_waiter(self.waiter);
+        let next = self.server.files.decided(self.open, self.waiter);
+        perform(&self.server, next);
     }
 }
 
@@ -107,11 +143,10 @@ async fn watch<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
     request: &ChangeNotifyRequest,
-    turn: Turn,
+    waiting: &mut Waiting<V>,
 ) -> Result<Outcome, Failure> {
     let server = call.server();
     let disk = open.disk()?;
-    let (waiter, woken) = server.waiter();
     let watching = server.files.watch(&WatchRequest {
         open: open.engine,
         place: disk.place.clone(),
@@ -119,13 +154,14 @@ async fn watch<V: Vfs>(
         filter: request.completion_filter,
         tree: request.flags.contains(ChangeNotifyFlags::WATCH_TREE),
         buffer: size(request.output_buffer_length),
-        waiter,
-        turn,
+        waiter: waiting.waiter,
+        turn: waiting.turn,
     });
-    if let Watching::Done(outcome) = watching {
-        server.forget_waiter(waiter);
-        return Ok(outcome);
-    }
+    let woken = match (watching, waiting.woken.take()) {
+        (Watching::Pending, Some(woken)) => woken,
+        (Watching::Done(outcome), _) => return Ok(outcome),
+        (Watching::Pending, None) => return Err(Status::INTERNAL_ERROR.into()),
+    };
     let mut ready = None;
     if open.first_watch() && call.share()?.config.host_changes {
         let interest = Interest::Changes {
@@ -139,19 +175,12 @@ async fn watch<V: Vfs>(
     }
     let waited = call
         .park_after(Some(open), observed(call, ready), woken)
-        .await;
+        .await?;
     let reason = match waited {
-        Ok(Ok(Ok(outcome))) => return Ok(outcome),
-        Ok(Ok(Err(_))) => EndReason::Gone,
-        Ok(Err(reason)) => reason,
-        Err(failure) => {
-            server.files.cancel_watch(open.engine, waiter);
-            server.forget_waiter(waiter);
-            return Err(failure);
-        }
+        Ok(Ok(outcome)) => return Ok(outcome),
+        Ok(Err(_)) => EndReason::Gone,
+        Err(reason) => reason,
     };
-    server.files.cancel_watch(open.engine, waiter);
-    server.forget_waiter(waiter);
     Ok(Outcome::Failed(match reason {
         EndReason::Cancelled => Status::CANCELLED,
         EndReason::Closed | EndReason::Gone => Status::NOTIFY_CLEANUP,

@@ -6,7 +6,7 @@
 //! a rename travel in one reply; parked requests are served first-in first-out.
 //!
 //! Invariant: a watcher has parked requests only while its queue is empty and has not
-//! overflowed. Bounds: [`QUEUE_BYTES_MAX`] and [`PARKED_MAX`] per watcher. What is queued is
+//! overflowed, or while it is decided whether the oldest request may see what it was served. Bounds: [`QUEUE_BYTES_MAX`] and [`PARKED_MAX`] per watcher. What is queued is
 //! counted as it will be encoded ([MS-FSCC] 2.7.1).
 
 mod outside;
@@ -104,8 +104,9 @@ pub struct WatchRequest {
 pub enum Turn {
     /// It came last.
     Last,
-    /// It was served already, with nothing that it could use.
-    First,
+    /// It was served already, as this waiter, with nothing that it could use: it is still the
+    /// oldest.
+    Again(WaiterId),
 }
 
 /// What becomes of a CHANGE_NOTIFY request.
@@ -135,6 +136,8 @@ struct Watcher {
     queued: usize,
     overflowed: bool,
     parked: VecDeque<Parked>,
+    /// Served, but whether it may use anything of it is not decided: nobody is served before.
+    deciding: Option<WaiterId>,
 }
 
 impl Watcher {
@@ -163,6 +166,22 @@ impl Watcher {
         self.overflowed || !self.queue.is_empty()
     }
 
+    /// Serves one request. What lies deeper than the directory's own entries is not everybody's
+    /// to see: see [`Files::decided`].
+    fn serve(&mut self, waiter: WaiterId, buffer: usize) -> Outcome {
+        let outcome = self.take(buffer);
+        if let Outcome::Changes(changes) = &outcome
+            && changes.iter().any(|change| change.name.contains('\\'))
+        {
+            self.deciding = Some(waiter);
+        }
+        outcome
+    }
+
+    fn may_serve(&self) -> bool {
+        self.deciding.is_none() && self.has_news()
+    }
+
     /// The news for a reply of at most `buffer` bytes; the queue is empty after it.
     fn take(&mut self, buffer: usize) -> Outcome {
         let fits = !self.overflowed && self.queued <= buffer;
@@ -176,11 +195,11 @@ impl Watcher {
     }
 
     fn deliver(&mut self, effects: &mut Effects) {
-        while self.has_news() {
+        while self.may_serve() {
             let Some(parked) = self.parked.pop_front() else {
                 return;
             };
-            let outcome = self.take(parked.buffer);
+            let outcome = self.serve(parked.waiter, parked.buffer);
             effects.wake(parked.waiter, outcome);
         }
     }
@@ -233,9 +252,15 @@ impl Watches {
             queued: 0,
             overflowed: false,
             parked: VecDeque::new(),
+            deciding: None,
         });
-        if watcher.has_news() {
-            return Watching::Done(watcher.take(request.buffer));
+        if let Turn::Again(served) = request.turn
+            && watcher.deciding == Some(served)
+        {
+            watcher.deciding = None;
+        }
+        if watcher.may_serve() {
+            return Watching::Done(watcher.serve(request.waiter, request.buffer));
         }
         if watcher.parked.len() >= PARKED_MAX {
             return Watching::Done(Outcome::Failed(Status::INSUFFICIENT_RESOURCES));
@@ -246,7 +271,7 @@ impl Watches {
         };
         match request.turn {
             Turn::Last => watcher.parked.push_back(parked),
-            Turn::First => watcher.parked.push_front(parked),
+            Turn::Again(_) => watcher.parked.push_front(parked),
         }
         Watching::Pending
     }
@@ -366,6 +391,19 @@ impl Files {
         let before = watcher.parked.len();
         watcher.parked.retain(|parked| parked.waiter != waiter);
         before != watcher.parked.len()
+    }
+
+    /// A request that was served with changes has used them or has gone: the next is served.
+    pub fn decided(&self, open: OpenId, waiter: WaiterId) -> Effects {
+        let mut effects = Effects::default();
+        let mut watches = lock(&self.watches);
+        if let Some(watcher) = watches.by_open.get_mut(&open)
+            && watcher.deciding == Some(waiter)
+        {
+            watcher.deciding = None;
+            watcher.deliver(&mut effects);
+        }
+        effects
     }
 
     /// The directory's handle closes: what it has parked ends.

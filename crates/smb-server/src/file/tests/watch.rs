@@ -268,29 +268,35 @@ fn delete_on_close_tells_those_who_wait_when_it_marks() {
 fn who_was_served_in_vain_is_still_the_oldest() {
     let rig = Rig::new(Caching::None);
     let on = directory(&rig, "d");
-    let (second, _) = watch(&rig, &on, false, 1000);
-    let first = WaiterId(77);
-    let watching = rig.files.watch(&WatchRequest {
+    let (first, _) = watch(&rig, &on, true, 1000);
+    let (second, _) = watch(&rig, &on, true, 1000);
+    let woken =
+        |effects: Effects| -> Vec<_> { effects.wakes.iter().map(|wake| wake.waiter).collect() };
+    let added = |name: &str| woken(rig.files.changed(&[reported(Change::ADDED, name)]));
+    assert_eq!(added("d\\secret\\x"), [first]);
+    // While it is decided whether the first may see it, the second waits.
+    assert_eq!(added("d\\secret\\y"), []);
+    let again = WaiterId(rig.number());
+    let request = |waiter, turn| WatchRequest {
         open: on.open,
         place: on.place.clone(),
         path: on.path.clone(),
         filter: NAMES,
-        tree: false,
+        tree: true,
         buffer: 1000,
-        waiter: first,
-        turn: Turn::First,
-    });
-    assert_eq!(watching, Watching::Pending);
-    let woken = |name: &str| {
-        let effects = rig.files.changed(&[reported(Change::ADDED, name)]);
-        effects
-            .wakes
-            .iter()
-            .map(|wake| wake.waiter)
-            .collect::<Vec<_>>()
+        waiter,
+        turn,
     };
-    assert_eq!(woken("d\\x"), [first]);
-    assert_eq!(woken("d\\y"), [second]);
+    let served = rig.files.watch(&request(again, Turn::Again(first)));
+    assert!(matches!(served, Watching::Done(Outcome::Changes(_))));
+    let once_more = WaiterId(rig.number());
+    let parked = rig.files.watch(&request(once_more, Turn::Again(again)));
+    assert_eq!(parked, Watching::Pending);
+    // Who is done twice holds up nobody and frees nobody.
+    assert_eq!(woken(rig.files.decided(on.open, first)), []);
+    assert_eq!(added("d\\open\\z"), [once_more]);
+    assert_eq!(added("d\\open\\w"), []);
+    assert_eq!(woken(rig.files.decided(on.open, once_more)), [second]);
 }
 
 #[test]
