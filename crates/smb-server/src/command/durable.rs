@@ -128,7 +128,7 @@ fn put<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
 /// Closes what has waited long enough, until nothing waits.
 fn scavenge<V: Vfs>(server: &Arc<Server<V>>, mut at: Duration) {
     let server = Arc::clone(server);
-    let env = Arc::clone(&server.env);
+    let (env, closers) = (Arc::clone(&server.env), Arc::clone(&server.env));
     env.spawn(Box::pin(async move {
         loop {
             let now = server.env.monotonic();
@@ -136,7 +136,10 @@ fn scavenge<V: Vfs>(server: &Arc<Server<V>>, mut at: Duration) {
             let (due, next) = server.durables.due(server.env.monotonic());
             for open in due {
                 tracing::debug!(user = open.user, "nobody came back to an open in time");
-                shut(&server, &open).await;
+                // Each for itself: one whose disk hangs holds up no other.
+                let server = Arc::clone(&server);
+                let closing = async move { shut(&server, &open).await };
+                closers.spawn(Box::pin(closing));
             }
             match next {
                 Some(next) => at = next,

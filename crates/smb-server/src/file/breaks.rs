@@ -140,6 +140,19 @@ impl Files {
         .unwrap_or(false)
     }
 
+    /// Whether a break of what an open caches awaits its acknowledgment.
+    #[must_use]
+    pub fn gives_way(&self, place: &Place, open: OpenId) -> bool {
+        self.with(place.key, false, |inode| {
+            let stream = inode.stream(&place.stream)?;
+            let mut holders = stream.holders.iter();
+            let holder = holders.find(|holder| holder.opens.contains(&open))?;
+            Some(holder.breaking.is_some())
+        })
+        .flatten()
+        .unwrap_or(false)
+    }
+
     /// What an open may cache now, as CREATE's reply would say; for durable opens.
     #[must_use]
     pub fn caching_of(&self, place: &Place, open: OpenId) -> CacheGrant {

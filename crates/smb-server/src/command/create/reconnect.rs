@@ -105,7 +105,7 @@ fn by_create_guid<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Option<Arc<Open<V
 }
 
 /// Whose caching the open shares.
-fn owner<V: Vfs>(open: &Open<V>) -> Owner {
+pub(super) fn owner<V: Vfs>(open: &Open<V>) -> Owner {
     match open.origin.lease {
         Some(lease) => Owner::Lease(open.origin.client, lease.key),
         None => Owner::Oplock(open.engine),

@@ -17,13 +17,14 @@ use vfs::Vfs;
 use super::{
     answer, durable,
     durable::Asked,
+    reconnect,
     request::{Contexts, Wanted},
 };
 use crate::{
-    command::{Call, Failure, Handled, Reply},
+    command::{Call, Failure, Handled, Reply, breaks::Granting},
     file::CacheGrant,
     persistent,
-    state::{Endurance, Known, Open, Server},
+    state::{Endurance, Holder, Known, Open, Server},
 };
 
 /// A CREATE under way that can be replayed; forgotten when dropped without having made an open.
@@ -150,10 +151,27 @@ pub(super) async fn answer<V: Vfs>(
     let mut attr = share.vfs.attr(&disk.node).await?;
     call.server().change_times.apply(&mut attr);
     let mut list = answer::answers(call, contexts, (&disk.node, None), &attr).await?;
-    let cache = match call.server().files.caching_of(disk.place, open.engine) {
+    let server = call.server();
+    // From here on breaks follow the answer. Of one before it the client may have heard already:
+    // it is told nothing that it would go on caching by.
+    let granting = Granting::begin(server, reconnect::owner(open));
+    let cache = match server.files.caching_of(disk.place, open.engine) {
+        CacheGrant::Oplock(_) if server.files.gives_way(disk.place, open.engine) => {
+            CacheGrant::None
+        }
         CacheGrant::Oplock(held) => told(wanted.oplock, held),
         other => other,
     };
+    // [MS-SMB2] 3.3.5.9.10: Open.Connection is the one that carried the replay.
+    server.add_holder(
+        open.engine,
+        Holder {
+            connection: call.connection.id,
+            session: open.origin.session,
+            file_id: open.file_id,
+        },
+    );
+    call.chain.grants_caching(granting);
     let persistent = open.endurance().is_persistent();
     let endurance = if persistent || durable::caches_handle(&cache) {
         open.endurance()
