@@ -68,6 +68,7 @@ fn changes_reach_the_parent_and_the_trees_above() {
         deep.wakes,
         [changes(tree_waiter, &[change(1, "D\\Sub\\x")])]
     );
+    assert!(rig.files.decided(tree.open, tree_waiter).is_empty());
     let near = rig.files.changed(&[reported(Change::REMOVED, "d\\y")]);
     assert_eq!(near.wakes, [changes(flat_waiter, &[change(2, "y")])]);
     // What came meanwhile waits in the queue; the directory itself is no entry of itself.
