@@ -16,7 +16,7 @@ use std::{
 use durability::{Durability, Gate, ShareDurability};
 use serde_json::{Value, json};
 use smb_auth::UserDb;
-use smb_server::{Server, Share, Shares, outside::HostWatch};
+use smb_server::{Restored, Server, Share, Shares, outside::HostWatch};
 use vfs::{
     posix::PosixVfs,
     sys::{HostDisk, OwnChanges},
@@ -404,6 +404,15 @@ impl Service for Holdfast {
         if let Some(handles) = handles {
             // The first share that has any: there is nothing to bring back.
             self.server.keep_opens_in(handles.map, Vec::new()).await;
+        }
+        let restored = self.server.restore_late(&built.shares).await;
+        if restored != Restored::default() {
+            self.server.watch_restored();
+            tracing::info!(
+                opens = restored.opens,
+                lost = restored.lost,
+                "persistent handles of a share that was late"
+            );
         }
         self.server.set_shares(built.shares);
         self.server.set_users(Arc::new(users));

@@ -327,7 +327,8 @@ impl Client {
         let create = guid(self.number, self.stamp);
         let tree = self.tree.clone().ok_or(())?;
         self.further = Some((name.clone(), create));
-        let args = CreateArgs::open_if(&name).oplock(OplockLevel::BATCH);
+        let levels = [OplockLevel::BATCH, OplockLevel::II, OplockLevel::NONE];
+        let args = CreateArgs::open_if(&name).oplock(self.rng.pick(&levels));
         let opened = tree.create(&persistent(args, create, TIMEOUT_MS));
         let file = answered(&mut self.wrong, || format!("open of {name}"), opened)?;
         let written = file.write_all(0, name.as_bytes());
@@ -439,7 +440,7 @@ impl Client {
         let Some((name, create)) = self.further.take() else {
             return;
         };
-        let args = CreateArgs::open_if(&name).oplock(OplockLevel::BATCH);
+        let args = CreateArgs::open_if(&name);
         let nobody = FileId {
             persistent: u64::MAX - 1,
             volatile: 0,

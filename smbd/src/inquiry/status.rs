@@ -69,6 +69,7 @@ pub(super) fn in_words(status: &Value) -> String {
         write_late(&mut out, late);
     }
     write_kept(&mut out, &server["kept"]);
+    write_handles(&mut out, &server["handles"]);
     write_host_changes(&mut out, &server["host_changes"]);
     let connections = list(&server["connections"]);
     let sessions = list(&server["sessions"]);
@@ -223,6 +224,40 @@ fn write_exposure(out: &mut String, share: &Value) {
 
 /// What outlives the process: stored latches, the journal, errors that nobody was told of. Only
 /// what is wrong, and the journal where there is one.
+/// Opens that outlive their connections, where there are any, and those that outlive the server.
+fn write_handles(out: &mut String, handles: &Value) {
+    let of = |key: &str| cell(&handles[key]);
+    if handles["durable"].as_u64().unwrap_or(0) > 0 {
+        push(
+            out,
+            &format!(
+                "\ndurable handles: {}, of which {} wait for their clients",
+                of("durable"),
+                of("waiting")
+            ),
+        );
+    }
+    let persistent = &handles["persistent"];
+    if !persistent.is_object() {
+        return;
+    }
+    let of = |key: &str| cell(&persistent[key]);
+    push(
+        out,
+        &format!(
+            "\npersistent handles: {}; {} changes recorded in {} writes{}",
+            of("opens"),
+            of("records"),
+            of("writes"),
+            if persistent["healthy"] == false {
+                "; THEY CANNOT BE RECORDED NOW: a restart would not know what changes"
+            } else {
+                ""
+            },
+        ),
+    );
+}
+
 fn write_kept(out: &mut String, kept: &Value) {
     let latches = &kept["latches"];
     if latches["healthy"] == false {

@@ -34,7 +34,7 @@ pub(crate) use self::{
     record::{LOCKS_MAX, OpenRecord},
     told::{
         asked, before_break, begin, caching_changed, changed, end, inode_changed, moved, moving,
-        offered, queue,
+        offered, queue, stream_renamed,
     },
 };
 use crate::file::{Files, KeptLease, OpenId, Owner, Place, SharePath};
@@ -82,6 +82,8 @@ struct Inner {
 pub(crate) struct Persistence {
     store: OnceLock<Arc<dyn HandleStore>>,
     inner: Mutex<Inner>,
+    /// Opens of an earlier run on shares that are not there yet, and the leases of those.
+    late: Mutex<(Vec<Box<OpenRecord>>, restore::Leases)>,
     /// Opens recorded, to be looked at without the lock.
     count: AtomicUsize,
     /// Changes of caching that are on their way to the store.
@@ -101,6 +103,10 @@ impl Persistence {
 
     pub(crate) fn store(&self) -> Option<&Arc<dyn HandleStore>> {
         self.store.get()
+    }
+
+    fn late(&self) -> MutexGuard<'_, (Vec<Box<OpenRecord>>, restore::Leases)> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many opens are recorded.
@@ -164,7 +170,23 @@ impl Persistence {
         last
     }
 
-    /// An inode is about to get another name: `None`: no recorded open has it.
+    /// The stream that an open is on has another name.
+    pub(crate) fn stream_renamed(
+        &self,
+        files: &Files,
+        open: OpenId,
+        to: Option<&str>,
+    ) -> Option<StoreTask> {
+        if self.len() == 0 {
+            return None;
+        }
+        let mut inner = self.lock();
+        inner.opens.get_mut(&open)?.record.stream = to.map(str::to_owned);
+        drop(inner);
+        self.changed(files, open)
+    }
+
+    /// An inode is about to get another name. `None`: no recorded open has it.
     pub(crate) fn moving(&self, files: &Files, key: FileKey, to: &SharePath) -> Option<StoreTask> {
         if self.len() == 0 {
             return None;
@@ -337,3 +359,6 @@ fn put_lease(client: Guid, key: LeaseKey, kept: KeptLease) -> Change {
     let record = LeaseRecord { client, key, kept };
     Change::Put(lease_key(client, key), record.encode())
 }
+
+#[cfg(test)]
+mod tests;

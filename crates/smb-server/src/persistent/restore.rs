@@ -29,8 +29,8 @@ use crate::{
     file::{CacheRequest, KeptCache, KeptLease, OpenId, OpenRequest, Place, WaiterId},
     outside::Interest,
     state::{
-        AppInstance, Endurance, LeaseName, NewOpen, Open, OpenKind, Origin, Server, Share, Token,
-        TreeConnect,
+        AppInstance, Endurance, LeaseName, NewOpen, Open, OpenKind, Origin, Server, Share, Shares,
+        Token, TreeConnect,
     },
 };
 
@@ -43,7 +43,7 @@ pub struct Restored {
     pub lost: usize,
 }
 
-type Leases = BTreeMap<(Guid, LeaseKey), KeptLease>;
+pub(super) type Leases = BTreeMap<(Guid, LeaseKey), KeptLease>;
 
 impl<V: Vfs> Server<V> {
     /// Keeps persistent opens in `store` from now on, and brings back those that `entries` tell
@@ -79,36 +79,60 @@ impl<V: Vfs> Server<V> {
             }
         }
         self.not_these(opens.iter().map(|open| open.id).max());
-        let mut used = Leases::new();
-        for open in opens {
-            match self.restore(&open, &leases).await {
-                Ok(lease) => {
-                    restored.opens += 1;
-                    used.extend(lease);
-                }
-                Err(why) => {
-                    lost(&open, &why);
-                    restored.lost += 1;
-                    gone.push(Change::Remove(open_key(open.id)));
-                }
-            }
-        }
-        let unused = leases.keys().filter(|name| !used.contains_key(name));
+        let kept: Leases = opens
+            .iter()
+            .filter_map(|open| Some((open.client, open.lease?.0)))
+            .filter_map(|name| Some((name, *leases.get(&name)?)))
+            .collect();
+        let unused = leases.keys().filter(|name| !kept.contains_key(name));
         gone.extend(unused.map(|(client, key)| Change::Remove(record::lease_key(*client, *key))));
         for change in gone {
             // It reports itself, and what stays is looked at again at the next start.
             let _ = store.change(vec![change]).await;
         }
+        *self.persistence.late() = (opens, kept);
+        let shares = self.shares();
+        let more = self.restore_late(&shares).await;
+        restored.opens += more.opens;
+        restored.lost += more.lost;
         restored
     }
 
-    /// Brings one open back. Its lease, if it has one.
+    /// Brings back what waited for shares that are among `shares` now; what is on shares that are
+    /// late waits on. Before anybody can reach them; afterwards [`Server::watch_restored`].
+    pub async fn restore_late(self: &Arc<Self>, shares: &Shares<V>) -> Restored {
+        let (waiting, leases) = std::mem::take(&mut *self.persistence.late());
+        let mut restored = Restored::default();
+        let mut late = Vec::new();
+        for open in waiting {
+            if shares.is_late(&open.share) {
+                late.push(open);
+                continue;
+            }
+            let Err(why) = self.restore(&open, &leases, shares).await else {
+                restored.opens += 1;
+                continue;
+            };
+            lost(&open, &why);
+            restored.lost += 1;
+            if let Some(store) = self.persistence.store() {
+                // Its lease goes at the next start.
+                let _ = store.change(vec![Change::Remove(open_key(open.id))]).await;
+            }
+        }
+        if !late.is_empty() {
+            *self.persistence.late() = (late, leases);
+        }
+        restored
+    }
+
+    /// Brings one open back.
     async fn restore(
         self: &Arc<Self>,
         record: &OpenRecord,
         leases: &Leases,
-    ) -> Result<Option<((Guid, LeaseKey), KeptLease)>, String> {
-        let shares = self.shares();
+        shares: &Shares<V>,
+    ) -> Result<(), String> {
         let share = shares
             .find(&record.share)
             .filter(|share| share.config.continuous_availability)
@@ -163,7 +187,7 @@ impl<V: Vfs> Server<V> {
             owner,
             &lookup,
         );
-        Ok(lease)
+        Ok(())
     }
 
     /// The account of the owner as it is now. One that has gone, or whose name another has taken,

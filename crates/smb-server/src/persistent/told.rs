@@ -175,6 +175,17 @@ pub(crate) async fn moved<V: Vfs>(server: &Server<V>, key: FileKey) {
     }
 }
 
+/// The stream that an open is on has another name; recorded when this completes.
+pub(crate) async fn stream_renamed<V: Vfs>(server: &Server<V>, open: &Open<V>) {
+    let node = open.disk().map(|disk| disk.node);
+    let to = node.as_ref().ok().and_then(Node::stream);
+    let persistence = &server.persistence;
+    if let Some(task) = persistence.stream_renamed(&server.files, open.engine, to) {
+        // The change is made: the store reports itself and stores it when it can.
+        let _ = task.await;
+    }
+}
+
 /// An oplock or lease changed; whoever must not go on before that is recorded waits for
 /// [`super::Persistence::settled`].
 pub(crate) fn caching_changed<V: Vfs>(server: &Server<V>, owner: Owner) {

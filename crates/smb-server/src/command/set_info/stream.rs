@@ -41,6 +41,7 @@ pub(super) async fn rename<V: Vfs>(
         .rename_stream(&token.identity, &disk.node, to, replace)
         .await?;
     open.moved(node.clone());
+    crate::persistent::stream_renamed(call.server(), open).await;
     let filter = NotifyFilter::STREAM_NAME;
     tell_stream(call, open, (Change::REMOVED_STREAM, filter), Some(old));
     tell_stream(call, open, (Change::ADDED_STREAM, filter), Some(to));

@@ -11,6 +11,7 @@ mod model_caching;
 mod model_locks;
 mod model_opens;
 mod opens;
+mod restore;
 mod watch;
 
 use std::cell::Cell;

@@ -1,0 +1,139 @@
+//! What is taken out to be recorded, and an engine that gets it back.
+
+use smb_wire::msg::{LockElement, LockFlags};
+
+use super::*;
+
+const EXCLUSIVE: LockFlags = LockFlags(0x12);
+
+fn lock(rig: &Rig, request: &OpenRequest, offset: u64, sequence: Option<LockSequence>) -> Status {
+    let element = LockElement {
+        offset,
+        length: 10,
+        flags: EXCLUSIVE,
+    };
+    let waiter = WaiterId(rig.number());
+    let (locking, _) = rig
+        .files
+        .lock(&request.place, request.open, &[element], sequence, waiter);
+    match locking {
+        Locking::Done(status) => status,
+        Locking::Pending => panic!("it waits"),
+    }
+}
+
+fn back(rig: &Rig, from: &Rig, request: &OpenRequest) -> Granted {
+    let (kept, lease) = from.files.kept(&request.place, request.open).unwrap();
+    let lease = lease.map(|(owner, lease)| match owner {
+        Owner::Lease(client, key) => (client, key, lease),
+        Owner::Oplock(_) => panic!("an oplock is no lease"),
+    });
+    rig.files.put_back(request, &kept, lease).unwrap()
+}
+
+#[test]
+fn locks_with_their_sequences_and_share_modes_come_back() {
+    let old = Rig::new(Caching::Full);
+    let request = OpenRequest {
+        share: ShareAccess::READ,
+        ..old.request(1, READ | WRITE)
+    };
+    old.open(&request);
+    let sequence = LockSequence {
+        index: 3,
+        number: 7,
+    };
+    assert_eq!(lock(&old, &request, 0, Some(sequence)), Status::SUCCESS);
+    assert_eq!(lock(&old, &request, 50, None), Status::SUCCESS);
+
+    let new = Rig::new(Caching::Full);
+    let granted = back(&new, &old, &request);
+    assert!(granted.quick.ranges_in_use());
+    assert_eq!(
+        new.files.kept(&request.place, request.open),
+        old.files.kept(&request.place, request.open)
+    );
+    // Carried out before the restart: again is no second lock.
+    assert_eq!(lock(&new, &request, 0, Some(sequence)), Status::SUCCESS);
+    let other = new.request(1, READ);
+    new.open(&OpenRequest {
+        share: SHARE_ALL,
+        ..other.clone()
+    });
+    assert_eq!(lock(&new, &other, 5, None), Status::LOCK_NOT_GRANTED);
+    assert_eq!(
+        new.refused(&new.request(1, WRITE)),
+        Status::SHARING_VIOLATION
+    );
+    // Twice is once.
+    let (kept, _) = old.files.kept(&request.place, request.open).unwrap();
+    assert!(new.files.put_back(&request, &kept, None).is_none());
+    let _ = new.close(&request);
+    let _ = new.close(&other);
+    assert!(new.files.is_empty());
+}
+
+#[test]
+fn a_lease_comes_back_once_for_all_its_opens_and_breaks() {
+    let old = Rig::new(Caching::Full);
+    let leased = |rig: &Rig| OpenRequest {
+        client: client(9),
+        cache: lease(9, RWH),
+        ..rig.request(1, READ | WRITE)
+    };
+    let (one, two) = (leased(&old), leased(&old));
+    old.open(&one);
+    old.open(&two);
+    let new = Rig::new(Caching::Full);
+    for request in [&one, &two] {
+        back(&new, &old, request);
+        assert_eq!(
+            new.files.caching_of(&request.place, request.open),
+            old.files.caching_of(&request.place, request.open)
+        );
+    }
+    assert_eq!(new.files.sizes().leases, 1);
+    let stranger = OpenRequest {
+        client: client(2),
+        ..OpenRequest {
+            open: OpenId(900),
+            ..new.request(1, READ)
+        }
+    };
+    let (decision, effects) = new.files.open(&stranger);
+    assert!(matches!(decision, Decision::MustBreak));
+    assert_eq!(effects.breaks.len(), 1);
+    assert_eq!(effects.breaks[0].opens.len(), 2);
+    // A record without its lease is none.
+    let (kept, _) = old.files.kept(&one.place, one.open).unwrap();
+    assert!(
+        Rig::new(Caching::Full)
+            .files
+            .put_back(&one, &kept, None)
+            .is_none()
+    );
+}
+
+#[test]
+fn what_is_to_be_deleted_is_deleted_with_the_last_close() {
+    for on_close in [false, true] {
+        let old = Rig::new(Caching::Full);
+        let request = OpenRequest {
+            delete_on_close: on_close,
+            ..old.request(1, DELETE)
+        };
+        old.open(&request);
+        if !on_close {
+            let marked = old
+                .files
+                .set_delete_pending(&request.place, request.open, false);
+            let _ = marked.unwrap();
+        }
+        let new = Rig::new(Caching::Full);
+        back(&new, &old, &request);
+        let pending = new.files.is_delete_pending(&request.place, request.open);
+        assert_eq!(pending, !on_close);
+        let closed = new.files.close(&request.place, request.open);
+        assert!(matches!(closed.remove, Some(Remove::Link(_))));
+    }
+}

@@ -1,0 +1,213 @@
+//! The order of what is recorded, over a store that only remembers.
+
+use std::sync::{Arc, Mutex};
+
+use durability::{Change, LogMapCounts, StoreTask};
+use smb_wire::{
+    access_mask::AccessMask,
+    dtyp::Sid,
+    ids::{Guid, LeaseKey},
+    msg::{LockElement, LockFlags, ShareAccess},
+};
+use vfs::FileKey;
+
+use super::{
+    record::{Record, read},
+    *,
+};
+use crate::file::{
+    CacheRequest, Caching, LeaseRequest, LeaseState, LeaseVersion, Link, OpenRequest, ShareId,
+    WaiterId,
+};
+
+#[derive(Default)]
+struct Remembers(Mutex<Vec<Vec<Change>>>);
+
+impl HandleStore for Remembers {
+    fn change(&self, changes: Vec<Change>) -> StoreTask {
+        self.0.lock().unwrap().push(changes);
+        Box::pin(std::future::ready(Ok(())))
+    }
+    fn is_healthy(&self) -> bool {
+        true
+    }
+    fn counts(&self) -> LogMapCounts {
+        LogMapCounts::default()
+    }
+}
+
+impl Remembers {
+    fn last(&self) -> Vec<Change> {
+        self.0.lock().unwrap().last().cloned().unwrap_or_default()
+    }
+    fn records(&self) -> Vec<Record> {
+        let records = self.last().into_iter().map(|change| match change {
+            Change::Put(key, value) => read(&key, &value).unwrap(),
+            Change::Remove(key) => panic!("{key:?} is removed"),
+        });
+        records.collect()
+    }
+}
+
+fn place() -> Place {
+    Place {
+        key: FileKey {
+            ino: 5,
+            ..FileKey::default()
+        },
+        stream: None,
+    }
+}
+
+fn path(name: &str) -> SharePath {
+    SharePath::new(ShareId(1), [name], str::to_uppercase)
+}
+
+fn link(name: &str) -> Link {
+    Link {
+        parent: FileKey::default(),
+        name: name.to_uppercase().into(),
+    }
+}
+
+fn open(files: &Files, id: u64) -> OpenRequest {
+    let request = OpenRequest {
+        open: OpenId(id),
+        place: place(),
+        link: link("f"),
+        path: path("f"),
+        directory: false,
+        access: AccessMask::FILE_READ_DATA,
+        share: ShareAccess(7),
+        overwrite: false,
+        delete_on_close: false,
+        client: Guid([1; 16]),
+        cache: CacheRequest::Lease(LeaseRequest {
+            key: LeaseKey([2; 16]),
+            state: LeaseState::RWH,
+            parent: None,
+            version: LeaseVersion::V2 { epoch: 4 },
+        }),
+        allocation: 0,
+        waiter: WaiterId(id),
+    };
+    let _ = files.open(&request);
+    request
+}
+
+fn fixed(id: u64) -> OpenRecord {
+    OpenRecord {
+        id,
+        create_guid: Guid([id as u8; 16]),
+        client: Guid([1; 16]),
+        share: "data".into(),
+        path: Vec::new(),
+        moving: None,
+        stream: None,
+        inode: (5, 0),
+        directory: false,
+        owner: Sid::EVERYONE,
+        user: "alice".into(),
+        desired: AccessMask::FILE_READ_DATA,
+        options: Default::default(),
+        action: Default::default(),
+        timeout_ms: 1,
+        lease: Some((LeaseKey([2; 16]), true)),
+        parent_lease: None,
+        app: None,
+        engine: Default::default(),
+    }
+}
+
+fn lock(files: &Files, id: u64, flags: u32) {
+    let element = LockElement {
+        offset: 0,
+        length: 1,
+        flags: LockFlags(flags),
+    };
+    let _ = files.lock(&place(), OpenId(id), &[element], None, WaiterId(99));
+}
+
+fn the_open(records: &[Record]) -> &OpenRecord {
+    let opens = records.iter().find_map(|record| match record {
+        Record::Open(open) => Some(open),
+        Record::Lease(_) => None,
+    });
+    opens.unwrap()
+}
+
+#[test]
+fn every_record_is_the_state_of_its_moment() {
+    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let persistence = Persistence::default();
+    open(&files, 10);
+    assert!(
+        persistence
+            .begin(&files, OpenId(10), &place(), fixed(10))
+            .is_none()
+    );
+    persistence.keep_in(Arc::clone(&store) as _);
+    drop(persistence.begin(&files, OpenId(10), &place(), fixed(10)));
+    assert_eq!(persistence.len(), 1);
+    let records = store.records();
+    assert_eq!(the_open(&records).path, ["f"]);
+    let Some(Record::Lease(lease)) = records.get(1) else {
+        panic!("{records:?}")
+    };
+    assert_eq!((lease.kept.state, lease.kept.epoch), (LeaseState::RWH, 5));
+
+    lock(&files, 10, 0x12);
+    drop(persistence.changed(&files, OpenId(10)));
+    assert_eq!(the_open(&store.records()).engine.locks.len(), 1);
+    lock(&files, 10, 4);
+    drop(persistence.changed(&files, OpenId(10)));
+    assert_eq!(the_open(&store.records()).engine.locks.len(), 0);
+    // Nobody else's changes are anything to the store.
+    assert!(persistence.changed(&files, OpenId(11)).is_none());
+}
+
+#[test]
+fn a_rename_is_known_before_and_after() {
+    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let persistence = Persistence::default();
+    persistence.keep_in(Arc::clone(&store) as _);
+    open(&files, 10);
+    drop(persistence.begin(&files, OpenId(10), &place(), fixed(10)));
+    drop(persistence.moving(&files, place().key, &path("g")));
+    let records = store.records();
+    let record = the_open(&records);
+    assert_eq!(record.path, ["f"]);
+    assert_eq!(record.moving.as_deref(), Some(&["g".to_owned()][..]));
+    let (from, to) = ((&path("f"), &link("f")), (&path("g"), &link("g")));
+    files.renamed(place().key, from, to);
+    drop(persistence.moved(&files, place().key));
+    let records = store.records();
+    let record = the_open(&records);
+    assert_eq!(
+        (&record.path[..], &record.moving),
+        (&["g".to_owned()][..], &None)
+    );
+}
+
+#[test]
+fn a_lease_is_forgotten_with_its_last_open() {
+    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let persistence = Persistence::default();
+    persistence.keep_in(Arc::clone(&store) as _);
+    for id in [10, 11] {
+        open(&files, id);
+        drop(persistence.begin(&files, OpenId(id), &place(), fixed(id)));
+    }
+    assert!(persistence.any_at(&place(), |open| open == OpenId(11)));
+    drop(persistence.end(OpenId(10)));
+    assert_eq!(store.last(), [Change::Remove(open_key(10))]);
+    drop(persistence.end(OpenId(11)));
+    let lease = lease_key(Guid([1; 16]), LeaseKey([2; 16]));
+    assert_eq!(
+        store.last(),
+        [Change::Remove(open_key(11)), Change::Remove(lease)]
+    );
+    assert!(persistence.end(OpenId(11)).is_none());
+    assert_eq!(persistence.len(), 0);
+    assert!(!persistence.any_at(&place(), |_| true));
+}
