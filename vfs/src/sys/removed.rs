@@ -140,6 +140,22 @@ fn commit_if(device: u64, dir: &SysFd, needed: impl FnOnce(&Since) -> bool) -> D
     Ok(())
 }
 
+/// Whether a name has left the directory since the last commit.
+#[cfg(test)]
+pub(super) fn was_left(key: crate::FileKey) -> bool {
+    since()
+        .get(&key.fs)
+        .is_some_and(|one| one.left.has(key.ino))
+}
+
+/// Whether the inode was synced since the last commit.
+#[cfg(test)]
+pub(super) fn was_logged(key: crate::FileKey) -> bool {
+    since()
+        .get(&key.fs)
+        .is_some_and(|one| one.logged.has(key.ino))
+}
+
 /// Commits the directory's file system.
 fn sync(dir: &SysFd) -> DiskResult<()> {
     // The descriptor may be one that only names it (`O_PATH`).

@@ -207,3 +207,67 @@ fn a_file_system_has_a_name() {
     assert_eq!((one.dev(), one.identity()), (two.dev(), two.identity()));
     block_on(one.write_back()).unwrap();
 }
+
+/// A new btrfs on a loop device, mounted on `at`; unmounted when dropped.
+struct Btrfs(std::path::PathBuf);
+
+impl Btrfs {
+    fn mount(top: &std::path::Path) -> Option<Self> {
+        let run = |program: &str, args: &[&str]| {
+            let out = std::process::Command::new(program).args(args).output();
+            out.is_ok_and(|out| out.status.success())
+        };
+        let (image, at) = (top.join("image"), top.join("at"));
+        let image = std::fs::File::create(&image)
+            .and_then(|file| file.set_len(256 << 20))
+            .map(|()| image.to_str().unwrap().to_owned())
+            .ok()?;
+        std::fs::create_dir(&at).ok()?;
+        (run("mkfs.btrfs", &["-q", &image]) && run("mount", &["-o", "loop", &image, at.to_str()?]))
+            .then_some(Self(at))
+    }
+}
+
+impl Drop for Btrfs {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn names_of_btrfs_are_noted_and_committed() {
+    let top = tempfile::tempdir().unwrap();
+    let Some(mounted) = Btrfs::mount(top.path()) else {
+        println!("missing: root and btrfs on a loop device");
+        return;
+    };
+    let me = &Identity::Service;
+    let disk = SysDisk::open(&mounted.0).unwrap();
+    assert!(disk.class().names_come_back);
+    block_on(disk.make_dir(me, &disk.root(), b"d", 0o755)).unwrap();
+    let how = |path_only| OpenHow {
+        path_only,
+        read: true,
+        directory: true,
+        ..OpenHow::default()
+    };
+    // As the back end holds folders that nobody reads.
+    let dir = block_on(disk.open_at(me, &disk.root(), b"d", how(true))).unwrap();
+    let open = block_on(disk.open_at(me, &disk.root(), b"d", how(false))).unwrap();
+    let new = block_on(conformance::new_file(&disk, &dir, b"new"));
+    let old = block_on(conformance::new_file(&disk, &dir, b"old"));
+    let key = |fd| calls::stat(fd).unwrap().key;
+    block_on(disk.sync_dir(&open)).unwrap();
+    block_on(disk.fsync(&old)).unwrap();
+    assert!(removed::was_logged(key(&old)));
+    assert!(!removed::was_left(key(&dir)));
+    block_on(disk.rename(me, &dir, b"new", &dir, b"old", true)).unwrap();
+    assert!(!removed::was_logged(key(&old)), "committed before");
+    assert!(removed::was_left(key(&dir)));
+    block_on(disk.fsync(&new)).unwrap();
+    block_on(disk.sync_dir(&open)).unwrap();
+    assert!(!removed::was_left(key(&dir)), "committed");
+    block_on(disk.unlink(me, &dir, b"old", false)).unwrap();
+    assert!(removed::was_left(key(&dir)));
+    drop((dir, open, new, old, disk));
+}
