@@ -239,23 +239,28 @@ impl<'a> Report<'a> {
             of_each * profiles.len() * policies.len(),
             self.arguments.every
         );
-        // With another part of them for each profile and policy.
-        let mut number = 0;
+        // In turn, and another part of them for each: what is played in the time given is a sample
+        // of all.
+        let mut all = Vec::new();
         for profile in profiles {
             for policy in &policies {
-                for mut plan in sequences(alphabet, length, *policy, profile) {
-                    number += 1;
-                    if number % self.arguments.every != 0 {
-                        continue;
-                    }
-                    if self.is_late() {
-                        println!("not all of them: {number} were reached in the time given");
-                        return;
-                    }
-                    plan.rules = self.arguments.rules.unwrap_or(0);
-                    self.case(&plan, "exhaustive");
+                all.push(sequences(alphabet, length, *policy, profile));
+            }
+        }
+        for number in 0..of_each {
+            for (index, plans) in all.iter_mut().enumerate() {
+                let Some(mut plan) = plans.next() else {
+                    continue;
+                };
+                if (number + index) % self.arguments.every != 0 {
+                    continue;
                 }
-                number += 1;
+                if self.is_late() {
+                    println!("not all of them: up to {number} of each in the time given");
+                    return;
+                }
+                plan.rules = self.arguments.rules.unwrap_or(0);
+                self.case(&plan, "exhaustive");
             }
         }
     }

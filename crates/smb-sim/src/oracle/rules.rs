@@ -394,6 +394,22 @@ fn puts(
     }
 }
 
+/// Covered effects that make zeros and that no other covered one surely came after.
+fn last_zeros(registers: &Registers<'_>, covered: &Covered, on: &[Place]) -> Vec<Place> {
+    let promised = || on.iter().copied().filter(|p| covered.has(*p));
+    let is_zero = |p: &Place| {
+        matches!(
+            registers.effect(*p),
+            Effect::Data {
+                content: Content::Zero,
+                ..
+            }
+        )
+    };
+    let is_last = |p: &Place| !promised().any(|other| registers.precedes(p.0, other.0));
+    promised().filter(is_zero).filter(is_last).collect()
+}
+
 fn sectors(
     registers: &Registers<'_>,
     covered: &Covered,
@@ -420,21 +436,18 @@ fn sectors(
             misses.extend(run.take().map(|(_, miss)| miss));
             continue;
         };
-        let written = after.iter().all(|p| {
-            !matches!(
-                registers.effect(*p),
-                Effect::Data {
-                    content: Content::Zero,
-                    ..
-                }
-            )
-        });
-        let bytes = if written && !after.is_empty() {
+        // Where it may have been cut off or made zeros last, nothing written is missed, and
+        // nothing older than that.
+        let zeros = last_zeros(registers, covered, &on);
+        let bytes = if zeros.is_empty() && !after.is_empty() {
             SECTOR as u64
         } else {
             0
         };
-        let answered = oldest(registers, &after);
+        let zeroed = zeros
+            .iter()
+            .filter_map(|p| registers.ops[p.0].answered_at());
+        let answered = zeroed.max().or_else(|| oldest(registers, &after));
         // Neighbours that miss the same are one miss.
         if let Some((range, miss)) = &mut run
             && range.end == number

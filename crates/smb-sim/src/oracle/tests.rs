@@ -524,3 +524,19 @@ fn an_end_of_file_is_as_old_as_the_last_one_set() {
     assert_eq!(lost.oldest, Some(set), "{lost:?}");
     assert_eq!(lost.bytes, 0);
 }
+
+#[test]
+fn what_may_have_been_cut_off_last_is_not_missed() {
+    let mut tale = Tale::default();
+    let (file, old) = tale.file("f");
+    tale.flush(file);
+    // The end of file is set while a write is under way: nobody knows which came last.
+    let cut = tale.begin(Request::set_size(file, "", 4));
+    tale.write(file, 8..16);
+    tale.end(cut, Answer::Success);
+    let set = ms(tale.now);
+    let terms = tale.terms(Policy::TreatHostAsStableStorage);
+    let found = one("f", with(&fill(file, "", 0, 16, old)));
+    let lost = loss(&tale.history, &found, &terms.cut, terms.cut.at);
+    assert_eq!((lost.bytes, lost.oldest), (0, Some(set)), "{lost:?}");
+}
