@@ -443,8 +443,13 @@ fn many_directories() {
     }
     let mut whole = Watcher::new(&tree, "", NAMES, TREE);
     fs::write(server.path("19/1999/f"), b"").unwrap();
-    whole.expect(&[told(FileAction::ADDED, "19/1999/f")]);
-    assert_eq!(watches(&server), 2_021);
+    // On a machine that does other things the walk can be late: then the client looks for itself.
+    if let Some(news) = whole.next() {
+        assert_eq!(news, [told(FileAction::ADDED, "19/1999/f")]);
+    }
+    wait_for_watches(&server, 2_021);
+    fs::write(server.path("19/1999/g"), b"").unwrap();
+    whole.expect(&[told(FileAction::ADDED, "19/1999/g")]);
 }
 
 #[test]
@@ -555,7 +560,8 @@ fn a_share_may_do_without() {
 /// it could not become its users there.
 #[test]
 fn what_cannot_be_watched_is_not_cached() {
-    const LIMITED: &str = "echo 3 > /proc/sys/user/max_inotify_watches && exec unshare -U \"$0\" \"$@\"";
+    const LIMITED: &str =
+        "echo 3 > /proc/sys/user/max_inotify_watches && exec unshare -U \"$0\" \"$@\"";
     let limited = ["unshare", "-U", "-r", "sh", "-c", LIMITED].map(str::to_owned);
     let mut try_it = std::process::Command::new(&limited[0]);
     let tried = try_it.args(&limited[1..]).arg("true").output();

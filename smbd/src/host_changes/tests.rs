@@ -17,9 +17,9 @@ use vfs::{
 };
 
 use super::{
-    HostChanges, Listener, lock,
+    HostChanges, Job, Listener, lock,
     read::{Event, judge},
-    walk::Told,
+    walk::{Told, Walk},
 };
 
 #[derive(Default, Clone)]
@@ -150,4 +150,23 @@ fn what_may_not_be_watched_is_refused() {
     assert!(changes.begin(&root, interest).is_none());
     assert_eq!(changes.status()["refused"], 1);
     assert_eq!(changes.status()["interests"], 0);
+}
+
+#[test]
+fn a_walk_that_comes_late_means_look_yourself() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = SysDisk::open(folder.path()).unwrap().root();
+    let heard = Heard::default();
+    let changes = HostChanges::start(Arc::default(), heard.clone()).unwrap();
+    let interest = Interest::Changes {
+        open: OpenId(1),
+        tree: true,
+    };
+    let shared = &changes.0;
+    let id = lock(&shared.table).begin(&shared.inotify, &root, interest);
+    // Nobody waits for the walk any more when it ends.
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    drop(receiver);
+    shared.order(Job::Walk(Walk::whole(id.unwrap(), Some(sender))));
+    assert_eq!(heard.wait(), ["1 lost"]);
 }

@@ -3,7 +3,8 @@
 //! A walk goes on in slices, so that events are read meanwhile. A directory is watched first and
 //! listed afterwards, so that nothing new in it is missed; what an event told us of is listed
 //! aloud, because its entries may be older than the watch. Links are never followed, and no name
-//! leads out of the watched directory.
+//! leads out of the watched directory. A walk that ends after its client was told that it waits
+//! makes the client look for itself.
 
 use std::{
     collections::HashSet,
@@ -75,9 +76,14 @@ impl Walk {
     ) -> Option<Self> {
         for _ in 0..SLICE {
             let Some(below) = self.due.pop() else {
-                if let Some(done) = self.done.take() {
-                    // Whoever asked may be gone.
-                    let _ = done.send(());
+                let late = self.done.take().is_some_and(|done| done.send(()).is_err());
+                if late
+                    && let Some((_, Interest::Changes { open, .. })) =
+                        lock(&shared.table).root_of(self.id)
+                {
+                    // The client was told that it waits before everything was watched: it looks
+                    // for itself.
+                    listener.lost(open);
                 }
                 return None;
             };

@@ -188,7 +188,7 @@ async fn watch<V: Vfs>(
 }
 
 /// What others do is observed from before the client hears that it waits; a tree too large to be
-/// walked in time from soon after.
+/// walked in time from soon after, when the client is told to look for itself.
 async fn observed<V: Vfs>(call: &Call<V>, ready: Option<oneshot::Receiver<()>>) {
     if let Some(ready) = ready {
         let late = call.server().env.sleep(OBSERVE_MAX);
