@@ -219,6 +219,19 @@ fn before_3_0_the_paragraph_does_not_count() {
 }
 
 #[test]
+fn a_break_that_nobody_hears_takes_its_oplock_and_no_more() {
+    // 3.3.4.6: Open.IsPersistent is TRUE, so it is not closed.
+    let server = start();
+    let id = lost(&server, batch());
+    let old = server.tree_with(Options::dialect(Dialect::SMB_2_1));
+    old.create(&CreateArgs::open("f")).unwrap().close().unwrap();
+    let file = modern(&server).create(&again(batch(), id)).unwrap();
+    assert_eq!(file.id().persistent, id.persistent);
+    assert_eq!(file.created().oplock_level, OplockLevel::NONE);
+    assert_eq!(file.read_all().unwrap(), b"before");
+}
+
+#[test]
 fn coming_back_without_the_flag_is_not_found() {
     // 3.3.5.9.12
     let server = start();

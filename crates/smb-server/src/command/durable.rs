@@ -189,7 +189,7 @@ pub(super) fn ends_all<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
 pub(super) fn unheard<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     let lease = matches!(broken.owner, Owner::Lease(..));
     let durables = &server.durables;
-    let taken = durables.take_of(&broken.opens, |open| closes_it(open.endurance(), lease));
+    let taken = durables.take_of(&broken.opens, |open| closes_it(open.endurance()));
     if taken.is_empty() {
         if !(lease && waits_for_client(server, &broken)) {
             breaks::over(server, &broken);
@@ -206,11 +206,11 @@ pub(super) fn unheard<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     }));
 }
 
-/// Whether a break that nobody hears closes the open: a durable one, but a persistent one waits
-/// with the break of its lease.
-fn closes_it(endurance: Endurance, lease: bool) -> bool {
+/// Whether a break that nobody hears closes the open: a durable one. A persistent one outlives its
+/// oplock, and waits with the break of its lease ([MS-SMB2] 3.3.4.6, 3.3.4.7).
+fn closes_it(endurance: Endurance) -> bool {
     match endurance {
-        Endurance::Durable { persistent, .. } => !(persistent && lease),
+        Endurance::Durable { persistent, .. } => !persistent,
         Endurance::Resilient { .. } | Endurance::None => false,
     }
 }
