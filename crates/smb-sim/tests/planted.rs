@@ -21,7 +21,8 @@ fn policy(fault: Planted) -> Policy {
 }
 
 fn cases(policy: Policy) -> impl Iterator<Item = Plan> {
-    (FIRST..FIRST + CASES).map(move |seed| Plan::random(seed, Some(policy), Some(Profile::PosixMin)))
+    (FIRST..FIRST + CASES)
+        .map(move |seed| Plan::random(seed, Some(policy), Some(Profile::PosixMin)))
 }
 
 #[test]

@@ -189,7 +189,7 @@ impl Actor {
     ) -> Option<Reply> {
         self.client().await?;
         self.harvest();
-        let op = record.map(|request| self.world.issue(request));
+        let op = record.map(|request| self.world.issue(self.number, request));
         let env = std::sync::Arc::clone(&self.world.env);
         let client = self.client.as_mut()?;
         let id = match client.send(wire) {
@@ -351,8 +351,9 @@ impl Actor {
             CreateArgs::open(&path)
         };
         let args = args.options(options(through)).access(access());
-        let entry = (self.world.ledger.borrow_mut()).hold(object, &path, through);
-        let op = record.map(|request| self.world.issue(request));
+        let client = self.number;
+        let entry = (self.world.ledger.borrow_mut()).ask(client, object, &path, through);
+        let op = record.map(|request| self.world.issue(self.number, request));
         let Some(reply) = self.ask("open", None, args.request(), false).await else {
             self.world.ledger.borrow_mut().let_go(entry);
             self.haunt(slot);
@@ -398,6 +399,7 @@ impl Actor {
             through,
             entry,
         };
+        self.world.ledger.borrow_mut().made(entry);
         self.hands.insert((slot, stream), hand);
         if let Some(file) = &mut self.world.beliefs.borrow_mut().files[slot] {
             *file.held.entry(self.number).or_default() += 1;

@@ -86,6 +86,17 @@ pub(super) struct Watch {
     handles: Vec<u64>,
 }
 
+/// A handle.
+#[derive(Debug)]
+struct Held {
+    object: Object,
+    /// What the rules say of it; `None`: it follows the share.
+    rule: Option<Policy>,
+    /// The client that has asked for it and has no answer yet. To others it may not be there when
+    /// the server treats what they ask.
+    asked_by: Option<usize>,
+}
+
 /// Policies and handles of a case.
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -94,7 +105,7 @@ pub(super) struct Ledger {
     shares: Vec<Policy>,
     /// A plan without rules and changes needs no ledger.
     mixed: bool,
-    handles: BTreeMap<u64, (Object, Option<Policy>)>,
+    handles: BTreeMap<u64, Held>,
     next: u64,
 }
 
@@ -119,12 +130,32 @@ impl Ledger {
         self.shares.push(policy);
     }
 
-    /// The server is about to make a handle, or has made one.
+    /// The server has made a handle.
     pub(super) fn hold(&mut self, object: Object, path: &str, through: bool) -> u64 {
         self.next += 1;
-        let rule = decide(self.set, path, through);
-        self.handles.insert(self.next, (object, rule));
+        let held = Held {
+            object,
+            rule: decide(self.set, path, through),
+            asked_by: None,
+        };
+        self.handles.insert(self.next, held);
         self.next
+    }
+
+    /// A client is about to ask for a handle.
+    pub(super) fn ask(&mut self, client: usize, object: Object, path: &str, through: bool) -> u64 {
+        let handle = self.hold(object, path, through);
+        if let Some(held) = self.handles.get_mut(&handle) {
+            held.asked_by = Some(client);
+        }
+        handle
+    }
+
+    /// The handle that was asked for is there.
+    pub(super) fn made(&mut self, handle: u64) {
+        if let Some(held) = self.handles.get_mut(&handle) {
+            held.asked_by = None;
+        }
     }
 
     /// A handle is about to be closed.
@@ -137,13 +168,14 @@ impl Ledger {
         self.handles.clear();
     }
 
-    /// A request is issued.
-    pub(super) fn watch(&self, request: &Request) -> Option<Watch> {
+    /// A client issues a request.
+    pub(super) fn watch(&self, client: usize, request: &Request) -> Option<Watch> {
         if !self.mixed {
             return None;
         }
         let object = subject(request);
-        let mine = self.handles.iter().filter(|(_, (of, _))| *of == object);
+        let there = |held: &Held| held.asked_by.is_none_or(|by| by == client);
+        let mine = (self.handles.iter()).filter(|(_, held)| held.object == object && there(held));
         Some(Watch {
             object,
             from: self.shares.len() - 1,
@@ -157,8 +189,8 @@ impl Ledger {
         let share = shares.iter().copied().reduce(laxer).unwrap_or_default();
         let ruled = || set(self.set).into_iter().map(|rule| rule.policy);
         let handles = watch.handles.iter().filter_map(|id| self.handles.get(id));
-        let handles = handles.filter(|(of, _)| *of == watch.object);
-        let held = handles.map(|(_, rule)| rule.unwrap_or(share));
+        let handles = handles.filter(|held| held.object == watch.object);
+        let held = handles.map(|held| held.rule.unwrap_or(share));
         let low = held.reduce(Policy::stricter);
         let low = low.unwrap_or_else(|| ruled().fold(share, laxer));
         let high = shares.iter().copied().chain(ruled());
@@ -220,11 +252,11 @@ mod tests {
         let (file, other) = (Object(1), Object(2));
         let flush = Request::flush(Covers::Object(file));
         let named_b = ledger.hold(file, "b", false);
-        let watch = ledger.watch(&flush).unwrap();
+        let watch = ledger.watch(0, &flush).unwrap();
         assert_eq!(ledger.between(&watch), (host, strict));
         let plain = ledger.hold(file, "c", false);
         ledger.hold(other, "a", false);
-        let watch = ledger.watch(&flush).unwrap();
+        let watch = ledger.watch(0, &flush).unwrap();
         assert_eq!(ledger.between(&watch).0, honor);
         // The share's policy changes while the request is under way, then a handle goes.
         ledger.change(host);
@@ -235,8 +267,27 @@ mod tests {
         assert_eq!(ledger.between(&watch).0, host);
         let named_a = ledger.hold(file, "a", false);
         assert_eq!(ledger.between(&watch).0, host);
-        let watch = ledger.watch(&flush).unwrap();
+        let watch = ledger.watch(0, &flush).unwrap();
         assert_eq!(ledger.between(&watch).0, strict);
         ledger.let_go(named_a);
+    }
+
+    #[test]
+    fn a_handle_that_another_client_has_asked_for_may_come_too_late() {
+        let mut plan = Plan::empty(1, Policy::Honor, vfs::sim::Profile::PosixMin);
+        plan.rules = 1;
+        let [_, strict, _, host] = Plan::policies();
+        let mut ledger = Ledger::new(&plan);
+        let flush = Request::flush(Covers::Object(Object(1)));
+        ledger.hold(Object(1), "b", false);
+        let asked = ledger.ask(1, Object(1), "a", false);
+        let low = |ledger: &Ledger, client| {
+            let watch = ledger.watch(client, &flush).unwrap();
+            ledger.between(&watch).0
+        };
+        // What it asks with the handle itself is treated by it.
+        assert_eq!((low(&ledger, 0), low(&ledger, 1)), (host, strict));
+        ledger.made(asked);
+        assert_eq!(low(&ledger, 0), strict);
     }
 }

@@ -46,7 +46,7 @@ impl Actor {
             .options(options(through))
             .access(access())
             .context(QFID, b"");
-        let entry = world.ledger.borrow_mut().hold(object, &path, through);
+        let entry = (world.ledger.borrow_mut()).ask(self.number, object, &path, through);
         let reply = self
             .ask("create", Some(record), args.request(), false)
             .await;
@@ -290,7 +290,7 @@ impl Actor {
             .options(CreateOptions::DELETE_ON_CLOSE | options(step.flag()));
         let entry = {
             let mut ledger = self.world.ledger.borrow_mut();
-            ledger.hold(object, path, step.flag())
+            ledger.ask(self.number, object, path, step.flag())
         };
         let answer = self.delete_open(args, object, effects, step).await;
         self.world.ledger.borrow_mut().let_go(entry);
@@ -354,7 +354,7 @@ impl Actor {
         let args = CreateArgs::create_directory(&path)
             .options(options(through))
             .context(QFID, b"");
-        let entry = world.ledger.borrow_mut().hold(object, &path, through);
+        let entry = (world.ledger.borrow_mut()).ask(self.number, object, &path, through);
         let reply = self.ask("mkdir", Some(record), args.request(), false).await;
         world.ledger.borrow_mut().let_go(entry);
         let Some(reply) = reply else { return };

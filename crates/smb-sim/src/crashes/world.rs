@@ -259,9 +259,9 @@ impl World {
         history(&self.history)
     }
 
-    pub(super) fn issue(&self, request: Request) -> OpId {
+    pub(super) fn issue(&self, client: usize, request: Request) -> OpId {
         let at = self.env.monotonic();
-        let watch = self.ledger.borrow().watch(&request);
+        let watch = self.ledger.borrow().watch(client, &request);
         let op = self.history().issue(at, request);
         if let Some(watch) = watch {
             self.watched.borrow_mut().insert(op, watch);
