@@ -13,6 +13,7 @@ use std::{
     any::Any,
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
 };
 
 use tokio::sync::oneshot;
@@ -23,6 +24,9 @@ use crate::{
     file::{HostChange, OpenId, Touched},
     state::Server,
 };
+
+/// How long a client that watches a tree is not told that it waits, while the observing is set up.
+pub const OBSERVE_MAX: Duration = Duration::from_secs(1);
 
 /// Why something is to be observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

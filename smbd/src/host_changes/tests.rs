@@ -8,7 +8,7 @@ use std::{
 use rustix::fs::inotify::ReadFlags;
 use smb_server::{
     file::{HostChange, OpenId, Touched},
-    outside::Interest,
+    outside::{Interest, OBSERVE_MAX},
 };
 use vfs::{
     FileKey,
@@ -167,6 +167,8 @@ fn a_walk_that_comes_late_means_look_yourself() {
     // Nobody waits for the walk any more when it ends.
     let (sender, receiver) = tokio::sync::oneshot::channel();
     drop(receiver);
-    shared.order(Job::Walk(Walk::whole(id.unwrap(), Some(sender))));
+    let mut walk = Walk::whole(id.unwrap(), Some(sender));
+    walk.begun -= 2 * OBSERVE_MAX;
+    shared.order(Job::Walk(walk));
     assert_eq!(heard.wait(), ["1 lost"]);
 }

@@ -10,6 +10,7 @@ use std::{
     collections::HashSet,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
+    time::Instant,
 };
 
 use rustix::{
@@ -18,7 +19,7 @@ use rustix::{
 };
 use smb_server::{
     file::{Change, HostChange},
-    outside::Interest,
+    outside::{Interest, OBSERVE_MAX},
 };
 use smb_wire::msg::NotifyFilter;
 use tokio::sync::oneshot;
@@ -44,6 +45,7 @@ pub(super) struct Walk {
     due: Vec<Below>,
     aloud: bool,
     done: Option<oneshot::Sender<()>>,
+    pub(super) begun: Instant,
 }
 
 impl Walk {
@@ -54,6 +56,7 @@ impl Walk {
             due: vec![Below::default()],
             aloud: false,
             done,
+            begun: Instant::now(),
         }
     }
 
@@ -64,6 +67,7 @@ impl Walk {
             due: vec![below],
             aloud,
             done: None,
+            begun: Instant::now(),
         }
     }
 
@@ -76,13 +80,11 @@ impl Walk {
     ) -> Option<Self> {
         for _ in 0..SLICE {
             let Some(below) = self.due.pop() else {
-                let late = self.done.take().is_some_and(|done| done.send(()).is_err());
-                if late
-                    && let Some((_, Interest::Changes { open, .. })) =
-                        lock(&shared.table).root_of(self.id)
-                {
-                    // The client was told that it waits before everything was watched: it looks
-                    // for itself.
+                let unheard = self.done.take().is_some_and(|done| done.send(()).is_err());
+                let late = unheard && self.begun.elapsed() >= OBSERVE_MAX;
+                let user = lock(&shared.table).root_of(self.id);
+                if late && let Some((_, Interest::Changes { open, .. })) = user {
+                    // The client was told that it waits before everything was watched.
                     listener.lost(open);
                 }
                 return None;

@@ -7,7 +7,6 @@
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     sync::Arc,
-    time::Duration,
 };
 
 use smb_wire::{
@@ -23,13 +22,10 @@ use vfs::{Vfs, VfsError};
 use super::{Call, Failure, Handled, Reply, perform};
 use crate::{
     file::{Change, OpenId, Outcome, Turn, WaiterId, WatchRequest, Watching},
-    outside::Interest,
+    outside::{Interest, OBSERVE_MAX},
     race::race,
     state::{EndReason, InFlight, Server},
 };
-
-/// How long the interim answer waits for the observing of a tree to be set up.
-const OBSERVE_MAX: Duration = Duration::from_secs(1);
 
 /// Waits for changes.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
