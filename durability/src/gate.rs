@@ -115,6 +115,10 @@ impl<V: Vfs> Gate<V> {
         &self.share.name
     }
 
+    pub(crate) fn share(&self) -> &Arc<Share> {
+        &self.share
+    }
+
     /// The settings as configured.
     pub fn settings(&self) -> ShareDurability {
         self.share.settings()
@@ -123,7 +127,8 @@ impl<V: Vfs> Gate<V> {
     /// The policy in force: `honor` instead of the configured one after a failed sync, until the
     /// policy is set or the share's last latch is gone (repaired, deleted with its file, cleared);
     /// where a file system lost something that is no file's ([`Durability::write_back_lost`]),
-    /// until the policy is set or the share's latches are cleared.
+    /// until the policy is set or the share's latches are cleared. While the guard is on
+    /// ([`Durability::set_guard`]), `honor` instead of a lazy one, too.
     pub fn effective_policy(&self) -> Policy {
         self.share.effective().policy
     }
@@ -716,7 +721,8 @@ impl<V: Vfs> Gate<V> {
             }
             // A tripped share keeps no bound any more: what is owed is paid and errors are told.
             let asked = core.peek(key, |inode| inode.opens.effective(&self.share));
-            let asked = asked.unwrap_or_else(|| Effective::of(self.share.effective().policy));
+            let own = || self.share.asked(self.share.settings().policy);
+            let asked = asked.unwrap_or_else(own);
             match asked.bound {
                 Some(now) => bound = now,
                 None => return,

@@ -20,6 +20,7 @@ mod disk_file;
 mod early;
 mod frames;
 mod gate;
+mod guard;
 mod inode;
 mod inside;
 mod journal;
@@ -47,6 +48,7 @@ mod share;
 mod table;
 
 pub use gate::{Arrived, Begun, Changing, Earlier, FlushTarget, Gate, Moving, OpenPolicy};
+pub use guard::SetAside;
 pub use journal::{
     EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, ExposureSource, FlushJournal, FlushRecord,
     NoFlushJournal, most_exposed,

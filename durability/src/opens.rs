@@ -1,7 +1,7 @@
 //! The opens of one inode, as far as they decide its policy: the strictest does.
 //!
 //! An open that matched no rule follows its share's policy as that is now; one that matched a
-//! rule follows the rule, as `honor` while its share is tripped. A request through a share that
+//! rule follows the rule, as `honor` while its share is tripped or guarded. A request through a share that
 //! has no open of the inode counts as one that follows that share. Deciding costs a few steps
 //! however many opens there are: they are counted by share and by policy.
 
@@ -83,10 +83,8 @@ struct Counted {
 impl Counted {
     fn strictest(&self) -> Option<Effective> {
         let each = self.asked.iter().map(|(rule, _)| {
-            Effective::of(match rule {
-                Some(policy) => self.share.in_force(*policy),
-                None => self.share.effective().policy,
-            })
+            self.share
+                .asked(rule.unwrap_or_else(|| self.share.settings().policy))
         });
         each.reduce(Effective::join)
     }
@@ -182,7 +180,7 @@ impl Opens {
         {
             return asked;
         }
-        let mine = Effective::of(own.effective().policy);
+        let mine = own.asked(own.settings().policy);
         asked.map_or(mine, |asked| asked.join(mine))
     }
 

@@ -17,7 +17,9 @@ use tokio::sync::Notify;
 use vfs::{Env, FileKey, Timestamp};
 
 use crate::{
+    guard::SetAside,
     metrics::{Metrics, count},
+    opens::Effective,
     pace::Pace,
     report::{Exposure, PolicyExposure},
     rules::Rules,
@@ -70,6 +72,8 @@ pub(crate) struct Share {
     tripped: AtomicBool,
     /// A file system of it lost something that is no file's: until an administrator acts.
     tripped_for_good: AtomicBool,
+    /// The engine's guard is on (`guard.rs`).
+    guard: Arc<AtomicBool>,
     bytes: AtomicU64,
     bytes_of: [AtomicU64; PolicyKind::ALL.len()],
     lost_bytes: AtomicU64,
@@ -85,7 +89,12 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    pub(crate) fn new(name: &str, settings: ShareDurability, env: Arc<dyn Env>) -> Arc<Self> {
+    pub(crate) fn new(
+        name: &str,
+        settings: ShareDurability,
+        env: Arc<dyn Env>,
+        guard: Arc<AtomicBool>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
             env,
@@ -97,6 +106,7 @@ impl Share {
             pace: Mutex::default(),
             tripped: AtomicBool::new(false),
             tripped_for_good: AtomicBool::new(false),
+            guard,
             bytes: AtomicU64::new(0),
             bytes_of: Default::default(),
             lost_bytes: AtomicU64::new(0),
@@ -114,19 +124,47 @@ impl Share {
         *self.settings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As in force: a tripped share honors.
+    /// As in force: a share that is tripped or guarded honors.
     pub(crate) fn effective(&self) -> ShareDurability {
         let mut settings = self.settings();
         settings.policy = self.in_force(settings.policy);
         settings
     }
 
-    /// A policy of the share or of one of its rules, as in force: a tripped share honors.
+    /// A policy of the share or of one of its rules, as in force: a share that is tripped or
+    /// guarded honors.
     pub(crate) fn in_force(&self, policy: Policy) -> Policy {
-        if self.is_tripped() && policy.is_lazy() {
+        if policy.is_lazy() && (self.is_tripped() || self.is_guarded()) {
             Policy::Honor
         } else {
             policy
+        }
+    }
+
+    /// What such a policy asks for as in force. A guarded share keeps its bounds, too; a tripped
+    /// one keeps none.
+    pub(crate) fn asked(&self, policy: Policy) -> Effective {
+        let now = Effective::of(self.in_force(policy));
+        match self.is_tripped() {
+            true => now,
+            false => now.join(Effective::of(policy)),
+        }
+    }
+
+    fn is_guarded(&self) -> bool {
+        self.guard.load(SeqCst)
+    }
+
+    /// Whether its policy or one of its rules answers before the disk does.
+    pub(crate) fn has_lazy(&self) -> bool {
+        self.settings().policy.is_lazy() || self.has_lazy_rules()
+    }
+
+    pub(crate) fn set_aside(&self) -> SetAside {
+        let lazy = self.has_lazy();
+        SetAside {
+            failed_sync: lazy && self.is_tripped(),
+            guard: lazy && self.is_guarded(),
         }
     }
 
@@ -260,7 +298,7 @@ impl Share {
     /// Goes to `honor` if the policy answers before the disk does; what is owed by `now` is due.
     /// Answers whether that is news.
     pub(crate) fn trip(&self, now: Duration) -> bool {
-        if !self.settings().policy.is_lazy() && !self.has_lazy_rules() {
+        if !self.has_lazy() {
             return false;
         }
         // First: whoever is woken looks at it.

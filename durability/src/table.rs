@@ -54,6 +54,8 @@ pub struct Durability<V: Vfs> {
     latched: AtomicUsize,
     /// More inodes were latched than are remembered: no FLUSH can be answered with success.
     overflow: AtomicBool,
+    /// Lazy policies are set aside (`guard.rs`).
+    pub(crate) guard: Arc<AtomicBool>,
     /// An inode became clean.
     pub(crate) room: Notify,
     /// Directories that moved and owe their name: a part of the path of whatever is below.
@@ -88,6 +90,7 @@ impl<V: Vfs> Durability<V> {
             dirty_of: Mutex::default(),
             latched: AtomicUsize::new(0),
             overflow: AtomicBool::new(false),
+            guard: Arc::default(),
             room: Notify::new(),
             moved: Mutex::default(),
             orders: Orders::default(),
@@ -114,7 +117,8 @@ impl<V: Vfs> Durability<V> {
         let folded = name.to_uppercase();
         let known = shares.iter().find(|old| old.name.to_uppercase() == folded);
         let share = known.map(Arc::clone).unwrap_or_else(|| {
-            let share = Share::new(name, settings, Arc::clone(&self.env));
+            let (env, guard) = (Arc::clone(&self.env), Arc::clone(&self.guard));
+            let share = Share::new(name, settings, env, guard);
             shares.push(Arc::clone(&share));
             share
         });

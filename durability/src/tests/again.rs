@@ -24,7 +24,7 @@ const FULL: RequestFlags = RequestFlags {
     ..PLAIN
 };
 
-async fn fail(w: &World, gate: &Gate<super::fake::Fake>, ino: u64) {
+pub(super) async fn fail(w: &World, gate: &Gate<super::fake::Fake>, ino: u64) {
     let data = Bytes::from(vec![1; 4096]);
     drop(gate.write(&file(ino), 0, data, PLAIN).await.unwrap());
     w.fake.script(ino, &[IO]);

@@ -7,6 +7,7 @@ mod again;
 mod bound;
 mod fake;
 mod flush;
+mod guard;
 mod hung;
 mod journals;
 mod kept;

@@ -28,12 +28,12 @@ pub(super) fn rule(pattern: &str, policy: &str) -> Rule {
     }
 }
 
-fn rules(rules: &[(&str, &str)]) -> Arc<Rules> {
+pub(super) fn rules(rules: &[(&str, &str)]) -> Arc<Rules> {
     let rules = rules.iter().map(|(p, policy)| rule(p, policy)).collect();
     Arc::new(Rules::new(rules).unwrap())
 }
 
-fn opener(path: &str) -> Arc<Opener> {
+pub(super) fn opener(path: &str) -> Arc<Opener> {
     Arc::new(Opener {
         path: path.into(),
         ..Opener::default()
@@ -41,7 +41,7 @@ fn opener(path: &str) -> Arc<Opener> {
 }
 
 /// Whether a FLUSH waits for the disk: `sync`, or not: `no`.
-async fn flushed(w: &World, node: &FakeNode) -> &'static str {
+pub(super) async fn flushed(w: &World, node: &FakeNode) -> &'static str {
     w.write(node, 0, 1).await.unwrap();
     w.fake.take_log();
     w.flush(node).await.unwrap();

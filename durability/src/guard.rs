@@ -1,0 +1,76 @@
+//! The guard: while the memory of the host is not to be relied on, no policy relies on it.
+//!
+//! Lazy policies are chosen because something keeps the host alive: a UPS. Once that runs down,
+//! the choice rests on nothing. While the guard is on, each lazy policy, a share's or one of its
+//! rules', is in force as `honor`; of `bounded` the bound is kept besides, since what it promises
+//! of changes that nobody flushed `honor` does not.
+//!
+//! One flag of the engine, read wherever a policy is: so it holds for shares, rules and opens that
+//! come later, and what is configured stays as it is. What else sets a policy aside (a failed
+//! sync), and an administrator who sets one, neither end it nor are ended by it. Who decides when
+//! it is on is none of the engine's business.
+
+use std::sync::{Arc, atomic::Ordering::SeqCst};
+
+use vfs::Vfs;
+
+use crate::{gate::Gate, inode::Inode, report::StopReport, share::Share, table::Durability};
+
+/// Why lazy policies of a share, its own or a rule's, are in force as `honor`. Nothing of it is
+/// said of a share that has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetAside {
+    /// A sync failed: until no latch is left or an administrator acts.
+    pub failed_sync: bool,
+    /// [`Durability::set_guard`] is on.
+    pub guard: bool,
+}
+
+impl<V: Vfs> Durability<V> {
+    /// Puts the guard on, or takes it off again, for `who`: in force for every request from now
+    /// on. What was acknowledged before is stable when [`Durability::sync_lazy`] says so. Answers
+    /// whether that is news.
+    pub fn set_guard(&self, on: bool, who: &str) -> bool {
+        if self.guard.swap(on, SeqCst) == on {
+            return false;
+        }
+        for share in self.shares().iter().filter(|share| share.has_lazy()) {
+            let (configured, now) = (share.settings().policy, share.effective().policy);
+            tracing::warn!(
+                share = share.name,
+                guard = on,
+                %configured,
+                in_force = %now,
+                who,
+                "lazy durability policies {}",
+                if on { "are set aside for honor" } else { "hold again" }
+            );
+            // Whoever waits for room within a bound looks at it.
+            share.room.notify_waiters();
+            share.kick.notify_one();
+        }
+        true
+    }
+
+    /// Whether the guard is on.
+    pub fn is_guarded(&self) -> bool {
+        self.guard.load(SeqCst)
+    }
+
+    /// Syncs everything owed through shares with a lazy policy, their own or a rule's, the writes
+    /// under way included.
+    pub async fn sync_lazy(&self) -> StopReport {
+        let mut lazy = self.shares();
+        lazy.retain(|share| share.has_lazy());
+        let is_lazy = |known: &Arc<Share>| lazy.iter().any(|share| Arc::ptr_eq(share, known));
+        let keys = self.keys(|_, inode: &Inode<V>| inode.shares.iter().any(is_lazy));
+        self.sync_many(keys).await
+    }
+}
+
+impl<V: Vfs> Gate<V> {
+    /// Why the lazy policies of the share are not in force, if so.
+    pub fn set_aside(&self) -> SetAside {
+        self.share().set_aside()
+    }
+}
