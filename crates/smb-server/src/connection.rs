@@ -349,7 +349,7 @@ fn spawn<V: Vfs>(connection: &Rc<Connection<V>>, task: impl Future<Output = ()> 
 async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receive) {
     let mut input = ReceiveBuffer::default();
     loop {
-        let missing = match framing::next(&mut input.bytes, connection.frame_max()) {
+        let missing = match framing::next(&mut input.bytes, input.size, connection.frame_max()) {
             Ok(Next::Message(frame)) => {
                 connection.mail_delivered().await;
                 if let Err(rule) = frame_arrived(connection, frame) {

@@ -5,6 +5,8 @@ use smb_wire::header::{NETBIOS_KEEP_ALIVE, NETBIOS_SESSION_MESSAGE, TRANSPORT_HE
 
 /// Frames up to this length leave the receive buffer by copy.
 const COPIED_MAX: usize = 4096;
+/// And longer ones, if they are less than this part of it.
+const PINNED_SHARE: usize = 8;
 
 /// Why the stream of bytes cannot be followed any further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,11 +27,11 @@ pub(crate) enum Next {
 }
 
 /// Takes the next whole message out of `input`, at most `max` bytes long. Session-service
-/// keep-alives (0x85) are skipped.
+/// keep-alives (0x85) are skipped. `size` is that of the whole buffer that `input` is in.
 ///
 /// # Errors
 /// [`FrameError`]: the connection must be closed.
-pub(crate) fn next(input: &mut BytesMut, max: usize) -> Result<Next, FrameError> {
+pub(crate) fn next(input: &mut BytesMut, size: usize, max: usize) -> Result<Next, FrameError> {
     loop {
         let Some(&[kind, high, middle, low]) = input.first_chunk::<TRANSPORT_HEADER_SIZE>() else {
             return Ok(Next::Missing(TRANSPORT_HEADER_SIZE - input.len()));
@@ -51,7 +53,7 @@ pub(crate) fn next(input: &mut BytesMut, max: usize) -> Result<Next, FrameError>
             return Ok(Next::Missing(missing));
         }
         input.advance(TRANSPORT_HEADER_SIZE);
-        if length <= COPIED_MAX {
+        if length <= COPIED_MAX || length < size / PINNED_SHARE {
             // A small request that waits must not hold a large receive buffer.
             let frame = BytesMut::from(input.get(..length).unwrap_or_default());
             input.advance(length);
@@ -76,23 +78,40 @@ mod tests {
     #[test]
     fn a_message_comes_out_whole_and_the_rest_stays() {
         let mut input = feed(&[0, 0, 0, 3, 1, 2, 3, 0, 0]);
-        assert_eq!(next(&mut input, 100), message(&[1, 2, 3]));
-        assert_eq!(next(&mut input, 100), Ok(Next::Missing(2)));
+        assert_eq!(next(&mut input, 0, 100), message(&[1, 2, 3]));
+        assert_eq!(next(&mut input, 0, 100), Ok(Next::Missing(2)));
         assert_eq!(input.as_ref(), [0, 0]);
+    }
+
+    #[test]
+    fn a_message_holds_no_buffer_much_larger_than_itself() {
+        let mut stream = BytesMut::zeroed(4 + 100_000);
+        stream[1..4].copy_from_slice(&[1, 0x86, 0xA0]);
+        let place = stream.as_ptr().addr() + 4;
+        for (size, copied) in [(100_004, false), (800_000, false), (1 << 20, true)] {
+            let mut input = BytesMut::with_capacity(size);
+            input.extend_from_slice(&stream);
+            let place = place - stream.as_ptr().addr() + input.as_ptr().addr();
+            let Ok(Next::Message(message)) = next(&mut input, size, 1 << 20) else {
+                panic!("it is whole");
+            };
+            assert_eq!(message.len(), 100_000);
+            assert_eq!(message.as_ptr().addr() != place, copied, "{size}");
+        }
     }
 
     #[test]
     fn a_part_of_a_message_waits_for_more() {
         let mut input = feed(&[0, 0, 0, 3, 1, 2]);
-        assert_eq!(next(&mut input, 100), Ok(Next::Missing(1)));
+        assert_eq!(next(&mut input, 0, 100), Ok(Next::Missing(1)));
         input.extend_from_slice(&[3]);
-        assert_eq!(next(&mut input, 100), message(&[1, 2, 3]));
+        assert_eq!(next(&mut input, 0, 100), message(&[1, 2, 3]));
     }
 
     #[test]
     fn a_length_over_the_limit_is_refused_before_it_is_buffered() {
         assert_eq!(
-            next(&mut feed(&[0, 0xff, 0xff, 0xff]), 1000),
+            next(&mut feed(&[0, 0xff, 0xff, 0xff]), 0, 1000),
             Err(FrameError::TooLong(0x00ff_ffff))
         );
     }
@@ -100,9 +119,9 @@ mod tests {
     #[test]
     fn keep_alives_are_skipped_and_other_types_refused() {
         let mut input = feed(&[0x85, 0, 0, 0, 0, 0, 0, 1, 9]);
-        assert_eq!(next(&mut input, 10), message(&[9]));
+        assert_eq!(next(&mut input, 0, 10), message(&[9]));
         assert_eq!(
-            next(&mut feed(&[0x81, 0, 0, 0]), 10),
+            next(&mut feed(&[0x81, 0, 0, 0]), 0, 10),
             Err(FrameError::Type(0x81))
         );
     }

@@ -14,6 +14,8 @@ use bytes::BytesMut;
 
 /// Bytes asked of the socket at a time: a WRITE of 64 KiB with its headers fits.
 const RECEIVE_BYTES: usize = 68 * 1024;
+/// Above this, sizes are multiples of it.
+const LARGE_BYTES: usize = 1 << 20;
 /// Room below which the socket is not asked again into the same buffer.
 const ROOM_MIN: usize = 4096;
 /// Memory that a thread keeps for receiving beyond what is in use.
@@ -29,7 +31,7 @@ pub(crate) struct ReceiveBuffer {
     /// They, and room for more.
     pub(crate) bytes: BytesMut,
     /// Size of the whole buffer, of which `bytes` may be a part.
-    size: usize,
+    pub(crate) size: usize,
 }
 
 impl ReceiveBuffer {
@@ -65,10 +67,12 @@ impl ReceiveBuffer {
 
 /// Buffers come in few sizes, so that one can stand in for another.
 fn size_for(needed: usize) -> usize {
-    if needed <= RECEIVE_BYTES {
-        RECEIVE_BYTES
-    } else {
-        needed.checked_next_power_of_two().unwrap_or(needed)
+    match needed {
+        0..=RECEIVE_BYTES => RECEIVE_BYTES,
+        ..=LARGE_BYTES => needed.next_power_of_two(),
+        _ => needed
+            .checked_next_multiple_of(LARGE_BYTES)
+            .unwrap_or(needed),
     }
 }
 
