@@ -145,11 +145,17 @@ fn exposure(page: &mut Page, shares: &[&Share<HostVfs>]) {
         let labels = [("share", &*share.config.name), ("policy", &*policy)];
         family.sample("", &labels, 1);
     }
-    let help = "A failed sync set the configured policy aside for honor.";
+    let help = "A failed sync set the lazy policies of the share aside for honor.";
     let mut family = page.family("holdfast_share_tripped", Kind::Gauge, help);
     for share in shares {
-        let tripped = share.gate.effective_policy() != share.gate.settings().policy;
+        let tripped = share.gate.set_aside().failed_sync;
         family.sample("", &[("share", &share.config.name)], u8::from(tripped));
+    }
+    let help = "The power guard set the lazy policies of the share aside for honor.";
+    let mut family = page.family("holdfast_share_guarded", Kind::Gauge, help);
+    for share in shares {
+        let guarded = share.gate.set_aside().guard;
+        family.sample("", &[("share", &share.config.name)], u8::from(guarded));
     }
     type Figure = fn(&durability::Exposure) -> f64;
     let figures: [(&str, &str, Figure); 5] = [

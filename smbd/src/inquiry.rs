@@ -1,7 +1,7 @@
 //! Questions: `check-config`, and `status`, `reload`, `policy` to a running server.
 
 pub mod explain;
-mod status;
+pub(crate) mod status;
 
 use std::{
     fmt::Write as _,

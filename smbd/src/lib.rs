@@ -34,6 +34,7 @@ mod notify;
 pub mod password;
 mod persistent_store;
 pub mod placement;
+mod power;
 pub mod protection;
 pub mod ring;
 mod sentinel;

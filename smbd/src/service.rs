@@ -31,7 +31,9 @@ use crate::{
     inquiry::explain::Located,
     interfaces,
     kept::Kept,
-    persistent_store, settings, transport,
+    persistent_store,
+    power::{PowerGuard, Source},
+    settings, transport,
     worker::{Accepted, ConnectionHandler, WorkerHandle},
 };
 
@@ -49,6 +51,7 @@ pub struct Holdfast {
     server: Arc<Server<HostVfs>>,
     use_ring: bool,
     kept: Arc<Kept>,
+    power: Arc<PowerGuard>,
     own: Arc<OwnChanges>,
     host_changes: Option<Arc<HostChanges>>,
     /// In force; what a reload is compared with.
@@ -63,9 +66,15 @@ impl Holdfast {
     /// # Errors
     /// When a share's folder cannot be opened.
     pub fn new(config: Arc<Config>, users: UserDb) -> io::Result<Arc<Self>> {
+        Self::on(config, users, Source::default())
+    }
+
+    /// As [`Holdfast::new`], on a machine whose power supplies show themselves there.
+    fn on(config: Arc<Config>, users: UserDb, machine: Source) -> io::Result<Arc<Self>> {
         let use_ring = choose_ring(&config)?;
         let env = Arc::new(TokioEnv::new());
         let durability = Durability::new(env.clone(), settings::durability_limits(&config));
+        let power = PowerGuard::start(machine, config.durability.protection, &durability);
         let settings = settings::server(&config, &users);
         let before = Before {
             shares: Arc::default(),
@@ -91,6 +100,7 @@ impl Holdfast {
             server,
             use_ring,
             kept,
+            power,
             own,
             host_changes,
             config: Mutex::new(config),
@@ -295,6 +305,12 @@ impl Service for Holdfast {
             let durability = Arc::clone(&self.server.durability);
             tokio::task::spawn_local(kept.watch(durability, worker.clone(), activity));
             self.server.watch_restored();
+            let (me, durability) = (Arc::clone(&self), Arc::clone(&self.server.durability));
+            let protection = move || me.config().durability.protection;
+            let power = Arc::clone(&self.power);
+            let worker = worker.clone();
+            let stopping = async move { worker.stopping().await };
+            tokio::task::spawn_local(power.watch(durability, stopping, protection));
         }
         Ok(Handler {
             server: Arc::clone(&self.server),
@@ -327,6 +343,7 @@ impl Service for Holdfast {
             })).collect::<Vec<_>>(),
             "shares": self.shares_status(),
             "kept": self.kept.status(),
+            "power": self.power.status(),
             "handles": persistent_store::status(&self.server),
             "tables": self.server.table_sizes().into_iter().collect::<BTreeMap<_, _>>(),
             "host_changes": self.host_changes.as_ref().map(|changes| changes.status()),
@@ -336,6 +353,7 @@ impl Service for Holdfast {
     fn metrics(&self, page: &mut Page) {
         exposition::render(page, &self.server);
         self.kept.metrics(page);
+        self.power.metrics(page);
         persistent_store::metrics(&self.server, page);
     }
 
@@ -543,5 +561,7 @@ impl Holdfast {
     }
 }
 
+#[cfg(test)]
+mod power_tests;
 #[cfg(test)]
 mod tests;

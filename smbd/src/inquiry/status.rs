@@ -82,7 +82,7 @@ pub(super) fn in_words(status: &Value) -> String {
 }
 
 /// Shares alone: the answer to `holdfast policy`.
-pub(super) fn shares_in_words(shares: &Value) -> String {
+pub(crate) fn shares_in_words(shares: &Value) -> String {
     let mut out = String::new();
     for share in list(shares) {
         write_share(&mut out, share);
@@ -163,14 +163,8 @@ fn write_promise(out: &mut String, share: &Value) {
     if !share["warning"].is_null() {
         push(out, &format!("    WARNING: {}", cell(&share["warning"])));
     }
-    if share["configured_policy"] != share["policy"] {
-        push(
-            out,
-            &format!(
-                "    configured is {}, set aside because a sync failed",
-                cell(&share["configured_policy"])
-            ),
-        );
+    if let Some(aside) = set_aside(share) {
+        push(out, &format!("    {aside}"));
     }
     let change = &share["changed"];
     if change.is_object() {
@@ -191,6 +185,30 @@ fn write_promise(out: &mut String, share: &Value) {
             ),
         );
     }
+}
+
+/// Which policies are not in force, and why.
+fn set_aside(share: &Value) -> Option<String> {
+    let reasons: Vec<&str> = list(&share["set_aside"])
+        .iter()
+        .map(|why| match why.as_str() {
+            Some("power-guard") => "this machine runs on a battery (until mains power is back)",
+            _ => "a sync failed",
+        })
+        .collect();
+    let differs = share["configured_policy"] != share["policy"];
+    let because = match reasons.as_slice() {
+        // An older server does not say.
+        [] if differs => "a sync failed".to_owned(),
+        [] => return None,
+        some => some.join(" and because "),
+    };
+    Some(if differs {
+        let configured = cell(&share["configured_policy"]);
+        format!("configured is {configured}, set aside because {because}")
+    } else {
+        format!("lazy rules are set aside for honor because {because}")
+    })
 }
 
 /// What is acknowledged and not stable.

@@ -491,6 +491,72 @@ fn on_a_battery() {
 }
 
 #[test]
+fn what_the_machine_runs_on() {
+    // Each supply: name, type, online, status; `-`: no such file.
+    let power = |supplies: &[[&str; 4]]| {
+        let tree = Tree::new();
+        for [name, rest @ ..] in supplies {
+            for (file, text) in ["type", "online", "status"].iter().zip(rest) {
+                if *text != "-" {
+                    tree.file(&format!("sys/class/power_supply/{name}/{file}"), text);
+                }
+            }
+        }
+        Power::read(&tree.root())
+    };
+    let battery = |name: &str| Power::Battery(name.to_owned());
+    assert_eq!(power(&[]), Power::Unknown);
+    let folder = Tree::new();
+    fs::create_dir_all(folder.top.path().join("sys/class/power_supply")).unwrap();
+    assert_eq!(Power::read(&folder.root()), Power::Unknown);
+    // A server with a UPS alone.
+    let ups = |status| power(&[["ups", "UPS", "-", status]]);
+    assert_eq!(ups("Discharging"), battery("ups"));
+    for status in ["Full", "Charging", "Not charging"] {
+        assert_eq!(ups(status), Power::Mains, "{status}");
+    }
+    assert_eq!(ups("Unknown"), Power::Unknown);
+    assert_eq!(ups("-"), Power::Unknown);
+    // A laptop.
+    let laptop = |online, status| {
+        power(&[
+            ["AC", "Mains", online, "-"],
+            ["BAT0", "Battery", "-", status],
+        ])
+    };
+    assert_eq!(laptop("1", "Charging"), Power::Mains);
+    assert_eq!(laptop("0", "Discharging"), battery("BAT0"));
+    assert_eq!(laptop("0", "Unknown"), battery("AC"));
+    assert_eq!(laptop("1", "Discharging"), Power::Mains, "a weak adapter");
+    assert_eq!(laptop("-", "Discharging"), battery("BAT0"));
+    assert_eq!(
+        laptop("-", "Full"),
+        Power::Unknown,
+        "the adapter does not say"
+    );
+    // One of two power supplies of a server is off.
+    let two = |a, b| power(&[["PS0", "Mains", a, "-"], ["PS1", "Mains", b, "-"]]);
+    assert_eq!(two("0", "1"), Power::Mains);
+    assert_eq!(two("0", "0"), battery("PS0"));
+    assert_eq!(two("0", "-"), Power::Unknown);
+    // By USB; a port where nothing is plugged in says nothing.
+    let usb = |online| {
+        power(&[
+            ["BAT0", "Battery", "-", "Discharging"],
+            ["ucsi", "USB", online, "-"],
+        ])
+    };
+    assert_eq!(usb("1"), Power::Mains);
+    assert_eq!(usb("0"), battery("BAT0"));
+    // A UPS feeds the adapter.
+    let both = power(&[
+        ["AC", "Mains", "1", "-"],
+        ["ups", "UPS", "-", "Discharging"],
+    ]);
+    assert_eq!(both, battery("ups"));
+}
+
+#[test]
 fn trees_without_end() {
     let mut tree = Tree::new();
     // Layers in a ring.

@@ -32,6 +32,7 @@ use crate::config::Protection;
 
 pub use device::{Cache, Device};
 pub use finding::{Finding, Weight, What};
+pub use power::Power;
 pub use read::Root;
 pub use walk::FileSystem;
 pub(crate) use watch::{AGAIN, Board, broken_promise, of_config};
@@ -54,7 +55,7 @@ pub struct Machine {
     root: Root,
     mounts: Vec<mounts::Mount>,
     guest: bool,
-    on_battery: Option<String>,
+    power: Power,
 }
 
 /// A folder to assess.
@@ -100,7 +101,7 @@ impl Machine {
         Self {
             mounts: mounts::read(&root),
             guest: device::is_guest(&root),
-            on_battery: power::on_battery(&root),
+            power: Power::read(&root),
             root,
         }
     }
@@ -111,9 +112,9 @@ impl Machine {
         let mut walk = walk::Walk::new(self);
         walk.path(place.mount_id, &place.path, 0);
         let mut findings = walk.findings;
-        findings.extend(self.on_battery.iter().map(|supply| Finding {
+        findings.extend(self.power.supply().map(|supply| Finding {
             what: What::OnBattery,
-            subject: supply.clone(),
+            subject: supply.to_owned(),
         }));
         Assessment {
             asserted,

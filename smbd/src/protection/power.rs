@@ -1,32 +1,121 @@
-//! `/sys/class/power_supply`: does this machine run on a battery right now?
+//! `/sys/class/power_supply`: what does this machine run on right now?
 //!
-//! Sees the supplies that have a kernel driver (laptops, UPS by HID); most UPS talk to a daemon
-//! instead and are not seen. So "no" means "not that we know".
+//! Sees the supplies that have a kernel driver (laptops, some UPS); most UPS talk to a daemon
+//! instead and are not seen. So [`Power::Unknown`] is what most servers get, and it never means
+//! that there is mains power.
 
 use super::read::{self, Root};
 
 /// Supplies that are looked at.
 const SUPPLIES_MAX: usize = 64;
 
-/// The supply that says so, if the machine runs on a battery.
-pub(super) fn on_battery(root: &Root) -> Option<String> {
-    let folder = root.sys.join("class/power_supply");
-    let mut mains = Vec::new();
-    let mut discharging = None;
-    for name in read::names(&folder)?.into_iter().take(SUPPLIES_MAX) {
-        let of = |file: &str| read::value(&folder.join(&name).join(file)).unwrap_or_default();
-        // Batteries of mice and keyboards.
-        if of("scope") == "Device" {
-            continue;
-        }
-        match of("type").as_str() {
-            "Mains" => mains.push((of("online") == "0", read::clean(&name))),
-            "UPS" | "Battery" if of("status") == "Discharging" => {
-                discharging = discharging.or(Some(read::clean(&name)));
+/// What the machine runs on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Power {
+    /// Mains power, by the word of an adapter or of a battery that is not being discharged.
+    Mains,
+    /// A battery, by the word of this supply.
+    Battery(String),
+    /// Nothing says.
+    #[default]
+    Unknown,
+}
+
+impl Power {
+    /// Reads it. May wait for a driver.
+    #[must_use]
+    pub fn read(root: &Root) -> Self {
+        let folder = root.sys.join("class/power_supply");
+        let names = read::names(&folder).unwrap_or_default();
+        let mut told = Told::default();
+        for name in names.into_iter().take(SUPPLIES_MAX) {
+            let of = |file: &str| read::value(&folder.join(&name).join(file)).unwrap_or_default();
+            // Batteries of mice and keyboards.
+            if of("scope") != "Device" {
+                told.hear(
+                    &read::clean(&name),
+                    &of("type"),
+                    &of("online"),
+                    &of("status"),
+                );
             }
+        }
+        told.judge()
+    }
+
+    /// Its word in status and metrics.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Mains => "mains",
+            Self::Battery(_) => "battery",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Who says that it is a battery.
+    #[must_use]
+    pub fn supply(&self) -> Option<&str> {
+        match self {
+            Self::Battery(supply) => Some(supply),
+            Self::Mains | Self::Unknown => None,
+        }
+    }
+}
+
+/// What the supplies say (Linux, `Documentation/ABI/testing/sysfs-class-power`).
+#[derive(Default)]
+struct Told {
+    /// A UPS that feeds us from its battery.
+    ups: Option<String>,
+    /// A battery that is being discharged.
+    discharging: Option<String>,
+    /// One that is not.
+    rests: bool,
+    /// An adapter that gives power.
+    online: bool,
+    /// One that gives none.
+    offline: Option<String>,
+    /// One that does not say.
+    silent: bool,
+}
+
+impl Told {
+    fn hear(&mut self, name: &str, kind: &str, online: &str, status: &str) {
+        let first = |place: &mut Option<String>| {
+            place.get_or_insert_with(|| name.to_owned());
+        };
+        match (kind, online, status) {
+            // 2: one whose voltage can be chosen.
+            ("Mains" | "USB", "1" | "2", _) => self.online = true,
+            ("Mains", "0", _) => first(&mut self.offline),
+            ("Mains", _, _) => self.silent = true,
+            ("UPS", _, "Discharging") => first(&mut self.ups),
+            ("Battery", _, "Discharging") => first(&mut self.discharging),
+            ("UPS" | "Battery", _, "Charging" | "Full" | "Not charging") => self.rests = true,
             _ => {}
         }
     }
-    let all_off = !mains.is_empty() && mains.iter().all(|(off, _)| *off);
-    discharging.or_else(|| mains.into_iter().next().filter(|_| all_off).map(|(_, n)| n))
+
+    fn judge(self) -> Power {
+        // A UPS stands before the adapter, whose power is the battery's then. A battery behind an
+        // adapter that is too weak is discharged with mains power there.
+        match self {
+            Self {
+                ups: Some(name), ..
+            } => Power::Battery(name),
+            Self { online: true, .. } => Power::Mains,
+            Self {
+                discharging: Some(name),
+                ..
+            } => Power::Battery(name),
+            Self { silent: true, .. } => Power::Unknown,
+            Self {
+                offline: Some(name),
+                ..
+            } => Power::Battery(name),
+            Self { rests: true, .. } => Power::Mains,
+            _ => Power::Unknown,
+        }
+    }
 }

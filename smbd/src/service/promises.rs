@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use durability::{Gate, InForce, LatchedInode, Policy, ShareDurability, StopReport};
+use durability::{Gate, InForce, LatchedInode, Policy, SetAside, ShareDurability, StopReport};
 use serde_json::{Value, json};
 use smb_auth::UserDb;
 use smb_server::{Share, Shares};
@@ -64,6 +64,7 @@ pub(super) fn share_status(share: &Share<HostVfs>) -> Value {
         "share": share.config.name,
         "policy": policy.to_string(),
         "configured_policy": configured.to_string(),
+        "set_aside": reasons(share.gate.set_aside()),
         "promise": policy::promise(&policy),
         "rules": rules.collect::<Vec<_>>(),
         "exposed_bytes": exposure.bytes,
@@ -74,6 +75,16 @@ pub(super) fn share_status(share: &Share<HostVfs>) -> Value {
         "latched_bytes": exposure.latched_bytes,
         "latched": latched.collect::<Vec<_>>(),
     })
+}
+
+/// Why the lazy policies of a share are not in force, in words for programs.
+fn reasons(aside: SetAside) -> Vec<&'static str> {
+    let each = [
+        (aside.failed_sync, "failed-sync"),
+        (aside.guard, "power-guard"),
+    ];
+    let each = each.into_iter().filter(|(holds, _)| *holds);
+    each.map(|(_, word)| word).collect()
 }
 
 fn latched_json(one: &LatchedInode) -> Value {
@@ -275,11 +286,21 @@ pub(super) fn explain_open(share: &Share<HostVfs>, located: &Located) -> Value {
     let now = gate.explain(opener).policy;
     let by_rule = answer["policy"].as_str().unwrap_or_default().to_owned();
     if now.to_string() != by_rule {
-        let note = format!(
-            "{by_rule} is set aside because a sync failed, until its latches are cleared or the \
-             policy is set again"
-        );
-        explain::note(&mut answer, note);
+        let aside = gate.set_aside();
+        if aside.failed_sync {
+            let note = format!(
+                "{by_rule} is set aside because a sync failed, until its latches are cleared or \
+                 the policy is set again"
+            );
+            explain::note(&mut answer, note);
+        }
+        if aside.guard {
+            let note = format!(
+                "{by_rule} is set aside because this machine runs on a battery, until mains power \
+                 is back"
+            );
+            explain::note(&mut answer, note);
+        }
         answer["policy"] = json!(now.to_string());
         answer["promise"] = json!(policy::promise(&now));
     }

@@ -48,7 +48,7 @@ impl Place {
     }
 }
 
-fn run<T>(test: impl Future<Output = T>) -> T {
+pub(super) fn run<T>(test: impl Future<Output = T>) -> T {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let options = tokio::runtime::LocalOptions::default();
     let runtime = builder.enable_all().build_local(options).unwrap();

@@ -127,8 +127,11 @@ fn the_parser_is_strict() {
 }
 
 /// Every durability figure of the page: name, kind.
-const DURABILITY: [(&str, &str); 29] = [
+const DURABILITY: [(&str, &str); 32] = [
     ("share_tripped", "gauge"),
+    ("share_guarded", "gauge"),
+    ("power_supply", "gauge"),
+    ("power_guard_trips_total", "counter"),
     ("exposed_by_policy_bytes", "gauge"),
     ("exposed_by_policy_inodes", "gauge"),
     ("exposed_by_policy_oldest_seconds", "gauge"),
