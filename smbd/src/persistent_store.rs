@@ -9,11 +9,11 @@ use std::{io, path::Path, sync::Arc};
 
 use durability::{LogMap, LogMapError, LogMapLimits, OpenedMap};
 use serde_json::{Value, json};
-use smb_server::{Restored, Server};
+use smb_server::{Restored, Server, Shares};
 use vfs::{Env, sys::SysDisk};
 
 use crate::{
-    config,
+    config::{self, Config},
     exposition::{Kind, Page},
     service::{HostVfs, apart},
 };
@@ -60,6 +60,36 @@ pub(crate) fn open(
         );
     }
     Ok(Some(opened))
+}
+
+/// As [`open`], for a reload: where the server has no store yet.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_first(server: &Server<HostVfs>, config: &Config) -> io::Result<Option<Opened>> {
+    if server.persistent_opens().is_some() {
+        return Ok(None);
+    }
+    let env = Arc::clone(&server.env);
+    open(&config.server.state_dir, &config.shares, env)
+}
+
+/// What a reload brings, before anybody can reach its shares: a store for the first share that has
+/// persistent handles, and the handles on shares that were late. On a worker.
+pub(crate) async fn take_in(
+    server: &Arc<Server<HostVfs>>,
+    opened: Option<Opened>,
+    shares: &Shares<HostVfs>,
+) {
+    if let Some(opened) = opened {
+        // There is nothing to bring back: else it would have been opened at the start.
+        server.keep_opens_in(opened.map, Vec::new()).await;
+    }
+    let Restored { opens, lost } = server.restore_late(shares).await;
+    if opens + lost > 0 {
+        server.watch_restored();
+        tracing::info!(opens, lost, "persistent handles of a share that was late");
+    }
 }
 
 /// Brings back what the store tells of, before the first connection.

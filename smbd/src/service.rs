@@ -16,7 +16,7 @@ use std::{
 use durability::{Durability, Gate, ShareDurability};
 use serde_json::{Value, json};
 use smb_auth::UserDb;
-use smb_server::{Restored, Server, Share, Shares, outside::HostWatch};
+use smb_server::{Server, Share, Shares, outside::HostWatch};
 use vfs::{
     posix::PosixVfs,
     sys::{HostDisk, OwnChanges},
@@ -385,13 +385,7 @@ impl Service for Holdfast {
                 &before,
             )?;
             let prepared = kept.prepare(&wanted.shares, &new)?;
-            let handles = match server.persistent_opens() {
-                Some(_) => None,
-                None => {
-                    let folder = &wanted.server.state_dir;
-                    persistent_store::open(folder, &wanted.shares, Arc::clone(&server.env))?
-                }
-            };
+            let handles = persistent_store::open_first(&server, &wanted)?;
             interfaces::tell(&server, &listeners);
             io::Result::Ok((built, users, prepared, handles))
         });
@@ -419,19 +413,7 @@ impl Service for Holdfast {
             .iter()
             .map(|share| share.config.name.clone())
             .collect();
-        if let Some(handles) = handles {
-            // The first share that has any: there is nothing to bring back.
-            self.server.keep_opens_in(handles.map, Vec::new()).await;
-        }
-        let restored = self.server.restore_late(&built.shares).await;
-        if restored != Restored::default() {
-            self.server.watch_restored();
-            tracing::info!(
-                opens = restored.opens,
-                lost = restored.lost,
-                "persistent handles of a share that was late"
-            );
-        }
+        persistent_store::take_in(&self.server, handles, &built.shares).await;
         self.server.set_shares(built.shares);
         self.server.set_users(Arc::new(users));
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;

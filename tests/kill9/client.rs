@@ -303,11 +303,8 @@ impl Client {
 
     /// Of the handle that has two names.
     fn rename(&mut self) -> Result<(), ()> {
-        let handles = self.handles.iter_mut();
-        let Some(handle) = handles
-            .filter(|handle| handle.names[0] != handle.names[1])
-            .next()
-        else {
+        let mut handles = self.handles.iter_mut();
+        let Some(handle) = handles.find(|handle| handle.names[0] != handle.names[1]) else {
             return Ok(());
         };
         let [one, other] = handle.names;

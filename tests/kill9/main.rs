@@ -37,6 +37,80 @@ struct Asked {
     seed: u64,
 }
 
+/// What the store of handles did until the kills.
+#[derive(Default)]
+struct Store {
+    records: u64,
+    writes: u64,
+}
+
+impl Store {
+    fn look(&mut self, server: &HoldfastServer) {
+        let status = server.status().unwrap_or_default();
+        let store = &status["server"]["handles"]["persistent"];
+        self.records += store["records"].as_u64().unwrap_or(0);
+        self.writes += store["writes"].as_u64().unwrap_or(0);
+    }
+}
+
+impl std::fmt::Display for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (records, writes) = (self.records, self.writes);
+        write!(
+            f,
+            "the store: {records} changes of handles in {writes} durable writes"
+        )
+    }
+}
+
+/// The server and its clients.
+struct Run {
+    server: HoldfastServer,
+    clients: Vec<Client>,
+    rng: Rng,
+    store: Store,
+    /// From the kills until it listens again.
+    down: Duration,
+}
+
+impl Run {
+    /// Load, a kill, a restart; what is wrong afterwards.
+    fn round(&mut self) -> Vec<String> {
+        let span = Duration::from_millis(20 + self.rng.below(200));
+        let (server, clients) = (&mut self.server, &mut self.clients);
+        std::thread::scope(|scope| {
+            for client in clients.iter_mut() {
+                scope.spawn(|| client.load());
+            }
+            std::thread::sleep(span);
+            self.store.look(server);
+            let begun = Instant::now();
+            server.kill_and_restart();
+            self.down += begun.elapsed();
+        });
+        let mut wrong = Vec::new();
+        let said = |clients: &mut Vec<Client>, wrong: &mut Vec<String>| {
+            for client in clients {
+                wrong.append(&mut client.wrong);
+            }
+        };
+        said(clients, &mut wrong);
+        judge::before_anybody_is_back(server, clients, &mut wrong);
+        std::thread::scope(|scope| {
+            for client in clients.iter_mut() {
+                let server = &*server;
+                scope.spawn(move || client.come_back(server));
+            }
+        });
+        said(clients, &mut wrong);
+        if wrong.is_empty() {
+            judge::others_are_kept_out(server, clients, &mut wrong);
+        }
+        judge::nothing_else_is_there(server, clients, &mut wrong);
+        wrong
+    }
+}
+
 fn asked() -> Result<Asked, String> {
     let mut asked = Asked {
         rounds: 10,
@@ -65,52 +139,30 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let mut server = HoldfastServer::start(&Options {
+    let server = HoldfastServer::start(&Options {
         share: "continuous_availability = true".into(),
         ..Options::default()
     });
-    let mut rng = Rng::new(asked.seed);
-    let mut clients: Vec<Client> = (0..asked.clients)
+    let rng = Rng::new(asked.seed);
+    let clients: Vec<Client> = (0..asked.clients)
         .map(|number| Client::new(&server, number, asked.seed))
         .collect();
+    let mut run = Run {
+        server,
+        clients,
+        rng,
+        store: Store::default(),
+        down: Duration::ZERO,
+    };
     let (mut passed, mut failed) = (0u64, 0u64);
-    let mut down = Duration::ZERO;
     for round in 1..=asked.rounds {
-        let span = Duration::from_millis(20 + rng.below(200));
-        let mut wrong = Vec::new();
-        let killed = std::thread::scope(|scope| {
-            for client in &mut clients {
-                scope.spawn(|| client.load());
-            }
-            std::thread::sleep(span);
-            let begun = Instant::now();
-            server.kill_and_restart();
-            begun.elapsed()
-        });
-        down += killed;
-        for client in &mut clients {
-            wrong.append(&mut client.wrong);
-        }
-        judge::before_anybody_is_back(&server, &clients, &mut wrong);
-        std::thread::scope(|scope| {
-            for client in &mut clients {
-                let server = &server;
-                scope.spawn(move || client.come_back(server));
-            }
-        });
-        for client in &mut clients {
-            wrong.append(&mut client.wrong);
-        }
-        if wrong.is_empty() {
-            judge::others_are_kept_out(&server, &mut clients, &mut wrong);
-        }
-        judge::nothing_else_is_there(&server, &clients, &mut wrong);
+        let wrong = run.round();
         if wrong.is_empty() {
             passed += 1;
             continue;
         }
         failed += 1;
-        println!("round {round} (killed after {span:?}):");
+        println!("round {round}:");
         for what in wrong.iter().take(SHOWN_MAX) {
             println!("  {what}");
         }
@@ -118,12 +170,13 @@ fn main() -> ExitCode {
         break;
     }
     let mut sum = client::Counts::default();
-    for client in &clients {
+    for client in &run.clients {
         sum.add(&client.counts);
     }
     println!("{sum}");
+    println!("{}", run.store);
     if passed + failed > 0 {
-        let each = down.as_millis() / u128::from(passed + failed);
+        let each = run.down.as_millis() / u128::from(passed + failed);
         println!("killed and listening again: {each} ms on average");
     }
     println!("{passed} passed, {failed} failed");

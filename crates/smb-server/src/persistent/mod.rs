@@ -83,7 +83,7 @@ pub(crate) struct Persistence {
     store: OnceLock<Arc<dyn HandleStore>>,
     inner: Mutex<Inner>,
     /// Opens of an earlier run on shares that are not there yet, and the leases of those.
-    late: Mutex<(Vec<Box<OpenRecord>>, restore::Leases)>,
+    late: Mutex<(Vec<OpenRecord>, restore::Leases)>,
     /// Opens recorded, to be looked at without the lock.
     count: AtomicUsize,
     /// Changes of caching that are on their way to the store.
@@ -105,7 +105,7 @@ impl Persistence {
         self.store.get()
     }
 
-    fn late(&self) -> MutexGuard<'_, (Vec<Box<OpenRecord>>, restore::Leases)> {
+    fn late(&self) -> MutexGuard<'_, (Vec<OpenRecord>, restore::Leases)> {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -63,7 +63,7 @@ impl<V: Vfs> Server<V> {
                     lost(&open, "its record comes before a damaged part of the store");
                     restored.lost += 1;
                 }
-                Some(Record::Open(open)) => opens.push(open),
+                Some(Record::Open(open)) => opens.push(*open),
                 Some(Record::Lease(lease)) if !entry.doubtful => {
                     leases.insert((lease.client, lease.key), lease.kept);
                 }
