@@ -59,8 +59,10 @@ const BACK_OFF: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(10);
 /// Longest time that a change is waited for. It is written when the disk moves again.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// Most groups of changes waiting to be written.
-const QUEUE_MAX: usize = 65_536;
+/// Most groups of changes waiting to be written, and most of their bytes. What is asked for beyond
+/// is in force, told as failed, and stored with the whole map as soon as anything can be.
+pub(crate) const QUEUE_MAX: usize = 65_536;
+const QUEUE_BYTES_MAX: usize = 16 << 20;
 /// Added to a name while the file is made, and to a damaged one that is kept aside.
 const NEW: &[u8] = b".new";
 const REFUSED: &[u8] = b".refused";
@@ -119,20 +121,74 @@ pub struct OpenedMap<D: Disk> {
     pub damage: Vec<Damage>,
 }
 
+type Tell = oneshot::Sender<Result<(), VfsError>>;
+
 struct Queued {
     bytes: Vec<u8>,
-    tell: oneshot::Sender<Result<(), VfsError>>,
+    /// Who asked for it, and who only waits for all that came before.
+    tell: Vec<Tell>,
 }
 
 struct State {
     live: BTreeMap<Vec<u8>, Vec<u8>>,
     bytes: usize,
     queue: VecDeque<Queued>,
+    /// Of all in the queue.
+    queued_bytes: usize,
+    /// The queue had no room: the next write is a new file.
+    missed: bool,
     running: bool,
     retrying: bool,
 }
 
 impl State {
+    /// What is asked for, or nothing, and who is to be told. Bounded: who has given up waiting
+    /// gives room to others.
+    fn push(&mut self, bytes: Vec<u8>, tell: Tell) {
+        if bytes.is_empty()
+            && let Some(last) = self.queue.back_mut()
+        {
+            if last.tell.len() == last.tell.capacity() {
+                last.tell.retain(|tell| !tell.is_closed());
+            }
+            if last.tell.len() < QUEUE_MAX {
+                last.tell.push(tell);
+            }
+            return;
+        }
+        let queued = self.queued_bytes + bytes.len();
+        if self.queue.len() >= QUEUE_MAX || queued > QUEUE_BYTES_MAX {
+            // The asker hears so because nobody tells it anything.
+            self.missed = true;
+            return;
+        }
+        self.queued_bytes = queued;
+        let tell = vec![tell];
+        self.queue.push_back(Queued { bytes, tell });
+    }
+
+    /// The first groups of the queue that one frame holds.
+    fn next(&mut self) -> Vec<Queued> {
+        let (mut bytes, mut count) = (0, 0);
+        for one in &self.queue {
+            bytes += one.bytes.len();
+            if bytes > PAYLOAD_MAX {
+                break;
+            }
+            count += 1;
+        }
+        let batch: Vec<_> = self.queue.drain(..count).collect();
+        let taken: usize = batch.iter().map(|one| one.bytes.len()).sum();
+        self.queued_bytes = self.queued_bytes.saturating_sub(taken);
+        batch
+    }
+
+    fn take_all(&mut self) -> Vec<Queued> {
+        self.queued_bytes = 0;
+        self.missed = false;
+        self.queue.drain(..).collect()
+    }
+
     /// The map's size after some changes: entries, bytes.
     fn after(&self, changes: &[Change]) -> (usize, usize) {
         let mut touched: BTreeMap<&[u8], usize> = BTreeMap::new();
@@ -227,6 +283,8 @@ impl<D: Disk> LogMap<D> {
             live: BTreeMap::new(),
             bytes: 0,
             queue: VecDeque::new(),
+            queued_bytes: 0,
+            missed: false,
             running: false,
             retrying: false,
         };
@@ -290,11 +348,11 @@ impl<D: Disk> LogMap<D> {
             let mut state = lock(&self.state);
             let (entries, bytes) = state.after(&changes);
             let full = entries > self.limits.entries || bytes > self.limits.bytes;
-            if grows && (full || state.queue.len() >= QUEUE_MAX) {
+            if grows && full {
                 return refused;
             }
             state.apply(changes);
-            state.queue.push_back(Queued { bytes: out.0, tell });
+            state.push(out.0, tell);
             !mem::replace(&mut state.running, true)
         };
         if run {
@@ -308,6 +366,13 @@ impl<D: Disk> LogMap<D> {
     /// The last write succeeded.
     pub fn is_healthy(&self) -> bool {
         self.healthy.load(SeqCst)
+    }
+
+    /// Groups that wait to be written, and who waits for them.
+    #[cfg(test)]
+    pub(crate) fn queued(&self) -> (usize, usize) {
+        let queue = &lock(&self.state).queue;
+        (queue.len(), queue.iter().map(|one| one.tell.len()).sum())
     }
 
     /// What it holds and has done.
@@ -336,13 +401,16 @@ impl<D: Disk> LogMap<D> {
 
     fn start(&self) {
         let Some(me) = self.me.upgrade() else { return };
+        let place = lock(&me.place).take();
+        let mut driver = Driver {
+            place,
+            map: me,
+            ended: false,
+        };
         self.env.spawn(Box::pin(async move {
-            let mut driver = Driver {
-                map: &me,
-                place: lock(&me.place).take(),
-            };
-            me.drive(&mut driver.place).await;
-            mem::forget(driver);
+            let map = Arc::clone(&driver.map);
+            map.drive(&mut driver.place).await;
+            driver.end();
         }));
     }
 
@@ -350,21 +418,14 @@ impl<D: Disk> LogMap<D> {
         loop {
             let batch = {
                 let mut state = lock(&self.state);
-                let (mut bytes, mut count) = (0, 0);
-                for one in &state.queue {
-                    bytes += one.bytes.len();
-                    if bytes > PAYLOAD_MAX {
-                        break;
-                    }
-                    count += 1;
-                }
-                if count == 0 {
+                let batch = state.next();
+                if batch.is_empty() {
                     // In one step: who queues from here on starts a writer, which finds its place.
                     *lock(&self.place) = place.take();
                     state.running = false;
                     return;
                 }
-                state.queue.drain(..count).collect::<Vec<_>>()
+                batch
             };
             let (written, mut served) = match place {
                 Some(place) => self.write(place, &batch).await,
@@ -374,9 +435,9 @@ impl<D: Disk> LogMap<D> {
             served.extend(batch);
             self.note(written, served.len() as u64);
             let told = written.map_err(|_| VfsError::Io);
-            for one in served {
+            for tell in served.into_iter().flat_map(|one| one.tell) {
                 // Who went away does not care.
-                let _ = one.tell.send(told);
+                let _ = tell.send(told);
             }
         }
     }
@@ -393,7 +454,8 @@ impl<D: Disk> LogMap<D> {
             .collect();
         let room = aligned(HEAD + payload.len()) as u64;
         let mut full = true;
-        if let Some(mut writer) = place.writer.take() {
+        let missed = lock(&self.state).missed;
+        if let Some(mut writer) = place.writer.take().filter(|_| !missed) {
             full = writer.offset + room > writer.end;
             if !full {
                 match self.write_frame(&mut writer, &payload).await {
@@ -434,7 +496,7 @@ impl<D: Disk> LogMap<D> {
         place.failed_at = Some(self.env.monotonic());
         let (frames, served) = {
             let mut state = lock(&self.state);
-            (snapshot(&state.live), state.queue.drain(..).collect())
+            (snapshot(&state.live), state.take_all())
         };
         let made = self.make(segment, frames).await;
         let written = made.map(|writer| {
@@ -499,9 +561,10 @@ impl<D: Disk> LogMap<D> {
             return;
         }
         if let Some(me) = self.me.upgrade() {
+            let retrying = Retrying(Arc::clone(&me));
             self.env.spawn(Box::pin(async move {
                 me.env.sleep(RETRY).await;
-                lock(&me.state).retrying = false;
+                drop(retrying);
                 if !me.is_healthy() {
                     // It reports itself.
                     let _ = me.change(Vec::new()).await;
@@ -545,23 +608,49 @@ async fn fresh<D: Disk>(disk: &D, name: &[u8]) -> DiskResult<D::Fd> {
     disk.open_at(me, &root, name, how).await
 }
 
-/// The writer's worker died under it.
-struct Driver<'a, D: Disk> {
-    map: &'a LogMap<D>,
-    place: Option<Place<D::Fd>>,
+/// Somebody will try again, unless his worker dies before: then the next failure or
+/// [`LogMap::change`] finds somebody else.
+struct Retrying<D: Disk>(Arc<LogMap<D>>);
+
+impl<D: Disk> Drop for Retrying<D> {
+    fn drop(&mut self) {
+        lock(&self.0.state).retrying = false;
+    }
 }
 
-impl<D: Disk> Drop for Driver<'_, D> {
+/// The writer; dropped before it has ended where its worker died under it.
+struct Driver<D: Disk> {
+    map: Arc<LogMap<D>>,
+    place: Option<Place<D::Fd>>,
+    ended: bool,
+}
+
+impl<D: Disk> Driver<D> {
+    fn end(mut self) {
+        self.ended = true;
+    }
+}
+
+impl<D: Disk> Drop for Driver<D> {
     fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
         let mut place = self.place.take();
         if let Some(place) = &mut place {
             // The kernel may still be writing to that file: the next change makes a new one.
             place.writer = None;
         }
+        // What it was writing may be stored or not; whoever changes something next, on a worker that
+        // lives, stores all of it.
+        if self.map.healthy.swap(false, SeqCst) {
+            tracing::error!("{}: its writer died with its worker", self.map.name);
+        }
         let mut state = lock(&self.map.state);
         *lock(&self.map.place) = place;
         state.running = false;
         // Nobody shall wait for a writer that may never come.
-        state.queue.clear();
+        let lost = state.take_all();
+        self.map.failed.fetch_add(lost.len() as u64, SeqCst);
     }
 }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     frames::{ALIGN, frame},
-    log_map::{Change, KEY_MAX, LogMap, LogMapLimits, OpenedMap, VALUE_MAX},
+    log_map::{Change, KEY_MAX, LogMap, LogMapLimits, OpenedMap, QUEUE_MAX, VALUE_MAX},
     log_map_format::{LogMapError, MAGIC, ReadMap, encode_put, encode_removed, read_log_map},
     record::Out,
 };
@@ -363,6 +363,100 @@ fn a_damaged_file_is_kept_aside_and_its_doubtful_entries_are_not_taken() {
         let refused = open_with(&disk, &inner, LogMapLimits::default()).await;
         assert_eq!(refused.err(), Some(LogMapError::NotOurs));
     });
+}
+
+/// The disk answers no write until this is taken away again.
+fn hang(disk: &SimDisk) {
+    disk.set_hook(Some(Arc::new(|call| {
+        (call == SimOp::Write).then(|| Box::pin(std::future::pending()) as _)
+    })));
+}
+
+#[test]
+fn a_writer_or_a_retry_that_dies_with_its_worker_is_missed_by_nobody() {
+    let disk = disk(Profile::PosixMin);
+    let env = Arc::new(TestEnv::default());
+    let (on, inner) = (disk.clone(), Arc::clone(&env));
+    let map = run(&env, async move {
+        let map = open(&on, &inner).await.map;
+        hang(&on);
+        let told = map.change(vec![put(1, 1)]);
+        inner.sleep(ms(1)).await;
+        drop(told);
+        map
+    });
+    // Its worker is gone.
+    assert!(!map.is_healthy(), "nobody knows what was written");
+    let (on, inner, again) = (disk.clone(), Arc::clone(&env), Arc::clone(&map));
+    run(&env, async move {
+        on.set_hook(None);
+        let fail = Fault {
+            on: SimOp::Write,
+            after: 0,
+            action: FaultAction::Fail(libc::EIO),
+        };
+        on.inject(fail);
+        assert_eq!(again.change(vec![put(2, 2)]).await, Err(VfsError::Io));
+        // So is the one who was to try again.
+        let _ = inner;
+    });
+    let (inner, again) = (Arc::clone(&env), Arc::clone(&map));
+    run(&env, async move {
+        // It rests.
+        assert_eq!(again.change(vec![]).await, Err(VfsError::Io));
+        inner.sleep(ms(12_000)).await;
+        assert!(again.is_healthy(), "nobody tries again");
+    });
+    assert_eq!(found(&disk.cut(Cut::Nothing)).len(), 2);
+    // A writer that has never run.
+    run(&env, {
+        let map = Arc::clone(&map);
+        async move { drop(map.change(vec![put(3, 3)])) }
+    });
+    let again = Arc::clone(&map);
+    run(&env, async move { again.change(vec![]).await.unwrap() });
+    assert_eq!(found(&disk.cut(Cut::Nothing)).len(), 3);
+}
+
+#[test]
+fn a_disk_that_hangs_is_waited_for_in_bounds_and_nothing_is_forgotten() {
+    let disk = disk(Profile::PosixMin);
+    let env = Arc::new(TestEnv::default());
+    let (on, inner) = (disk.clone(), Arc::clone(&env));
+    run(&env, async move {
+        let map = open(&on, &inner).await.map;
+        map.change(vec![put(1, 1), put(2, 2)]).await.unwrap();
+        let gate: Arc<Mutex<Option<Arc<tokio::sync::Semaphore>>>> = Arc::default();
+        let passes = Arc::new(tokio::sync::Semaphore::new(0));
+        *gate.lock().unwrap() = Some(Arc::clone(&passes));
+        on.set_hook(Some(Arc::new(move |call| {
+            let passes = gate.lock().unwrap().clone()?;
+            (call == SimOp::Write)
+                .then(|| Box::pin(async move { passes.acquire().await.unwrap().forget() }) as _)
+        })));
+        let first = map.change(vec![put(3, 3)]);
+        inner.sleep(ms(1)).await;
+        // Who waits for what came before has no place of its own.
+        let waiting: Vec<_> = (0..100).map(|_| map.change(vec![])).collect();
+        assert_eq!(map.queued(), (1, 100));
+        drop(waiting);
+        (0..100).for_each(|_| drop(map.change(vec![])));
+        assert!(map.queued().1 <= 128, "{:?}", map.queued());
+        for _ in 0..QUEUE_MAX + 10 {
+            drop(map.change(vec![remove(1)]));
+        }
+        assert!(map.queued().0 <= QUEUE_MAX);
+        // Beyond the bound: told at once, in force, and not forgotten.
+        assert_eq!(map.change(vec![remove(2)]).await, Err(VfsError::Io));
+        assert_eq!(map.change(vec![put(4, 4)]).await, Err(VfsError::Io));
+        assert_eq!(map.counts().entries, 2);
+        passes.add_permits(1 << 20);
+        first.await.unwrap();
+        map.change(vec![]).await.unwrap();
+    });
+    disk.set_hook(None);
+    let now = found(&disk.cut(Cut::Nothing));
+    assert_eq!(now.keys().collect::<Vec<_>>(), [&vec![3], &vec![4]]);
 }
 
 proptest! {
