@@ -85,7 +85,9 @@ fn check_series(series: &str, family: &str, kind: &str) -> Result<(), String> {
         rest = &value[end + 1..];
         rest = rest.strip_prefix(',').unwrap_or(rest);
     }
-    if (suffix == "_bucket") != labels.contains("le=\"") {
+    // Not the end of another label: `table="`.
+    let le = labels.starts_with("le=\"") || labels.contains(",le=\"");
+    if (suffix == "_bucket") != le {
         return Err(format!("bucket: {series}"));
     }
     Ok(())
