@@ -1,0 +1,270 @@
+//! How often the server asks the allocator, and for how many bytes, per operation: over memory, in
+//! one thread, so the numbers are the same in every run.
+//!
+//! Prints a line for each operation: its name, allocations (a reallocation is one), bytes. `costs`
+//! of the package smb-tests holds them to its table. Counted from when the request's bytes are there
+//! until the reply's are: as `support/lib.rs` says of the clock, so the simulated disk and executor
+//! are in it; what the POSIX back end and sockets need is not.
+
+use std::alloc::System;
+
+use smb_benches::Pair;
+use smb_client::core::{Event, LoginArgs};
+use smb_client::{CreateArgs, Created, Encryption, Options, Request, Signing};
+use smb_crypto::SigningAlgorithm;
+use smb_sim::{MemoryOptions, read_request, write_request};
+use smb_wire::fscc::{FileInformationClass, FileRenameInformation};
+use smb_wire::ids::FileId;
+use smb_wire::msg::{
+    CloseFlags, CloseRequest, CreateOptions, EchoRequest, FlushRequest, InfoType, LogoffRequest,
+    QueryDirectoryFlags, QueryDirectoryRequest, QueryInfoFlags, QueryInfoRequest, SetInfoRequest,
+};
+use smb_wire::utf16;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Before anything is counted: tables and pools have their size then.
+const WARM: u32 = 64;
+/// Over how many runs the mean is taken.
+const TIMES: u32 = 64;
+/// Files in the directory that is listed.
+const ENTRIES: u32 = 100;
+
+/// Allocations and bytes.
+#[derive(Clone, Copy, Default)]
+struct Spent {
+    count: usize,
+    bytes: usize,
+}
+
+impl std::ops::AddAssign for Spent {
+    fn add_assign(&mut self, more: Self) {
+        self.count += more.count;
+        self.bytes += more.bytes;
+    }
+}
+
+/// Runs a step of the server and says what it allocated.
+fn counted(step: &mut dyn FnMut()) -> Spent {
+    let region = Region::new(ALLOCATOR);
+    step();
+    let change = region.change();
+    Spent {
+        count: change.allocations + change.reallocations,
+        // What reallocations added is in it.
+        bytes: change.bytes_allocated,
+    }
+}
+
+/// One request that succeeds: the reply's message, and what it took.
+fn ask(pair: &mut Pair, request: Request) -> (bytes::Bytes, Spent) {
+    let (reply, spent) = pair.metered(request, counted);
+    (reply.message, spent)
+}
+
+/// The mean of an operation, printed. What `run` returns is its cost; the number it gets differs
+/// each time.
+fn operation(name: &str, mut run: impl FnMut(u32) -> Spent) {
+    let mut sum = Spent::default();
+    for number in 0..WARM + TIMES {
+        let spent = run(number);
+        if number >= WARM {
+            sum += spent;
+        }
+    }
+    let mean = |total: usize| total as f64 / f64::from(TIMES);
+    println!("{name} {:.1} {:.0}", mean(sum.count), mean(sum.bytes));
+}
+
+fn close(file: FileId) -> Request {
+    Request::new(&CloseRequest {
+        flags: CloseFlags::empty(),
+        file_id: file,
+    })
+}
+
+/// CREATE and CLOSE.
+fn open_close(pair: &mut Pair, args: &CreateArgs) -> Spent {
+    let (message, mut spent) = ask(pair, args.request());
+    let file = Created::read(&message).unwrap().file_id;
+    spent += ask(pair, close(file)).1;
+    spent
+}
+
+fn delete(name: &str) -> CreateArgs {
+    CreateArgs::open(name).options(CreateOptions::DELETE_ON_CLOSE)
+}
+
+fn echo(pair: &mut Pair) {
+    operation("echo", |_| ask(pair, Request::new(&EchoRequest)).1);
+}
+
+fn data(pair: &mut Pair) {
+    let file = pair.create(&CreateArgs::create("content"));
+    let content = vec![0x5a; 1 << 20];
+    pair.write(file, &content);
+    for (name, size) in [("4k", 4_u32 << 10), ("64k", 64 << 10), ("1m", 1 << 20)] {
+        operation(&format!("read-{name}"), |_| {
+            ask(pair, read_request(file, 0, size)).1
+        });
+        operation(&format!("write-{name}"), |_| {
+            let data = &content[..size as usize];
+            ask(pair, write_request(file, 0, data)).1
+        });
+    }
+}
+
+fn protected() {
+    let signed = |algorithm| {
+        Options::default()
+            .signing(Signing::Required)
+            .signing_algorithm(algorithm)
+    };
+    for (name, options) in [
+        ("signed-gmac", signed(SigningAlgorithm::AesGmac)),
+        ("signed-cmac", signed(SigningAlgorithm::AesCmac)),
+        (
+            "sealed-gcm",
+            Options::default().encryption(Encryption::Always),
+        ),
+    ] {
+        let mut pair = Pair::new(options);
+        let file = pair.create(&CreateArgs::create("content"));
+        let content = vec![0x5a; 64 << 10];
+        pair.write(file, &content);
+        operation(&format!("read-64k-{name}"), |_| {
+            ask(&mut pair, read_request(file, 0, 64 << 10)).1
+        });
+        operation(&format!("write-64k-{name}"), |_| {
+            ask(&mut pair, write_request(file, 0, &content)).1
+        });
+    }
+}
+
+fn names(pair: &mut Pair) {
+    open_close(pair, &CreateArgs::create("existing"));
+    operation("create-close-existing", |_| {
+        open_close(pair, &CreateArgs::open("existing"))
+    });
+    operation("create-close-new", |number| {
+        let name = format!("new-{number}");
+        let spent = open_close(pair, &CreateArgs::create(&name));
+        open_close(pair, &delete(&name));
+        spent
+    });
+    operation("delete", |number| {
+        let name = format!("old-{number}");
+        open_close(pair, &CreateArgs::create(&name));
+        open_close(pair, &delete(&name))
+    });
+    let file = pair.create(&CreateArgs::create("here"));
+    operation("rename", |number| {
+        let to = if number % 2 == 0 { "there" } else { "here" };
+        let mut buffer = bytes::BytesMut::new();
+        FileRenameInformation {
+            replace_if_exists: false,
+            root_directory: 0,
+            file_name: to.to_owned(),
+        }
+        .encode(&mut buffer);
+        let request = SetInfoRequest {
+            info_type: InfoType::FILE,
+            info_class: FileInformationClass::RENAME.0,
+            additional_information: 0,
+            file_id: file,
+            buffer: &buffer,
+        };
+        ask(pair, Request::new(&request)).1
+    });
+    operation("query-info", |_| {
+        let request = QueryInfoRequest {
+            info_type: InfoType::FILE,
+            info_class: FileInformationClass::NETWORK_OPEN.0,
+            output_buffer_length: 4096,
+            additional_information: 0,
+            flags: QueryInfoFlags::empty(),
+            file_id: file,
+            input: &[],
+        };
+        ask(pair, Request::new(&request)).1
+    });
+}
+
+fn directory(pair: &mut Pair) {
+    let many = pair.create(&CreateArgs::create_directory("many"));
+    for number in 0..ENTRIES {
+        open_close(pair, &CreateArgs::create(&format!("many\\entry-{number}")));
+    }
+    operation("query-directory-100", |_| {
+        let request = QueryDirectoryRequest {
+            info_class: FileInformationClass::ID_BOTH_DIRECTORY.0,
+            flags: QueryDirectoryFlags::RESTART_SCANS,
+            file_index: 0,
+            file_id: many,
+            pattern: &utf16::encode("*"),
+            output_buffer_length: 64 << 10,
+        };
+        let (message, spent) = ask(pair, Request::new(&request));
+        assert!(message.len() > ENTRIES as usize * 104, "not all entries");
+        spent
+    });
+}
+
+/// FLUSH has to have something to do: a WRITE before it.
+fn flushes() {
+    let lazy = durability::Policy::TreatHostAsStableStorage;
+    for (name, policy) in [("honor", durability::Policy::Honor), ("treat-host", lazy)] {
+        let memory = MemoryOptions {
+            policy,
+            ..MemoryOptions::default()
+        };
+        let mut pair = Pair::with(Options::default(), memory);
+        let file = pair.create(&CreateArgs::create("flushed"));
+        operation(&format!("write-4k-flush-{name}"), |_| {
+            let mut spent = ask(&mut pair, write_request(file, 0, &[0xa5; 4096])).1;
+            let flush = FlushRequest {
+                reserved: 0,
+                file_id: file,
+            };
+            spent += ask(&mut pair, Request::new(&flush)).1;
+            spent
+        });
+    }
+}
+
+/// SESSION_SETUP twice, as NTLM has it, and LOGOFF.
+fn session(pair: &mut Pair) {
+    operation("session-setup-logoff", |_| {
+        let mut spent = Spent::default();
+        let credentials = smb_auth::Credentials::password(smb_sim::USER, "", smb_sim::PASSWORD);
+        // 2023-01-01: NTLM wants a time, the server does not compare it.
+        let args = LoginArgs::new(credentials, 133_170_048_000_000_000);
+        pair.client().core().begin_login(args).unwrap();
+        let session = loop {
+            spent += pair.exchange(counted);
+            match pair.client().core().next_event() {
+                Some(Event::Login { outcome, .. }) => break outcome.unwrap().session_id,
+                None => {}
+                Some(other) => panic!("no login: {other:?}"),
+            }
+        };
+        let logoff = Request::new(&LogoffRequest).session(session);
+        pair.client().core().send(vec![logoff]).unwrap();
+        spent += pair.exchange(counted);
+        while pair.client().core().next_event().is_some() {}
+        spent
+    });
+}
+
+fn main() {
+    let mut pair = Pair::new(Options::default());
+    echo(&mut pair);
+    data(&mut pair);
+    protected();
+    names(&mut pair);
+    directory(&mut pair);
+    flushes();
+    session(&mut pair);
+}

@@ -1,0 +1,99 @@
+//! What an operation costs in things that can be counted: system calls of the real server, and
+//! allocations of the server in memory, each held to a table (`expected.toml`).
+//!
+//! ```text
+//! cargo run -p smb-tests --bin costs [-- --update] [--allow-missing]
+//! ```
+//!
+//! Counts, unlike times, are the same on a busy machine, so CI can hold them. An operation fails
+//! when it needs over 5 % and at least one whole call (allocation, KiB) more than the table says.
+//! One that needs that much less is named, so that the table is lowered: `--update` writes what
+//! was measured. System calls (`operations.rs`, `trace.rs`) are counted by strace with io_uring and
+//! with threads; allocations by `benches/allocations.rs`. The last line is "N passed, N failed".
+//!
+//! What it does not count: instructions, cache misses, and the work of the kernel in a call.
+
+mod allocations;
+mod operations;
+mod table;
+mod trace;
+
+use std::process::ExitCode;
+
+use table::Table;
+
+/// The ways of file I/O, as `file_io` has them.
+const WAYS: [&str; 2] = ["io_uring", "threads"];
+
+/// What was asked for.
+#[derive(Default)]
+struct Asked {
+    update: bool,
+    allow_missing: bool,
+}
+
+fn asked() -> Result<Asked, String> {
+    let mut asked = Asked::default();
+    for word in std::env::args().skip(1) {
+        match word.as_str() {
+            "--update" => asked.update = true,
+            "--allow-missing" => asked.allow_missing = true,
+            _ => return Err(format!("what is {word}? (--update, --allow-missing)")),
+        }
+    }
+    Ok(asked)
+}
+
+fn main() -> ExitCode {
+    let asked = match asked() {
+        Ok(asked) => asked,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut measured = Table::here();
+    let mut missing = Vec::new();
+    for way in WAYS {
+        match operations::count(way) {
+            Ok(counts) => measured.calls(way, counts),
+            Err(why) => missing.push(format!("system calls with {way}: {why}")),
+        }
+    }
+    match allocations::count() {
+        Ok(counts) => measured.allocations(counts),
+        Err(why) => missing.push(format!("allocations: {why}")),
+    }
+    finish(&asked, &measured, &missing)
+}
+
+fn finish(asked: &Asked, measured: &Table, missing: &[String]) -> ExitCode {
+    for what in missing {
+        println!("missing costs {what}");
+    }
+    if asked.update {
+        if !missing.is_empty() {
+            eprintln!("not written: what is missing would be lost");
+            return ExitCode::FAILURE;
+        }
+        measured.write().expect("expected.toml cannot be written");
+        println!("written: {}", table::PATH);
+    }
+    let expected = match Table::read() {
+        Ok(expected) => expected,
+        Err(why) => {
+            println!("FAIL costs table: {why}\n0 passed, 1 failed");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut tally = expected.judge(measured);
+    if !asked.allow_missing {
+        tally.failed += missing.len();
+    }
+    println!("{} passed, {} failed", tally.passed, tally.failed);
+    if tally.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,244 @@
+//! The operations whose system calls are counted, and the client that does them.
+//!
+//! Each runs [`WARM`] times, then [`BATCHES`] times [`TIMES`] with the server at rest between any
+//! two. What counts is the batch in the middle: a timer of the server that fires now and then, or a
+//! thread of its pool that starts, falls into one of them.
+
+use smb_client::{Client, CreateArgs, Encryption, File, Options, Signing, Tree};
+use smb_crypto::SigningAlgorithm;
+use smb_tests::{DATA, HoldfastServer, PASSWORD, USER};
+use smb_wire::fscc::FileInformationClass;
+use smb_wire::msg::{QueryDirectoryFlags, WriteFlags};
+
+use crate::table::{Cost, Costs};
+use crate::trace::{Calls, Moment, Trace};
+
+const WARM: u32 = 12;
+const BATCHES: usize = 3;
+const TIMES: u32 = 20;
+
+/// Files in the directory that is listed.
+const ENTRIES: u32 = 100;
+/// The share that answers FLUSH at once.
+const LAZY: &str = "lazy";
+
+/// Something a client does.
+struct Operation {
+    name: String,
+    /// Makes what that many runs need; not counted.
+    prepare: Box<dyn FnMut(u32)>,
+    /// One run; numbers start anew at 0 with every batch.
+    run: Box<dyn FnMut(u32)>,
+}
+
+/// System calls per operation of a server with this `file_io`.
+pub(crate) fn count(way: &str) -> Result<Costs, String> {
+    let lazy = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let server = HoldfastServer::start(&smb_tests::Options {
+        server: format!("signing = \"desired\"\nfile_io = \"{way}\"\n"),
+        tables: format!(
+            "[[share]]\nname = \"{LAZY}\"\npath = \"{}\"\ndurability = \"treat-host-as-stable-storage\"\naccept_loss = true\n",
+            lazy.path().display()
+        ),
+        ..smb_tests::Options::default()
+    });
+    let pid = server.pid().ok_or("the server is somebody else's")?;
+    let mut operations = operations(&server);
+    let trace = Trace::attach(pid)?;
+    let mut spans = Vec::new();
+    for operation in &mut operations {
+        batch(&trace, operation, WARM);
+        let batches: Vec<_> = (0..BATCHES)
+            .map(|_| batch(&trace, operation, TIMES))
+            .collect();
+        spans.push(batches);
+    }
+    let seen = trace.end().map_err(|error| error.to_string())?;
+    let counted = operations.iter().zip(&spans).map(|(operation, spans)| {
+        let batches = spans.iter().map(|(from, to)| seen.between(*from, *to));
+        (operation.name.clone(), middle(batches.collect()))
+    });
+    Ok(counted.collect())
+}
+
+/// Runs an operation so many times; from when to when that took.
+fn batch(trace: &Trace, operation: &mut Operation, times: u32) -> (Moment, Moment) {
+    (operation.prepare)(times);
+    trace.idle();
+    let from = Moment::now();
+    for number in 0..times {
+        (operation.run)(number);
+        trace.idle();
+    }
+    (from, Moment::now())
+}
+
+/// The batch with the middle number of calls, per operation.
+fn middle(mut batches: Vec<Calls>) -> Cost {
+    batches.sort_by_key(|calls| calls.values().sum::<u32>());
+    let batch = batches.swap_remove(batches.len() / 2);
+    let share = |calls: u32| f64::from(calls) / f64::from(TIMES);
+    batch.into_iter().map(|(n, c)| (n, share(c))).collect()
+}
+
+fn operation(name: impl Into<String>, run: impl FnMut(u32) + 'static) -> Operation {
+    Operation {
+        name: name.into(),
+        prepare: Box::new(|_| {}),
+        run: Box::new(run),
+    }
+}
+
+fn plain() -> Options {
+    Options::default().signing(Signing::IfRequired)
+}
+
+fn operations(server: &HoldfastServer) -> Vec<Operation> {
+    let tree = server.tree_with(plain());
+    let mut all = data(server, &tree);
+    all.extend(names(&tree));
+    all.extend(directory(&tree));
+    all.extend(flushes(&tree));
+    all.extend(sessions(server));
+    all
+}
+
+fn data(server: &HoldfastServer, tree: &Tree) -> Vec<Operation> {
+    let content = vec![0x5a; 1 << 20];
+    let file = tree.create(&CreateArgs::open_if("content")).unwrap();
+    file.write_all(0, &content).unwrap();
+    let mut all = Vec::new();
+    for (name, size) in [("4k", 4 << 10), ("64k", 64 << 10), ("1m", 1 << 20)] {
+        all.push(reading(format!("read-{name}"), file.clone(), size));
+        let (file, content) = (file.clone(), content.clone());
+        all.push(operation(format!("write-{name}"), move |_| {
+            let data = &content[..size as usize];
+            assert_eq!(file.write(0, data, WriteFlags::empty()).unwrap(), size);
+        }));
+    }
+    let signed = |algorithm| {
+        Options::default()
+            .signing(Signing::Required)
+            .signing_algorithm(algorithm)
+    };
+    for (name, options) in [
+        ("signed-gmac", signed(SigningAlgorithm::AesGmac)),
+        ("signed-cmac", signed(SigningAlgorithm::AesCmac)),
+        (
+            "sealed-gcm",
+            Options::default().encryption(Encryption::Always),
+        ),
+    ] {
+        let tree = server.tree_with(options);
+        let file = tree.create(&CreateArgs::open("content")).unwrap();
+        all.push(reading(format!("read-64k-{name}"), file, 64 << 10));
+    }
+    all
+}
+
+fn reading(name: String, file: File, size: u32) -> Operation {
+    operation(name, move |_| {
+        assert_eq!(file.read(0, size).unwrap().len(), size as usize);
+    })
+}
+
+fn names(tree: &Tree) -> Vec<Operation> {
+    let close = |tree: &Tree, args: CreateArgs| tree.create(&args).unwrap().close().unwrap();
+    close(tree, CreateArgs::open_if("existing"));
+    let mut all = Vec::new();
+    let at = tree.clone();
+    all.push(operation("create-close-existing", move |_| {
+        close(&at, CreateArgs::open("existing"));
+    }));
+    let (at, before) = (tree.clone(), tree.clone());
+    let mut there = 0;
+    all.push(Operation {
+        prepare: Box::new(move |times| {
+            for number in 0..there {
+                before.delete(&format!("new-{number}")).unwrap();
+            }
+            there = times;
+        }),
+        ..operation("create-close-new", move |number| {
+            close(&at, CreateArgs::create(&format!("new-{number}")));
+        })
+    });
+    let (at, before) = (tree.clone(), tree.clone());
+    all.push(Operation {
+        prepare: Box::new(move |times| {
+            for number in 0..times {
+                close(&before, CreateArgs::create(&format!("old-{number}")));
+            }
+        }),
+        ..operation("delete", move |number| {
+            at.delete(&format!("old-{number}")).unwrap();
+        })
+    });
+    let file = tree.create(&CreateArgs::open_if("here")).unwrap();
+    let mut away = false;
+    all.push(operation("rename", move |_| {
+        away = !away;
+        let to = if away { "there" } else { "here" };
+        file.rename(to, false).unwrap();
+    }));
+    let file = tree.create(&CreateArgs::open("existing")).unwrap();
+    all.push(operation("query-info", move |_| {
+        file.query(FileInformationClass::NETWORK_OPEN).unwrap();
+    }));
+    all
+}
+
+fn directory(tree: &Tree) -> Vec<Operation> {
+    tree.mkdir("many").unwrap();
+    for number in 0..ENTRIES {
+        let name = format!("many\\entry-{number}");
+        tree.create(&CreateArgs::create(&name))
+            .unwrap()
+            .close()
+            .unwrap();
+    }
+    let directory = tree.create(&CreateArgs::directory("many")).unwrap();
+    vec![operation("query-directory-100", move |_| {
+        let (class, flags) = (
+            FileInformationClass::ID_BOTH_DIRECTORY,
+            QueryDirectoryFlags::RESTART_SCANS,
+        );
+        let bytes = directory
+            .query_directory(class, "*", flags, 64 << 10)
+            .unwrap();
+        assert!(bytes.len() > ENTRIES as usize * 104, "not all entries");
+    })]
+}
+
+/// FLUSH has to have something to do: a WRITE before it.
+fn flushes(tree: &Tree) -> Vec<Operation> {
+    let lazy = tree.session().tree(LAZY).unwrap();
+    let at = [("honor", tree), ("treat-host", &lazy)];
+    let flush = at.map(|(policy, tree)| {
+        let file = tree.create(&CreateArgs::open_if("flushed")).unwrap();
+        operation(format!("write-4k-flush-{policy}"), move |_| {
+            file.write(0, &[0xa5; 4096], WriteFlags::empty()).unwrap();
+            file.flush(false).unwrap();
+        })
+    });
+    flush.into()
+}
+
+fn sessions(server: &HoldfastServer) -> Vec<Operation> {
+    let client = server.client(plain());
+    let echoing = client.clone();
+    let addr = server.addr();
+    vec![
+        operation("echo", move |_| echoing.echo().unwrap()),
+        operation("session-setup-logoff", move |_| {
+            let session = client.login(USER, PASSWORD, "").unwrap();
+            session.logoff().unwrap();
+        }),
+        operation("connect-setup-tree-leave", move |_| {
+            let client = Client::connect(addr, plain()).unwrap();
+            let session = client.login(USER, PASSWORD, "").unwrap();
+            session.tree(DATA).unwrap();
+            session.logoff().unwrap();
+        }),
+    ]
+}
