@@ -572,6 +572,7 @@ impl<V: Vfs> Durability<V> {
         node: Option<Held<V>>,
         still: Option<Still>,
     ) -> Result<(), VfsError> {
+        let asked = node.is_some();
         let (told, (run, share)) = self.with(key, |inode| {
             let (told, run) = inode.ask(node, still);
             (told, (run, inode.shares.first().cloned()))
@@ -591,7 +592,8 @@ impl<V: Vfs> Durability<V> {
             };
             self.env.spawn(Box::pin(guard.drive()));
         }
-        if self.planted(Planted::EarlyAcknowledgement) {
+        // What nobody asked for has no reply; the payer would pay the same again at once, for ever.
+        if asked && self.planted(Planted::EarlyAcknowledgement) {
             return Ok(());
         }
         // The sender is dropped only if the worker that ran the sync is gone.
