@@ -11,6 +11,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -151,6 +152,7 @@ struct LaneThreads {
     name: &'static str,
     /// Of one file system.
     threads_max: fn() -> usize,
+    start: fn(&'static Self) -> io::Result<()>,
     state: Mutex<LaneState>,
     ready: Condvar,
 }
@@ -172,9 +174,18 @@ fn sync_threads_max() -> usize {
 
 impl LaneThreads {
     const fn new(name: &'static str, threads_max: fn() -> usize) -> Self {
+        Self::with_start(name, threads_max, Self::start_thread)
+    }
+
+    const fn with_start(
+        name: &'static str,
+        threads_max: fn() -> usize,
+        start: fn(&'static Self) -> io::Result<()>,
+    ) -> Self {
         Self {
             name,
             threads_max,
+            start,
             state: Mutex::new(LaneState {
                 parts: BTreeMap::new(),
                 threads: 0,
@@ -182,6 +193,11 @@ impl LaneThreads {
             }),
             ready: Condvar::new(),
         }
+    }
+
+    fn start_thread(&'static self) -> io::Result<()> {
+        let thread = thread::Builder::new().name(self.name.into());
+        thread.spawn(move || self.work()).map(drop)
     }
 
     fn lock(&self) -> MutexGuard<'_, LaneState> {
@@ -205,10 +221,7 @@ impl LaneThreads {
         if state.wants_thread(most) {
             state.threads += 1;
             drop(state);
-            let started = thread::Builder::new()
-                .name(self.name.into())
-                .spawn(move || self.work());
-            if started.is_err() {
+            if (self.start)(self).is_err() {
                 self.retire();
             }
         } else if state.idle > 0 {
@@ -218,15 +231,20 @@ impl LaneThreads {
         Ok(())
     }
 
-    /// One thread less. If it was the last, what waits is given up (EAGAIN to those who wait).
+    /// One thread less. Where none is free, the file systems that nobody works for give up what
+    /// waits (EAGAIN to those who wait): all other threads may hang.
     fn retire(&self) {
         let mut state = self.lock();
         state.threads -= 1;
-        let lost = if state.threads == 0 {
-            std::mem::take(&mut state.parts)
-        } else {
-            BTreeMap::new()
-        };
+        let running: usize = state.parts.values().map(|part| part.running).sum();
+        let mut lost = BTreeMap::new();
+        if state.threads <= running {
+            let (served, unserved) = std::mem::take(&mut state.parts)
+                .into_iter()
+                .partition(|(_, part)| part.running > 0);
+            state.parts = served;
+            lost = unserved;
+        }
         // Dropped without the lock: a job may own a descriptor whose closing comes back here.
         drop(state);
         drop(lost);
@@ -376,6 +394,40 @@ mod tests {
 
     /// One after the other: they share the process's lane.
     static LANE: Mutex<()> = Mutex::new(());
+
+    /// The process may start no more threads, and those it has hang on another file system.
+    #[test]
+    fn without_a_thread_that_is_free_nobody_waits_for_one() {
+        static REFUSED: AtomicBool = AtomicBool::new(false);
+        fn start(lane: &'static LaneThreads) -> io::Result<()> {
+            if REFUSED.load(SeqCst) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            lane.start_thread()
+        }
+        static LIMITED: LaneThreads = LaneThreads::with_start("limited", || 8, start);
+        let (release, gate) = mpsc::channel::<()>();
+        let (begins, begun) = mpsc::channel();
+        let hangs = Box::new(move || {
+            begins.send(()).unwrap();
+            let _ = gate.recv();
+        });
+        LIMITED.submit(1, hangs).unwrap();
+        begun.recv_timeout(Duration::from_secs(10)).unwrap();
+        REFUSED.store(true, SeqCst);
+        let (send, given_up) = mpsc::channel::<()>();
+        LIMITED.submit(2, Box::new(move || drop(send))).unwrap();
+        let told = given_up.recv_timeout(Duration::from_secs(10));
+        assert_eq!(told, Err(mpsc::RecvTimeoutError::Disconnected));
+        assert_eq!(LIMITED.lock().threads, 1);
+        // Its own wait for the one that works for them.
+        let (send, done) = mpsc::channel();
+        LIMITED
+            .submit(1, Box::new(move || send.send(()).unwrap()))
+            .unwrap();
+        drop(release);
+        done.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
 
     #[test]
     fn a_full_sync_lane_does_not_stop_reads() {
