@@ -238,9 +238,7 @@ impl SysDisk {
         let place = if durable { self.sync(&fd) } else { self.io() };
         let noted = durable && self.class.names_come_back;
         self.wait(place, move || {
-            if noted {
-                removed::logged(&fd);
-            }
+            let _syncing = removed::Syncing::begin(&fd, noted);
             let put = repeat(|| raw::write_at(fd.as_fd(), offset, &data, durable, false));
             // The sync half of it may say so.
             put.map_err(|errno| if durable { begun(errno) } else { errno })
@@ -517,9 +515,7 @@ impl Disk for SysDisk {
     async fn fsync(&self, fd: &SysFd) -> DiskResult<()> {
         let (fd, noted) = (fd.clone(), self.class.names_come_back);
         self.wait(self.sync(&fd), move || {
-            if noted {
-                removed::logged(&fd);
-            }
+            let _syncing = removed::Syncing::begin(&fd, noted);
             repeat(|| rustix::fs::fsync(&fd).map_err(calls::errno)).map_err(begun)
         })
         .await
@@ -529,9 +525,7 @@ impl Disk for SysDisk {
         let (fd, noted) = (fd.clone(), self.class.names_come_back);
         self.wait(self.sync(&fd), move || {
             repeat(|| removed::commit(&fd, noted)).map_err(begun)?;
-            if noted {
-                removed::logged(&fd);
-            }
+            let _syncing = removed::Syncing::begin(&fd, noted);
             repeat(|| rustix::fs::fsync(&fd).map_err(calls::errno)).map_err(begun)
         })
         .await
@@ -556,9 +550,7 @@ impl Disk for SysDisk {
     async fn fdatasync(&self, fd: &SysFd) -> DiskResult<()> {
         let (fd, noted) = (fd.clone(), self.class.names_come_back);
         self.wait(self.sync(&fd), move || {
-            if noted {
-                removed::logged(&fd);
-            }
+            let _syncing = removed::Syncing::begin(&fd, noted);
             repeat(|| rustix::fs::fdatasync(&fd).map_err(calls::errno)).map_err(begun)
         })
         .await
@@ -613,20 +605,30 @@ impl Disk for SysDisk {
         let (from, from_name) = (from.clone(), from_name.to_vec());
         let (to, to_name) = (to.clone(), to_name.to_vec());
         let noted = self.class.names_come_back;
+        let mut target = None;
         if noted && replace {
             let (to, to_name) = (to.clone(), to_name.clone());
             let commit = move || repeat(|| removed::replacing(&to, &to_name));
-            pool::run(self.sync(&from), Identity::Service, commit).await?;
+            target = pool::run(self.sync(&from), Identity::Service, commit).await?;
         }
-        pool::run(self.io(), who.clone(), move || {
+        let above = to.clone();
+        let moved = pool::run(self.io(), who.clone(), move || {
             let moved = calls::rename(&from, &from_name, &to, &to_name, replace);
             if noted {
                 removed::left(&from);
                 removed::left(&to);
             }
             moved
-        })
-        .await
+        });
+        moved.await?;
+        // A sync that came between.
+        if let Some(target) = target.filter(removed::Target::is_logged) {
+            let place = self.sync(&above);
+            let commit = move || repeat(|| target.replaced(&above)).map_err(begun);
+            // It is renamed: an error says that nobody knows what a power cut would leave.
+            pool::run(place, Identity::Service, commit).await?;
+        }
+        Ok(())
     }
 
     async fn link(&self, who: &Identity, fd: &SysFd, dir: &SysFd, name: &[u8]) -> DiskResult<()> {

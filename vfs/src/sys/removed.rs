@@ -9,7 +9,11 @@
 //!   last commit has the file system committed before its own `fsync` ([`commit`]).
 //! - B is synced, which logs its name; A, which no log knows, is renamed over it; something else
 //!   is synced: B's name is taken out of the log and A's not put in, and neither has it. So before
-//!   a name is replaced that may be in the *log*, the file system is committed ([`replacing`]).
+//!   a name is replaced that may be in the *log*, the file system is committed ([`replacing`]),
+//!   and once more where a sync came between ([`Target::replaced`]).
+//!
+//! A sync counts from its beginning to its end ([`Syncing`]): nobody knows when in between the log
+//! got what it got, so a commit that ends meanwhile makes nothing forget it.
 //!
 //! A commit writes back the data of the whole file system, which is why it is not done for every
 //! name. One memory for the process: what one share does another one's sync must know. Bounded by
@@ -28,6 +32,7 @@ use super::{
     super_block::BTRFS,
 };
 use crate::{
+    FileKey,
     disk::{DiskResult, Errno},
     posix_sys as raw,
 };
@@ -41,6 +46,8 @@ struct Noted {
     inodes: BTreeMap<u64, u64>,
     /// The last moment for which there was no room.
     others: Option<u64>,
+    /// Those that it is happening to, and how often; at most one for each thread.
+    under_way: BTreeMap<u64, usize>,
 }
 
 impl Noted {
@@ -53,7 +60,24 @@ impl Noted {
     }
 
     fn has(&self, ino: u64) -> bool {
-        self.others.is_some() || self.inodes.contains_key(&ino)
+        self.others.is_some() || self.inodes.contains_key(&ino) || self.under_way.contains_key(&ino)
+    }
+
+    /// Whether it happened after a moment.
+    fn has_since(&self, ino: u64, moment: u64) -> bool {
+        let later = |at: &u64| *at > moment;
+        self.others.as_ref().is_some_and(later)
+            || self.inodes.get(&ino).is_some_and(later)
+            || self.under_way.contains_key(&ino)
+    }
+
+    fn ends(&mut self, ino: u64) {
+        if let Some(count) = self.under_way.get_mut(&ino) {
+            *count -= 1;
+            if *count == 0 {
+                self.under_way.remove(&ino);
+            }
+        }
     }
 
     /// A commit that began after `until` has ended.
@@ -97,21 +121,76 @@ pub(super) fn left(dir: &SysFd) {
     note(dir, |since| &mut since.left);
 }
 
-/// The inode is about to be synced.
-pub(super) fn logged(fd: &SysFd) {
-    note(fd, |since| &mut since.logged);
+/// A sync of an inode that is under way; noted until it is dropped, and from then on until the next
+/// commit.
+pub(super) struct Syncing(Option<FileKey>);
+
+impl Syncing {
+    /// Where `noted`, on btrfs.
+    pub(super) fn begin(fd: &SysFd, noted: bool) -> Self {
+        // What cannot be looked at has no name that a sync could promise.
+        let key = noted.then(|| calls::stat(fd).ok()).flatten();
+        let key = key.map(|stat| stat.key);
+        if let Some(key) = key {
+            let mut all = since();
+            let logged = &mut all.entry(key.fs).or_default().logged;
+            *logged.under_way.entry(key.ino).or_default() += 1;
+        }
+        Self(key)
+    }
+}
+
+impl Drop for Syncing {
+    fn drop(&mut self) {
+        if let Some(key) = self.0
+            && let Some(one) = since().get_mut(&key.fs)
+        {
+            one.now += 1;
+            one.logged.note(key.ino, one.now);
+            one.logged.ends(key.ino);
+        }
+    }
+}
+
+/// What a rename is about to replace.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target {
+    old: FileKey,
+    above: FileKey,
+    /// When it was looked at.
+    moment: u64,
 }
 
 /// To be called before a name of the directory is replaced: what has it now, and that it is
-/// replaced, may be in the log, but not by what.
-pub(super) fn replacing(dir: &SysFd, name: &[u8]) -> DiskResult<()> {
+/// replaced, may be in the log, but not by what. `None`: nothing has the name.
+pub(super) fn replacing(dir: &SysFd, name: &[u8]) -> DiskResult<Option<Target>> {
     let Ok(old) = calls::stat_at(dir, name) else {
-        return Ok(());
+        return Ok(None);
     };
-    let above = calls::stat(dir)?.key;
-    commit_if(old.key.fs, dir, |since| {
-        since.logged.has(old.key.ino) || since.logged.has(above.ino)
-    })
+    let (old, above) = (old.key, calls::stat(dir)?.key);
+    let moment = since().get(&old.fs).map_or(0, |one| one.now);
+    commit_if(old.fs, dir, |since| {
+        since.logged.has(old.ino) || since.logged.has(above.ino)
+    })?;
+    Ok(Some(Target { old, above, moment }))
+}
+
+impl Target {
+    /// Whether the name may have got into the log since it was looked at: then [`Target::replaced`]
+    /// is to be called when it has been replaced.
+    pub(super) fn is_logged(&self) -> bool {
+        since().get(&self.old.fs).is_some_and(|one| self.is_in(one))
+    }
+
+    fn is_in(&self, since: &Since) -> bool {
+        since.logged.has_since(self.old.ino, self.moment)
+            || since.logged.has_since(self.above.ino, self.moment)
+    }
+
+    /// Commits that the name was replaced, if it is not known to be out of the log.
+    pub(super) fn replaced(&self, dir: &SysFd) -> DiskResult<()> {
+        commit_if(self.old.fs, dir, |since| self.is_in(since))
+    }
 }
 
 /// To be called before a directory's `fsync`: commits the file system if the log could be wrong
@@ -142,7 +221,7 @@ fn commit_if(device: u64, dir: &SysFd, needed: impl FnOnce(&Since) -> bool) -> D
 
 /// Whether a name has left the directory since the last commit.
 #[cfg(test)]
-pub(super) fn was_left(key: crate::FileKey) -> bool {
+pub(super) fn was_left(key: FileKey) -> bool {
     since()
         .get(&key.fs)
         .is_some_and(|one| one.left.has(key.ino))
@@ -150,7 +229,7 @@ pub(super) fn was_left(key: crate::FileKey) -> bool {
 
 /// Whether the inode was synced since the last commit.
 #[cfg(test)]
-pub(super) fn was_logged(key: crate::FileKey) -> bool {
+pub(super) fn was_logged(key: FileKey) -> bool {
     since()
         .get(&key.fs)
         .is_some_and(|one| one.logged.has(key.ino))
@@ -187,6 +266,40 @@ mod tests {
         assert!(noted.has(8));
         noted.forget(3);
         assert!(!noted.has(8));
+    }
+
+    #[test]
+    fn a_sync_counts_until_it_has_ended_whatever_was_committed_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = super::super::SysDisk::open(folder.path()).unwrap();
+        let dir = crate::Disk::root(&disk);
+        std::fs::write(folder.path().join("f"), "x").unwrap();
+        let key = calls::stat(&dir).unwrap().key;
+        // As `commit_if` after a commit that began now.
+        let committed = |key: FileKey| {
+            let mut all = since();
+            if let Some(one) = all.get_mut(&key.fs) {
+                let now = one.now;
+                one.logged.forget(now);
+            }
+        };
+        let target = Target {
+            old: key,
+            above: key,
+            moment: since().get(&key.fs).map_or(0, |one| one.now),
+        };
+        assert!(!target.is_logged());
+        let syncing = Syncing::begin(&dir, true);
+        committed(key);
+        assert!(was_logged(key), "it may log something yet");
+        assert!(target.is_logged());
+        drop(syncing);
+        assert!(was_logged(key), "it has logged something after the commit");
+        assert!(target.is_logged());
+        committed(key);
+        assert!(!was_logged(key));
+        drop(Syncing::begin(&dir, false));
+        assert!(!was_logged(key));
     }
 
     #[test]
