@@ -168,12 +168,14 @@ async fn carry_out<V: Vfs>(
         .await?;
     drop(room);
     follow(call, &one);
-    persistent::moved(server, one.node.key()).await;
     if replace {
         target::replaced(call, to).await;
     }
     let flags = write::open_flags(open);
-    let receipt = moving.renamed(one.node, flags).await?;
+    let receipt = moving.renamed(one.node, flags).await;
+    // Until here the record has both names; nobody's rename waits for the store.
+    persistent::moved(server, one.node.key()).await;
+    let receipt = receipt?;
     report(call, &one, replace);
     // [MS-FSA] 2.1.5.15.12: a file has FILE_ATTRIBUTE_ARCHIVE now, which is told at the close.
     open.state().renamed |= !one.directory;
