@@ -116,13 +116,14 @@ fn put<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
             return false;
         }
     }
-    server.remove_holder(open.engine);
+    // Its client may be back already, on another thread and with another holder.
+    server.holder_left(open.engine, open.file_id);
     if is_intact(server, open) {
         return true;
     }
     // A break came between; if it has found the open in the table, it closes it.
-    let id = open.file_id.persistent;
-    server.durables.take(id).is_none()
+    let this = |kept: &Open<V>| std::ptr::eq(kept, Arc::as_ptr(open));
+    server.durables.take_of(&[open.engine], this).is_empty()
 }
 
 /// Closes what has waited long enough, until nothing waits.

@@ -10,6 +10,7 @@ mod change_times;
 mod channel;
 mod durable;
 mod grants;
+mod holders;
 mod loss_warnings;
 mod open;
 mod requests;
@@ -23,6 +24,7 @@ pub(crate) use change_times::ChangeTimes;
 pub(crate) use channel::Channel;
 pub(crate) use durable::{AppInstance, Durables, Endurance, Keeping, Known, LeaseName, Origin};
 pub(crate) use grants::Grants;
+pub(crate) use holders::Holder;
 pub(crate) use loss_warnings::LossWarnings;
 pub(crate) use open::{
     DirectoryCursor, Disk, EndReason, Ender, InFlight, NamesHeld, NewOpen, Open, OpenKind,
@@ -31,7 +33,7 @@ pub(crate) use open::{
 pub use requests::{CommandCount, Requests};
 pub(crate) use sequence::{Admitted, ChannelSequence};
 pub use server::{ConnectionId, ConnectionReport, OpenReport, Report, Server, SessionReport};
-pub(crate) use server::{Holder, Login, Mail, Peer};
+pub(crate) use server::{Login, Mail, Peer};
 pub(crate) use session::{NewSession, Sealing, Session, SessionPhase, Terms, TreeConnect};
 pub use share::{Share, Shares};
 pub(crate) use token::{Acting, Token};

@@ -28,7 +28,8 @@ use tokio::sync::{
 use vfs::{Env, Identity, Timestamp, Vfs};
 
 use super::{
-    ChangeTimes, Durables, Grants, LossWarnings, Open, OpenKind, Requests, Session, Shares,
+    ChangeTimes, Durables, Grants, Holder, LossWarnings, Open, OpenKind, Requests, Session, Shares,
+    holders::Holders,
 };
 use crate::{
     command::Failure,
@@ -106,15 +107,7 @@ pub struct Server<V: Vfs> {
     pub(crate) loss_warnings: LossWarnings,
     waiters: Mutex<BTreeMap<WaiterId, oneshot::Sender<Outcome>>>,
     /// Which connection and session an open belongs to, for break notifications.
-    owners: Mutex<BTreeMap<OpenId, Holder>>,
-}
-
-/// Whom to tell when an open has to give up what it caches.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Holder {
-    pub(crate) connection: ConnectionId,
-    pub(crate) session: SessionId,
-    pub(crate) file_id: FileId,
+    holders: Holders,
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -160,7 +153,7 @@ impl<V: Vfs> Server<V> {
             listed_names: Arc::new(AtomicUsize::new(0)),
             deleters: Mutex::new(BTreeMap::new()),
             waiters: Mutex::new(BTreeMap::new()),
-            owners: Mutex::new(BTreeMap::new()),
+            holders: Holders::default(),
             env,
         })
     }
@@ -341,15 +334,20 @@ impl<V: Vfs> Server<V> {
     }
 
     pub(crate) fn add_holder(&self, open: OpenId, holder: Holder) {
-        lock(&self.owners).insert(open, holder);
+        self.holders.add(open, holder);
     }
 
     pub(crate) fn remove_holder(&self, open: OpenId) {
-        lock(&self.owners).remove(&open);
+        self.holders.remove(open);
+    }
+
+    /// The client that knew the open by `file_id` is away; see [`Holders::left`].
+    pub(crate) fn holder_left(&self, open: OpenId, file_id: FileId) {
+        self.holders.left(open, file_id);
     }
 
     pub(crate) fn holder(&self, open: OpenId) -> Option<Holder> {
-        lock(&self.owners).get(&open).copied()
+        self.holders.get(open)
     }
 
     /// The open with the engine's number `open`, if its client is there.

@@ -214,7 +214,7 @@ async fn enter<V: Vfs>(call: &Call<V>, old: Arc<Open<V>>) -> Result<Arc<Open<V>>
         return Ok(open);
     }
     // The session or tree went while we worked: it waits once more.
-    server.remove_holder(open.engine);
+    server.holder_left(open.engine, open.file_id);
     durable::keep_again(server, open).await;
     Err(Status::USER_SESSION_DELETED.into())
 }

@@ -17,7 +17,7 @@ impl<V: Vfs> Server<V> {
             ("connections", lock(&self.connections).len()),
             ("sessions", lock(&self.sessions).len()),
             ("opens", self.opens.load(Ordering::Relaxed)),
-            ("holders", lock(&self.owners).len()),
+            ("holders", self.holders.len()),
             ("waiters", lock(&self.waiters).len()),
             ("deleters", lock(&self.deleters).len()),
             ("listed_names", self.listed_names.load(Ordering::Relaxed)),
