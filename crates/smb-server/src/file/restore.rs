@@ -46,7 +46,8 @@ pub enum KeptCache {
 /// A lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptLease {
-    /// What is held; of a break in flight that before it.
+    /// What is held; of a break in flight what it leaves, for whoever caused it may have been
+    /// answered, and a client that comes back after a restart is told what it holds.
     pub state: LeaseState,
     /// Its epoch.
     pub epoch: u16,
@@ -81,11 +82,13 @@ impl Inode {
         let holder = stream.holders.iter().find(|one| one.opens.contains(&id));
         let (mut cache, mut lease) = (KeptCache::None, None);
         if let Some(holder) = holder {
+            let left = |breaking: super::caching::Breaking| holder.state & breaking.required;
+            let state = holder.breaking.map_or(holder.state, left);
             cache = if holder.is_oplock() {
-                KeptCache::Oplock(holder.state)
+                KeptCache::Oplock(state)
             } else {
                 let kept = KeptLease {
-                    state: holder.state,
+                    state,
                     epoch: holder.epoch,
                     v2: holder.v2,
                     parent: holder.parent,
