@@ -1,9 +1,7 @@
 //! LOCK ([MS-SMB2] 3.3.5.14).
 
-use std::sync::atomic::Ordering;
-
 use smb_wire::{
-    msg::{Dialect, LockElement, LockFlags, LockRequest, LockResponse},
+    msg::{Dialect, LockFlags, LockRequest, LockResponse},
     status::Status,
 };
 use vfs::Vfs;
@@ -28,7 +26,6 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         // [MS-FSA] 2.1.5.8.
         return Err(Status::INVALID_PARAMETER.into());
     }
-    check_limit(call, &open, &request)?;
     // [MS-FSA] 2.1.5.8 <81>: checked for ranges beyond the allocation too, as Windows did up to 7
     // and Samba does: a file that is about to be written is empty at first.
     if !unlocks(&request) && disk.quick.others_cache() {
@@ -37,7 +34,6 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     match lock(call, &open, &request).await? {
         Status::SUCCESS => {
             record(call, &open, &request).await?;
-            count(&open, &request);
             Ok(Reply::read_only(&LockResponse))
         }
         status => Err(status.into()),
@@ -56,20 +52,11 @@ async fn record<V: Vfs>(
         // What is unlocked is; the store reports itself.
         return Ok(());
     }
-    let back: Vec<LockElement> = request
-        .locks
-        .iter()
-        .map(|lock| LockElement {
-            flags: LockFlags::UNLOCK,
-            ..*lock
-        })
-        .collect();
     let disk = open.disk()?;
-    // Nothing waits for an unlock.
-    let waiter = Default::default();
-    let (_, effects) = server
+    let sequence = sequence(call, open, request);
+    let effects = server
         .files
-        .lock(disk.place, open.engine, &back, None, waiter);
+        .take_back(disk.place, open.engine, &request.locks, sequence);
     // It may be recorded later, but not as held.
     drop(persistent::changed(server, open));
     engine::perform(server, effects);
@@ -83,35 +70,13 @@ fn unlocks(request: &LockRequest) -> bool {
         .is_some_and(|lock| lock.flags.contains(LockFlags::UNLOCK))
 }
 
-fn check_limit<V: Vfs>(
-    call: &Call<V>,
-    open: &InFlight<V>,
-    request: &LockRequest,
-) -> Result<(), Failure> {
-    let held = open.locks.load(Ordering::Relaxed);
-    let mut max = call.server().config().limits.locks_per_open as u64;
+/// Most byte-range locks the open may have.
+fn most<V: Vfs>(call: &Call<V>, open: &InFlight<V>) -> usize {
+    let most = call.server().config().limits.locks_per_open;
     if open.endurance().is_persistent() {
-        max = max.min(persistent::LOCKS_MAX as u64);
+        return most.min(persistent::LOCKS_MAX);
     }
-    if !unlocks(request) && held + request.locks.len() as u64 > max {
-        return Err(Status::INSUFFICIENT_RESOURCES.into());
-    }
-    Ok(())
-}
-
-fn count<V: Vfs>(open: &InFlight<V>, request: &LockRequest) {
-    let changed = request.locks.len() as u64;
-    let update = |held: u64| {
-        Some(if unlocks(request) {
-            held.saturating_sub(changed)
-        } else {
-            held + changed
-        })
-    };
-    // The closure always answers.
-    let _ = open
-        .locks
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+    most
 }
 
 async fn lock<V: Vfs>(
@@ -122,11 +87,11 @@ async fn lock<V: Vfs>(
     let server = call.server();
     let disk = open.disk()?;
     let (id, woken) = server.waiter();
-    let sequence = sequence(call, open, request);
+    let (sequence, most) = (sequence(call, open, request), most(call, open));
     let (locking, effects) =
         server
             .files
-            .lock(disk.place, open.engine, &request.locks, sequence, id);
+            .lock(disk.place, open.engine, &request.locks, sequence, id, most);
     if unlocks(request) {
         // In the store before what it sets free is anybody else's.
         persistent::queue(server, open);

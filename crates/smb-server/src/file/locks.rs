@@ -136,6 +136,13 @@ impl RangeLocks {
         self.held.len()
     }
 
+    /// How many ranges an open holds or waits for.
+    fn count_of(&self, open: OpenId) -> usize {
+        let held = self.held.iter().filter(|held| held.open == open);
+        let waiting = self.waiting.iter().filter(|one| one.wanted.open == open);
+        held.count() + waiting.count()
+    }
+
     /// What an open holds, in the order it was taken.
     pub(super) fn of(&self, open: OpenId) -> Vec<KeptLock> {
         let mine = self.held.iter().filter(|held| held.open == open);
@@ -187,18 +194,22 @@ impl RangeLocks {
         Ok(())
     }
 
-    /// A series of locks ([MS-SMB2] 3.3.5.14.2). With one element that may block, `waiter` is
-    /// queued.
+    /// A series of locks ([MS-SMB2] 3.3.5.14.2), by which the open has at most `most`. With one
+    /// element that may block, `waiter` is queued.
     pub(super) fn lock(
         &mut self,
         open: OpenId,
         elements: &[LockElement],
         sequence: Option<LockSequence>,
         waiter: WaiterId,
+        most: usize,
     ) -> Locking {
         let immediate = |e: &LockElement| e.flags.contains(LockFlags::FAIL_IMMEDIATELY);
         if elements.is_empty() || (elements.len() > 1 && !elements.iter().all(immediate)) {
             return Locking::Done(Status::INVALID_PARAMETER);
+        }
+        if self.count_of(open).saturating_add(elements.len()) > most {
+            return Locking::Done(Status::INSUFFICIENT_RESOURCES);
         }
         let first_new = self.held.len();
         for element in elements {
@@ -353,6 +364,13 @@ impl LockSequences {
         false
     }
 
+    /// The request succeeded and was taken back.
+    fn forget(&mut self, sequence: LockSequence) {
+        if self.valid.get(&sequence.index) == Some(&sequence.number) {
+            self.valid.remove(&sequence.index);
+        }
+    }
+
     /// Buckets with their numbers.
     pub(super) fn valid(&self) -> Vec<(u32, u8)> {
         let valid = self.valid.iter();
@@ -383,7 +401,7 @@ impl Inode {
         id: OpenId,
         elements: &[LockElement],
         sequence: Option<LockSequence>,
-        waiter: WaiterId,
+        (waiter, most): (WaiterId, usize),
         effects: &mut Effects,
     ) -> Locking {
         let Some((stream, open)) = self.stream_of(id) else {
@@ -398,7 +416,7 @@ impl Inode {
             granted = stream.locks.grant_waiting(effects);
             Locking::Done(status)
         } else {
-            stream.locks.lock(id, elements, sequence, waiter)
+            stream.locks.lock(id, elements, sequence, waiter, most)
         };
         if let (Locking::Done(Status::SUCCESS), Some(sequence)) = (&locking, sequence) {
             open.sequences.succeeded(sequence);
@@ -407,12 +425,38 @@ impl Inode {
         self.record(&granted);
         locking
     }
+
+    fn take_back(
+        &mut self,
+        id: OpenId,
+        elements: &[LockElement],
+        sequence: Option<LockSequence>,
+        effects: &mut Effects,
+    ) {
+        let Some((stream, open)) = self.stream_of(id) else {
+            return;
+        };
+        for element in elements {
+            let range = Range {
+                offset: element.offset,
+                length: element.length,
+            };
+            stream.locks.unlock_one(id, range);
+        }
+        if let Some(sequence) = sequence {
+            open.sequences.forget(sequence);
+        }
+        let granted = stream.locks.grant_waiting(effects);
+        stream.publish();
+        self.record(&granted);
+    }
 }
 
 impl Files {
     /// A LOCK request ([MS-SMB2] 3.3.5.14): locks or unlocks, as its first element says. That
     /// the open is no directory is the caller's to check (INVALID_PARAMETER). Before a lock that
-    /// starts below the allocated bytes, ask [`Files::operation`] with `Operation::Lock`.
+    /// starts below the allocated bytes, ask [`Files::operation`] with `Operation::Lock`. Locks
+    /// beyond `most` of one open, those it waits for counted, give INSUFFICIENT_RESOURCES.
     pub fn lock(
         &self,
         place: &Place,
@@ -420,15 +464,42 @@ impl Files {
         elements: &[LockElement],
         sequence: Option<LockSequence>,
         waiter: WaiterId,
+        most: usize,
     ) -> (Locking, Effects) {
         let mut effects = Effects::default();
         let locking = self.with(place.key, false, |inode| {
-            inode.lock(open, elements, sequence, waiter, &mut effects)
+            inode.lock(open, elements, sequence, (waiter, most), &mut effects)
         });
         (
             locking.unwrap_or(Locking::Done(Status::FILE_CLOSED)),
             effects,
         )
+    }
+
+    /// Takes back locks that were granted just now, as if they never had been: a request with the
+    /// same `sequence` is no replay.
+    pub fn take_back(
+        &self,
+        place: &Place,
+        open: OpenId,
+        elements: &[LockElement],
+        sequence: Option<LockSequence>,
+    ) -> Effects {
+        let mut effects = Effects::default();
+        self.with(place.key, false, |inode| {
+            inode.take_back(open, elements, sequence, &mut effects);
+        });
+        effects
+    }
+
+    /// How many ranges an open holds or waits for.
+    #[must_use]
+    pub fn locks_of(&self, place: &Place, open: OpenId) -> usize {
+        let count = self.with(place.key, false, |inode| {
+            let stream = inode.stream(&place.stream)?;
+            Some(stream.locks.count_of(open))
+        });
+        count.flatten().unwrap_or(0)
     }
 
     /// Whether byte-range locks let `open` read or write a range. Needed only while

@@ -267,8 +267,6 @@ impl<V: Vfs> Server<V> {
             },
         }));
         let caches = !matches!(record.engine.cache, KeptCache::None);
-        let locks = record.engine.locks.len() as u64;
-        open.locks.store(locks, Ordering::Relaxed);
         self.opens.fetch_add(1, Ordering::Relaxed);
         let mut record = record.clone();
         record.moving = None;

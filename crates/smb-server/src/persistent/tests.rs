@@ -125,7 +125,7 @@ fn lock(files: &Files, id: u64, flags: u32) {
         length: 1,
         flags: LockFlags(flags),
     };
-    let _ = files.lock(&place(), OpenId(id), &[element], None, WaiterId(99));
+    let _ = files.lock(&place(), OpenId(id), &[element], None, WaiterId(99), 9);
 }
 
 fn the_open(records: &[Record]) -> &OpenRecord {

@@ -5,7 +5,7 @@ use std::{
     future::poll_fn,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Poll, Waker},
 };
@@ -195,8 +195,6 @@ pub(crate) struct Open<V: Vfs> {
     parked: Mutex<Vec<Weak<Ender>>>,
     /// One enumeration at a time: its cursor moves over awaits.
     pub(crate) listing: tokio::sync::Mutex<()>,
-    /// Byte-range locks held or waited for, for the limit.
-    pub(crate) locks: AtomicU64,
     /// Its part in the durability policy of what it is open on, until it is closed.
     policy: Mutex<Option<OpenPolicy<V>>>,
 }
@@ -242,7 +240,6 @@ impl<V: Vfs> Open<V> {
             }),
             parked: Mutex::new(Vec::new()),
             listing: tokio::sync::Mutex::new(()),
-            locks: AtomicU64::new(0),
             policy: Mutex::new(new.policy),
         }
     }
@@ -294,7 +291,6 @@ impl<V: Vfs> Open<V> {
             state: Mutex::new(state),
             parked: Mutex::new(Vec::new()),
             listing: tokio::sync::Mutex::new(()),
-            locks: AtomicU64::new(old.locks.load(Ordering::Relaxed)),
             policy: Mutex::new(policy),
         })
     }

@@ -455,7 +455,9 @@ impl<V: Vfs> Server<V> {
                             .map_or_else(String::new, |path| path.text()),
                     },
                     access: open.granted.bits(),
-                    locks: open.locks.load(Ordering::Relaxed),
+                    locks: open.disk().map_or(0, |disk| {
+                        self.files.locks_of(disk.place, open.engine) as u64
+                    }),
                 })
                 .collect(),
         }

@@ -495,9 +495,14 @@ fn locks_stand_in_the_way_of_read_caching() {
         length: 1,
         flags: smb_wire::msg::LockFlags::EXCLUSIVE,
     };
-    let (locking, _) = rig
-        .files
-        .lock(&locker.place, locker.open, &[element], None, WaiterId(9));
+    let (locking, _) = rig.files.lock(
+        &locker.place,
+        locker.open,
+        &[element],
+        None,
+        WaiterId(9),
+        usize::MAX,
+    );
     assert_eq!(locking, Locking::Done(Status::SUCCESS));
     let leased = rig.leased(1, READ, 1, RH);
     assert_eq!(state(rig.open(&leased)), NONE);

@@ -45,9 +45,14 @@ impl Locked {
         sequence: Option<LockSequence>,
     ) -> (Locking, Effects) {
         let waiter = WaiterId(1000 + n as u64);
-        self.rig
-            .files
-            .lock(&place(1), self.opens[n].open, elements, sequence, waiter)
+        self.rig.files.lock(
+            &place(1),
+            self.opens[n].open,
+            elements,
+            sequence,
+            waiter,
+            usize::MAX,
+        )
     }
 
     fn one(&self, n: usize, offset: u64, length: u64, flags: LockFlags) -> Locking {
@@ -262,7 +267,6 @@ fn blocked_requests_are_granted_in_order() {
 #[test]
 fn a_repeated_lock_sequence_succeeds_without_action() {
     let locked = Locked::new(2);
-    let number = |index, number| Some(LockSequence { index, number });
     let lock = [element(0, 1, EXCLUSIVE | NOW)];
     let unlock = [element(0, 1, UNLOCK)];
     assert_eq!(locked.sequenced(0, &lock, number(1, 3)).0, OK);
@@ -320,8 +324,63 @@ fn locks_are_per_stream_and_need_an_open() {
         &[element(0, 1, SHARED)],
         None,
         WaiterId(1),
+        usize::MAX,
     );
     assert_eq!(locking, failed(Status::FILE_CLOSED));
+}
+
+fn number(index: u32, number: u8) -> Option<LockSequence> {
+    Some(LockSequence { index, number })
+}
+
+#[test]
+fn an_open_has_so_many_ranges_and_no_more() {
+    let locked = Locked::new(2);
+    let bounded = |elements: &[LockElement], sequence, most| {
+        let (open, waiter) = (locked.opens[0].open, WaiterId(1000));
+        let files = &locked.rig.files;
+        files.lock(&place(1), open, elements, sequence, waiter, most)
+    };
+    let held = || locked.rig.files.locks_of(&place(1), locked.opens[0].open);
+    let now = |offset| element(offset, 1, EXCLUSIVE | NOW);
+    let full = failed(Status::INSUFFICIENT_RESOURCES);
+    assert_eq!(bounded(&[now(0), now(1)], number(5, 1), 3).0, OK);
+    // Both or none.
+    assert_eq!(bounded(&[now(2), now(3)], None, 3).0, full);
+    assert_eq!(held(), 2);
+    // What was carried out before counts once.
+    assert_eq!(bounded(&[now(0), now(1)], number(5, 1), 2).0, OK);
+    // What is waited for counts.
+    assert_eq!(locked.one(1, 9, 1, EXCLUSIVE), OK);
+    assert_eq!(
+        bounded(&[element(9, 1, EXCLUSIVE)], None, 3).0,
+        Locking::Pending
+    );
+    assert_eq!(held(), 3);
+    assert_eq!(bounded(&[now(2)], None, 3).0, full);
+    assert_eq!(bounded(&[element(0, 1, LockFlags::UNLOCK)], None, 3).0, OK);
+    assert_eq!(bounded(&[now(2)], None, 3).0, OK);
+}
+
+#[test]
+fn what_is_taken_back_was_never_locked() {
+    let locked = Locked::new(2);
+    let (range, files) = ([element(0, 10, EXCLUSIVE | NOW)], &locked.rig.files);
+    let open = locked.opens[0].open;
+    assert_eq!(locked.sequenced(0, &range, number(5, 1)).0, OK);
+    assert_eq!(locked.one(1, 0, 1, EXCLUSIVE), Locking::Pending);
+    let effects = files.take_back(&place(1), open, &range, number(5, 1));
+    // Who waited has it.
+    assert_eq!(effects.wakes.len(), 1);
+    assert_eq!(files.locks_of(&place(1), open), 0);
+    let again = locked.sequenced(0, &range, number(5, 1)).0;
+    assert_eq!(again, failed(Status::LOCK_NOT_GRANTED));
+    // The success of a later one is not forgotten with an earlier.
+    let free = [element(50, 10, EXCLUSIVE | NOW)];
+    assert_eq!(locked.sequenced(0, &free, number(5, 2)).0, OK);
+    let _ = files.take_back(&place(1), open, &range, number(5, 1));
+    assert_eq!(locked.sequenced(0, &free, number(5, 2)).0, OK);
+    assert_eq!(files.locks_of(&place(1), open), 1);
 }
 
 #[test]

@@ -147,7 +147,10 @@ struct Run {
 impl Run {
     fn lock(&self, open: OpenId, elements: &[LockElement]) -> (Locking, Effects, WaiterId) {
         let waiter = WaiterId(self.rig.number());
-        let (locking, effects) = self.rig.files.lock(&place(1), open, elements, None, waiter);
+        let (locking, effects) =
+            self.rig
+                .files
+                .lock(&place(1), open, elements, None, waiter, usize::MAX);
         (locking, effects, waiter)
     }
 

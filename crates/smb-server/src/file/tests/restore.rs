@@ -13,9 +13,14 @@ fn lock(rig: &Rig, request: &OpenRequest, offset: u64, sequence: Option<LockSequ
         flags: EXCLUSIVE,
     };
     let waiter = WaiterId(rig.number());
-    let (locking, _) = rig
-        .files
-        .lock(&request.place, request.open, &[element], sequence, waiter);
+    let (locking, _) = rig.files.lock(
+        &request.place,
+        request.open,
+        &[element],
+        sequence,
+        waiter,
+        usize::MAX,
+    );
     match locking {
         Locking::Done(status) => status,
         Locking::Pending => panic!("it waits"),
@@ -112,6 +117,36 @@ fn a_lease_comes_back_once_for_all_its_opens_and_breaks() {
             .put_back(&one, &kept, None)
             .is_none()
     );
+}
+
+#[test]
+fn what_is_breaking_comes_back_as_it_will_be() {
+    let old = Rig::new(Caching::Full);
+    let leased = OpenRequest {
+        client: client(9),
+        cache: lease(9, RWH),
+        ..old.request(1, READ | WRITE)
+    };
+    let batch = OpenRequest {
+        cache: CacheRequest::Oplock(OplockLevel::BATCH),
+        ..old.request(2, READ | WRITE)
+    };
+    old.open(&leased);
+    old.open(&batch);
+    for (inode, request) in [(1, &leased), (2, &batch)] {
+        let (decision, _) = old.files.open(&old.request(inode, READ));
+        assert!(matches!(decision, Decision::MustBreak));
+        // Nobody has answered: here it is as it was.
+        let here = old.files.caching_of(&request.place, request.open);
+        assert_eq!(state(here), RWH);
+    }
+    let new = Rig::new(Caching::Full);
+    for (request, left) in [(&leased, RH), (&batch, ONLY_R)] {
+        back(&new, &old, request);
+        let there = new.files.caching_of(&request.place, request.open);
+        assert_eq!(state(there), left);
+        assert!(!new.files.gives_way(&request.place, request.open));
+    }
 }
 
 #[test]
