@@ -32,6 +32,7 @@ mod negotiate;
 mod oplock_break;
 mod oplocks;
 mod persistent;
+mod persistent_breaks;
 mod pipes;
 mod protection;
 mod query_directory;

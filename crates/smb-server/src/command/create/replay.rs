@@ -21,7 +21,7 @@ use super::{
     request::{Contexts, Wanted},
 };
 use crate::{
-    command::{Call, Failure, Handled, Reply, breaks::Granting},
+    command::{Call, Failure, Handled, Reply, breaks::Granting, durable::owner},
     file::CacheGrant,
     persistent,
     state::{Endurance, Holder, Known, Open, Server},
@@ -70,7 +70,7 @@ pub(super) fn begin<V: Vfs>(
     if create == Guid::default() {
         return Ok(Replay::First(None));
     }
-    if let Some(open) = away(call, wanted, client, &asked)? {
+    if let Some(open) = away(call, wanted, contexts, client, &asked)? {
         return Ok(Replay::Back(open));
     }
     let open = match server.durables.begin_create(client, create) {
@@ -109,6 +109,7 @@ pub(super) fn begin<V: Vfs>(
 fn away<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
+    contexts: &Contexts,
     client: Guid,
     asked: &DurableHandleRequestV2,
 ) -> Result<Option<Arc<Open<V>>>, Failure> {
@@ -131,7 +132,11 @@ fn away<V: Vfs>(
     if origin.owner.user_sid != call.token()?.user_sid {
         return Err(Status::ACCESS_DENIED.into());
     }
-    if (open.options, origin.desired, origin.share) != (wanted.options, wanted.access, wanted.share)
+    // Of another share or lease it is as little the same CREATE as with other rights.
+    let asks = (wanted.options, wanted.access, wanted.share);
+    if (open.options, origin.desired, origin.share) != asks
+        || !reconnect::same_share(call, &open)?
+        || open.origin.lease.is_some() && !reconnect::same_lease(call, contexts, &open)?
     {
         return Err(Status::CONTEXT_MISMATCH.into());
     }
@@ -154,7 +159,7 @@ pub(super) async fn answer<V: Vfs>(
     let server = call.server();
     // From here on breaks follow the answer. Of one before it the client may have heard already:
     // it is told nothing that it would go on caching by.
-    let granting = Granting::begin(server, reconnect::owner(open));
+    let granting = Granting::begin(server, owner(open));
     let cache = match server.files.caching_of(disk.place, open.engine) {
         CacheGrant::Oplock(_) if server.files.gives_way(disk.place, open.engine) => {
             CacheGrant::None

@@ -1,0 +1,262 @@
+//! Breaks of what a persistent open caches while its client is away ([MS-SMB2] 3.3.4.7, 3.3.5.9.7,
+//! 3.3.5.9.12): Lease.BreakNotification waits for the client, whoever asked for the break gets on
+//! when the client answers or the open's time is over, and a client that is there by another
+//! connection hears at once. And what a client must not find again after a restart.
+
+use std::time::{Duration, Instant};
+
+use smb_client::{Break, CreateArgs, File, Options, Tree};
+use smb_tests::durable::{granted_v2, persistent, persistent_again};
+use smb_tests::{HoldfastServer, MEANWHILE, SECOND, SOON, status};
+use smb_wire::Status;
+use smb_wire::create_context::{DurableHandleFlags, LeaseFlags, LeaseState};
+use smb_wire::ids::{FileId, Guid, LeaseKey};
+use smb_wire::msg::{Dialect, LockElement, LockFlags, OplockLevel};
+
+const CREATE_GUID: Guid = Guid([0x44; 16]);
+const CLIENT_GUID: Guid = Guid([0x55; 16]);
+const OTHER_CLIENT: Guid = Guid([0x56; 16]);
+const KEY: LeaseKey = LeaseKey([0x33; 16]);
+const NONE: LeaseState = LeaseState(0);
+
+const RH: LeaseState = LeaseState(3);
+const RWH: LeaseState = LeaseState::RWH;
+
+fn start() -> HoldfastServer {
+    HoldfastServer::start(&smb_tests::Options {
+        share: "continuous_availability = true".into(),
+        ..smb_tests::Options::default()
+    })
+}
+
+fn mine(server: &HoldfastServer) -> Tree {
+    server.tree_with(Options::dialect(Dialect::SMB_3_1_1).guid(CLIENT_GUID))
+}
+
+/// One who opens beside an open that is lost: 2.1 does not know [MS-SMB2] 3.3.5.9's paragraph.
+fn old(server: &HoldfastServer) -> Tree {
+    server.tree_with(Options::dialect(Dialect::SMB_2_1).guid(OTHER_CLIENT))
+}
+
+fn leased(state: LeaseState) -> CreateArgs {
+    CreateArgs::open_if("f").lease_v2(KEY, state, 0)
+}
+
+fn opened(tree: &Tree, args: CreateArgs, timeout_ms: u32) -> File {
+    let file = tree
+        .create(&persistent(args, CREATE_GUID, timeout_ms))
+        .unwrap();
+    let granted = granted_v2(&file).unwrap();
+    assert!(granted.flags.contains(DurableHandleFlags::PERSISTENT));
+    file
+}
+
+fn again(args: CreateArgs, id: FileId) -> CreateArgs {
+    persistent_again(args, id, CREATE_GUID)
+}
+
+/// The client hears that its lease goes from `from` to `to`.
+#[track_caller]
+fn hears(tree: &Tree, from: LeaseState, to: LeaseState) {
+    let heard = tree.client().next_break(SOON).unwrap();
+    let Some(Break::Lease {
+        key,
+        current,
+        new,
+        ack_required,
+        ..
+    }) = heard
+    else {
+        panic!("{heard:?}")
+    };
+    assert_eq!((key, current, new, ack_required), (KEY, from, to, true));
+}
+
+#[test]
+fn a_client_that_comes_back_hears_what_it_missed() {
+    // 3.3.5.9.12: Lease.BreakNotification is sent; 3.3.4.7: it waited.
+    let server = start();
+    let theirs = old(&server).create(&CreateArgs::open_if("f")).unwrap();
+    let tree = mine(&server);
+    let id = opened(&tree, leased(RH), 60_000).id();
+    server.lose(&tree);
+    // Nobody waits for a lease without write caching.
+    theirs.write_all(0, b"changed").unwrap();
+    let tree = mine(&server);
+    let file = tree.create(&again(leased(RH), id)).unwrap();
+    let lease = file.created().lease().unwrap();
+    assert_eq!(lease.lease_state, RH);
+    assert!(lease.flags.contains(LeaseFlags::BREAK_IN_PROGRESS));
+    hears(&tree, RH, NONE);
+    tree.acknowledge_lease(KEY, NONE).unwrap();
+    assert_eq!(file.read_all().unwrap(), b"changed");
+    // Once.
+    assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
+}
+
+#[test]
+fn one_that_is_lost_again_before_it_answers_hears_it_again() {
+    let server = start();
+    let theirs = old(&server).create(&CreateArgs::open_if("f")).unwrap();
+    let mut tree = mine(&server);
+    let id = opened(&tree, leased(RH), 60_000).id();
+    server.lose(&tree);
+    theirs.write_all(0, b"changed").unwrap();
+    for _ in 0..3 {
+        tree = mine(&server);
+        tree.create(&again(leased(RH), id)).unwrap();
+        hears(&tree, RH, NONE);
+        server.lose(&tree);
+    }
+    tree = mine(&server);
+    tree.create(&again(leased(RH), id)).unwrap();
+    hears(&tree, RH, NONE);
+    tree.acknowledge_lease(KEY, NONE).unwrap();
+}
+
+#[test]
+fn who_waits_for_write_caching_gets_on_when_the_client_is_back() {
+    let server = start();
+    let tree = mine(&server);
+    let id = opened(&tree, leased(RWH), 60_000).id();
+    server.lose(&tree);
+    let stranger = old(&server);
+    let waits = stranger.send(CreateArgs::open("f").request()).unwrap();
+    std::thread::sleep(MEANWHILE);
+    let tree = mine(&server);
+    let file = tree.create(&again(leased(RWH), id)).unwrap();
+    hears(&tree, RWH, RH);
+    file.write_all(0, b"written back").unwrap();
+    tree.acknowledge_lease(KEY, RH).unwrap();
+    let reply = stranger.client().wait(waits).unwrap().ok().unwrap();
+    let theirs = stranger.file(&reply).unwrap();
+    assert_eq!(theirs.read_all().unwrap(), b"written back");
+}
+
+#[test]
+fn who_waits_for_write_caching_waits_no_longer_than_the_open() {
+    let server = start();
+    let tree = mine(&server);
+    opened(&tree, leased(RWH), 1_000);
+    let stranger = old(&server);
+    let started = Instant::now();
+    server.lose(&tree);
+    stranger.create(&CreateArgs::open("f")).unwrap();
+    let waited = started.elapsed();
+    assert!(waited >= Duration::from_millis(900), "{waited:?}");
+    assert!(waited < SOON, "{waited:?}");
+}
+
+#[test]
+fn a_client_with_another_connection_hears_at_once() {
+    // 3.3.4.7: "using the first available connection" of the ClientGuid.
+    let server = start();
+    let theirs = old(&server).create(&CreateArgs::open_if("f")).unwrap();
+    let (tree, beside) = (mine(&server), mine(&server));
+    let id = opened(&tree, leased(RH), 60_000).id();
+    server.lose(&tree);
+    theirs.write_all(0, b"changed").unwrap();
+    hears(&beside, RH, NONE);
+    beside.acknowledge_lease(KEY, NONE).unwrap();
+    let file = beside.create(&again(leased(RH), id)).unwrap();
+    assert_eq!(file.created().lease().unwrap().lease_state, NONE);
+    assert_eq!(beside.client().next_break(MEANWHILE).unwrap(), None);
+}
+
+#[test]
+fn what_is_breaking_does_not_come_back_with_the_server() {
+    // Who caused the break was answered, or will be: the client must not cache as before.
+    let mut server = start();
+    let theirs = server.tree().create(&CreateArgs::open_if("f")).unwrap();
+    let tree = mine(&server);
+    let id = opened(&tree, leased(RH), 60_000).id();
+    theirs.write_all(0, b"changed").unwrap();
+    hears(&tree, RH, NONE);
+    server.kill_and_restart();
+    let file = mine(&server).create(&again(leased(RH), id)).unwrap();
+    assert_eq!(file.created().lease().unwrap().lease_state, NONE);
+
+    let mut server = start();
+    let tree = mine(&server);
+    let batch = || CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
+    let id = opened(&tree, batch(), 60_000).id();
+    let stranger = old(&server);
+    stranger.send(CreateArgs::open("f").request()).unwrap();
+    assert!(tree.client().next_break(SOON).unwrap().is_some());
+    server.kill_and_restart();
+    let file = mine(&server).create(&again(batch(), id)).unwrap();
+    assert_ne!(file.created().oplock_level, OplockLevel::BATCH);
+}
+
+#[test]
+fn a_create_sent_again_is_of_the_same_share_and_lease() {
+    let server = start();
+    let tree = mine(&server);
+    let id = opened(&tree, leased(RH), 60_000).id();
+    server.lose(&tree);
+    let tree = mine(&server);
+    let ask = |args| persistent(args, CREATE_GUID, 60_000);
+    let elsewhere = tree.session().tree(SECOND).unwrap();
+    let other_key = CreateArgs::open_if("f").lease_v2(LeaseKey([1; 16]), RH, 0);
+    let stranger = server.tree_with(Options::dialect(Dialect::SMB_3_1_1).guid(OTHER_CLIENT));
+    for (by, args) in [
+        (&elsewhere, leased(RH)),
+        (&tree, other_key),
+        (&tree, CreateArgs::open_if("f")),
+        (&stranger, leased(RH)),
+    ] {
+        let refused = status(by.create(&ask(args.clone())));
+        assert_eq!(refused, Status::CONTEXT_MISMATCH, "{args:?}");
+    }
+    assert!(!server.share_path(SECOND, "f").exists());
+    let file = tree.create(&ask(leased(RH))).unwrap();
+    assert_eq!(file.id().persistent, id.persistent);
+}
+
+#[test]
+fn pipelined_locks_do_not_pass_the_limit() {
+    /// What the server records of one open.
+    const LIMIT: usize = 4096;
+    const EACH: usize = 64;
+    let mut server = start();
+    let tree = mine(&server);
+    let file = opened(&tree, CreateArgs::open_if("f"), 60_000);
+    let request = |number: usize| {
+        let elements: Vec<LockElement> = (0..EACH)
+            .map(|at| LockElement {
+                offset: (number * EACH + at) as u64,
+                length: 1,
+                flags: LockFlags(0x12),
+            })
+            .collect();
+        file.lock_request(0, &elements)
+    };
+    let (alone, together) = (56, 16);
+    for number in 0..alone {
+        tree.call(request(number)).unwrap();
+    }
+    let sent: Vec<_> = (alone..alone + together)
+        .map(|number| tree.send(request(number)).unwrap())
+        .collect();
+    let mut held = alone * EACH;
+    for pending in sent {
+        match status(tree.client().wait(pending).unwrap().ok()) {
+            Status::SUCCESS => held += EACH,
+            refused => assert_eq!(refused, Status::INSUFFICIENT_RESOURCES),
+        }
+    }
+    assert_eq!(held, LIMIT);
+    // What is given back can be taken again, and what was refused was not counted.
+    file.unlock(0, 1).unwrap();
+    file.lock(0, 1, LockFlags(0x12)).unwrap();
+    let more = file.lock(1 << 40, 1, LockFlags(0x12));
+    assert_eq!(status(more), Status::INSUFFICIENT_RESOURCES);
+    server.kill_and_restart();
+    let tree = mine(&server);
+    let back = again(CreateArgs::open_if("f"), file.id());
+    let file = tree.create(&back).unwrap();
+    let more = file.lock(1 << 40, 1, LockFlags(0x12));
+    assert_eq!(status(more), Status::INSUFFICIENT_RESOURCES);
+    file.unlock(0, 1).unwrap();
+    file.lock(1 << 40, 1, LockFlags(0x12)).unwrap();
+}
