@@ -3,7 +3,8 @@
 //!
 //! A break leaves after the answers that granted what it takes ([`Grants`]); its time begins
 //! when it leaves. One whose connection is lost goes by another connection of the client, if it
-//! is a lease's and there is one; a break that can be told to nobody ends without any caching.
+//! is a lease's and there is one; a break that can be told to nobody ends without any caching, or
+//! waits for the client of a persistent open, and its time with it.
 //!
 //! [`Grants`]: crate::state::Grants
 
@@ -88,6 +89,22 @@ fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     }
 }
 
+/// A client of `owner` is back at its open: the break that waited for it leaves, after the answer.
+pub(super) fn resume<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
+    let waiting = server.grants.resume(owner);
+    if let Some(broken) = waiting.filter(|broken| in_flight(server, broken)) {
+        deliver(server, broken);
+    }
+}
+
+/// An open of `owner` is closed: a break that waits for a client ends with the last one.
+pub(super) fn closed<V: Vfs>(server: &Server<V>, owner: Owner) {
+    let waiting = server.grants.waiting(owner);
+    if let Some(broken) = waiting.filter(|broken| !in_flight(server, broken)) {
+        server.grants.forget(&broken);
+    }
+}
+
 /// A connection is gone, and what was open by it alone is closed: the breaks it carried and that
 /// nobody has answered go by another.
 pub(super) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: ConnectionId) {
@@ -96,6 +113,10 @@ pub(super) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
             server.grants.forget(&broken);
             continue;
         }
+        // Its client may be coming back, and is told what it holds first.
+        let Some(broken) = server.grants.hold(broken) else {
+            continue;
+        };
         match send(server, &broken) {
             // Its time goes on.
             Some(other) => server.grants.told(other, &broken),

@@ -7,7 +7,9 @@
 //! durability policy and what is owed for it. TREE_DISCONNECT closes all.
 //!
 //! A break that can be told to nobody closes the durable opens it concerns, so that whoever asked
-//! gets on at once. What has waited long enough is closed by the scavenger. Requests that run
+//! gets on at once. That of a lease with a persistent open waits until a client of the lease is
+//! back at its open (Lease.BreakNotification), or until the last of them is closed. What has waited
+//! long enough is closed by the scavenger. Requests that run
 //! while their connection is lost go on; whoever takes the open next (a reconnect, a close) waits
 //! for them first.
 //!
@@ -156,6 +158,7 @@ async fn shut<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
     if let Err(error) = close::finish(server, None, open).await {
         tracing::warn!(%error, share = open.tree.name(), user = open.user, "closing a handle that nobody came back to");
     }
+    breaks::closed(server, owner(open));
 }
 
 /// Closes an open of whatever session, on somebody else's behalf ([MS-SMB2] 3.3.4.17).
@@ -175,27 +178,35 @@ pub(super) async fn close<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) 
     }
 }
 
+/// Whose caching the open shares.
+pub(super) fn owner<V: Vfs>(open: &Open<V>) -> Owner {
+    match open.origin.lease {
+        Some(lease) => Owner::Lease(open.origin.client, lease.key),
+        None => Owner::Oplock(open.engine),
+    }
+}
+
 /// Whether a break is none of any live handle's business: everything that caches with its owner
 /// waits for its client, and what would be left is not enough to keep it
-/// ([MS-SMB2] 3.3.4.7).
+/// ([MS-SMB2] 3.3.4.7). A persistent open outlives it, and its client is told by whatever
+/// connection it has.
 pub(super) fn ends_all<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
     let enough =
         matches!(broken.owner, Owner::Lease(..)) && broken.new.contains(LeaseState::HANDLE);
-    let kept = |open: &OpenId| server.durables.is_kept(*open);
-    server.durables.len() > 0 && !enough && broken.opens.iter().all(kept)
+    let ends = |open: &OpenId| {
+        let kept = server.durables.kept_as(*open);
+        kept.is_some_and(|endurance| !endurance.is_persistent())
+    };
+    server.durables.len() > 0 && !enough && broken.opens.iter().all(ends)
 }
 
 /// A break can be told to nobody: the durable opens it concerns are closed, and it ends without
-/// any caching. Until then whoever asked for it waits.
+/// any caching, or waits for the client of a persistent open. Until then whoever asked for it waits.
 pub(super) fn unheard<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
-    let lease = matches!(broken.owner, Owner::Lease(..));
     let durables = &server.durables;
     let taken = durables.take_of(&broken.opens, |open| closes_it(open.endurance()));
     if taken.is_empty() {
-        if !(lease && waits_for_client(server, &broken)) {
-            breaks::over(server, &broken);
-        }
-        return;
+        return unanswered(server, broken);
     }
     let (server, env) = (Arc::clone(server), Arc::clone(&server.env));
     env.spawn(Box::pin(async move {
@@ -203,8 +214,21 @@ pub(super) fn unheard<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
             shut(&server, &open).await;
         }
         // What else shares the lease loses it.
-        breaks::over(&server, &broken);
+        unanswered(&server, broken);
     }));
+}
+
+/// What becomes of a break that nobody hears when the durable opens are gone.
+fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
+    if !waits_for_client(server, &broken) {
+        return breaks::over(server, &broken);
+    }
+    let owner = broken.owner;
+    server.grants.waits(broken.clone());
+    // A client that came back in between has looked for it before it was there.
+    if !waits_for_client(server, &broken) {
+        breaks::resume(server, owner);
+    }
 }
 
 /// Whether a break that nobody hears closes the open: a durable one. A persistent one outlives its
@@ -218,12 +242,11 @@ fn closes_it(endurance: Endurance) -> bool {
 
 /// [MS-SMB2] 3.3.4.7: a break of a lease of a persistent open waits until its client is back.
 fn waits_for_client<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
-    let durables = &server.durables;
-    broken.opens.iter().any(|open| {
-        durables
-            .kept_as(*open)
-            .is_some_and(Endurance::is_persistent)
-    })
+    let persistent = |open: &OpenId| {
+        let kept = server.durables.kept_as(*open);
+        kept.is_some_and(Endurance::is_persistent)
+    };
+    matches!(broken.owner, Owner::Lease(..)) && broken.opens.iter().any(persistent)
 }
 
 /// A break has ended: durable opens that wait and have lost what they are kept for are closed.

@@ -1,5 +1,5 @@
-//! Breaks on their way to clients: held behind the answer that grants what they take, and sent
-//! anew when the connection that carried them is lost.
+//! Breaks on their way to clients: held behind the answer that grants what they take, sent anew
+//! when the connection that carried them is lost, and kept for a client that is away.
 //!
 //! Invariants: a break of an owner leaves only after every answer to a CREATE of that owner that
 //! was under way when the break happened, whichever connections the two use (architecture.md:
@@ -8,7 +8,7 @@
 //! time is over, is `command::breaks`' affair.
 //!
 //! Bounded by what is under way: one entry for each CREATE between its grant and its answer, at
-//! most one break that awaits its acknowledgment for each owner.
+//! most one break that awaits its acknowledgment or its client for each owner.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -28,6 +28,9 @@ struct Inner {
     owners: BTreeMap<Owner, UnderWay>,
     /// Which connection carries a break that is to be acknowledged.
     told: BTreeMap<Owner, (ConnectionId, Break)>,
+    /// Breaks that wait until a client is back ([MS-SMB2] 3.3.1.12: Lease.BreakNotification, not
+    /// empty).
+    unsent: BTreeMap<Owner, Break>,
 }
 
 /// What one owner's answers hold up.
@@ -39,10 +42,11 @@ struct UnderWay {
 }
 
 impl Grants {
-    /// How many owners have answers under way, and breaks that are to be acknowledged.
+    /// How many owners have answers under way, and breaks that are to be acknowledged, now or when
+    /// their client is back.
     pub(crate) fn sizes(&self) -> (usize, usize) {
         let inner = self.lock();
-        (inner.owners.len(), inner.told.len())
+        (inner.owners.len(), inner.told.len() + inner.unsent.len())
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -97,10 +101,29 @@ impl Grants {
         self.lock().told.insert(broken.owner, (by, broken.clone()));
     }
 
+    /// A break can go by no connection and waits for its client.
+    pub(crate) fn waits(&self, broken: Break) {
+        let mut inner = self.lock();
+        inner.told.remove(&broken.owner);
+        inner.unsent.insert(broken.owner, broken);
+    }
+
+    /// The break that waits for a client of this owner.
+    pub(crate) fn waiting(&self, owner: Owner) -> Option<Break> {
+        self.lock().unsent.get(&owner).cloned()
+    }
+
+    /// As [`Grants::waiting`], and it waits no more.
+    pub(crate) fn resume(&self, owner: Owner) -> Option<Break> {
+        self.lock().unsent.remove(&owner)
+    }
+
     /// A break was acknowledged; gives it back.
     pub(crate) fn acknowledged(&self, owner: Owner) -> Option<Break> {
-        let told = self.lock().told.remove(&owner);
-        told.map(|(_, broken)| broken)
+        let mut inner = self.lock();
+        let told = inner.told.remove(&owner).map(|(_, broken)| broken);
+        let unsent = inner.unsent.remove(&owner);
+        told.or(unsent)
     }
 
     /// The time of a break is over.
@@ -109,6 +132,10 @@ impl Grants {
         let known = inner.told.get(&broken.owner);
         if known.is_some_and(|(_, known)| known.ticket == broken.ticket) {
             inner.told.remove(&broken.owner);
+        }
+        let unsent = inner.unsent.get(&broken.owner);
+        if unsent.is_some_and(|known| known.ticket == broken.ticket) {
+            inner.unsent.remove(&broken.owner);
         }
     }
 
@@ -194,5 +221,25 @@ mod tests {
         assert!(grants.lost(ConnectionId(1)).is_empty());
         grants.forget(&other);
         assert!(grants.lost(ConnectionId(2)).is_empty());
+    }
+
+    #[test]
+    fn what_waits_for_a_client_is_no_connections_any_more() {
+        let grants = Grants::default();
+        grants.told(ConnectionId(1), &broken(5));
+        grants.waits(broken(5));
+        assert!(grants.lost(ConnectionId(1)).is_empty());
+        assert_eq!(grants.waiting(owner()), Some(broken(5)));
+        assert_eq!(grants.resume(owner()), Some(broken(5)));
+        assert_eq!(grants.resume(owner()), None);
+        grants.waits(broken(6));
+        grants.forget(&broken(5));
+        assert_eq!(grants.sizes(), (0, 1));
+        grants.forget(&broken(6));
+        assert_eq!(grants.sizes(), (0, 0));
+        // By another connection, of a client that looks at its lease.
+        grants.waits(broken(7));
+        assert_eq!(grants.acknowledged(owner()), Some(broken(7)));
+        assert_eq!(grants.sizes(), (0, 0));
     }
 }

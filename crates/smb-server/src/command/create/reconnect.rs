@@ -6,7 +6,8 @@
 //! fails after that puts it back.
 //!
 //! Breaks of what it caches wait from before the taking until the answer has left; one that was
-//! on its way already has ended the open, or is seen by the look at its caching.
+//! on its way already has ended the open, or is seen by the look at its caching, or waits for the
+//! client of a persistent open and follows the answer.
 
 use std::sync::Arc;
 
@@ -20,7 +21,11 @@ use super::{
     request::Contexts,
 };
 use crate::{
-    command::{Call, Failure, Handled, Reply, breaks::Granting, durable, engine},
+    command::{
+        Call, Failure, Handled, Reply,
+        breaks::{self, Granting},
+        durable, engine,
+    },
     file::Owner,
     persistent,
     state::{Endurance, Holder, Open, Reconnected},
@@ -51,7 +56,8 @@ pub(super) async fn resume<V: Vfs>(
 ) -> Handled {
     let server = call.server();
     let id = kept.file_id.persistent;
-    let granting = Granting::begin(server, owner(&kept));
+    let owner = durable::owner(&kept);
+    let granting = Granting::begin(server, owner);
     let old = server
         .durables
         .take(id)
@@ -81,6 +87,7 @@ pub(super) async fn resume<V: Vfs>(
         }
     };
     let open = enter(call, old).await?;
+    breaks::resume(server, owner);
     call.chain.set_file_id(open.file_id);
     let cache = match open.disk() {
         Ok(disk) => server.files.caching_of(disk.place, open.engine),
@@ -104,14 +111,6 @@ fn by_create_guid<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Option<Arc<Open<V
     (asked && persistent::offered(call)).then(known).flatten()
 }
 
-/// Whose caching the open shares.
-pub(super) fn owner<V: Vfs>(open: &Open<V>) -> Owner {
-    match open.origin.lease {
-        Some(lease) => Owner::Lease(open.origin.client, lease.key),
-        None => Owner::Oplock(open.engine),
-    }
-}
-
 /// Every check of the text, those first that say OBJECT_NAME_NOT_FOUND: the text has the name
 /// before them in version 1 and after them in version 2; Windows and Samba have it after. That
 /// the open has no session is known from where it was found.
@@ -125,29 +124,14 @@ fn check<V: Vfs>(
     let server = call.server();
     let endurance = open.endurance();
     let durable = matches!(endurance, Endurance::Durable { .. });
-    let here = open.tree.share.as_ref().zip(call.tree()?.share.as_ref());
-    // The same name may stand for another folder since.
-    let same_share = here.is_some_and(|(a, b)| a.id == b.id && Arc::ptr_eq(&a.vfs, &b.vfs));
-    let facts = call.connection.negotiated();
-    let client = facts.ok_or(Status::INVALID_PARAMETER)?.client_guid;
     let lease = open.origin.lease;
-    let named = contexts.lease_named;
-    let lease_fits = match (lease, named) {
-        (None, None) => true,
-        (Some(lease), Some(named)) => {
-            client == open.origin.client
-                && lease.key == named.lease_key
-                && lease.v2 == named.v2.is_some()
-        }
-        _ => false,
-    };
     let create_guid = back.v2.map(|(create_guid, _)| create_guid);
     let asked_persistent = back
         .v2
         .is_some_and(|(_, flags)| flags.contains(DurableHandleFlags::PERSISTENT));
-    let fits = same_share
+    let fits = same_share(call, open)?
         && endurance != Endurance::None
-        && lease_fits
+        && same_lease(call, contexts, open)?
         && create_guid.is_none_or(|guid: Guid| guid == open.origin.create_guid)
         && (asked_persistent || !endurance.is_persistent())
         && (!durable || durable::is_intact(server, open));
@@ -165,12 +149,38 @@ fn check<V: Vfs>(
     Ok(())
 }
 
+/// Whether the request is of the open's share. The same name may stand for another folder since.
+pub(super) fn same_share<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<bool, Failure> {
+    let here = open.tree.share.as_ref().zip(call.tree()?.share.as_ref());
+    Ok(here.is_some_and(|(a, b)| a.id == b.id && Arc::ptr_eq(&a.vfs, &b.vfs)))
+}
+
+/// Whether the request names the open's lease, and comes from the client whose lease it is; or
+/// neither has one.
+pub(super) fn same_lease<V: Vfs>(
+    call: &Call<V>,
+    contexts: &Contexts,
+    open: &Open<V>,
+) -> Result<bool, Failure> {
+    let facts = call.connection.negotiated();
+    let client = facts.ok_or(Status::INVALID_PARAMETER)?.client_guid;
+    Ok(match (open.origin.lease, contexts.lease_named) {
+        (None, None) => true,
+        (Some(lease), Some(named)) => {
+            client == open.origin.client
+                && lease.key == named.lease_key
+                && lease.v2 == named.v2.is_some()
+        }
+        _ => false,
+    })
+}
+
 /// Whether the name in the request is that of the lease, which follows renames; one whose file is
 /// to be deleted has any name (Open.Lease.FileDeleteOnClose).
 fn named_so<V: Vfs>(call: &Call<V>, name: Option<&Name>, open: &Open<V>) -> Result<bool, Failure> {
     let files = &call.server().files;
     let disk = open.disk()?;
-    if let Owner::Lease(client, key) = owner(open)
+    if let Owner::Lease(client, key) = durable::owner(open)
         && files.is_lease_doomed(client, key)
     {
         return Ok(true);
