@@ -339,6 +339,12 @@ impl Files {
         lock(&self.paths).path_of(open)
     }
 
+    /// The opens of a path, of all its streams.
+    #[must_use]
+    pub fn opens_at(&self, path: &SharePath) -> Vec<OpenId> {
+        lock(&self.paths).at(path)
+    }
+
     /// The opens strictly below a directory.
     #[must_use]
     pub fn opens_below(&self, directory: &SharePath) -> Vec<(OpenId, Place)> {

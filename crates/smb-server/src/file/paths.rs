@@ -119,6 +119,13 @@ impl Paths {
         self.by_open.get(&open).cloned()
     }
 
+    /// The opens of `path` itself.
+    pub(super) fn at(&self, path: &SharePath) -> Vec<OpenId> {
+        let key = |open| (path.share, path.folded.to_vec(), OpenId(open));
+        let here = self.by_path.range(key(0)..=key(u64::MAX));
+        here.map(|((_, _, open), _)| *open).collect()
+    }
+
     /// The opens of `path` and of everything below it, in the order of their paths.
     pub(super) fn at_or_below<'a>(
         &'a self,
@@ -196,6 +203,9 @@ mod tests {
         assert_eq!(below("A"), [3, 2]);
         assert_eq!(below("a\\B"), [3]);
         assert_eq!(below("a\\b\\c"), [0u64; 0]);
+        assert_eq!(paths.at(&path(0, "A")), [OpenId(1)]);
+        assert_eq!(paths.at(&path(0, "a\\X")), [OpenId(2)]);
+        assert!(paths.at(&path(0, "a\\b")).is_empty());
         let mut all = below("");
         all.sort_unstable();
         assert_eq!(all, [1, 2, 3, 4, 5]);

@@ -11,7 +11,7 @@
 //! again after the taking. The lock is one of the server's maps.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -170,11 +170,14 @@ struct Inner<V: Vfs> {
     kept: BTreeMap<u64, Kept<V>>,
     /// The same by the engine's number.
     numbers: BTreeMap<OpenId, u64>,
+    /// Those of them that are persistent, by Open.CreateGuid: each client chooses its own.
+    persistent: BTreeSet<(Guid, u64)>,
     per_user: BTreeMap<Sid, usize>,
     /// When the next scavenger looks.
     wakes: Option<Duration>,
     creates: BTreeMap<(Guid, Guid), Replayable<V>>,
-    instances: BTreeMap<Guid, Vec<Weak<Open<V>>>>,
+    /// By Open.AppInstanceId and the engine's number.
+    instances: BTreeMap<Guid, BTreeMap<OpenId, Weak<Open<V>>>>,
     /// The server stops: nothing is kept any more.
     stopping: bool,
 }
@@ -192,6 +195,7 @@ impl<V: Vfs> Default for Durables<V> {
             inner: Mutex::new(Inner {
                 kept: BTreeMap::new(),
                 numbers: BTreeMap::new(),
+                persistent: BTreeSet::new(),
                 per_user: BTreeMap::new(),
                 wakes: None,
                 creates: BTreeMap::new(),
@@ -218,6 +222,7 @@ impl<V: Vfs> Inner<V> {
     fn remove(&mut self, id: u64) -> Option<Arc<Open<V>>> {
         let kept = self.kept.remove(&id)?;
         self.numbers.remove(&kept.open.engine);
+        self.persistent.remove(&(kept.open.origin.create_guid, id));
         let user = kept.open.origin.owner.user_sid;
         if let Some(count) = self.per_user.get_mut(&user) {
             *count -= 1;
@@ -256,6 +261,9 @@ impl<V: Vfs> Durables<V> {
         }
         let (id, open) = (open.file_id.persistent, Arc::clone(open));
         inner.numbers.insert(open.engine, id);
+        if persistent {
+            inner.persistent.insert((open.origin.create_guid, id));
+        }
         *inner.per_user.entry(user).or_default() += 1;
         inner.kept.insert(id, Kept { open, until });
         self.publish(&inner);
@@ -274,11 +282,11 @@ impl<V: Vfs> Durables<V> {
     /// A kept persistent open, by Open.CreateGuid.
     pub(crate) fn find_persistent(&self, create: Guid) -> Option<Arc<Open<V>>> {
         let inner = self.lock();
-        let mut kept = inner.kept.values();
-        let found = kept.find(|kept| {
-            kept.open.origin.create_guid == create && kept.open.endurance().is_persistent()
-        });
-        found.map(|kept| Arc::clone(&kept.open))
+        let (_, id) = inner
+            .persistent
+            .range((create, 0)..=(create, u64::MAX))
+            .next()?;
+        Some(Arc::clone(&inner.kept.get(id)?.open))
     }
 
     /// A persistent open, by its client and Open.CreateGuid, that is not kept.
@@ -416,8 +424,7 @@ impl<V: Vfs> Durables<V> {
         }
         if let Some(app) = origin.app {
             let opens = inner.instances.entry(app.id).or_default();
-            opens.retain(|known| known.strong_count() > 0);
-            opens.push(Arc::downgrade(open));
+            opens.insert(open.engine, Arc::downgrade(open));
         }
     }
 
@@ -438,20 +445,23 @@ impl<V: Vfs> Durables<V> {
         if let Some(app) = origin.app
             && let Some(opens) = inner.instances.get_mut(&app.id)
         {
-            opens.retain(|known| !is_it(known) && known.strong_count() > 0);
+            if opens.get(&open.engine).is_some_and(is_it) {
+                opens.remove(&open.engine);
+            }
             if opens.is_empty() {
                 inner.instances.remove(&app.id);
             }
         }
     }
 
-    /// The opens of an application instance.
-    pub(crate) fn of_instance(&self, app: Guid) -> Vec<Arc<Open<V>>> {
+    /// Those of `opens` that are of an application instance.
+    pub(crate) fn of_instance(&self, app: Guid, opens: &[OpenId]) -> Vec<Arc<Open<V>>> {
         let inner = self.lock();
-        let opens = inner.instances.get(&app);
-        opens.map_or_else(Vec::new, |opens| {
-            opens.iter().filter_map(Weak::upgrade).collect()
-        })
+        let Some(known) = inner.instances.get(&app) else {
+            return Vec::new();
+        };
+        let known = opens.iter().filter_map(|open| known.get(open));
+        known.filter_map(Weak::upgrade).collect()
     }
 
     /// Entries of the tables by CreateGuid and by application instance.

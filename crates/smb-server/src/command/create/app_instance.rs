@@ -57,16 +57,16 @@ fn others<V: Vfs>(
         Some(Stream::Named(stream)) => Some(vfs::posix::name::fold(stream)),
         Some(Stream::Unnamed) | None => None,
     };
-    let mut opens = server.durables.of_instance(app.id);
+    // By the path first: an application has many, but not of one file.
+    let mut opens = server
+        .durables
+        .of_instance(app.id, &server.files.opens_at(&path));
     opens.retain(|open| {
         let here = open.tree.share.as_ref().is_some_and(|own| own.id == share);
-        let known = server.files.path_of(open.engine);
         let same_stream = open
             .disk()
             .is_ok_and(|disk| disk.place.stream.as_deref() == stream.as_deref());
-        here && same_stream
-            && open.origin.client != client
-            && known.is_some_and(|known| known.same(&path))
+        here && same_stream && open.origin.client != client
     });
     Ok(opens)
 }
