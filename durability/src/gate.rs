@@ -233,8 +233,7 @@ impl<V: Vfs> Gate<V> {
         core.entry_failed_since(parent.key(), since);
         // A directory has one name. A file whose last name is gone owes nothing: once the
         // directory is synced, no crash can bring back what was written to it.
-        let last =
-            node.is_directory() || self.vfs.attr(node).await.is_ok_and(|attr| attr.links == 0);
+        let last = node.is_directory() || self.vfs.links(node).await.is_ok_and(|links| links == 0);
         if last {
             self.gone(node.key(), parent);
         }

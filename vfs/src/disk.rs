@@ -289,6 +289,12 @@ pub trait Disk: Send + Sync + 'static {
         write: bool,
     ) -> DiskResult<Self::Fd>;
 
+    /// Closes `fd`, whose inode `other` holds open too.
+    fn close_beside(&self, fd: Self::Fd, other: &Self::Fd) {
+        let _ = other;
+        drop(fd);
+    }
+
     /// `faccessat2(fd, "", mode, AT_EMPTY_PATH | AT_EACCESS)` as `who`: mode is R_OK|W_OK|X_OK.
     async fn access(&self, who: &Identity, fd: &Self::Fd, mode: u32) -> DiskResult<()>;
 

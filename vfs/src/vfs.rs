@@ -39,12 +39,35 @@ pub trait Node: Clone + Send + Sync + 'static {
 pub struct Lookup<N> {
     /// The directory that holds, or would hold, the last component. `None` for the root.
     pub parent: Option<N>,
+    /// What the directory says of owner and mode, where the lookup had to look at it.
+    pub parent_permissions: Option<Permissions>,
     /// The last component: as stored if found, as asked otherwise. Empty for the root.
     pub name: String,
     /// Every component as stored (those found), in order, the last one as in `name`.
     pub path: Vec<String>,
     /// The inode, if the last component exists.
     pub found: Option<(N, Attr)>,
+}
+
+/// An inode's owner and permission bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Permissions {
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// `st_mode`, type bits included.
+    pub mode: u32,
+}
+
+impl From<&Attr> for Permissions {
+    fn from(attr: &Attr) -> Self {
+        Self {
+            uid: attr.uid,
+            gid: attr.gid,
+            mode: attr.mode,
+        }
+    }
 }
 
 /// What kinds of I/O an open wants; the kernel checks them against the identity.
@@ -150,6 +173,16 @@ pub trait Vfs: Send + Sync + 'static {
     /// no directory, `SymbolicLink` where a link may not be followed, `InvalidName`. The node
     /// found has no I/O access yet ([`Vfs::open`] gives that).
     async fn lookup(&self, who: &Identity, path: &[String]) -> VfsResult<Lookup<Self::Node>>;
+
+    /// The directory that holds, or would hold, the last component; `None` for the root. As
+    /// [`Vfs::lookup`], without a look at that component.
+    async fn lookup_parent(
+        &self,
+        who: &Identity,
+        path: &[String],
+    ) -> VfsResult<Option<Self::Node>> {
+        Ok(self.lookup(who, path).await?.parent)
+    }
 
     /// The same inode, opened for I/O. The kernel's permission check for `who` happens here.
     /// `Special` inodes give `NotSupported`.
@@ -272,6 +305,21 @@ pub trait Vfs: Send + Sync + 'static {
 
     /// What the inode (or stream) says about itself now.
     async fn attr(&self, node: &Self::Node) -> VfsResult<Attr>;
+
+    /// Owner and permission bits of the inode now.
+    async fn permissions(&self, node: &Self::Node) -> VfsResult<Permissions> {
+        Ok((&self.attr(node).await?).into())
+    }
+
+    /// How many names the inode has now.
+    async fn links(&self, node: &Self::Node) -> VfsResult<u32> {
+        Ok(self.attr(node).await?.links)
+    }
+
+    /// Whether READONLY is set now.
+    async fn is_readonly(&self, node: &Self::Node) -> VfsResult<bool> {
+        Ok(self.attr(node).await?.dos_attributes & 1 != 0)
+    }
 
     /// Changes attributes.
     async fn set_attr(&self, who: &Identity, node: &Self::Node, set: &SetAttr) -> VfsResult<()>;

@@ -10,6 +10,7 @@
 
 use super::{
     PosixNode, PosixVfs,
+    lookup::permissions,
     node::kind_of,
     samba_xattr::{
         DOS_ATTRIB,
@@ -17,7 +18,7 @@ use super::{
     },
 };
 use crate::{
-    Attr, FsInfo, Identity, Kind, Permitted, SetAttr, Timestamp, VfsError, VfsResult,
+    Attr, FsInfo, Identity, Kind, Permissions, Permitted, SetAttr, Timestamp, VfsError, VfsResult,
     disk::{Disk, DiskResult, Stat, XattrSet},
 };
 
@@ -67,6 +68,23 @@ impl<D: Disk> PosixVfs<D> {
             attr.dos_attributes = normal(attr.dos_attributes & !(dos::DIRECTORY | dos::NORMAL));
         }
         Ok(attr)
+    }
+
+    pub(super) async fn do_permissions(&self, node: &PosixNode<D>) -> VfsResult<Permissions> {
+        Ok(permissions(&self.disk.stat(node.fd()).await?))
+    }
+
+    pub(super) async fn do_is_readonly(&self, node: &PosixNode<D>) -> VfsResult<bool> {
+        let stored = match node.0.kind {
+            Kind::File | Kind::Directory => self.dos_attrib(node.fd()).await?,
+            _ => None,
+        };
+        if let Some(bits) = stored.and_then(|stored| stored.attributes) {
+            return Ok(bits & dos::READONLY != 0);
+        }
+        let stat = self.disk.stat(node.fd()).await?;
+        let bits = self.derived(&stat, kind_of(stat.mode), Named { dot: false });
+        Ok(bits & dos::READONLY != 0)
     }
 
     /// The attributes of an inode whose `stat` is known.

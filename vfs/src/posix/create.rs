@@ -73,7 +73,8 @@ impl<D: Disk> PosixVfs<D> {
         self.writable()?;
         let dir = parent.directory()?;
         let _name = self.locks.name(parent.0.key, shown).await;
-        if self.child(who, dir, parent.0.key, shown).await?.is_some() {
+        let (taken, mut seen) = self.is_taken(who, parent, shown).await?;
+        if taken {
             return Err(VfsError::Exists);
         }
         let on_disk = name::to_disk(shown)?;
@@ -84,7 +85,8 @@ impl<D: Disk> PosixVfs<D> {
             if hidden {
                 at = self.temporary.name().into_boxed_slice();
             }
-            match self.make(who, parent, &at, new, directory).await {
+            let at = (at.as_ref(), seen.take());
+            match self.make(who, parent, at, new, directory).await {
                 Err(VfsError::Exists) if hidden && tries < TEMPORARY_TRIES => tries += 1,
                 other => break other?,
             }
@@ -141,7 +143,7 @@ impl<D: Disk> PosixVfs<D> {
         &self,
         who: &Identity,
         parent: &PosixNode<D>,
-        at: &[u8],
+        (at, seen): (&[u8], Option<Stat>),
         new: &NewNode,
         directory: bool,
     ) -> VfsResult<Made<D::Fd>> {
@@ -155,7 +157,7 @@ impl<D: Disk> PosixVfs<D> {
         let dir = parent.fd();
         let fd = if directory {
             let make = self.disk.make_dir(who, dir, at, mode);
-            self.changing(parent, &changes, make).await?;
+            self.changing_seen(parent, seen, &changes, make).await?;
             let how = OpenHow {
                 directory: true,
                 ..PATH_ONLY
@@ -176,7 +178,7 @@ impl<D: Disk> PosixVfs<D> {
             let bits = new.dos_attributes;
             let mark = move |stat: &Stat| (DOS_ATTRIB, first_dos_attrib(stat, bits).build());
             let create = self.disk.create_at(who, dir, at, mode, Box::new(mark));
-            let created = self.changing(parent, &changes, create).await?;
+            let created = self.changing_seen(parent, seen, &changes, create).await?;
             if let Ok(stat) = created.stat {
                 return Ok(Made {
                     fd: created.fd,

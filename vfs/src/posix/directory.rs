@@ -172,7 +172,11 @@ impl<D: Disk> PosixVfs<D> {
     ) -> VfsResult<()> {
         self.writable()?;
         let _name = self.locks.name(to_parent.0.key, to_name).await;
-        let from = self.entry_of(who, node, parent, shown).await?.on_disk;
+        let from = self.entry_of(who, node, parent, shown).await?;
+        if let Some((beside, _)) = from.target {
+            self.disk.close_beside(beside, node.fd());
+        }
+        let from = from.on_disk;
         let wanted = name::to_disk(to_name)?;
         let same_directory = parent.0.key == to_parent.0.key;
         let Some(existing) = self.entry(who, to_parent, to_name).await? else {
@@ -249,7 +253,6 @@ impl<D: Disk> PosixVfs<D> {
         replace: bool,
     ) -> VfsResult<()> {
         let target = to_parent.directory()?;
-        self.begin(to_parent).await;
         let rename = async {
             let (source, disk) = (parent.fd(), &self.disk);
             match disk.rename(who, source, from, target, at, replace).await {
@@ -265,6 +268,11 @@ impl<D: Disk> PosixVfs<D> {
                 other => other,
             }
         };
+        if parent.0.key == to_parent.0.key {
+            let changes = [Change::Remove(from), Change::Add(at)];
+            return Ok(self.changing(parent, &changes, rename).await?);
+        }
+        self.begin(to_parent).await;
         let moved = self.changing(parent, &[Change::Remove(from)], rename).await;
         let added = [Change::Add(at)];
         self.end(to_parent, if moved.is_ok() { &added } else { &[] })
@@ -346,7 +354,9 @@ impl<D: Disk> PosixVfs<D> {
         let _name = self.locks.name(parent.0.key, shown).await;
         let entry = self.entry_of(who, node, parent, shown).await?;
         let on_disk = entry.on_disk;
-        let before = self.disk.stat(node.fd()).await?;
+        // Of the same inode, as was just seen.
+        let (beside, before) = entry.target.ok_or(VfsError::NotFound)?;
+        self.disk.close_beside(beside, node.fd());
         // A link that leads to a directory is a file to unlinkat.
         let directory = !entry.link && before.mode & libc::S_IFMT == libc::S_IFDIR;
         let changes = [Change::Remove(&on_disk)];

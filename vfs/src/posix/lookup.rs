@@ -13,7 +13,7 @@ use super::{
     node::{Trail, kind_of},
 };
 use crate::{
-    FileKey, Identity, Kind, Lookup, VfsError, VfsResult,
+    FileKey, Identity, Kind, Lookup, Permissions, VfsError, VfsResult,
     disk::{Disk, DiskResult, Errno, OpenHow, Stat},
 };
 
@@ -41,6 +41,24 @@ pub(super) struct Step<F> {
     pub(super) name: Box<[u8]>,
 }
 
+/// The way to the directory of the last component.
+struct Above<F> {
+    stack: Vec<Step<F>>,
+    /// Its names as stored.
+    stored: Vec<String>,
+    /// Links that may still be followed.
+    links: u32,
+}
+
+/// What `stat` says of owner and mode.
+pub(super) fn permissions(stat: &Stat) -> Permissions {
+    Permissions {
+        uid: stat.uid,
+        gid: stat.gid,
+        mode: stat.mode,
+    }
+}
+
 /// What one name leads to.
 pub(super) enum Child<F> {
     Inode(F, Stat),
@@ -58,31 +76,25 @@ impl<D: Disk> PosixVfs<D> {
             let attr = self.attr_of(&root).await?;
             return Ok(Lookup {
                 parent: None,
+                parent_permissions: None,
                 name: String::new(),
                 path: Vec::new(),
                 found: Some((root, attr)),
             });
         };
-        let mut stack: Vec<Step<D::Fd>> = Vec::with_capacity(path.len());
-        let mut stored = Vec::with_capacity(path.len());
-        let mut links = LINKS_MAX;
-        for component in before {
-            let Some((shown, step)) = self.walk(who, &mut stack, component, &mut links).await?
-            else {
-                return Err(VfsError::PathNotFound);
-            };
-            if kind_of(step.stat.mode) != Kind::Directory {
-                return Err(VfsError::PathNotFound);
-            }
-            stored.push(shown);
-            push(&mut stack, step)?;
-        }
+        let Above {
+            mut stack,
+            mut stored,
+            mut links,
+        } = self.walk_above(who, before).await?;
         // The last component's directory is the client's, even if a link leads elsewhere.
         let parent = self.node_of(&stack);
-        let found = self.walk(who, &mut stack, last, &mut links).await?;
-        let Some((shown, step)) = found else {
+        let mut seen = stack.last().map(|step| step.stat);
+        let walked = self.walk(who, &mut stack, last, &mut links, &mut seen);
+        let Some((shown, step)) = walked.await? else {
             return Ok(Lookup {
                 parent: Some(parent),
+                parent_permissions: seen.as_ref().map(permissions),
                 name: last.clone(),
                 path: stored,
                 found: None,
@@ -95,10 +107,47 @@ impl<D: Disk> PosixVfs<D> {
         let attr = self.attr_with(node.fd(), &step.stat, Named { dot }).await?;
         Ok(Lookup {
             parent: Some(parent),
+            parent_permissions: seen.as_ref().map(permissions),
             name: shown,
             path: stored,
             found: Some((node, attr)),
         })
+    }
+
+    /// Walks all but the last component; every one must be a directory.
+    async fn walk_above(&self, who: &Identity, before: &[String]) -> VfsResult<Above<D::Fd>> {
+        let mut stack: Vec<Step<D::Fd>> = Vec::with_capacity(before.len() + 1);
+        let mut stored = Vec::with_capacity(before.len() + 1);
+        let mut links = LINKS_MAX;
+        for component in before {
+            let seen = &mut None;
+            let walked = self.walk(who, &mut stack, component, &mut links, seen);
+            let Some((shown, step)) = walked.await? else {
+                return Err(VfsError::PathNotFound);
+            };
+            if kind_of(step.stat.mode) != Kind::Directory {
+                return Err(VfsError::PathNotFound);
+            }
+            stored.push(shown);
+            push(&mut stack, step)?;
+        }
+        Ok(Above {
+            stack,
+            stored,
+            links,
+        })
+    }
+
+    pub(super) async fn do_lookup_parent(
+        &self,
+        who: &Identity,
+        path: &[String],
+    ) -> VfsResult<Option<PosixNode<D>>> {
+        let Some((_, before)) = path.split_last() else {
+            return Ok(None);
+        };
+        let above = self.walk_above(who, before).await?;
+        Ok(Some(self.node_of(&above.stack)))
     }
 
     /// One component that a client named, links followed; `stack` ends as the real directory of
@@ -109,9 +158,11 @@ impl<D: Disk> PosixVfs<D> {
         stack: &mut Vec<Step<D::Fd>>,
         component: &str,
         links: &mut u32,
+        seen: &mut Option<Stat>,
     ) -> VfsResult<Option<(String, Step<D::Fd>)>> {
         let (dir, key) = self.top(stack);
-        let Some((on_disk, child)) = self.child(who, &dir, key, component).await? else {
+        let child = self.child_seen(who, &dir, key, component, seen).await?;
+        let Some((on_disk, child)) = child else {
             return Ok(None);
         };
         let shown = name::to_client(&on_disk);
@@ -152,19 +203,32 @@ impl<D: Disk> PosixVfs<D> {
         dir_key: FileKey,
         component: &str,
     ) -> VfsResult<Option<(Box<[u8]>, Child<D::Fd>)>> {
+        self.child_seen(who, dir, dir_key, component, &mut None)
+            .await
+    }
+
+    /// As [`Self::child`]; `seen` becomes the directory's state where that had to be looked at.
+    async fn child_seen(
+        &self,
+        who: &Identity,
+        dir: &D::Fd,
+        dir_key: FileKey,
+        component: &str,
+        seen: &mut Option<Stat>,
+    ) -> VfsResult<Option<(Box<[u8]>, Child<D::Fd>)>> {
         if name::is_reserved(dir_key == self.root_key(), component) {
             return Err(VfsError::InvalidName);
         }
         let exact = name::to_disk(component)?;
         let opened = match self.disk.open_now(who, dir, &exact, PATH_ONLY) {
             Some(opened) => opened,
-            None if self.is_known_absent(dir, dir_key, component).await? => return Ok(None),
+            None if self.is_known_absent(dir, dir_key, component, seen).await? => return Ok(None),
             None => self.disk.open_at(who, dir, &exact, PATH_ONLY).await,
         };
         if let Some(child) = self.child_of(opened).await? {
             return Ok(Some((exact, child)));
         }
-        let Some(other) = self.folded(dir, component).await? else {
+        let Some(other) = self.folded(dir, component, seen).await? else {
             return Ok(None);
         };
         if other == exact {
@@ -211,21 +275,49 @@ impl<D: Disk> PosixVfs<D> {
         dir: &D::Fd,
         dir_key: FileKey,
         component: &str,
+        seen: &mut Option<Stat>,
     ) -> VfsResult<bool> {
         let folded = name::fold(component);
         if !self.disk.is_local() || !self.names.may_lack(dir_key, &folded) {
             return Ok(false);
         }
         let stat = self.disk.stat(dir).await?;
+        *seen = Some(stat);
         let now = self.options.clock.now();
         Ok(self.names.find(&stat, &folded, now) == Known::Absent)
     }
 
+    /// Whether a name that is to be made is there already, in any case. Where the cache knows of
+    /// none the exact one is not asked for: making it tells. Then, and only then, also the
+    /// directory's state as it was looked at.
+    pub(super) async fn is_taken(
+        &self,
+        who: &Identity,
+        dir: &PosixNode<D>,
+        component: &str,
+    ) -> VfsResult<(bool, Option<Stat>)> {
+        let (fd, key) = (dir.directory()?, dir.0.key);
+        if name::is_reserved(key == self.root_key(), component) {
+            return Err(VfsError::InvalidName);
+        }
+        let mut seen = None;
+        if self.is_known_absent(fd, key, component, &mut seen).await? {
+            return Ok((false, seen));
+        }
+        Ok((self.child(who, fd, key, component).await?.is_some(), None))
+    }
+
     /// The name on disk that folds like `component`, from the cache or a listing. The listing is
     /// the service's: who may not search the directory fails at opening what was found.
-    async fn folded(&self, dir: &D::Fd, component: &str) -> VfsResult<Option<Box<[u8]>>> {
+    async fn folded(
+        &self,
+        dir: &D::Fd,
+        component: &str,
+        seen: &mut Option<Stat>,
+    ) -> VfsResult<Option<Box<[u8]>>> {
         let folded = name::fold(component);
         let before = self.disk.stat(dir).await?;
+        *seen = Some(before);
         let now = self.options.clock.now();
         match self.names.find(&before, &folded, now) {
             Known::OnDisk(on_disk) => return Ok(Some(on_disk)),
@@ -384,7 +476,21 @@ impl<D: Disk> PosixVfs<D> {
         changes: &[Change<'_>],
         change: impl Future<Output = Result<T, Errno>>,
     ) -> Result<T, Errno> {
-        self.begin(dir).await;
+        self.changing_seen(dir, None, changes, change).await
+    }
+
+    /// As [`Self::changing`], by one who has just looked at the directory.
+    pub(super) async fn changing_seen<T>(
+        &self,
+        dir: &PosixNode<D>,
+        seen: Option<Stat>,
+        changes: &[Change<'_>],
+        change: impl Future<Output = Result<T, Errno>>,
+    ) -> Result<T, Errno> {
+        match seen {
+            Some(stat) => drop(self.names.begin(&stat)),
+            None => self.begin(dir).await,
+        }
         let outcome = change.await;
         self.end(dir, if outcome.is_ok() { changes } else { &[] })
             .await;

@@ -37,8 +37,9 @@ pub use node::PosixNode;
 pub use options::{AclNamespace, Clock, PosixOptions, StreamStore, SymlinkPolicy};
 
 use crate::{
-    Attr, DirName, FailedSync, FileKey, FsInfo, Identity, IoAccess, Lookup, NewNode, Permitted,
-    Range, SetAttr, StreamInfo, StreamOpen, SyncScope, Vfs, VfsError, VfsResult, WriteMode,
+    Attr, DirName, FailedSync, FileKey, FsInfo, Identity, IoAccess, Lookup, NewNode, Permissions,
+    Permitted, Range, SetAttr, StreamInfo, StreamOpen, SyncScope, Vfs, VfsError, VfsResult,
+    WriteMode,
     disk::{Disk, InodeLocks},
 };
 use create::Temporary;
@@ -203,6 +204,14 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         self.do_lookup(who, path).await
     }
 
+    async fn lookup_parent(
+        &self,
+        who: &Identity,
+        path: &[String],
+    ) -> VfsResult<Option<Self::Node>> {
+        self.do_lookup_parent(who, path).await
+    }
+
     async fn open(
         &self,
         who: &Identity,
@@ -335,6 +344,18 @@ impl<D: Disk> Vfs for PosixVfs<D> {
 
     async fn attr(&self, node: &Self::Node) -> VfsResult<Attr> {
         self.attr_of(node).await
+    }
+
+    async fn permissions(&self, node: &Self::Node) -> VfsResult<Permissions> {
+        self.do_permissions(node).await
+    }
+
+    async fn links(&self, node: &Self::Node) -> VfsResult<u32> {
+        Ok(self.disk.stat(node.fd()).await?.links)
+    }
+
+    async fn is_readonly(&self, node: &Self::Node) -> VfsResult<bool> {
+        self.do_is_readonly(node).await
     }
 
     async fn set_attr(&self, who: &Identity, node: &Self::Node, set: &SetAttr) -> VfsResult<()> {

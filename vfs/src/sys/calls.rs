@@ -8,7 +8,13 @@ use std::{
     fmt,
     mem::MaybeUninit,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{
+            AtomicBool, AtomicUsize,
+            Ordering::{AcqRel, Acquire, Release},
+        },
+    },
 };
 
 use rustix::{
@@ -52,6 +58,11 @@ struct Inner {
     path_only: bool,
     /// The position of a directory belongs to whoever lists it.
     listing: Mutex<()>,
+    /// `O_NONBLOCK` is still on, from the open; see [`SysFd::for_ring`].
+    nonblock: AtomicBool,
+    /// How many descriptors of this inode live that know of each other: this one and those opened
+    /// anew from it. Not made before there is a second.
+    beside: OnceLock<Arc<AtomicUsize>>,
 }
 
 /// An open descriptor of a real disk; the last clone closes it.
@@ -78,8 +89,15 @@ impl AsRawFd for SysFd {
 
 impl Drop for Inner {
     /// Closing the last descriptor of a removed file frees its blocks, which takes the longer
-    /// the more there are: then a thread of the pool shall have the last one.
+    /// the more there are: then a thread of the pool shall have the last one. Who knows of another
+    /// descriptor of the inode leaves the look to that one. (Two that close at the same moment may
+    /// find that the one that did not look closes last: then this thread frees the blocks.)
     fn drop(&mut self) {
+        if let Some(beside) = self.beside.get()
+            && beside.fetch_sub(1, AcqRel) > 1
+        {
+            return;
+        }
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let asked = StatxFlags::NLINK | StatxFlags::BLOCKS;
         let Ok(stat) = rustix::fs::statx(&self.fd, c"", flags, asked) else {
@@ -100,7 +118,42 @@ impl SysFd {
             fd,
             path_only,
             listing: Mutex::new(()),
+            nonblock: AtomicBool::new(false),
+            beside: OnceLock::new(),
         }))
+    }
+
+    /// Opened with `O_NONBLOCK`.
+    fn nonblock(fd: OwnedFd) -> Self {
+        let fd = Self::new(fd, false);
+        fd.0.nonblock.store(true, Release);
+        fd
+    }
+
+    /// `other` is of the same inode: whichever closes first leaves the look at it to the other.
+    pub(crate) fn joins(&self, other: &Self) {
+        let beside = (other.0.beside).get_or_init(|| Arc::new(AtomicUsize::new(1)));
+        beside.fetch_add(1, AcqRel);
+        if self.0.beside.set(Arc::clone(beside)).is_err() {
+            beside.fetch_sub(1, AcqRel);
+        }
+    }
+
+    /// How many others it knows of.
+    #[cfg(test)]
+    pub(super) fn others(&self) -> usize {
+        let beside = self.0.beside.get();
+        beside.map_or(0, |beside| beside.load(Acquire).saturating_sub(1))
+    }
+
+    /// To be called before a ring reads or writes: it takes `O_NONBLOCK` for "never wait". System
+    /// calls on a local file system do not mind it, so it stays on until then.
+    pub(crate) fn for_ring(&self) -> DiskResult<()> {
+        if self.0.nonblock.load(Acquire) {
+            rustix::fs::fcntl_setfl(self, OFlags::empty()).map_err(errno)?;
+            self.0.nonblock.store(false, Release);
+        }
+        Ok(())
     }
 
     /// The magic link to this descriptor.
@@ -172,7 +225,11 @@ pub(crate) fn open_cached(dir: &SysFd, name: &[u8], how: OpenHow) -> DiskResult<
     };
     let fd = rustix::fs::openat2(dir, name, flags | now, mode, RESOLVE | ResolveFlags::CACHED)
         .map_err(errno)?;
-    finish_open(fd, how.path_only)
+    Ok(if how.path_only {
+        SysFd::new(fd, true)
+    } else {
+        SysFd::nonblock(fd)
+    })
 }
 
 /// Opens, and waits if need be.
@@ -186,17 +243,15 @@ pub(crate) fn open(dir: &SysFd, name: &[u8], how: OpenHow) -> DiskResult<SysFd> 
     // leases are broken on regular files only.
     match open(OFlags::NONBLOCK) {
         Err(Errno(libc::EAGAIN)) => Ok(SysFd::new(open(OFlags::empty())?, false)),
-        Ok(fd) => finish_open(fd, false),
-        Err(e) => Err(e),
+        opened => waiting(opened?),
     }
 }
 
-/// Reading with `O_NONBLOCK` must not stay on: a ring would take it for "never wait".
-fn finish_open(fd: OwnedFd, path_only: bool) -> DiskResult<SysFd> {
-    if !path_only {
-        rustix::fs::fcntl_setfl(&fd, OFlags::empty()).map_err(errno)?;
-    }
-    Ok(SysFd::new(fd, path_only))
+/// What was opened where one may wait, perhaps from a file system that is told of `O_NONBLOCK`.
+fn waiting(fd: OwnedFd) -> DiskResult<SysFd> {
+    let fd = SysFd::nonblock(fd);
+    fd.for_ring()?;
+    Ok(fd)
 }
 
 /// Reads the extended attributes' names, so that later calls find their block in memory.
@@ -210,11 +265,13 @@ pub(crate) fn reopen(fd: &SysFd, read: bool, write: bool, wait: bool) -> DiskRes
     let flags = OFlags::CLOEXEC | OFlags::NOCTTY | access_flags(read, write);
     let path = fd.proc_path();
     let open = |more| call(|| rustix::fs::open(&*path, flags | more, Mode::empty()));
-    match open(OFlags::NONBLOCK) {
-        Err(Errno(libc::EAGAIN)) if wait => Ok(SysFd::new(open(OFlags::empty())?, false)),
-        Ok(fd) => finish_open(fd, false),
-        Err(e) => Err(e),
-    }
+    let anew = match open(OFlags::NONBLOCK) {
+        Err(Errno(libc::EAGAIN)) if wait => SysFd::new(open(OFlags::empty())?, false),
+        opened if wait => waiting(opened?)?,
+        opened => SysFd::nonblock(opened?),
+    };
+    anew.joins(fd);
+    Ok(anew)
 }
 
 /// `RESOLVE_*` of a look at a name that may be a link itself.

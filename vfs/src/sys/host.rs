@@ -159,6 +159,13 @@ impl Disk for HostDisk {
         }
     }
 
+    fn close_beside(&self, fd: SysFd, other: &SysFd) {
+        match &self.kind {
+            Kind::Sys(disk) => disk.close_beside(fd, other),
+            Kind::Uring(disk) => disk.close_beside(fd, other),
+        }
+    }
+
     async fn access(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
         match &self.kind {
             Kind::Sys(disk) => disk.access(who, fd, mode).await,

@@ -402,6 +402,10 @@ impl Disk for SysDisk {
         .await
     }
 
+    fn close_beside(&self, fd: SysFd, other: &SysFd) {
+        fd.joins(other);
+    }
+
     async fn access(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
         if self.class.remote {
             let fd = fd.clone();

@@ -93,6 +93,55 @@ fn a_fifo_holds_nobody() {
     assert_eq!(got.map(drop), Err(Errno(libc::ENXIO)));
 }
 
+/// A ring would take `O_NONBLOCK` for "never wait".
+#[test]
+fn what_a_ring_reads_may_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = SysDisk::open(dir.path()).unwrap();
+    let service = &Identity::Service;
+    let file = block_on(conformance::new_file(&disk, &disk.root(), b"f"));
+    let anew = block_on(disk.reopen(service, &file, true, true)).unwrap();
+    let how = OpenHow {
+        read: true,
+        ..OpenHow::default()
+    };
+    let cached = block_on(disk.open_at(service, &disk.root(), b"f", how)).unwrap();
+    let pooled = block_on(disk.pool_open(service, &disk.root(), b"f", how)).unwrap();
+    let waits = |fd: &SysFd| {
+        let flags = rustix::fs::fcntl_getfl(fd).unwrap();
+        !flags.contains(OFlags::NONBLOCK)
+    };
+    assert!(waits(&pooled));
+    for fd in [&file, &anew, &cached, &pooled] {
+        fd.for_ring().unwrap();
+        assert!(waits(fd));
+    }
+}
+
+#[test]
+fn the_last_descriptor_of_an_inode_knows_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = SysDisk::open(dir.path()).unwrap();
+    let service = &Identity::Service;
+    let file = block_on(conformance::new_file(&disk, &disk.root(), b"f"));
+    assert_eq!(file.others(), 0);
+    let anew = block_on(disk.reopen(service, &file, true, false)).unwrap();
+    assert_eq!((file.others(), anew.others()), (1, 1));
+    let how = OpenHow {
+        path_only: true,
+        ..OpenHow::default()
+    };
+    let found = block_on(disk.open_at(service, &disk.root(), b"f", how)).unwrap();
+    assert_eq!(found.others(), 0);
+    disk.close_beside(found.clone(), &anew);
+    assert_eq!((found.others(), anew.others()), (2, 2));
+    // Twice is once.
+    disk.close_beside(found.clone(), &file);
+    drop(found);
+    drop(file);
+    assert_eq!(anew.others(), 0);
+}
+
 #[test]
 fn generations_match_the_ioctl() {
     let dir = tempfile::tempdir().unwrap();

@@ -179,6 +179,10 @@ impl Disk for UringDisk {
         self.calls.reopen(who, fd, read, write).await
     }
 
+    fn close_beside(&self, fd: SysFd, other: &SysFd) {
+        self.calls.close_beside(fd, other);
+    }
+
     async fn access(&self, who: &Identity, fd: &SysFd, mode: u32) -> DiskResult<()> {
         self.calls.access(who, fd, mode).await
     }
@@ -206,7 +210,8 @@ impl Disk for UringDisk {
             Attempt::Done(result) => return result,
             Attempt::Waits(buf) => buf,
         };
-        let Some(local) = worker::local().filter(|_| !self.calls.class().no_ring_io) else {
+        let ring = !self.calls.class().no_ring_io;
+        let Some(local) = worker::local().filter(|_| ring && fd.for_ring().is_ok()) else {
             return self.calls.pool_read(fd, offset, len, buf).await;
         };
         let (fd, asked) = (
@@ -247,7 +252,7 @@ impl Disk for UringDisk {
             return result;
         }
         let ring = !durable && !self.calls.class().no_ring_io;
-        let Some(local) = worker::local().filter(|_| ring) else {
+        let Some(local) = worker::local().filter(|_| ring && fd.for_ring().is_ok()) else {
             return self.calls.pool_write(fd, offset, data, durable).await;
         };
         let operation = Operation::Write {

@@ -114,6 +114,55 @@ fn an_exact_hit_costs_an_open_and_a_stat_each() {
     });
 }
 
+/// What the disk is asked for while `what` runs.
+async fn asked(t: &Case<SimDisk>, what: impl Future<Output = ()>) -> Vec<String> {
+    let calls = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&calls);
+    t.vfs.disk().set_hook(Some(Arc::new(move |op| {
+        seen.lock().unwrap().push(format!("{op:?}"));
+        None
+    })));
+    what.await;
+    t.vfs.disk().set_hook(None);
+    std::mem::take(&mut calls.lock().unwrap())
+}
+
+#[test]
+fn names_are_made_and_removed_with_few_looks() {
+    block_on(async {
+        let (t, dir) = crowded().await;
+        assert!(!t.is_there("d/none").await);
+        let made = asked(&t, async {
+            let new = NewNode::default();
+            t.vfs.create_file(ME, &dir, "new", &new).await.unwrap();
+        });
+        // The directory before; open, state, mark; the directory after; the file as it is now.
+        let made = made.await;
+        assert_eq!(made.len(), 6, "{made:?}");
+        let file = t.node("d/new").await;
+        let removed = asked(&t, async {
+            t.vfs.remove(ME, &file, &dir, "new").await.unwrap();
+        });
+        // What the name is (open, state), the directory around the removal, the depot's mark.
+        let removed = removed.await;
+        assert_eq!(removed.len(), 6, "{removed:?}");
+        // Who only wants the directory looks at nothing below it.
+        let path = ["d".to_owned(), "File1".to_owned()];
+        let found = asked(&t, async {
+            let parent = t.vfs.lookup_parent(ME, &path).await.unwrap();
+            assert_eq!(parent.unwrap().0.key, dir.0.key);
+        });
+        assert_eq!(found.await.len(), 2);
+        assert!(t.vfs.lookup_parent(ME, &[]).await.unwrap().is_none());
+        // What a lookup saw of the directory is what the directory says.
+        for name in ["none", "File1"] {
+            let path = ["d".to_owned(), name.to_owned()];
+            let seen = t.vfs.lookup(ME, &path).await.unwrap().parent_permissions;
+            assert_eq!(seen, Some(t.vfs.permissions(&dir).await.unwrap()));
+        }
+    });
+}
+
 /// With a clock as coarse as a kernel's, a change within the tick of the listing is found.
 #[test]
 fn a_coarse_clock_hides_nothing() {
@@ -168,6 +217,17 @@ fn a_coarse_clock_hides_nothing() {
         // An outside change in the very tick of ours is found when the snapshot's time is over.
         t.file("d/mine").await;
         touch(&t, &dir, b"Covered").await;
+        // Nobody takes its name meanwhile, though the cache knows of none.
+        for security in [None, Some(super::meta::descriptor(7))] {
+            let new = NewNode {
+                security,
+                ..NewNode::default()
+            };
+            let before = t.vfs.list(ME, &dir, MANY).await.unwrap();
+            let made = t.vfs.create_file(ME, &dir, "Covered", &new).await;
+            assert_eq!(made.unwrap_err(), VfsError::Exists);
+            assert_eq!(t.vfs.list(ME, &dir, MANY).await.unwrap(), before);
+        }
         step(5000);
         assert!(t.is_there("d/COVERED").await);
     });

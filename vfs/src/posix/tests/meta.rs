@@ -4,7 +4,7 @@ use super::*;
 use crate::{Timestamp, disk::XattrSet, posix::attributes::dos};
 
 /// A descriptor with an owner and nothing else.
-fn descriptor(rid: u8) -> Vec<u8> {
+pub(super) fn descriptor(rid: u8) -> Vec<u8> {
     let mut sd = vec![
         1, 0, 0, 0x80, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     ];
