@@ -9,6 +9,9 @@
 //! caused that waits, too ([`Persistence::settled`]): else a client could come back to caching that
 //! it was to give up for a change that somebody else was told of.
 //!
+//! Bounds: who has as many recorded opens as may wait for lost clients, or [`OWNER_BYTES_MAX`] of
+//! records, gets no more; so each that is recorded can wait, and no user fills the store.
+//!
 //! Does not own: how it is stored (a [`HandleStore`]), who may have a persistent open and how its
 //! client comes back (`command::create`), what waits for its client (`state::durable`).
 
@@ -25,8 +28,11 @@ use std::{
 };
 
 use durability::{Change, LogMap, LogMapCounts, StoreTask};
-use smb_wire::ids::{Guid, LeaseKey};
-use vfs::{Disk, FileKey};
+use smb_wire::{
+    dtyp::Sid,
+    ids::{Guid, LeaseKey},
+};
+use vfs::{Disk, FileKey, Timestamp, VfsError};
 
 use self::record::{LeaseRecord, lease_key, open_key};
 pub use self::restore::Restored;
@@ -37,7 +43,14 @@ pub(crate) use self::{
         offered, queue, stream_renamed,
     },
 };
-use crate::file::{Files, KeptLease, OpenId, Owner, Place, SharePath};
+use crate::{
+    file::{Files, KeptLease, OpenId, Owner, Place, SharePath},
+    limits::Limits,
+};
+
+/// Most bytes of the records of one owner: an eighth of what a store takes. From there on no more
+/// of his opens and locks are recorded, nor longer names.
+pub(crate) const OWNER_BYTES_MAX: usize = 8 << 20;
 
 /// Where persistent opens are recorded.
 pub trait HandleStore: Send + Sync {
@@ -68,6 +81,15 @@ impl<D: Disk> HandleStore for LogMap<D> {
 struct Recorded {
     record: OpenRecord,
     place: Place,
+    /// As it was recorded last, with its lease.
+    bytes: usize,
+}
+
+/// What is recorded of one owner.
+#[derive(Debug, Clone, Copy, Default)]
+struct Usage {
+    opens: usize,
+    bytes: usize,
 }
 
 #[derive(Default)]
@@ -75,6 +97,7 @@ struct Inner {
     opens: BTreeMap<OpenId, Recorded>,
     by_inode: BTreeMap<FileKey, BTreeSet<OpenId>>,
     leases: BTreeMap<(Guid, LeaseKey), BTreeSet<OpenId>>,
+    owners: BTreeMap<Sid, Usage>,
 }
 
 /// What is recorded. Without a store nothing is, and no open is persistent.
@@ -84,6 +107,10 @@ pub(crate) struct Persistence {
     inner: Mutex<Inner>,
     /// Opens of an earlier run on shares that are not there yet, and the leases of those.
     late: Mutex<(Vec<OpenRecord>, restore::Leases)>,
+    /// When the last run still heard of everything that happened to the files.
+    heard_until: OnceLock<Timestamp>,
+    /// Recorded opens that could not be looked at: they stay in the store.
+    unknown: AtomicUsize,
     /// Opens recorded, to be looked at without the lock.
     count: AtomicUsize,
     /// Changes of caching that are on their way to the store.
@@ -114,6 +141,20 @@ impl Persistence {
         self.count.load(Ordering::SeqCst)
     }
 
+    /// Whether one more open of this owner may be persistent.
+    pub(crate) fn has_room(&self, owner: Sid, limits: &Limits) -> bool {
+        let (late, late_all) = {
+            let late = &self.late().0;
+            let mine = late.iter().filter(|record| record.owner == owner);
+            (mine.count(), late.len())
+        };
+        let inner = self.lock();
+        let usage = inner.usage(owner);
+        inner.opens.len() + late_all < limits.kept_opens
+            && usage.opens + late < limits.kept_opens_per_user
+            && usage.bytes < OWNER_BYTES_MAX
+    }
+
     /// An open is to be persistent: `record` says what the engine does not know of it. `None`
     /// without a store. If the task fails it is not persistent: say [`Persistence::end`].
     pub(crate) fn begin(
@@ -139,16 +180,21 @@ impl Persistence {
     }
 
     /// The locks, the disposition or the caching of an open changed. `None`: it is not recorded.
+    /// More locks than its owner may have recorded are refused (`Exhausted`): who set them takes
+    /// them back and says so here.
     pub(crate) fn changed(&self, files: &Files, open: OpenId) -> Option<StoreTask> {
         if self.len() == 0 {
             return None;
         }
         let store = self.store.get()?;
         let mut inner = self.lock();
-        if !inner.opens.contains_key(&open) {
-            return None;
-        }
+        let recorded = inner.opens.get(&open)?;
+        let (before, owner) = (recorded.record.engine.locks.len(), recorded.record.owner);
         let changes = inner.describe(files, open);
+        let recorded = inner.opens.get(&open)?;
+        if recorded.record.engine.locks.len() > before && inner.is_over(owner) {
+            return Some(exhausted());
+        }
         Some(store.change(changes))
     }
 
@@ -193,6 +239,11 @@ impl Persistence {
         }
         let mut inner = self.lock();
         let opens = inner.by_inode.get(&key)?.clone();
+        let owners = opens.iter().filter_map(|open| inner.opens.get(open));
+        let mut owners = owners.map(|recorded| recorded.record.owner);
+        if owners.any(|owner| inner.is_over(owner)) {
+            return Some(exhausted());
+        }
         for open in opens {
             if let Some(recorded) = inner.opens.get_mut(&open) {
                 recorded.record.moving = Some(names(to));
@@ -288,6 +339,10 @@ impl Persistence {
     }
 }
 
+fn exhausted() -> StoreTask {
+    Box::pin(std::future::ready(Err(VfsError::Exhausted)))
+}
+
 struct Settling(Arc<AtomicUsize>);
 
 impl Drop for Settling {
@@ -303,8 +358,25 @@ impl Inner {
             let opens = self.leases.entry((record.client, key)).or_default();
             opens.insert(open);
         }
+        let bytes = record.encode().len();
+        let usage = self.owners.entry(record.owner).or_default();
+        usage.opens += 1;
+        usage.bytes += bytes;
         let place = place.clone();
-        self.opens.insert(open, Recorded { record, place });
+        let recorded = Recorded {
+            record,
+            place,
+            bytes,
+        };
+        self.opens.insert(open, recorded);
+    }
+
+    fn usage(&self, owner: Sid) -> Usage {
+        self.owners.get(&owner).copied().unwrap_or_default()
+    }
+
+    fn is_over(&self, owner: Sid) -> bool {
+        self.usage(owner).bytes > OWNER_BYTES_MAX
     }
 
     /// What the store is to say of an open, and of the lease it is under.
@@ -325,11 +397,30 @@ impl Inner {
         if let Some((Owner::Lease(client, key), kept)) = lease {
             changes.push(put_lease(client, key, kept));
         }
+        let sizes = changes.iter().map(|change| match change {
+            Change::Put(key, value) => key.len() + value.len(),
+            Change::Remove(_) => 0,
+        });
+        let bytes = sizes.sum();
+        let usage = self.owners.entry(record.owner).or_default();
+        usage.bytes = usage.bytes.saturating_sub(recorded.bytes) + bytes;
+        recorded.bytes = bytes;
         changes
     }
 
     fn leave(&mut self, open: OpenId) -> Option<Vec<Change>> {
-        let Recorded { record, place } = self.opens.remove(&open)?;
+        let Recorded {
+            record,
+            place,
+            bytes,
+        } = self.opens.remove(&open)?;
+        if let Some(usage) = self.owners.get_mut(&record.owner) {
+            usage.opens = usage.opens.saturating_sub(1);
+            usage.bytes = usage.bytes.saturating_sub(bytes);
+            if usage.opens == 0 {
+                self.owners.remove(&record.owner);
+            }
+        }
         let mut changes = vec![Change::Remove(open_key(record.id))];
         if let Some(opens) = self.by_inode.get_mut(&place.key) {
             opens.remove(&open);

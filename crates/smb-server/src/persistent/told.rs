@@ -60,6 +60,15 @@ pub(crate) async fn begin<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) -> bo
     let (Ok(disk), Some(record)) = (open.disk(), record(server, open)) else {
         return false;
     };
+    let limits = server.config().limits.clone();
+    if !server.persistence.has_room(record.owner, &limits) {
+        tracing::info!(
+            share = open.tree.name(),
+            user = open.user,
+            "a handle is durable at most: too many are persistent, or too much is recorded of them"
+        );
+        return false;
+    }
     let files = &server.files;
     let place = disk.place;
     let Some(task) = server.persistence.begin(files, open.engine, place, record) else {

@@ -255,8 +255,8 @@ impl<V: Vfs> Durables<V> {
         let user = open.origin.owner.user_sid;
         let mine = inner.per_user.get(&user).copied().unwrap_or(0);
         let full = inner.kept.len() >= limits.kept_opens || mine >= limits.kept_opens_per_user;
-        // A persistent one waits in the store for the next start.
-        if inner.stopping && !persistent || full {
+        // A persistent one was promised to wait, and counted then (`Persistence::has_room`).
+        if !persistent && (inner.stopping || full) {
             return Keeping::Refused;
         }
         let (id, open) = (open.file_id.persistent, Arc::clone(open));
