@@ -4,13 +4,23 @@
 //! on a thread of its own with a runtime of its own: the caller's may be this thread's, and the
 //! workers are not there yet. The format and the writing are `durability::LogMap`'s, what the
 //! records mean is `smb-server`'s.
+//!
+//! `handles.heard` is touched every second while there are such handles: what others changed after
+//! that may have been noticed by nobody, and what a client cached of it is given up at the start.
 
-use std::{io, path::Path, sync::Arc};
+use std::{
+    fs::{File, FileTimes},
+    io,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use durability::{LogMap, LogMapError, LogMapLimits, OpenedMap};
 use serde_json::{Value, json};
 use smb_server::{Restored, Server, Shares};
-use vfs::{Env, sys::SysDisk};
+use vfs::{Env, Timestamp, sys::SysDisk};
 
 use crate::{
     config::{self, Config},
@@ -20,6 +30,12 @@ use crate::{
 
 /// Name of the file in the state folder.
 const FILE: &str = "handles";
+/// Its time says until when changes of others were heard of.
+const HEARD: &str = "handles.heard";
+/// How often it is touched.
+const HEARD_AGAIN: Duration = Duration::from_secs(1);
+/// A change older than this has been told, and what its telling took away is recorded.
+const HEARD_WITHIN_SECS: i64 = 2;
 
 /// The store, with what earlier runs left in it.
 pub(crate) type Opened = OpenedMap<SysDisk>;
@@ -85,10 +101,19 @@ pub(crate) async fn take_in(
         // There is nothing to bring back: else it would have been opened at the start.
         server.keep_opens_in(opened.map, Vec::new()).await;
     }
-    let Restored { opens, lost } = server.restore_late(shares).await;
-    if opens + lost > 0 {
+    let Restored {
+        opens,
+        lost,
+        unknown,
+    } = server.restore_late(shares).await;
+    if opens + lost + unknown > 0 {
         server.watch_restored();
-        tracing::info!(opens, lost, "persistent handles of a share that was late");
+        tracing::info!(
+            opens,
+            lost,
+            unknown,
+            "persistent handles of a share that was late"
+        );
     }
 }
 
@@ -96,7 +121,14 @@ pub(crate) async fn take_in(
 ///
 /// # Errors
 /// No thread or runtime can be made for it.
-pub(crate) fn restore(server: &Arc<Server<HostVfs>>, opened: Opened) -> io::Result<()> {
+pub(crate) fn restore(
+    server: &Arc<Server<HostVfs>>,
+    folder: &Path,
+    opened: Opened,
+) -> io::Result<()> {
+    if let Some(until) = heard_until(folder) {
+        server.heard_until(until);
+    }
     let bring_back = || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -107,11 +139,49 @@ pub(crate) fn restore(server: &Arc<Server<HostVfs>>, opened: Opened) -> io::Resu
         Ok(restored) => restored,
         Err(panic) => std::panic::resume_unwind(panic),
     })?;
-    let Restored { opens, lost } = restored;
-    if opens + lost > 0 {
-        tracing::info!(opens, lost, "persistent handles of the last run");
+    let Restored {
+        opens,
+        lost,
+        unknown,
+    } = restored;
+    if opens + lost + unknown > 0 {
+        tracing::info!(opens, lost, unknown, "persistent handles of the last run");
     }
     Ok(())
+}
+
+/// Until when the last run heard of what others change.
+fn heard_until(folder: &Path) -> Option<Timestamp> {
+    let meta = folder.join(HEARD).metadata().ok()?;
+    Some(Timestamp {
+        secs: meta.mtime().checked_sub(HEARD_WITHIN_SECS)?,
+        nanos: u32::try_from(meta.mtime_nsec()).ok()?,
+    })
+}
+
+/// Says again and again that changes are heard of, as long as that is so for all.
+pub(crate) async fn keep_hearing(server: Arc<Server<HostVfs>>, folder: PathBuf) {
+    loop {
+        tokio::time::sleep(HEARD_AGAIN).await;
+        let any = server
+            .persistent_opens()
+            .is_some_and(|(opens, ..)| opens > 0);
+        if !any || !server.hears_of_all() {
+            continue;
+        }
+        let folder = folder.clone();
+        let touched = tokio::task::spawn_blocking(move || touch(&folder)).await;
+        if let Ok(Err(error)) = touched {
+            tracing::debug!(%error, "{HEARD}: a restart takes more caching away than it must");
+        }
+    }
+}
+
+fn touch(folder: &Path) -> io::Result<()> {
+    let mut how = File::options();
+    how.write(true).create(true).truncate(false).mode(0o600);
+    let file = how.open(folder.join(HEARD))?;
+    file.set_times(FileTimes::new().set_modified(SystemTime::now()))
 }
 
 /// For `status`.
@@ -159,4 +229,23 @@ pub(crate) fn metrics(server: &Server<HostVfs>, page: &mut Page) {
         "Durable writes that they took.",
         counts.writes,
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_heard_is_known_to_the_next_run() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(heard_until(folder.path()), None, "nobody knows");
+        let since = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        for _ in 0..2 {
+            let before = since(SystemTime::now()).as_secs() as i64;
+            touch(folder.path()).unwrap();
+            let until = heard_until(folder.path()).unwrap();
+            let after = since(SystemTime::now()).as_secs() as i64;
+            assert!((before..=after).contains(&(until.secs + HEARD_WITHIN_SECS)));
+        }
+    }
 }

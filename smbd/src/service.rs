@@ -89,13 +89,14 @@ impl Holdfast {
         let folder = &config.server.state_dir;
         let handles = persistent_store::open(folder, &config.shares, env.clone())?;
         let server = Server::new(env, durability, settings, built.shares, Arc::new(users));
+        // Before what caches is back: from then on its clients hear of what others change.
+        let host_changes = observe(&server, &own);
         if let Some(handles) = handles {
-            persistent_store::restore(&server, handles)?;
+            persistent_store::restore(&server, folder, handles)?;
         }
         let listeners: Arc<[_]> = config.listeners.clone().into();
         interfaces::tell(&server, &listeners);
         interfaces::keep_telling(&server, Arc::clone(&listeners))?;
-        let host_changes = observe(&server, &own);
         Ok(Arc::new(Self {
             server,
             use_ring,
@@ -305,6 +306,14 @@ impl Service for Holdfast {
             let durability = Arc::clone(&self.server.durability);
             tokio::task::spawn_local(kept.watch(durability, worker.clone(), activity));
             self.server.watch_restored();
+            let folder = self.config().server.state_dir.clone();
+            let (hearing, stop) = (Arc::clone(&self.server), worker.clone());
+            tokio::task::spawn_local(async move {
+                tokio::select! {
+                    () = persistent_store::keep_hearing(hearing, folder) => {}
+                    () = stop.stopping() => {}
+                }
+            });
             let (me, durability) = (Arc::clone(&self), Arc::clone(&self.server.durability));
             let protection = move || me.config().durability.protection;
             let power = Arc::clone(&self.power);

@@ -143,6 +143,20 @@ impl<V: Vfs> Server<V> {
         Ok(observed.ready)
     }
 
+    /// As [`Server::observe`], for an open that is about to be there; `outside.forget` if it is not
+    /// to be after all.
+    pub(crate) fn observe_ahead(
+        &self,
+        open: OpenId,
+        node: &V::Node,
+        interest: Interest,
+    ) -> Result<(), Unobserved> {
+        if let Some(observed) = self.outside.observe(node, interest) {
+            self.outside.keep(open, observed?.guard);
+        }
+        Ok(())
+    }
+
     /// What was granted just now cannot be observed: it is given up again.
     pub(crate) fn unobserved(self: &Arc<Self>, key: FileKey, directory: bool) {
         let touched = if directory {

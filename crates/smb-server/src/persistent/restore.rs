@@ -3,8 +3,10 @@
 //!
 //! A record is taken only if everything it names is there: its share, still continuously
 //! available; its owner's account; at its path the same inode, by number and generation. What is
-//! not is dropped, with a line in the log that says whose handle on which file is lost and why.
-//! Nothing is judged again: the open was granted.
+//! not is dropped, with a line in the log that says whose handle on which file is lost and why; what
+//! could not be looked at stays in the store for the next start.
+//! Nothing is judged again: the open was granted. What it cached is given up where the file may
+//! have changed since the last run heard of such changes, or where nobody would hear of them now.
 
 use std::{
     collections::BTreeMap,
@@ -12,13 +14,13 @@ use std::{
     time::Duration,
 };
 
-use durability::{Change, MapEntry, Opener};
+use durability::{Change, MapEntry, Opener, StoreTask};
 use smb_auth::UserIdentity;
 use smb_wire::{
     ids::{FileId, Guid, LeaseKey, SessionId, TreeId},
     msg::{CreateOptions, ShareFlags},
 };
-use vfs::{Identity, Lookup, Node, StreamOpen, Vfs};
+use vfs::{Identity, Lookup, Node, StreamOpen, Timestamp, Vfs, VfsError};
 
 use super::{
     HandleStore,
@@ -26,7 +28,7 @@ use super::{
 };
 use crate::{
     command,
-    file::{CacheRequest, KeptCache, KeptLease, OpenId, OpenRequest, Place, WaiterId},
+    file::{CacheRequest, KeptCache, KeptLease, LeaseState, OpenId, OpenRequest, Place, WaiterId},
     outside::Interest,
     state::{
         AppInstance, Endurance, LeaseName, NewOpen, Open, OpenKind, Origin, Server, Share, Shares,
@@ -41,7 +43,46 @@ pub struct Restored {
     pub opens: usize,
     /// Opens that are lost; each was named in the log.
     pub lost: usize,
+    /// Opens that could not be looked at: the next start tries again.
+    pub unknown: usize,
 }
+
+/// Why an open is not brought back.
+enum Refusal {
+    /// Something that it names is no more.
+    Gone(String),
+    /// It could not be looked at.
+    Unknown(String),
+}
+
+impl From<&str> for Refusal {
+    fn from(why: &str) -> Self {
+        Self::Gone(why.to_owned())
+    }
+}
+
+impl From<VfsError> for Refusal {
+    fn from(error: VfsError) -> Self {
+        let gone = matches!(
+            error,
+            VfsError::NotFound
+                | VfsError::PathNotFound
+                | VfsError::NotADirectory
+                | VfsError::IsADirectory
+                | VfsError::InvalidName
+                | VfsError::NameTooLong
+                | VfsError::SymbolicLink
+        );
+        if gone {
+            Self::Gone(error.to_string())
+        } else {
+            Self::Unknown(error.to_string())
+        }
+    }
+}
+
+/// Removals that go to the store together.
+const TOGETHER_MAX: usize = 1024;
 
 pub(super) type Leases = BTreeMap<(Guid, LeaseKey), KeptLease>;
 
@@ -86,16 +127,30 @@ impl<V: Vfs> Server<V> {
             .collect();
         let unused = leases.keys().filter(|name| !kept.contains_key(name));
         gone.extend(unused.map(|(client, key)| Change::Remove(record::lease_key(*client, *key))));
-        for change in gone {
-            // It reports itself, and what stays is looked at again at the next start.
-            let _ = store.change(vec![change]).await;
-        }
+        forget(&*store, gone).await;
         *self.persistence.late() = (opens, kept);
         let shares = self.shares();
         let more = self.restore_late(&shares).await;
         restored.opens += more.opens;
         restored.lost += more.lost;
+        restored.unknown += more.unknown;
         restored
+    }
+
+    /// The last run heard until then of all that happened to the files of recorded opens: what they
+    /// cache is good if nothing happened since. Before [`Server::keep_opens_in`]; without, nothing
+    /// is good that others can change.
+    pub fn heard_until(&self, at: Timestamp) {
+        // A second one is not expected and not taken.
+        let _ = self.persistence.heard_until.set(at);
+    }
+
+    /// Whether this run hears of all that happens to the files of recorded opens: none of them
+    /// is late or could not be looked at.
+    #[must_use]
+    pub fn hears_of_all(&self) -> bool {
+        let persistence = &self.persistence;
+        persistence.unknown.load(Ordering::SeqCst) == 0 && persistence.late().0.is_empty()
     }
 
     /// Brings back what waited for shares that are among `shares` now; what is on shares that are
@@ -103,25 +158,39 @@ impl<V: Vfs> Server<V> {
     pub async fn restore_late(self: &Arc<Self>, shares: &Shares<V>) -> Restored {
         let (waiting, leases) = std::mem::take(&mut *self.persistence.late());
         let mut restored = Restored::default();
-        let mut late = Vec::new();
+        let (mut late, mut gone, mut told) = (Vec::new(), Vec::new(), Vec::new());
         for open in waiting {
             if shares.is_late(&open.share) {
                 late.push(open);
                 continue;
             }
-            let Err(why) = self.restore(&open, &leases, shares).await else {
-                restored.opens += 1;
-                continue;
-            };
-            lost(&open, &why);
-            restored.lost += 1;
-            if let Some(store) = self.persistence.store() {
-                // Its lease goes at the next start.
-                let _ = store.change(vec![Change::Remove(open_key(open.id))]).await;
+            match self.restore(&open, &leases, shares).await {
+                Ok(task) => {
+                    restored.opens += 1;
+                    told.extend(task);
+                }
+                Err(Refusal::Gone(why)) => {
+                    lost(&open, &why);
+                    restored.lost += 1;
+                    // Its lease goes at the next start.
+                    gone.push(Change::Remove(open_key(open.id)));
+                }
+                Err(Refusal::Unknown(why)) => {
+                    unknown(&open, &why);
+                    restored.unknown += 1;
+                    self.persistence.unknown.fetch_add(1, Ordering::SeqCst);
+                }
             }
         }
         if !late.is_empty() {
             *self.persistence.late() = (late, leases);
+        }
+        if let Some(store) = self.persistence.store() {
+            forget(&**store, gone).await;
+        }
+        for task in told {
+            // It reports itself.
+            let _ = task.await;
         }
         restored
     }
@@ -132,7 +201,7 @@ impl<V: Vfs> Server<V> {
         record: &OpenRecord,
         leases: &Leases,
         shares: &Shares<V>,
-    ) -> Result<(), String> {
+    ) -> Result<Option<StoreTask>, Refusal> {
         let share = shares
             .find(&record.share)
             .filter(|share| share.config.continuous_availability)
@@ -149,6 +218,15 @@ impl<V: Vfs> Server<V> {
         let (lookup, node) = find(share, record).await?;
         let place = command::place(&node);
         let engine = OpenId(self.fresh_id());
+        let good = self.is_cache_good(share, record, &node, engine).await;
+        let (record, lease) = match good {
+            Ok(true) => (record.clone(), lease),
+            Ok(false) => without_cache(record, lease),
+            Err(error) => {
+                self.outside.forget(engine);
+                return Err(error.into());
+            }
+        };
         let request = OpenRequest {
             open: engine,
             place: place.clone(),
@@ -173,13 +251,15 @@ impl<V: Vfs> Server<V> {
             waiter: WaiterId::default(),
         };
         let named = lease.map(|((client, key), kept)| (client, key, kept));
-        let granted = self
-            .files
-            .put_back(&request, &record.engine, named)
-            .ok_or("the file engine has no room for it")?;
+        let Some(granted) = self.files.put_back(&request, &record.engine, named) else {
+            self.outside.forget(engine);
+            let why = "the file engine has no room for it".to_owned();
+            return Err(Refusal::Unknown(why));
+        };
         if record.engine.marked_deleted || record.engine.delete_on_close {
             self.set_deleter(&place, owner.identity.clone());
         }
+        let lost_cache = matches!(good, Ok(false));
         self.again(
             share,
             record,
@@ -187,12 +267,40 @@ impl<V: Vfs> Server<V> {
             owner,
             &lookup,
         );
-        Ok(())
+        // One more restart must not bring back what was given up.
+        let told = || self.persistence.changed(&self.files, engine);
+        Ok(lost_cache.then(told).flatten())
+    }
+
+    /// Whether what a recorded open cached is as its client knows it, and stays so unless the client
+    /// hears of it. From here on it is observed.
+    async fn is_cache_good(
+        &self,
+        share: &Share<V>,
+        record: &OpenRecord,
+        node: &V::Node,
+        engine: OpenId,
+    ) -> Result<bool, VfsError> {
+        let caches = !matches!(record.engine.cache, KeptCache::None);
+        if !caches || record.stream.is_some() || !share.config.host_changes {
+            return Ok(true);
+        }
+        let interest = Interest::Caching {
+            key: node.key(),
+            directory: node.is_directory(),
+        };
+        if self.observe_ahead(engine, node, interest).is_err() {
+            return Ok(false);
+        }
+        // Observed first: what happens from now on is seen.
+        let changed = share.vfs.attr(node).await?.changed;
+        let heard = self.persistence.heard_until.get();
+        Ok(heard.is_some_and(|until| changed <= *until))
     }
 
     /// The account of the owner as it is now. One that has gone, or whose name another has taken,
     /// has nothing to come back to.
-    fn owner_of(&self, record: &OpenRecord) -> Result<Token, String> {
+    fn owner_of(&self, record: &OpenRecord) -> Result<Token, Refusal> {
         let (config, users) = (self.config(), self.users());
         let user = users.find(&record.user).ok_or("its owner has no account")?;
         let identity = UserIdentity {
@@ -204,7 +312,7 @@ impl<V: Vfs> Server<V> {
         };
         let token = Token::user(&config, &identity, &*users);
         if token.user_sid != record.owner {
-            return Err("its owner's account is another one now".to_owned());
+            return Err("its owner's account is another one now".into());
         }
         Ok(token)
     }
@@ -213,7 +321,7 @@ impl<V: Vfs> Server<V> {
     fn again(
         self: &Arc<Self>,
         share: &Arc<Share<V>>,
-        record: &OpenRecord,
+        mut record: OpenRecord,
         (node, place, granted, engine): (&V::Node, Place, crate::file::Granted, OpenId),
         owner: Arc<Token>,
         lookup: &Lookup<V::Node>,
@@ -266,32 +374,28 @@ impl<V: Vfs> Server<V> {
                 persistent: true,
             },
         }));
-        let caches = !matches!(record.engine.cache, KeptCache::None);
         self.opens.fetch_add(1, Ordering::Relaxed);
-        let mut record = record.clone();
         record.moving = None;
         self.persistence.again(engine, &place, record);
         self.durables.made(&open);
-        if caches && place.stream.is_none() {
-            let interest = Interest::Caching {
-                key: place.key,
-                directory: node.is_directory(),
-            };
-            // At once: caching is of the node itself.
-            let _ = self.observe(engine, node, interest);
-        }
-        if !command::wait(self, &open) {
-            tracing::error!(
-                user = open.user,
-                "no room for a persistent handle: its client gets an error"
-            );
-        }
+        // There is room: it was counted when it was promised to wait.
+        command::wait(self, &open);
     }
 
     /// Looks after the opens that [`Server::keep_opens_in`] brought back: those nobody comes back
     /// to are closed in their time. Once, on a worker that stays.
     pub fn watch_restored(self: &Arc<Self>) {
         command::watch_over(self);
+        if let Some(store) = self.persistence.store()
+            && !store.is_healthy()
+        {
+            // Who was to try again may have ended with the start.
+            let task = store.change(Vec::new());
+            self.env.spawn(Box::pin(async move {
+                // It reports itself.
+                let _ = task.await;
+            }));
+        }
     }
 }
 
@@ -307,36 +411,82 @@ fn lost(record: &OpenRecord, why: &str) {
     );
 }
 
+fn unknown(record: &OpenRecord, why: &str) {
+    tracing::error!(
+        share = record.share,
+        path = record.path.join("/"),
+        stream = record.stream.as_deref().unwrap_or_default(),
+        user = record.user,
+        why,
+        "a persistent handle of an earlier run could not be looked at: the next start tries again"
+    );
+}
+
+/// Removes records, few writes for all.
+async fn forget(store: &dyn HandleStore, mut gone: Vec<Change>) {
+    let mut tasks = Vec::new();
+    while !gone.is_empty() {
+        let rest = gone.split_off(gone.len().min(TOGETHER_MAX));
+        tasks.push(store.change(std::mem::replace(&mut gone, rest)));
+    }
+    for task in tasks {
+        // It reports itself, and what stays is looked at again at the next start.
+        let _ = task.await;
+    }
+}
+
+type NamedLease = Option<((Guid, LeaseKey), KeptLease)>;
+
+/// The same without what it cached, as after a break that nobody answered.
+fn without_cache(record: &OpenRecord, lease: NamedLease) -> (OpenRecord, NamedLease) {
+    tracing::info!(
+        share = record.share,
+        path = record.path.join("/"),
+        user = record.user,
+        "a file may have changed while nobody told its client: what the client cached is given up"
+    );
+    let mut record = record.clone();
+    if matches!(record.engine.cache, KeptCache::Oplock(_)) {
+        record.engine.cache = KeptCache::None;
+    }
+    let given_up = |kept: KeptLease| KeptLease {
+        state: LeaseState(0),
+        epoch: kept.epoch.wrapping_add(1),
+        ..kept
+    };
+    (record, lease.map(|(name, kept)| (name, given_up(kept))))
+}
+
 /// What is open, found by its name; the service may open what its owner could.
 async fn find<V: Vfs>(
     share: &Share<V>,
     record: &OpenRecord,
-) -> Result<(Lookup<V::Node>, V::Node), String> {
+) -> Result<(Lookup<V::Node>, V::Node), Refusal> {
     let (me, vfs) = (&Identity::Service, &share.vfs);
-    let said = |error: vfs::VfsError| error.to_string();
-    let mut why = "nothing has its name now".to_owned();
+    let mut why = Refusal::from("nothing has its name now");
     let mut at = None;
     for path in std::iter::once(&record.path).chain(&record.moving) {
-        match vfs.lookup(me, path).await {
+        let refusal = match vfs.lookup(me, path).await {
             Ok(lookup) => match &lookup.found {
                 Some((node, _)) if is_it(node, record) => {
                     at = Some((node.clone(), lookup));
                     break;
                 }
-                Some(_) => why = "another file has its name now".to_owned(),
-                None => {}
+                Some(_) => "another file has its name now".into(),
+                None => continue,
             },
-            Err(error) => why = error.to_string(),
+            Err(error) => error.into(),
+        };
+        // It may be where nobody could look.
+        if !matches!(why, Refusal::Unknown(_)) {
+            why = refusal;
         }
     }
     let (node, lookup) = at.ok_or(why)?;
     let node = match &record.stream {
         Some(stream) => {
             let how = StreamOpen::Existing;
-            vfs.open_stream(me, &node, stream, how)
-                .await
-                .map_err(said)?
-                .0
+            vfs.open_stream(me, &node, stream, how).await?.0
         }
         None => node,
     };
@@ -344,7 +494,7 @@ async fn find<V: Vfs>(
     let node = if io == Default::default() {
         node
     } else {
-        vfs.open(me, &node, io).await.map_err(said)?
+        vfs.open(me, &node, io).await?
     };
     Ok((lookup, node))
 }
@@ -365,3 +515,7 @@ fn no_tree<V: Vfs>(share: &Arc<Share<V>>) -> TreeConnect<V> {
         flags: ShareFlags::empty(),
     }
 }
+
+#[cfg(test)]
+#[path = "restore_tests.rs"]
+mod tests;
