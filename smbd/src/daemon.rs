@@ -48,6 +48,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const GRACE_MIN: Duration = Duration::from_secs(1);
 /// How often it is looked whether a share that is late can be served.
 const LATE_AGAIN: Duration = Duration::from_millis(250);
+/// How often a reload looks whether a folder that it brings has answered.
+const ASKED_AGAIN: Duration = Duration::from_millis(20);
 /// Orders on their way to the front.
 const ORDERS_MAX: usize = 8;
 
@@ -258,6 +260,8 @@ struct Front<S> {
     users: RefCell<UserDb>,
     /// Shares whose file systems have not answered since the start.
     late: RefCell<unclean::Late>,
+    /// A reload has brought one more.
+    late_again: tokio::sync::Notify,
     /// One at a time brings a configuration into force.
     applying: tokio::sync::Mutex<()>,
     config_file: Option<PathBuf>,
@@ -317,6 +321,7 @@ impl<S: Service> Front<S> {
             config: RefCell::new(config),
             users: RefCell::new(users),
             late: RefCell::new(late),
+            late_again: tokio::sync::Notify::new(),
             applying: tokio::sync::Mutex::default(),
             config_file: setup.config_file,
             workers,
@@ -373,7 +378,10 @@ impl<S: Service> Front<S> {
 
     /// Serves shares as soon as their file systems answer.
     async fn take_in_late(self: Rc<Self>) {
-        while self.late.borrow().is_awaited() {
+        loop {
+            if !self.late.borrow().is_awaited() {
+                self.late_again.notified().await;
+            }
             tokio::time::sleep(LATE_AGAIN).await;
             let news = self.late.borrow_mut().take_answers();
             if !news {
@@ -608,9 +616,33 @@ impl<S: Service> Front<S> {
         let read = tokio::task::spawn_blocking(move || read_again(&file, &folder));
         let (config, users) = read.await.map_err(|error| error.to_string())??;
         let needs_restart = config::needs_restart(&old, &config);
+        self.ask_new(&config).await?;
         let applied = self.put_into_force(config, users).await?;
         self.changes.forget();
         Ok(json!({ "applied": applied, "needs_restart": needs_restart }))
+    }
+
+    /// Asks the file systems that a reload brings, if the last end was unclean; who does not answer
+    /// in time is late. Hold [`Front::applying`].
+    async fn ask_new(&self, new: &Config) -> Result<(), String> {
+        let asked = self.late.borrow_mut().ask_new(&self.config(), new);
+        let asked = asked.map_err(|error| error.to_string())?;
+        let start = Instant::now();
+        while start.elapsed() < unclean::ANSWER_MAX {
+            let mut late = self.late.borrow_mut();
+            late.take_answers();
+            if late.have_answered(&asked)? {
+                return Ok(());
+            }
+            drop(late);
+            tokio::time::sleep(ASKED_AGAIN).await;
+        }
+        tracing::error!(
+            ?asked,
+            "a file system does not answer: its shares are refused until it does"
+        );
+        self.late_again.notify_one();
+        Ok(())
     }
 
     /// All of it but the shares that are late. Hold [`Front::applying`].

@@ -5,9 +5,12 @@
 //! tells what its folder is. A share whose file systems have not answered within [`ANSWER_MAX`] is
 //! [`Late`]: the daemon serves without it, and takes it in when they have. One whose sync failed
 //! then is not served by this process: what the kernel tells once has been told.
+//!
+//! After an unclean end the folders that a reload brings are asked likewise before they are served:
+//! what the last server left there nobody has synced.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -48,7 +51,11 @@ type Syncs = Arc<Mutex<BTreeMap<u64, Arc<OnceLock<Result<(), String>>>>>>;
 pub(crate) struct Late {
     /// With what they said, if anything.
     folders: BTreeMap<PathBuf, Option<Refusal>>,
+    tell: mpsc::Sender<(PathBuf, Answer)>,
     answers: mpsc::Receiver<(PathBuf, Answer)>,
+    /// The last end was unclean.
+    sync: bool,
+    syncs: Syncs,
     since: Instant,
 }
 
@@ -61,33 +68,17 @@ impl Late {
     pub(super) fn ask(folders: &[&Path], sync: bool, most: Duration) -> io::Result<Self> {
         let (tell, answers) = mpsc::channel();
         let since = Instant::now();
-        let syncs = Syncs::default();
         let mut late = Self {
             folders: BTreeMap::new(),
+            tell,
             answers,
+            sync,
+            syncs: Syncs::default(),
             since,
         };
         late.folders
             .extend(folders.iter().map(|folder| (folder.to_path_buf(), None)));
-        for together in by_mount(late.folders.keys()) {
-            let (tell, syncs) = (tell.clone(), Arc::clone(&syncs));
-            let ask = move || {
-                for folder in together {
-                    loop {
-                        let answer = answer(&folder, sync, &syncs);
-                        let again = matches!(&answer, Err(refusal) if !refusal.lasts);
-                        // Nobody listens any more after a start that failed.
-                        if tell.send((folder.clone(), answer)).is_err() || !again {
-                            break;
-                        }
-                        std::thread::sleep(AGAIN);
-                    }
-                }
-            };
-            std::thread::Builder::new()
-                .name("late".to_owned())
-                .spawn(ask)?;
-        }
+        late.begin(late.folders.keys(), true)?;
         while !late.folders.is_empty() {
             let left = most.saturating_sub(since.elapsed());
             let Ok((folder, answer)) = late.answers.recv_timeout(left) else {
@@ -104,6 +95,63 @@ impl Late {
             );
         }
         Ok(late)
+    }
+
+    /// Asks each mount on a thread; who answers with an error is asked `again`.
+    fn begin<'a>(&self, folders: impl Iterator<Item = &'a PathBuf>, again: bool) -> io::Result<()> {
+        for together in by_mount(folders) {
+            let (tell, syncs, sync) = (self.tell.clone(), Arc::clone(&self.syncs), self.sync);
+            let ask = move || {
+                for folder in together {
+                    loop {
+                        let answer = answer(&folder, sync, &syncs);
+                        let again = again && matches!(&answer, Err(refusal) if !refusal.lasts);
+                        // Nobody listens any more after a start that failed.
+                        if tell.send((folder.clone(), answer)).is_err() || !again {
+                            break;
+                        }
+                        std::thread::sleep(AGAIN);
+                    }
+                }
+            };
+            std::thread::Builder::new()
+                .name("late".to_owned())
+                .spawn(ask)?;
+        }
+        Ok(())
+    }
+
+    /// After an unclean end, asks the folders that a reload from `old` to `new` brings, or that
+    /// answered with an error. They are late until they have answered.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(crate) fn ask_new(&mut self, old: &Config, new: &Config) -> io::Result<Vec<PathBuf>> {
+        let served = |path: &PathBuf| old.shares.iter().any(|share| share.path == *path);
+        let awaited = |path: &PathBuf| matches!(self.folders.get(path), Some(None));
+        let asked = new.shares.iter().map(|share| share.path.clone());
+        let asked = asked.filter(|path| self.sync && !served(path) && !awaited(path));
+        let asked: Vec<_> = asked.collect::<BTreeSet<_>>().into_iter().collect();
+        self.begin(asked.iter(), false)?;
+        self.folders
+            .extend(asked.iter().map(|folder| (folder.clone(), None)));
+        Ok(asked)
+    }
+
+    /// Whether all of these have answered. The first error is given once: they are late no more,
+    /// and the reload that brought them is not to be.
+    ///
+    /// # Errors
+    /// What one answered.
+    pub(crate) fn have_answered(&mut self, asked: &[PathBuf]) -> Result<bool, String> {
+        let answers = asked.iter().filter_map(|folder| self.folders.get(folder));
+        let mut refusals = answers.clone().flatten();
+        if let Some(refusal) = refusals.next() {
+            let error = refusal.error.clone();
+            self.folders.retain(|folder, _| !asked.contains(folder));
+            return Err(error);
+        }
+        Ok(answers.count() == 0)
     }
 
     /// Nobody is late.
@@ -209,4 +257,78 @@ fn answer(folder: &Path, sync: bool, syncs: &Syncs) -> Answer {
             .map_err(|error| Refusal { error, lasts: true })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{config, loop_mount::LoopMount};
+
+    fn config_of(folders: &[&Path]) -> Config {
+        let mut text = "[server]\nstate_dir = \"/tmp\"\n".to_owned();
+        for (number, folder) in folders.iter().enumerate() {
+            text += &format!("[[share]]\nname = \"s{number}\"\npath = {folder:?}\n");
+        }
+        config::parse(&text, Path::new("test.toml")).unwrap()
+    }
+
+    /// Asks for what `new` brings and waits.
+    fn reload(late: &mut Late, old: &Config, new: &Config) -> Result<Vec<PathBuf>, String> {
+        let asked = late.ask_new(old, new).unwrap();
+        for _ in 0..1000 {
+            late.take_answers();
+            if late.have_answered(&asked)? {
+                return Ok(asked);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("no answer");
+    }
+
+    #[test]
+    fn a_folder_that_a_reload_brings_is_synced_before_it_is_served() {
+        let served = tempfile::tempdir().unwrap();
+        let old = config_of(&[served.path()]);
+        let gone = served.path().join("gone");
+        fs::create_dir(&gone).unwrap();
+        let broken = config_of(&[served.path(), &gone]);
+        fs::remove_dir(&gone).unwrap();
+        for unclean in [true, false] {
+            let mut late = Late::ask(&[served.path()], unclean, ANSWER_MAX).unwrap();
+            assert!(late.is_empty());
+            assert_eq!(reload(&mut late, &old, &old), Ok(Vec::new()));
+            let refused = reload(&mut late, &old, &broken);
+            assert_eq!(refused.is_err(), unclean, "else opening it says so");
+            assert!(late.is_empty());
+            assert_eq!(late.without(broken.clone()).late.len(), 0);
+            let Some(mount) = LoopMount::new("ext4", 32) else {
+                eprintln!("SKIPPED: needs root, loop devices and mkfs.ext4");
+                continue;
+            };
+            fs::write(mount.path().join("f"), [1; 4096]).unwrap();
+            let before = mount.flushes();
+            let new = config_of(&[served.path(), mount.path()]);
+            let asked = late.ask_new(&old, &new).unwrap();
+            assert_eq!(asked.len(), usize::from(unclean));
+            let held_back = late.without(new.clone()).late.len();
+            assert_eq!(held_back, asked.len(), "not before it has answered");
+            reload(&mut late, &old, &new).unwrap();
+            for _ in 0..1000 {
+                late.take_answers();
+                if late.is_empty() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            assert!(late.is_empty());
+            assert_eq!(mount.flushes() > before, unclean);
+            // Its file system has been synced: another folder of it waits for nothing.
+            let other = mount.path().join("other");
+            fs::create_dir(&other).unwrap();
+            let new = config_of(&[served.path(), mount.path(), &other]);
+            let before = mount.flushes();
+            reload(&mut late, &old, &new).unwrap();
+            assert_eq!(mount.flushes(), before);
+        }
+    }
 }
