@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bed;
 mod compare;
 mod price;
 
@@ -14,17 +15,26 @@ type Failure = Box<dyn std::error::Error>;
 
 const HELP: &str = "\
 cargo xtask compare [OPTIONS]
-    Serves the same folder with Samba (tuned) and with Holdfast (threads, io_uring) on loopback,
-    lets the same clients work on each in turn, and prints what a GiB and an operation cost each
-    server in CPU time, and the ratios. Needs root (Samba does), smbd and smbclient.
+    Serves the same folder with Samba (tuned: synchronous, threads, io_uring) and with Holdfast
+    (threads, io_uring) on loopback, lets the same clients work on each in turn, and prints what a
+    GiB and an operation cost each server in CPU time, rates and latencies, the limit (the same
+    bytes with no protocol), the ratios to the cheapest Samba with their 95 % intervals, and
+    whether they hold. Needs root (Samba does), smbd and smbclient. docs/performance.md says more.
 
-    --quick           small sizes, under a minute besides building
-    --rounds N        rounds over all servers (default 5; quick: 2)
+    --quick           small sizes and 2 rounds
+    --rounds N        rounds over all servers (default 10; quick: 2); verdicts need 6
     --mib N           size of the big file in MiB (default 256; quick: 48)
-    --only TEXT       only workloads whose name contains TEXT
+    --only LIST       only workloads whose name contains one of these (\"read-4k,netbench\")
+    --servers LIST    only servers whose name contains one of these (\"sync,uring,limit\")
+    --peer HOST:PORT,USER,PASSWORD,SHARE[,PID]
+                      another server that runs already; CPU and memory of PID's tree by /proc
+    --client NAME=COMMAND
+                      another client as a workload: the shell's COMMAND finds HOST, PORT, SHARE,
+                      SMB_USER and SMB_PASSWORD in its environment, and may print \"operations N\"
     --binary FILE     this holdfast instead of a release build of this tree
     --scratch DIR     where state and shares go (default: the temporary folder)
     --json FILE       where the numbers go (default: target/compare.json)
+    --markdown FILE   put the table between the marks of this page (docs/performance.md)
 
 cargo xtask price [OPTIONS]
     What a FLUSH costs under each durability policy, and with Samba's strict sync yes and no: the
@@ -47,11 +57,12 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match args.split_first() {
         Some((chore, rest)) if chore == "compare" => {
-            compare::Options::parse(rest).and_then(|options| compare::compare(&options))
+            compare::Options::parse(rest).and_then(compare::compare)
         }
         Some((chore, rest)) if chore == "price" => {
             price::Options::parse(rest).and_then(|options| price::price(&options))
         }
+        Some((chore, rest)) if chore == compare::limit::CHORE => compare::limit::serve(rest),
         _ => Err(HELP.into()),
     };
     match outcome {

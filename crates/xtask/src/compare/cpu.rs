@@ -1,12 +1,43 @@
-//! CPU time from `/proc`: of a server with all its descendants, and of the clients.
+//! CPU time: of a server with all its descendants, and of the clients.
 //!
-//! A process counts with its threads (the kernel's workers of an io_uring ring among them) and
+//! A server of this program's making has a control group ([`super::group`]) where there are such; else,
+//! and for a peer that runs already, `/proc` has to do. There a process counts with its threads (the kernel's workers of an io_uring ring among them) and
 //! with the children it has waited for, so a tree's total never goes back when a child ends.
 //! The resolution is the kernel's tick, mostly 10 ms: measure spans of seconds.
 
 use std::{collections::BTreeMap, fs};
 
+use super::group::Group;
 use crate::Failure;
+
+/// Where a server's CPU time is read.
+pub(crate) enum Meter {
+    Group(Group),
+    /// The tree below this process, in `/proc`.
+    Tree(u32),
+    /// A peer whose process nobody named.
+    Nothing,
+}
+
+impl Meter {
+    /// CPU seconds so far; not a number where they cannot be known.
+    pub(crate) fn seconds(&self) -> Result<f64, Failure> {
+        match self {
+            Self::Group(group) => group.seconds(),
+            Self::Tree(root) => of_tree(*root),
+            Self::Nothing => Ok(f64::NAN),
+        }
+    }
+
+    /// For people.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Group(_) => "control group (cgroup v2, cpu.stat)",
+            Self::Tree(_) => "/proc/PID/stat of the process tree",
+            Self::Nothing => "none",
+        }
+    }
+}
 
 /// Processes looked at; more than this machine will have.
 const PROCESSES_MAX: usize = 1 << 16;
@@ -64,7 +95,7 @@ fn seconds(ticks: u64) -> f64 {
 }
 
 /// CPU seconds of a process, its threads and its descendants, past ones included.
-pub(crate) fn of_tree(root: u32) -> Result<f64, Failure> {
+fn of_tree(root: u32) -> Result<f64, Failure> {
     let all = all();
     if !all.contains_key(&root) {
         return Err("the server is gone".into());

@@ -1,89 +1,147 @@
-//! Medians, ratios, the table and the JSON.
+//! From samples to rows: medians, ratios with their intervals, verdicts, the JSON.
+//!
+//! A ratio is taken within each round, to the Samba whose median over all rounds is the best for
+//! that metric; a round without one of the two gives none. A verdict needs an interval, so at
+//! least six rounds.
 
 use serde::Serialize;
 
-use super::load::{Sizes, Unit};
+use super::{
+    load::Unit,
+    machine::About,
+    servers::Maker,
+    stats::{interval, median},
+};
 use crate::Failure;
 
-/// One workload on one server in one round.
+/// What a goal is about.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Metric {
+    /// Server CPU per unit; a ratio, less is better.
+    Cost,
+    /// 99th percentile of latency; a ratio, less is better.
+    P99,
+    /// Units per second; a ratio, more is better.
+    Rate,
+    /// Memory per connection; the figure itself, less is better.
+    Kib,
+}
+
+impl Metric {
+    fn more_is_better(self) -> bool {
+        self == Self::Rate
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Cost => "CPU",
+            Self::P99 => "p99",
+            Self::Rate => "rate",
+            Self::Kib => "KiB",
+        }
+    }
+}
+
+/// What Holdfast is to reach.
+#[derive(Clone, Copy)]
+pub(crate) struct Goal {
+    pub(crate) metric: Metric,
+    /// At most this; of [`Metric::Rate`], at least.
+    pub(crate) bound: f64,
+}
+
+/// One workload on one server in one round. What was not measured is not a number.
 pub(crate) struct Sample {
     pub(crate) workload: &'static str,
     pub(crate) unit: Unit,
+    pub(crate) goals: Vec<Goal>,
     pub(crate) server: &'static str,
+    pub(crate) maker: Maker,
     pub(crate) round: usize,
     /// GiB or operations.
     pub(crate) units: f64,
     pub(crate) server_seconds: f64,
     pub(crate) client_seconds: f64,
     pub(crate) wall_seconds: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    /// PSS per idle connection.
+    pub(crate) kib: f64,
 }
 
 impl Sample {
-    /// Server CPU seconds per unit.
-    fn cost(&self) -> f64 {
-        self.server_seconds / self.units
+    fn scale(&self) -> f64 {
+        if self.unit == Unit::Operation {
+            1e6
+        } else {
+            1.0
+        }
+    }
+
+    fn value(&self, metric: Metric) -> f64 {
+        match metric {
+            Metric::Cost => self.server_seconds / self.units * self.scale(),
+            Metric::P99 => self.p99_us,
+            Metric::Rate => self.units / self.wall_seconds,
+            Metric::Kib => self.kib,
+        }
+    }
+
+    fn client_cost(&self) -> f64 {
+        self.client_seconds / self.units * self.scale()
     }
 }
 
+/// One workload.
 #[derive(Serialize)]
-struct Row {
-    workload: &'static str,
-    unit: &'static str,
-    servers: Vec<Cell>,
-    /// Each Holdfast against the cheaper Samba.
-    ratios: Vec<Ratio>,
+pub(crate) struct Row {
+    pub(crate) workload: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) servers: Vec<Cell>,
+    pub(crate) judgements: Vec<Judgement>,
 }
 
+/// A workload on one server. Numbers are medians over the rounds; absent where not measured.
 #[derive(Serialize)]
-struct Cell {
-    server: &'static str,
-    /// Server CPU per unit, median: seconds per GiB or microseconds per operation.
-    cost: f64,
-    /// The smallest cost: what disturbs a run only adds.
-    least: f64,
-    /// Largest cost by smallest; absent where the smallest is below the clock's resolution.
-    spread: Option<f64>,
-    /// Units per second of wall time, median.
-    rate: f64,
-    /// Client CPU per unit, median, as `cost`.
-    client_cost: f64,
+pub(crate) struct Cell {
+    pub(crate) server: &'static str,
+    #[serde(skip)]
+    pub(crate) maker: Maker,
+    /// Server CPU per unit: seconds per GiB or microseconds per operation.
+    pub(crate) cost: Option<f64>,
+    /// The smallest: what disturbs a run only adds.
+    pub(crate) least: Option<f64>,
+    /// Units per second of wall time.
+    pub(crate) rate: Option<f64>,
+    /// Client CPU per unit, as `cost`.
+    pub(crate) client_cost: Option<f64>,
+    pub(crate) p50_us: Option<f64>,
+    pub(crate) p99_us: Option<f64>,
+    pub(crate) kib: Option<f64>,
+    /// Of each round; a round that measured none has null.
     costs: Vec<f64>,
-    rounds: Vec<usize>,
+    rates: Vec<f64>,
+    p99s_us: Vec<f64>,
 }
 
+/// One Holdfast against the best Samba, or against a figure.
 #[derive(Serialize)]
-struct Ratio {
-    server: &'static str,
-    to: &'static str,
-    /// Of the medians.
-    ratio: f64,
-    /// Of the smallest costs.
-    least: f64,
+pub(crate) struct Judgement {
+    pub(crate) server: &'static str,
+    pub(crate) metric: Metric,
+    /// The Samba that was divided by; none for a figure of its own.
+    pub(crate) to: Option<&'static str>,
+    /// Of each round.
+    pub(crate) rounds: Vec<f64>,
+    pub(crate) median: Option<f64>,
+    /// 95 %, of the median.
+    pub(crate) interval: Option<(f64, f64)>,
+    pub(crate) bound: Option<f64>,
+    pub(crate) verdict: &'static str,
 }
 
-#[derive(Serialize)]
-struct Everything<'a> {
-    quick: bool,
-    rounds: usize,
-    big_mib: u64,
-    load_average: String,
-    kernel: String,
-    cpu_source: &'a str,
-    rows: Vec<Row>,
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    let upper = values.get(middle).copied().unwrap_or(f64::NAN);
-    if values.len() % 2 == 1 {
-        return upper;
-    }
-    let lower = middle.checked_sub(1).and_then(|i| values.get(i).copied());
-    lower.map_or(upper, |lower| f64::midpoint(lower, upper))
-}
-
-fn names<'a>(samples: &'a [Sample], of: impl Fn(&'a Sample) -> &'static str) -> Vec<&'static str> {
+fn names<'a>(samples: &[&'a Sample], of: fn(&'a Sample) -> &'static str) -> Vec<&'static str> {
     let mut seen = Vec::new();
     for sample in samples {
         let name = of(sample);
@@ -91,177 +149,370 @@ fn names<'a>(samples: &'a [Sample], of: impl Fn(&'a Sample) -> &'static str) -> 
             seen.push(name);
         }
     }
-    seen.sort_by_key(|name| {
-        samples
-            .iter()
-            .position(|sample| of(sample) == *name)
-            .unwrap_or(usize::MAX)
-    });
     seen
 }
 
-fn cell(server: &'static str, samples: &[&Sample]) -> Cell {
-    let scale = match samples.first().map(|sample| sample.unit) {
-        Some(Unit::Operation) => 1e6,
-        _ => 1.0,
-    };
-    let of = |value: fn(&Sample) -> f64| -> Vec<f64> { samples.iter().map(|s| value(s)).collect() };
-    let costs: Vec<f64> = of(Sample::cost).iter().map(|cost| cost * scale).collect();
-    let least = costs.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = costs.iter().copied().fold(0.0, f64::max);
-    Cell {
-        server,
-        cost: median(costs.clone()),
-        least,
-        spread: (least > 0.0).then(|| most / least),
-        rate: median(of(|s| s.units / s.wall_seconds)),
-        client_cost: median(of(|s| s.client_seconds / s.units)) * scale,
+fn cell(mine: &[&Sample]) -> Option<Cell> {
+    let first = mine.first()?;
+    let all = |value: &dyn Fn(&Sample) -> f64| mine.iter().map(|s| value(s)).collect::<Vec<_>>();
+    let costs = all(&|s| s.value(Metric::Cost));
+    let rates = all(&|s| s.value(Metric::Rate));
+    let p99s_us = all(&|s| s.p99_us);
+    let least = costs.iter().copied().filter(|cost| cost.is_finite());
+    Some(Cell {
+        server: first.server,
+        maker: first.maker,
+        cost: median(&costs),
+        least: least.min_by(f64::total_cmp),
+        rate: median(&rates),
+        client_cost: median(&all(&Sample::client_cost)),
+        p50_us: median(&all(&|s| s.p50_us)),
+        p99_us: median(&p99s_us),
+        kib: median(&all(&|s| s.kib)),
         costs,
-        rounds: samples.iter().map(|sample| sample.round).collect(),
+        rates,
+        p99s_us,
+    })
+}
+
+/// The Samba with the best median.
+fn best(of: &[&Sample], metric: Metric) -> Option<&'static str> {
+    let samba: Vec<&Sample> = of
+        .iter()
+        .copied()
+        .filter(|s| s.maker == Maker::Samba)
+        .collect();
+    let ranked = names(&samba, |s| s.server).into_iter().filter_map(|name| {
+        let mine = samba.iter().filter(|s| s.server == name);
+        let values: Vec<f64> = mine.map(|s| s.value(metric)).collect();
+        Some((name, median(&values)?))
+    });
+    let order = |a: &(&str, f64), b: &(&str, f64)| {
+        let order = a.1.total_cmp(&b.1);
+        if metric.more_is_better() {
+            order.reverse()
+        } else {
+            order
+        }
+    };
+    ranked.min_by(order).map(|(name, _)| name)
+}
+
+fn judge(
+    of: &[&Sample],
+    server: &'static str,
+    metric: Metric,
+    bound: Option<f64>,
+    to: Option<&'static str>,
+) -> Judgement {
+    let mine = of.iter().filter(|s| s.server == server);
+    let rounds: Vec<f64> = mine
+        .filter_map(|sample| {
+            let value = sample.value(metric);
+            let Some(to) = to else {
+                return Some(value);
+            };
+            let other = of
+                .iter()
+                .find(|s| s.server == to && s.round == sample.round)?;
+            Some(value / other.value(metric))
+        })
+        .filter(|ratio| ratio.is_finite())
+        .collect();
+    let interval = interval(&rounds);
+    Judgement {
+        server,
+        metric,
+        to,
+        median: median(&rounds),
+        interval,
+        bound,
+        verdict: verdict(interval, metric, bound),
+        rounds,
     }
 }
 
-fn rows(samples: &[Sample]) -> Vec<Row> {
-    let mut servers = names(samples, |sample| sample.server);
-    servers.sort_by_key(|name| (!name.starts_with("samba"), *name));
-    names(samples, |sample| sample.workload)
+fn verdict(interval: Option<(f64, f64)>, metric: Metric, bound: Option<f64>) -> &'static str {
+    let Some(bound) = bound else {
+        return "";
+    };
+    let Some((low, high)) = interval else {
+        return "too few rounds";
+    };
+    let (better, worse) = if metric.more_is_better() {
+        (low >= bound, high < bound)
+    } else {
+        (high <= bound, low > bound)
+    };
+    match (better, worse) {
+        (true, _) => "holds",
+        (_, true) => "missed",
+        _ => "open",
+    }
+}
+
+fn judgements(of: &[&Sample]) -> Vec<Judgement> {
+    let mut goals: Vec<(Metric, Option<f64>)> = of.first().map_or_else(Vec::new, |first| {
+        let goals = first.goals.iter();
+        goals.map(|goal| (goal.metric, Some(goal.bound))).collect()
+    });
+    if goals.is_empty() {
+        goals.push((Metric::Cost, None));
+    }
+    let holdfast: Vec<&Sample> = of
+        .iter()
+        .copied()
+        .filter(|s| s.maker == Maker::Holdfast)
+        .collect();
+    let mut all = Vec::new();
+    for (metric, bound) in goals {
+        let to = if metric == Metric::Kib {
+            None
+        } else {
+            let Some(best) = best(of, metric) else {
+                continue;
+            };
+            Some(best)
+        };
+        for name in names(&holdfast, |s| s.server) {
+            all.push(judge(of, name, metric, bound, to));
+        }
+    }
+    all
+}
+
+/// All rows, in the order in which they were measured.
+pub(crate) fn rows(samples: &[Sample]) -> Vec<Row> {
+    let all: Vec<&Sample> = samples.iter().collect();
+    let mut rows: Vec<Row> = names(&all, |s| s.workload)
         .into_iter()
         .map(|workload| {
-            let of: Vec<&Sample> = samples.iter().filter(|s| s.workload == workload).collect();
-            let cells: Vec<Cell> = servers
+            let of: Vec<&Sample> = all
                 .iter()
-                .map(|name| {
-                    let mine: Vec<&Sample> =
-                        of.iter().copied().filter(|s| s.server == *name).collect();
-                    cell(name, &mine)
-                })
+                .copied()
+                .filter(|s| s.workload == workload)
                 .collect();
-            let unit = match of.first().map(|sample| sample.unit) {
-                Some(Unit::Operation) => "us/op",
-                _ => "s/GiB",
-            };
+            let mut servers = names(&of, |s| s.server);
+            servers.sort_by_key(|name| (!name.starts_with("samba"), *name));
+            let cells = servers.iter().filter_map(|name| {
+                let mine: Vec<&Sample> = of.iter().copied().filter(|s| s.server == *name).collect();
+                cell(&mine)
+            });
             Row {
                 workload,
-                unit,
-                ratios: ratios(&cells),
-                servers: cells,
+                unit: match of.first().map(|sample| sample.unit) {
+                    Some(Unit::Operation) => "us/op",
+                    Some(Unit::Connection) => "KiB/connection",
+                    _ => "s/GiB",
+                },
+                servers: cells.collect(),
+                judgements: judgements(&of),
             }
         })
-        .collect()
+        .collect();
+    rows.extend(price(&all));
+    rows.extend(dip(&all));
+    rows
 }
 
-fn ratios(cells: &[Cell]) -> Vec<Ratio> {
-    let cheapest = cells
-        .iter()
-        .filter(|cell| cell.server.starts_with("samba"))
-        .min_by(|a, b| a.cost.total_cmp(&b.cost));
-    let Some(samba) = cheapest else {
-        return Vec::new();
+/// The mix that FLUSH's price is looked at in; with `-lax` it is answered at once.
+const PRICED: &str = "netbench-60";
+/// Half of the loss of throughput that the report of 2004 found for Windows on one disk.
+const PRICE_MAX: f64 = 0.221 / 2.0;
+
+/// What honouring FLUSH costs each server: its rate by the rate of its lax twin.
+fn price(all: &[&Sample]) -> Option<Row> {
+    let of = |name: &str| {
+        let mine = all.iter().copied().filter(|s| s.workload == name);
+        mine.collect::<Vec<_>>()
     };
-    let sambas = cells.iter().filter(|c| c.server.starts_with("samba"));
-    let least = sambas.map(|cell| cell.least).fold(f64::INFINITY, f64::min);
-    cells
-        .iter()
-        .filter(|cell| cell.server.starts_with("holdfast") && samba.cost > 0.0)
-        .map(|cell| Ratio {
-            server: cell.server,
-            to: samba.server,
-            ratio: cell.cost / samba.cost,
-            least: cell.least / least,
-        })
-        .collect()
+    let (honored, lax) = (of(PRICED), of(&format!("{PRICED}-lax")));
+    let both: Vec<&Sample> = honored.iter().chain(&lax).copied().collect();
+    let mut judgements = Vec::new();
+    for name in names(&honored, |s| s.server) {
+        let twin = format!("{name}-lax");
+        let Some(twin) = lax.iter().find(|s| s.server == twin) else {
+            continue;
+        };
+        let bound = (twin.maker == Maker::Holdfast).then_some(1.0 - PRICE_MAX);
+        let to = Some(twin.server);
+        judgements.push(judge(&both, name, Metric::Rate, bound, to));
+        judgements.push(judge(&both, name, Metric::Cost, None, to));
+    }
+    (!judgements.is_empty()).then_some(Row {
+        workload: "netbench-60 honored / ignored",
+        unit: "",
+        servers: Vec::new(),
+        judgements,
+    })
 }
 
-/// The table for people.
-pub(crate) fn table(samples: &[Sample]) -> String {
-    use std::fmt::Write;
-    let rows = rows(samples);
-    let mut text = String::from("\nServer CPU, median of rounds (spread: largest by smallest)\n");
-    let head = rows.first().map(|row| &row.servers[..]).unwrap_or_default();
-    let _ = write!(text, "{:<22}{:<7}", "", "");
-    for cell in head {
-        let _ = write!(text, "{:>24}", cell.server);
-    }
-    text.push_str("   holdfast / cheaper samba (of the least)\n");
-    for row in &rows {
-        let _ = write!(text, "{:<22}{:<7}", row.workload, row.unit);
-        for cell in &row.servers {
-            let spread = cell
-                .spread
-                .map_or("-".to_owned(), |spread| format!("{spread:.2}"));
-            let _ = write!(text, "{:>16.3} ({spread:>5})", cell.cost);
-        }
-        for ratio in &row.ratios {
-            let how = ratio.server.trim_start_matches("holdfast-");
-            let _ = write!(text, "   {how} {:.2} ({:.2})", ratio.ratio, ratio.least);
-        }
-        text.push('\n');
-    }
-    text
+/// What the rate by most clients is to be of the highest.
+const DIP: f64 = 0.95;
+
+/// Whether the mix's rate falls again with the number of clients.
+fn dip(all: &[&Sample]) -> Option<Row> {
+    let steps = all.iter().copied();
+    let steps: Vec<&Sample> = steps
+        .filter(|s| s.workload.starts_with("netbench-") && !s.workload.ends_with("-lax"))
+        .collect();
+    let judgements: Vec<Judgement> = names(&steps, |s| s.server)
+        .into_iter()
+        .filter_map(|server| {
+            let mine: Vec<&Sample> = steps
+                .iter()
+                .copied()
+                .filter(|s| s.server == server)
+                .collect();
+            let last = mine.iter().filter(|s| s.workload == PRICED);
+            let rounds: Vec<f64> = last
+                .map(|last| {
+                    let round = mine.iter().filter(|s| s.round == last.round);
+                    let rates = round.map(|s| s.value(Metric::Rate));
+                    last.value(Metric::Rate) / rates.fold(0.0, f64::max)
+                })
+                .collect();
+            let interval = interval(&rounds);
+            let bound = (mine.first()?.maker == Maker::Holdfast).then_some(DIP);
+            Some(Judgement {
+                server,
+                metric: Metric::Rate,
+                to: Some("its peak"),
+                median: Some(median(&rounds)?),
+                interval,
+                bound,
+                verdict: verdict(interval, Metric::Rate, bound),
+                rounds,
+            })
+        })
+        .collect();
+    (!judgements.is_empty()).then_some(Row {
+        workload: "netbench: 60 clients / the peak",
+        unit: "",
+        servers: Vec::new(),
+        judgements,
+    })
+}
+
+#[derive(Serialize)]
+struct Everything<'a> {
+    about: &'a About,
+    big_mib: u64,
+    rows: &'a [Row],
 }
 
 /// The numbers for programs.
-pub(crate) fn json(
-    quick: bool,
-    rounds: usize,
-    sizes: &Sizes,
-    samples: &[Sample],
-) -> Result<String, Failure> {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+pub(crate) fn json(about: &About, rows: &[Row], big_mib: u64) -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(&Everything {
-        quick,
-        rounds,
-        big_mib: sizes.big_mib,
-        load_average: read("/proc/loadavg").trim().to_owned(),
-        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-        cpu_source: "/proc/PID/stat: user and system time of all threads, descendants and \
-                     children waited for",
-        rows: self::rows(samples),
+        about,
+        big_mib,
+        rows,
     })?)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn sample(server: &'static str, round: usize, server_seconds: f64) -> Sample {
+    pub(crate) fn sample(server: &'static str, round: usize, server_seconds: f64) -> Sample {
         Sample {
             workload: "copy",
             unit: Unit::Gib,
+            goals: vec![Goal {
+                metric: Metric::Cost,
+                bound: 0.8,
+            }],
             server,
+            maker: match server.split('-').next() {
+                Some("samba") => Maker::Samba,
+                Some("limit") => Maker::Limit,
+                _ => Maker::Holdfast,
+            },
             round,
             units: 2.0,
             server_seconds,
             client_seconds: 1.0,
-            wall_seconds: 4.0,
+            wall_seconds: 4.0 * server_seconds,
+            p50_us: 5.0,
+            p99_us: 9.0,
+            kib: f64::NAN,
         }
     }
 
     #[test]
-    fn the_cheaper_samba_is_what_counts() {
+    fn the_cheapest_samba_is_what_counts() {
         let samples = [
             sample("samba-sync", 0, 1.0),
             sample("samba-uring", 0, 0.8),
             sample("holdfast-threads", 0, 0.4),
+            sample("holdfast-threads", 1, 0.8),
             sample("samba-sync", 1, 1.2),
             sample("samba-uring", 1, 0.8),
-            sample("holdfast-threads", 1, 0.8),
         ];
         let rows = rows(&samples);
         assert_eq!(rows.len(), 1);
-        let ratio = &rows[0].ratios[0];
-        assert_eq!(
-            (ratio.to, ratio.server),
-            ("samba-uring", "holdfast-threads")
-        );
-        assert!((ratio.ratio - 0.75).abs() < 1e-9, "{}", ratio.ratio);
-        assert_eq!(rows[0].servers[0].spread, Some(1.2));
-        assert!(table(&samples).contains("threads 0.75"));
+        let [judgement] = &rows[0].judgements[..] else {
+            panic!("one is to be judged");
+        };
+        assert_eq!(judgement.to, Some("samba-uring"));
+        assert_eq!(judgement.rounds, [0.5, 1.0]);
+        assert_eq!(judgement.median, Some(0.75));
+        assert_eq!(judgement.verdict, "too few rounds");
+        let samba: Vec<&Sample> = samples.iter().collect();
+        assert_eq!(best(&samba, Metric::Rate), Some("samba-uring"));
     }
 
     #[test]
-    fn medians_of_even_and_odd_counts() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+    fn a_verdict_is_the_intervals() {
+        let samples: Vec<Sample> = (0..10)
+            .flat_map(|round| {
+                let cost = 0.5 + f64::from(round) / 100.0;
+                let round = usize::try_from(round).unwrap();
+                [
+                    sample("samba-sync", round, 1.0),
+                    sample("holdfast-uring", round, cost),
+                ]
+            })
+            .collect();
+        let judgement = &rows(&samples)[0].judgements[0];
+        let (low, high) = judgement.interval.unwrap();
+        assert!((low - 0.51).abs() < 1e-9 && (high - 0.58).abs() < 1e-9);
+        assert_eq!(judgement.verdict, "holds");
+        let interval = Some((0.5, 0.6));
+        assert_eq!(verdict(interval, Metric::Cost, Some(0.55)), "open");
+        assert_eq!(verdict(interval, Metric::Cost, Some(0.4)), "missed");
+        assert_eq!(verdict(interval, Metric::Rate, Some(0.4)), "holds");
+        assert_eq!(verdict(interval, Metric::Rate, None), "");
+    }
+
+    #[test]
+    fn a_rate_that_falls_with_more_clients_is_told() {
+        let of = |workload, seconds| Sample {
+            workload,
+            ..sample("holdfast-uring", 0, seconds)
+        };
+        let samples = [of("netbench-8", 1.0), of("netbench-60", 2.0)];
+        let rows = rows(&samples);
+        assert_eq!(rows.last().unwrap().judgements[0].median, Some(0.5));
+    }
+
+    #[test]
+    fn flush_has_its_price_beside_the_lax_twin() {
+        let of = |server, workload, seconds| Sample {
+            workload,
+            ..sample(server, 0, seconds)
+        };
+        let samples = [
+            of("holdfast-uring", "netbench-60", 2.0),
+            of("holdfast-uring-lax", "netbench-60-lax", 1.0),
+        ];
+        let rows = rows(&samples);
+        let price = rows
+            .iter()
+            .find(|row| row.workload.contains(" / "))
+            .unwrap();
+        assert_eq!(price.judgements[0].to, Some("holdfast-uring-lax"));
+        assert_eq!(price.judgements[0].median, Some(0.5));
+        assert_eq!(price.judgements[1].median, Some(2.0));
     }
 }

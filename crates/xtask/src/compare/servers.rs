@@ -1,8 +1,10 @@
-//! Starts and stops the servers: Samba as an expert would tune it, and Holdfast.
+//! Starts and stops the servers, and knows where they are.
 //!
 //! All serve a folder of their own on the same file system, on a free port of 127.0.0.1, to the
-//! same user, who is the local user `daemon` on disk in each. FLUSH is honoured by all. Samba
-//! comes with its synchronous I/O (its cheapest for small pieces) and with io_uring.
+//! same user, who is the local user `daemon` on disk in each. Samba comes with its synchronous
+//! I/O (its cheapest for small pieces), its threads and io_uring, Holdfast with threads and io_uring; each
+//! once honouring FLUSH and, where a workload wants it, once answering it at once. A peer runs
+//! already, elsewhere or here: it is neither started nor stopped.
 
 use std::{
     fs,
@@ -16,7 +18,13 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::cpu;
+pub(crate) use super::configs::{configured, samba, samba_config, samba_has_uring};
+use super::{
+    configs::holdfast_config,
+    cpu::{self, Meter},
+    group::Group,
+    limit,
+};
 use crate::Failure;
 
 /// The user of all servers, who must exist locally for Samba.
@@ -27,35 +35,92 @@ pub(crate) const PASSWORD: &str = "Compare.123";
 pub(crate) const SHARE: &str = "share";
 
 /// The local ids of [`USER`] on Debian.
-const IDS: &str = "1:1";
+pub(super) const IDS: &str = "1:1";
 
 const START_MAX: Duration = Duration::from_secs(20);
 const STOP_MAX: Duration = Duration::from_secs(10);
+/// How long the end of one connection's process may take, on a busy machine.
+const PROCESS_END_MAX: Duration = Duration::from_millis(20);
 
 /// Which server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     SambaSync,
+    SambaThreads,
     SambaUring,
     HoldfastThreads,
     HoldfastUring,
+    SambaSyncLax,
+    SambaThreadsLax,
+    SambaUringLax,
+    HoldfastThreadsLax,
+    HoldfastUringLax,
+    /// [`limit`]
+    Limit,
+}
+
+/// Whose server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Maker {
+    Samba,
+    Holdfast,
+    Limit,
+    Peer,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] = [
+    /// So that neighbours in a round are not of one maker.
+    pub(crate) const ALL: [Self; 11] = [
         Self::SambaSync,
         Self::HoldfastThreads,
-        Self::SambaUring,
+        Self::SambaThreads,
         Self::HoldfastUring,
+        Self::SambaUring,
+        Self::SambaSyncLax,
+        Self::HoldfastThreadsLax,
+        Self::SambaThreadsLax,
+        Self::HoldfastUringLax,
+        Self::SambaUringLax,
+        Self::Limit,
     ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::SambaSync => "samba-sync",
+            Self::SambaThreads => "samba-threads",
             Self::SambaUring => "samba-uring",
             Self::HoldfastThreads => "holdfast-threads",
             Self::HoldfastUring => "holdfast-uring",
+            Self::SambaSyncLax => "samba-sync-lax",
+            Self::SambaThreadsLax => "samba-threads-lax",
+            Self::SambaUringLax => "samba-uring-lax",
+            Self::HoldfastThreadsLax => "holdfast-threads-lax",
+            Self::HoldfastUringLax => "holdfast-uring-lax",
+            Self::Limit => "limit",
         }
+    }
+
+    pub(crate) fn maker(self) -> Maker {
+        match self {
+            Self::SambaSync
+            | Self::SambaThreads
+            | Self::SambaUring
+            | Self::SambaSyncLax
+            | Self::SambaThreadsLax
+            | Self::SambaUringLax => Maker::Samba,
+            Self::Limit => Maker::Limit,
+            _ => Maker::Holdfast,
+        }
+    }
+
+    /// Whether FLUSH is answered at once.
+    pub(crate) fn lax(self) -> bool {
+        self.name().ends_with("-lax")
+    }
+
+    /// Whether this machine has what it needs.
+    pub(crate) fn possible(self) -> bool {
+        !matches!(self, Self::SambaUring | Self::SambaUringLax) || samba_has_uring()
     }
 }
 
@@ -88,13 +153,79 @@ pub(crate) fn free_port() -> Result<u16, Failure> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
+/// How a client comes in.
+#[derive(Clone)]
+pub(crate) struct Access {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) user: String,
+    pub(crate) password: String,
+    pub(crate) share: String,
+}
+
+impl Access {
+    fn local(port: u16) -> Self {
+        Self {
+            host: "127.0.0.1".into(),
+            port,
+            user: USER.into(),
+            password: PASSWORD.into(),
+            share: SHARE.into(),
+        }
+    }
+
+    pub(crate) fn address(&self) -> (&str, u16) {
+        (&self.host, self.port)
+    }
+}
+
+/// A server that runs already.
+pub(crate) struct Peer {
+    access: Access,
+    pid: Option<u32>,
+}
+
+impl std::str::FromStr for Peer {
+    type Err = Failure;
+
+    /// `HOST:PORT,USER,PASSWORD,SHARE[,PID]`
+    fn from_str(text: &str) -> Result<Self, Failure> {
+        let usage = "--peer HOST:PORT,USER,PASSWORD,SHARE[,PID]";
+        let fields: Vec<&str> = text.split(',').collect();
+        let (address, user, password, share, pid) = match fields.as_slice() {
+            [address, user, password, share] => (address, user, password, share, None),
+            [address, user, password, share, pid] => {
+                (address, user, password, share, Some(pid.parse()?))
+            }
+            _ => return Err(usage.into()),
+        };
+        let (host, port) = address.rsplit_once(':').ok_or(usage)?;
+        Ok(Self {
+            access: Access {
+                host: host.trim_matches(['[', ']']).into(),
+                port: port.parse()?,
+                user: (*user).into(),
+                password: (*password).into(),
+                share: (*share).into(),
+            },
+            pid,
+        })
+    }
+}
+
 /// A running server.
 pub(crate) struct Server {
     pub(crate) name: &'static str,
-    pub(crate) port: u16,
-    /// The folder it serves.
-    pub(crate) folder: PathBuf,
-    child: Child,
+    pub(crate) maker: Maker,
+    /// What it was started as; none of a peer.
+    pub(crate) kind: Option<Kind>,
+    /// FLUSH is answered at once; not known of a peer.
+    pub(crate) lax: Option<bool>,
+    pub(crate) access: Access,
+    pub(crate) meter: Meter,
+    /// None of a peer.
+    child: Option<Child>,
+    pid: Option<u32>,
     /// Processes when nobody is connected.
     idle: usize,
 }
@@ -105,21 +236,30 @@ impl Server {
         let home = scratch.join(kind.name());
         let folder = home.join("share");
         let place = Place::new(home, folder)?;
-        let command = match kind {
-            Kind::SambaSync | Kind::SambaUring => samba(&place, &samba_config(kind, &place))?,
-            Kind::HoldfastThreads => configured(holdfast, &place, &config("threads", &place))?,
-            Kind::HoldfastUring => configured(holdfast, &place, &config("io_uring", &place))?,
+        let command = match kind.maker() {
+            Maker::Samba => samba(&place, &samba_config(kind, &place))?,
+            Maker::Limit => limit::command(place.port, &place.folder.join("field"))?,
+            _ => configured(holdfast, &place, &holdfast_config(kind, &place))?,
         };
-        Self::launch(kind.name(), place, command)
+        let mut this = Self::launch(kind.name(), &place, command)?;
+        this.maker = kind.maker();
+        this.kind = Some(kind);
+        this.lax = (kind != Kind::Limit).then(|| kind.lax());
+        Ok(this)
     }
 
     /// The same for any command that serves `place`.
     pub(crate) fn launch(
         name: &'static str,
-        place: Place,
-        mut command: Command,
+        place: &Place,
+        command: Command,
     ) -> Result<Self, Failure> {
         let log = fs::File::create(place.home.join("log"))?;
+        let group = Group::make();
+        let mut command = match &group {
+            Some(group) => group.around(&command),
+            None => command,
+        };
         let child = command
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -127,21 +267,43 @@ impl Server {
             // Samba's first process ends its whole group.
             .process_group(0)
             .spawn()?;
+        let pid = child.id();
         let mut this = Self {
             name,
-            port: place.port,
-            folder: place.folder,
-            child,
+            maker: Maker::Holdfast,
+            kind: None,
+            lax: None,
+            access: Access::local(place.port),
+            meter: group.map_or(Meter::Tree(pid), Meter::Group),
+            child: Some(child),
+            pid: Some(pid),
             idle: 0,
         };
         this.await_listening(&place.home)?;
         Ok(this)
     }
 
+    /// One that runs already.
+    pub(crate) fn peer(peer: Peer, number: usize) -> Self {
+        let mut this = Self {
+            name: format!("peer-{number}").leak(),
+            maker: Maker::Peer,
+            kind: None,
+            lax: None,
+            access: peer.access,
+            meter: peer.pid.map_or(Meter::Nothing, Meter::Tree),
+            child: None,
+            pid: peer.pid,
+            idle: 0,
+        };
+        this.idle = this.processes();
+        this
+    }
+
     fn await_listening(&mut self, home: &Path) -> Result<(), Failure> {
         let deadline = Instant::now() + START_MAX;
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            if self.child.try_wait()?.is_some() || Instant::now() > deadline {
+        while TcpStream::connect(self.access.address()).is_err() {
+            if self.gone()?.is_some() || Instant::now() > deadline {
                 let said = fs::read_to_string(home.join("log")).unwrap_or_default();
                 return Err(format!("{} does not start: {said}", self.name).into());
             }
@@ -149,47 +311,70 @@ impl Server {
         }
         // The connection just tried may have made a process; Samba's own helpers come up too.
         sleep(Duration::from_millis(500));
-        self.idle = cpu::tree(self.pid()).len();
+        self.idle = self.processes();
         Ok(())
     }
 
-    /// Its first process.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+    fn gone(&mut self) -> Result<Option<std::process::ExitStatus>, Failure> {
+        match &mut self.child {
+            Some(child) => Ok(child.try_wait()?),
+            None => Ok(None),
+        }
+    }
+
+    /// Its first process, if it is known.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// CPU seconds so far.
+    pub(crate) fn cpu(&self) -> Result<f64, Failure> {
+        self.meter.seconds()
+    }
+
+    fn processes(&self) -> usize {
+        self.pid.map_or(0, |pid| cpu::tree(pid).len())
     }
 
     /// Waits until the processes of connections that ended are gone, and then a moment for what
     /// is done after the last reply.
     pub(crate) fn settle(&mut self) -> Result<(), Failure> {
-        let deadline = Instant::now() + Duration::from_secs(2);
-        while cpu::tree(self.pid()).len() > self.idle && Instant::now() < deadline {
+        let mut now = self.processes();
+        let more = u32::try_from(now.saturating_sub(self.idle))?;
+        let deadline = Instant::now() + Duration::from_secs(2) + PROCESS_END_MAX * more;
+        while now > self.idle && Instant::now() < deadline {
             sleep(Duration::from_millis(5));
+            now = self.processes();
         }
-        if let Some(how) = self.child.try_wait()? {
+        // A helper that came up for good is nothing to wait for again.
+        self.idle = now.max(1);
+        if let Some(how) = self.gone()? {
             return Err(format!("{} ended by itself: {how}", self.name).into());
         }
         sleep(Duration::from_millis(30));
         Ok(())
     }
 
-    /// Ends it.
-    pub(crate) fn stop(mut self) -> Result<(), Failure> {
+    /// Ends it, unless somebody else began it.
+    pub(crate) fn stop(mut self) {
         self.end();
-        Ok(())
     }
 
     fn end(&mut self) {
-        let all = cpu::tree(self.pid());
-        signal(self.pid(), Signal::TERM);
+        let Some(mut child) = self.child.take() else {
+            return;
+        };
+        let all = cpu::tree(child.id());
+        signal(child.id(), Signal::TERM);
         let deadline = Instant::now() + STOP_MAX;
         while Instant::now() < deadline {
-            if !matches!(self.child.try_wait(), Ok(None)) {
+            if !matches!(child.try_wait(), Ok(None)) {
                 break;
             }
             sleep(Duration::from_millis(20));
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = child.kill();
+        let _ = child.wait();
         // Samba's helpers outlive a parent that was killed.
         for pid in all.into_iter().skip(1) {
             signal(pid, Signal::TERM);
@@ -199,9 +384,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            self.end();
-        }
+        self.end();
     }
 }
 
@@ -219,149 +402,22 @@ pub(crate) fn open_up(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether Samba's io_uring module is installed.
-pub(crate) fn samba_has_uring() -> bool {
-    let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
-    folders
-        .map(|entry| entry.path().join("samba/vfs/io_uring.so"))
-        .any(|module| module.exists())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Samba with this configuration; makes its folders and its user.
-pub(crate) fn samba(place: &Place, text: &str) -> Result<Command, Failure> {
-    let home = &place.home;
-    for state in [
-        "private", "lock", "state", "cache", "pid", "ncalrpc", "logs",
-    ] {
-        fs::create_dir_all(home.join(state))?;
+    #[test]
+    fn peers_are_read() {
+        let peer: Peer = "[::1]:4450,me,secret,data,17".parse().unwrap();
+        assert_eq!(peer.access.address(), ("::1", 4450));
+        assert_eq!((peer.access.share.as_str(), peer.pid), ("data", Some(17)));
+        assert!("host,me,secret,data".parse::<Peer>().is_err());
+        assert!("host:x,me,secret,data".parse::<Peer>().is_err());
     }
-    open_up(&home.join("ncalrpc"))?;
-    fs::set_permissions(home.join("private"), fs::Permissions::from_mode(0o700))?;
-    let config = home.join("smb.conf");
-    fs::write(&config, text)?;
-    let twice = home.join("password");
-    fs::write(&twice, format!("{PASSWORD}\n{PASSWORD}\n"))?;
-    let added = Command::new("pdbedit")
-        .arg("-s")
-        .arg(&config)
-        .args(["-t", "-a", "-u", USER])
-        .stdin(fs::File::open(&twice)?)
-        .output()?;
-    fs::remove_file(twice)?;
-    if !added.status.success() {
-        let said = String::from_utf8_lossy(&added.stderr).into_owned();
-        return Err(format!("pdbedit: {said}").into());
+
+    #[test]
+    fn only_lax_servers_are_called_so() {
+        let lax = Kind::ALL.iter().filter(|kind| kind.lax()).count();
+        assert_eq!(lax, 5);
     }
-    let mut command = Command::new("smbd");
-    command
-        .arg("-s")
-        .arg(config)
-        .args(["-F", "--no-process-group"]);
-    Ok(command)
-}
-
-/// Samba as an expert would tune it.
-pub(crate) fn samba_config(kind: Kind, place: &Place) -> String {
-    let home = place.home.display();
-    let folder = place.folder.display();
-    let port = place.port;
-    let (size, io) = if kind == Kind::SambaUring {
-        (1, "vfs objects = io_uring")
-    } else {
-        (0, "")
-    };
-    format!(
-        "[global]
-server role = standalone server
-netbios name = COMPARE
-interfaces = 127.0.0.1/8
-bind interfaces only = yes
-smb ports = {port}
-disable netbios = yes
-private dir = {home}/private
-lock directory = {home}/lock
-state directory = {home}/state
-cache directory = {home}/cache
-pid directory = {home}/pid
-ncalrpc dir = {home}/ncalrpc
-log file = {home}/logs/smbd
-log level = 0
-passdb backend = tdbsam
-map to guest = never
-load printers = no
-printing = bsd
-printcap name = /dev/null
-disable spoolss = yes
-server min protocol = SMB2_10
-server multi channel support = yes
-use sendfile = yes
-min receivefile size = 16384
-aio read size = {size}
-aio write size = {size}
-socket options = TCP_NODELAY
-smbd profiling level = off
-kernel oplocks = no
-smb2 leases = yes
-strict allocate = no
-dns proxy = no
-[{SHARE}]
-path = {folder}
-read only = no
-strict sync = yes
-sync always = no
-ea support = no
-store dos attributes = no
-map archive = no
-kernel share modes = no
-posix locking = no
-{io}
-"
-    )
-}
-
-fn config(io: &str, place: &Place) -> String {
-    format!(
-        "[server]
-name = \"COMPARE\"
-state_dir = \"{state}\"
-# As with Samba, the client decides.
-signing = \"desired\"
-file_io = \"{io}\"
-[[listener]]
-address = \"127.0.0.1:{port}\"
-[[share]]
-name = \"{SHARE}\"
-path = \"{folder}\"
-durability = \"honor\"
-[log]
-filter = \"warn\"
-",
-        state = place.home.join("state").display(),
-        port = place.port,
-        folder = place.folder.display(),
-    )
-}
-
-/// Holdfast with this configuration; makes its user.
-pub(crate) fn configured(binary: &Path, place: &Place, text: &str) -> Result<Command, Failure> {
-    let home = &place.home;
-    let config = home.join("holdfast.toml");
-    fs::create_dir_all(home.join("state"))?;
-    fs::write(&config, text)?;
-    let password = home.join("password");
-    fs::write(&password, format!("{PASSWORD}\n"))?;
-    let added = Command::new(binary)
-        .args(["user", "add", USER, "--owner", IDS, "--password-file"])
-        .arg(&password)
-        .arg("--config")
-        .arg(&config)
-        .output()?;
-    fs::remove_file(password)?;
-    if !added.status.success() {
-        let said = String::from_utf8_lossy(&added.stderr).into_owned();
-        return Err(format!("holdfast user add: {said}").into());
-    }
-    let mut command = Command::new(binary);
-    command.args(["serve", "--config"]).arg(config);
-    Ok(command)
 }

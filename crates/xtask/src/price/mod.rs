@@ -14,13 +14,13 @@ mod report;
 mod servers;
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
 use crate::{
     Failure,
-    compare::{self, cpu},
+    bed::{Bed, Common},
 };
 use device::{Device, Kind as FileSystem};
 use load::Shape;
@@ -29,95 +29,68 @@ use servers::{Kind, Running};
 
 /// What to do.
 pub(crate) struct Options {
-    quick: bool,
-    rounds: usize,
+    common: Common,
     cell: Duration,
     lanes: Vec<u32>,
     systems: Vec<FileSystem>,
-    /// Part of the name of a shape.
-    only: Option<String>,
-    binary: Option<PathBuf>,
-    scratch: Option<PathBuf>,
-    json: PathBuf,
 }
 
 impl Options {
     /// From the command line.
     pub(crate) fn parse(args: &[String]) -> Result<Self, Failure> {
-        let quick = args.iter().any(|arg| arg == "--quick");
-        let mut this = Self {
-            quick,
-            rounds: if quick { 1 } else { 3 },
-            cell: Duration::from_millis(if quick { 500 } else { 2000 }),
-            lanes: Vec::new(),
-            systems: FileSystem::ALL.to_vec(),
-            only: None,
-            binary: None,
-            scratch: None,
-            json: PathBuf::from("target/price.json"),
-        };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            let mut value = || args.next().ok_or(format!("{arg} needs a value"));
-            match arg.as_str() {
-                "--quick" => {}
-                "--rounds" => this.rounds = value()?.parse::<usize>()?.clamp(1, 100),
+        let mut cell = None;
+        let mut lanes = Vec::new();
+        let mut systems = FileSystem::ALL.to_vec();
+        let common = Common::parse(args, "price", (3, 1), |option, values| {
+            match option {
                 "--seconds" => {
-                    let seconds: f64 = value()?.parse()?;
-                    this.cell = Duration::try_from_secs_f64(seconds.clamp(0.1, 600.0))?;
+                    let seconds: f64 = values.parse()?;
+                    cell = Some(Duration::try_from_secs_f64(seconds.clamp(0.1, 600.0))?);
                 }
                 "--lanes" => {
-                    let lanes = value()?.split(',').map(str::parse::<u32>);
-                    this.lanes = lanes.collect::<Result<_, _>>()?;
+                    let wanted = values.text()?.split(',').map(str::parse::<u32>);
+                    lanes = wanted.collect::<Result<_, _>>()?;
                 }
                 "--fs" => {
-                    let systems = value()?.split(',').map(FileSystem::named);
-                    this.systems = systems.collect::<Result<_, _>>()?;
+                    let wanted = values.text()?.split(',').map(FileSystem::named);
+                    systems = wanted.collect::<Result<_, _>>()?;
                 }
-                "--only" => this.only = Some(value()?.clone()),
-                "--binary" => this.binary = Some(value()?.into()),
-                "--scratch" => this.scratch = Some(value()?.into()),
-                "--json" => this.json = value()?.into(),
-                _ => return Err(crate::HELP.into()),
+                _ => return Ok(false),
             }
-        }
-        Ok(this)
+            Ok(true)
+        })?;
+        let usual = Duration::from_millis(if common.quick { 500 } else { 2000 });
+        Ok(Self {
+            common,
+            cell: cell.unwrap_or(usual),
+            lanes,
+            systems,
+        })
     }
 }
 
 /// Runs it.
 pub(crate) fn price(options: &Options) -> Result<(), Failure> {
-    if !rustix::process::geteuid().is_root() {
-        return Err("price needs root: for loop devices, mounts and Samba".into());
-    }
-    let binary = match &options.binary {
-        Some(binary) => std::path::absolute(binary)?,
-        None => compare::build()?,
-    };
-    let mut builder = tempfile::Builder::new();
-    builder.prefix("holdfast-price");
-    let scratch = match &options.scratch {
-        Some(folder) => builder.tempdir_in(folder)?,
-        None => builder.tempdir()?,
-    };
-    compare::servers::open_up(scratch.path())?;
+    let bed = Bed::make(
+        &options.common,
+        "price",
+        "for loop devices, mounts and Samba",
+    )?;
+    let (binary, scratch) = (&bed.binary, bed.path());
     let (kinds, shapes) = if options.lanes.is_empty() {
         (Kind::ALL.to_vec(), Shape::ALL.to_vec())
     } else {
         let lanes = options.lanes.iter().copied().map(Kind::Lane);
         (lanes.collect(), Shape::LANES.to_vec())
     };
-    let wanted = |shape: &Shape| match &options.only {
-        Some(only) => shape.name().contains(only),
-        None => true,
-    };
+    let wanted = |shape: &Shape| options.common.wants(&shape.name());
     let shapes: Vec<Shape> = shapes.into_iter().filter(wanted).collect();
     let mut samples = Vec::new();
     for system in &options.systems {
-        let device = Device::make(*system, scratch.path())?;
-        for round in 0..options.rounds {
-            let place = scratch.path().join(format!("{}-{round}", system.name()));
-            let mut running = Running::start(&kinds, &place, &device, &binary)?;
+        let device = Device::make(*system, scratch)?;
+        for round in 0..options.common.rounds {
+            let place = scratch.join(format!("{}-{round}", system.name()));
+            let mut running = Running::start(&kinds, &place, &device, binary)?;
             for shape in &shapes {
                 let count = running.servers.len();
                 for turn in 0..count {
@@ -126,22 +99,25 @@ pub(crate) fn price(options: &Options) -> Result<(), Failure> {
                     samples.push(sample);
                 }
             }
-            running.stop()?;
+            running.stop();
             eprintln!(
                 "{}: round {} of {}",
                 system.name(),
                 round + 1,
-                options.rounds
+                options.common.rounds
             );
         }
         device.end()?;
     }
     print!("{}", report::markdown(&samples));
-    write_json(options, &samples, &options.json)
+    write_json(options, &samples, &options.common.json)
 }
 
 fn write_json(options: &Options, samples: &[Sample], to: &Path) -> Result<(), Failure> {
-    std::fs::write(to, report::json(options.quick, options.rounds, samples)?)?;
+    std::fs::write(
+        to,
+        report::json(options.common.quick, options.common.rounds, samples)?,
+    )?;
     println!("numbers: {}", to.display());
     Ok(())
 }
@@ -160,16 +136,16 @@ fn cell(
 ) -> Result<Sample, Failure> {
     let one = running.servers.get_mut(number).ok_or("no such server")?;
     let named = |error: Failure| format!("{}, {}: {error}", one.kind.name(), shape.name());
-    let load = load::Load::prepare(shape, one.server.port).map_err(named)?;
+    let load = load::Load::prepare(shape, one.server.access.port).map_err(named)?;
     device.sync()?;
     let before = device.counts()?;
     let syncs = one.syncs()?;
-    let cpu_before = cpu::of_tree(one.server.pid())?;
+    let cpu_before = one.server.cpu()?;
     let begun = Instant::now();
     let done = load.run(options.cell).map_err(named)?;
     let wall = begun.elapsed();
     std::thread::sleep(SETTLE);
-    let cpu_after = cpu::of_tree(one.server.pid())?;
+    let cpu_after = one.server.cpu()?;
     let after = device.counts()?;
     let syncs = match (syncs, one.syncs()?) {
         (Some(before), Some(after)) => Some(after.saturating_sub(before)),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::load::Shape;
-use crate::Failure;
+use crate::{Failure, compare::stats::median};
 
 /// The server that the others are compared with.
 const BASE: &str = "treat-host-as-stable-storage";
@@ -86,20 +86,12 @@ struct Row {
     flushes: Vec<u64>,
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.retain(|value| value.is_finite());
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    let upper = values.get(middle).copied()?;
-    if values.len() % 2 == 1 {
-        return Some(upper);
-    }
-    Some(f64::midpoint(*values.get(middle - 1)?, upper))
-}
-
 fn row(mine: &[&Sample], all: &[Sample]) -> Option<Row> {
     let first = mine.first()?;
-    let of = |value: &dyn Fn(&Sample) -> f64| median(mine.iter().map(|s| value(s)).collect());
+    let of = |value: &dyn Fn(&Sample) -> f64| {
+        let values: Vec<f64> = mine.iter().map(|s| value(s)).collect();
+        median(&values)
+    };
     let base = |sample: &Sample| {
         all.iter().find(|other| {
             other.server == BASE

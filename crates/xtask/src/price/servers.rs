@@ -177,7 +177,7 @@ impl Running {
             let command = kind.command(&place, metrics, binary)?;
             started.push(One {
                 kind: *kind,
-                server: Server::launch(kind.name(), place, command)?,
+                server: Server::launch(kind.name(), &place, command)?,
                 metrics: (!matches!(kind, Kind::SambaNo | Kind::SambaYes)).then_some(metrics),
             });
         }
@@ -185,10 +185,10 @@ impl Running {
     }
 
     /// Ends all of them.
-    pub(crate) fn stop(self) -> Result<(), Failure> {
-        self.servers
-            .into_iter()
-            .try_for_each(|one| one.server.stop())
+    pub(crate) fn stop(self) {
+        for one in self.servers {
+            one.server.stop();
+        }
     }
 }
 

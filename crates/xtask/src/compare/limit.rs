@@ -1,0 +1,205 @@
+//! The limit: the same bytes over the same loopback with no protocol to speak of.
+//!
+//! A process of its own, in a control group of its own, takes requests of 16 bytes (operation,
+//! length, offset) and answers with what the file holds, or with the request once the payload is
+//! in the file: pread and send, recv and pwrite, recv and send. It takes its turn in every round
+//! as the servers do, so its cost belongs to the same minute of the same machine. It is what a
+//! server pays the kernel at least that has its data pass through user space; sendfile and splice
+//! can be below it on loopback, where a part of the copy is charged to the receiver.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io::{BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::fs::FileExt,
+    path::Path,
+    process::Command,
+    thread,
+    time::Instant,
+};
+
+use super::load::{Context, Done, FIELD_BYTES, Ready, micros, place};
+use crate::Failure;
+
+/// Name of the chore that serves.
+pub(crate) const CHORE: &str = "limit-server";
+
+const HEAD: usize = 16;
+/// Longest payload, bytes.
+const PAYLOAD_MAX: usize = 1 << 20;
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Ping,
+    Read,
+    Write,
+    /// WRITE, then fdatasync.
+    WriteSync,
+}
+
+/// The work that a workload has its limit in.
+#[derive(Clone, Copy)]
+pub(crate) struct Same {
+    pub(crate) operation: Operation,
+    /// Bytes each.
+    pub(crate) len: u32,
+    /// Outstanding on each connection.
+    pub(crate) depth: usize,
+    pub(crate) connections: usize,
+}
+
+/// The command of the serving process.
+pub(crate) fn command(port: u16, file: &Path) -> Result<Command, Failure> {
+    File::create(file)?.write_all(&vec![7; FIELD_BYTES])?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(CHORE).arg(port.to_string()).arg(file);
+    Ok(command)
+}
+
+/// The serving process, for ever.
+pub(crate) fn serve(args: &[String]) -> Result<(), Failure> {
+    let [port, file] = args else {
+        return Err("limit-server PORT FILE".into());
+    };
+    let file = File::options().read(true).write(true).open(file)?;
+    let listener = TcpListener::bind(("127.0.0.1", port.parse::<u16>()?))?;
+    for stream in listener.incoming() {
+        let (stream, file) = (stream?, file.try_clone()?);
+        // It ends with its connection, by an error of the read.
+        thread::Builder::new()
+            .stack_size(64 << 10)
+            .spawn(move || drop(answer(&stream, &file)))?;
+    }
+    Ok(())
+}
+
+fn answer(stream: &TcpStream, file: &File) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut input = BufReader::with_capacity(HEAD * 64, stream);
+    let mut output = stream;
+    let mut head = [0; HEAD];
+    let mut buffer = Vec::new();
+    loop {
+        input.read_exact(&mut head)?;
+        let [kind, _, _, _, l0, l1, l2, l3, offset @ ..] = head;
+        let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        let offset = u64::from_le_bytes(offset);
+        if len > PAYLOAD_MAX {
+            return Err(std::io::ErrorKind::InvalidInput.into());
+        }
+        buffer.resize(len, 0);
+        if kind == Operation::Read as u8 {
+            file.read_exact_at(&mut buffer, offset)?;
+            output.write_all(&buffer)?;
+            continue;
+        }
+        if kind != Operation::Ping as u8 {
+            input.read_exact(&mut buffer)?;
+            file.write_all_at(&buffer, offset)?;
+        }
+        if kind == Operation::WriteSync as u8 {
+            file.sync_data()?;
+        }
+        output.write_all(&head)?;
+    }
+}
+
+fn head(same: Same, offset: u64) -> Vec<u8> {
+    let mut head = vec![same.operation as u8, 0, 0, 0];
+    head.extend(same.len.to_le_bytes());
+    head.extend(offset.to_le_bytes());
+    head
+}
+
+/// Opens the connections; the work is to be done `context.count(...)` times.
+pub(crate) fn ready(same: Same, count: u64, context: &Context<'_>) -> Result<Ready, Failure> {
+    let mut streams = Vec::new();
+    for _ in 0..same.connections {
+        let stream = TcpStream::connect(context.access.address())?;
+        stream.set_nodelay(true)?;
+        streams.push(stream);
+    }
+    Ok(Ready::new(move || {
+        let latencies = work(same, count, &mut streams)?;
+        Ok(Done::new(count as f64).latencies(latencies).keep(streams))
+    }))
+}
+
+fn work(same: Same, count: u64, streams: &mut [TcpStream]) -> Result<Vec<u32>, Failure> {
+    let len = same.len as usize;
+    let (more, reply) = match same.operation {
+        Operation::Read => (Vec::new(), len),
+        Operation::Ping => (Vec::new(), HEAD),
+        _ => (vec![9; len], HEAD),
+    };
+    let mut back = vec![0; reply];
+    let mut latencies = Vec::new();
+    let lanes = same.depth * streams.len();
+    let mut under_way = VecDeque::new();
+    for number in 0..count {
+        if under_way.len() >= lanes
+            && let Some((index, sent)) = under_way.pop_front()
+        {
+            receive(streams, index, &mut back)?;
+            latencies.push(micros(sent));
+        }
+        let index = usize::try_from(number)? % streams.len();
+        let mut request = head(same, place(number, same.len));
+        request.extend_from_slice(&more);
+        let stream = streams.get_mut(index).ok_or("no such stream")?;
+        under_way.push_back((index, Instant::now()));
+        stream.write_all(&request)?;
+    }
+    for (index, sent) in under_way {
+        receive(streams, index, &mut back)?;
+        latencies.push(micros(sent));
+    }
+    Ok(latencies)
+}
+
+fn receive(streams: &mut [TcpStream], index: usize, back: &mut [u8]) -> Result<(), Failure> {
+    let stream = streams.get_mut(index).ok_or("no such stream")?;
+    Ok(stream.read_exact(back)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_answered_with_the_files_bytes() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = file.try_clone().unwrap();
+        let server = thread::spawn(move || drop(answer(&listener.accept().unwrap().0, &serving)));
+        let mut streams = vec![TcpStream::connect(address).unwrap()];
+        for operation in [
+            Operation::Ping,
+            Operation::Write,
+            Operation::WriteSync,
+            Operation::Read,
+        ] {
+            let same = Same {
+                operation,
+                len: if operation == Operation::Ping {
+                    0
+                } else {
+                    4096
+                },
+                depth: 4,
+                connections: 1,
+            };
+            let latencies = work(same, 10, &mut streams).unwrap();
+            assert_eq!(latencies.len(), 10);
+        }
+        let mut written = [0; 4096];
+        file.read_exact_at(&mut written, 0).unwrap();
+        assert_eq!(written, [9; 4096]);
+        drop(streams);
+        server.join().unwrap();
+    }
+}
