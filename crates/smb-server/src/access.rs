@@ -9,7 +9,7 @@ use smb_wire::{
     file_attributes::FileAttributes,
     status::Status,
 };
-use vfs::{Attr, Kind, Vfs, VfsError};
+use vfs::{Attr, Kind, Lookup, Node, Permissions, Vfs, VfsError};
 
 use crate::{command::Failure, state::Token};
 
@@ -28,7 +28,7 @@ pub(crate) async fn descriptor<V: Vfs>(
 ) -> Result<SecurityDescriptor, VfsError> {
     match stored(vfs, node).await? {
         Some(sd) => Ok(sd),
-        None => Ok(derived(attr)),
+        None => Ok(derived(attr.into(), attr.kind == Kind::Directory)),
     }
 }
 
@@ -48,8 +48,9 @@ pub(crate) async fn stored<V: Vfs>(
 }
 
 /// What the permission bits say, as a descriptor: owner, group, everyone.
-pub(crate) fn derived(attr: &Attr) -> SecurityDescriptor {
-    let (owner, group) = (Sid::unix_user(attr.uid), Sid::unix_group(attr.gid));
+pub(crate) fn derived(of: Permissions, directory: bool) -> SecurityDescriptor {
+    let (owner, group) = (Sid::unix_user(of.uid), Sid::unix_group(of.gid));
+    let rights = |bits| rights(directory, bits);
     let entry = |sid, mask| Ace::allow(sid, mask, AceFlags::empty());
     SecurityDescriptor {
         control: SecurityDescriptorControl::empty(),
@@ -57,20 +58,19 @@ pub(crate) fn derived(attr: &Attr) -> SecurityDescriptor {
         group: Some(group),
         sacl: None,
         dacl: Some(Acl::new(vec![
-            entry(owner, owner_rights(attr)),
-            entry(group, rights(attr, attr.mode >> 3)),
-            entry(Sid::EVERYONE, rights(attr, attr.mode)),
+            entry(owner, owner_rights(directory, of.mode >> 6)),
+            entry(group, rights(of.mode >> 3)),
+            entry(Sid::EVERYONE, rights(of.mode)),
         ])),
     }
 }
 
 /// The owner may always change permissions and attributes, and remove what is his.
-fn owner_rights(attr: &Attr) -> AccessMask {
-    let bits = attr.mode >> 6;
+fn owner_rights(directory: bool, bits: u32) -> AccessMask {
     if bits & 0o6 == 0o6 {
         return AccessMask::FILE_ALL_ACCESS;
     }
-    rights(attr, bits)
+    rights(directory, bits)
         | AccessMask::WRITE_DAC
         | AccessMask::WRITE_OWNER
         | AccessMask::DELETE
@@ -79,8 +79,7 @@ fn owner_rights(attr: &Attr) -> AccessMask {
 
 /// Rights that three permission bits stand for. Reading a file includes running it: a client
 /// that may read could copy and run it anyway, and Windows asks for both.
-fn rights(attr: &Attr, bits: u32) -> AccessMask {
-    let directory = attr.kind == Kind::Directory;
+fn rights(directory: bool, bits: u32) -> AccessMask {
     let mut mask =
         AccessMask::READ_CONTROL | AccessMask::SYNCHRONIZE | AccessMask::FILE_READ_ATTRIBUTES;
     if bits & 0o4 != 0 {
@@ -106,12 +105,45 @@ pub(crate) fn maximal(sd: &SecurityDescriptor, token: &Token) -> AccessMask {
     dtyp::maximal_access(sd, &dtyp::Token::new(&token.sids))
 }
 
+/// A directory, with its permissions where the lookup that led there had to look at them.
+pub(crate) struct Parent<'a, V: Vfs> {
+    node: &'a V::Node,
+    seen: Option<Permissions>,
+}
+
+impl<'a, V: Vfs> Parent<'a, V> {
+    /// With its permissions, if they were just seen.
+    pub(crate) fn seen(node: &'a V::Node, seen: Option<Permissions>) -> Self {
+        Self { node, seen }
+    }
+
+    /// The one of a lookup by the same request.
+    pub(crate) fn of(lookup: &'a Lookup<V::Node>) -> Option<Self> {
+        Some(Self {
+            node: lookup.parent.as_ref()?,
+            seen: lookup.parent_permissions,
+        })
+    }
+
+    /// Its descriptor, and whether that is a stored one.
+    async fn descriptor(&self, vfs: &V) -> Result<(SecurityDescriptor, bool), VfsError> {
+        if let Some(sd) = stored(vfs, self.node).await? {
+            return Ok((sd, true));
+        }
+        let permissions = match self.seen {
+            Some(seen) => seen,
+            None => vfs.permissions(self.node).await?,
+        };
+        Ok((derived(permissions, self.node.is_directory()), false))
+    }
+}
+
 /// What is known about the object an access is asked to.
 pub(crate) struct Subject<'a, V: Vfs> {
     pub(crate) vfs: &'a V,
     pub(crate) node: &'a V::Node,
     pub(crate) attr: &'a Attr,
-    pub(crate) parent: Option<&'a V::Node>,
+    pub(crate) parent: Option<Parent<'a, V>>,
     /// The most the tree allows.
     pub(crate) ceiling: AccessMask,
 }
@@ -169,11 +201,10 @@ async fn parents_gift<V: Vfs>(
     subject: &Subject<'_, V>,
     token: &Token,
 ) -> Result<AccessMask, Failure> {
-    let Some(parent) = subject.parent else {
+    let Some(parent) = &subject.parent else {
         return Ok(AccessMask::empty());
     };
-    let attr = subject.vfs.attr(parent).await?;
-    let sd = descriptor(subject.vfs, parent, &attr).await?;
+    let (sd, _) = parent.descriptor(subject.vfs).await?;
     let theirs = maximal(&sd, token);
     Ok(AccessMask::DELETE
         .when(theirs.contains(AccessMask::FILE_DELETE_CHILD))
@@ -182,50 +213,42 @@ async fn parents_gift<V: Vfs>(
         ))
 }
 
-/// Whether the parent lets the token add a file or directory.
+/// Whether the parent lets the token add a file or directory; if so, its stored descriptor.
 ///
 /// # Errors
 /// `ACCESS_DENIED`.
 pub(crate) async fn may_add<V: Vfs>(
     vfs: &V,
-    parent: &V::Node,
+    parent: Parent<'_, V>,
     token: &Token,
     directory: bool,
-) -> Result<(), Failure> {
-    let attr = vfs.attr(parent).await?;
-    let sd = descriptor(vfs, parent, &attr).await?;
+) -> Result<Option<SecurityDescriptor>, Failure> {
+    let (sd, stored) = parent.descriptor(vfs).await?;
     let needed = if directory {
         AccessMask::FILE_ADD_SUBDIRECTORY
     } else {
         AccessMask::FILE_ADD_FILE
     };
     if maximal(&sd, token).contains(needed) {
-        Ok(())
+        Ok(stored.then_some(sd))
     } else {
         Err(Status::ACCESS_DENIED.into())
     }
 }
 
-/// The descriptor to store with a new object: inherited where the parent has a stored one or
-/// the creator gives one; else none, and the permission bits speak.
-pub(crate) async fn for_new<V: Vfs>(
-    vfs: &V,
-    parent: &V::Node,
+/// The descriptor to store with a new object: inherited where the parent has a stored one
+/// (`theirs`) or the creator gives one; else none, and the permission bits speak.
+pub(crate) fn for_new(
+    theirs: Option<&SecurityDescriptor>,
     token: &Token,
     given: Option<&SecurityDescriptor>,
     directory: bool,
-) -> Result<Option<SecurityDescriptor>, Failure> {
-    let theirs = stored(vfs, parent).await?;
+) -> Option<SecurityDescriptor> {
     if theirs.is_none() && given.is_none() {
-        return Ok(None);
+        return None;
     }
-    Ok(Some(dtyp::inherit(
-        theirs.as_ref(),
-        given,
-        directory,
-        token.user_sid,
-        token.group_sid,
-    )))
+    let (user, group) = (token.user_sid, token.group_sid);
+    Some(dtyp::inherit(theirs, given, directory, user, group))
 }
 
 /// READONLY is set (on directories it means nothing).

@@ -177,6 +177,9 @@ pub(crate) struct Call<V: Vfs> {
     pub(crate) sign_with: RefCell<Option<Rc<Channel<V>>>>,
     /// Set by CREATE: the client can ask what became of it on another channel.
     pub(crate) replayable: Cell<bool>,
+    /// Counted by CREATE: how often it went on after it had waited. What was seen in the same turn
+    /// was seen just now.
+    pub(crate) turn: Cell<u32>,
 }
 
 impl<V: Vfs> Call<V> {

@@ -210,26 +210,33 @@ pub(super) async fn remove_name<V: Vfs>(
         return begun.stream_removed(node, flags).await.map(Some);
     }
     let names: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
-    let lookup = vfs.lookup(who, &names).await?;
-    let (Some((found, _)), Some(parent)) = (&lookup.found, &lookup.parent) else {
+    // Whether the name still leads to the node is looked at by the removal, under its lock.
+    let (file, parent) = match node.stream() {
+        None => (node.clone(), vfs.lookup_parent(who, &names).await?),
+        Some(_) => {
+            let lookup = vfs.lookup(who, &names).await?;
+            let same = |file: &V::Node| file.key() == node.key();
+            let found = lookup.found.map(|(file, _)| file).filter(same);
+            let Some(file) = found else { return Ok(None) };
+            (file, lookup.parent)
+        }
+    };
+    let (Some(parent), Some(name)) = (&parent, names.last()) else {
         return Ok(None);
     };
-    if found.key() != node.key() {
-        return Ok(None);
-    }
     let begun = gate.begin();
-    match vfs.remove(who, found, parent, &lookup.name).await {
+    match vfs.remove(who, &file, parent, name).await {
         Err(VfsError::NotEmpty | VfsError::NotFound) => return Ok(None),
         other => other?,
     }
-    let filter = engine::name_filter(found.is_directory());
+    let filter = engine::name_filter(file.is_directory());
     engine::report(
         server,
         &[engine::change(path.clone(), Change::REMOVED, filter)],
     );
     let after = server.files.entries_changed(parent.key(), spared);
     engine::perform(server, after);
-    begun.removed(found, parent, flags).await.map(Some)
+    begun.removed(&file, parent, flags).await.map(Some)
 }
 
 fn report_stream<V: Vfs>(server: &Arc<Server<V>>, path: &SharePath, node: &V::Node) {

@@ -19,7 +19,7 @@ use super::{
     request::{Contexts, Wanted},
 };
 use crate::{
-    access::{self, Subject},
+    access::{self, Parent, Subject},
     command::{Call, Failure, Handled, Reply},
     file::{CacheGrant, OpenId, Place},
     outside::Interest,
@@ -35,16 +35,14 @@ pub(super) async fn reply<V: Vfs>(
     mut opened: Opened<V>,
 ) -> Handled {
     let granting = opened.engine.granting.take();
-    let share = call.share()?;
-    let asked = share.vfs.attr(&opened.node).await;
-    let attr = match asked.or_else(|error| opened.known.take().ok_or(error)) {
+    let attr = match attributes(call, &mut opened).await {
         Ok(mut attr) => {
             call.server().change_times.apply(&mut attr);
             attr
         }
         Err(error) => {
             judge::undo(call, &opened.place, opened.id, &opened.node).await?;
-            return Err(error.into());
+            return Err(error);
         }
     };
     let subject = (&opened.node, opened.parent.as_ref());
@@ -71,6 +69,22 @@ pub(super) async fn reply<V: Vfs>(
         &response(&open, action, &attr, level(&cache), &list),
         receipt,
     ))
+}
+
+/// What the object says about itself. Asked again but where it has said so in this very turn, for
+/// then nothing has been waited for since, least of all a break. What may be cached is asked in any
+/// case: after the grant, since what others changed before it breaks nothing.
+async fn attributes<V: Vfs>(call: &Call<V>, opened: &mut Opened<V>) -> Result<Attr, Failure> {
+    let known = opened.known.take();
+    let caches = !matches!(opened.engine.cache, CacheGrant::None);
+    match known {
+        Some(known) if known.turn == Some(call.turn.get()) && !caches => Ok(known.attr),
+        Some(known) if known.is_final => {
+            let asked = call.share()?.vfs.attr(&opened.node).await;
+            Ok(asked.unwrap_or(known.attr))
+        }
+        _ => Ok(call.share()?.vfs.attr(&opened.node).await?),
+    }
 }
 
 /// The level that stands for what is cached.
@@ -230,7 +244,7 @@ pub(super) async fn answers<V: Vfs>(
             vfs: &*call.share()?.vfs,
             node,
             attr,
-            parent,
+            parent: parent.map(|parent| Parent::seen(parent, None)),
             ceiling: call.tree()?.maximal_access,
         };
         let answer = match access::maximum(&subject, &token).await {

@@ -11,18 +11,18 @@ use smb_wire::{
 use vfs::{Attr, IoAccess, Kind, Lookup, Node, Vfs};
 
 use super::{
-    Attempt, Opened, action, attributes, judge,
+    Attempt, Known, Opened, action, attributes, judge,
     judge::{Case, Judged},
     overwrite,
     request::{Contexts, Wanted},
 };
 use crate::{
-    access::{self, Subject},
+    access::{self, Parent, Subject},
     command::{Call, Failure, engine},
     file::{Actor, Operation},
 };
 
-/// Opens an existing file or directory.
+/// Opens an existing file or directory that the lookup has just found.
 pub(super) async fn open<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -31,6 +31,7 @@ pub(super) async fn open<V: Vfs>(
     node: &V::Node,
     attr: &Attr,
 ) -> Result<Attempt<V>, Failure> {
+    let turn = call.turn.get();
     let directory = check_kind(wanted, attr, lookup.parent.is_none())?;
     let granted = grant(call, wanted, lookup, node, attr).await?;
     check_attributes(wanted, attr, granted)?;
@@ -75,15 +76,28 @@ pub(super) async fn open<V: Vfs>(
                 action: action(wanted.disposition),
                 receipt,
                 policy,
-                known: wanted
-                    .overwrites()
-                    .then(|| overwrite::overwritten(wanted, attr)),
+                known: Some(known(wanted, attr, turn)),
             })))
         }
         Err(failure) => {
             judge::undo(call, &place, id, node).await?;
             Err(failure)
         }
+    }
+}
+
+fn known(wanted: &Wanted, attr: &Attr, turn: u32) -> Known {
+    if wanted.overwrites() {
+        return Known {
+            attr: overwrite::overwritten(wanted, attr),
+            turn: None,
+            is_final: true,
+        };
+    }
+    Known {
+        attr: attr.clone(),
+        turn: Some(turn),
+        is_final: false,
     }
 }
 
@@ -131,7 +145,7 @@ async fn grant<V: Vfs>(
         vfs: &*call.share()?.vfs,
         node,
         attr,
-        parent: lookup.parent.as_ref(),
+        parent: Parent::of(lookup),
         ceiling: call.tree()?.maximal_access,
     };
     let granted = access::grant(&subject, &token, wanted.access).await?;

@@ -1,17 +1,18 @@
 //! Creating what does not exist ([MS-FSA] 2.1.5.1.1).
 
 use smb_wire::{
-    access_mask::AccessMask, file_attributes::FileAttributes, msg::CreateAction, status::Status,
+    access_mask::AccessMask, dtyp::SecurityDescriptor, file_attributes::FileAttributes,
+    msg::CreateAction, status::Status,
 };
 use vfs::{Attr, Lookup, NewNode, Node, Vfs, VfsError};
 
 use super::{
-    Attempt, Opened, judge,
+    Attempt, Known, Opened, judge,
     judge::{Case, Judged},
     request::{Contexts, Wanted},
 };
 use crate::{
-    access,
+    access::{self, Parent},
     command::{Call, Failure, engine},
     file::Change,
 };
@@ -31,14 +32,16 @@ pub(super) async fn create<V: Vfs>(
         .parent
         .as_ref()
         .ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
-    check(call, wanted, parent).await?;
+    let inherited = check(call, wanted, lookup, parent).await?;
     let begun = call.share()?.gate.begin();
-    let made = make(call, wanted, contexts, parent, &lookup.name).await;
+    let above = (parent, inherited.as_ref());
+    let made = make(call, wanted, contexts, above, &lookup.name).await;
     let (node, attr) = match made {
         // Somebody else was faster: what exists now is opened by the rules of its own.
         Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Again),
         other => other?,
     };
+    let turn = Some(call.turn.get());
     let policy = super::enter_policy(call, wanted, lookup, &node)?;
     // Marked at once: whoever else opens and flushes it is owed the name.
     let receipt = match begun.created(&node, parent, wanted.flags()).await {
@@ -77,11 +80,21 @@ pub(super) async fn create<V: Vfs>(
         action: CreateAction::CREATED,
         receipt,
         policy,
-        known: Some(attr),
+        known: Some(Known {
+            attr,
+            turn,
+            is_final: true,
+        }),
     })))
 }
 
-async fn check<V: Vfs>(call: &Call<V>, wanted: &Wanted, parent: &V::Node) -> Result<(), Failure> {
+/// Whether it may be made; if so, the parent's stored descriptor.
+async fn check<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    lookup: &Lookup<V::Node>,
+    parent: &V::Node,
+) -> Result<Option<SecurityDescriptor>, Failure> {
     let share = call.share()?;
     let token = call.token()?;
     if share.config.read_only {
@@ -91,27 +104,28 @@ async fn check<V: Vfs>(call: &Call<V>, wanted: &Wanted, parent: &V::Node) -> Res
     if readonly && wanted.delete_on_close() {
         return Err(Status::CANNOT_DELETE.into());
     }
-    access::may_add(&*share.vfs, parent, &token, wanted.directory()).await?;
+    let above = Parent::seen(parent, lookup.parent_permissions);
+    let inherited = access::may_add(&*share.vfs, above, &token, wanted.directory()).await?;
     // [MS-FSA] 2.1.5.1.1: nothing is added to a directory that is to be deleted.
     if call.server().files.is_doomed(parent.key()) {
         return Err(Status::DELETE_PENDING.into());
     }
-    Ok(())
+    Ok(inherited)
 }
 
 async fn make<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
     contexts: &Contexts,
-    parent: &V::Node,
+    (parent, inherited): (&V::Node, Option<&SecurityDescriptor>),
     name: &str,
 ) -> Result<(V::Node, Attr), Failure> {
     let share = call.share()?;
     let token = call.token()?;
     let vfs = &*share.vfs;
     let directory = wanted.directory();
-    let sd = access::for_new(vfs, parent, &token, contexts.security.as_ref(), directory).await?;
-    let security = match sd {
+    let given = contexts.security.as_ref();
+    let security = match access::for_new(inherited, &token, given, directory) {
         None => None,
         Some(sd) => {
             let mut bytes = bytes::BytesMut::new();

@@ -23,6 +23,8 @@ mod replay;
 mod request;
 mod stream;
 
+use std::{future::poll_fn, pin::pin};
+
 use durability::{OpenPolicy, Opener};
 use smb_wire::{
     msg::{CreateAction, CreateDisposition, CreateOptions},
@@ -80,7 +82,12 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     call.replayable.set(under_way.is_some());
     check_limits(call)?;
     app_instance::make_way(call, &contexts, &name).await?;
-    open(call, &wanted, &contexts, &name).await
+    let mut opening = pin!(open(call, &wanted, &contexts, &name));
+    poll_fn(|context| {
+        call.turn.set(call.turn.get().wrapping_add(1));
+        opening.as_mut().poll(context)
+    })
+    .await
 }
 
 async fn open<V: Vfs>(
@@ -122,9 +129,16 @@ struct Opened<V: Vfs> {
     action: CreateAction,
     receipt: durability::Receipt,
     policy: OpenPolicy<V>,
-    /// What it says about itself, where it was just made or emptied: there is no way back any
-    /// more, so the answer must not fail.
-    known: Option<Attr>,
+    known: Option<Known>,
+}
+
+/// What an object said about itself.
+struct Known {
+    attr: Attr,
+    /// The turn of the request ([`Call::turn`]) in which it said so; none where it was not asked.
+    turn: Option<u32>,
+    /// It was just made or emptied: there is no way back any more, so the answer must not fail.
+    is_final: bool,
 }
 
 enum Attempt<V: Vfs> {
@@ -146,14 +160,17 @@ async fn attempt<V: Vfs>(
         && short_name::is_candidate(&lookup.name)
         && let Some(long) = long_path(call, &lookup).await?
     {
-        lookup = share.vfs.lookup(&token.identity, &long).await?;
+        let by_long_name = share.vfs.lookup(&token.identity, &long).await?;
+        if by_long_name.found.is_some() {
+            lookup = by_long_name;
+        }
     }
     if let Some(stream) = &name.stream {
         return stream::open(call, wanted, contexts, &lookup, stream).await;
     }
     match &lookup.found {
         Some((node, attr)) => existing::open(call, wanted, contexts, &lookup, node, attr).await,
-        None if wanted.creates() => claimed(call, wanted, contexts, name).await,
+        None if wanted.creates() => claimed(call, wanted, contexts, name, &lookup).await,
         None => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
     }
 }
@@ -185,23 +202,20 @@ async fn long_path<V: Vfs>(
 }
 
 /// Creates under a claim on the path, so that nobody opens the new file before its creator is in
-/// the engine's tables and then stands in the creator's way.
+/// the engine's tables and then stands in the creator's way. The claim was had at once, so the
+/// name is as good as looked at: what has come since makes the creation fail.
 async fn claimed<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
     contexts: &Contexts,
     name: &Name,
+    lookup: &Lookup<V::Node>,
 ) -> Result<Attempt<V>, Failure> {
     let share = call.share()?;
-    let token = call.token()?;
     let Some(_claim) = engine::claim(call, engine::share_path(share.id, &name.path)).await? else {
         return Ok(Attempt::Again);
     };
-    let lookup = share.vfs.lookup(&token.identity, &name.path).await?;
-    if lookup.found.is_some() {
-        return Ok(Attempt::Again);
-    }
-    fresh::create(call, wanted, contexts, &lookup).await
+    fresh::create(call, wanted, contexts, lookup).await
 }
 
 /// From here on the open has its say in the durability policy of the inode.

@@ -11,13 +11,13 @@ use smb_wire::{
 use vfs::{Attr, IoAccess, Kind, Lookup, Node, StreamOpen, Vfs, VfsError};
 
 use super::{
-    Attempt, Opened, action, existing, fresh, judge,
+    Attempt, Known, Opened, action, existing, fresh, judge,
     judge::{Case, Judged},
     name::Stream,
     request::{Contexts, Wanted},
 };
 use crate::{
-    access::{self, Subject},
+    access::{self, Parent, Subject},
     command::{Call, Failure, engine},
     file::{Change, Place, Reported},
 };
@@ -140,10 +140,14 @@ async fn named<V: Vfs>(
             },
             receipt,
             policy,
-            known: (created || wanted.overwrites()).then_some(Attr {
-                size: 0,
-                allocated: 0,
-                ..size
+            known: (created || wanted.overwrites()).then_some(Known {
+                attr: Attr {
+                    size: 0,
+                    allocated: 0,
+                    ..size
+                },
+                turn: None,
+                is_final: true,
             }),
         }))),
         Err(failure) => {
@@ -243,7 +247,7 @@ async fn grant<V: Vfs>(
         vfs: &*call.share()?.vfs,
         node: file,
         attr,
-        parent: lookup.parent.as_ref(),
+        parent: Parent::of(lookup),
         ceiling: call.tree()?.maximal_access,
     };
     if !exists || wanted.overwrites() {

@@ -5,7 +5,6 @@
 use durability::Receipt;
 use smb_wire::{
     access_mask::AccessMask,
-    file_attributes::FileAttributes,
     fscc::{DispositionFlags, FileDispositionInformation, FileDispositionInformationEx},
     msg::CreateOptions,
     status::Status,
@@ -86,10 +85,9 @@ async fn mark<V: Vfs>(
     if disk.place.stream.is_none() && server.path_of(open)?.names().is_empty() {
         return Err(Status::ACCESS_DENIED.into());
     }
-    let attr = engine::attr(call, open).await?;
     let ignore = flags.contains(DispositionFlags::IGNORE_READONLY_ATTRIBUTE)
         && open.granted.contains(AccessMask::FILE_WRITE_ATTRIBUTES);
-    if FileAttributes(attr.dos_attributes).contains(FileAttributes::READONLY) && !ignore {
+    if !ignore && call.share()?.vfs.is_readonly(&disk.node).await? {
         return Err(Status::CANNOT_DELETE.into());
     }
     if disk.directory {

@@ -130,7 +130,8 @@ pub(super) async fn find<V: Vfs>(
     if files.is_doomed(parent.key()) {
         return Err(Status::DELETE_PENDING.into());
     }
-    access::may_add(&*share.vfs, &parent, &token, directory).await?;
+    let directly_above = access::Parent::seen(&parent, lookup.parent_permissions);
+    access::may_add(&*share.vfs, directly_above, &token, directory).await?;
     // [MS-FSA] note 185: up to Windows Server 2022 the directory is opened without
     // FILE_SHARE_DELETE. Clients rely on that for files; a directory is moved as by later ones.
     if !directory && files.is_open_with(parent.key(), AccessMask::DELETE) {
@@ -191,7 +192,7 @@ pub(super) async fn make_room<V: Vfs>(
         vfs: &*call.share()?.vfs,
         node,
         attr,
-        parent: Some(&target.parent),
+        parent: Some(access::Parent::seen(&target.parent, None)),
         ceiling: call.tree()?.maximal_access,
     };
     access::grant(&subject, &*call.token()?, AccessMask::DELETE).await?;
@@ -247,7 +248,7 @@ fn hold<V: Vfs>(call: &Call<V>, place: Place, target: &Target<V>) -> Result<Room
 /// become stable.
 pub(super) async fn replaced<V: Vfs>(call: &Call<V>, target: &Target<V>) {
     if let (Some((node, _)), Ok(share)) = (&target.existing, call.share())
-        && share.vfs.attr(node).await.is_ok_and(|attr| attr.links == 0)
+        && share.vfs.links(node).await.is_ok_and(|links| links == 0)
     {
         share.gate.gone(node.key(), &target.parent);
     }
