@@ -629,12 +629,10 @@ impl<S: Service> Front<S> {
         let asked = asked.map_err(|error| error.to_string())?;
         let start = Instant::now();
         while start.elapsed() < unclean::ANSWER_MAX {
-            let mut late = self.late.borrow_mut();
-            late.take_answers();
-            if late.have_answered(&asked)? {
+            self.late.borrow_mut().take_answers();
+            if self.late.borrow_mut().have_answered(&asked)? {
                 return Ok(());
             }
-            drop(late);
             tokio::time::sleep(ASKED_AGAIN).await;
         }
         tracing::error!(

@@ -188,7 +188,7 @@ async fn shares(disk: &SimDisk, durability: &Arc<Durability<Back>>, late: bool) 
     }
     let shares = Shares::new(all);
     if late {
-        shares.with_late(["data"].into_iter())
+        shares.with_late(["data"])
     } else {
         shares
     }
