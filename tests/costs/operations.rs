@@ -1,8 +1,10 @@
 //! The operations whose system calls are counted, and the client that does them.
 //!
 //! Each runs [`WARM`] times, then [`BATCHES`] times [`TIMES`] with the server at rest between any
-//! two. What counts is the batch in the middle: a timer of the server that fires now and then, or a
-//! thread of its pool that starts, falls into one of them.
+//! two. A timer of the server that fires now and then, or a thread of its pool that starts, falls into
+//! one of the batches: the table gets the one in the middle, and a run is judged by its cheapest.
+//!
+//! WRITE of 1 MiB is not here: how often the server receives depends on when the bytes arrive.
 
 use smb_client::{Client, CreateArgs, Encryption, File, Options, Signing, Tree};
 use smb_crypto::SigningAlgorithm;
@@ -31,8 +33,15 @@ struct Operation {
     run: Box<dyn FnMut(u32)>,
 }
 
+/// Which batch counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pick {
+    Cheapest,
+    Middle,
+}
+
 /// System calls per operation of a server with this `file_io`.
-pub(crate) fn count(way: &str) -> Result<Costs, String> {
+pub(crate) fn count(way: &str, pick: Pick) -> Result<Costs, String> {
     let lazy = tempfile::tempdir().map_err(|error| error.to_string())?;
     let server = HoldfastServer::start(&smb_tests::Options {
         server: format!("signing = \"desired\"\nfile_io = \"{way}\"\n"),
@@ -56,7 +65,7 @@ pub(crate) fn count(way: &str) -> Result<Costs, String> {
     let seen = trace.end().map_err(|error| error.to_string())?;
     let counted = operations.iter().zip(&spans).map(|(operation, spans)| {
         let batches = spans.iter().map(|(from, to)| seen.between(*from, *to));
-        (operation.name.clone(), middle(batches.collect()))
+        (operation.name.clone(), one_of(batches.collect(), pick))
     });
     Ok(counted.collect())
 }
@@ -73,10 +82,14 @@ fn batch(trace: &Trace, operation: &mut Operation, times: u32) -> (Moment, Momen
     (from, Moment::now())
 }
 
-/// The batch with the middle number of calls, per operation.
-fn middle(mut batches: Vec<Calls>) -> Cost {
+/// One of the batches, per operation.
+fn one_of(mut batches: Vec<Calls>, pick: Pick) -> Cost {
     batches.sort_by_key(|calls| calls.values().sum::<u32>());
-    let batch = batches.swap_remove(batches.len() / 2);
+    let at = match pick {
+        Pick::Cheapest => 0,
+        Pick::Middle => batches.len() / 2,
+    };
+    let batch = batches.swap_remove(at);
     let share = |calls: u32| f64::from(calls) / f64::from(TIMES);
     batch.into_iter().map(|(n, c)| (n, share(c))).collect()
 }
@@ -110,6 +123,9 @@ fn data(server: &HoldfastServer, tree: &Tree) -> Vec<Operation> {
     let mut all = Vec::new();
     for (name, size) in [("4k", 4 << 10), ("64k", 64 << 10), ("1m", 1 << 20)] {
         all.push(reading(format!("read-{name}"), file.clone(), size));
+        if size == 1 << 20 {
+            continue;
+        }
         let (file, content) = (file.clone(), content.clone());
         all.push(operation(format!("write-{name}"), move |_| {
             let data = &content[..size as usize];

@@ -5,6 +5,8 @@
 //! "echo" = { epoll_wait = 1, recvfrom = 2, sendto = 1 }
 //! [allocations]
 //! "echo" = { bytes = 812, count = 9 }
+//! [instructions]
+//! "echo" = { instructions = 9000 }
 //! ```
 //!
 //! The names of the calls say what an operation does; what is judged is their sum, but for futex,
@@ -37,6 +39,7 @@ const WHOLE_CALL: f64 = 0.9;
 const WHOLE_HANDED_OVER: f64 = 1.9;
 const WHOLE_ALLOCATION: f64 = 1.0;
 const WHOLE_BYTES: f64 = 1024.0;
+const WHOLE_INSTRUCTIONS: f64 = 500.0;
 const WHOLE_FUTEX: f64 = 1.5;
 
 /// Numbers by unit: calls by their names, or `count` and `bytes`.
@@ -59,6 +62,7 @@ pub(crate) struct Table {
 }
 
 const ALLOCATIONS: &str = "allocations";
+const INSTRUCTIONS: &str = "instructions";
 
 impl Table {
     /// An empty one for this machine.
@@ -84,6 +88,18 @@ impl Table {
         self.sections.insert(ALLOCATIONS.to_owned(), costs);
     }
 
+    /// Adds the instructions.
+    pub(crate) fn instructions(&mut self, costs: Costs) {
+        self.sections.insert(INSTRUCTIONS.to_owned(), costs);
+    }
+
+    /// Takes over the sections that were not measured now.
+    pub(crate) fn keep_others(&mut self, other: Self) {
+        for (section, costs) in other.sections {
+            self.sections.entry(section).or_insert(costs);
+        }
+    }
+
     /// The table in the file.
     pub(crate) fn read() -> Result<Self, String> {
         let text = std::fs::read_to_string(PATH).map_err(|error| format!("{PATH}: {error}"))?;
@@ -99,6 +115,9 @@ impl Table {
                 }
                 (ALLOCATIONS, costs) => {
                     this.allocations(costs.try_into().map_err(|e| format!("{name}: {e}"))?);
+                }
+                (INSTRUCTIONS, costs) => {
+                    this.instructions(costs.try_into().map_err(|e| format!("{name}: {e}"))?);
                 }
                 _ => return Err(format!("{PATH}: what is {name}?")),
             }
@@ -170,6 +189,9 @@ fn judged(cost: &Cost) -> Vec<(&'static str, f64, f64)> {
             ("allocations", of("count"), WHOLE_ALLOCATION),
             ("bytes", of("bytes"), WHOLE_BYTES),
         ];
+    }
+    if cost.contains_key(INSTRUCTIONS) {
+        return vec![(INSTRUCTIONS, of(INSTRUCTIONS), WHOLE_INSTRUCTIONS)];
     }
     let calls = cost.iter().filter(|(name, _)| *name != FUTEX);
     let whole = if of(FUTEX) < 1.0 {
