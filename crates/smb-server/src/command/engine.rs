@@ -74,8 +74,12 @@ pub(super) async fn make_way<V: Vfs>(
     let server = call.server();
     loop {
         let (id, woken) = server.waiter();
-        let (step, effects) = server.files.operation(place, actor, operation, Some(id));
-        perform(server, effects);
+        let step = {
+            let _breaking = server.persistence.breaking();
+            let (step, effects) = server.files.operation(place, actor, operation, Some(id));
+            perform(server, effects);
+            step
+        };
         match step {
             Step::Go => {
                 server.forget_waiter(id);

@@ -22,7 +22,7 @@ mod told;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -115,6 +115,8 @@ pub(crate) struct Persistence {
     count: AtomicUsize,
     /// Changes of caching that are on their way to the store.
     settling: Arc<AtomicUsize>,
+    /// Held to read from before the engine takes caching away until that is counted above.
+    breaking: RwLock<()>,
 }
 
 impl Persistence {
@@ -295,9 +297,25 @@ impl Persistence {
         }))
     }
 
+    /// To be held from before the engine is asked for something that may take caching away until
+    /// what it took is on its way to the store ([`Persistence::caching_changed`]): whoever finds it
+    /// taken already waits for that, too. Nothing is awaited meanwhile.
+    pub(crate) fn breaking(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        (self.len() > 0).then(|| self.breaking.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Waits until every change of caching so far is stored, or cannot be (the store reports
     /// itself); at once where none is on its way.
     pub(crate) async fn settled(&self) {
+        if self.len() == 0 {
+            return;
+        }
+        // Whoever is between the engine and the store has counted what he took.
+        drop(
+            self.breaking
+                .write()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
         if self.settling.load(Ordering::SeqCst) > 0
             && let Some(store) = self.store.get()
         {

@@ -211,3 +211,29 @@ fn a_lease_is_forgotten_with_its_last_open() {
     assert_eq!(persistence.len(), 0);
     assert!(!persistence.any_at(&place(), |_| true));
 }
+
+#[test]
+fn who_finds_caching_taken_already_waits_for_its_record() {
+    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let persistence = Persistence::default();
+    persistence.keep_in(Arc::clone(&store) as _);
+    open(&files, 10);
+    drop(persistence.begin(&files, OpenId(10), &place(), fixed(10)));
+    let (begun, begins) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _breaking = persistence.breaking();
+            begun.send(()).unwrap();
+            // The engine has taken it, the store has not heard yet.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let owner = Owner::Lease(Guid([1; 16]), LeaseKey([2; 16]));
+            drop(persistence.caching_changed(&files, owner));
+        });
+        begins.recv().unwrap();
+        let mut settled = std::pin::pin!(persistence.settled());
+        let waker = std::task::Waker::noop();
+        let mut context = std::task::Context::from_waker(waker);
+        assert!(settled.as_mut().poll(&mut context).is_ready());
+        assert_eq!(store.0.lock().unwrap().len(), 2);
+    });
+}

@@ -81,8 +81,12 @@ pub(super) async fn open<V: Vfs>(
         waiter,
     };
     let granting = request.owner().map(|owner| Granting::begin(server, owner));
-    let (decision, effects) = server.files.open(&request);
-    engine::perform(server, effects);
+    let decision = {
+        let _breaking = server.persistence.breaking();
+        let (decision, effects) = server.files.open(&request);
+        engine::perform(server, effects);
+        decision
+    };
     match decision {
         Decision::Granted(granted) => {
             server.forget_waiter(waiter);
