@@ -506,7 +506,7 @@ pub(crate) fn entries_attrs(
     let mut path = dir.proc_path().into_bytes();
     path.push(b'/');
     let folder = path.len();
-    let look = |name: &Box<[u8]>| {
+    let mut look = |name: &[u8]| {
         check_name(name)?;
         let stat = stat_at(dir, name)?;
         path.truncate(folder);
@@ -515,7 +515,7 @@ pub(crate) fn entries_attrs(
             sized(|buf| rustix::fs::lgetxattr(path.as_slice(), attribute, spare_capacity(buf)));
         Ok((stat, value))
     };
-    names.iter().map(look).collect()
+    names.iter().map(|name| look(name)).collect()
 }
 
 pub(crate) fn list_xattr(fd: &SysFd) -> DiskResult<Vec<String>> {

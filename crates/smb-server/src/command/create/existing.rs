@@ -88,11 +88,7 @@ pub(super) async fn open<V: Vfs>(
 
 fn known(wanted: &Wanted, attr: &Attr, turn: u32) -> Known {
     if wanted.overwrites() {
-        return Known {
-            attr: overwrite::overwritten(wanted, attr),
-            turn: None,
-            is_final: true,
-        };
+        return Known::unasked(overwrite::overwritten(wanted, attr));
     }
     Known {
         attr: attr.clone(),

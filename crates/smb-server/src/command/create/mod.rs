@@ -141,6 +141,17 @@ struct Known {
     is_final: bool,
 }
 
+impl Known {
+    /// What an object that was just made or emptied says if asking it fails.
+    fn unasked(attr: Attr) -> Self {
+        Self {
+            attr,
+            turn: None,
+            is_final: true,
+        }
+    }
+}
+
 enum Attempt<V: Vfs> {
     Done(Box<Opened<V>>),
     /// The name came or went meanwhile: look again.

@@ -54,6 +54,15 @@ pub(super) async fn open<V: Vfs>(
     named(call, wanted, contexts, lookup, node, attr, name).await
 }
 
+/// What a stream says that was just made or emptied, if asking it fails.
+fn empty(attr: Attr) -> Known {
+    Known::unasked(Attr {
+        size: 0,
+        allocated: 0,
+        ..attr
+    })
+}
+
 /// Creates the file that carries the stream, as an empty one, and closes it again.
 async fn base<V: Vfs>(
     call: &Call<V>,
@@ -140,15 +149,7 @@ async fn named<V: Vfs>(
             },
             receipt,
             policy,
-            known: (created || wanted.overwrites()).then_some(Known {
-                attr: Attr {
-                    size: 0,
-                    allocated: 0,
-                    ..size
-                },
-                turn: None,
-                is_final: true,
-            }),
+            known: (created || wanted.overwrites()).then_some(empty(size)),
         }))),
         Err(failure) => {
             judge::undo(call, &place, id, &node).await?;
