@@ -24,7 +24,8 @@ const RWH: LeaseState = LeaseState::RWH;
 
 fn start() -> HoldfastServer {
     HoldfastServer::start(&smb_tests::Options {
-        share: "continuous_availability = true".into(),
+        // What is cached comes back whenever the file was written (`persistent_host.rs`).
+        share: "continuous_availability = true\nhost_changes = false".into(),
         ..smb_tests::Options::default()
     })
 }

@@ -111,9 +111,18 @@ impl HoldfastServer {
     /// # Panics
     /// When it is an external one, or does not come up.
     pub fn kill_and_restart(&mut self) {
+        self.kill_and_restart_after(|| ());
+    }
+
+    /// As [`HoldfastServer::kill_and_restart`], with something done while no server runs.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn kill_and_restart_after(&mut self, meanwhile: impl FnOnce()) {
         let mut child = self.child.take().expect("not a server of ours");
         child.kill().unwrap();
         child.wait().unwrap();
+        meanwhile();
         self.restart();
     }
 

@@ -1,0 +1,86 @@
+//! What others on this host change beside a persistent open that caches, over a restart of the
+//! server: its client hears of it, or does not get its caching back.
+
+use std::time::Duration;
+
+use smb_client::{Break, CreateArgs, Options, Tree};
+use smb_tests::HoldfastServer;
+use smb_tests::durable::{persistent, persistent_again};
+use smb_wire::create_context::LeaseState;
+use smb_wire::ids::{Guid, LeaseKey};
+use smb_wire::msg::Dialect;
+
+const CREATE_GUID: Guid = Guid([0x44; 16]);
+const KEY: LeaseKey = LeaseKey([0x33; 16]);
+const RH: LeaseState = LeaseState(3);
+const NONE: LeaseState = LeaseState(0);
+const SOON: Duration = Duration::from_secs(5);
+/// A change older than this was heard of and told (`smbd/src/persistent_store.rs`).
+const HEARD: Duration = Duration::from_millis(4500);
+
+fn tree(server: &HoldfastServer) -> Tree {
+    server.tree_with(Options::dialect(Dialect::SMB_3_1_1).guid(Guid([0x55; 16])))
+}
+
+fn leased() -> CreateArgs {
+    CreateArgs::open_if("f").lease_v2(KEY, RH, 0)
+}
+
+#[test]
+fn caching_comes_back_observed_unless_the_file_changed_meanwhile() {
+    let mut server = HoldfastServer::start(&smb_tests::Options {
+        share: "continuous_availability = true".into(),
+        ..smb_tests::Options::default()
+    });
+    let path = server.path("f");
+    std::fs::write(&path, "before").unwrap();
+    let file = tree(&server)
+        .create(&persistent(leased(), CREATE_GUID, 60_000))
+        .unwrap();
+    assert_eq!(file.created().lease().unwrap().lease_state, RH);
+    let back = persistent_again(leased(), file.id(), CREATE_GUID);
+    std::thread::sleep(HEARD);
+    server.kill_and_restart();
+    // Nothing happened, and from now on it is observed again.
+    let mine = tree(&server);
+    let file = mine.create(&back).unwrap();
+    let lease = file.created().lease().unwrap();
+    assert_eq!(lease.lease_state, RH);
+    std::fs::write(&path, "changed").unwrap();
+    let heard = mine.client().next_break(SOON).unwrap();
+    let Some(Break::Lease { current, new, .. }) = heard else {
+        panic!("{heard:?}")
+    };
+    assert_eq!((current, new), (RH, NONE));
+}
+
+#[test]
+fn caching_is_gone_where_the_file_changed_while_no_server_ran() {
+    let mut server = HoldfastServer::start(&smb_tests::Options {
+        share: "continuous_availability = true".into(),
+        ..smb_tests::Options::default()
+    });
+    let path = server.path("f");
+    std::fs::write(&path, "before").unwrap();
+    let file = tree(&server)
+        .create(&persistent(leased(), CREATE_GUID, 60_000))
+        .unwrap();
+    let granted = file.created().lease().unwrap();
+    let epoch = granted.v2.unwrap().epoch;
+    let back = persistent_again(leased(), file.id(), CREATE_GUID);
+    std::thread::sleep(HEARD);
+    server.kill_and_restart_after(|| std::fs::write(&path, "changed").unwrap());
+    // Nor is it there after one more restart.
+    for restarts in 0..2 {
+        if restarts > 0 {
+            std::thread::sleep(HEARD);
+            server.kill_and_restart();
+        }
+        let mine = tree(&server);
+        let file = mine.create(&back).unwrap();
+        let lease = file.created().lease().unwrap();
+        assert_eq!(lease.lease_state, NONE);
+        assert!(lease.v2.unwrap().epoch > epoch, "it knows that it lost it");
+        assert_eq!(file.read_all().unwrap(), b"changed");
+    }
+}
