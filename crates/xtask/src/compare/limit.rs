@@ -4,8 +4,9 @@
 //! length, offset) and answers with what the file holds, or with the request once the payload is
 //! in the file: pread and send, recv and pwrite, recv and send. It takes its turn in every round
 //! as the servers do, so its cost belongs to the same minute of the same machine. It is what a
-//! server pays the kernel at least that has its data pass through user space; sendfile and splice
-//! can be below it on loopback, where a part of the copy is charged to the receiver.
+//! server pays the kernel at least that has its data pass through user space. A second such process
+//! answers reads by sendfile, which can be below it: on loopback a part of the copy is charged to the
+//! receiver then.
 
 use std::{
     collections::VecDeque,
@@ -24,6 +25,9 @@ use crate::Failure;
 
 /// Name of the chore that serves.
 pub(crate) const CHORE: &str = "limit-server";
+
+/// The argument that has reads answered by sendfile.
+const SENDFILE: &str = "sendfile";
 
 const HEAD: usize = 16;
 /// Longest payload, bytes.
@@ -51,18 +55,20 @@ pub(crate) struct Same {
 }
 
 /// The command of the serving process.
-pub(crate) fn command(port: u16, file: &Path) -> Result<Command, Failure> {
+pub(crate) fn command(port: u16, file: &Path, sendfile: bool) -> Result<Command, Failure> {
     File::create(file)?.write_all(&vec![7; FIELD_BYTES])?;
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(CHORE).arg(port.to_string()).arg(file);
+    command.arg(if sendfile { SENDFILE } else { "send" });
     Ok(command)
 }
 
 /// The serving process, for ever.
 pub(crate) fn serve(args: &[String]) -> Result<(), Failure> {
-    let [port, file] = args else {
-        return Err("limit-server PORT FILE".into());
+    let [port, file, how] = args else {
+        return Err("limit-server PORT FILE HOW".into());
     };
+    let sendfile = how == SENDFILE;
     let file = File::options().read(true).write(true).open(file)?;
     let listener = TcpListener::bind(("127.0.0.1", port.parse::<u16>()?))?;
     for stream in listener.incoming() {
@@ -70,12 +76,12 @@ pub(crate) fn serve(args: &[String]) -> Result<(), Failure> {
         // It ends with its connection, by an error of the read.
         thread::Builder::new()
             .stack_size(64 << 10)
-            .spawn(move || drop(answer(&stream, &file)))?;
+            .spawn(move || drop(answer(&stream, &file, sendfile)))?;
     }
     Ok(())
 }
 
-fn answer(stream: &TcpStream, file: &File) -> std::io::Result<()> {
+fn answer(stream: &TcpStream, file: &File, sendfile: bool) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut input = BufReader::with_capacity(HEAD * 64, stream);
     let mut output = stream;
@@ -88,6 +94,10 @@ fn answer(stream: &TcpStream, file: &File) -> std::io::Result<()> {
         let offset = u64::from_le_bytes(offset);
         if len > PAYLOAD_MAX {
             return Err(std::io::ErrorKind::InvalidInput.into());
+        }
+        if sendfile && kind == Operation::Read as u8 {
+            send(stream, file, offset, len)?;
+            continue;
         }
         buffer.resize(len, 0);
         if kind == Operation::Read as u8 {
@@ -104,6 +114,18 @@ fn answer(stream: &TcpStream, file: &File) -> std::io::Result<()> {
         }
         output.write_all(&head)?;
     }
+}
+
+fn send(stream: &TcpStream, file: &File, mut offset: u64, len: usize) -> std::io::Result<()> {
+    let mut left = len;
+    while left > 0 {
+        let sent = rustix::fs::sendfile(stream, file, Some(&mut offset), left)?;
+        if sent == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        left = left.saturating_sub(sent);
+    }
+    Ok(())
 }
 
 fn head(same: Same, offset: u64) -> Vec<u8> {
@@ -170,12 +192,19 @@ mod tests {
 
     #[test]
     fn requests_are_answered_with_the_files_bytes() {
+        for sendfile in [false, true] {
+            answered(sendfile);
+        }
+    }
+
+    fn answered(sendfile: bool) {
         let file = tempfile::tempfile().unwrap();
-        file.set_len(1 << 20).unwrap();
+        file.set_len(FIELD_BYTES as u64).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let serving = file.try_clone().unwrap();
-        let server = thread::spawn(move || drop(answer(&listener.accept().unwrap().0, &serving)));
+        let server =
+            thread::spawn(move || drop(answer(&listener.accept().unwrap().0, &serving, sendfile)));
         let mut streams = vec![TcpStream::connect(address).unwrap()];
         for operation in [
             Operation::Ping,

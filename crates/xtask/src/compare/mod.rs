@@ -187,7 +187,10 @@ fn more_descriptors() {
 /// Whether this server is given this work.
 fn fits(work: &Workload, server: &Server) -> bool {
     match server.maker {
-        Maker::Limit => work.limit.is_some(),
+        Maker::Limit => work.limit.is_some_and(|same| {
+            // Only reads differ by sendfile.
+            same.operation == limit::Operation::Read || server.kind == Some(Kind::Limit)
+        }),
         Maker::Samba if work.holdfast_only => false,
         _ => server.lax.is_none_or(|lax| lax == work.lax),
     }

@@ -55,8 +55,10 @@ pub(crate) enum Kind {
     SambaUringLax,
     HoldfastThreadsLax,
     HoldfastUringLax,
-    /// [`limit`]
+    /// [`limit`], by pread and send.
     Limit,
+    /// [`limit`], by sendfile.
+    LimitSendfile,
 }
 
 /// Whose server.
@@ -70,7 +72,7 @@ pub(crate) enum Maker {
 
 impl Kind {
     /// So that neighbours in a round are not of one maker.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::SambaSync,
         Self::HoldfastThreads,
         Self::SambaThreads,
@@ -82,6 +84,7 @@ impl Kind {
         Self::HoldfastUringLax,
         Self::SambaUringLax,
         Self::Limit,
+        Self::LimitSendfile,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -97,6 +100,7 @@ impl Kind {
             Self::HoldfastThreadsLax => "holdfast-threads-lax",
             Self::HoldfastUringLax => "holdfast-uring-lax",
             Self::Limit => "limit",
+            Self::LimitSendfile => "limit-sendfile",
         }
     }
 
@@ -108,7 +112,7 @@ impl Kind {
             | Self::SambaSyncLax
             | Self::SambaThreadsLax
             | Self::SambaUringLax => Maker::Samba,
-            Self::Limit => Maker::Limit,
+            Self::Limit | Self::LimitSendfile => Maker::Limit,
             _ => Maker::Holdfast,
         }
     }
@@ -238,13 +242,17 @@ impl Server {
         let place = Place::new(home, folder)?;
         let command = match kind.maker() {
             Maker::Samba => samba(&place, &samba_config(kind, &place))?,
-            Maker::Limit => limit::command(place.port, &place.folder.join("field"))?,
+            Maker::Limit => limit::command(
+                place.port,
+                &place.folder.join("field"),
+                kind == Kind::LimitSendfile,
+            )?,
             _ => configured(holdfast, &place, &holdfast_config(kind, &place))?,
         };
         let mut this = Self::launch(kind.name(), &place, command)?;
         this.maker = kind.maker();
         this.kind = Some(kind);
-        this.lax = (kind != Kind::Limit).then(|| kind.lax());
+        this.lax = (kind.maker() != Maker::Limit).then(|| kind.lax());
         Ok(this)
     }
 

@@ -81,7 +81,11 @@ fn line(row: &Row, metric: Metric, judgements: &[&Judgement]) -> String {
         Metric::Kib => number(cell.kib),
     };
     let find = |name: &str| row.servers.iter().find(|cell| cell.server == name);
-    let limit = row.servers.iter().find(|cell| cell.maker == Maker::Limit);
+    let limits = row.servers.iter().filter(|c| c.maker == Maker::Limit);
+    let limit = limits.min_by(|a, b| {
+        let cost = |cell: &Cell| cell.cost.unwrap_or(f64::INFINITY);
+        cost(a).total_cmp(&cost(b))
+    });
     let samba = match to {
         Some(to) => find(to),
         None => {
@@ -156,8 +160,8 @@ fn peers(rows: &[Row]) -> String {
     text
 }
 
-/// The page's part.
-pub(crate) fn markdown(about: &About, rows: &[Row]) -> String {
+/// When, where and with what.
+fn head(about: &About) -> String {
     let mut text = String::new();
     if about.quick {
         text.push_str("**Quick numbers: short runs, few rounds, nothing is proved by them.**\n\n");
@@ -194,6 +198,12 @@ pub(crate) fn markdown(about: &About, rows: &[Row]) -> String {
             about.failures.len()
         );
     }
+    text
+}
+
+/// The page's part.
+pub(crate) fn markdown(about: &About, rows: &[Row]) -> String {
+    let mut text = head(about);
     text.push_str(
         "| workload | unit | best Samba | limit | goal | threads | ratio (95 %) | p50 / p99 us | \
          io_uring | ratio (95 %) | p50 / p99 us | Samba's p50 / p99 us |\n\
