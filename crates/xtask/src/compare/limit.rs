@@ -9,16 +9,22 @@
 //! receiver then.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     fs::File,
     io::{BufReader, Read, Write},
     net::{TcpListener, TcpStream},
-    os::unix::fs::FileExt,
+    os::{fd::OwnedFd, unix::fs::FileExt},
     path::Path,
     process::Command,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::Instant,
 };
+
+use rustix::event::epoll;
 
 use super::load::{Context, Done, FIELD_BYTES, Ready, micros, place};
 use crate::Failure;
@@ -30,6 +36,10 @@ pub(crate) const CHORE: &str = "limit-server";
 const SENDFILE: &str = "sendfile";
 
 const HEAD: usize = 16;
+/// Connections that have a thread each; more share one.
+const THREADS_MAX: usize = 8;
+/// Connections looked at in one turn.
+const EVENTS_MAX: usize = 256;
 /// Longest payload, bytes.
 const PAYLOAD_MAX: usize = 1 << 20;
 
@@ -71,48 +81,124 @@ pub(crate) fn serve(args: &[String]) -> Result<(), Failure> {
     let sendfile = how == SENDFILE;
     let file = File::options().read(true).write(true).open(file)?;
     let listener = TcpListener::bind(("127.0.0.1", port.parse::<u16>()?))?;
-    for stream in listener.incoming() {
-        let (stream, file) = (stream?, file.try_clone()?);
-        // It ends with its connection, by an error of the read.
-        thread::Builder::new()
-            .stack_size(64 << 10)
-            .spawn(move || drop(answer(&stream, &file, sendfile)))?;
+    let crowd = Arc::new(Crowd {
+        epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+        lanes: Mutex::new(BTreeMap::new()),
+    });
+    let serving = Arc::clone(&crowd);
+    thread::spawn(move || serving.serve());
+    let threads = Arc::new(AtomicUsize::new(0));
+    for (number, stream) in listener.incoming().enumerate() {
+        let mut lane = Lane::new(stream?, file.try_clone()?, sendfile)?;
+        if threads.load(Ordering::Relaxed) >= THREADS_MAX {
+            crowd.add(number as u64, lane)?;
+            continue;
+        }
+        threads.fetch_add(1, Ordering::Relaxed);
+        let threads = Arc::clone(&threads);
+        thread::spawn(move || {
+            // It ends with its connection, by an error of the read.
+            while lane.answer().is_ok() {}
+            threads.fetch_sub(1, Ordering::Relaxed);
+        });
     }
     Ok(())
 }
 
-fn answer(stream: &TcpStream, file: &File, sendfile: bool) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut input = BufReader::with_capacity(HEAD * 64, stream);
-    let mut output = stream;
-    let mut head = [0; HEAD];
-    let mut buffer = Vec::new();
-    loop {
-        input.read_exact(&mut head)?;
+/// The connections that one thread serves together: a thread each is not the cheapest for many.
+struct Crowd {
+    epoll: OwnedFd,
+    lanes: Mutex<BTreeMap<u64, Lane>>,
+}
+
+impl Crowd {
+    fn lanes(&self) -> MutexGuard<'_, BTreeMap<u64, Lane>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, number: u64, lane: Lane) -> Result<(), Failure> {
+        let mut lanes = self.lanes();
+        let data = epoll::EventData::new_u64(number);
+        let stream = lane.input.get_ref();
+        epoll::add(&self.epoll, stream, data, epoll::EventFlags::IN)?;
+        lanes.insert(number, lane);
+        Ok(())
+    }
+
+    fn serve(&self) {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        loop {
+            events.clear();
+            let room = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, room, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return,
+            }
+            let mut lanes = self.lanes();
+            for event in &events {
+                let number = event.data.u64();
+                let Some(lane) = lanes.get_mut(&number) else {
+                    continue;
+                };
+                // A request comes in one piece, so reading the rest of one does not wait.
+                let mut answered = lane.answer();
+                while answered.is_ok() && !lane.input.buffer().is_empty() {
+                    answered = lane.answer();
+                }
+                if answered.is_err() {
+                    lanes.remove(&number);
+                }
+            }
+        }
+    }
+}
+
+/// One connection.
+struct Lane {
+    input: BufReader<TcpStream>,
+    file: File,
+    buffer: Vec<u8>,
+    sendfile: bool,
+}
+
+impl Lane {
+    fn new(stream: TcpStream, file: File, sendfile: bool) -> std::io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            input: BufReader::with_capacity(HEAD * 64, stream),
+            file,
+            buffer: Vec::new(),
+            sendfile,
+        })
+    }
+
+    /// Takes one request and answers it.
+    fn answer(&mut self) -> std::io::Result<()> {
+        let mut head = [0; HEAD];
+        self.input.read_exact(&mut head)?;
         let [kind, _, _, _, l0, l1, l2, l3, offset @ ..] = head;
         let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
         let offset = u64::from_le_bytes(offset);
         if len > PAYLOAD_MAX {
             return Err(std::io::ErrorKind::InvalidInput.into());
         }
-        if sendfile && kind == Operation::Read as u8 {
-            send(stream, file, offset, len)?;
-            continue;
+        let read = kind == Operation::Read as u8;
+        if read && self.sendfile {
+            return send(self.input.get_ref(), &self.file, offset, len);
         }
-        buffer.resize(len, 0);
-        if kind == Operation::Read as u8 {
-            file.read_exact_at(&mut buffer, offset)?;
-            output.write_all(&buffer)?;
-            continue;
+        self.buffer.resize(len, 0);
+        if read {
+            self.file.read_exact_at(&mut self.buffer, offset)?;
+            return self.input.get_ref().write_all(&self.buffer);
         }
         if kind != Operation::Ping as u8 {
-            input.read_exact(&mut buffer)?;
-            file.write_all_at(&buffer, offset)?;
+            self.input.read_exact(&mut self.buffer)?;
+            self.file.write_all_at(&self.buffer, offset)?;
         }
         if kind == Operation::WriteSync as u8 {
-            file.sync_data()?;
+            self.file.sync_data()?;
         }
-        output.write_all(&head)?;
+        self.input.get_ref().write_all(&head)
     }
 }
 
@@ -203,8 +289,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let serving = file.try_clone().unwrap();
-        let server =
-            thread::spawn(move || drop(answer(&listener.accept().unwrap().0, &serving, sendfile)));
+        let server = thread::spawn(move || {
+            let stream = listener.accept().unwrap().0;
+            let mut lane = Lane::new(stream, serving, sendfile).unwrap();
+            while lane.answer().is_ok() {}
+        });
         let mut streams = vec![TcpStream::connect(address).unwrap()];
         for operation in [
             Operation::Ping,
