@@ -2,8 +2,9 @@
 //!
 //! callgrind collects while the server works on a request that counts (the function `hot` there) and
 //! writes a file at the end of each operation (`boundary`), whose total is divided by the runs. The
-//! numbers depend on the compiler, not on the machine's load. Only with `--instructions`: it needs
-//! valgrind and an optimised build.
+//! numbers depend on the compiler, not on the machine's load; valgrind counts every byte that a
+//! `rep movsb` of memcpy moves as one instruction, so copying weighs much in them. Only with
+//! `--instructions`: it needs valgrind and an optimised build.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
