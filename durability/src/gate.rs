@@ -260,7 +260,9 @@ impl<V: Vfs> Gate<V> {
 
     async fn stream_named(&self, node: &V::Node, flags: Since) -> Result<Receipt, VfsError> {
         let stream = node.stream().unwrap_or_default().to_owned();
+        let held = self.held(node);
         self.changed(Event::Stream, node, flags, |inode, _| {
+            inode.stream_named(&stream, held);
             inode.pending.meta = true;
             inode.pending.set_meta.insert(Changed::Stream(stream));
         })
@@ -667,6 +669,7 @@ impl<V: Vfs> Gate<V> {
                     core.barrier(key, None).await?;
                 }
                 core.check_latch(key)?;
+                core.check_way(key)?;
             }
             Wait::Inode | Wait::Parent => core.barrier(key, None).await?,
             Wait::Share => {

@@ -583,6 +583,14 @@ impl<V: Vfs> Inode<V> {
         (told, !std::mem::replace(&mut self.syncing, true))
     }
 
+    /// A stream got this name: what is synced for it from now on is this one, not another that had
+    /// the name before and whose removal is not on disk.
+    pub(crate) fn stream_named(&mut self, stream: &str, held: Held<V>) {
+        self.asked
+            .retain(|known| known.node.stream() != Some(stream));
+        self.streams.insert(stream.to_owned(), held);
+    }
+
     /// The next sync, if anybody waits for one.
     pub(crate) fn take_job(&mut self, sequence: u64) -> Option<Job<V>> {
         if self.waiters.is_empty() {
@@ -849,7 +857,7 @@ impl<V: Vfs> Inode<V> {
     pub(crate) fn path_hint(&self) -> Option<String> {
         let held = self.node.as_ref().or_else(|| self.streams.values().next());
         held.and_then(|held| held.vfs.path_hint(&held.node))
-            .or_else(|| Some(self.opens.iter().next()?.opener.path.to_string()))
+            .or_else(|| self.opens.path())
     }
 
     fn latch_with(&mut self, failure: Failure) -> &mut Latch {

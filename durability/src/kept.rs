@@ -8,9 +8,10 @@
 //! may have to be rewritten once more.
 
 use std::{
+    collections::BTreeSet,
     future::poll_fn,
     sync::{
-        Arc, OnceLock, PoisonError, RwLock,
+        Arc, Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     task::Poll,
@@ -39,6 +40,8 @@ pub(crate) struct Kept {
     journaling: AtomicBool,
     /// Somebody waited for the store in vain, and it is not done yet.
     late: Arc<AtomicBool>,
+    /// Inodes whose names an earlier process lost, as far as it is known. No more than latches.
+    pub(crate) nameless: Mutex<BTreeSet<FileKey>>,
 }
 
 impl Kept {
@@ -103,6 +106,9 @@ impl<V: Vfs> Durability<V> {
         let mut shares = self.shares();
         shares.retain(|share| named(&share.name));
         self.with(record.key, |inode| inode.restore(record, failure, &shares));
+        if !record.names.is_empty() {
+            lock(&self.kept.nameless).insert(record.key);
+        }
         for share in &shares {
             share.trip(self.now());
         }

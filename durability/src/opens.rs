@@ -95,6 +95,8 @@ impl Counted {
 pub(crate) struct Opens {
     by_id: BTreeMap<u64, OpenEntry>,
     counted: Vec<Counted>,
+    /// The last of all, when there are no more: by what path the inode was reached.
+    last: Option<Arc<Opener>>,
 }
 
 impl Opens {
@@ -104,6 +106,13 @@ impl Opens {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &OpenEntry> {
         self.by_id.values()
+    }
+
+    /// A path that the inode is or was opened by, from the root of the share.
+    pub(crate) fn path(&self) -> Option<String> {
+        let open = self.by_id.values().next().map(|open| &open.opener);
+        open.or(self.last.as_ref())
+            .map(|opener| opener.path.to_string())
     }
 
     /// A new open, judged by its share's rules as they are now.
@@ -123,6 +132,9 @@ impl Opens {
         let Some(entry) = self.by_id.remove(&id) else {
             return;
         };
+        if self.by_id.is_empty() {
+            self.last = Some(Arc::clone(&entry.opener));
+        }
         let rule = entry.ruled();
         for counted in &mut self.counted {
             if Arc::ptr_eq(&counted.share, &entry.share) {

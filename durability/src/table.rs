@@ -417,7 +417,32 @@ impl<V: Vfs> Durability<V> {
         plan.iter()
             .for_each(|dir| self.names_synced(dir.key(), planned, &failed.dirs));
         self.moved_synced(key.fs, planned, &failed.dirs);
-        failed.error.map_or_else(|| self.check_latch(key), Err)
+        failed.error.map_or_else(|| self.check_latch(key), Err)?;
+        self.check_way(key)
+    }
+
+    /// The error of a directory whose name an earlier server process lost, if the inode is below:
+    /// which inodes owed their names to it died with that process. By their paths, as nothing
+    /// else is known of either.
+    pub(crate) fn check_way(&self, key: FileKey) -> Result<(), VfsError> {
+        let lost = lock(&self.kept.nameless).clone();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let path = self.peek(key, Inode::path_hint).flatten();
+        let path = path.unwrap_or_default().to_lowercase();
+        for dir in lost {
+            let above = self.peek(dir, |inode| {
+                let latch = inode.view(dir).filter(|latch| latch.names)?;
+                let above = latch.path.to_lowercase();
+                let rest = path.strip_prefix(above.as_str())?;
+                (above.is_empty() || rest.starts_with('/')).then_some(latch.error)
+            });
+            if let Some(error) = above.flatten() {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// What a directory holds whose own name is lost, now or since an earlier failure, cannot be

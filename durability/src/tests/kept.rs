@@ -12,6 +12,7 @@ use super::{
     fake::{ELSEWHERE, FakeNode, dir, file, key},
     flush::{PLAIN, THROUGH, World, honor, world},
     journals::{SMALL, about, bound, segments},
+    opens::opener,
     sim::{join, ms},
     stores::disk,
 };
@@ -137,6 +138,48 @@ fn a_restored_latch_ends_by_what_would_have_ended_it() {
             written.await.unwrap();
         }
         assert_eq!(kept.restore(), []);
+    });
+}
+
+/// What owed its name to a directory died with the server's process; that the directory's own name
+/// is lost is known.
+#[test]
+fn below_a_directory_whose_name_an_earlier_process_lost_nothing_is_promised() {
+    honor(|w| async move {
+        let disk = disk(Profile::PosixMin);
+        w.engine.keep_latches(store(&w, &disk).await);
+        let (sub, one, other) = (dir(70), file(7), file(8));
+        let open = w.gate.opened(&sub, opener("Sub"));
+        w.create(&sub, &dir(1)).await.unwrap();
+        drop(open);
+        w.fake.script(1, &[IO]);
+        assert_eq!(w.flush(&sub).await, IO);
+        let kept = store(&w, &disk.cut(Cut::Nothing)).await;
+        assert!(inodes(&kept.restore()).contains(&key(70)));
+
+        let engine = engine(&w);
+        let gate = engine.share("share", Arc::clone(&w.fake), ShareDurability::default());
+        for record in kept.restore() {
+            engine.restore_latch(&record);
+        }
+        let (env, fake) = (Arc::clone(&w.env), Arc::clone(&w.fake));
+        let next = World {
+            env,
+            fake,
+            engine,
+            gate,
+        };
+        let below = next.gate.opened(&one, opener("sub/x"));
+        let beside = next.gate.opened(&other, opener("subway"));
+        next.write(&one, 0, 1).await.unwrap();
+        assert_eq!(next.flush(&one).await, IO);
+        assert_eq!(next.write_as(&one, 0, 1, THROUGH).await, IO);
+        next.write(&other, 0, 1).await.unwrap();
+        assert_eq!(next.flush(&other).await, Ok(()));
+        assert_eq!(next.write_as(&other, 0, 1, THROUGH).await, Ok(()));
+        assert!(next.gate.clear_latch(key(70)));
+        assert_eq!(next.flush(&one).await, Ok(()));
+        drop((below, beside));
     });
 }
 

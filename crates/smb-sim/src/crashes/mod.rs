@@ -13,6 +13,7 @@
 mod actor;
 mod contents;
 mod exhaustive;
+mod flavour;
 mod ledger;
 mod look;
 mod names;

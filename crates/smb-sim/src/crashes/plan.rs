@@ -6,6 +6,7 @@ use durability::{Bound, Policy};
 use vfs::sim::{Cut, Profile};
 
 use super::{
+    flavour::Flavour,
     ledger::SETS,
     step::{Kind, Step},
 };
@@ -150,7 +151,8 @@ impl Plan {
         ]
     }
 
-    /// The case of a seed; policy and profile by chance unless given.
+    /// The case of a seed, of which the flavour comes in turn; policy and profile by chance unless
+    /// given.
     #[must_use]
     pub fn random(seed: u64, policy: Option<Policy>, profile: Option<Profile>) -> Self {
         let mut rng = SimRng::new(seed ^ 0x686f_6c64_6661_7374);
@@ -208,8 +210,9 @@ impl Plan {
                 .push(Step::new(kind, narrow(client), narrow(file), 0));
         }
         plan.troubles = troubles(&mut rng);
-        if rng.below(2) == 0 {
-            plan.condense(&mut rng);
+        let flavour = Flavour::of(seed);
+        if flavour != Flavour::Anything {
+            plan.season(flavour, &mut rng);
             return plan;
         }
         let faulty = !plan.troubles.is_empty();
@@ -241,71 +244,6 @@ impl Plan {
         };
     }
 
-    /// Few files, many promises, the end at the end: what most crash bugs need.
-    fn condense(&mut self, rng: &mut SimRng) {
-        const KINDS: [Kind; 20] = [
-            Kind::Write,
-            Kind::Write,
-            Kind::Write,
-            Kind::Flush,
-            Kind::Flush,
-            Kind::Flush,
-            Kind::Rename,
-            Kind::Rename,
-            Kind::Rename,
-            Kind::WriteStream,
-            Kind::WriteStream,
-            Kind::FlushStream,
-            Kind::Ea,
-            Kind::Attributes,
-            Kind::SetSize,
-            Kind::Create,
-            Kind::MoveDir,
-            Kind::Close,
-            Kind::Security,
-            Kind::Policy,
-        ];
-        self.clients = *choose(rng, &[1, 1, 1, 2]);
-        let count = 3 + rng.index(8);
-        let mut small = |limit: u64| u8::try_from(rng.below(limit)).unwrap_or(0);
-        let mut step = |kind| {
-            let mut step = Step::new(kind, small(2), small(4) / 3, small(2));
-            if small(5) == 0 {
-                step = step.flagged();
-            }
-            step.with(small(256), small(256))
-        };
-        let dir = step(Kind::MakeDir);
-        let mut steps = vec![dir.with(0, dir.b()), step(Kind::Create)];
-        let kinds: Vec<Kind> = (0..count)
-            .map(|_| {
-                let at = usize::from(step(Kind::Pause).a()) % KINDS.len();
-                KINDS[at]
-            })
-            .collect();
-        steps.extend(kinds.into_iter().map(&mut step));
-        let last = [Kind::Flush, Kind::Flush, Kind::FlushStream];
-        let end = usize::from(step(Kind::Pause).a());
-        if end % 4 > 0 {
-            let first = steps[1].0[1];
-            let mut last = Step::new(last[end % last.len()], 0, 0, 0);
-            last.0[1] = first & 0x3F;
-            steps.push(last);
-        }
-        self.steps = steps;
-        self.troubles
-            .retain(|trouble| matches!(trouble.what, Mischief::Sync(_)));
-        self.troubles.truncate(1);
-        for trouble in &mut self.troubles {
-            trouble.after %= 5;
-        }
-        self.end = End::Done;
-        self.crash = match rng.below(3) {
-            0 => Crash::Power(Cut::Seed(rng.draw())),
-            _ => Crash::Power(Cut::Nothing),
-        };
-    }
-
     /// Whether more than one policy may decide: by rules, or because it is set anew.
     #[must_use]
     pub fn is_mixed(&self) -> bool {
@@ -330,7 +268,7 @@ impl Plan {
     }
 }
 
-fn choose<'a, T>(rng: &mut SimRng, all: &'a [T]) -> &'a T {
+pub(super) fn choose<'a, T>(rng: &mut SimRng, all: &'a [T]) -> &'a T {
     &all[rng.index(all.len())]
 }
 
@@ -342,10 +280,10 @@ fn troubles(rng: &mut SimRng) -> Vec<Trouble> {
     (0..count)
         .map(|_| {
             let (what, within) = match rng.below(10) {
-                0..=3 => (Mischief::Sync(libc_errno(rng)), 12),
-                4 => (Mischief::Write(libc_errno(rng)), 12),
+                0..=3 => (Mischief::Sync(errno(rng)), 12),
+                4 => (Mischief::Write(errno(rng)), 12),
                 5 => (Mischief::Short, 12),
-                6 => (Mischief::Change(libc_errno(rng)), 30),
+                6 => (Mischief::Change(errno(rng)), 30),
                 7 => (Mischief::SlowSync, 8),
                 _ => (Mischief::Hang, 8),
             };
@@ -358,7 +296,7 @@ fn troubles(rng: &mut SimRng) -> Vec<Trouble> {
 }
 
 /// EIO, ENOSPC, EROFS, EDQUOT.
-fn libc_errno(rng: &mut SimRng) -> i32 {
+pub(super) fn errno(rng: &mut SimRng) -> i32 {
     *choose(rng, &[5, 5, 28, 30, 122])
 }
 

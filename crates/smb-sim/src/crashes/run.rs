@@ -40,6 +40,8 @@ const ROOT_INDEX: u64 = 2;
 const UNKNOWN: Object = Object(u64::MAX);
 /// Longest a case may take on its own clock.
 const CASE_MAX: Duration = Duration::from_secs(1200);
+/// Time that a latch needs to be stored.
+const STORED: Duration = Duration::from_millis(20);
 /// Longest that a new server may take until everything was looked at.
 const LOOK_MAX: Duration = Duration::from_secs(60);
 
@@ -212,6 +214,10 @@ impl<'a> Case<'a> {
             };
             self.arm(&disk, number == 0);
             let cut = self.live(&server, steps);
+            let last = cut || number + 1 == lives.len();
+            if !last {
+                self.settle();
+            }
             // What failed before a restart, and was not heard of, nobody can know.
             let known = number == 0 || !self.plan.is_faulty();
             exposure = self.exposure(&server).filter(|_| known);
@@ -219,7 +225,7 @@ impl<'a> Case<'a> {
             self.world.beliefs.borrow_mut().doubt_locked();
             self.sim.kill();
             drop(server);
-            if cut || number + 1 == lives.len() {
+            if last {
                 break;
             }
             // The process dies, the kernel lives; the daemon's first deed is to sync.
@@ -292,6 +298,24 @@ impl<'a> Case<'a> {
                 refusals: counts.refusals,
             },
             history,
+        }
+    }
+
+    /// What failed and was told to nobody when the process dies a moment later, before its latch
+    /// is stored, nobody can know: it dies after that moment.
+    fn settle(&mut self) {
+        // Each trouble strikes once, so there are few.
+        for _ in 0..8 {
+            let failed = history(&self.history).last_failure();
+            let Some(left) = failed
+                .and_then(|at| (at + STORED).checked_sub(self.env.monotonic()))
+                .filter(|left| !left.is_zero())
+            else {
+                return;
+            };
+            let env = Arc::clone(&self.env);
+            // Nothing else to wait for than this timer.
+            let _ = self.sim.run(env.sleep(left));
         }
     }
 

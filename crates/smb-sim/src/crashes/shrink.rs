@@ -1,6 +1,9 @@
 //! The shortest plan that still fails.
 
-use super::plan::{End, Pace, Plan, Speech};
+use super::{
+    plan::{End, Pace, Plan, Speech},
+    step::{Kind, Step},
+};
 
 /// Most runs spent on one plan.
 const RUNS_MAX: usize = 3000;
@@ -39,7 +42,9 @@ fn simplify(best: &mut Plan, holds: &mut impl FnMut(&Plan) -> bool) {
     attempt(&|plan| plan.depot = false);
     attempt(&|plan| plan.rules = 0);
     attempt(&|plan| plan.durable_acl = false);
-    attempt(&|plan| plan.stores = false);
+    // Without stores nobody knows after a restart what failed before: another case.
+    let restarts = |step: &Step| step.kind() == Kind::Kill;
+    attempt(&|plan| plan.stores &= plan.is_faulty() && plan.steps.iter().any(restarts));
     attempt(&|plan| plan.crash = super::plan::Crash::Power(vfs::sim::Cut::Nothing));
     attempt(&|plan| plan.seed = 1);
     if let End::Call(call) = best.end {

@@ -411,7 +411,10 @@ impl<'a> Walk<'a> {
         let lost = self.loss(&Covered::answered(self.registers, told.at));
         let mut over = |what: String| out.push(Violation::new(Rule::Exposure, what));
         if lost.bytes > told.bytes.saturating_add(told.latched_bytes) {
-            over(format!("{} bytes are lost, told was {told:?}", lost.bytes));
+            over(format!(
+                "{} bytes are lost, told was {told:?}: {:?}",
+                lost.bytes, lost.what
+            ));
         }
         let inodes = lost.inodes.len() as u64;
         if inodes > told.inodes.saturating_add(told.latched_inodes) {

@@ -20,6 +20,12 @@ impl History {
     pub(super) fn has_failed_sync(&self) -> bool {
         self.beneath.iter().any(|event| event.what.is_failure())
     }
+
+    /// When something failed last.
+    pub(crate) fn last_failure(&self) -> Option<std::time::Duration> {
+        let mut failed = self.beneath.iter().filter(|event| event.what.is_failure());
+        failed.next_back().map(|event| event.at)
+    }
 }
 
 /// From a failed sync of an object on, no FLUSH, write-through or CLOSE of it succeeds that was

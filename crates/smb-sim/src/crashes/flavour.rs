@@ -1,0 +1,342 @@
+//! What the random cases are about.
+//!
+//! The case of seed S is of flavour S modulo [`Flavour::ALL`]'s length: whoever plays so many
+//! cases in a row plays each flavour, wherever the row begins. A quarter are anything at all;
+//! the others are short, on few files, and end when all is done and something was promised, which
+//! is what most crash bugs need. Each of these asks one question often: what order names and data
+//! have, what a failure leaves behind, whether a stream is a file, what is kept without being asked.
+
+use vfs::sim::Cut;
+
+use super::{
+    plan::{Crash, End, Mischief, Pace, Plan, Trouble, choose, errno},
+    step::{Kind, Step},
+    world::NAMES,
+};
+use crate::rng::SimRng;
+
+/// What a random case is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flavour {
+    /// Long, and everything by chance.
+    Anything,
+    /// Many changes and promises on few names.
+    Dense,
+    /// A file that has a promised name is renamed into another directory.
+    Names,
+    /// Rounds of changes and a promise, of which one fails; then more promises are asked for.
+    Failures,
+    /// Named streams, flushed by themselves.
+    Streams,
+    /// Changes, a rest, and nobody asks for a promise.
+    Rest,
+}
+
+impl Flavour {
+    const ALL: [Self; 8] = [
+        Self::Anything,
+        Self::Failures,
+        Self::Dense,
+        Self::Names,
+        Self::Anything,
+        Self::Streams,
+        Self::Failures,
+        Self::Rest,
+    ];
+
+    pub(super) fn of(seed: u64) -> Self {
+        let at = usize::try_from(seed % Self::ALL.len() as u64).unwrap_or(0);
+        Self::ALL[at]
+    }
+}
+
+/// Steps by chance.
+struct Draw<'a>(&'a mut SimRng);
+
+impl Draw<'_> {
+    fn small(&mut self, limit: u64) -> u8 {
+        u8::try_from(self.0.below(limit)).unwrap_or(0)
+    }
+
+    /// On the first file slot mostly, in the root or one directory.
+    fn step(&mut self, kind: Kind) -> Step {
+        let mut step = Step::new(kind, self.small(2), self.small(4) / 3, self.small(2));
+        if self.small(5) == 0 {
+            step = step.flagged();
+        }
+        step.with(self.small(256), self.small(256))
+    }
+
+    fn one_of(&mut self, kinds: &[Kind]) -> Step {
+        let kind = *choose(self.0, kinds);
+        self.step(kind)
+    }
+
+    /// On the file that a plan begins with.
+    fn first(&mut self, kind: Kind) -> Step {
+        let mut step = self.step(kind);
+        step.0[1] &= !(3 << 2);
+        step
+    }
+
+    /// A directory, and a file in it or beside it.
+    fn beginning(&mut self) -> Vec<Step> {
+        let (dir, file) = (self.step(Kind::MakeDir), self.first(Kind::Create));
+        // Made by one client, under two names.
+        let file = file.with(dir.b().wrapping_add(1) % NAMES, file.b());
+        let mut steps = vec![dir.with(0, dir.b() % NAMES), file];
+        steps.iter_mut().for_each(|step| step.0[1] &= !3);
+        steps
+    }
+}
+
+impl Plan {
+    /// Makes a case short, and about one thing.
+    pub(super) fn season(&mut self, flavour: Flavour, rng: &mut SimRng) {
+        self.clients = *choose(rng, &[1, 1, 1, 1, 1, 2]);
+        if rng.below(2) == 0 {
+            self.rules = 0;
+        }
+        self.troubles
+            .retain(|trouble| matches!(trouble.what, Mischief::Sync(_)));
+        self.troubles.truncate(1);
+        for trouble in &mut self.troubles {
+            trouble.after %= 5;
+        }
+        match flavour {
+            Flavour::Anything | Flavour::Dense => self.condense(&mut Draw(rng)),
+            Flavour::Names => self.rename(&mut Draw(rng)),
+            Flavour::Failures => self.fail(&mut Draw(rng)),
+            Flavour::Streams => self.stream(&mut Draw(rng)),
+            Flavour::Rest => self.rest(&mut Draw(rng)),
+        }
+        self.end = End::Done;
+        self.crash = match rng.below(4) {
+            0 => Crash::Power(Cut::Seed(rng.draw())),
+            _ => Crash::Power(Cut::Nothing),
+        };
+    }
+
+    fn condense(&mut self, draw: &mut Draw<'_>) {
+        const KINDS: [Kind; 20] = [
+            Kind::Write,
+            Kind::Write,
+            Kind::Write,
+            Kind::Flush,
+            Kind::Flush,
+            Kind::Flush,
+            Kind::Rename,
+            Kind::Rename,
+            Kind::Rename,
+            Kind::WriteStream,
+            Kind::WriteStream,
+            Kind::FlushStream,
+            Kind::Ea,
+            Kind::Attributes,
+            Kind::SetSize,
+            Kind::Create,
+            Kind::MoveDir,
+            Kind::Close,
+            Kind::Security,
+            Kind::Policy,
+        ];
+        let count = 3 + draw.small(8);
+        self.steps = draw.beginning();
+        self.steps.extend((0..count).map(|_| draw.one_of(&KINDS)));
+        if draw.small(8) > 0 {
+            // Each kind of change has to be the last one before a promise now and then.
+            let change = [
+                Kind::Write,
+                Kind::Ea,
+                Kind::Attributes,
+                Kind::Times,
+                Kind::SetSize,
+            ];
+            let change = *choose(draw.0, &change);
+            self.steps.push(draw.first(change));
+            let last = [Kind::Flush, Kind::Flush, Kind::FlushStream];
+            let last = *choose(draw.0, &last);
+            self.steps.push(Step::new(last, 0, 0, 0));
+        }
+    }
+
+    fn rename(&mut self, draw: &mut Draw<'_>) {
+        const CHANGES: [Kind; 8] = [
+            Kind::Write,
+            Kind::Rename,
+            Kind::Link,
+            Kind::Create,
+            Kind::Remove,
+            Kind::MakeDir,
+            Kind::MoveDir,
+            Kind::Close,
+        ];
+        if draw.small(4) > 0 {
+            self.troubles.clear();
+        }
+        self.steps = draw.beginning();
+        let home = self.steps[1];
+        if draw.small(2) == 0 {
+            self.steps.push(draw.first(Kind::Write));
+        }
+        let promise = *choose(draw.0, &[Kind::Flush, Kind::FlushRoot, Kind::FlushRoot]);
+        self.steps.push(draw.first(promise));
+        if draw.small(2) == 0 {
+            self.steps.push(draw.one_of(&CHANGES));
+        }
+        let mut moved = draw.first(Kind::Rename);
+        moved.0[1] = (moved.0[1] & !(3 << 4)) | ((home.0[1] & (1 << 4)) ^ (1 << 4));
+        // To a name that is free but for what changed since.
+        let moved = moved.with(home.a().wrapping_add(1) % NAMES, moved.b());
+        self.steps.push(moved);
+        if draw.small(3) == 0 {
+            self.steps.push(draw.one_of(&CHANGES));
+        } else {
+            let what = *choose(draw.0, &[Kind::Ea, Kind::Attributes, Kind::Times]);
+            self.steps.push(draw.first(what));
+        }
+        let promise = *choose(
+            draw.0,
+            &[Kind::Flush, Kind::Flush, Kind::Flush, Kind::FlushDir],
+        );
+        self.steps.push(draw.first(promise));
+    }
+
+    fn fail(&mut self, draw: &mut Draw<'_>) {
+        const CHANGES: [Kind; 10] = [
+            Kind::Write,
+            Kind::Write,
+            Kind::Write,
+            Kind::Write,
+            Kind::WriteStream,
+            Kind::SetSize,
+            Kind::Zero,
+            Kind::Copy,
+            Kind::Ea,
+            Kind::Rename,
+        ];
+        const PROMISES: [Kind; 6] = [
+            Kind::Flush,
+            Kind::Flush,
+            Kind::Flush,
+            Kind::Flush,
+            Kind::FlushStream,
+            Kind::FlushDir,
+        ];
+        // Heard again through the same handle or a new one, with or without what was lost.
+        const MORE: [Kind; 8] = [
+            Kind::Flush,
+            Kind::Flush,
+            Kind::Flush,
+            Kind::Write,
+            Kind::Close,
+            Kind::FlushRoot,
+            Kind::Disconnect,
+            Kind::SetSize,
+        ];
+        let rounds = 1 + draw.small(2);
+        self.steps = draw.beginning();
+        for _ in 0..rounds {
+            self.steps.push(draw.first(Kind::Write));
+            for _ in 0..draw.small(3) {
+                self.steps.push(draw.one_of(&CHANGES));
+            }
+            let promise = *choose(draw.0, &PROMISES);
+            self.steps.push(draw.first(promise));
+        }
+        let (what, within) = match draw.small(8) {
+            0 => (Mischief::Write(errno(draw.0)), 3),
+            1 => (Mischief::Short, 3),
+            _ => (Mischief::Sync(errno(draw.0)), 2 * u64::from(rounds)),
+        };
+        let after = u16::from(draw.small(within));
+        self.troubles = vec![Trouble { what, after }];
+        if draw.small(6) == 0 {
+            // The kernel fails by itself, before somebody asks.
+            self.troubles.clear();
+            let at = self.steps.len() - 1;
+            self.steps.insert(at, Step::new(Kind::WriteBack, 0, 0, 0));
+        }
+        for _ in 0..draw.small(4) {
+            self.steps.push(draw.one_of(&MORE));
+        }
+    }
+
+    fn stream(&mut self, draw: &mut Draw<'_>) {
+        const CHANGES: [Kind; 10] = [
+            Kind::Write,
+            Kind::WriteStream,
+            Kind::WriteStream,
+            Kind::Flush,
+            Kind::FlushStream,
+            Kind::RemoveStream,
+            Kind::Rename,
+            Kind::Close,
+            Kind::Attributes,
+            Kind::MoveDir,
+        ];
+        if draw.small(2) == 0 {
+            self.troubles.clear();
+        }
+        self.depot = draw.small(3) == 0;
+        self.steps = draw.beginning();
+        for _ in 0..draw.small(4) {
+            self.steps.push(draw.one_of(&CHANGES));
+        }
+        self.steps.push(draw.first(Kind::WriteStream));
+        if draw.small(3) == 0 {
+            self.steps.push(draw.one_of(&CHANGES));
+        }
+        self.steps.push(draw.first(Kind::FlushStream));
+    }
+
+    fn rest(&mut self, draw: &mut Draw<'_>) {
+        const CHANGES: [Kind; 12] = [
+            Kind::Write,
+            Kind::Write,
+            Kind::Write,
+            Kind::Write,
+            Kind::WriteStream,
+            Kind::SetSize,
+            Kind::Ea,
+            Kind::Attributes,
+            Kind::Rename,
+            Kind::Link,
+            Kind::Close,
+            Kind::Flush,
+        ];
+        if draw.small(3) > 0 {
+            self.troubles.clear();
+        }
+        self.pace = *choose(draw.0, &[Pace::Instant, Pace::Brisk]);
+        self.steps = draw.beginning();
+        for _ in 0..1 + draw.small(6) {
+            self.steps.push(draw.one_of(&CHANGES));
+        }
+        // Longer than the bound of `bounded`, or than the age at which everything is synced.
+        let pause = match draw.small(6) {
+            0 => draw.small(8),
+            _ => 255 - draw.small(120),
+        };
+        let pause = Step::new(Kind::Pause, 0, 0, 0).with(pause, 0);
+        self.steps.push(pause);
+        for _ in 0..draw.small(3) {
+            self.steps.push(draw.one_of(&CHANGES));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_flavour_comes_up_in_any_eight_cases() {
+        for first in [0, 5, 1003, 70_260_362] {
+            let row = (first..first + 8).map(|seed| format!("{:?}", Flavour::of(seed)));
+            assert_eq!(row.collect::<BTreeSet<_>>().len(), 6);
+        }
+    }
+}
