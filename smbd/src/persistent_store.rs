@@ -5,8 +5,10 @@
 //! workers are not there yet. The format and the writing are `durability::LogMap`'s, what the
 //! records mean is `smb-server`'s.
 //!
-//! `handles.heard` is touched every second while there are such handles: what others changed after
-//! that may have been noticed by nobody, and what a client cached of it is given up at the start.
+//! The time of `handles.heard` says until when the last run heard of what others change: it is set
+//! every second while there are such handles, and a little ahead while clients change files. What
+//! changed after that may have been noticed by nobody, and what a client cached of it is given up
+//! at the start.
 
 use std::{
     fs::{File, FileTimes},
@@ -32,10 +34,8 @@ use crate::{
 const FILE: &str = "handles";
 /// Its time says until when changes of others were heard of.
 const HEARD: &str = "handles.heard";
-/// How often it is touched.
+/// How often it is set.
 const HEARD_AGAIN: Duration = Duration::from_secs(1);
-/// A change older than this has been told, and what its telling took away is recorded.
-const HEARD_WITHIN_SECS: i64 = 2;
 
 /// The store, with what earlier runs left in it.
 pub(crate) type Opened = OpenedMap<SysDisk>;
@@ -154,34 +154,35 @@ pub(crate) fn restore(
 fn heard_until(folder: &Path) -> Option<Timestamp> {
     let meta = folder.join(HEARD).metadata().ok()?;
     Some(Timestamp {
-        secs: meta.mtime().checked_sub(HEARD_WITHIN_SECS)?,
+        secs: meta.mtime(),
         nanos: u32::try_from(meta.mtime_nsec()).ok()?,
     })
 }
 
 /// Says again and again that changes are heard of, as long as that is so for all.
 pub(crate) async fn keep_hearing(server: Arc<Server<HostVfs>>, folder: PathBuf) {
+    server.announce_changes_by(Box::new(move |until| {
+        let folder = folder.clone();
+        Box::pin(async move {
+            let set = move || set_heard(&folder, until);
+            if let Ok(Err(error)) = tokio::task::spawn_blocking(set).await {
+                tracing::debug!(%error, "{HEARD}: a restart takes more caching away than it must");
+            }
+        })
+    }));
     loop {
         tokio::time::sleep(HEARD_AGAIN).await;
-        let any = server
-            .persistent_opens()
-            .is_some_and(|(opens, ..)| opens > 0);
-        if !any || !server.hears_of_all() {
-            continue;
-        }
-        let folder = folder.clone();
-        let touched = tokio::task::spawn_blocking(move || touch(&folder)).await;
-        if let Ok(Err(error)) = touched {
-            tracing::debug!(%error, "{HEARD}: a restart takes more caching away than it must");
-        }
+        server.still_hearing().await;
     }
 }
 
-fn touch(folder: &Path) -> io::Result<()> {
+fn set_heard(folder: &Path, until: Timestamp) -> io::Result<()> {
     let mut how = File::options();
     how.write(true).create(true).truncate(false).mode(0o600);
     let file = how.open(folder.join(HEARD))?;
-    file.set_times(FileTimes::new().set_modified(SystemTime::now()))
+    let seconds = u64::try_from(until.secs).unwrap_or(0);
+    let until = SystemTime::UNIX_EPOCH + Duration::new(seconds, until.nanos);
+    file.set_times(FileTimes::new().set_modified(until))
 }
 
 /// For `status`.
@@ -239,13 +240,11 @@ mod tests {
     fn what_was_heard_is_known_to_the_next_run() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(heard_until(folder.path()), None, "nobody knows");
-        let since = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        for _ in 0..2 {
-            let before = since(SystemTime::now()).as_secs() as i64;
-            touch(folder.path()).unwrap();
-            let until = heard_until(folder.path()).unwrap();
-            let after = since(SystemTime::now()).as_secs() as i64;
-            assert!((before..=after).contains(&(until.secs + HEARD_WITHIN_SECS)));
+        for secs in [1_800_000_000, 1_700_000_000] {
+            let nanos = 250_000_000;
+            let until = Timestamp { secs, nanos };
+            set_heard(folder.path(), until).unwrap();
+            assert_eq!(heard_until(folder.path()), Some(until));
         }
     }
 }

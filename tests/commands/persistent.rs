@@ -28,7 +28,7 @@ const RWH: LeaseState = LeaseState::RWH;
 fn start() -> HoldfastServer {
     HoldfastServer::start(&smb_tests::Options {
         // What is cached comes back whenever the file was written (`persistent_host.rs`).
-        share: "continuous_availability = true\nhost_changes = false".into(),
+        share: "continuous_availability = true".into(),
         ..smb_tests::Options::default()
     })
 }

@@ -142,7 +142,7 @@ fn main() -> ExitCode {
     let server = HoldfastServer::start(&Options {
         // Without: what was written just before the kill may have been changed by others after it,
         // and its caching is given up.
-        share: "continuous_availability = true\nhost_changes = false".into(),
+        share: "continuous_availability = true".into(),
         ..Options::default()
     });
     let rng = Rng::new(asked.seed);

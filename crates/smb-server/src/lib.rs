@@ -30,7 +30,7 @@ mod status;
 pub mod transport;
 
 pub use connection::serve;
-pub use persistent::{HandleStore, Restored};
+pub use persistent::{Announce, HandleStore, Restored};
 pub use state::{
     CommandCount, ConnectionId, ConnectionReport, OpenReport, Report, Requests, Server,
     SessionReport, Share, Shares,

@@ -330,7 +330,10 @@ async fn element<V: Vfs>(
     let (call, admitted) = admit(connection, chain, request, place.last);
     let handled = match admitted {
         Ok(()) if place.too_many => Err(Status::INVALID_PARAMETER.into()),
-        Ok(()) => handle(&call).await,
+        Ok(()) => {
+            tell_of_changes(&call);
+            handle(&call).await
+        }
         Err(failure) => {
             if chain.failed.get().is_none() {
                 // [MS-SMB2] 3.3.5.2.7.2: without a session or tree there is nothing to relate to.
@@ -366,6 +369,23 @@ async fn element<V: Vfs>(
         connection.waiting.borrow_mut().remove(&id);
     }
     Ok(())
+}
+
+/// What a client caches is to be told from what others changed, after a restart too.
+fn tell_of_changes<V: Vfs>(call: &Call<V>) {
+    let changes = [
+        Command::CREATE,
+        Command::CLOSE,
+        Command::WRITE,
+        Command::SET_INFO,
+        Command::IOCTL,
+    ];
+    let share = call.share().ok();
+    if share.is_some_and(|share| share.config.continuous_availability)
+        && changes.contains(&call.header.command)
+    {
+        call.server().changes_ahead();
+    }
 }
 
 /// Runs the handler; a slow disk turns into an interim answer where the command allows it.

@@ -15,6 +15,7 @@
 //! Does not own: how it is stored (a [`HandleStore`]), who may have a persistent open and how its
 //! client comes back (`command::create`), what waits for its client (`state::durable`).
 
+mod own_changes;
 mod record;
 mod restore;
 mod told;
@@ -34,6 +35,8 @@ use smb_wire::{
 };
 use vfs::{Disk, FileKey, Timestamp, VfsError};
 
+pub use self::own_changes::Announce;
+use self::own_changes::OwnChanges;
 use self::record::{LeaseRecord, lease_key, open_key};
 pub use self::restore::Restored;
 pub(crate) use self::{
@@ -107,6 +110,8 @@ pub(crate) struct Persistence {
     inner: Mutex<Inner>,
     /// Opens of an earlier run on shares that are not there yet, and the leases of those.
     late: Mutex<(Vec<OpenRecord>, restore::Leases)>,
+    /// Our own changes, told ahead to the next run.
+    own: OwnChanges,
     /// When the last run still heard of everything that happened to the files.
     heard_until: OnceLock<Timestamp>,
     /// Recorded opens that could not be looked at: they stay in the store.

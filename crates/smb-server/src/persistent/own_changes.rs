@@ -1,0 +1,124 @@
+//! Which changes of recorded files were ours: known to the next run by a time told ahead.
+//!
+//! After a restart a file that changed last when this run still heard of changes is as its clients
+//! know it: what others did was told to them, and what we did they know. Our own changes would
+//! make a file look younger than the last word of a run that was killed, so that word is given
+//! with them, and for a while ahead ([`AHEAD_MS`]): one word serves all changes of that time. The
+//! price is that a change by others within that time after the run's end goes unnoticed. No
+//! request waits for it: a run killed between a change and its word costs a client its caching.
+
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicI64, Ordering},
+};
+
+use vfs::{Timestamp, Vfs, env::LocalTask};
+
+use crate::state::Server;
+
+/// How far ahead the word reaches.
+const AHEAD_MS: i64 = 400;
+/// A word that reaches less far is renewed before a change.
+const RENEW_MS: i64 = 200;
+
+/// Writes down until when the run hears of changes; outlives a killed process.
+pub type Announce = dyn Fn(Timestamp) -> LocalTask + Send + Sync;
+
+#[derive(Default)]
+pub(crate) struct OwnChanges {
+    announce: OnceLock<Box<Announce>>,
+    /// What was announced last, in milliseconds since 1970.
+    until: AtomicI64,
+}
+
+fn millis(at: Timestamp) -> i64 {
+    let whole = at.secs.saturating_mul(1000);
+    whole.saturating_add(i64::from(at.nanos / 1_000_000))
+}
+
+fn timestamp(millis: i64) -> Timestamp {
+    let part = millis.rem_euclid(1000);
+    Timestamp {
+        secs: millis.div_euclid(1000),
+        nanos: u32::try_from(part).unwrap_or(0) * 1_000_000,
+    }
+}
+
+impl OwnChanges {
+    /// Until when is to be announced before a change at `now`, if anything is.
+    fn renewed(&self, now: i64) -> Option<i64> {
+        let left = self.until.load(Ordering::Acquire).saturating_sub(now);
+        // More is left than was ever given: the clock was set back.
+        if (RENEW_MS..=AHEAD_MS).contains(&left) {
+            return None;
+        }
+        let until = now.saturating_add(AHEAD_MS);
+        self.until.store(until, Ordering::Release);
+        Some(until)
+    }
+
+    /// Until when a run that goes on at `now` hears of changes.
+    fn still(&self, now: i64) -> i64 {
+        let until = self.until.load(Ordering::Acquire);
+        let ahead = (0..=AHEAD_MS).contains(&until.saturating_sub(now));
+        if ahead { until } else { now }
+    }
+}
+
+impl<V: Vfs> Server<V> {
+    /// From now on `announce` is told until when changes are heard of. Once.
+    pub fn announce_changes_by(&self, announce: Box<Announce>) {
+        // A second one is not expected and not taken.
+        let _ = self.persistence.own.announce.set(announce);
+    }
+
+    /// A request comes that may change a file of a continuously available share.
+    pub(crate) fn changes_ahead(&self) {
+        let own = &self.persistence.own;
+        let Some(announce) = own.announce.get() else {
+            return;
+        };
+        let now = millis(self.env.realtime());
+        if let Some(until) = own.renewed(now)
+            && self.hears_of_all()
+        {
+            self.env.spawn(announce(timestamp(until)));
+        }
+    }
+
+    /// Every now and then, while opens are recorded: changes are still heard of.
+    pub async fn still_hearing(&self) {
+        let own = &self.persistence.own;
+        let Some(announce) = own.announce.get() else {
+            return;
+        };
+        if self.persistence.len() > 0 && self.hears_of_all() {
+            let now = millis(self.env.realtime());
+            announce(timestamp(own.still(now))).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_word_serves_the_changes_of_its_time() {
+        let own = OwnChanges::default();
+        assert_eq!(own.renewed(1000), Some(1000 + AHEAD_MS));
+        assert_eq!(own.renewed(1000 + AHEAD_MS - RENEW_MS), None);
+        let late = 1001 + AHEAD_MS - RENEW_MS;
+        assert_eq!(own.renewed(late), Some(late + AHEAD_MS));
+        // It is never taken back, nor given for longer than it was.
+        assert_eq!(own.still(late + 1), late + AHEAD_MS);
+        assert_eq!(own.still(late + AHEAD_MS + 1), late + AHEAD_MS + 1);
+        // The clock was set back.
+        assert_eq!(own.renewed(5), Some(5 + AHEAD_MS));
+        let at = timestamp(1_234_567);
+        assert_eq!(
+            (at.secs, at.nanos, millis(at)),
+            (1234, 567_000_000, 1_234_567)
+        );
+    }
+}
