@@ -30,6 +30,8 @@ mod tree_connect;
 mod tree_disconnect;
 mod write;
 
+use std::{future::Future, pin::Pin};
+
 pub(crate) use call::{Call, Failure, Handled, Reply};
 pub(crate) use chain::{notify, run};
 pub(crate) use create::{insert, io_access, link, place};
@@ -41,29 +43,34 @@ use smb_wire::{header::Command, status::Status};
 pub(crate) use tree_connect::admits;
 use vfs::Vfs;
 
-/// Sends a call to its command's handler.
+/// Sends a call to its command's handler. The small ones, of which there are many, run in place;
+/// the others are put on the heap, or every request would be moved about with room for the largest.
 async fn dispatch<V: Vfs>(call: &Call<V>) -> Handled {
     match call.header.command {
-        Command::NEGOTIATE => negotiate::handle(call).await,
-        Command::SESSION_SETUP => session_setup::handle(call).await,
-        Command::LOGOFF => logoff::handle(call).await,
-        Command::TREE_CONNECT => tree_connect::handle(call).await,
-        Command::TREE_DISCONNECT => tree_disconnect::handle(call).await,
-        Command::CREATE => create::handle(call).await,
-        Command::CLOSE => close::handle(call).await,
-        Command::FLUSH => flush::handle(call).await,
-        Command::READ => read::handle(call).await,
-        Command::WRITE => write::handle(call).await,
-        Command::LOCK => lock::handle(call).await,
-        Command::IOCTL => ioctl::handle(call).await,
-        Command::ECHO => echo::handle(call).await,
-        Command::QUERY_DIRECTORY => query_directory::handle(call).await,
-        Command::CHANGE_NOTIFY => change_notify::handle(call).await,
-        Command::QUERY_INFO => query_info::handle(call).await,
-        Command::SET_INFO => set_info::handle(call).await,
-        Command::OPLOCK_BREAK => oplock_break::handle(call).await,
-        _ => Err(Status::INVALID_PARAMETER.into()),
+        Command::READ => return read::handle(call).await,
+        Command::WRITE => return write::handle(call).await,
+        Command::ECHO => return echo::handle(call).await,
+        _ => {}
     }
+    let handler: Pin<Box<dyn Future<Output = Handled> + '_>> = match call.header.command {
+        Command::NEGOTIATE => Box::pin(negotiate::handle(call)),
+        Command::SESSION_SETUP => Box::pin(session_setup::handle(call)),
+        Command::LOGOFF => Box::pin(logoff::handle(call)),
+        Command::TREE_CONNECT => Box::pin(tree_connect::handle(call)),
+        Command::TREE_DISCONNECT => Box::pin(tree_disconnect::handle(call)),
+        Command::CREATE => Box::pin(create::handle(call)),
+        Command::CLOSE => Box::pin(close::handle(call)),
+        Command::FLUSH => Box::pin(flush::handle(call)),
+        Command::LOCK => Box::pin(lock::handle(call)),
+        Command::IOCTL => Box::pin(ioctl::handle(call)),
+        Command::QUERY_DIRECTORY => Box::pin(query_directory::handle(call)),
+        Command::CHANGE_NOTIFY => Box::pin(change_notify::handle(call)),
+        Command::QUERY_INFO => Box::pin(query_info::handle(call)),
+        Command::SET_INFO => Box::pin(set_info::handle(call)),
+        Command::OPLOCK_BREAK => Box::pin(oplock_break::handle(call)),
+        _ => return Err(Status::INVALID_PARAMETER.into()),
+    };
+    handler.await
 }
 
 /// What a command needs before its handler may run ([MS-SMB2] 3.3.5.2.9, 3.3.5.2.11).
