@@ -337,11 +337,11 @@ pub(super) fn security_value(mark: Option<u32>) -> Value {
 pub(super) fn security_read(bytes: &[u8]) -> Value {
     let dacl = SecurityDescriptor::read(bytes).ok().and_then(|sd| sd.dacl);
     let marks = dacl.iter().flat_map(|dacl| &dacl.aces);
-    let marks = marks.filter_map(|ace| match ace.access()?.1.sub_authorities() {
+    let mut marks = marks.filter_map(|ace| match ace.access()?.1.sub_authorities() {
         [21, 9, 9, 9, mark] => Some(*mark),
         _ => None,
     });
-    security_value(marks.last())
+    security_value(marks.next_back())
 }
 
 pub(super) fn created_value(time: FileTime) -> Value {

@@ -204,7 +204,6 @@ impl Plan {
         }
         for _ in 0..rng.below(3) {
             let (client, file) = (rng.below(3), rng.below(2));
-            let narrow = |number: u64| u8::try_from(number).unwrap_or(0);
             let kind = *choose(&mut rng, &[Kind::Flush, Kind::Flush, Kind::FlushStream]);
             plan.steps
                 .push(Step::new(kind, narrow(client), narrow(file), 0));
@@ -266,6 +265,10 @@ impl Plan {
                 .iter()
                 .any(|trouble| matches!(trouble.what, Mischief::SlowSync | Mischief::Hang))
     }
+}
+
+fn narrow(number: u64) -> u8 {
+    u8::try_from(number).unwrap_or(0)
 }
 
 pub(super) fn choose<'a, T>(rng: &mut SimRng, all: &'a [T]) -> &'a T {
