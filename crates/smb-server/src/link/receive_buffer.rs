@@ -67,12 +67,13 @@ impl ReceiveBuffer {
 
 /// Buffers come in few sizes, so that one can stand in for another.
 fn size_for(needed: usize) -> usize {
-    match needed {
-        0..=RECEIVE_BYTES => RECEIVE_BYTES,
-        ..=LARGE_BYTES => needed.next_power_of_two(),
-        _ => needed
-            .checked_next_multiple_of(LARGE_BYTES)
-            .unwrap_or(needed),
+    if needed <= RECEIVE_BYTES {
+        RECEIVE_BYTES
+    } else if needed <= LARGE_BYTES {
+        needed.next_power_of_two()
+    } else {
+        let whole = needed.checked_next_multiple_of(LARGE_BYTES);
+        whole.unwrap_or(needed)
     }
 }
 
