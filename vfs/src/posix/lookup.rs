@@ -316,6 +316,7 @@ impl<D: Disk> PosixVfs<D> {
         seen: &mut Option<Stat>,
     ) -> VfsResult<Option<Box<[u8]>>> {
         let folded = name::fold(component);
+        let begun = self.names.begin_listing();
         let before = self.disk.stat(dir).await?;
         *seen = Some(before);
         let now = self.options.clock.now();
@@ -340,7 +341,7 @@ impl<D: Disk> PosixVfs<D> {
             .find(|entry| name::fold(&name::to_client(&entry.name)) == folded)
             .map(|entry| entry.name.clone());
         let after = self.disk.stat(dir).await?;
-        self.names.listed(&before, &after, &entries, now);
+        self.names.listed(begun, (&before, &after), &entries, now);
         Ok(found)
     }
 

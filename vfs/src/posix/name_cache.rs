@@ -154,11 +154,22 @@ pub(super) enum Change<'a> {
 #[derive(Default)]
 struct Inner {
     directories: BTreeMap<FileKey, Snapshot>,
-    /// Times that our own last change left; at most [`DIRECTORIES_MAX`], emptied when full.
-    ours: BTreeMap<FileKey, Stamp>,
+    /// Times that our own last change left, and its number; at most [`DIRECTORIES_MAX`], emptied
+    /// when full.
+    ours: BTreeMap<FileKey, (Stamp, u64)>,
+    /// Changes of ours so far, and how many they were when `ours` was emptied.
+    changes: u64,
+    emptied: u64,
     entries: usize,
     uses: u64,
     listings: u64,
+}
+
+/// A listing under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Listing {
+    /// Changes of ours when it began.
+    changes: u64,
 }
 
 /// The snapshots of one share.
@@ -194,15 +205,34 @@ impl NameCache {
         }
     }
 
+    /// A listing is about to start, its first look at the directory's state included.
+    pub(super) fn begin_listing(&self) -> Listing {
+        Listing {
+            changes: self.lock().changes,
+        }
+    }
+
     /// Keeps a listing. `before` and `after` are the directory's state around it, `now` the time
     /// when it began. Not kept if something changed meanwhile or just before.
-    pub(super) fn listed(&self, before: &Stat, after: &Stat, entries: &[RawEntry], now: Timestamp) {
+    pub(super) fn listed(
+        &self,
+        listing: Listing,
+        (before, after): (&Stat, &Stat),
+        entries: &[RawEntry],
+        now: Timestamp,
+    ) {
         let mut inner = self.lock();
         inner.listings += 1;
         inner.forget(after.key);
         let stamp = Stamp::from(after);
         let young = later(after.changed.max(after.written), SETTLED) > now;
-        let ours = inner.ours.get(&after.key) == Some(&stamp);
+        let last = inner.ours.get(&after.key);
+        let ours = last.is_some_and(|(left, _)| *left == stamp);
+        // A change of ours in the same tick of the kernel's clock shows in no times.
+        let ended = last.map_or(inner.emptied, |(_, number)| *number);
+        if ended > listing.changes {
+            return;
+        }
         if Stamp::from(before) != stamp || (young && !ours) || entries.len() > ENTRIES_MAX {
             return;
         }
@@ -265,13 +295,19 @@ impl NameCache {
         let mut inner = self.lock();
         let Some(stat) = stat else {
             inner.forget(directory);
+            inner.ours.remove(&directory);
+            inner.changes += 1;
+            inner.emptied = inner.changes;
             return;
         };
         let stamp = Stamp::from(stat);
         if inner.ours.len() >= DIRECTORIES_MAX && !inner.ours.contains_key(&directory) {
             inner.ours.clear();
+            inner.emptied = inner.changes;
         }
-        inner.ours.insert(directory, stamp);
+        inner.changes += 1;
+        let number = inner.changes;
+        inner.ours.insert(directory, (stamp, number));
         let Some(snapshot) = inner.directories.get_mut(&directory) else {
             return;
         };
@@ -379,7 +415,13 @@ mod tests {
     fn believed_while_the_times_stand() {
         let cache = NameCache::default();
         assert_eq!(cache.find(&stat(1, 5), "A", at(9)), Known::Unlisted);
-        cache.listed(&stat(1, 5), &stat(1, 5), &entries(&["a", "B"]), at(9));
+        let begun = cache.begin_listing();
+        cache.listed(
+            begun,
+            (&stat(1, 5), &stat(1, 5)),
+            &entries(&["a", "B"]),
+            at(9),
+        );
         assert_eq!(cache.find(&stat(1, 5), "A", at(9)), on_disk("a"));
         assert_eq!(cache.find(&stat(1, 5), "X", at(9)), Known::Absent);
         assert_eq!(cache.find(&stat(1, 6), "X", at(9)), Known::Unlisted);
@@ -389,16 +431,19 @@ mod tests {
     #[test]
     fn a_young_or_moving_listing_is_not_kept() {
         let cache = NameCache::default();
-        cache.listed(&stat(1, 9), &stat(1, 9), &entries(&["a"]), at(9));
+        let begun = cache.begin_listing();
+        cache.listed(begun, (&stat(1, 9), &stat(1, 9)), &entries(&["a"]), at(9));
         assert_eq!(cache.find(&stat(1, 9), "A", at(9)), Known::Unlisted);
-        cache.listed(&stat(1, 5), &stat(1, 6), &entries(&["a"]), at(9));
+        let begun = cache.begin_listing();
+        cache.listed(begun, (&stat(1, 5), &stat(1, 6)), &entries(&["a"]), at(9));
         assert_eq!(cache.find(&stat(1, 6), "A", at(9)), Known::Unlisted);
     }
 
     #[test]
     fn our_changes_go_in_and_last_for_a_while() {
         let cache = NameCache::default();
-        cache.listed(&stat(1, 5), &stat(1, 5), &entries(&["a"]), at(9));
+        let begun = cache.begin_listing();
+        cache.listed(begun, (&stat(1, 5), &stat(1, 5)), &entries(&["a"]), at(9));
         let key = stat(1, 5).key;
         assert!(cache.knows(key) && cache.begin(&stat(1, 5)));
         cache.end(
@@ -415,7 +460,8 @@ mod tests {
     #[test]
     fn an_outside_change_before_ours_is_not_covered() {
         let cache = NameCache::default();
-        cache.listed(&stat(1, 5), &stat(1, 5), &entries(&["a"]), at(9));
+        let begun = cache.begin_listing();
+        cache.listed(begun, (&stat(1, 5), &stat(1, 5)), &entries(&["a"]), at(9));
         assert!(!cache.begin(&stat(1, 6)));
         assert!(!cache.knows(stat(1, 6).key));
     }
@@ -423,16 +469,50 @@ mod tests {
     #[test]
     fn names_that_fold_alike_and_limits() {
         let cache = NameCache::default();
-        cache.listed(&stat(1, 5), &stat(1, 5), &entries(&["a", "A", "a"]), at(9));
+        let begun = cache.begin_listing();
+        cache.listed(
+            begun,
+            (&stat(1, 5), &stat(1, 5)),
+            &entries(&["a", "A", "a"]),
+            at(9),
+        );
         let key = stat(1, 5).key;
         assert!(cache.begin(&stat(1, 5)));
         cache.end(key, Some(&stat(1, 5)), &[Change::Remove(b"a")], at(9));
         assert_eq!(cache.find(&stat(1, 5), "A", at(9)), on_disk("A"));
         for ino in 2..600 {
-            cache.listed(&stat(ino, 5), &stat(ino, 5), &entries(&["x"]), at(9));
+            let begun = cache.begin_listing();
+            cache.listed(
+                begun,
+                (&stat(ino, 5), &stat(ino, 5)),
+                &entries(&["x"]),
+                at(9),
+            );
         }
         assert_eq!(cache.lock().directories.len(), DIRECTORIES_MAX);
         assert_eq!(cache.lock().entries, DIRECTORIES_MAX);
         assert!(!cache.knows(key));
+    }
+
+    /// The kernel's clock has not ticked: only the number of our changes tells.
+    #[test]
+    fn a_change_of_ours_beside_a_listing_is_seen_whatever_the_clock_says() {
+        let cache = NameCache::default();
+        let same = stat(1, 5);
+        let begun = cache.begin_listing();
+        cache.end(same.key, Some(&same), &[Change::Add(b"new")], at(5));
+        cache.listed(begun, (&same, &same), &entries(&["old"]), at(5));
+        assert_eq!(cache.find(&same, "new", at(5)), Known::Unlisted);
+        // One that began after it knows of it; the change of another directory does not matter.
+        let begun = cache.begin_listing();
+        cache.end(
+            stat(2, 5).key,
+            Some(&stat(2, 5)),
+            &[Change::Add(b"x")],
+            at(5),
+        );
+        cache.listed(begun, (&same, &same), &entries(&["old", "new"]), at(5));
+        assert_ne!(cache.find(&same, "new", at(5)), Known::Unlisted);
+        assert_eq!(cache.find(&same, "none", at(5)), Known::Absent);
     }
 }

@@ -187,10 +187,15 @@ async fn undone<V: Vfs>(
     let token = call.token()?;
     let share = call.share()?;
     let begun = share.gate.begin();
-    share
+    let removed = share
         .vfs
         .remove(&token.identity, node, parent, &lookup.name)
-        .await?;
+        .await;
+    if let Err(error) = removed {
+        // It stays as it is owed; what the client is told is why it did not get it.
+        tracing::warn!(%error, share = share.config.name, "a file that could not be opened stays");
+        return Err(failure);
+    }
     // Its number may come back as another file's: nothing of it may stay owed or latched. The
     // failure is told already, so nobody waits for this.
     let flags = durability::RequestFlags::default();
