@@ -354,6 +354,11 @@ impl<D: Disk> PosixVfs<D> {
         if node.0.io != IoAccess::default() {
             return Ok(node.fd().clone());
         }
+        self.own_fd(node).await
+    }
+
+    /// A descriptor of the inode that nobody else uses.
+    pub(super) async fn own_fd(&self, node: &PosixNode<D>) -> VfsResult<D::Fd> {
         let service = Identity::Service;
         match self.disk.reopen(&service, node.fd(), true, false).await {
             // A file that a server without privileges may write but not read.

@@ -122,7 +122,7 @@ impl<D: Disk> PosixVfs<D> {
 
     /// Writes on the inode that, and where, it has streams in the depot. Always: a failed sync may
     /// have lost what can still be read.
-    async fn mark(&self, node: &PosixNode<D>) -> VfsResult<()> {
+    pub(super) async fn mark(&self, node: &PosixNode<D>) -> VfsResult<()> {
         let place = self.depot_place(node).await?.join("/");
         for (name, value) in [(PLACE, place.as_bytes()), (DEPOT_MARK, b"1")] {
             let how = XattrSet::Either;

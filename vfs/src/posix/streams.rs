@@ -221,13 +221,18 @@ impl<D: Disk> PosixVfs<D> {
         }
         let synced = self.depot_sync(node, Some(fd)).await;
         synced.inspect_err(|error| self.sync_failed(node, *error))?;
-        self.sync_base(node).await
+        self.sync_base(node, true).await
     }
 
-    /// Makes the inode that carries a stream stable. A failure is told to whoever keeps account
-    /// of what else was dirty.
-    async fn sync_base(&self, node: &PosixNode<D>) -> VfsResult<()> {
-        let fd = self.sync_fd(node).await.map_err(VfsError::before_sync)?;
+    /// Makes the inode that carries a stream stable, with the mark that leads to the depot where it
+    /// has one. A failure is told to whoever keeps account of what else was dirty.
+    async fn sync_base(&self, node: &PosixNode<D>, marked: bool) -> VfsResult<()> {
+        // A failure of somebody else's sync may have lost the mark, and is told once to each
+        // descriptor that was open then: so one of our own is, and the mark is set once more.
+        let fd = self.own_fd(node).await.map_err(VfsError::before_sync)?;
+        if marked {
+            self.mark(node).await.map_err(VfsError::before_sync)?;
+        }
         let stat = self.disk.stat(&fd).await;
         let stat = stat.map_err(|errno| VfsError::from(errno).before_sync())?;
         // By itself it would save that names left it, whether or not where they went is stable.
@@ -418,7 +423,7 @@ impl<D: Disk> PosixVfs<D> {
                 let stored = self.set_stream_attribute(node, &attribute, &value, how);
                 let depot = if stored.await? {
                     self.depot_remove(node, to).await?;
-                    self.sync_base(node).await?;
+                    self.sync_base(node, false).await?;
                     None
                 } else {
                     let fd = self.depot_fresh(node, to).await?;
