@@ -23,7 +23,7 @@ DUPLICATE_EXTENTS = 0x00098344
 INFO_FILE, INFO_SECURITY, DACL = 1, 3, 4
 FULL_SYNC = 0xFFFF
 FULL = "full sync"
-DEPOT = "F depot file, F depot, F ., F f"
+DEPOT = "F depot file, F depot, F f"
 
 EVENTS = [
     # Names of a new file and of the directories above it.
