@@ -589,11 +589,11 @@ impl<V: Vfs> Gate<V> {
         let judged = self.mark(core, node, asked, |inode, account| {
             // Drawn under the lock: a barrier that draws a later number finds the name in
             // its plan.
-            let at = (core.tick(), core.now());
-            idle = inode.renamed(account, (new.as_ref(), old.as_ref()), at, key);
             if event == Event::Rename && node.is_directory() {
                 core.directory_moved(key);
             }
+            let at = (core.tick(), core.now());
+            idle = inode.renamed(account, (new.as_ref(), old.as_ref()), at, key);
         });
         idle.iter().for_each(|share| core.start_payer(share));
         core.failed_since(key, since, &dirs);

@@ -891,10 +891,17 @@ impl<V: Vfs> Inode<V> {
         latch
     }
 
-    /// Names not changed after `seq` are on disk, those in directories that `failed` excepted.
-    /// True if that ended a latch.
-    pub(crate) fn names_synced(&mut self, seq: u64, failed: &BTreeSet<FileKey>) -> bool {
-        let owed = |name: &Name<V>| name.seq > seq || failed.contains(&name.dir.key());
+    /// Names are on disk that were not changed after what `until` says of their directory, those in
+    /// directories that `failed` excepted. True if that ended a latch.
+    pub(crate) fn names_synced(
+        &mut self,
+        until: impl Fn(FileKey) -> u64,
+        failed: &BTreeSet<FileKey>,
+    ) -> bool {
+        let owed = |name: &Name<V>| {
+            let dir = name.dir.key();
+            name.seq > until(dir) || failed.contains(&dir)
+        };
         if let Some(latch) = &mut self.latch {
             // Moved since the failure, and that is on disk. Another name proves nothing of a lost
             // one.

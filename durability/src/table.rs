@@ -412,11 +412,14 @@ impl<V: Vfs> Durability<V> {
         }
         drop(still);
         self.latch_below(key, moved_to.iter().chain(&plan).map(Held::key), &failed);
-        self.names_synced(key, marked, &failed.dirs);
-        (moved_to.iter()).for_each(|dir| self.names_synced(dir.key(), marked, &failed.dirs));
+        let before = |_| marked;
+        // The plan leaves the inode itself out, which was synced before it was made.
+        let until = |dir| if dir == key { marked } else { planned };
+        self.names_synced(key, before, &failed.dirs);
+        (moved_to.iter()).for_each(|dir| self.names_synced(dir.key(), before, &failed.dirs));
         plan.iter()
-            .for_each(|dir| self.names_synced(dir.key(), planned, &failed.dirs));
-        self.moved_synced(key.fs, planned, &failed.dirs);
+            .for_each(|dir| self.names_synced(dir.key(), until, &failed.dirs));
+        self.moved_synced(key.fs, until, &failed.dirs);
         failed.error.map_or_else(|| self.check_latch(key), Err)?;
         self.check_way(key)
     }
@@ -489,8 +492,13 @@ impl<V: Vfs> Durability<V> {
         left
     }
 
-    fn names_synced(&self, key: FileKey, seq: u64, failed: &BTreeSet<FileKey>) {
-        if self.with(key, |inode| inode.names_synced(seq, failed)) {
+    fn names_synced(
+        &self,
+        key: FileKey,
+        until: impl Fn(FileKey) -> u64,
+        failed: &BTreeSet<FileKey>,
+    ) {
+        if self.with(key, |inode| inode.names_synced(until, failed)) {
             self.repaired(key);
         }
     }
@@ -533,15 +541,15 @@ impl<V: Vfs> Durability<V> {
         lock(&self.moved).iter().any(|dir| dir.fs == fs)
     }
 
-    /// The names not changed after `seq` of directories that moved are on disk.
-    fn moved_synced(&self, fs: u64, seq: u64, failed: &BTreeSet<FileKey>) {
+    /// The names of directories that moved are on disk, as in [`Inode::names_synced`].
+    fn moved_synced(&self, fs: u64, until: impl Fn(FileKey) -> u64, failed: &BTreeSet<FileKey>) {
         if !self.has_moved(fs) {
             return;
         }
         let mut moved = lock(&self.moved).clone();
         moved.retain(|dir| dir.fs == fs);
         for dir in moved {
-            self.names_synced(dir, seq, failed);
+            self.names_synced(dir, &until, failed);
             // Under the inode's lock, as when it moves.
             self.with(dir, |inode| {
                 if inode.names().is_empty() {
