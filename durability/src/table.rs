@@ -388,6 +388,8 @@ impl<V: Vfs> Durability<V> {
         // that it is synced.
         let file = node.as_ref().is_some_and(Held::is_file)
             || self.peek(key, Inode::is_file) == Some(true);
+        // Without it the inode is synced only if it is known to be dirty.
+        let named = node.is_some();
         let mut still = None;
         if !file {
             still = Some(self.orders.still(key.fs).await);
@@ -413,8 +415,9 @@ impl<V: Vfs> Durability<V> {
         drop(still);
         self.latch_below(key, moved_to.iter().chain(&plan).map(Held::key), &failed);
         let before = |_| marked;
-        // The plan leaves the inode itself out, which was synced before it was made.
-        let until = |dir| if dir == key { marked } else { planned };
+        // The plan leaves the inode itself out, which was synced before it was made, if it was.
+        let own = if named { marked } else { 0 };
+        let until = |dir| if dir == key { own } else { planned };
         self.names_synced(key, before, &failed.dirs);
         (moved_to.iter()).for_each(|dir| self.names_synced(dir.key(), before, &failed.dirs));
         plan.iter()

@@ -13,7 +13,7 @@ use vfs::{
 };
 
 use super::{
-    fake::{dir, file},
+    fake::{dir, file, key},
     flush::{PLAIN, THROUGH, honor},
     sim::{TestEnv, ms},
     stores::{disk, run},
@@ -65,6 +65,23 @@ fn a_directory_that_moved_is_part_of_the_path_of_what_is_below() {
         w.rename(&b, &a, &root).await.unwrap();
         w.write_as(&g, 0, 1, THROUGH).await.unwrap();
         assert!(w.fake.is_stable_in(1) && w.fake.is_stable_in(10));
+    });
+}
+
+#[test]
+fn a_directory_that_was_not_synced_makes_no_name_stable() {
+    honor(|w| async move {
+        let (root, a, f) = (dir(1), dir(10), file(5));
+        w.create(&a, &root).await.unwrap();
+        w.create(&f, &a).await.unwrap();
+        w.flush(&f).await.unwrap();
+        w.rename(&a, &root, &root).await.unwrap();
+        w.fake.take_log();
+        // Nothing is known of it that would have to be synced, and nobody brings it along.
+        w.engine.barrier(key(1), None).await.unwrap();
+        assert!(w.fake.take_log().is_empty());
+        w.flush(&f).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5", "all 1"]);
     });
 }
 
