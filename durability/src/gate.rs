@@ -31,7 +31,8 @@ use bytes::Bytes;
 use vfs::{Env, FileKey, Node, Timestamp, Vfs, VfsError, WriteMode};
 
 use crate::{
-    inode::{Account, Changed, Held, Inode},
+    epoch::{Account, Changed},
+    inode::{Held, Inode},
     metrics::{Counters, count},
     opens::Effective,
     planted::Planted,

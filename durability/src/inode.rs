@@ -1,9 +1,9 @@
 //! The dirty state of one inode: a plain machine without locks, clocks or I/O.
 //!
 //! Owns what changed since the last clean sync, in two parts. The *own* part (data, size,
-//! metadata, streams) is one epoch that a sync takes whole and either drops (success) or hands
-//! to the latch (failure). The *names* are the directories that must be synced afterwards, each
-//! with the sequence number of its last change, newest parent first.
+//! metadata, streams) is one epoch (`epoch.rs`) that a sync takes whole and either drops (success)
+//! or hands to the latch (failure, `latch.rs`). The *names* are the directories that must be synced
+//! afterwards, each with the sequence number of its last change, newest parent first.
 //!
 //! Invariants: nothing becomes clean except through a sync that started after it was marked;
 //! a node is held while anything of the inode is dirty; what was dirty when a sync failed never
@@ -16,15 +16,16 @@ use std::{
 };
 
 use tokio::sync::{Notify, oneshot};
-use vfs::{FileKey, Node, SyncScope, Timestamp, Vfs, VfsError};
+use vfs::{FileKey, Node, SyncScope, Vfs, VfsError};
 
 use crate::{
     early::Early,
+    epoch::{Account, Changed, Epoch, Where},
     gate::Earlier,
+    latch::{Failure, Latch},
     latch_store::LatchRecord,
     opens::Opens,
     order::Still,
-    policy::Meta,
     ranges::Extents,
     report::LatchedInode,
     settings::PolicyKind,
@@ -57,130 +58,6 @@ impl<V: Vfs> Held<V> {
     }
 }
 
-/// On whose account a change is.
-pub(crate) struct Account<'a> {
-    pub(crate) share: &'a Arc<Share>,
-    /// Of the policy that it is acknowledged under.
-    pub(crate) kind: PolicyKind,
-    /// Other shares with a bounded open of the inode.
-    pub(crate) also: Vec<Arc<Share>>,
-}
-
-impl Account<'_> {
-    /// Adds to `debts` what is missing there. Shares that need a payer go to `idle`.
-    fn charge(
-        &self,
-        debts: &mut Vec<Debt>,
-        (key, now): (FileKey, Duration),
-        idle: &mut Vec<Arc<Share>>,
-    ) {
-        let also = (self.also.iter()).map(|share| (share, PolicyKind::Bounded));
-        for (share, kind) in std::iter::once((self.share, self.kind)).chain(also) {
-            if !debts.iter().any(|debt| debt.is_for(share, kind)) {
-                let (debt, first) = Debt::new(share, key, now, kind);
-                debts.push(debt);
-                if first {
-                    idle.push(Arc::clone(share));
-                }
-            }
-        }
-    }
-}
-
-/// What a client changed of an inode beside its contents; changed again and synced, it is proven
-/// again. Extended attributes count as one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Changed {
-    Meta(Meta),
-    /// A stream was made, named or removed.
-    Stream(String),
-}
-
-impl Changed {
-    const METADATA: [Self; 4] = [
-        Self::Meta(Meta::Security),
-        Self::Meta(Meta::Times),
-        Self::Meta(Meta::Attributes),
-        Self::Meta(Meta::Eas),
-    ];
-}
-
-/// Most changes of metadata that a latch tells apart; beyond it only an administrator ends it.
-const METADATA_MAX: usize = 256;
-
-/// Where contents changed.
-#[derive(Clone, Copy)]
-pub(crate) enum Where {
-    /// From, to (exclusive).
-    At(u64, u64),
-    /// Somewhere within: dirty, but nothing of it counts as rewritten.
-    Within(u64, u64),
-    /// Somewhere: all of it is dirty, nothing of it counts as rewritten.
-    Unknown,
-    /// Where the latch already says that it is unproven.
-    Latched,
-}
-
-/// What changed, names excepted.
-#[derive(Default)]
-pub(crate) struct Epoch {
-    /// Contents or size of the unnamed stream.
-    pub(crate) data: bool,
-    /// Metadata, or a name (whose record in the inode only a full sync saves).
-    pub(crate) meta: bool,
-    /// Metadata that a client set, as against names only.
-    pub(crate) set_meta: BTreeSet<Changed>,
-    /// A directory's entries: a name went away.
-    pub(crate) entries: bool,
-    /// End of file or allocation was set.
-    pub(crate) sized: bool,
-    /// Streams, by name.
-    pub(crate) streams: BTreeSet<String>,
-    pub(crate) extents: Extents,
-    /// Streams that were cut short, to these sizes, or removed: nothing beyond is unproven once
-    /// that is on disk.
-    cut: BTreeMap<String, u64>,
-    pub(crate) debts: Vec<Debt>,
-}
-
-impl Epoch {
-    pub(crate) fn is_clean(&self) -> bool {
-        !self.data && !self.meta && !self.entries && self.streams.is_empty()
-    }
-
-    /// Just data and size: `fdatasync` will do.
-    fn scope(&self) -> SyncScope {
-        if self.meta || self.entries || !self.streams.is_empty() {
-            SyncScope::All
-        } else {
-            SyncScope::Data
-        }
-    }
-
-    fn merge(&mut self, other: Epoch) {
-        self.data |= other.data;
-        self.meta |= other.meta;
-        self.set_meta.extend(other.set_meta);
-        self.entries |= other.entries;
-        self.sized |= other.sized;
-        self.streams.extend(other.streams);
-        self.extents.merge(&other.extents);
-        for (stream, size) in other.cut {
-            self.cut_short(&stream, size);
-        }
-        self.debts.extend(other.debts);
-    }
-
-    fn cut_short(&mut self, stream: &str, size: u64) {
-        let known = self.cut.entry(stream.to_owned()).or_insert(size);
-        *known = size.min(*known);
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.debts.iter().map(Debt::bytes).sum()
-    }
-}
-
 /// A directory that must be synced for a name of the inode.
 pub(crate) struct Name<V: Vfs> {
     pub(crate) dir: Held<V>,
@@ -190,106 +67,6 @@ pub(crate) struct Name<V: Vfs> {
     debts: Vec<Debt>,
 }
 
-/// The first error of a sync, and what it left unproven.
-pub(crate) struct Latch {
-    pub(crate) error: VfsError,
-    at: Duration,
-    /// The same by the wall clock.
-    since: Timestamp,
-    sequence: u64,
-    /// How often it has grown.
-    grown: u64,
-    /// Where the inode was then.
-    path: String,
-    /// Names with a later change are repaired by their own sync.
-    mark: u64,
-    pub(crate) extents: Extents,
-    metadata: BTreeSet<Changed>,
-    /// Directories whose sync with a name of the inode failed or was never reached.
-    names: BTreeSet<FileKey>,
-    /// Entries of a directory, or a name that went away. No rewriting proves them again: only an
-    /// administrator does.
-    entries: bool,
-    size: bool,
-    lost: Vec<Lost>,
-}
-
-impl Latch {
-    pub(crate) fn grown(&self) -> u64 {
-        self.grown
-    }
-
-    fn is_repaired(&self) -> bool {
-        self.extents.is_empty()
-            && self.metadata.is_empty()
-            && self.names.is_empty()
-            && !self.entries
-            && !self.size
-    }
-
-    /// A name or a stream is lost: what is written there may be lost with it.
-    fn is_out_of_reach(&self) -> bool {
-        let lost_stream = |what: &Changed| matches!(what, Changed::Stream(_));
-        !self.names.is_empty() || self.metadata.iter().any(lost_stream)
-    }
-
-    fn add_metadata(&mut self, what: BTreeSet<Changed>) {
-        self.metadata.extend(what);
-        while self.metadata.len() > METADATA_MAX {
-            self.metadata.pop_last();
-            self.entries = true;
-        }
-    }
-
-    /// All that changed in an epoch is unproven.
-    fn add_epoch(&mut self, epoch: Epoch) {
-        self.extents.merge(&epoch.extents);
-        self.add_metadata(epoch.set_meta);
-        self.take(&epoch.debts);
-        self.entries |= epoch.entries;
-        self.size |= epoch.sized;
-    }
-
-    fn take(&mut self, debts: &[Debt]) {
-        for debt in debts {
-            self.lost(&debt.share).take(debt);
-        }
-    }
-
-    fn lost(&mut self, share: &Arc<Share>) -> &mut Lost {
-        let known = self
-            .lost
-            .iter()
-            .position(|lost| Arc::ptr_eq(&lost.share, share));
-        let place = known.unwrap_or_else(|| {
-            self.lost.push(Lost::new(share));
-            self.lost.len() - 1
-        });
-        &mut self.lost[place]
-    }
-
-    /// A write that was under way when a sync failed is unproven.
-    pub(crate) fn add_write(&mut self, share: &Arc<Share>, stream: &str, (start, end): (u64, u64)) {
-        self.grown += 1;
-        self.extents.add(stream, start, end);
-        self.lost(share).add(end - start);
-    }
-
-    /// Any other change of contents that was under way.
-    pub(crate) fn add(&mut self, share: &Arc<Share>, stream: &str, place: Where) {
-        match place {
-            Where::At(start, end) | Where::Within(start, end) => {
-                self.add_write(share, stream, (start, end));
-            }
-            Where::Unknown => {
-                self.grown += 1;
-                self.extents.add_unknown(stream);
-            }
-            Where::Latched => {}
-        }
-    }
-}
-
 /// What an inode leaves when its last name is gone.
 pub(crate) struct Left<V: Vfs> {
     /// Of shares that promise a bound: what was written may come back with the name.
@@ -297,15 +74,6 @@ pub(crate) struct Left<V: Vfs> {
     before: Vec<(Held<V>, u64)>,
     /// A latch ended.
     pub(crate) latched: bool,
-}
-
-/// When and after which change a failure happened.
-#[derive(Clone, Copy)]
-pub(crate) struct Failure {
-    pub(crate) error: VfsError,
-    pub(crate) at: Duration,
-    pub(crate) since: Timestamp,
-    pub(crate) sequence: u64,
 }
 
 /// Who waits for a sync, and what it needs held until the sync has ended.

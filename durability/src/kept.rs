@@ -21,8 +21,9 @@ use std::{
 use vfs::{FileKey, Vfs};
 
 use crate::{
-    inode::{Inode, Latch},
+    inode::Inode,
     journal::{ExposedFile, ExposureRecord, ExposureSource, FlushJournal, most_exposed},
+    latch::Latch,
     latch_store::{LatchRecord, LatchStore},
     metrics::count,
     share::lock,

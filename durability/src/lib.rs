@@ -18,6 +18,7 @@
 
 mod disk_file;
 mod early;
+mod epoch;
 mod frames;
 mod gate;
 mod guard;
@@ -27,6 +28,7 @@ mod journal;
 mod journal_file;
 mod journal_format;
 mod kept;
+mod latch;
 mod latch_file;
 mod latch_store;
 mod log_map;

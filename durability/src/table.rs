@@ -25,8 +25,9 @@ use vfs::{Env, FileKey, Node, SyncScope, Vfs, VfsError};
 
 use crate::{
     gate::{Earlier, Gate},
-    inode::{Failure, Held, Inode, Job, Left},
+    inode::{Held, Inode, Job, Left},
     kept::Kept,
+    latch::Failure,
     metrics::count,
     opens::OpenEntry,
     order::{Orders, Still},

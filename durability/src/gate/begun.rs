@@ -170,7 +170,7 @@ impl<V: Vfs> Durability<V> {
         &self,
         key: FileKey,
         error: Option<VfsError>,
-        lose: impl FnOnce(&mut Inode<V>, crate::inode::Failure) -> bool,
+        lose: impl FnOnce(&mut Inode<V>, crate::latch::Failure) -> bool,
     ) {
         let Some(error) = error else { return };
         let failure = self.failure(error);

@@ -9,7 +9,8 @@ use vfs::{Node, Range, Vfs, VfsError};
 
 use super::{Arrived, Asked, Gate, Judged};
 use crate::{
-    inode::{Account, Held, Inode, Where},
+    epoch::{Account, Where},
+    inode::{Held, Inode},
     policy::{Event, RequestFlags},
     receipt::Receipt,
 };

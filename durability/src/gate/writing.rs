@@ -10,7 +10,8 @@ use vfs::{Node, Vfs, VfsError};
 
 use super::{Arrived, Asked, Gate, Judged};
 use crate::{
-    inode::{Account, Held, Where},
+    epoch::{Account, Where},
+    inode::Held,
     metrics::count,
     planted::Planted,
     policy::{Barriers, Event, RequestFlags, Wait},

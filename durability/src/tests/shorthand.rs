@@ -2,7 +2,7 @@
 
 use vfs::{Range, Vfs, VfsError};
 
-use crate::{Gate, Meta, Receipt, RequestFlags, inode::Where};
+use crate::{Gate, Meta, Receipt, RequestFlags, epoch::Where};
 
 type Said = Result<Receipt, VfsError>;
 

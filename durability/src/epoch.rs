@@ -1,0 +1,140 @@
+//! What changed of an inode since a sync took it last, names excepted, and on whose account.
+//!
+//! Owns the bookkeeping of one epoch: what is dirty, where, and which shares answer for it. Nothing
+//! here ever becomes clean: a sync takes an epoch whole, and drops it or hands it to the latch.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use vfs::{FileKey, SyncScope};
+
+use crate::{
+    policy::Meta,
+    ranges::Extents,
+    settings::PolicyKind,
+    share::{Debt, Share},
+};
+
+/// On whose account a change is.
+pub(crate) struct Account<'a> {
+    pub(crate) share: &'a Arc<Share>,
+    /// Of the policy that it is acknowledged under.
+    pub(crate) kind: PolicyKind,
+    /// Other shares with a bounded open of the inode.
+    pub(crate) also: Vec<Arc<Share>>,
+}
+
+impl Account<'_> {
+    /// Adds to `debts` what is missing there. Shares that need a payer go to `idle`.
+    pub(crate) fn charge(
+        &self,
+        debts: &mut Vec<Debt>,
+        (key, now): (FileKey, Duration),
+        idle: &mut Vec<Arc<Share>>,
+    ) {
+        let also = (self.also.iter()).map(|share| (share, PolicyKind::Bounded));
+        for (share, kind) in std::iter::once((self.share, self.kind)).chain(also) {
+            if !debts.iter().any(|debt| debt.is_for(share, kind)) {
+                let (debt, first) = Debt::new(share, key, now, kind);
+                debts.push(debt);
+                if first {
+                    idle.push(Arc::clone(share));
+                }
+            }
+        }
+    }
+}
+
+/// What a client changed of an inode beside its contents; changed again and synced, it is proven
+/// again. Extended attributes count as one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Changed {
+    Meta(Meta),
+    /// A stream was made, named or removed.
+    Stream(String),
+}
+
+impl Changed {
+    pub(crate) const METADATA: [Self; 4] = [
+        Self::Meta(Meta::Security),
+        Self::Meta(Meta::Times),
+        Self::Meta(Meta::Attributes),
+        Self::Meta(Meta::Eas),
+    ];
+}
+
+/// Where contents changed.
+#[derive(Clone, Copy)]
+pub(crate) enum Where {
+    /// From, to (exclusive).
+    At(u64, u64),
+    /// Somewhere within: dirty, but nothing of it counts as rewritten.
+    Within(u64, u64),
+    /// Somewhere: all of it is dirty, nothing of it counts as rewritten.
+    Unknown,
+    /// Where the latch already says that it is unproven.
+    Latched,
+}
+
+/// What changed, names excepted.
+#[derive(Default)]
+pub(crate) struct Epoch {
+    /// Contents or size of the unnamed stream.
+    pub(crate) data: bool,
+    /// Metadata, or a name (whose record in the inode only a full sync saves).
+    pub(crate) meta: bool,
+    /// Metadata that a client set, as against names only.
+    pub(crate) set_meta: BTreeSet<Changed>,
+    /// A directory's entries: a name went away.
+    pub(crate) entries: bool,
+    /// End of file or allocation was set.
+    pub(crate) sized: bool,
+    /// Streams, by name.
+    pub(crate) streams: BTreeSet<String>,
+    pub(crate) extents: Extents,
+    /// Streams that were cut short, to these sizes, or removed: nothing beyond is unproven once
+    /// that is on disk.
+    pub(crate) cut: BTreeMap<String, u64>,
+    pub(crate) debts: Vec<Debt>,
+}
+
+impl Epoch {
+    pub(crate) fn is_clean(&self) -> bool {
+        !self.data && !self.meta && !self.entries && self.streams.is_empty()
+    }
+
+    /// Just data and size: `fdatasync` will do.
+    pub(crate) fn scope(&self) -> SyncScope {
+        if self.meta || self.entries || !self.streams.is_empty() {
+            SyncScope::All
+        } else {
+            SyncScope::Data
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: Epoch) {
+        self.data |= other.data;
+        self.meta |= other.meta;
+        self.set_meta.extend(other.set_meta);
+        self.entries |= other.entries;
+        self.sized |= other.sized;
+        self.streams.extend(other.streams);
+        self.extents.merge(&other.extents);
+        for (stream, size) in other.cut {
+            self.cut_short(&stream, size);
+        }
+        self.debts.extend(other.debts);
+    }
+
+    pub(crate) fn cut_short(&mut self, stream: &str, size: u64) {
+        let known = self.cut.entry(stream.to_owned()).or_insert(size);
+        *known = size.min(*known);
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.debts.iter().map(Debt::bytes).sum()
+    }
+}
