@@ -28,6 +28,13 @@ pub(crate) struct Account<'a> {
 }
 
 impl Account<'_> {
+    /// Whether what is charged now goes to `debt`.
+    fn is_charged(&self, debt: &Debt) -> bool {
+        let mut also = self.also.iter();
+        debt.is_for(self.share, self.kind)
+            || also.any(|share| debt.is_for(share, PolicyKind::Bounded))
+    }
+
     /// Adds to `debts` what is missing there. Shares that need a payer go to `idle`.
     pub(crate) fn charge(
         &self,
@@ -127,6 +134,16 @@ impl Epoch {
             self.cut_short(&stream, size);
         }
         self.debts.extend(other.debts);
+    }
+
+    /// A name went away from the directory. Call once its debts are charged.
+    pub(crate) fn entry_removed(&mut self, account: &Account<'_>) {
+        self.entries = true;
+        for debt in &self.debts {
+            if account.is_charged(debt) {
+                debt.name_removed();
+            }
+        }
     }
 
     pub(crate) fn cut_short(&mut self, stream: &str, size: u64) {

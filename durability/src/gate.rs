@@ -228,8 +228,8 @@ impl<V: Vfs> Gate<V> {
             others: self.asked_of([node]),
             ..Asked::of(Event::Remove, flags)
         };
-        let judged = self.mark(core, parent, asked, |inode, _| {
-            inode.pending.entries = true;
+        let judged = self.mark(core, parent, asked, |inode, account| {
+            inode.pending.entry_removed(account);
         });
         core.entry_failed_since(parent.key(), since);
         // A directory has one name. A file whose last name is gone owes nothing: once the

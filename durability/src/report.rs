@@ -43,13 +43,14 @@ impl Default for Limits {
 pub struct Exposure {
     /// Bytes written and not synced since, those of writes still running included.
     pub bytes: u64,
-    /// Inodes with anything owed: data, metadata or a name.
+    /// Inodes with anything owed: data, metadata or a name, each name that went away counted
+    /// once more for what it named.
     pub inodes: u64,
     /// Time since the oldest owed change; zero if nothing is owed.
     pub oldest_age: Duration,
     /// Bytes that a failed sync left unproven and nobody has rewritten and synced.
     pub latched_bytes: u64,
-    /// Inodes so latched.
+    /// Inodes so latched, counted in the same way.
     pub latched_inodes: u64,
     /// What is owed by the policy it was acknowledged under, in the order of
     /// [`PolicyKind::ALL`]; see [`Exposure::of`]. An inode may be in several.
@@ -90,7 +91,7 @@ impl Exposure {
 pub struct PolicyExposure {
     /// Bytes written and not synced since, those of writes still running included.
     pub bytes: u64,
-    /// Inodes with anything owed.
+    /// Inodes with anything owed, counted in the same way.
     pub inodes: u64,
     /// Time since the oldest owed change; zero if nothing is owed.
     pub oldest_age: Duration,

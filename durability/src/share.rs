@@ -36,6 +36,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Owed {
     pub(crate) key: FileKey,
     kind: PolicyKind,
+    /// Names that went away there: what each of them named may come back, an inode more.
+    removed: u64,
 }
 
 #[derive(Default)]
@@ -419,7 +421,7 @@ impl Share {
 
     pub(crate) fn exposure(&self, now: Duration) -> Exposure {
         let ages = lock(&self.ages);
-        let mut inodes = BTreeSet::new();
+        let (mut inodes, mut removed) = (BTreeSet::new(), 0_u64);
         let mut by_policy = PolicyKind::ALL.map(|kind| PolicyExposure {
             bytes: self.of(kind).load(SeqCst),
             ..PolicyExposure::default()
@@ -427,11 +429,11 @@ impl Share {
         let mut inodes_of = PolicyKind::ALL.map(|_| BTreeSet::new());
         for ((since, _), owed) in &ages.owed {
             inodes.insert(owed.key);
+            removed = removed.saturating_add(owed.removed);
             let place = owed.kind as usize;
             if let (Some(one), Some(inodes)) = (by_policy.get_mut(place), inodes_of.get_mut(place))
             {
-                inodes.insert(owed.key);
-                one.inodes = inodes.len() as u64;
+                one.inodes += u64::from(inodes.insert(owed.key)) + owed.removed;
                 one.oldest_age = one.oldest_age.max(now.saturating_sub(*since));
             }
         }
@@ -439,7 +441,7 @@ impl Share {
         Exposure {
             bytes: self.bytes(),
             by_policy,
-            inodes: inodes.len() as u64,
+            inodes: removed.saturating_add(inodes.len() as u64),
             oldest_age: oldest.map_or(Duration::ZERO, |since| now.saturating_sub(since)),
             latched_bytes: self.lost_bytes.load(SeqCst),
             latched_inodes: self.lost_inodes.load(SeqCst),
@@ -486,7 +488,8 @@ impl Debt {
         let mut ages = lock(&share.ages);
         ages.next += 1;
         let at = (now, ages.next);
-        ages.owed.insert(at, Owed { key, kind });
+        let removed = 0;
+        ages.owed.insert(at, Owed { key, kind, removed });
         let first = !std::mem::replace(&mut ages.payer, true);
         (
             Self {
@@ -517,11 +520,25 @@ impl Debt {
 
     /// A client was told that it is stable, or will be, under another policy.
     pub(crate) fn change(&mut self, kind: PolicyKind) {
-        if let Some(owed) = lock(&self.share.ages).owed.get_mut(&self.at) {
-            owed.kind = kind;
-        }
+        self.update(|owed| owed.kind = kind);
         self.share.change(self.bytes, self.kind, kind);
         self.kind = kind;
+    }
+
+    /// Of a directory: a name went away there.
+    pub(crate) fn name_removed(&self) {
+        self.update(|owed| owed.removed = owed.removed.saturating_add(1));
+    }
+
+    fn removed(&self) -> u64 {
+        let ages = lock(&self.share.ages);
+        ages.owed.get(&self.at).map_or(0, |owed| owed.removed)
+    }
+
+    fn update(&self, change: impl FnOnce(&mut Owed)) {
+        if let Some(owed) = lock(&self.share.ages).owed.get_mut(&self.at) {
+            change(owed);
+        }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -535,10 +552,7 @@ impl Debt {
 
     /// From now on a part of what `key` owes: paid when that is.
     pub(crate) fn move_to(&mut self, key: FileKey) {
-        let kind = self.kind;
-        lock(&self.share.ages)
-            .owed
-            .insert(self.at, Owed { key, kind });
+        self.update(|owed| owed.key = key);
     }
 
     /// Takes over another debt of the same share; both are `key`'s from now on, as old as the
@@ -547,8 +561,12 @@ impl Debt {
         self.bytes += std::mem::take(&mut other.bytes);
         if other.at < self.at {
             std::mem::swap(&mut self.at, &mut other.at);
-            self.move_to(key);
         }
+        let removed = other.removed();
+        self.update(|owed| {
+            owed.key = key;
+            owed.removed = owed.removed.saturating_add(removed);
+        });
     }
 
     /// A sync failed: what was owed is unproven, no longer owed.
@@ -576,6 +594,8 @@ impl Drop for Debt {
 pub(crate) struct Lost {
     pub(crate) share: Arc<Share>,
     bytes: u64,
+    /// The inode, and those that names went away of.
+    inodes: u64,
 }
 
 impl Lost {
@@ -584,10 +604,14 @@ impl Lost {
         Self {
             share: Arc::clone(share),
             bytes: 0,
+            inodes: 1,
         }
     }
 
     pub(crate) fn take(&mut self, debt: &Debt) {
+        let removed = debt.removed();
+        self.share.lost_inodes.fetch_add(removed, SeqCst);
+        self.inodes += removed;
         self.bytes += debt.lose();
     }
 
@@ -601,6 +625,6 @@ impl Lost {
 impl Drop for Lost {
     fn drop(&mut self) {
         self.share.lost_bytes.fetch_sub(self.bytes, SeqCst);
-        self.share.lost_inodes.fetch_sub(1, SeqCst);
+        self.share.lost_inodes.fetch_sub(self.inodes, SeqCst);
     }
 }

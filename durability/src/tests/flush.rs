@@ -496,8 +496,8 @@ fn what_lost_its_last_name_owes_nothing_and_is_let_go() {
         let owed = w.gate.exposure();
         assert_eq!(
             (owed.bytes, owed.inodes),
-            (0, 1),
-            "the directory's entry is still owed"
+            (0, 2),
+            "the directory's entry is still owed: for it, and for what it named"
         );
         w.engine.sync_all().await;
         assert_eq!(w.fake.take_log(), ["write 5", "all 10"]);

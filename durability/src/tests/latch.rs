@@ -676,3 +676,31 @@ fn what_is_cut_off_stays_unproven_until_that_is_on_disk() {
         assert!(w.gate.latched().is_empty());
     });
 }
+
+#[test]
+fn each_name_that_went_away_counts_as_an_inode() {
+    world(
+        "treat-host-as-stable-storage",
+        Limits::default(),
+        |w| async move {
+            let d = dir(10);
+            for n in [5, 6, 7] {
+                w.gate.removed(&file(n), &d, PLAIN).await.unwrap();
+            }
+            let told = w.gate.exposure();
+            let of = told.of(PolicyKind::TreatHostAsStableStorage);
+            assert_eq!(
+                (told.inodes, of.inodes),
+                (4, 4),
+                "three files, one directory"
+            );
+            // All of them are as unproven as the directory is.
+            w.fake.script(10, &[IO]);
+            assert_eq!(w.gate.set_policy(Policy::Honor, "a test").await.failed, 1);
+            let told = w.gate.exposure();
+            assert_eq!((told.inodes, told.latched_inodes), (0, 4));
+            assert!(w.gate.clear_latch(key(10)));
+            assert_eq!(w.gate.exposure().latched_inodes, 0);
+        },
+    );
+}
