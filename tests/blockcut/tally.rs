@@ -179,7 +179,8 @@ impl Tally {
         if (seen > 0) != (*honor > 0) {
             self.disagreed += 1;
             self.say(format!(
-                "{place}: {seen} promises lost, the other oracle: {honor} broken"
+                "{place}: {seen} promises lost, the other oracle: {honor} broken; {:?}",
+                outcome.verdict.missing,
             ));
         }
     }
