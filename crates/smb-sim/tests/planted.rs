@@ -9,9 +9,13 @@ use vfs::sim::Profile;
 /// Within so many cases each fault must show.
 const CASES: u64 = 100;
 
-/// The first case's seed. Any will do: a random case's flavour goes by its number, so that any
-/// hundred in a row ask each question often enough (`crashes/flavour.rs`).
-const FIRST: u64 = 0;
+/// The first case's seed, 0 unless `PLANTED_FIRST` says otherwise. Any will do: a random case's
+/// flavour goes by its number, so that any hundred in a row ask each question often enough
+/// (`crashes/flavour.rs`).
+fn first() -> u64 {
+    let given = std::env::var("PLANTED_FIRST");
+    given.map_or(0, |text| text.parse().expect("PLANTED_FIRST is a number"))
+}
 
 /// The policy whose promise the fault breaks.
 fn policy(fault: Planted) -> Policy {
@@ -22,7 +26,7 @@ fn policy(fault: Planted) -> Policy {
 }
 
 fn cases(policy: Policy) -> impl Iterator<Item = Plan> {
-    (FIRST..FIRST + CASES)
+    (first()..first() + CASES)
         .map(move |seed| Plan::random(seed, Some(policy), Some(Profile::PosixMin)))
 }
 
