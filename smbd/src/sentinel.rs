@@ -234,7 +234,6 @@ mod tests {
             let (Some(bad), Some(good)) =
                 (LoopMount::on_tmpfs(kind, 400), LoopMount::new("ext4", 16))
             else {
-                eprintln!("SKIPPED: needs root, loop devices and mkfs.{kind}");
                 continue;
             };
             let shares = [share("bad", bad.path()), share("good", good.path())];

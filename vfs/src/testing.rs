@@ -16,6 +16,27 @@ impl Wake for Unpark {
     }
 }
 
+/// Whether this is root. Says so where it is not; with `HOLDFAST_REQUIRE_ROOT=1` (`tests/run`) the
+/// test fails.
+#[track_caller]
+pub(crate) fn root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        missing("root");
+    }
+    root
+}
+
+/// Says that a test cannot run here, or fails, as [`root`] does.
+#[track_caller]
+pub(crate) fn missing(what: &str) {
+    assert!(
+        std::env::var_os("HOLDFAST_REQUIRE_ROOT").is_none_or(|value| value != "1"),
+        "HOLDFAST_REQUIRE_ROOT=1, but there is no {what}"
+    );
+    eprintln!("missing: {what}");
+}
+
 /// Polls `future` to its end, parking the thread in between.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);

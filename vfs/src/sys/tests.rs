@@ -3,10 +3,6 @@
 use super::*;
 use crate::{conformance, testing::block_on};
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 #[test]
 fn conforms() {
     let dir = tempfile::tempdir().unwrap();
@@ -30,8 +26,7 @@ fn conforms_in_memory() {
 
 #[test]
 fn identities() {
-    if !is_root() {
-        eprintln!("SKIPPED: needs root");
+    if !crate::testing::root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -287,7 +282,7 @@ impl Drop for Btrfs {
 fn names_of_btrfs_are_noted_and_committed() {
     let top = tempfile::tempdir().unwrap();
     let Some(mounted) = Btrfs::mount(top.path()) else {
-        println!("missing: root and btrfs on a loop device");
+        crate::testing::missing("root, or btrfs on a loop device");
         return;
     };
     let me = &Identity::Service;

@@ -77,8 +77,7 @@ fn conforms_as_the_host_disk() {
 
 #[test]
 fn identities() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: needs root");
+    if !crate::testing::root() {
         return;
     }
     with_ring(UringOptions::default(), |disk, worker| async move {
@@ -90,8 +89,7 @@ fn identities() {
 
 #[test]
 fn more_users_than_personalities() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: needs root");
+    if !crate::testing::root() {
         return;
     }
     with_ring(UringOptions::default(), |disk, _| async move {

@@ -200,8 +200,7 @@ fn owners_on_the_simulated_disk() {
 
 #[test]
 fn owners_on_system_calls() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: needs root");
+    if !crate::testing::root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
