@@ -7,7 +7,6 @@ use std::{
     collections::BTreeMap,
     io,
     path::Path,
-    pin::pin,
     rc::Rc,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -271,20 +270,15 @@ impl ConnectionHandler for Handler {
         let (receiver, transmitter) = transport::split(accepted.stream);
         let pass = Rc::new(accepted.pass);
         let known = Rc::clone(&pass);
+        // Each hears of the end by itself: the last of ten thousand is not told ten thousand times.
         let serving = smb_server::serve(
             Arc::clone(&self.server),
             receiver,
             transmitter,
             accepted.peer,
             Box::new(move || known.authenticated()),
+            worker.stopping(),
         );
-        let mut serving = pin!(serving);
-        tokio::select! {
-            biased;
-            () = serving.as_mut() => return,
-            () = worker.stopping() => self.server.disconnect_all(),
-        }
-        // What the disk has begun ends first.
         serving.await;
     }
 }

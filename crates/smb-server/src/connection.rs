@@ -271,14 +271,16 @@ impl<V: Vfs> Connection<V> {
     }
 }
 
-/// Serves one connection until either side ends it, and closes what it left open. The driver is
-/// told through `authenticated` when somebody has logged in.
+/// Serves one connection until either side ends it or `stopping` is ready, and closes what it left
+/// open; what the disk has begun ends first. The driver is told through `authenticated` when
+/// somebody has logged in.
 pub async fn serve<V: Vfs>(
     server: Arc<Server<V>>,
     mut receiver: impl Receive,
     transmitter: impl Transmit,
     peer: SocketAddr,
     authenticated: Box<dyn Fn()>,
+    stopping: impl Future<Output = ()>,
 ) {
     let id = ConnectionId(server.fresh_id());
     let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
@@ -318,7 +320,8 @@ pub async fn serve<V: Vfs>(
     spawn(&connection, deliver(Rc::clone(&connection), mailbox, stuck));
     let patience = Duration::from_secs(limits.setup_seconds);
     let stranger = stays_a_stranger(&connection, patience);
-    if let First::Right(()) = race(read(&connection, &mut receiver), stranger).await {
+    let ended = race(stranger, stopping);
+    if let First::Right(First::Left(())) = race(read(&connection, &mut receiver), ended).await {
         tracing::debug!(%peer, "connection closed: nobody logged in");
     }
     connection.close();
@@ -399,13 +402,9 @@ async fn deliver<V: Vfs>(
     stuck: Arc<AtomicBool>,
 ) {
     while let First::Right(Some(mail)) = race(connection.closed_for_mail(), mailbox.recv()).await {
-        match mail {
-            Mail::Notify { session, body } => {
-                if command::notify(&connection, session, body).is_err() {
-                    connection.close();
-                }
-            }
-            Mail::Disconnect => connection.close(),
+        let Mail::Notify { session, body } = mail;
+        if command::notify(&connection, session, body).is_err() {
+            connection.close();
         }
         if stuck.load(Ordering::Acquire) {
             // A break was lost: this client must not go on caching.

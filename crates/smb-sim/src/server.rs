@@ -341,6 +341,7 @@ impl SimServer {
             transmitter,
             SocketAddr::new(IpAddr::V4(address), 50_000),
             Box::new(|| {}),
+            std::future::pending(),
         )));
         client
     }

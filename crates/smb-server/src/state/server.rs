@@ -43,7 +43,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ConnectionId(pub u64);
 
-/// Something another connection (or an administrator) wants a connection to do.
+/// Something another connection wants a connection to do.
 #[derive(Debug, Clone)]
 pub(crate) enum Mail {
     /// Send this unsolicited message: an oplock or lease break notification.
@@ -53,8 +53,6 @@ pub(crate) enum Mail {
         /// Encoded body behind a blank header.
         body: bytes::BytesMut,
     },
-    /// Close the connection.
-    Disconnect,
 }
 
 /// What others may know of a live connection.
@@ -285,14 +283,6 @@ impl<V: Vfs> Server<V> {
                 }
                 false
             }
-        }
-    }
-
-    /// Asks every connection to close (server stop).
-    pub fn disconnect_all(&self) {
-        for peer in lock(&self.connections).values() {
-            // A full box belongs to a connection that is stuck; it is dropped with its worker.
-            let _ = peer.mail.try_send(Mail::Disconnect);
         }
     }
 
