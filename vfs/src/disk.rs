@@ -152,8 +152,18 @@ pub struct Created<F> {
 /// Name and value of the extended attribute that a new file starts with, from its first state.
 pub type Mark = Box<dyn FnOnce(&Stat) -> (&'static str, Vec<u8>) + Send>;
 
-/// What [`Disk::entries_attrs`] says of one name: the inode's state and the attribute.
-pub type EntryAttrs = (Stat, DiskResult<Vec<u8>>);
+/// What [`Disk::entries_attrs`] says of one name: the inode's state, and the attribute unless it
+/// is known.
+pub type EntryAttrs = (Stat, Option<DiskResult<Vec<u8>>>);
+
+/// What [`Disk::entries_attrs`] is asked for.
+#[derive(Clone)]
+pub struct Wanted {
+    /// An extended attribute.
+    pub attribute: &'static str,
+    /// Whether that of the inode in this state is known: then it is not read.
+    pub known: Arc<dyn Fn(&Stat) -> bool + Send + Sync>,
+}
 
 /// Shards of [`InodeLocks`].
 const INODE_LOCK_SHARDS: usize = 64;
@@ -271,11 +281,11 @@ pub trait Disk: Send + Sync + 'static {
         &self,
         dir: &Self::Fd,
         names: &[Box<[u8]>],
-        attribute: &'static str,
+        wanted: Wanted,
     ) -> Vec<DiskResult<EntryAttrs>> {
         let mut found = Vec::with_capacity(names.len());
         for name in names {
-            found.push(entry_attrs(self, dir, name, attribute).await);
+            found.push(entry_attrs(self, dir, name, &wanted).await);
         }
         found
     }
@@ -477,6 +487,11 @@ pub trait Disk: Send + Sync + 'static {
 
     /// `fstatfs` and `statvfs`.
     async fn stat_fs(&self, fd: &Self::Fd) -> DiskResult<StatFs>;
+
+    /// Whether the file system under `fd` is mounted read-only, or has become so after an error.
+    async fn is_read_only(&self, fd: &Self::Fd) -> DiskResult<bool> {
+        Ok(self.stat_fs(fd).await?.read_only)
+    }
 }
 
 /// One name of [`Disk::entries_attrs`], by the disk's other operations.
@@ -484,15 +499,25 @@ async fn entry_attrs<D: Disk + ?Sized>(
     disk: &D,
     dir: &D::Fd,
     name: &[u8],
-    attribute: &str,
+    wanted: &Wanted,
 ) -> DiskResult<EntryAttrs> {
     let how = OpenHow {
         path_only: true,
         ..OpenHow::default()
     };
     match disk.open_at(&Identity::Service, dir, name, how).await {
-        Ok(fd) => Ok((disk.stat(&fd).await?, disk.get_xattr(&fd, attribute).await)),
-        Err(Errno(libc::ELOOP)) => Ok((disk.stat_at(dir, name).await?, Err(Errno(libc::ENODATA)))),
+        Ok(fd) => {
+            let stat = disk.stat(&fd).await?;
+            let value = match (wanted.known)(&stat) {
+                true => None,
+                false => Some(disk.get_xattr(&fd, wanted.attribute).await),
+            };
+            Ok((stat, value))
+        }
+        Err(Errno(libc::ELOOP)) => {
+            let stat = disk.stat_at(dir, name).await?;
+            Ok((stat, Some(Err(Errno(libc::ENODATA)))))
+        }
         Err(errno) => Err(errno),
     }
 }

@@ -416,4 +416,10 @@ pub trait Vfs: Send + Sync + 'static {
 
     /// Sizes and limits of the file system under `node`.
     async fn fs_info(&self, node: &Self::Node) -> VfsResult<FsInfo>;
+
+    /// Whether nothing can be changed under `node` now: so configured, so mounted, or so since an
+    /// error. Asked before every FLUSH.
+    async fn is_read_only(&self, node: &Self::Node) -> VfsResult<bool> {
+        Ok(self.fs_info(node).await?.read_only)
+    }
 }

@@ -75,14 +75,14 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     pub(super) async fn do_is_readonly(&self, node: &PosixNode<D>) -> VfsResult<bool> {
+        let stat = self.disk.stat(node.fd()).await?;
         let stored = match node.0.kind {
-            Kind::File | Kind::Directory => self.dos_attrib(node.fd()).await?,
+            Kind::File | Kind::Directory => self.dos_attrib_of(node.fd(), &stat).await?,
             _ => None,
         };
         if let Some(bits) = stored.and_then(|stored| stored.attributes) {
             return Ok(bits & dos::READONLY != 0);
         }
-        let stat = self.disk.stat(node.fd()).await?;
         let bits = self.derived(&stat, kind_of(stat.mode), Named { dot: false });
         Ok(bits & dos::READONLY != 0)
     }
@@ -91,10 +91,29 @@ impl<D: Disk> PosixVfs<D> {
     pub(super) async fn attr_with(&self, fd: &D::Fd, stat: &Stat, named: Named) -> VfsResult<Attr> {
         let kind = kind_of(stat.mode);
         let stored = match kind {
-            Kind::File | Kind::Directory => self.dos_attrib(fd).await?,
+            Kind::File | Kind::Directory => self.dos_attrib_of(fd, stat).await?,
             _ => None,
         };
         Ok(self.merge(stat, kind, stored, named))
+    }
+
+    /// The stored attribute of an inode whose `stat` was just taken.
+    async fn dos_attrib_of(&self, fd: &D::Fd, stat: &Stat) -> VfsResult<Option<DosAttrib>> {
+        if let Some(stored) = self.attribs.find(stat) {
+            return Ok(stored);
+        }
+        let now = self.options.clock.now();
+        let stored = self.dos_attrib(fd).await?;
+        self.learn(stat, stored, now);
+        Ok(stored)
+    }
+
+    /// Keeps what was read after `stat` and `now`.
+    fn learn(&self, stat: &Stat, stored: Option<DosAttrib>, now: Timestamp) {
+        // What is mounted below may be of another machine.
+        if self.disk.is_local() && stat.key.fs == self.root_key().fs {
+            self.attribs.learn(stat, stored, now);
+        }
     }
 
     fn merge(&self, stat: &Stat, kind: Kind, stored: Option<DosAttrib>, named: Named) -> Attr {
@@ -149,19 +168,28 @@ impl<D: Disk> PosixVfs<D> {
         bits
     }
 
-    /// The attributes of an inode, from its `stat` and the stored attribute as it was read.
+    /// The attributes of an inode, from its `stat` and the stored attribute as it was read since,
+    /// both after `now`.
     pub(super) fn attr_from(
         &self,
         stat: &Stat,
         blob: DiskResult<Vec<u8>>,
         named: Named,
+        now: Timestamp,
     ) -> VfsResult<Attr> {
         let kind = kind_of(stat.mode);
         let stored = match kind {
             Kind::File | Kind::Directory => parsed(blob)?,
             _ => None,
         };
+        self.learn(stat, stored, now);
         Ok(self.merge(stat, kind, stored, named))
+    }
+
+    /// The attributes of an inode whose stored attribute is known.
+    pub(super) fn attr_known(&self, stat: &Stat, named: Named) -> Option<Attr> {
+        let stored = self.attribs.find(stat)?;
+        Some(self.merge(stat, kind_of(stat.mode), stored, named))
     }
 
     async fn dos_attrib(&self, fd: &D::Fd) -> VfsResult<Option<DosAttrib>> {

@@ -5,13 +5,15 @@
 //! Between that check and the change another process on the host could exchange the name; Linux
 //! has no call that would exclude it. Our own calls on the same name exclude each other.
 
+use std::sync::Arc;
+
 use super::{
     PosixNode, PosixVfs, SymlinkPolicy, attributes::Named, lookup::Child, name, name_cache::Change,
     node::kind_of, samba_xattr::DOS_ATTRIB,
 };
 use crate::{
     Attr, DirName, Identity, Kind, Node, VfsError, VfsResult,
-    disk::{Disk, Stat},
+    disk::{Disk, Stat, Wanted},
 };
 
 /// Names of ours that a listing may hold beside `max` of the clients'.
@@ -87,14 +89,24 @@ impl<D: Disk> PosixVfs<D> {
             return found;
         };
         let names: Vec<_> = entries.iter().map(|entry| entry.on_disk.clone()).collect();
-        let looked = self.disk.entries_attrs(fd, &names, DOS_ATTRIB).await;
+        let now = self.options.clock.now();
+        let attribs = Arc::clone(&self.attribs);
+        let wanted = Wanted {
+            attribute: DOS_ATTRIB,
+            known: Arc::new(move |stat| attribs.knows(stat)),
+        };
+        let looked = self.disk.entries_attrs(fd, &names, wanted).await;
         for (entry, looked) in entries.iter().zip(looked) {
-            found.push(match looked {
-                Ok((stat, _)) if kind_of(stat.mode) == Kind::SymbolicLink => {
-                    self.attr_at(dir, entry).await
-                }
-                Ok((stat, blob)) => self.attr_from(&stat, blob, named(entry)),
-                Err(errno) => Err(errno.into()),
+            let attr = match looked {
+                Ok((stat, _)) if kind_of(stat.mode) == Kind::SymbolicLink => None,
+                Ok((stat, Some(blob))) => Some(self.attr_from(&stat, blob, named(entry), now)),
+                Ok((stat, None)) => self.attr_known(&stat, named(entry)).map(Ok),
+                Err(errno) => Some(Err(errno.into())),
+            };
+            found.push(match attr {
+                Some(attr) => attr,
+                // A link, or what has been forgotten since.
+                None => self.attr_at(dir, entry).await,
             });
         }
         found

@@ -2,7 +2,7 @@
 //!
 //! It decides how Windows' files are kept on a Linux file system: names ([`name`]), attributes,
 //! streams and security descriptors in Samba's formats ([`samba_xattr`]), so that a folder can go
-//! from Samba to Holdfast and back. It keeps no state that a file does not: two caches that are
+//! from Samba to Holdfast and back. It keeps no state that a file does not: caches that are
 //! checked against the disk, and locks.
 //!
 //! Invariants: no path leaves the share's root; nothing is blocked on (all waiting is the
@@ -10,6 +10,7 @@
 //! so there is no order to get wrong. Not here: share modes, oplocks, and when something must be
 //! stable.
 
+mod attrib_cache;
 mod attributes;
 mod create;
 mod data;
@@ -42,6 +43,7 @@ use crate::{
     WriteMode,
     disk::{Disk, InodeLocks},
 };
+use attrib_cache::AttribCache;
 use create::Temporary;
 use name_cache::NameCache;
 
@@ -51,6 +53,7 @@ pub struct PosixVfs<D: Disk> {
     options: PosixOptions,
     root: PosixNode<D>,
     names: NameCache,
+    attribs: Arc<AttribCache>,
     /// A folder of the depot could neither be made stable nor be removed.
     depot_broken: AtomicBool,
     locks: Locks,
@@ -73,6 +76,7 @@ impl<D: Disk> PosixVfs<D> {
             options,
             root,
             names: NameCache::default(),
+            attribs: Arc::default(),
             depot_broken: AtomicBool::new(false),
             locks,
             temporary,
@@ -452,5 +456,9 @@ impl<D: Disk> Vfs for PosixVfs<D> {
 
     async fn fs_info(&self, node: &Self::Node) -> VfsResult<FsInfo> {
         self.do_fs_info(node).await
+    }
+
+    async fn is_read_only(&self, node: &Self::Node) -> VfsResult<bool> {
+        Ok(self.options.read_only || self.disk.is_read_only(node.fd()).await?)
     }
 }

@@ -31,7 +31,7 @@ const DIRECTORIES_MAX: usize = 256;
 /// Entries remembered over all directories (roughly 100 bytes each).
 pub(super) const ENTRIES_MAX: usize = 1 << 20;
 /// How old a directory's times must be for equal times to mean "unchanged".
-const SETTLED: Duration = Duration::from_millis(20);
+pub(super) const SETTLED: Duration = Duration::from_millis(20);
 /// How long a snapshot that only our own changes kept alive is believed.
 const RENEWED_FOR: Duration = Duration::from_secs(2);
 /// Besides, for every entry: so that a huge directory is listed seldom.
@@ -363,7 +363,7 @@ fn renewed_for(entries: usize) -> Duration {
     RENEWED_FOR + RENEWED_FOR_ENTRY * u32::try_from(entries).unwrap_or(u32::MAX)
 }
 
-fn later(time: Timestamp, span: Duration) -> Timestamp {
+pub(super) fn later(time: Timestamp, span: Duration) -> Timestamp {
     let nanos = time.nanos.saturating_add(span.subsec_nanos());
     let secs = i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
     Timestamp {

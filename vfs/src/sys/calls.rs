@@ -33,7 +33,7 @@ use super::{
 use crate::{
     FileKey, Timestamp,
     disk::{
-        Allocate, DiskResult, EntryAttrs, Errno, OpenHow, RawEntry, Stat, StatFs, XattrSet,
+        Allocate, DiskResult, EntryAttrs, Errno, OpenHow, RawEntry, Stat, StatFs, Wanted, XattrSet,
         check_name,
     },
     posix_sys as raw,
@@ -501,7 +501,7 @@ pub(crate) fn get_xattr(fd: &SysFd, name: &str) -> DiskResult<Vec<u8>> {
 pub(crate) fn entries_attrs(
     dir: &SysFd,
     names: &[Box<[u8]>],
-    attribute: &str,
+    wanted: &Wanted,
 ) -> Vec<DiskResult<EntryAttrs>> {
     let mut path = dir.proc_path().into_bytes();
     path.push(b'/');
@@ -509,11 +509,15 @@ pub(crate) fn entries_attrs(
     let mut look = |name: &[u8]| {
         check_name(name)?;
         let stat = stat_at(dir, name)?;
+        if (wanted.known)(&stat) {
+            return Ok((stat, None));
+        }
         path.truncate(folder);
         path.extend_from_slice(name);
-        let value =
-            sized(|buf| rustix::fs::lgetxattr(path.as_slice(), attribute, spare_capacity(buf)));
-        Ok((stat, value))
+        let value = sized(|buf| {
+            rustix::fs::lgetxattr(path.as_slice(), wanted.attribute, spare_capacity(buf))
+        });
+        Ok((stat, Some(value)))
     };
     names.iter().map(|name| look(name)).collect()
 }
@@ -605,6 +609,12 @@ pub(crate) fn path(fd: &SysFd) -> Option<Vec<u8>> {
 /// `f_type`.
 pub(crate) fn kind_of_fs(fd: &SysFd) -> DiskResult<u64> {
     Ok(call(|| rustix::fs::fstatfs(fd))?.f_type as u64)
+}
+
+/// `ST_RDONLY`: of the mount or of the file system.
+pub(crate) fn is_read_only(fd: &SysFd) -> DiskResult<bool> {
+    let fs = call(|| rustix::fs::fstatvfs(fd))?;
+    Ok(fs.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 pub(crate) fn stat_fs(fd: &SysFd) -> DiskResult<StatFs> {

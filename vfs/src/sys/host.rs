@@ -12,7 +12,7 @@ use crate::{
     Identity, Timestamp,
     disk::{
         Allocate, Created, Disk, DiskResult, EntryAttrs, Mark, OpenHow, RawEntry, Stat, StatFs,
-        XattrSet,
+        Wanted, XattrSet,
     },
     uring::UringDisk,
 };
@@ -138,11 +138,11 @@ impl Disk for HostDisk {
         &self,
         dir: &SysFd,
         names: &[Box<[u8]>],
-        attribute: &'static str,
+        wanted: Wanted,
     ) -> Vec<DiskResult<EntryAttrs>> {
         match &self.kind {
-            Kind::Sys(disk) => disk.entries_attrs(dir, names, attribute).await,
-            Kind::Uring(disk) => disk.entries_attrs(dir, names, attribute).await,
+            Kind::Sys(disk) => disk.entries_attrs(dir, names, wanted).await,
+            Kind::Uring(disk) => disk.entries_attrs(dir, names, wanted).await,
         }
     }
 
@@ -472,6 +472,13 @@ impl Disk for HostDisk {
         match &self.kind {
             Kind::Sys(disk) => disk.stat_fs(fd).await,
             Kind::Uring(disk) => disk.stat_fs(fd).await,
+        }
+    }
+
+    async fn is_read_only(&self, fd: &SysFd) -> DiskResult<bool> {
+        match &self.kind {
+            Kind::Sys(disk) => disk.is_read_only(fd).await,
+            Kind::Uring(disk) => disk.is_read_only(fd).await,
         }
     }
 }

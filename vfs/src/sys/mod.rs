@@ -36,7 +36,7 @@ use crate::{
     Identity, Timestamp,
     disk::{
         Allocate, Created, Disk, DiskResult, EntryAttrs, Errno, Mark, OpenHow, RawEntry, Stat,
-        StatFs, XattrSet, check_name,
+        StatFs, Wanted, XattrSet, check_name,
     },
     posix_sys as raw,
 };
@@ -371,11 +371,11 @@ impl Disk for SysDisk {
         &self,
         dir: &SysFd,
         names: &[Box<[u8]>],
-        attribute: &'static str,
+        wanted: Wanted,
     ) -> Vec<DiskResult<EntryAttrs>> {
         let (dir, asked) = (dir.clone(), names.to_vec());
         let looked = self.wait(self.io(), move || {
-            Ok(calls::entries_attrs(&dir, &asked, attribute))
+            Ok(calls::entries_attrs(&dir, &asked, &wanted))
         });
         looked
             .await
@@ -736,5 +736,10 @@ impl Disk for SysDisk {
     async fn stat_fs(&self, fd: &SysFd) -> DiskResult<StatFs> {
         let fd = fd.clone();
         self.look(move || calls::stat_fs(&fd)).await
+    }
+
+    async fn is_read_only(&self, fd: &SysFd) -> DiskResult<bool> {
+        let fd = fd.clone();
+        self.look(move || calls::is_read_only(&fd)).await
     }
 }

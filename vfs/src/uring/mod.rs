@@ -27,7 +27,7 @@ use crate::{
     Identity, Timestamp,
     disk::{
         Allocate, Created, Disk, DiskResult, EntryAttrs, Errno, Mark, OpenHow, RawEntry, Stat,
-        StatFs, XattrSet, check_name,
+        StatFs, Wanted, XattrSet, check_name,
     },
     sys::{Attempt, RESOLVE, SysDisk, SysFd, create_mode, open_flags},
 };
@@ -164,9 +164,9 @@ impl Disk for UringDisk {
         &self,
         dir: &SysFd,
         names: &[Box<[u8]>],
-        attribute: &'static str,
+        wanted: Wanted,
     ) -> Vec<DiskResult<EntryAttrs>> {
-        self.calls.entries_attrs(dir, names, attribute).await
+        self.calls.entries_attrs(dir, names, wanted).await
     }
 
     async fn reopen(
@@ -479,5 +479,9 @@ impl Disk for UringDisk {
 
     async fn stat_fs(&self, fd: &SysFd) -> DiskResult<StatFs> {
         self.calls.stat_fs(fd).await
+    }
+
+    async fn is_read_only(&self, fd: &SysFd) -> DiskResult<bool> {
+        self.calls.is_read_only(fd).await
     }
 }

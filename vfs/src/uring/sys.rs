@@ -176,6 +176,22 @@ fn build(entries: u32) -> DiskResult<IoUring> {
         .map_err(|e| errno(&e))
 }
 
+/// Keeps the ring's kernel threads on the cores of the calling thread. On the worker's own core a
+/// write finds its data in the cache they were received into, and waking the thread, and the
+/// worker after it, needs no other core: half of what a write cost was that. A thread that waits
+/// for the disk holds no core, so the worker goes on meanwhile.
+fn stay_near(ring: &IoUring) {
+    // SAFETY: plain data, all zero is the empty set.
+    let mut cores: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let size = std::mem::size_of_val(&cores);
+    // SAFETY: `cores` is `size` bytes of ours to write; 0 is the calling thread.
+    let known = unsafe { libc::sched_getaffinity(0, size, &raw mut cores) } == 0;
+    // Linux 5.14; without it they run anywhere.
+    if known && let Err(e) = ring.submitter().register_iowq_aff(&cores) {
+        tracing::debug!(%e, "the ring's kernel threads may run on any core");
+    }
+}
+
 impl Ring {
     /// A ring of `entries` submissions for the calling thread; its kernel threads for regular
     /// files are limited to `workers`.
@@ -196,6 +212,7 @@ impl Ring {
         if let Err(e) = limited {
             tracing::warn!(%e, "the ring's kernel threads could not be limited");
         }
+        stay_near(&ring);
         let in_flight_max = usize::try_from(entries).unwrap_or(0).saturating_mul(4);
         Ok(Self {
             ring,

@@ -35,7 +35,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let share = call.share()?;
     // [MS-FSA] 2.1.5.7: also if it became so after the open, for an error for instance. fsync says
     // yes there as soon as it has nothing to write.
-    if share.vfs.fs_info(&disk.node).await?.read_only {
+    if share.vfs.is_read_only(&disk.node).await? {
         return Err(Status::MEDIA_WRITE_PROTECTED.into());
     }
     if !disk.directory && disk.quick.others_cache() {

@@ -478,6 +478,42 @@ pub(super) async fn removal_of_directories<D: Disk>(t: Case<D>) {
     assert_eq!(below.unwrap_err(), VfsError::NotFound);
 }
 
+/// Attributes are remembered, but what another process changes shows at once.
+pub(super) async fn attributes_changed_outside<D: Disk>(t: Case<D>) {
+    let root = t.vfs.root();
+    for number in 0..8 {
+        t.file(&format!("f{number}")).await;
+    }
+    // Old enough to be remembered.
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    let names = t.vfs.list(ME, &root, 100).await.unwrap();
+    for bits in [0x2, 0x4, 0x6, 0x20] {
+        for round in 0..3 {
+            let listed = t.vfs.attrs_at(&root, &names).await;
+            if round == 1 {
+                let blob = samba_xattr::dos_attrib::DosAttrib {
+                    attributes: Some(bits),
+                    created: None,
+                };
+                let (node, how) = (t.node("f3").await, crate::disk::XattrSet::Either);
+                let (disk, name) = (t.vfs.disk(), samba_xattr::DOS_ATTRIB);
+                let blob = blob.build();
+                let set = disk.set_xattr(ME, node.fd(), name, &blob, how);
+                set.await.unwrap();
+            }
+            let now = t.vfs.attr(&t.node("f3").await).await.unwrap();
+            if round > 0 {
+                assert_eq!(now.dos_attributes, bits, "by itself");
+            }
+            let is = names.iter().position(|name| name.name == "f3").unwrap();
+            if round == 2 {
+                assert_eq!(listed[is].as_ref().unwrap().dos_attributes, bits, "listed");
+            }
+        }
+        std::thread::sleep(std::time::Duration::from_millis(30));
+    }
+}
+
 pub(super) async fn symlinks<D: Disk>(t: Case<D>) {
     t.dir("d").await;
     t.dir("d/e").await;
