@@ -60,11 +60,12 @@ def run(suites, folder):
 def run_on(signing, suites, folder):
     shares = {f"data{n}": {} for n in range(1, WORKERS + 1)}
     shares |= {f"enc{n}": {"encryption": "required"} for n in range(1, WORKERS + 1)}
+    shares |= {f"ca{n}": {"continuous_availability": True} for n in range(1, WORKERS + 1)}
     results = folder / f"results-{signing}.json"
     with Holdfast(shares, {"signing": signing}, (USER, SECOND_USER)) as server:
         command = [sys.executable, HERE / "run.py", "--port", server.port, "--user", USER,
                    "--password", PASSWORD, "--user2", SECOND_USER, "--share", "data%w",
-                   "--map", "enc=enc%w", "--workers", WORKERS, "--chunk", "20",
+                   "--map", "enc=enc%w", "--map", "ca=ca%w", "--workers", WORKERS, "--chunk", "20",
                    "--baseline", HERE / "baseline-samba-4.17.json", "--limit", LIMIT_S, "--retry", "1",
                    "--json", results, *suites]
         said = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE,
