@@ -476,3 +476,5 @@ fn put_lease(client: Guid, key: LeaseKey, kept: KeptLease) -> Change {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) mod world;

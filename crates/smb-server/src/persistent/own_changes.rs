@@ -6,11 +6,16 @@
 //! with them, and for a while ahead ([`AHEAD_MS`]): one word serves all changes of that time. The
 //! price is that a change by others within that time after the run's end goes unnoticed. No
 //! request waits for it: a run killed between a change and its word costs a client its caching.
+//!
+//! Invariant: words are given one after the other, each true when it is given: none lands after
+//! one that came later.
 
 use std::sync::{
-    OnceLock,
-    atomic::{AtomicI64, Ordering},
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicI64, Ordering},
 };
+
+use tokio::sync::Mutex;
 
 use vfs::{Timestamp, Vfs, env::LocalTask};
 
@@ -29,6 +34,10 @@ pub(crate) struct OwnChanges {
     announce: OnceLock<Box<Announce>>,
     /// What was announced last, in milliseconds since 1970.
     until: AtomicI64,
+    /// Held while a word is given.
+    word: Mutex<()>,
+    /// Somebody waits to give the next one, which will be true for all who ask until then.
+    next: AtomicBool,
 }
 
 fn millis(at: Timestamp) -> i64 {
@@ -73,26 +82,37 @@ impl<V: Vfs> Server<V> {
     }
 
     /// A request comes that may change a file of a continuously available share.
-    pub(crate) fn changes_ahead(&self) {
+    pub(crate) fn changes_ahead(self: &Arc<Self>) {
         let own = &self.persistence.own;
-        let Some(announce) = own.announce.get() else {
+        if own.announce.get().is_none() {
             return;
-        };
+        }
         let now = millis(self.env.realtime());
-        if let Some(until) = own.renewed(now)
+        if own.renewed(now).is_some()
             && self.hears_of_all()
+            && !own.next.swap(true, Ordering::AcqRel)
         {
-            self.env.spawn(announce(timestamp(until)));
+            let server = Arc::clone(self);
+            self.env.spawn(Box::pin(async move { server.say().await }));
         }
     }
 
     /// Every now and then, while opens are recorded: changes are still heard of.
     pub async fn still_hearing(&self) {
+        if self.persistence.len() > 0 {
+            self.say().await;
+        }
+    }
+
+    /// Gives the word that is true after the one that is being given.
+    async fn say(&self) {
         let own = &self.persistence.own;
         let Some(announce) = own.announce.get() else {
             return;
         };
-        if self.persistence.len() > 0 && self.hears_of_all() {
+        let _one = own.word.lock().await;
+        own.next.store(false, Ordering::Release);
+        if self.hears_of_all() {
             let now = millis(self.env.realtime());
             announce(timestamp(own.still(now))).await;
         }
@@ -100,25 +120,5 @@ impl<V: Vfs> Server<V> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_word_serves_the_changes_of_its_time() {
-        let own = OwnChanges::default();
-        assert_eq!(own.renewed(1000), Some(1000 + AHEAD_MS));
-        assert_eq!(own.renewed(1000 + AHEAD_MS - RENEW_MS), None);
-        let late = 1001 + AHEAD_MS - RENEW_MS;
-        assert_eq!(own.renewed(late), Some(late + AHEAD_MS));
-        // It is never taken back, nor given for longer than it was.
-        assert_eq!(own.still(late + 1), late + AHEAD_MS);
-        assert_eq!(own.still(late + AHEAD_MS + 1), late + AHEAD_MS + 1);
-        // The clock was set back.
-        assert_eq!(own.renewed(5), Some(5 + AHEAD_MS));
-        let at = timestamp(1_234_567);
-        assert_eq!(
-            (at.secs, at.nanos, millis(at)),
-            (1234, 567_000_000, 1_234_567)
-        );
-    }
-}
+#[path = "own_changes_tests.rs"]
+mod tests;

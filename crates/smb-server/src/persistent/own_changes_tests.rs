@@ -1,0 +1,90 @@
+//! Words that are given ahead, held up on their way.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard},
+    task::{Context, Poll, Waker},
+};
+
+use super::*;
+use crate::{
+    limits::Limits,
+    persistent::world::{NOW, World, came, settle},
+};
+
+#[test]
+fn one_word_serves_the_changes_of_its_time() {
+    let own = OwnChanges::default();
+    assert_eq!(own.renewed(1000), Some(1000 + AHEAD_MS));
+    assert_eq!(own.renewed(1000 + AHEAD_MS - RENEW_MS), None);
+    let late = 1001 + AHEAD_MS - RENEW_MS;
+    assert_eq!(own.renewed(late), Some(late + AHEAD_MS));
+    // It is never taken back, nor given for longer than it was.
+    assert_eq!(own.still(late + 1), late + AHEAD_MS);
+    assert_eq!(own.still(late + AHEAD_MS + 1), late + AHEAD_MS + 1);
+    // The clock was set back.
+    assert_eq!(own.renewed(5), Some(5 + AHEAD_MS));
+    let at = timestamp(1_234_567);
+    assert_eq!(
+        (at.secs, at.nanos, millis(at)),
+        (1234, 567_000_000, 1_234_567)
+    );
+}
+
+/// Words on their way to the disk.
+#[derive(Default)]
+struct Words {
+    begun: Vec<Timestamp>,
+    landed: Vec<Timestamp>,
+    held: bool,
+}
+
+fn lock(words: &Mutex<Words>) -> MutexGuard<'_, Words> {
+    words.lock().unwrap()
+}
+
+/// One open is recorded and all is heard; its words go there.
+fn world() -> (World, Arc<Mutex<Words>>) {
+    let world = World::new(false, Limits::default());
+    world.watched(true);
+    world.heard(true);
+    assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));
+    let words: Arc<Mutex<Words>> = Arc::default();
+    let told = Arc::clone(&words);
+    world.server.announce_changes_by(Box::new(move |until| {
+        lock(&told).begun.push(until);
+        let told = Arc::clone(&told);
+        Box::pin(poll_fn(move |_| {
+            let mut words = lock(&told);
+            if words.held {
+                return Poll::Pending;
+            }
+            words.landed.push(until);
+            Poll::Ready(())
+        }))
+    }));
+    (world, words)
+}
+
+#[test]
+fn a_word_waits_for_the_one_before_it() {
+    let (world, words) = world();
+    lock(&words).held = true;
+    world.server.changes_ahead();
+    settle();
+    assert_eq!(lock(&words).begun.len(), 1);
+    let mut still = pin!(world.server.still_hearing());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(still.as_mut().poll(&mut context).is_pending());
+    assert_eq!(lock(&words).begun.len(), 1, "two may land in either order");
+    lock(&words).held = false;
+    settle();
+    assert!(still.as_mut().poll(&mut context).is_ready());
+    let ahead = timestamp(millis(NOW) + AHEAD_MS);
+    assert_eq!(
+        lock(&words).landed,
+        [ahead, ahead],
+        "never less than before"
+    );
+}

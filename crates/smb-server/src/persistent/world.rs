@@ -1,0 +1,374 @@
+//! For tests: a server over a simulated disk, whose time stands still, and a store of handles that
+//! remembers what it was told. What the server spawns runs when the test says so ([`settle`]).
+
+use std::{
+    cell::RefCell,
+    future::{Future, poll_fn},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use durability::{Change, Durability, LogMapCounts, MapEntry, Policy, ShareDurability, StoreTask};
+use smb_auth::{MachineSid, UserDb};
+use smb_wire::{
+    access_mask::AccessMask,
+    dtyp::Sid,
+    ids::{Guid, LeaseKey},
+    msg::{Dialect, ShareAccess},
+};
+use vfs::{
+    Disk, Env, Identity, Node, Timestamp, Vfs, VfsError,
+    disk::OpenHow,
+    env::LocalTask,
+    posix::{PosixOptions, PosixVfs},
+    sim::{SimDisk, SimOptions},
+};
+
+use super::{
+    HandleStore, OpenRecord, Restored,
+    record::{LeaseRecord, lease_key, open_key},
+};
+use crate::{
+    config::{Encryption, ServerConfig, ShareConfig},
+    file::{KeptCache, KeptLease, KeptOpen, LeaseState, Owner},
+    limits::Limits,
+    outside::{HostWatch, Interest, Observed},
+    state::{Server, Share, Shares},
+};
+
+pub(crate) type Back = PosixVfs<SimDisk>;
+
+pub(crate) const KEY: LeaseKey = LeaseKey([2; 16]);
+pub(crate) const CLIENT: Guid = Guid([1; 16]);
+const MACHINE: [u32; 3] = [1, 2, 3];
+/// What the clock says.
+pub(crate) const NOW: Timestamp = Timestamp {
+    secs: 1_800_000_000,
+    nanos: 0,
+};
+
+thread_local! {
+    static SPAWNED: RefCell<Vec<LocalTask>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Time stands still, and what is spawned waits for [`settle`].
+struct Still;
+
+impl Env for Still {
+    fn monotonic(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+    fn realtime(&self) -> Timestamp {
+        NOW
+    }
+    fn fill_random(&self, out: &mut [u8]) {
+        out.fill(0);
+    }
+    fn spawn(&self, task: LocalTask) {
+        SPAWNED.with_borrow_mut(|all| all.push(task));
+    }
+    fn sleep(&self, _: Duration) -> LocalTask {
+        Box::pin(std::future::pending())
+    }
+}
+
+pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..100_000 {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+            return done;
+        }
+    }
+    panic!("it waits");
+}
+
+/// Runs what is spawned as far as it comes; gives the number of tasks that still wait.
+pub(crate) fn settle() -> usize {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut waiting: Vec<LocalTask> = Vec::new();
+    for _ in 0..100 {
+        waiting.append(&mut SPAWNED.take());
+        waiting.retain_mut(|task| task.as_mut().poll(&mut context).is_pending());
+    }
+    let count = waiting.len();
+    SPAWNED.with_borrow_mut(|all| all.append(&mut waiting));
+    count
+}
+
+/// Remembers what it is told, and finishes nothing before it is asked again.
+#[derive(Default)]
+pub(crate) struct Remembers {
+    groups: Mutex<Vec<Vec<Change>>>,
+    /// Tasks that nobody has awaited: what one write would serve.
+    waiting: Arc<Mutex<(usize, usize)>>,
+    /// Nothing can be written.
+    pub(crate) broken: Arc<AtomicBool>,
+}
+
+impl HandleStore for Remembers {
+    fn change(&self, changes: Vec<Change>) -> StoreTask {
+        self.groups.lock().unwrap().push(changes);
+        let (waiting, broken) = (Arc::clone(&self.waiting), Arc::clone(&self.broken));
+        waiting.lock().unwrap().0 += 1;
+        let mut asked = false;
+        Box::pin(poll_fn(move |_| {
+            if !std::mem::replace(&mut asked, true) {
+                return Poll::Pending;
+            }
+            let mut waiting = waiting.lock().unwrap();
+            // All that were asked for by now are written together.
+            if waiting.0 > 0 {
+                *waiting = (0, waiting.1 + 1);
+            }
+            let broken = broken.load(Ordering::SeqCst);
+            Poll::Ready(if broken { Err(VfsError::Io) } else { Ok(()) })
+        }))
+    }
+    fn is_healthy(&self) -> bool {
+        !self.broken.load(Ordering::SeqCst)
+    }
+    fn counts(&self) -> LogMapCounts {
+        LogMapCounts::default()
+    }
+}
+
+impl Remembers {
+    pub(crate) fn changes(&self) -> Vec<Change> {
+        self.groups.lock().unwrap().concat()
+    }
+    pub(crate) fn removed(&self, key: &[u8]) -> bool {
+        let gone = |change: &Change| matches!(change, Change::Remove(one) if one == key);
+        self.changes().iter().any(gone)
+    }
+    pub(crate) fn writes(&self) -> usize {
+        self.waiting.lock().unwrap().1
+    }
+}
+
+/// Watches, or cannot.
+pub(crate) struct Watch(bool, pub(crate) Mutex<Vec<Interest>>);
+
+impl HostWatch<Back> for Watch {
+    fn observe(&self, _: &<Back as Vfs>::Node, interest: Interest) -> Option<Observed> {
+        self.1.lock().unwrap().push(interest);
+        self.0.then(|| Observed {
+            guard: Box::new(()),
+            ready: None,
+        })
+    }
+}
+
+fn config(limits: Limits) -> ServerConfig {
+    let [a, b, c] = MACHINE;
+    ServerConfig {
+        netbios_name: "HOLD".to_owned(),
+        workgroup: "GROUP".to_owned(),
+        dns_name: "hold.example".to_owned(),
+        comment: String::new(),
+        server_guid: Guid::default(),
+        machine_sid: Sid::of(5, [21, a, b, c]),
+        dialect_min: Dialect::SMB_2_0_2,
+        dialect_max: Dialect::SMB_3_1_1,
+        signing_required: false,
+        encryption: Encryption::Offered,
+        ciphers: Vec::new(),
+        signing_algorithms: Vec::new(),
+        allow_empty_passwords: false,
+        strict_write_flags: false,
+        switch_identity: false,
+        service_ids: (0, 0),
+        limits,
+        local_groups: Default::default(),
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) server: Arc<Server<Back>>,
+    pub(crate) disk: SimDisk,
+    pub(crate) store: Arc<Remembers>,
+    pub(crate) owner: Sid,
+    inode: (u64, u64),
+    changed: Timestamp,
+}
+
+pub(crate) async fn shares(
+    disk: &SimDisk,
+    durability: &Arc<Durability<Back>>,
+    late: bool,
+) -> Shares<Back> {
+    let mut all = Vec::new();
+    let names = if late {
+        &["other"][..]
+    } else {
+        &["data", "other"][..]
+    };
+    for (id, name) in (1..).zip(names) {
+        let vfs = PosixVfs::new(disk.clone(), PosixOptions::default());
+        let vfs = Arc::new(vfs.await.unwrap());
+        let wanted = ShareDurability::with_policy(Policy::Honor);
+        let gate = durability.share(name, Arc::clone(&vfs), wanted);
+        let mut config = ShareConfig::new(name);
+        (config.continuous_availability, config.host_changes) = (true, true);
+        all.push(Arc::new(Share {
+            config,
+            vfs,
+            gate,
+            id,
+        }));
+    }
+    let shares = Shares::new(all);
+    if late {
+        shares.with_late(["data"])
+    } else {
+        shares
+    }
+}
+
+async fn make(disk: &SimDisk, name: &str) {
+    let how = OpenHow {
+        write: true,
+        create: Some(0o600),
+        ..OpenHow::default()
+    };
+    let (me, root) = (&Identity::Service, disk.root());
+    let made = disk.open_at(me, &root, name.as_bytes(), how).await;
+    drop(made.unwrap());
+}
+
+impl World {
+    /// The same open of another file.
+    pub(crate) fn elsewhere(&self, record: OpenRecord, name: &str) -> OpenRecord {
+        let path = vec![name.to_owned()];
+        let shares = self.server.shares();
+        let vfs = &shares.find("other").unwrap().vfs;
+        let key = run(async {
+            make(&self.disk, name).await;
+            let found = vfs.lookup(&Identity::Service, &path).await.unwrap().found;
+            found.unwrap().0.key()
+        });
+        OpenRecord {
+            inode: (key.ino, key.generation),
+            path,
+            lease: None,
+            ..record
+        }
+    }
+
+    pub(crate) fn new(late: bool, limits: Limits) -> Self {
+        run(async {
+            let disk = SimDisk::new(SimOptions::default());
+            make(&disk, "f").await;
+            let durability = Durability::new(Arc::new(Still), durability::Limits::default());
+            let shares = shares(&disk, &durability, late).await;
+            let vfs = &shares.find("other").unwrap().vfs;
+            let found = vfs.lookup(&Identity::Service, &["f".to_owned()]).await;
+            let (node, attr) = found.unwrap().found.unwrap();
+            let key = node.key();
+            let mut users = UserDb::new(MachineSid(MACHINE));
+            let rid = users.add_user("alice").unwrap();
+            let config = config(limits);
+            let owner = config.machine_sid.child(rid).unwrap();
+            let server = Server::new(Arc::new(Still), durability, config, shares, Arc::new(users));
+            Self {
+                server,
+                disk,
+                store: Arc::default(),
+                owner,
+                inode: (key.ino, key.generation),
+                changed: attr.changed,
+            }
+        })
+    }
+
+    pub(crate) fn record(&self, id: u64) -> OpenRecord {
+        OpenRecord {
+            id,
+            create_guid: Guid([id as u8; 16]),
+            client: CLIENT,
+            share: "data".into(),
+            path: vec!["f".into()],
+            moving: None,
+            stream: None,
+            inode: self.inode,
+            directory: false,
+            owner: self.owner,
+            user: "alice".into(),
+            desired: AccessMask::FILE_READ_DATA,
+            options: Default::default(),
+            action: Default::default(),
+            timeout_ms: 60_000,
+            lease: Some((KEY, true)),
+            parent_lease: None,
+            app: None,
+            engine: KeptOpen {
+                access: AccessMask::FILE_READ_DATA,
+                share: ShareAccess(7),
+                cache: KeptCache::Lease,
+                ..KeptOpen::default()
+            },
+        }
+    }
+
+    pub(crate) fn bring_back(&self, records: &[OpenRecord]) -> Restored {
+        let entry = |key, value| MapEntry {
+            key,
+            value,
+            doubtful: false,
+        };
+        let opens = records.iter();
+        let mut entries: Vec<_> = opens
+            .map(|record| entry(open_key(record.id), record.encode()))
+            .collect();
+        let kept = KeptLease {
+            state: LeaseState::RWH,
+            epoch: 4,
+            v2: true,
+            parent: None,
+        };
+        let lease = LeaseRecord {
+            client: CLIENT,
+            key: KEY,
+            kept,
+        };
+        entries.push(entry(lease_key(CLIENT, KEY), lease.encode()));
+        run(self
+            .server
+            .keep_opens_in(Arc::clone(&self.store) as _, entries))
+    }
+
+    /// What the lease of an open that came back has, and its epoch.
+    pub(crate) fn lease(&self, id: u64) -> Option<(LeaseState, u16)> {
+        let open = self.server.durables.find(id)?;
+        let disk = open.disk().ok()?;
+        let (_, lease) = self.server.files.kept(disk.place, open.engine)?;
+        let (owner, kept) = lease?;
+        assert_eq!(owner, Owner::Lease(CLIENT, KEY));
+        Some((kept.state, kept.epoch))
+    }
+
+    /// The last run heard of changes until long after, or just before, the file's last one.
+    pub(crate) fn heard(&self, after: bool) {
+        let mut at = self.changed;
+        at.secs += if after { 0 } else { -1 };
+        self.server.heard_until(at);
+    }
+
+    pub(crate) fn watched(&self, can: bool) -> Arc<Watch> {
+        let watch = Arc::new(Watch(can, Mutex::default()));
+        self.server.set_host_watch(Arc::clone(&watch) as _);
+        watch
+    }
+}
+
+pub(crate) fn came(opens: usize, lost: usize, unknown: usize) -> Restored {
+    Restored {
+        opens,
+        lost,
+        unknown,
+    }
+}
