@@ -130,14 +130,16 @@ fn it_is_set_by_the_close_of_that_handle() {
     assert!(!server.path("f").exists());
 }
 
+/// A new file that goes with its handle, and another handle of it.
+fn doomed_and_other(tree: &Tree) -> (File, File) {
+    let file = tree.create(&doomed("f", CreateDisposition::CREATE));
+    (file.unwrap(), tree.create(&CreateArgs::open("f")).unwrap())
+}
+
 #[test]
 fn the_other_handles_close_first_and_it_goes_with_its_own() {
     let server = HoldfastServer::new();
-    let tree = server.tree();
-    let file = tree
-        .create(&doomed("f", CreateDisposition::CREATE))
-        .unwrap();
-    let other = tree.create(&CreateArgs::open("f")).unwrap();
+    let (file, other) = doomed_and_other(&server.tree());
     other.close().unwrap();
     assert!(server.path("f").exists());
     file.close().unwrap();
@@ -148,10 +150,7 @@ fn the_other_handles_close_first_and_it_goes_with_its_own() {
 fn once_pending_it_can_be_taken_back_through_a_handle_that_is_left() {
     let server = HoldfastServer::new();
     let tree = server.tree();
-    let file = tree
-        .create(&doomed("f", CreateDisposition::CREATE))
-        .unwrap();
-    let other = tree.create(&CreateArgs::open("f")).unwrap();
+    let (file, other) = doomed_and_other(&tree);
     file.close().unwrap();
     other.set_delete(false).unwrap();
     assert!(!pending(&other));

@@ -11,7 +11,7 @@ use smb_tests::{
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::{LeaseContext, LeaseFlags, LeaseState, LeaseV2};
-use smb_wire::ids::{FileId, Guid, LeaseKey};
+use smb_wire::ids::{FileId, Guid, LeaseKey, MessageId};
 use smb_wire::msg::{
     CreateDisposition, CreateOptions, Dialect, LockFlags, OplockLevel, ShareAccess,
 };
@@ -597,75 +597,79 @@ fn through_another_share_it_belongs_to_that_tree() {
     assert!(!lost.server.share_path(SECOND, "f").exists());
 }
 
+/// A durable open of `f` that somebody's open breaks.
+struct Breaking {
+    tree: Tree,
+    file: File,
+    stranger: Tree,
+    waits: MessageId,
+}
+
+impl Breaking {
+    fn new(server: &HoldfastServer, args: CreateArgs) -> Self {
+        let (tree, stranger) = (modern(server), other(server));
+        let file = tree.create(&v2(args, CREATE_GUID, 0)).unwrap();
+        let waits = stranger.send(CreateArgs::open("f").request()).unwrap();
+        assert!(tree.client().next_break(SOON).unwrap().is_some());
+        Self {
+            tree,
+            file,
+            stranger,
+            waits,
+        }
+    }
+
+    /// The stranger's open succeeds now.
+    fn ended(&self) {
+        let client = self.stranger.client();
+        client.wait(self.waits).unwrap().ok().unwrap();
+    }
+
+    fn lose(&self, server: HoldfastServer) -> Lost {
+        server.lose(&self.tree);
+        let id = self.file.id();
+        Lost { server, id }
+    }
+}
+
 #[test]
 fn an_open_whose_oplock_is_breaking_is_not_kept() {
     // 3.3.7.1: OplockState must be Held.
     let server = HoldfastServer::new();
-    let (tree, stranger) = (modern(&server), other(&server));
-    let file = tree.create(&v2(batch("f"), CREATE_GUID, 0)).unwrap();
-    let id = stranger.send(CreateArgs::open("f").request()).unwrap();
-    assert!(tree.client().next_break(SOON).unwrap().is_some());
-    let lost = Lost {
-        id: file.id(),
-        server,
-    };
-    lost.server.lose(&tree);
+    let breaking = Breaking::new(&server, batch("f"));
+    let lost = breaking.lose(server);
     // Nobody waits for its acknowledgement any more.
-    stranger.client().wait(id).unwrap().ok().unwrap();
+    breaking.ended();
     lost.assert_gone(batch("f"));
 }
 
 #[test]
 fn an_open_whose_lease_is_breaking_is_not_kept() {
     let server = HoldfastServer::new();
-    let (tree, stranger) = (modern(&server), other(&server));
-    let args = v2(leased("f", RWH), CREATE_GUID, 0);
-    let file = tree.create(&args).unwrap();
-    let id = stranger.send(CreateArgs::open("f").request()).unwrap();
-    assert!(tree.client().next_break(SOON).unwrap().is_some());
-    let lost = Lost {
-        id: file.id(),
-        server,
-    };
-    lost.server.lose(&tree);
-    stranger.client().wait(id).unwrap().ok().unwrap();
+    let breaking = Breaking::new(&server, leased("f", RWH));
+    let lost = breaking.lose(server);
+    breaking.ended();
     lost.assert_gone(leased("f", RWH));
 }
 
 #[test]
 fn an_open_that_lost_its_batch_oplock_is_not_kept() {
     let server = HoldfastServer::new();
-    let (tree, stranger) = (modern(&server), other(&server));
-    let file = tree.create(&v2(batch("f"), CREATE_GUID, 0)).unwrap();
-    let id = stranger.send(CreateArgs::open("f").request()).unwrap();
-    assert!(tree.client().next_break(SOON).unwrap().is_some());
-    file.acknowledge_oplock(OplockLevel::II).unwrap();
-    stranger.client().wait(id).unwrap().ok().unwrap();
-    let lost = Lost {
-        id: file.id(),
-        server,
-    };
-    lost.server.lose(&tree);
-    lost.assert_gone(batch("f"));
+    let breaking = Breaking::new(&server, batch("f"));
+    let level = OplockLevel::II;
+    breaking.file.acknowledge_oplock(level).unwrap();
+    breaking.ended();
+    breaking.lose(server).assert_gone(batch("f"));
 }
 
 #[test]
 fn an_open_that_kept_handle_caching_is_kept() {
     // RWH was broken to RH while it was connected.
     let server = HoldfastServer::new();
-    let (tree, stranger) = (modern(&server), other(&server));
-    let args = v2(leased("f", RWH), CREATE_GUID, 0);
-    let file = tree.create(&args).unwrap();
-    let id = stranger.send(CreateArgs::open("f").request()).unwrap();
-    assert!(tree.client().next_break(SOON).unwrap().is_some());
-    tree.acknowledge_lease(KEY, RH).unwrap();
-    stranger.client().wait(id).unwrap().ok().unwrap();
-    server.lose(&tree);
-    let lost = Lost {
-        id: file.id(),
-        server,
-    };
-    let file = lost.back(leased("f", RWH));
+    let breaking = Breaking::new(&server, leased("f", RWH));
+    breaking.tree.acknowledge_lease(KEY, RH).unwrap();
+    breaking.ended();
+    let file = breaking.lose(server).back(leased("f", RWH));
     assert_eq!(file.created().lease().unwrap().lease_state, RH);
 }
 

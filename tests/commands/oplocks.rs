@@ -147,24 +147,34 @@ fn a_second_opener_is_granted_level_ii_at_most() {
     }
 }
 
+/// The open of `other` that breaks what `file` holds to level II, which acknowledges with `left`.
+fn broken_by(holder: &Tree, file: &File, other: &Tree, left: OplockLevel) -> File {
+    let id = other
+        .send(CreateArgs::open("f").oplock(BATCH).request())
+        .unwrap();
+    assert_eq!(next(holder, file), II);
+    file.acknowledge_oplock(left).unwrap();
+    let reply = other.client().wait(id).unwrap().ok().unwrap();
+    let second = other.file(&reply).unwrap();
+    assert_eq!(second.created().oplock_level, II);
+    second
+}
+
+fn a_third_writes(server: &HoldfastServer) {
+    let third = server.tree();
+    let writer = third.create(&CreateArgs::open("f")).unwrap();
+    writer.write_all(0, b"x").unwrap();
+}
+
 #[test]
 fn after_a_break_both_have_level_ii() {
     for level in [EXCLUSIVE, BATCH] {
         let server = HoldfastServer::new();
         let (holder, other) = (server.tree(), server.tree());
         let file = held(&holder, level);
-        let id = other
-            .send(CreateArgs::open("f").oplock(BATCH).request())
-            .unwrap();
-        assert_eq!(next(&holder, &file), II);
-        file.acknowledge_oplock(II).unwrap();
-        let reply = other.client().wait(id).unwrap().ok().unwrap();
-        let second = other.file(&reply).unwrap();
-        assert_eq!(second.created().oplock_level, II);
+        let second = broken_by(&holder, &file, &other, II);
         // A write of a third takes both, and waits for nobody.
-        let third = server.tree();
-        let writer = third.create(&CreateArgs::open("f")).unwrap();
-        writer.write_all(0, b"x").unwrap();
+        a_third_writes(&server);
         assert_eq!(next(&holder, &file), NONE);
         assert_eq!(next(&other, &second), NONE);
     }
@@ -175,18 +185,9 @@ fn an_acknowledgement_with_none_leaves_the_second_level_ii() {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree(), server.tree());
     let file = held(&holder, BATCH);
-    let id = other
-        .send(CreateArgs::open("f").oplock(BATCH).request())
-        .unwrap();
-    assert_eq!(next(&holder, &file), II);
-    file.acknowledge_oplock(NONE).unwrap();
-    let reply = other.client().wait(id).unwrap().ok().unwrap();
-    let second = other.file(&reply).unwrap();
-    assert_eq!(second.created().oplock_level, II);
+    let second = broken_by(&holder, &file, &other, NONE);
     // The first holds nothing: a write of the third tells only the second.
-    let third = server.tree();
-    let writer = third.create(&CreateArgs::open("f")).unwrap();
-    writer.write_all(0, b"x").unwrap();
+    a_third_writes(&server);
     assert_eq!(next(&other, &second), NONE);
     none(&holder);
 }

@@ -105,16 +105,21 @@ fn of_many_closes_one_wins() {
     for round in 0..ROUNDS {
         let trees = channels(&server, round);
         let file = trees[0].create(&CreateArgs::open_if("f")).unwrap();
-        let acts: Vec<Box<dyn FnOnce() -> Status + Send + '_>> = trees
-            .iter()
-            .map(|tree| {
-                let through = file.through(tree);
-                Box::new(move || status(through.close())) as _
-            })
-            .collect();
-        assert_one_won(&race(acts), Status::FILE_CLOSED);
+        all_at_once(&trees, Status::FILE_CLOSED, |tree| {
+            status(file.through(tree).close())
+        });
     }
     assert_clean(&server);
+}
+
+/// Every tree does the same at the same moment: one of them wins, the others hear `late`.
+fn all_at_once(trees: &[Tree], late: Status, act: impl Fn(&Tree) -> Status + Send + Sync) {
+    let act = &act;
+    let acts: Vec<Box<dyn FnOnce() -> Status + Send + '_>> = trees
+        .iter()
+        .map(|tree| Box::new(move || act(tree)) as _)
+        .collect();
+    assert_one_won(&race(acts), late);
 }
 
 #[test]
@@ -124,11 +129,9 @@ fn of_many_tree_disconnects_one_wins() {
     for round in 0..ROUNDS {
         let trees = channels(&server, round);
         trees[0].create(&CreateArgs::open_if("f")).unwrap();
-        let acts: Vec<Box<dyn FnOnce() -> Status + Send + '_>> = trees
-            .iter()
-            .map(|tree| Box::new(move || status(tree.disconnect())) as _)
-            .collect();
-        assert_one_won(&race(acts), Status::NETWORK_NAME_DELETED);
+        all_at_once(&trees, Status::NETWORK_NAME_DELETED, |tree| {
+            status(tree.disconnect())
+        });
         assert!(server.is_external() || server.opens() == 0);
     }
     assert_clean(&server);
@@ -140,11 +143,9 @@ fn of_many_logoffs_one_wins() {
     for round in 0..ROUNDS {
         let trees = channels(&server, round);
         trees[0].create(&CreateArgs::open_if("f")).unwrap();
-        let acts: Vec<Box<dyn FnOnce() -> Status + Send + '_>> = trees
-            .iter()
-            .map(|tree| Box::new(move || status(tree.session().logoff())) as _)
-            .collect();
-        assert_one_won(&race(acts), Status::USER_SESSION_DELETED);
+        all_at_once(&trees, Status::USER_SESSION_DELETED, |tree| {
+            status(tree.session().logoff())
+        });
     }
     assert_clean(&server);
 }
