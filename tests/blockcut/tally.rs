@@ -345,12 +345,14 @@ impl Tally {
             && self.died == 0
             && self.opinions.1 == 0
             && self.disagreed == 0
-            && self.cuts > 0;
+            && self.cuts > 0
+            // Nothing promised, nothing proven.
+            && self.promised() > 0;
         let told = self.violations == 0 && self.gauge_exceeded == 0 && self.failures.is_empty();
         match expected {
             Expected::Counted => self.cuts > 0,
             // A rig that sees no loss where there must be some proves nothing.
-            Expected::Gauge => sound && told && self.cuts_answer > 0,
+            Expected::Gauge => sound && told && self.cuts_answer > 0 && self.gauges > 0,
             _ => sound && told,
         }
     }

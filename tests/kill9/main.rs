@@ -176,6 +176,18 @@ fn main() -> ExitCode {
         sum.add(&client.counts);
     }
     println!("{sum}");
+    if failed == 0
+        && [
+            sum.back,
+            sum.blocks_checked,
+            sum.locks_checked,
+            sum.leases_checked,
+        ]
+        .contains(&0)
+    {
+        println!("nothing was there to lose: the run proves nothing");
+        failed += 1;
+    }
     println!("{}", run.store);
     if passed + failed > 0 {
         let each = run.down.as_millis() / u128::from(passed + failed);

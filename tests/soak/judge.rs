@@ -69,7 +69,8 @@ pub(crate) fn flat(samples: &[Sample], verdict: &mut Verdict) {
     let warm = samples.get(skipped..).unwrap_or_default();
     let quarter = (warm.len() / 4).max(1);
     if warm.len() < 4 {
-        println!("too few samples after the warm-up to say whether anything is flat");
+        let few = "too few samples after the warm-up to say whether anything is flat (--every)";
+        verdict.fail(few.to_owned());
         return;
     }
     let first = &warm[..quarter];

@@ -75,6 +75,16 @@ impl World {
         each.collect::<Vec<_>>().join("\n")
     }
 
+    /// What clients tried, and how much of it was refused.
+    pub(crate) fn deeds(&self) -> (u64, u64) {
+        let counts = self.counts.lock().unwrap();
+        let sum = |prefix: &str| {
+            let of = counts.iter().filter(|(what, _)| what.starts_with(prefix));
+            of.map(|(_, times)| times).sum()
+        };
+        (sum("deed: "), sum("refused "))
+    }
+
     /// What may not happen.
     pub(crate) fn failures(&self) -> Vec<String> {
         self.failures.lock().unwrap().clone()

@@ -121,6 +121,10 @@ fn soak(server: &HoldfastServer, asked: &Asked) -> bool {
     for failure in world.failures() {
         verdict.fail(format!("a client failed: {failure}"));
     }
+    let (tried, refused) = world.deeds();
+    if refused * 2 >= tried {
+        verdict.fail(format!("no load: {tried} deeds, {refused} refused"));
+    }
     judge::flat(sampler.samples(), &mut verdict);
     let end = Instant::now() + DRAIN_MAX;
     let left = loop {

@@ -359,11 +359,10 @@ impl Hand {
         };
         self.publish(which, None);
         let mine = &self.files[which];
-        let (old_path, old_dir) = self.player.directories[mine.dir];
+        let (_, old_dir) = self.player.directories[mine.dir];
         let (new_path, new_dir) = self.player.directories[dir];
         let request = Request::rename(mine.object, (old_dir, &mine.name), (new_dir, &name));
         let to = joined(new_path, &name);
-        let _ = old_path;
         let ended = self
             .player
             .recorder
