@@ -7,7 +7,9 @@
 //! ([`Persistence::changed`]) after the engine has changed and before the client hears of it, and
 //! waits for the task. What a lease loses is recorded before the notification leaves, and whoever
 //! caused that waits, too ([`Persistence::settled`]): else a client could come back to caching that
-//! it was to give up for a change that somebody else was told of.
+//! it was to give up for a change that somebody else was told of. Where that cannot be recorded,
+//! whoever caused it goes on all the same; then it is taken back that this run hears of what
+//! happens ([`Persistence::missed`]), and a restart trusts no caching.
 //!
 //! Bounds: who has as many recorded opens as may wait for lost clients, or [`OWNER_BYTES_MAX`] of
 //! records, gets no more; so each that is recorded can wait, and no user fills the store.
@@ -24,7 +26,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -114,8 +116,12 @@ pub(crate) struct Persistence {
     own: OwnChanges,
     /// When the last run still heard of everything that happened to the files.
     heard_until: OnceLock<Timestamp>,
-    /// Recorded opens that could not be looked at: they stay in the store.
+    /// Recorded opens that could not be looked at and stay in the store, and lost caching that the
+    /// store will never take.
     unknown: AtomicUsize,
+    /// How often lost caching could not be recorded, and how many of these times it has been since.
+    missed: AtomicU64,
+    made_up: AtomicU64,
     /// Opens recorded, to be looked at without the lock.
     count: AtomicUsize,
     /// Changes of caching that are on their way to the store.
@@ -277,8 +283,13 @@ impl Persistence {
     }
 
     /// An oplock or lease changed without its opens having asked for it. The task need not be
-    /// awaited where [`Persistence::settled`] is later.
-    pub(crate) fn caching_changed(&self, files: &Files, owner: Owner) -> Option<StoreTask> {
+    /// awaited where [`Persistence::settled`] is later. If it fails, say [`Persistence::missed`]
+    /// before the count is given back.
+    pub(crate) fn caching_changed(
+        &self,
+        files: &Files,
+        owner: Owner,
+    ) -> Option<(StoreTask, Settling)> {
         if self.len() == 0 {
             return None;
         }
@@ -295,11 +306,35 @@ impl Persistence {
         let task = store.change(changes);
         let settling = Arc::clone(&self.settling);
         settling.fetch_add(1, Ordering::SeqCst);
-        let settling = Settling(settling);
-        Some(Box::pin(async move {
-            let _settling = settling;
-            task.await
-        }))
+        Some((task, Settling(settling)))
+    }
+
+    /// Lost caching could not be recorded: until it is, a restart must trust no caching.
+    async fn missed(&self, error: VfsError) {
+        match error {
+            // Refused, and so not written later, either.
+            VfsError::Exhausted => _ = self.unknown.fetch_add(1, Ordering::SeqCst),
+            _ => _ = self.missed.fetch_add(1, Ordering::SeqCst),
+        }
+        self.own.take_back().await;
+    }
+
+    /// Whether the store can be and is written, as far as it says what clients cache.
+    fn is_recorded(&self) -> bool {
+        self.missed.load(Ordering::SeqCst) == self.made_up.load(Ordering::SeqCst)
+            && self.store.get().is_none_or(|store| store.is_healthy())
+    }
+
+    /// Looks whether what was missed is recorded by now: the store goes on trying.
+    async fn make_up(&self) {
+        let missed = self.missed.load(Ordering::SeqCst);
+        if missed != self.made_up.load(Ordering::SeqCst)
+            && let Some(store) = self.store.get()
+            // Stored after all that came before it.
+            && store.change(Vec::new()).await.is_ok()
+        {
+            self.made_up.fetch_max(missed, Ordering::SeqCst);
+        }
     }
 
     /// To be held from before the engine is asked for something that may take caching away until
@@ -310,7 +345,7 @@ impl Persistence {
     }
 
     /// Waits until every change of caching so far is stored, or cannot be (the store reports
-    /// itself); at once where none is on its way.
+    /// itself) and that is known; at once where none is on its way.
     pub(crate) async fn settled(&self) {
         if self.len() == 0 {
             return;
@@ -325,7 +360,9 @@ impl Persistence {
             && let Some(store) = self.store.get()
         {
             // Stored after all that came before it.
-            let _ = store.change(Vec::new()).await;
+            if let Err(error) = store.change(Vec::new()).await {
+                self.missed(error).await;
+            }
         }
     }
 
@@ -366,7 +403,8 @@ fn exhausted() -> StoreTask {
     Box::pin(std::future::ready(Err(VfsError::Exhausted)))
 }
 
-struct Settling(Arc<AtomicUsize>);
+/// A change of caching is on its way to the store until this is dropped.
+pub(crate) struct Settling(Arc<AtomicUsize>);
 
 impl Drop for Settling {
     fn drop(&mut self) {

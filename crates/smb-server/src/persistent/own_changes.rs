@@ -7,31 +7,37 @@
 //! price is that a change by others within that time after the run's end goes unnoticed. No
 //! request waits for it: a run killed between a change and its word costs a client its caching.
 //!
-//! Invariant: words are given one after the other, each true when it is given: none lands after
-//! one that came later.
+//! Invariants: words are given one after the other, each true when it is given: none lands after
+//! one that came later. While the store does not say what clients lost, none is given, and what was
+//! told ahead is taken back before anybody hears of what took it.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, AtomicI64, Ordering},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::sync::Mutex;
 
-use vfs::{Timestamp, Vfs, env::LocalTask};
+use vfs::{Env, Timestamp, Vfs, env::LocalTask};
 
-use crate::state::Server;
+use crate::{race::race, state::Server};
 
 /// How far ahead the word reaches.
 const AHEAD_MS: i64 = 400;
 /// A word that reaches less far is renewed before a change.
 const RENEW_MS: i64 = 200;
+/// How long a request waits at most until the word is taken back.
+const TAKE_BACK_MAX: Duration = Duration::from_secs(2);
 
 /// Writes down until when the run hears of changes; outlives a killed process.
 pub type Announce = dyn Fn(Timestamp) -> LocalTask + Send + Sync;
 
 #[derive(Default)]
 pub(crate) struct OwnChanges {
-    announce: OnceLock<Box<Announce>>,
+    announce: OnceLock<(Box<Announce>, Arc<dyn Env>)>,
     /// What was announced last, in milliseconds since 1970.
     until: AtomicI64,
     /// Held while a word is given.
@@ -72,13 +78,27 @@ impl OwnChanges {
         let ahead = (0..=AHEAD_MS).contains(&until.saturating_sub(now));
         if ahead { until } else { now }
     }
+
+    /// From now on nothing was heard of, until the next word.
+    pub(super) async fn take_back(&self) {
+        let Some((announce, env)) = self.announce.get() else {
+            return;
+        };
+        let word = async {
+            let _one = self.word.lock().await;
+            announce(Timestamp::default()).await;
+        };
+        // If it hangs: what changes from now on is younger than any word that was given.
+        race(word, env.sleep(TAKE_BACK_MAX)).await;
+    }
 }
 
 impl<V: Vfs> Server<V> {
     /// From now on `announce` is told until when changes are heard of. Once.
     pub fn announce_changes_by(&self, announce: Box<Announce>) {
         // A second one is not expected and not taken.
-        let _ = self.persistence.own.announce.set(announce);
+        let with = (announce, Arc::clone(&self.env));
+        let _ = self.persistence.own.announce.set(with);
     }
 
     /// A request comes that may change a file of a continuously available share.
@@ -100,6 +120,7 @@ impl<V: Vfs> Server<V> {
     /// Every now and then, while opens are recorded: changes are still heard of.
     pub async fn still_hearing(&self) {
         if self.persistence.len() > 0 {
+            self.persistence.make_up().await;
             self.say().await;
         }
     }
@@ -107,7 +128,7 @@ impl<V: Vfs> Server<V> {
     /// Gives the word that is true after the one that is being given.
     async fn say(&self) {
         let own = &self.persistence.own;
-        let Some(announce) = own.announce.get() else {
+        let Some((announce, _)) = own.announce.get() else {
             return;
         };
         let _one = own.word.lock().await;

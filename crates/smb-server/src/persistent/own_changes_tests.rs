@@ -9,8 +9,9 @@ use std::{
 
 use super::*;
 use crate::{
+    file::Owner,
     limits::Limits,
-    persistent::world::{NOW, World, came, settle},
+    persistent::world::{CLIENT, KEY, NOW, World, came, run, settle},
 };
 
 #[test]
@@ -87,4 +88,36 @@ fn a_word_waits_for_the_one_before_it() {
         [ahead, ahead],
         "never less than before"
     );
+}
+
+#[test]
+fn no_word_is_given_while_what_a_client_lost_is_not_recorded() {
+    let (world, words) = world();
+    let server = &world.server;
+    world.server.changes_ahead();
+    settle();
+    assert_eq!(lock(&words).landed.len(), 1);
+    // Somebody takes the lease, and that cannot be stored.
+    world.store.broken.store(true, Ordering::SeqCst);
+    let owner = Owner::Lease(CLIENT, KEY);
+    crate::persistent::caching_changed(server, owner);
+    run(server.persistence.settled());
+    assert_eq!(
+        lock(&words).landed.last(),
+        Some(&Timestamp::default()),
+        "who waited may go on: what was told ahead is not true any more"
+    );
+    settle();
+    let said = lock(&words).landed.len();
+    // Later writes succeed; this one has not.
+    world.store.slow.store(true, Ordering::SeqCst);
+    world.store.broken.store(false, Ordering::SeqCst);
+    assert!(!server.hears_of_all());
+    run(server.still_hearing());
+    assert_eq!(lock(&words).landed.len(), said);
+    world.store.slow.store(false, Ordering::SeqCst);
+    run(server.still_hearing());
+    assert_eq!(lock(&words).landed.len(), said + 1);
+    assert!(lock(&words).landed.last() >= Some(&NOW));
+    assert!(server.hears_of_all());
 }

@@ -145,12 +145,14 @@ impl<V: Vfs> Server<V> {
         let _ = self.persistence.heard_until.set(at);
     }
 
-    /// Whether this run hears of all that happens to the files of recorded opens: none of them
-    /// is late or could not be looked at.
+    /// Whether this run hears of all that happens to the files of recorded opens, and records what
+    /// their clients lose by it: none of them is late or could not be looked at, and the store can
+    /// be written.
     #[must_use]
     pub fn hears_of_all(&self) -> bool {
         let persistence = &self.persistence;
-        persistence.unknown.load(Ordering::SeqCst) == 0 && persistence.late().0.is_empty()
+        let late = !persistence.late().0.is_empty();
+        !late && persistence.unknown.load(Ordering::SeqCst) == 0 && persistence.is_recorded()
     }
 
     /// Brings back what waited for shares that are among `shares` now; what is on shares that are
@@ -189,8 +191,9 @@ impl<V: Vfs> Server<V> {
             forget(&**store, gone).await;
         }
         for task in told {
-            // It reports itself.
-            let _ = task.await;
+            if let Err(error) = task.await {
+                self.persistence.missed(error).await;
+            }
         }
         restored
     }
@@ -282,16 +285,19 @@ impl<V: Vfs> Server<V> {
         engine: OpenId,
     ) -> Result<bool, VfsError> {
         let caches = !matches!(record.engine.cache, KeptCache::None);
-        if !caches || record.stream.is_some() || !share.config.host_changes {
+        if !caches {
             return Ok(true);
         }
         let interest = Interest::Caching {
             key: node.key(),
             directory: node.is_directory(),
         };
-        if self.observe_ahead(engine, node, interest).is_err() {
+        let others = record.stream.is_none() && share.config.host_changes;
+        if others && self.observe_ahead(engine, node, interest).is_err() {
             return Ok(false);
         }
+        // Where nobody else changes files, too: our own clients may have, after a loss of caching
+        // that the last run could not record.
         // Observed first: what happens from now on is seen.
         let changed = share.vfs.attr(node).await?.changed;
         let heard = self.persistence.heard_until.get();

@@ -50,6 +50,19 @@ fn caching_ends_where_a_change_was_missed_or_would_be() {
 }
 
 #[test]
+fn where_nobody_else_changes_files_the_last_run_must_have_heard_of_its_own() {
+    for (heard, state) in [(true, LeaseState::RWH), (false, LeaseState(0))] {
+        let world = World::new(false, Limits::default());
+        world.keep_to_ourselves();
+        let watch = world.watched(false);
+        world.heard(heard);
+        assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));
+        assert_eq!(world.lease(10).unwrap().0, state);
+        assert!(watch.1.lock().unwrap().is_empty());
+    }
+}
+
+#[test]
 fn an_error_that_passes_costs_no_handle_and_removals_share_writes() {
     let world = World::new(false, Limits::default());
     world.heard(true);

@@ -9,7 +9,7 @@ use smb_wire::{
 };
 use vfs::{FileKey, Node, Vfs, VfsError};
 
-use super::OpenRecord;
+use super::{OpenRecord, Settling};
 use crate::{
     command::Call,
     file::{Break, Owner, SharePath},
@@ -197,17 +197,20 @@ pub(crate) async fn stream_renamed<V: Vfs>(server: &Server<V>, open: &Open<V>) {
 
 /// An oplock or lease changed; whoever must not go on before that is recorded waits for
 /// [`super::Persistence::settled`].
-pub(crate) fn caching_changed<V: Vfs>(server: &Server<V>, owner: Owner) {
-    if let Some(task) = server.persistence.caching_changed(&server.files, owner) {
-        run(server, task);
+pub(crate) fn caching_changed<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
+    if let Some(change) = server.persistence.caching_changed(&server.files, owner) {
+        let known = Arc::clone(server);
+        server
+            .env
+            .spawn(Box::pin(async move { recorded(&known, change).await }));
     }
 }
 
-fn run<V: Vfs>(server: &Server<V>, task: StoreTask) {
-    server.env.spawn(Box::pin(async move {
-        // It reports itself.
-        let _ = task.await;
-    }));
+async fn recorded<V: Vfs>(server: &Server<V>, (task, settling): (StoreTask, Settling)) {
+    if let Err(error) = task.await {
+        server.persistence.missed(error).await;
+    }
+    drop(settling);
 }
 
 /// Records what a break changes (its epoch, and what is lost without an acknowledgment), then lets
@@ -217,15 +220,15 @@ pub(crate) fn before_break<V: Vfs>(
     broken: Break,
     deliver: impl FnOnce(&Arc<Server<V>>, Break) + 'static,
 ) {
-    let task = server
+    let change = server
         .persistence
         .caching_changed(&server.files, broken.owner);
-    let Some(task) = task else {
+    let Some(change) = change else {
         return deliver(server, broken);
     };
     let told = Arc::clone(server);
     server.env.spawn(Box::pin(async move {
-        let _ = task.await;
+        recorded(&told, change).await;
         deliver(&told, broken);
     }));
 }

@@ -108,12 +108,15 @@ pub(crate) struct Remembers {
     waiting: Arc<Mutex<(usize, usize)>>,
     /// Nothing can be written.
     pub(crate) broken: Arc<AtomicBool>,
+    /// Nothing is written in time, and nobody knows yet.
+    pub(crate) slow: Arc<AtomicBool>,
 }
 
 impl HandleStore for Remembers {
     fn change(&self, changes: Vec<Change>) -> StoreTask {
         self.groups.lock().unwrap().push(changes);
-        let (waiting, broken) = (Arc::clone(&self.waiting), Arc::clone(&self.broken));
+        let waiting = Arc::clone(&self.waiting);
+        let (broken, slow) = (Arc::clone(&self.broken), Arc::clone(&self.slow));
         waiting.lock().unwrap().0 += 1;
         let mut asked = false;
         Box::pin(poll_fn(move |_| {
@@ -125,8 +128,8 @@ impl HandleStore for Remembers {
             if waiting.0 > 0 {
                 *waiting = (0, waiting.1 + 1);
             }
-            let broken = broken.load(Ordering::SeqCst);
-            Poll::Ready(if broken { Err(VfsError::Io) } else { Ok(()) })
+            let failed = broken.load(Ordering::SeqCst) || slow.load(Ordering::SeqCst);
+            Poll::Ready(if failed { Err(VfsError::Io) } else { Ok(()) })
         }))
     }
     fn is_healthy(&self) -> bool {
@@ -349,6 +352,22 @@ impl World {
         let (owner, kept) = lease?;
         assert_eq!(owner, Owner::Lease(CLIENT, KEY));
         Some((kept.state, kept.epoch))
+    }
+
+    /// Nobody but this server changes the files of its shares.
+    pub(crate) fn keep_to_ourselves(&self) {
+        let alone = |share: &Arc<Share<Back>>| {
+            let mut config = share.config.clone();
+            config.host_changes = false;
+            Arc::new(Share {
+                config,
+                vfs: Arc::clone(&share.vfs),
+                gate: Arc::clone(&share.gate),
+                id: share.id,
+            })
+        };
+        let all: Vec<_> = self.server.shares().iter().map(alone).collect();
+        self.server.set_shares(Shares::new(all));
     }
 
     /// The last run heard of changes until long after, or just before, the file's last one.
