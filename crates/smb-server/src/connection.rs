@@ -316,6 +316,7 @@ pub async fn serve<V: Vfs>(
         outbox: Outbox::default(),
         authenticated,
     });
+    let ending = Ending(Some(Rc::clone(&connection)));
     spawn(&connection, write(Rc::clone(&connection), transmitter));
     spawn(&connection, deliver(Rc::clone(&connection), mailbox, stuck));
     let patience = Duration::from_secs(limits.setup_seconds);
@@ -324,15 +325,44 @@ pub async fn serve<V: Vfs>(
     if let First::Right(First::Left(())) = race(read(&connection, &mut receiver), ended).await {
         tracing::debug!(%peer, "connection closed: nobody logged in");
     }
+    ending.end().await;
+}
+
+/// What is left to do when a connection ends. Where a request of it panics that is done, too: the
+/// panic ends this connection's task only, and its opens and locks must not stay until a restart.
+struct Ending<V: Vfs>(Option<Rc<Connection<V>>>);
+
+impl<V: Vfs> Ending<V> {
+    async fn end(mut self) {
+        if let Some(connection) = self.0.take() {
+            ended(&connection).await;
+        }
+    }
+}
+
+impl<V: Vfs> Drop for Ending<V> {
+    fn drop(&mut self) {
+        // Cut off at the end of the process nothing can be awaited any more, nor need it.
+        if let Some(connection) = self.0.take().filter(|_| std::thread::panicking()) {
+            tracing::error!(peer = %connection.peer, "connection closed: a request of it panicked");
+            connection.close();
+            let owner = Rc::clone(&connection);
+            spawn(&connection, async move { ended(&owner).await });
+        }
+    }
+}
+
+/// The connection is closed and goes; sessions without another channel end.
+async fn ended<V: Vfs>(connection: &Rc<Connection<V>>) {
     connection.close();
     for waiting in std::mem::take(&mut *connection.waiting.borrow_mut()).into_values() {
-        let goes_on = |session: Arc<Session<V>>| session.adopt(id, &waiting.ender);
+        let goes_on = |session: Arc<Session<V>>| session.adopt(connection.id, &waiting.ender);
         if !waiting.session.is_some_and(goes_on) {
             waiting.ender.end(EndReason::Gone);
         }
     }
-    server.remove_connection(id);
-    command::disconnected(&connection).await;
+    connection.server.remove_connection(connection.id);
+    command::disconnected(connection).await;
 }
 
 /// Ends when nobody has logged in for so long; otherwise never. A session that ended since is a
@@ -444,7 +474,7 @@ impl<V: Vfs> Connection<V> {
     }
 }
 
-/// Data of a frame's READs and WRITEs, until they are done.
+/// A frame and the data of its READs and WRITEs, until they are done.
 struct DataInFlight<V: Vfs> {
     connection: Rc<Connection<V>>,
     bytes: usize,
@@ -465,6 +495,10 @@ impl<V: Vfs> Drop for DataInFlight<V> {
     fn drop(&mut self) {
         let all = &self.connection.data_in_flight;
         all.set(all.get().saturating_sub(self.bytes));
+        if std::thread::panicking() {
+            // Nobody will answer the request.
+            self.connection.close();
+        }
         Outbox::wake(&self.connection.outbox.reader);
     }
 }

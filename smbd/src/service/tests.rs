@@ -124,3 +124,50 @@ fn the_end_is_written_down() {
     let report = durability_report::report(place.state.path(), None, &flush_journal::boot_id());
     assert_eq!(report.unwrap()["run"]["end"], "stable");
 }
+
+/// Whatever a request does: what its connection held goes with it.
+#[test]
+fn a_panic_leaves_nothing_of_its_connection() {
+    let place = Place::new();
+    let mut users = users::empty().unwrap();
+    let password = smb_auth::NtHash::from_password("secret");
+    users.add_user("alice").unwrap();
+    users.set_password("alice", Some(password), 1).unwrap();
+    run(async {
+        let holdfast = Holdfast::new(place.config(&["a"], ""), users).unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = std::thread::spawn(move || {
+            let client = smb_client::Client::connect(address, Default::default())?;
+            client.login("alice", "secret", "").map(drop)
+        });
+        let (stream, peer) = listener.accept().await.unwrap();
+        let (receiver, transmitter) = transport::split(stream);
+        let serving = smb_server::serve(
+            Arc::clone(&holdfast.server),
+            receiver,
+            transmitter,
+            peer,
+            // Within the request that has just made the session.
+            Box::new(|| panic!("as a bug would")),
+            std::future::pending(),
+        );
+        let serving = tokio::task::spawn_local(serving);
+        let ended = tokio::time::timeout(Duration::from_secs(10), serving).await;
+        let ended = ended.expect("the connection goes on");
+        assert!(ended.unwrap_err().is_panic());
+        let left = || {
+            let report = holdfast.server.report();
+            report.connections.len() + report.sessions.len()
+        };
+        for _ in 0..200 {
+            if left() == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(left(), 0);
+        // The socket is closed with the connection.
+        assert!(client.join().unwrap().is_err());
+    });
+}
