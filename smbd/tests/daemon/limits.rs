@@ -133,6 +133,27 @@ fn wrong_passwords() {
     login(PASSWORD).unwrap();
 }
 
+/// Who has no account and comes in as a guest has not failed to log in.
+#[test]
+fn guests_are_no_failed_logins() {
+    let plan = Plan {
+        tables: "[[share]]\nname = \"open\"\npath = \"data\"\nguest = true\n\
+                 [limits]\nfailed_logins = 2\n"
+            .to_owned(),
+        ..Plan::default()
+    };
+    let daemon = plan.start();
+    for n in 0..25 {
+        let session = daemon.client().login("visitor", "", "");
+        assert!(session.is_ok(), "{n}: {:?}", session.err());
+    }
+    // Wrong passwords of a user are counted as ever.
+    for _ in 0..2 {
+        daemon.client().login(USER, "wrong", "").err().unwrap();
+    }
+    daemon.client().login(USER, PASSWORD, "").err().unwrap();
+}
+
 #[test]
 fn the_size_of_a_transfer_is_what_was_agreed_on() {
     let daemon = limited("io_size = \"256KiB\"").start();

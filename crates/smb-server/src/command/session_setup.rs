@@ -6,7 +6,9 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use smb_auth::{Acceptor, AcceptorParams, AuthError, Env as AuthEnv, Identity, SessionKey, Step};
+use smb_auth::{
+    Acceptor, AcceptorParams, AuthError, Env as AuthEnv, Identity, LoginGate, SessionKey, Step,
+};
 use smb_crypto::{PreauthHash, SessionKeys, SigningKey, derive_keys};
 use smb_wire::{
     ids::{FileTime, SessionId},
@@ -160,11 +162,7 @@ async fn step<V: Vfs>(call: &Call<V>, setup: &mut Setup, token: &[u8]) -> Result
     let now = server.env.realtime();
     let entropy = Arc::clone(&server.env);
     let mut random = move |out: &mut [u8]| entropy.fill_random(out);
-    let gate = Login {
-        server,
-        peer: call.connection.peer.ip(),
-        now_ms: u64::try_from(server.env.monotonic().as_millis()).unwrap_or(u64::MAX),
-    };
+    let gate = limiter(call);
     let mut env = AuthEnv {
         now_filetime: FileTime::from_unix(now.secs, now.nanos).0,
         users: &*users,
@@ -172,6 +170,16 @@ async fn step<V: Vfs>(call: &Call<V>, setup: &mut Setup, token: &[u8]) -> Result
         gate: &gate,
     };
     setup.acceptor.step(token, &mut env).await
+}
+
+/// Who counts failed logins, for this peer.
+fn limiter<V: Vfs>(call: &Call<V>) -> Login<'_, V> {
+    let server = call.server();
+    Login {
+        server,
+        peer: call.connection.peer.ip(),
+        now_ms: u64::try_from(server.env.monotonic().as_millis()).unwrap_or(u64::MAX),
+    }
 }
 
 /// What the final answer says, and how it is signed.
@@ -366,10 +374,17 @@ async fn refuse<V: Vfs>(
     error: AuthError,
 ) -> Handled {
     let new = setup.purpose == Purpose::New;
-    if matches!(error, AuthError::UnknownUser { .. }) && new && guests_welcome(call) {
+    if let AuthError::UnknownUser { name, .. } = &error
+        && new
+        && guests_welcome(call)
+    {
         let token = Token::guest(&call.server().config());
         tracing::info!(peer = %call.connection.peer, %error, "signed in as guest; a client that requires signing (Windows 11 24H2) will refuse it");
         let done = establish(call, request, facts, id, &setup, token, None).await;
+        if done.is_ok() {
+            // It was counted as failed when it began. Nobody's password can be tried so.
+            limiter(call).succeeded(name);
+        }
         return answer(call, id, &[], done).await;
     }
     if setup.purpose == Purpose::Again
