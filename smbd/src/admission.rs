@@ -3,6 +3,10 @@
 //! Counts connections in all, by address, and those that nobody has logged in on. A [`Pass`] is
 //! one counted connection; dropping it gives the place back. One lock, taken at accept, at login
 //! and at close, never on the way of a request.
+//!
+//! An IPv6 host has a /64 of addresses: those of one network that nobody has logged in on are
+//! counted together, too, against the same `connections_per_address`, so that one host does not
+//! take all places of strangers. Those with a login are not: a whole office is in one /64.
 
 use std::{
     collections::BTreeMap,
@@ -14,6 +18,7 @@ use std::{
     },
 };
 
+use smb_auth::limiter::network;
 use smb_server::config::HostRules;
 
 use crate::config::{Config, Limits};
@@ -52,6 +57,8 @@ struct State {
     total: u32,
     unauthenticated: u32,
     by_address: BTreeMap<IpAddr, u32>,
+    /// Without a login, by network.
+    strangers: BTreeMap<IpAddr, u32>,
     accepted: u64,
     refused: u64,
 }
@@ -81,6 +88,7 @@ impl Admission {
             total: 0,
             unauthenticated: 0,
             by_address: BTreeMap::new(),
+            strangers: BTreeMap::new(),
             accepted: 0,
             refused: 0,
         };
@@ -111,6 +119,7 @@ impl Admission {
         state.unauthenticated += 1;
         state.accepted += 1;
         *state.by_address.entry(peer).or_default() += 1;
+        *state.strangers.entry(network(peer)).or_default() += 1;
         Ok(Pass {
             admission: Arc::clone(self),
             peer,
@@ -140,11 +149,12 @@ impl Admission {
 impl State {
     fn judge(&self, peer: IpAddr) -> Result<(), Refusal> {
         let from_peer = self.by_address.get(&peer).copied().unwrap_or(0);
+        let strangers = self.strangers.get(&network(peer)).copied().unwrap_or(0);
         if !self.rules.admits(peer) {
             Err(Refusal::HostDenied)
         } else if self.total >= self.limits.connections {
             Err(Refusal::Connections)
-        } else if from_peer >= self.limits.connections_per_address {
+        } else if from_peer.max(strangers) >= self.limits.connections_per_address {
             Err(Refusal::ConnectionsPerAddress)
         } else if self.unauthenticated >= self.limits.unauthenticated_connections {
             Err(Refusal::UnauthenticatedConnections)
@@ -168,6 +178,7 @@ impl Pass {
         if !self.authenticated.swap(true, Ordering::Relaxed) {
             let mut state = self.admission.state();
             state.unauthenticated = state.unauthenticated.saturating_sub(1);
+            one_less(&mut state.strangers, network(self.peer));
         }
     }
 
@@ -183,11 +194,15 @@ impl Drop for Pass {
         self.authenticated();
         let mut state = self.admission.state();
         state.total = state.total.saturating_sub(1);
-        if let Some(count) = state.by_address.get_mut(&self.peer) {
-            *count -= 1;
-            if *count == 0 {
-                state.by_address.remove(&self.peer);
-            }
+        one_less(&mut state.by_address, self.peer);
+    }
+}
+
+fn one_less(counts: &mut BTreeMap<IpAddr, u32>, of: IpAddr) {
+    if let Some(count) = counts.get_mut(&of) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&of);
         }
     }
 }
@@ -219,6 +234,7 @@ mod tests {
                 total: 0,
                 unauthenticated: 0,
                 by_address: BTreeMap::new(),
+                strangers: BTreeMap::new(),
                 accepted: 0,
                 refused: 0,
             }),
@@ -273,5 +289,24 @@ mod tests {
         drop(stranger);
         assert_eq!(door.figures().unauthenticated, 0);
         assert_eq!(door.figures().addresses, 0);
+    }
+
+    #[test]
+    fn one_network_does_not_take_all_places_of_strangers() {
+        let door = door(100, 2, 100);
+        let known = ["2001:db8::1", "2001:db8::2"].map(|from| door.admit(ip(from)).unwrap());
+        assert_eq!(
+            door.admit(ip("2001:db8::3")).unwrap_err(),
+            Refusal::ConnectionsPerAddress
+        );
+        let _other = door.admit(ip("2001:db8:0:1::3")).unwrap();
+        for pass in &known {
+            pass.authenticated();
+        }
+        let strangers = ["2001:db8::3", "2001:db8::4"].map(|from| door.admit(ip(from)).unwrap());
+        drop(strangers);
+        drop(known);
+        assert_eq!(door.state().strangers.len(), 1);
+        assert_eq!(door.figures().addresses, 1);
     }
 }

@@ -4,10 +4,13 @@
 //! as failed when it *begins* and taken back when it turns out right, so a hundred parallel wrong
 //! logins count a hundred and none of them slips past the limit. There is no counter per
 //! user over all addresses: with one, anybody could lock anybody out.
-//! Tables are bounded; when full, the entry with the oldest attempt goes. Flooding the
-//! (address, user) table from one address runs into that address's own limit first.
+//! Whoever has one IPv6 address has the 2^64 of its network: an address's own count is kept for
+//! the /64 ([`network`]), the user's for the full address, so that a neighbour's few typing
+//! errors lock nobody out.
+//! Tables are bounded; when full, the oldest count goes. Flooding the (address, user) table from
+//! one address runs into that address's own limit first.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
 use std::collections::BTreeMap;
 
 use crate::fold_name;
@@ -17,15 +20,15 @@ pub const MAX_LIMITER_ENTRIES: usize = 16_384;
 /// Characters of a user name that take part in the key.
 const MAX_NAME_CHARS: usize = 256;
 
-/// Limits. A count starts anew `window_ms` after its last attempt.
+/// Limits. A count starts anew `window_ms` after its first attempt: later ones, right or wrong, do
+/// not prolong it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimiterConfig {
     /// Failed attempts for one user from one address before further ones are refused.
     pub per_user: u32,
-    /// Failed attempts from one address, whatever the user.
+    /// Failed attempts from one address (IPv6: one /64), whatever the user.
     pub per_address: u32,
-    /// Time without attempts after which a count is forgotten, in milliseconds. Refused attempts
-    /// do not prolong it.
+    /// Time from a count's first attempt until it is forgotten, in milliseconds.
     pub window_ms: u64,
     /// Entries per table; at most [`MAX_LIMITER_ENTRIES`] are used.
     pub max_entries: usize,
@@ -46,7 +49,19 @@ impl Default for LimiterConfig {
 #[derive(Clone, Copy, Debug)]
 struct Count {
     failures: u32,
-    last_ms: u64,
+    first_ms: u64,
+}
+
+/// What an address is counted as: itself, or the /64 that an IPv6 host has to itself (RFC 4291
+/// 2.5.1). A mapped IPv4 address is that address.
+#[must_use]
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(
+            address.to_bits() & !u128::from(u64::MAX),
+        )),
+        address => address,
+    }
 }
 
 #[derive(Debug, Default)]
@@ -56,21 +71,24 @@ struct Table<K> {
 
 impl<K: Ord + Clone> Table<K> {
     fn failures(&self, key: &K, now_ms: u64, window_ms: u64) -> u32 {
-        match self.counts.get(key) {
-            Some(c) if now_ms.saturating_sub(c.last_ms) < window_ms => c.failures,
-            _ => 0,
-        }
+        self.count(key, now_ms, window_ms)
+            .map_or(0, |count| count.failures)
+    }
+
+    fn count(&self, key: &K, now_ms: u64, window_ms: u64) -> Option<Count> {
+        let count = self.counts.get(key).copied();
+        count.filter(|count| now_ms.saturating_sub(count.first_ms) < window_ms)
     }
 
     fn add(&mut self, key: K, now_ms: u64, config: &LimiterConfig) {
-        let failures = self.failures(&key, now_ms, config.window_ms);
+        let known = self.count(&key, now_ms, config.window_ms);
         let limit = config.max_entries.clamp(1, MAX_LIMITER_ENTRIES);
         if self.counts.len() >= limit && !self.counts.contains_key(&key) {
             self.make_room(now_ms, config.window_ms);
         }
         let count = Count {
-            failures: failures.saturating_add(1),
-            last_ms: now_ms,
+            failures: known.map_or(0, |known| known.failures).saturating_add(1),
+            first_ms: known.map_or(now_ms, |known| known.first_ms),
         };
         self.counts.insert(key, count);
     }
@@ -78,9 +96,9 @@ impl<K: Ord + Clone> Table<K> {
     fn make_room(&mut self, now_ms: u64, window_ms: u64) {
         let before = self.counts.len();
         self.counts
-            .retain(|_, c| now_ms.saturating_sub(c.last_ms) < window_ms);
+            .retain(|_, c| now_ms.saturating_sub(c.first_ms) < window_ms);
         if self.counts.len() == before {
-            let oldest = self.counts.iter().min_by_key(|(_, c)| c.last_ms);
+            let oldest = self.counts.iter().min_by_key(|(_, c)| c.first_ms);
             if let Some(key) = oldest.map(|(k, _)| k.clone()) {
                 self.counts.remove(&key);
             }
@@ -128,7 +146,7 @@ impl LoginLimiter {
     /// Begins an attempt: true counts it as failed and lets it be tried, false refuses it
     /// without counting.
     pub fn begin(&mut self, address: IpAddr, user: &str, now_ms: u64) -> bool {
-        let key = (address, user_key(user));
+        let (key, address) = keys(address, user);
         let config = self.config;
         if self.by_user.failures(&key, now_ms, config.window_ms) >= config.per_user
             || self.by_address.failures(&address, now_ms, config.window_ms) >= config.per_address
@@ -143,14 +161,15 @@ impl LoginLimiter {
     /// The attempt was right: the user's count from this address is cleared, the address's own
     /// count loses this one attempt.
     pub fn succeeded(&mut self, address: IpAddr, user: &str) {
-        self.by_user.counts.remove(&(address, user_key(user)));
+        let (key, address) = keys(address, user);
+        self.by_user.counts.remove(&key);
         self.by_address.take_back(&address);
     }
 
     /// Failures counted for a user from an address.
     #[must_use]
     pub fn failures(&self, address: IpAddr, user: &str, now_ms: u64) -> u32 {
-        let key = (address, user_key(user));
+        let (key, _) = keys(address, user);
         self.by_user.failures(&key, now_ms, self.config.window_ms)
     }
 
@@ -161,8 +180,10 @@ impl LoginLimiter {
     }
 }
 
-fn user_key(user: &str) -> String {
-    fold_name(user).chars().take(MAX_NAME_CHARS).collect()
+/// Where an attempt is counted: for its user and for its network.
+fn keys(address: IpAddr, user: &str) -> ((IpAddr, String), IpAddr) {
+    let user = fold_name(user).chars().take(MAX_NAME_CHARS).collect();
+    ((address.to_canonical(), user), network(address))
 }
 
 #[cfg(test)]
@@ -232,6 +253,43 @@ mod tests {
             .filter(|n| l.begin(ip(1), &format!("u{n}"), 9))
             .count();
         assert_eq!(tried, 100);
+    }
+
+    /// Right logins all the time: the failures of last hour must not be among this minute's.
+    #[test]
+    fn right_logins_do_not_keep_old_failures() {
+        let mut l = LoginLimiter::new(LimiterConfig {
+            per_address: 3,
+            ..LimiterConfig::default()
+        });
+        for minute in 0..10 {
+            let now = minute * 60_000;
+            assert!(l.begin(ip(1), "bob", now), "minute {minute}");
+            for half in [1_000, 30_000] {
+                assert!(l.begin(ip(1), "anna", now + half));
+                l.succeeded(ip(1), "anna");
+            }
+        }
+    }
+
+    #[test]
+    fn the_addresses_of_a_network_are_one() {
+        let v6 = |host: u128| IpAddr::V6(Ipv6Addr::from_bits((0x2001_0db8 << 96) | host));
+        let mut l = LoginLimiter::new(LimiterConfig::default());
+        let tried = (0..1000).filter(|n| l.begin(v6(*n), "anna", 9)).count();
+        assert_eq!(tried, 100);
+        assert!(l.begin(v6(1 << 64), "anna", 9), "the next network");
+        let mut l = LoginLimiter::new(LimiterConfig::default());
+        for _ in 0..10 {
+            assert!(l.begin(v6(1), "anna", 9));
+        }
+        assert!(!l.begin(v6(1), "anna", 9));
+        assert!(l.begin(v6(2), "anna", 9), "a neighbour may still log in");
+        for _ in 0..10 {
+            assert!(l.begin(ip(1), "anna", 9));
+        }
+        let mapped = "::ffff:10.0.0.1".parse().unwrap();
+        assert!(!l.begin(mapped, "anna", 9), "the same host");
     }
 
     #[test]
