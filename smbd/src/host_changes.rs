@@ -10,7 +10,8 @@
 //! clients do, and files that the service's own user may not read.
 //!
 //! `table` holds what is watched and for whom, `read` judges what the kernel says, `walk` follows
-//! trees. Bounds: [`table::WATCHES_MAX`] and the kernel's fs.inotify.max_user_watches.
+//! trees. Bounds: [`table::WATCHES_MAX`], [`JOBS_MAX`] and the kernel's
+//! fs.inotify.max_user_watches.
 
 mod read;
 mod table;
@@ -19,7 +20,7 @@ mod tests;
 mod walk;
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     io,
     os::fd::OwnedFd,
     sync::{
@@ -48,6 +49,9 @@ use walk::Walk;
 
 /// Watches of one interest that are removed at once; more go on the thread's time.
 const REMOVED_AT_ONCE: usize = 16;
+
+/// Walks that wait because events asked for them; trees in which more comes to be are walked anew.
+const JOBS_MAX: usize = 16_384;
 
 /// Who is told.
 pub(crate) trait Listener: Send + Sync {
@@ -85,11 +89,40 @@ enum Job {
     Forget(UseId),
 }
 
+#[derive(Default)]
+struct Jobs {
+    queue: VecDeque<Job>,
+    /// Interests whose whole tree is due; what waits for a part of one would be done twice.
+    anew: BTreeSet<UseId>,
+}
+
+impl Jobs {
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.anew.is_empty()
+    }
+
+    /// A directory came to an interest's tree.
+    fn follow(&mut self, walk: Walk) {
+        if self.queue.len() >= JOBS_MAX {
+            self.anew.insert(walk.id());
+        } else if !self.anew.contains(&walk.id()) {
+            self.queue.push_back(Job::Walk(walk));
+        }
+    }
+
+    /// Whole trees come last: until then nothing more of theirs is queued.
+    fn next(&mut self) -> Option<Job> {
+        let anew = |id| Job::Walk(Walk::anew(id));
+        let first = self.queue.pop_front();
+        first.or_else(|| self.anew.pop_first().map(anew))
+    }
+}
+
 struct Shared {
     inotify: OwnedFd,
     own: Arc<OwnChanges>,
     table: Mutex<Table>,
-    jobs: Mutex<VecDeque<Job>>,
+    jobs: Mutex<Jobs>,
     wake: Notify,
     ended: AtomicBool,
     overflows: AtomicU64,
@@ -102,8 +135,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     fn order(&self, job: Job) {
-        // At most one walk and one end for each interest, and one walk for each event read.
-        lock(&self.jobs).push_back(job);
+        // At most one walk and one end for each interest.
+        lock(&self.jobs).queue.push_back(job);
+        self.wake.notify_one();
+    }
+
+    fn follow(&self, walk: Walk) {
+        lock(&self.jobs).follow(walk);
+        self.wake.notify_one();
+    }
+
+    /// Events of an interest are lost: its tree is walked once more.
+    fn walk_anew(&self, id: UseId) {
+        lock(&self.jobs).anew.insert(id);
         self.wake.notify_one();
     }
 

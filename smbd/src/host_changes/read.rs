@@ -9,7 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     mem::MaybeUninit,
     sync::atomic::Ordering,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -38,6 +38,8 @@ use super::{
 
 /// Between two rounds.
 const REST: Duration = Duration::from_millis(5);
+/// Time for what is to be done besides, each round.
+const JOBS_FOR: Duration = Duration::from_millis(10);
 /// How long a change of ours that has ended waits for its drain.
 const DRAIN_AGAIN: Duration = Duration::from_millis(10);
 /// Events of one round; the rest is for the next.
@@ -104,7 +106,8 @@ async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
         if all {
             told.clear();
         }
-        job(shared, listener, &mut told);
+        let begun = Instant::now();
+        while job(shared, listener, &mut told) && begun.elapsed() < JOBS_FOR {}
         again = if all {
             shared.own.end_drain(drain)
         } else {
@@ -120,18 +123,19 @@ async fn rounds(shared: &Shared, listener: &dyn Listener, readable: &Receiver) {
     }
 }
 
-/// One slice of what is to be done besides.
-fn job(shared: &Shared, listener: &dyn Listener, told: &mut Told) {
-    let next = lock(&shared.jobs).pop_front();
+/// One slice of what is to be done besides; whether there was any.
+fn job(shared: &Shared, listener: &dyn Listener, told: &mut Told) -> bool {
+    let next = lock(&shared.jobs).next();
     match next {
         Some(Job::Walk(walk)) => {
             if let Some(rest) = walk.go_on(shared, listener, told) {
-                lock(&shared.jobs).push_back(Job::Walk(rest));
+                lock(&shared.jobs).queue.push_back(Job::Walk(rest));
             }
         }
         Some(Job::Forget(id)) => shared.forget(id),
-        None => {}
+        None => return false,
     }
+    true
 }
 
 /// All that the kernel has to say, and whether that was all.
@@ -208,7 +212,7 @@ fn overflow(shared: &Shared, news: &mut News) {
             Interest::Changes { open, tree } => {
                 news.lost.insert(open);
                 if tree {
-                    shared.order(Job::Walk(Walk::whole(seen.id, None)));
+                    shared.walk_anew(seen.id);
                 }
             }
             Interest::Caching { key, directory } => {
@@ -365,7 +369,7 @@ fn follow(
 ) {
     if event.is(ReadFlags::CREATE) {
         let walk = Walk::new_directory(seen.id, here.clone(), !ours);
-        shared.order(Job::Walk(walk));
+        shared.follow(walk);
     } else if event.is(ReadFlags::MOVED_FROM) {
         let mut table = lock(&shared.table);
         match other {
@@ -374,7 +378,7 @@ fn follow(
         }
     } else if event.is(ReadFlags::MOVED_TO) && other.is_none() {
         let walk = Walk::new_directory(seen.id, here.clone(), false);
-        shared.order(Job::Walk(walk));
+        shared.follow(walk);
     }
 }
 

@@ -3,8 +3,8 @@
 //! A walk goes on in slices, so that events are read meanwhile. A directory is watched first and
 //! listed afterwards, so that nothing new in it is missed; what an event told us of is listed
 //! aloud, because its entries may be older than the watch. Links are never followed, and no name
-//! leads out of the watched directory. A walk that ends after its client was told that it waits
-//! makes the client look for itself.
+//! leads out of the watched directory. A walk that ends after its client was told that it waits,
+//! or that makes good for lost events, makes the client look for itself.
 
 use std::{
     collections::HashSet,
@@ -44,6 +44,8 @@ pub(super) struct Walk {
     id: UseId,
     due: Vec<Below>,
     aloud: bool,
+    /// Something may have happened that nobody saw, until the end of this walk.
+    unseen: bool,
     done: Option<oneshot::Sender<()>>,
     pub(super) begun: Instant,
 }
@@ -55,9 +57,22 @@ impl Walk {
             id,
             due: vec![Below::default()],
             aloud: false,
+            unseen: false,
             done,
             begun: Instant::now(),
         }
+    }
+
+    /// The same after events were lost.
+    pub(super) fn anew(id: UseId) -> Self {
+        Self {
+            unseen: true,
+            ..Self::whole(id, None)
+        }
+    }
+
+    pub(super) fn id(&self) -> UseId {
+        self.id
     }
 
     /// Through a directory that came, and all below. `aloud`: what is in it is news.
@@ -66,6 +81,7 @@ impl Walk {
             id,
             due: vec![below],
             aloud,
+            unseen: false,
             done: None,
             begun: Instant::now(),
         }
@@ -83,7 +99,9 @@ impl Walk {
                 let unheard = self.done.take().is_some_and(|done| done.send(()).is_err());
                 let late = unheard && self.begun.elapsed() >= OBSERVE_MAX;
                 let user = lock(&shared.table).root_of(self.id);
-                if late && let Some((_, Interest::Changes { open, .. })) = user {
+                if (late || self.unseen)
+                    && let Some((_, Interest::Changes { open, .. })) = user
+                {
                     // The client was told that it waits before everything was watched.
                     listener.lost(open);
                 }
