@@ -112,6 +112,8 @@ pub(crate) struct Persistence {
     inner: Mutex<Inner>,
     /// Opens of an earlier run on shares that are not there yet, and the leases of those.
     late: Mutex<(Vec<OpenRecord>, restore::Leases)>,
+    /// How many of those are being looked at: they are no longer late and not yet there.
+    coming: AtomicUsize,
     /// Our own changes, told ahead to the next run.
     own: OwnChanges,
     /// When the last run still heard of everything that happened to the files.
@@ -161,6 +163,9 @@ impl Persistence {
             let mine = late.iter().filter(|record| record.owner == owner);
             (mine.count(), late.len())
         };
+        // Whoever's they are.
+        let coming = self.coming.load(Ordering::SeqCst);
+        let (late, late_all) = (late + coming, late_all + coming);
         let inner = self.lock();
         let usage = inner.usage(owner);
         inner.opens.len() + late_all < limits.kept_opens

@@ -151,14 +151,22 @@ impl<V: Vfs> Server<V> {
     #[must_use]
     pub fn hears_of_all(&self) -> bool {
         let persistence = &self.persistence;
+        // In this order: what is no longer late is coming, and what came is counted if it is missed.
         let late = !persistence.late().0.is_empty();
+        let late = late || persistence.coming.load(Ordering::SeqCst) > 0;
         !late && persistence.unknown.load(Ordering::SeqCst) == 0 && persistence.is_recorded()
     }
 
     /// Brings back what waited for shares that are among `shares` now; what is on shares that are
     /// late waits on. Before anybody can reach them; afterwards [`Server::watch_restored`].
     pub async fn restore_late(self: &Arc<Self>, shares: &Shares<V>) -> Restored {
-        let (waiting, leases) = std::mem::take(&mut *self.persistence.late());
+        let (waiting, leases) = {
+            let mut late = self.persistence.late();
+            let coming = &self.persistence.coming;
+            coming.fetch_add(late.0.len(), Ordering::SeqCst);
+            std::mem::take(&mut *late)
+        };
+        let coming = waiting.len();
         let mut restored = Restored::default();
         let (mut late, mut gone, mut told) = (Vec::new(), Vec::new(), Vec::new());
         for open in waiting {
@@ -195,6 +203,7 @@ impl<V: Vfs> Server<V> {
                 self.persistence.missed(error).await;
             }
         }
+        self.persistence.coming.fetch_sub(coming, Ordering::SeqCst);
         restored
     }
 

@@ -1,5 +1,11 @@
 //! Recorded opens come back, wait, or are lost.
 
+use std::{
+    future::Future,
+    sync::atomic::Ordering,
+    task::{Context, Waker},
+};
+
 use smb_wire::dtyp::Sid;
 use vfs::sim::{Fault, FaultAction, SimOp};
 
@@ -108,6 +114,33 @@ fn records_of_a_share_that_is_late_wait_for_it() {
     assert_eq!(run(world.server.restore_late(&there)), came(1, 0, 0));
     assert_eq!(world.lease(10), Some((LeaseState::RWH, 4)));
     assert!(world.server.hears_of_all());
+}
+
+#[test]
+fn nothing_is_heard_of_all_while_a_late_share_comes_back() {
+    for fails in [false, true] {
+        let limits = Limits {
+            kept_opens: 5,
+            kept_opens_per_user: 1,
+            ..Limits::default()
+        };
+        let world = World::new(true, limits.clone());
+        // The file changed meanwhile: what was cached is given up, and that is recorded.
+        world.heard(false);
+        world.watched(true);
+        assert_eq!(world.bring_back(&[world.record(10)]), came(0, 0, 0));
+        let server = &world.server;
+        let there = run(shares(&world.disk, &server.durability, false));
+        let mut coming = std::pin::pin!(server.restore_late(&there));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(coming.as_mut().poll(&mut context).is_pending());
+        assert!(!server.hears_of_all(), "the record says the old caching");
+        assert!(!server.persistence.has_room(world.owner, &limits));
+        world.store.broken.store(fails, Ordering::SeqCst);
+        assert_eq!(run(coming), came(1, 0, 0));
+        world.store.broken.store(false, Ordering::SeqCst);
+        assert_eq!(server.hears_of_all(), !fails, "it is still not recorded");
+    }
 }
 
 #[test]
