@@ -4,7 +4,8 @@
 //! A record is taken only if everything it names is there: its share, still continuously
 //! available; its owner's account; at its path the same inode, by number and generation. What is
 //! not is dropped, with a line in the log that says whose handle on which file is lost and why; what
-//! could not be looked at stays in the store for the next start.
+//! could not be looked at stays in the store for the next start, without what it cached: until
+//! then others open the file and cache it.
 //! Nothing is judged again: the open was granted. What it cached is given up where the file may
 //! have changed since the last run heard of such changes, or where nobody would hear of them now.
 
@@ -169,6 +170,7 @@ impl<V: Vfs> Server<V> {
         let coming = waiting.len();
         let mut restored = Restored::default();
         let (mut late, mut gone, mut told) = (Vec::new(), Vec::new(), Vec::new());
+        let mut unseen = Vec::new();
         for open in waiting {
             if shares.is_late(&open.share) {
                 late.push(open);
@@ -189,9 +191,11 @@ impl<V: Vfs> Server<V> {
                     unknown(&open, &why);
                     restored.unknown += 1;
                     self.persistence.unknown.fetch_add(1, Ordering::SeqCst);
+                    unseen.push(open);
                 }
             }
         }
+        told.extend(unseen.iter().filter_map(|open| self.leave(open, &leases)));
         if !late.is_empty() {
             *self.persistence.late() = (late, leases);
         }
@@ -205,6 +209,24 @@ impl<V: Vfs> Server<V> {
         }
         self.persistence.coming.fetch_sub(coming, Ordering::SeqCst);
         restored
+    }
+
+    /// Records that an open that could not be looked at caches nothing: until it is, others open
+    /// its file and cache it. A lease that other opens have brought back hears of those.
+    fn leave(&self, record: &OpenRecord, leases: &Leases) -> Option<StoreTask> {
+        if matches!(record.engine.cache, KeptCache::None) {
+            return None;
+        }
+        let store = self.persistence.store()?;
+        let inner = self.persistence.lock();
+        let name = record.lease.map(|(key, _)| (record.client, key));
+        let lease = name
+            .filter(|name| !inner.leases.contains_key(name))
+            .and_then(|name| Some((name, *leases.get(&name)?)));
+        let (record, lease) = without_cache(record, lease);
+        let mut changes = vec![Change::Put(open_key(record.id), record.encode())];
+        changes.extend(lease.map(|((client, key), kept)| super::put_lease(client, key, kept)));
+        Some(store.change(changes))
     }
 
     /// Brings one open back.

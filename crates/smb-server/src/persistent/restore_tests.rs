@@ -1,6 +1,7 @@
 //! Recorded opens come back, wait, or are lost.
 
 use std::{
+    collections::BTreeMap,
     future::Future,
     sync::atomic::Ordering,
     task::{Context, Waker},
@@ -11,7 +12,7 @@ use vfs::sim::{Fault, FaultAction, SimOp};
 
 use super::super::{
     OWNER_BYTES_MAX, OpenRecord,
-    record::{lease_key, open_key},
+    record::{Record, lease_key, open_key, read},
     world::{CLIENT, KEY, World, came, run, shares},
 };
 use crate::{
@@ -96,6 +97,54 @@ fn an_error_that_passes_costs_no_handle_and_removals_share_writes() {
         assert!(world.store.removed(&open_key(id)));
     }
     assert!(world.store.writes() <= 2, "{}", world.store.writes());
+}
+
+#[test]
+fn what_was_not_looked_at_caches_nothing_at_the_next_start() {
+    let world = World::new(false, Limits::default());
+    world.heard(true);
+    world.watched(true);
+    world.disk.inject(Fault {
+        on: SimOp::Look,
+        after: 0,
+        action: FaultAction::Fail(EIO),
+    });
+    let record = world.record(10);
+    assert_eq!(
+        world.bring_back(std::slice::from_ref(&record)),
+        came(0, 0, 1)
+    );
+    // Until then others may open the file and cache it.
+    let put = |change: &Change| match change {
+        Change::Put(key, value) => Some((key.clone(), value.clone())),
+        Change::Remove(_) => None,
+    };
+    let kept: BTreeMap<_, _> = world.store.changes().iter().filter_map(put).collect();
+    let record_again = read(&open_key(10), &kept[&open_key(10)]);
+    assert_eq!(record_again, Some(Record::Open(Box::new(record))));
+    let lease = lease_key(CLIENT, KEY);
+    let Some(Record::Lease(lease)) = read(&lease, &kept[&lease]) else {
+        panic!("{kept:?}")
+    };
+    assert_eq!((lease.kept.state, lease.kept.epoch), (LeaseState(0), 5));
+}
+
+#[test]
+fn a_lease_that_is_there_is_not_given_up_for_an_open_that_is_not() {
+    let world = World::new(false, Limits::default());
+    world.heard(true);
+    world.watched(true);
+    world.disk.inject(Fault {
+        on: SimOp::Look,
+        after: 0,
+        action: FaultAction::Fail(EIO),
+    });
+    let records = [10, 11].map(|id| world.record(id));
+    assert_eq!(world.bring_back(&records), came(1, 0, 1));
+    assert_eq!(world.lease(11), Some((LeaseState::RWH, 4)));
+    let lease = lease_key(CLIENT, KEY);
+    let put = |change: &Change| matches!(change, Change::Put(key, _) if *key == lease);
+    assert!(!world.store.changes().iter().any(put));
 }
 
 #[test]
