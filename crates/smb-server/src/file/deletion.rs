@@ -179,6 +179,28 @@ impl Inode {
         }
     }
 
+    /// Marks what nobody has open as being removed. False if somebody has it open, or another
+    /// removes it.
+    pub(super) fn take_out(&mut self, stream: &StreamName, remove: &Remove) -> bool {
+        match remove {
+            Remove::Link(link) => {
+                let free = self.opens.is_empty() && !self.links.contains_key(link);
+                if free {
+                    self.links.insert(link.clone(), Deletion::Removing);
+                }
+                free
+            }
+            Remove::Stream => {
+                let free = !self.is_stream_open(stream) && !self.streams.contains_key(stream);
+                if free {
+                    let stream = self.streams.entry(stream.clone()).or_default();
+                    stream.deletion = Some(Deletion::Removing);
+                }
+                free
+            }
+        }
+    }
+
     /// The caller carried out a removal, or failed to: the name may be opened again.
     pub(super) fn removed(&mut self, stream: &StreamName, remove: &Remove) {
         match remove {

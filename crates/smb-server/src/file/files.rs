@@ -18,6 +18,7 @@ use vfs::FileKey;
 use super::caching::{Cause, Site};
 use super::claims::Claims;
 use super::inode::{Inode, Judged};
+use super::moves::Moves;
 use super::paths::{Paths, SharePath};
 use super::types::{
     Actor, CacheGrant, CacheRequest, Caching, Closed, Decision, Effects, Granted, Link, OpenId,
@@ -26,7 +27,7 @@ use super::types::{
 use super::watch::Watches;
 
 /// How many locks the inodes are spread over.
-const SHARDS: usize = 64;
+pub(super) const SHARDS: usize = 64;
 
 /// What to do about an operation that others' caching may stand in the way of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +70,7 @@ pub struct Files {
     pub(super) paths: Mutex<Paths>,
     pub(super) watches: Mutex<Watches>,
     pub(super) claims: Mutex<Claims>,
+    pub(super) moves: Moves,
     /// How many watchers there are: without any, changes take no lock.
     pub(super) watchers: AtomicUsize,
     tickets: AtomicU64,
@@ -78,6 +80,13 @@ pub struct Files {
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic elsewhere under the lock is a bug of its own; the tables stay usable.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Which shard an inode is in.
+pub(super) fn shard(key: FileKey) -> usize {
+    // Fibonacci hashing; keys are inode numbers, which clients do not choose.
+    let mixed = (key.ino ^ key.fs.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as usize % SHARDS
 }
 
 impl Files {
@@ -90,6 +99,7 @@ impl Files {
             paths: Mutex::default(),
             watches: Mutex::default(),
             claims: Mutex::default(),
+            moves: Moves::default(),
             watchers: AtomicUsize::new(0),
             tickets: AtomicU64::new(1),
             caching,
@@ -104,10 +114,7 @@ impl Files {
         create: bool,
         act: impl FnOnce(&mut Inode) -> T,
     ) -> Option<T> {
-        // Fibonacci hashing; keys are inode numbers, which clients do not choose.
-        let mixed = (key.ino ^ key.fs.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let at = (mixed >> 32) as usize % SHARDS;
-        let mut shard = lock(self.shards.get(at)?);
+        let mut shard = lock(self.shards.get(shard(key))?);
         if create {
             shard.entry(key).or_default();
         }
@@ -222,8 +229,19 @@ impl Files {
         closed
     }
 
+    /// Somebody is to take a name, or a stream, off the disk that nobody has open: until
+    /// [`Files::removed`] nobody opens it. False if somebody has it open; then it stays.
+    #[must_use]
+    pub fn take_out(&self, place: &Place, remove: &Remove) -> bool {
+        self.with(place.key, true, |inode| {
+            inode.take_out(&place.stream, remove)
+        })
+        .unwrap_or(false)
+    }
+
     /// The caller carried out what a close told it to remove (or failed to).
     pub fn removed(&self, place: &Place, remove: &Remove) {
+        self.name_gone(place.key);
         self.with(place.key, false, |inode| {
             inode.removed(&place.stream, remove)
         });
@@ -377,6 +395,7 @@ impl Files {
     /// Follows a rename that happened on disk: of the object `key`, from one name to another.
     /// Everything below a directory moves along.
     pub fn renamed(&self, key: FileKey, from: (&SharePath, &Link), to: (&SharePath, &Link)) {
+        self.name_gone(key);
         self.with(key, false, |inode| {
             inode.rename_link(from.1, to.1);
             // [MS-SMB2] 3.3.5.21.1: the lease follows its file's name.

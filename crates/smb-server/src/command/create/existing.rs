@@ -8,10 +8,10 @@ use smb_wire::{
     msg::{CreateDisposition, CreateOptions},
     status::Status,
 };
-use vfs::{Attr, IoAccess, Kind, Lookup, Node, Vfs};
+use vfs::{Attr, IoAccess, Kind, Node, Vfs};
 
 use super::{
-    Attempt, Known, Opened, action, attributes, judge,
+    Attempt, Known, Opened, Seen, action, attributes, judge,
     judge::{Case, Judged},
     overwrite,
     request::{Contexts, Wanted},
@@ -27,7 +27,7 @@ pub(super) async fn open<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
     contexts: &Contexts,
-    lookup: &Lookup<V::Node>,
+    lookup: &Seen<V::Node>,
     node: &V::Node,
     attr: &Attr,
 ) -> Result<Attempt<V>, Failure> {
@@ -37,6 +37,7 @@ pub(super) async fn open<V: Vfs>(
     check_attributes(wanted, attr, granted)?;
     let place = judge::place(node);
     let case = Case {
+        node,
         place: &place,
         lookup,
         directory,
@@ -46,7 +47,7 @@ pub(super) async fn open<V: Vfs>(
     };
     let (id, granted_by) = match judge::open(call, wanted, contexts, case).await? {
         Judged::Granted(id, engine) => (id, engine),
-        Judged::Again => return Ok(Attempt::Again),
+        Judged::Again | Judged::Moved => return Ok(Attempt::Again),
     };
     let policy = super::enter_policy(call, wanted, lookup, node)?;
     match act(call, wanted, contexts, node, attr, granted).await {
@@ -132,7 +133,7 @@ fn check_kind(wanted: &Wanted, attr: &Attr, root: bool) -> Result<bool, Failure>
 async fn grant<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
-    lookup: &Lookup<V::Node>,
+    lookup: &Seen<V::Node>,
     node: &V::Node,
     attr: &Attr,
 ) -> Result<AccessMask, Failure> {

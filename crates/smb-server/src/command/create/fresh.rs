@@ -4,17 +4,17 @@ use smb_wire::{
     access_mask::AccessMask, dtyp::SecurityDescriptor, file_attributes::FileAttributes,
     msg::CreateAction, status::Status,
 };
-use vfs::{Attr, Lookup, NewNode, Node, Vfs, VfsError};
+use vfs::{Attr, NewNode, Node, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Opened, judge,
+    Attempt, Known, Opened, Seen, judge,
     judge::{Case, Judged},
     request::{Contexts, Wanted},
 };
 use crate::{
     access::{self, Parent},
     command::{Call, Failure, engine},
-    file::Change,
+    file::{Change, Remove},
 };
 
 /// Creates a file or directory and opens it.
@@ -22,11 +22,11 @@ pub(super) async fn create<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
     contexts: &Contexts,
-    lookup: &Lookup<V::Node>,
+    lookup: &Seen<V::Node>,
 ) -> Result<Attempt<V>, Failure> {
     // The lookup's path ends at the directory; the open's goes on to the new name.
     let mut whole = lookup.clone();
-    whole.path.push(whole.name.clone());
+    whole.lookup.path.push(whole.name.clone());
     let lookup = &whole;
     let parent = lookup
         .parent
@@ -54,6 +54,7 @@ pub(super) async fn create<V: Vfs>(
     };
     let place = judge::place(&node);
     let case = Case {
+        node: &node,
         place: &place,
         lookup,
         directory: wanted.directory(),
@@ -65,8 +66,11 @@ pub(super) async fn create<V: Vfs>(
         Ok(Judged::Granted(id, engine)) => (id, engine),
         // A faster client opened what we just made, in a way that excludes us: it is theirs.
         Ok(Judged::Again) => return Ok(Attempt::Again),
-        // Somebody else has it open by now: then it stays.
-        Err(failure) if call.server().files.count(node.key(), None) > 0 => return Err(failure),
+        // It is not where it was asked for: the directory has moved, or somebody was here already.
+        Ok(Judged::Moved) => {
+            take_back(call, parent, lookup, &node).await?;
+            return Ok(Attempt::Again);
+        }
         Err(failure) => return undone(call, parent, lookup, &node, failure).await,
     };
     announce(call, wanted, contexts, lookup, parent)?;
@@ -92,7 +96,7 @@ pub(super) async fn create<V: Vfs>(
 async fn check<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
-    lookup: &Lookup<V::Node>,
+    lookup: &Seen<V::Node>,
     parent: &V::Node,
 ) -> Result<Option<SecurityDescriptor>, Failure> {
     let share = call.share()?;
@@ -180,27 +184,49 @@ async fn grant<V: Vfs>(
 async fn undone<V: Vfs>(
     call: &Call<V>,
     parent: &V::Node,
-    lookup: &Lookup<V::Node>,
+    lookup: &Seen<V::Node>,
     node: &V::Node,
     failure: Failure,
 ) -> Result<Attempt<V>, Failure> {
+    take_back(call, parent, lookup, node).await?;
+    Err(failure)
+}
+
+/// Removes what was made, unless somebody else has it open by now: then it stays. What cannot be
+/// removed stays too, as it is owed: what the client is told is why it did not get it.
+async fn take_back<V: Vfs>(
+    call: &Call<V>,
+    parent: &V::Node,
+    lookup: &Seen<V::Node>,
+    node: &V::Node,
+) -> Result<(), Failure> {
     let token = call.token()?;
     let share = call.share()?;
+    let files = &call.server().files;
+    let (place, name) = (judge::place(node), Remove::Link(super::link(lookup)));
+    if !files.take_out(&place, &name) {
+        return Ok(());
+    }
     let begun = share.gate.begin();
     let removed = share
         .vfs
         .remove(&token.identity, node, parent, &lookup.name)
         .await;
-    if let Err(error) = removed {
-        // It stays as it is owed; what the client is told is why it did not get it.
-        tracing::warn!(%error, share = share.config.name, "a file that could not be opened stays");
-        return Err(failure);
+    files.removed(&place, &name);
+    match removed {
+        Ok(()) => {
+            // Its number may come back as another file's: nothing of it may stay owed or latched.
+            // Nobody waits for this.
+            let flags = durability::RequestFlags::default();
+            drop(begun.removed(node, parent, flags).await);
+        }
+        // Somebody opened it and removed it.
+        Err(VfsError::NotFound) => {}
+        Err(error) => {
+            tracing::warn!(%error, share = share.config.name, "a file that could not be opened stays");
+        }
     }
-    // Its number may come back as another file's: nothing of it may stay owed or latched. The
-    // failure is told already, so nobody waits for this.
-    let flags = durability::RequestFlags::default();
-    drop(begun.removed(node, parent, flags).await);
-    Err(failure)
+    Ok(())
 }
 
 /// The new name counts for watchers and for leases on the directory.
@@ -208,7 +234,7 @@ fn announce<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
     contexts: &Contexts,
-    lookup: &Lookup<V::Node>,
+    lookup: &Seen<V::Node>,
     parent: &V::Node,
 ) -> Result<(), Failure> {
     let server = call.server();

@@ -5,9 +5,12 @@ use smb_wire::{
     msg::{Dialect, OplockLevel},
     status::Status,
 };
-use vfs::{Lookup, Node, Vfs};
+use vfs::{Node, Vfs};
 
-use super::request::{Contexts, Wanted};
+use super::{
+    Seen,
+    request::{Contexts, Wanted},
+};
 use crate::{
     command::{Call, Failure, breaks::Granting, close, engine},
     file::{
@@ -23,6 +26,8 @@ pub(super) enum Judged<V: Vfs> {
     Granted(OpenId, Agreed<V>),
     /// Holders gave way: everything must be looked at again.
     Again,
+    /// The name went, or leads elsewhere, since it was looked up; the open was given back.
+    Moved,
 }
 
 /// What the engine granted.
@@ -35,8 +40,9 @@ pub(super) struct Agreed<V: Vfs> {
 
 /// What is to be opened.
 pub(super) struct Case<'a, V: Vfs> {
+    pub(super) node: &'a V::Node,
     pub(super) place: &'a Place,
-    pub(super) lookup: &'a Lookup<V::Node>,
+    pub(super) lookup: &'a Seen<V::Node>,
     pub(super) directory: bool,
     pub(super) granted: AccessMask,
     pub(super) overwrite: bool,
@@ -95,6 +101,10 @@ pub(super) async fn open<V: Vfs>(
             }
             // What others lost for this open is recorded before its client hears of it.
             server.persistence.settled().await;
+            if !is_there(call, &case).await {
+                undo(call, case.place, request.open, case.node).await?;
+                return Ok(Judged::Moved);
+            }
             let agreed = Agreed {
                 cache: granted.cache,
                 quick: granted.quick,
@@ -113,6 +123,26 @@ pub(super) async fn open<V: Vfs>(
             Ok(Judged::Again)
         }
     }
+}
+
+/// Whether what was just granted is still what the path leads to. From here on nobody takes its
+/// name away, or moves its path, without the engine. Nothing is asked where nothing has moved.
+async fn is_there<V: Vfs>(call: &Call<V>, case: &Case<'_, V>) -> bool {
+    let (place, seen) = (case.place, case.lookup);
+    if !call.server().files.has_moved(place.key, seen.look) {
+        return true;
+    }
+    // A stream may be another one of the same name.
+    let (Ok(share), Ok(token), None) = (call.share(), call.token(), &place.stream) else {
+        return false;
+    };
+    let again = share.vfs.lookup(&token.identity, &seen.path).await;
+    again.is_ok_and(|again| {
+        let key = |node: &V::Node| node.key();
+        again.path == seen.path
+            && again.parent.as_ref().map(key) == seen.parent.as_ref().map(key)
+            && again.found.is_some_and(|(node, _)| node.key() == place.key)
+    })
 }
 
 fn cache(wanted: &Wanted, contexts: &Contexts) -> CacheRequest {
@@ -148,9 +178,12 @@ pub(super) async fn undo<V: Vfs>(
     let (Some(remove), Some(path)) = (closed.remove, path) else {
         return Ok(());
     };
-    let token = call.token()?;
+    let identity = match server.take_deleter(place) {
+        Some(identity) => identity,
+        None => call.token()?.identity.clone(),
+    };
     let share = call.share()?;
-    let who = (&token.identity, durability::RequestFlags::default());
+    let who = (&identity, durability::RequestFlags::default());
     let removed = close::remove_name(server, share, node, &remove, &path, who, None).await;
     server.files.removed(place, &remove);
     removed?;

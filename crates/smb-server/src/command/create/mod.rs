@@ -23,7 +23,7 @@ mod replay;
 mod request;
 mod stream;
 
-use std::{future::poll_fn, pin::pin};
+use std::{future::poll_fn, ops::Deref, pin::pin};
 
 use durability::{OpenPolicy, Opener};
 use smb_wire::{
@@ -39,7 +39,7 @@ use self::{
 };
 use super::{Call, Failure, Handled, engine};
 use crate::{
-    file::{OpenId, Place},
+    file::{Look, OpenId, Place},
     limits::DIRECTORY_NAMES_MAX,
     pipe, short_name,
 };
@@ -152,6 +152,21 @@ impl Known {
     }
 }
 
+/// A lookup, and when it was begun: what came and went since is found by that.
+#[derive(Clone)]
+struct Seen<N> {
+    lookup: Lookup<N>,
+    look: Look,
+}
+
+impl<N> Deref for Seen<N> {
+    type Target = Lookup<N>;
+
+    fn deref(&self) -> &Lookup<N> {
+        &self.lookup
+    }
+}
+
 enum Attempt<V: Vfs> {
     Done(Box<Opened<V>>),
     /// The name came or went meanwhile: look again.
@@ -166,6 +181,7 @@ async fn attempt<V: Vfs>(
 ) -> Result<Attempt<V>, Failure> {
     let share = call.share()?;
     let token = call.token()?;
+    let look = call.server().files.look();
     let mut lookup = share.vfs.lookup(&token.identity, &name.path).await?;
     if lookup.found.is_none()
         && short_name::is_candidate(&lookup.name)
@@ -176,6 +192,7 @@ async fn attempt<V: Vfs>(
             lookup = by_long_name;
         }
     }
+    let lookup = Seen { lookup, look };
     if let Some(stream) = &name.stream {
         return stream::open(call, wanted, contexts, &lookup, stream).await;
     }
@@ -220,7 +237,7 @@ async fn claimed<V: Vfs>(
     wanted: &Wanted,
     contexts: &Contexts,
     name: &Name,
-    lookup: &Lookup<V::Node>,
+    lookup: &Seen<V::Node>,
 ) -> Result<Attempt<V>, Failure> {
     let share = call.share()?;
     let Some(_claim) = engine::claim(call, engine::share_path(share.id, &name.path)).await? else {

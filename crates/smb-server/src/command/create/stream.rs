@@ -8,10 +8,10 @@ use smb_wire::{
     msg::{CreateAction, CreateDisposition, NotifyFilter},
     status::Status,
 };
-use vfs::{Attr, IoAccess, Kind, Lookup, Node, StreamOpen, Vfs, VfsError};
+use vfs::{Attr, IoAccess, Kind, Node, StreamOpen, Vfs, VfsError};
 
 use super::{
-    Attempt, Known, Opened, action, existing, fresh, judge,
+    Attempt, Known, Opened, Seen, action, existing, fresh, judge,
     judge::{Case, Judged},
     name::Stream,
     request::{Contexts, Wanted},
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     access::{self, Parent, Subject},
     command::{Call, Failure, engine},
-    file::{Change, Place, Reported},
+    file::{Change, Place, Remove, Reported},
 };
 
 /// Opens the stream `stream` of what `lookup` found.
@@ -27,7 +27,7 @@ pub(super) async fn open<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
     contexts: &Contexts,
-    lookup: &Lookup<V::Node>,
+    lookup: &Seen<V::Node>,
     stream: &Stream,
 ) -> Result<Attempt<V>, Failure> {
     let (node, attr) = match (&lookup.found, stream) {
@@ -68,7 +68,7 @@ async fn base<V: Vfs>(
     call: &Call<V>,
     contexts: &Contexts,
     wanted: &Wanted,
-    lookup: &Lookup<V::Node>,
+    lookup: &Seen<V::Node>,
 ) -> Result<(), Failure> {
     let mut plain = wanted.clone();
     plain.disposition = CreateDisposition::CREATE;
@@ -91,7 +91,7 @@ async fn named<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
     contexts: &Contexts,
-    lookup: &Lookup<V::Node>,
+    lookup: &Seen<V::Node>,
     file: &V::Node,
     attr: &Attr,
     name: &str,
@@ -117,6 +117,7 @@ async fn named<V: Vfs>(
         asked => asked?,
     };
     let case = Case {
+        node: &node,
         place: &place,
         lookup,
         directory: false,
@@ -127,6 +128,12 @@ async fn named<V: Vfs>(
     let (id, engine) = match judge::open(call, wanted, contexts, case).await {
         Ok(Judged::Granted(id, engine)) => (id, engine),
         Ok(Judged::Again) => return Ok(Attempt::Again),
+        Ok(Judged::Moved) => {
+            if created {
+                unmake(call, &place, &node).await?;
+            }
+            return Ok(Attempt::Again);
+        }
         Err(failure) => {
             if created {
                 unmake(call, &place, &node).await?;
@@ -165,15 +172,29 @@ async fn named<V: Vfs>(
 /// written to it. The failure is told already, so nobody waits for a sync of this.
 async fn unmake<V: Vfs>(call: &Call<V>, place: &Place, node: &V::Node) -> Result<(), Failure> {
     let share = call.share()?;
-    let empty = share.vfs.attr(node).await.is_ok_and(|attr| attr.size == 0);
-    if !empty || call.server().files.is_stream_open(place) {
+    let who = &call.token()?.identity;
+    let files = &call.server().files;
+    if !files.take_out(place, &Remove::Stream) {
         return Ok(());
     }
-    let who = &call.token()?.identity;
-    let begun = share.gate.begin();
-    share.vfs.remove_stream(who, node).await?;
-    let flags = durability::RequestFlags::default();
-    drop(begun.stream_removed(node, flags).await);
+    let removed = async {
+        let empty = share.vfs.attr(node).await.is_ok_and(|attr| attr.size == 0);
+        if !empty {
+            return Ok(None);
+        }
+        let begun = share.gate.begin();
+        share
+            .vfs
+            .remove_stream(who, node)
+            .await
+            .map(|()| Some(begun))
+    };
+    let removed = removed.await;
+    files.removed(place, &Remove::Stream);
+    if let Some(begun) = removed? {
+        let flags = durability::RequestFlags::default();
+        drop(begun.stream_removed(node, flags).await);
+    }
     Ok(())
 }
 
@@ -238,7 +259,7 @@ async fn find_or_make<V: Vfs>(
 async fn grant<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
-    lookup: &Lookup<V::Node>,
+    lookup: &Seen<V::Node>,
     file: &V::Node,
     attr: &Attr,
     exists: bool,
@@ -272,7 +293,7 @@ async fn grant<V: Vfs>(
 async fn act<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
-    lookup: &Lookup<V::Node>,
+    lookup: &Seen<V::Node>,
     node: &V::Node,
     granted: AccessMask,
     created: bool,

@@ -158,6 +158,8 @@ pub(super) struct Room<V: Vfs> {
 
 impl<V: Vfs> Drop for Room<V> {
     fn drop(&mut self) {
+        // Who saw it before it was replaced sees that before it is let in.
+        self.server.files.name_gone(self.place.key);
         let closed = self.server.files.abandon(&self.place, self.open);
         engine::perform(&self.server, closed.effects);
     }
