@@ -206,6 +206,51 @@ fn an_open_beside_a_link_that_replaces_it() {
     replaced(|_, file| link(file, "f", true));
 }
 
+/// What goes with an open below a directory that is renamed goes, wherever it is then.
+fn below(args: fn() -> CreateArgs) {
+    let granted = seeds(|world| {
+        world.play(async |world| {
+            let first = CreateArgs::create_directory("a");
+            let directory = world.first().create(&first).await.unwrap();
+            world.make("a\\f").await;
+            let opens = beside(world, args().options(CreateOptions::DELETE_ON_CLOSE));
+            let renames = world.apart(async move |mut client, world| {
+                world.pause().await;
+                // Refused while something below is open.
+                let _ = client.call(rename(directory, "b", false)).await;
+                client
+            });
+            let outcome = opens.await;
+            world.back(renames.await);
+            if let Some(file) = outcome.file {
+                world.second().close(file).await.unwrap();
+            }
+            let mut third = world.third();
+            for name in ["a\\f", "b\\f", "a\\new", "b\\new"] {
+                let is_gone = outcome.file.is_some() && outcome.name.ends_with(&name[2..]);
+                // A creation that was refused leaves nothing behind.
+                let is_none = outcome.file.is_none() && name.ends_with("new");
+                if is_gone || is_none {
+                    let left = third.create(&looks(name)).await.map(drop);
+                    assert!(left.is_err(), "{name} stays");
+                }
+            }
+            outcome.file.is_some()
+        })
+    });
+    assert!(granted > 0 || std::env::var("SEED").is_ok());
+}
+
+#[test]
+fn an_open_beside_the_rename_of_a_directory_above() {
+    below(|| CreateArgs::open("a\\f"));
+}
+
+#[test]
+fn a_creation_beside_the_rename_of_a_directory_above() {
+    below(|| CreateArgs::create("a\\new"));
+}
+
 #[test]
 fn a_rename_by_an_open_beside_the_rename_of_its_file() {
     // Whoever opened it knows where it is: it can be moved on.

@@ -104,7 +104,6 @@ pub(super) async fn finish<V: Vfs>(
         return Ok(server.durability.unchanged());
     };
     tell_changes(server, open);
-    let path = server.path_of(open).ok();
     if open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
         let identity = token().identity.clone();
         if disk.directory && !is_empty(share, &identity, &disk.node).await {
@@ -123,6 +122,8 @@ pub(super) async fn finish<V: Vfs>(
     if !deletes {
         persistent::end(server, open).await;
     }
+    // As late as can be: others may rename it through handles of their own.
+    let path = server.path_of(open).ok();
     let closed = server.files.close(disk.place, open.engine);
     server.remove_holder(open.engine);
     server.outside.forget(open.engine);

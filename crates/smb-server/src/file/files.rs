@@ -409,7 +409,7 @@ impl Files {
                 }
             }
         });
-        lock(&self.paths).rename(from.0, to.0);
+        lock(&self.paths).rename(key, from.0, to.0);
         lock(&self.watches).rename(from.0, to.0);
     }
 

@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use vfs::FileKey;
+
 use super::types::{OpenId, Place};
 
 /// A share, named engine-wide.
@@ -153,9 +155,14 @@ impl Paths {
         self.by_path.is_empty() && self.by_open.is_empty()
     }
 
-    /// Follows a rename: every open at or below `from` is now at or below `to`.
-    pub(super) fn rename(&mut self, from: &SharePath, to: &SharePath) {
-        let moving: Vec<OpenId> = self.at_or_below(from).map(|(open, _, _)| open).collect();
+    /// Follows a rename of `key`: every open of it at `from`, and every one below, is now at or
+    /// below `to`. What else is open at `from` has come there since, or was replaced there before.
+    pub(super) fn rename(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
+        let moving: Vec<OpenId> = self
+            .at_or_below(from)
+            .filter(|(_, place, below)| *below || place.key == key)
+            .map(|(open, _, _)| open)
+            .collect();
         for open in moving {
             if let Some((path, place)) = self.remove(open) {
                 let path = path.moved(from, to).unwrap_or(path);
@@ -168,7 +175,6 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vfs::FileKey;
 
     fn path(share: u32, text: &str) -> SharePath {
         let names = text.split('\\').filter(|name| !name.is_empty());
@@ -217,11 +223,13 @@ mod tests {
         paths.insert(OpenId(1), path(0, "Old"), place(1));
         paths.insert(OpenId(2), path(0, "Old\\Sub\\File"), place(2));
         paths.insert(OpenId(3), path(0, "Older"), place(3));
-        paths.rename(&path(0, "OLD"), &path(0, "up\\New"));
+        paths.insert(OpenId(4), path(0, "old"), place(4));
+        paths.rename(place(1).key, &path(0, "OLD"), &path(0, "up\\New"));
         let text = |id| paths.path_of(OpenId(id)).unwrap().text();
         assert_eq!(text(1), "up\\New");
         assert_eq!(text(2), "up\\New\\Sub\\File");
         assert_eq!(text(3), "Older");
+        assert_eq!(text(4), "old", "another one came there");
         assert_eq!(paths.below(&path(0, "UP")).len(), 2);
         assert!(paths.below(&path(0, "old")).is_empty());
         assert!(paths.remove(OpenId(2)).is_some());

@@ -212,6 +212,10 @@ async fn drop_link<V: Vfs>(
 /// The engine's paths and links move along.
 fn follow<V: Vfs>(call: &Call<V>, one: &Move<'_, V>) {
     let from = target::link(one.parent.key(), one.name);
+    if one.directory {
+        // Who has looked up a path through it, and is not in the engine's tables yet, looks again.
+        call.server().files.directory_moved();
+    }
     call.server().files.renamed(
         one.node.key(),
         (&one.from, &from),
