@@ -9,6 +9,9 @@
 //! A disk that hangs does not hold the end up: the sync is given up when nothing of it has ended
 //! for as long as the grace, threads are left behind after that time, and the mark of an unclean
 //! end stays.
+//!
+//! Nor does it hold up anything but the answer to who tightened a policy on it: one configuration
+//! at a time is brought into force, and what was owed before is waited for afterwards.
 
 pub(crate) mod policy;
 
@@ -18,8 +21,10 @@ use std::{
     io,
     net::TcpListener,
     path::{Path, PathBuf},
+    pin::{Pin, pin},
     rc::Rc,
     sync::Arc,
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
@@ -71,12 +76,12 @@ pub trait Service: Send + Sync + Sized + 'static {
     fn metrics(&self, page: &mut Page);
 
     /// Brings changed shares, users and limits into force without dropping sessions; called on a
-    /// worker. The answer is shown to the administrator.
+    /// worker, one at a time. Waits for no disk of a share that is served already.
     fn apply(
         self: Arc<Self>,
         config: Arc<Config>,
         users: UserDb,
-    ) -> impl Future<Output = Result<Value, String>>;
+    ) -> impl Future<Output = Result<Applied, String>>;
 
     /// Shows or changes durability policies; tightening answers when what was owed is stable.
     /// Called on a worker.
@@ -121,6 +126,15 @@ pub trait Service: Send + Sync + Sized + 'static {
 
     /// What is acknowledged and not known to be stable. Quick; called on the front.
     fn owed(&self) -> Owed;
+}
+
+/// A configuration that is in force.
+pub struct Applied {
+    /// What it brought.
+    pub in_force: Value,
+    /// Ends when everything that tightened policies were owed is on disk, which a disk may hold
+    /// up for ever, with what is shown to the administrator.
+    pub settled: Pin<Box<dyn Future<Output = Result<Value, String>> + Send>>,
 }
 
 /// What is acknowledged and not known to be stable.
@@ -392,7 +406,10 @@ impl<S: Service> Front<S> {
             config.shares.append(&mut config.late);
             let users = self.users.borrow().clone();
             match self.put_into_force(config, users).await {
-                Ok(applied) => tracing::info!(%applied, "a share that was late is served"),
+                Ok(applied) => {
+                    let applied = applied.in_force;
+                    tracing::info!(%applied, "a share that was late is served");
+                }
                 Err(error) => tracing::error!(
                     %error,
                     "a share whose file system was late is not served\n  = holdfast reload"
@@ -471,12 +488,7 @@ impl<S: Service> Front<S> {
 
     /// Obeys orders until the end. As [`Front::end`].
     async fn serve(self: Rc<Self>, mut orders: mpsc::Receiver<Order>) -> Result<bool, String> {
-        while let Some(Order::Reload) = orders.recv().await {
-            match self.reload().await {
-                Ok(done) => tracing::info!(%done, "reloaded"),
-                Err(error) => tracing::error!(%error, "not reloaded; all stays as it was"),
-            }
-        }
+        self.obey(&mut orders).await;
         let again = async {
             while let Some(order) = orders.recv().await {
                 if order == Order::Stop {
@@ -495,6 +507,36 @@ impl<S: Service> Front<S> {
             task.abort();
         }
         ended
+    }
+
+    /// Reloads until told to stop: what a reload waits for does not make that order wait. Of orders
+    /// to reload that come while one is brought into force one is kept, and only the last one's
+    /// tightenings are told of; each waits for those before it.
+    async fn obey(&self, orders: &mut mpsc::Receiver<Order>) {
+        let mut wanted = false;
+        let mut reading = pin!(Waiting::default());
+        let mut settling = pin!(Waiting::default());
+        loop {
+            if wanted && reading.is_idle() {
+                wanted = false;
+                reading.set(Waiting::until(self.bring_into_force()));
+            }
+            tokio::select! {
+                biased;
+                order = orders.recv() => match order {
+                    Some(Order::Reload) => wanted = true,
+                    Some(Order::Stop) | None => return,
+                },
+                read = reading.as_mut() => match read {
+                    Ok(reloaded) => settling.set(Waiting::until(reloaded.settled())),
+                    Err(error) => tracing::error!(%error, "not reloaded; all stays as it was"),
+                },
+                settled = settling.as_mut() => match settled {
+                    Ok(done) => tracing::info!(%done, "reloaded"),
+                    Err(error) => tracing::error!(%error, "reloaded"),
+                },
+            }
+        }
     }
 
     /// The orderly end. True if all that was acknowledged is stable.
@@ -566,7 +608,7 @@ impl<S: Service> Front<S> {
     /// # Errors
     /// It was given up.
     async fn sync_all(&self, grace: Duration) -> Result<SyncReport, String> {
-        let mut syncing = std::pin::pin!(self.on_worker(Service::sync_all));
+        let mut syncing = pin!(self.on_worker(Service::sync_all));
         let mut ended = self.service.syncs_ended();
         loop {
             if let Ok(report) = tokio::time::timeout(grace, syncing.as_mut()).await {
@@ -607,6 +649,11 @@ impl<S: Service> Front<S> {
     }
 
     async fn reload(&self) -> Result<Value, String> {
+        self.bring_into_force().await?.settled().await
+    }
+
+    /// Reads the configuration and the users again: what they say holds when this ends.
+    async fn bring_into_force(&self) -> Result<Reloaded, String> {
         let file = self.config_file.clone().ok_or(
             "this server was started without a configuration file: there is nothing to reload",
         )?;
@@ -619,7 +666,10 @@ impl<S: Service> Front<S> {
         self.ask_new(&config).await?;
         let applied = self.put_into_force(config, users).await?;
         self.changes.forget();
-        Ok(json!({ "applied": applied, "needs_restart": needs_restart }))
+        Ok(Reloaded {
+            applied,
+            needs_restart: json!(needs_restart),
+        })
     }
 
     /// Asks the file systems that a reload brings, if the last end was unclean; who does not answer
@@ -644,7 +694,7 @@ impl<S: Service> Front<S> {
     }
 
     /// All of it but the shares that are late. Hold [`Front::applying`].
-    async fn put_into_force(&self, config: Config, users: UserDb) -> Result<Value, String> {
+    async fn put_into_force(&self, config: Config, users: UserDb) -> Result<Applied, String> {
         let config = Arc::new(self.late.borrow().without(config));
         let (given, known) = (Arc::clone(&config), users.clone());
         let applied = self
@@ -763,6 +813,54 @@ impl<S: Service> Front<S> {
 
     fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.borrow())
+    }
+}
+
+/// A reload that is in force.
+struct Reloaded {
+    applied: Applied,
+    needs_restart: Value,
+}
+
+impl Reloaded {
+    /// What is told, when what tightened policies were owed is on disk.
+    async fn settled(self) -> Result<Value, String> {
+        let applied = self.applied.settled.await?;
+        Ok(json!({ "applied": applied, "needs_restart": self.needs_restart }))
+    }
+}
+
+/// Something that may be under way; idle it waits for ever.
+struct Waiting<'a, T>(Option<Pin<Box<dyn Future<Output = T> + 'a>>>);
+
+impl<T> Default for Waiting<'_, T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<'a, T> Waiting<'a, T> {
+    fn until(what: impl Future<Output = T> + 'a) -> Self {
+        Self(Some(Box::pin(what)))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl<T> Future for Waiting<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let Some(what) = &mut self.0 else {
+            return Poll::Pending;
+        };
+        let done = what.as_mut().poll(cx);
+        if done.is_ready() {
+            self.0 = None;
+        }
+        done
     }
 }
 

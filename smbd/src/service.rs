@@ -2,6 +2,7 @@
 //! sockets become its transport, its reports become status and metrics.
 
 mod promises;
+mod settling;
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +24,7 @@ use vfs::{
 
 use crate::{
     config::{self, Config},
-    daemon::{Owed, PolicyRequest, Service, SyncReport},
+    daemon::{Applied, Owed, PolicyRequest, Service, SyncReport},
     env::TokioEnv,
     exposition::{self, Page},
     host_changes::HostChanges,
@@ -35,6 +36,8 @@ use crate::{
     settings, transport,
     worker::{Accepted, ConnectionHandler, WorkerHandle},
 };
+
+use settling::{Settled, Settling};
 
 /// How long the handles that wait for lost clients may take to be closed when the server stops.
 const KEPT_CLOSE_MAX: Duration = Duration::from_secs(2);
@@ -55,6 +58,7 @@ pub struct Holdfast {
     host_changes: Option<Arc<HostChanges>>,
     /// In force; what a reload is compared with.
     config: Mutex<Arc<Config>>,
+    settling: Settling,
     /// Where connections arrive; a reload changes nothing about that.
     listeners: Arc<[config::Listener]>,
 }
@@ -104,6 +108,7 @@ impl Holdfast {
             own,
             host_changes,
             config: Mutex::new(config),
+            settling: Settling::default(),
             listeners,
         }))
     }
@@ -360,7 +365,7 @@ impl Service for Holdfast {
         persistent_store::metrics(&self.server, page);
     }
 
-    async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Value, String> {
+    async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Applied, String> {
         let old = self.config();
         let (server, use_ring) = (Arc::clone(&self.server), self.use_ring);
         let kept = Arc::clone(&self.kept);
@@ -403,9 +408,11 @@ impl Service for Holdfast {
             })?
             .map_err(|error| error.to_string())?
             .map_err(|error| error.to_string())?;
-        for (gate, share) in &built.fresh {
-            promises::first_rules(gate, share).await;
+        let mut first = tokio::task::JoinSet::new();
+        for (gate, share) in built.fresh {
+            first.spawn_local(async move { promises::first_rules(&gate, &share).await });
         }
+        first.join_all().await;
         // From here on nothing fails: it is all in force, or none of it. Latches wake before
         // anybody can reach their inodes.
         let durability = &self.server.durability;
@@ -422,11 +429,28 @@ impl Service for Holdfast {
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
         let me = Arc::clone(&self);
         self.kept.look_again(same, durability, move || me.config());
-        let mut policies = Vec::new();
-        for (gate, wanted, share) in built.changed {
-            policies.extend(promises::reload(&gate, wanted, &share).await);
-        }
-        Ok(json!({ "shares": names, "policies": policies }))
+        let changed = built.changed.into_iter();
+        let changed = changed.map(|(gate, wanted, share)| {
+            let name = gate.name().to_owned();
+            let setting = promises::reload(gate, wanted, share);
+            self.settling.begin(&name, setting)
+        });
+        let changed: Vec<_> = changed.collect();
+        let in_force = json!({ "shares": names });
+        let mut answer = in_force.clone();
+        let settled = async move {
+            let mut policies = Vec::new();
+            for one in changed {
+                policies.push(one.wait().await?);
+            }
+            policies.retain(|policy| !policy.is_null());
+            answer["policies"] = json!(policies);
+            Ok(answer)
+        };
+        Ok(Applied {
+            in_force,
+            settled: Box::pin(settled),
+        })
     }
 
     async fn policy(self: Arc<Self>, change: PolicyRequest) -> Result<Value, String> {
@@ -441,12 +465,22 @@ impl Service for Holdfast {
             if !wanted {
                 continue;
             }
-            answers.push(promises::show_or_set(share, &change).await);
+            answers.push(match change.set {
+                None => Settled::Now(promises::share_status(share)),
+                Some(policy) => {
+                    let setting = promises::set(Arc::clone(share), policy, change.clone());
+                    self.settling.begin(share.gate.name(), setting)
+                }
+            });
         }
         if answers.is_empty() {
             return Err("no such share".to_owned());
         }
-        Ok(json!(answers))
+        let mut told = Vec::with_capacity(answers.len());
+        for answer in answers {
+            told.push(answer.wait().await?);
+        }
+        Ok(json!(told))
     }
 
     async fn clear_latch(self: Arc<Self>, share: Option<String>) -> Result<Value, String> {

@@ -26,6 +26,11 @@ struct Echo {
     /// So many syncs take 600 ms each, and then one hangs.
     hang_after: Mutex<Option<u64>>,
     syncs_ended: AtomicU64,
+    /// A reload does not come into force.
+    apply_hangs: AtomicBool,
+    applying: AtomicU32,
+    /// What a reload's tightenings are owed does not get to the disk.
+    settling_hangs: AtomicBool,
 }
 
 struct EchoHandler(usize);
@@ -69,9 +74,23 @@ impl Service for Echo {
         page.one("holdfast_echo", Kind::Gauge, "Echo.", 1);
     }
 
-    async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Value, String> {
+    async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Applied, String> {
+        if self.apply_hangs.load(Ordering::Relaxed) {
+            self.applying.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<()>().await;
+        }
         *self.shares.lock().unwrap() = config.shares.iter().map(|s| s.name.clone()).collect();
-        Ok(json!({ "shares": config.shares.len(), "users": users.users().count() }))
+        let hangs = self.settling_hangs.load(Ordering::Relaxed);
+        let answer = json!({ "shares": config.shares.len(), "users": users.users().count() });
+        Ok(Applied {
+            in_force: answer.clone(),
+            settled: Box::pin(async move {
+                if hangs {
+                    std::future::pending::<()>().await;
+                }
+                Ok(answer)
+            }),
+        })
     }
 
     async fn policy(self: Arc<Self>, change: PolicyRequest) -> Result<Value, String> {
@@ -277,6 +296,58 @@ fn reload_brings_new_shares_and_keeps_sessions_and_mistakes_out() {
     session.read_exact(&mut [0; 2]).unwrap();
     daemon.orders.blocking_send(Order::Reload).unwrap();
     assert_eq!(daemon.stop(), Ok(()));
+}
+
+/// Whatever it is that a reload waits for.
+#[test]
+fn a_reload_that_hangs_makes_no_order_wait() {
+    let shares = |daemon: &Running| daemon.service.shares.lock().unwrap().len();
+    let add = |daemon: &Running, name: &str| {
+        let file = daemon.folder.path().join("h.toml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let more = format!("{text}\n[[share]]\nname = {name:?}\npath = \".\"\n");
+        std::fs::write(&file, more).unwrap();
+    };
+    let soon = |what: &dyn Fn() -> bool| {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !what() {
+            assert!(Instant::now() < end);
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    // In force, and then the disk hangs: by control socket, and by signal.
+    let daemon = Running::start("");
+    daemon.service.settling_hangs.store(true, Ordering::Relaxed);
+    let socket = daemon.socket();
+    add(&daemon, "t");
+    let held = thread::spawn(move || ask(&socket, &Request::Reload {}));
+    soon(&|| shares(&daemon) == 2);
+    add(&daemon, "u");
+    daemon.orders.blocking_send(Order::Reload).unwrap();
+    soon(&|| shares(&daemon) == 3);
+    add(&daemon, "v");
+    daemon.orders.blocking_send(Order::Reload).unwrap();
+    soon(&|| shares(&daemon) == 4);
+    daemon
+        .service
+        .settling_hangs
+        .store(false, Ordering::Relaxed);
+    daemon.ask(&Request::Reload {}).unwrap();
+    assert!(!held.is_finished(), "answered early");
+    let begun = Instant::now();
+    assert_eq!(daemon.stop(), Ok(()));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    held.join().unwrap().unwrap_err();
+    // It does not even come into force.
+    let daemon = Running::start("");
+    daemon.service.apply_hangs.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        daemon.orders.blocking_send(Order::Reload).unwrap();
+    }
+    soon(&|| daemon.service.applying.load(Ordering::Relaxed) == 1);
+    let begun = Instant::now();
+    assert_eq!(daemon.stop(), Ok(()));
+    assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
 #[test]

@@ -134,28 +134,40 @@ pub(super) fn check_availability(
     }
 }
 
-/// Shows a share, after setting its policy where that is asked.
-pub(super) async fn show_or_set(share: &Share<HostVfs>, change: &PolicyRequest) -> Value {
-    let Some(policy) = change.set else {
-        return share_status(share);
+/// Sets the policy of a share: in force from the first poll on. Then shows it.
+pub(super) async fn set(
+    share: Arc<Share<HostVfs>>,
+    policy: Policy,
+    change: PolicyRequest,
+) -> Value {
+    let (gate, who) = (&share.gate, &change.who);
+    let was = gate.settings().policy;
+    let rules = async {
+        match change.without_rules {
+            true => gate.set_rules(Arc::default(), who).await,
+            false => StopReport::default(),
+        }
     };
-    let was = share.gate.settings().policy;
-    let mut report = share.gate.set_policy(policy, &change.who).await;
-    if change.without_rules {
-        let more = share.gate.set_rules(Arc::default(), &change.who).await;
-        add(&mut report, more);
-    }
-    let mut answer = share_status(share);
+    let (report, more) = tokio::join!(gate.set_policy(policy, who), rules);
+    let report = whole(report, more);
+    let mut answer = share_status(&share);
     answer["was"] = json!(was.to_string());
     answer["synced"] = synced(&report);
     answer
 }
 
-fn add(report: &mut StopReport, more: StopReport) {
-    report.inodes += more.inodes;
-    report.bytes += more.bytes;
-    report.failed += more.failed;
-    report.errors.extend(more.errors);
+/// A policy and rules that were set together: both synced all that the share owed, or one had
+/// nothing to sync.
+fn whole(policy: StopReport, rules: StopReport) -> StopReport {
+    let (more, less) = match policy.failed < rules.failed {
+        true => (rules, policy),
+        false => (policy, rules),
+    };
+    StopReport {
+        inodes: more.inodes.max(less.inodes),
+        bytes: more.bytes.max(less.bytes),
+        ..more
+    }
 }
 
 /// What a tightening's sync came to.
@@ -176,24 +188,32 @@ fn synced(report: &StopReport) -> Value {
     })
 }
 
-/// Brings one share of a new configuration into force for those who are connected, too.
+/// Brings one share of a new configuration into force for those who are connected, too: from the
+/// first poll on. Null where nothing changes.
 pub(super) async fn reload(
-    gate: &Gate<HostVfs>,
+    gate: Arc<Gate<HostVfs>>,
     wanted: durability::ShareDurability,
-    share: &config::Share,
-) -> Option<Value> {
+    share: config::Share,
+) -> Value {
     gate.set_options(wanted);
     let (was, old_rules) = (gate.settings().policy, gate.rules());
-    let mut report = StopReport::default();
-    // Whoever is connected goes by the new policy too; a stricter one syncs what is owed.
-    if was != wanted.policy {
-        report = gate.set_policy(wanted.policy, CONFIGURATION).await;
-    }
-    let rules = Arc::new(share.rules.clone());
-    if old_rules != rules {
-        let more = gate.set_rules(Arc::clone(&rules), CONFIGURATION).await;
-        add(&mut report, more);
-    }
+    let rules = Arc::new(share.rules);
+    // Whoever is connected goes by the new policy too; a stricter one syncs what is owed. A disk
+    // that hangs then keeps neither of the two from holding.
+    let policy = async {
+        match was == wanted.policy {
+            true => StopReport::default(),
+            false => gate.set_policy(wanted.policy, CONFIGURATION).await,
+        }
+    };
+    let by_rules = async {
+        match old_rules == rules {
+            true => StopReport::default(),
+            false => gate.set_rules(Arc::clone(&rules), CONFIGURATION).await,
+        }
+    };
+    let (report, more) = tokio::join!(policy, by_rules);
+    let report = whole(report, more);
     // Renumbered lines are no news.
     let policies = |rules: &config::Rules| -> Vec<(Policy, String)> {
         let each = rules.iter();
@@ -201,16 +221,16 @@ pub(super) async fn reload(
             .collect()
     };
     if was == wanted.policy && policies(&old_rules) == policies(&rules) {
-        return None;
+        return Value::Null;
     }
-    Some(json!({
+    json!({
         "share": gate.name(),
         "was": was.to_string(),
         "policy": wanted.policy.to_string(),
         "rules": rules.iter().count(),
         "synced_inodes": report.inodes,
         "failed_inodes": report.failed,
-    }))
+    })
 }
 
 /// Gives the gate of a share that is new the rules of its share, before the first request. Waits

@@ -85,6 +85,7 @@ fn a_new_share_has_its_latches_and_its_rules() {
         drop(holdfast.kept.latches().set(place.record("a")));
         let config = place.config(&["a", "b"], RULE);
         let applied = Arc::clone(&holdfast).apply(config, users()).await;
+        let applied = applied.unwrap().settled.await;
         assert_eq!(applied.unwrap()["shares"], json!(["a", "b"]));
         let latched = durability.latched();
         assert_eq!(latched.len(), 1);

@@ -1,0 +1,144 @@
+//! Tightenings under way: policies and rules that are in force, while what was owed before is
+//! synced.
+//!
+//! Each share has its own; a disk that hangs holds the answers about its own shares and nothing
+//! else. Whoever changes a share meanwhile waits for what is under way there as well: nobody is
+//! told that a tightening is done while an earlier one of the same share is not. At most one entry
+//! for each share.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::{Mutex, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// What it came to; closed without that when its task died.
+type Told = watch::Receiver<Option<Value>>;
+
+/// The tightenings of all shares.
+#[derive(Debug, Default)]
+pub(super) struct Settling(Mutex<BTreeMap<String, Told>>);
+
+/// One that is in force.
+#[derive(Debug)]
+pub(super) enum Settled {
+    Now(Value),
+    Later(Told),
+}
+
+impl Settling {
+    /// Begins `setting`, which puts something into force at its first poll and ends with what that
+    /// came to, or with null where it changed nothing. On a worker.
+    pub(super) fn begin(
+        &self,
+        share: &str,
+        setting: impl Future<Output = Value> + 'static,
+    ) -> Settled {
+        let mut setting = Box::pin(setting);
+        let mut nobody = Context::from_waker(Waker::noop());
+        let first = setting.as_mut().poll(&mut nobody);
+        let mut under_way = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        under_way.retain(|_, told| told.has_changed().is_ok());
+        match (first, under_way.get(share).cloned()) {
+            (Poll::Ready(value), None) => Settled::Now(value),
+            (Poll::Ready(Value::Null), Some(earlier)) => Settled::Later(earlier),
+            (first, earlier) => {
+                let (tell, told) = watch::channel(None);
+                under_way.insert(share.to_owned(), told.clone());
+                tokio::task::spawn_local(async move {
+                    let value = match first {
+                        Poll::Ready(value) => value,
+                        Poll::Pending => setting.await,
+                    };
+                    if let Some(earlier) = earlier
+                        && Settled::Later(earlier).wait().await.is_err()
+                    {
+                        return;
+                    }
+                    tell.send_replace(Some(value));
+                });
+                Settled::Later(told)
+            }
+        }
+    }
+}
+
+impl Settled {
+    /// What it came to, when everything that was owed is on disk or has failed to get there.
+    ///
+    /// # Errors
+    /// Nobody knows: who synced it is gone.
+    pub(super) async fn wait(self) -> Result<Value, String> {
+        let mut told = match self {
+            Self::Now(value) => return Ok(value),
+            Self::Later(told) => told,
+        };
+        let value = told.wait_for(Option::is_some).await;
+        value.ok().and_then(|value| value.clone()).ok_or_else(|| {
+            "it holds, but whether what was owed before is on disk is not known: who synced it is \
+             gone"
+                .to_owned()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::service::tests::run;
+
+    #[test]
+    fn a_later_change_waits_for_an_earlier_one_of_its_share_only() {
+        run(async {
+            let settling = Settling::default();
+            let (disk, hangs) = oneshot::channel::<()>();
+            let slow = settling.begin("a", async move {
+                hangs.await.unwrap();
+                json!(1)
+            });
+            let ready = |value: Value| async move { value };
+            let nothing = settling.begin("a", ready(Value::Null));
+            let changed = settling.begin("a", ready(json!(2)));
+            let other = settling.begin("b", ready(json!(3)));
+            assert_eq!(other.wait().await, Ok(json!(3)));
+            let all = tokio::task::spawn_local(async {
+                (
+                    slow.wait().await,
+                    nothing.wait().await,
+                    changed.wait().await,
+                )
+            });
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            assert!(!all.is_finished());
+            disk.send(()).unwrap();
+            let all = all.await.unwrap();
+            assert_eq!(all, (Ok(json!(1)), Ok(json!(1)), Ok(json!(2))));
+            // It is over.
+            let later = settling.begin("a", ready(Value::Null));
+            assert!(matches!(later, Settled::Now(Value::Null)));
+        });
+    }
+
+    #[test]
+    fn a_tightening_that_died_is_no_success() {
+        run(async {
+            let settling = Settling::default();
+            let died = settling.begin("a", async {
+                tokio::task::yield_now().await;
+                panic!("as a bug would")
+            });
+            let after = settling.begin("a", async { json!(2) });
+            died.wait().await.unwrap_err();
+            after.wait().await.unwrap_err();
+        });
+    }
+}
