@@ -280,11 +280,11 @@ pub trait Disk: Send + Sync + 'static {
     async fn entries_attrs(
         &self,
         dir: &Self::Fd,
-        names: &[Box<[u8]>],
+        names: Vec<Box<[u8]>>,
         wanted: Wanted,
     ) -> Vec<DiskResult<EntryAttrs>> {
         let mut found = Vec::with_capacity(names.len());
-        for name in names {
+        for name in &names {
             found.push(entry_attrs(self, dir, name, &wanted).await);
         }
         found

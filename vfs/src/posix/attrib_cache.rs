@@ -1,12 +1,14 @@
-//! What inodes' DOS attributes were read as, so that an inode that did not change is not asked
-//! for them again: a look through `/proc/self/fd` costs four times a `statx`.
+//! What inodes' attributes were read as (DOS attributes, and that there is no security
+//! descriptor), so that an inode that did not change is not asked for them again: a look through
+//! `/proc/self/fd` costs four times a `statx`.
 //!
 //! An entry is believed while the inode's change time is the one it was read with: setting or
 //! removing an attribute, by whomever, moves that, and nobody can set it. Two things could let a
 //! change hide, and neither is kept: a change in the tick of the kernel's clock that the time was
 //! taken in (so times younger than [`SETTLED`] at the reading are not), and a file system that
-//! counts in whole seconds (so times without nanoseconds are not). Not to be used where times
-//! come from another machine or process.
+//! counts in whole seconds (so times without nanoseconds are not). What we have just made is young
+//! and known all the same: that is believed for [`OWN_FOR`] at most, as the names in
+//! [`super::name_cache`] are. Not to be used where times come from another machine or process.
 //!
 //! No I/O here. Memory is bounded by [`GENERATION_MAX`]: two generations, of which the older one is
 //! dropped when the younger is full; what is used moves to the younger.
@@ -14,6 +16,7 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use super::{
@@ -22,11 +25,28 @@ use super::{
 };
 use crate::{FileKey, Timestamp, disk::Stat};
 
-/// Inodes in a generation (about 120 bytes each).
+/// Inodes in a generation (about 150 bytes each).
 const GENERATION_MAX: usize = 1 << 15;
+/// How long what we have just made is believed to have what we gave it.
+const OWN_FOR: Duration = Duration::from_secs(2);
 
-/// The change time that it was read with, and what was stored (none: nothing that is understood).
-type Entry = (Timestamp, Option<DosAttrib>);
+#[derive(Clone, Copy)]
+struct Entry {
+    /// The change time that it was read with.
+    changed: Timestamp,
+    /// Believed until then only.
+    until: Option<Timestamp>,
+    /// The stored attribute; within, none where there is none that is understood.
+    dos: Option<Option<DosAttrib>>,
+    /// There is no security descriptor.
+    no_descriptor: bool,
+}
+
+impl Entry {
+    fn is_of(&self, stat: &Stat, now: Timestamp) -> bool {
+        self.changed == stat.changed && self.until.is_none_or(|until| now < until)
+    }
+}
 
 #[derive(Default)]
 struct Inner {
@@ -45,33 +65,81 @@ impl AttribCache {
     }
 
     /// What the inode whose state is `stat` has stored, if that is known.
-    pub(super) fn find(&self, stat: &Stat) -> Option<Option<DosAttrib>> {
-        let mut inner = self.lock();
-        if let Some((changed, stored)) = inner.young.get(&stat.key) {
-            return (*changed == stat.changed).then_some(*stored);
-        }
-        let entry = inner.old.remove(&stat.key)?;
-        (entry.0 == stat.changed).then(|| {
-            inner.keep(stat.key, entry);
-            entry.1
-        })
+    pub(super) fn find(&self, stat: &Stat, now: Timestamp) -> Option<Option<DosAttrib>> {
+        self.lock().entry(stat, now)?.dos
     }
 
     /// Whether [`AttribCache::find`] would know it.
-    pub(super) fn knows(&self, stat: &Stat) -> bool {
-        self.find(stat).is_some()
+    pub(super) fn knows(&self, stat: &Stat, now: Timestamp) -> bool {
+        self.find(stat, now).is_some()
+    }
+
+    /// Whether the inode is known to have no security descriptor.
+    pub(super) fn lacks_descriptor(&self, stat: &Stat, now: Timestamp) -> bool {
+        let entry = self.lock().entry(stat, now);
+        entry.is_some_and(|entry| entry.no_descriptor)
     }
 
     /// `stored` was read after `stat`, and both after `now`.
     pub(super) fn learn(&self, stat: &Stat, stored: Option<DosAttrib>, now: Timestamp) {
+        self.add(stat, now, |entry| entry.dos = Some(stored));
+    }
+
+    /// That there is no security descriptor was read after `stat`, and both after `now`.
+    pub(super) fn learn_no_descriptor(&self, stat: &Stat, now: Timestamp) {
+        self.add(stat, now, |entry| entry.no_descriptor = true);
+    }
+
+    /// We made the inode, gave it this, and then saw `stat`. Nothing is believed of its descriptor:
+    /// one set within the same tick must count at once, by whichever share.
+    pub(super) fn made(&self, stat: &Stat, stored: DosAttrib, now: Timestamp) {
+        let entry = Entry {
+            changed: stat.changed,
+            until: Some(later(now, OWN_FOR)),
+            dos: Some(Some(stored)),
+            no_descriptor: false,
+        };
+        self.lock().keep(stat.key, entry);
+    }
+
+    /// We have changed attributes of the inode, perhaps in the tick in which we made it.
+    pub(super) fn forget(&self, inode: FileKey) {
+        let mut inner = self.lock();
+        inner.young.remove(&inode);
+        inner.old.remove(&inode);
+    }
+
+    fn add(&self, stat: &Stat, now: Timestamp, what: impl FnOnce(&mut Entry)) {
         if stat.changed.nanos == 0 || later(stat.changed, SETTLED) > now {
             return;
         }
-        self.lock().keep(stat.key, (stat.changed, stored));
+        let mut inner = self.lock();
+        let known = inner.entry(stat, now);
+        let mut entry = known
+            .filter(|entry| entry.until.is_none())
+            .unwrap_or(Entry {
+                changed: stat.changed,
+                until: None,
+                dos: None,
+                no_descriptor: false,
+            });
+        what(&mut entry);
+        inner.keep(stat.key, entry);
     }
 }
 
 impl Inner {
+    fn entry(&mut self, stat: &Stat, now: Timestamp) -> Option<Entry> {
+        if let Some(entry) = self.young.get(&stat.key) {
+            return entry.is_of(stat, now).then_some(*entry);
+        }
+        let entry = self.old.remove(&stat.key)?;
+        entry.is_of(stat, now).then(|| {
+            self.keep(stat.key, entry);
+            entry
+        })
+    }
+
     fn keep(&mut self, key: FileKey, entry: Entry) {
         if self.young.len() >= GENERATION_MAX {
             self.old = std::mem::take(&mut self.young);
@@ -109,28 +177,48 @@ mod tests {
     fn known_while_the_change_time_stands() {
         let cache = AttribCache::default();
         let then = stat(1, at(5, 7));
-        assert_eq!(cache.find(&then), None);
+        assert_eq!(cache.find(&then, at(9, 0)), None);
         cache.learn(&then, HIDDEN, at(9, 0));
-        assert_eq!(cache.find(&then), Some(HIDDEN));
-        assert_eq!(cache.find(&stat(1, at(5, 8))), None);
-        assert_eq!(cache.find(&stat(2, at(5, 7))), None);
+        assert_eq!(cache.find(&then, at(9, 0)), Some(HIDDEN));
+        assert_eq!(cache.find(&stat(1, at(5, 8)), at(9, 0)), None);
+        assert_eq!(cache.find(&stat(2, at(5, 7)), at(9, 0)), None);
         cache.learn(&stat(1, at(5, 8)), None, at(9, 0));
-        assert_eq!(cache.find(&stat(1, at(5, 8))), Some(None));
-        assert_eq!(cache.find(&then), None);
+        assert_eq!(cache.find(&stat(1, at(5, 8)), at(9, 0)), Some(None));
+        assert_eq!(cache.find(&then, at(9, 0)), None);
     }
 
     #[test]
     fn times_that_prove_nothing_are_not_kept() {
         let cache = AttribCache::default();
         cache.learn(&stat(1, at(5, 7)), HIDDEN, at(5, 19_000_000));
-        assert!(!cache.knows(&stat(1, at(5, 7))));
+        assert!(!cache.knows(&stat(1, at(5, 7)), at(99, 0)));
         // Of the future, too.
         cache.learn(&stat(1, at(50, 7)), HIDDEN, at(9, 0));
-        assert!(!cache.knows(&stat(1, at(50, 7))));
+        assert!(!cache.knows(&stat(1, at(50, 7)), at(99, 0)));
         cache.learn(&stat(1, at(5, 0)), HIDDEN, at(9, 0));
-        assert!(!cache.knows(&stat(1, at(5, 0))));
+        assert!(!cache.knows(&stat(1, at(5, 0)), at(99, 0)));
         cache.learn(&stat(1, at(5, 7)), HIDDEN, at(5, 21_000_000));
-        assert!(cache.knows(&stat(1, at(5, 7))));
+        assert!(cache.knows(&stat(1, at(5, 7)), at(99, 0)));
+    }
+
+    #[test]
+    fn what_we_made_is_known_for_a_while() {
+        let cache = AttribCache::default();
+        let then = stat(1, at(5, 7));
+        cache.made(&then, HIDDEN.unwrap(), at(5, 9));
+        assert_eq!(cache.find(&then, at(6, 0)), Some(HIDDEN));
+        assert!(!cache.lacks_descriptor(&then, at(6, 0)));
+        cache.forget(then.key);
+        assert_eq!(cache.find(&then, at(6, 0)), None);
+        cache.made(&then, HIDDEN.unwrap(), at(5, 9));
+        assert_eq!(cache.find(&then, at(7, 9)), None);
+        // Read again it is settled, and what was only believed is not taken over.
+        cache.learn(&then, None, at(6, 0));
+        assert_eq!(cache.find(&then, at(99, 0)), Some(None));
+        assert!(!cache.lacks_descriptor(&then, at(99, 0)));
+        cache.learn_no_descriptor(&then, at(6, 0));
+        assert!(cache.lacks_descriptor(&then, at(99, 0)));
+        assert_eq!(cache.find(&then, at(99, 0)), Some(None));
     }
 
     #[test]
@@ -139,9 +227,9 @@ mod tests {
         let rounds = 3 * GENERATION_MAX as u64;
         for ino in 0..rounds {
             cache.learn(&stat(ino, at(5, 7)), HIDDEN, at(9, 0));
-            assert!(cache.knows(&stat(0, at(5, 7))), "{ino}");
+            assert!(cache.knows(&stat(0, at(5, 7)), at(99, 0)), "{ino}");
         }
-        assert!(!cache.knows(&stat(1, at(5, 7))));
+        assert!(!cache.knows(&stat(1, at(5, 7)), at(99, 0)));
         let inner = cache.lock();
         assert!(inner.young.len() + inner.old.len() <= 2 * GENERATION_MAX);
     }

@@ -99,10 +99,10 @@ impl<D: Disk> PosixVfs<D> {
 
     /// The stored attribute of an inode whose `stat` was just taken.
     async fn dos_attrib_of(&self, fd: &D::Fd, stat: &Stat) -> VfsResult<Option<DosAttrib>> {
-        if let Some(stored) = self.attribs.find(stat) {
+        let now = self.options.clock.now();
+        if let Some(stored) = self.attribs.find(stat, now) {
             return Ok(stored);
         }
-        let now = self.options.clock.now();
         let stored = self.dos_attrib(fd).await?;
         self.learn(stat, stored, now);
         Ok(stored)
@@ -110,10 +110,14 @@ impl<D: Disk> PosixVfs<D> {
 
     /// Keeps what was read after `stat` and `now`.
     fn learn(&self, stat: &Stat, stored: Option<DosAttrib>, now: Timestamp) {
-        // What is mounted below may be of another machine.
-        if self.disk.is_local() && stat.key.fs == self.root_key().fs {
+        if self.remembers(stat) {
             self.attribs.learn(stat, stored, now);
         }
+    }
+
+    /// Whether the inode's times are this machine's: what is mounted below may be another's.
+    pub(super) fn remembers(&self, stat: &Stat) -> bool {
+        self.disk.is_local() && stat.key.fs == self.root_key().fs
     }
 
     fn merge(&self, stat: &Stat, kind: Kind, stored: Option<DosAttrib>, named: Named) -> Attr {
@@ -187,8 +191,8 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// The attributes of an inode whose stored attribute is known.
-    pub(super) fn attr_known(&self, stat: &Stat, named: Named) -> Option<Attr> {
-        let stored = self.attribs.find(stat)?;
+    pub(super) fn attr_known(&self, stat: &Stat, named: Named, now: Timestamp) -> Option<Attr> {
+        let stored = self.attribs.find(stat, now)?;
         Some(self.merge(stat, kind_of(stat.mode), stored, named))
     }
 
@@ -280,7 +284,9 @@ impl<D: Disk> PosixVfs<D> {
             attributes: Some(bits),
             created: Some(created),
         };
-        self.store_dos_attrib(fd, wanted).await
+        let stored = self.store_dos_attrib(fd, wanted).await;
+        self.attribs.forget(node.0.key);
+        stored
     }
 
     /// Owner and mode, by the kernel's rules for `who`. A security descriptor that was current

@@ -124,6 +124,11 @@ impl<D: Disk> PosixVfs<D> {
             dot: shown.starts_with('.'),
         };
         let attr = self.new_attr(&stat, stored, named);
+        let whole = made.marked.is_some_and(|marked| marked.is_ok()) && new.security.is_none();
+        if whole && self.remembers(&stat) {
+            let now = self.options.clock.now();
+            self.attribs.made(&stat, stored, now);
+        }
         let trail = directory.then(|| extend(parent, &on_disk)).flatten();
         let node = PosixNode::path_only(made.fd.clone(), &stat, named.dot, trail);
         let node = match directory {

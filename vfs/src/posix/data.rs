@@ -375,20 +375,14 @@ impl<D: Disk> PosixVfs<D> {
             // Attributes, the depot's mark, and the removal of an attribute that moved to the
             // depot are metadata of the inode: fdatasync would leave them behind. The depot comes
             // first, so that a stream is never in neither place.
-            Some(stream) => {
-                self.depot_sync(node, stream.depot().as_ref()).await?;
-                self.disk.fsync(&fd).await.map_err(VfsError::of_sync)?;
-            }
-            None => {
-                self.depot_sync(node, None).await?;
-                let synced = match scope {
-                    _ if node.0.kind == Kind::Directory => self.disk.sync_dir(&fd).await,
-                    SyncScope::Data => self.disk.fdatasync(&fd).await,
-                    SyncScope::All => self.disk.fsync(&fd).await,
-                };
-                synced.map_err(VfsError::of_sync)?;
-            }
+            Some(stream) => self.depot_sync(node, stream.depot().as_ref()).await?,
+            None => self.depot_sync(node, None).await?,
         }
-        Ok(())
+        let synced = match scope {
+            _ if node.0.kind == Kind::Directory => self.disk.sync_dir(&fd).await,
+            SyncScope::Data if node.0.stream.is_none() => self.disk.fdatasync(&fd).await,
+            SyncScope::Data | SyncScope::All => self.disk.fsync(&fd).await,
+        };
+        synced.map_err(VfsError::of_sync)
     }
 }

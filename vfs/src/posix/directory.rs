@@ -93,14 +93,14 @@ impl<D: Disk> PosixVfs<D> {
         let attribs = Arc::clone(&self.attribs);
         let wanted = Wanted {
             attribute: DOS_ATTRIB,
-            known: Arc::new(move |stat| attribs.knows(stat)),
+            known: Arc::new(move |stat| attribs.knows(stat, now)),
         };
-        let looked = self.disk.entries_attrs(fd, &names, wanted).await;
+        let looked = self.disk.entries_attrs(fd, names, wanted).await;
         for (entry, looked) in entries.iter().zip(looked) {
             let attr = match looked {
                 Ok((stat, _)) if kind_of(stat.mode) == Kind::SymbolicLink => None,
                 Ok((stat, Some(blob))) => Some(self.attr_from(&stat, blob, named(entry), now)),
-                Ok((stat, None)) => self.attr_known(&stat, named(entry)).map(Ok),
+                Ok((stat, None)) => self.attr_known(&stat, named(entry), now).map(Ok),
                 Err(errno) => Some(Err(errno.into())),
             };
             found.push(match attr {

@@ -31,8 +31,23 @@ const SFM_SIGN_FIRST: u32 = 0xF020;
 const SFM_TRAILING_SPACE: char = '\u{F028}';
 const SFM_TRAILING_DOT: char = '\u{F029}';
 
+/// Whether a name is the same on disk and for clients: printable ASCII that means nothing special.
+/// Nearly every name is.
+fn is_same(name: &[u8]) -> bool {
+    let ordinary = |byte: &u8| match byte {
+        b'/' | b'"' | b'*' | b':' | b'<' | b'>' | b'?' | b'\\' | b'|' => false,
+        byte => (b' '..=b'~').contains(byte),
+    };
+    !matches!(name.last(), None | Some(b' ' | b'.')) && name.iter().all(ordinary)
+}
+
 /// The text that clients see for a name on disk. Total: every name has one.
 pub fn to_client(on_disk: &[u8]) -> String {
+    if is_same(on_disk)
+        && let Ok(same) = std::str::from_utf8(on_disk)
+    {
+        return same.to_owned();
+    }
     let mut shown = String::with_capacity(on_disk.len());
     for chunk in on_disk.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -86,6 +101,12 @@ fn is_escape(code: u32) -> bool {
 /// The name on disk of a component that a client sent. `InvalidName` for what no name on disk
 /// shows as (forbidden characters, `.`, `..`, empty), `NameTooLong` beyond the limits.
 pub fn to_disk(shown: &str) -> VfsResult<Box<[u8]>> {
+    if is_same(shown.as_bytes()) {
+        return match shown.len() <= ON_DISK_MAX {
+            true => Ok(shown.as_bytes().into()),
+            false => Err(VfsError::NameTooLong),
+        };
+    }
     if shown.is_empty() || shown == "." || shown == ".." {
         return Err(VfsError::InvalidName);
     }
@@ -132,6 +153,9 @@ fn push_low(on_disk: &mut Vec<u8>, code: u32) {
 /// up-case table of NTFS does it. Characters whose upper case is several characters stay (ß), so
 /// do dotless i and long s, which that table does not tie to I and S.
 pub fn fold(shown: &str) -> String {
+    if shown.is_ascii() {
+        return shown.to_ascii_uppercase();
+    }
     shown.chars().map(fold_char).collect()
 }
 

@@ -24,7 +24,15 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     pub(super) async fn do_security(&self, node: &PosixNode<D>) -> VfsResult<Option<Vec<u8>>> {
+        let stat = self.disk.stat(node.fd()).await?;
+        let now = self.options.clock.now();
+        if self.attribs.lacks_descriptor(&stat, now) {
+            return Ok(None);
+        }
         let Some(stored) = self.xattr(node.fd(), self.ntacl()).await? else {
+            if self.remembers(&stat) {
+                self.attribs.learn_no_descriptor(&stat, now);
+            }
             return Ok(None);
         };
         let acl = NtAcl::parse(&stored)?;

@@ -137,7 +137,7 @@ impl Disk for HostDisk {
     async fn entries_attrs(
         &self,
         dir: &SysFd,
-        names: &[Box<[u8]>],
+        names: Vec<Box<[u8]>>,
         wanted: Wanted,
     ) -> Vec<DiskResult<EntryAttrs>> {
         match &self.kind {

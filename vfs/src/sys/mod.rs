@@ -359,8 +359,10 @@ impl Disk for SysDisk {
             let stat = calls::stat(&fd);
             let marked = stat.and_then(|stat| {
                 let (name, value) = mark(&stat);
-                creds::assume(&Identity::Service)?;
-                calls::set_xattr(&fd, name, &value, XattrSet::Either)
+                // It makes nothing, so the groups may stay: the next job is likely the user's.
+                creds::with(&Identity::Service, || {
+                    calls::set_xattr(&fd, name, &value, XattrSet::Either)
+                })
             });
             Ok(Created { fd, stat, marked })
         })
@@ -370,16 +372,16 @@ impl Disk for SysDisk {
     async fn entries_attrs(
         &self,
         dir: &SysFd,
-        names: &[Box<[u8]>],
+        names: Vec<Box<[u8]>>,
         wanted: Wanted,
     ) -> Vec<DiskResult<EntryAttrs>> {
-        let (dir, asked) = (dir.clone(), names.to_vec());
+        let (dir, count) = (dir.clone(), names.len());
         let looked = self.wait(self.io(), move || {
-            Ok(calls::entries_attrs(&dir, &asked, &wanted))
+            Ok(calls::entries_attrs(&dir, &names, &wanted))
         });
         looked
             .await
-            .unwrap_or_else(|errno| names.iter().map(|_| Err(errno)).collect())
+            .unwrap_or_else(|errno| (0..count).map(|_| Err(errno)).collect())
     }
 
     async fn reopen(

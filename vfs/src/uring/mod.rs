@@ -163,7 +163,7 @@ impl Disk for UringDisk {
     async fn entries_attrs(
         &self,
         dir: &SysFd,
-        names: &[Box<[u8]>],
+        names: Vec<Box<[u8]>>,
         wanted: Wanted,
     ) -> Vec<DiskResult<EntryAttrs>> {
         self.calls.entries_attrs(dir, names, wanted).await

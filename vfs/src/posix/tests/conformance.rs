@@ -478,6 +478,28 @@ pub(super) async fn removal_of_directories<D: Disk>(t: Case<D>) {
     assert_eq!(below.unwrap_err(), VfsError::NotFound);
 }
 
+/// A change of ours right after the creation, perhaps in the same tick of the clock, shows at once.
+pub(super) async fn attributes_changed_at_once<D: Disk>(t: Case<D>) {
+    for number in 0..50_u32 {
+        let name = format!("f{number}");
+        let node = t.file(&name).await;
+        assert_eq!(t.vfs.attr(&node).await.unwrap().dos_attributes, 0x80);
+        let set = crate::SetAttr {
+            dos_attributes: Some(0x22),
+            ..crate::SetAttr::default()
+        };
+        t.vfs.set_attr(ME, &node, &set).await.unwrap();
+        let by_name = t.find(&name).await.unwrap().found.unwrap().1;
+        assert_eq!(by_name.dos_attributes, 0x22, "{name}");
+        let set = crate::SetAttr {
+            dos_attributes: Some(0x1),
+            ..crate::SetAttr::default()
+        };
+        t.vfs.set_attr(ME, &node, &set).await.unwrap();
+        assert!(t.vfs.is_readonly(&node).await.unwrap(), "{name}");
+    }
+}
+
 /// Attributes are remembered, but what another process changes shows at once.
 pub(super) async fn attributes_changed_outside<D: Disk>(t: Case<D>) {
     let root = t.vfs.root();

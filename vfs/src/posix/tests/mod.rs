@@ -178,6 +178,7 @@ async fn all<D: Disk>(mut make: impl FnMut(PosixOptions) -> (D, Box<MakeLink>, P
         conformance::links,
         conformance::removal,
         conformance::removal_of_directories,
+        conformance::attributes_changed_at_once,
         conformance::attributes_changed_outside,
         conformance::symlinks,
         meta::attributes,
