@@ -6,6 +6,8 @@
 
 /// Characters of the hash in a short name.
 const HASH_CHARS: usize = 4;
+/// Characters of a short name.
+const SHORT_MAX: usize = 12;
 /// Digits of the hash.
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
@@ -18,7 +20,8 @@ pub(crate) fn of(name: &str) -> String {
         Some((base, extension)) if !base.is_empty() => (base, extension),
         _ => (name, ""),
     };
-    let mut short: String = legal(base).take(2).collect();
+    let mut short = String::with_capacity(SHORT_MAX);
+    short.extend(legal(base).take(2));
     let mut hash = hash(name);
     for _ in 0..HASH_CHARS {
         let digit = usize::try_from(hash % 36).unwrap_or(0);
@@ -26,10 +29,10 @@ pub(crate) fn of(name: &str) -> String {
         hash /= 36;
     }
     short.push_str("~1");
-    let extension: String = legal(extension).take(3).collect();
-    if !extension.is_empty() {
+    let mut extension = legal(extension).take(3).peekable();
+    if extension.peek().is_some() {
         short.push('.');
-        short.push_str(&extension);
+        short.extend(extension);
     }
     short
 }
@@ -51,7 +54,25 @@ pub(crate) fn is_candidate(name: &str) -> bool {
 }
 
 fn is_legal(c: char) -> bool {
-    c.is_ascii_alphanumeric() || "$%'-_@~`!(){}^#&".contains(c)
+    c.is_ascii_alphanumeric()
+        || matches!(
+            c,
+            '$' | '%'
+                | '\''
+                | '-'
+                | '_'
+                | '@'
+                | '~'
+                | '`'
+                | '!'
+                | '('
+                | ')'
+                | '{'
+                | '}'
+                | '^'
+                | '#'
+                | '&'
+        )
 }
 
 fn legal(text: &str) -> impl Iterator<Item = char> + '_ {
@@ -62,11 +83,13 @@ fn legal(text: &str) -> impl Iterator<Item = char> + '_ {
 
 /// FNV-1a over the folded name: case does not change a short name.
 fn hash(name: &str) -> u64 {
-    vfs::posix::name::fold(name)
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        })
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let start = 0xcbf2_9ce4_8422_2325;
+    if name.is_ascii() {
+        let folded = name.bytes().map(|byte| byte.to_ascii_uppercase());
+        return folded.fold(start, step);
+    }
+    vfs::posix::name::fold(name).bytes().fold(start, step)
 }
 
 #[cfg(test)]

@@ -39,6 +39,15 @@ pub fn decode_lossy(bytes: &[u8]) -> String {
 
 /// Appends `text` as UTF-16LE without a terminator.
 pub fn put(out: &mut BytesMut, text: &str) {
+    if text.is_ascii() {
+        let start = out.len();
+        out.resize(start + 2 * text.len(), 0);
+        let units = out.get_mut(start..).unwrap_or_default();
+        for (unit, byte) in units.chunks_exact_mut(2).zip(text.bytes()) {
+            unit.copy_from_slice(&[byte, 0]);
+        }
+        return;
+    }
     for unit in text.encode_utf16() {
         out.put_u16_le(unit);
     }
@@ -53,6 +62,9 @@ pub fn encode(text: &str) -> Vec<u8> {
 /// Length of `text` in UTF-16LE, in bytes.
 #[must_use]
 pub fn len_bytes(text: &str) -> usize {
+    if text.is_ascii() {
+        return 2 * text.len();
+    }
     text.chars().map(char::len_utf16).sum::<usize>() * 2
 }
 

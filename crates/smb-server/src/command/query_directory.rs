@@ -93,17 +93,20 @@ async fn fill<V: Vfs>(
         .flags
         .contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
     let mut ahead = VecDeque::new();
-    while let Some(name) = cursor.names.front().cloned() {
+    while !cursor.names.is_empty() {
         if ahead.is_empty() {
             let most = if single { 1 } else { LOOKED_AT_MAX };
             let room = room.saturating_sub(writer.len());
             ahead = look(call, open, &cursor.names, room, most).await?;
         }
+        let Some(name) = cursor.names.front() else {
+            break;
+        };
         let looked = ahead.pop_front().flatten();
         if let Some(mut attr) = looked {
             call.server().change_times.apply(&mut attr);
             let short = short(&name.name);
-            match writer.push(&entry(&name, &short, &attr, cursor.index)) {
+            match writer.push(&entry(name, &short, &attr, cursor.index)) {
                 Pushed::Pushed => {}
                 Pushed::Full => break,
                 Pushed::FirstDoesNotFit { fixed_fits: true } => {
@@ -221,16 +224,14 @@ async fn look<V: Vfs>(
     let disk = open.disk()?;
     let share = call.share()?;
     let mut used = 0;
-    let batch: Vec<DirName> = names
-        .iter()
-        .take(most)
-        .take_while(|name| {
-            let first = used == 0;
-            used += ENTRY_BYTES_MIN + 2 * name.name.len();
-            first || used <= room && !is_dots(name)
-        })
-        .cloned()
-        .collect();
+    let (front, _) = names.as_slices();
+    let fitting = front.iter().take(most).take_while(|name| {
+        let first = used == 0;
+        used += ENTRY_BYTES_MIN + 2 * name.name.len();
+        first || used <= room && !is_dots(name)
+    });
+    let count = fitting.count();
+    let batch = front.get(..count).unwrap_or_default();
     let first = batch.first().filter(|name| is_dots(name));
     if let Some(dots) = first {
         return Ok([Some(above(call, open, dots).await?)].into());
@@ -238,7 +239,7 @@ async fn look<V: Vfs>(
     let mut found = VecDeque::with_capacity(batch.len());
     for (name, attr) in batch
         .iter()
-        .zip(share.vfs.attrs_at(&disk.node, &batch).await)
+        .zip(share.vfs.attrs_at(&disk.node, batch).await)
     {
         let attr = match attr {
             Ok(attr) => Some(attr),
