@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use vfs::{FileKey, Vfs, VfsError};
+use vfs::{FileKey, Node, Vfs, VfsError};
 
 use crate::{
     inode::{Held, Inode},
@@ -37,9 +37,11 @@ impl<V: Vfs> Durability<V> {
             || self.peek(key, Inode::is_file) == Some(true);
         // Without it the inode is synced only if it is known to be dirty.
         let named = node.is_some();
+        let asked = node.clone();
+        let way = self.way(key, asked.as_ref());
         let mut still = None;
         if !file {
-            still = Some(self.orders.still(key.fs).await);
+            still = Some(self.orders.still(&way).await);
         }
         let mut failed = Failed::default();
         let moved_to = self.moved_to(key);
@@ -47,14 +49,14 @@ impl<V: Vfs> Durability<V> {
             failed.sync(self, dir.clone(), still.as_ref()).await?;
         }
         self.sync_one(key, node, still.clone()).await?;
-        if still.is_none() && !self.plan(key).is_empty() {
-            still = Some(self.orders.still(key.fs).await);
+        if still.is_none() && !self.plan(key, &way).is_empty() {
+            still = Some(self.orders.still(&way).await);
         }
         let planned = self.tick();
         let plan = if self.planted(Planted::NoParentSync) {
             Vec::new()
         } else {
-            self.plan(key)
+            self.plan(key, &way)
         };
         for dir in &plan {
             failed.sync(self, dir.clone(), still.as_ref()).await?;
@@ -66,33 +68,47 @@ impl<V: Vfs> Durability<V> {
         let own = if named { marked } else { 0 };
         let until = |dir| if dir == key { own } else { planned };
         self.names_synced(key, before, &failed.dirs);
-        (moved_to.iter()).for_each(|dir| self.names_synced(dir.key(), before, &failed.dirs));
+        let early = |dir| if dir == key { own } else { marked };
+        (moved_to.iter()).for_each(|dir| self.names_synced(dir.key(), early, &failed.dirs));
         plan.iter()
             .for_each(|dir| self.names_synced(dir.key(), until, &failed.dirs));
-        self.moved_synced(key.fs, until, &failed.dirs);
+        self.moved_synced(&way, until, &failed.dirs);
         failed.error.map_or_else(|| self.check_latch(key), Err)?;
-        self.check_way(key)
+        self.check_way(key, asked.as_ref())
     }
 
-    /// The error of a directory whose name an earlier server process lost, if the inode is below:
-    /// which inodes owed their names to it died with that process. By their paths, as nothing
-    /// else is known of either.
-    pub(crate) fn check_way(&self, key: FileKey) -> Result<(), VfsError> {
+    /// The error of a directory whose move is lost, or whose name an earlier server process lost,
+    /// if the inode may be below: which inodes were reached through it nobody knows. By their
+    /// paths where both are of the same folder and no directory has moved since; otherwise it may.
+    pub(crate) fn check_way(&self, key: FileKey, node: Option<&Held<V>>) -> Result<(), VfsError> {
         let lost = lock(&self.kept.nameless).clone();
         if lost.is_empty() {
             return Ok(());
         }
         let path = self.peek(key, Inode::path_hint).flatten();
+        let path = path.or_else(|| node.and_then(|held| held.vfs.path_hint(&held.node)));
         let path = path.unwrap_or_default().to_lowercase();
-        for dir in lost {
-            let above = self.peek(dir, |inode| {
-                let latch = inode.view(dir).filter(|latch| latch.names)?;
-                let above = latch.path.to_lowercase();
-                let rest = path.strip_prefix(above.as_str())?;
-                (above.is_empty() || rest.starts_with('/')).then_some(latch.error)
-            });
-            if let Some(error) = above.flatten() {
-                return Err(error);
+        let (way, roots) = (self.way(key, node), self.roots(key, node));
+        for (dir, stands) in lost.into_iter().filter(|(dir, _)| way.contains(&dir.fs)) {
+            let latch = self.peek(dir, |inode| inode.view(dir).filter(|latch| latch.names));
+            let Some(latch) = latch.flatten() else {
+                // Cleared or proven, unless it is lost again by now.
+                self.with(dir, |inode| {
+                    if !inode.is_nameless() {
+                        lock(&self.kept.nameless).remove(&dir);
+                    }
+                });
+                continue;
+            };
+            let above = latch.path.to_lowercase();
+            let apart = stands
+                && !path.is_empty()
+                && !above.is_empty()
+                && roots.len() == 1
+                && roots == self.roots(dir, None)
+                && !(path.strip_prefix(above.as_str())).is_some_and(|rest| rest.starts_with('/'));
+            if !apart {
+                return Err(latch.error);
             }
         }
         Ok(())
@@ -153,12 +169,12 @@ impl<V: Vfs> Durability<V> {
     /// Directories to sync after an inode, in order: those that its own name is owed to, newest
     /// first, and those that the name of a directory is owed to that moved: the inode may be
     /// below it, however long ago it got its own name.
-    fn plan(&self, key: FileKey) -> Vec<Held<V>> {
+    fn plan(&self, key: FileKey, way: &BTreeSet<u64>) -> Vec<Held<V>> {
         let mut dirs: Vec<_> = self.with(key, |inode| {
             inode.names().iter().map(|n| n.dir.clone()).collect()
         });
-        let moved: Vec<FileKey> = lock(&self.moved).iter().copied().collect();
-        for moved in moved.into_iter().filter(|moved| moved.fs == key.fs) {
+        let moved = lock(&self.moved).clone();
+        for moved in moved.into_iter().filter(|moved| way.contains(&moved.fs)) {
             let owed = self.peek(moved, |inode| {
                 inode
                     .names()
@@ -171,28 +187,81 @@ impl<V: Vfs> Durability<V> {
         self.order(key, dirs)
     }
 
+    /// Other directories than `parent` that a name of the inode is owed to, and whether it left them.
+    pub(crate) fn names_elsewhere(&self, key: FileKey, parent: FileKey) -> Vec<(Held<V>, bool)> {
+        let names = self.peek(key, |inode| {
+            let elsewhere = inode.names().iter().filter(|name| name.dir.key() != parent);
+            elsewhere
+                .map(|name| (name.dir.clone(), name.left()))
+                .collect()
+        });
+        names.unwrap_or_default()
+    }
+
+    /// A directory is gone that names had moved out of, to these: what had moved through it to
+    /// there is found there, whichever directory it had left before.
+    pub(crate) fn passed_on(&self, gone: FileKey, to: &[(Held<V>, u64)]) {
+        if to.is_empty() {
+            return;
+        }
+        let from = |inode: &Inode<V>| inode.before().any(|dir| dir.key() == gone);
+        for key in self.every(|_, inode| from(inode)) {
+            self.with(key, |inode| {
+                if from(inode) {
+                    (to.iter()).for_each(|(dir, _)| inode.moved_out(dir, self.tick()));
+                }
+            });
+        }
+    }
+
     /// The directory moved, under its lock: until its name is synced it is in every barrier of its file system.
     pub(crate) fn directory_moved(&self, dir: FileKey) {
         lock(&self.moved).insert(dir);
+        // What is below it has another path from now on.
+        let mut lost = lock(&self.kept.nameless);
+        lost.values_mut().for_each(|stands| *stands = false);
     }
 
-    /// Whether a directory of the file system moved and its name is owed.
-    pub(crate) fn has_moved(&self, fs: u64) -> bool {
-        lock(&self.moved).iter().any(|dir| dir.fs == fs)
+    /// Whether a directory that the inode may be below moved and its name is owed.
+    pub(crate) fn has_moved(&self, key: FileKey, node: &Held<V>) -> bool {
+        let moved = lock(&self.moved).clone();
+        !moved.is_empty() && {
+            let way = self.way(key, Some(node));
+            moved.iter().any(|dir| way.contains(&dir.fs))
+        }
+    }
+
+    /// The file systems on the way to an inode: its own, and those of the folders that it is in,
+    /// where another one is mounted below such a folder.
+    fn way(&self, key: FileKey, node: Option<&Held<V>>) -> BTreeSet<u64> {
+        let roots = self.roots(key, node);
+        roots.iter().map(|root| root.fs).chain([key.fs]).collect()
+    }
+
+    /// The folders of the shares that an inode was changed or flushed through, `node`'s among them.
+    fn roots(&self, key: FileKey, node: Option<&Held<V>>) -> BTreeSet<FileKey> {
+        let shares = self.peek(key, |inode| inode.shares.clone());
+        let of_shares = shares.iter().flatten().flat_map(|share| share.roots());
+        let own = node.map(|held| held.vfs.root().key());
+        of_shares.chain(own).collect()
     }
 
     /// The names of directories that moved are on disk, as in [`Inode::names_synced`].
-    fn moved_synced(&self, fs: u64, until: impl Fn(FileKey) -> u64, failed: &BTreeSet<FileKey>) {
-        if !self.has_moved(fs) {
-            return;
-        }
-        let mut moved = lock(&self.moved).clone();
-        moved.retain(|dir| dir.fs == fs);
-        for dir in moved {
+    fn moved_synced(
+        &self,
+        way: &BTreeSet<u64>,
+        until: impl Fn(FileKey) -> u64,
+        failed: &BTreeSet<FileKey>,
+    ) {
+        let moved = lock(&self.moved).clone();
+        for dir in moved.into_iter().filter(|dir| way.contains(&dir.fs)) {
             self.names_synced(dir, &until, failed);
             // Under the inode's lock, as when it moves.
             self.with(dir, |inode| {
                 if inode.names().is_empty() {
+                    if inode.is_nameless() {
+                        lock(&self.kept.nameless).insert(dir, false);
+                    }
                     lock(&self.moved).remove(&dir);
                 }
             });
@@ -201,7 +270,7 @@ impl<V: Vfs> Durability<V> {
 
     /// Syncs one after the other that make stable what an inode owes.
     pub(crate) fn chain(&self, key: FileKey) -> usize {
-        self.moved_to(key).len() + 1 + self.plan(key).len()
+        self.moved_to(key).len() + 1 + self.plan(key, &self.way(key, None)).len()
     }
 
     /// These directories and all that must go before and after them, in order: for each the ones

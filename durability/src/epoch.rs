@@ -136,12 +136,12 @@ impl Epoch {
         self.debts.extend(other.debts);
     }
 
-    /// A name went away from the directory. Call once its debts are charged.
-    pub(crate) fn entry_removed(&mut self, account: &Account<'_>) {
+    /// So many names went away from the directory. Call once its debts are charged.
+    pub(crate) fn entries_removed(&mut self, account: &Account<'_>, count: u64) {
         self.entries = true;
         for debt in &self.debts {
             if account.is_charged(debt) {
-                debt.name_removed();
+                debt.names_removed(count);
             }
         }
     }

@@ -47,7 +47,7 @@ use crate::{
 pub use arrived::{Arrived, Earlier};
 pub use begun::Begun;
 pub use changing::Changing;
-pub use moving::Moving;
+pub use moving::{Moving, Removing};
 pub use opened::OpenPolicy;
 use writing::{Outcome, leaves_doubt};
 
@@ -215,48 +215,6 @@ impl<V: Vfs> Gate<V> {
             core.latches_settled().await;
         }
         self.after(core, node, judged).await
-    }
-
-    async fn entry_removed(
-        &self,
-        node: &V::Node,
-        parent: &V::Node,
-        (flags, since): Since,
-    ) -> Result<Receipt, VfsError> {
-        let core = &self.core;
-        let asked = Asked {
-            others: self.asked_of([node]),
-            ..Asked::of(Event::Remove, flags)
-        };
-        let judged = self.mark(core, parent, asked, |inode, account| {
-            inode.pending.entry_removed(account);
-        });
-        core.entry_failed_since(parent.key(), since);
-        // A directory has one name. A file whose last name is gone owes nothing: once the
-        // directory is synced, no crash can bring back what was written to it.
-        let last = node.is_directory() || self.vfs.links(node).await.is_ok_and(|links| links == 0);
-        if last {
-            self.gone(node.key(), parent);
-        }
-        match judged.barriers.wait {
-            Wait::Parent => {
-                let result = core.barrier(parent.key(), Some(self.held(parent))).await;
-                self.told(core, result).await.map(|()| Receipt::new())
-            }
-            _ => self.after(core, parent, judged).await,
-        }
-    }
-
-    /// An inode has neither names nor handles any more: its latch is dropped, and what is owed
-    /// for it too, or under a bound when `parent`, which had its last name, is synced. Call it
-    /// when the name is gone from there.
-    pub fn gone(&self, key: FileKey, parent: &V::Node) {
-        let core = &self.core;
-        let left = core.unlinked(key);
-        let plain = Asked::of(Event::Remove, RequestFlags::default());
-        self.mark(core, parent, plain, |inode, _| {
-            inode.inherit(parent.key(), left, core.tick());
-        });
     }
 
     async fn stream_named(&self, node: &V::Node, flags: Since) -> Result<Receipt, VfsError> {
@@ -666,11 +624,13 @@ impl<V: Vfs> Gate<V> {
             Wait::Nothing if barriers.deferred => core.check_latch(key)?,
             Wait::Nothing => {}
             Wait::Names => {
-                if core.with(key, |inode| !inode.names().is_empty()) || core.has_moved(key.fs) {
+                if core.with(key, |inode| !inode.names().is_empty())
+                    || core.has_moved(key, &self.held(node))
+                {
                     core.barrier(key, None).await?;
                 }
                 core.check_latch(key)?;
-                core.check_way(key)?;
+                core.check_way(key, Some(&self.held(node)))?;
             }
             Wait::Inode | Wait::Parent => core.barrier(key, None).await?,
             Wait::Share => {

@@ -67,11 +67,20 @@ pub(crate) struct Name<V: Vfs> {
     debts: Vec<Debt>,
 }
 
+impl<V: Vfs> Name<V> {
+    pub(crate) fn left(&self) -> bool {
+        self.left
+    }
+}
+
 /// What an inode leaves when its last name is gone.
 pub(crate) struct Left<V: Vfs> {
     /// Of shares that promise a bound: what was written may come back with the name.
     debts: Vec<Debt>,
-    before: Vec<(Held<V>, u64)>,
+    /// Names that went away of it before, as far as no debt is handed on that counts them.
+    removed: u64,
+    /// Where names went that moved out of it.
+    pub(crate) before: Vec<(Held<V>, u64)>,
     /// A latch ended.
     pub(crate) latched: bool,
 }
@@ -557,6 +566,7 @@ impl<V: Vfs> Inode<V> {
         if self.gone {
             return false;
         }
+        self.seen_through(share);
         let mut epoch = std::mem::take(&mut self.pending);
         if let Some(running) = &mut self.running {
             epoch.merge(std::mem::take(running));
@@ -716,12 +726,15 @@ impl<V: Vfs> Inode<V> {
         for name in std::mem::take(&mut self.names) {
             debts.extend(name.debts);
         }
+        let unbounded = debts.iter().filter(|debt| !debt.is_bounded());
+        let removed = unbounded.map(Debt::removed).sum();
         debts.retain(Debt::is_bounded);
         if self.running.is_none() {
             self.release();
         }
         Left {
             debts,
+            removed,
             before: std::mem::take(&mut self.before),
             // Its number may come back as another file's.
             latched: self.latch.take().is_some(),
@@ -729,8 +742,8 @@ impl<V: Vfs> Inode<V> {
     }
 
     /// For the directory that lost the last name of something.
-    pub(crate) fn inherit(&mut self, key: FileKey, left: Left<V>, seq: u64) {
-        self.pending.entries = true;
+    pub(crate) fn inherit(&mut self, account: &Account<'_>, key: FileKey, left: Left<V>, seq: u64) {
+        self.pending.entries_removed(account, left.removed);
         for mut debt in left.debts {
             let mut mine = self.pending.debts.iter_mut();
             match mine.find(|mine| mine.is_for(&debt.share, debt.kind())) {

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Weak};
 
-use vfs::{FileKey, Node, Vfs, VfsError};
+use vfs::{Node, Vfs};
 
 use crate::{share::Share, table::Durability};
 
@@ -17,23 +17,9 @@ impl<V: Vfs> Durability<V> {
         let (me, share) = (Weak::clone(&self.me), Arc::downgrade(share));
         vfs.on_failed_sync(Box::new(move |node, error| {
             if let (Some(me), Some(share)) = (me.upgrade(), share.upgrade()) {
-                me.failed_inside(node.key(), node.is_directory(), &share, error);
+                let file = node.stream().is_none() && !node.is_directory();
+                me.lost_in_sync(node.key(), file, vec![share], error);
             }
         }));
-    }
-
-    /// A sync of the inode failed that nobody here asked for.
-    fn failed_inside(&self, key: FileKey, directory: bool, share: &Arc<Share>, error: VfsError) {
-        let failure = self.failure(error);
-        let shares = self.with(key, |inode| {
-            inode.seen_through(share);
-            inode.failed(failure).then(|| inode.shares.clone())
-        });
-        if let Some(shares) = shares {
-            self.report_failure(key, &shares, failure);
-        }
-        if directory {
-            self.directory_failed(key, failure);
-        }
     }
 }

@@ -8,7 +8,7 @@
 //! may have to be rewritten once more.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     future::poll_fn,
     sync::{
         Arc, Mutex, OnceLock, PoisonError, RwLock,
@@ -41,8 +41,10 @@ pub(crate) struct Kept {
     journaling: AtomicBool,
     /// Somebody waited for the store in vain, and it is not done yet.
     late: Arc<AtomicBool>,
-    /// Inodes whose names an earlier process lost, as far as it is known. No more than latches.
-    pub(crate) nameless: Mutex<BTreeSet<FileKey>>,
+    /// Inodes whose names an earlier process lost, as far as it is known, and directories whose
+    /// move is lost: whether the path of the latch is still the one they would be found by. No
+    /// more than latches.
+    pub(crate) nameless: Mutex<BTreeMap<FileKey, bool>>,
 }
 
 impl Kept {
@@ -108,7 +110,7 @@ impl<V: Vfs> Durability<V> {
         shares.retain(|share| named(&share.name));
         self.with(record.key, |inode| inode.restore(record, failure, &shares));
         if !record.names.is_empty() {
-            lock(&self.kept.nameless).insert(record.key);
+            lock(&self.kept.nameless).insert(record.key, true);
         }
         for share in &shares {
             share.trip(self.now());

@@ -50,7 +50,9 @@ mod settings;
 mod share;
 mod table;
 
-pub use gate::{Arrived, Begun, Changing, Earlier, FlushTarget, Gate, Moving, OpenPolicy};
+pub use gate::{
+    Arrived, Begun, Changing, Earlier, FlushTarget, Gate, Moving, OpenPolicy, Removing,
+};
 pub use guard::SetAside;
 pub use journal::{
     EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, ExposureSource, FlushJournal, FlushRecord,

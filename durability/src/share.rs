@@ -205,6 +205,11 @@ impl Share {
         lock(&self.roots).insert(root);
     }
 
+    /// The folders it is of.
+    pub(crate) fn roots(&self) -> BTreeSet<FileKey> {
+        lock(&self.roots).clone()
+    }
+
     /// Whether the other one is this share, or of the same folder.
     pub(crate) fn is_same_folder(&self, other: &Self) -> bool {
         if std::ptr::eq(self, other) {
@@ -525,12 +530,12 @@ impl Debt {
         self.kind = kind;
     }
 
-    /// Of a directory: a name went away there.
-    pub(crate) fn name_removed(&self) {
-        self.update(|owed| owed.removed = owed.removed.saturating_add(1));
+    /// Of a directory: so many names went away there.
+    pub(crate) fn names_removed(&self, count: u64) {
+        self.update(|owed| owed.removed = owed.removed.saturating_add(count));
     }
 
-    fn removed(&self) -> u64 {
+    pub(crate) fn removed(&self) -> u64 {
         let ages = lock(&self.share.ages);
         ages.owed.get(&self.at).map_or(0, |owed| owed.removed)
     }

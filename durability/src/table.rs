@@ -344,12 +344,16 @@ impl<V: Vfs> Durability<V> {
 
     /// Inodes with anything owed or being written.
     pub(crate) fn keys(&self, wanted: impl Fn(&FileKey, &Inode<V>) -> bool) -> Vec<FileKey> {
+        let owing = |inode: &Inode<V>| inode.is_dirty() || !inode.in_flight.is_empty();
+        self.every(|key, inode| owing(inode) && wanted(key, inode))
+    }
+
+    /// Inodes that anything is known of.
+    pub(crate) fn every(&self, wanted: impl Fn(&FileKey, &Inode<V>) -> bool) -> Vec<FileKey> {
         let mut keys = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
-            let some = shard.iter().filter(|(key, inode)| {
-                (inode.is_dirty() || !inode.in_flight.is_empty()) && wanted(key, inode)
-            });
+            let some = shard.iter().filter(|(key, inode)| wanted(key, inode));
             keys.extend(some.map(|(key, _)| *key));
         }
         keys
@@ -477,14 +481,27 @@ impl<V: Vfs> Durability<V> {
     }
 
     fn sync_failed(&self, key: FileKey, job: &Job<V>, error: VfsError) {
+        let file = job.targets.iter().any(|(held, _)| held.is_file());
+        self.lost_in_sync(key, file, Vec::new(), error);
+    }
+
+    /// A sync of the inode failed, for `shares` and those that it was changed through. What is not
+    /// known to be a `file` may be a directory, also where only a stream of it was to be synced:
+    /// then the names owed to it are lost with it.
+    pub(crate) fn lost_in_sync(
+        &self,
+        key: FileKey,
+        file: bool,
+        mut shares: Vec<Arc<Share>>,
+        error: VfsError,
+    ) {
         let failure = self.failure(error);
-        let directory = job.targets.iter().any(|(held, _)| held.node.is_directory());
-        let concerned = match directory {
-            true => self.shares_owing(key),
-            false => Vec::new(),
-        };
+        let directory = !file && self.peek(key, Inode::is_file) != Some(true);
+        if directory {
+            shares.extend(self.shares_owing(key));
+        }
         let shares = self.with(key, |inode| {
-            concerned.iter().for_each(|share| inode.seen_through(share));
+            shares.iter().for_each(|share| inode.seen_through(share));
             inode.failed(failure).then(|| inode.shares.clone())
         });
         if let Some(shares) = shares {
@@ -572,8 +589,8 @@ impl<V: Vfs> Abandon<V> {
     async fn drive(mut self) {
         let (core, key) = (Arc::clone(&self.core), self.key);
         loop {
-            let sequence = core.tick();
-            let Some(job) = core.with(key, |inode| inode.take_job(sequence)) else {
+            // Drawn under the lock: what is marked before belongs to this sync whole.
+            let Some(job) = core.with(key, |inode| inode.take_job(core.tick())) else {
                 break;
             };
             let mut result = core.run(&job).await;

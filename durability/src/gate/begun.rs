@@ -121,21 +121,6 @@ impl<V: Vfs> Begun<'_, V> {
     ) -> Result<Receipt, VfsError> {
         self.gate.stream_gone(node, (flags, self.at)).await
     }
-
-    /// A name of `node` was removed from `parent`.
-    ///
-    /// # Errors
-    /// As of [`Begun::created`].
-    pub async fn removed(
-        self,
-        node: &V::Node,
-        parent: &V::Node,
-        flags: RequestFlags,
-    ) -> Result<Receipt, VfsError> {
-        self.gate
-            .entry_removed(node, parent, (flags, self.at))
-            .await
-    }
 }
 
 impl<V: Vfs> Durability<V> {

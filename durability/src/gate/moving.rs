@@ -1,16 +1,18 @@
-//! Names that move.
+//! Names that move, and names that go.
 //!
 //! A move between two directories excludes syncs of directories on its file system (`order.rs`)
 //! from before it is made until it is marked: else one of them saves that the name left and knows
-//! nothing of where it went.
+//! nothing of where it went. A name that goes while the inode has another one elsewhere is such a
+//! move, and with a directory that is removed goes what was known of where names went from there.
 
-use vfs::{Node, Vfs, VfsError};
+use vfs::{FileKey, Node, Vfs, VfsError};
 
-use super::{Asked, Begun, Gate};
+use super::{Asked, Begun, Gate, Judged};
 use crate::{
+    inode::Held,
     order::Move,
     planted::Planted,
-    policy::{Event, RequestFlags},
+    policy::{Event, RequestFlags, Wait},
     receipt::Receipt,
 };
 
@@ -26,11 +28,17 @@ pub struct Moving<'a, V: Vfs> {
 
 impl<V: Vfs> Gate<V> {
     /// A name is about to move, within a directory (both the same) or between two: then this waits
-    /// until no directory of the file system is being synced.
-    pub async fn begin_move<'a>(&'a self, from: &'a V::Node, to: &'a V::Node) -> Moving<'a, V> {
-        let alone = match from.key() == to.key() {
-            true => None,
-            false => Some(self.core.orders.moving(from.key().fs).await),
+    /// until no directory of the file system is being synced. It may replace another one.
+    pub async fn begin_move<'a>(
+        &'a self,
+        from: &'a V::Node,
+        to: &'a V::Node,
+        replaced: Option<&V::Node>,
+    ) -> Moving<'a, V> {
+        let elsewhere = |node: &V::Node| self.is_elsewhere(node, to);
+        let alone = match from.key() != to.key() || replaced.is_some_and(elsewhere) {
+            true => Some(self.core.orders.moving(from.key().fs).await),
+            false => None,
         };
         Moving {
             begun: self.begin(),
@@ -38,6 +46,130 @@ impl<V: Vfs> Gate<V> {
             to,
             alone,
         }
+    }
+}
+
+/// A removal that is about to be made; made by [`Gate::begin_removal`]. Dropped it says nothing:
+/// for one that failed. Keep it no longer than the removal takes.
+#[must_use = "the removal must be said"]
+pub struct Removing<'a, V: Vfs> {
+    begun: Begun<'a, V>,
+    node: &'a V::Node,
+    from: &'a V::Node,
+    alone: Option<Move>,
+}
+
+impl<V: Vfs> Gate<V> {
+    /// A name of `node` is about to be removed from a directory. That of a directory, or of a file
+    /// with another name that is not on disk, goes while no directory of the file system is synced.
+    pub async fn begin_removal<'a>(
+        &'a self,
+        node: &'a V::Node,
+        from: &'a V::Node,
+    ) -> Removing<'a, V> {
+        let alone = match node.is_directory() || self.is_elsewhere(node, from) {
+            true => Some(self.core.orders.moving(from.key().fs).await),
+            false => None,
+        };
+        Removing {
+            begun: self.begin(),
+            node,
+            from,
+            alone,
+        }
+    }
+}
+
+impl<V: Vfs> Gate<V> {
+    /// Whether a name of the inode that is not on disk is in another directory.
+    fn is_elsewhere(&self, node: &V::Node, from: &V::Node) -> bool {
+        let names = self.core.names_elsewhere(node.key(), from.key());
+        names.iter().any(|(_, left)| !left)
+    }
+}
+
+impl<V: Vfs> Removing<'_, V> {
+    /// The name is gone.
+    ///
+    /// # Errors
+    /// As of [`Begun::created`].
+    pub async fn removed(self, flags: RequestFlags) -> Result<Receipt, VfsError> {
+        let Self {
+            begun: Begun { gate, at },
+            node,
+            from,
+            alone,
+        } = self;
+        let core = &gate.core;
+        let gone = gate.name_gone(node, from, flags).await;
+        core.entry_failed_since(from.key(), at);
+        drop(alone);
+        let result = match gone.judged.barriers.wait {
+            Wait::Parent => {
+                let mut result = core.barrier(from.key(), Some(gate.held(from))).await;
+                // A name that it had left before may come back as well.
+                for dir in gone.left {
+                    result = result.and(core.barrier(dir.key(), Some(dir)).await);
+                }
+                result
+            }
+            _ => gate.barriers(core, from, gone.judged).await,
+        };
+        gate.told(core, result).await.map(|()| Receipt::new())
+    }
+}
+
+/// What is to be done once a name is gone.
+struct Gone<V: Vfs> {
+    judged: Judged,
+    /// If it was the last one: directories that others left, and that is not on disk.
+    left: Vec<Held<V>>,
+}
+
+impl<V: Vfs> Gate<V> {
+    /// The name of `node` in a directory was replaced by another, in a move that
+    /// [`Gate::begin_move`] was told of.
+    pub async fn replaced(&self, node: &V::Node, from: &V::Node) {
+        self.name_gone(node, from, RequestFlags::default()).await;
+    }
+
+    async fn name_gone(&self, node: &V::Node, from: &V::Node, flags: RequestFlags) -> Gone<V> {
+        let core = &self.core;
+        let elsewhere = core.names_elsewhere(node.key(), from.key());
+        let asked = Asked {
+            others: self.asked_of([node]),
+            ..Asked::of(Event::Remove, flags)
+        };
+        let judged = self.mark(core, from, asked, |inode, account| {
+            inode.pending.entries_removed(account, 1);
+            // It is found under its other names: they must be on disk first.
+            for (dir, _) in elsewhere.iter().filter(|(_, left)| !left) {
+                inode.moved_out(dir, core.tick());
+            }
+        });
+        // A directory has one name. A file whose last name is gone owes nothing: once the
+        // directory is synced, no crash can bring back what was written to it.
+        let last = node.is_directory() || self.vfs.links(node).await.is_ok_and(|links| links == 0);
+        if last {
+            self.gone(node.key(), from);
+        }
+        let left = elsewhere.into_iter().filter(|(_, left)| last && *left);
+        Gone {
+            judged,
+            left: left.map(|(dir, _)| dir).collect(),
+        }
+    }
+
+    /// An inode has neither names nor handles any more: its latch is dropped, and what is owed
+    /// for it too, or under a bound when `from`, which had its last name, is synced.
+    fn gone(&self, key: FileKey, from: &V::Node) {
+        let core = &self.core;
+        let left = core.unlinked(key);
+        core.passed_on(key, &left.before);
+        let plain = Asked::of(Event::Remove, RequestFlags::default());
+        self.mark(core, from, plain, |inode, account| {
+            inode.inherit(account, from.key(), left, core.tick());
+        });
     }
 }
 

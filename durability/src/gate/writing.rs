@@ -154,7 +154,7 @@ impl<V: Vfs> WriteInFlight<'_, V> {
         };
         let account = &self.account;
         let mut early = None;
-        let (idle, repaired, latched) = core.with(key, |inode| {
+        let (idle, repaired, lost) = core.with(key, |inode| {
             inode.in_flight.remove(&self.ticket);
             inode.written.notify_waiters();
             // A sync failed meanwhile: it may have dropped what was written by then.
@@ -169,11 +169,13 @@ impl<V: Vfs> WriteInFlight<'_, V> {
             }
             match failure {
                 Some(failure) => {
+                    // What others wrote is lost with it: their shares are concerned as well.
                     let latched = inode.write_failed(share, stream, range, failure);
-                    (Vec::new(), false, latched)
+                    (Vec::new(), false, latched.then(|| inode.shares.clone()))
                 }
                 None if matches!(outcome, Outcome::Durable) => {
-                    (Vec::new(), !doubt && inode.rewritten(stream, range), false)
+                    let repaired = !doubt && inode.rewritten(stream, range);
+                    (Vec::new(), repaired, None)
                 }
                 None => {
                     let idle = inode.owe(account, &self.held, now);
@@ -181,7 +183,7 @@ impl<V: Vfs> WriteInFlight<'_, V> {
                     if matches!(place, Where::At(..)) && stream.is_empty() {
                         early = inode.early.wrote(range.0, range.1);
                     }
-                    (idle, false, false)
+                    (idle, false, None)
                 }
             }
         });
@@ -192,8 +194,8 @@ impl<V: Vfs> WriteInFlight<'_, V> {
         if repaired {
             core.repaired(key);
         }
-        if latched && let Some(failure) = failure {
-            core.report_failure(key, std::slice::from_ref(share), failure);
+        if let (Some(shares), Some(failure)) = (lost, failure) {
+            core.report_failure(key, &shares, failure);
         }
     }
 }

@@ -94,7 +94,8 @@ fn a_trip_ends_with_the_latches_that_caused_it() {
         w.flush(&file(5)).await.unwrap();
         assert!(w.gate.latched().is_empty());
         fail(&w, &w.gate, 6).await;
-        w.gate.gone(file(6).key_of(), &super::fake::dir(10));
+        lock(&w.fake.state).links.insert(6, 0);
+        w.gate.replaced(&file(6), &super::fake::dir(10)).await;
         assert!(w.gate.latched().is_empty());
         assert_eq!(w.gate.effective_policy(), Policy::Honor);
         assert_eq!(w.gate.clear_latches(), 0);

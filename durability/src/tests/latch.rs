@@ -363,7 +363,8 @@ fn a_latch_ends_with_the_last_name_of_its_inode() {
 
             w.engine
                 .restore_latch(&LatchRecord::whole(key(6), VfsError::Io));
-            w.gate.gone(key(6), &d);
+            lock(&w.fake.state).links.insert(6, 0);
+            w.gate.replaced(&file(6), &d).await;
             assert_eq!(w.flush(&file(6)).await, Ok(()));
         },
     );
@@ -632,10 +633,10 @@ fn a_removal_that_a_sync_failed_beside_is_lost_with_it() {
     honor(|w| async move {
         let (f, d) = (file(5), dir(50));
         w.gate.meta_changed(&d, Meta::Times, PLAIN).await.unwrap();
-        let begun = w.gate.begin();
+        let begun = w.gate.begin_removal(&f, &d).await;
         w.fake.script(50, &[IO]);
         assert_eq!(w.flush(&d).await, IO);
-        begun.removed(&f, &d, PLAIN).await.unwrap();
+        begun.removed(PLAIN).await.unwrap();
         // What the sync knew of is repaired, the entry never is.
         w.gate.meta_changed(&d, Meta::Times, PLAIN).await.unwrap();
         assert_eq!(w.flush(&d).await, IO);
@@ -703,4 +704,31 @@ fn each_name_that_went_away_counts_as_an_inode() {
             assert_eq!(w.gate.exposure().latched_inodes, 0);
         },
     );
+}
+
+#[test]
+fn a_durable_write_that_fails_is_told_to_every_share_that_loses_by_it() {
+    honor(|w| async move {
+        let host = "treat-host-as-stable-storage".parse().unwrap();
+        let host = ShareDurability::with_policy(host);
+        let other = w.engine.share("other", Arc::clone(&w.fake), host);
+        let f = file(5);
+        drop(other.content_changed(&f, 7).await.unwrap());
+        w.fake.script(5, &[IO]);
+        w.write_as(&f, 9, 1, THROUGH).await.unwrap_err();
+        assert_eq!(other.effective_policy(), Policy::Honor);
+        assert_eq!(other.counters().latches, 1);
+    });
+}
+
+#[test]
+fn what_a_directory_lost_counts_when_it_is_gone_as_well() {
+    honor(|w| async move {
+        let (p, x) = (dir(1), dir(10));
+        for n in [5, 6] {
+            w.gate.removed(&file(n), &x, PLAIN).await.unwrap();
+        }
+        w.gate.removed(&x, &p, PLAIN).await.unwrap();
+        assert_eq!(w.gate.exposure().inodes, 4, "what it is in, it, two files");
+    });
 }

@@ -272,10 +272,11 @@ fn what_lost_its_last_name_is_owed_under_a_bound_until_that_is_stable() {
         w.env.sleep(ms(1000)).await;
         lock(&w.fake.state).links.insert(5, 0);
         w.gate.removed(&f, &a, PLAIN).await.unwrap();
-        w.gate.gone(key(6), &a);
+        lock(&w.fake.state).links.insert(6, 0);
+        w.gate.replaced(&g, &a).await;
         assert_eq!(f.held(), 1);
         let exposed = w.gate.exposure();
-        assert_eq!((exposed.bytes, exposed.inodes), (3 * 4096, 2));
+        assert_eq!((exposed.bytes, exposed.inodes), (3 * 4096, 3));
         assert!(exposed.oldest_age >= w.env.monotonic() - written);
         w.fake.take_log();
         // Half the bound after the write, not after the removal.

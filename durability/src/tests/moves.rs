@@ -7,13 +7,13 @@ use std::{
 
 use bytes::Bytes;
 use vfs::{
-    Env, Identity, IoAccess, Vfs,
+    Env, Identity, IoAccess, Vfs, VfsError,
     posix::PosixVfs,
     sim::{Cut, Profile, SimDisk, SimOp},
 };
 
 use super::{
-    fake::{dir, file, key},
+    fake::{ELSEWHERE, dir, file, key, stream},
     flush::{PLAIN, THROUGH, honor},
     sim::{TestEnv, ms},
     stores::{disk, run},
@@ -118,7 +118,7 @@ fn nothing_leaves_a_directory_between_a_plan_and_its_syncs() {
             w.env.sleep(ms(3 * at)).await;
             let mover = Rc::clone(&w);
             w.env.spawn(Box::pin(async move {
-                let moving = mover.gate.begin_move(&old, &new).await;
+                let moving = mover.gate.begin_move(&old, &new, None).await;
                 // The move itself takes its time.
                 mover.env.sleep(ms(1)).await;
                 let names = (mover.fake.name(old.ino), mover.fake.name(new.ino));
@@ -230,4 +230,153 @@ fn images(paid: Paid) -> Vec<SimDisk> {
         lock(&into).push(on.cut(Cut::Nothing));
     });
     std::mem::take(&mut *lock(&images))
+}
+
+/// The sync of a directory's stream is that of the directory.
+#[test]
+fn a_directory_whose_stream_could_not_be_synced_owes_its_names_for_good() {
+    honor(|w| async move {
+        let (d, f) = (dir(10), file(5));
+        w.create(&f, &d).await.unwrap();
+        w.fake.script(10, &[Err(VfsError::Io)]);
+        assert_eq!(w.flush(&stream(10, "s")).await, Err(VfsError::Io));
+        assert_eq!(w.flush(&f).await, Err(VfsError::Io), "its name is lost");
+        assert_eq!(w.flush(&f).await, Err(VfsError::Io), "and stays lost");
+    });
+}
+
+/// A barrier that came while the directory was synced already, and whose own turn had nothing left
+/// to sync, brings nothing along for what went elsewhere.
+#[test]
+fn a_sync_that_was_not_done_makes_no_name_of_what_moved_out_stable() {
+    honor(|w| async move {
+        let (d, t, f) = (dir(10), dir(11), file(5));
+        w.create(&t, &d).await.unwrap();
+        w.flush(&t).await.unwrap();
+        w.rename(&f, &d, &t).await.unwrap();
+        let payer = Rc::clone(&w);
+        w.env.spawn(Box::pin(async move {
+            payer.engine.barrier(key(10), None).await.unwrap();
+        }));
+        // The new place took ten milliseconds: the directory itself is under sync.
+        w.env.sleep(ms(15)).await;
+        w.rename(&t, &d, &d).await.unwrap();
+        w.engine.barrier(key(10), None).await.unwrap();
+        w.fake.take_log();
+        w.flush(&t).await.unwrap();
+        let log = w.fake.take_log();
+        assert!(log.contains(&"all 10".to_owned()), "{log:?}");
+    });
+}
+
+#[test]
+fn below_a_directory_whose_move_is_lost_nothing_is_promised() {
+    honor(|w| async move {
+        let (root, a, m, f) = (dir(1), dir(10), dir(11), file(5));
+        w.create(&f, &m).await.unwrap();
+        w.flush(&f).await.unwrap();
+        w.rename(&m, &root, &a).await.unwrap();
+        w.fake.script(10, &[Err(VfsError::Io)]);
+        for _ in 0..3 {
+            assert_eq!(w.flush(&f).await, Err(VfsError::Io));
+        }
+        let through = w.write_as(&file(6), 0, 1, THROUGH).await;
+        assert_eq!(through, Err(VfsError::Io), "it may be below as well");
+        // It moves again, and that is proven.
+        w.rename(&m, &a, &root).await.unwrap();
+        w.flush(&f).await.unwrap();
+        // Once more; an administrator accepts the loss.
+        w.rename(&m, &root, &a).await.unwrap();
+        w.fake.script(10, &[Err(VfsError::Io)]);
+        w.flush(&file(6)).await.unwrap_err();
+        w.flush(&f).await.unwrap_err();
+        assert!(w.gate.clear_latch(key(11)));
+        w.flush(&f).await.unwrap();
+    });
+}
+
+/// f was flushed in X, moved to T and on to U; T goes.
+#[test]
+fn a_directory_in_the_middle_of_the_way_may_go() {
+    honor(|w| async move {
+        let (root, x, t, u, f) = (dir(1), dir(10), dir(11), dir(12), file(5));
+        w.create(&f, &x).await.unwrap();
+        w.flush(&f).await.unwrap();
+        w.rename(&f, &x, &t).await.unwrap();
+        w.rename(&f, &t, &u).await.unwrap();
+        w.gate.removed(&t, &root, PLAIN).await.unwrap();
+        w.fake.take_log();
+        w.flush(&x).await.unwrap();
+        let log = w.fake.take_log();
+        let place = |what: &str| log.iter().position(|line| line == what);
+        assert!(
+            place("all 12").is_some() && place("all 12") < place("all 10"),
+            "{log:?}"
+        );
+    });
+}
+
+#[test]
+fn a_directory_goes_while_none_is_synced() {
+    honor(|w| async move {
+        let (p, x, y, f, g) = (dir(1), dir(10), dir(12), file(5), file(6));
+        w.write(&g, 0, 1).await.unwrap();
+        w.create(&y, &p).await.unwrap();
+        w.create(&g, &y).await.unwrap();
+        let begun = w.env.monotonic();
+        let flusher = Rc::clone(&w);
+        w.env.spawn(Box::pin(async move {
+            flusher.flush(&g).await.unwrap();
+        }));
+        w.env.sleep(ms(15)).await;
+        // A file that has no other name waits for nobody.
+        drop(w.gate.begin_removal(&f, &x).await);
+        assert_eq!(w.env.monotonic(), begun + ms(15));
+        let removal = w.gate.begin_removal(&x, &p).await;
+        assert_eq!(w.env.monotonic(), begun + ms(30), "the file, y, p");
+        removal.removed(PLAIN).await.unwrap();
+    });
+}
+
+#[test]
+fn another_name_is_on_disk_before_one_goes() {
+    honor(|w| async move {
+        let (x, t, f) = (dir(10), dir(11), file(5));
+        w.create(&f, &x).await.unwrap();
+        w.flush(&f).await.unwrap();
+        lock(&w.fake.state).links.insert(5, 2);
+        w.gate.begin().linked(&f, &t, PLAIN).await.unwrap();
+        lock(&w.fake.state).links.insert(5, 1);
+        w.fake.take_log();
+        w.gate.removed(&f, &x, THROUGH).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 11", "all 10"]);
+    });
+}
+
+#[test]
+fn what_is_deleted_for_good_comes_back_under_no_earlier_name() {
+    honor(|w| async move {
+        let (a, b, f) = (dir(10), dir(11), file(5));
+        w.rename(&f, &a, &b).await.unwrap();
+        lock(&w.fake.state).links.insert(5, 0);
+        w.fake.take_log();
+        w.gate.removed(&f, &b, THROUGH).await.unwrap();
+        let log = w.fake.take_log();
+        assert!(
+            log.contains(&"all 10".to_owned()) && log.contains(&"all 11".to_owned()),
+            "{log:?}"
+        );
+    });
+}
+
+#[test]
+fn a_directory_that_moved_may_have_another_file_system_below() {
+    honor(|w| async move {
+        let (root, a, m, f) = (dir(1), dir(10), dir(11), file(ELSEWHERE + 5));
+        w.rename(&m, &root, &a).await.unwrap();
+        w.fake.take_log();
+        w.flush(&f).await.unwrap();
+        let log = w.fake.take_log();
+        assert_eq!(log[1..], ["all 10", "all 1"], "{log:?}");
+    });
 }

@@ -113,7 +113,10 @@ pub(super) async fn finish<V: Vfs>(
                 .files
                 .set_delete_on_close(disk.place, open.engine, false);
         }
-        server.set_deleter(disk.place, identity);
+        // Where it marks nothing, nobody would take it back.
+        if server.files.is_delete_on_close(disk.place, open.engine) {
+            server.set_deleter(disk.place, identity);
+        }
     }
     // What nobody can lock or open is given free only when its record is gone. A name that is to
     // go must not be forgotten by a crash: there the record goes last.
@@ -225,7 +228,7 @@ pub(super) async fn remove_name<V: Vfs>(
     let (Some(parent), Some(name)) = (&parent, names.last()) else {
         return Ok(None);
     };
-    let begun = gate.begin();
+    let begun = gate.begin_removal(&file, parent).await;
     match vfs.remove(who, &file, parent, name).await {
         Err(VfsError::NotEmpty | VfsError::NotFound) => return Ok(None),
         other => other?,
@@ -237,7 +240,7 @@ pub(super) async fn remove_name<V: Vfs>(
     );
     let after = server.files.entries_changed(parent.key(), spared);
     engine::perform(server, after);
-    begun.removed(&file, parent, flags).await.map(Some)
+    begun.removed(flags).await.map(Some)
 }
 
 fn report_stream<V: Vfs>(server: &Arc<Server<V>>, path: &SharePath, node: &V::Node) {

@@ -1,5 +1,7 @@
 //! Creating what does not exist ([MS-FSA] 2.1.5.1.1).
 
+use std::cell::Cell;
+
 use smb_wire::{
     access_mask::AccessMask, dtyp::SecurityDescriptor, file_attributes::FileAttributes,
     msg::CreateAction, status::Status,
@@ -17,12 +19,16 @@ use crate::{
     file::{Change, Remove},
 };
 
-/// Creates a file or directory and opens it.
+/// A claim on the new name, as long as it is held.
+pub(super) type Claim<V> = Cell<Option<engine::Claim<V>>>;
+
+/// Creates a file or directory and opens it. The claim is given back where others are waited for.
 pub(super) async fn create<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
     contexts: &Contexts,
     lookup: &Seen<V::Node>,
+    claim: Option<&Claim<V>>,
 ) -> Result<Attempt<V>, Failure> {
     // The lookup's path ends at the directory; the open's goes on to the new name.
     let mut whole = lookup.clone();
@@ -55,6 +61,7 @@ pub(super) async fn create<V: Vfs>(
     let place = judge::place(&node);
     let case = Case {
         node: &node,
+        claim,
         place: &place,
         lookup,
         directory: wanted.directory(),
@@ -207,7 +214,7 @@ async fn take_back<V: Vfs>(
     if !files.take_out(&place, &name) {
         return Ok(());
     }
-    let begun = share.gate.begin();
+    let begun = share.gate.begin_removal(node, parent).await;
     let removed = share
         .vfs
         .remove(&token.identity, node, parent, &lookup.name)
@@ -218,7 +225,7 @@ async fn take_back<V: Vfs>(
             // Its number may come back as another file's: nothing of it may stay owed or latched.
             // Nobody waits for this.
             let flags = durability::RequestFlags::default();
-            drop(begun.removed(node, parent, flags).await);
+            drop(begun.removed(flags).await);
         }
         // Somebody opened it and removed it.
         Err(VfsError::NotFound) => {}

@@ -152,9 +152,15 @@ async fn carry_out<V: Vfs>(
     let to = one.target;
     let replace = room.is_some();
     let server = call.server();
-    persistent::moving(server, one.node.key(), &to.path).await?;
-    let moving = share.gate.begin_move(one.parent, &to.parent).await;
-    share
+    if let Err(error) = persistent::moving(server, one.node.key(), &to.path).await {
+        target::end(room).await;
+        return Err(error.into());
+    }
+    let replaced = to.existing.as_ref().map(|(node, _)| node);
+    let moving = (share.gate)
+        .begin_move(one.parent, &to.parent, replaced)
+        .await;
+    let renamed = share
         .vfs
         .rename(
             &token.identity,
@@ -165,14 +171,23 @@ async fn carry_out<V: Vfs>(
             &to.name,
             replace,
         )
-        .await?;
-    drop(room);
+        .await;
+    if let Err(error) = renamed {
+        // What the end of the room may have to remove wants a turn of its own.
+        drop(moving);
+        target::end(room).await;
+        return Err(error.into());
+    }
+    if let Some(room) = &room {
+        room.is_replaced();
+    }
     follow(call, &one);
     if replace {
         target::replaced(call, to).await;
     }
     let flags = write::open_flags(open);
     let receipt = moving.renamed(one.node, flags).await;
+    target::end(room).await;
     // Until here the record has both names; nobody's rename waits for the store.
     persistent::moved(server, one.node.key()).await;
     let receipt = receipt?;
@@ -193,15 +208,16 @@ async fn drop_link<V: Vfs>(
     let token = call.token()?;
     let server = call.server();
     persistent::moving(server, one.node.key(), &one.target.path).await?;
-    let begun = share.gate.begin();
+    let begun = share.gate.begin_removal(one.node, one.parent).await;
     share
         .vfs
         .remove(&token.identity, one.node, one.parent, one.name)
         .await?;
     follow(call, &one);
-    persistent::moved(server, one.node.key()).await;
     let flags = write::open_flags(open);
-    let receipt = begun.removed(one.node, one.parent, flags).await?;
+    let receipt = begun.removed(flags).await;
+    persistent::moved(server, one.node.key()).await;
+    let receipt = receipt?;
     let filter = engine::name_filter(one.directory);
     let removed = engine::change(one.from.clone(), Change::REMOVED, filter);
     engine::report(call.server(), &[removed]);

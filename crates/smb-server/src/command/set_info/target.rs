@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use durability::RequestFlags;
 use smb_wire::{
     access_mask::AccessMask,
     file_attributes::FileAttributes,
@@ -15,17 +16,17 @@ use smb_wire::{
     status::Status,
     utf16,
 };
-use vfs::{Attr, Kind, Node, Vfs};
+use vfs::{Attr, Identity, Kind, Node, Vfs};
 
 use crate::{
     access::{self, Subject},
     command::{
-        Call, Failure,
+        Call, Failure, close,
         create::{NameStream, parse_name},
         engine,
     },
     file::{Actor, CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Place, SharePath},
-    state::{Open, Server},
+    state::{Open, Server, Share},
 };
 
 /// What the request says.
@@ -150,18 +151,74 @@ pub(super) async fn find<V: Vfs>(
 
 /// What is to be replaced stays as it is while this lives: an open of the engine's own, beside
 /// which nobody opens it to write. What came in between would be acknowledged and then gone.
+///
+/// Somebody else may have opened it to delete it, have marked it and closed: then the last close is
+/// that of this, and the name goes with it.
 pub(super) struct Room<V: Vfs> {
     server: Arc<Server<V>>,
+    share: Arc<Share<V>>,
+    node: V::Node,
     place: Place,
     open: OpenId,
+    /// Who asked for it, should nobody know who marked it.
+    who: Identity,
+    ended: bool,
+}
+
+impl<V: Vfs> Room<V> {
+    /// Who has seen it by its name, and is not in the engine's tables yet, looks again.
+    pub(super) fn is_replaced(&self) {
+        self.server.files.name_gone(self.place.key);
+    }
+
+    /// Lets others in again.
+    async fn end(mut self) {
+        if let Some(removing) = self.leave() {
+            removing.await;
+        }
+    }
+
+    /// What is to be done, if it falls to this.
+    fn leave(&mut self) -> Option<impl Future<Output = ()> + 'static> {
+        if std::mem::replace(&mut self.ended, true) {
+            return None;
+        }
+        let files = &self.server.files;
+        let path = files.path_of(self.open);
+        // Who saw it before it was replaced sees that before it is let in.
+        files.name_gone(self.place.key);
+        let closed = files.abandon(&self.place, self.open);
+        engine::perform(&self.server, closed.effects);
+        let (remove, path) = (closed.remove?, path?);
+        let (server, share) = (Arc::clone(&self.server), Arc::clone(&self.share));
+        let (node, place) = (self.node.clone(), self.place.clone());
+        let deleter = server.take_deleter(&place);
+        let identity = deleter.unwrap_or_else(|| self.who.clone());
+        Some(async move {
+            let who = (&identity, RequestFlags::default());
+            let removed = close::remove_name(&server, &share, &node, &remove, &path, who, None);
+            let removed = removed.await;
+            server.files.removed(&place, &remove);
+            if let Err(error) = removed {
+                tracing::warn!(%error, share = share.config.name, "a file marked for deletion stays");
+            }
+        })
+    }
 }
 
 impl<V: Vfs> Drop for Room<V> {
     fn drop(&mut self) {
-        // Who saw it before it was replaced sees that before it is let in.
-        self.server.files.name_gone(self.place.key);
-        let closed = self.server.files.abandon(&self.place, self.open);
-        engine::perform(&self.server, closed.effects);
+        if let Some(removing) = self.leave() {
+            // The request is given up; what was promised to another is not.
+            self.server.env.spawn(Box::pin(removing));
+        }
+    }
+}
+
+/// What was replaced, or not after all, needs to be held no more.
+pub(super) async fn end<V: Vfs>(room: Option<Room<V>>) {
+    if let Some(room) = room {
+        room.end().await;
     }
 }
 
@@ -205,12 +262,18 @@ pub(super) async fn make_room<V: Vfs>(
     if files.count(node.key(), None) > 0 {
         engine::make_way(call, Some(open), &place, Actor::Stranger, Operation::Rename).await?;
     }
-    hold(call, place, target).map(Some)
+    hold(call, place, node, target).await.map(Some)
 }
 
 /// Takes the place of whoever might open it. Nobody may have it open.
-fn hold<V: Vfs>(call: &Call<V>, place: Place, target: &Target<V>) -> Result<Room<V>, Failure> {
+async fn hold<V: Vfs>(
+    call: &Call<V>,
+    place: Place,
+    node: &V::Node,
+    target: &Target<V>,
+) -> Result<Room<V>, Failure> {
     let server = call.server();
+    let (share, who) = (Arc::clone(call.share()?), call.token()?.identity.clone());
     let (waiter, _) = server.waiter();
     let request = OpenRequest {
         open: OpenId(server.fresh_id()),
@@ -237,22 +300,24 @@ fn hold<V: Vfs>(call: &Call<V>, place: Place, target: &Target<V>) -> Result<Room
     let key = place.key;
     let room = Room {
         server: Arc::clone(server),
+        share,
+        node: node.clone(),
         place,
         open: request.open,
+        who,
+        ended: false,
     };
     if server.files.count(key, None) > 1 {
+        room.end().await;
         return Err(Status::ACCESS_DENIED.into());
     }
     Ok(room)
 }
 
-/// A replaced file has no handle left. If that was its last name, as it is now, nothing of it need
-/// become stable.
+/// A replaced file has no handle left, and one name less.
 pub(super) async fn replaced<V: Vfs>(call: &Call<V>, target: &Target<V>) {
-    if let (Some((node, _)), Ok(share)) = (&target.existing, call.share())
-        && share.vfs.links(node).await.is_ok_and(|links| links == 0)
-    {
-        share.gate.gone(node.key(), &target.parent);
+    if let (Some((node, _)), Ok(share)) = (&target.existing, call.share()) {
+        share.gate.replaced(node, &target.parent).await;
     }
 }
 
