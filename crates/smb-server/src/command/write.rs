@@ -72,11 +72,15 @@ async fn file<V: Vfs>(
         // A FLUSH that comes while this waits for a break covers it.
         arrived = Some(gate.arrived(&disk.node, open.engine.0));
         engine::operation(call, open, Operation::Write).await?;
+    } else {
+        call.server().persistence.settled_at(disk.place).await;
     }
     let data = (request.offset, call.message.slice_ref(request.data));
     let receipt = gate.write_arrived(arrived, &disk.node, data, flags).await?;
     if disk.quick.others_cache() {
         engine::operation(call, open, Operation::Write).await?;
+    } else {
+        call.server().persistence.settled_at(disk.place).await;
     }
     written(open, request.offset + length);
     set_info::keep_frozen(call, open).await?;

@@ -371,6 +371,14 @@ impl Persistence {
         }
     }
 
+    /// As [`Persistence::settled`], for who changes a file that nobody caches any more: what its
+    /// recorded opens lost for somebody else.
+    pub(crate) async fn settled_at(&self, place: &Place) {
+        if self.len() > 0 && self.lock().by_inode.contains_key(&place.key) {
+            self.settled().await;
+        }
+    }
+
     /// Whether a recorded open of this file or stream is one that `which` means.
     pub(crate) fn any_at(&self, place: &Place, which: impl Fn(OpenId) -> bool) -> bool {
         if self.len() == 0 {

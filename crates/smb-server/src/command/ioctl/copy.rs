@@ -152,6 +152,8 @@ impl<V: Vfs> Ends<'_, V> {
     async fn make_way(&self, call: &Call<V>) -> Result<(), Failure> {
         if self.to.quick.others_cache() {
             engine::operation(call, self.target, Operation::Write).await?;
+        } else {
+            call.server().persistence.settled_at(self.to.place).await;
         }
         Ok(())
     }

@@ -92,6 +92,8 @@ pub(super) async fn zero<V: Vfs>(
     let arrived = share.gate.arrived(&disk.node, open.engine.0);
     if disk.quick.others_cache() {
         engine::operation(call, open, Operation::ZeroData).await?;
+    } else {
+        call.server().persistence.settled_at(disk.place).await;
     }
     // [MS-FSA] 2.1.5.10.38: the end of file does not move.
     let end = share.vfs.attr(&disk.node).await?.size.min(to);
@@ -118,6 +120,8 @@ pub(super) async fn zero<V: Vfs>(
     let receipt = change.end(flags).await;
     if disk.quick.others_cache() {
         engine::operation(call, open, Operation::ZeroData).await?;
+    } else {
+        call.server().persistence.settled_at(disk.place).await;
     }
     open.state().wrote = true;
     set_info::keep_frozen(call, open).await?;

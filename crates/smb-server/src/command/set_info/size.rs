@@ -104,6 +104,8 @@ async fn make_way<V: Vfs>(
 ) -> Result<(), Failure> {
     if disk.quick.others_cache() {
         engine::operation(call, open, Operation::SetSize).await?;
+    } else {
+        call.server().persistence.settled_at(disk.place).await;
     }
     Ok(())
 }
