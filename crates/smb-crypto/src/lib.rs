@@ -8,6 +8,7 @@
 //! Keys are wiped when dropped, comparisons of authentication values take constant time, and
 //! `Debug` never shows a key.
 
+mod cmac;
 pub mod kdf;
 pub mod preauth;
 pub mod sealing;

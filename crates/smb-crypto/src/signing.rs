@@ -7,8 +7,10 @@
 //! GMAC takes one contiguous text in AWS-LC's safe interface, so [`SigningKey::sign_parts`] and
 //! [`SigningKey::verify`] copy the message for it; the `_in_place` variant does not.
 
-use aws_lc_rs::{aead, cmac, constant_time, hmac};
+use aws_lc_rs::{aead, constant_time, hmac};
 use core::fmt;
+
+use crate::cmac;
 
 /// Length of a signature in bytes.
 pub const SIGNATURE_LEN: usize = 16;
@@ -105,7 +107,7 @@ impl core::error::Error for SignError {}
 
 enum Inner {
     Hmac(Box<hmac::Key>),
-    Cmac(cmac::Key),
+    Cmac(Box<cmac::Key>),
     Gmac(aead::LessSafeKey),
     /// Key set-up failed (never with a 16-byte key): signs nothing, verifies nothing.
     Broken,
@@ -134,7 +136,7 @@ impl SigningKey {
                 let key = hmac::Key::new(hmac::HMAC_SHA256, key);
                 Some(Inner::Hmac(Box::new(key)))
             }
-            SigningAlgorithm::AesCmac => cmac::Key::new(cmac::AES_128, key).ok().map(Inner::Cmac),
+            SigningAlgorithm::AesCmac => cmac::Key::new(key).ok().map(|k| Inner::Cmac(Box::new(k))),
             SigningAlgorithm::AesGmac => aead::UnboundKey::new(&aead::AES_128_GCM, key)
                 .ok()
                 .map(|k| Inner::Gmac(aead::LessSafeKey::new(k))),
@@ -224,13 +226,7 @@ impl SigningKey {
                 segments.for_each(|s| context.update(s));
                 out.copy_from_slice(context.sign().as_ref().get(..SIGNATURE_LEN)?);
             }
-            Inner::Cmac(key) => {
-                let mut context = cmac::Context::with_key(key);
-                for s in segments {
-                    context.update(s).ok()?;
-                }
-                out.copy_from_slice(context.sign().ok()?.as_ref().get(..SIGNATURE_LEN)?);
-            }
+            Inner::Cmac(key) => out = key.tag(segments.copied()).ok()?,
             Inner::Gmac(key) => {
                 let nonce = aead::Nonce::assume_unique_for_key(nonce.to_bytes());
                 let tag = match (head, tail) {
