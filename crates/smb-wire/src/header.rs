@@ -196,6 +196,12 @@ impl Header {
 
     /// Appends the 64 bytes of the header.
     pub fn encode(&self, out: &mut BytesMut) {
+        out.extend_from_slice(&self.to_bytes());
+    }
+
+    /// The 64 bytes of the header.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let (flags, ids) = match self.async_id {
             Some(AsyncId(id)) => {
                 let [a, b, c, d, e, f, g, h] = id.to_le_bytes();
@@ -222,7 +228,7 @@ impl Header {
             session_id: U64::new(self.session_id.0),
             signature: self.signature,
         };
-        out.extend_from_slice(layout.as_bytes());
+        zerocopy::transmute!(layout)
     }
 
     /// Whether the message is a response.

@@ -75,15 +75,17 @@ impl TransformHeader {
     /// The header as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
-        let mut out = BytesMut::with_capacity(Self::SIZE);
-        self.encode(&mut out);
         let mut bytes = [0; Self::SIZE];
-        bytes.copy_from_slice(&out);
+        self.put(&mut bytes.as_mut_slice());
         bytes
     }
 
     /// Appends the header.
     pub fn encode(&self, out: &mut BytesMut) {
+        self.put(out);
+    }
+
+    fn put(&self, out: &mut impl BufMut) {
         out.put_slice(&PROTOCOL_ID);
         out.put_slice(&self.signature);
         out.put_slice(&self.nonce);

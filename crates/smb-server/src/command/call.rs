@@ -143,7 +143,19 @@ impl Reply {
         Self::of(status, body)
     }
 
-    /// A READ's answer: the data travels beside the head.
+    /// A READ's answer: what was read behind a head of [`outbound::for_data`].
+    pub(crate) fn read(mut head: BytesMut) -> Self {
+        outbound::announce_data(&mut head);
+        Self {
+            status: Status::SUCCESS,
+            head,
+            payload: None,
+            session: None,
+            tree: None,
+        }
+    }
+
+    /// A READ's answer whose data travel beside the head.
     pub(crate) fn data(status: Status, data: Bytes) -> Self {
         let mut head = outbound::blank();
         let length = u32::try_from(data.len()).unwrap_or(u32::MAX);

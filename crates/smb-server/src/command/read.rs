@@ -1,6 +1,6 @@
 //! READ ([MS-SMB2] 3.3.5.12).
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use smb_wire::{
     access_mask::AccessMask,
     codec::size,
@@ -10,7 +10,10 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::{Call, Failure, Handled, Reply, range_end};
-use crate::state::{InFlight, OpenKind};
+use crate::{
+    link::outbound,
+    state::{InFlight, OpenKind},
+};
 
 /// Reads.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
@@ -30,19 +33,21 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     {
         return Err(Status::ACCESS_DENIED.into());
     }
-    let data = file(call, &open, &request).await?;
-    if data.is_empty() && request.length > 0 || size(request.minimum_count) > data.len() {
+    let head = file(call, &open, &request).await?;
+    let count = outbound::data_len(&head);
+    if count == 0 && request.length > 0 || size(request.minimum_count) > count {
         return Err(Status::END_OF_FILE.into());
     }
-    open.state().position = request.offset + data.len() as u64;
-    Ok(Reply::data(Status::SUCCESS, data))
+    open.state().position = request.offset + count as u64;
+    Ok(Reply::read(head))
 }
 
+/// What was read, behind its head.
 async fn file<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
     request: &ReadRequest<'_>,
-) -> Result<Bytes, Failure> {
+) -> Result<BytesMut, Failure> {
     let disk = open.file()?;
     let length = u64::from(request.length);
     range_end(request.offset, length)?;
@@ -52,10 +57,8 @@ async fn file<V: Vfs>(
             .check_io(disk.place, open.engine, request.offset, length, false)?;
     }
     let share = call.share()?;
-    let buffer = BytesMut::with_capacity(size(request.length));
-    let data = share
-        .vfs
-        .read(&disk.node, request.offset, size(request.length), buffer)
-        .await?;
-    Ok(data.freeze())
+    let length = size(request.length);
+    let head = outbound::for_data(length);
+    let read = share.vfs.read(&disk.node, request.offset, length, head);
+    Ok(read.await?)
 }

@@ -1,15 +1,17 @@
 //! What goes out: replies chained, signed or sealed, framed ([MS-SMB2] 3.3.4.1).
 //!
 //! A reply's head is built once, behind [`HEADROOM`] bytes that later take the frame header and
-//! the transform header, so neither sealing nor framing moves it. A READ's payload travels
-//! beside it and is copied only where the message must be contiguous (sealing, compounds).
+//! the transform header, so neither sealing nor framing moves it. A READ of a file is read behind
+//! the place of its head ([`for_data`]) and is never copied; what comes from elsewhere travels
+//! beside the head and is copied where the message must be contiguous (sealing, compounds).
 
 use std::rc::Rc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use smb_crypto::SignNonce;
 use smb_wire::{
     header::{Header, HeaderFlags, TRANSPORT_HEADER_SIZE, transport_header},
+    msg::{READ_HEAD_SIZE, ReadResponse},
     transform::TransformHeader,
 };
 
@@ -22,7 +24,7 @@ pub(crate) const HEADROOM: usize = TRANSPORT_HEADER_SIZE + TransformHeader::SIZE
 pub(crate) struct Outgoing<V: vfs::Vfs> {
     /// `HEADROOM` bytes, then the SMB2 header's place, then the body.
     pub(crate) head: BytesMut,
-    /// Data of a READ, following the head.
+    /// Data of a READ that lie elsewhere, following the head.
     pub(crate) payload: Option<Bytes>,
     /// The header to write.
     pub(crate) header: Header,
@@ -39,6 +41,33 @@ pub(crate) fn blank() -> BytesMut {
     let mut head = BytesMut::with_capacity(HEADROOM + 256);
     head.resize(HEADROOM + Header::SIZE, 0);
     head
+}
+
+/// Bytes in front of a READ's data: what is in front of any body, and the response's fixed part.
+const DATA_AT: usize = HEADROOM + Header::SIZE + READ_HEAD_SIZE;
+/// The kernel copies faster to an address that is a multiple of this, and allocations are.
+const ALIGNMENT: usize = 16;
+const UNUSED: usize = DATA_AT.next_multiple_of(ALIGNMENT) - DATA_AT;
+
+/// A head to read up to `length` bytes of a file behind.
+pub(crate) fn for_data(length: usize) -> BytesMut {
+    let mut head = BytesMut::with_capacity(UNUSED + DATA_AT + length);
+    head.resize(UNUSED + DATA_AT, 0);
+    head.advance(UNUSED);
+    head
+}
+
+/// Bytes that were read behind a head of [`for_data`].
+pub(crate) fn data_len(head: &BytesMut) -> usize {
+    head.len().saturating_sub(DATA_AT)
+}
+
+/// Says in a head of [`for_data`] how much was read behind it.
+pub(crate) fn announce_data(head: &mut BytesMut) {
+    let length = u32::try_from(data_len(head)).unwrap_or(u32::MAX);
+    if let Some(place) = head.get_mut(HEADROOM + Header::SIZE..DATA_AT) {
+        place.copy_from_slice(&ReadResponse::default().head(length));
+    }
 }
 
 /// Turns a chain of replies into the segments of one frame.
@@ -82,13 +111,11 @@ fn write_header<V: vfs::Vfs>(reply: &mut Outgoing<V>, may_sign: bool) -> Result<
     if signer.is_some() {
         reply.header.flags |= HeaderFlags::SIGNED;
     }
-    let mut bytes = BytesMut::with_capacity(Header::SIZE);
-    reply.header.encode(&mut bytes);
     let message = reply.head.get_mut(HEADROOM..).ok_or(Unsendable)?;
     message
         .get_mut(..Header::SIZE)
         .ok_or(Unsendable)?
-        .copy_from_slice(bytes.get(..Header::SIZE).ok_or(Unsendable)?);
+        .copy_from_slice(&reply.header.to_bytes());
     if let Some(channel) = signer {
         let key = channel.signing.as_ref().ok_or(Unsendable)?;
         let nonce = SignNonce {

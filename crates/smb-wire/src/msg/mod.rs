@@ -52,7 +52,7 @@ pub use query_directory::{QueryDirectoryFlags, QueryDirectoryRequest, QueryDirec
 pub use query_info::{
     InfoType, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, SecurityInformation,
 };
-pub use read::{Channel, ReadFlags, ReadRequest, ReadResponse, ReadResponseFlags};
+pub use read::{Channel, READ_HEAD_SIZE, ReadFlags, ReadRequest, ReadResponse, ReadResponseFlags};
 pub use session_setup::{
     SessionFlags, SessionSetupFlags, SessionSetupRequest, SessionSetupResponse,
 };

@@ -134,6 +134,9 @@ impl<'a> ReadRequest<'a> {
     }
 }
 
+/// Bytes between the SMB2 header of a READ response and its data, as it is encoded here.
+pub const READ_HEAD_SIZE: usize = 16;
+
 /// The READ response ([MS-SMB2] 2.2.20).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadResponse<'a> {
@@ -150,7 +153,7 @@ impl<'a> ReadResponse<'a> {
     pub const STRUCTURE_SIZE: u16 = 17;
     /// Where the data lie in the messages encoded here, from the SMB2 header.
     pub const DATA_OFFSET: u8 = 80;
-    const FIXED: usize = HEADER_SIZE + 16;
+    const FIXED: usize = HEADER_SIZE + READ_HEAD_SIZE;
 
     /// Reads the response, from its SMB2 header on.
     ///
@@ -170,15 +173,24 @@ impl<'a> ReadResponse<'a> {
         })
     }
 
-    /// Appends everything but the data, announcing `data_len` bytes of them; `start` is where
-    /// the header lies in `out`.
-    pub fn encode_head(&self, out: &mut BytesMut, _start: usize, data_len: u32) {
+    /// Everything but the data, announcing `data_len` bytes of them.
+    #[must_use]
+    pub fn head(&self, data_len: u32) -> [u8; READ_HEAD_SIZE] {
+        let mut head = [0; READ_HEAD_SIZE];
+        let mut out = head.as_mut_slice();
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u8(Self::DATA_OFFSET);
         out.put_u8(0);
         out.put_u32_le(data_len);
         out.put_u32_le(self.data_remaining);
         out.put_u32_le(self.flags.bits());
+        head
+    }
+
+    /// Appends everything but the data, announcing `data_len` bytes of them; `start` is where
+    /// the header lies in `out`.
+    pub fn encode_head(&self, out: &mut BytesMut, _start: usize, data_len: u32) {
+        out.put_slice(&self.head(data_len));
     }
 
     /// Appends the body; `start` is where the header lies in `out`.
