@@ -1,10 +1,11 @@
 //! What the random cases are about.
 //!
 //! The case of seed S is of flavour S modulo [`Flavour::ALL`]'s length: whoever plays so many
-//! cases in a row plays each flavour, wherever the row begins. A quarter are anything at all;
+//! cases in a row plays each flavour, wherever the row begins. An eighth are anything at all;
 //! the others are short, on few files, and end when all is done and something was promised, which
 //! is what most crash bugs need. Each of these asks one question often: what order names and data
-//! have, what a failure leaves behind, whether a stream is a file, what is kept without being asked.
+//! have, what a failure leaves behind, whether a stream is a file, what is kept without being asked,
+//! whether what was promised is still found when the directories on the way to it move and go.
 
 use vfs::sim::Cut;
 
@@ -30,6 +31,8 @@ pub(super) enum Flavour {
     Streams,
     /// Changes, a rest, and nobody asks for a promise.
     Rest,
+    /// Files and directories move through directories that go, while others are synced.
+    Ways,
 }
 
 impl Flavour {
@@ -38,7 +41,7 @@ impl Flavour {
         Self::Failures,
         Self::Dense,
         Self::Names,
-        Self::Anything,
+        Self::Ways,
         Self::Streams,
         Self::Failures,
         Self::Rest,
@@ -79,6 +82,13 @@ impl Draw<'_> {
         step
     }
 
+    /// On the first file slot mostly, in any directory.
+    fn anywhere(&mut self, kind: Kind) -> Step {
+        let mut step = self.step(kind);
+        step.0[1] = step.0[1] & !(3 << 4) | self.small(3) << 4;
+        step
+    }
+
     /// A directory, and a file in it or beside it.
     fn beginning(&mut self) -> Vec<Step> {
         let (dir, file) = (self.step(Kind::MakeDir), self.first(Kind::Create));
@@ -109,6 +119,7 @@ impl Plan {
             Flavour::Failures => self.fail(&mut Draw(rng)),
             Flavour::Streams => self.stream(&mut Draw(rng)),
             Flavour::Rest => self.rest(&mut Draw(rng)),
+            Flavour::Ways => self.pass(&mut Draw(rng)),
         }
         self.end = End::Done;
         self.crash = match rng.below(4) {
@@ -290,6 +301,41 @@ impl Plan {
         self.steps.push(draw.first(Kind::FlushStream));
     }
 
+    fn pass(&mut self, draw: &mut Draw<'_>) {
+        const CHANGES: [Kind; 12] = [
+            Kind::Rename,
+            Kind::Rename,
+            Kind::Rename,
+            Kind::MoveDir,
+            Kind::MoveDir,
+            Kind::RemoveDir,
+            Kind::RemoveDir,
+            Kind::MakeDir,
+            Kind::Link,
+            Kind::Remove,
+            Kind::Flush,
+            Kind::FlushDir,
+        ];
+        const PROMISES: [Kind; 4] = [Kind::Flush, Kind::Flush, Kind::FlushDir, Kind::FlushRoot];
+        if draw.small(2) == 0 {
+            self.troubles.clear();
+        }
+        self.pace = *choose(draw.0, &[Pace::Instant, Pace::Brisk, Pace::Slow]);
+        self.steps = draw.beginning();
+        self.steps.push(draw.anywhere(Kind::MakeDir));
+        self.steps.push(draw.first(Kind::Flush));
+        for _ in 0..2 + draw.small(6) {
+            let kind = *choose(draw.0, &CHANGES);
+            let step = draw.anywhere(kind);
+            let hasty = draw.small(4) == 0;
+            self.steps.push(if hasty { step.hasty() } else { step });
+        }
+        for _ in 0..1 + draw.small(3) {
+            let kind = *choose(draw.0, &PROMISES);
+            self.steps.push(draw.anywhere(kind));
+        }
+    }
+
     fn rest(&mut self, draw: &mut Draw<'_>) {
         const CHANGES: [Kind; 12] = [
             Kind::Write,
@@ -336,7 +382,7 @@ mod tests {
     fn each_flavour_comes_up_in_any_eight_cases() {
         for first in [0, 5, 1003, 70_260_362] {
             let row = (first..first + 8).map(|seed| format!("{:?}", Flavour::of(seed)));
-            assert_eq!(row.collect::<BTreeSet<_>>().len(), 6);
+            assert_eq!(row.collect::<BTreeSet<_>>().len(), 7);
         }
     }
 }
