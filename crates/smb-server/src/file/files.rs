@@ -297,6 +297,17 @@ impl Files {
         .ok_or(Status::FILE_CLOSED)?
     }
 
+    /// Whether the close of the open will mark what it has open for deletion.
+    #[must_use]
+    pub fn is_delete_on_close(&self, place: &Place, open: OpenId) -> bool {
+        self.with(place.key, false, |inode| {
+            let open = inode.open_mut(open)?;
+            Some(open.delete_on_close && !open.unlinked)
+        })
+        .flatten()
+        .unwrap_or(false)
+    }
+
     /// DeletePending of FileStandardInformation.
     #[must_use]
     pub fn is_delete_pending(&self, place: &Place, open: OpenId) -> bool {

@@ -38,6 +38,7 @@ pub(super) async fn open<V: Vfs>(
     let place = judge::place(node);
     let case = Case {
         node,
+        claim: None,
         place: &place,
         lookup,
         directory,

@@ -1,5 +1,7 @@
 //! Asking the file engine whether an open may be, and waiting while holders give way.
 
+use std::cell::Cell;
+
 use smb_wire::{
     access_mask::AccessMask,
     msg::{Dialect, OplockLevel},
@@ -9,6 +11,7 @@ use vfs::{Node, Vfs};
 
 use super::{
     Seen,
+    fresh::Claim,
     request::{Contexts, Wanted},
 };
 use crate::{
@@ -41,6 +44,8 @@ pub(super) struct Agreed<V: Vfs> {
 /// What is to be opened.
 pub(super) struct Case<'a, V: Vfs> {
     pub(super) node: &'a V::Node,
+    /// What is held of its name, to be given back before anything is waited for.
+    pub(super) claim: Option<&'a Claim<V>>,
     pub(super) place: &'a Place,
     pub(super) lookup: &'a Seen<V::Node>,
     pub(super) directory: bool,
@@ -119,6 +124,7 @@ pub(super) async fn open<V: Vfs>(
         Decision::MustBreak => {
             // Nobody waits for an answer that waits itself.
             drop(granting);
+            drop(case.claim.and_then(Cell::take));
             engine::wait(call, None, case.place, waiter, woken).await?;
             Ok(Judged::Again)
         }
@@ -172,6 +178,7 @@ pub(super) async fn undo<V: Vfs>(
     node: &V::Node,
 ) -> Result<(), Failure> {
     let server = call.server();
+    server.outside.forget(open);
     let path = server.files.path_of(open);
     let closed = server.files.abandon(place, open);
     engine::perform(server, closed.effects);

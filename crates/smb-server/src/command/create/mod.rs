@@ -23,7 +23,7 @@ mod replay;
 mod request;
 mod stream;
 
-use std::{future::poll_fn, ops::Deref, pin::pin};
+use std::{cell::Cell, future::poll_fn, ops::Deref, pin::pin};
 
 use durability::{OpenPolicy, Opener};
 use smb_wire::{
@@ -240,10 +240,11 @@ async fn claimed<V: Vfs>(
     lookup: &Seen<V::Node>,
 ) -> Result<Attempt<V>, Failure> {
     let share = call.share()?;
-    let Some(_claim) = engine::claim(call, engine::share_path(share.id, &name.path)).await? else {
+    let Some(claim) = engine::claim(call, engine::share_path(share.id, &name.path)).await? else {
         return Ok(Attempt::Again);
     };
-    fresh::create(call, wanted, contexts, lookup).await
+    let claim = Cell::new(Some(claim));
+    fresh::create(call, wanted, contexts, lookup, Some(&claim)).await
 }
 
 /// From here on the open has its say in the durability policy of the inode.

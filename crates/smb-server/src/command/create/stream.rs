@@ -39,7 +39,7 @@ pub(super) async fn open<V: Vfs>(
             return existing::open(call, wanted, contexts, lookup, node, attr).await;
         }
         (None, Stream::Unnamed) if wanted.creates() => {
-            return fresh::create(call, wanted, contexts, lookup).await;
+            return fresh::create(call, wanted, contexts, lookup, None).await;
         }
         (Some((node, attr)), Stream::Named(_)) => (node, attr),
         (None, Stream::Named(_)) if wanted.creates() => {
@@ -81,7 +81,7 @@ async fn base<V: Vfs>(
         lease: None,
         ..contexts.clone()
     };
-    if let Attempt::Done(opened) = fresh::create(call, &plain, &contexts, lookup).await? {
+    if let Attempt::Done(opened) = fresh::create(call, &plain, &contexts, lookup, None).await? {
         judge::undo(call, &opened.place, opened.id, &opened.node).await?;
     }
     Ok(())
@@ -118,6 +118,7 @@ async fn named<V: Vfs>(
     };
     let case = Case {
         node: &node,
+        claim: None,
         place: &place,
         lookup,
         directory: false,
@@ -128,17 +129,11 @@ async fn named<V: Vfs>(
     let (id, engine) = match judge::open(call, wanted, contexts, case).await {
         Ok(Judged::Granted(id, engine)) => (id, engine),
         Ok(Judged::Again) => return Ok(Attempt::Again),
-        Ok(Judged::Moved) => {
+        refused => {
             if created {
                 unmake(call, &place, &node).await?;
             }
-            return Ok(Attempt::Again);
-        }
-        Err(failure) => {
-            if created {
-                unmake(call, &place, &node).await?;
-            }
-            return Err(failure);
+            return refused.map(|_| Attempt::Again);
         }
     };
     match act(call, wanted, lookup, &node, granted, created, receipt).await {

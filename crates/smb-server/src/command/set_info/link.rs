@@ -58,7 +58,7 @@ pub(super) async fn set<V: Vfs>(
             replace,
         )
         .await;
-    drop(room);
+    target::end(room).await;
     match linked {
         Err(VfsError::TooManyLinks) => return Err(Status::TOO_MANY_LINKS.into()),
         other => other?,
