@@ -91,8 +91,7 @@ impl<D: Disk> PosixVfs<D> {
                 other => break other?,
             }
         };
-        let finished = self.finish(&made, new, directory).await;
-        let stored = match finished {
+        let stored = match self.finish(&made, new, directory).await {
             Ok(stored) => stored,
             Err(error) => {
                 return Err(self
@@ -124,10 +123,8 @@ impl<D: Disk> PosixVfs<D> {
             dot: shown.starts_with('.'),
         };
         let attr = self.new_attr(&stat, stored, named);
-        let whole = made.marked.is_some_and(|marked| marked.is_ok()) && new.security.is_none();
-        if whole && self.remembers(&stat) {
-            let now = self.options.clock.now();
-            self.attribs.made(&stat, stored, now);
+        if made.marked == Some(Ok(())) && self.remembers(&stat) {
+            (self.attribs).made(&stat, stored, self.options.clock.now());
         }
         let trail = directory.then(|| extend(parent, &on_disk)).flatten();
         let node = PosixNode::path_only(made.fd.clone(), &stat, named.dot, trail);

@@ -31,6 +31,9 @@ const LOOKED_AT_MAX: usize = 512;
 /// Bytes of an entry beside its name, at least ([MS-FSCC] 2.4.10).
 const ENTRY_BYTES_MIN: usize = 64;
 
+/// Bytes of an entry that are made room for: the largest format with a name of usual length.
+const ENTRY_BYTES_USUAL: usize = 144;
+
 /// Answers the next entries.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = QueryDirectoryRequest::read(&call.message)?;
@@ -92,6 +95,8 @@ async fn fill<V: Vfs>(
     let single = request
         .flags
         .contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
+    let expected = if single { 1 } else { cursor.names.len() };
+    writer.reserve(expected.min(LOOKED_AT_MAX) * ENTRY_BYTES_USUAL);
     let mut ahead = VecDeque::new();
     while !cursor.names.is_empty() {
         if ahead.is_empty() {

@@ -397,6 +397,11 @@ impl DirectoryWriter {
         }
     }
 
+    /// Makes room for so many bytes, as far as the limit allows them: a hint.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.chain.reserve(bytes);
+    }
+
     /// Appends an entry if it fits whole.
     pub fn push(&mut self, entry: &DirectoryEntry<'_>) -> Pushed {
         let format = self.format;

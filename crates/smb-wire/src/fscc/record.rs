@@ -250,6 +250,11 @@ impl ChainWriter {
         true
     }
 
+    /// Makes room for so many bytes, as far as they may be used.
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.out.reserve(bytes.min(self.limit));
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.last.is_none()
     }
