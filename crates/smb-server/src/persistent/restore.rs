@@ -8,9 +8,12 @@
 //! then others open the file and cache it.
 //! Nothing is judged again: the open was granted. What it cached is given up where the file may
 //! have changed since the last run heard of such changes, or where nobody would hear of them now.
+//! A disk that does not answer within [`ANSWER_MAX`] counts as one that says nothing of value: it
+//! holds up the start, or a reload, once for each of its shares.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
     sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
@@ -31,6 +34,7 @@ use crate::{
     command,
     file::{CacheRequest, KeptCache, KeptLease, LeaseState, OpenId, OpenRequest, Place, WaiterId},
     outside::Interest,
+    race::{First, race},
     state::{
         AppInstance, Endurance, LeaseName, NewOpen, Open, OpenKind, Origin, Server, Share, Shares,
         Token, TreeConnect,
@@ -54,6 +58,8 @@ enum Refusal {
     Gone(String),
     /// It could not be looked at.
     Unknown(String),
+    /// Its disk does not answer.
+    Silent,
 }
 
 impl From<&str> for Refusal {
@@ -82,6 +88,8 @@ impl From<VfsError> for Refusal {
     }
 }
 
+/// How long a disk may take to show what one record names.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Removals that go to the store together.
 const TOGETHER_MAX: usize = 1024;
 
@@ -170,13 +178,17 @@ impl<V: Vfs> Server<V> {
         let coming = waiting.len();
         let mut restored = Restored::default();
         let (mut late, mut gone, mut told) = (Vec::new(), Vec::new(), Vec::new());
-        let mut unseen = Vec::new();
+        let (mut unseen, mut silent) = (Vec::new(), BTreeSet::new());
         for open in waiting {
             if shares.is_late(&open.share) {
                 late.push(open);
                 continue;
             }
-            match self.restore(&open, &leases, shares).await {
+            let restored_now = match silent.contains(&open.share) {
+                true => Err(Refusal::Silent),
+                false => self.restore(&open, &leases, shares).await,
+            };
+            match restored_now {
                 Ok(task) => {
                     restored.opens += 1;
                     told.extend(task);
@@ -187,8 +199,15 @@ impl<V: Vfs> Server<V> {
                     // Its lease goes at the next start.
                     gone.push(Change::Remove(open_key(open.id)));
                 }
-                Err(Refusal::Unknown(why)) => {
-                    unknown(&open, &why);
+                Err(refusal @ (Refusal::Unknown(_) | Refusal::Silent)) => {
+                    let why = match &refusal {
+                        Refusal::Unknown(why) => why,
+                        _ => "its disk does not answer",
+                    };
+                    unknown(&open, why);
+                    if matches!(refusal, Refusal::Silent) {
+                        silent.insert(open.share.clone());
+                    }
                     restored.unknown += 1;
                     self.persistence.unknown.fetch_add(1, Ordering::SeqCst);
                     unseen.push(open);
@@ -249,7 +268,7 @@ impl<V: Vfs> Server<V> {
             }
             _ => None,
         };
-        let (lookup, node) = find(share, record).await?;
+        let (lookup, node) = self.in_time(find(share, record)).await?;
         let place = command::place(&node);
         let engine = OpenId(self.fresh_id());
         let good = self.is_cache_good(share, record, &node, engine).await;
@@ -258,7 +277,7 @@ impl<V: Vfs> Server<V> {
             Ok(false) => without_cache(record, lease),
             Err(error) => {
                 self.outside.forget(engine);
-                return Err(error.into());
+                return Err(error);
             }
         };
         let request = OpenRequest {
@@ -314,7 +333,7 @@ impl<V: Vfs> Server<V> {
         record: &OpenRecord,
         node: &V::Node,
         engine: OpenId,
-    ) -> Result<bool, VfsError> {
+    ) -> Result<bool, Refusal> {
         let caches = !matches!(record.engine.cache, KeptCache::None);
         if !caches {
             return Ok(true);
@@ -330,9 +349,21 @@ impl<V: Vfs> Server<V> {
         // Where nobody else changes files, too: our own clients may have, after a loss of caching
         // that the last run could not record.
         // Observed first: what happens from now on is seen.
-        let changed = share.vfs.attr(node).await?.changed;
+        let asking = async { Ok(share.vfs.attr(node).await?.changed) };
+        let changed = self.in_time(asking).await?;
         let heard = self.persistence.heard_until.get();
         Ok(heard.is_some_and(|until| changed <= *until))
+    }
+
+    /// What a disk says, unless it takes too long. Nothing that is asked here changes anything.
+    async fn in_time<T>(
+        &self,
+        asking: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
+        match race(asking, self.env.sleep(ANSWER_MAX)).await {
+            First::Left(said) => said,
+            First::Right(()) => Err(Refusal::Silent),
+        }
     }
 
     /// The account of the owner as it is now. One that has gone, or whose name another has taken,

@@ -3,17 +3,20 @@
 use std::{
     collections::BTreeMap,
     future::Future,
-    sync::atomic::Ordering,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Waker},
 };
 
 use smb_wire::dtyp::Sid;
-use vfs::sim::{Fault, FaultAction, SimOp};
+use vfs::sim::{Fault, FaultAction, SimOp, SimYield};
 
 use super::super::{
     OWNER_BYTES_MAX, OpenRecord,
     record::{Record, lease_key, open_key, read},
-    world::{CLIENT, KEY, World, came, run, shares},
+    world::{CLIENT, HASTE, KEY, World, came, run, shares},
 };
 use crate::{
     file::{KeptCache, KeptLock, LeaseState},
@@ -97,6 +100,31 @@ fn an_error_that_passes_costs_no_handle_and_removals_share_writes() {
         assert!(world.store.removed(&open_key(id)));
     }
     assert!(world.store.writes() <= 2, "{}", world.store.writes());
+}
+
+#[test]
+fn a_disk_that_does_not_answer_is_asked_once_and_holds_up_no_other_share() {
+    let world = World::new(false, Limits::default());
+    world.heard(true);
+    let looks = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&looks);
+    world.disk.set_hook(Some(Arc::new(move |op| {
+        let first = op == SimOp::Look && seen.fetch_add(1, Ordering::SeqCst) == 0;
+        first.then(|| Box::pin(std::future::pending()) as SimYield)
+    })));
+    HASTE.set(true);
+    let there = OpenRecord {
+        share: "other".into(),
+        ..world.record(30)
+    };
+    let records = [world.record(10), world.record(20), there];
+    assert_eq!(world.bring_back(&records), came(1, 0, 2));
+    HASTE.set(false);
+    assert!(!world.server.hears_of_all());
+    for id in [10, 20] {
+        assert!(!world.store.removed(&open_key(id)), "the next start asks");
+    }
+    assert!(world.server.durables.find(30).is_some());
 }
 
 #[test]
