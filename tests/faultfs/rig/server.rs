@@ -178,6 +178,15 @@ impl Server {
         self.holdfast(&["reload"])
     }
 
+    /// The same without waiting for its answer.
+    pub(crate) fn begin_reload(&self) -> Child {
+        let config = self.configure(&self.server, &self.shares);
+        let mut reload = Command::new(binary());
+        reload.arg("reload").arg("--config").arg(config);
+        let quiet = reload.stdin(Stdio::null()).stdout(Stdio::null());
+        quiet.stderr(Stdio::null()).spawn().unwrap()
+    }
+
     /// SIGKILL, and waits for its end. Calls that hang must be released by somebody.
     pub(crate) fn kill(&mut self) {
         self.signal_kill();

@@ -206,3 +206,64 @@ fn a_hung_share_delays_no_reload() {
     tree.unwrap().unwrap();
     rig.server.assert_sound();
 }
+
+/// Who tightens a policy is answered when what was owed is on disk; a disk that does not answer
+/// holds that answer, and nothing else.
+#[test]
+fn a_hung_tightening_holds_up_its_own_answer_only() {
+    const LAZY: &str = "durability = \"treat-host-as-stable-storage\"\naccept_loss = true\n";
+    let plain = tempfile::tempdir().unwrap();
+    let share = |name: &str, durability: &str| {
+        let path = plain.path().display();
+        format!("[[share]]\nname = \"{name}\"\npath = \"{path}\"\n{durability}\n")
+    };
+    let server = "shutdown_grace = \"1s\"";
+    let before = format!("{LAZY}{}", share("plain", LAZY));
+    let Some(mut rig) = Rig::started(server, &before) else {
+        return;
+    };
+    let file = open(&rig.server.tree(), "hung");
+    file.write_all(0, b"hung").unwrap();
+    let rule = rig.mount.tell("rule fsync,fdatasync /hung 1 1 hang");
+    let honors = |rig: &Rig, share: &str| {
+        let (ok, said) = rig.server.holdfast(&["policy", "show", share, "--json"]);
+        assert!(ok, "{said}");
+        said.replace(' ', "").contains("\"policy\":\"honor\"")
+    };
+    let honor = "durability = \"honor\"\n";
+    rig.server
+        .set(server, &format!("{honor}{}", share("plain", LAZY)));
+    let mut held = vec![rig.server.begin_reload()];
+    rig.mount.tell(&format!("wait {rule} 1 5000"));
+    assert!(honors(&rig, "data"), "it holds at once");
+    // The next reload's other shares, and those of a policy for all.
+    let new = format!("{honor}{}{}", share("plain", honor), share("new", LAZY));
+    rig.server.set(server, &new);
+    held.push(rig.server.begin_reload());
+    let begun = Instant::now();
+    while !honors(&rig, "plain") || honors(&rig, "new") {
+        assert!(begun.elapsed() < SOON, "{}", rig.server.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    rig.server.session(0).tree("new").unwrap();
+    let (ok, said) = rig.server.holdfast(&["policy", "set", "new", "honor"]);
+    assert!(ok, "{said}");
+    for reload in &mut held {
+        assert!(
+            reload.try_wait().unwrap().is_none(),
+            "a tightening was answered whose sync has not ended"
+        );
+    }
+    rig.server.signal_stop();
+    let at = Instant::now();
+    while !rig.server.main_thread_ended() && at.elapsed() < SOON {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let took = at.elapsed();
+    rig.mount.tell("release fail");
+    for mut reload in held {
+        assert!(!reload.wait().unwrap().success(), "nobody knows");
+    }
+    assert_eq!(rig.server.reap().code(), Some(1));
+    assert!(took < Duration::from_secs(4), "with 1 s of grace: {took:?}");
+}
