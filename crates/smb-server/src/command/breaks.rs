@@ -105,6 +105,17 @@ pub(super) fn closed<V: Vfs>(server: &Server<V>, owner: Owner) {
     }
 }
 
+/// A break of `owner` was acknowledged: gives back what is over. The next one may be under way
+/// already, and stays.
+pub(super) fn acknowledged<V: Vfs>(server: &Server<V>, owner: Owner) -> Vec<Break> {
+    let mut over = server.grants.of(owner);
+    over.retain(|broken| !in_flight(server, broken));
+    for broken in &over {
+        server.grants.forget(broken);
+    }
+    over
+}
+
 /// A connection is gone, and what was open by it alone is closed: the breaks it carried and that
 /// nobody has answered go by another.
 pub(super) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: ConnectionId) {
@@ -201,3 +212,7 @@ fn by_any<V: Vfs>(server: &Server<V>, client: Guid, broken: &Break) -> Vec<Conne
     }
     connections
 }
+
+#[cfg(test)]
+#[path = "breaks_tests.rs"]
+mod tests;

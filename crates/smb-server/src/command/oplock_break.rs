@@ -6,7 +6,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, durable, engine};
+use super::{Call, Handled, Reply, breaks, durable, engine};
 use crate::{file::Owner, persistent};
 
 /// Takes an acknowledgment.
@@ -21,7 +21,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
                     .files
                     .acknowledge_oplock(disk.place, open.engine, ack.oplock_level);
             let owner = Owner::Oplock(open.engine);
-            server.grants.acknowledged(owner);
+            breaks::acknowledged(server, owner);
             persistent::caching_changed(server, owner);
             engine::perform(server, effects);
             Ok(Reply::read_only(&OplockBreakResponse {
@@ -42,12 +42,9 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
                     .acknowledge_lease(client, ack.lease_key, ack.lease_state);
             let owner = Owner::Lease(client, ack.lease_key);
             persistent::caching_changed(server, owner);
-            let broken = answer
-                .is_ok()
-                .then(|| server.grants.acknowledged(owner))
-                .flatten();
+            let over = answer.is_ok().then(|| breaks::acknowledged(server, owner));
             engine::perform(server, effects);
-            if let Some(broken) = broken {
+            for broken in over.into_iter().flatten() {
                 // [MS-SMB2] 3.3.5.22.2: the client knows its opens.
                 for open in broken.opens.iter().filter_map(|open| server.open(*open)) {
                     open.used();

@@ -118,15 +118,17 @@ impl Grants {
         self.lock().unsent.remove(&owner)
     }
 
-    /// A break was acknowledged; gives it back.
-    pub(crate) fn acknowledged(&self, owner: Owner) -> Option<Break> {
-        let mut inner = self.lock();
-        let told = inner.told.remove(&owner).map(|(_, broken)| broken);
-        let unsent = inner.unsent.remove(&owner);
-        told.or(unsent)
+    /// The breaks of this owner that have been told or wait for its client.
+    pub(crate) fn of(&self, owner: Owner) -> Vec<Break> {
+        let inner = self.lock();
+        let told = inner.told.get(&owner).map(|(_, broken)| broken);
+        told.into_iter()
+            .chain(inner.unsent.get(&owner))
+            .cloned()
+            .collect()
     }
 
-    /// The time of a break is over.
+    /// A break is over: acknowledged, or its time is.
     pub(crate) fn forget(&self, broken: &Break) {
         let mut inner = self.lock();
         let known = inner.told.get(&broken.owner);
@@ -217,7 +219,8 @@ mod tests {
         // The timer of an earlier break does not end this one.
         grants.forget(&broken(4));
         assert_eq!(tickets(&grants.lost(ConnectionId(1))), [5]);
-        assert_eq!(grants.acknowledged(owner()), Some(broken(5)));
+        assert_eq!(grants.of(owner()), [broken(5)]);
+        grants.forget(&broken(5));
         assert!(grants.lost(ConnectionId(1)).is_empty());
         grants.forget(&other);
         assert!(grants.lost(ConnectionId(2)).is_empty());
@@ -239,7 +242,8 @@ mod tests {
         assert_eq!(grants.sizes(), (0, 0));
         // By another connection, of a client that looks at its lease.
         grants.waits(broken(7));
-        assert_eq!(grants.acknowledged(owner()), Some(broken(7)));
+        assert_eq!(grants.of(owner()), [broken(7)]);
+        grants.forget(&broken(7));
         assert_eq!(grants.sizes(), (0, 0));
     }
 }
