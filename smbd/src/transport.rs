@@ -5,6 +5,7 @@
 
 use std::{
     collections::VecDeque,
+    future::poll_fn,
     io::{self, IoSlice},
 };
 
@@ -38,12 +39,20 @@ pub fn split(stream: TcpStream) -> (Receiver, Transmitter) {
 
 impl Receive for Receiver {
     async fn ready(&mut self) {
-        // An error is what receiving says, too.
-        let _ = self.0.readable().await;
+        // An error is what receiving says, too. (`readable` would stand in a list of waiters, with
+        // its lock, for what has a place of its own.)
+        let _ = poll_fn(|cx| self.0.as_ref().poll_read_ready(cx)).await;
     }
 
     async fn receive(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
         self.0.read_buf(buffer).await
+    }
+
+    async fn pause(&mut self) {
+        // The runtime looks at its sockets before it comes back here, but does not say that it
+        // parks: the ring's queue must not wait until nobody is busy.
+        crate::ring::on_park();
+        tokio::task::yield_now().await;
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     future::{Future, poll_fn},
     net::SocketAddr,
-    pin::Pin,
+    pin::{Pin, pin},
     rc::Rc,
     sync::{
         Arc,
@@ -28,11 +28,14 @@ use smb_wire::{
     msg::{Capabilities, Dialect, SecurityMode},
 };
 use tokio::sync::mpsc;
-use vfs::Vfs;
+use vfs::{Vfs, env::LocalTask};
 
 use crate::{
     command::{self, Setup},
-    limits::{DATA_IN_FLIGHT_MAX, MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX, OUTBOX_BYTES_MAX},
+    limits::{
+        DATA_IN_FLIGHT_MAX, MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX, OUTBOX_BYTES_MAX,
+        TURN_BYTES_MAX,
+    },
     link::{
         credits::CreditWindow,
         framing::{self, Next},
@@ -40,7 +43,7 @@ use crate::{
         receive_buffer::ReceiveBuffer,
     },
     misbehaved::Misbehaved,
-    race::{First, race},
+    race::{First, race, race_aside},
     state::{Channel, ConnectionId, EndReason, Ender, Mail, Peer, Server, Session, SessionPhase},
     transport::{Receive, Transmit},
 };
@@ -107,14 +110,26 @@ struct Outbox {
     segments: RefCell<VecDeque<Bytes>>,
     bytes: Cell<usize>,
     closed: Cell<bool>,
+    /// The reading half is being polled: the writing half comes next, in the same turn.
+    writer_follows: Cell<bool>,
+    /// Wait for something to send, for room, and for the end.
     writer: RefCell<Option<Waker>>,
-    reader: RefCell<Option<Waker>>,
+    room: RefCell<Option<Waker>>,
+    end: RefCell<Option<Waker>>,
 }
 
 impl Outbox {
     fn wake(slot: &RefCell<Option<Waker>>) {
         if let Some(waker) = slot.borrow_mut().take() {
             waker.wake();
+        }
+    }
+
+    fn wait(slot: &RefCell<Option<Waker>>, cx: &Context<'_>) {
+        let mut slot = slot.borrow_mut();
+        match &*slot {
+            Some(waker) if waker.will_wake(cx.waker()) => {}
+            _ => *slot = Some(cx.waker().clone()),
         }
     }
 
@@ -128,7 +143,7 @@ impl Outbox {
             if self.closed.get() {
                 return Poll::Ready(None);
             }
-            *self.writer.borrow_mut() = Some(cx.waker().clone());
+            Self::wait(&self.writer, cx);
             Poll::Pending
         })
         .await
@@ -136,7 +151,7 @@ impl Outbox {
 
     fn sent(&self, bytes: usize) {
         self.bytes.set(self.bytes.get().saturating_sub(bytes));
-        Self::wake(&self.reader);
+        Self::wake(&self.room);
     }
 }
 
@@ -190,14 +205,17 @@ impl<V: Vfs> Connection<V> {
         let bytes: usize = segments.iter().map(Bytes::len).sum();
         self.outbox.bytes.set(self.outbox.bytes.get() + bytes);
         self.outbox.segments.borrow_mut().extend(segments);
-        Outbox::wake(&self.outbox.writer);
+        if !self.outbox.writer_follows.get() {
+            Outbox::wake(&self.outbox.writer);
+        }
     }
 
     /// Stops reading; what is queued is still sent.
     pub(crate) fn close(&self) {
         self.outbox.closed.set(true);
         Outbox::wake(&self.outbox.writer);
-        Outbox::wake(&self.outbox.reader);
+        Outbox::wake(&self.outbox.room);
+        Outbox::wake(&self.outbox.end);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -240,7 +258,7 @@ impl<V: Vfs> Connection<V> {
             if little || self.outbox.closed.get() {
                 return Poll::Ready(());
             }
-            *self.outbox.reader.borrow_mut() = Some(cx.waker().clone());
+            Outbox::wait(&self.outbox.room, cx);
             Poll::Pending
         })
         .await;
@@ -251,7 +269,7 @@ impl<V: Vfs> Connection<V> {
             if self.outbox.closed.get() {
                 return Poll::Ready(());
             }
-            *self.outbox.reader.borrow_mut() = Some(cx.waker().clone());
+            Outbox::wait(&self.outbox.end, cx);
             Poll::Pending
         })
         .await;
@@ -317,13 +335,20 @@ pub async fn serve<V: Vfs>(
         authenticated,
     });
     let ending = Ending(Some(Rc::clone(&connection)));
-    spawn(&connection, write(Rc::clone(&connection), transmitter));
+    let writing = write(Rc::clone(&connection), transmitter);
+    let mut writing: Option<LocalTask> = Some(Box::pin(writing));
     spawn(&connection, deliver(Rc::clone(&connection), mailbox, stuck));
     let patience = Duration::from_secs(limits.setup_seconds);
     let stranger = stays_a_stranger(&connection, patience);
     let ended = race(stranger, stopping);
-    if let First::Right(First::Left(())) = race(read(&connection, &mut receiver), ended).await {
+    let served = both(&connection, read(&connection, &mut receiver), &mut writing);
+    if let First::Right(First::Left(())) = race_aside(served, ended).await {
         tracing::debug!(%peer, "connection closed: nobody logged in");
+    }
+    if let Some(writing) = writing {
+        // What is queued is still sent.
+        connection.close();
+        connection.server.env.spawn(writing);
     }
     ending.end().await;
 }
@@ -378,20 +403,48 @@ fn spawn<V: Vfs>(connection: &Rc<Connection<V>>, task: impl Future<Output = ()> 
     connection.server.env.spawn(Box::pin(task));
 }
 
+/// Runs both halves until the reading one ends. Answers to what was just read leave in the same
+/// turn: a task of its own for the writing half would have to be woken for each of them.
+async fn both<V: Vfs>(
+    connection: &Connection<V>,
+    reading: impl Future<Output = ()>,
+    writing: &mut Option<LocalTask>,
+) {
+    let mut reading = pin!(reading);
+    poll_fn(|cx| {
+        connection.outbox.writer_follows.set(true);
+        let read = reading.as_mut().poll(cx);
+        connection.outbox.writer_follows.set(false);
+        if let Some(task) = writing
+            && task.as_mut().poll(cx).is_ready()
+        {
+            *writing = None;
+        }
+        read
+    })
+    .await;
+}
+
 /// The reading half: frames become requests until the stream ends or the peer breaks a rule.
 async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receive) {
     let mut input = ReceiveBuffer::default();
+    let mut spent = 0;
     loop {
         let missing = match framing::next(&mut input.bytes, input.size, connection.frame_max()) {
             Ok(Next::Message(frame)) => {
                 connection.mail_delivered().await;
-                if let Err(rule) = frame_arrived(connection, frame) {
-                    connection.misbehaved(rule);
+                match frame_arrived(connection, frame) {
+                    Ok(bytes) => spent += bytes,
+                    Err(rule) => connection.misbehaved(rule),
                 }
                 if connection.is_closed() {
                     return;
                 }
                 connection.room().await;
+                if spent >= TURN_BYTES_MAX {
+                    spent = 0;
+                    receiver.pause().await;
+                }
                 continue;
             }
             Ok(Next::Missing(missing)) => missing,
@@ -499,15 +552,16 @@ impl<V: Vfs> Drop for DataInFlight<V> {
             // Nobody will answer the request.
             self.connection.close();
         }
-        Outbox::wake(&self.connection.outbox.reader);
+        Outbox::wake(&self.connection.outbox.room);
     }
 }
 
-/// One frame: kernel work first (decrypt, split, verify, admit), then a task that runs it.
+/// One frame: kernel work first (decrypt, split, verify, admit), then a task that runs it. The
+/// bytes it reads or writes.
 fn frame_arrived<V: Vfs>(
     connection: &Rc<Connection<V>>,
     frame: BytesMut,
-) -> Result<(), Misbehaved> {
+) -> Result<usize, Misbehaved> {
     let chain = inbound::open(connection, frame)?;
     let bytes = chain.data_bytes();
     if chain.is_compound() && bytes > TRANSPORT_LENGTH_MAX {
@@ -525,5 +579,5 @@ fn frame_arrived<V: Vfs>(
     if task.as_mut().poll(&mut context).is_pending() {
         connection.server.env.spawn(task);
     }
-    Ok(())
+    Ok(bytes)
 }
