@@ -6,6 +6,11 @@
 //!
 //! `SEED=n cargo test -p smb-sim --test beside` plays one seed.
 
+// A client is used by one at a time, or the borrow panics.
+#![allow(clippy::await_holding_refcell_ref)]
+
+#[path = "beside/held.rs"]
+mod held;
 #[path = "beside/world.rs"]
 mod world;
 

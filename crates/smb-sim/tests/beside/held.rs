@@ -1,0 +1,165 @@
+//! Orders that chance would not find: an operation of the disk is held until others are done.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use smb_client::CreateArgs;
+use smb_wire::{
+    Status,
+    access_mask::AccessMask,
+    fscc::FileInformationClass,
+    msg::{CreateOptions, OplockLevel},
+};
+use vfs::{
+    Env,
+    sim::{Fault, FaultAction, SimOp},
+};
+
+use crate::world::{World, rename, set};
+
+/// Holds operations of the disk.
+#[derive(Clone, Default)]
+struct Holds {
+    /// Which operations are to be held, the next one last.
+    wanted: Arc<Mutex<Vec<SimOp>>>,
+    /// How many are, or were.
+    held: Arc<AtomicUsize>,
+    /// How many may go on.
+    released: Arc<AtomicUsize>,
+}
+
+impl Holds {
+    /// Holds the next operation of each kind, in this order.
+    fn begin(world: &World, kinds: &[SimOp]) -> Self {
+        let this = Self::default();
+        this.wanted.lock().unwrap().extend(kinds.iter().rev());
+        let holds = this.clone();
+        let env = Arc::clone(&world.env);
+        world.server.disk.set_hook(Some(Arc::new(move |op| {
+            let mut wanted = holds.wanted.lock().unwrap();
+            // One after the other: what is held next comes after what was let go.
+            let number = holds.held.load(Ordering::SeqCst);
+            let free = number == holds.released.load(Ordering::SeqCst);
+            if !free || wanted.last() != Some(&op) {
+                return None;
+            }
+            wanted.pop();
+            holds.held.store(number + 1, Ordering::SeqCst);
+            let released = Arc::clone(&holds.released);
+            let env = Arc::clone(&env);
+            Some(Box::pin(async move {
+                while released.load(Ordering::SeqCst) <= number {
+                    env.sleep(Duration::from_micros(10)).await;
+                }
+            }))
+        })));
+        this
+    }
+
+    /// Until the operation of this number (from 1) is held.
+    async fn held(&self, world: &World, number: usize) {
+        for _ in 0..1_000 {
+            if self.held.load(Ordering::SeqCst) >= number {
+                return;
+            }
+            world.env.sleep(Duration::from_micros(10)).await;
+        }
+        panic!("nothing is held");
+    }
+
+    fn release(&self) {
+        self.released.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn stay_free() -> CreateArgs {
+    CreateArgs::open("t").access(AccessMask::FILE_READ_ATTRIBUTES)
+}
+
+#[test]
+fn what_is_deleted_beside_a_rename_over_it_that_fails_goes() {
+    let mut world = World::new(1);
+    world.play(async |world| {
+        world.make("t").await;
+        world.make("g").await;
+        let file = world.first().create(&CreateArgs::open("g")).await.unwrap();
+        let holds = Holds::begin(world, &[SimOp::Change]);
+        assert!(world.server.disk.inject(Fault {
+            on: SimOp::Change,
+            after: 0,
+            action: FaultAction::Fail(5),
+        }));
+        let renames = world.apart(async move |mut client, _| {
+            let refused = client.call(rename(file, "t", true)).await;
+            assert!(refused.is_err(), "the disk refused");
+            client
+        });
+        holds.held(world, 1).await;
+        let args = CreateArgs::open("t").access(AccessMask::DELETE);
+        let mut second = world.second();
+        let marked = second.create(&args).await.unwrap();
+        let mark = set(marked, FileInformationClass::DISPOSITION, &[1]);
+        second.call(mark).await.unwrap();
+        second.close(marked).await.unwrap();
+        holds.release();
+        world.back(renames.await);
+        let left = world.third().create(&stay_free()).await.unwrap_err();
+        assert_eq!(left.status(), Some(Status::OBJECT_NAME_NOT_FOUND));
+    });
+}
+
+#[test]
+fn nobody_waits_behind_a_creation_that_waits_for_a_break() {
+    let mut world = World::new(2);
+    world.play(async |world| {
+        // The creation itself, then the look after it.
+        let holds = Holds::begin(world, &[SimOp::Change, SimOp::Look]);
+        let creates = world.apart(async move |mut client, _| {
+            client.create(&CreateArgs::open_if("t")).await.unwrap();
+            client
+        });
+        holds.held(world, 1).await;
+        // Behind the claim on the name.
+        let behind = CreateArgs::open_if("t").access(AccessMask::FILE_READ_ATTRIBUTES);
+        let behind = world.third().send(behind.request()).unwrap();
+        world.env.sleep(Duration::from_millis(1)).await;
+        holds.release();
+        holds.held(world, 2).await;
+        let faster = CreateArgs::open("t").oplock(OplockLevel::BATCH);
+        world.second().create(&faster).await.unwrap();
+        holds.release();
+        let begun = world.env.monotonic();
+        let answer = world.third().wait(behind).await.unwrap();
+        assert_eq!(answer.status(), Status::SUCCESS);
+        let waited = world.env.monotonic() - begun;
+        assert!(waited < Duration::from_secs(5), "{waited:?}");
+        // The faster one never answers; its time is over some day.
+        world.back(creates.await);
+    });
+}
+
+#[test]
+fn a_directory_that_stays_leaves_no_deleter() {
+    let mut world = World::new(3);
+    world.play(async |world| {
+        let args = CreateArgs::create_directory("d").options(CreateOptions::DELETE_ON_CLOSE);
+        let directory = world.first().create(&args).await.unwrap();
+        world.make("d\\f").await;
+        world.first().close(directory).await.unwrap();
+        let sizes = world.server.server.table_sizes();
+        let deleters = sizes.iter().find(|(name, _)| *name == "deleters").unwrap();
+        assert_eq!(deleters.1, 0);
+        // What goes leaves none either.
+        let args = CreateArgs::create("t").options(CreateOptions::DELETE_ON_CLOSE);
+        let file = world.first().create(&args).await.unwrap();
+        world.first().close(file).await.unwrap();
+        let sizes = world.server.server.table_sizes();
+        let deleters = sizes.iter().find(|(name, _)| *name == "deleters").unwrap();
+        assert_eq!(deleters.1, 0);
+    });
+}
