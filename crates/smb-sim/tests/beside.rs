@@ -11,6 +11,8 @@
 
 #[path = "beside/held.rs"]
 mod held;
+#[path = "beside/outside.rs"]
+mod outside;
 #[path = "beside/world.rs"]
 mod world;
 

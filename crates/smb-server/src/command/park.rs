@@ -59,7 +59,11 @@ impl<V: Vfs> Call<V> {
             return Ok(Err(EndReason::Gone));
         }
         if let Some(reason) = early {
-            return Ok(Err(reason));
+            // What has come meanwhile is this request's, and nobody else gets it.
+            return Ok(match race(event, std::future::ready(reason)).await {
+                First::Left(value) => Ok(value),
+                First::Right(reason) => Err(reason),
+            });
         }
         let outcome = match race(event, ended).await {
             First::Left(value) => Ok(value),
