@@ -7,12 +7,14 @@ use std::{
     time::Duration,
 };
 
-use smb_client::{CreateArgs, Request};
+use smb_client::{CreateArgs, Created, Request};
 use smb_server::outside::{HostWatch, Interest, Observed};
 use smb_sim::MemoryVfs;
 use smb_wire::{
     Status,
     access_mask::AccessMask,
+    create_context::LeaseState,
+    ids::LeaseKey,
     msg::{CancelRequest, ChangeNotifyFlags, ChangeNotifyRequest, NotifyFilter},
 };
 use tokio::sync::oneshot;
@@ -57,6 +59,22 @@ fn watched(world: &World) {
     let share = Arc::clone(world.server.server.shares().find("data").unwrap());
     *watch.vfs.lock().unwrap() = Some(Arc::clone(&share.vfs));
     world.server.server.set_host_watch(Arc::new(watch));
+}
+
+#[test]
+fn what_changed_before_it_was_observed_is_in_the_answer() {
+    let mut world = World::new(4);
+    world.play(async |world| {
+        watched(world);
+        world.make("t").await;
+        let args = CreateArgs::open("t").lease_v2(LeaseKey([1; 16]), LeaseState::RWH, 0);
+        let reply = world.first().call(args.request()).await.unwrap();
+        let created = Created::read(&reply.message).unwrap();
+        assert_eq!(
+            created.end_of_file, 20,
+            "nobody will break the lease of the old size"
+        );
+    });
 }
 
 #[test]

@@ -35,6 +35,7 @@ pub(super) async fn reply<V: Vfs>(
     mut opened: Opened<V>,
 ) -> Handled {
     let granting = opened.engine.granting.take();
+    let is_observed = observe(call, &opened);
     let attr = match attributes(call, &mut opened).await {
         Ok(mut attr) => {
             call.server().change_times.apply(&mut attr);
@@ -55,14 +56,16 @@ pub(super) async fn reply<V: Vfs>(
     };
     let (action, place, id) = (opened.action, opened.place.clone(), opened.id);
     let granted = opened.engine.cache;
-    let node = opened.node.clone();
+    let directory = opened.node.is_directory();
     let (open, receipt) = enter(call, wanted, contexts, opened).await?;
     call.chain.set_file_id(open.file_id);
     let cache = told(call, granted, &place, id);
     if let Some(granting) = granting {
         call.chain.grants_caching(granting);
     }
-    observe(call, id, &node, &place, &cache);
+    if !is_observed {
+        call.server().unobserved(place.key, directory);
+    }
     push_lease(&mut list, contexts, &cache);
     durable::push_answer(&mut list, contexts, open.endurance());
     Ok(Reply::changed(
@@ -121,20 +124,24 @@ pub(super) fn response<'a, V: Vfs>(
     }
 }
 
-/// What may be cached is observed from before the client hears that it may.
-fn observe<V: Vfs>(call: &Call<V>, id: OpenId, node: &V::Node, place: &Place, cache: &CacheGrant) {
+/// What may be cached is observed from before it is asked what the client is told of it: what
+/// others change in between would break nothing, and the client would cache what was before.
+/// False where it cannot be observed. Until it is closed, or [`judge::undo`].
+fn observe<V: Vfs>(call: &Call<V>, opened: &Opened<V>) -> bool {
     let wanted = call.share().is_ok_and(|share| share.config.host_changes);
-    if matches!(cache, CacheGrant::None) || place.stream.is_some() || !wanted {
-        return;
+    let caches = !matches!(opened.engine.cache, CacheGrant::None);
+    if !caches || opened.place.stream.is_some() || !wanted {
+        return true;
     }
     let interest = Interest::Caching {
-        key: place.key,
-        directory: node.is_directory(),
+        key: opened.place.key,
+        directory: opened.node.is_directory(),
     };
     // At once: caching is of the node itself.
-    if call.server().observe(id, node, interest).is_err() {
-        call.server().unobserved(place.key, node.is_directory());
-    }
+    let observed = call
+        .server()
+        .observe_ahead(opened.id, &opened.node, interest);
+    observed.is_ok()
 }
 
 /// What the answer says of caching: what was granted, for the breaks since then follow the answer
