@@ -288,6 +288,34 @@ impl ConnectionHandler for Handler {
     }
 }
 
+/// What a reload brought, and what its tightenings come to.
+fn applied(shares: &[String], changed: Vec<Settled>) -> Applied {
+    let in_force = json!({ "shares": shares });
+    let mut answer = in_force.clone();
+    let settled = async move {
+        let mut policies = Vec::new();
+        for one in changed {
+            policies.push(one.wait().await?);
+        }
+        policies.retain(|policy| !policy.is_null());
+        answer["policies"] = json!(policies);
+        Ok(answer)
+    };
+    Applied {
+        in_force,
+        settled: Box::pin(settled),
+    }
+}
+
+/// Gives new shares their rules, all at once.
+async fn first_rules(fresh: Vec<(Arc<Gate<HostVfs>>, config::Share)>) {
+    let mut setting = tokio::task::JoinSet::new();
+    for (gate, share) in fresh {
+        setting.spawn_local(async move { promises::first_rules(&gate, &share).await });
+    }
+    setting.join_all().await;
+}
+
 impl Service for Holdfast {
     type Handler = Handler;
 
@@ -408,11 +436,7 @@ impl Service for Holdfast {
             })?
             .map_err(|error| error.to_string())?
             .map_err(|error| error.to_string())?;
-        let mut first = tokio::task::JoinSet::new();
-        for (gate, share) in built.fresh {
-            first.spawn_local(async move { promises::first_rules(&gate, &share).await });
-        }
-        first.join_all().await;
+        first_rules(built.fresh).await;
         // From here on nothing fails: it is all in force, or none of it. Latches wake before
         // anybody can reach their inodes.
         let durability = &self.server.durability;
@@ -435,22 +459,7 @@ impl Service for Holdfast {
             let setting = promises::reload(gate, wanted, share);
             self.settling.begin(&name, setting)
         });
-        let changed: Vec<_> = changed.collect();
-        let in_force = json!({ "shares": names });
-        let mut answer = in_force.clone();
-        let settled = async move {
-            let mut policies = Vec::new();
-            for one in changed {
-                policies.push(one.wait().await?);
-            }
-            policies.retain(|policy| !policy.is_null());
-            answer["policies"] = json!(policies);
-            Ok(answer)
-        };
-        Ok(Applied {
-            in_force,
-            settled: Box::pin(settled),
-        })
+        Ok(applied(&names, changed.collect()))
     }
 
     async fn policy(self: Arc<Self>, change: PolicyRequest) -> Result<Value, String> {
