@@ -71,22 +71,32 @@ pub(super) fn deliver<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
 }
 
 fn leave<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
-    let told = if durable::ends_all(server, &broken) {
-        None
-    } else {
-        send(server, &broken)
-    };
+    let ends = durable::ends_all(server, &broken);
     if !broken.ack_required {
+        if !ends {
+            send(server, &broken);
+        }
         return durable::sweep(server, &broken.opens);
     }
-    match told {
-        Some(connection) => {
-            server.grants.told(connection, &broken);
-            watch(server, broken);
-        }
+    if !ends && tell(server, &broken) {
+        watch(server, broken);
+    } else {
         // Nobody can be told, so nobody will answer.
-        None => durable::unheard(server, broken),
+        durable::unheard(server, broken);
     }
+}
+
+/// Sends a break that is to be acknowledged; false if it can be told to nobody. A connection that
+/// goes at the same moment, on another worker, may have been looked after before it was known what
+/// it carries: then the next one is tried.
+fn tell<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
+    while let Some(connection) = send(server, broken) {
+        server.grants.told(connection, broken);
+        if server.is_connected(connection) || !server.grants.untold(connection, broken) {
+            return true;
+        }
+    }
+    false
 }
 
 /// A client of `owner` is back at its open: the break that waited for it leaves, after the answer.
@@ -128,10 +138,9 @@ pub(super) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
         let Some(broken) = server.grants.hold(broken) else {
             continue;
         };
-        match send(server, &broken) {
-            // Its time goes on.
-            Some(other) => server.grants.told(other, &broken),
-            None => durable::unheard(server, broken),
+        // Its time goes on.
+        if !tell(server, &broken) {
+            durable::unheard(server, broken);
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{Arc, atomic::AtomicBool},
+    task::{Context, Wake, Waker},
 };
 
 use tokio::sync::mpsc;
@@ -68,4 +69,28 @@ fn an_acknowledgment_leaves_the_next_break_alone() {
     deliver(server, second.clone());
     assert_eq!(acknowledged(server, OWNER), []);
     assert_eq!(server.grants.lost(BY), [second]);
+}
+
+/// What becomes of a connection on another worker the moment that mail arrives.
+struct Dies(Arc<Server<Back>>);
+
+impl Wake for Dies {
+    fn wake(self: Arc<Self>) {
+        self.0.remove_connection(BY);
+        connection_lost(&self.0, BY);
+    }
+}
+
+#[test]
+fn a_break_whose_connection_dies_as_it_takes_it_is_not_left_with_it() {
+    let (world, place, mut mailbox) = world();
+    let server = &world.server;
+    let waker = Waker::from(Arc::new(Dies(Arc::clone(server))));
+    let mut context = Context::from_waker(&waker);
+    assert!(mailbox.poll_recv(&mut context).is_pending());
+    let broken = broken(server, &place, Operation::Write);
+    deliver(server, broken.clone());
+    assert!(!server.is_connected(BY));
+    assert_eq!(server.grants.lost(BY), []);
+    assert_eq!(server.grants.of(OWNER), [broken], "it waits for its client");
 }

@@ -141,14 +141,23 @@ impl Grants {
         }
     }
 
-    /// Breaks whose connection is lost.
+    /// A break that this connection carries goes by another. False: whoever looked after the
+    /// connection has it.
+    pub(crate) fn untold(&self, by: ConnectionId, broken: &Break) -> bool {
+        let mut inner = self.lock();
+        let known = inner.told.get(&broken.owner);
+        let ours = known.is_some_and(|(with, known)| *with == by && known.ticket == broken.ticket);
+        if ours {
+            inner.told.remove(&broken.owner);
+        }
+        ours
+    }
+
+    /// Breaks whose connection is lost; from here on they are the caller's to tell.
     pub(crate) fn lost(&self, with: ConnectionId) -> Vec<Break> {
-        self.lock()
-            .told
-            .values()
-            .filter(|(by, _)| *by == with)
-            .map(|(_, broken)| broken.clone())
-            .collect()
+        let mut inner = self.lock();
+        let lost = inner.told.extract_if(.., |_, (by, _)| *by == with);
+        lost.map(|(_, (_, broken))| broken).collect()
     }
 }
 
@@ -215,10 +224,16 @@ mod tests {
         };
         grants.told(ConnectionId(1), &broken(5));
         grants.told(ConnectionId(2), &other);
-        assert_eq!(tickets(&grants.lost(ConnectionId(1))), [5]);
         // The timer of an earlier break does not end this one.
         grants.forget(&broken(4));
         assert_eq!(tickets(&grants.lost(ConnectionId(1))), [5]);
+        // Named once.
+        assert!(grants.lost(ConnectionId(1)).is_empty());
+        assert!(!grants.untold(ConnectionId(1), &broken(5)));
+        grants.told(ConnectionId(1), &broken(5));
+        assert!(!grants.untold(ConnectionId(1), &broken(4)));
+        assert!(grants.untold(ConnectionId(1), &broken(5)));
+        grants.told(ConnectionId(1), &broken(5));
         assert_eq!(grants.of(owner()), [broken(5)]);
         grants.forget(&broken(5));
         assert!(grants.lost(ConnectionId(1)).is_empty());

@@ -258,6 +258,10 @@ impl<V: Vfs> Server<V> {
         lock(&self.connections).remove(&id);
     }
 
+    pub(crate) fn is_connected(&self, id: ConnectionId) -> bool {
+        lock(&self.connections).contains_key(&id)
+    }
+
     pub(crate) fn connection_negotiated(&self, id: ConnectionId, dialect: Dialect, client: Guid) {
         if let Some(peer) = lock(&self.connections).get_mut(&id) {
             peer.dialect = Some(dialect);
