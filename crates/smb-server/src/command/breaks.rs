@@ -21,6 +21,7 @@ use crate::{
     file::{Break, Owner},
     link::outbound::{self, HEADROOM},
     persistent,
+    race::{First, race},
     state::{ConnectionId, Mail, Server},
 };
 
@@ -107,12 +108,10 @@ pub(super) fn resume<V: Vfs>(server: &Arc<Server<V>>, owner: Owner) {
     }
 }
 
-/// An open of `owner` is closed: a break that waits for a client ends with the last one.
+/// An open of `owner` is closed: the break that was told, or waits for a client, ends with the last
+/// one.
 pub(super) fn closed<V: Vfs>(server: &Server<V>, owner: Owner) {
-    let waiting = server.grants.waiting(owner);
-    if let Some(broken) = waiting.filter(|broken| !in_flight(server, broken)) {
-        server.grants.forget(&broken);
-    }
+    acknowledged(server, owner);
 }
 
 /// A break of `owner` was acknowledged: gives back what is over. The next one may be under way
@@ -147,11 +146,20 @@ pub(super) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
 
 /// A break that is not acknowledged in time ends without any caching.
 fn watch<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
+    let Some(ended) = server.grants.timed(&broken) else {
+        return;
+    };
+    // Its client may have been quick, and nobody ends it again.
+    if !in_flight(server, &broken) {
+        return server.grants.forget(&broken);
+    }
     let server = Arc::clone(server);
     let env = Arc::clone(&server.env);
     env.spawn(Box::pin(async move {
-        server.env.sleep(BREAK_TIMEOUT).await;
-        over(&server, &broken);
+        let time = server.env.sleep(BREAK_TIMEOUT);
+        if let First::Right(()) = race(ended, time).await {
+            over(&server, &broken);
+        }
     }));
 }
 

@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     file::{Actor, LeaseState, Operation, Place},
     limits::Limits,
-    persistent::world::{Back, CLIENT, KEY, World, came},
+    persistent::world::{Back, CLIENT, KEY, World, came, settle},
     state::Peer,
 };
 
@@ -93,4 +93,46 @@ fn a_break_whose_connection_dies_as_it_takes_it_is_not_left_with_it() {
     assert!(!server.is_connected(BY));
     assert_eq!(server.grants.lost(BY), []);
     assert_eq!(server.grants.of(OWNER), [broken], "it waits for its client");
+}
+
+#[test]
+fn the_timer_of_a_break_ends_with_it() {
+    let (world, place, _mailbox) = world();
+    let server = &world.server;
+    let before = settle();
+    deliver(server, broken(server, &place, Operation::Read));
+    assert_eq!(settle(), before + 1);
+    acknowledge(server, RH);
+    acknowledged(server, OWNER);
+    assert_eq!(settle(), before, "acknowledged");
+    deliver(server, broken(server, &place, Operation::Write));
+    assert_eq!(settle(), before + 1);
+    let open = server.durables.find(10).unwrap();
+    let _ = server.files.close(&place, open.engine);
+    closed(server, OWNER);
+    assert_eq!(settle(), before, "closed instead");
+    assert_eq!(server.grants.sizes(), (0, 0));
+}
+
+#[test]
+fn a_break_that_is_answered_before_its_timer_begins_has_none() {
+    let (world, place, mut mailbox) = world();
+    let server = &world.server;
+    let before = settle();
+    let waker = Waker::from(Arc::new(Answers(Arc::clone(server))));
+    let mut context = Context::from_waker(&waker);
+    assert!(mailbox.poll_recv(&mut context).is_pending());
+    deliver(server, broken(server, &place, Operation::Write));
+    assert_eq!(settle(), before);
+    assert_eq!(server.grants.sizes(), (0, 0));
+}
+
+/// The client is quick.
+struct Answers(Arc<Server<Back>>);
+
+impl Wake for Answers {
+    fn wake(self: Arc<Self>) {
+        acknowledge(&self.0, LeaseState(0));
+        acknowledged(&self.0, OWNER);
+    }
 }

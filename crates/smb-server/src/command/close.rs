@@ -10,7 +10,7 @@ use smb_wire::{
 };
 use vfs::{Attr, Identity, Node, Vfs, VfsError};
 
-use super::{Call, Handled, Reply, engine, write};
+use super::{Call, Handled, Reply, breaks, durable, engine, write};
 use crate::{
     file::{Change, Remove, Reported, SharePath},
     persistent,
@@ -155,6 +155,7 @@ pub(super) async fn finish<V: Vfs>(
     }
     // Whoever waited for this close finds the name gone, not going.
     engine::perform(server, closed.effects);
+    breaks::closed(server, durable::owner(open));
     // The close's own barrier and errors count whatever became of the name.
     let closed = share.gate.closed(&disk.node, flags).await;
     open.end_policy();

@@ -158,7 +158,6 @@ async fn shut<V: Vfs>(server: &Arc<Server<V>>, open: &Open<V>) {
     if let Err(error) = close::finish(server, None, open).await {
         tracing::warn!(%error, share = open.tree.name(), user = open.user, "closing a handle that nobody came back to");
     }
-    breaks::closed(server, owner(open));
 }
 
 /// Closes an open of whatever session, on somebody else's behalf ([MS-SMB2] 3.3.4.17).

@@ -8,12 +8,14 @@
 //! time is over, is `command::breaks`' affair.
 //!
 //! Bounded by what is under way: one entry for each CREATE between its grant and its answer, at
-//! most one break that awaits its acknowledgment or its client for each owner.
+//! most one break that awaits its acknowledgment or its client for each owner, and its timer.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
 };
+
+use tokio::sync::oneshot;
 
 use super::ConnectionId;
 use crate::file::{Break, Owner};
@@ -31,6 +33,8 @@ struct Inner {
     /// Breaks that wait until a client is back ([MS-SMB2] 3.3.1.12: Lease.BreakNotification, not
     /// empty).
     unsent: BTreeMap<Owner, Break>,
+    /// The ticket of the break whose time runs, and what ends its timer when dropped.
+    timers: BTreeMap<Owner, (u64, oneshot::Sender<()>)>,
 }
 
 /// What one owner's answers hold up.
@@ -101,6 +105,20 @@ impl Grants {
         self.lock().told.insert(broken.owner, (by, broken.clone()));
     }
 
+    /// The time of a break begins: what is given back comes when the break is over before.
+    /// `None`: it began already.
+    pub(crate) fn timed(&self, broken: &Break) -> Option<oneshot::Receiver<()>> {
+        let mut inner = self.lock();
+        let timer = inner.timers.get(&broken.owner);
+        if timer.is_some_and(|(ticket, _)| *ticket == broken.ticket) {
+            return None;
+        }
+        let (ends, ended) = oneshot::channel();
+        // The timer of an earlier break of the owner has nothing left to end.
+        inner.timers.insert(broken.owner, (broken.ticket, ends));
+        Some(ended)
+    }
+
     /// A break can go by no connection and waits for its client.
     pub(crate) fn waits(&self, broken: Break) {
         let mut inner = self.lock();
@@ -108,12 +126,7 @@ impl Grants {
         inner.unsent.insert(broken.owner, broken);
     }
 
-    /// The break that waits for a client of this owner.
-    pub(crate) fn waiting(&self, owner: Owner) -> Option<Break> {
-        self.lock().unsent.get(&owner).cloned()
-    }
-
-    /// As [`Grants::waiting`], and it waits no more.
+    /// Gives the break that waits for a client of this owner; it waits no more.
     pub(crate) fn resume(&self, owner: Owner) -> Option<Break> {
         self.lock().unsent.remove(&owner)
     }
@@ -138,6 +151,10 @@ impl Grants {
         let unsent = inner.unsent.get(&broken.owner);
         if unsent.is_some_and(|known| known.ticket == broken.ticket) {
             inner.unsent.remove(&broken.owner);
+        }
+        let timer = inner.timers.get(&broken.owner);
+        if timer.is_some_and(|(ticket, _)| *ticket == broken.ticket) {
+            inner.timers.remove(&broken.owner);
         }
     }
 
@@ -247,7 +264,7 @@ mod tests {
         grants.told(ConnectionId(1), &broken(5));
         grants.waits(broken(5));
         assert!(grants.lost(ConnectionId(1)).is_empty());
-        assert_eq!(grants.waiting(owner()), Some(broken(5)));
+        assert_eq!(grants.of(owner()), [broken(5)]);
         assert_eq!(grants.resume(owner()), Some(broken(5)));
         assert_eq!(grants.resume(owner()), None);
         grants.waits(broken(6));
