@@ -82,9 +82,9 @@ impl Draw<'_> {
         step
     }
 
-    /// On the first file slot mostly, in any directory.
+    /// On the first file slot, in any directory.
     fn anywhere(&mut self, kind: Kind) -> Step {
-        let mut step = self.step(kind);
+        let mut step = self.first(kind);
         step.0[1] = step.0[1] & !(3 << 4) | self.small(3) << 4;
         step
     }
@@ -121,7 +121,12 @@ impl Plan {
             Flavour::Rest => self.rest(&mut Draw(rng)),
             Flavour::Ways => self.pass(&mut Draw(rng)),
         }
-        self.end = End::Done;
+        // What is in order at the end need not have been on the way there.
+        let amid = flavour == Flavour::Ways && rng.below(2) == 0;
+        self.end = match amid {
+            true => End::Call(60 + u32::try_from(rng.below(120)).unwrap_or(0)),
+            false => End::Done,
+        };
         self.crash = match rng.below(4) {
             0 => Crash::Power(Cut::Seed(rng.draw())),
             _ => Crash::Power(Cut::Nothing),
@@ -302,29 +307,40 @@ impl Plan {
     }
 
     fn pass(&mut self, draw: &mut Draw<'_>) {
-        const CHANGES: [Kind; 12] = [
+        const CHANGES: [Kind; 16] = [
             Kind::Rename,
             Kind::Rename,
             Kind::Rename,
-            Kind::MoveDir,
-            Kind::MoveDir,
+            Kind::Rename,
+            Kind::Rename,
             Kind::RemoveDir,
             Kind::RemoveDir,
-            Kind::MakeDir,
+            Kind::RemoveDir,
+            Kind::MoveDir,
+            Kind::MoveDir,
+            Kind::Close,
             Kind::Link,
             Kind::Remove,
+            Kind::Write,
             Kind::Flush,
             Kind::FlushDir,
         ];
-        const PROMISES: [Kind; 4] = [Kind::Flush, Kind::Flush, Kind::FlushDir, Kind::FlushRoot];
+        const PROMISES: [Kind; 4] = [Kind::Flush, Kind::Flush, Kind::FlushDir, Kind::FlushDir];
         if draw.small(2) == 0 {
             self.troubles.clear();
         }
         self.pace = *choose(draw.0, &[Pace::Instant, Pace::Brisk, Pace::Slow]);
-        self.steps = draw.beginning();
-        self.steps.push(draw.anywhere(Kind::MakeDir));
-        self.steps.push(draw.first(Kind::Flush));
-        for _ in 0..2 + draw.small(6) {
+        // Both directories, the second in the root or in the first, and a file somewhere.
+        let nested = draw.small(3) / 2;
+        self.steps = vec![
+            Step::new(Kind::MakeDir, 0, 0, 1).with(0, 0),
+            Step::new(Kind::MakeDir, 0, 0, 2).with(nested, 1),
+            Step::new(Kind::Create, 0, 0, draw.small(3)).with(2, 0),
+        ];
+        if draw.small(4) > 0 {
+            self.steps.push(Step::new(Kind::Flush, 0, 0, 0));
+        }
+        for _ in 0..2 + draw.small(5) {
             let kind = *choose(draw.0, &CHANGES);
             let step = draw.anywhere(kind);
             let hasty = draw.small(4) == 0;
