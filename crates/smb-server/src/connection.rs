@@ -433,10 +433,11 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
         let missing = match framing::next(&mut input.bytes, input.size, connection.frame_max()) {
             Ok(Next::Message(frame)) => {
                 connection.mail_delivered().await;
-                match frame_arrived(connection, frame) {
-                    Ok(bytes) => spent += bytes,
-                    Err(rule) => connection.misbehaved(rule),
+                let (came, went) = (frame.len(), connection.outbox.bytes.get());
+                if let Err(rule) = frame_arrived(connection, frame) {
+                    connection.misbehaved(rule);
                 }
+                spent += came + connection.outbox.bytes.get().saturating_sub(went);
                 if connection.is_closed() {
                     return;
                 }
@@ -556,12 +557,11 @@ impl<V: Vfs> Drop for DataInFlight<V> {
     }
 }
 
-/// One frame: kernel work first (decrypt, split, verify, admit), then a task that runs it. The
-/// bytes it reads or writes.
+/// One frame: kernel work first (decrypt, split, verify, admit), then a task that runs it.
 fn frame_arrived<V: Vfs>(
     connection: &Rc<Connection<V>>,
     frame: BytesMut,
-) -> Result<usize, Misbehaved> {
+) -> Result<(), Misbehaved> {
     let chain = inbound::open(connection, frame)?;
     let bytes = chain.data_bytes();
     if chain.is_compound() && bytes > TRANSPORT_LENGTH_MAX {
@@ -579,5 +579,5 @@ fn frame_arrived<V: Vfs>(
     if task.as_mut().poll(&mut context).is_pending() {
         connection.server.env.spawn(task);
     }
-    Ok(bytes)
+    Ok(())
 }

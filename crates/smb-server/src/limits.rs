@@ -43,9 +43,9 @@ pub const MESSAGE_OVERHEAD_MAX: usize = 256 + 64 * 1024;
 /// connection.
 pub const NEGOTIATE_BYTES_MAX: usize = 128 * 1024;
 
-/// Data of READ and WRITE requests of one connection, in bytes, after which the other connections
-/// of its worker have their turn.
-pub const TURN_BYTES_MAX: usize = 256 << 10;
+/// Bytes that one connection may bring and be answered, after which the other connections of its
+/// worker have their turn.
+pub const TURN_BYTES_MAX: usize = 512 << 10;
 
 /// Waits before an interim STATUS_PENDING, in milliseconds: READ and WRITE only when something
 /// is really stuck (some clients cannot take an interim reply there), FLUSH soon.
