@@ -137,6 +137,7 @@ fn wrong_passwords() {
 #[test]
 fn guests_are_no_failed_logins() {
     let plan = Plan {
+        server: "signing = \"desired\"".to_owned(),
         tables: "[[share]]\nname = \"open\"\npath = \"data\"\nguest = true\n\
                  [limits]\nfailed_logins = 2\n"
             .to_owned(),
