@@ -178,8 +178,8 @@ fn build(entries: u32) -> DiskResult<IoUring> {
 
 /// Keeps the ring's kernel threads on the cores of the calling thread. On the worker's own core a
 /// write finds its data in the cache they were received into, and waking the thread, and the
-/// worker after it, needs no other core: half of what a write cost was that. A thread that waits
-/// for the disk holds no core, so the worker goes on meanwhile.
+/// worker after it, needs no other core (WRITE of 64 KiB: 38.9 to 37.8 us, sealed 51.9 to 44.1). A
+/// thread that waits for the disk holds no core, so the worker goes on meanwhile.
 fn stay_near(ring: &IoUring) {
     // SAFETY: plain data, all zero is the empty set.
     let mut cores: libc::cpu_set_t = unsafe { std::mem::zeroed() };
