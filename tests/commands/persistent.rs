@@ -61,6 +61,12 @@ fn ask(args: CreateArgs) -> CreateArgs {
     persistent(args, CREATE_GUID, 60_000)
 }
 
+/// As [`ask`], for the second time.
+fn sent_again(tree: &Tree, args: CreateArgs) -> Result<File, ClientError> {
+    let again = ask(args).request().flag(HeaderFlags::REPLAY);
+    tree.file(&tree.call(again)?)
+}
+
 fn is_persistent(file: &File) -> bool {
     granted_v2(file).is_some_and(|g| g.flags.contains(DurableHandleFlags::PERSISTENT))
 }
@@ -272,7 +278,7 @@ fn another_user_is_denied() {
         Status::ACCESS_DENIED
     );
     // Neither by its CREATE sent again.
-    assert_eq!(end(thief.create(&ask(plain()))), Status::ACCESS_DENIED);
+    assert_eq!(end(sent_again(&thief, plain())), Status::ACCESS_DENIED);
     modern(&server).create(&again(plain(), id)).unwrap();
 }
 
@@ -281,7 +287,7 @@ fn its_create_sent_again_finds_it() {
     // 3.3.5.9 "Create Context Validation", for a client that lost even the answer.
     let server = start();
     let id = lost(&server, plain());
-    let file = modern(&server).create(&ask(plain())).unwrap();
+    let file = sent_again(&modern(&server), plain()).unwrap();
     assert_eq!(file.id().persistent, id.persistent);
     assert!(is_persistent(&file));
     assert_eq!(file.read_all().unwrap(), b"before");
@@ -298,7 +304,7 @@ fn its_create_sent_again_must_be_the_same() {
         plain().share(ShareAccess::READ),
     ] {
         assert_eq!(
-            end(tree.create(&ask(other.clone()))),
+            end(sent_again(&tree, other.clone())),
             Status::CONTEXT_MISMATCH,
             "{other:?}"
         );
@@ -311,9 +317,23 @@ fn its_create_sent_again_while_it_is_connected_is_too_early() {
     // "If Open.Connection is not NULL, ... STATUS_FILE_NOT_AVAILABLE"
     let server = start();
     let file = open(&modern(&server), plain());
-    let early = modern(&server).create(&ask(plain()));
-    assert_eq!(end(early), Status::FILE_NOT_AVAILABLE);
     file.write_all(0, b"unharmed").unwrap();
+    let early = sent_again(&modern(&server), plain());
+    assert_eq!(end(early), Status::FILE_NOT_AVAILABLE);
+    assert_eq!(file.read_all().unwrap(), b"unharmed");
+}
+
+#[test]
+fn another_create_with_its_guid_is_refused() {
+    // 3.3.5.9.10: an open is found "and the SMB2_FLAGS_REPLAY_OPERATION bit is not set".
+    let server = start();
+    let tree = modern(&server);
+    let id = tree.create(&ask(plain())).unwrap().id();
+    assert_eq!(end(tree.create(&ask(plain()))), Status::DUPLICATE_OBJECTID);
+    server.lose(&tree);
+    let tree = modern(&server);
+    assert_eq!(end(tree.create(&ask(plain()))), Status::DUPLICATE_OBJECTID);
+    tree.create(&again(plain(), id)).unwrap();
 }
 
 #[test]
@@ -533,9 +553,9 @@ fn after_the_restart_its_create_sent_again_finds_it() {
     let mut server = start();
     let id = killed(&mut server, plain());
     let tree = modern(&server);
-    let mismatch = ask(plain().share(ShareAccess::READ));
-    assert_eq!(end(tree.create(&mismatch)), Status::CONTEXT_MISMATCH);
-    let file = tree.create(&ask(plain())).unwrap();
+    let mismatch = sent_again(&tree, plain().share(ShareAccess::READ));
+    assert_eq!(end(mismatch), Status::CONTEXT_MISMATCH);
+    let file = sent_again(&tree, plain()).unwrap();
     assert_eq!(file.id().persistent, id.persistent);
     assert_eq!(file.read_all().unwrap(), b"before");
 }
@@ -708,7 +728,8 @@ fn one_that_is_killed_while_it_is_opened_is_there_or_not() {
         for n in 0..20u8 {
             let name = format!("f{n}");
             let args = persistent(CreateArgs::open_if(&name), Guid([n + 1; 16]), 60_000);
-            tree.create(&args).unwrap().close().unwrap();
+            let again = tree.call(args.request().flag(HeaderFlags::REPLAY)).unwrap();
+            tree.file(&again).unwrap().close().unwrap();
         }
     }
 }

@@ -10,6 +10,7 @@ use smb_tests::durable::{granted_v2, persistent, persistent_again};
 use smb_tests::{HoldfastServer, MEANWHILE, SECOND, SOON, status};
 use smb_wire::Status;
 use smb_wire::create_context::{DurableHandleFlags, LeaseFlags, LeaseState};
+use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{FileId, Guid, LeaseKey};
 use smb_wire::msg::{Dialect, LockElement, LockFlags, OplockLevel};
 
@@ -206,11 +207,13 @@ fn a_create_sent_again_is_of_the_same_share_and_lease() {
         (&tree, CreateArgs::open_if("f")),
         (&stranger, leased(RH)),
     ] {
-        let refused = status(by.create(&ask(args.clone())));
+        let again = ask(args.clone()).request().flag(HeaderFlags::REPLAY);
+        let refused = status(by.call(again));
         assert_eq!(refused, Status::CONTEXT_MISMATCH, "{args:?}");
     }
     assert!(!server.share_path(SECOND, "f").exists());
-    let file = tree.create(&ask(leased(RH))).unwrap();
+    let again = ask(leased(RH)).request().flag(HeaderFlags::REPLAY);
+    let file = tree.file(&tree.call(again).unwrap()).unwrap();
     assert_eq!(file.id().persistent, id.persistent);
 }
 

@@ -318,7 +318,7 @@ impl Plan {
             Kind::RemoveDir,
             Kind::MoveDir,
             Kind::MoveDir,
-            Kind::Close,
+            Kind::MoveDir,
             Kind::Link,
             Kind::Remove,
             Kind::Write,
@@ -341,6 +341,10 @@ impl Plan {
             self.steps.push(Step::new(Kind::Flush, 0, 0, 0));
         }
         for _ in 0..2 + draw.small(5) {
+            if draw.small(2) == 0 {
+                // What is open below holds a directory where it is.
+                self.steps.push(Step::new(Kind::Close, 0, 0, 0));
+            }
             let kind = *choose(draw.0, &CHANGES);
             let step = draw.anywhere(kind);
             let hasty = draw.small(4) == 0;

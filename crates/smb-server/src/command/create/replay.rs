@@ -105,7 +105,7 @@ pub(super) fn begin<V: Vfs>(
 }
 
 /// [MS-SMB2] 3.3.5.9, "Create Context Validation": the CREATE of a persistent open whose client is
-/// away, sent again, gives it back, with or without SMB2_FLAGS_REPLAY_OPERATION.
+/// away, sent again with SMB2_FLAGS_REPLAY_OPERATION, gives it back.
 fn away<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -117,14 +117,20 @@ fn away<V: Vfs>(
         return Ok(None);
     }
     let durables = &call.server().durables;
-    let Some(open) = durables.find_persistent(asked.create_guid) else {
-        let replay = call.header.flags.contains(HeaderFlags::REPLAY);
+    let found = durables.find_persistent(asked.create_guid);
+    if !call.header.flags.contains(HeaderFlags::REPLAY) {
+        // 3.3.5.9.10: another one has the CreateGuid of an open that can be replayed.
+        let same = |open: &Arc<Open<V>>| open.origin.client == client && open.is_replayable();
+        return match found.filter(same) {
+            Some(_) => Err(Status::DUPLICATE_OBJECTID.into()),
+            None => Ok(None),
+        };
+    }
+    let Some(open) = found else {
         let connected = durables.made_persistent(client, asked.create_guid);
         // Its client is to come again when the old connection is known to be lost.
         return match connected {
-            Some(open) if !(replay && open.is_replayable()) => {
-                Err(Status::FILE_NOT_AVAILABLE.into())
-            }
+            Some(open) if !open.is_replayable() => Err(Status::FILE_NOT_AVAILABLE.into()),
             _ => Ok(None),
         };
     };
