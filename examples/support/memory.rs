@@ -68,7 +68,8 @@ async fn serve(listener: std::net::TcpListener) -> io::Result<()> {
         let (receiver, transmitter) = transport::split(stream);
         let server = Arc::clone(&server);
         tokio::task::spawn_local(async move {
-            smb_server::serve(server, receiver, transmitter, peer, Box::new(|| {})).await;
+            let (told, never) = (Box::new(|| {}), std::future::pending());
+            smb_server::serve(server, receiver, transmitter, peer, told, never).await;
         });
     }
 }
