@@ -27,8 +27,9 @@ use crate::{FileKey, Timestamp, disk::Stat};
 
 /// Inodes in a generation (about 150 bytes each).
 const GENERATION_MAX: usize = 1 << 15;
-/// How long what we have just made is believed to have what we gave it.
-const OWN_FOR: Duration = Duration::from_secs(2);
+/// How long what we have just made is believed to have what we gave it: no longer than anybody may
+/// see what another process changed in the same tick.
+const OWN_FOR: Duration = Duration::from_millis(80);
 
 #[derive(Clone, Copy)]
 struct Entry {
