@@ -198,6 +198,46 @@ impl<V: Vfs> Durability<V> {
         names.unwrap_or_default()
     }
 
+    /// The ways that names may be found to have gone once a directory is removed from `parent`:
+    /// from there, and from where they came, to where they are.
+    pub(crate) fn ways_through(&self, dir: FileKey, parent: FileKey) -> Vec<(FileKey, FileKey)> {
+        let to = self.peek(dir, |inode| {
+            inode.before().map(Held::key).collect::<Vec<_>>()
+        });
+        let to = to.filter(|to| !to.is_empty()).unwrap_or_default();
+        let mut from = vec![parent];
+        if !to.is_empty() {
+            from.extend(self.every(|_, inode| inode.before().any(|one| one.key() == dir)));
+        }
+        let ways = |from: FileKey| to.iter().map(move |to| (from, *to));
+        from.into_iter()
+            .flat_map(ways)
+            .filter(|(from, to)| from != to)
+            .collect()
+    }
+
+    /// A directory that, on the way to `to`, must not be synced before `from` is, as something
+    /// moved from it to there: a name that goes from `from` to `to` is against that.
+    pub(crate) fn against(&self, from: FileKey, to: FileKey) -> Option<FileKey> {
+        let (mut seen, mut stack) = (BTreeSet::new(), vec![to]);
+        while let Some(dir) = stack.pop() {
+            if dir == from || !seen.insert(dir) {
+                continue;
+            }
+            let next = self.peek(dir, |inode| {
+                let before: Vec<_> = inode.before().map(Held::key).collect();
+                let names: Vec<_> = inode.names().iter().map(|name| name.dir.key()).collect();
+                (before, names)
+            });
+            let (before, names) = next.unwrap_or_default();
+            if before.contains(&from) {
+                return Some(dir);
+            }
+            stack.extend(before.into_iter().chain(names));
+        }
+        None
+    }
+
     /// A directory is gone that names had moved out of, to these: what had moved through it to
     /// there is found there, whichever directory it had left before.
     pub(crate) fn passed_on(&self, gone: FileKey, to: &[(Held<V>, u64)]) {

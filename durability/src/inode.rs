@@ -448,11 +448,11 @@ impl<V: Vfs> Inode<V> {
 
     /// The worker that ran the syncs is gone. What one had in hand may have failed, and the kernel
     /// tells that only once: it is unproven. True if it is latched now.
-    pub(crate) fn abandon(&mut self, failure: Failure) -> bool {
+    pub(crate) fn abandon(&mut self, failure: Failure, entries: bool) -> bool {
         self.syncing = false;
         self.waiters.clear();
         self.asked.clear();
-        self.running.is_some() && self.failed(failure)
+        self.running.is_some() && self.failed(failure, entries)
     }
 
     /// Gives back the nodes that nothing dirty needs.
@@ -476,7 +476,9 @@ impl<V: Vfs> Inode<V> {
 
     /// The sync failed: everything dirty now is unproven; if nothing was known to be dirty, all
     /// of it is. True if it is latched now.
-    pub(crate) fn failed(&mut self, failure: Failure) -> bool {
+    ///
+    /// `entries`: names owed to it were to be saved by the sync.
+    pub(crate) fn failed(&mut self, failure: Failure, entries: bool) -> bool {
         self.failures += 1;
         let mut epoch = self.running.take().unwrap_or_default();
         if self.gone {
@@ -491,7 +493,7 @@ impl<V: Vfs> Inode<V> {
         let names = std::mem::take(&mut self.names);
         let latch = self.latch_with(failure);
         latch.names.extend(names.iter().map(|name| name.dir.key()));
-        latch.entries |= names.iter().any(|name| name.left);
+        latch.entries |= entries || names.iter().any(|name| name.left);
         names.iter().for_each(|name| latch.take(&name.debts));
         latch.add_epoch(epoch);
         self.before.clear();

@@ -497,12 +497,15 @@ impl<V: Vfs> Durability<V> {
     ) {
         let failure = self.failure(error);
         let directory = !file && self.peek(key, Inode::is_file) != Some(true);
-        if directory {
-            shares.extend(self.shares_owing(key));
-        }
+        let owing = match directory {
+            true => self.owing_to(key),
+            false => Vec::new(),
+        };
+        shares.extend(self.shares_of(&owing));
         let shares = self.with(key, |inode| {
             shares.iter().for_each(|share| inode.seen_through(share));
-            inode.failed(failure).then(|| inode.shares.clone())
+            let latched = inode.failed(failure, !owing.is_empty());
+            latched.then(|| inode.shares.clone())
         });
         if let Some(shares) = shares {
             self.report_failure(key, &shares, failure);
@@ -512,17 +515,20 @@ impl<V: Vfs> Durability<V> {
         }
     }
 
-    /// The shares through which a name is owed to a directory. Its failure is theirs.
-    fn shares_owing(&self, dir: FileKey) -> Vec<Arc<Share>> {
-        let owing = self.keys(|_, inode| inode.names().iter().any(|name| name.dir.key() == dir));
-        let shares = |key: FileKey| self.peek(key, |inode| inode.shares.clone());
-        owing.into_iter().filter_map(shares).flatten().collect()
+    /// Inodes with a name that is owed to a directory.
+    fn owing_to(&self, dir: FileKey) -> Vec<FileKey> {
+        self.keys(|_, inode| inode.names().iter().any(|name| name.dir.key() == dir))
+    }
+
+    /// The shares through which they were changed. A failure of their directory is theirs.
+    fn shares_of(&self, owing: &[FileKey]) -> Vec<Arc<Share>> {
+        let shares = |key: &FileKey| self.peek(*key, |inode| inode.shares.clone());
+        owing.iter().filter_map(shares).flatten().collect()
     }
 
     /// The sync of a directory failed: the names owed to it are as lost as its entries.
     pub(crate) fn directory_failed(&self, dir: FileKey, failure: Failure) {
-        let owing = self.keys(|_, inode| inode.names().iter().any(|name| name.dir.key() == dir));
-        for key in owing {
+        for key in self.owing_to(dir) {
             let shares = self.with(key, |inode| {
                 inode
                     .name_failed(dir, failure)
@@ -619,8 +625,10 @@ impl<V: Vfs> Drop for Abandon<V> {
         let (core, key) = (&self.core, self.key);
         // Nobody will hear what became of the sync that it had in hand.
         let failure = core.failure(VfsError::Io);
+        let entries = !core.owing_to(key).is_empty();
         let shares = core.with(key, |inode| {
-            inode.abandon(failure).then(|| inode.shares.clone())
+            let latched = inode.abandon(failure, entries);
+            latched.then(|| inode.shares.clone())
         });
         if let Some(shares) = shares {
             core.report_failure(key, &shares, failure);

@@ -135,6 +135,7 @@ impl<V: Vfs> Durability<V> {
             self.lost_if(key, error(*dir), |inode, failure| {
                 inode.name_failed(*dir, failure)
             });
+            self.lost_if(*dir, error(*dir), Inode::entry_failed);
         }
         if dirs.is_empty() {
             self.lost_if(key, error(key), Inode::own_failed);

@@ -16,6 +16,10 @@ use crate::{
     receipt::Receipt,
 };
 
+/// How often what went the other way is made stable before a move goes on all the same: others
+/// move on meanwhile, or the disk fails.
+const TURNS_MAX: usize = 8;
+
 /// A move that is about to be made; made by [`Gate::begin_move`]. Dropped it says nothing: for
 /// one that failed. Keep it no longer than the move takes.
 #[must_use = "the move must be said"]
@@ -35,10 +39,16 @@ impl<V: Vfs> Gate<V> {
         to: &'a V::Node,
         replaced: Option<&V::Node>,
     ) -> Moving<'a, V> {
-        let elsewhere = |node: &V::Node| self.is_elsewhere(node, to);
-        let alone = match from.key() != to.key() || replaced.is_some_and(elsewhere) {
-            true => Some(self.core.orders.moving(from.key().fs).await),
-            false => None,
+        let ways = || {
+            let mut ways = replaced.map_or_else(Vec::new, |node| self.elsewhere(node, to));
+            if from.key() != to.key() {
+                ways.push((from.key(), to.key()));
+            }
+            ways
+        };
+        let alone = match ways().is_empty() {
+            true => None,
+            false => Some(self.alone(from.key().fs, ways).await),
         };
         Moving {
             begun: self.begin(),
@@ -67,8 +77,12 @@ impl<V: Vfs> Gate<V> {
         node: &'a V::Node,
         from: &'a V::Node,
     ) -> Removing<'a, V> {
-        let alone = match node.is_directory() || self.is_elsewhere(node, from) {
-            true => Some(self.core.orders.moving(from.key().fs).await),
+        let ways = || match node.is_directory() {
+            true => self.core.ways_through(node.key(), from.key()),
+            false => self.elsewhere(node, from),
+        };
+        let alone = match node.is_directory() || !ways().is_empty() {
+            true => Some(self.alone(from.key().fs, ways).await),
             false => None,
         };
         Removing {
@@ -81,10 +95,30 @@ impl<V: Vfs> Gate<V> {
 }
 
 impl<V: Vfs> Gate<V> {
-    /// Whether a name of the inode that is not on disk is in another directory.
-    fn is_elsewhere(&self, node: &V::Node, from: &V::Node) -> bool {
+    /// From a directory to those where the inode has another name that is not on disk.
+    fn elsewhere(&self, node: &V::Node, from: &V::Node) -> Vec<(FileKey, FileKey)> {
         let names = self.core.names_elsewhere(node.key(), from.key());
-        names.iter().any(|(_, left)| !left)
+        let new = names.into_iter().filter(|(_, left)| !left);
+        new.map(|(dir, _)| (from.key(), dir.key())).collect()
+    }
+
+    /// Waits until no directory of the file system is being synced, and until names may go these
+    /// ways: where something went the other way before, and that is not on disk, no order of the
+    /// two directories would keep both. What promises nothing does not wait for that.
+    async fn alone(&self, fs: u64, ways: impl Fn() -> Vec<(FileKey, FileKey)>) -> Move {
+        let core = &self.core;
+        for _ in 0..TURNS_MAX {
+            let alone = core.orders.moving(fs).await;
+            let mut ways = ways().into_iter();
+            let against = ways.find_map(|(from, to)| core.against(from, to));
+            let Some(dir) = against.filter(|_| self.share.promises()) else {
+                return alone;
+            };
+            drop(alone);
+            // What fails is latched, and nothing is promised of it any more.
+            let _ = core.barrier(dir, None).await;
+        }
+        core.orders.moving(fs).await
     }
 }
 

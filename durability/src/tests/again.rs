@@ -134,7 +134,7 @@ fn a_sync_whose_worker_is_gone_counts_as_failed() {
         let told = w.engine.with(key, |inode| inode.ask(None, None).0);
         let job = w.engine.with(key, |inode| inode.take_job(w.engine.tick()));
         let failure = w.engine.failure(VfsError::Io);
-        assert!(w.engine.with(key, |inode| inode.abandon(failure)));
+        assert!(w.engine.with(key, |inode| inode.abandon(failure, false)));
         drop(job);
         assert!(told.await.is_err());
         assert_eq!(w.flush(&f).await, IO);
@@ -142,7 +142,7 @@ fn a_sync_whose_worker_is_gone_counts_as_failed() {
         w.write(&file(6), 0, 1).await.unwrap();
         let six = file(6).key_of();
         drop(w.engine.with(six, |inode| inode.ask(None, None)));
-        assert!(!w.engine.with(six, |inode| inode.abandon(failure)));
+        assert!(!w.engine.with(six, |inode| inode.abandon(failure, false)));
         assert_eq!(w.flush(&file(6)).await, Ok(()));
     });
 }

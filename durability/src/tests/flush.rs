@@ -279,6 +279,7 @@ fn the_new_parent_is_synced_before_the_old_one() {
         // And back: the directory that holds the name now comes first.
         w.rename(&f, &a, &b).await.unwrap();
         w.rename(&f, &b, &a).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 11", "all 10"], "once it was there");
         w.flush(&f).await.unwrap();
         let log = w.fake.take_log();
         assert_eq!(log[0], "all 5");

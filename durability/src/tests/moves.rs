@@ -380,3 +380,38 @@ fn a_directory_that_moved_may_have_another_file_system_below() {
         assert_eq!(log[1..], ["all 10", "all 1"], "{log:?}");
     });
 }
+
+#[test]
+fn what_goes_the_other_way_waits_until_no_order_is_needed() {
+    honor(|w| async move {
+        let (a, b, f, g) = (dir(10), dir(11), file(5), file(6));
+        for (node, dir) in [(&f, &a), (&g, &b)] {
+            w.create(node, dir).await.unwrap();
+            w.flush(node).await.unwrap();
+        }
+        w.rename(&f, &a, &b).await.unwrap();
+        w.fake.take_log();
+        w.rename(&f, &b, &a).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 11", "all 10"], "f is in b first");
+        w.rename(&g, &b, &dir(12)).await.unwrap();
+        w.rename(&f, &a, &dir(13)).await.unwrap();
+        assert!(w.fake.take_log().is_empty(), "other ways are free");
+        // Through a third: 13 goes before a, which goes before b.
+        w.rename(&file(7), &dir(13), &b).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 13", "all 10"]);
+    });
+}
+
+/// A directory whose sync failed has lost what was made in it, whatever becomes of its own name.
+#[test]
+fn a_directory_that_moves_has_still_lost_what_was_in_it() {
+    honor(|w| async move {
+        let (root, to, d, f) = (dir(1), dir(12), dir(10), file(5));
+        w.create(&d, &root).await.unwrap();
+        w.create(&f, &d).await.unwrap();
+        w.fake.script(10, &[Err(VfsError::Io)]);
+        assert_eq!(w.flush(&f).await, Err(VfsError::Io));
+        w.rename(&d, &root, &to).await.unwrap();
+        assert_eq!(w.flush(&d).await, Err(VfsError::Io));
+    });
+}
