@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use vfs::{FileKey, Node, Vfs, VfsError};
 
 use crate::{
-    inode::{Held, Inode},
+    inode::{Held, Inode, Name},
     order::Still,
     planted::Planted,
     share::lock,
@@ -38,10 +38,9 @@ impl<V: Vfs> Durability<V> {
         // Without it the inode is synced only if it is known to be dirty.
         let named = node.is_some();
         let asked = node.clone();
-        let way = self.way(key, asked.as_ref());
         let mut still = None;
         if !file {
-            still = Some(self.orders.still(&way).await);
+            still = Some(self.orders.still(key.fs).await);
         }
         let mut failed = Failed::default();
         let moved_to = self.moved_to(key);
@@ -49,14 +48,17 @@ impl<V: Vfs> Durability<V> {
             failed.sync(self, dir.clone(), still.as_ref()).await?;
         }
         self.sync_one(key, node, still.clone()).await?;
-        if still.is_none() && !self.plan(key, &way).is_empty() {
-            still = Some(self.orders.still(&way).await);
-        }
-        let planned = self.tick();
-        let plan = if self.planted(Planted::NoParentSync) {
-            Vec::new()
-        } else {
-            self.plan(key, &way)
+        let (planned, plan) = loop {
+            let planned = self.tick();
+            let plan = if self.planted(Planted::NoParentSync) {
+                Vec::new()
+            } else {
+                self.plan(key)
+            };
+            if plan.is_empty() || still.is_some() {
+                break (planned, plan);
+            }
+            still = Some(self.orders.still(key.fs).await);
         };
         for dir in &plan {
             failed.sync(self, dir.clone(), still.as_ref()).await?;
@@ -72,7 +74,8 @@ impl<V: Vfs> Durability<V> {
         (moved_to.iter()).for_each(|dir| self.names_synced(dir.key(), early, &failed.dirs));
         plan.iter()
             .for_each(|dir| self.names_synced(dir.key(), until, &failed.dirs));
-        self.moved_synced(&way, until, &failed.dirs);
+        self.moved_synced(key.fs, until, &failed.dirs);
+        self.sync_above(key, asked.as_ref(), &mut failed).await?;
         failed.error.map_or_else(|| self.check_latch(key), Err)?;
         self.check_way(key, asked.as_ref())
     }
@@ -85,13 +88,22 @@ impl<V: Vfs> Durability<V> {
         if lost.is_empty() {
             return Ok(());
         }
-        let path = self.peek(key, Inode::path_hint).flatten();
-        let path = path.or_else(|| node.and_then(|held| held.vfs.path_hint(&held.node)));
+        // Fresh where it can be: the path of an open is where it was then.
+        let path = node.and_then(|held| held.vfs.path_hint(&held.node));
+        let path = path.or_else(|| self.peek(key, Inode::path_hint).flatten());
         let path = path.unwrap_or_default().to_lowercase();
-        let (way, roots) = (self.way(key, node), self.roots(key, node));
-        for (dir, stands) in lost.into_iter().filter(|(dir, _)| way.contains(&dir.fs)) {
-            let latch = self.peek(dir, |inode| inode.view(dir).filter(|latch| latch.names));
-            let Some(latch) = latch.flatten() else {
+        let root = self.root(key, node);
+        let way = [Some(key.fs), root.map(|root| root.fs)];
+        for (dir, stands) in lost
+            .into_iter()
+            .filter(|(dir, _)| way.contains(&Some(dir.fs)))
+        {
+            let latch = self.peek(dir, |inode| {
+                let latch = inode.view(dir).filter(|latch| latch.names)?;
+                let roots: BTreeSet<_> = inode.shares.iter().flat_map(|one| one.roots()).collect();
+                Some((latch, roots))
+            });
+            let Some((latch, roots)) = latch.flatten() else {
                 // Cleared or proven, unless it is lost again by now.
                 self.with(dir, |inode| {
                     if !inode.is_nameless() {
@@ -104,8 +116,7 @@ impl<V: Vfs> Durability<V> {
             let apart = stands
                 && !path.is_empty()
                 && !above.is_empty()
-                && roots.len() == 1
-                && roots == self.roots(dir, None)
+                && roots.iter().eq(&root)
                 && !(path.strip_prefix(above.as_str())).is_some_and(|rest| rest.starts_with('/'));
             if !apart {
                 return Err(latch.error);
@@ -169,31 +180,59 @@ impl<V: Vfs> Durability<V> {
     /// Directories to sync after an inode, in order: those that its own name is owed to, newest
     /// first, and those that the name of a directory is owed to that moved: the inode may be
     /// below it, however long ago it got its own name.
-    fn plan(&self, key: FileKey, way: &BTreeSet<u64>) -> Vec<Held<V>> {
+    fn plan(&self, key: FileKey) -> Vec<Held<V>> {
         let mut dirs: Vec<_> = self.with(key, |inode| {
             inode.names().iter().map(|n| n.dir.clone()).collect()
         });
-        let moved = lock(&self.moved).clone();
-        for moved in moved.into_iter().filter(|moved| way.contains(&moved.fs)) {
-            let owed = self.peek(moved, |inode| {
-                inode
-                    .names()
-                    .iter()
-                    .map(|n| n.dir.clone())
-                    .collect::<Vec<_>>()
-            });
-            dirs.extend(owed.unwrap_or_default());
-        }
+        dirs.extend(self.moved_names(key.fs));
         self.order(key, dirs)
     }
 
-    /// Other directories than `parent` that a name of the inode is owed to, and whether it left them.
-    pub(crate) fn names_elsewhere(&self, key: FileKey, parent: FileKey) -> Vec<(Held<V>, bool)> {
+    /// The directories that names of directories of a file system are owed to that moved.
+    fn moved_names(&self, fs: u64) -> Vec<Held<V>> {
+        let moved = lock(&self.moved).clone();
+        let mut dirs = Vec::new();
+        for moved in moved.into_iter().filter(|moved| moved.fs == fs) {
+            let names = |inode: &Inode<V>| inode.names().iter().map(|n| n.dir.clone()).collect();
+            dirs.extend(self.peek(moved, names).unwrap_or_else(Vec::new));
+        }
+        dirs
+    }
+
+    /// Where the inode is on a file system mounted below the share's folder: the directories that
+    /// moved on the folder's, in a turn of their own, so that neither waits for the other's syncs.
+    async fn sync_above(
+        &self,
+        key: FileKey,
+        node: Option<&Held<V>>,
+        failed: &mut Failed,
+    ) -> Result<(), VfsError> {
+        let root = self.root(key, node).filter(|root| root.fs != key.fs);
+        let Some(root) = root.filter(|root| !self.moved_names(root.fs).is_empty()) else {
+            return Ok(());
+        };
+        let still = self.orders.still(root.fs).await;
+        let planned = self.tick();
+        let plan = self.order(key, self.moved_names(root.fs));
+        for dir in &plan {
+            failed.sync(self, dir.clone(), Some(&still)).await?;
+        }
+        drop(still);
+        self.moved_synced(root.fs, |_| planned, &failed.dirs);
+        Ok(())
+    }
+
+    /// Other directories than `parent` that a name of the inode of some kind is owed to.
+    pub(crate) fn names_elsewhere(
+        &self,
+        key: FileKey,
+        parent: FileKey,
+        kind: impl Fn(&Name<V>) -> bool,
+    ) -> Vec<Held<V>> {
         let names = self.peek(key, |inode| {
-            let elsewhere = inode.names().iter().filter(|name| name.dir.key() != parent);
-            elsewhere
-                .map(|name| (name.dir.clone(), name.left()))
-                .collect()
+            let mut names: Vec<_> = inode.names().iter().collect();
+            names.retain(|name| name.dir.key() != parent && kind(name));
+            names.iter().map(|name| name.dir.clone()).collect()
         });
         names.unwrap_or_default()
     }
@@ -259,48 +298,42 @@ impl<V: Vfs> Durability<V> {
         lock(&self.moved).insert(dir);
         // What is below it has another path from now on.
         let mut lost = lock(&self.kept.nameless);
-        lost.values_mut().for_each(|stands| *stands = false);
+        (lost.iter_mut().filter(|(lost, _)| lost.fs == dir.fs)).for_each(|(_, path)| *path = false);
     }
 
     /// Whether a directory that the inode may be below moved and its name is owed.
     pub(crate) fn has_moved(&self, key: FileKey, node: &Held<V>) -> bool {
         let moved = lock(&self.moved).clone();
         !moved.is_empty() && {
-            let way = self.way(key, Some(node));
-            moved.iter().any(|dir| way.contains(&dir.fs))
+            let above = node.vfs.root().key().fs;
+            moved.iter().any(|dir| dir.fs == key.fs || dir.fs == above)
         }
     }
 
-    /// The file systems on the way to an inode: its own, and those of the folders that it is in,
-    /// where another one is mounted below such a folder.
-    fn way(&self, key: FileKey, node: Option<&Held<V>>) -> BTreeSet<u64> {
-        let roots = self.roots(key, node);
-        roots.iter().map(|root| root.fs).chain([key.fs]).collect()
-    }
-
-    /// The folders of the shares that an inode was changed or flushed through, `node`'s among them.
-    fn roots(&self, key: FileKey, node: Option<&Held<V>>) -> BTreeSet<FileKey> {
-        let shares = self.peek(key, |inode| inode.shares.clone());
-        let of_shares = shares.iter().flatten().flat_map(|share| share.roots());
+    /// The folder of the share that an inode was reached through, by `node` or what is held of it.
+    fn root(&self, key: FileKey, node: Option<&Held<V>>) -> Option<FileKey> {
         let own = node.map(|held| held.vfs.root().key());
-        of_shares.chain(own).collect()
+        own.or_else(|| self.peek(key, Inode::root).flatten())
     }
 
     /// The names of directories that moved are on disk, as in [`Inode::names_synced`].
-    fn moved_synced(
-        &self,
-        way: &BTreeSet<u64>,
-        until: impl Fn(FileKey) -> u64,
-        failed: &BTreeSet<FileKey>,
-    ) {
+    fn moved_synced(&self, fs: u64, until: impl Fn(FileKey) -> u64, failed: &BTreeSet<FileKey>) {
         let moved = lock(&self.moved).clone();
-        for dir in moved.into_iter().filter(|dir| way.contains(&dir.fs)) {
+        for dir in moved.into_iter().filter(|dir| dir.fs == fs) {
             self.names_synced(dir, &until, failed);
             // Under the inode's lock, as when it moves.
             self.with(dir, |inode| {
                 if inode.names().is_empty() {
                     if inode.is_nameless() {
                         lock(&self.kept.nameless).insert(dir, false);
+                        tracing::error!(
+                            fs = dir.fs,
+                            inode = dir.ino,
+                            path = inode.view(dir).map(|latch| latch.path).unwrap_or_default(),
+                            "the move of a directory is lost: every FLUSH on its file system fails, \
+                             as it may be of something below, until the directory moves again, is \
+                             deleted, or its latch is cleared"
+                        );
                     }
                     lock(&self.moved).remove(&dir);
                 }
@@ -310,7 +343,7 @@ impl<V: Vfs> Durability<V> {
 
     /// Syncs one after the other that make stable what an inode owes.
     pub(crate) fn chain(&self, key: FileKey) -> usize {
-        self.moved_to(key).len() + 1 + self.plan(key, &self.way(key, None)).len()
+        self.moved_to(key).len() + 1 + self.plan(key).len()
     }
 
     /// These directories and all that must go before and after them, in order: for each the ones

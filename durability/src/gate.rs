@@ -332,6 +332,7 @@ impl<V: Vfs> Gate<V> {
         let mut noted = self.note(node, bytes);
         if barriers.wait == Wait::Nothing {
             core.check_latch(key)?;
+            core.check_way(key, Some(&self.held(node)))?;
             if matches!(target, FlushTarget::ShareRoot) {
                 self.check_share(core)?;
             }
@@ -407,7 +408,10 @@ impl<V: Vfs> Gate<V> {
                 result = core.barrier(key, None).await;
             }
         }
-        let result = result.and_then(|()| core.check_latch(key));
+        let mut result = result.and_then(|()| core.check_latch(key));
+        if judged.barriers.wait != Wait::Nothing {
+            result = result.and_then(|()| core.check_way(key, Some(&self.held(node))));
+        }
         self.told(core, result).await.map(|()| Receipt::new())
     }
 
@@ -438,15 +442,20 @@ impl<V: Vfs> Gate<V> {
         self.share.metrics.read()
     }
 
-    /// The latched inodes that were changed or flushed through this share.
+    /// The latched inodes that were changed or flushed through this share, and directories of its
+    /// file system whose move is lost, which concern all that is there.
     pub fn latched(&self) -> Vec<LatchedInode> {
-        self.core.latched_where(|inode| {
-            inode.shares.is_empty()
-                || inode
-                    .shares
-                    .iter()
-                    .any(|share| Arc::ptr_eq(share, &self.share))
-        })
+        let core = &self.core;
+        let mut latched = core.latched_where(|inode| {
+            let mut shares = inode.shares.iter();
+            inode.shares.is_empty() || shares.any(|share| Arc::ptr_eq(share, &self.share))
+        });
+        let known: Vec<FileKey> = latched.iter().map(|latched| latched.key).collect();
+        let fs = self.vfs.root().key().fs;
+        let lost = core.nameless().into_iter();
+        let lost = lost.filter(|dir| dir.fs == fs && !known.contains(dir));
+        latched.extend(lost.filter_map(|dir| core.peek(dir, |inode| inode.view(dir)).flatten()));
+        latched
     }
 
     /// An administrator accepts the loss. True if the inode was latched.
@@ -621,7 +630,10 @@ impl<V: Vfs> Gate<V> {
         let barriers = judged.barriers;
         match barriers.wait {
             // Answered before the disk, but not against what is known of it.
-            Wait::Nothing if barriers.deferred => core.check_latch(key)?,
+            Wait::Nothing if barriers.deferred => {
+                core.check_latch(key)?;
+                core.check_way(key, Some(&self.held(node)))?;
+            }
             Wait::Nothing => {}
             Wait::Names => {
                 if core.with(key, |inode| !inode.names().is_empty())

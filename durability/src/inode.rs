@@ -62,13 +62,19 @@ impl<V: Vfs> Held<V> {
 pub(crate) struct Name<V: Vfs> {
     pub(crate) dir: Held<V>,
     pub(crate) seq: u64,
+    /// It leads to the inode from there.
+    here: bool,
     /// A name went away there: it may come back, whatever is named later.
     left: bool,
-    debts: Vec<Debt>,
+    pub(crate) debts: Vec<Debt>,
 }
 
 impl<V: Vfs> Name<V> {
-    pub(crate) fn left(&self) -> bool {
+    pub(crate) fn is_here(&self) -> bool {
+        self.here
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
         self.left
     }
 }
@@ -295,6 +301,7 @@ impl<V: Vfs> Inode<V> {
                 Some(i) if !is_new && i >= front => {
                     if let Some(name) = self.names.get_mut(i) {
                         name.seq = seq;
+                        name.here = false;
                         name.left = true;
                     }
                     continue;
@@ -303,11 +310,13 @@ impl<V: Vfs> Inode<V> {
                 None => Name {
                     dir: dir.clone(),
                     seq,
+                    here: false,
                     left: false,
                     debts: Vec::new(),
                 },
             };
             name.seq = seq;
+            name.here = is_new;
             name.left |= old.is_some_and(|old| old.key() == dir.key());
             account.charge(&mut name.debts, (key, now), &mut idle);
             let at = if is_new {
@@ -492,9 +501,8 @@ impl<V: Vfs> Inode<V> {
         }
         let names = std::mem::take(&mut self.names);
         let latch = self.latch_with(failure);
-        latch.names.extend(names.iter().map(|name| name.dir.key()));
-        latch.entries |= entries || names.iter().any(|name| name.left);
-        names.iter().for_each(|name| latch.take(&name.debts));
+        latch.add_names(&names);
+        latch.entries |= entries;
         latch.add_epoch(epoch);
         self.before.clear();
         self.release();
@@ -510,10 +518,7 @@ impl<V: Vfs> Inode<V> {
         if failed.is_empty() {
             return false;
         }
-        let latch = self.latch_with(failure);
-        latch.names.insert(dir);
-        latch.entries |= failed.iter().any(|name| name.left);
-        failed.iter().for_each(|name| latch.take(&name.debts));
+        self.latch_with(failure).add_names(&failed);
         true
     }
 
@@ -554,6 +559,13 @@ impl<V: Vfs> Inode<V> {
             .is_some_and(|latch| !latch.names.is_empty())
     }
 
+    /// The folder of a share that it is held through.
+    pub(crate) fn root(&self) -> Option<FileKey> {
+        let held = self.node.as_ref().or_else(|| self.streams.values().next());
+        let held = held.or_else(|| self.names.first().map(|name| &name.dir));
+        held.map(|held| held.vfs.root().key())
+    }
+
     /// A durable write failed. Its sync may have heard of the failure of any earlier write-back,
     /// which is then told to nobody else: all that is dirty is unproven, also what a sync that is
     /// under way has in hand. Names are owed as before. True if it is latched now.
@@ -588,6 +600,7 @@ impl<V: Vfs> Inode<V> {
         shares: &[Arc<Share>],
     ) {
         shares.iter().for_each(|share| self.seen_through(share));
+        self.file |= record.file;
         let latch = self.latch_with(Failure {
             since: record.at,
             ..failure
@@ -627,6 +640,7 @@ impl<V: Vfs> Inode<V> {
             metadata: !latch.metadata.is_empty(),
             size: latch.size,
             entries: latch.entries,
+            file: self.file,
             names: latch.names.iter().copied().collect(),
             path: latch.path.clone(),
             shares: self.shares.iter().map(|share| share.name.clone()).collect(),

@@ -109,12 +109,17 @@ impl<V: Vfs> Durability<V> {
         let mut shares = self.shares();
         shares.retain(|share| named(&share.name));
         self.with(record.key, |inode| inode.restore(record, failure, &shares));
-        if !record.names.is_empty() {
+        if !record.names.is_empty() && !record.file {
             lock(&self.kept.nameless).insert(record.key, true);
         }
         for share in &shares {
             share.trip(self.now());
         }
+    }
+
+    /// Directories whose move is lost.
+    pub(crate) fn nameless(&self) -> Vec<FileKey> {
+        lock(&self.kept.nameless).keys().copied().collect()
     }
 
     /// A file system of this share (by its name) lost data that nobody holds: the share honors

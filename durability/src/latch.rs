@@ -5,10 +5,11 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use vfs::{FileKey, Timestamp, VfsError};
+use vfs::{FileKey, Timestamp, Vfs, VfsError};
 
 use crate::{
     epoch::{Changed, Epoch, Where},
+    inode::Name,
     ranges::Extents,
     share::{Debt, Lost, Share},
 };
@@ -64,6 +65,17 @@ impl Latch {
         while self.metadata.len() > METADATA_MAX {
             self.metadata.pop_last();
             self.entries = true;
+        }
+    }
+
+    /// Names are lost, those that it left may come back.
+    pub(crate) fn add_names<V: Vfs>(&mut self, names: &[Name<V>]) {
+        for name in names {
+            if name.is_here() {
+                self.names.insert(name.dir.key());
+            }
+            self.entries |= name.has_left();
+            self.take(&name.debts);
         }
     }
 

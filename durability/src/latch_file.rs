@@ -16,8 +16,9 @@
 //!
 //! then every entry: u32 length, u32 CRC-32C of the body, body: u16 file system (65535: unknown),
 //! u64 inode, u64 generation, u8 error (`record.rs`), u64 + u32 time, u64 sequence, u8 flags (1
-//! metadata, 2 size, 4 entries, 8 no inode: more were latched than are named), u16 streams (each: text, u16 ranges of u64 from, u64 to), u16
-//! names (each: u16 file system, u64 inode, u64 generation), text path, u16 shares (each a text).
+//! metadata, 2 size, 4 entries, 8 no inode: more were latched than are named, 16 no directory), u16
+//! streams (each: text, u16 ranges of u64 from, u64 to), u16 names (each: u16 file system, u64
+//! inode, u64 generation), text path, u16 shares (each a text).
 //!
 //! Invariants: what the file says is unproven is never less than what is; an entry that cannot be
 //! read is named in [`Opened::refused`], its file kept aside (`latches.refused`), and since any
@@ -63,6 +64,8 @@ const WRITE_MAX: usize = 64 << 20;
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The flag of the entry that names no inode.
 const OVERFLOW: u8 = 8;
+/// Of the flags: known to be no directory.
+const NO_DIRECTORY: u8 = 16;
 /// Most file systems known at once.
 const FILE_SYSTEMS_MAX: usize = 4096;
 /// Pause before a write that failed is tried again.
@@ -583,8 +586,8 @@ fn encode_entry(out: &mut Out, record: &LatchRecord, flags: u8, fs: u16, names: 
     body.u8(error_code(record.error));
     body.time(record.at);
     body.u64(record.sequence);
-    let unproven = [record.metadata, record.size, record.entries];
-    let bits = unproven.iter().zip([1, 2, 4]);
+    let is = [record.metadata, record.size, record.entries, record.file];
+    let bits = is.iter().zip([1, 2, 4, NO_DIRECTORY]);
     body.u8(bits.fold(flags, |all, (is, bit)| if *is { all | bit } else { all }));
     body.u16(record.unproven.len() as u16);
     for stream in &record.unproven {
@@ -713,7 +716,7 @@ fn decode_entry(body: &[u8], systems: &Systems) -> Option<(Dormant, bool)> {
     let fits = streams <= STORED_STREAMS_MAX
         && names.len() <= STORED_NAMES_MAX
         && shares.len() <= STORED_SHARES_MAX
-        && flags < 16
+        && flags < 2 * NO_DIRECTORY
         && from.is_empty();
     let record = LatchRecord {
         key,
@@ -724,6 +727,7 @@ fn decode_entry(body: &[u8], systems: &Systems) -> Option<(Dormant, bool)> {
         metadata: flags & 1 != 0,
         size: flags & 2 != 0,
         entries: flags & 4 != 0,
+        file: flags & NO_DIRECTORY != 0,
         names,
         path,
         shares,

@@ -66,6 +66,8 @@ pub struct LatchRecord {
     /// Entries of this directory, or more than could be kept: only an administrator or deletion
     /// ends it.
     pub entries: bool,
+    /// Known to be no directory: nothing is below it.
+    pub file: bool,
     /// Directories whose sync with a name of the inode failed.
     pub names: Vec<FileKey>,
     /// Where the inode was, from the root of its share, `/` between components; empty if unknown.
@@ -90,6 +92,7 @@ impl LatchRecord {
             metadata: false,
             size: false,
             entries: false,
+            file: false,
             names: Vec::new(),
             path: String::new(),
             shares: Vec::new(),
@@ -250,6 +253,7 @@ mod tests {
             metadata: false,
             size: false,
             entries: false,
+            file: false,
             names: Vec::new(),
             path: "\u{e4}".repeat(STORED_PATH_MAX),
             shares: Vec::new(),

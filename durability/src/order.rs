@@ -12,7 +12,7 @@
 //! what comes after.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, Mutex},
 };
 
@@ -20,10 +20,10 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use crate::share::lock;
 
-/// Until all clones are dropped no name moves between directories of some file systems.
+/// Until all clones are dropped no name moves between directories of a file system.
 #[derive(Clone)]
 pub(crate) struct Still {
-    _held: Arc<Vec<OwnedRwLockReadGuard<()>>>,
+    _held: Arc<OwnedRwLockReadGuard<()>>,
 }
 
 /// A name may move between directories of a file system.
@@ -40,16 +40,10 @@ impl Orders {
         Arc::clone(lock(&self.0).entry(fs).or_default())
     }
 
-    /// Before directories of these file systems are synced in order. Taken by their numbers, so
-    /// that two who ask for several never wait for each other.
-    pub(crate) async fn still(&self, systems: &BTreeSet<u64>) -> Still {
-        let mut held = Vec::with_capacity(systems.len());
-        for fs in systems {
-            held.push(self.of(*fs).read_owned().await);
-        }
-        Still {
-            _held: Arc::new(held),
-        }
+    /// Before directories of a file system are synced in order.
+    pub(crate) async fn still(&self, fs: u64) -> Still {
+        let held = Arc::new(self.of(fs).read_owned().await);
+        Still { _held: held }
     }
 
     /// Before a name moves between directories of a file system.

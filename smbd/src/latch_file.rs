@@ -201,6 +201,7 @@ mod tests {
             metadata: false,
             size: false,
             entries: false,
+            file: true,
             names: vec![],
             path: "d/f".into(),
             shares: vec!["data".into()],

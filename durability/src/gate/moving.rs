@@ -9,7 +9,7 @@ use vfs::{FileKey, Node, Vfs, VfsError};
 
 use super::{Asked, Begun, Gate, Judged};
 use crate::{
-    inode::Held,
+    inode::{Held, Name},
     order::Move,
     planted::Planted,
     policy::{Event, RequestFlags, Wait},
@@ -97,9 +97,8 @@ impl<V: Vfs> Gate<V> {
 impl<V: Vfs> Gate<V> {
     /// From a directory to those where the inode has another name that is not on disk.
     fn elsewhere(&self, node: &V::Node, from: &V::Node) -> Vec<(FileKey, FileKey)> {
-        let names = self.core.names_elsewhere(node.key(), from.key());
-        let new = names.into_iter().filter(|(_, left)| !left);
-        new.map(|(dir, _)| (from.key(), dir.key())).collect()
+        let names = (self.core).names_elsewhere(node.key(), from.key(), Name::is_here);
+        names.iter().map(|dir| (from.key(), dir.key())).collect()
     }
 
     /// Waits until no directory of the file system is being synced, and until names may go these
@@ -169,7 +168,8 @@ impl<V: Vfs> Gate<V> {
 
     async fn name_gone(&self, node: &V::Node, from: &V::Node, flags: RequestFlags) -> Gone<V> {
         let core = &self.core;
-        let elsewhere = core.names_elsewhere(node.key(), from.key());
+        let elsewhere = core.names_elsewhere(node.key(), from.key(), Name::is_here);
+        let left = core.names_elsewhere(node.key(), from.key(), Name::has_left);
         let asked = Asked {
             others: self.asked_of([node]),
             ..Asked::of(Event::Remove, flags)
@@ -177,7 +177,7 @@ impl<V: Vfs> Gate<V> {
         let judged = self.mark(core, from, asked, |inode, account| {
             inode.pending.entries_removed(account, 1);
             // It is found under its other names: they must be on disk first.
-            for (dir, _) in elsewhere.iter().filter(|(_, left)| !left) {
+            for dir in &elsewhere {
                 inode.moved_out(dir, core.tick());
             }
         });
@@ -187,10 +187,9 @@ impl<V: Vfs> Gate<V> {
         if last {
             self.gone(node.key(), from);
         }
-        let left = elsewhere.into_iter().filter(|(_, left)| last && *left);
         Gone {
             judged,
-            left: left.map(|(dir, _)| dir).collect(),
+            left: if last { left } else { Vec::new() },
         }
     }
 

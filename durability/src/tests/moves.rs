@@ -415,3 +415,62 @@ fn a_directory_that_moves_has_still_lost_what_was_in_it() {
         assert_eq!(w.flush(&d).await, Err(VfsError::Io));
     });
 }
+
+#[test]
+fn a_directory_that_only_may_come_back_takes_nothing_along() {
+    honor(|w| async move {
+        let (old, new, d, f) = (dir(10), dir(11), dir(12), file(5));
+        w.rename(&d, &old, &new).await.unwrap();
+        w.fake.script(10, &[Err(VfsError::Io)]);
+        assert_eq!(
+            w.flush(&d).await,
+            Err(VfsError::Io),
+            "it may come back there"
+        );
+        assert_eq!(
+            w.flush(&f).await,
+            Ok(()),
+            "what is below is found where it is"
+        );
+    });
+}
+
+#[test]
+fn what_is_below_a_lost_directory_is_promised_by_no_policy() {
+    honor(|w| async move {
+        let lazy = ShareDurability::with_policy("bounded:50ms,64KiB".parse().unwrap());
+        let other = w.engine.share("other", Arc::clone(&w.fake), lazy);
+        let (root, a, m, f) = (dir(1), dir(10), dir(11), file(5));
+        w.rename(&m, &root, &a).await.unwrap();
+        w.fake.script(10, &[Err(VfsError::Io)]);
+        w.flush(&m).await.unwrap_err();
+        drop(other.content_changed(&f, 7).await);
+        let told = other.flush(&f, FlushTarget::File, PLAIN).await;
+        assert_eq!(told.err(), Some(VfsError::Io));
+        let closed = w.gate.closed(&f, PLAIN).await;
+        assert!(closed.is_ok(), "nothing is promised by a CLOSE");
+        // Who suffers by it is shown it, and may end it.
+        assert!(other.latched().iter().any(|latched| latched.key == key(11)));
+        assert!(other.clear_latch(key(11)));
+        drop(other.flush(&f, FlushTarget::File, PLAIN).await.unwrap());
+    });
+}
+
+#[test]
+fn a_file_system_that_hangs_below_a_share_holds_up_none_above() {
+    honor(|w| async move {
+        let (a, b, f, g) = (dir(10), dir(11), file(5), file(ELSEWHERE + 5));
+        w.create(&g, &dir(ELSEWHERE + 10)).await.unwrap();
+        lock(&w.fake.times).sync = ms(1_000_000);
+        let hung = Rc::clone(&w);
+        w.env.spawn(Box::pin(async move {
+            let _ = hung.flush(&g).await;
+        }));
+        w.env.sleep(ms(5)).await;
+        lock(&w.fake.times).sync = ms(10);
+        w.rename(&f, &a, &b).await.unwrap();
+        let begun = w.env.monotonic();
+        w.flush(&f).await.unwrap();
+        assert!(w.env.monotonic() < begun + ms(100));
+    });
+}

@@ -80,6 +80,7 @@ fn record(fs: u64, ino: u64) -> LatchRecord {
         metadata: true,
         size: false,
         entries: false,
+        file: ino.is_multiple_of(2),
         names: vec![FileKey {
             fs,
             ino: 2,

@@ -71,6 +71,8 @@ impl<D: Disk> PosixVfs<D> {
         self.disk
             .set_xattr(&service, fd, self.ntacl(), &blob, XattrSet::Either)
             .await?;
+        // Whatever times say on this file system.
+        self.attribs.forget(self.disk.stat(fd).await?.key);
         Ok(())
     }
 
