@@ -193,8 +193,10 @@ impl<V: Vfs> Durability<V> {
         let moved = lock(&self.moved).clone();
         let mut dirs = Vec::new();
         for moved in moved.into_iter().filter(|moved| moved.fs == fs) {
-            let names = |inode: &Inode<V>| inode.names().iter().map(|n| n.dir.clone()).collect();
-            dirs.extend(self.peek(moved, names).unwrap_or_else(Vec::new));
+            let names = |inode: &Inode<V>| -> Vec<_> {
+                inode.names().iter().map(|n| n.dir.clone()).collect()
+            };
+            dirs.extend(self.peek(moved, names).unwrap_or_default());
         }
         dirs
     }
