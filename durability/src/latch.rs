@@ -71,9 +71,7 @@ impl Latch {
     /// Names are lost, those that it left may come back.
     pub(crate) fn add_names<V: Vfs>(&mut self, names: &[Name<V>]) {
         for name in names {
-            if name.is_here() {
-                self.names.insert(name.dir.key());
-            }
+            self.names.insert(name.dir.key());
             self.entries |= name.has_left();
             self.take(&name.debts);
         }
