@@ -8,3 +8,4 @@ mod frames;
 mod identities;
 mod random;
 mod requests;
+mod untaken;

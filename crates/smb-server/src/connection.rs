@@ -40,6 +40,7 @@ use crate::{
         credits::CreditWindow,
         framing::{self, Next},
         inbound,
+        outbound::Frame,
         receive_buffer::ReceiveBuffer,
     },
     misbehaved::Misbehaved,
@@ -108,7 +109,8 @@ pub(crate) struct Connection<V: Vfs> {
 #[derive(Default)]
 struct Outbox {
     segments: RefCell<VecDeque<Bytes>>,
-    bytes: Cell<usize>,
+    /// What the segments hold, those on their way included.
+    held: Cell<usize>,
     closed: Cell<bool>,
     /// The reading half is being polled: the writing half comes next, in the same turn.
     writer_follows: Cell<bool>,
@@ -133,12 +135,13 @@ impl Outbox {
         }
     }
 
-    /// Waits for something to send; `None` when closed and empty.
-    async fn take(&self) -> Option<VecDeque<Bytes>> {
+    /// Waits for something to send, and says what it holds; `None` when closed and empty.
+    async fn take(&self) -> Option<(VecDeque<Bytes>, usize)> {
         poll_fn(|cx: &mut Context<'_>| {
             let queue = std::mem::take(&mut *self.segments.borrow_mut());
             if !queue.is_empty() {
-                return Poll::Ready(Some(queue));
+                // What was taken before has been sent.
+                return Poll::Ready(Some((queue, self.held.get())));
             }
             if self.closed.get() {
                 return Poll::Ready(None);
@@ -149,8 +152,8 @@ impl Outbox {
         .await
     }
 
-    fn sent(&self, bytes: usize) {
-        self.bytes.set(self.bytes.get().saturating_sub(bytes));
+    fn sent(&self, held: usize) {
+        self.held.set(self.held.get().saturating_sub(held));
         Self::wake(&self.room);
     }
 }
@@ -197,14 +200,13 @@ impl<V: Vfs> Connection<V> {
         channels.insert(id, channel);
     }
 
-    /// Queues encoded segments for the socket.
-    pub(crate) fn send(&self, segments: Vec<Bytes>) {
+    /// Queues a frame for the socket.
+    pub(crate) fn send(&self, frame: Frame) {
         if self.outbox.closed.get() {
             return;
         }
-        let bytes: usize = segments.iter().map(Bytes::len).sum();
-        self.outbox.bytes.set(self.outbox.bytes.get() + bytes);
-        self.outbox.segments.borrow_mut().extend(segments);
+        self.outbox.held.set(self.outbox.held.get() + frame.held);
+        self.outbox.segments.borrow_mut().extend(frame.segments);
         if !self.outbox.writer_follows.get() {
             Outbox::wake(&self.outbox.writer);
         }
@@ -253,7 +255,7 @@ impl<V: Vfs> Connection<V> {
     /// The client reads too little of what we send, or asked for more than runs at once: wait.
     async fn room(&self) {
         poll_fn(|cx| {
-            let little = self.outbox.bytes.get() <= OUTBOX_BYTES_MAX
+            let little = self.outbox.held.get() <= OUTBOX_BYTES_MAX
                 && self.data_in_flight.get() <= DATA_IN_FLIGHT_MAX;
             if little || self.outbox.closed.get() {
                 return Poll::Ready(());
@@ -433,11 +435,11 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
         let missing = match framing::next(&mut input.bytes, input.size, connection.frame_max()) {
             Ok(Next::Message(frame)) => {
                 connection.mail_delivered().await;
-                let (came, went) = (frame.len(), connection.outbox.bytes.get());
+                let (came, went) = (frame.len(), connection.outbox.held.get());
                 if let Err(rule) = frame_arrived(connection, frame) {
                     connection.misbehaved(rule);
                 }
-                spent += came + connection.outbox.bytes.get().saturating_sub(went);
+                spent += came + connection.outbox.held.get().saturating_sub(went);
                 if connection.is_closed() {
                     return;
                 }
@@ -468,13 +470,12 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
 
 /// The writing half.
 async fn write<V: Vfs>(connection: Rc<Connection<V>>, mut transmitter: impl Transmit) {
-    while let Some(mut segments) = connection.outbox.take().await {
-        let bytes = segments.iter().map(Bytes::len).sum();
+    while let Some((mut segments, held)) = connection.outbox.take().await {
         if transmitter.transmit(&mut segments).await.is_err() {
             connection.close();
             return;
         }
-        connection.outbox.sent(bytes);
+        connection.outbox.sent(held);
     }
     transmitter.finish().await;
 }

@@ -3,8 +3,8 @@
 //! [`Limits`] holds those an administrator may change; the constants hold those that follow from
 //! the protocol or that nobody should need to change.
 
-/// Replies encoded but not yet taken by the socket, in bytes. Above it no further request is
-/// read from that connection until the client takes its replies.
+/// Memory that replies encoded but not yet taken by the socket hold, in bytes. Above it no further
+/// request is read from that connection until the client takes its replies.
 pub const OUTBOX_BYTES_MAX: usize = 32 << 20;
 
 /// Data of READ and WRITE requests that run at once on one connection, in bytes. Above it no

@@ -197,10 +197,9 @@ impl<V: Vfs> Chain<V> {
             None => None,
             Some(id) => Some(self.connection.channel(id).ok_or(Unsendable)?),
         };
-        let segments =
-            outbound::assemble(ready, sealing.as_ref().map(|channel| &*channel.session))?;
-        self.hash(hashed, &segments);
-        self.connection.send(segments);
+        let frame = outbound::assemble(ready, sealing.as_ref().map(|channel| &*channel.session))?;
+        self.hash(hashed, &frame.segments);
+        self.connection.send(frame);
         // Breaks that waited for these answers follow them.
         drop(self.grants.take());
         Ok(())
@@ -460,7 +459,7 @@ pub(crate) fn notify<V: Vfs>(
         .as_ref()
         .map(|channel| &*channel.session)
         .filter(|session| session.encrypts());
-    let segments = outbound::assemble(
+    let frame = outbound::assemble(
         vec![Outgoing {
             head: body,
             payload: None,
@@ -469,6 +468,6 @@ pub(crate) fn notify<V: Vfs>(
         }],
         seal,
     )?;
-    connection.send(segments);
+    connection.send(frame);
     Ok(())
 }

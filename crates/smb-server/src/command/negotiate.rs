@@ -318,7 +318,7 @@ pub(super) fn smb1<V: Vfs>(connection: &Rc<Connection<V>>, message: &[u8]) {
         sign: None,
     };
     match outbound::assemble(vec![reply], None) {
-        Ok(segments) => connection.send(segments),
+        Ok(frame) => connection.send(frame),
         Err(_) => connection.misbehaved(Misbehaved::Unsendable),
     }
 }

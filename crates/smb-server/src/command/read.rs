@@ -39,7 +39,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         return Err(Status::END_OF_FILE.into());
     }
     open.state().position = request.offset + count as u64;
-    Ok(Reply::read(head))
+    Ok(Reply::read(outbound::fitted(head)))
 }
 
 /// What was read, behind its head.

@@ -32,6 +32,17 @@ pub(crate) struct Outgoing<V: vfs::Vfs> {
     pub(crate) sign: Option<Rc<Channel<V>>>,
 }
 
+/// One frame, ready for the socket.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) segments: Vec<Bytes>,
+    /// Bytes of memory that it holds until it is sent: at least those of `segments`.
+    pub(crate) held: usize,
+}
+
+/// What the allocator and the queue hold for a segment, besides its bytes.
+const SEGMENT_OVERHEAD: usize = 2 * size_of::<Bytes>() + 32;
+
 /// The message cannot be sent (too long, or no key for it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unsendable;
@@ -62,6 +73,21 @@ pub(crate) fn data_len(head: &BytesMut) -> usize {
     head.len().saturating_sub(DATA_AT)
 }
 
+/// Memory that a reply may hold for nothing until the client takes it, besides as much as it says.
+const SLACK: usize = 4096;
+
+/// A head of [`for_data`] behind which much less was read than asked for, in a buffer of its own
+/// size: it may wait long for a client that takes no replies, and what was asked for costs the
+/// client nothing.
+pub(crate) fn fitted(head: BytesMut) -> BytesMut {
+    if head.capacity() <= 2 * head.len() + SLACK {
+        return head;
+    }
+    let mut fitted = for_data(data_len(&head));
+    fitted.extend_from_slice(head.get(DATA_AT..).unwrap_or_default());
+    fitted
+}
+
 /// Says in a head of [`for_data`] how much was read behind it.
 pub(crate) fn announce_data(head: &mut BytesMut) {
     let length = u32::try_from(data_len(head)).unwrap_or(u32::MAX);
@@ -74,7 +100,7 @@ pub(crate) fn announce_data(head: &mut BytesMut) {
 pub(crate) fn assemble<V: vfs::Vfs>(
     chain: Vec<Outgoing<V>>,
     seal: Option<&Session<V>>,
-) -> Result<Vec<Bytes>, Unsendable> {
+) -> Result<Frame, Unsendable> {
     let count = chain.len();
     let mut whole: Option<(BytesMut, Option<Bytes>)> = None;
     for (index, mut reply) in chain.into_iter().enumerate() {
@@ -132,7 +158,13 @@ fn write_header<V: vfs::Vfs>(reply: &mut Outgoing<V>, may_sign: bool) -> Result<
     Ok(())
 }
 
-fn plain(mut head: BytesMut, payload: Option<Bytes>) -> Result<Vec<Bytes>, Unsendable> {
+/// What a segment of this buffer holds.
+fn held(head: &BytesMut) -> usize {
+    head.capacity() + SEGMENT_OVERHEAD
+}
+
+fn plain(mut head: BytesMut, payload: Option<Bytes>) -> Result<Frame, Unsendable> {
+    let mut held = held(&head);
     let length = head.len() - HEADROOM + payload.as_ref().map_or(0, Bytes::len);
     let frame = transport_header(length).ok_or(Unsendable)?;
     let mut head = head.split_off(HEADROOM - TRANSPORT_HEADER_SIZE);
@@ -140,8 +172,11 @@ fn plain(mut head: BytesMut, payload: Option<Bytes>) -> Result<Vec<Bytes>, Unsen
         .ok_or(Unsendable)?
         .copy_from_slice(&frame);
     let mut segments = vec![head.freeze()];
-    segments.extend(payload.filter(|payload| !payload.is_empty()));
-    Ok(segments)
+    if let Some(payload) = payload.filter(|payload| !payload.is_empty()) {
+        held += payload.len() + SEGMENT_OVERHEAD;
+        segments.push(payload);
+    }
+    Ok(Frame { segments, held })
 }
 
 /// [MS-SMB2] 3.1.4.3: one transform over the whole chain.
@@ -149,7 +184,7 @@ fn sealed<V: vfs::Vfs>(
     mut head: BytesMut,
     payload: Option<Bytes>,
     session: &Session<V>,
-) -> Result<Vec<Bytes>, Unsendable> {
+) -> Result<Frame, Unsendable> {
     if let Some(payload) = payload {
         head.extend_from_slice(&payload);
     }
@@ -173,5 +208,13 @@ fn sealed<V: vfs::Vfs>(
     let (frame_place, transform_place) = front.split_at_mut(TRANSPORT_HEADER_SIZE);
     frame_place.copy_from_slice(&frame);
     transform_place.copy_from_slice(&transform.to_bytes());
-    Ok(vec![head.freeze()])
+    let held = held(&head);
+    Ok(Frame {
+        segments: vec![head.freeze()],
+        held,
+    })
 }
+
+#[cfg(test)]
+#[path = "outbound_tests.rs"]
+mod tests;

@@ -1,0 +1,81 @@
+//! A client that asks and does not take the answers: what they hold of the server's memory is
+//! bounded, however little they say and however much was asked for.
+
+use std::time::{Duration, Instant};
+
+use smb_client::{File, Options, Request};
+use smb_tests::{HoldfastServer, SOON};
+use smb_wire::{Status, ids::MessageId};
+
+use crate::requests::Attacker;
+
+const LARGEST: u32 = 8 << 20;
+const MIB: usize = 1 << 20;
+/// Short answers that wait behind the long ones.
+const SHORT: usize = 3_000;
+
+/// Most memory the server had mapped at a time, in bytes.
+fn peak(server: &HoldfastServer) -> Option<usize> {
+    let pid = server.pid()?;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmPeak:"))?;
+    let kib: usize = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Waits until the server has done what it was asked.
+fn quiet(server: &HoldfastServer) -> Option<usize> {
+    let end = Instant::now() + SOON;
+    let (mut last, mut same) = (peak(server)?, 0);
+    while same < 5 && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = peak(server)?;
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
+    }
+    Some(last)
+}
+
+fn read(attacker: &Attacker, file: &File, offset: u64) -> MessageId {
+    let request = attacker.tree.address(file.read_request(offset, LARGEST, 1));
+    // Their credits come with the answers, which stay where they are.
+    let request: Request = request.overriding(|how| how.ignore_credits = true);
+    attacker.session.client().send(request).unwrap()
+}
+
+/// Each of these answers was read into 8 MiB; that is not what waits for the client.
+#[test]
+fn short_answers_to_large_reads_hold_little_until_they_are_taken() {
+    let server = HoldfastServer::new();
+    let options = Options {
+        credits: 4096,
+        ..Options::default()
+    };
+    let attacker = Attacker::new(&server, options);
+    std::fs::write(server.path(&attacker.name), vec![7; LARGEST as usize]).unwrap();
+    let client = attacker.session.client();
+    for _ in 0..4 {
+        client.echo().unwrap();
+    }
+    // In the page cache, and a buffer of this size in use once.
+    let whole = attacker.file.read(0, LARGEST).unwrap();
+    assert_eq!(whole.len(), LARGEST as usize);
+    let before = quiet(&server);
+    // More than sockets hold: everything behind it waits in the server.
+    let long = [
+        read(&attacker, &attacker.file, 0),
+        read(&attacker, &attacker.file, 0),
+    ];
+    let last = u64::from(LARGEST) - 1;
+    let short: Vec<_> = (0..SHORT)
+        .map(|_| read(&attacker, &attacker.file, last))
+        .collect();
+    if let (Some(before), Some(after)) = (before, quiet(&server)) {
+        let grown = after.saturating_sub(before) / MIB;
+        assert!(grown < 512, "{grown} MiB for {SHORT} answers of one byte");
+    }
+    for id in long.into_iter().chain(short) {
+        assert_eq!(client.wait(id).unwrap().status(), Status::SUCCESS);
+    }
+    server.assert_serving();
+}
