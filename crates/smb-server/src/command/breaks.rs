@@ -51,9 +51,12 @@ impl<V: Vfs> Granting<V> {
 impl<V: Vfs> Drop for Granting<V> {
     fn drop(&mut self) {
         for broken in self.server.grants.end(self.owner, self.number) {
-            // What was opened may have been given back meanwhile, and its break with it.
             if !broken.ack_required || in_flight(&self.server, &broken) {
                 leave(&self.server, broken);
+            } else {
+                // Acknowledged, or what was opened was given back meanwhile; it may have a timer, if
+                // a connection carried it before.
+                self.server.grants.forget(&broken);
             }
         }
     }
@@ -137,22 +140,27 @@ pub(super) fn connection_lost<V: Vfs>(server: &Arc<Server<V>>, connection: Conne
         let Some(broken) = server.grants.hold(broken) else {
             continue;
         };
-        // Its time goes on.
-        if !tell(server, &broken) {
+        // Its time goes on, if it is not answered already.
+        if tell(server, &broken) {
+            watch(server, broken);
+        } else {
             durable::unheard(server, broken);
         }
     }
 }
 
-/// A break that is not acknowledged in time ends without any caching.
+/// A break that was told and is not acknowledged in time ends without any caching.
 fn watch<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
-    let Some(ended) = server.grants.timed(&broken) else {
-        return;
-    };
-    // Its client may have been quick, and nobody ends it again.
+    let timed = server.grants.timed(&broken);
+    // Its client may have been quick, before it was noted what it was told, and nobody ends it
+    // again.
     if !in_flight(server, &broken) {
         return server.grants.forget(&broken);
     }
+    // No new one where its time runs already.
+    let Some(ended) = timed else {
+        return;
+    };
     let server = Arc::clone(server);
     let env = Arc::clone(&server.env);
     env.spawn(Box::pin(async move {

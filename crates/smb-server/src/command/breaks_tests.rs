@@ -28,6 +28,13 @@ fn world() -> (World, Place, mpsc::Receiver<Mail>) {
     world.watched(true);
     world.heard(true);
     assert_eq!(world.bring_back(&[world.record(10)]), came(1, 0, 0));
+    let mailbox = connect(&world.server, BY);
+    let open = world.server.durables.find(10).unwrap();
+    let place = open.disk().unwrap().place.clone();
+    (world, place, mailbox)
+}
+
+fn connect(server: &Server<Back>, id: ConnectionId) -> mpsc::Receiver<Mail> {
     let (mail, mailbox) = mpsc::channel(8);
     let peer = Peer {
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
@@ -38,10 +45,8 @@ fn world() -> (World, Place, mpsc::Receiver<Mail>) {
         mail,
         stuck: Arc::new(AtomicBool::new(false)),
     };
-    world.server.add_connection(BY, peer);
-    let open = world.server.durables.find(10).unwrap();
-    let place = open.disk().unwrap().place.clone();
-    (world, place, mailbox)
+    server.add_connection(id, peer);
+    mailbox
 }
 
 /// What an operation of somebody else breaks.
@@ -135,4 +140,74 @@ impl Wake for Answers {
         acknowledge(&self.0, LeaseState(0));
         acknowledged(&self.0, OWNER);
     }
+}
+
+#[test]
+fn a_break_that_is_answered_as_it_goes_by_another_connection_is_over() {
+    let (world, place, _mailbox) = world();
+    let server = &world.server;
+    let before = settle();
+    deliver(server, broken(server, &place, Operation::Write));
+    assert_eq!(settle(), before + 1);
+    let mut other = connect(server, ConnectionId(2));
+    let waker = Waker::from(Arc::new(Answers(Arc::clone(server))));
+    let mut context = Context::from_waker(&waker);
+    assert!(other.poll_recv(&mut context).is_pending());
+    server.remove_connection(BY);
+    connection_lost(server, BY);
+    assert_eq!(server.grants.sizes(), (0, 0));
+    assert_eq!(settle(), before);
+}
+
+#[test]
+fn a_break_that_is_answered_while_it_waits_for_an_answer_to_leave_is_over() {
+    let (world, place, _mailbox) = world();
+    let server = &world.server;
+    let before = settle();
+    deliver(server, broken(server, &place, Operation::Write));
+    assert_eq!(settle(), before + 1);
+    let _other = connect(server, ConnectionId(2));
+    let granting = Granting::begin(server, OWNER);
+    server.remove_connection(BY);
+    connection_lost(server, BY);
+    acknowledge(server, LeaseState(0));
+    assert_eq!(acknowledged(server, OWNER), [], "nobody carries it");
+    drop(granting);
+    assert_eq!(server.grants.sizes(), (0, 0));
+    assert_eq!(settle(), before);
+}
+
+#[test]
+fn a_break_that_is_answered_as_it_leaves_after_an_answer_is_over() {
+    let (world, place, _mailbox) = world();
+    let server = &world.server;
+    let before = settle();
+    deliver(server, broken(server, &place, Operation::Write));
+    let mut other = connect(server, ConnectionId(2));
+    let granting = Granting::begin(server, OWNER);
+    server.remove_connection(BY);
+    connection_lost(server, BY);
+    assert_eq!(settle(), before + 1, "its time goes on");
+    let waker = Waker::from(Arc::new(Answers(Arc::clone(server))));
+    let mut context = Context::from_waker(&waker);
+    assert!(other.poll_recv(&mut context).is_pending());
+    drop(granting);
+    assert_eq!(server.grants.sizes(), (0, 0));
+    assert_eq!(settle(), before);
+}
+
+#[test]
+fn the_time_of_a_break_that_changes_its_connection_begins_once() {
+    let (world, place, _mailbox) = world();
+    let server = &world.server;
+    let before = settle();
+    deliver(server, broken(server, &place, Operation::Write));
+    let _other = connect(server, ConnectionId(2));
+    server.remove_connection(BY);
+    connection_lost(server, BY);
+    assert_eq!(settle(), before + 1);
+    assert_eq!(server.grants.sizes(), (0, 1));
+    acknowledge(server, LeaseState(0));
+    acknowledged(server, OWNER);
+    assert_eq!(settle(), before);
 }

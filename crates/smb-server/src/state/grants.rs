@@ -100,17 +100,22 @@ impl Grants {
         }
     }
 
-    /// A break that is to be acknowledged goes by this connection.
+    /// A break that is to be acknowledged goes by this connection. Whoever is slow to say so may
+    /// find the owner's next break noted, which stays: tickets grow.
     pub(crate) fn told(&self, by: ConnectionId, broken: &Break) {
-        self.lock().told.insert(broken.owner, (by, broken.clone()));
+        let mut inner = self.lock();
+        let known = inner.told.get(&broken.owner);
+        if !known.is_some_and(|(_, known)| known.ticket > broken.ticket) {
+            inner.told.insert(broken.owner, (by, broken.clone()));
+        }
     }
 
     /// The time of a break begins: what is given back comes when the break is over before.
-    /// `None`: it began already.
+    /// `None`: it began already, or that of the owner's next one.
     pub(crate) fn timed(&self, broken: &Break) -> Option<oneshot::Receiver<()>> {
         let mut inner = self.lock();
         let timer = inner.timers.get(&broken.owner);
-        if timer.is_some_and(|(ticket, _)| *ticket == broken.ticket) {
+        if timer.is_some_and(|(ticket, _)| *ticket >= broken.ticket) {
             return None;
         }
         let (ends, ended) = oneshot::channel();
@@ -180,6 +185,8 @@ impl Grants {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::oneshot::error::TryRecvError;
+
     use super::*;
     use crate::file::{LeaseState, OpenId, Place};
 
@@ -256,6 +263,20 @@ mod tests {
         assert!(grants.lost(ConnectionId(1)).is_empty());
         grants.forget(&other);
         assert!(grants.lost(ConnectionId(2)).is_empty());
+    }
+
+    #[test]
+    fn a_break_that_is_over_takes_nothing_from_the_next_one() {
+        let grants = Grants::default();
+        grants.told(ConnectionId(1), &broken(6));
+        let mut time = grants.timed(&broken(6)).unwrap();
+        // Another worker was about to note the one before.
+        grants.told(ConnectionId(2), &broken(5));
+        assert!(grants.timed(&broken(5)).is_none());
+        assert!(!grants.untold(ConnectionId(2), &broken(5)));
+        grants.forget(&broken(5));
+        assert!(matches!(time.try_recv(), Err(TryRecvError::Empty)));
+        assert_eq!(tickets(&grants.lost(ConnectionId(1))), [6]);
     }
 
     #[test]
