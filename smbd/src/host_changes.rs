@@ -10,9 +10,10 @@
 //! clients do, and files that the service's own user may not read.
 //!
 //! `table` holds what is watched and for whom, `read` judges what the kernel says, `walk` follows
-//! trees. Bounds: [`table::WATCHES_MAX`], [`JOBS_MAX`] and the kernel's
+//! trees, `jobs` says in which order. Bounds: [`table::WATCHES_MAX`], [`jobs::JOBS_MAX`] and the kernel's
 //! fs.inotify.max_user_watches.
 
+mod jobs;
 mod read;
 mod table;
 #[cfg(test)]
@@ -20,7 +21,6 @@ mod tests;
 mod walk;
 
 use std::{
-    collections::{BTreeSet, VecDeque},
     io,
     os::fd::OwnedFd,
     sync::{
@@ -44,14 +44,12 @@ use vfs::{
 };
 
 use crate::service::HostVfs;
+use jobs::{Job, Jobs};
 use table::{Table, UseId};
 use walk::Walk;
 
 /// Watches of one interest that are removed at once; more go on the thread's time.
 const REMOVED_AT_ONCE: usize = 16;
-
-/// Walks that wait because events asked for them; trees in which more comes to be are walked anew.
-const JOBS_MAX: usize = 16_384;
 
 /// Who is told.
 pub(crate) trait Listener: Send + Sync {
@@ -83,41 +81,6 @@ impl Listener for Weak<Server<HostVfs>> {
     }
 }
 
-/// What the thread has to do besides reading.
-enum Job {
-    Walk(Walk),
-    Forget(UseId),
-}
-
-#[derive(Default)]
-struct Jobs {
-    queue: VecDeque<Job>,
-    /// Interests whose whole tree is due; what waits for a part of one would be done twice.
-    anew: BTreeSet<UseId>,
-}
-
-impl Jobs {
-    fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.anew.is_empty()
-    }
-
-    /// A directory came to an interest's tree.
-    fn follow(&mut self, walk: Walk) {
-        if self.queue.len() >= JOBS_MAX {
-            self.anew.insert(walk.id());
-        } else if !self.anew.contains(&walk.id()) {
-            self.queue.push_back(Job::Walk(walk));
-        }
-    }
-
-    /// Whole trees come last: until then nothing more of theirs is queued.
-    fn next(&mut self) -> Option<Job> {
-        let anew = |id| Job::Walk(Walk::anew(id));
-        let first = self.queue.pop_front();
-        first.or_else(|| self.anew.pop_first().map(anew))
-    }
-}
-
 struct Shared {
     inotify: OwnedFd,
     own: Arc<OwnChanges>,
@@ -136,7 +99,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     fn order(&self, job: Job) {
         // At most one walk and one end for each interest.
-        lock(&self.jobs).queue.push_back(job);
+        lock(&self.jobs).order(job);
         self.wake.notify_one();
     }
 
@@ -147,7 +110,7 @@ impl Shared {
 
     /// Events of an interest are lost: its tree is walked once more.
     fn walk_anew(&self, id: UseId) {
-        lock(&self.jobs).anew.insert(id);
+        lock(&self.jobs).anew(id);
         self.wake.notify_one();
     }
 

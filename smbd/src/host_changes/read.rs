@@ -31,7 +31,9 @@ use tokio::{
 use vfs::{FileKey, sys::InodeId};
 
 use super::{
-    Job, Listener, Shared, lock,
+    Listener, Shared,
+    jobs::Job,
+    lock,
     table::{Below, Seen},
     walk::{self, Told, Walk},
 };
@@ -129,7 +131,7 @@ fn job(shared: &Shared, listener: &dyn Listener, told: &mut Told) -> bool {
     match next {
         Some(Job::Walk(walk)) => {
             if let Some(rest) = walk.go_on(shared, listener, told) {
-                lock(&shared.jobs).queue.push_back(Job::Walk(rest));
+                lock(&shared.jobs).go_on(rest);
             }
         }
         Some(Job::Forget(id)) => shared.forget(id),

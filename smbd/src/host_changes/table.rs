@@ -25,6 +25,13 @@ pub(super) const WATCHES_MAX: usize = 262_144;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct UseId(u64);
 
+#[cfg(test)]
+impl UseId {
+    pub(super) fn of(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// A place below an interest's directory: names on disk.
 pub(super) type Below = Arc<[Box<[u8]>]>;
 

@@ -20,7 +20,9 @@ use vfs::{
 };
 
 use super::{
-    HostChanges, JOBS_MAX, Job, Listener, lock,
+    HostChanges, Listener,
+    jobs::{JOBS_MAX, Job},
+    lock,
     read::{Event, judge},
     walk::{Told, Walk},
 };
@@ -203,7 +205,7 @@ fn more_work_than_there_is_room_for_means_the_whole_tree_anew() {
         let gone: super::table::Below = Arc::new([b"gone".as_slice().into()]);
         shared.follow(Walk::new_directory(id, gone, true));
     }
-    let queued = lock(&shared.jobs).queue.len();
+    let queued = lock(&shared.jobs).queued();
     assert!(queued <= JOBS_MAX, "{queued} walks wait");
     drop(held);
     assert_eq!(heard.wait(), ["1 lost"]);

@@ -75,6 +75,11 @@ impl Walk {
         self.id
     }
 
+    /// Whether it makes good for lost events.
+    pub(super) fn is_anew(&self) -> bool {
+        self.unseen
+    }
+
     /// Through a directory that came, and all below. `aloud`: what is in it is news.
     pub(super) fn new_directory(id: UseId, below: Below, aloud: bool) -> Self {
         Self {
