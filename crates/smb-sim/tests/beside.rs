@@ -13,6 +13,8 @@
 mod held;
 #[path = "beside/outside.rs"]
 mod outside;
+#[path = "beside/removals.rs"]
+mod removals;
 #[path = "beside/world.rs"]
 mod world;
 

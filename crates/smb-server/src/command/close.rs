@@ -12,9 +12,9 @@ use vfs::{Attr, Identity, Node, Vfs, VfsError};
 
 use super::{Call, Handled, Reply, breaks, durable, engine, write};
 use crate::{
-    file::{Change, Remove, Reported, SharePath},
+    file::{Change, OpenId, Remove, Reported, SharePath},
     persistent,
-    state::{EndReason, Open, OpenKind, Server, Session, Share},
+    state::{EndReason, Open, OpenKind, Server, Session, Share, Still},
 };
 
 /// Closes a handle. An error of the disk is said, and the handle is gone all the same.
@@ -125,14 +125,12 @@ pub(super) async fn finish<V: Vfs>(
     if !deletes {
         persistent::end(server, open).await;
     }
-    // As late as can be: others may rename it through handles of their own.
-    let path = server.path_of(open).ok();
     let closed = server.files.close(disk.place, open.engine);
     server.remove_holder(open.engine);
     server.outside.forget(open.engine);
     let flags = write::open_flags(open);
     let mut receipt = Ok(None);
-    if let (Some(remove), Some(path)) = (&closed.remove, path) {
+    if let Some(remove) = &closed.remove {
         // Whoever marked it had the right; the one who happens to close last need not.
         let identity = server
             .take_deleter(disk.place)
@@ -141,13 +139,12 @@ pub(super) async fn finish<V: Vfs>(
             server,
             share,
             &disk.node,
-            remove,
-            &path,
+            (remove, open.engine),
             (&identity, flags),
             open.parent_lease,
         )
         .await;
-        server.files.removed(disk.place, remove);
+        server.files.removed(disk.place, remove, Some(open.engine));
         receipt = removed;
     }
     if deletes {
@@ -196,52 +193,99 @@ async fn is_empty<V: Vfs>(share: &Share<V>, who: &Identity, directory: &V::Node)
     }
 }
 
-/// The last handle of something marked for deletion is gone: its name goes too. A directory that
-/// is not empty stays, silently ([MS-FSA] 2.1.5.5).
+/// The close of an open, its last handle's, has been told to remove a name: here it goes, wherever
+/// the path of the open leads by now. The caller says [`crate::file::Files::removed`] after it,
+/// whatever came of it. A directory that is not empty stays, silently ([MS-FSA] 2.1.5.5).
 pub(super) async fn remove_name<V: Vfs>(
     server: &Arc<Server<V>>,
     share: &Share<V>,
     node: &V::Node,
-    remove: &Remove,
-    path: &SharePath,
+    (remove, open): (&Remove, OpenId),
     (who, flags): (&Identity, RequestFlags),
     spared: Option<(Guid, LeaseKey)>,
 ) -> Result<Option<Receipt>, VfsError> {
-    let (vfs, gate) = (&share.vfs, &share.gate);
-    if let Remove::Stream = remove {
-        let begun = gate.begin();
-        vfs.remove_stream(who, node).await?;
-        report_stream(server, path, node);
-        return begun.stream_removed(node, flags).await.map(Some);
-    }
-    let names: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
-    // Whether the name still leads to the node is looked at by the removal, under its lock.
-    let (file, parent) = match node.stream() {
-        None => (node.clone(), vfs.lookup_parent(who, &names).await?),
-        Some(_) => {
-            let lookup = vfs.lookup(who, &names).await?;
-            let same = |file: &V::Node| file.key() == node.key();
-            let found = lookup.found.map(|(file, _)| file).filter(same);
-            let Some(file) = found else { return Ok(None) };
-            (file, lookup.parent)
-        }
-    };
-    let (Some(parent), Some(name)) = (&parent, names.last()) else {
+    let Some(path) = server.files.leaving(open) else {
         return Ok(None);
     };
-    let begun = gate.begin_removal(&file, parent).await;
-    match vfs.remove(who, &file, parent, name).await {
-        Err(VfsError::NotEmpty | VfsError::NotFound) => return Ok(None),
-        other => other?,
+    if let Remove::Stream = remove {
+        let begun = share.gate.begin();
+        share.vfs.remove_stream(who, node).await?;
+        report_stream(server, &path, node);
+        return begun.stream_removed(node, flags).await.map(Some);
     }
-    let filter = engine::name_filter(file.is_directory());
-    engine::report(
+    let one = Removal {
         server,
-        &[engine::change(path.clone(), Change::REMOVED, filter)],
-    );
-    let after = server.files.entries_changed(parent.key(), spared);
-    engine::perform(server, after);
-    begun.removed(flags).await.map(Some)
+        share,
+        node,
+        who,
+        flags,
+        spared,
+    };
+    let mut tried = one.attempt(&path, None).await;
+    if let Err(error) = &tried
+        && !matches!(error, VfsError::NotEmpty)
+    {
+        // What is above may have moved since the path was read, or is moving: the disk first.
+        let still = server.name_turns.still(path.share).await;
+        let now = server.files.leaving(open).unwrap_or_else(|| path.clone());
+        let absent = matches!(error, VfsError::NotFound | VfsError::PathNotFound);
+        if absent || !now.same(&path) {
+            tried = one.attempt(&now, Some(still)).await;
+        }
+    }
+    match tried {
+        Ok(marked) => marked.map(Some),
+        Err(VfsError::NotEmpty | VfsError::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A name that is to go.
+struct Removal<'a, V: Vfs> {
+    server: &'a Arc<Server<V>>,
+    share: &'a Share<V>,
+    node: &'a V::Node,
+    who: &'a Identity,
+    flags: RequestFlags,
+    spared: Option<(Guid, LeaseKey)>,
+}
+
+impl<V: Vfs> Removal<'_, V> {
+    /// Removes the name where `path` leads. An error: it is there still, or was not there. Inside:
+    /// it is gone, and what the gate says of that.
+    async fn attempt(
+        &self,
+        path: &SharePath,
+        still: Option<Still>,
+    ) -> Result<Result<Receipt, VfsError>, VfsError> {
+        let (server, node, who) = (self.server, self.node, self.who);
+        let (vfs, gate) = (&self.share.vfs, &self.share.gate);
+        let names: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
+        // Whether the name still leads to the node is looked at by the removal, under its lock.
+        let (file, parent) = match node.stream() {
+            None => (node.clone(), vfs.lookup_parent(who, &names).await?),
+            Some(_) => {
+                let lookup = vfs.lookup(who, &names).await?;
+                let same = |file: &V::Node| file.key() == node.key();
+                let found = lookup.found.map(|(file, _)| file).filter(same);
+                (found.ok_or(VfsError::NotFound)?, lookup.parent)
+            }
+        };
+        let (Some(parent), Some(name)) = (&parent, names.last()) else {
+            return Err(VfsError::NotFound);
+        };
+        let begun = gate.begin_removal(&file, parent).await;
+        vfs.remove(who, &file, parent, name).await?;
+        drop(still);
+        let filter = engine::name_filter(file.is_directory());
+        engine::report(
+            server,
+            &[engine::change(path.clone(), Change::REMOVED, filter)],
+        );
+        let after = server.files.entries_changed(parent.key(), self.spared);
+        engine::perform(server, after);
+        Ok(begun.removed(self.flags).await)
+    }
 }
 
 fn report_stream<V: Vfs>(server: &Arc<Server<V>>, path: &SharePath, node: &V::Node) {

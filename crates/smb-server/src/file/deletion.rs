@@ -160,7 +160,7 @@ impl Inode {
         if !last && posix != Some(id) {
             return None;
         }
-        *deletion = Deletion::Removing;
+        *deletion = Deletion::Removing(Some(id));
         for other in self.opens.values_mut() {
             other.unlinked |= other.link == open.link;
         }
@@ -172,7 +172,7 @@ impl Inode {
         let deletion = self.streams.get_mut(&open.stream)?.deletion.as_mut()?;
         match *deletion {
             Deletion::Pending { posix } if last || posix == Some(id) => {
-                *deletion = Deletion::Removing;
+                *deletion = Deletion::Removing(Some(id));
                 Some(Remove::Stream)
             }
             _ => None,
@@ -186,7 +186,7 @@ impl Inode {
             Remove::Link(link) => {
                 let free = self.opens.is_empty() && !self.links.contains_key(link);
                 if free {
-                    self.links.insert(link.clone(), Deletion::Removing);
+                    self.links.insert(link.clone(), Deletion::Removing(None));
                 }
                 free
             }
@@ -194,7 +194,7 @@ impl Inode {
                 let free = !self.is_stream_open(stream) && !self.streams.contains_key(stream);
                 if free {
                     let stream = self.streams.entry(stream.clone()).or_default();
-                    stream.deletion = Some(Deletion::Removing);
+                    stream.deletion = Some(Deletion::Removing(None));
                 }
                 free
             }
@@ -202,8 +202,13 @@ impl Inode {
     }
 
     /// The caller carried out a removal, or failed to: the name may be opened again.
-    pub(super) fn removed(&mut self, stream: &StreamName, remove: &Remove) {
+    pub(super) fn removed(&mut self, stream: &StreamName, remove: &Remove, by: Option<OpenId>) {
         match remove {
+            Remove::Link(_) if by.is_some() => {
+                // It may have been renamed since: then it is found under its new name.
+                self.links
+                    .retain(|_, deletion| *deletion != Deletion::Removing(by));
+            }
             Remove::Link(link) => {
                 self.links.remove(link);
             }
@@ -234,7 +239,7 @@ impl Inode {
         let opens = &self.opens;
         self.streams.retain(|name, stream| {
             let open = opens.values().any(|open| open.stream == *name);
-            open || stream.deletion == Some(Deletion::Removing)
+            open || matches!(stream.deletion, Some(Deletion::Removing(_)))
         });
     }
 }

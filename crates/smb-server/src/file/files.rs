@@ -204,7 +204,8 @@ impl Files {
         self.close(place, open)
     }
 
-    /// Closes an open: its locks, its caching, its watch. Blocked requests of it end.
+    /// Closes an open: its locks, its caching, its watch. Blocked requests of it end. Where its
+    /// name is to be removed, its path stays known ([`Files::leaving`]) until [`Files::removed`].
     pub fn close(&self, place: &Place, open: OpenId) -> Closed {
         let closing = self.with(place.key, false, |inode| {
             let closing = inode.close(open);
@@ -219,9 +220,13 @@ impl Files {
             }
             closing
         });
-        lock(&self.paths).remove(open);
         let closing = closing.unwrap_or_default();
         let mut closed = closing.closed;
+        if closed.remove.is_some() {
+            lock(&self.paths).leave(open);
+        } else {
+            lock(&self.paths).remove(open);
+        }
         self.close_watch(open, &mut closed.effects);
         if closing.marked {
             self.directory_deleted(place.key, &mut closed.effects);
@@ -239,12 +244,23 @@ impl Files {
         .unwrap_or(false)
     }
 
-    /// The caller carried out what a close told it to remove (or failed to).
-    pub fn removed(&self, place: &Place, remove: &Remove) {
+    /// The caller carried out what the close of the open `by` told it to remove, or what it took
+    /// out itself (or failed to).
+    pub fn removed(&self, place: &Place, remove: &Remove, by: Option<OpenId>) {
         self.name_gone(place.key);
         self.with(place.key, false, |inode| {
-            inode.removed(&place.stream, remove)
+            inode.removed(&place.stream, remove, by)
         });
+        if let Some(open) = by {
+            lock(&self.paths).remove(open);
+        }
+    }
+
+    /// The path that an open has whose close has been told to remove its name: what is above may
+    /// have moved since.
+    #[must_use]
+    pub fn leaving(&self, open: OpenId) -> Option<SharePath> {
+        lock(&self.paths).leaving(open)
     }
 
     /// Marks what `open` has open for deletion. Before, ask [`Files::operation`] with
@@ -374,7 +390,7 @@ impl Files {
         lock(&self.paths).at(path)
     }
 
-    /// The opens strictly below a directory.
+    /// The opens strictly below a directory, and those whose names are still being removed.
     #[must_use]
     pub fn opens_below(&self, directory: &SharePath) -> Vec<(OpenId, Place)> {
         lock(&self.paths).below(directory)

@@ -34,8 +34,9 @@ pub(super) const WAITING_MAX: usize = 4_096;
 pub(super) enum Deletion {
     /// It goes with the last handle, or with the one that asked for POSIX semantics.
     Pending { posix: Option<OpenId> },
-    /// A close was told to remove it and has not reported back.
-    Removing,
+    /// The close of this open was told to remove it and has not reported back; `None`: somebody
+    /// who had it not open ([`Inode::take_out`]).
+    Removing(Option<OpenId>),
 }
 
 /// One open.

@@ -87,7 +87,7 @@ mod tests {
         rig.open(&request);
         assert!(!rig.files.has_moved(key(1), before));
         rig.files
-            .removed(&request.place, &Remove::Link(link(0, "1")));
+            .removed(&request.place, &Remove::Link(link(0, "1")), None);
         assert!(rig.files.has_moved(key(1), before));
         assert!(!rig.files.has_moved(key(2), before), "another inode");
         assert!(!rig.files.has_moved(key(1), rig.files.look()));

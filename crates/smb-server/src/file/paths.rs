@@ -4,9 +4,12 @@
 //! this directory" ([MS-FSA] 2.1.4.2) and the renaming of a directory are range scans. Paths are
 //! share-relative; two shares over one directory do not see each other's opens here.
 //!
+//! An open whose close removes its name is leaving: it is gone for who asks for opens, but what is
+//! above it knows of it, and it moves along, until the name is off the disk.
+//!
 //! Folding is the caller's: it hands in both forms of every component.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use vfs::FileKey;
@@ -97,6 +100,8 @@ type IndexKey = (ShareId, Vec<Box<str>>, OpenId);
 pub(super) struct Paths {
     by_path: BTreeMap<IndexKey, Place>,
     by_open: BTreeMap<OpenId, SharePath>,
+    /// Which of them are closed and remove their names.
+    leaving: BTreeSet<OpenId>,
 }
 
 impl Paths {
@@ -111,6 +116,7 @@ impl Paths {
     }
 
     pub(super) fn remove(&mut self, open: OpenId) -> Option<(SharePath, Place)> {
+        self.leaving.remove(&open);
         let path = self.by_open.remove(&open)?;
         let key = (path.share, path.folded.to_vec(), open);
         let place = self.by_path.remove(&key)?;
@@ -118,14 +124,30 @@ impl Paths {
     }
 
     pub(super) fn path_of(&self, open: OpenId) -> Option<SharePath> {
-        self.by_open.get(&open).cloned()
+        let path = self.by_open.get(&open);
+        path.filter(|_| !self.leaving.contains(&open)).cloned()
+    }
+
+    /// The open is closed, and its name is to be removed: until [`Paths::remove`] it is leaving.
+    pub(super) fn leave(&mut self, open: OpenId) {
+        if self.by_open.contains_key(&open) {
+            self.leaving.insert(open);
+        }
+    }
+
+    /// The path of an open that is leaving.
+    pub(super) fn leaving(&self, open: OpenId) -> Option<SharePath> {
+        let path = self.by_open.get(&open);
+        path.filter(|_| self.leaving.contains(&open)).cloned()
     }
 
     /// The opens of `path` itself.
     pub(super) fn at(&self, path: &SharePath) -> Vec<OpenId> {
         let key = |open| (path.share, path.folded.to_vec(), OpenId(open));
         let here = self.by_path.range(key(0)..=key(u64::MAX));
-        here.map(|((_, _, open), _)| *open).collect()
+        here.map(|((_, _, open), _)| *open)
+            .filter(|open| !self.leaving.contains(open))
+            .collect()
     }
 
     /// The opens of `path` and of everything below it, in the order of their paths.
@@ -142,7 +164,7 @@ impl Paths {
             .map(|((_, folded, open), place)| (*open, place, folded.len() > path.folded.len()))
     }
 
-    /// The opens strictly below a directory.
+    /// The opens strictly below a directory, and those that are leaving.
     pub(super) fn below(&self, path: &SharePath) -> Vec<(OpenId, Place)> {
         self.at_or_below(path)
             .filter(|(_, _, below)| *below)
@@ -152,7 +174,7 @@ impl Paths {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.by_path.is_empty() && self.by_open.is_empty()
+        self.by_path.is_empty() && self.by_open.is_empty() && self.leaving.is_empty()
     }
 
     /// Follows a rename of `key`: every open of it at `from`, and every one below, is now at or
@@ -164,9 +186,13 @@ impl Paths {
             .map(|(open, _, _)| open)
             .collect();
         for open in moving {
+            let leaving = self.leaving.contains(&open);
             if let Some((path, place)) = self.remove(open) {
                 let path = path.moved(from, to).unwrap_or(path);
                 self.insert(open, path, place);
+            }
+            if leaving {
+                self.leave(open);
             }
         }
     }
@@ -235,5 +261,22 @@ mod tests {
         assert!(paths.remove(OpenId(2)).is_some());
         assert!(paths.remove(OpenId(2)).is_none());
         assert_eq!(paths.by_path.len(), paths.by_open.len());
+    }
+
+    #[test]
+    fn what_is_leaving_is_below_and_moves_along_and_is_no_open() {
+        let mut paths = Paths::default();
+        paths.insert(OpenId(1), path(0, "Old\\File"), place(1));
+        paths.leave(OpenId(1));
+        paths.leave(OpenId(2));
+        assert_eq!(paths.path_of(OpenId(1)), None);
+        assert!(paths.at(&path(0, "old\\file")).is_empty());
+        assert_eq!(paths.below(&path(0, "old")).len(), 1);
+        paths.rename(place(9).key, &path(0, "old"), &path(0, "New"));
+        assert_eq!(paths.path_of(OpenId(1)), None);
+        assert_eq!(paths.leaving(OpenId(1)).unwrap().text(), "New\\File");
+        assert_eq!(paths.leaving(OpenId(2)), None);
+        assert!(paths.remove(OpenId(1)).is_some());
+        assert!(paths.is_empty());
     }
 }

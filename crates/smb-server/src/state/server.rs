@@ -28,8 +28,8 @@ use tokio::sync::{
 use vfs::{Env, Identity, Timestamp, Vfs};
 
 use super::{
-    ChangeTimes, Durables, Grants, Holder, LossWarnings, Open, OpenKind, Requests, Session, Shares,
-    holders::Holders,
+    ChangeTimes, Durables, Grants, Holder, LossWarnings, NameTurns, Open, OpenKind, Requests,
+    Session, Shares, holders::Holders,
 };
 use crate::{
     command::Failure,
@@ -83,6 +83,7 @@ pub struct Server<V: Vfs> {
     /// Those of them that outlive the process.
     pub(crate) persistence: Persistence,
     pub(crate) change_times: ChangeTimes,
+    pub(crate) name_turns: NameTurns,
     /// Held while a part of a security descriptor is merged into what is stored.
     pub(crate) descriptors: vfs::disk::InodeLocks,
     /// When the server started.
@@ -134,6 +135,7 @@ impl<V: Vfs> Server<V> {
             durables: Durables::default(),
             persistence: Persistence::default(),
             change_times: ChangeTimes::default(),
+            name_turns: NameTurns::default(),
             descriptors: vfs::disk::InodeLocks::default(),
             config: RwLock::new(Arc::new(config)),
             shares: RwLock::new(Arc::new(shares)),

@@ -24,7 +24,7 @@ use crate::world::{World, rename, set};
 
 /// Holds operations of the disk.
 #[derive(Clone, Default)]
-struct Holds {
+pub(crate) struct Holds {
     /// Which operations are to be held, the next one last.
     wanted: Arc<Mutex<Vec<SimOp>>>,
     /// How many are, or were.
@@ -35,7 +35,7 @@ struct Holds {
 
 impl Holds {
     /// Holds the next operation of each kind, in this order.
-    fn begin(world: &World, kinds: &[SimOp]) -> Self {
+    pub(crate) fn begin(world: &World, kinds: &[SimOp]) -> Self {
         let this = Self::default();
         this.wanted.lock().unwrap().extend(kinds.iter().rev());
         let holds = this.clone();
@@ -62,7 +62,7 @@ impl Holds {
     }
 
     /// Until the operation of this number (from 1) is held.
-    async fn held(&self, world: &World, number: usize) {
+    pub(crate) async fn held(&self, world: &World, number: usize) {
         for _ in 0..1_000 {
             if self.held.load(Ordering::SeqCst) >= number {
                 return;
@@ -72,7 +72,7 @@ impl Holds {
         panic!("nothing is held");
     }
 
-    fn release(&self) {
+    pub(crate) fn release(&self) {
         self.released.fetch_add(1, Ordering::SeqCst);
     }
 }

@@ -14,7 +14,7 @@ use smb_wire::{
     Status,
     fscc::{FileInformationClass, FileLinkInformation, FileRenameInformation},
     ids::{FileId, Guid},
-    msg::{Dialect, InfoType, SetInfoRequest},
+    msg::{CloseFlags, CloseRequest, Dialect, InfoType, SetInfoRequest},
 };
 use vfs::Env;
 
@@ -111,7 +111,7 @@ impl World {
     }
 
     /// From now on the disk takes its time.
-    fn slow(&self) {
+    pub(crate) fn slow(&self) {
         let env = Arc::clone(&self.env);
         self.server.disk.set_hook(Some(Arc::new(move |_| {
             let pause = Duration::from_micros(env.choose(1_000));
@@ -178,6 +178,13 @@ pub(crate) fn set(file_id: FileId, class: FileInformationClass, buffer: &[u8]) -
         additional_information: 0,
         file_id,
         buffer,
+    })
+}
+
+pub(crate) fn close(file_id: FileId) -> Request {
+    Request::new(&CloseRequest {
+        flags: CloseFlags::empty(),
+        file_id,
     })
 }
 

@@ -219,7 +219,7 @@ async fn take_back<V: Vfs>(
         .vfs
         .remove(&token.identity, node, parent, &lookup.name)
         .await;
-    files.removed(&place, &name);
+    files.removed(&place, &name, None);
     match removed {
         Ok(()) => {
             // Its number may come back as another file's: nothing of it may stay owed or latched.

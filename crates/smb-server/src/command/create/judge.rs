@@ -18,7 +18,7 @@ use crate::{
     command::{Call, Failure, breaks::Granting, close, engine},
     file::{
         CacheGrant, CacheRequest, Decision, LeaseRequest, LeaseVersion, OpenId, OpenRequest, Owner,
-        Place, Quick,
+        Place, Quick, Remove,
     },
     persistent,
 };
@@ -179,21 +179,33 @@ pub(super) async fn undo<V: Vfs>(
 ) -> Result<(), Failure> {
     let server = call.server();
     server.outside.forget(open);
-    let path = server.files.path_of(open);
     let closed = server.files.abandon(place, open);
-    engine::perform(server, closed.effects);
-    let (Some(remove), Some(path)) = (closed.remove, path) else {
-        return Ok(());
+    let removed = match &closed.remove {
+        None => Ok(()),
+        Some(remove) => {
+            let removed = remove_name(call, place, (remove, open), node).await;
+            server.files.removed(place, remove, Some(open));
+            removed
+        }
     };
+    // Whoever waited for this open finds the name gone, not going.
+    engine::perform(server, closed.effects);
+    removed
+}
+
+async fn remove_name<V: Vfs>(
+    call: &Call<V>,
+    place: &Place,
+    remove: (&Remove, OpenId),
+    node: &V::Node,
+) -> Result<(), Failure> {
+    let server = call.server();
     let identity = match server.take_deleter(place) {
         Some(identity) => identity,
         None => call.token()?.identity.clone(),
     };
-    let share = call.share()?;
     let who = (&identity, durability::RequestFlags::default());
-    let removed = close::remove_name(server, share, node, &remove, &path, who, None).await;
-    server.files.removed(place, &remove);
-    removed?;
+    close::remove_name(server, call.share()?, node, remove, who, None).await?;
     Ok(())
 }
 

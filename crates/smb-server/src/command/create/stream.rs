@@ -185,7 +185,7 @@ async fn unmake<V: Vfs>(call: &Call<V>, place: &Place, node: &V::Node) -> Result
             .map(|()| Some(begun))
     };
     let removed = removed.await;
-    files.removed(place, &Remove::Stream);
+    files.removed(place, &Remove::Stream, None);
     if let Some(begun) = removed? {
         let flags = durability::RequestFlags::default();
         drop(begun.stream_removed(node, flags).await);

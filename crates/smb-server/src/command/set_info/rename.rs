@@ -157,6 +157,8 @@ async fn carry_out<V: Vfs>(
         return Err(error.into());
     }
     let replaced = to.existing.as_ref().map(|(node, _)| node);
+    // Until the paths have followed, who does not find what it removes waits.
+    let turn = server.name_turns.rename(one.from.share).await;
     let moving = (share.gate)
         .begin_move(one.parent, &to.parent, replaced)
         .await;
@@ -174,7 +176,7 @@ async fn carry_out<V: Vfs>(
         .await;
     if let Err(error) = renamed {
         // What the end of the room may have to remove wants a turn of its own.
-        drop(moving);
+        drop((moving, turn));
         target::end(room).await;
         return Err(error.into());
     }
@@ -182,6 +184,7 @@ async fn carry_out<V: Vfs>(
         room.is_replaced();
     }
     follow(call, &one);
+    drop(turn);
     if replace {
         target::replaced(call, to).await;
     }
@@ -208,12 +211,14 @@ async fn drop_link<V: Vfs>(
     let token = call.token()?;
     let server = call.server();
     persistent::moving(server, one.node.key(), &one.target.path).await?;
+    let turn = server.name_turns.rename(one.from.share).await;
     let begun = share.gate.begin_removal(one.node, one.parent).await;
     share
         .vfs
         .remove(&token.identity, one.node, one.parent, one.name)
         .await?;
     follow(call, &one);
+    drop(turn);
     let flags = write::open_flags(open);
     let receipt = begun.removed(flags).await;
     persistent::moved(server, one.node.key()).await;

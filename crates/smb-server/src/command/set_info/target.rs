@@ -184,21 +184,24 @@ impl<V: Vfs> Room<V> {
             return None;
         }
         let files = &self.server.files;
-        let path = files.path_of(self.open);
         // Who saw it before it was replaced sees that before it is let in.
         files.name_gone(self.place.key);
         let closed = files.abandon(&self.place, self.open);
-        engine::perform(&self.server, closed.effects);
-        let (remove, path) = (closed.remove?, path?);
+        let Some(remove) = closed.remove else {
+            engine::perform(&self.server, closed.effects);
+            return None;
+        };
         let (server, share) = (Arc::clone(&self.server), Arc::clone(&self.share));
-        let (node, place) = (self.node.clone(), self.place.clone());
+        let (node, place, open) = (self.node.clone(), self.place.clone(), self.open);
         let deleter = server.take_deleter(&place);
         let identity = deleter.unwrap_or_else(|| self.who.clone());
         Some(async move {
             let who = (&identity, RequestFlags::default());
-            let removed = close::remove_name(&server, &share, &node, &remove, &path, who, None);
+            let removed = close::remove_name(&server, &share, &node, (&remove, open), who, None);
             let removed = removed.await;
-            server.files.removed(&place, &remove);
+            server.files.removed(&place, &remove, Some(open));
+            // Whoever waited for this finds the name gone, not going.
+            engine::perform(&server, closed.effects);
             if let Err(error) = removed {
                 tracing::warn!(%error, share = share.config.name, "a file marked for deletion stays");
             }

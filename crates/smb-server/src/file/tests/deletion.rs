@@ -23,7 +23,8 @@ fn the_last_close_of_a_pending_file_removes_it() {
     assert!(rig.files.is_doomed(key(1)));
     // Until the disk has followed, nobody opens what is being removed.
     assert_eq!(rig.refused(&rig.request(1, READ)), Status::DELETE_PENDING);
-    rig.files.removed(&other.place, &Remove::Link(link(0, "1")));
+    rig.files
+        .removed(&other.place, &Remove::Link(link(0, "1")), Some(other.open));
     assert!(rig.files.is_empty());
     rig.open(&rig.request(1, READ));
 }
@@ -94,7 +95,8 @@ fn posix_deletion_goes_with_its_own_handle() {
     assert_eq!(rig.close(&early).remove, None);
     let remove = rig.close(&deleter).remove.unwrap();
     assert_eq!(remove, Remove::Link(link(0, "1")));
-    rig.files.removed(&deleter.place, &remove);
+    rig.files
+        .removed(&deleter.place, &remove, Some(deleter.open));
     // The handle left is nameless: it still says so, and removes nothing.
     assert!(rig.files.is_delete_pending(&lasting.place, lasting.open));
     assert!(
@@ -126,7 +128,8 @@ fn a_stream_is_deleted_alone_and_with_its_file() {
     rig.open(&rig.request(1, READ));
     assert_eq!(rig.close(&first).remove, Some(Remove::Stream));
     assert_eq!(rig.refused(&on_stream(&rig)), Status::DELETE_PENDING);
-    rig.files.removed(&first.place, &Remove::Stream);
+    rig.files
+        .removed(&first.place, &Remove::Stream, Some(first.open));
     let again = on_stream(&rig);
     rig.open(&again);
     // The file itself: a stream still open keeps it.
@@ -159,7 +162,8 @@ fn another_hard_link_is_not_touched() {
     let closed = rig.close(&one);
     assert_eq!(closed.remove, Some(Remove::Link(link(0, "1"))));
     assert!(!closed.last_of_file);
-    rig.files.removed(&one.place, &Remove::Link(link(0, "1")));
+    rig.files
+        .removed(&one.place, &Remove::Link(link(0, "1")), Some(one.open));
     assert_eq!(rig.close(&two).remove, None);
     assert!(rig.files.is_empty());
 }
@@ -178,4 +182,48 @@ fn a_pending_deletion_follows_a_rename() {
     rig.files
         .renamed(key(1), (&open.path, &open.link), (&path("new"), &to));
     assert_eq!(rig.close(&open).remove, Some(Remove::Link(to)));
+}
+
+#[test]
+fn until_a_name_is_removed_what_is_above_knows_of_it() {
+    let rig = Rig::new(Caching::None);
+    let file = OpenRequest {
+        path: path("dir\\1"),
+        delete_on_close: true,
+        ..rig.request(1, DELETE)
+    };
+    rig.open(&file);
+    let remove = rig.close(&file).remove.unwrap();
+    assert_eq!(rig.files.path_of(file.open), None);
+    assert!(rig.files.clear_below(&path("dir"), WaiterId(99)).open);
+    // One that was past that already.
+    rig.files.renamed(
+        key(9),
+        (&path("dir"), &link(0, "dir")),
+        (&path("new"), &link(0, "new")),
+    );
+    assert_eq!(rig.files.leaving(file.open).unwrap().text(), "new\\1");
+    rig.files.removed(&file.place, &remove, Some(file.open));
+    assert_eq!(rig.files.leaving(file.open), None);
+    assert!(!rig.files.clear_below(&path("new"), WaiterId(99)).open);
+    assert!(rig.files.is_empty());
+}
+
+#[test]
+fn a_removal_beside_a_rename_leaves_nothing() {
+    let rig = Rig::new(Caching::None);
+    let deleter = rig.request(1, DELETE);
+    let renamer = rig.request(1, DELETE);
+    rig.open(&deleter);
+    rig.open(&renamer);
+    let marked = (rig.files).set_delete_pending(&deleter.place, deleter.open, true);
+    assert!(marked.is_ok());
+    let remove = rig.close(&deleter).remove.unwrap();
+    let to = (&path("new"), &link(0, "new"));
+    (rig.files).renamed(key(1), (&deleter.path, &deleter.link), to);
+    assert_eq!(rig.files.leaving(deleter.open).unwrap().text(), "new");
+    rig.files
+        .removed(&deleter.place, &remove, Some(deleter.open));
+    assert_eq!(rig.close(&renamer).remove, None);
+    assert!(rig.files.is_empty());
 }

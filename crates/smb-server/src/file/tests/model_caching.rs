@@ -281,7 +281,9 @@ impl World {
         }
         let closed = self.rig.close(&request);
         if let Some(remove) = closed.remove {
-            self.rig.files.removed(&request.place, &remove);
+            self.rig
+                .files
+                .removed(&request.place, &remove, Some(request.open));
         }
         self.carry_out(closed.effects);
     }

@@ -76,13 +76,13 @@ struct Model {
     /// Marked, by whom with POSIX semantics.
     pending: Vec<(Target, Option<OpenId>)>,
     /// Told to be removed, and not reported back.
-    removing: Vec<(Target, Place, Remove)>,
+    removing: Vec<(Target, Place, Remove, OpenId)>,
 }
 
 impl Model {
     fn is_gone(&self, target: &Target) -> bool {
         self.pending.iter().any(|(other, _)| other == target)
-            || self.removing.iter().any(|(other, _, _)| other == target)
+            || self.removing.iter().any(|(other, ..)| other == target)
     }
 
     fn judge(&self, new: &OpenRequest) -> Status {
@@ -98,7 +98,7 @@ impl Model {
     }
 
     fn mark(&mut self, target: Target, posix: Option<OpenId>) {
-        if self.removing.iter().any(|(other, _, _)| *other == target) {
+        if self.removing.iter().any(|(other, ..)| *other == target) {
             return;
         }
         match self.pending.iter_mut().find(|(other, _)| *other == target) {
@@ -138,7 +138,7 @@ impl Model {
                 self.nameless.extend(left);
             }
             self.removing
-                .push((goes, closing.place.clone(), remove.clone()));
+                .push((goes, closing.place.clone(), remove.clone(), closing.open));
             self.forget_streams();
             return Some(remove);
         }
@@ -244,8 +244,8 @@ fn step(rig: &Rig, model: &mut Model, op: &Op) {
             model.pending.retain(|(other, _)| *other != target);
         }
         Op::Removed => {
-            for (_, place, remove) in model.removing.drain(..) {
-                rig.files.removed(&place, &remove);
+            for (_, place, remove, by) in model.removing.drain(..) {
+                rig.files.removed(&place, &remove, Some(by));
             }
         }
         _ => {}
