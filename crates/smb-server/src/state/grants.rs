@@ -105,7 +105,7 @@ impl Grants {
     pub(crate) fn told(&self, by: ConnectionId, broken: &Break) {
         let mut inner = self.lock();
         let known = inner.told.get(&broken.owner);
-        if !known.is_some_and(|(_, known)| known.ticket > broken.ticket) {
+        if known.is_none_or(|(_, known)| known.ticket <= broken.ticket) {
             inner.told.insert(broken.owner, (by, broken.clone()));
         }
     }
