@@ -334,9 +334,11 @@ pub trait Vfs: Send + Sync + 'static {
     async fn attrs_at(&self, dir: &Self::Node, names: &[DirName]) -> Vec<VfsResult<Attr>>;
 
     /// Moves a name. `name` and `to_name` are components; `node` is the inode that must still be
-    /// at `name` (else `NotFound`). Without `replace` an existing target gives `Exists`
-    /// (a change of case only of the same name is allowed). A directory never replaces a file
-    /// nor the other way round.
+    /// at `name` (else `NotFound`). `replaced` is the inode that must be found by the new name and
+    /// goes from there, none for a free name. What is found otherwise (another inode, or none
+    /// where one should be) gives `Exists`: whoever decided by it has to look again. A change of
+    /// case only of the same name replaces nothing. A directory never replaces a file nor the
+    /// other way round. Two names of one inode become one.
     #[allow(clippy::too_many_arguments)]
     async fn rename(
         &self,
@@ -346,17 +348,17 @@ pub trait Vfs: Send + Sync + 'static {
         name: &str,
         to_parent: &Self::Node,
         to_name: &str,
-        replace: bool,
+        replaced: Option<FileKey>,
     ) -> VfsResult<()>;
 
-    /// Adds a hard link to a file.
+    /// Adds a hard link to a file; `replaced` as of [`Vfs::rename`].
     async fn link(
         &self,
         who: &Identity,
         node: &Self::Node,
         to_parent: &Self::Node,
         to_name: &str,
-        replace: bool,
+        replaced: Option<FileKey>,
     ) -> VfsResult<()>;
 
     /// Removes a name (file, link or empty directory) if it still leads to `node`, else

@@ -460,7 +460,7 @@ impl Vfs for Fake {
         _: &str,
         _: &FakeNode,
         _: &str,
-        _: bool,
+        _: Option<FileKey>,
     ) -> VfsResult<()> {
         unreachable!()
     }
@@ -470,7 +470,7 @@ impl Vfs for Fake {
         _: &FakeNode,
         _: &FakeNode,
         _: &str,
-        _: bool,
+        _: Option<FileKey>,
     ) -> VfsResult<()> {
         unreachable!()
     }

@@ -207,7 +207,7 @@ fn images(paid: Paid) -> Vec<SimDisk> {
         drop(gate.created(&c, &root, PLAIN).await.unwrap());
         let b = vfs.create_directory(ME, &c, "b", &none).await.unwrap().0;
         drop(gate.created(&b, &c, PLAIN).await.unwrap());
-        vfs.rename(ME, &f, &a, "f", &b, "f", false).await.unwrap();
+        vfs.rename(ME, &f, &a, "f", &b, "f", None).await.unwrap();
         drop(gate.renamed(&f, &a, &b, PLAIN).await.unwrap());
         let (cut, keep) = (on.clone(), Arc::clone(&into));
         on.set_hook(Some(Arc::new(move |op| {

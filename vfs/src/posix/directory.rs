@@ -12,7 +12,7 @@ use super::{
     node::kind_of, samba_xattr::DOS_ATTRIB,
 };
 use crate::{
-    Attr, DirName, Identity, Kind, Node, VfsError, VfsResult,
+    Attr, DirName, FileKey, Identity, Kind, Node, VfsError, VfsResult,
     disk::{Disk, Stat, Wanted},
 };
 
@@ -41,6 +41,12 @@ impl<F> Entry<F> {
     /// The inode that the name itself holds.
     fn own(&self) -> Option<&(F, Stat)> {
         self.target.as_ref().filter(|_| !self.link)
+    }
+
+    /// Whether it is the inode that may be replaced.
+    fn leads_to(&self, replaced: Option<FileKey>) -> bool {
+        let found = self.target.as_ref().map(|(_, stat)| stat.key);
+        found.is_some() && found == replaced
     }
 }
 
@@ -180,10 +186,11 @@ impl<D: Disk> PosixVfs<D> {
         shown: &str,
         to_parent: &PosixNode<D>,
         to_name: &str,
-        replace: bool,
+        replaced: Option<FileKey>,
     ) -> VfsResult<()> {
         self.writable()?;
-        let _name = self.locks.name(to_parent.0.key, to_name).await;
+        let (at, to) = ((parent.0.key, shown), (to_parent.0.key, to_name));
+        let _names = self.locks.names(at, to).await;
         let from = self.entry_of(who, node, parent, shown).await?;
         if let Some((beside, _)) = from.target {
             self.disk.close_beside(beside, node.fd());
@@ -192,6 +199,9 @@ impl<D: Disk> PosixVfs<D> {
         let wanted = name::to_disk(to_name)?;
         let same_directory = parent.0.key == to_parent.0.key;
         let Some(existing) = self.entry(who, to_parent, to_name).await? else {
+            if replaced.is_some() {
+                return Err(VfsError::Exists);
+            }
             return self
                 .move_name(who, parent, &from, to_parent, &wanted, false)
                 .await;
@@ -205,7 +215,7 @@ impl<D: Disk> PosixVfs<D> {
                 .move_name(who, parent, &from, to_parent, &wanted, false)
                 .await;
         }
-        if !replace {
+        if !existing.leads_to(replaced) {
             return Err(VfsError::Exists);
         }
         if let Some((fd, stat)) = existing.own() {
@@ -298,7 +308,7 @@ impl<D: Disk> PosixVfs<D> {
         node: &PosixNode<D>,
         to_parent: &PosixNode<D>,
         to_name: &str,
-        replace: bool,
+        replaced: Option<FileKey>,
     ) -> VfsResult<()> {
         self.writable()?;
         if node.0.stream.is_some() || node.0.kind != Kind::File {
@@ -308,12 +318,15 @@ impl<D: Disk> PosixVfs<D> {
         let wanted = name::to_disk(to_name)?;
         let dir = to_parent.directory()?;
         let Some(existing) = self.entry(who, to_parent, to_name).await? else {
+            if replaced.is_some() {
+                return Err(VfsError::Exists);
+            }
             let link = self.disk.link(who, node.fd(), dir, &wanted);
             return Ok(self
                 .changing(to_parent, &[Change::Add(&wanted)], link)
                 .await?);
         };
-        if !replace {
+        if !existing.leads_to(replaced) {
             return Err(VfsError::Exists);
         }
         let replaced = match existing.own() {

@@ -117,6 +117,9 @@ impl<D: Disk> PosixVfs<D> {
 
 /// Shards of each kind of lock.
 const LOCK_SHARDS: usize = 64;
+const SHARDS_U64: u64 = LOCK_SHARDS as u64;
+
+type NameGuard<'a> = Option<MutexGuard<'a, ()>>;
 
 /// Locks between our own operations: on a name about to appear or go (in any case), and on an
 /// inode whose stream attributes are rewritten. Sharded, so unrelated ones may share a lock.
@@ -136,17 +139,33 @@ impl Locks {
     }
 
     async fn name(&self, directory: FileKey, shown: &str) -> MutexGuard<'_, ()> {
+        Self::shard(&self.names, Self::hash(directory, shown))
+            .lock()
+            .await
+    }
+
+    /// Both names of a move, whatever their order.
+    async fn names(&self, one: (FileKey, &str), other: (FileKey, &str)) -> [NameGuard<'_>; 2] {
+        let [one, other] = [one, other].map(|(dir, name)| Self::hash(dir, name) % SHARDS_U64);
+        let first = Self::shard(&self.names, one.min(other)).lock().await;
+        let second = match one == other {
+            true => None,
+            false => Some(Self::shard(&self.names, one.max(other)).lock().await),
+        };
+        [Some(first), second]
+    }
+
+    fn hash(directory: FileKey, shown: &str) -> u64 {
         let folded = name::fold(shown);
         // FNV-1a: clients gain nothing from choosing the shard.
-        let hash = directory
+        directory
             .ino
             .to_le_bytes()
             .iter()
             .chain(folded.as_bytes())
             .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
                 (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
-            });
-        Self::shard(&self.names, hash).lock().await
+            })
     }
 
     async fn inode(&self, inode: FileKey) -> MutexGuard<'_, ()> {
@@ -160,7 +179,7 @@ impl Locks {
 
     fn shard(shards: &[Mutex<()>], hash: u64) -> &Mutex<()> {
         // The remainder is below the array's length.
-        let index = usize::try_from(hash % LOCK_SHARDS as u64).unwrap_or(0);
+        let index = usize::try_from(hash % SHARDS_U64).unwrap_or(0);
         &shards[index]
     }
 }
@@ -382,9 +401,9 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         name: &str,
         to_parent: &Self::Node,
         to_name: &str,
-        replace: bool,
+        replaced: Option<FileKey>,
     ) -> VfsResult<()> {
-        self.do_rename(who, node, parent, name, to_parent, to_name, replace)
+        self.do_rename(who, node, parent, name, to_parent, to_name, replaced)
             .await
     }
 
@@ -394,9 +413,9 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         node: &Self::Node,
         to_parent: &Self::Node,
         to_name: &str,
-        replace: bool,
+        replaced: Option<FileKey>,
     ) -> VfsResult<()> {
-        self.do_link(who, node, to_parent, to_name, replace).await
+        self.do_link(who, node, to_parent, to_name, replaced).await
     }
 
     async fn remove(

@@ -350,21 +350,15 @@ pub(super) async fn renames<D: Disk>(t: Case<D>) {
     // The node must still be at the name.
     t.file("other").await;
     let root = t.vfs.root();
-    let wrong = t
-        .vfs
-        .rename(ME, &a, &root, "other", &root, "x", false)
-        .await;
+    let wrong = t.vfs.rename(ME, &a, &root, "other", &root, "x", None).await;
     assert_eq!(wrong.unwrap_err(), VfsError::NotFound);
-    let gone = t.vfs.rename(ME, &a, &root, "gone", &root, "x", false).await;
+    let gone = t.vfs.rename(ME, &a, &root, "gone", &root, "x", None).await;
     assert_eq!(gone.unwrap_err(), VfsError::NotFound);
-    let bad = t
-        .vfs
-        .rename(ME, &a, &root, "bee", &root, "x:y", false)
-        .await;
+    let bad = t.vfs.rename(ME, &a, &root, "bee", &root, "x:y", None).await;
     assert_eq!(bad.unwrap_err(), VfsError::InvalidName);
     let ours = t
         .vfs
-        .rename(ME, &a, &root, "bee", &root, ".Streams", false)
+        .rename(ME, &a, &root, "bee", &root, ".Streams", None)
         .await;
     assert_eq!(ours.unwrap_err(), VfsError::InvalidName);
     t.dir("d").await;
@@ -376,8 +370,15 @@ pub(super) async fn renames<D: Disk>(t: Case<D>) {
         t.rename("bee", "D", true).await.unwrap_err(),
         VfsError::IsADirectory
     );
+    // Only what was seen by the name is replaced.
+    let other = t.node("other").await.key();
+    for (to, seen) in [("Bee", None), ("bee", Some(b.key())), ("free", Some(other))] {
+        let from = t.node("other").await;
+        let refused = t.vfs.rename(ME, &from, &root, "other", &root, to, seen);
+        assert_eq!(refused.await.unwrap_err(), VfsError::Exists, "{to}");
+    }
     // Two names of one inode: the old one goes.
-    t.vfs.link(ME, &a, &root, "twin", false).await.unwrap();
+    t.vfs.link(ME, &a, &root, "twin", None).await.unwrap();
     t.rename("bee", "Twin", true).await.unwrap();
     assert_eq!(t.names("").await, ["Twin", "d", "other"]);
 }
@@ -409,23 +410,32 @@ pub(super) async fn links<D: Disk>(t: Case<D>) {
     let root = t.vfs.root();
     let a = t.file("a").await;
     t.write(&a, 0, b"A").await;
-    t.vfs.link(ME, &a, &root, "b", false).await.unwrap();
+    t.vfs.link(ME, &a, &root, "b", None).await.unwrap();
     assert_eq!(t.vfs.attr(&a).await.unwrap().links, 2);
     assert_eq!(t.node("B").await.key(), a.key());
     let c = t.file("c").await;
     assert_eq!(
-        t.vfs.link(ME, &a, &root, "C", false).await.unwrap_err(),
+        t.vfs.link(ME, &a, &root, "C", None).await.unwrap_err(),
         VfsError::Exists
     );
-    t.vfs.link(ME, &a, &root, "C", true).await.unwrap();
+    t.vfs.link(ME, &a, &root, "C", Some(c.key())).await.unwrap();
     assert_eq!(t.names("").await, ["C", "a", "b"]);
     assert_eq!(t.vfs.attr(&c).await.unwrap().links, 0);
     let dir = t.dir("d").await;
-    assert!(t.vfs.link(ME, &dir, &root, "e", false).await.is_err());
+    assert!(t.vfs.link(ME, &dir, &root, "e", None).await.is_err());
     assert_eq!(
-        t.vfs.link(ME, &a, &root, "d", true).await.unwrap_err(),
+        t.vfs
+            .link(ME, &a, &root, "d", Some(dir.key()))
+            .await
+            .unwrap_err(),
         VfsError::IsADirectory
     );
+    let other = t.file("other").await;
+    for (to, seen) in [("other", Some(c.key())), ("free", Some(c.key()))] {
+        let refused = t.vfs.link(ME, &a, &root, to, seen).await;
+        assert_eq!(refused.unwrap_err(), VfsError::Exists, "{to}");
+    }
+    assert_eq!(t.node("other").await.key(), other.key());
     t.remove("a").await.unwrap();
     assert_eq!(t.vfs.attr(&a).await.unwrap().links, 2);
 }

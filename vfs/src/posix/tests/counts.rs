@@ -83,7 +83,7 @@ fn our_own_changes_list_nothing() {
         t.remove("d/new2").await.unwrap();
         assert!(!t.is_there("d/NEW2").await);
         let file = t.node("d/new3").await;
-        t.vfs.link(ME, &file, &dir, "Linked", false).await.unwrap();
+        t.vfs.link(ME, &file, &dir, "Linked", None).await.unwrap();
         assert!(t.is_there("d/LINKED").await);
         t.rename("d/new4", "d/NEW5", true).await.unwrap();
         assert_eq!(t.find("d/new5").await.unwrap().name, "NEW5");

@@ -127,9 +127,19 @@ impl<D: Disk> Case<D> {
         let (above, name) = from.rsplit_once('/').unwrap_or(("", from));
         let (to_above, to_name) = to.rsplit_once('/').unwrap_or(("", to));
         let (parent, to_parent) = (self.node(above).await, self.node(to_above).await);
+        let replaced = match replace {
+            true => self.key(to).await,
+            false => None,
+        };
         self.vfs
-            .rename(ME, &node, &parent, name, &to_parent, to_name, replace)
+            .rename(ME, &node, &parent, name, &to_parent, to_name, replaced)
             .await
+    }
+
+    /// What a path leads to.
+    pub(super) async fn key(&self, path: &str) -> Option<FileKey> {
+        let found = self.find(path).await.ok()?.found;
+        found.map(|(node, _)| node.key())
     }
 
     pub(super) async fn remove(&self, path: &str) -> VfsResult<()> {

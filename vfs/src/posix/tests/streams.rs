@@ -267,7 +267,7 @@ pub(super) async fn removed<D: Disk>(t: Case<D>) {
     let big = open(&t, &file, "big").await;
     t.write(&big, 0, &[b'B'; 5000]).await;
     t.vfs
-        .link(ME, &file, &t.vfs.root(), "g", false)
+        .link(ME, &file, &t.vfs.root(), "g", None)
         .await
         .unwrap();
     t.remove("f").await.unwrap();

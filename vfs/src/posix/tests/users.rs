@@ -97,10 +97,7 @@ async fn strangers_change_nothing<D: Disk>(three: &Three<D>) {
             t.vfs.remove(other, found, root, "f").await.unwrap_err(),
             DENIED
         );
-        let moved = t
-            .vfs
-            .rename(other, found, root, "f", root, "g", false)
-            .await;
+        let moved = t.vfs.rename(other, found, root, "f", root, "g", None).await;
         assert_eq!(moved.unwrap_err(), DENIED);
     }
     let mode = SetAttr {

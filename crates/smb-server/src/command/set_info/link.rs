@@ -6,7 +6,7 @@ use vfs::{Node, Vfs, VfsError};
 
 use super::{
     entries_changed,
-    target::{self, Wanted},
+    target::{self, Attempt, Room, Wanted},
 };
 use crate::{
     command::{Call, Failure, engine, write},
@@ -34,8 +34,23 @@ pub(super) async fn set<V: Vfs>(
     if wanted.stream.is_some() {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
-    let share = call.share()?;
-    let token = call.token()?;
+    let mut refused = Status::OBJECT_NAME_COLLISION;
+    for _ in 0..target::ATTEMPTS {
+        match attempt(call, open, &wanted).await? {
+            Attempt::Done(receipt) => return Ok(receipt),
+            Attempt::Again(status) => refused = status,
+        }
+    }
+    Err(refused.into())
+}
+
+async fn attempt<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    wanted: &Wanted,
+) -> Result<Attempt, Failure> {
+    let (server, share) = (call.server(), call.share()?);
+    let (disk, token) = (open.disk()?, call.token()?);
     let target = target::find(call, &wanted.path, false).await?;
     engine::operation(call, open, Operation::Link).await?;
     if let Some((node, _)) = &target.existing
@@ -43,10 +58,10 @@ pub(super) async fn set<V: Vfs>(
         && wanted.replace
     {
         // The name leads to this very file already.
-        return Ok(share.gate.unchanged());
+        return Ok(Attempt::Done(share.gate.unchanged()));
     }
-    let room = target::make_room(call, open, &target, &wanted).await?;
-    let replace = target.existing.is_some();
+    let room = target::make_room(call, open, &target, wanted).await?;
+    let replace = room.is_some();
     let begun = share.gate.begin();
     let linked = share
         .vfs
@@ -55,11 +70,13 @@ pub(super) async fn set<V: Vfs>(
             &disk.node,
             &target.parent,
             &target.name,
-            replace,
+            room.as_ref().map(Room::key),
         )
         .await;
     target::end(room).await;
     match linked {
+        // Not what was seen by the name.
+        Err(VfsError::Exists) => return Ok(Attempt::Again(Status::OBJECT_NAME_COLLISION)),
         Err(VfsError::TooManyLinks) => return Err(Status::TOO_MANY_LINKS.into()),
         other => other?,
     }
@@ -76,5 +93,5 @@ pub(super) async fn set<V: Vfs>(
     reports.push(engine::change(target.path.clone(), Change::ADDED, filter));
     engine::report(server, &reports);
     entries_changed(call, open, target.parent.key());
-    Ok(receipt)
+    Ok(Attempt::Done(receipt))
 }

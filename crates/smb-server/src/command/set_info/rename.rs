@@ -2,14 +2,15 @@
 //!
 //! Order: rights and names, then whoever caches handles gives way, then what is still open
 //! decides, then the disk, then the engine's paths follow, then watchers and leases are told.
+//! What has the new name by then is not what was asked: all begins again.
 
 use durability::Receipt;
 use smb_wire::{access_mask::AccessMask, status::Status};
-use vfs::{Lookup, Node, Vfs};
+use vfs::{Lookup, Node, Vfs, VfsError};
 
 use super::{
     entries_changed, need, stream,
-    target::{self, Room, Target, Wanted},
+    target::{self, Attempt, Room, Target, Wanted},
 };
 use crate::{
     command::{Call, Failure, engine, write},
@@ -36,10 +37,25 @@ pub(super) async fn set<V: Vfs>(
     wanted: Wanted,
 ) -> Result<Receipt, Failure> {
     need(open, AccessMask::DELETE)?;
-    let disk = open.disk()?;
     if let (Some(to), true) = (&wanted.stream, wanted.path.is_empty()) {
         return stream::rename(call, open, to, wanted.replace).await;
     }
+    let mut refused = Status::OBJECT_NAME_COLLISION;
+    for _ in 0..target::ATTEMPTS {
+        match attempt(call, open, &wanted).await? {
+            Attempt::Done(receipt) => return Ok(receipt),
+            Attempt::Again(status) => refused = status,
+        }
+    }
+    Err(refused.into())
+}
+
+async fn attempt<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    wanted: &Wanted,
+) -> Result<Attempt, Failure> {
+    let disk = open.disk()?;
     let source = engine::lookup(call, open).await?;
     let Some(parent) = &source.parent else {
         // The root of the share.
@@ -78,7 +94,7 @@ pub(super) async fn set<V: Vfs>(
         target: &target,
         directory: disk.directory,
     };
-    decide(call, open, &source, one, &wanted).await
+    decide(call, open, &source, one, wanted).await
 }
 
 /// What has the new name decides what is done.
@@ -88,11 +104,11 @@ async fn decide<V: Vfs>(
     source: &Lookup<V::Node>,
     one: Move<'_, V>,
     wanted: &Wanted,
-) -> Result<Receipt, Failure> {
+) -> Result<Attempt, Failure> {
     let target = one.target;
     let same_parent = one.parent.key() == target.parent.key();
     if same_parent && source.name == target.name {
-        return Ok(call.share()?.gate.unchanged());
+        return Ok(Attempt::Done(call.share()?.gate.unchanged()));
     }
     let same_file = target
         .existing
@@ -146,7 +162,7 @@ async fn carry_out<V: Vfs>(
     open: &Open<V>,
     one: Move<'_, V>,
     room: Option<Room<V>>,
-) -> Result<Receipt, Failure> {
+) -> Result<Attempt, Failure> {
     let share = call.share()?;
     let token = call.token()?;
     let to = one.target;
@@ -171,14 +187,14 @@ async fn carry_out<V: Vfs>(
             one.name,
             &to.parent,
             &to.name,
-            replace,
+            room.as_ref().map(Room::key),
         )
         .await;
     if let Err(error) = renamed {
         // What the end of the room may have to remove wants a turn of its own.
         drop((moving, turn));
         target::end(room).await;
-        return Err(error.into());
+        return again(error);
     }
     if let Some(room) = &room {
         room.is_replaced();
@@ -198,25 +214,45 @@ async fn carry_out<V: Vfs>(
     // [MS-FSA] 2.1.5.15.12: a file has FILE_ATTRIBUTE_ARCHIVE now, which is told at the close.
     open.state().renamed |= !one.directory;
     told(call, open, &one);
-    Ok(receipt)
+    Ok(Attempt::Done(receipt))
 }
 
-/// The new name is a link to the same file: POSIX would do nothing, so the old one goes.
+/// What was seen by the new name is not what has it now.
+fn again(error: VfsError) -> Result<Attempt, Failure> {
+    match error {
+        VfsError::Exists => Ok(Attempt::Again(Status::OBJECT_NAME_COLLISION)),
+        other => Err(other.into()),
+    }
+}
+
+/// The new name is a link to the same file: POSIX would do nothing, so the old one goes. If the
+/// new one does meanwhile, the old one stays: it is the last.
 async fn drop_link<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     one: Move<'_, V>,
-) -> Result<Receipt, Failure> {
+) -> Result<Attempt, Failure> {
     let share = call.share()?;
     let token = call.token()?;
     let server = call.server();
     persistent::moving(server, one.node.key(), &one.target.path).await?;
     let turn = server.name_turns.rename(one.from.share).await;
     let begun = share.gate.begin_removal(one.node, one.parent).await;
-    share
+    let gone = share
         .vfs
-        .remove(&token.identity, one.node, one.parent, one.name)
-        .await?;
+        .rename(
+            &token.identity,
+            one.node,
+            one.parent,
+            one.name,
+            &one.target.parent,
+            &one.target.name,
+            Some(one.node.key()),
+        )
+        .await;
+    if let Err(error) = gone {
+        return again(error);
+    }
     follow(call, &one);
     drop(turn);
     let flags = write::open_flags(open);
@@ -227,7 +263,7 @@ async fn drop_link<V: Vfs>(
     let removed = engine::change(one.from.clone(), Change::REMOVED, filter);
     engine::report(call.server(), &[removed]);
     told(call, open, &one);
-    Ok(receipt)
+    Ok(Attempt::Done(receipt))
 }
 
 /// The engine's paths and links move along.

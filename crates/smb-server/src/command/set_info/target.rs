@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use durability::RequestFlags;
+use durability::{Receipt, RequestFlags};
 use smb_wire::{
     access_mask::AccessMask,
     file_attributes::FileAttributes,
@@ -16,7 +16,7 @@ use smb_wire::{
     status::Status,
     utf16,
 };
-use vfs::{Attr, Identity, Kind, Node, Vfs};
+use vfs::{Attr, FileKey, Identity, Kind, Node, Vfs};
 
 use crate::{
     access::{self, Subject},
@@ -28,6 +28,16 @@ use crate::{
     file::{Actor, CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Place, SharePath},
     state::{Open, Server, Share},
 };
+
+/// How often what has a name may change under our feet before we give up.
+pub(super) const ATTEMPTS: usize = 8;
+
+/// What became of one attempt.
+pub(super) enum Attempt {
+    Done(Receipt),
+    /// Something else has come to the new name: look again. This is said at last.
+    Again(Status),
+}
 
 /// What the request says.
 #[derive(Debug)]
@@ -166,6 +176,11 @@ pub(super) struct Room<V: Vfs> {
 }
 
 impl<V: Vfs> Room<V> {
+    /// What is to be replaced, and nothing else.
+    pub(super) fn key(&self) -> FileKey {
+        self.place.key
+    }
+
     /// Who has seen it by its name, and is not in the engine's tables yet, looks again.
     pub(super) fn is_replaced(&self) {
         self.server.files.name_gone(self.place.key);

@@ -1,0 +1,101 @@
+//! What comes to a name, or moves above it, while a rename or link to it waits.
+
+use smb_client::{CreateArgs, Request};
+use smb_wire::{
+    Status,
+    access_mask::AccessMask,
+    fscc::FileInformationClass,
+    ids::FileId,
+    msg::{CreateOptions, OplockLevel},
+};
+use std::time::Duration;
+use vfs::Env;
+
+use crate::world::{World, link, rename, set};
+
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Somebody holds the name by an oplock, moves away while others wait for it, and another one
+/// comes there.
+fn comes_meanwhile(by: fn(FileId, &str, bool) -> Request) {
+    let mut world = World::new(6);
+    world.play(async |world| {
+        world.make("a").await;
+        world.make("b").await;
+        let holds = CreateArgs::open("b").oplock(OplockLevel::BATCH);
+        let holder = world.first().create(&holds).await.unwrap();
+        let file = world.second().create(&CreateArgs::open("a")).await.unwrap();
+        let waits = world.second().send(by(file, "b", true)).unwrap();
+        world.env.sleep(PAUSE).await;
+        let away = rename(holder, "c", false);
+        world.first().call(away).await.unwrap();
+        let mut third = world.third();
+        let came = third.create(&CreateArgs::create("b")).await.unwrap();
+        third.write_at(came, 0, b"mine").await.unwrap();
+        third.flush(came).await.unwrap();
+        world.first().close(holder).await.unwrap();
+        let answer = world.second().wait(waits).await.unwrap();
+        assert_eq!(answer.status(), Status::ACCESS_DENIED, "it is open");
+        let found = third.create(&CreateArgs::open("b")).await.unwrap();
+        assert_eq!(third.read_at(found, 0, 4).await.unwrap(), b"mine");
+        third.close(found).await.unwrap();
+        third.close(came).await.unwrap();
+        world.second().call(by(file, "b", true)).await.unwrap();
+    });
+}
+
+#[test]
+fn a_rename_replaces_nothing_that_came_while_it_waited() {
+    comes_meanwhile(rename);
+}
+
+#[test]
+fn a_link_replaces_nothing_that_came_while_it_waited() {
+    comes_meanwhile(link);
+}
+
+/// The handle knows where its file is: what is acknowledged to go by it goes.
+async fn goes_by(world: &World, file: FileId, names: &[&str]) {
+    let mark = set(file, FileInformationClass::DISPOSITION, &[1]);
+    world.second().call(mark).await.unwrap();
+    world.second().close(file).await.unwrap();
+    for name in names {
+        let looks = CreateArgs::open(name).access(AccessMask::FILE_READ_ATTRIBUTES);
+        let left = world.third().create(&looks).await.map(drop);
+        assert!(left.is_err(), "{name} stays");
+    }
+}
+
+async fn moves_directory(world: &World, from: &str, to: &str) {
+    let opens = CreateArgs::open(from)
+        .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
+        .options(CreateOptions::DIRECTORY_FILE);
+    let mut third = world.third();
+    let directory = third.create(&opens).await.unwrap();
+    third.call(rename(directory, to, false)).await.unwrap();
+    third.close(directory).await.unwrap();
+}
+
+#[test]
+fn a_rename_into_a_directory_that_moves_while_it_waits() {
+    let mut world = World::new(7);
+    world.play(async |world| {
+        let made = CreateArgs::create_directory("d");
+        let made = world.first().create(&made).await.unwrap();
+        world.first().close(made).await.unwrap();
+        world.make("a").await;
+        world.make("d\\b").await;
+        let holds = CreateArgs::open("d\\b").oplock(OplockLevel::BATCH);
+        let holder = world.first().create(&holds).await.unwrap();
+        let file = world.second().create(&CreateArgs::open("a")).await.unwrap();
+        let waits = world.second().send(rename(file, "d\\b", true)).unwrap();
+        world.env.sleep(PAUSE).await;
+        let away = rename(holder, "c", false);
+        world.first().call(away).await.unwrap();
+        moves_directory(world, "d", "e").await;
+        world.first().close(holder).await.unwrap();
+        let answer = world.second().wait(waits).await.unwrap();
+        assert_eq!(answer.status(), Status::OBJECT_PATH_NOT_FOUND);
+        goes_by(world, file, &["a", "e\\b"]).await;
+    });
+}
