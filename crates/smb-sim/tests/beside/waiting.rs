@@ -1,17 +1,25 @@
 //! What comes to a name, or moves above it, while a rename or link to it waits.
 
+use bytes::BytesMut;
 use smb_client::{CreateArgs, Request};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
     fscc::FileInformationClass,
     ids::FileId,
-    msg::{CreateOptions, OplockLevel},
+    msg::{CreateOptions, FlushRequest, OplockLevel},
 };
 use std::time::Duration;
-use vfs::Env;
+use vfs::{
+    Env, Identity, IoAccess, Vfs,
+    posix::{PosixOptions, PosixVfs},
+    sim::{Cut, SimDisk, SimOp},
+};
 
-use crate::world::{World, link, rename, set};
+use crate::{
+    held::Holds,
+    world::{World, link, rename, set},
+};
 
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -97,5 +105,66 @@ fn a_rename_into_a_directory_that_moves_while_it_waits() {
         let answer = world.second().wait(waits).await.unwrap();
         assert_eq!(answer.status(), Status::OBJECT_PATH_NOT_FOUND);
         goes_by(world, file, &["a", "e\\b"]).await;
+    });
+}
+
+async fn content(disk: SimDisk, path: &[&str]) -> Option<BytesMut> {
+    let (me, options) = (Identity::Service, PosixOptions::default());
+    let vfs = PosixVfs::new(disk, options).await.unwrap();
+    let path: Vec<String> = path.iter().map(|&name| name.to_owned()).collect();
+    let (node, _) = vfs.lookup(&me, &path).await.ok()?.found?;
+    let access = IoAccess {
+        read: true,
+        write: false,
+    };
+    let node = vfs.open(&me, &node, access).await.unwrap();
+    Some(vfs.read(&node, 0, 4, BytesMut::new()).await.unwrap())
+}
+
+/// t was flushed in b, and has another name in a that is not on disk; a link replaces that in b
+/// while b is being synced.
+#[test]
+fn what_a_link_replaces_beside_a_sync_of_its_directory_keeps_its_other_name() {
+    let mut world = World::new(9);
+    world.play(async |world| {
+        for name in ["a", "b"] {
+            let made = CreateArgs::create_directory(name);
+            let made = world.first().create(&made).await.unwrap();
+            world.first().close(made).await.unwrap();
+        }
+        world.make("g").await;
+        let mut first = world.first();
+        let kept = first.create(&CreateArgs::create("b\\t")).await.unwrap();
+        first.write_at(kept, 0, b"kept").await.unwrap();
+        first.flush(kept).await.unwrap();
+        first.call(link(kept, "a\\t", false)).await.unwrap();
+        first.close(kept).await.unwrap();
+        let other = first.create(&CreateArgs::open("g")).await.unwrap();
+        let mut third = world.third();
+        let beside = third.create(&CreateArgs::create("b\\h")).await.unwrap();
+        third.write_at(beside, 0, b"here").await.unwrap();
+        let holds = Holds::begin(world, &[SimOp::Sync, SimOp::Sync]);
+        let flush = FlushRequest {
+            reserved: 0,
+            file_id: beside,
+        };
+        let flush = third.send(Request::new(&flush)).unwrap();
+        holds.held(world, 1).await;
+        // The file itself; then its directory.
+        holds.release();
+        holds.held(world, 2).await;
+        let links = first.send(link(other, "b\\t", true)).unwrap();
+        world.env.sleep(PAUSE).await;
+        holds.release();
+        third.wait(flush).await.unwrap().ok().unwrap();
+        let answer = first.wait(links).await.unwrap();
+        assert_eq!(answer.status(), Status::SUCCESS);
+        let left = world.server.cut_power(Cut::Nothing);
+        let (old, new) = (
+            content(left.clone(), &["b", "t"]).await,
+            content(left, &["a", "t"]).await,
+        );
+        let is_kept = |found: Option<BytesMut>| found.is_some_and(|found| &found[..] == b"kept");
+        assert!(is_kept(old) || is_kept(new), "what was flushed is lost");
     });
 }

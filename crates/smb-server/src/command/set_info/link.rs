@@ -62,6 +62,13 @@ async fn attempt<V: Vfs>(
     }
     let room = target::make_room(call, open, &target, wanted).await?;
     let replace = room.is_some();
+    // While no directory is being synced: what is replaced may have names elsewhere that are not
+    // on disk.
+    let replaced = target.existing.as_ref().filter(|_| replace);
+    let removal = match replaced {
+        Some((node, _)) => Some(share.gate.begin_removal(node, &target.parent).await),
+        None => None,
+    };
     let begun = share.gate.begin();
     let linked = share
         .vfs
@@ -73,15 +80,17 @@ async fn attempt<V: Vfs>(
             room.as_ref().map(Room::key),
         )
         .await;
+    if replace && linked.is_ok() {
+        target::replaced(call, &target).await;
+    }
+    // What the end of the room may have to remove wants a turn of its own.
+    drop(removal);
     target::end(room).await;
     match linked {
         // Not what was seen by the name.
         Err(VfsError::Exists) => return Ok(Attempt::Again(Status::OBJECT_NAME_COLLISION)),
         Err(VfsError::TooManyLinks) => return Err(Status::TOO_MANY_LINKS.into()),
         other => other?,
-    }
-    if replace {
-        target::replaced(call, &target).await;
     }
     let flags = write::open_flags(open);
     let receipt = begun.linked(&disk.node, &target.parent, flags).await?;
