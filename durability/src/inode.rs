@@ -81,7 +81,8 @@ impl<V: Vfs> Name<V> {
 
 /// What an inode leaves when its last name is gone.
 pub(crate) struct Left<V: Vfs> {
-    /// Of shares that promise a bound: what was written may come back with the name.
+    /// Of shares that promise a bound: what was written may come back with the name. Of all: names
+    /// that it had left.
     debts: Vec<Debt>,
     /// Names that went away of it before, as far as no debt is handed on that counts them.
     removed: u64,
@@ -496,14 +497,15 @@ impl<V: Vfs> Inode<V> {
             return false;
         }
         epoch.merge(std::mem::take(&mut self.pending));
-        if epoch.is_clean() && self.names.is_empty() && self.latch.is_none() {
-            epoch.extents.add_unknown("");
-        }
         let names = std::mem::take(&mut self.names);
         let latch = self.latch_with(failure);
         latch.add_names(&names);
         latch.entries |= entries;
         latch.add_epoch(epoch);
+        if latch.is_repaired() {
+            // Something failed to be saved, and nobody has said what.
+            latch.extents.add_unknown("");
+        }
         self.before.clear();
         self.release();
         true
@@ -738,13 +740,15 @@ impl<V: Vfs> Inode<V> {
         if let Some(running) = &mut self.running {
             debts.append(&mut running.debts);
         }
-        // Its age counts from its own earliest change, a rename's too.
-        for name in std::mem::take(&mut self.names) {
-            debts.extend(name.debts);
-        }
         let unbounded = debts.iter().filter(|debt| !debt.is_bounded());
         let removed = unbounded.map(Debt::removed).sum();
         debts.retain(Debt::is_bounded);
+        // Its age counts from its own earliest change, a rename's too; names that it left may come
+        // back under every policy.
+        for mut name in std::mem::take(&mut self.names) {
+            name.debts.retain(|debt| name.left || debt.is_bounded());
+            debts.append(&mut name.debts);
+        }
         if self.running.is_none() {
             self.release();
         }

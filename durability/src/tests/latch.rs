@@ -732,3 +732,50 @@ fn what_a_directory_lost_counts_when_it_is_gone_as_well() {
         assert_eq!(w.gate.exposure().inodes, 4, "what it is in, it, two files");
     });
 }
+
+/// A request that changed nothing for sure (zeros behind the end) failed to be made stable, and may
+/// have taken along what was being changed beside it.
+#[test]
+fn a_failed_sync_of_an_empty_change_takes_what_is_made_beside_it_along() {
+    world("strict-sync", Limits::default(), |w| async move {
+        let f = file(5);
+        let begun = w.gate.begin();
+        let mut change = w.gate.changing(&f);
+        change.touched(Range { offset: 8, len: 0 });
+        w.fake.script(5, &[IO]);
+        assert_eq!(change.end(PLAIN).await.err(), Some(VfsError::Io));
+        let told = begun.meta_changed(&f, Meta::Times, PLAIN).await;
+        assert_eq!(told.err(), Some(VfsError::Io));
+        assert_eq!(w.flush(&f).await, IO);
+    });
+}
+
+#[test]
+fn a_failure_that_nothing_is_known_of_is_one_of_everything() {
+    honor(|w| async move {
+        let f = file(5);
+        let mut change = w.gate.changing(&f);
+        change.touched(Range { offset: 8, len: 0 });
+        change.end(PLAIN).await.unwrap();
+        w.fake.script(5, &[IO]);
+        for _ in 0..3 {
+            assert_eq!(w.flush(&f).await, IO);
+        }
+        assert!(w.gate.clear_latch(key(5)));
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+#[test]
+fn a_name_that_was_left_is_owed_when_what_it_named_is_gone() {
+    honor(|w| async move {
+        let (d, f) = (dir(10), file(5));
+        w.rename(&f, &d, &d).await.unwrap();
+        let renamed = w.env.monotonic();
+        w.env.sleep(ms(100)).await;
+        lock(&w.fake.state).links.insert(5, 0);
+        w.gate.removed(&f, &d, PLAIN).await.unwrap();
+        let told = w.gate.exposure();
+        assert!(told.oldest_age >= w.env.monotonic() - renamed, "{told:?}");
+    });
+}
