@@ -422,22 +422,64 @@ impl Files {
     /// Follows a rename that happened on disk: of the object `key`, from one name to another.
     /// Everything below a directory moves along.
     pub fn renamed(&self, key: FileKey, from: (&SharePath, &Link), to: (&SharePath, &Link)) {
+        self.relinked(key, from.1, to.1);
+        let mut paths = lock(&self.paths);
+        self.follow(&mut paths, key, from.0, to.0);
+    }
+
+    /// The same for a rename by an open, announced by [`Files::expect`]: from where the open is by
+    /// now to where the new name is, which are told. Directories above may have moved meanwhile.
+    pub fn arrived(
+        &self,
+        key: FileKey,
+        (from, to): (&Link, &Link),
+        (open, rename): (OpenId, OpenId),
+    ) -> Option<(SharePath, SharePath)> {
+        self.relinked(key, from, to);
+        let mut paths = lock(&self.paths);
+        let (from, to) = (paths.path_of(open)?, paths.coming(rename)?);
+        self.follow(&mut paths, key, &from, &to);
+        Some((from, to))
+    }
+
+    /// A rename will lead to this path; until [`Files::dismiss`] that moves along with the
+    /// directories above. Whoever looked it up before asks [`Files::has_directory_moved`] then.
+    pub fn expect(&self, rename: OpenId, path: &SharePath) {
+        lock(&self.paths).expect(rename, path.clone());
+    }
+
+    /// The rename is over, whatever came of it.
+    pub fn dismiss(&self, rename: OpenId) {
+        lock(&self.paths).dismiss(rename);
+    }
+
+    /// Where the rename leads to by now.
+    #[must_use]
+    pub fn coming(&self, rename: OpenId) -> Option<SharePath> {
+        lock(&self.paths).coming(rename)
+    }
+
+    /// All renames in the same order for opens and for watches.
+    fn follow(&self, paths: &mut Paths, key: FileKey, from: &SharePath, to: &SharePath) {
+        paths.rename(key, from, to);
+        lock(&self.watches).rename(from, to);
+    }
+
+    fn relinked(&self, key: FileKey, from: &Link, to: &Link) {
         self.name_gone(key);
         self.with(key, false, |inode| {
-            inode.rename_link(from.1, to.1);
+            inode.rename_link(from, to);
             // [MS-SMB2] 3.3.5.21.1: the lease follows its file's name.
             let mut leases = lock(&self.leases);
             for lease in inode.leases() {
                 if let Some(bound) = leases.get_mut(&lease)
                     && bound.place.key == key
-                    && bound.link == *from.1
+                    && bound.link == *from
                 {
-                    bound.link = to.1.clone();
+                    bound.link = to.clone();
                 }
             }
         });
-        lock(&self.paths).rename(key, from.0, to.0);
-        lock(&self.watches).rename(from.0, to.0);
     }
 
     /// Takes a parked request back. True if it was still parked: then no wake-up comes and the

@@ -60,6 +60,12 @@ impl Files {
         later(&self.moves.directories) || self.moves.inodes.get(shard(key)).is_some_and(later)
     }
 
+    /// Whether a directory has moved since then: a path through it may lead nowhere.
+    #[must_use]
+    pub fn has_directory_moved(&self, since: Look) -> bool {
+        self.moves.directories.load(Ordering::SeqCst) > since.0
+    }
+
     /// A name of the inode is gone from the disk, or is another one's.
     pub fn name_gone(&self, key: FileKey) {
         self.moves.next(self.moves.inodes.get(shard(key)));
@@ -96,7 +102,9 @@ mod tests {
         rig.files
             .renamed(key(1), (&request.path, &request.link), to);
         assert!(rig.files.has_moved(key(1), before));
+        assert!(!rig.files.has_directory_moved(before));
         rig.files.directory_moved();
+        assert!(rig.files.has_directory_moved(before));
         assert!(rig.files.has_moved(key(2), before), "everything below");
     }
 }

@@ -102,6 +102,8 @@ pub(super) struct Paths {
     by_open: BTreeMap<OpenId, SharePath>,
     /// Which of them are closed and remove their names.
     leaving: BTreeSet<OpenId>,
+    /// New names that renames are on their way to.
+    coming: BTreeMap<OpenId, SharePath>,
 }
 
 impl Paths {
@@ -172,14 +174,38 @@ impl Paths {
             .collect()
     }
 
+    /// A rename will lead to `path`; until it is [`Paths::dismiss`]ed that moves along with the
+    /// directories above.
+    pub(super) fn expect(&mut self, rename: OpenId, path: SharePath) {
+        self.coming.insert(rename, path);
+    }
+
+    pub(super) fn dismiss(&mut self, rename: OpenId) {
+        self.coming.remove(&rename);
+    }
+
+    /// Where a rename leads to by now.
+    pub(super) fn coming(&self, rename: OpenId) -> Option<SharePath> {
+        self.coming.get(&rename).cloned()
+    }
+
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.by_path.is_empty() && self.by_open.is_empty() && self.leaving.is_empty()
+        let opens = self.by_path.is_empty() && self.by_open.is_empty();
+        opens && self.leaving.is_empty() && self.coming.is_empty()
     }
 
     /// Follows a rename of `key`: every open of it at `from`, and every one below, is now at or
     /// below `to`. What else is open at `from` has come there since, or was replaced there before.
     pub(super) fn rename(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
+        for path in self.coming.values_mut() {
+            // What has the new name itself may go.
+            if path.folded.len() > from.folded.len()
+                && let Some(moved) = path.moved(from, to)
+            {
+                *path = moved;
+            }
+        }
         let moving: Vec<OpenId> = self
             .at_or_below(from)
             .filter(|(_, place, below)| *below || place.key == key)
@@ -258,6 +284,11 @@ mod tests {
         assert_eq!(text(4), "old", "another one came there");
         assert_eq!(paths.below(&path(0, "UP")).len(), 2);
         assert!(paths.below(&path(0, "old")).is_empty());
+        paths.expect(OpenId(9), path(0, "up\\new\\Other"));
+        paths.expect(OpenId(8), path(0, "up\\new"));
+        paths.rename(place(1).key, &path(0, "Up\\New"), &path(0, "Down"));
+        assert_eq!(paths.coming(OpenId(9)).unwrap().text(), "Down\\Other");
+        assert_eq!(paths.coming(OpenId(8)).unwrap().text(), "up\\new");
         assert!(paths.remove(OpenId(2)).is_some());
         assert!(paths.remove(OpenId(2)).is_none());
         assert_eq!(paths.by_path.len(), paths.by_open.len());

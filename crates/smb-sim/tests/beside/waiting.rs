@@ -108,6 +108,36 @@ fn a_rename_into_a_directory_that_moves_while_it_waits() {
     });
 }
 
+/// The directory moves when the rename is on its way to the disk already.
+fn moves_beneath(what: CreateArgs) {
+    let mut world = World::new(8);
+    world.play(async |world| {
+        let made = CreateArgs::create_directory("d");
+        let made = world.first().create(&made).await.unwrap();
+        world.first().close(made).await.unwrap();
+        let file = world.second().create(&what).await.unwrap();
+        let holds = Holds::begin(world, &[SimOp::Change]);
+        let waits = world.second().send(rename(file, "d\\b", false)).unwrap();
+        holds.held(world, 1).await;
+        moves_directory(world, "d", "e").await;
+        holds.release();
+        let answer = world.second().wait(waits).await.unwrap();
+        assert_eq!(answer.status(), Status::SUCCESS);
+        goes_by(world, file, &["a", "e\\b"]).await;
+    });
+}
+
+#[test]
+fn a_rename_of_a_file_into_a_directory_that_moves_beneath_it() {
+    moves_beneath(CreateArgs::create("a"));
+}
+
+#[test]
+fn a_rename_of_a_directory_into_one_that_moves_beneath_it() {
+    let access = AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES;
+    moves_beneath(CreateArgs::create_directory("a").access(access));
+}
+
 async fn content(disk: SimDisk, path: &[&str]) -> Option<BytesMut> {
     let (me, options) = (Identity::Service, PosixOptions::default());
     let vfs = PosixVfs::new(disk, options).await.unwrap();

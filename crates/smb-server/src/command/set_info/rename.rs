@@ -26,6 +26,7 @@ struct Move<'a, V: Vfs> {
     /// The old name as stored.
     name: &'a str,
     from: SharePath,
+    to: SharePath,
     target: &'a Target<V>,
     directory: bool,
 }
@@ -91,6 +92,7 @@ async fn attempt<V: Vfs>(
         parent,
         name: &source.name,
         from,
+        to: target.path_now(),
         target: &target,
         directory: disk.directory,
     };
@@ -160,7 +162,7 @@ async fn clear_below<V: Vfs>(
 async fn carry_out<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
-    one: Move<'_, V>,
+    mut one: Move<'_, V>,
     room: Option<Room<V>>,
 ) -> Result<Attempt, Failure> {
     let share = call.share()?;
@@ -168,7 +170,7 @@ async fn carry_out<V: Vfs>(
     let to = one.target;
     let replace = room.is_some();
     let server = call.server();
-    if let Err(error) = persistent::moving(server, one.node.key(), &to.path).await {
+    if let Err(error) = persistent::moving(server, one.node.key(), &to.path_now()).await {
         target::end(room).await;
         return Err(error.into());
     }
@@ -199,7 +201,7 @@ async fn carry_out<V: Vfs>(
     if let Some(room) = &room {
         room.is_replaced();
     }
-    follow(call, &one);
+    follow(call, open, &mut one);
     drop(turn);
     if replace {
         target::replaced(call, to).await;
@@ -230,12 +232,12 @@ fn again(error: VfsError) -> Result<Attempt, Failure> {
 async fn drop_link<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
-    one: Move<'_, V>,
+    mut one: Move<'_, V>,
 ) -> Result<Attempt, Failure> {
     let share = call.share()?;
     let token = call.token()?;
     let server = call.server();
-    persistent::moving(server, one.node.key(), &one.target.path).await?;
+    persistent::moving(server, one.node.key(), &one.target.path_now()).await?;
     let turn = server.name_turns.rename(one.from.share).await;
     let begun = share.gate.begin_removal(one.node, one.parent).await;
     let gone = share
@@ -253,7 +255,7 @@ async fn drop_link<V: Vfs>(
     if let Err(error) = gone {
         return again(error);
     }
-    follow(call, &one);
+    follow(call, open, &mut one);
     drop(turn);
     let flags = write::open_flags(open);
     let receipt = begun.removed(flags).await;
@@ -266,18 +268,20 @@ async fn drop_link<V: Vfs>(
     Ok(Attempt::Done(receipt))
 }
 
-/// The engine's paths and links move along.
-fn follow<V: Vfs>(call: &Call<V>, one: &Move<'_, V>) {
+/// The engine's paths and links move along, from and to wherever the directories are by now.
+fn follow<V: Vfs>(call: &Call<V>, open: &Open<V>, one: &mut Move<'_, V>) {
     let from = target::link(one.parent.key(), one.name);
     if one.directory {
         // Who has looked up a path through it, and is not in the engine's tables yet, looks again.
         call.server().files.directory_moved();
     }
-    call.server().files.renamed(
-        one.node.key(),
-        (&one.from, &from),
-        (&one.target.path, &one.target.link()),
-    );
+    let by = (open.engine, one.target.way.id);
+    let links = (&from, &one.target.link());
+    let paths = (call.server().files).arrived(one.node.key(), links, by);
+    // A handle has a path while a request of its own is under way.
+    if let Some(paths) = paths {
+        (one.from, one.to) = paths;
+    }
 }
 
 /// Leases on both directories.
@@ -292,7 +296,7 @@ fn told<V: Vfs>(call: &Call<V>, open: &Open<V>, one: &Move<'_, V>) {
 /// spec-notes 14.6: what was replaced goes first, then the two names.
 fn report<V: Vfs>(call: &Call<V>, one: &Move<'_, V>, replaced: bool) {
     let filter = engine::name_filter(one.directory);
-    let to = &one.target.path;
+    let to = &one.to;
     let mut reports = Vec::with_capacity(3);
     if replaced {
         let filter = engine::name_filter(false);

@@ -98,13 +98,37 @@ pub(super) fn read(class: FileInformationClass, buffer: &[u8]) -> Result<Wanted,
     })
 }
 
+/// A new name is on its way while this lives: its path moves along with the directories above.
+pub(super) struct Way<V: Vfs> {
+    server: Arc<Server<V>>,
+    pub(super) id: OpenId,
+}
+
+impl<V: Vfs> Way<V> {
+    fn begin(server: &Arc<Server<V>>, path: &SharePath) -> Self {
+        let id = OpenId(server.fresh_id());
+        server.files.expect(id, path);
+        Self {
+            server: Arc::clone(server),
+            id,
+        }
+    }
+}
+
+impl<V: Vfs> Drop for Way<V> {
+    fn drop(&mut self) {
+        self.server.files.dismiss(self.id);
+    }
+}
+
 /// Where a new name leads.
 pub(super) struct Target<V: Vfs> {
     pub(super) parent: V::Node,
     /// The last component, as asked for.
     pub(super) name: String,
-    /// The whole path with that component.
+    /// The whole path with that component, as it was found.
     pub(super) path: SharePath,
+    pub(super) way: Way<V>,
     /// What has the name now.
     pub(super) existing: Option<(V::Node, Attr)>,
     /// The name as it is stored now.
@@ -114,6 +138,12 @@ pub(super) struct Target<V: Vfs> {
 impl<V: Vfs> Target<V> {
     pub(super) fn link(&self) -> Link {
         link(self.parent.key(), &self.name)
+    }
+
+    /// The whole path, wherever the directory is by now.
+    pub(super) fn path_now(&self) -> SharePath {
+        let now = self.way.server.files.coming(self.way.id);
+        now.unwrap_or_else(|| self.path.clone())
     }
 }
 
@@ -127,6 +157,23 @@ pub(super) fn link(parent: vfs::FileKey, name: &str) -> Link {
 
 /// Finds the directory of a new name, and whether something may be added to it.
 pub(super) async fn find<V: Vfs>(
+    call: &Call<V>,
+    path: &[String],
+    directory: bool,
+) -> Result<Target<V>, Failure> {
+    let files = &call.server().files;
+    for _ in 0..ATTEMPTS {
+        let look = files.look();
+        let target = look_up(call, path, directory).await?;
+        // Who moves a directory from here on knows of the new name.
+        if !files.has_directory_moved(look) {
+            return Ok(target);
+        }
+    }
+    Err(Status::SHARING_VIOLATION.into())
+}
+
+async fn look_up<V: Vfs>(
     call: &Call<V>,
     path: &[String],
     directory: bool,
@@ -150,10 +197,12 @@ pub(super) async fn find<V: Vfs>(
     }
     let mut names: Vec<String> = lookup.path.into_iter().take(above.len()).collect();
     names.push(name.clone());
+    let path = engine::share_path(share.id, &names);
     Ok(Target {
         parent,
         name: name.clone(),
-        path: engine::share_path(share.id, &names),
+        way: Way::begin(call.server(), &path),
+        path,
         existing: lookup.found,
         stored: lookup.name,
     })
@@ -297,7 +346,7 @@ async fn hold<V: Vfs>(
         open: OpenId(server.fresh_id()),
         place: place.clone(),
         link: target.link(),
-        path: target.path.clone(),
+        path: target.path_now(),
         directory: false,
         access: AccessMask::FILE_READ_DATA,
         share: ShareAccess::READ | ShareAccess::DELETE,
