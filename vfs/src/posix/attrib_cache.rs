@@ -25,8 +25,8 @@ use super::{
 };
 use crate::{FileKey, Timestamp, disk::Stat};
 
-/// Inodes in a generation (about 150 bytes each).
-const GENERATION_MAX: usize = 1 << 15;
+/// Inodes in a generation (about 150 bytes each, 2.5 MiB for both).
+const GENERATION_MAX: usize = 1 << 13;
 /// How long what we have just made is believed to have what we gave it: no longer than anybody may
 /// see what another process changed in the same tick.
 const OWN_FOR: Duration = Duration::from_millis(80);
