@@ -191,7 +191,15 @@ impl<V: Vfs> Durability<V> {
         let seen = |_: &FileKey, inode: &Inode<V>| {
             inode.shares.iter().any(|known| Arc::ptr_eq(known, share))
         };
-        self.sync_many(self.keys(seen)).await
+        let mut report = self.sync_many(self.keys(seen)).await;
+        // What failed before is as little stable, and nothing syncs it any more.
+        let mine = |inode: &Inode<V>| seen(&FileKey::default(), inode);
+        for latched in self.latched_where(mine) {
+            if !report.errors.iter().any(|(key, _)| *key == latched.key) {
+                report.add(latched.key, 0, Err(latched.error));
+            }
+        }
+        report
     }
 
     /// Syncs everything that a share owes or that is on the file system of its root: another share

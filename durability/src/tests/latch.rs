@@ -779,3 +779,15 @@ fn a_name_that_was_left_is_owed_when_what_it_named_is_gone() {
         assert!(told.oldest_age >= w.env.monotonic() - renamed, "{told:?}");
     });
 }
+
+#[test]
+fn who_sets_a_policy_is_told_what_is_not_stable_since_a_failure() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 1).await.unwrap();
+        w.fake.script(5, &[IO]);
+        w.write_as(&f, 9, 1, THROUGH).await.unwrap_err();
+        let report = w.gate.set_policy(Policy::StrictSync, "a test").await;
+        assert_eq!(report.failed, 1, "{report:?}");
+    });
+}

@@ -24,7 +24,7 @@ use super::{
     actor::{Actor, race},
     ledger,
     look::look as read_all,
-    plan::{Crash, End, Mischief, Pace, Plan, Speech},
+    plan::{Crash, End, Mischief, Pace, Plan, Speech, Trouble},
     step::{Kind, Step},
     world::{World, history},
 };
@@ -535,6 +535,8 @@ impl<'a> Case<'a> {
         terms.renames_synced = self.plan.profile != Profile::PosixMin
             || self.plan.crash == Crash::Power(vfs::sim::Cut::Nothing);
         terms.device_keeps_up = self.plan.device_keeps_up();
+        let short = |trouble: &Trouble| trouble.what == Mischief::Short;
+        terms.writes_whole = !self.plan.troubles.iter().any(short);
         oracle::check(&history, view, &terms)
     }
 }

@@ -90,6 +90,8 @@ pub struct Terms {
     pub renames_synced: bool,
     /// No sync took so long that a bound in time could not be kept.
     pub device_keeps_up: bool,
+    /// The disk does no less of a write than it is asked for.
+    pub writes_whole: bool,
 }
 
 impl Terms {
@@ -106,6 +108,7 @@ impl Terms {
             renames_atomic: false,
             renames_synced: false,
             device_keeps_up: true,
+            writes_whole: true,
         }
     }
 }
@@ -127,7 +130,7 @@ pub fn check(history: &History, found: &View, terms: &Terms) -> Vec<Violation> {
     for (object, entry) in &walk.objects {
         let misses = rules::contents(&registers, &promised, *object, entry);
         out.extend(misses.into_iter().map(broken));
-        out.extend(rules::torn(&registers, *object, entry));
+        out.extend(rules::torn(&registers, *object, entry, terms.writes_whole));
     }
     out.extend(walk.one_name(&promised, terms));
     if terms.renames_synced && !history.has_failed_sync() {

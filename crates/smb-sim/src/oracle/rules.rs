@@ -503,8 +503,14 @@ fn meta(
     })
 }
 
-/// Rule 2: a page is a mix of two of its states at most.
-pub(super) fn torn(registers: &Registers<'_>, object: Object, found: &Found) -> Vec<Violation> {
+/// Rule 2: a page is a mix of two of its states at most. Unless writes are `whole`, each has as many
+/// states as sectors: the disk may do less than it was asked for, and be asked for the rest.
+pub(super) fn torn(
+    registers: &Registers<'_>,
+    object: Object,
+    found: &Found,
+    whole: bool,
+) -> Vec<Violation> {
     let mut out = Vec::new();
     for (stream, there) in &found.streams {
         let Some(places) = registers.streams.get(&(object, stream.as_str())) else {
@@ -519,7 +525,7 @@ pub(super) fn torn(registers: &Registers<'_>, object: Object, found: &Found) -> 
                         "{object:?} stream {stream:?} page {page}: a sector that is no version"
                     ),
                 ));
-            } else if !mixes_two(registers, places, first, part) {
+            } else if !mixes_two(registers, places, (first, part), whole) {
                 out.push(Violation::new(
                     Rule::Torn,
                     format!("{object:?} stream {stream:?} page {page}: {part:?}"),
@@ -532,7 +538,12 @@ pub(super) fn torn(registers: &Registers<'_>, object: Object, found: &Found) -> 
 
 /// Whether each sector is from one of two states of the page. Requests that overlapped in time,
 /// and copies, make it impossible to tell: then yes.
-fn mixes_two(registers: &Registers<'_>, places: &[Place], first: u64, found: &[Sector]) -> bool {
+fn mixes_two(
+    registers: &Registers<'_>,
+    places: &[Place],
+    (first, found): (u64, &[Sector]),
+    whole: bool,
+) -> bool {
     let version = |sector: &Sector| match sector {
         Sector::Stamp(stamp) => stamp.version,
         _ => 0,
@@ -571,7 +582,7 @@ fn mixes_two(registers: &Registers<'_>, places: &[Place], first: u64, found: &[S
     let mut states = vec![vec![Sector::Zero; found.len()]];
     for place in on {
         let mut state = states.last().cloned().unwrap_or_default();
-        for (number, sector) in (first..).zip(state.iter_mut()) {
+        for (at, number) in (first..).take(found.len()).enumerate() {
             if let Effect::Data {
                 object,
                 stream,
@@ -580,7 +591,7 @@ fn mixes_two(registers: &Registers<'_>, places: &[Place], first: u64, found: &[S
             } = registers.effect(place)
                 && sectors.contains(&number)
             {
-                *sector = match content {
+                state[at] = match content {
                     Content::Version(version) => Sector::Stamp(Stamp {
                         object: *object,
                         stream: stream_number(stream),
@@ -589,6 +600,9 @@ fn mixes_two(registers: &Registers<'_>, places: &[Place], first: u64, found: &[S
                     }),
                     _ => Sector::Zero,
                 };
+                if !whole {
+                    states.push(state.clone());
+                }
             }
         }
         states.push(state);
