@@ -536,6 +536,45 @@ pub(super) fn torn(
     out
 }
 
+/// A page's contents after each of these writes, in order, and if they are not `whole` after each of
+/// their sectors.
+fn page_states(
+    registers: &Registers<'_>,
+    on: Vec<Place>,
+    (first, sectors_of_page): (u64, usize),
+    whole: bool,
+) -> Vec<Vec<Sector>> {
+    let mut states = vec![vec![Sector::Zero; sectors_of_page]];
+    for place in on {
+        let mut state = states.last().cloned().unwrap_or_default();
+        for (at, number) in (first..).take(sectors_of_page).enumerate() {
+            if let Effect::Data {
+                object,
+                stream,
+                sectors,
+                content,
+            } = registers.effect(place)
+                && sectors.contains(&number)
+            {
+                state[at] = match content {
+                    Content::Version(version) => Sector::Stamp(Stamp {
+                        object: *object,
+                        stream: stream_number(stream),
+                        sector: number,
+                        version: *version,
+                    }),
+                    _ => Sector::Zero,
+                };
+                if !whole {
+                    states.push(state.clone());
+                }
+            }
+        }
+        states.push(state);
+    }
+    states
+}
+
 /// Whether each sector is from one of two states of the page. Requests that overlapped in time,
 /// and copies, make it impossible to tell: then yes.
 fn mixes_two(
@@ -579,34 +618,7 @@ fn mixes_two(
         matches!(registers.effect(*place), Effect::Data { sectors, content: Content::Zero, .. }
             if sectors.end == u64::MAX)
     });
-    let mut states = vec![vec![Sector::Zero; found.len()]];
-    for place in on {
-        let mut state = states.last().cloned().unwrap_or_default();
-        for (at, number) in (first..).take(found.len()).enumerate() {
-            if let Effect::Data {
-                object,
-                stream,
-                sectors,
-                content,
-            } = registers.effect(place)
-                && sectors.contains(&number)
-            {
-                state[at] = match content {
-                    Content::Version(version) => Sector::Stamp(Stamp {
-                        object: *object,
-                        stream: stream_number(stream),
-                        sector: number,
-                        version: *version,
-                    }),
-                    _ => Sector::Zero,
-                };
-                if !whole {
-                    states.push(state.clone());
-                }
-            }
-        }
-        states.push(state);
-    }
+    let states = page_states(registers, on, (first, found.len()), whole);
     let fits = |old: &Vec<Sector>, new: &Vec<Sector>| {
         found
             .iter()
