@@ -99,6 +99,8 @@ EVENTS = [
 
 # A full sync under a policy that has not synced anything before it owes more.
 FULL_LATE = {"full sync": "F a/f, F a, F ."}
+# A name that goes back the way it came waits until that is on disk, under every policy that promises.
+TURNED = {"rename of a write-through open": "F ., F a"}
 
 
 def wanted(event, policy):
@@ -110,6 +112,8 @@ def wanted(event, policy):
         return honor
     if name.startswith(FULL):
         return FULL_LATE.get(name, honor)
+    if policy == "bounded" and name in TURNED:
+        return TURNED[name]
     return None if honor is None else "-"
 
 

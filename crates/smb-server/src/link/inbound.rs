@@ -12,11 +12,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use crate::{
-    connection::Connection,
-    misbehaved::Misbehaved,
-    state::{Session, SessionPhase},
-};
+use crate::{connection::Connection, misbehaved::Misbehaved, state::Session};
 
 /// Longest request of a command that carries no data ([MS-SMB2] 3.3.5.2).
 const PLAIN_REQUEST_MAX: usize = 68 * 1024;
@@ -231,7 +227,6 @@ fn unseal<V: Vfs>(
     let session: &Session<V> = &channel.session;
     let sealing = session
         .sealing()
-        .filter(|_| session.phase() != SessionPhase::Closed)
         .ok_or(Misbehaved::Encryption("session has no keys"))?;
     sealing
         .client_to_server
