@@ -146,15 +146,7 @@ impl<V: Vfs> Durability<V> {
         for dir in above.into_iter().filter(lost) {
             let earlier = self.check_latch(dir).err();
             let failure = self.failure(failed.error.or(earlier).unwrap_or(VfsError::Io));
-            let shares = self.with(key, |inode| {
-                inode
-                    .name_failed(dir, failure)
-                    .then(|| inode.shares.clone())
-            });
-            if let Some(shares) = shares {
-                self.report_failure(key, &shares, failure);
-                grown = true;
-            }
+            grown |= self.lose(key, failure, |inode| inode.name_failed(dir, failure));
         }
         grown
     }

@@ -90,6 +90,8 @@ pub(crate) struct Left<V: Vfs> {
     pub(crate) before: Vec<(Held<V>, u64)>,
     /// A latch ended.
     pub(crate) latched: bool,
+    /// One by which another name may be left: the error.
+    pub(crate) comes_back: Option<VfsError>,
 }
 
 /// Who waits for a sync, and what it needs held until the sync has ended.
@@ -538,6 +540,15 @@ impl<V: Vfs> Inode<V> {
         true
     }
 
+    /// A sync failed while something was under way that is marked now: it belongs to the latch, and
+    /// makes one if that of the sync is over. Nothing that is gone is latched.
+    pub(crate) fn doubted(&mut self, failure: impl FnOnce() -> Failure) -> Option<&mut Latch> {
+        if !self.gone && self.latch.is_none() {
+            self.latch_with(failure());
+        }
+        self.latch.as_mut()
+    }
+
     /// For a directory: a name that was just removed may come back, as the sync failed that was to
     /// keep it away. True if it is latched now.
     pub(crate) fn entry_failed(&mut self, failure: Failure) -> bool {
@@ -546,12 +557,6 @@ impl<V: Vfs> Inode<V> {
         }
         self.latch_with(failure).entries = true;
         true
-    }
-
-    /// The error if something failed after `sequence`.
-    pub(crate) fn failed_after(&self, sequence: u64) -> Option<VfsError> {
-        let latch = self.latch.as_ref()?;
-        (latch.mark > sequence).then_some(latch.error)
     }
 
     /// A name that it is reached by is lost.
@@ -752,12 +757,15 @@ impl<V: Vfs> Inode<V> {
         if self.running.is_none() {
             self.release();
         }
+        // Its number may come back as another file's.
+        let latch = self.latch.take();
+        let nameless = |latch: &Latch| !latch.names.is_empty();
         Left {
             debts,
             removed,
             before: std::mem::take(&mut self.before),
-            // Its number may come back as another file's.
-            latched: self.latch.take().is_some(),
+            latched: latch.is_some(),
+            comes_back: latch.filter(nameless).map(|latch| latch.error),
         }
     }
 

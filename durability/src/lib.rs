@@ -20,6 +20,7 @@ mod barrier;
 mod disk_file;
 mod early;
 mod epoch;
+mod failures;
 mod frames;
 mod gate;
 mod guard;

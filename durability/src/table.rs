@@ -24,6 +24,7 @@ use tokio::sync::{Notify, oneshot};
 use vfs::{Env, FileKey, Node, SyncScope, Vfs, VfsError};
 
 use crate::{
+    failures::Failures,
     gate::{Earlier, Gate},
     inode::{Held, Inode, Job, Left},
     kept::Kept,
@@ -55,6 +56,8 @@ pub struct Durability<V: Vfs> {
     latched: AtomicUsize,
     /// More inodes were latched than are remembered: no FLUSH can be answered with success.
     overflow: AtomicBool,
+    /// For changes that are under way.
+    pub(crate) failures: Failures,
     /// Lazy policies are set aside (`guard.rs`).
     pub(crate) guard: Arc<AtomicBool>,
     /// An inode became clean.
@@ -91,6 +94,7 @@ impl<V: Vfs> Durability<V> {
             dirty_of: Mutex::default(),
             latched: AtomicUsize::new(0),
             overflow: AtomicBool::new(false),
+            failures: Failures::default(),
             guard: Arc::default(),
             room: Notify::new(),
             moved: Mutex::default(),
@@ -496,20 +500,17 @@ impl<V: Vfs> Durability<V> {
         error: VfsError,
     ) {
         let failure = self.failure(error);
+        self.failures.note(key, failure);
         let directory = !file && self.peek(key, Inode::is_file) != Some(true);
         let owing = match directory {
             true => self.owing_to(key),
             false => Vec::new(),
         };
         shares.extend(self.shares_of(&owing));
-        let shares = self.with(key, |inode| {
+        self.lose(key, failure, |inode| {
             shares.iter().for_each(|share| inode.seen_through(share));
-            let latched = inode.failed(failure, !owing.is_empty());
-            latched.then(|| inode.shares.clone())
+            inode.failed(failure, !owing.is_empty())
         });
-        if let Some(shares) = shares {
-            self.report_failure(key, &shares, failure);
-        }
         if directory {
             self.directory_failed(key, failure);
         }
@@ -529,15 +530,22 @@ impl<V: Vfs> Durability<V> {
     /// The sync of a directory failed: the names owed to it are as lost as its entries.
     pub(crate) fn directory_failed(&self, dir: FileKey, failure: Failure) {
         for key in self.owing_to(dir) {
-            let shares = self.with(key, |inode| {
-                inode
-                    .name_failed(dir, failure)
-                    .then(|| inode.shares.clone())
-            });
-            if let Some(shares) = shares {
-                self.report_failure(key, &shares, failure);
-            }
+            self.lose(key, failure, |inode| inode.name_failed(dir, failure));
         }
+    }
+
+    /// One step that may latch an inode; if it says so, its shares are told. Answers whether.
+    pub(crate) fn lose(
+        &self,
+        key: FileKey,
+        failure: Failure,
+        step: impl FnOnce(&mut Inode<V>) -> bool,
+    ) -> bool {
+        let shares = self.with(key, |inode| step(inode).then(|| inode.shares.clone()));
+        if let Some(shares) = &shares {
+            self.report_failure(key, shares, failure);
+        }
+        shares.is_some()
     }
 
     pub(crate) fn report_failure(&self, key: FileKey, shares: &[Arc<Share>], failure: Failure) {
@@ -625,13 +633,9 @@ impl<V: Vfs> Drop for Abandon<V> {
         let (core, key) = (&self.core, self.key);
         // Nobody will hear what became of the sync that it had in hand.
         let failure = core.failure(VfsError::Io);
+        core.failures.note(key, failure);
         let entries = !core.owing_to(key).is_empty();
-        let shares = core.with(key, |inode| {
-            let latched = inode.abandon(failure, entries);
-            latched.then(|| inode.shares.clone())
-        });
-        if let Some(shares) = shares {
-            core.report_failure(key, &shares, failure);
+        if core.lose(key, failure, |inode| inode.abandon(failure, entries)) {
             // If it is a directory, with the names that it was to save.
             core.directory_failed(key, failure);
         }

@@ -10,6 +10,7 @@ use vfs::{FileKey, Node, Vfs, VfsError};
 use super::Gate;
 use crate::{
     inode::Inode,
+    latch::Failure,
     policy::{Event, Meta, RequestFlags},
     receipt::Receipt,
     table::Durability,
@@ -124,13 +125,16 @@ impl<V: Vfs> Begun<'_, V> {
 }
 
 impl<V: Vfs> Durability<V> {
+    /// Of the sync that failed beside what began at `since`, as one of now.
+    pub(super) fn missed(&self, key: FileKey, since: u64) -> Failure {
+        let error = self.failures.since(key, since);
+        self.failure(error.unwrap_or(VfsError::Io))
+    }
+
     /// A change was just marked that began at `since`. If a sync of the inode, or of a directory
     /// that has a new name of it, failed in between, it is as unproven as what was marked then.
     pub(super) fn failed_since(&self, key: FileKey, since: u64, dirs: &[FileKey]) {
-        if self.no_latches() {
-            return;
-        }
-        let error = |of: FileKey| self.peek(of, |inode| inode.failed_after(since)).flatten();
+        let error = |of: FileKey| self.failures.since(of, since);
         for dir in dirs {
             self.lost_if(key, error(*dir), |inode, failure| {
                 inode.name_failed(*dir, failure)
@@ -145,27 +149,18 @@ impl<V: Vfs> Durability<V> {
     /// A name was just marked as removed from `dir`; that began at `since`. As
     /// [`Durability::failed_since`].
     pub(super) fn entry_failed_since(&self, dir: FileKey, since: u64) {
-        if self.no_latches() {
-            return;
-        }
-        let error = self.peek(dir, |inode| inode.failed_after(since)).flatten();
-        self.lost_if(dir, error, Inode::entry_failed);
+        self.lost_if(dir, self.failures.since(dir, since), Inode::entry_failed);
     }
 
     fn lost_if(
         &self,
         key: FileKey,
         error: Option<VfsError>,
-        lose: impl FnOnce(&mut Inode<V>, crate::latch::Failure) -> bool,
+        lose: impl FnOnce(&mut Inode<V>, Failure) -> bool,
     ) {
         let Some(error) = error else { return };
         let failure = self.failure(error);
-        let shares = self.with(key, |inode| {
-            lose(inode, failure).then(|| inode.shares.clone())
-        });
-        if let Some(shares) = shares {
-            self.report_failure(key, &shares, failure);
-        }
+        self.lose(key, failure, |inode| lose(inode, failure));
     }
 }
 

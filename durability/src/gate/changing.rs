@@ -98,6 +98,8 @@ impl<V: Vfs> Changing<'_, V> {
     }
 
     fn mark(&self, flags: RequestFlags) -> Judged {
+        let core = &self.gate.core;
+        let (mut lost, mut shares) = (None, Vec::new());
         let change = |inode: &mut Inode<V>, account: &Account<'_>| {
             let Account { share, kind, .. } = *account;
             inode.in_flight.remove(&self.ticket);
@@ -106,7 +108,8 @@ impl<V: Vfs> Changing<'_, V> {
             let doubt = inode.failures != self.failures;
             for (place, bytes) in &self.ranges {
                 let mut place = *place;
-                if doubt && let Some(latch) = &mut inode.latch {
+                let missed = || *lost.insert(core.missed(self.held.key(), self.ticket));
+                if doubt && let Some(latch) = inode.doubted(missed) {
                     let stream = self.held.node.stream().unwrap_or_default();
                     latch.add(share, stream, place);
                     place = Where::Latched;
@@ -114,10 +117,15 @@ impl<V: Vfs> Changing<'_, V> {
                 let reservation = share.reserve(*bytes, u64::MAX, kind);
                 inode.wrote((share, kind), &self.held, place, reservation);
             }
+            shares.clone_from(&inode.shares);
         };
         let node = &self.held.node;
         let asked = Asked::of(Event::Content, flags);
-        self.gate.mark(&self.gate.core, node, asked, change)
+        let judged = self.gate.mark(core, node, asked, change);
+        if let Some(failure) = lost {
+            core.report_failure(self.held.key(), &shares, failure);
+        }
+        judged
     }
 }
 

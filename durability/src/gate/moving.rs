@@ -139,7 +139,8 @@ impl<V: Vfs> Removing<'_, V> {
         drop(alone);
         let result = match gone.judged.barriers.wait {
             Wait::Parent => {
-                let mut result = core.barrier(from.key(), Some(gate.held(from))).await;
+                let synced = core.barrier(from.key(), Some(gate.held(from))).await;
+                let mut result = gone.comes_back.map_or(synced, Err);
                 // A name that it had left before may come back as well.
                 for dir in gone.left {
                     result = result.and(core.barrier(dir.key(), Some(dir)).await);
@@ -157,6 +158,8 @@ struct Gone<V: Vfs> {
     judged: Judged,
     /// If it was the last one: directories that others left, and that is not on disk.
     left: Vec<Held<V>>,
+    /// If it was the last one: the sync that was to take another one away failed.
+    comes_back: Option<VfsError>,
 }
 
 impl<V: Vfs> Gate<V> {
@@ -184,25 +187,30 @@ impl<V: Vfs> Gate<V> {
         // A directory has one name. A file whose last name is gone owes nothing: once the
         // directory is synced, no crash can bring back what was written to it.
         let last = node.is_directory() || self.vfs.links(node).await.is_ok_and(|links| links == 0);
+        let mut comes_back = None;
         if last {
-            self.gone(node.key(), from);
+            comes_back = self.gone(node.key(), from);
         }
         Gone {
             judged,
             left: if last { left } else { Vec::new() },
+            comes_back,
         }
     }
 
     /// An inode has neither names nor handles any more: its latch is dropped, and what is owed
-    /// for it too, or under a bound when `from`, which had its last name, is synced.
-    fn gone(&self, key: FileKey, from: &V::Node) {
+    /// for it too, or under a bound when `from`, which had its last name, is synced. Answers the
+    /// error by which a name may be left that comes back.
+    fn gone(&self, key: FileKey, from: &V::Node) -> Option<VfsError> {
         let core = &self.core;
         let left = core.unlinked(key);
+        let comes_back = left.comes_back;
         core.passed_on(key, &left.before);
         let plain = Asked::of(Event::Remove, RequestFlags::default());
         self.mark(core, from, plain, |inode, account| {
             inode.inherit(account, from.key(), left, core.tick());
         });
+        comes_back
     }
 }
 

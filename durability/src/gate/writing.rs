@@ -152,40 +152,47 @@ impl<V: Vfs> WriteInFlight<'_, V> {
             Outcome::Failed(error) => Some(core.failure(error)),
             _ => None,
         };
+        if let Some(failure) = failure {
+            core.failures.note(key, failure);
+        }
         let account = &self.account;
         let mut early = None;
         let (idle, repaired, lost) = core.with(key, |inode| {
             inode.in_flight.remove(&self.ticket);
             inode.written.notify_waiters();
+            let (mut idle, mut repaired) = (Vec::new(), false);
             // A sync failed meanwhile: it may have dropped what was written by then.
             let doubt = inode.failures != self.failures;
             let mut place = match outcome {
                 Outcome::Doubtful => Where::Within(range.0, range.1),
                 _ => Where::At(range.0, range.1),
             };
-            if doubt && let Some(latch) = &mut inode.latch {
+            let mut missed = None;
+            let since = || *missed.insert(core.missed(key, self.ticket));
+            if doubt && let Some(latch) = inode.doubted(since) {
                 latch.add_write(share, stream, range);
                 place = Where::Latched;
             }
             match failure {
                 Some(failure) => {
                     // What others wrote is lost with it: their shares are concerned as well.
-                    let latched = inode.write_failed(share, stream, range, failure);
-                    (Vec::new(), false, latched.then(|| inode.shares.clone()))
+                    if inode.write_failed(share, stream, range, failure) {
+                        missed = Some(failure);
+                    }
                 }
                 None if matches!(outcome, Outcome::Durable) => {
-                    let repaired = !doubt && inode.rewritten(stream, range);
-                    (Vec::new(), repaired, None)
+                    repaired = !doubt && inode.rewritten(stream, range);
                 }
                 None => {
-                    let idle = inode.owe(account, &self.held, now);
+                    idle = inode.owe(account, &self.held, now);
                     inode.wrote((share, account.kind), &self.held, place, reservation);
                     if matches!(place, Where::At(..)) && stream.is_empty() {
                         early = inode.early.wrote(range.0, range.1);
                     }
-                    (idle, false, None)
                 }
             }
+            let lost = missed.map(|failure| (failure, inode.shares.clone()));
+            (idle, repaired, lost)
         });
         idle.iter().for_each(|share| core.start_payer(share));
         if let Some(range) = early {
@@ -194,7 +201,7 @@ impl<V: Vfs> WriteInFlight<'_, V> {
         if repaired {
             core.repaired(key);
         }
-        if let (Some(shares), Some(failure)) = (lost, failure) {
+        if let Some((failure, shares)) = lost {
             core.report_failure(key, &shares, failure);
         }
     }

@@ -1,0 +1,99 @@
+//! Which syncs failed lately, for changes that were under way beside them.
+//!
+//! A sync that fails may drop a change that is made at that moment and marked only afterwards. By
+//! then whatever else it dropped may have been rewritten and synced, or cleared, and the latch be
+//! over: so what is asked here is not the latch. Bounded by [`FAILURES_MAX`]; what does not fit
+//! counts as a failure of every inode.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+};
+
+use vfs::{FileKey, VfsError};
+
+use crate::{latch::Failure, share::lock};
+
+/// Inodes whose last failure is remembered.
+const FAILURES_MAX: usize = 1024;
+
+/// The last failure of each inode.
+#[derive(Default)]
+pub(crate) struct Failures {
+    newest: AtomicU64,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    of: BTreeMap<FileKey, Failure>,
+    /// The newest that did not fit.
+    forgotten: Option<Failure>,
+}
+
+impl Failures {
+    /// Before the inode is latched: whoever marks a change after that finds it here.
+    pub(crate) fn note(&self, key: FileKey, failure: Failure) {
+        let mut known = lock(&self.known);
+        self.newest.fetch_max(failure.sequence, SeqCst);
+        known.of.insert(key, failure);
+        if known.of.len() > FAILURES_MAX {
+            let oldest = known.of.iter().min_by_key(|(_, one)| one.sequence);
+            let oldest = oldest.map(|(key, _)| *key);
+            let gone = oldest.and_then(|key| known.of.remove(&key));
+            known.forgotten = newest([known.forgotten, gone]);
+        }
+    }
+
+    /// The error if a sync of the inode may have failed after `sequence`.
+    pub(crate) fn since(&self, key: FileKey, sequence: u64) -> Option<VfsError> {
+        if self.newest.load(SeqCst) <= sequence {
+            return None;
+        }
+        let known = lock(&self.known);
+        let last = newest([known.of.get(&key).copied(), known.forgotten])?;
+        (last.sequence > sequence).then_some(last.error)
+    }
+}
+
+fn newest(failures: [Option<Failure>; 2]) -> Option<Failure> {
+    let known = failures.into_iter().flatten();
+    known.max_by_key(|failure| failure.sequence)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use vfs::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_counts_for_every_inode() {
+        let key = |ino| FileKey {
+            ino,
+            ..FileKey::default()
+        };
+        let failure = |sequence| Failure {
+            error: VfsError::Io,
+            at: Duration::ZERO,
+            since: Timestamp::default(),
+            sequence,
+        };
+        let failures = Failures::default();
+        assert_eq!(failures.since(key(1), 0), None);
+        for n in 1..=FAILURES_MAX as u64 {
+            failures.note(key(n), failure(n));
+        }
+        assert_eq!(failures.since(key(7), 6), Some(VfsError::Io));
+        assert_eq!(failures.since(key(7), 7), None);
+        assert_eq!(failures.since(key(0), 0), None, "that one has not failed");
+        failures.note(key(9999), failure(5000));
+        assert_eq!(failures.since(key(0), 0), Some(VfsError::Io));
+        assert_eq!(failures.since(key(0), 1), None);
+    }
+}

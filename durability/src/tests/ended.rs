@@ -1,0 +1,117 @@
+//! Failures whose latch has ended before what was under way beside them is over.
+
+use std::rc::Rc;
+
+use vfs::{Env, Range, VfsError};
+
+use super::{
+    fake::{dir, file},
+    flush::{PLAIN, THROUGH, honor},
+    sim::{join, ms},
+};
+use crate::{share::lock, *};
+
+const IO: Result<(), VfsError> = Err(VfsError::Io);
+
+#[test]
+fn metadata_under_way_is_lost_though_the_rest_was_repaired() {
+    honor(|w| async move {
+        let f = file(5);
+        w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
+        let begun = w.gate.begin();
+        w.fake.script(5, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()), "repaired");
+        begun.meta_changed(&f, Meta::Times, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        w.gate.meta_changed(&f, Meta::Times, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+#[test]
+fn a_name_under_way_is_lost_though_the_directory_was_cleared() {
+    honor(|w| async move {
+        let (f, g, d) = (file(5), file(6), dir(50));
+        w.gate.created(&f, &d, PLAIN).await.unwrap();
+        let begun = w.gate.begin();
+        w.fake.script(50, &[IO]);
+        assert_eq!(w.flush(&f).await, IO);
+        assert!(w.gate.clear_latches() > 0);
+        begun.created(&g, &d, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&g).await, IO);
+    });
+}
+
+#[test]
+fn a_write_under_way_is_lost_though_the_latch_was_cleared() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 1).await.unwrap();
+        w.fake.script(5, &[IO]);
+        lock(&w.fake.times).write = ms(100);
+        let task = |at: u64, write: bool| {
+            let (w, f) = (Rc::clone(&w), f.clone());
+            Box::pin(async move {
+                w.env.sleep(ms(at)).await;
+                if write {
+                    w.write(&f, 7, 1).await.unwrap();
+                } else {
+                    assert_eq!(w.flush(&f).await, IO);
+                    assert!(w.gate.clear_latch(f.key_of()));
+                }
+            }) as vfs::env::LocalTask
+        };
+        // The sync runs from 0 to 10 ms, the write from 4 to 104 ms.
+        join(&w.env, vec![task(0, false), task(4, true)]).await;
+        assert_eq!(w.gate.latched()[0].unproven_bytes, 4096);
+        assert_eq!(w.flush(&f).await, IO);
+        w.write(&f, 7, 1).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+    });
+}
+
+#[test]
+fn a_copy_under_way_is_lost_though_the_latch_was_cleared() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 1).await.unwrap();
+        let mut changing = w.gate.changing(&f);
+        w.fake.script(5, &[IO]);
+        let flush = {
+            let (w, f) = (Rc::clone(&w), f.clone());
+            Box::pin(async move {
+                assert_eq!(w.engine.barrier(f.key_of(), None).await, IO);
+            }) as vfs::env::LocalTask
+        };
+        join(&w.env, vec![flush]).await;
+        assert!(w.gate.clear_latch(f.key_of()));
+        changing.rewrote(Range {
+            offset: 8192,
+            len: 4096,
+        });
+        drop(changing.end(PLAIN).await.unwrap());
+        assert_eq!(w.gate.latched()[0].unproven_bytes, 4096);
+        assert_eq!(w.flush(&f).await, IO);
+    });
+}
+
+#[test]
+fn a_durable_delete_is_not_acknowledged_when_a_lost_move_may_bring_the_name_back() {
+    honor(|w| async move {
+        let (a, b) = (dir(10), dir(11));
+        for (ino, told) in [(5, Err(VfsError::Io)), (6, Ok(()))] {
+            let f = file(ino);
+            w.create(&f, &a).await.unwrap();
+            w.flush(&f).await.unwrap();
+            w.rename(&f, &a, &b).await.unwrap();
+            w.fake.script(10, &[told]);
+            assert_eq!(w.flush(&f).await, told);
+            w.gate.clear_latch(a.key_of());
+            lock(&w.fake.state).links.insert(ino, 0);
+            let removed = w.gate.removed(&f, &b, THROUGH).await.map(drop);
+            assert_eq!(removed, told);
+        }
+    });
+}
