@@ -68,6 +68,7 @@ EVENTS = [
     ("flush after a replacing rename", "F f, F .", "F f"),
     ("link", "-", "F f, F a"),
     ("flush after a link", "F f, F a", "F f"),
+    ("rename to a link of its own in another case", "-", "F here, F a, F ."),
     ("rename of a write-through open", "F a/f, F a, F .", "F a/f, F a, F ."),
     ("close", "-", "-"),
     # Directories.
@@ -299,7 +300,19 @@ class Steps:
     def link(self):
         self.target(self.handle["f"], r"a\link", level=Class.FILE_LINK_INFORMATION)
 
+    def before_rename_to_a_link_of_its_own_in_another_case(self):
+        for name in "here", r"a\there":
+            self.target(self.handle["f"], name, level=Class.FILE_LINK_INFORMATION)
+        self.handle["here"] = self.open("here")
+        self.flush(self.handle["here"])
+
+    def rename_to_a_link_of_its_own_in_another_case(self):
+        # The old name goes, and the other one is another name.
+        self.target(self.handle["here"], r"a\THERE", True)
+
     def before_rename_of_a_write_through_open(self):
+        self.handle["here"].close()
+        self.open(r"a\THERE", OPEN, PLAIN | DELETE).close()
         self.target(self.handle["f"], r"a\f")
         self.flush(self.handle["f"])
         self.target(self.handle["f"], "f")

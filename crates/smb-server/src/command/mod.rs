@@ -3,6 +3,7 @@
 //! `admit.rs`, before any handler runs.
 
 mod admit;
+mod attempts;
 mod breaks;
 mod call;
 mod cancel;

@@ -6,10 +6,14 @@ use vfs::{Node, Vfs, VfsError};
 
 use super::{
     entries_changed,
-    target::{self, Attempt, Room, Wanted},
+    target::{self, Room, Wanted},
 };
 use crate::{
-    command::{Call, Failure, engine, write},
+    command::{
+        Call, Failure,
+        attempts::{Attempt, attempts},
+        engine, write,
+    },
     file::{Change, Operation},
     state::Open,
 };
@@ -34,21 +38,14 @@ pub(super) async fn set<V: Vfs>(
     if wanted.stream.is_some() {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
-    let mut refused = Status::OBJECT_NAME_COLLISION;
-    for _ in 0..target::ATTEMPTS {
-        match attempt(call, open, &wanted).await? {
-            Attempt::Done(receipt) => return Ok(receipt),
-            Attempt::Again(status) => refused = status,
-        }
-    }
-    Err(refused.into())
+    attempts(async || attempt(call, open, &wanted).await).await
 }
 
 async fn attempt<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     wanted: &Wanted,
-) -> Result<Attempt, Failure> {
+) -> Result<Attempt<Receipt>, Failure> {
     let (server, share) = (call.server(), call.share()?);
     let (disk, token) = (open.disk()?, call.token()?);
     let target = target::find(call, &wanted.path, false).await?;

@@ -6,14 +6,18 @@
 
 use durability::Receipt;
 use smb_wire::{access_mask::AccessMask, status::Status};
-use vfs::{Lookup, Node, Vfs, VfsError};
+use vfs::{FileKey, Lookup, Node, Vfs, VfsError};
 
 use super::{
     entries_changed, need, stream,
-    target::{self, Attempt, Room, Target, Wanted},
+    target::{self, Room, Target, Wanted},
 };
 use crate::{
-    command::{Call, Failure, engine, write},
+    command::{
+        Call, Failure,
+        attempts::{Attempt, attempts},
+        engine, write,
+    },
     file::{Change, Operation, SharePath, Step},
     persistent,
     state::Open,
@@ -31,6 +35,35 @@ struct Move<'a, V: Vfs> {
     directory: bool,
 }
 
+/// What has the new name.
+enum There<V: Vfs> {
+    /// Nothing, or the file by this very name, in another case.
+    Free,
+    /// Another file, which goes.
+    Other(Room<V>),
+    /// The file, by another name: POSIX would do nothing, so the old one goes. If the new one does
+    /// meanwhile, the old one stays: it is the last.
+    Itself,
+}
+
+impl<V: Vfs> There<V> {
+    /// What must have the new name when `node` gets it.
+    fn key(&self, node: &V::Node) -> Option<FileKey> {
+        match self {
+            Self::Free => None,
+            Self::Other(room) => Some(room.key()),
+            Self::Itself => Some(node.key()),
+        }
+    }
+
+    /// What was replaced, or not after all, needs to be held no more.
+    async fn end(self) {
+        if let Self::Other(room) = self {
+            target::end(Some(room)).await;
+        }
+    }
+}
+
 /// Renames.
 pub(super) async fn set<V: Vfs>(
     call: &Call<V>,
@@ -41,21 +74,14 @@ pub(super) async fn set<V: Vfs>(
     if let (Some(to), true) = (&wanted.stream, wanted.path.is_empty()) {
         return stream::rename(call, open, to, wanted.replace).await;
     }
-    let mut refused = Status::OBJECT_NAME_COLLISION;
-    for _ in 0..target::ATTEMPTS {
-        match attempt(call, open, &wanted).await? {
-            Attempt::Done(receipt) => return Ok(receipt),
-            Attempt::Again(status) => refused = status,
-        }
-    }
-    Err(refused.into())
+    attempts(async || attempt(call, open, &wanted).await).await
 }
 
 async fn attempt<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     wanted: &Wanted,
-) -> Result<Attempt, Failure> {
+) -> Result<Attempt<Receipt>, Failure> {
     let disk = open.disk()?;
     let source = engine::lookup(call, open).await?;
     let Some(parent) = &source.parent else {
@@ -106,7 +132,7 @@ async fn decide<V: Vfs>(
     source: &Lookup<V::Node>,
     one: Move<'_, V>,
     wanted: &Wanted,
-) -> Result<Attempt, Failure> {
+) -> Result<Attempt<Receipt>, Failure> {
     let target = one.target;
     let same_parent = one.parent.key() == target.parent.key();
     if same_parent && source.name == target.name {
@@ -116,15 +142,16 @@ async fn decide<V: Vfs>(
         .existing
         .as_ref()
         .is_some_and(|(node, _)| node.key() == one.node.key());
-    if same_file {
-        if same_parent && target.stored == source.name {
-            // Only the case of letters changes.
-            return carry_out(call, open, one, None).await;
-        }
-        return drop_link(call, open, one).await;
-    }
-    let room = target::make_room(call, open, target, wanted).await?;
-    carry_out(call, open, one, room).await
+    let there = if !same_file {
+        let room = target::make_room(call, open, target, wanted).await?;
+        room.map_or(There::Free, There::Other)
+    } else if same_parent && target.stored == source.name {
+        // Only the case of letters changes.
+        There::Free
+    } else {
+        There::Itself
+    };
+    carry_out(call, open, one, there).await
 }
 
 /// [MS-FSA] 2.1.4.2: whoever caches handles below lets go of them; whatever is open then forbids
@@ -163,15 +190,12 @@ async fn carry_out<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
     mut one: Move<'_, V>,
-    room: Option<Room<V>>,
-) -> Result<Attempt, Failure> {
-    let share = call.share()?;
-    let token = call.token()?;
+    there: There<V>,
+) -> Result<Attempt<Receipt>, Failure> {
+    let (share, token, server) = (call.share()?, call.token()?, call.server());
     let to = one.target;
-    let replace = room.is_some();
-    let server = call.server();
     if let Err(error) = persistent::moving(server, one.node.key(), &to.path_now()).await {
-        target::end(room).await;
+        there.end().await;
         return Err(error.into());
     }
     let replaced = to.existing.as_ref().map(|(node, _)| node);
@@ -189,83 +213,40 @@ async fn carry_out<V: Vfs>(
             one.name,
             &to.parent,
             &to.name,
-            room.as_ref().map(Room::key),
+            there.key(one.node),
         )
         .await;
     if let Err(error) = renamed {
         // What the end of the room may have to remove wants a turn of its own.
         drop((moving, turn));
-        target::end(room).await;
+        there.end().await;
         return again(error);
     }
-    if let Some(room) = &room {
+    if let There::Other(room) = &there {
         room.is_replaced();
     }
     follow(call, open, &mut one);
     drop(turn);
-    if replace {
+    if let There::Other(_) = &there {
         target::replaced(call, to).await;
     }
-    let flags = write::open_flags(open);
-    let receipt = moving.renamed(one.node, flags).await;
-    target::end(room).await;
+    let receipt = moving.renamed(one.node, write::open_flags(open)).await;
+    report(call, &one, &there);
+    // [MS-FSA] 2.1.5.15.12: a file has FILE_ATTRIBUTE_ARCHIVE now, which is told at the close.
+    open.state().renamed |= !one.directory && !matches!(there, There::Itself);
+    there.end().await;
     // Until here the record has both names; nobody's rename waits for the store.
     persistent::moved(server, one.node.key()).await;
-    let receipt = receipt?;
-    report(call, &one, replace);
-    // [MS-FSA] 2.1.5.15.12: a file has FILE_ATTRIBUTE_ARCHIVE now, which is told at the close.
-    open.state().renamed |= !one.directory;
     told(call, open, &one);
-    Ok(Attempt::Done(receipt))
+    Ok(Attempt::Done(receipt?))
 }
 
-/// What was seen by the new name is not what has it now.
-fn again(error: VfsError) -> Result<Attempt, Failure> {
+/// What was seen by one of the names is not what has it now.
+fn again(error: VfsError) -> Result<Attempt<Receipt>, Failure> {
     match error {
         VfsError::Exists => Ok(Attempt::Again(Status::OBJECT_NAME_COLLISION)),
         other => Err(other.into()),
     }
-}
-
-/// The new name is a link to the same file: POSIX would do nothing, so the old one goes. If the
-/// new one does meanwhile, the old one stays: it is the last.
-async fn drop_link<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    mut one: Move<'_, V>,
-) -> Result<Attempt, Failure> {
-    let share = call.share()?;
-    let token = call.token()?;
-    let server = call.server();
-    persistent::moving(server, one.node.key(), &one.target.path_now()).await?;
-    let turn = server.name_turns.rename(one.from.share).await;
-    let begun = share.gate.begin_removal(one.node, one.parent).await;
-    let gone = share
-        .vfs
-        .rename(
-            &token.identity,
-            one.node,
-            one.parent,
-            one.name,
-            &one.target.parent,
-            &one.target.name,
-            Some(one.node.key()),
-        )
-        .await;
-    if let Err(error) = gone {
-        return again(error);
-    }
-    follow(call, open, &mut one);
-    drop(turn);
-    let flags = write::open_flags(open);
-    let receipt = begun.removed(flags).await;
-    persistent::moved(server, one.node.key()).await;
-    let receipt = receipt?;
-    let filter = engine::name_filter(one.directory);
-    let removed = engine::change(one.from.clone(), Change::REMOVED, filter);
-    engine::report(call.server(), &[removed]);
-    told(call, open, &one);
-    Ok(Attempt::Done(receipt))
 }
 
 /// The engine's paths and links move along, from and to wherever the directories are by now.
@@ -293,12 +274,12 @@ fn told<V: Vfs>(call: &Call<V>, open: &Open<V>, one: &Move<'_, V>) {
     }
 }
 
-/// spec-notes 14.6: what was replaced goes first, then the two names.
-fn report<V: Vfs>(call: &Call<V>, one: &Move<'_, V>, replaced: bool) {
+/// spec-notes 14.6: what was replaced goes first, then the two names. A name that was there stays.
+fn report<V: Vfs>(call: &Call<V>, one: &Move<'_, V>, there: &There<V>) {
     let filter = engine::name_filter(one.directory);
-    let to = &one.to;
+    let (from, to) = (&one.from, &one.to);
     let mut reports = Vec::with_capacity(3);
-    if replaced {
+    if let There::Other(_) = there {
         let filter = engine::name_filter(false);
         reports.push(engine::change(to.clone(), Change::REMOVED, filter));
     }
@@ -307,7 +288,11 @@ fn report<V: Vfs>(call: &Call<V>, one: &Move<'_, V>, replaced: bool) {
     } else {
         (Change::REMOVED, Change::ADDED)
     };
-    reports.push(engine::change(one.from.clone(), old, filter));
-    reports.push(engine::change(to.clone(), new, filter));
+    if let There::Itself = there {
+        reports.push(engine::change(from.clone(), Change::REMOVED, filter));
+    } else {
+        reports.push(engine::change(from.clone(), old, filter));
+        reports.push(engine::change(to.clone(), new, filter));
+    }
     engine::report(call.server(), &reports);
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use durability::{Receipt, RequestFlags};
+use durability::RequestFlags;
 use smb_wire::{
     access_mask::AccessMask,
     file_attributes::FileAttributes,
@@ -30,14 +30,7 @@ use crate::{
 };
 
 /// How often what has a name may change under our feet before we give up.
-pub(super) const ATTEMPTS: usize = 8;
-
-/// What became of one attempt.
-pub(super) enum Attempt {
-    Done(Receipt),
-    /// Something else has come to the new name: look again. This is said at last.
-    Again(Status),
-}
+const ATTEMPTS: usize = 8;
 
 /// What the request says.
 #[derive(Debug)]
