@@ -15,6 +15,8 @@ mod held;
 mod outside;
 #[path = "beside/removals.rs"]
 mod removals;
+#[path = "beside/renames.rs"]
+mod renames;
 #[path = "beside/waiting.rs"]
 mod waiting;
 #[path = "beside/world.rs"]

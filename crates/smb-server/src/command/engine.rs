@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smb_wire::status::Status;
 use tokio::sync::oneshot;
-use vfs::{Attr, Lookup, Node, Vfs};
+use vfs::{Attr, Lookup, Node, Vfs, VfsError};
 
 use super::{Call, Failure, breaks};
 use crate::{
@@ -99,18 +99,41 @@ pub(super) async fn make_way<V: Vfs>(
 }
 
 /// Where the name of an open is now. The inode must still be the same.
+///
+/// A rename is on disk before the paths follow it. So who does not find the name by its path looks
+/// again between the renames of the share, and may hold no turn of them.
+///
+/// # Errors
+/// `OBJECT_NAME_NOT_FOUND`, `OBJECT_PATH_NOT_FOUND`: not the server moved it, or another share.
 pub(super) async fn lookup<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
 ) -> Result<Lookup<V::Node>, Failure> {
     let path = call.server().path_of(open)?;
+    let found = lookup_at(call, open, &path).await?;
+    if let Ok(lookup) = found {
+        return Ok(lookup);
+    }
+    let _still = call.server().name_turns.still(path.share).await;
+    let path = call.server().path_of(open)?;
+    Ok(lookup_at(call, open, &path).await??)
+}
+
+/// Inside: nothing, or something else, is there.
+async fn lookup_at<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    path: &SharePath,
+) -> Result<Result<Lookup<V::Node>, VfsError>, Failure> {
     let names: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
     let token = call.token()?;
-    let lookup = call.share()?.vfs.lookup(&token.identity, &names).await?;
     let key = open.disk()?.node.key();
-    match &lookup.found {
-        Some((node, _)) if node.key() == key => Ok(lookup),
-        _ => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+    let is_it = |(node, _): &(V::Node, Attr)| node.key() == key;
+    match call.share()?.vfs.lookup(&token.identity, &names).await {
+        Ok(lookup) if lookup.found.as_ref().is_some_and(is_it) => Ok(Ok(lookup)),
+        Ok(_) => Ok(Err(VfsError::NotFound)),
+        Err(absent @ (VfsError::NotFound | VfsError::PathNotFound)) => Ok(Err(absent)),
+        Err(error) => Err(error.into()),
     }
 }
 

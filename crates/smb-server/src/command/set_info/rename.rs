@@ -245,6 +245,11 @@ async fn carry_out<V: Vfs>(
 fn again(error: VfsError) -> Result<Attempt<Receipt>, Failure> {
     match error {
         VfsError::Exists => Ok(Attempt::Again(Status::OBJECT_NAME_COLLISION)),
+        // [MS-FSA] 2.1.5.15.12 renames the open's link, wherever somebody else has moved that
+        // meanwhile. It is refused when it is looked for between the renames and not found.
+        VfsError::NotFound | VfsError::PathNotFound => {
+            Ok(Attempt::Again(Status::OBJECT_NAME_NOT_FOUND))
+        }
         other => Err(other.into()),
     }
 }
