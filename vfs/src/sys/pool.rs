@@ -7,6 +7,11 @@
 //! hold. A full queue is EAGAIN, never an unbounded backlog. Threads start when needed and end
 //! when idle for `IDLE_MAX`; the next job is of the file system that has the fewest.
 //!
+//! Who is called is the thread of the worker's own core that was idle last, as with the ring's
+//! kernel threads (`uring/sys.rs`): what it works on is in that core's caches, and to wake it, and
+//! the worker after it, no other core must be interrupted. A thread that waits for the disk holds
+//! no core. One started by a worker inherits its core.
+//!
 //! A job that was begun runs to its end even if nobody waits for the answer any more.
 
 use std::{
@@ -14,11 +19,11 @@ use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    thread,
-    time::Duration,
+    thread::{self, Thread},
+    time::{Duration, Instant},
 };
 
 use tokio::sync::oneshot;
@@ -102,11 +107,41 @@ impl Part {
     }
 }
 
+/// The only core that a thread may run on, if there is but one.
+type Home = Option<usize>;
+
+/// Of the calling thread; workers are pinned before they first ask.
+fn home() -> Home {
+    thread_local! {
+        static HOME: Home = {
+            let set = rustix::thread::sched_getaffinity(None).ok();
+            let set = set.filter(|set| set.count() == 1);
+            set.and_then(|set| (0..rustix::thread::CpuSet::MAX_CPU).find(|core| set.is_set(*core)))
+        };
+    }
+    HOME.with(|home| *home)
+}
+
+/// A thread that waits to be called: who takes it out of the list has to.
+struct Idle {
+    home: Home,
+    thread: Thread,
+}
+
 #[derive(Default)]
 struct LaneState {
     parts: BTreeMap<u64, Part>,
     threads: usize,
-    idle: usize,
+    /// The one that was busy last is the last.
+    idle: Vec<Idle>,
+}
+
+/// What a new job needs.
+enum Need {
+    Call(Thread),
+    Start,
+    /// All threads are busy, and will look for it.
+    Nothing,
 }
 
 impl LaneState {
@@ -119,6 +154,25 @@ impl LaneState {
         let ready: usize = parts().map(|part| part.ready(most)).sum();
         let wanted: usize = parts().map(|part| part.wanted(most)).sum();
         ready > free && (self.threads < most * BUSY_FILE_SYSTEMS_MAX || wanted > free)
+    }
+
+    /// Who is to do what was just queued by a thread of this home. A thread that is told to start
+    /// is counted.
+    fn need(&mut self, home: Home, most: usize) -> Need {
+        let near = self.idle.iter().rposition(|one| one.home == home);
+        if let Some(at) = near {
+            return Need::Call(self.idle.remove(at).thread);
+        }
+        if self.threads < most || self.wants_thread(most) {
+            self.threads += 1;
+            return Need::Start;
+        }
+        self.call_any()
+    }
+
+    fn call_any(&mut self) -> Need {
+        let one = self.idle.pop();
+        one.map_or(Need::Nothing, |one| Need::Call(one.thread))
     }
 
     /// Whether a thread may take anything.
@@ -154,7 +208,6 @@ struct LaneThreads {
     threads_max: fn() -> usize,
     start: fn(&'static Self) -> io::Result<()>,
     state: Mutex<LaneState>,
-    ready: Condvar,
 }
 
 static IO: LaneThreads = LaneThreads::new("disk-io", || IO_THREADS_MAX);
@@ -189,9 +242,8 @@ impl LaneThreads {
             state: Mutex::new(LaneState {
                 parts: BTreeMap::new(),
                 threads: 0,
-                idle: 0,
+                idle: Vec::new(),
             }),
-            ready: Condvar::new(),
         }
     }
 
@@ -218,15 +270,14 @@ impl LaneThreads {
             return Err(Errno(libc::EAGAIN));
         }
         part.queue.push_back(job);
-        if state.wants_thread(most) {
-            state.threads += 1;
-            drop(state);
-            if (self.start)(self).is_err() {
-                self.retire();
-            }
-        } else if state.idle > 0 {
-            drop(state);
-            self.ready.notify_one();
+        let mut need = state.need(home(), most);
+        drop(state);
+        if matches!(need, Need::Start) && (self.start)(self).is_err() {
+            self.retire();
+            need = self.lock().call_any();
+        }
+        if let Need::Call(thread) = need {
+            thread.unpark();
         }
         Ok(())
     }
@@ -251,21 +302,39 @@ impl LaneThreads {
     }
 
     fn next(&self) -> Option<(u64, Job)> {
-        let mut state = self.lock();
         loop {
+            let mut state = self.lock();
             if let Some(next) = state.take((self.threads_max)()) {
                 return Some(next);
             }
-            state.idle += 1;
-            let (again, waited) = self
-                .ready
-                .wait_timeout(state, IDLE_MAX)
-                .unwrap_or_else(PoisonError::into_inner);
-            state = again;
-            state.idle -= 1;
-            if waited.timed_out() && !state.is_wanted((self.threads_max)()) {
-                state.threads -= 1;
+            state.idle.push(Idle {
+                home: home(),
+                thread: thread::current(),
+            });
+            drop(state);
+            if !self.is_called() {
                 return None;
+            }
+        }
+    }
+
+    /// Waits for a job. False if none came, and the thread is to end.
+    fn is_called(&self) -> bool {
+        let since = Instant::now();
+        loop {
+            let left = IDLE_MAX.saturating_sub(since.elapsed());
+            // May end for no reason.
+            thread::park_timeout(left);
+            let mut state = self.lock();
+            let me = thread::current().id();
+            let Some(at) = state.idle.iter().position(|one| one.thread.id() == me) else {
+                return true;
+            };
+            if left.is_zero() {
+                state.idle.remove(at);
+                let wanted = state.is_wanted((self.threads_max)());
+                state.threads -= usize::from(!wanted);
+                return wanted;
             }
         }
     }
@@ -431,6 +500,34 @@ mod tests {
             .unwrap();
         drop(release);
         done.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
+
+    /// Where the job of a thread that is pinned to a core runs.
+    #[test]
+    fn a_thread_of_the_own_core_is_called() {
+        static NEAR: LaneThreads = LaneThreads::new("near", || 8);
+        let own = rustix::thread::sched_getaffinity(None).unwrap();
+        let cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| own.is_set(*core));
+        let cores: Vec<usize> = cores.take(2).collect();
+        for core in cores.iter().chain(&cores).chain(&cores) {
+            let core = *core;
+            let asks = thread::spawn(move || {
+                let mut set = rustix::thread::CpuSet::new();
+                set.set(core);
+                rustix::thread::sched_setaffinity(None, &set).unwrap();
+                let (send, ran) = mpsc::channel();
+                let job = Box::new(move || send.send(home()).unwrap());
+                NEAR.submit(1, job).unwrap();
+                ran.recv_timeout(Duration::from_secs(10)).unwrap()
+            });
+            assert_eq!(asks.join().unwrap(), Some(core));
+            // It has to be idle before it can be called.
+            let is_idle = |state: MutexGuard<'_, LaneState>| state.idle.len() == state.threads;
+            while !is_idle(NEAR.lock()) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        assert_eq!(NEAR.lock().threads, cores.len(), "and no other was started");
     }
 
     #[test]
