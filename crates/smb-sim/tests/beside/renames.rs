@@ -2,11 +2,11 @@
 //! none stands in the way of who has to do with neither of its names.
 
 use smb_client::CreateArgs;
-use smb_wire::ids::FileId;
+use smb_wire::{Status, ids::FileId};
 
 use crate::{
     seeds,
-    world::{World, rename},
+    world::{World, link, rename},
 };
 
 /// How many renames each of two makes in one seed.
@@ -43,19 +43,45 @@ fn two_handles_rename_the_same_file() {
     });
 }
 
+/// How many directories move at the same time.
+const DIRECTORIES: usize = 24;
+/// Enough of them that once there are too many of them in a row.
+const WORLDS: u64 = 4;
+
 #[test]
-fn a_file_and_directories_elsewhere() {
-    seeds(|world| {
-        world.play(async |world| {
-            let args = CreateArgs::create_directory("d");
-            let mine = world.first().create(&args).await.unwrap();
-            let theirs = world
-                .second()
-                .create(&CreateArgs::create("f"))
-                .await
-                .unwrap();
-            both(world, [mine, theirs], [&["e", "d"], &["g", "f"]]).await;
-            true
-        })
-    });
+fn directories_elsewhere_are_in_nobodys_way() {
+    for seed in 0..WORLDS {
+        World::new(seed).play(async |world| {
+            let mut directories = Vec::new();
+            for number in 0..DIRECTORIES {
+                let args = CreateArgs::create_directory(&format!("d{number}"));
+                directories.push(world.first().create(&args).await.unwrap());
+            }
+            let args = CreateArgs::create("f");
+            let file = world.second().create(&args).await.unwrap();
+            world.slow();
+            let moves = world.apart(async move |mut client, _| {
+                for name in ["e", "d"].iter().cycle().take(RENAMES) {
+                    let moves = directories.iter().enumerate();
+                    let moves = moves.map(|(number, directory)| {
+                        let request = rename(*directory, &format!("{name}{number}"), false);
+                        client.send(request).unwrap()
+                    });
+                    for moving in moves.collect::<Vec<_>>() {
+                        let moved = client.wait(moving).await.unwrap();
+                        assert_eq!(moved.status(), Status::SUCCESS);
+                    }
+                }
+                client
+            });
+            for number in 0..RENAMES {
+                let mut second = world.second();
+                let name = ["g", "f"][number % 2];
+                second.call(rename(file, name, false)).await.unwrap();
+                let to = link(file, &format!("l{number}"), false);
+                second.call(to).await.unwrap();
+            }
+            world.back(moves.await);
+        });
+    }
 }

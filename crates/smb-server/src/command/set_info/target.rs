@@ -21,16 +21,15 @@ use vfs::{Attr, FileKey, Identity, Kind, Node, Vfs};
 use crate::{
     access::{self, Subject},
     command::{
-        Call, Failure, close,
+        Call, Failure,
+        attempts::{Attempt, attempts},
+        close,
         create::{NameStream, parse_name},
         engine,
     },
     file::{Actor, CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Place, SharePath},
     state::{Open, Server, Share},
 };
-
-/// How often what has a name may change under our feet before we give up.
-const ATTEMPTS: usize = 8;
 
 /// What the request says.
 #[derive(Debug)]
@@ -155,15 +154,38 @@ pub(super) async fn find<V: Vfs>(
     directory: bool,
 ) -> Result<Target<V>, Failure> {
     let files = &call.server().files;
-    for _ in 0..ATTEMPTS {
+    attempts(async || {
         let look = files.look();
         let target = look_up(call, path, directory).await?;
         // Who moves a directory from here on knows of the new name.
-        if !files.has_directory_moved(look) {
-            return Ok(target);
+        if !files.has_directory_moved(look) || leads_there(call, path, &target).await {
+            return Ok(Attempt::Done(target));
         }
-    }
-    Err(Status::SHARING_VIOLATION.into())
+        Ok(Attempt::Again(Status::SHARING_VIOLATION))
+    })
+    .await
+}
+
+/// Whether a path that was looked up while directories moved, anywhere, leads where it did.
+async fn leads_there<V: Vfs>(call: &Call<V>, path: &[String], target: &Target<V>) -> bool {
+    let (Ok(share), Ok(token)) = (call.share(), call.token()) else {
+        return false;
+    };
+    let Ok(again) = share.vfs.lookup(&token.identity, path).await else {
+        // What is said of that is said by who looks it up next.
+        return false;
+    };
+    let parent = again.parent.as_ref().map(Node::key);
+    parent == Some(target.parent.key())
+        && whole(share.id, path, again.path).is_some_and(|found| found == target.path_now())
+}
+
+/// The way to a directory as it was found, and the last component as it was asked for.
+fn whole(share: u32, asked: &[String], found: Vec<String>) -> Option<SharePath> {
+    let (name, above) = asked.split_last()?;
+    let mut names: Vec<String> = found.into_iter().take(above.len()).collect();
+    names.push(name.clone());
+    Some(engine::share_path(share, &names))
 }
 
 async fn look_up<V: Vfs>(
@@ -174,7 +196,8 @@ async fn look_up<V: Vfs>(
     let share = call.share()?;
     let token = call.token()?;
     let lookup = share.vfs.lookup(&token.identity, path).await?;
-    let (Some(parent), Some((name, above))) = (lookup.parent, path.split_last()) else {
+    let whole = whole(share.id, path, lookup.path);
+    let (Some(parent), Some(name), Some(whole)) = (lookup.parent, path.last(), whole) else {
         return Err(Status::OBJECT_NAME_INVALID.into());
     };
     let files = &call.server().files;
@@ -188,14 +211,11 @@ async fn look_up<V: Vfs>(
     if !directory && files.is_open_with(parent.key(), AccessMask::DELETE) {
         return Err(Status::SHARING_VIOLATION.into());
     }
-    let mut names: Vec<String> = lookup.path.into_iter().take(above.len()).collect();
-    names.push(name.clone());
-    let path = engine::share_path(share.id, &names);
     Ok(Target {
         parent,
         name: name.clone(),
-        way: Way::begin(call.server(), &path),
-        path,
+        way: Way::begin(call.server(), &whole),
+        path: whole,
         existing: lookup.found,
         stored: lookup.name,
     })
