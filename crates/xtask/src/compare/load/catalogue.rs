@@ -115,10 +115,11 @@ fn flushes_and_crowds() -> Vec<Workload> {
     let mut many = work("idle-10000", Task::CrowdIdle { many: true }).of_connections();
     many.holdfast_only = true;
     vec![
-        work("write-flush-4k", Task::WriteFlush)
+        work("write-flush-4k", Task::WriteFlush(20))
             .at_most(0.70)
             .limit(Operation::WriteSync, 4096, 1, 1),
-        work("write-flush-4k-lax", Task::WriteFlush)
+        // No disk to wait for: as many as make a time that can be measured.
+        work("write-flush-4k-lax", Task::WriteFlush(1))
             .lax()
             .at_most(0.50),
         work("netbench-1", Task::Mix(1)).at_most(0.35),

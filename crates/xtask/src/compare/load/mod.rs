@@ -96,7 +96,8 @@ enum Task {
     /// Bytes each, how many outstanding.
     Read(u32, usize, Protection),
     Write(u32, usize, Protection),
-    WriteFlush,
+    /// As many as the operations divided by that.
+    WriteFlush(u64),
     Echo,
     /// 4 KiB reads while another client does that.
     ReadBeside(beside::Noise),
@@ -203,7 +204,7 @@ impl Workload {
         let sizes = context.sizes;
         match &self.task {
             Task::Copy(what, protection) => copies::ready(*what, protection, context),
-            Task::Read(..) | Task::Write(..) | Task::WriteFlush | Task::Echo => {
+            Task::Read(..) | Task::Write(..) | Task::WriteFlush(_) | Task::Echo => {
                 pieces::ready(&self.task, context)
             }
             Task::ReadBeside(noise) => beside::ready(*noise, context),

@@ -33,7 +33,7 @@ pub(super) fn ready(task: &Task, context: &Context<'_>) -> Result<Ready, Failure
                     file.write_request(at, &data, WriteFlags::empty())
                 })?
             }
-            Task::WriteFlush => flushed(&file, sizes.operations / 20)?,
+            Task::WriteFlush(part) => flushed(&file, sizes.operations / part)?,
             _ => echoes(&tree, sizes.operations)?,
         };
         let done = Done::new(latencies.len() as f64);
