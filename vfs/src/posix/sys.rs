@@ -5,10 +5,14 @@
 //!
 //! The calls: `preadv2` into memory not yet initialised, `pwritev2`, `faccessat2` of a descriptor,
 //! `name_to_handle_at`, `sync_file_range` (to start only), `FICLONERANGE`, the two ioctls that tell a file system's UUID, the
-//! one that syncs a btrfs,
+//! one that syncs a btrfs, the four calls of Linux 6.13 for extended attributes by directory and
+//! path (`getxattrat` and its sisters),
 //! `setfsuid`/`setfsgid` of the calling thread, and `unshare(CLONE_FS)`.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::{
+    ffi::CStr,
+    os::fd::{AsRawFd, BorrowedFd},
+};
 
 use bytes::BytesMut;
 
@@ -26,6 +30,45 @@ const FS_IOC_GETFSUUID: libc::c_ulong = 0x8011_1500;
 const XFS_IOC_FSGEOMETRY_V1: libc::c_ulong = 0x8070_5864;
 /// `BTRFS_IOC_SYNC`: `_IO(0x94, 8)`.
 const BTRFS_IOC_SYNC: libc::c_ulong = 0x9408;
+
+/// `setxattrat` of Linux 6.13: the first of four in a row. The number is one for all architectures
+/// with the common table (`scripts/syscall.tbl` and x86's `syscall_64.tbl`), all but Alpha, MIPS and x32.
+#[cfg(all(
+    target_pointer_width = "64",
+    any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64",
+        target_arch = "loongarch64",
+        target_arch = "powerpc64",
+        target_arch = "s390x"
+    )
+))]
+const SETXATTRAT: libc::c_long = 463;
+/// Elsewhere no number, and so ENOSYS.
+#[cfg(not(all(
+    target_pointer_width = "64",
+    any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64",
+        target_arch = "loongarch64",
+        target_arch = "powerpc64",
+        target_arch = "s390x"
+    )
+)))]
+const SETXATTRAT: libc::c_long = -5;
+const GETXATTRAT: libc::c_long = SETXATTRAT + 1;
+const LISTXATTRAT: libc::c_long = SETXATTRAT + 2;
+const REMOVEXATTRAT: libc::c_long = SETXATTRAT + 3;
+
+/// `struct xattr_args`.
+#[repr(C, align(8))]
+struct XattrArgs {
+    value: u64,
+    size: u32,
+    flags: u32,
+}
 
 fn last() -> Errno {
     Errno(
@@ -147,6 +190,123 @@ pub(crate) fn file_handle(fd: BorrowedFd<'_>) -> DiskResult<(i32, Vec<u8>)> {
         handle.kind,
         handle.data.get(..len).unwrap_or_default().to_vec(),
     ))
+}
+
+/// What a call that says how many bytes it wrote at the end of `buf` leaves there.
+///
+/// # Safety
+/// `got`, if it is no error, bytes after the old length are initialised.
+unsafe fn appended(buf: &mut Vec<u8>, got: libc::c_long) -> DiskResult<()> {
+    let got = usize::try_from(got).map_err(|_| last())?;
+    let filled = buf.len() + got.min(buf.capacity() - buf.len());
+    // SAFETY: within the capacity; initialised as the caller says.
+    unsafe { buf.set_len(filled) };
+    Ok(())
+}
+
+/// `getxattrat`: the attribute's value, put at the end of `value` as far as that has room.
+/// `flags`: `AT_*`. ERANGE if there is not room enough.
+pub(crate) fn get_xattr_at(
+    dir: BorrowedFd<'_>,
+    path: &CStr,
+    flags: libc::c_int,
+    name: &CStr,
+    value: &mut Vec<u8>,
+) -> DiskResult<()> {
+    let spare = value.spare_capacity_mut();
+    if spare.is_empty() {
+        return Err(Errno(libc::ERANGE)); // 0 would ask for the length.
+    }
+    let args = XattrArgs {
+        value: spare.as_mut_ptr().expose_provenance() as u64,
+        size: u32::try_from(spare.len()).unwrap_or(u32::MAX),
+        flags: 0,
+    };
+    // SAFETY: path and name end with a NUL. `args` has the layout of `struct xattr_args` and says
+    // where `spare` is and not more than its length; nobody else can reach that while `value` is
+    // borrowed mutably, and the kernel writes at most so many bytes there.
+    let got = unsafe {
+        libc::syscall(
+            GETXATTRAT,
+            dir.as_raw_fd(),
+            path.as_ptr(),
+            flags,
+            name.as_ptr(),
+            &raw const args,
+            size_of::<XattrArgs>(),
+        )
+    };
+    // SAFETY: the kernel initialised the first `got` bytes of the spare capacity.
+    unsafe { appended(value, got) }
+}
+
+/// `listxattrat`: the names, each with a NUL behind it, as [`get_xattr_at`].
+pub(crate) fn list_xattr_at(
+    dir: BorrowedFd<'_>,
+    path: &CStr,
+    flags: libc::c_int,
+    names: &mut Vec<u8>,
+) -> DiskResult<()> {
+    let spare = names.spare_capacity_mut();
+    if spare.is_empty() {
+        return Err(Errno(libc::ERANGE));
+    }
+    // SAFETY: the path ends with a NUL; the kernel writes at most the length of `spare` there,
+    // which nobody else can reach while `names` is borrowed mutably.
+    let got = unsafe {
+        libc::syscall(
+            LISTXATTRAT,
+            dir.as_raw_fd(),
+            path.as_ptr(),
+            flags,
+            spare.as_mut_ptr(),
+            spare.len(),
+        )
+    };
+    // SAFETY: the kernel initialised the first `got` bytes of the spare capacity.
+    unsafe { appended(names, got) }
+}
+
+/// `setxattrat`. `how`: `XATTR_*`.
+pub(crate) fn set_xattr_at(
+    dir: BorrowedFd<'_>,
+    path: &CStr,
+    name: &CStr,
+    value: &[u8],
+    how: u32,
+) -> DiskResult<()> {
+    let args = XattrArgs {
+        value: value.as_ptr().expose_provenance() as u64,
+        size: u32::try_from(value.len()).map_err(|_| Errno(libc::E2BIG))?,
+        flags: how,
+    };
+    // SAFETY: path and name end with a NUL. `args` has the layout of `struct xattr_args` and
+    // describes `value`, borrowed for the whole call, which only reads it.
+    done(unsafe {
+        libc::syscall(
+            SETXATTRAT,
+            dir.as_raw_fd(),
+            path.as_ptr(),
+            0,
+            name.as_ptr(),
+            &raw const args,
+            size_of::<XattrArgs>(),
+        )
+    })
+}
+
+/// `removexattrat`.
+pub(crate) fn remove_xattr_at(dir: BorrowedFd<'_>, path: &CStr, name: &CStr) -> DiskResult<()> {
+    // SAFETY: path and name end with a NUL; the other arguments are numbers.
+    done(unsafe {
+        libc::syscall(
+            REMOVEXATTRAT,
+            dir.as_raw_fd(),
+            path.as_ptr(),
+            0,
+            name.as_ptr(),
+        )
+    })
 }
 
 /// `ioctl(FICLONERANGE)`.

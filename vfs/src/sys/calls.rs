@@ -5,6 +5,7 @@
 //! needs (a detour by `/proc/self/fd`) and repeating a call that a signal interrupted.
 
 use std::{
+    ffi::{CStr, CString},
     fmt,
     mem::MaybeUninit,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
@@ -12,18 +13,18 @@ use std::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{
             AtomicBool, AtomicUsize,
-            Ordering::{AcqRel, Acquire, Release},
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
         },
     },
 };
 
 use rustix::{
-    buffer::spare_capacity,
     fs::{
         AtFlags, FallocateFlags, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, SeekFrom,
-        StatVfsMountFlags, Statx, StatxFlags, StatxTimestamp, Timestamps, UTIME_OMIT, XattrFlags,
+        StatVfsMountFlags, Statx, StatxFlags, StatxTimestamp, Timestamps, UTIME_OMIT,
     },
     io::retry_on_intr,
+    path::DecInt,
 };
 
 use super::{
@@ -32,19 +33,12 @@ use super::{
 };
 use crate::{
     FileKey, Timestamp,
-    disk::{
-        Allocate, DiskResult, EntryAttrs, Errno, OpenHow, RawEntry, Stat, StatFs, Wanted, XattrSet,
-        check_name,
-    },
+    disk::{Allocate, DiskResult, Errno, OpenHow, RawEntry, Stat, StatFs},
     posix_sys as raw,
 };
 
 /// Bytes of one `getdents` buffer.
 const DIRENT_BUF: usize = 64 * 1024;
-/// Longest value of an extended attribute (`XATTR_SIZE_MAX`) and longest list of names.
-const XATTR_MAX: usize = 64 * 1024;
-/// Enough for most attributes; a longer one is read a second time.
-const XATTR_GUESS: usize = 1024;
 /// Longest target of a symbolic link that is read.
 const LINK_MAX: usize = 4095;
 /// Directories are allowed this many entries before memory for them is set aside at once.
@@ -56,6 +50,8 @@ const CLOSE_BLOCKS_MAX: u64 = 8192;
 struct Inner {
     fd: OwnedFd,
     path_only: bool,
+    /// With `O_PATH`: was seen to be a directory.
+    directory: AtomicBool,
     /// The position of a directory belongs to whoever lists it.
     listing: Mutex<()>,
     /// `O_NONBLOCK` is still on, from the open; see [`SysFd::for_ring`].
@@ -117,6 +113,7 @@ impl SysFd {
         Self(Arc::new(Inner {
             fd,
             path_only,
+            directory: AtomicBool::new(false),
             listing: Mutex::new(()),
             nonblock: AtomicBool::new(false),
             beside: OnceLock::new(),
@@ -160,6 +157,38 @@ impl SysFd {
     pub(crate) fn proc_path(&self) -> String {
         format!("/proc/self/fd/{}", self.as_raw_fd())
     }
+
+    /// Calls with the magic link to this descriptor as a directory and a path: from a descriptor of
+    /// the links' folder, which spares the kernel most of the way through `/proc`.
+    pub(super) fn by_link<T>(&self, call: impl FnOnce(BorrowedFd<'_>, &CStr) -> T) -> T {
+        match links() {
+            Some(folder) => call(folder, DecInt::from_fd(self).as_c_str()),
+            None => {
+                // A number and no NUL.
+                let path = CString::new(self.proc_path()).unwrap_or_default();
+                call(rustix::fs::CWD, &path)
+            }
+        }
+    }
+
+    pub(super) fn is_path_only(&self) -> bool {
+        self.0.path_only
+    }
+
+    /// Whether it was seen to be a directory; [`stat`] sees it.
+    pub(super) fn is_directory(&self) -> bool {
+        self.0.directory.load(Relaxed)
+    }
+}
+
+/// The folder of this process's magic links. Asked for again while it cannot be opened.
+fn links() -> Option<BorrowedFd<'static>> {
+    static FOLDER: OnceLock<OwnedFd> = OnceLock::new();
+    if FOLDER.get().is_none() {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let _ = FOLDER.set(rustix::fs::open("/proc/self/fd", flags, Mode::empty()).ok()?);
+    }
+    FOLDER.get().map(OwnedFd::as_fd)
 }
 
 /// The device number of the file system that `fd` is on, as memory has it.
@@ -173,7 +202,7 @@ pub(crate) fn errno(e: rustix::io::Errno) -> Errno {
     Errno(e.raw_os_error())
 }
 
-fn call<T>(f: impl FnMut() -> rustix::io::Result<T>) -> DiskResult<T> {
+pub(super) fn call<T>(f: impl FnMut() -> rustix::io::Result<T>) -> DiskResult<T> {
     retry_on_intr(f).map_err(errno)
 }
 
@@ -254,17 +283,14 @@ fn waiting(fd: OwnedFd) -> DiskResult<SysFd> {
     Ok(fd)
 }
 
-/// Reads the extended attributes' names, so that later calls find their block in memory.
-pub(crate) fn warm_xattrs(fd: &SysFd) {
-    let none: &mut [u8] = &mut [];
-    let _ = rustix::fs::listxattr(fd.proc_path(), none);
-}
-
 /// Opens an inode anew. `wait` false says EAGAIN where a lease would have to be broken.
 pub(crate) fn reopen(fd: &SysFd, read: bool, write: bool, wait: bool) -> DiskResult<SysFd> {
     let flags = OFlags::CLOEXEC | OFlags::NOCTTY | access_flags(read, write);
-    let path = fd.proc_path();
-    let open = |more| call(|| rustix::fs::open(&*path, flags | more, Mode::empty()));
+    let open = |more| {
+        fd.by_link(|folder, link| {
+            call(|| rustix::fs::openat(folder, link, flags | more, Mode::empty()))
+        })
+    };
     let anew = match open(OFlags::NONBLOCK) {
         Err(Errno(libc::EAGAIN)) if wait => SysFd::new(open(OFlags::empty())?, false),
         opened if wait => waiting(opened?)?,
@@ -280,8 +306,11 @@ const RESOLVE_NAME: ResolveFlags = ResolveFlags::BENEATH;
 const STATX: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
 pub(crate) fn stat(fd: &SysFd) -> DiskResult<Stat> {
-    call(|| rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, STATX))
-        .map(|x| to_stat(&x, || kind(fd)))
+    let x = call(|| rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, STATX))?;
+    if fd.0.path_only && u32::from(x.stx_mode) & libc::S_IFMT == libc::S_IFDIR {
+        fd.0.directory.store(true, Relaxed);
+    }
+    Ok(to_stat(&x, || kind(fd)))
 }
 
 pub(crate) fn stat_at(dir: &SysFd, name: &[u8]) -> DiskResult<Stat> {
@@ -433,8 +462,9 @@ pub(crate) fn rename(
 }
 
 pub(crate) fn link(fd: &SysFd, dir: &SysFd, name: &[u8]) -> DiskResult<()> {
-    let path = fd.proc_path();
-    call(|| rustix::fs::linkat(rustix::fs::CWD, &*path, dir, name, AtFlags::SYMLINK_FOLLOW))
+    fd.by_link(|folder, link| {
+        call(|| rustix::fs::linkat(folder, link, dir, name, AtFlags::SYMLINK_FOLLOW))
+    })
 }
 
 pub(crate) fn read_link_at(dir: &SysFd, name: &[u8]) -> DiskResult<Vec<u8>> {
@@ -472,90 +502,6 @@ pub(crate) fn entries(fd: &SysFd, max: usize) -> DiskResult<Vec<RawEntry>> {
     Ok(found)
 }
 
-/// Calls `get` with a small buffer, then with the largest there can be.
-fn sized(mut get: impl FnMut(&mut Vec<u8>) -> rustix::io::Result<usize>) -> DiskResult<Vec<u8>> {
-    let mut value = Vec::with_capacity(XATTR_GUESS);
-    match get(&mut value) {
-        Ok(_) => return Ok(value),
-        Err(rustix::io::Errno::RANGE) => {}
-        Err(e) => return Err(errno(e)),
-    }
-    value.clear();
-    value.reserve_exact(XATTR_MAX);
-    match get(&mut value) {
-        Ok(_) => Ok(value),
-        Err(rustix::io::Errno::RANGE) => Err(Errno(libc::E2BIG)),
-        Err(e) => Err(errno(e)),
-    }
-}
-
-pub(crate) fn get_xattr(fd: &SysFd, name: &str) -> DiskResult<Vec<u8>> {
-    if fd.0.path_only {
-        let path = fd.proc_path();
-        return sized(|buf| rustix::fs::getxattr(&*path, name, spare_capacity(buf)));
-    }
-    sized(|buf| rustix::fs::fgetxattr(fd, name, spare_capacity(buf)))
-}
-
-/// State and one attribute of each name, links not followed.
-pub(crate) fn entries_attrs(
-    dir: &SysFd,
-    names: &[Box<[u8]>],
-    wanted: &Wanted,
-) -> Vec<DiskResult<EntryAttrs>> {
-    let mut path = dir.proc_path().into_bytes();
-    path.push(b'/');
-    let folder = path.len();
-    let mut look = |name: &[u8]| {
-        check_name(name)?;
-        let stat = stat_at(dir, name)?;
-        if (wanted.known)(&stat) {
-            return Ok((stat, None));
-        }
-        path.truncate(folder);
-        path.extend_from_slice(name);
-        let value = sized(|buf| {
-            rustix::fs::lgetxattr(path.as_slice(), wanted.attribute, spare_capacity(buf))
-        });
-        Ok((stat, Some(value)))
-    };
-    names.iter().map(|name| look(name)).collect()
-}
-
-pub(crate) fn list_xattr(fd: &SysFd) -> DiskResult<Vec<String>> {
-    let path = fd.proc_path();
-    let names = if fd.0.path_only {
-        sized(|buf| rustix::fs::listxattr(&*path, spare_capacity(buf)))?
-    } else {
-        sized(|buf| rustix::fs::flistxattr(fd, spare_capacity(buf)))?
-    };
-    // A name that is no UTF-8 cannot be asked for by this trait either.
-    Ok(names
-        .split(|b| *b == 0)
-        .filter(|n| !n.is_empty())
-        .filter_map(|n| String::from_utf8(n.to_vec()).ok())
-        .collect())
-}
-
-pub(crate) fn set_xattr(fd: &SysFd, name: &str, value: &[u8], how: XattrSet) -> DiskResult<()> {
-    let flags = match how {
-        XattrSet::Either => XattrFlags::empty(),
-        XattrSet::Create => XattrFlags::CREATE,
-        XattrSet::Replace => XattrFlags::REPLACE,
-    };
-    if fd.0.path_only {
-        return call(|| rustix::fs::setxattr(fd.proc_path(), name, value, flags));
-    }
-    call(|| rustix::fs::fsetxattr(fd, name, value, flags))
-}
-
-pub(crate) fn remove_xattr(fd: &SysFd, name: &str) -> DiskResult<()> {
-    if fd.0.path_only {
-        return call(|| rustix::fs::removexattr(fd.proc_path(), name));
-    }
-    call(|| rustix::fs::fremovexattr(fd, name))
-}
-
 pub(crate) fn set_times(
     fd: &SysFd,
     accessed: Option<Timestamp>,
@@ -576,14 +522,17 @@ pub(crate) fn set_times(
         last_access: time(accessed)?,
         last_modification: time(written)?,
     };
-    let path = fd.proc_path();
-    call(|| rustix::fs::utimensat(rustix::fs::CWD, &*path, &times, AtFlags::empty()))
+    fd.by_link(|folder, link| {
+        call(|| rustix::fs::utimensat(folder, link, &times, AtFlags::empty()))
+    })
 }
 
 pub(crate) fn set_mode(fd: &SysFd, mode: u32) -> DiskResult<()> {
     let mode = Mode::from_raw_mode(mode & 0o7777);
     if fd.0.path_only {
-        return call(|| rustix::fs::chmod(fd.proc_path(), mode));
+        return fd.by_link(|folder, link| {
+            call(|| rustix::fs::chmodat(folder, link, mode, AtFlags::empty()))
+        });
     }
     call(|| rustix::fs::fchmod(fd, mode))
 }
@@ -601,7 +550,8 @@ pub(crate) fn set_owner(fd: &SysFd, uid: Option<u32>, gid: Option<u32>) -> DiskR
 
 /// Where the kernel says the descriptor leads: absolute; `None` for what has no name any more.
 pub(crate) fn path(fd: &SysFd) -> Option<Vec<u8>> {
-    let path = rustix::fs::readlink(fd.proc_path(), Vec::new()).ok()?;
+    let path = fd.by_link(|folder, link| rustix::fs::readlinkat(folder, link, Vec::new()));
+    let path = path.ok()?;
     let path = path.into_bytes();
     (path.starts_with(b"/") && !path.ends_with(b" (deleted)")).then_some(path)
 }

@@ -20,6 +20,7 @@ mod removed;
 mod super_block;
 #[cfg(test)]
 mod tests;
+mod xattrs;
 
 use std::{os::fd::AsFd, path::Path};
 
@@ -41,6 +42,7 @@ use crate::{
     posix_sys as raw,
 };
 use pool::{Lane, Place};
+use xattrs::Way;
 
 /// `f_type` of file systems in memory, whose reads and writes never wait for a device.
 const MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58F6]; // tmpfs, ramfs
@@ -258,7 +260,7 @@ impl SysDisk {
         pool::run(self.io(), who.clone(), move || {
             let fd = calls::open(&dir, &name, how)?;
             if how.create.is_none() || how.path_only {
-                calls::warm_xattrs(&fd);
+                xattrs::warm(&fd);
             }
             Ok(fd)
         })
@@ -359,10 +361,10 @@ impl Disk for SysDisk {
             let stat = calls::stat(&fd);
             let marked = stat.and_then(|stat| {
                 let (name, value) = mark(&stat);
-                // It makes nothing, so the groups may stay: the next job is likely the user's.
-                creds::with(&Identity::Service, || {
-                    calls::set_xattr(&fd, name, &value, XattrSet::Either)
-                })
+                let set = || xattrs::set(&fd, name, &value, XattrSet::Either, Way::here());
+                // Whoever made it may mark it, unless the mode or an inherited ACL says otherwise.
+                // The service may always; it makes nothing, so the groups may stay.
+                set().or_else(|_| creds::with(&Identity::Service, set))
             });
             Ok(Created { fd, stat, marked })
         })
@@ -377,7 +379,7 @@ impl Disk for SysDisk {
     ) -> Vec<DiskResult<EntryAttrs>> {
         let (dir, count) = (dir.clone(), names.len());
         let looked = self.wait(self.io(), move || {
-            Ok(calls::entries_attrs(&dir, &names, &wanted))
+            Ok(xattrs::entries(&dir, &names, &wanted, Way::here()))
         });
         looked
             .await
@@ -660,7 +662,8 @@ impl Disk for SysDisk {
 
     async fn get_xattr(&self, fd: &SysFd, name: &str) -> DiskResult<Vec<u8>> {
         let (fd, name) = (fd.clone(), name.to_owned());
-        self.look(move || calls::get_xattr(&fd, &name)).await
+        self.look(move || xattrs::get(&fd, &name, Way::here()))
+            .await
     }
 
     async fn set_xattr(
@@ -673,7 +676,7 @@ impl Disk for SysDisk {
     ) -> DiskResult<()> {
         let (fd, name, value) = (fd.clone(), name.to_owned(), value.to_vec());
         pool::run(self.io(), who.clone(), move || {
-            calls::set_xattr(&fd, &name, &value, how)
+            xattrs::set(&fd, &name, &value, how, Way::here())
         })
         .await
     }
@@ -681,14 +684,14 @@ impl Disk for SysDisk {
     async fn remove_xattr(&self, who: &Identity, fd: &SysFd, name: &str) -> DiskResult<()> {
         let (fd, name) = (fd.clone(), name.to_owned());
         pool::run(self.io(), who.clone(), move || {
-            calls::remove_xattr(&fd, &name)
+            xattrs::remove(&fd, &name, Way::here())
         })
         .await
     }
 
     async fn list_xattr(&self, fd: &SysFd) -> DiskResult<Vec<String>> {
         let fd = fd.clone();
-        self.look(move || calls::list_xattr(&fd)).await
+        self.look(move || xattrs::list(&fd, Way::here())).await
     }
 
     async fn set_times(

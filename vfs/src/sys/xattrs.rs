@@ -1,0 +1,376 @@
+//! Extended attributes of a descriptor.
+//!
+//! One opened for I/O has calls of its own. One with `O_PATH` has none: `fgetxattr` and, with
+//! `AT_EMPTY_PATH`, `getxattrat` say EBADF (Linux 6.18). A directory is reached as its own `.`, all
+//! else by its magic link, from a descriptor of the folder of these links with the calls of
+//! Linux 6.13: a walk of a path in `/proc` costs as much as three of these looks. Where the kernel
+//! (ENOSYS) or a filter of system calls (EPERM) has no such calls, that path is what is left.
+//!
+//! Every function takes [`Way`], so that both can be tried; whoever has no reason to says
+//! [`Way::here`]. No identity is changed here.
+
+use std::{
+    ffi::{CStr, CString},
+    os::fd::{AsFd, BorrowedFd},
+    sync::OnceLock,
+};
+
+use rustix::{buffer::spare_capacity, fs::XattrFlags};
+
+use super::{
+    calls::{SysFd, call, errno, stat_at},
+    repeat,
+};
+use crate::{
+    disk::{DiskResult, EntryAttrs, Errno, Wanted, XattrSet, check_name},
+    posix_sys as raw,
+};
+
+/// Longest value of an extended attribute (`XATTR_SIZE_MAX`) and longest list of names.
+const XATTR_MAX: usize = 64 * 1024;
+/// Enough for most attributes; a longer one is read a second time.
+const XATTR_GUESS: usize = 1024;
+
+/// How attributes of an `O_PATH` descriptor are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By the calls of Linux 6.13.
+    At,
+    /// By a path in `/proc`.
+    Path,
+}
+
+impl Way {
+    /// What this kernel has; asked once.
+    pub(super) fn here() -> Self {
+        static HERE: OnceLock<Way> = OnceLock::new();
+        *HERE.get_or_init(|| {
+            let mut value = Vec::with_capacity(XATTR_GUESS);
+            let asked = raw::get_xattr_at(rustix::fs::CWD, c"/", 0, c"user.none", &mut value);
+            match asked {
+                Err(Errno(libc::ENOSYS | libc::EPERM)) => Self::Path,
+                _ => Self::At,
+            }
+        })
+    }
+}
+
+fn c_text(text: impl Into<Vec<u8>>) -> DiskResult<CString> {
+    CString::new(text).map_err(|_| Errno(libc::EINVAL))
+}
+
+/// Calls with the directory and the path that lead to the inode of an `O_PATH` descriptor.
+fn reach<T>(
+    fd: &SysFd,
+    mut call: impl FnMut(BorrowedFd<'_>, &CStr) -> DiskResult<T>,
+) -> DiskResult<T> {
+    if fd.is_directory() {
+        match call(fd.as_fd(), c".") {
+            // Nobody needs to search a directory to be told of its attributes.
+            Err(Errno(libc::EACCES)) => {}
+            other => return other,
+        }
+    }
+    fd.by_link(call)
+}
+
+/// Calls `get` with a small buffer, then with the largest there can be.
+fn sized(mut get: impl FnMut(&mut Vec<u8>) -> DiskResult<()>) -> DiskResult<Vec<u8>> {
+    let mut value = Vec::with_capacity(XATTR_GUESS);
+    match get(&mut value) {
+        Err(Errno(libc::ERANGE)) => {}
+        other => return other.map(|()| value),
+    }
+    value.clear();
+    value.reserve_exact(XATTR_MAX);
+    match get(&mut value) {
+        Err(Errno(libc::ERANGE)) => Err(Errno(libc::E2BIG)),
+        other => other.map(|()| value),
+    }
+}
+
+pub(super) fn get(fd: &SysFd, name: &str, way: Way) -> DiskResult<Vec<u8>> {
+    if !fd.is_path_only() {
+        return sized(|buf| {
+            let got = rustix::fs::fgetxattr(fd, name, spare_capacity(buf));
+            got.map(drop).map_err(errno)
+        });
+    }
+    match way {
+        Way::At => {
+            let name = c_text(name)?;
+            sized(|buf| reach(fd, |dir, path| raw::get_xattr_at(dir, path, 0, &name, buf)))
+        }
+        Way::Path => {
+            let path = fd.proc_path();
+            sized(|buf| {
+                let got = rustix::fs::getxattr(&*path, name, spare_capacity(buf));
+                got.map(drop).map_err(errno)
+            })
+        }
+    }
+}
+
+/// State and one attribute of each name, links not followed.
+pub(super) fn entries(
+    dir: &SysFd,
+    names: &[Box<[u8]>],
+    wanted: &Wanted,
+    way: Way,
+) -> Vec<DiskResult<EntryAttrs>> {
+    let attribute = c_text(wanted.attribute);
+    let mut path = dir.proc_path().into_bytes();
+    path.push(b'/');
+    let folder = path.len();
+    let mut look = |name: &[u8]| {
+        check_name(name)?;
+        let stat = stat_at(dir, name)?;
+        if (wanted.known)(&stat) {
+            return Ok((stat, None));
+        }
+        if way == Way::At {
+            let (name, attribute) = (c_text(name)?, attribute.as_ref().map_err(|e| *e)?);
+            let at = dir.as_fd();
+            let flags = libc::AT_SYMLINK_NOFOLLOW;
+            let value = sized(|buf| raw::get_xattr_at(at, &name, flags, attribute, buf));
+            return Ok((stat, Some(value)));
+        }
+        path.truncate(folder);
+        path.extend_from_slice(name);
+        let value = sized(|buf| {
+            let got = rustix::fs::lgetxattr(path.as_slice(), wanted.attribute, spare_capacity(buf));
+            got.map(drop).map_err(errno)
+        });
+        Ok((stat, Some(value)))
+    };
+    names.iter().map(|name| look(name)).collect()
+}
+
+fn names(fd: &SysFd, way: Way) -> DiskResult<Vec<u8>> {
+    let listed = |got: rustix::io::Result<usize>| got.map(drop).map_err(errno);
+    if !fd.is_path_only() {
+        return sized(|buf| listed(rustix::fs::flistxattr(fd, spare_capacity(buf))));
+    }
+    match way {
+        Way::At => sized(|buf| reach(fd, |dir, path| raw::list_xattr_at(dir, path, 0, buf))),
+        Way::Path => {
+            let path = fd.proc_path();
+            sized(|buf| listed(rustix::fs::listxattr(&*path, spare_capacity(buf))))
+        }
+    }
+}
+
+pub(super) fn list(fd: &SysFd, way: Way) -> DiskResult<Vec<String>> {
+    // A name that is no UTF-8 cannot be asked for by this trait either.
+    Ok(names(fd, way)?
+        .split(|b| *b == 0)
+        .filter(|n| !n.is_empty())
+        .filter_map(|n| String::from_utf8(n.to_vec()).ok())
+        .collect())
+}
+
+/// Reads the attributes' names, so that later calls find their block in memory.
+pub(super) fn warm(fd: &SysFd) {
+    let _ = names(fd, Way::here());
+}
+
+pub(super) fn set(fd: &SysFd, name: &str, value: &[u8], how: XattrSet, way: Way) -> DiskResult<()> {
+    let flags = match how {
+        XattrSet::Either => XattrFlags::empty(),
+        XattrSet::Create => XattrFlags::CREATE,
+        XattrSet::Replace => XattrFlags::REPLACE,
+    };
+    if !fd.is_path_only() {
+        return call(|| rustix::fs::fsetxattr(fd, name, value, flags));
+    }
+    match way {
+        Way::At => {
+            let name = c_text(name)?;
+            let set = |dir: BorrowedFd<'_>, path: &CStr| {
+                raw::set_xattr_at(dir, path, &name, value, flags.bits())
+            };
+            repeat(|| reach(fd, set))
+        }
+        Way::Path => call(|| rustix::fs::setxattr(fd.proc_path(), name, value, flags)),
+    }
+}
+
+pub(super) fn remove(fd: &SysFd, name: &str, way: Way) -> DiskResult<()> {
+    if !fd.is_path_only() {
+        return call(|| rustix::fs::fremovexattr(fd, name));
+    }
+    match way {
+        Way::At => {
+            let name = c_text(name)?;
+            repeat(|| reach(fd, |dir, path| raw::remove_xattr_at(dir, path, &name)))
+        }
+        Way::Path => call(|| rustix::fs::removexattr(fd.proc_path(), name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::PermissionsExt, path::Path, sync::Arc};
+
+    use rustix::fs::{Mode, OFlags};
+
+    use super::*;
+    use crate::{Identity, identity::LocalUser, sys::creds, testing::root};
+
+    const ATTRIBUTE: &str = "user.x";
+
+    /// Those that this kernel has.
+    fn ways() -> Vec<Way> {
+        if Way::here() == Way::Path {
+            crate::testing::missing("getxattrat (Linux 6.13)");
+            return vec![Way::Path];
+        }
+        vec![Way::At, Way::Path]
+    }
+
+    /// Opens with `O_PATH`, seen or not.
+    fn open(path: &Path, seen: bool) -> SysFd {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).unwrap();
+        let fd = SysFd::new(fd, true);
+        if seen {
+            super::super::calls::stat(&fd).unwrap();
+        }
+        fd
+    }
+
+    fn no<T>(result: DiskResult<T>, errno: i32) {
+        assert_eq!(result.map(drop), Err(Errno(errno)));
+    }
+
+    fn conforms(fd: &SysFd, way: Way) {
+        let set = |value: &[u8], how| set(fd, ATTRIBUTE, value, how, way);
+        no(get(fd, ATTRIBUTE, way), libc::ENODATA);
+        no(set(b"1", XattrSet::Replace), libc::ENODATA);
+        set(b"one", XattrSet::Create).unwrap();
+        no(set(b"1", XattrSet::Create), libc::EEXIST);
+        assert_eq!(get(fd, ATTRIBUTE, way).unwrap(), b"one");
+        // Longer than the first guess.
+        let long = [7; XATTR_GUESS + 1];
+        set(&long, XattrSet::Replace).unwrap();
+        assert_eq!(get(fd, ATTRIBUTE, way).unwrap(), long);
+        assert_eq!(list(fd, way).unwrap(), [ATTRIBUTE]);
+        set(b"", XattrSet::Either).unwrap();
+        assert_eq!(get(fd, ATTRIBUTE, way).unwrap(), b"");
+        remove(fd, ATTRIBUTE, way).unwrap();
+        no(remove(fd, ATTRIBUTE, way), libc::ENODATA);
+        assert_eq!(list(fd, way).unwrap(), [""; 0]);
+        no(get(fd, "user.\0", way), libc::EINVAL);
+    }
+
+    #[test]
+    fn every_way_is_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, folder) = (dir.path().join("f"), dir.path().join("d"));
+        std::fs::write(&file, b"").unwrap();
+        std::fs::create_dir(&folder).unwrap();
+        for way in ways() {
+            for seen in [false, true] {
+                conforms(&open(&file, seen), way);
+                conforms(&open(&folder, seen), way);
+            }
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let fd = rustix::fs::open(&file, flags, Mode::empty()).unwrap();
+            conforms(&SysFd::new(fd, false), way);
+        }
+    }
+
+    /// The descriptor's inode is asked, whatever its names lead to meanwhile.
+    #[test]
+    fn a_name_that_changed_hands_is_not_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        for way in ways() {
+            for folder in [false, true] {
+                let make = || match folder {
+                    true => std::fs::create_dir(&path).unwrap(),
+                    false => std::fs::write(&path, b"").unwrap(),
+                };
+                make();
+                let old = open(&path, true);
+                set(&old, ATTRIBUTE, b"old", XattrSet::Create, way).unwrap();
+                match folder {
+                    true => std::fs::remove_dir(&path).unwrap(),
+                    false => std::fs::remove_file(&path).unwrap(),
+                }
+                make();
+                no(get(&open(&path, true), ATTRIBUTE, way), libc::ENODATA);
+                assert_eq!(get(&old, ATTRIBUTE, way).unwrap(), b"old");
+                if !folder {
+                    std::fs::remove_file(&path).unwrap();
+                }
+            }
+            std::fs::remove_dir(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn entries_are_asked_themselves() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("with"), b"").unwrap();
+        std::fs::create_dir(at("without")).unwrap();
+        std::os::unix::fs::symlink("with", at("link")).unwrap();
+        let set = set(
+            &open(&at("with"), true),
+            ATTRIBUTE,
+            b"1",
+            XattrSet::Create,
+            Way::Path,
+        );
+        set.unwrap();
+        let names = ["with", "without", "link", "none", ".."].map(|n| n.as_bytes().into());
+        let wanted = Wanted {
+            attribute: ATTRIBUTE,
+            known: Arc::new(|_| false),
+        };
+        let root = open(dir.path(), true);
+        for way in ways() {
+            let found = entries(&root, &names, &wanted, way);
+            let values = found
+                .into_iter()
+                .map(|one| one.map(|(_, value)| value.unwrap()));
+            let none = |errno: i32| Err(Errno(errno));
+            let values: Vec<_> = values.collect();
+            assert_eq!(values[0], Ok(Ok(b"1".to_vec())), "{way:?}");
+            assert_eq!(values[1], Ok(none(libc::ENODATA)), "{way:?}");
+            // A link has none; the file it leads to is not asked.
+            assert_ne!(values[2], Ok(Ok(b"1".to_vec())), "{way:?}");
+            assert_eq!(
+                values[3].as_ref().err(),
+                Some(&Errno(libc::ENOENT)),
+                "{way:?}"
+            );
+            assert!(values[4].is_err(), "{way:?}");
+        }
+    }
+
+    /// A folder that its owner may read but not search.
+    #[test]
+    fn nobody_needs_to_search_a_folder_for_its_own_attributes() {
+        if !root() {
+            return;
+        }
+        creds::remember_service();
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("d");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o444)).unwrap();
+        let fd = open(&folder, true);
+        set(&fd, ATTRIBUTE, b"1", XattrSet::Create, Way::Path).unwrap();
+        let who = Identity::User(Arc::new(LocalUser {
+            uid: 64_123,
+            gid: 64_123,
+            groups: vec![],
+        }));
+        for way in ways() {
+            let got = creds::with(&who, || get(&fd, ATTRIBUTE, way));
+            assert_eq!(got, Ok(b"1".to_vec()), "{way:?}");
+        }
+    }
+}
