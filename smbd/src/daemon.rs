@@ -305,6 +305,7 @@ impl<S: Service> Front<S> {
             .collect();
         let plan = placement::plan(&wanted, &placement::allowed_cores())
             .map_err(|error| error.to_string())?;
+        vfs::sys::pool::share_arenas(plan.cores.len());
         let users = setup.users.clone();
         let service = make(Arc::clone(&config), setup.users).map_err(|error| error.to_string())?;
         let (stop, stopping) = watch::channel(false);

@@ -426,3 +426,19 @@ pub(crate) fn own_umask() -> DiskResult<()> {
     rustix::process::umask(rustix::fs::Mode::empty());
     Ok(())
 }
+
+/// At most so many arenas of glibc's allocator, for the whole process and from now on; other
+/// allocators are left alone.
+pub(crate) fn limit_arenas(most: usize) {
+    #[cfg(target_env = "gnu")]
+    {
+        let most = libc::c_int::try_from(most).unwrap_or(libc::c_int::MAX);
+        // SAFETY: sets a number under the allocator's own lock.
+        let set = unsafe { libc::mallopt(libc::M_ARENA_MAX, most) };
+        if set == 0 {
+            tracing::debug!("the allocator's arenas could not be limited");
+        }
+    }
+    #[cfg(not(target_env = "gnu"))]
+    let _ = most;
+}

@@ -360,6 +360,14 @@ impl LaneThreads {
     }
 }
 
+/// Call it before the workers start: each of them gets memory of its own to allocate from, the
+/// threads of the pool share the rest. With an arena for each thread that ever ran, as is glibc's
+/// way, the process holds on to twice the memory within an hour of mixed load.
+pub fn share_arenas(workers: usize) {
+    // One for the thread that started the process, one for the pool.
+    raw::limit_arenas(workers.saturating_add(2));
+}
+
 fn lane_threads(lane: Lane) -> &'static LaneThreads {
     match lane {
         Lane::Io => &IO,
