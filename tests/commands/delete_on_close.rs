@@ -2,7 +2,7 @@
 //! smb2.delete-on-close-perms asks for).
 
 use smb_client::{CreateArgs, File, Tree};
-use smb_tests::{HoldfastServer, status};
+use smb_tests::{HoldfastServer, Options, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::file_attributes::FileAttributes;
@@ -291,4 +291,53 @@ fn a_name_is_free_at_once_after_the_last_close() {
         assert_eq!(alone(&tree), Status::SUCCESS);
         tree.delete("f").unwrap();
     }
+}
+
+#[test]
+fn what_another_share_has_renamed_goes_and_what_nobody_finds_is_not_told_as_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = |name| {
+        let path = folder.path().display();
+        format!("[[share]]\nname = \"{name}\"\npath = \"{path}\"\n")
+    };
+    let server = HoldfastServer::start(&Options {
+        tables: ["one", "same"].map(table).concat(),
+        ..Options::default()
+    });
+    let tree = |name| {
+        let session = server.session(smb_client::Options::default());
+        session.tree(name).unwrap()
+    };
+    let (one, same) = (tree("one"), tree("same"));
+    let there = |name| folder.path().join(name).exists();
+    let closed_beside = |meanwhile: &dyn Fn()| {
+        one.write_file("f", b"content").unwrap();
+        let file = one.create(&doomed("f", CreateDisposition::OPEN)).unwrap();
+        meanwhile();
+        file.close()
+    };
+    closed_beside(&|| same.rename("f", "G", false).unwrap()).unwrap();
+    assert!(!there("f") && !there("G"));
+    // Another name of it in the folder is not the one.
+    same.mkdir("d").unwrap();
+    let closed = closed_beside(&|| {
+        std::fs::hard_link(folder.path().join("f"), folder.path().join("g")).unwrap();
+        same.rename("f", "d\\g", false).unwrap();
+    });
+    assert_eq!(status(closed), Status::OBJECT_NAME_NOT_FOUND);
+    assert!(there("g") && there("d/g"));
+    let on_the_host = |to: &str| {
+        let renamed = std::fs::rename(folder.path().join("f"), folder.path().join(to));
+        renamed.unwrap();
+    };
+    let closed = closed_beside(&|| on_the_host("h"));
+    assert_eq!(status(closed), Status::OBJECT_NAME_NOT_FOUND);
+    assert!(there("h"));
+    closed_beside(&|| std::fs::remove_file(folder.path().join("f")).unwrap()).unwrap();
+    // Also with all that was above.
+    one.mkdir("e").unwrap();
+    one.write_file("e\\f", b"content").unwrap();
+    let file = one.create(&doomed("e\\f", CreateDisposition::OPEN));
+    std::fs::remove_dir_all(folder.path().join("e")).unwrap();
+    file.unwrap().close().unwrap();
 }

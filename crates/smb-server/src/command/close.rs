@@ -12,7 +12,7 @@ use vfs::{Attr, Identity, Node, Vfs, VfsError};
 
 use super::{Call, Handled, Reply, breaks, durable, engine, write};
 use crate::{
-    file::{Change, OpenId, Remove, Reported, SharePath},
+    file::{Change, Link, OpenId, Remove, Reported, SharePath},
     persistent,
     state::{EndReason, Open, OpenKind, Server, Session, Share, Still},
 };
@@ -196,6 +196,9 @@ async fn is_empty<V: Vfs>(share: &Share<V>, who: &Identity, directory: &V::Node)
 /// The close of an open, its last handle's, has been told to remove a name: here it goes, wherever
 /// the path of the open leads by now. The caller says [`crate::file::Files::removed`] after it,
 /// whatever came of it. A directory that is not empty stays, silently ([MS-FSA] 2.1.5.5).
+///
+/// # Errors
+/// What may be there still, because somebody moved it on the host, is not told as gone.
 pub(super) async fn remove_name<V: Vfs>(
     server: &Arc<Server<V>>,
     share: &Share<V>,
@@ -221,23 +224,35 @@ pub(super) async fn remove_name<V: Vfs>(
         flags,
         spared,
     };
+    let now = || server.files.leaving(open).unwrap_or_else(|| path.clone());
     let mut tried = one.attempt(&path, None).await;
     if let Err(error) = &tried
         && !matches!(error, VfsError::NotEmpty)
+        && (is_absent(error) || !now().same(&path))
     {
         // What is above may have moved since the path was read, or is moving: the disk first.
         let still = server.name_turns.still(path.share).await;
-        let now = server.files.leaving(open).unwrap_or_else(|| path.clone());
-        let absent = matches!(error, VfsError::NotFound | VfsError::PathNotFound);
-        if absent || !now.same(&path) {
-            tried = one.attempt(&now, Some(still)).await;
-        }
+        tried = one.attempt(&now(), Some(still)).await;
+    }
+    if let (Err(error), Remove::Link(link)) = (&tried, remove)
+        && is_absent(error)
+    {
+        tried = one.attempt_by_link(&now(), link, *error).await;
     }
     match tried {
         Ok(marked) => marked.map(Some),
-        Err(VfsError::NotEmpty | VfsError::NotFound) => Ok(None),
-        Err(error) => Err(error),
+        Err(VfsError::NotEmpty) => Ok(None),
+        Err(error) if is_absent(&error) && matches!(share.vfs.links(node).await, Ok(0)) => Ok(None),
+        Err(error) => {
+            let (share, path) = (&share.config.name, now().text());
+            tracing::warn!(%error, share, path, "a name that was to go with the last close stays");
+            Err(error)
+        }
     }
+}
+
+fn is_absent(error: &VfsError) -> bool {
+    matches!(error, VfsError::NotFound | VfsError::PathNotFound)
 }
 
 /// A name that is to go.
@@ -285,6 +300,30 @@ impl<V: Vfs> Removal<'_, V> {
         let after = server.files.entries_changed(parent.key(), self.spared);
         engine::perform(server, after);
         Ok(begun.removed(self.flags).await)
+    }
+
+    /// The path leads nowhere, and nobody is moving it: the name is gone, or somebody moved it who
+    /// does not know that path. If that was another share over the same folder, the engine knows
+    /// the directory and the name in it: if that directory is still where the path says, it goes
+    /// from there.
+    async fn attempt_by_link(
+        &self,
+        path: &SharePath,
+        link: &Link,
+        absent: VfsError,
+    ) -> Result<Result<Receipt, VfsError>, VfsError> {
+        let mut names: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
+        names.pop();
+        names.push(link.name.to_string());
+        let Ok(lookup) = self.share.vfs.lookup(self.who, &names).await else {
+            return Err(absent);
+        };
+        let parent = lookup.parent.as_ref().map(Node::key);
+        if parent != Some(link.parent) || lookup.found.is_none() {
+            return Err(absent);
+        }
+        let path = engine::share_path(path.share.0, &lookup.path);
+        self.attempt(&path, None).await
     }
 }
 
