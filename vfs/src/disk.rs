@@ -244,6 +244,19 @@ pub trait Disk: Send + Sync + 'static {
         None
     }
 
+    /// [`Disk::open_now`] with `O_PATH` of one name after the other, each in what the one before led
+    /// to, in one go: as far as that leads. What is not in the answer was not asked for; only its
+    /// last may be no descriptor.
+    fn open_way(
+        &self,
+        who: &Identity,
+        dir: &Self::Fd,
+        names: &[Box<[u8]>],
+    ) -> Vec<Option<DiskResult<Self::Fd>>> {
+        let _ = (who, dir, names);
+        Vec::new()
+    }
+
     /// Creates a file as [`Disk::open_at`] does with `create`, looks at it, and gives it its first
     /// attribute as the service: three operations that a disk may do in one go.
     async fn create_at(

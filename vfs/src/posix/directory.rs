@@ -50,6 +50,15 @@ impl<F> Entry<F> {
     }
 }
 
+/// A name that leads to a node.
+struct Own {
+    on_disk: Box<[u8]>,
+    /// The name is a link that leads there.
+    link: bool,
+    /// The node's inode as it was just seen.
+    stat: Stat,
+}
+
 impl<D: Disk> PosixVfs<D> {
     pub(super) async fn do_list(
         &self,
@@ -166,15 +175,52 @@ impl<D: Disk> PosixVfs<D> {
         node: &PosixNode<D>,
         dir: &PosixNode<D>,
         shown: &str,
-    ) -> VfsResult<Entry<D::Fd>> {
-        let entry = self
-            .entry(who, dir, shown)
-            .await?
-            .ok_or(VfsError::NotFound)?;
-        match &entry.target {
-            Some((_, stat)) if stat.key == node.0.key => Ok(entry),
-            _ => Err(VfsError::NotFound),
+    ) -> VfsResult<Own> {
+        if let Some(own) = self.exact_entry_of(node, dir, shown).await? {
+            return Ok(own);
         }
+        let entry = self.entry(who, dir, shown).await?;
+        let Entry {
+            on_disk,
+            link,
+            target,
+        } = entry.ok_or(VfsError::NotFound)?;
+        let (fd, stat) = target.ok_or(VfsError::NotFound)?;
+        if stat.key != node.0.key {
+            return Err(VfsError::NotFound);
+        }
+        self.disk.close_beside(fd, node.fd());
+        Ok(Own {
+            on_disk,
+            link,
+            stat,
+        })
+    }
+
+    /// The name as it was asked for, if it is the node's own. The service looks: whoever may not
+    /// search the directory is refused what they want to do with the name.
+    async fn exact_entry_of(
+        &self,
+        node: &PosixNode<D>,
+        dir: &PosixNode<D>,
+        shown: &str,
+    ) -> VfsResult<Option<Own>> {
+        let fd = dir.directory()?;
+        if name::is_reserved(dir.is_root_of(self.root_key()), shown) {
+            return Err(VfsError::InvalidName);
+        }
+        let on_disk = name::to_disk(shown)?;
+        if !self.disk.is_local() {
+            return Ok(None);
+        }
+        // Whatever else there is is looked at as the user.
+        let stat = self.disk.stat_at(fd, &on_disk).await.ok();
+        let own = stat.filter(|stat| stat.key == node.0.key);
+        Ok(own.map(|stat| Own {
+            on_disk,
+            link: false,
+            stat,
+        }))
     }
 
     #[allow(clippy::too_many_arguments)] // As in the contract.
@@ -191,19 +237,24 @@ impl<D: Disk> PosixVfs<D> {
         self.writable()?;
         let (at, to) = ((parent.0.key, shown), (to_parent.0.key, to_name));
         let _names = self.locks.names(at, to).await;
-        let from = self.entry_of(who, node, parent, shown).await?;
-        if let Some((beside, _)) = from.target {
-            self.disk.close_beside(beside, node.fd());
-        }
-        let from = from.on_disk;
+        let from = self.entry_of(who, node, parent, shown).await?.on_disk;
         let wanted = name::to_disk(to_name)?;
         let same_directory = parent.0.key == to_parent.0.key;
+        if replaced.is_none() {
+            let seen = self.seen_without(to_parent, to_name).await?;
+            if seen.is_some() {
+                let at = (wanted.as_ref(), seen);
+                return self
+                    .move_name(who, parent, &from, to_parent, at, false)
+                    .await;
+            }
+        }
         let Some(existing) = self.entry(who, to_parent, to_name).await? else {
             if replaced.is_some() {
                 return Err(VfsError::Exists);
             }
             return self
-                .move_name(who, parent, &from, to_parent, &wanted, false)
+                .move_name(who, parent, &from, to_parent, (&wanted, None), false)
                 .await;
         };
         if same_directory && existing.on_disk == from {
@@ -212,7 +263,7 @@ impl<D: Disk> PosixVfs<D> {
             }
             // Only the case changes, so nothing is replaced.
             return self
-                .move_name(who, parent, &from, to_parent, &wanted, false)
+                .move_name(who, parent, &from, to_parent, (&wanted, None), false)
                 .await;
         }
         if !existing.leads_to(replaced) {
@@ -235,11 +286,12 @@ impl<D: Disk> PosixVfs<D> {
                     .await;
             }
             let at = &existing.on_disk;
-            self.move_name(who, parent, &from, to_parent, at, true)
+            self.move_name(who, parent, &from, to_parent, (at, None), true)
                 .await?;
             self.depot_forget(&replaced, stat).await;
         } else {
-            self.move_name(who, parent, &from, to_parent, &existing.on_disk, true)
+            let at = (existing.on_disk.as_ref(), None);
+            self.move_name(who, parent, &from, to_parent, at, true)
                 .await?;
         }
         self.fix_case(who, to_parent, &existing.on_disk, &wanted)
@@ -271,7 +323,7 @@ impl<D: Disk> PosixVfs<D> {
         parent: &PosixNode<D>,
         from: &[u8],
         to_parent: &PosixNode<D>,
-        at: &[u8],
+        (at, seen): (&[u8], Option<Stat>),
         replace: bool,
     ) -> VfsResult<()> {
         let target = to_parent.directory()?;
@@ -292,9 +344,10 @@ impl<D: Disk> PosixVfs<D> {
         };
         if parent.0.key == to_parent.0.key {
             let changes = [Change::Remove(from), Change::Add(at)];
-            return Ok(self.changing(parent, &changes, rename).await?);
+            let moved = self.changing_seen(parent, seen, &changes, rename).await;
+            return Ok(moved?);
         }
-        self.begin(to_parent).await;
+        self.begin_seen(to_parent, seen).await;
         let moved = self.changing(parent, &[Change::Remove(from)], rename).await;
         let added = [Change::Add(at)];
         self.end(to_parent, if moved.is_ok() { &added } else { &[] })
@@ -377,13 +430,13 @@ impl<D: Disk> PosixVfs<D> {
             return Err(VfsError::InvalidArgument);
         }
         let _name = self.locks.name(parent.0.key, shown).await;
-        let entry = self.entry_of(who, node, parent, shown).await?;
-        let on_disk = entry.on_disk;
-        // Of the same inode, as was just seen.
-        let (beside, before) = entry.target.ok_or(VfsError::NotFound)?;
-        self.disk.close_beside(beside, node.fd());
+        let Own {
+            on_disk,
+            link,
+            stat: before,
+        } = self.entry_of(who, node, parent, shown).await?;
         // A link that leads to a directory is a file to unlinkat.
-        let directory = !entry.link && before.mode & libc::S_IFMT == libc::S_IFDIR;
+        let directory = !link && before.mode & libc::S_IFMT == libc::S_IFDIR;
         let changes = [Change::Remove(&on_disk)];
         let unlink = || self.disk.unlink(who, parent.fd(), &on_disk, directory);
         match self.changing(parent, &changes, unlink()).await {
@@ -396,7 +449,7 @@ impl<D: Disk> PosixVfs<D> {
             }
             Err(errno) => return Err(errno.into()),
         }
-        if !entry.link {
+        if !link {
             self.depot_forget(node, &before).await;
         }
         Ok(())

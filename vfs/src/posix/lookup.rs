@@ -4,6 +4,10 @@
 //! name that folds alike ([`super::name_cache`]). Links are walked here, from the directory that
 //! holds them, over a stack of the directories above: so nothing leaves the root, whatever is
 //! renamed meanwhile. Components of a link's target are names on disk and match exactly.
+//!
+//! What of a path is in memory by its exact names is opened in one go ([`Ahead`]): a change of
+//! identity costs more than the opens. It is believed as if it had been opened one by one, and
+//! forgotten where the walk turns off: at a link, or at a name in another case.
 
 use super::{
     PosixNode, PosixVfs, SymlinkPolicy,
@@ -21,6 +25,8 @@ use crate::{
 const LINKS_MAX: u32 = 40;
 /// Components of all link targets in one lookup.
 const TARGET_COMPONENTS_MAX: usize = 4096;
+/// Components that are opened in one go.
+const AHEAD_MAX: usize = 32;
 /// Depth of a path from the root.
 const DEPTH_MAX: usize = 4096;
 
@@ -39,6 +45,18 @@ pub(super) struct Step<F> {
     pub(super) fd: F,
     pub(super) stat: Stat,
     pub(super) name: Box<[u8]>,
+}
+
+/// What a disk says of an open that is not to wait.
+type Opened<F> = Option<DiskResult<F>>;
+
+/// The components to come, as far as they have been opened.
+struct Ahead<F>(std::vec::IntoIter<Opened<F>>);
+
+impl<F> Ahead<F> {
+    fn none() -> Self {
+        Self(Vec::new().into_iter())
+    }
 }
 
 /// The way to the directory of the last component.
@@ -82,16 +100,18 @@ impl<D: Disk> PosixVfs<D> {
                 found: Some((root, attr)),
             });
         };
+        let mut ahead = self.ahead(who, path);
         let Above {
             mut stack,
             mut stored,
             mut links,
-        } = self.walk_above(who, before).await?;
+        } = self.walk_above(who, before, &mut ahead).await?;
         // The last component's directory is the client's, even if a link leads elsewhere.
         let parent = self.node_of(&stack);
         let mut seen = stack.last().map(|step| step.stat);
-        let walked = self.walk(who, &mut stack, last, &mut links, &mut seen);
-        let Some((shown, step)) = walked.await? else {
+        let opened = ahead.0.next();
+        let walked = self.walk(who, &mut stack, (last, opened), &mut links, &mut seen);
+        let Some((shown, _, step)) = walked.await? else {
             return Ok(Lookup {
                 parent: Some(parent),
                 parent_permissions: seen.as_ref().map(permissions),
@@ -114,17 +134,41 @@ impl<D: Disk> PosixVfs<D> {
         })
     }
 
+    /// Opens what is in memory of a path of several components.
+    fn ahead(&self, who: &Identity, path: &[String]) -> Ahead<D::Fd> {
+        if path.len() < 2 {
+            return Ahead::none();
+        }
+        // What is reserved in the root only is left to the walk everywhere.
+        let plain = path.iter().take(AHEAD_MAX).map_while(|component| {
+            let on_disk = name::to_disk(component).ok()?;
+            (!name::is_reserved(true, component)).then_some(on_disk)
+        });
+        let names: Vec<_> = plain.collect();
+        let way = self.disk.open_way(who, self.root_node().fd(), &names);
+        Ahead(way.into_iter())
+    }
+
     /// Walks all but the last component; every one must be a directory.
-    async fn walk_above(&self, who: &Identity, before: &[String]) -> VfsResult<Above<D::Fd>> {
+    async fn walk_above(
+        &self,
+        who: &Identity,
+        before: &[String],
+        ahead: &mut Ahead<D::Fd>,
+    ) -> VfsResult<Above<D::Fd>> {
         let mut stack: Vec<Step<D::Fd>> = Vec::with_capacity(before.len() + 1);
         let mut stored = Vec::with_capacity(before.len() + 1);
         let mut links = LINKS_MAX;
         for component in before {
             let seen = &mut None;
-            let walked = self.walk(who, &mut stack, component, &mut links, seen);
-            let Some((shown, step)) = walked.await? else {
+            let named = (component.as_str(), ahead.0.next());
+            let walked = self.walk(who, &mut stack, named, &mut links, seen);
+            let Some((shown, straight, step)) = walked.await? else {
                 return Err(VfsError::PathNotFound);
             };
+            if !straight {
+                *ahead = Ahead::none();
+            }
             if kind_of(step.stat.mode) != Kind::Directory {
                 return Err(VfsError::PathNotFound);
             }
@@ -146,26 +190,30 @@ impl<D: Disk> PosixVfs<D> {
         let Some((_, before)) = path.split_last() else {
             return Ok(None);
         };
-        let above = self.walk_above(who, before).await?;
+        let ahead = &mut self.ahead(who, before);
+        let above = self.walk_above(who, before, ahead).await?;
         Ok(Some(self.node_of(&above.stack)))
     }
 
-    /// One component that a client named, links followed; `stack` ends as the real directory of
-    /// what was found. Answers the stored name and the inode.
+    /// One component that a client named, which may have been opened ahead, links followed; `stack`
+    /// ends as the real directory of what was found. Answers the stored name, whether it is the
+    /// exact one and no link, and the inode.
     async fn walk(
         &self,
         who: &Identity,
         stack: &mut Vec<Step<D::Fd>>,
-        component: &str,
+        (component, opened): (&str, Option<Opened<D::Fd>>),
         links: &mut u32,
         seen: &mut Option<Stat>,
-    ) -> VfsResult<Option<(String, Step<D::Fd>)>> {
+    ) -> VfsResult<Option<(String, bool, Step<D::Fd>)>> {
         let (dir, key) = self.top(stack);
-        let child = self.child_seen(who, &dir, key, component, seen).await?;
+        let named = (component, opened);
+        let child = self.child_seen(who, &dir, key, named, seen).await?;
         let Some((on_disk, child)) = child else {
             return Ok(None);
         };
         let shown = name::to_client(&on_disk);
+        let straight = shown == component && matches!(child, Child::Inode(..));
         let step = match child {
             Child::Inode(fd, stat) => Some(Step {
                 fd,
@@ -174,7 +222,7 @@ impl<D: Disk> PosixVfs<D> {
             }),
             Child::Link => self.follow(who, stack, &dir, &on_disk, links).await?,
         };
-        Ok(step.map(|step| (shown, step)))
+        Ok(step.map(|step| (shown, straight, step)))
     }
 
     /// The directory at the end of `stack`, or the root.
@@ -203,24 +251,26 @@ impl<D: Disk> PosixVfs<D> {
         dir_key: FileKey,
         component: &str,
     ) -> VfsResult<Option<(Box<[u8]>, Child<D::Fd>)>> {
-        self.child_seen(who, dir, dir_key, component, &mut None)
-            .await
+        let named = (component, None);
+        self.child_seen(who, dir, dir_key, named, &mut None).await
     }
 
-    /// As [`Self::child`]; `seen` becomes the directory's state where that had to be looked at.
+    /// As [`Self::child`], of what may have been opened ahead; `seen` becomes the directory's state
+    /// where that had to be looked at.
     async fn child_seen(
         &self,
         who: &Identity,
         dir: &D::Fd,
         dir_key: FileKey,
-        component: &str,
+        (component, opened): (&str, Option<Opened<D::Fd>>),
         seen: &mut Option<Stat>,
     ) -> VfsResult<Option<(Box<[u8]>, Child<D::Fd>)>> {
         if name::is_reserved(dir_key == self.root_key(), component) {
             return Err(VfsError::InvalidName);
         }
         let exact = name::to_disk(component)?;
-        let opened = match self.disk.open_now(who, dir, &exact, PATH_ONLY) {
+        let now = || self.disk.open_now(who, dir, &exact, PATH_ONLY);
+        let opened = match opened.unwrap_or_else(now) {
             Some(opened) => opened,
             None if self.is_known_absent(dir, dir_key, component, seen).await? => return Ok(None),
             None => self.disk.open_at(who, dir, &exact, PATH_ONLY).await,
@@ -296,15 +346,28 @@ impl<D: Disk> PosixVfs<D> {
         dir: &PosixNode<D>,
         component: &str,
     ) -> VfsResult<(bool, Option<Stat>)> {
+        let seen = self.seen_without(dir, component).await?;
+        if seen.is_some() {
+            return Ok((false, seen));
+        }
+        let (fd, key) = (dir.directory()?, dir.0.key);
+        Ok((self.child(who, fd, key, component).await?.is_some(), None))
+    }
+
+    /// The directory's state if the cache says that no name in it folds like `component`, which
+    /// then is not asked for: only for who learns of one there by taking the name.
+    pub(super) async fn seen_without(
+        &self,
+        dir: &PosixNode<D>,
+        component: &str,
+    ) -> VfsResult<Option<Stat>> {
         let (fd, key) = (dir.directory()?, dir.0.key);
         if name::is_reserved(key == self.root_key(), component) {
             return Err(VfsError::InvalidName);
         }
         let mut seen = None;
-        if self.is_known_absent(fd, key, component, &mut seen).await? {
-            return Ok((false, seen));
-        }
-        Ok((self.child(who, fd, key, component).await?.is_some(), None))
+        let absent = self.is_known_absent(fd, key, component, &mut seen).await?;
+        Ok(seen.filter(|_| absent))
     }
 
     /// The name on disk that folds like `component`, from the cache or a listing. The listing is
@@ -488,19 +551,18 @@ impl<D: Disk> PosixVfs<D> {
         changes: &[Change<'_>],
         change: impl Future<Output = Result<T, Errno>>,
     ) -> Result<T, Errno> {
-        match seen {
-            Some(stat) => drop(self.names.begin(&stat)),
-            None => self.begin(dir).await,
-        }
+        self.begin_seen(dir, seen).await;
         let outcome = change.await;
         self.end(dir, if outcome.is_ok() { changes } else { &[] })
             .await;
         outcome
     }
 
-    /// See [`Self::changing`].
-    pub(super) async fn begin(&self, dir: &PosixNode<D>) {
-        if self.names.knows(dir.0.key)
+    /// See [`Self::changing_seen`].
+    pub(super) async fn begin_seen(&self, dir: &PosixNode<D>, seen: Option<Stat>) {
+        if let Some(stat) = seen {
+            self.names.begin(&stat);
+        } else if self.names.knows(dir.0.key)
             && let Ok(stat) = self.disk.stat(dir.fd()).await
         {
             self.names.begin(&stat);

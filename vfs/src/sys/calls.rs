@@ -261,6 +261,33 @@ pub(crate) fn open_cached(dir: &SysFd, name: &[u8], how: OpenHow) -> DiskResult<
     })
 }
 
+/// What [`open_cached`] says where it would wait. EINVAL: a kernel before 5.12, which knows no
+/// `RESOLVE_CACHED`.
+pub(crate) fn would_wait(errno: Errno) -> bool {
+    matches!(errno.0, libc::EAGAIN | libc::EINVAL | libc::EINTR)
+}
+
+/// [`open_cached`] with `O_PATH` of one name below the other; ends with what leads no further.
+pub(crate) fn open_way(dir: &SysFd, names: &[Box<[u8]>], way: &mut Vec<Option<DiskResult<SysFd>>>) {
+    let how = OpenHow {
+        path_only: true,
+        ..OpenHow::default()
+    };
+    let mut at = dir.clone();
+    for name in names {
+        match open_cached(&at, name, how) {
+            Ok(fd) => {
+                at = fd.clone();
+                way.push(Some(Ok(fd)));
+            }
+            Err(errno) => {
+                way.push((!would_wait(errno)).then_some(Err(errno)));
+                return;
+            }
+        }
+    }
+}
+
 /// Opens, and waits if need be.
 pub(crate) fn open(dir: &SysFd, name: &[u8], how: OpenHow) -> DiskResult<SysFd> {
     let (flags, mode) = (open_flags(how), create_mode(how));

@@ -119,6 +119,18 @@ impl Disk for HostDisk {
         }
     }
 
+    fn open_way(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        names: &[Box<[u8]>],
+    ) -> Vec<Option<DiskResult<SysFd>>> {
+        match &self.kind {
+            Kind::Sys(disk) => disk.open_way(who, dir, names),
+            Kind::Uring(disk) => disk.open_way(who, dir, names),
+        }
+    }
+
     async fn create_at(
         &self,
         who: &Identity,

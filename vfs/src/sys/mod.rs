@@ -174,8 +174,7 @@ impl SysDisk {
             return Attempt::Waits(());
         }
         match creds::with(who, || calls::open_cached(dir, name, how)) {
-            // EINVAL: a kernel before 5.12, which knows no RESOLVE_CACHED.
-            Err(Errno(libc::EAGAIN | libc::EINVAL | libc::EINTR)) => Attempt::Waits(()),
+            Err(errno) if calls::would_wait(errno) => Attempt::Waits(()),
             other => Attempt::Done(other),
         }
     }
@@ -338,6 +337,28 @@ impl Disk for SysDisk {
             Attempt::Done(result) => Some(result),
             Attempt::Waits(()) => None,
         }
+    }
+
+    /// Under one change of identity, which costs more than two of the opens.
+    fn open_way(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        names: &[Box<[u8]>],
+    ) -> Vec<Option<DiskResult<SysFd>>> {
+        if self.class.remote || names.iter().any(|name| check_name(name).is_err()) {
+            return Vec::new();
+        }
+        let mut way = Vec::with_capacity(names.len());
+        let walked = creds::with(who, || {
+            calls::open_way(dir, names, &mut way);
+            Ok(())
+        });
+        // Whoever may not be acted as is told so by the open itself.
+        if walked.is_err() {
+            way.clear();
+        }
+        way
     }
 
     async fn create_at(

@@ -40,6 +40,67 @@ fn identities() {
     assert_eq!(made, Err(Errno(libc::EPERM)));
 }
 
+/// A whole way is walked as the user, and nothing after it.
+#[test]
+fn nobody_gets_through_a_directory_ahead_of_the_walk() {
+    if !crate::testing::root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = SysDisk::open(dir.path()).unwrap();
+    let (service, root) = (&Identity::Service, disk.root());
+    block_on(disk.set_mode(service, &root, 0o755)).unwrap();
+    let open = block_on(conformance::new_dir(&disk, &root, b"open", 0o755));
+    let shut = block_on(conformance::new_dir(&disk, &open, b"shut", 0o700));
+    let file = block_on(conformance::new_file(&disk, &shut, b"f"));
+    let names = [&b"open"[..], b"shut", b"f", b"below"].map(Box::from);
+    // Inodes, and whether the last one led to none, which the kernel may be unable to tell at once.
+    let walk = |who: &Identity, names: &[Box<[u8]>]| -> Vec<Option<u64>> {
+        let ino = |fd: SysFd| calls::stat(&fd).unwrap().key.ino;
+        let way = disk.open_way(who, &root, names).into_iter();
+        way.map(|one| one.and_then(Result::ok).map(ino)).collect()
+    };
+    let inode = |fd: &SysFd| Some(calls::stat(fd).unwrap().key.ino);
+    let (open, shut, file) = (inode(&open), inode(&shut), inode(&file));
+    let stranger = conformance::stranger(64_123);
+    assert_eq!(walk(&stranger, &names), [open, shut, None]);
+    assert_eq!(walk(service, &names), [open, shut, file, None]);
+    assert_eq!(walk(&stranger, &names), [open, shut, None]);
+    // As nobody at all: nothing, and the open itself says why.
+    let nobody = conformance::stranger(u32::MAX);
+    assert_eq!(walk(&nobody, &names), []);
+    assert_eq!(walk(&stranger, &[Box::from(&b".."[..])]), []);
+    std::os::unix::fs::symlink("open", dir.path().join("link")).unwrap();
+    let names = [&b"link"[..], b"shut"].map(Box::from);
+    assert_eq!(walk(service, &names), [None]);
+}
+
+/// Whoever made a file may mark it; where the mode says otherwise, the service does.
+#[test]
+fn a_file_is_marked_whatever_its_mode() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = SysDisk::open(dir.path()).unwrap();
+    let mut users = vec![Identity::Service];
+    if crate::testing::root() {
+        block_on(disk.set_mode(&Identity::Service, &disk.root(), 0o777)).unwrap();
+        users.push(conformance::stranger(64_123));
+    }
+    for (who, mode) in users.iter().flat_map(|who| [(who, 0o644), (who, 0o444)]) {
+        let name = format!("{who:?}{mode:o}");
+        let mark: Mark = Box::new(|_| ("user.mark", b"1".to_vec()));
+        let made = block_on(disk.create_at(who, &disk.root(), name.as_bytes(), mode, mark));
+        let made = made.unwrap();
+        let stat = made.stat.unwrap();
+        assert_eq!(made.marked, Ok(()), "{name}");
+        assert_eq!(calls::stat(&made.fd).unwrap().uid, stat.uid);
+        if let Identity::User(user) = who {
+            assert_eq!((stat.uid, stat.gid), (user.uid, user.gid));
+        }
+        let mark = block_on(disk.get_xattr(&made.fd, "user.mark"));
+        assert_eq!(mark, Ok(b"1".to_vec()), "{name}");
+    }
+}
+
 #[test]
 fn symbolic_links_are_never_followed() {
     let dir = tempfile::tempdir().unwrap();

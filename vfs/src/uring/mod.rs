@@ -148,6 +148,15 @@ impl Disk for UringDisk {
         self.calls.open_now(who, dir, name, how)
     }
 
+    fn open_way(
+        &self,
+        who: &Identity,
+        dir: &SysFd,
+        names: &[Box<[u8]>],
+    ) -> Vec<Option<DiskResult<SysFd>>> {
+        self.calls.open_way(who, dir, names)
+    }
+
     /// On the pool: one way there and back instead of two.
     async fn create_at(
         &self,

@@ -143,9 +143,17 @@ fn names_are_made_and_removed_with_few_looks() {
         let removed = asked(&t, async {
             t.vfs.remove(ME, &file, &dir, "new").await.unwrap();
         });
-        // What the name is (open, state), the directory around the removal, the depot's mark.
+        // What the name is, the directory around the removal, the depot's mark.
         let removed = removed.await;
-        assert_eq!(removed.len(), 6, "{removed:?}");
+        assert_eq!(removed.len(), 5, "{removed:?}");
+        let file = t.node("d/File2").await;
+        let moved = asked(&t, async {
+            let moved = t.vfs.rename(ME, &file, &dir, "File2", &dir, "File", None);
+            moved.await.unwrap();
+        });
+        // What the name is, the directory around the move; that the new one is free, it tells.
+        let moved = moved.await;
+        assert_eq!(moved.len(), 4, "{moved:?}");
         // Who only wants the directory looks at nothing below it.
         let path = ["d".to_owned(), "File1".to_owned()];
         let found = asked(&t, async {

@@ -185,6 +185,20 @@ async fn names_belong_to_the_directory<D: Disk>(three: &Three<D>) {
     let path = ["D".to_owned(), "x".to_owned()];
     assert_eq!(t.vfs.lookup(bob, &path).await.unwrap_err(), DENIED);
     assert!(t.vfs.lookup(alice, &path).await.unwrap().found.is_none());
+    // Who holds a file in there and its directory gets no further by its name, in whatever case.
+    t.file("d/x").await;
+    let (dir, file) = (t.node("d").await, t.node("d/x").await);
+    for name in ["x", "X"] {
+        let gone = t.vfs.remove(bob, &file, &dir, name).await;
+        assert_eq!(gone.unwrap_err(), DENIED);
+        let moved = t.vfs.rename(bob, &file, &dir, name, root, "z", None).await;
+        assert_eq!(moved.unwrap_err(), DENIED);
+    }
+    let outside = t.file("outside").await;
+    let into = t
+        .vfs
+        .rename(bob, &outside, root, "outside", &dir, "z", None);
+    assert_eq!(into.await.unwrap_err(), DENIED);
     let listed = t.vfs.list(bob, &t.node("d").await, 9).await;
     assert_eq!(listed.unwrap_err(), DENIED);
 }
