@@ -42,12 +42,15 @@ use crate::{
 /// Shards of the table. More than there are workers, so that two rarely meet.
 const SHARDS: usize = 64;
 
+/// Boxed: entries come and go with every open, and a node of the tree has room for eleven.
+type Shard<V> = BTreeMap<FileKey, Box<Inode<V>>>;
+
 /// The durability engine of a server.
 pub struct Durability<V: Vfs> {
     pub(crate) me: Weak<Self>,
     pub(crate) env: Arc<dyn Env>,
     pub(crate) limits: Limits,
-    shards: [Mutex<BTreeMap<FileKey, Inode<V>>>; SHARDS],
+    shards: [Mutex<Shard<V>>; SHARDS],
     pub(crate) shares: RwLock<Vec<Arc<Share>>>,
     sequence: AtomicU64,
     dirty: AtomicUsize,
@@ -174,7 +177,7 @@ impl<V: Vfs> Durability<V> {
     /// Whether everything acknowledged is on stable storage: nothing is owed, under way or
     /// unproven.
     pub fn is_stable(&self) -> bool {
-        let busy = |shard: &Mutex<BTreeMap<FileKey, Inode<V>>>| {
+        let busy = |shard: &Mutex<Shard<V>>| {
             let shard = lock(shard);
             shard.values().any(|inode| {
                 inode.is_dirty() || inode.latch.is_some() || !inode.in_flight.is_empty()
@@ -282,10 +285,10 @@ impl<V: Vfs> Durability<V> {
 
     /// Looks at an inode, if it is known.
     pub(crate) fn peek<T>(&self, key: FileKey, look: impl FnOnce(&Inode<V>) -> T) -> Option<T> {
-        lock(self.shard(key)).get(&key).map(look)
+        lock(self.shard(key)).get(&key).map(|inode| look(inode))
     }
 
-    fn shard(&self, key: FileKey) -> &Mutex<BTreeMap<FileKey, Inode<V>>> {
+    fn shard(&self, key: FileKey) -> &Mutex<Shard<V>> {
         let place = (key.ino ^ key.generation ^ (key.ino >> 6)) as usize % SHARDS;
         self.shards.get(place).unwrap_or(&self.shards[0])
     }

@@ -55,6 +55,9 @@ const MAILBOX_MAX: usize = 4096;
 /// How often reading makes way for mail before the next frame is taken all the same.
 const MAIL_TURNS_MAX: usize = 16;
 
+/// Segments that an empty queue keeps room for.
+const SEGMENTS_KEPT_MAX: usize = 16;
+
 /// Channels above which those of ended sessions are forgotten.
 const CHANNELS_KEPT_MAX: usize = 64;
 
@@ -135,13 +138,15 @@ impl Outbox {
         }
     }
 
-    /// Waits for something to send, and says what it holds; `None` when closed and empty.
-    async fn take(&self) -> Option<(VecDeque<Bytes>, usize)> {
+    /// Waits for something to send, puts it into `queue`, which is empty, and says what it holds;
+    /// `None` when closed and empty.
+    async fn take(&self, queue: &mut VecDeque<Bytes>) -> Option<usize> {
+        queue.shrink_to(SEGMENTS_KEPT_MAX);
         poll_fn(|cx: &mut Context<'_>| {
-            let queue = std::mem::take(&mut *self.segments.borrow_mut());
-            if !queue.is_empty() {
+            if !self.segments.borrow().is_empty() {
+                std::mem::swap(&mut *self.segments.borrow_mut(), queue);
                 // What was taken before has been sent.
-                return Poll::Ready(Some((queue, self.held.get())));
+                return Poll::Ready(Some(self.held.get()));
             }
             if self.closed.get() {
                 return Poll::Ready(None);
@@ -206,7 +211,10 @@ impl<V: Vfs> Connection<V> {
             return;
         }
         self.outbox.held.set(self.outbox.held.get() + frame.held);
-        self.outbox.segments.borrow_mut().extend(frame.segments);
+        let mut segments = self.outbox.segments.borrow_mut();
+        segments.push_back(frame.head);
+        segments.extend(frame.payload);
+        drop(segments);
         if !self.outbox.writer_follows.get() {
             Outbox::wake(&self.outbox.writer);
         }
@@ -470,7 +478,8 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
 
 /// The writing half.
 async fn write<V: Vfs>(connection: Rc<Connection<V>>, mut transmitter: impl Transmit) {
-    while let Some((mut segments, held)) = connection.outbox.take().await {
+    let mut segments = VecDeque::new();
+    while let Some(held) = connection.outbox.take(&mut segments).await {
         if transmitter.transmit(&mut segments).await.is_err() {
             connection.close();
             return;

@@ -1,6 +1,6 @@
 //! How bytes become values and back: one error, one reader, a few writing helpers.
 //!
-//! Fixed parts are read in order through [`Reader`] (nom's little-endian parsers behind short
+//! Fixed parts are read in order through [`Reader`] (nom's `take` behind short
 //! names); variable parts are fetched with [`slice_at`] from the whole message, because offsets
 //! in SMB2 count from the SMB2 header. Writing goes straight into a `BytesMut`; a field whose
 //! value is known only later is written as a placeholder and filled through [`Patch`].
@@ -10,7 +10,6 @@
 use bytes::{BufMut, BytesMut};
 use nom::IResult;
 use nom::bytes::complete::take;
-use nom::number::complete::{le_u8, le_u16, le_u32, le_u64};
 
 /// The one decode error: the bytes are not the structure they claim to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +122,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`Malformed`] at the end of the bytes, as for all the others below.
     pub fn u8(&mut self) -> Result<u8, Malformed> {
-        self.parse(le_u8(self.rest))
+        self.array().map(u8::from_le_bytes)
     }
 
     /// The next two bytes, little-endian.
@@ -131,7 +130,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`Malformed`] at the end of the bytes.
     pub fn u16(&mut self) -> Result<u16, Malformed> {
-        self.parse(le_u16(self.rest))
+        self.array().map(u16::from_le_bytes)
     }
 
     /// The next four bytes, little-endian.
@@ -139,7 +138,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`Malformed`] at the end of the bytes.
     pub fn u32(&mut self) -> Result<u32, Malformed> {
-        self.parse(le_u32(self.rest))
+        self.array().map(u32::from_le_bytes)
     }
 
     /// The next eight bytes, little-endian.
@@ -147,7 +146,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`Malformed`] at the end of the bytes.
     pub fn u64(&mut self) -> Result<u64, Malformed> {
-        self.parse(le_u64(self.rest))
+        self.array().map(u64::from_le_bytes)
     }
 
     /// The next `len` bytes.

@@ -21,8 +21,15 @@ pub fn units(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
 /// # Errors
 /// [`Malformed`] for an odd number of bytes or an unpaired surrogate.
 pub fn decode(bytes: &[u8], what: &'static str) -> Result<String, Malformed> {
-    if !bytes.len().is_multiple_of(2) {
+    let (units_of_two, []) = bytes.as_chunks::<2>() else {
         return Err(Malformed { what });
+    };
+    if units_of_two
+        .iter()
+        .all(|[low, high]| *high == 0 && low.is_ascii())
+    {
+        let ascii = units_of_two.iter().map(|[low, _]| *low).collect();
+        return String::from_utf8(ascii).map_err(|_| Malformed { what });
     }
     char::decode_utf16(units(bytes))
         .collect::<Result<String, _>>()

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use smb_wire::{
     header::{Command, Header, HeaderFlags, TRANSPORT_HEADER_SIZE},
     ids::{AsyncId, FileId, MessageId, SessionId, TreeId},
@@ -21,14 +21,14 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::{
-    Call, Failure, Handled, Needs, Reply, admit::admit, breaks::Granting, cancel, dispatch, needs,
-    negotiate,
+    Call, Failure, Handled, Needs, Reply, admit::admit, breaks::Granting, cancel, dispatch, echo,
+    needs, negotiate,
 };
 use crate::{
     connection::Connection,
     limits::{INTERIM_FLUSH_MS, INTERIM_IO_MS},
     link::{
-        inbound::{Inbound, Request},
+        inbound::Inbound,
         outbound::{self, HEADROOM, Outgoing, Unsendable},
     },
     misbehaved::Misbehaved,
@@ -198,7 +198,7 @@ impl<V: Vfs> Chain<V> {
             Some(id) => Some(self.connection.channel(id).ok_or(Unsendable)?),
         };
         let frame = outbound::assemble(ready, sealing.as_ref().map(|channel| &*channel.session))?;
-        self.hash(hashed, &frame.segments);
+        self.hash(hashed, &frame.head);
         self.connection.send(frame);
         // Breaks that waited for these answers follow them.
         drop(self.grants.take());
@@ -207,15 +207,12 @@ impl<V: Vfs> Chain<V> {
 
     /// [MS-SMB2] 3.3.5.4, 3.3.5.5: the preauthentication hash covers the answers to NEGOTIATE and
     /// to each SESSION_SETUP but the last.
-    fn hash(&self, (command, status, session): (Command, Status, SessionId), segments: &[Bytes]) {
+    fn hash(&self, (command, status, session): (Command, Status, SessionId), head: &[u8]) {
         let connection = &self.connection;
         if connection.dialect() != Dialect::SMB_3_1_1 || self.sealed_by.is_some() {
             return;
         }
-        let Some(message) = segments
-            .first()
-            .and_then(|first| first.get(TRANSPORT_HEADER_SIZE..))
-        else {
+        let Some(message) = head.get(TRANSPORT_HEADER_SIZE..) else {
             return;
         };
         match (command, status) {
@@ -273,10 +270,11 @@ pub(crate) async fn run<V: Vfs>(connection: Rc<Connection<V>>, inbound: Inbound)
             sealed_by,
         } => (requests, sealed_by),
     };
+    let count = requests.len();
     let chain = Rc::new(Chain {
         connection: Rc::clone(&connection),
         sealed_by,
-        ready: RefCell::new(Vec::new()),
+        ready: RefCell::new(Vec::with_capacity(count)),
         credits: Cell::new(0),
         session: Cell::new(SessionId::default()),
         tree: Cell::new(None),
@@ -287,7 +285,6 @@ pub(crate) async fn run<V: Vfs>(connection: Rc<Connection<V>>, inbound: Inbound)
         under_way: Cell::new(false),
         pending: Cell::new(None),
     });
-    let count = requests.len();
     let most = connection.server.config().limits.compound_length;
     for (index, request) in requests.into_iter().enumerate() {
         if request.header.command == Command::CANCEL {
@@ -296,11 +293,13 @@ pub(crate) async fn run<V: Vfs>(connection: Rc<Connection<V>>, inbound: Inbound)
             count.count(connection.id, Command::CANCEL, Status::SUCCESS);
             continue;
         }
-        let place = Place {
-            last: index + 1 == count,
-            too_many: index >= most,
+        let (last, too_many) = (index + 1 == count, index >= most);
+        let (call, admitted) = admit(&connection, &chain, request, last);
+        let handled = match may_run(&call, admitted, too_many) {
+            Ok(()) => handle(&call).await,
+            Err(failure) => Err(failure),
         };
-        if let Err(rule) = element(&connection, &chain, request, place).await {
+        if let Err(rule) = finish(&call, handled) {
             // What is ready belongs to requests that were in order: it leaves first.
             let _ = chain.flush();
             return connection.misbehaved(rule);
@@ -311,36 +310,28 @@ pub(crate) async fn run<V: Vfs>(connection: Rc<Connection<V>>, inbound: Inbound)
     }
 }
 
-/// Where in its chain an element stands.
-struct Place {
-    /// Nothing follows.
-    last: bool,
-    /// Beyond the limit of a chain's length.
+/// Whether the handler of an element may run.
+fn may_run<V: Vfs>(
+    call: &Call<V>,
+    admitted: Result<(), Failure>,
     too_many: bool,
+) -> Result<(), Failure> {
+    match admitted {
+        Ok(()) if too_many => return Err(Status::INVALID_PARAMETER.into()),
+        Ok(()) => tell_of_changes(call),
+        Err(failure) => {
+            let failed = &call.chain.failed;
+            // [MS-SMB2] 3.3.5.2.7.2: without a session or tree there is nothing to relate to.
+            failed.set(failed.get().or(Some(Status::INVALID_PARAMETER)));
+            return Err(failure);
+        }
+    }
+    Ok(())
 }
 
-/// Runs one element and queues its answer.
-async fn element<V: Vfs>(
-    connection: &Rc<Connection<V>>,
-    chain: &Rc<Chain<V>>,
-    request: Request,
-    place: Place,
-) -> Result<(), Misbehaved> {
-    let (call, admitted) = admit(connection, chain, request, place.last);
-    let handled = match admitted {
-        Ok(()) if place.too_many => Err(Status::INVALID_PARAMETER.into()),
-        Ok(()) => {
-            tell_of_changes(&call);
-            handle(&call).await
-        }
-        Err(failure) => {
-            if chain.failed.get().is_none() {
-                // [MS-SMB2] 3.3.5.2.7.2: without a session or tree there is nothing to relate to.
-                chain.failed.set(Some(Status::INVALID_PARAMETER));
-            }
-            Err(failure)
-        }
-    };
+/// Queues the answer of an element.
+fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
+    let (connection, chain) = (&call.connection, &call.chain);
     let creates = call.header.command == Command::CREATE;
     let reply = match handled {
         Ok(reply) => reply,
@@ -362,7 +353,7 @@ async fn element<V: Vfs>(
         .server
         .requests
         .count(connection.id, call.header.command, reply.status);
-    chain.answer(&call, reply);
+    chain.answer(call, reply);
     chain.under_way.set(true);
     if let Some(id) = chain.pending.get() {
         connection.waiting.borrow_mut().remove(&id);
@@ -390,23 +381,25 @@ fn tell_of_changes<V: Vfs>(call: &Call<V>) {
 /// Runs the handler; a slow disk turns into an interim answer where the command allows it.
 async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let patience = match call.header.command {
-        Command::READ | Command::WRITE => INTERIM_IO_MS,
-        Command::FLUSH => INTERIM_FLUSH_MS,
-        _ => return dispatch(call).await,
+        Command::ECHO => return echo::handle(call),
+        Command::READ | Command::WRITE => Some(INTERIM_IO_MS),
+        Command::FLUSH => Some(INTERIM_FLUSH_MS),
+        _ => None,
     };
-    let mut work = std::pin::pin!(dispatch(call));
+    let mut work = dispatch(call)?;
+    let Some(patience) = patience else {
+        return work.await;
+    };
     // Made only when the work has to wait: most has not.
     let patience = async {
         let span = Duration::from_millis(patience);
         call.server().env.sleep(span).await;
     };
-    match race(work.as_mut(), patience).await {
-        First::Left(handled) => handled,
-        First::Right(()) => {
-            call.tell_pending();
-            work.await
-        }
+    if let First::Left(handled) = race(work.as_mut(), patience).await {
+        return handled;
     }
+    call.tell_pending();
+    work.await
 }
 
 /// An ERROR response ([MS-SMB2] 2.2.2).
@@ -470,4 +463,21 @@ pub(crate) fn notify<V: Vfs>(
     )?;
     connection.send(frame);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::persistent::world::Back;
+
+    fn size_of_future<A, B, F>(_: fn(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn what_a_frame_begins_is_small() {
+        // What glibc's thread cache has at hand, less what its task adds.
+        let size = size_of_future(run::<Back>);
+        assert!(size <= 1032 - 64, "{size}");
+    }
 }

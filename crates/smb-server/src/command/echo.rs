@@ -5,8 +5,8 @@ use vfs::Vfs;
 
 use super::{Call, Handled, Reply};
 
-/// Answers.
-pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+/// Answers; nothing to wait for.
+pub(super) fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     EchoRequest::read(&call.message)?;
     Ok(Reply::read_only(&EchoResponse))
 }

@@ -44,16 +44,14 @@ use smb_wire::{header::Command, status::Status};
 pub(crate) use tree_connect::admits;
 use vfs::Vfs;
 
-/// Sends a call to its command's handler. The small ones, of which there are many, run in place;
-/// the others are put on the heap, or every request would be moved about with room for the largest.
-async fn dispatch<V: Vfs>(call: &Call<V>) -> Handled {
-    match call.header.command {
-        Command::READ => return read::handle(call).await,
-        Command::WRITE => return write::handle(call).await,
-        Command::ECHO => return echo::handle(call).await,
-        _ => {}
-    }
-    let handler: Pin<Box<dyn Future<Output = Handled> + '_>> = match call.header.command {
+/// A handler at work: on the heap, or every request would be moved about with room for the largest.
+type Work<'a> = Pin<Box<dyn Future<Output = Handled> + 'a>>;
+
+/// Sends a call to its command's handler.
+fn dispatch<V: Vfs>(call: &Call<V>) -> Result<Work<'_>, Failure> {
+    Ok(match call.header.command {
+        Command::READ => Box::pin(read::handle(call)),
+        Command::WRITE => Box::pin(write::handle(call)),
         Command::NEGOTIATE => Box::pin(negotiate::handle(call)),
         Command::SESSION_SETUP => Box::pin(session_setup::handle(call)),
         Command::LOGOFF => Box::pin(logoff::handle(call)),
@@ -70,8 +68,7 @@ async fn dispatch<V: Vfs>(call: &Call<V>) -> Handled {
         Command::SET_INFO => Box::pin(set_info::handle(call)),
         Command::OPLOCK_BREAK => Box::pin(oplock_break::handle(call)),
         _ => return Err(Status::INVALID_PARAMETER.into()),
-    };
-    handler.await
+    })
 }
 
 /// What a command needs before its handler may run ([MS-SMB2] 3.3.5.2.9, 3.3.5.2.11).

@@ -93,7 +93,7 @@ impl SharePath {
     }
 }
 
-type IndexKey = (ShareId, Vec<Box<str>>, OpenId);
+type IndexKey = (ShareId, Arc<[Box<str>]>, OpenId);
 
 /// The index.
 #[derive(Debug, Default)]
@@ -112,7 +112,7 @@ impl Paths {
     }
 
     pub(super) fn insert(&mut self, open: OpenId, path: SharePath, place: Place) {
-        let key = (path.share, path.folded.to_vec(), open);
+        let key = (path.share, Arc::clone(&path.folded), open);
         self.by_path.insert(key, place);
         self.by_open.insert(open, path);
     }
@@ -120,7 +120,7 @@ impl Paths {
     pub(super) fn remove(&mut self, open: OpenId) -> Option<(SharePath, Place)> {
         self.leaving.remove(&open);
         let path = self.by_open.remove(&open)?;
-        let key = (path.share, path.folded.to_vec(), open);
+        let key = (path.share, Arc::clone(&path.folded), open);
         let place = self.by_path.remove(&key)?;
         Some((path, place))
     }
@@ -145,7 +145,7 @@ impl Paths {
 
     /// The opens of `path` itself.
     pub(super) fn at(&self, path: &SharePath) -> Vec<OpenId> {
-        let key = |open| (path.share, path.folded.to_vec(), OpenId(open));
+        let key = |open| (path.share, Arc::clone(&path.folded), OpenId(open));
         let here = self.by_path.range(key(0)..=key(u64::MAX));
         here.map(|((_, _, open), _)| *open)
             .filter(|open| !self.leaving.contains(open))
@@ -157,7 +157,7 @@ impl Paths {
         &'a self,
         path: &'a SharePath,
     ) -> impl Iterator<Item = (OpenId, &'a Place, bool)> + 'a {
-        let start = (path.share, path.folded.to_vec(), OpenId(0));
+        let start = (path.share, Arc::clone(&path.folded), OpenId(0));
         self.by_path
             .range(start..)
             .take_while(|((share, folded, _), _)| {

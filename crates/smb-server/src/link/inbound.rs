@@ -4,7 +4,8 @@
 use bytes::{Bytes, BytesMut};
 use smb_crypto::SignNonce;
 use smb_wire::{
-    compound, compression,
+    compound::{self, Element},
+    compression,
     header::{Command, Header, HeaderFlags, PROTOCOL_ID},
     ids::SessionId,
     smb1,
@@ -95,28 +96,30 @@ pub(crate) fn open<V: Vfs>(
     if !frame.starts_with(&PROTOCOL_ID) {
         return Err(Misbehaved::UnknownProtocol);
     }
-    let elements = compound::split(&frame).map_err(Misbehaved::Compound)?;
+    // Most frames have one; all are split before the first is looked at.
+    let mut requests = Vec::with_capacity(1);
+    for element in compound::elements(&frame) {
+        let Element { header, range } = element.map_err(Misbehaved::Compound)?;
+        requests.push((range, header, Signature::Absent));
+    }
     let mut previous = SessionId::default();
-    let mut signatures = Vec::with_capacity(elements.len());
-    for (index, element) in elements.iter().enumerate() {
-        let header = &element.header;
-        let length = element.range.len();
-        check_element(connection, header, sealed_by, index == 0, length)?;
+    for (index, (range, header, signature)) in requests.iter_mut().enumerate() {
+        check_element(connection, header, sealed_by, index == 0, range.len())?;
         if !header.flags.contains(HeaderFlags::RELATED) {
             previous = header.session_id;
         }
         let bytes = frame
-            .get_mut(element.range.clone())
+            .get_mut(range.clone())
             .ok_or(Misbehaved::UnknownProtocol)?;
-        signatures.push(verify(connection, header, previous, bytes, sealed_by));
+        *signature = verify(connection, header, previous, bytes, sealed_by);
     }
-    let frame = frame.freeze();
-    let requests = elements
+    // They follow each other without a gap.
+    let mut frame = frame.freeze();
+    let requests = requests
         .into_iter()
-        .zip(signatures)
-        .map(|(element, signature)| Request {
-            header: element.header,
-            message: frame.slice(element.range),
+        .map(|(range, header, signature)| Request {
+            header,
+            message: frame.split_to(range.len().min(frame.len())),
             signature,
         })
         .collect();

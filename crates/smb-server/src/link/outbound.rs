@@ -35,8 +35,11 @@ pub(crate) struct Outgoing<V: vfs::Vfs> {
 /// One frame, ready for the socket.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    pub(crate) segments: Vec<Bytes>,
-    /// Bytes of memory that it holds until it is sent: at least those of `segments`.
+    /// With the frame header.
+    pub(crate) head: Bytes,
+    /// What follows it.
+    pub(crate) payload: Option<Bytes>,
+    /// Bytes of memory that it holds until it is sent: at least those of both.
     pub(crate) held: usize,
 }
 
@@ -167,16 +170,19 @@ fn plain(mut head: BytesMut, payload: Option<Bytes>) -> Result<Frame, Unsendable
     let mut held = held(&head);
     let length = head.len() - HEADROOM + payload.as_ref().map_or(0, Bytes::len);
     let frame = transport_header(length).ok_or(Unsendable)?;
-    let mut head = head.split_off(HEADROOM - TRANSPORT_HEADER_SIZE);
+    head.advance(HEADROOM - TRANSPORT_HEADER_SIZE);
     head.get_mut(..TRANSPORT_HEADER_SIZE)
         .ok_or(Unsendable)?
         .copy_from_slice(&frame);
-    let mut segments = vec![head.freeze()];
-    if let Some(payload) = payload.filter(|payload| !payload.is_empty()) {
+    let payload = payload.filter(|payload| !payload.is_empty());
+    if let Some(payload) = &payload {
         held += payload.len() + SEGMENT_OVERHEAD;
-        segments.push(payload);
     }
-    Ok(Frame { segments, held })
+    Ok(Frame {
+        head: head.freeze(),
+        payload,
+        held,
+    })
 }
 
 /// [MS-SMB2] 3.1.4.3: one transform over the whole chain.
@@ -210,7 +216,8 @@ fn sealed<V: vfs::Vfs>(
     transform_place.copy_from_slice(&transform.to_bytes());
     let held = held(&head);
     Ok(Frame {
-        segments: vec![head.freeze()],
+        head: head.freeze(),
+        payload: None,
         held,
     })
 }

@@ -7,10 +7,7 @@ use std::sync::Arc;
 use smb_wire::{access_mask::AccessMask, status::Status};
 use vfs::Vfs;
 
-use super::{
-    name::{Name, Stream},
-    request::Contexts,
-};
+use super::name::{Name, Stream};
 use crate::{
     access::{self, Subject},
     command::{Call, Failure, durable, engine},
@@ -25,12 +22,9 @@ use crate::{
 /// version and the request has none.
 pub(super) async fn make_way<V: Vfs>(
     call: &Call<V>,
-    contexts: &Contexts,
+    app: AppInstance,
     name: &Name,
 ) -> Result<(), Failure> {
-    let Some(app) = contexts.app else {
-        return Ok(());
-    };
     let opens = others(call, &app, name)?;
     for open in &opens {
         check_version(app, open)?;

@@ -207,7 +207,7 @@ async fn act<V: Vfs>(
     if !wanted.overwrites() {
         return Ok((node, share.gate.unchanged()));
     }
-    let receipt = overwrite::overwrite(call, wanted, contexts, &node, attr).await?;
+    let receipt = Box::pin(overwrite::overwrite(call, wanted, contexts, &node, attr)).await?;
     Ok((node, receipt))
 }
 

@@ -75,7 +75,7 @@ pub(super) async fn create<V: Vfs>(
         Ok(Judged::Again) => return Ok(Attempt::Again),
         // It is not where it was asked for: the directory has moved, or somebody was here already.
         Ok(Judged::Moved) => {
-            take_back(call, parent, lookup, &node).await?;
+            Box::pin(take_back(call, parent, lookup, &node)).await?;
             return Ok(Attempt::Again);
         }
         Err(failure) => return undone(call, parent, lookup, &node, failure).await,
@@ -195,7 +195,7 @@ async fn undone<V: Vfs>(
     node: &V::Node,
     failure: Failure,
 ) -> Result<Attempt<V>, Failure> {
-    take_back(call, parent, lookup, node).await?;
+    Box::pin(take_back(call, parent, lookup, node)).await?;
     Err(failure)
 }
 

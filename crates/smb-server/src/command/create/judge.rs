@@ -91,7 +91,9 @@ pub(super) async fn open<V: Vfs>(
         allocation: case.allocation,
         waiter,
     };
-    let granting = request.owner().map(|owner| Granting::begin(server, owner));
+    let caches = !matches!(request.cache, CacheRequest::Oplock(OplockLevel::NONE));
+    let owner = request.owner().filter(|_| caches);
+    let granting = owner.map(|owner| Granting::begin(server, owner));
     let decision = {
         let _breaking = server.persistence.breaking();
         let (decision, effects) = server.files.open(&request);
@@ -142,7 +144,7 @@ async fn is_there<V: Vfs>(call: &Call<V>, case: &Case<'_, V>) -> bool {
     let (Ok(share), Ok(token), None) = (call.share(), call.token(), &place.stream) else {
         return false;
     };
-    let again = share.vfs.lookup(&token.identity, &seen.path).await;
+    let again = Box::pin(share.vfs.lookup(&token.identity, &seen.path)).await;
     again.is_ok_and(|again| {
         let key = |node: &V::Node| node.key();
         again.path == seen.path
@@ -183,7 +185,7 @@ pub(super) async fn undo<V: Vfs>(
     let removed = match &closed.remove {
         None => Ok(()),
         Some(remove) => {
-            let removed = remove_name(call, place, (remove, open), node).await;
+            let removed = Box::pin(remove_name(call, place, (remove, open), node)).await;
             server.files.removed(place, remove, Some(open));
             removed
         }

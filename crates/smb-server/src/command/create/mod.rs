@@ -9,6 +9,8 @@
 //! `answer.rs` makes the open and its reply. `durable.rs` says what is granted for losses of the
 //! connection, `reconnect.rs` gives a kept open back, `replay.rs` knows a CREATE that comes
 //! twice, `app_instance.rs` closes what another instance of the same application left open.
+//!
+//! What is seldom done is awaited on the heap: the future of a CREATE has room for what most do.
 
 mod answer;
 mod app_instance;
@@ -67,21 +69,25 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             name,
         } => {
             check_limits(call)?;
-            return reconnect::handle(call, &contexts, back, name.as_ref()).await;
+            return Box::pin(reconnect::handle(call, &contexts, back, name.as_ref())).await;
         }
     };
     // Until the answer is made, or there will be none: the same CREATE sent again waits its turn.
     let under_way = match replay::begin(call, &wanted, &contexts)? {
-        Replay::Of(open) => return replay::answer(call, &wanted, &contexts, &open).await,
+        Replay::Of(open) => {
+            return Box::pin(replay::answer(call, &wanted, &contexts, &open)).await;
+        }
         Replay::Back(open) => {
             let action = open.origin.action;
-            return reconnect::resume(call, &contexts, open, action).await;
+            return Box::pin(reconnect::resume(call, &contexts, open, action)).await;
         }
         Replay::First(under_way) => under_way,
     };
     call.replayable.set(under_way.is_some());
     check_limits(call)?;
-    app_instance::make_way(call, &contexts, &name).await?;
+    if let Some(app) = contexts.app {
+        Box::pin(app_instance::make_way(call, app, &name)).await?;
+    }
     let mut opening = pin!(open(call, &wanted, &contexts, &name));
     poll_fn(|context| {
         call.turn.set(call.turn.get().wrapping_add(1));
@@ -187,14 +193,14 @@ async fn attempt<V: Vfs>(
         && short_name::is_candidate(&lookup.name)
         && let Some(long) = long_path(call, &lookup).await?
     {
-        let by_long_name = share.vfs.lookup(&token.identity, &long).await?;
+        let by_long_name = Box::pin(share.vfs.lookup(&token.identity, &long)).await?;
         if by_long_name.found.is_some() {
             lookup = by_long_name;
         }
     }
     let lookup = Seen { lookup, look };
     if let Some(stream) = &name.stream {
-        return stream::open(call, wanted, contexts, &lookup, stream).await;
+        return Box::pin(stream::open(call, wanted, contexts, &lookup, stream)).await;
     }
     match &lookup.found {
         Some((node, attr)) => existing::open(call, wanted, contexts, &lookup, node, attr).await,

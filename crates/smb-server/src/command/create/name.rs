@@ -76,14 +76,21 @@ fn check_component(component: &str) -> Result<(), Failure> {
     if matches!(component, "." | "..") {
         return Err(Status::OBJECT_PATH_SYNTAX_BAD.into());
     }
-    let forbidden = |c: char| matches!(c, '\0'..='\x1f' | '"' | '/' | '<' | '>' | '|' | '*' | '?');
-    if component.is_empty()
-        || component.encode_utf16().count() > COMPONENT_MAX
-        || component.contains(forbidden)
-    {
+    let forbidden = |c| {
+        matches!(
+            c,
+            b'\0'..=b'\x1f' | b'"' | b'/' | b'<' | b'>' | b'|' | b'*' | b'?'
+        )
+    };
+    if component.is_empty() || is_too_long(component) || component.bytes().any(forbidden) {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
     Ok(())
+}
+
+fn is_too_long(name: &str) -> bool {
+    // Never more units than bytes.
+    name.len() > COMPONENT_MAX && name.encode_utf16().count() > COMPONENT_MAX
 }
 
 /// What follows the first colon: `name`, `name:$DATA`, `:$DATA`.
@@ -99,8 +106,8 @@ fn parse_stream(text: &str) -> Result<Stream, Failure> {
         Some(_) if name.is_empty() => return Ok(Stream::Unnamed),
         _ => {}
     }
-    let forbidden = |c: char| matches!(c, '\0' | '\\' | '/' | ':');
-    if name.is_empty() || name.encode_utf16().count() > COMPONENT_MAX || name.contains(forbidden) {
+    let forbidden = |c| matches!(c, b'\0' | b'\\' | b'/' | b':');
+    if name.is_empty() || is_too_long(name) || name.bytes().any(forbidden) {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
     Ok(Stream::Named(name.to_owned()))
