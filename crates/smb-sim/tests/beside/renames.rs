@@ -1,8 +1,15 @@
 //! Renames beside each other: each is of what its handle has open, wherever that is by then, and
 //! none stands in the way of who has to do with neither of its names.
 
-use smb_client::CreateArgs;
-use smb_wire::{Status, ids::FileId};
+use durability::Policy;
+use smb_client::{CreateArgs, Request};
+use smb_sim::MemoryOptions;
+use smb_wire::{
+    Status,
+    ids::FileId,
+    msg::{ChangeNotifyFlags, ChangeNotifyRequest, NotifyFilter},
+};
+use vfs::sim::{Fault, FaultAction, SimOp};
 
 use crate::{
     seeds,
@@ -84,4 +91,46 @@ fn directories_elsewhere_are_in_nobodys_way() {
             world.back(moves.await);
         });
     }
+}
+
+/// What cannot be made stable has been done all the same, and who watches is told.
+fn told_although_the_sync_fails(change: fn(FileId) -> Request) {
+    let memory = MemoryOptions {
+        policy: Policy::StrictSync,
+        ..MemoryOptions::default()
+    };
+    World::under(1, memory).play(async |world| {
+        world.make("f").await;
+        let file = world.first().create(&CreateArgs::open("f")).await.unwrap();
+        let mut third = world.third();
+        let root = third.create(&CreateArgs::directory("")).await.unwrap();
+        let watches = Request::new(&ChangeNotifyRequest {
+            flags: ChangeNotifyFlags(0),
+            output_buffer_length: 1024,
+            file_id: root,
+            completion_filter: NotifyFilter::FILE_NAME,
+        });
+        let watches = third.send(watches).unwrap();
+        // Served by the time it has its answer, which comes after the notification is parked.
+        third.create(&CreateArgs::open("f")).await.unwrap();
+        assert!(world.server.disk.inject(Fault {
+            on: SimOp::Sync,
+            after: 0,
+            action: FaultAction::Fail(5),
+        }));
+        let changed = world.first().call(change(file)).await.unwrap_err();
+        assert_eq!(changed.status(), Some(Status::IO_DEVICE_ERROR));
+        let told = third.wait(watches).await.unwrap();
+        assert_eq!(told.status(), Status::SUCCESS);
+    });
+}
+
+#[test]
+fn who_watches_is_told_of_a_rename_that_cannot_be_made_stable() {
+    told_although_the_sync_fails(|file| rename(file, "g", false));
+}
+
+#[test]
+fn who_watches_is_told_of_a_link_that_cannot_be_made_stable() {
+    told_although_the_sync_fails(|file| link(file, "g", false));
 }

@@ -58,8 +58,12 @@ fn options(client: u8) -> Options {
 impl World {
     /// Three clients that have entered.
     pub(crate) fn new(seed: u64) -> Self {
+        Self::under(seed, MemoryOptions::default())
+    }
+
+    /// The same with a server like this.
+    pub(crate) fn under(seed: u64, memory: MemoryOptions) -> Self {
         let mut sim = Sim::new(seed);
-        let memory = MemoryOptions::default();
         let env = sim.env();
         let as_env: Arc<dyn Env> = env.clone();
         let disk = memory_disk(&as_env, seed, &memory);

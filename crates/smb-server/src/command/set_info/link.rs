@@ -77,20 +77,20 @@ async fn attempt<V: Vfs>(
             room.as_ref().map(Room::key),
         )
         .await;
-    if replace && linked.is_ok() {
+    if let Err(error) = linked {
+        // What the end of the room may have to remove wants a turn of its own.
+        drop(removal);
+        target::end(room).await;
+        return again(error);
+    }
+    if let Some(room) = &room {
+        room.is_replaced();
         target::replaced(call, &target).await;
     }
-    // What the end of the room may have to remove wants a turn of its own.
     drop(removal);
-    target::end(room).await;
-    match linked {
-        // Not what was seen by the name.
-        Err(VfsError::Exists) => return Ok(Attempt::Again(Status::OBJECT_NAME_COLLISION)),
-        Err(VfsError::TooManyLinks) => return Err(Status::TOO_MANY_LINKS.into()),
-        other => other?,
-    }
+    // Before anything else is waited for: a sync in between would know nothing of the new name.
     let flags = write::open_flags(open);
-    let receipt = begun.linked(&disk.node, &target.parent, flags).await?;
+    let receipt = begun.linked(&disk.node, &target.parent, flags).await;
     let filter = engine::name_filter(false);
     let mut reports = Vec::with_capacity(2);
     let path = target.path_now();
@@ -100,5 +100,15 @@ async fn attempt<V: Vfs>(
     reports.push(engine::change(path, Change::ADDED, filter));
     engine::report(server, &reports);
     entries_changed(call, open, target.parent.key());
-    Ok(Attempt::Done(receipt))
+    target::end(room).await;
+    Ok(Attempt::Done(receipt?))
+}
+
+fn again(error: VfsError) -> Result<Attempt<Receipt>, Failure> {
+    match error {
+        // Not what was seen by the name.
+        VfsError::Exists => Ok(Attempt::Again(Status::OBJECT_NAME_COLLISION)),
+        VfsError::TooManyLinks => Err(Status::TOO_MANY_LINKS.into()),
+        other => Err(other.into()),
+    }
 }

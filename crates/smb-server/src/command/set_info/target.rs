@@ -280,7 +280,8 @@ impl<V: Vfs> Room<V> {
             // Whoever waited for this finds the name gone, not going.
             engine::perform(&server, closed.effects);
             if let Err(error) = removed {
-                tracing::warn!(%error, share = share.config.name, "a file marked for deletion stays");
+                // What stays is told there.
+                tracing::warn!(%error, share = share.config.name, "what another client marked for deletion went not as it should");
             }
         })
     }
