@@ -419,26 +419,24 @@ impl Files {
         below
     }
 
-    /// Follows a rename that happened on disk: of the object `key`, from one name to another.
-    /// Everything below a directory moves along.
-    pub fn renamed(&self, key: FileKey, from: (&SharePath, &Link), to: (&SharePath, &Link)) {
-        self.relinked(key, from.1, to.1);
-        let mut paths = lock(&self.paths);
-        self.follow(&mut paths, key, from.0, to.0);
-    }
-
-    /// The same for a rename by an open, announced by [`Files::expect`]: from where the open is by
-    /// now to where the new name is, which are told. Directories above may have moved meanwhile.
+    /// Follows a rename that happened on disk: of the object `key`, by an open, from one link to
+    /// another, announced by [`Files::expect`]. It goes from where the open is by now to where the
+    /// new name is, which are told: directories above may have moved meanwhile. Everything below a
+    /// directory moves along.
     pub fn arrived(
         &self,
-        key: FileKey,
+        (key, directory): (FileKey, bool),
         (from, to): (&Link, &Link),
         (open, rename): (OpenId, OpenId),
     ) -> Option<(SharePath, SharePath)> {
         self.relinked(key, from, to);
         let mut paths = lock(&self.paths);
         let (from, to) = (paths.path_of(open)?, paths.coming(rename)?);
-        self.follow(&mut paths, key, &from, &to);
+        paths.rename(key, &from, &to);
+        // Nobody watches a file. All renames in the same order for opens and for watches.
+        if directory && self.watchers.load(Ordering::SeqCst) > 0 {
+            lock(&self.watches).rename(&from, &to);
+        }
         Some((from, to))
     }
 
@@ -457,12 +455,6 @@ impl Files {
     #[must_use]
     pub fn coming(&self, rename: OpenId) -> Option<SharePath> {
         lock(&self.paths).coming(rename)
-    }
-
-    /// All renames in the same order for opens and for watches.
-    fn follow(&self, paths: &mut Paths, key: FileKey, from: &SharePath, to: &SharePath) {
-        paths.rename(key, from, to);
-        lock(&self.watches).rename(from, to);
     }
 
     fn relinked(&self, key: FileKey, from: &Link, to: &Link) {
@@ -542,6 +534,13 @@ impl Files {
 
 #[cfg(test)]
 impl Files {
+    /// As [`Files::arrived`], of a directory or file, with the paths given.
+    pub(crate) fn renamed(&self, key: FileKey, from: (&SharePath, &Link), to: (&SharePath, &Link)) {
+        self.relinked(key, from.1, to.1);
+        lock(&self.paths).rename(key, from.0, to.0);
+        lock(&self.watches).rename(from.0, to.0);
+    }
+
     /// Whether nothing at all is kept.
     pub(super) fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| lock(shard).is_empty())

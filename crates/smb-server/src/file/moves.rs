@@ -71,7 +71,7 @@ impl Files {
         self.moves.next(self.moves.inodes.get(shard(key)));
     }
 
-    /// A directory has another name on disk. Before [`Files::renamed`].
+    /// A directory has another name on disk. Before [`Files::arrived`].
     pub fn directory_moved(&self) {
         self.moves.next(Some(&self.moves.directories));
     }

@@ -57,6 +57,11 @@ impl SharePath {
         &self.folded
     }
 
+    /// The same, to keep.
+    pub(super) fn shared_folded(&self) -> Arc<[Box<str>]> {
+        Arc::clone(&self.folded)
+    }
+
     /// The path as FileNameInformation shows it: components joined by `\`, nothing in front.
     #[must_use]
     pub fn text(&self) -> String {
@@ -73,6 +78,23 @@ impl SharePath {
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
         self.share == other.share && self.folded == other.folded
+    }
+
+    /// Where an index has this path of an open.
+    pub(super) fn key(&self, open: OpenId) -> IndexKey {
+        (self.share, Arc::clone(&self.folded), open)
+    }
+
+    /// The part of an index that is at this path and below.
+    pub(super) fn at_or_below<'a>(
+        &'a self,
+        index: &'a BTreeSet<IndexKey>,
+    ) -> impl Iterator<Item = &'a IndexKey> + 'a {
+        index
+            .range(self.key(OpenId(0))..)
+            .take_while(|(share, folded, _)| {
+                *share == self.share && folded.starts_with(&self.folded)
+            })
     }
 
     /// This path with its first components, `from`, replaced by `to`; `None` if it does not
@@ -93,7 +115,8 @@ impl SharePath {
     }
 }
 
-type IndexKey = (ShareId, Arc<[Box<str>]>, OpenId);
+/// By path, what is below a directory right behind it.
+pub(super) type IndexKey = (ShareId, Arc<[Box<str>]>, OpenId);
 
 /// The index.
 #[derive(Debug, Default)]
@@ -104,6 +127,7 @@ pub(super) struct Paths {
     leaving: BTreeSet<OpenId>,
     /// New names that renames are on their way to.
     coming: BTreeMap<OpenId, SharePath>,
+    coming_at: BTreeSet<IndexKey>,
 }
 
 impl Paths {
@@ -112,16 +136,14 @@ impl Paths {
     }
 
     pub(super) fn insert(&mut self, open: OpenId, path: SharePath, place: Place) {
-        let key = (path.share, Arc::clone(&path.folded), open);
-        self.by_path.insert(key, place);
+        self.by_path.insert(path.key(open), place);
         self.by_open.insert(open, path);
     }
 
     pub(super) fn remove(&mut self, open: OpenId) -> Option<(SharePath, Place)> {
         self.leaving.remove(&open);
         let path = self.by_open.remove(&open)?;
-        let key = (path.share, Arc::clone(&path.folded), open);
-        let place = self.by_path.remove(&key)?;
+        let place = self.by_path.remove(&path.key(open))?;
         Some((path, place))
     }
 
@@ -145,7 +167,7 @@ impl Paths {
 
     /// The opens of `path` itself.
     pub(super) fn at(&self, path: &SharePath) -> Vec<OpenId> {
-        let key = |open| (path.share, Arc::clone(&path.folded), OpenId(open));
+        let key = |open| path.key(OpenId(open));
         let here = self.by_path.range(key(0)..=key(u64::MAX));
         here.map(|((_, _, open), _)| *open)
             .filter(|open| !self.leaving.contains(open))
@@ -157,9 +179,8 @@ impl Paths {
         &'a self,
         path: &'a SharePath,
     ) -> impl Iterator<Item = (OpenId, &'a Place, bool)> + 'a {
-        let start = (path.share, Arc::clone(&path.folded), OpenId(0));
         self.by_path
-            .range(start..)
+            .range(path.key(OpenId(0))..)
             .take_while(|((share, folded, _), _)| {
                 *share == path.share && folded.starts_with(&path.folded)
             })
@@ -177,11 +198,15 @@ impl Paths {
     /// A rename will lead to `path`; until it is [`Paths::dismiss`]ed that moves along with the
     /// directories above.
     pub(super) fn expect(&mut self, rename: OpenId, path: SharePath) {
+        self.dismiss(rename);
+        self.coming_at.insert(path.key(rename));
         self.coming.insert(rename, path);
     }
 
     pub(super) fn dismiss(&mut self, rename: OpenId) {
-        self.coming.remove(&rename);
+        if let Some(path) = self.coming.remove(&rename) {
+            self.coming_at.remove(&path.key(rename));
+        }
     }
 
     /// Where a rename leads to by now.
@@ -192,18 +217,23 @@ impl Paths {
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         let opens = self.by_path.is_empty() && self.by_open.is_empty();
-        opens && self.leaving.is_empty() && self.coming.is_empty()
+        let coming = self.coming.is_empty() && self.coming_at.is_empty();
+        opens && coming && self.leaving.is_empty()
     }
 
     /// Follows a rename of `key`: every open of it at `from`, and every one below, is now at or
     /// below `to`. What else is open at `from` has come there since, or was replaced there before.
+    /// It costs what moves, however many others there are.
     pub(super) fn rename(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
-        for path in self.coming.values_mut() {
+        let coming: Vec<OpenId> = from
+            .at_or_below(&self.coming_at)
             // What has the new name itself may go.
-            if path.folded.len() > from.folded.len()
-                && let Some(moved) = path.moved(from, to)
-            {
-                *path = moved;
+            .filter(|(_, folded, _)| folded.len() > from.folded.len())
+            .map(|(_, _, rename)| *rename)
+            .collect();
+        for rename in coming {
+            if let Some(path) = self.coming(rename).and_then(|path| path.moved(from, to)) {
+                self.expect(rename, path);
             }
         }
         let moving: Vec<OpenId> = self

@@ -11,7 +11,8 @@
 
 mod outside;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smb_wire::Status;
@@ -19,7 +20,7 @@ use smb_wire::msg::NotifyFilter;
 use vfs::FileKey;
 
 use super::files::{Files, lock};
-use super::paths::{ShareId, SharePath};
+use super::paths::{IndexKey, SharePath};
 use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
 
 pub use outside::{HostChange, Touched};
@@ -215,7 +216,8 @@ impl Watcher {
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     by_open: BTreeMap<OpenId, Watcher>,
-    by_path: BTreeMap<(ShareId, Vec<Box<str>>), Vec<OpenId>>,
+    by_path: BTreeSet<IndexKey>,
+    by_key: BTreeSet<(FileKey, OpenId)>,
 }
 
 impl Watches {
@@ -223,24 +225,10 @@ impl Watches {
         self.by_open.len()
     }
 
-    fn index(&mut self, open: OpenId, path: &SharePath) {
-        let key = (path.share, path.folded().to_vec());
-        self.by_path.entry(key).or_default().push(open);
-    }
-
-    fn unindex(&mut self, open: OpenId, path: &SharePath) {
-        let key = (path.share, path.folded().to_vec());
-        if let Some(opens) = self.by_path.get_mut(&key) {
-            opens.retain(|other| *other != open);
-            if opens.is_empty() {
-                self.by_path.remove(&key);
-            }
-        }
-    }
-
     fn watch(&mut self, request: &WatchRequest) -> Watching {
         if !self.by_open.contains_key(&request.open) {
-            self.index(request.open, &request.path);
+            self.by_path.insert(request.path.key(request.open));
+            self.by_key.insert((request.place.key, request.open));
         }
         let watcher = self.by_open.entry(request.open).or_insert_with(|| Watcher {
             path: request.path.clone(),
@@ -281,11 +269,9 @@ impl Watches {
         let folded = reported.path.folded();
         // Depths of the directories above, the parent first.
         for depth in (0..folded.len()).rev() {
-            let above = folded.get(..depth).unwrap_or_default().to_vec();
-            let Some(opens) = self.by_path.get(&(reported.path.share, above)) else {
-                continue;
-            };
-            for open in opens {
+            let above: Arc<[Box<str>]> = folded.get(..depth).unwrap_or_default().into();
+            let key = |open| (reported.path.share, Arc::clone(&above), OpenId(open));
+            for (_, _, open) in self.by_path.range(key(0)..=key(u64::MAX)) {
                 let Some(watcher) = self.by_open.get_mut(open) else {
                     continue;
                 };
@@ -303,27 +289,34 @@ impl Watches {
 
     /// Watched directories at or below `from` are at or below `to` now.
     pub(super) fn rename(&mut self, from: &SharePath, to: &SharePath) {
-        let moved: Vec<(OpenId, SharePath, SharePath)> = self
-            .by_open
-            .iter()
-            .filter_map(|(open, watcher)| {
-                let path = watcher.path.moved(from, to)?;
-                Some((*open, watcher.path.clone(), path))
-            })
-            .collect();
-        for (open, old, new) in moved {
-            self.unindex(open, &old);
-            self.index(open, &new);
-            if let Some(watcher) = self.by_open.get_mut(&open) {
-                watcher.path = new;
+        let moved: Vec<IndexKey> = from.at_or_below(&self.by_path).cloned().collect();
+        for old in moved {
+            let open = old.2;
+            if let Some(watcher) = self.by_open.get_mut(&open)
+                && let Some(path) = watcher.path.moved(from, to)
+            {
+                self.by_path.remove(&old);
+                self.by_path.insert(path.key(open));
+                watcher.path = path;
             }
         }
     }
 
     fn remove(&mut self, open: OpenId) -> Option<Watcher> {
         let watcher = self.by_open.remove(&open)?;
-        self.unindex(open, &watcher.path);
+        self.by_path.remove(&watcher.path.key(open));
+        self.by_key.remove(&(watcher.key, open));
         Some(watcher)
+    }
+
+    /// Whoever watches this directory waits no more.
+    fn end(&mut self, directory: FileKey, status: Status, effects: &mut Effects) {
+        let all = (directory, OpenId(0))..=(directory, OpenId(u64::MAX));
+        for (_, open) in self.by_key.range(all) {
+            if let Some(watcher) = self.by_open.get_mut(open) {
+                watcher.end(status, effects);
+            }
+        }
     }
 }
 
@@ -422,10 +415,6 @@ impl Files {
         if self.watchers.load(Ordering::SeqCst) == 0 {
             return;
         }
-        for watcher in lock(&self.watches).by_open.values_mut() {
-            if watcher.key == key {
-                watcher.end(Status::DELETE_PENDING, effects);
-            }
-        }
+        lock(&self.watches).end(key, Status::DELETE_PENDING, effects);
     }
 }

@@ -263,7 +263,8 @@ fn follow<V: Vfs>(call: &Call<V>, open: &Open<V>, one: &mut Move<'_, V>) {
     }
     let by = (open.engine, one.target.way.id);
     let links = (&from, &one.target.link());
-    let paths = (call.server().files).arrived(one.node.key(), links, by);
+    let what = (one.node.key(), one.directory);
+    let paths = call.server().files.arrived(what, links, by);
     // A handle has a path while a request of its own is under way.
     if let Some(paths) = paths {
         (one.from, one.to) = paths;
