@@ -9,7 +9,8 @@
 //! identity stays on until a job wants another, and every job says which it wants. On other
 //! threads [`with`] always takes the uid back at once, but leaves the groups, which mean nothing
 //! to uid 0 except as the group of a new file: whatever creates as the service either runs on the
-//! pool or under the service's own personality of the ring.
+//! pool (under [`assume`]; what makes nothing says [`assume_to_look`]) or under the service's own
+//! personality of the ring. A user who is on the host just what the service is costs no change.
 //!
 //! Invariants: an operation runs only after the kernel confirmed the identity; a thread whose
 //! identity could not be put right refuses every further operation (EPERM). New threads inherit
@@ -33,6 +34,17 @@ struct Service {
     uid: u32,
     gid: u32,
     groups: Vec<Gid>,
+}
+
+impl Service {
+    /// Whether the kernel would see no difference. One's own group counts as one of the groups.
+    fn is(&self, user: &LocalUser) -> bool {
+        let ours = |gid: u32| gid == self.gid || self.groups.iter().any(|g| g.as_raw() == gid);
+        let theirs = |gid: u32| gid == user.gid || user.groups.contains(&gid);
+        (self.uid, self.gid) == (user.uid, user.gid)
+            && user.groups.iter().all(|gid| ours(*gid))
+            && self.groups.iter().all(|gid| theirs(gid.as_raw()))
+    }
 }
 
 fn service() -> &'static Service {
@@ -142,7 +154,7 @@ fn owner(who: &Identity) -> DiskResult<Owner> {
             if nobody || user.groups.contains(&u32::MAX) {
                 return Err(REFUSED);
             }
-            Ok(Some(Arc::clone(user)))
+            Ok((!service().is(user)).then(|| Arc::clone(user)))
         }
         // Unprivileged: the only user there is, is ourselves.
         Identity::User(user) if user.uid == service().uid => Ok(None),
@@ -164,6 +176,17 @@ pub(crate) fn begin_thread() -> DiskResult<()> {
 pub(crate) fn assume(who: &Identity) -> DiskResult<()> {
     let owner = owner(who)?;
     CURRENT.with_borrow_mut(|current| current.set(&owner))
+}
+
+/// Makes the calling thread's uid the service's until the next call, for what makes nothing: the
+/// groups may stay the last user's, who is likely to be the next one too.
+pub(crate) fn assume_to_look() -> DiskResult<()> {
+    CURRENT.with_borrow_mut(|current| {
+        if current.broken {
+            return Err(REFUSED);
+        }
+        current.set_uid(&None)
+    })
 }
 
 /// Whether the calling thread refuses every operation from now on.
@@ -190,13 +213,7 @@ impl Drop for Return {
 pub(crate) fn with<T>(who: &Identity, call: impl FnOnce() -> DiskResult<T>) -> DiskResult<T> {
     let owner = owner(who)?;
     if owner.is_none() {
-        CURRENT.with_borrow_mut(|current| {
-            if current.broken {
-                Err(REFUSED)
-            } else {
-                current.set_uid(&None)
-            }
-        })?;
+        assume_to_look()?;
         return call();
     }
     CURRENT.with_borrow_mut(|current| current.set(&owner))?;
@@ -256,9 +273,44 @@ mod tests {
         assert_eq!(child.join().unwrap(), own);
         assume(&Identity::Service).unwrap();
         assert_eq!(actual(), own);
+        // Who only looks keeps the groups, and who makes something gets their own back.
+        assume(&a).unwrap();
+        assume_to_look().unwrap();
+        assert_eq!(actual(), (0, 1001, vec![7, 8]));
+        assume(&a).unwrap();
+        assert_eq!(actual(), (1001, 1001, vec![7, 8]));
+        assume_to_look().unwrap();
+        assume(&b).unwrap();
+        assert_eq!(actual(), (1002, 1002, vec![]));
+        assume_to_look().unwrap();
+        assume(&Identity::Service).unwrap();
+        assert_eq!(actual(), own);
         assert_eq!(assume(&user(u32::MAX, &[])), Err(REFUSED));
         assert_eq!(assume(&user(5, &[u32::MAX])), Err(REFUSED));
         assert_eq!(actual(), own);
         assert!(!broken());
+    }
+
+    #[test]
+    fn only_who_is_the_service_in_everything_is_the_service() {
+        let service = |groups: &[u32]| Service {
+            uid: 0,
+            gid: 0,
+            groups: groups.iter().map(|gid| Gid::from_raw(*gid)).collect(),
+        };
+        let user = |uid, gid, groups: &[u32]| LocalUser {
+            uid,
+            gid,
+            groups: groups.to_vec(),
+        };
+        for groups in [&[][..], &[0]] {
+            assert!(service(groups).is(&user(0, 0, &[])));
+            assert!(service(groups).is(&user(0, 0, &[0])));
+            assert!(!service(groups).is(&user(0, 0, &[4])));
+            assert!(!service(groups).is(&user(0, 4, &[])));
+            assert!(!service(groups).is(&user(4, 0, &[])));
+        }
+        assert!(service(&[0, 4]).is(&user(0, 0, &[4])));
+        assert!(!service(&[0, 4]).is(&user(0, 0, &[])));
     }
 }

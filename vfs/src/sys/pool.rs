@@ -375,12 +375,12 @@ fn lane_threads(lane: Lane) -> &'static LaneThreads {
     }
 }
 
-/// Runs `call` on a thread of the lane as the service; nobody waits. If the queue is full it is
+/// Runs `call`, which makes nothing, on a thread of the lane as the service; nobody waits. If the queue is full it is
 /// dropped here.
 pub(crate) fn post(place: impl Into<Place>, call: impl FnOnce() + Send + 'static) {
     let Place { lane, device } = place.into();
     let call = Box::new(move || {
-        if creds::assume(&Identity::Service).is_ok() {
+        if creds::assume_to_look().is_ok() {
             call();
         }
     });
@@ -394,12 +394,29 @@ pub(crate) async fn run<T: Send + 'static>(
     who: Identity,
     call: impl FnOnce() -> DiskResult<T> + Send + 'static,
 ) -> DiskResult<T> {
+    run_under(place, move || creds::assume(&who), call).await
+}
+
+/// [`run`] as the service, of a call that makes nothing: the thread's groups may stay the last
+/// user's.
+pub(crate) async fn look<T: Send + 'static>(
+    place: impl Into<Place>,
+    call: impl FnOnce() -> DiskResult<T> + Send + 'static,
+) -> DiskResult<T> {
+    run_under(place, creds::assume_to_look, call).await
+}
+
+async fn run_under<T: Send + 'static>(
+    place: impl Into<Place>,
+    assume: impl FnOnce() -> DiskResult<()> + Send + 'static,
+    call: impl FnOnce() -> DiskResult<T> + Send + 'static,
+) -> DiskResult<T> {
     let Place { lane, device } = place.into();
     let (send, receive) = oneshot::channel();
     let begun = Arc::new(AtomicBool::new(false));
     let begins = Arc::clone(&begun);
     let call = Box::new(move || {
-        let assumed = creds::assume(&who);
+        let assumed = assume();
         begins.store(assumed.is_ok(), SeqCst);
         let _ = send.send(assumed.and_then(|()| call()));
     });

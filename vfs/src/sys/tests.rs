@@ -75,6 +75,38 @@ fn nobody_gets_through_a_directory_ahead_of_the_walk() {
     assert_eq!(walk(service, &names), [None]);
 }
 
+/// What the service makes is its own, whoever the thread acted as before and whatever it looked at
+/// in between.
+#[test]
+fn what_the_service_makes_is_the_services() {
+    if !crate::testing::root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = SysDisk::open(dir.path()).unwrap();
+    let (service, root) = (&Identity::Service, disk.root());
+    block_on(disk.set_mode(service, &root, 0o777)).unwrap();
+    let make = |who: &Identity, name: String| {
+        let mark: Mark = Box::new(|_| ("user.mark", Vec::new()));
+        let made = block_on(disk.create_at(who, &root, name.as_bytes(), 0o600, mark));
+        let stat = made.unwrap().stat.unwrap();
+        (stat.uid, stat.gid)
+    };
+    for number in 0..20 {
+        let user = conformance::stranger(64_000 + number % 3);
+        let id = 64_000 + number % 3;
+        assert_eq!(make(&user, format!("user-{number}")), (id, id));
+        assert!(block_on(disk.entries(service, &root, 1000)).is_ok());
+        if number % 2 == 0 {
+            assert_eq!(make(service, format!("own-{number}")), (0, 0));
+        }
+        block_on(disk.make_dir(service, &root, format!("dir-{number}").as_bytes(), 0o700)).unwrap();
+        let stat = block_on(disk.stat_at(&root, format!("dir-{number}").as_bytes())).unwrap();
+        assert_eq!((stat.uid, stat.gid), (0, 0));
+        assert_eq!(make(&user, format!("again-{number}")), (id, id));
+    }
+}
+
 /// Whoever made a file may mark it; where the mode says otherwise, the service does.
 #[test]
 fn a_file_is_marked_whatever_its_mode() {
