@@ -67,13 +67,15 @@ impl<D: Disk> PosixVfs<D> {
         };
         let now = to_nttime(self.options.clock.now()).unwrap_or(0);
         let blob = acl.build(now)?;
+        // Asked before: nothing that fails comes after what is stored.
+        let key = self.disk.stat(fd).await?.key;
         let service = Identity::Service;
-        self.disk
+        let stored = (self.disk)
             .set_xattr(&service, fd, self.ntacl(), &blob, XattrSet::Either)
-            .await?;
+            .await;
         // Whatever times say on this file system.
-        self.attribs.forget(self.disk.stat(fd).await?.key);
-        Ok(())
+        self.attribs.forget(key);
+        Ok(stored?)
     }
 
     async fn permissions_hash(&self, fd: &D::Fd) -> VfsResult<[u8; 32]> {

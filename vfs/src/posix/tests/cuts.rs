@@ -280,6 +280,34 @@ fn a_new_depot_takes_no_name_away() {
     }
 }
 
+/// Whoever is told that a descriptor was not stored has the old one.
+#[test]
+fn a_descriptor_that_is_refused_is_not_stored() {
+    for after in 0..100 {
+        let (disk, link) = sim(SimOptions::default());
+        let t = block_on(Case::new(disk.clone(), link));
+        let done = block_on(async {
+            let file = t.file("f").await;
+            assert!(disk.inject(Fault {
+                on: SimOp::Look,
+                after,
+                action: FaultAction::Fail(libc::EIO),
+            }));
+            let descriptor = super::meta::descriptor(1);
+            let stored = t.vfs.set_security(ME, &file, &descriptor).await;
+            disk.clear_faults();
+            let is = t.vfs.current_descriptor(file.fd()).await.unwrap();
+            assert_eq!(is.is_some(), stored.is_ok(), "{after}: {stored:?}");
+            stored.is_ok()
+        });
+        if done {
+            assert!(after > 0);
+            return;
+        }
+    }
+    panic!("never stored");
+}
+
 /// Folders of the depot are shared: one whose sync failed for the stream of one inode does not
 /// lose that of another which is synced later.
 #[test]
