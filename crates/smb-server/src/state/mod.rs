@@ -27,7 +27,7 @@ pub(crate) use durable::{AppInstance, Durables, Endurance, Keeping, Known, Lease
 pub(crate) use grants::Grants;
 pub(crate) use holders::Holder;
 pub(crate) use loss_warnings::LossWarnings;
-pub(crate) use name_turns::{NameTurns, Still};
+pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{
     DirectoryCursor, Disk, EndReason, Ender, InFlight, NamesHeld, NewOpen, Open, OpenKind,
     Reconnected,

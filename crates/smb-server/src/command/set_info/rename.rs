@@ -4,7 +4,7 @@
 //! decides, then the disk, then the engine's paths follow, then watchers and leases are told.
 //! What has the new name by then is not what was asked: all begins again.
 
-use durability::Receipt;
+use durability::{Gate, Moving, Receipt};
 use smb_wire::{access_mask::AccessMask, status::Status};
 use vfs::{FileKey, Lookup, Node, Vfs, VfsError};
 
@@ -20,8 +20,11 @@ use crate::{
     },
     file::{Change, Operation, SharePath, Step},
     persistent,
-    state::Open,
+    state::{Open, Renaming, Server},
 };
+
+/// How often the new name of a rename is recorded because it has moved on.
+const RECORDED_MAX: usize = 32;
 
 /// A rename that may go ahead.
 struct Move<'a, V: Vfs> {
@@ -194,16 +197,13 @@ async fn carry_out<V: Vfs>(
 ) -> Result<Attempt<Receipt>, Failure> {
     let (share, token, server) = (call.share()?, call.token()?, call.server());
     let to = one.target;
-    if let Err(error) = persistent::moving(server, one.node.key(), &to.path_now()).await {
-        there.end().await;
-        return Err(error.into());
-    }
-    let replaced = to.existing.as_ref().map(|(node, _)| node);
-    // Until the paths have followed, who does not find what it removes waits.
-    let turn = server.name_turns.rename(one.from.share).await;
-    let moving = (share.gate)
-        .begin_move(one.parent, &to.parent, replaced)
-        .await;
+    let (turn, moving) = match begin(server, &share.gate, &one).await {
+        Ok(begun) => begun,
+        Err(error) => {
+            there.end().await;
+            return Err(error.into());
+        }
+    };
     let renamed = share
         .vfs
         .rename(
@@ -239,6 +239,35 @@ async fn carry_out<V: Vfs>(
     persistent::moved(server, one.node.key()).await;
     told(call, open, &one);
     Ok(Attempt::Done(receipt?))
+}
+
+/// Records both names for a restart, then takes the turns of a rename. While those are waited for
+/// the directories above may move, and with them the new name: then it is recorded again.
+///
+/// # Errors
+/// It cannot be recorded: it must not be done.
+async fn begin<'a, V: Vfs>(
+    server: &Server<V>,
+    gate: &'a Gate<V>,
+    one: &Move<'a, V>,
+) -> Result<(Renaming, Moving<'a, V>), VfsError> {
+    let to = one.target;
+    let replaced = to.existing.as_ref().map(|(node, _)| node);
+    let mut recorded = to.path_now();
+    persistent::moving(server, one.node.key(), &recorded).await?;
+    for _ in 0..RECORDED_MAX {
+        // Until the paths have followed, who does not find what it removes waits.
+        let turn = server.name_turns.rename(one.from.share).await;
+        let moving = gate.begin_move(one.parent, &to.parent, replaced).await;
+        let now = to.path_now();
+        if now == recorded {
+            return Ok((turn, moving));
+        }
+        drop((moving, turn));
+        persistent::moving(server, one.node.key(), &now).await?;
+        recorded = now;
+    }
+    Err(VfsError::Busy)
 }
 
 /// What was seen by one of the names is not what has it now.
