@@ -86,13 +86,15 @@ async fn has_a_name(world: &World, outcome: &Outcome, name: &str) {
     }
 }
 
-#[test]
-fn an_open_beside_the_last_close_of_what_goes() {
-    let granted = seeds(|world| {
+/// An open beside the last close of what goes, which has a stream; how often it was granted.
+fn beside_the_last_close(open: fn() -> CreateArgs) -> u64 {
+    seeds(|world| {
         world.play(async |world| {
-            world.make("f").await;
+            for name in ["f", "f:s"] {
+                world.make(name).await;
+            }
             let file = world.first().create(&goes("f")).await.unwrap();
-            let opens = beside(world, CreateArgs::open("f"));
+            let opens = beside(world, open());
             let closes = world.apart(async move |mut client, _| {
                 client.close(file).await.unwrap();
                 client
@@ -102,48 +104,23 @@ fn an_open_beside_the_last_close_of_what_goes() {
             has_a_name(world, &outcome, "f").await;
             outcome.file.is_some()
         })
-    });
+    })
+}
+
+#[test]
+fn an_open_beside_the_last_close_of_what_goes() {
+    let granted = beside_the_last_close(|| CreateArgs::open("f"));
     assert!(granted > 0 || std::env::var("SEED").is_ok());
 }
 
 #[test]
 fn an_overwriting_open_beside_the_last_close_of_what_goes() {
-    seeds(|world| {
-        world.play(async |world| {
-            world.make("f").await;
-            let file = world.first().create(&goes("f")).await.unwrap();
-            let args = CreateArgs::new("f", CreateDisposition::OVERWRITE_IF);
-            let opens = beside(world, args);
-            let closes = world.apart(async move |mut client, _| {
-                client.close(file).await.unwrap();
-                client
-            });
-            let outcome = opens.await;
-            world.back(closes.await);
-            has_a_name(world, &outcome, "f").await;
-            outcome.file.is_some()
-        })
-    });
+    beside_the_last_close(|| CreateArgs::new("f", CreateDisposition::OVERWRITE_IF));
 }
 
 #[test]
 fn an_open_of_a_stream_beside_the_last_close_of_its_file() {
-    seeds(|world| {
-        world.play(async |world| {
-            world.make("f").await;
-            world.make("f:s").await;
-            let file = world.first().create(&goes("f")).await.unwrap();
-            let opens = beside(world, CreateArgs::open("f:s"));
-            let closes = world.apart(async move |mut client, _| {
-                client.close(file).await.unwrap();
-                client
-            });
-            let outcome = opens.await;
-            world.back(closes.await);
-            has_a_name(world, &outcome, "f").await;
-            outcome.file.is_some()
-        })
-    });
+    beside_the_last_close(|| CreateArgs::open("f:s"));
 }
 
 #[test]
