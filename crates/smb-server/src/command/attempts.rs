@@ -9,7 +9,7 @@ use super::Failure;
 
 /// How often things may change under our feet before we give up. Each time somebody else got on
 /// with something in a few microseconds: many of them together on one name are told so at last.
-const ATTEMPTS_MAX: usize = 32;
+pub(super) const ATTEMPTS_MAX: usize = 32;
 
 /// What became of one attempt.
 pub(super) enum Attempt<T> {

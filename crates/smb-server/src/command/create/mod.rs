@@ -39,15 +39,12 @@ use self::{
     replay::Replay,
     request::{Asks, Contexts, Wanted},
 };
-use super::{Call, Failure, Handled, engine};
+use super::{Call, Failure, Handled, attempts::ATTEMPTS_MAX, engine};
 use crate::{
     file::{Look, OpenId, Place},
     limits::DIRECTORY_NAMES_MAX,
     pipe, short_name,
 };
-
-/// How often a name may change under our feet before we give up.
-const ATTEMPTS: usize = 8;
 
 pub(crate) use answer::insert;
 pub(crate) use existing::io_access;
@@ -102,7 +99,7 @@ async fn open<V: Vfs>(
     contexts: &Contexts,
     name: &Name,
 ) -> Handled {
-    for _ in 0..ATTEMPTS {
+    for _ in 0..ATTEMPTS_MAX {
         match attempt(call, wanted, contexts, name).await? {
             Attempt::Done(opened) => return answer::reply(call, wanted, contexts, *opened).await,
             Attempt::Again => {}
