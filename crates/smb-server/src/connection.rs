@@ -10,7 +10,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     future::{Future, poll_fn},
     net::SocketAddr,
-    pin::{Pin, pin},
+    pin::pin,
     rc::Rc,
     sync::{
         Arc,
@@ -539,7 +539,7 @@ impl<V: Vfs> Connection<V> {
 }
 
 /// A frame and the data of its READs and WRITEs, until they are done.
-struct DataInFlight<V: Vfs> {
+pub(crate) struct DataInFlight<V: Vfs> {
     connection: Rc<Connection<V>>,
     bytes: usize,
 }
@@ -580,10 +580,7 @@ fn frame_arrived<V: Vfs>(
     }
     let data = DataInFlight::new(connection, bytes);
     let owner = Rc::clone(connection);
-    let mut task: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
-        command::run(owner, chain).await;
-        drop(data);
-    });
+    let mut task: LocalTask = Box::pin(command::run(owner, chain, data));
     // Most requests finish at their first poll; only what has to wait becomes a task.
     let mut context = Context::from_waker(Waker::noop());
     if task.as_mut().poll(&mut context).is_pending() {

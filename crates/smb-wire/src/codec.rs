@@ -72,6 +72,17 @@ pub fn slice_at_or_after<'a>(
     slice_at(message, offset, len, what)
 }
 
+/// Appends a fixed part: what `put` writes, and zeros up to `N` bytes. Faster than writing every
+/// field by itself, which asks for room each time.
+///
+/// # Panics
+/// When `put` writes more than `N` bytes.
+pub fn put_fixed<const N: usize>(out: &mut BytesMut, put: impl FnOnce(&mut &mut [u8])) {
+    let mut bytes = [0; N];
+    put(&mut bytes.as_mut_slice());
+    out.put_slice(&bytes);
+}
+
 /// A 32-bit number of the wire as a length or an offset.
 #[must_use]
 pub const fn size(number: u32) -> usize {

@@ -7,7 +7,8 @@
 //!
 //! Paths are share-relative and folded; a claim of one path says nothing about the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
+use std::sync::Arc;
 
 use smb_wire::Status;
 
@@ -21,7 +22,7 @@ pub(super) const PARKED_MAX: usize = 1_024;
 /// The claimed paths, with who waits for them.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    parked: BTreeMap<(ShareId, Vec<Box<str>>), Vec<WaiterId>>,
+    parked: BTreeMap<Key, Vec<WaiterId>>,
 }
 
 impl Claims {
@@ -35,8 +36,10 @@ impl Claims {
     }
 }
 
-fn key(path: &SharePath) -> (ShareId, Vec<Box<str>>) {
-    (path.share, path.folded().to_vec())
+type Key = (ShareId, Arc<[Box<str>]>);
+
+fn key(path: &SharePath) -> Key {
+    (path.share, path.shared_folded())
 }
 
 impl Files {
@@ -44,10 +47,14 @@ impl Files {
     /// is woken when it is worth another try.
     pub fn claim(&self, path: &SharePath, waiter: WaiterId) -> Step {
         let mut claims = lock(&self.claims);
-        let Some(parked) = claims.parked.get_mut(&key(path)) else {
-            claims.parked.insert(key(path), Vec::new());
-            return Step::Go;
+        let mut known = match claims.parked.entry(key(path)) {
+            Entry::Occupied(known) => known,
+            Entry::Vacant(free) => {
+                free.insert(Vec::new());
+                return Step::Go;
+            }
         };
+        let parked = known.get_mut();
         if parked.len() >= PARKED_MAX {
             return Step::Refused(Status::INSUFFICIENT_RESOURCES);
         }

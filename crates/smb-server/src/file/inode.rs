@@ -114,8 +114,10 @@ pub(super) enum Judged {
 /// One inode.
 #[derive(Debug, Default)]
 pub(super) struct Inode {
-    pub(super) opens: BTreeMap<OpenId, Open>,
-    pub(super) streams: BTreeMap<StreamName, Stream>,
+    /// Boxed, as most inodes have one: a node of the tree has room for eleven.
+    pub(super) opens: BTreeMap<OpenId, Box<Open>>,
+    /// Boxed as well.
+    pub(super) streams: BTreeMap<StreamName, Box<Stream>>,
     pub(super) links: BTreeMap<Link, Deletion>,
     waiting: Vec<WaiterId>,
 }
@@ -126,11 +128,11 @@ impl Inode {
     }
 
     pub(super) fn stream(&mut self, name: &StreamName) -> Option<&mut Stream> {
-        self.streams.get_mut(name)
+        self.streams.get_mut(name).map(Box::as_mut)
     }
 
     pub(super) fn open_mut(&mut self, open: OpenId) -> Option<&mut Open> {
-        self.opens.get_mut(&open)
+        self.opens.get_mut(&open).map(Box::as_mut)
     }
 
     /// The stream of an open, with the open.
@@ -153,8 +155,10 @@ impl Inode {
 
     /// How many opens there are, by one link or by all.
     pub(super) fn count(&self, link: Option<&Link>) -> usize {
-        let by_link = |open: &&Open| link.is_none_or(|link| open.link == *link);
-        self.opens.values().filter(by_link).count()
+        let opens = self.opens.values();
+        opens
+            .filter(|open| link.is_none_or(|link| open.link == *link))
+            .count()
     }
 
     /// Whether any named stream is open.
@@ -377,7 +381,7 @@ impl Inode {
             sequences: LockSequences::default(),
         };
         let quick = Arc::clone(&stream.quick);
-        self.opens.insert(request.open, open);
+        self.opens.insert(request.open, Box::new(open));
         Judged::Granted(cache, quick, group)
     }
 

@@ -154,7 +154,7 @@ impl Inode {
             group,
             sequences: Default::default(),
         };
-        self.opens.insert(request.open, open);
+        self.opens.insert(request.open, Box::new(open));
         if let Some(open) = self.open_mut(request.open) {
             for (index, number) in &kept.sequences {
                 let (index, number) = (*index, *number);

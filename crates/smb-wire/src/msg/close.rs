@@ -4,7 +4,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::codec::{Malformed, Reader};
+use crate::codec::{Malformed, Reader, put_fixed};
 use crate::file_attributes::FileAttributes;
 use crate::ids::{FileId, FileTime};
 
@@ -99,15 +99,17 @@ impl CloseResponse {
 
     /// Appends the body; `start` is where the header lies in `out`.
     pub fn encode(&self, out: &mut BytesMut, _start: usize) {
-        out.put_u16_le(Self::STRUCTURE_SIZE);
-        out.put_u16_le(self.flags.bits());
-        out.put_u32_le(0);
-        out.put_u64_le(self.creation_time.0);
-        out.put_u64_le(self.last_access_time.0);
-        out.put_u64_le(self.last_write_time.0);
-        out.put_u64_le(self.change_time.0);
-        out.put_u64_le(self.allocation_size);
-        out.put_u64_le(self.end_of_file);
-        out.put_u32_le(self.file_attributes.bits());
+        put_fixed::<{ Self::STRUCTURE_SIZE as usize }>(out, |out| {
+            out.put_u16_le(Self::STRUCTURE_SIZE);
+            out.put_u16_le(self.flags.bits());
+            out.put_u32_le(0);
+            out.put_u64_le(self.creation_time.0);
+            out.put_u64_le(self.last_access_time.0);
+            out.put_u64_le(self.last_write_time.0);
+            out.put_u64_le(self.change_time.0);
+            out.put_u64_le(self.allocation_size);
+            out.put_u64_le(self.end_of_file);
+            out.put_u32_le(self.file_attributes.bits());
+        });
     }
 }

@@ -10,7 +10,7 @@ use bytes::{BufMut, BytesMut};
 use crate::access_mask::AccessMask;
 use crate::codec::{
     HEADER_SIZE, Malformed, Patch, Reader, fitting_u16, fitting_u32, offset_u16, offset_u32,
-    pad_to, size, slice_at_or_after,
+    pad_to, put_fixed, size, slice_at_or_after,
 };
 use crate::create_context::CreateContexts;
 use crate::file_attributes::FileAttributes;
@@ -305,18 +305,20 @@ impl<'a> CreateResponse<'a> {
 
     /// Appends the body; `start` is where the header lies in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
-        out.put_u16_le(Self::STRUCTURE_SIZE);
-        out.put_u8(self.oplock_level.0);
-        out.put_u8(self.flags.bits());
-        out.put_u32_le(self.create_action.0);
-        out.put_u64_le(self.creation_time.0);
-        out.put_u64_le(self.last_access_time.0);
-        out.put_u64_le(self.last_write_time.0);
-        out.put_u64_le(self.change_time.0);
-        out.put_u64_le(self.allocation_size);
-        out.put_u64_le(self.end_of_file);
-        out.put_u32_le(self.file_attributes.bits());
-        out.put_u32_le(0);
+        put_fixed::<64>(out, |out| {
+            out.put_u16_le(Self::STRUCTURE_SIZE);
+            out.put_u8(self.oplock_level.0);
+            out.put_u8(self.flags.bits());
+            out.put_u32_le(self.create_action.0);
+            out.put_u64_le(self.creation_time.0);
+            out.put_u64_le(self.last_access_time.0);
+            out.put_u64_le(self.last_write_time.0);
+            out.put_u64_le(self.change_time.0);
+            out.put_u64_le(self.allocation_size);
+            out.put_u64_le(self.end_of_file);
+            out.put_u32_le(self.file_attributes.bits());
+            out.put_u32_le(0);
+        });
         self.file_id.encode(out);
         let (contexts_offset, contexts_len) = (Patch::u32(out), Patch::u32(out));
         put_contexts(out, start, self.contexts, contexts_offset, contexts_len);

@@ -78,7 +78,8 @@ pub(super) async fn query<V: Vfs>(
             Answer::named(max, sizes, |out| short.encode(out))
         }
         Class::FULL_EA => ea::query(call, open, request, max).await,
-        Class::STREAM => streams(call, open, max).await,
+        // Seldom asked, and its future is as large as all others together.
+        Class::STREAM => Box::pin(streams(call, open, max)).await,
         Class::COMPRESSION => {
             let attr = attr().await?;
             let compression = FileCompressionInformation {
