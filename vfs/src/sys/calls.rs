@@ -94,6 +94,10 @@ impl Drop for Inner {
         {
             return;
         }
+        // Few blocks, and one of these is closed for each component of a path that is looked up.
+        if *self.directory.get_mut() {
+            return;
+        }
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let asked = StatxFlags::NLINK | StatxFlags::BLOCKS;
         let Ok(stat) = rustix::fs::statx(&self.fd, c"", flags, asked) else {
