@@ -16,7 +16,7 @@ use smb_wire::{
     status::Status,
     utf16,
 };
-use vfs::{Attr, FileKey, Identity, Kind, Node, Vfs};
+use vfs::{Attr, FileKey, Identity, Kind, Node, Vfs, env::LocalTask};
 
 use crate::{
     access::{self, Subject},
@@ -255,8 +255,8 @@ impl<V: Vfs> Room<V> {
         }
     }
 
-    /// What is to be done, if it falls to this.
-    fn leave(&mut self) -> Option<impl Future<Output = ()> + 'static> {
+    /// What is to be done, if it falls to this, which is seldom: on the heap.
+    fn leave(&mut self) -> Option<LocalTask> {
         if std::mem::replace(&mut self.ended, true) {
             return None;
         }
@@ -272,7 +272,7 @@ impl<V: Vfs> Room<V> {
         let (node, place, open) = (self.node.clone(), self.place.clone(), self.open);
         let deleter = server.take_deleter(&place);
         let identity = deleter.unwrap_or_else(|| self.who.clone());
-        Some(async move {
+        Some(Box::pin(async move {
             let who = (&identity, RequestFlags::default());
             let removed = close::remove_name(&server, &share, &node, (&remove, open), who, None);
             let removed = removed.await;
@@ -283,7 +283,7 @@ impl<V: Vfs> Room<V> {
                 // What stays is told there.
                 tracing::warn!(%error, share = share.config.name, "what another client marked for deletion went not as it should");
             }
-        })
+        }))
     }
 }
 
@@ -291,7 +291,7 @@ impl<V: Vfs> Drop for Room<V> {
     fn drop(&mut self) {
         if let Some(removing) = self.leave() {
             // The request is given up; what was promised to another is not.
-            self.server.env.spawn(Box::pin(removing));
+            self.server.env.spawn(removing);
         }
     }
 }
