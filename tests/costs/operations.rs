@@ -6,9 +6,11 @@
 //!
 //! WRITE of 1 MiB is not here: how often the server receives depends on when the bytes arrive.
 
+use std::os::unix::fs::PermissionsExt;
+
 use smb_client::{Client, CreateArgs, Encryption, File, Options, Signing, Tree};
 use smb_crypto::SigningAlgorithm;
-use smb_tests::{DATA, HoldfastServer, PASSWORD, USER};
+use smb_tests::{DATA, HoldfastServer, PASSWORD, SECOND, USER};
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::msg::{QueryDirectoryFlags, WriteFlags};
 
@@ -21,6 +23,8 @@ const TIMES: u32 = 20;
 
 /// Files in the directory that is listed.
 const ENTRIES: u32 = 100;
+/// A local user and group that nobody is.
+const LOCAL_USER: &str = "64123:64123";
 /// The share that answers FLUSH at once.
 const LAZY: &str = "lazy";
 
@@ -114,11 +118,36 @@ fn plain() -> Options {
 
 fn operations(server: &HoldfastServer) -> Vec<Operation> {
     let tree = server.tree_with(plain());
-    let mut all = data(server, &tree);
+    // First, as one of their connections has no session, which the server waits for only so long.
+    let mut all = sessions(server);
+    all.extend(data(server, &tree));
     all.extend(names(&tree));
     all.extend(directory(&tree));
     all.extend(flushes(&tree));
-    all.extend(sessions(server));
+    all.extend(by_a_user(server));
+    all
+}
+
+/// Names once more, as one who is somebody on the host: what it costs to act as them.
+fn by_a_user(server: &HoldfastServer) -> Vec<Operation> {
+    server.add_user("carol", PASSWORD, &["--owner", LOCAL_USER]);
+    let everybody = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(server.share_path(SECOND, ""), everybody).unwrap();
+    let session = server.client(plain()).login("carol", PASSWORD, "").unwrap();
+    let tree = session.tree(SECOND).unwrap();
+    let mut all = names(&tree);
+    all.extend(directory(&tree));
+    for folder in ["a", "a\\b", "a\\b\\c"] {
+        tree.mkdir(folder).unwrap();
+    }
+    let (at, deep) = (tree.clone(), "a\\b\\c\\existing");
+    tree.write_file(deep, b"").unwrap();
+    all.push(operation("create-close-deep", move |_| {
+        at.create(&CreateArgs::open(deep)).unwrap().close().unwrap();
+    }));
+    for operation in &mut all {
+        operation.name.push_str("-by-a-user");
+    }
     all
 }
 

@@ -23,6 +23,14 @@ const NOISE: [&str; 5] = [
     "sched_yield",
 ];
 
+/// Calls that are younger than many an strace (6.1 knows none of Linux 6.13), by their numbers.
+const YOUNG: [(&str, &str); 4] = [
+    ("syscall_0x1cf", "setxattrat"),
+    ("syscall_0x1d0", "getxattrat"),
+    ("syscall_0x1d1", "listxattrat"),
+    ("syscall_0x1d2", "removexattrat"),
+];
+
 /// How long the server may take to come to rest, and strace to attach.
 const REST_MAX: Duration = Duration::from_secs(10);
 /// Between two looks.
@@ -141,6 +149,8 @@ fn begun(line: &str) -> Option<(Moment, String)> {
     let (name, _) = words.next()?.split_once('(')?;
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let counts = !name.is_empty() && name.chars().all(word) && !NOISE.contains(&name);
+    let young = YOUNG.iter().find(|(number, _)| *number == name);
+    let name = young.map_or(name, |(_, name)| name);
     counts.then(|| (Moment(moment), name.to_owned()))
 }
 
