@@ -7,9 +7,10 @@ use smb_wire::status::Status;
 
 use super::Failure;
 
-/// How often things may change under our feet before we give up. Each time somebody else got on
-/// with something in a few microseconds: many of them together on one name are told so at last.
-pub(super) const ATTEMPTS_MAX: usize = 32;
+/// How often things may change under our feet before we give up. Each time somebody else has got on
+/// with what he asked for, so nothing stands still; where six clients rename one file as fast as
+/// they can, three attempts of four are in vain.
+pub(super) const ATTEMPTS_MAX: usize = 256;
 
 /// What became of one attempt.
 pub(super) enum Attempt<T> {
