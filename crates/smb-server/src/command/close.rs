@@ -135,14 +135,14 @@ pub(super) async fn finish<V: Vfs>(
         let identity = server
             .take_deleter(disk.place)
             .unwrap_or_else(|| token().identity.clone());
-        let removed = remove_name(
+        let removed = Box::pin(remove_name(
             server,
             share,
             &disk.node,
             (remove, open.engine),
             (&identity, flags),
             open.parent_lease,
-        )
+        ))
         .await;
         server.files.removed(disk.place, remove, Some(open.engine));
         receipt = removed;
