@@ -24,6 +24,8 @@ cargo xtask compare [OPTIONS]
     --quick           small sizes and 2 rounds
     --rounds N        rounds over all servers (default 10; quick: 2); verdicts need 6
     --mib N           size of the big file in MiB (default 256; quick: 48)
+    --operations N    reads and writes of 4 KiB of a workload (default 20000; quick: 2000); of what is
+                      larger or dearer the same part
     --only LIST       only workloads whose name contains one of these (\"read-4k,netbench\")
     --servers LIST    only servers whose name contains one of these (\"sync,uring,limit\")
     --peer HOST:PORT,USER,PASSWORD,SHARE[,PID]

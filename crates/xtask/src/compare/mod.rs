@@ -54,10 +54,14 @@ impl Options {
     /// From the command line.
     pub(crate) fn parse(args: &[String]) -> Result<Self, Failure> {
         let (mut mib, mut markdown, mut servers) = (None, None, None);
+        let mut operations = None;
         let (mut peers, mut clients) = (Vec::new(), Vec::new());
         let common = Common::parse(args, "compare", (10, 2), |option, values| {
             match option {
                 "--mib" => mib = Some(values.parse::<u64>()?.clamp(1, 16_384)),
+                "--operations" => {
+                    operations = Some(values.parse::<u64>()?.clamp(100, 1_000_000));
+                }
                 "--markdown" => markdown = Some(PathBuf::from(values.text()?)),
                 "--servers" => servers = Some(values.text()?.clone()),
                 "--peer" => peers.push(values.text()?.parse()?),
@@ -77,6 +81,9 @@ impl Options {
         } else {
             Sizes::FULL
         };
+        if let Some(operations) = operations {
+            sizes = sizes.with_operations(operations);
+        }
         sizes.big_mib = mib.unwrap_or(sizes.big_mib);
         Ok(Self {
             common,

@@ -66,6 +66,19 @@ impl Sizes {
         connections: 1000,
         connections_many: 10_000,
     };
+
+    /// The same with so many operations; what is counted otherwise keeps its proportion, files and
+    /// connections stay.
+    pub(crate) fn with_operations(self, operations: u64) -> Self {
+        let part = |count: u64| (count * operations).div_ceil(self.operations.max(1));
+        Self {
+            small_files: part(self.small_files),
+            operations,
+            sessions: part(self.sessions),
+            mix: part(self.mix),
+            ..self
+        }
+    }
 }
 
 /// What a cost is told per.
