@@ -209,13 +209,14 @@ impl Drop for Return {
 }
 
 /// Runs `call` as `who` on this thread and returns to the service's uid. `call` must create
-/// nothing as the service: the groups may still be the last user's.
+/// nothing as [`Identity::Service`]: the groups may still be the last user's.
 pub(crate) fn with<T>(who: &Identity, call: impl FnOnce() -> DiskResult<T>) -> DiskResult<T> {
-    let owner = owner(who)?;
-    if owner.is_none() {
+    if matches!(who, Identity::Service) {
         assume_to_look()?;
         return call();
     }
+    // A user who is the service has its groups too.
+    let owner = owner(who)?;
     CURRENT.with_borrow_mut(|current| current.set(&owner))?;
     let _back = Return;
     call()
@@ -285,6 +286,14 @@ mod tests {
         assume_to_look().unwrap();
         assume(&Identity::Service).unwrap();
         assert_eq!(actual(), own);
+        // A user who is the service in everything is so in his groups.
+        let root = Identity::User(Arc::new(LocalUser {
+            uid: own.0,
+            gid: own.1,
+            groups: own.2.clone(),
+        }));
+        with(&a, || Ok(())).unwrap();
+        assert_eq!(with(&root, || Ok(actual())), Ok(own.clone()));
         assert_eq!(assume(&user(u32::MAX, &[])), Err(REFUSED));
         assert_eq!(assume(&user(5, &[u32::MAX])), Err(REFUSED));
         assert_eq!(actual(), own);

@@ -388,8 +388,8 @@ impl Disk for SysDisk {
                 let (name, value) = mark(&stat);
                 let set = || xattrs::set(&fd, name, &value, XattrSet::Either, Way::here());
                 // Whoever made it may mark it, unless the mode or an inherited ACL says otherwise.
-                // The service may always; it makes nothing, so the groups may stay.
-                set().or_else(|_| creds::with(&Identity::Service, set))
+                // The service may always.
+                set().or_else(|_| creds::assume(&Identity::Service).and_then(|()| set()))
             });
             Ok(Created { fd, stat, marked })
         })

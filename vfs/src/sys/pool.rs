@@ -270,20 +270,19 @@ impl LaneThreads {
             return Err(Errno(libc::EAGAIN));
         }
         part.queue.push_back(job);
-        let mut need = state.need(home(), most);
+        let need = state.need(home(), most);
         drop(state);
-        if matches!(need, Need::Start) && (self.start)(self).is_err() {
-            self.retire();
-            need = self.lock().call_any();
-        }
-        if let Need::Call(thread) = need {
-            thread.unpark();
+        match need {
+            Need::Call(thread) => thread.unpark(),
+            Need::Start if (self.start)(self).is_err() => self.retire(),
+            Need::Start | Need::Nothing => {}
         }
         Ok(())
     }
 
-    /// One thread less. Where none is free, the file systems that nobody works for give up what
-    /// waits (EAGAIN to those who wait): all other threads may hang.
+    /// One thread less, which may have been to do what waits: another one is called. Where none is
+    /// free, the file systems that nobody works for give up what waits (EAGAIN to those who wait):
+    /// all other threads may hang.
     fn retire(&self) {
         let mut state = self.lock();
         state.threads -= 1;
@@ -295,6 +294,10 @@ impl LaneThreads {
                 .partition(|(_, part)| part.running > 0);
             state.parts = served;
             lost = unserved;
+        }
+        let wanted = state.is_wanted((self.threads_max)());
+        if wanted && let Need::Call(thread) = state.call_any() {
+            thread.unpark();
         }
         // Dropped without the lock: a job may own a descriptor whose closing comes back here.
         drop(state);
@@ -524,6 +527,37 @@ mod tests {
             .submit(1, Box::new(move || send.send(()).unwrap()))
             .unwrap();
         drop(release);
+        done.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
+
+    /// A thread that cannot begin leaves its job to one that is idle, wherever that is.
+    #[test]
+    fn who_ends_before_its_job_calls_another() {
+        static ENDS: AtomicBool = AtomicBool::new(false);
+        fn start(lane: &'static LaneThreads) -> io::Result<()> {
+            let end = move || lane.retire();
+            match ENDS.load(SeqCst) {
+                true => thread::Builder::new().spawn(end).map(drop),
+                false => lane.start_thread(),
+            }
+        }
+        static LEFT: LaneThreads = LaneThreads::with_start("left", || 8, start);
+        let (send, done) = mpsc::channel();
+        let job = |send: &mpsc::Sender<()>| {
+            let send = send.clone();
+            Box::new(move || send.send(()).unwrap())
+        };
+        LEFT.submit(1, job(&send)).unwrap();
+        done.recv_timeout(Duration::from_secs(10)).unwrap();
+        let elsewhere = |state: &mut MutexGuard<'_, LaneState>| {
+            let idle = state.idle.first_mut();
+            idle.map(|one| one.home = Some(usize::MAX)).is_some()
+        };
+        while !elsewhere(&mut LEFT.lock()) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        ENDS.store(true, SeqCst);
+        LEFT.submit(1, job(&send)).unwrap();
         done.recv_timeout(Duration::from_secs(10)).unwrap();
     }
 
