@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use vfs::{FileKey, VfsError};
+use vfs::FileKey;
 
 use crate::{latch::Failure, share::lock};
 
@@ -39,7 +39,11 @@ impl Failures {
     pub(crate) fn note(&self, key: FileKey, failure: Failure) {
         let mut known = lock(&self.known);
         self.newest.fetch_max(failure.sequence, SeqCst);
-        known.of.insert(key, failure);
+        // Two that failed at once may come in either order.
+        let last = known.of.entry(key).or_insert(failure);
+        if last.sequence < failure.sequence {
+            *last = failure;
+        }
         if known.of.len() > FAILURES_MAX {
             let oldest = known.of.iter().min_by_key(|(_, one)| one.sequence);
             let oldest = oldest.map(|(key, _)| *key);
@@ -48,14 +52,14 @@ impl Failures {
         }
     }
 
-    /// The error if a sync of the inode may have failed after `sequence`.
-    pub(crate) fn since(&self, key: FileKey, sequence: u64) -> Option<VfsError> {
+    /// The last one, if a sync of the inode may have failed after `sequence`.
+    pub(crate) fn since(&self, key: FileKey, sequence: u64) -> Option<Failure> {
         if self.newest.load(SeqCst) <= sequence {
             return None;
         }
         let known = lock(&self.known);
         let last = newest([known.of.get(&key).copied(), known.forgotten])?;
-        (last.sequence > sequence).then_some(last.error)
+        (last.sequence > sequence).then_some(last)
     }
 }
 
@@ -68,7 +72,7 @@ fn newest(failures: [Option<Failure>; 2]) -> Option<Failure> {
 mod tests {
     use std::time::Duration;
 
-    use vfs::Timestamp;
+    use vfs::{Timestamp, VfsError};
 
     use super::*;
 
@@ -85,15 +89,31 @@ mod tests {
             sequence,
         };
         let failures = Failures::default();
-        assert_eq!(failures.since(key(1), 0), None);
+        let since = |key, sequence| failures.since(key, sequence).map(|last| last.error);
+        assert_eq!(since(key(1), 0), None);
         for n in 1..=FAILURES_MAX as u64 {
             failures.note(key(n), failure(n));
         }
-        assert_eq!(failures.since(key(7), 6), Some(VfsError::Io));
-        assert_eq!(failures.since(key(7), 7), None);
-        assert_eq!(failures.since(key(0), 0), None, "that one has not failed");
+        assert_eq!(since(key(7), 6), Some(VfsError::Io));
+        assert_eq!(since(key(7), 7), None);
+        assert_eq!(since(key(0), 0), None, "that one has not failed");
         failures.note(key(9999), failure(5000));
-        assert_eq!(failures.since(key(0), 0), Some(VfsError::Io));
-        assert_eq!(failures.since(key(0), 1), None);
+        assert_eq!(since(key(0), 0), Some(VfsError::Io));
+        assert_eq!(since(key(0), 1), None);
+    }
+
+    #[test]
+    fn the_newest_counts_in_whatever_order_they_come() {
+        let failures = Failures::default();
+        let failure = |sequence| Failure {
+            error: VfsError::Io,
+            at: Duration::ZERO,
+            since: Timestamp::default(),
+            sequence,
+        };
+        let key = FileKey::default();
+        failures.note(key, failure(20));
+        failures.note(key, failure(10));
+        assert!(failures.since(key, 15).is_some());
     }
 }

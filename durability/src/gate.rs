@@ -210,10 +210,6 @@ impl<V: Vfs> Gate<V> {
         });
         drop(write);
         self.told(core, result).await?;
-        if core.check_latch(node.key()).is_err() {
-            // Latched with what a failed sync may have dropped of it.
-            core.latches_settled().await;
-        }
         self.after(core, node, judged).await
     }
 
@@ -553,7 +549,7 @@ impl<V: Vfs> Gate<V> {
         let new = new.map(|dir| self.held(dir));
         let old = old.map(|dir| self.held(dir));
         let key = node.key();
-        let mut idle = Vec::new();
+        let (mut idle, mut lost) = (Vec::new(), None);
         let judged = self.mark(core, node, asked, |inode, account| {
             // Drawn under the lock: a barrier that draws a later number finds the name in
             // its plan.
@@ -562,9 +558,11 @@ impl<V: Vfs> Gate<V> {
             }
             let at = (core.tick(), core.now());
             idle = inode.renamed(account, (new.as_ref(), old.as_ref()), at, key);
+            lost = core.names_begun(&dirs, since, inode);
         });
         idle.iter().for_each(|share| core.start_payer(share));
-        core.failed_since(key, since, &dirs);
+        core.tell_lost(key, lost);
+        (dirs.iter()).for_each(|dir| core.entry_failed_since(*dir, since));
         judged
     }
 
@@ -576,8 +574,11 @@ impl<V: Vfs> Gate<V> {
         change: impl FnOnce(&mut Inode<V>, &Account<'_>),
     ) -> Result<Receipt, VfsError> {
         let core = &self.core;
-        let judged = self.mark(core, node, Asked::of(event, flags), change);
-        core.failed_since(node.key(), since, &[]);
+        let (key, mut lost) = (node.key(), None);
+        let judged = self.mark(core, node, Asked::of(event, flags), |inode, account| {
+            lost = core.mark_begun(key, since, inode, |inode| change(inode, account));
+        });
+        core.tell_lost(key, lost);
         self.after(core, node, judged).await
     }
 
@@ -617,6 +618,10 @@ impl<V: Vfs> Gate<V> {
         judged: Judged,
     ) -> Result<Receipt, VfsError> {
         let result = self.barriers(core, node, judged).await;
+        if core.check_latch(node.key()).is_err() {
+            // Latched with what a failed sync may have dropped of it.
+            core.latches_settled().await;
+        }
         self.told(core, result).await.map(|()| Receipt::new())
     }
 

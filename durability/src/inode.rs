@@ -526,11 +526,14 @@ impl<V: Vfs> Inode<V> {
         true
     }
 
-    /// Metadata or size marked just now may have been dropped by a sync that failed before. It
+    /// Metadata or size that `change` marks may have been dropped by a sync that failed before. It
     /// stays dirty: the sync that follows proves nothing of it.
-    pub(crate) fn own_failed(&mut self, failure: Failure) -> bool {
-        let what = std::mem::take(&mut self.pending.set_meta);
-        let sized = std::mem::take(&mut self.pending.sized);
+    pub(crate) fn own_failed(&mut self, failure: Failure, change: impl FnOnce(&mut Self)) -> bool {
+        let others = std::mem::take(&mut self.pending.set_meta);
+        let others_sized = std::mem::take(&mut self.pending.sized);
+        change(self);
+        let what = std::mem::replace(&mut self.pending.set_meta, others);
+        let sized = std::mem::replace(&mut self.pending.sized, others_sized);
         if self.gone || (what.is_empty() && !sized) {
             return false;
         }
@@ -686,7 +689,7 @@ impl<V: Vfs> Inode<V> {
             size: false,
             lost: shares.iter().map(Lost::new).collect(),
         });
-        latch.mark = sequence;
+        latch.mark = latch.mark.max(sequence);
         latch.grown += 1;
         latch.path = path.unwrap_or(std::mem::take(&mut latch.path));
         latch

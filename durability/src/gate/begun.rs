@@ -5,6 +5,8 @@
 //! latched, and the change would count as new, to be saved by the next sync. A [`Begun`] is made
 //! before the change and knows the failures since.
 
+use std::sync::Arc;
+
 use vfs::{FileKey, Node, Vfs, VfsError};
 
 use super::Gate;
@@ -13,6 +15,7 @@ use crate::{
     latch::Failure,
     policy::{Event, Meta, RequestFlags},
     receipt::Receipt,
+    share::Share,
     table::Durability,
 };
 
@@ -124,43 +127,58 @@ impl<V: Vfs> Begun<'_, V> {
     }
 }
 
+/// What a change that was just marked lost by a sync that had failed, and whom that concerns.
+pub(super) type Lost = Option<(Failure, Vec<Arc<Share>>)>;
+
 impl<V: Vfs> Durability<V> {
-    /// Of the sync that failed beside what began at `since`, as one of now.
+    /// Of the sync that failed beside what began at `since`.
     pub(super) fn missed(&self, key: FileKey, since: u64) -> Failure {
-        let error = self.failures.since(key, since);
-        self.failure(error.unwrap_or(VfsError::Io))
+        let failure = self.failures.since(key, since);
+        failure.unwrap_or_else(|| self.failure(VfsError::Io))
     }
 
-    /// A change was just marked that began at `since`. If a sync of the inode, or of a directory
-    /// that has a new name of it, failed in between, it is as unproven as what was marked then.
-    pub(super) fn failed_since(&self, key: FileKey, since: u64, dirs: &[FileKey]) {
-        let error = |of: FileKey| self.failures.since(of, since);
-        for dir in dirs {
-            self.lost_if(key, error(*dir), |inode, failure| {
-                inode.name_failed(*dir, failure)
-            });
-            self.lost_if(*dir, error(*dir), Inode::entry_failed);
-        }
-        if dirs.is_empty() {
-            self.lost_if(key, error(key), Inode::own_failed);
-        }
-    }
-
-    /// A name was just marked as removed from `dir`; that began at `since`. As
-    /// [`Durability::failed_since`].
-    pub(super) fn entry_failed_since(&self, dir: FileKey, since: u64) {
-        self.lost_if(dir, self.failures.since(dir, since), Inode::entry_failed);
-    }
-
-    fn lost_if(
+    /// Marks what was begun at `since`, and in the same step, so that no sync comes between: if a
+    /// sync of the inode failed meanwhile, it is as unproven as what was marked then.
+    pub(super) fn mark_begun(
         &self,
         key: FileKey,
-        error: Option<VfsError>,
-        lose: impl FnOnce(&mut Inode<V>, Failure) -> bool,
-    ) {
-        let Some(error) = error else { return };
-        let failure = self.failure(error);
-        self.lose(key, failure, |inode| lose(inode, failure));
+        since: u64,
+        inode: &mut Inode<V>,
+        change: impl FnOnce(&mut Inode<V>),
+    ) -> Lost {
+        let Some(failure) = self.failures.since(key, since) else {
+            change(inode);
+            return None;
+        };
+        let lost = inode.own_failed(failure, change);
+        lost.then(|| (failure, inode.shares.clone()))
+    }
+
+    /// As [`Durability::mark_begun`], of names in `dirs` that were marked in this step.
+    pub(super) fn names_begun(&self, dirs: &[FileKey], since: u64, inode: &mut Inode<V>) -> Lost {
+        let mut lost = None;
+        for dir in dirs {
+            if let Some(failure) = self.failures.since(*dir, since)
+                && inode.name_failed(*dir, failure)
+            {
+                lost = Some((failure, inode.shares.clone()));
+            }
+        }
+        lost
+    }
+
+    pub(super) fn tell_lost(&self, key: FileKey, lost: Lost) {
+        if let Some((failure, shares)) = lost {
+            self.report_failure(key, &shares, failure);
+        }
+    }
+
+    /// A name was just marked as made in or removed from `dir`; that began at `since`. A failed
+    /// sync of the directory may have dropped it.
+    pub(super) fn entry_failed_since(&self, dir: FileKey, since: u64) {
+        if let Some(failure) = self.failures.since(dir, since) {
+            self.lose(dir, failure, |inode| inode.entry_failed(failure));
+        }
     }
 }
 

@@ -99,7 +99,7 @@ impl<V: Vfs> Changing<'_, V> {
 
     fn mark(&self, flags: RequestFlags) -> Judged {
         let core = &self.gate.core;
-        let (mut lost, mut shares) = (None, Vec::new());
+        let (mut missed, mut shares) = (None, Vec::new());
         let change = |inode: &mut Inode<V>, account: &Account<'_>| {
             let Account { share, kind, .. } = *account;
             inode.in_flight.remove(&self.ticket);
@@ -108,8 +108,8 @@ impl<V: Vfs> Changing<'_, V> {
             let doubt = inode.failures != self.failures;
             for (place, bytes) in &self.ranges {
                 let mut place = *place;
-                let missed = || *lost.insert(core.missed(self.held.key(), self.ticket));
-                if doubt && let Some(latch) = inode.doubted(missed) {
+                let since = || *missed.insert(core.missed(self.held.key(), self.ticket));
+                if doubt && let Some(latch) = inode.doubted(since) {
                     let stream = self.held.node.stream().unwrap_or_default();
                     latch.add(share, stream, place);
                     place = Where::Latched;
@@ -122,9 +122,7 @@ impl<V: Vfs> Changing<'_, V> {
         let node = &self.held.node;
         let asked = Asked::of(Event::Content, flags);
         let judged = self.gate.mark(core, node, asked, change);
-        if let Some(failure) = lost {
-            core.report_failure(self.held.key(), &shares, failure);
-        }
+        core.tell_lost(self.held.key(), missed.map(|failure| (failure, shares)));
         judged
     }
 }

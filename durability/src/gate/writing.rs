@@ -201,9 +201,7 @@ impl<V: Vfs> WriteInFlight<'_, V> {
         if repaired {
             core.repaired(key);
         }
-        if let Some((failure, shares)) = lost {
-            core.report_failure(key, &shares, failure);
-        }
+        core.tell_lost(key, lost);
     }
 }
 
