@@ -209,3 +209,20 @@ fn its_streams_go_along() {
         Status::OBJECT_NAME_NOT_FOUND
     );
 }
+
+#[test]
+fn onto_its_other_name_that_is_to_be_deleted_it_stays() {
+    // The close of the other handle would remove the last name of what was just renamed.
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("a", b"content").unwrap();
+    std::fs::hard_link(server.path("a"), server.path("b")).unwrap();
+    let theirs = with_delete(&tree, "b", ALL);
+    let file = with_delete(&tree, "a", ALL);
+    theirs.set_delete(true).unwrap();
+    assert_eq!(status(file.rename("b", true)), Status::DELETE_PENDING);
+    theirs.close().unwrap();
+    file.close().unwrap();
+    assert!(!server.path("b").exists());
+    assert_eq!(tree.read_file("a").unwrap(), b"content");
+}

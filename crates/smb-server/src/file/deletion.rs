@@ -64,6 +64,11 @@ impl Inode {
         !self.links.is_empty()
     }
 
+    /// Whether this name of the inode is marked deleted, or on its way out.
+    pub(super) fn is_going(&self, link: &Link) -> bool {
+        self.links.contains_key(link)
+    }
+
     /// Whether what `open` has open goes with its last handle.
     pub(super) fn is_delete_pending(&self, open: OpenId) -> bool {
         self.opens.get(&open).is_some_and(|open| {
@@ -229,7 +234,8 @@ impl Inode {
             }
         }
         if let Some(deletion) = self.links.remove(from) {
-            self.links.insert(to.clone(), deletion);
+            // What was asked of the name that is there stays: somebody's close carries it out.
+            self.links.entry(to.clone()).or_insert(deletion);
         }
     }
 

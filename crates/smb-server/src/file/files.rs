@@ -339,6 +339,13 @@ impl Files {
             .unwrap_or(false)
     }
 
+    /// Whether this name of an inode is marked for deletion, or a close is removing it.
+    #[must_use]
+    pub fn is_going(&self, key: FileKey, link: &Link) -> bool {
+        self.with(key, false, |inode| inode.is_going(link))
+            .unwrap_or(false)
+    }
+
     /// How many opens an inode has: by one of its names, or by all.
     #[must_use]
     pub fn count(&self, key: FileKey, link: Option<&Link>) -> usize {

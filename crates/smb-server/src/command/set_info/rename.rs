@@ -151,6 +151,9 @@ async fn decide<V: Vfs>(
     } else if same_parent && target.stored == source.name {
         // Only the case of letters changes.
         There::Free
+    } else if call.server().files.is_going(one.node.key(), &target.link()) {
+        // With the old name gone its removal would be that of the file.
+        return Err(Status::DELETE_PENDING.into());
     } else {
         There::Itself
     };

@@ -227,3 +227,31 @@ fn a_removal_beside_a_rename_leaves_nothing() {
     assert_eq!(rig.close(&renamer).remove, None);
     assert!(rig.files.is_empty());
 }
+
+#[test]
+fn a_rename_onto_a_name_that_goes_leaves_it_going() {
+    let rig = Rig::new(Caching::None);
+    let deleter = rig.request(1, DELETE);
+    let renamer = OpenRequest {
+        path: path("other"),
+        link: link(0, "other"),
+        ..rig.request(1, DELETE)
+    };
+    rig.open(&deleter);
+    rig.open(&renamer);
+    assert!(!rig.files.is_going(key(1), &deleter.link));
+    let marked = (rig.files).set_delete_pending(&deleter.place, deleter.open, false);
+    assert!(marked.is_ok());
+    assert!(rig.files.is_going(key(1), &deleter.link));
+    assert!(!rig.files.is_going(key(1), &renamer.link));
+    // Two closes cannot both remove it: whoever removes it already does.
+    let remove = rig.close(&deleter).remove.unwrap();
+    let marked = (rig.files).set_delete_pending(&renamer.place, renamer.open, false);
+    assert!(marked.is_ok());
+    let to = (&deleter.path, &deleter.link);
+    (rig.files).renamed(key(1), (&renamer.path, &renamer.link), to);
+    assert_eq!(rig.close(&renamer).remove, None);
+    rig.files
+        .removed(&deleter.place, &remove, Some(deleter.open));
+    assert!(rig.files.is_empty());
+}
