@@ -98,10 +98,13 @@ pub(super) async fn make_way<V: Vfs>(
     }
 }
 
+/// How often a name that moves is looked for before renames wait for the look.
+const LOOKS_MAX: usize = 16;
+
 /// Where the name of an open is now. The inode must still be the same.
 ///
-/// A rename is on disk before the paths follow it. So who does not find the name by its path looks
-/// again between the renames of the share, and may hold no turn of them.
+/// A rename is on disk before the paths follow it. So who does not find the name by its path lets
+/// the paths follow, and looks again if that has moved any; he may hold no turn of the renames.
 ///
 /// # Errors
 /// `OBJECT_NAME_NOT_FOUND`, `OBJECT_PATH_NOT_FOUND`: not the server moved it, or another share.
@@ -109,12 +112,36 @@ pub(super) async fn lookup<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
 ) -> Result<Lookup<V::Node>, Failure> {
-    let path = call.server().path_of(open)?;
-    let found = lookup_at(call, open, &path).await?;
-    if let Ok(lookup) = found {
-        return Ok(lookup);
+    let (server, place) = (call.server(), open.disk()?.place);
+    for _ in 0..LOOKS_MAX {
+        let (look, path) = (server.files.look(), server.path_of(open)?);
+        let absent = match lookup_at(call, open, &path).await? {
+            Ok(lookup) => return Ok(lookup),
+            Err(absent) => absent,
+        };
+        if server.files.is_unlinked(place, open.engine) {
+            return Err(absent.into());
+        }
+        // Given back at once: the renames of a whole share wait behind it.
+        drop(server.name_turns.still(path.share).await);
+        if server.path_of(open)? == path && !server.files.has_moved(place.key, look) {
+            return Err(absent.into());
+        }
     }
-    let _still = call.server().name_turns.still(path.share).await;
+    let share = server.path_of(open)?.share;
+    let _still = server.name_turns.still(share).await;
+    let path = server.path_of(open)?;
+    Ok(lookup_at(call, open, &path).await??)
+}
+
+/// As [`lookup`], for who does without a name that is just being renamed: one look.
+///
+/// # Errors
+/// As of [`lookup`].
+pub(super) async fn glance<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+) -> Result<Lookup<V::Node>, Failure> {
     let path = call.server().path_of(open)?;
     Ok(lookup_at(call, open, &path).await??)
 }

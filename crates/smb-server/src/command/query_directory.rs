@@ -274,7 +274,7 @@ async fn above<V: Vfs>(
     let mut node = disk.node;
     if dots.name == ".." {
         // What is above the root of the share is not shown.
-        let lookup = super::engine::lookup(call, open).await;
+        let lookup = super::engine::glance(call, open).await;
         node = lookup.ok().and_then(|lookup| lookup.parent).unwrap_or(node);
     }
     Ok(share.vfs.attr(&node).await?)

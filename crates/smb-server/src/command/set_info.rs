@@ -151,8 +151,8 @@ fn check_writable<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
 /// changed.
 async fn tell<V: Vfs>(call: &Call<V>, open: &Open<V>, filter: NotifyFilter) {
     engine::modified(call.server(), open, filter);
-    // The name may be gone by now; then nobody lists it.
-    if let Ok(lookup) = engine::lookup(call, open).await
+    // The name may be gone by now; then nobody lists it. Who renames it tells both directories.
+    if let Ok(lookup) = engine::glance(call, open).await
         && let Some(parent) = lookup.parent
     {
         entries_changed(call, open, parent.key());

@@ -331,6 +331,16 @@ impl Files {
             .unwrap_or(false)
     }
 
+    /// Whether the name of an open is gone, or a close is removing it: no path leads to it again.
+    #[must_use]
+    pub fn is_unlinked(&self, place: &Place, open: OpenId) -> bool {
+        self.with(place.key, false, |inode| {
+            Some(inode.open_mut(open)?.unlinked)
+        })
+        .flatten()
+        .unwrap_or(false)
+    }
+
     /// Whether an inode is marked for deletion by any of its names, or a close is removing it:
     /// nothing is added to such a directory ([MS-FSA] 2.1.5.1.1).
     #[must_use]

@@ -218,7 +218,9 @@ fn a_removal_beside_a_rename_leaves_nothing() {
     rig.open(&renamer);
     let marked = (rig.files).set_delete_pending(&deleter.place, deleter.open, true);
     assert!(marked.is_ok());
+    assert!(!rig.files.is_unlinked(&renamer.place, renamer.open));
     let remove = rig.close(&deleter).remove.unwrap();
+    assert!(rig.files.is_unlinked(&renamer.place, renamer.open));
     let to = (&path("new"), &link(0, "new"));
     (rig.files).renamed(key(1), (&deleter.path, &deleter.link), to);
     assert_eq!(rig.files.leaving(deleter.open).unwrap().text(), "new");
