@@ -44,9 +44,15 @@ impl<F> Entry<F> {
     }
 
     /// Whether it is the inode that may be replaced.
-    fn leads_to(&self, replaced: Option<FileKey>) -> bool {
-        let found = self.target.as_ref().map(|(_, stat)| stat.key);
-        found.is_some() && found == replaced
+    ///
+    /// # Errors
+    /// `Exists`: it is another. `SymbolicLink`: it leads nowhere, so who looks again sees no more.
+    fn check_replaced(&self, replaced: Option<FileKey>) -> VfsResult<()> {
+        match (&self.target, replaced) {
+            (Some((_, stat)), Some(key)) if stat.key == key => Ok(()),
+            (None, None) => Err(VfsError::SymbolicLink),
+            _ => Err(VfsError::Exists),
+        }
     }
 }
 
@@ -168,6 +174,12 @@ impl<D: Disk> PosixVfs<D> {
         }))
     }
 
+    /// Whether a name is a link that leads nowhere. What cannot be told is none.
+    pub(super) async fn dangles(&self, who: &Identity, dir: &PosixNode<D>, shown: &str) -> bool {
+        let entry = self.entry(who, dir, shown).await;
+        matches!(entry, Ok(Some(entry)) if entry.target.is_none())
+    }
+
     /// Finds a name that must lead to `node`.
     async fn entry_of(
         &self,
@@ -266,9 +278,7 @@ impl<D: Disk> PosixVfs<D> {
                 .move_name(who, parent, &from, to_parent, (&wanted, None), false)
                 .await;
         }
-        if !existing.leads_to(replaced) {
-            return Err(VfsError::Exists);
-        }
+        existing.check_replaced(replaced)?;
         if let Some((fd, stat)) = existing.own() {
             let replaced = PosixNode::path_only(fd.clone(), stat, false, None);
             match (node.is_directory(), replaced.is_directory()) {
@@ -379,9 +389,7 @@ impl<D: Disk> PosixVfs<D> {
                 .changing(to_parent, &[Change::Add(&wanted)], link)
                 .await?);
         };
-        if !existing.leads_to(replaced) {
-            return Err(VfsError::Exists);
-        }
+        existing.check_replaced(replaced)?;
         let replaced = match existing.own() {
             Some((_, stat)) if stat.key == node.0.key => {
                 return self

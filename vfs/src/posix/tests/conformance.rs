@@ -586,7 +586,13 @@ pub(super) async fn symlinks<D: Disk>(t: Case<D>) {
         .vfs
         .create_file(ME, &t.vfs.root(), "dangling", &NewNode::default())
         .await;
-    assert_eq!(taken.unwrap_err(), VfsError::Exists);
+    assert_eq!(taken.unwrap_err(), VfsError::SymbolicLink);
+    // Nobody who looks again sees it: he is not told that somebody was faster.
+    let over = t.rename("d/e/f", "dangling", false).await;
+    assert_eq!(over.unwrap_err(), VfsError::SymbolicLink);
+    let root = t.vfs.root();
+    let linked = t.vfs.link(ME, &file, &root, "dangling", None).await;
+    assert_eq!(linked.unwrap_err(), VfsError::SymbolicLink);
     assert_eq!(t.node("here").await.key(), t.vfs.root().key());
     // Listed with what they lead to.
     let root = t.vfs.root();

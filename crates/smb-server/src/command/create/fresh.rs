@@ -44,7 +44,7 @@ pub(super) async fn create<V: Vfs>(
     let made = make(call, wanted, contexts, above, &lookup.name).await;
     let (node, attr) = match made {
         // Somebody else was faster: what exists now is opened by the rules of its own.
-        Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Again),
+        Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Taken),
         other => other?,
     };
     let turn = Some(call.turn.get());

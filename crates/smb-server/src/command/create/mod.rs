@@ -39,7 +39,7 @@ use self::{
     replay::Replay,
     request::{Asks, Contexts, Wanted},
 };
-use super::{Call, Failure, Handled, attempts::ATTEMPTS_MAX, engine};
+use super::{Call, Failure, Handled, attempts::Count, engine};
 use crate::{
     file::{Look, OpenId, Place},
     limits::DIRECTORY_NAMES_MAX,
@@ -99,13 +99,17 @@ async fn open<V: Vfs>(
     contexts: &Contexts,
     name: &Name,
 ) -> Handled {
-    for _ in 0..ATTEMPTS_MAX {
-        match attempt(call, wanted, contexts, name).await? {
+    let mut count = Count::default();
+    loop {
+        let taken = match attempt(call, wanted, contexts, name).await? {
             Attempt::Done(opened) => return answer::reply(call, wanted, contexts, *opened).await,
-            Attempt::Again => {}
+            Attempt::Again => false,
+            Attempt::Taken => true,
+        };
+        if !count.another(taken) {
+            return Err(Status::SHARING_VIOLATION.into());
         }
     }
-    Err(Status::SHARING_VIOLATION.into())
 }
 
 fn check_limits<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
@@ -174,6 +178,8 @@ enum Attempt<V: Vfs> {
     Done(Box<Opened<V>>),
     /// The name came or went meanwhile: look again.
     Again,
+    /// It was seen free, and the disk has something by it: look again, but not for long.
+    Taken,
 }
 
 async fn attempt<V: Vfs>(

@@ -81,7 +81,7 @@ async fn attempt<V: Vfs>(
         // What the end of the room may have to remove wants a turn of its own.
         drop(removal);
         target::end(room).await;
-        return again(error);
+        return again(error, target.existing.is_none());
     }
     if let Some(room) = &room {
         room.is_replaced();
@@ -104,8 +104,9 @@ async fn attempt<V: Vfs>(
     Ok(Attempt::Done(receipt?))
 }
 
-fn again(error: VfsError) -> Result<Attempt<Receipt>, Failure> {
+fn again(error: VfsError, free: bool) -> Result<Attempt<Receipt>, Failure> {
     match error {
+        VfsError::Exists if free => Ok(Attempt::Taken(Status::OBJECT_NAME_COLLISION)),
         // Not what was seen by the name.
         VfsError::Exists => Ok(Attempt::Again(Status::OBJECT_NAME_COLLISION)),
         VfsError::TooManyLinks => Err(Status::TOO_MANY_LINKS.into()),

@@ -223,7 +223,7 @@ async fn carry_out<V: Vfs>(
         // What the end of the room may have to remove wants a turn of its own.
         drop((moving, turn));
         there.end().await;
-        return again(error);
+        return again(error, to.existing.is_none());
     }
     if let There::Other(room) = &there {
         room.is_replaced();
@@ -274,8 +274,9 @@ async fn begin<'a, V: Vfs>(
 }
 
 /// What was seen by one of the names is not what has it now.
-fn again(error: VfsError) -> Result<Attempt<Receipt>, Failure> {
+fn again(error: VfsError, free: bool) -> Result<Attempt<Receipt>, Failure> {
     match error {
+        VfsError::Exists if free => Ok(Attempt::Taken(Status::OBJECT_NAME_COLLISION)),
         VfsError::Exists => Ok(Attempt::Again(Status::OBJECT_NAME_COLLISION)),
         // [MS-FSA] 2.1.5.15.12 renames the open's link, wherever somebody else has moved that
         // meanwhile. It is refused when it is looked for between the renames and not found.
