@@ -452,7 +452,7 @@ impl Files {
         paths.rename(key, &from, &to);
         // Nobody watches a file. All renames in the same order for opens and for watches.
         if directory && self.watchers.load(Ordering::SeqCst) > 0 {
-            lock(&self.watches).rename(&from, &to);
+            lock(&self.watches).rename(key, &from, &to);
         }
         Some((from, to))
     }
@@ -555,7 +555,7 @@ impl Files {
     pub(crate) fn renamed(&self, key: FileKey, from: (&SharePath, &Link), to: (&SharePath, &Link)) {
         self.relinked(key, from.1, to.1);
         lock(&self.paths).rename(key, from.0, to.0);
-        lock(&self.watches).rename(from.0, to.0);
+        lock(&self.watches).rename(key, from.0, to.0);
     }
 
     /// Whether nothing at all is kept.

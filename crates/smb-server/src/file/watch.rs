@@ -288,11 +288,13 @@ impl Watches {
     }
 
     /// Watched directories at or below `from` are at or below `to` now.
-    pub(super) fn rename(&mut self, from: &SharePath, to: &SharePath) {
+    pub(super) fn rename(&mut self, key: FileKey, from: &SharePath, to: &SharePath) {
         let moved: Vec<IndexKey> = from.at_or_below(&self.by_path).cloned().collect();
         for old in moved {
             let open = old.2;
+            // Another directory may have been given that path already.
             if let Some(watcher) = self.by_open.get_mut(&open)
+                && (watcher.key == key || !watcher.path.same(from))
                 && let Some(path) = watcher.path.moved(from, to)
             {
                 self.by_path.remove(&old);

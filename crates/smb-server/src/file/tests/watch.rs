@@ -318,6 +318,26 @@ fn watchers_move_with_their_directory() {
 }
 
 #[test]
+fn a_watch_of_another_directory_at_that_path_stays() {
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "a");
+    let (waiter, _) = watch(&rig, &on, false, 1000);
+    // The one that was there went elsewhere, and its path follows last.
+    let (from, to) = (path("a"), path("b"));
+    let links = (link(0, "A"), link(0, "B"));
+    let other = key(99);
+    assert_ne!(other, on.place.key);
+    (rig.files).renamed(other, (&from, &links.0), (&to, &links.1));
+    assert!(
+        rig.files
+            .changed(&[reported(Change::ADDED, "b\\x")])
+            .is_empty()
+    );
+    let effects = rig.files.changed(&[reported(Change::ADDED, "a\\x")]);
+    assert_eq!(effects.wakes, [changes(waiter, &[change(1, "x")])]);
+}
+
+#[test]
 fn so_many_requests_park_and_no_more() {
     let rig = Rig::new(Caching::None);
     let on = directory(&rig, "d");
