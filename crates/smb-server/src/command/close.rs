@@ -228,7 +228,7 @@ pub(super) async fn remove_name<V: Vfs>(
     let mut tried = one.attempt(&path, None).await;
     if let Err(error) = &tried
         && !matches!(error, VfsError::NotEmpty)
-        && (is_absent(error) || !now().same(&path))
+        && (is_elsewhere(error) || !now().same(&path))
     {
         // What is above may have moved since the path was read, or is moving: the disk first.
         let still = server.name_turns.still(path.share).await;
@@ -253,6 +253,15 @@ pub(super) async fn remove_name<V: Vfs>(
 
 fn is_absent(error: &VfsError) -> bool {
     matches!(error, VfsError::NotFound | VfsError::PathNotFound)
+}
+
+/// What a path says that has just been moved, and may be another's by now.
+fn is_elsewhere(error: &VfsError) -> bool {
+    let other = matches!(
+        error,
+        VfsError::AccessDenied | VfsError::NotADirectory | VfsError::SymbolicLink
+    );
+    other || is_absent(error)
 }
 
 /// A name that is to go.
