@@ -42,7 +42,7 @@ use self::own_changes::OwnChanges;
 use self::record::{LeaseRecord, lease_key, open_key};
 pub use self::restore::Restored;
 pub(crate) use self::{
-    record::{LOCKS_MAX, OpenRecord},
+    record::{LOCKS_MAX, MOVING_MAX, OpenRecord},
     told::{
         asked, before_break, begin, caching_changed, changed, end, inode_changed, moved, moving,
         offered, queue, stream_renamed,
@@ -85,9 +85,19 @@ impl<D: Disk> HandleStore for LogMap<D> {
 
 struct Recorded {
     record: OpenRecord,
+    /// From where to where each rename that is under way leads, by its id: until it is stable the
+    /// old name may be the one that a crash leaves, although the engine's path is the new one.
+    moving: BTreeMap<OpenId, [Vec<String>; 2]>,
     place: Place,
     /// As it was recorded last, with its lease.
     bytes: usize,
+}
+
+impl Recorded {
+    /// Whether one more rename may be recorded beside those under way.
+    fn has_room_for(&self, rename: OpenId) -> bool {
+        self.moving.contains_key(&rename) || self.moving.len() < MOVING_MAX
+    }
 }
 
 /// What is recorded of one owner.
@@ -250,8 +260,14 @@ impl Persistence {
         self.changed(files, open)
     }
 
-    /// An inode is about to get another name. `None`: no recorded open has it.
-    pub(crate) fn moving(&self, files: &Files, key: FileKey, to: &SharePath) -> Option<StoreTask> {
+    /// A rename is about to give an inode another name. What it said before of where that is counts
+    /// no more; what other renames said stays. `None`: no recorded open has it.
+    pub(crate) fn moving(
+        &self,
+        files: &Files,
+        key: FileKey,
+        (rename, to): (OpenId, &SharePath),
+    ) -> Option<StoreTask> {
         if self.len() == 0 {
             return None;
         }
@@ -262,29 +278,43 @@ impl Persistence {
         if owners.any(|owner| inner.is_over(owner)) {
             return Some(exhausted());
         }
+        let mut records = opens.iter().filter_map(|open| inner.opens.get(open));
+        if records.any(|recorded| !recorded.has_room_for(rename)) {
+            return Some(exhausted());
+        }
         for open in opens {
             if let Some(recorded) = inner.opens.get_mut(&open) {
-                recorded.record.moving = Some(names(to));
+                let from = files
+                    .path_of(open)
+                    .as_ref()
+                    .map_or_else(|| recorded.record.path.clone(), names);
+                recorded.moving.insert(rename, [from, names(to)]);
             }
         }
         drop(inner);
         self.inode_changed(files, key)
     }
 
-    /// It has it.
-    pub(crate) fn moved(&self, files: &Files, key: FileKey) -> Option<StoreTask> {
+    /// The rename is over, done or not, and the paths of the engine are where it led. `None`: it had
+    /// recorded nothing.
+    pub(crate) fn moved(&self, files: &Files, key: FileKey, rename: OpenId) -> Option<StoreTask> {
         if self.len() == 0 {
             return None;
         }
         let mut inner = self.lock();
         let opens = inner.by_inode.get(&key)?.clone();
+        let mut any = false;
         for open in opens {
             if let Some(recorded) = inner.opens.get_mut(&open) {
-                recorded.record.moving = None;
+                any |= recorded.moving.remove(&rename).is_some();
             }
         }
         drop(inner);
-        self.inode_changed(files, key)
+        if any {
+            self.inode_changed(files, key)
+        } else {
+            None
+        }
     }
 
     /// An oplock or lease changed without its opens having asked for it. The task need not be
@@ -438,6 +468,7 @@ impl Inner {
         usage.bytes += bytes;
         let place = place.clone();
         let recorded = Recorded {
+            moving: BTreeMap::new(),
             record,
             place,
             bytes,
@@ -467,6 +498,12 @@ impl Inner {
         if let Some(path) = files.path_of(open) {
             record.path = names(&path);
         }
+        record.moving.clear();
+        for path in recorded.moving.values().flatten() {
+            if *path != record.path && !record.moving.contains(path) {
+                record.moving.push(path.clone());
+            }
+        }
         let mut changes = vec![Change::Put(open_key(record.id), record.encode())];
         if let Some((Owner::Lease(client, key), kept)) = lease {
             changes.push(put_lease(client, key, kept));
@@ -487,6 +524,7 @@ impl Inner {
             record,
             place,
             bytes,
+            ..
         } = self.opens.remove(&open)?;
         if let Some(usage) = self.owners.get_mut(&record.owner) {
             usage.opens = usage.opens.saturating_sub(1);

@@ -29,6 +29,9 @@ pub(crate) const LOCKS_MAX: usize = 4096;
 /// Most components of a path; CREATE takes no more than 32 KiB of name.
 const NAMES_MAX: usize = 16_384;
 
+/// Most renames of one file that are recorded at once; the next one is refused.
+pub(crate) const MOVING_MAX: usize = 8;
+
 const DIRECTORY: u8 = 1;
 const LEASE_V2: u8 = 2;
 const DELETE_ON_CLOSE: u8 = 4;
@@ -48,8 +51,8 @@ pub(crate) struct OpenRecord {
     pub(crate) share: String,
     /// Components of the path as stored.
     pub(crate) path: Vec<String>,
-    /// Where a rename that was under way moves it: found there if not at `path`.
-    pub(crate) moving: Option<Vec<String>>,
+    /// From and to where renames that were under way move it: found there if not at `path`.
+    pub(crate) moving: Vec<Vec<String>>,
     /// The named stream.
     pub(crate) stream: Option<String>,
     /// Inode number and generation: what must still be at the path.
@@ -171,7 +174,11 @@ impl OpenRecord {
         out.put_slice(&self.client.0);
         text(&mut out, &self.share);
         names(&mut out, &self.path);
-        option(&mut out, self.moving.as_deref(), names);
+        // One was all that the first layout had room for: none and one are as they were.
+        out.put_u8(self.moving.len().min(2 * MOVING_MAX) as u8);
+        for to in self.moving.iter().take(2 * MOVING_MAX) {
+            names(&mut out, to);
+        }
         option(&mut out, self.stream.as_deref(), text);
         out.put_u64_le(self.inode.0);
         out.put_u64_le(self.inode.1);
@@ -207,7 +214,14 @@ impl OpenRecord {
         let (create_guid, client) = (guid(&mut from).ok()?, guid(&mut from).ok()?);
         let share = read_text(&mut from)?;
         let path = read_names(&mut from)?;
-        let moving = read_option(&mut from, read_names)?;
+        let count = usize::from(from.u8().ok()?);
+        if count > 2 * MOVING_MAX {
+            return None;
+        }
+        let mut moving = Vec::new();
+        for _ in 0..count {
+            moving.push(read_names(&mut from)?);
+        }
         let stream = read_option(&mut from, read_text)?;
         let inode = (from.u64().ok()?, from.u64().ok()?);
         let owner = Sid::get(&mut from).ok()?;
@@ -386,7 +400,7 @@ mod tests {
             client: Guid([2; 16]),
             share: "data".into(),
             path: vec!["a".into(), "Ünlü.txt".into()],
-            moving: Some(vec!["b".into()]),
+            moving: vec![vec!["b".into()], vec!["c".into(), "d".into()]],
             stream: Some("tag".into()),
             inode: (77, 1_700_000_000_000_000_001),
             directory: false,
@@ -439,7 +453,7 @@ mod tests {
     fn what_was_recorded_is_read() {
         let plain = OpenRecord {
             stream: None,
-            moving: None,
+            moving: Vec::new(),
             directory: true,
             lease: None,
             parent_lease: None,

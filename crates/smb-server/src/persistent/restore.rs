@@ -443,7 +443,7 @@ impl<V: Vfs> Server<V> {
             },
         }));
         self.opens.fetch_add(1, Ordering::Relaxed);
-        record.moving = None;
+        record.moving = Vec::new();
         self.persistence.again(engine, &place, record);
         self.durables.made(&open);
         // There is room: it was counted when it was promised to wait.

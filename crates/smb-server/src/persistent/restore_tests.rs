@@ -19,7 +19,7 @@ use super::super::{
     world::{CLIENT, HASTE, KEY, World, came, run, shares},
 };
 use crate::{
-    file::{KeptCache, KeptLock, LeaseState},
+    file::{KeptCache, KeptLock, LeaseState, OpenId},
     limits::Limits,
 };
 use durability::Change;
@@ -298,7 +298,7 @@ fn no_owner_fills_the_store() {
     assert_eq!(set(1 << 40, 4), Ok(()));
     let to = crate::file::SharePath::new(crate::file::ShareId(1), ["g"], str::to_uppercase);
     let key = place.key;
-    let refused = run(persistence.moving(files, key, &to).unwrap());
+    let refused = run(persistence.moving(files, key, (OpenId(99), &to)).unwrap());
     assert_eq!(refused, Err(vfs::VfsError::Exhausted));
     for record in &records {
         let open = world.server.durables.find(record.id).unwrap();

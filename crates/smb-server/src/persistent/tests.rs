@@ -102,7 +102,7 @@ fn fixed(id: u64) -> OpenRecord {
         client: Guid([1; 16]),
         share: "data".into(),
         path: Vec::new(),
-        moving: None,
+        moving: Vec::new(),
         stream: None,
         inode: (5, 0),
         directory: false,
@@ -173,20 +173,55 @@ fn a_rename_is_known_before_and_after() {
     persistence.keep_in(Arc::clone(&store) as _);
     open(&files, 10);
     drop(persistence.begin(&files, OpenId(10), &place(), fixed(10)));
-    drop(persistence.moving(&files, place().key, &path("g")));
+    drop(persistence.moving(&files, place().key, (OpenId(20), &path("g"))));
     let records = store.records();
     let record = the_open(&records);
     assert_eq!(record.path, ["f"]);
-    assert_eq!(record.moving.as_deref(), Some(&["g".to_owned()][..]));
+    assert_eq!(record.moving, [["g".to_owned()]]);
     let (from, to) = ((&path("f"), &link("f")), (&path("g"), &link("g")));
     files.renamed(place().key, from, to);
-    drop(persistence.moved(&files, place().key));
+    drop(persistence.moved(&files, place().key, OpenId(20)));
     let records = store.records();
     let record = the_open(&records);
     assert_eq!(
         (&record.path[..], &record.moving),
-        (&["g".to_owned()][..], &None)
+        (&["g".to_owned()][..], &Vec::new())
     );
+}
+
+#[test]
+fn renames_at_once_forget_each_its_own() {
+    let (files, store) = (Files::new(Caching::Full), Arc::new(Remembers::default()));
+    let persistence = Persistence::default();
+    persistence.keep_in(Arc::clone(&store) as _);
+    open(&files, 10);
+    drop(persistence.begin(&files, OpenId(10), &place(), fixed(10)));
+    let moving = |rename: u64, to: &str| {
+        drop(persistence.moving(&files, place().key, (OpenId(rename), &path(to))));
+        the_open(&store.records()).moving.concat()
+    };
+    assert_eq!(moving(20, "x"), ["x"]);
+    assert_eq!(moving(21, "y"), ["x", "y"]);
+    // The directory above has moved.
+    assert_eq!(moving(20, "z"), ["z", "y"]);
+    let moved = |rename: u64| {
+        let task = persistence.moved(&files, place().key, OpenId(rename));
+        task.map(|_| the_open(&store.records()).moving.concat())
+    };
+    assert_eq!(moved(20), Some(vec!["y".to_owned()]));
+    assert_eq!(moved(20), None);
+    // Done, and not stable yet: the old name may be what a crash leaves.
+    let to = (&path("y"), &link("y"));
+    files.renamed(place().key, (&path("f"), &link("f")), to);
+    assert_eq!(moving(22, "x"), ["f", "x"]);
+    assert_eq!(moved(21), Some(vec!["x".to_owned()]));
+    drop(moved(22));
+    for rename in 30..30 + MOVING_MAX as u64 {
+        moving(rename, &format!("z{rename}"));
+    }
+    let full = moving(99, "more");
+    assert!(full.len() == MOVING_MAX && !full.contains(&"more".to_owned()));
+    assert!(moving(30, "more").contains(&"more".to_owned()));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use vfs::{FileKey, Node, Vfs, VfsError};
 use super::{OpenRecord, Settling};
 use crate::{
     command::Call,
-    file::{Break, Owner, SharePath},
+    file::{Break, OpenId, Owner, SharePath},
     state::{Open, Server},
 };
 
@@ -102,7 +102,7 @@ fn record<V: Vfs>(server: &Server<V>, open: &Open<V>) -> Option<OpenRecord> {
         client: origin.client,
         share: open.tree.name().to_owned(),
         path: path.names().iter().map(ToString::to_string).collect(),
-        moving: None,
+        moving: Vec::new(),
         stream: disk.node.stream().map(str::to_owned),
         inode: (key.ino, key.generation),
         directory: disk.directory,
@@ -160,25 +160,25 @@ pub(crate) async fn inode_changed<V: Vfs>(server: &Server<V>, key: FileKey) {
     }
 }
 
-/// A rename is about to give an inode another name: whenever a crash comes, one of the two leads to
-/// it. Then [`moved`].
+/// A rename is about to give an inode another name: whenever a crash comes, one of those recorded
+/// leads to it. Then [`moved`], whatever came of it. False: nothing had to be recorded.
 ///
 /// # Errors
 /// It cannot be recorded: the rename must not be done.
 pub(crate) async fn moving<V: Vfs>(
     server: &Server<V>,
     key: FileKey,
-    to: &SharePath,
-) -> Result<(), VfsError> {
-    match server.persistence.moving(&server.files, key, to) {
-        Some(task) => task.await,
-        None => Ok(()),
+    (rename, to): (OpenId, &SharePath),
+) -> Result<bool, VfsError> {
+    match server.persistence.moving(&server.files, key, (rename, to)) {
+        Some(task) => task.await.map(|()| true),
+        None => Ok(false),
     }
 }
 
-/// It has it, in the tables of the engine too.
-pub(crate) async fn moved<V: Vfs>(server: &Server<V>, key: FileKey) {
-    if let Some(task) = server.persistence.moved(&server.files, key) {
+/// The rename is over: done, in the tables of the engine too, or not at all.
+pub(crate) async fn moved<V: Vfs>(server: &Server<V>, key: FileKey, rename: OpenId) {
+    if let Some(task) = server.persistence.moved(&server.files, key, rename) {
         // The record has both names: that is enough.
         let _ = task.await;
     }

@@ -300,7 +300,7 @@ impl World {
             client: CLIENT,
             share: "data".into(),
             path: vec!["f".into()],
-            moving: None,
+            moving: Vec::new(),
             stream: None,
             inode: self.inode,
             directory: false,

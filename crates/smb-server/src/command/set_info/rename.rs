@@ -204,6 +204,7 @@ async fn carry_out<V: Vfs>(
         Ok(begun) => begun,
         Err(error) => {
             there.end().await;
+            persistent::moved(server, one.node.key(), to.way.id).await;
             return Err(error.into());
         }
     };
@@ -223,6 +224,7 @@ async fn carry_out<V: Vfs>(
         // What the end of the room may have to remove wants a turn of its own.
         drop((moving, turn));
         there.end().await;
+        persistent::moved(server, one.node.key(), to.way.id).await;
         return again(error, to.existing.is_none());
     }
     if let There::Other(room) = &there {
@@ -239,7 +241,7 @@ async fn carry_out<V: Vfs>(
     open.state().renamed |= !one.directory && !matches!(there, There::Itself);
     there.end().await;
     // Until here the record has both names; nobody's rename waits for the store.
-    persistent::moved(server, one.node.key()).await;
+    persistent::moved(server, one.node.key(), to.way.id).await;
     told(call, open, &one);
     Ok(Attempt::Done(receipt?))
 }
@@ -257,17 +259,19 @@ async fn begin<'a, V: Vfs>(
     let to = one.target;
     let replaced = to.existing.as_ref().map(|(node, _)| node);
     let mut recorded = to.path_now();
-    persistent::moving(server, one.node.key(), &recorded).await?;
+    let (key, rename) = (one.node.key(), to.way.id);
+    let mut is_recorded = persistent::moving(server, key, (rename, &recorded)).await?;
     for _ in 0..RECORDED_MAX {
         // Until the paths have followed, who does not find what it removes waits.
         let turn = server.name_turns.rename(one.from.share).await;
         let moving = gate.begin_move(one.parent, &to.parent, replaced).await;
         let now = to.path_now();
-        if now == recorded {
+        // Where nothing is recorded nothing has to be true.
+        if now == recorded || !is_recorded {
             return Ok((turn, moving));
         }
         drop((moving, turn));
-        persistent::moving(server, one.node.key(), &now).await?;
+        is_recorded = persistent::moving(server, key, (rename, &now)).await?;
         recorded = now;
     }
     Err(VfsError::Busy)
