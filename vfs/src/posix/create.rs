@@ -75,12 +75,7 @@ impl<D: Disk> PosixVfs<D> {
         let _name = self.locks.name(parent.0.key, shown).await;
         let (taken, mut seen) = self.is_taken(who, parent, shown).await?;
         if taken {
-            // Who looks again does not see that one.
-            let dangles = self.dangles(who, parent, shown).await;
-            return Err(match dangles {
-                true => VfsError::SymbolicLink,
-                false => VfsError::Exists,
-            });
+            return Err(self.why_taken(who, parent, shown).await);
         }
         let on_disk = name::to_disk(shown)?;
         let hidden = new.security.is_some();

@@ -174,10 +174,17 @@ impl<D: Disk> PosixVfs<D> {
         }))
     }
 
-    /// Whether a name is a link that leads nowhere. What cannot be told is none.
-    pub(super) async fn dangles(&self, who: &Identity, dir: &PosixNode<D>, shown: &str) -> bool {
-        let entry = self.entry(who, dir, shown).await;
-        matches!(entry, Ok(Some(entry)) if entry.target.is_none())
+    /// What to say of a name that cannot be taken: who looks a link up that leads nowhere sees none.
+    pub(super) async fn why_taken(
+        &self,
+        who: &Identity,
+        dir: &PosixNode<D>,
+        shown: &str,
+    ) -> VfsError {
+        match self.entry(who, dir, shown).await {
+            Ok(Some(entry)) if entry.target.is_none() => VfsError::SymbolicLink,
+            _ => VfsError::Exists,
+        }
     }
 
     /// Finds a name that must lead to `node`.
