@@ -76,17 +76,20 @@ mod tests {
 
     use super::*;
 
+    fn failure(sequence: u64) -> Failure {
+        Failure {
+            error: VfsError::Io,
+            at: Duration::ZERO,
+            since: Timestamp::default(),
+            sequence,
+        }
+    }
+
     #[test]
     fn what_does_not_fit_counts_for_every_inode() {
         let key = |ino| FileKey {
             ino,
             ..FileKey::default()
-        };
-        let failure = |sequence| Failure {
-            error: VfsError::Io,
-            at: Duration::ZERO,
-            since: Timestamp::default(),
-            sequence,
         };
         let failures = Failures::default();
         let since = |key, sequence| failures.since(key, sequence).map(|last| last.error);
@@ -105,12 +108,6 @@ mod tests {
     #[test]
     fn the_newest_counts_in_whatever_order_they_come() {
         let failures = Failures::default();
-        let failure = |sequence| Failure {
-            error: VfsError::Io,
-            at: Duration::ZERO,
-            since: Timestamp::default(),
-            sequence,
-        };
         let key = FileKey::default();
         failures.note(key, failure(20));
         failures.note(key, failure(10));

@@ -618,11 +618,23 @@ impl<V: Vfs> Gate<V> {
         judged: Judged,
     ) -> Result<Receipt, VfsError> {
         let result = self.barriers(core, node, judged).await;
-        if core.check_latch(node.key()).is_err() {
-            // Latched with what a failed sync may have dropped of it.
+        self.changed_told(core, node.key(), result).await
+    }
+
+    /// A change may be latched with what a failed sync dropped of it and be answered with success:
+    /// not before that latch is stored.
+    async fn changed_told(
+        &self,
+        core: &Durability<V>,
+        key: FileKey,
+        result: Result<(), VfsError>,
+    ) -> Result<Receipt, VfsError> {
+        let latched = core.check_latch(key).is_err();
+        let told = self.told(core, result).await;
+        if latched && told.is_ok() {
             core.latches_settled().await;
         }
-        self.told(core, result).await.map(|()| Receipt::new())
+        told.map(|()| Receipt::new())
     }
 
     async fn barriers(

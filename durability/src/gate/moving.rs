@@ -149,10 +149,7 @@ impl<V: Vfs> Removing<'_, V> {
             }
             _ => gate.barriers(core, from, gone.judged).await,
         };
-        if core.check_latch(from.key()).is_err() {
-            core.latches_settled().await;
-        }
-        gate.told(core, result).await.map(|()| Receipt::new())
+        gate.changed_told(core, from.key(), result).await
     }
 }
 
