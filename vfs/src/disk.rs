@@ -258,7 +258,8 @@ pub trait Disk: Send + Sync + 'static {
     }
 
     /// Creates a file as [`Disk::open_at`] does with `create`, looks at it, and gives it its first
-    /// attribute as the service: three operations that a disk may do in one go.
+    /// attribute, as who made it or, where he may not, as the service: three operations that a disk may
+    /// do in one go.
     async fn create_at(
         &self,
         who: &Identity,

@@ -33,20 +33,8 @@ const BTRFS_IOC_SYNC: libc::c_ulong = 0x9408;
 
 /// `setxattrat` of Linux 6.13: the first of four in a row. The number is one for all architectures
 /// with the common table (`scripts/syscall.tbl` and x86's `syscall_64.tbl`), all but Alpha, MIPS and x32.
-#[cfg(all(
-    target_pointer_width = "64",
-    any(
-        target_arch = "x86_64",
-        target_arch = "aarch64",
-        target_arch = "riscv64",
-        target_arch = "loongarch64",
-        target_arch = "powerpc64",
-        target_arch = "s390x"
-    )
-))]
-const SETXATTRAT: libc::c_long = 463;
 /// Elsewhere no number, and so ENOSYS.
-#[cfg(not(all(
+const SETXATTRAT: libc::c_long = if cfg!(all(
     target_pointer_width = "64",
     any(
         target_arch = "x86_64",
@@ -56,8 +44,11 @@ const SETXATTRAT: libc::c_long = 463;
         target_arch = "powerpc64",
         target_arch = "s390x"
     )
-)))]
-const SETXATTRAT: libc::c_long = -5;
+)) {
+    463
+} else {
+    -5
+};
 const GETXATTRAT: libc::c_long = SETXATTRAT + 1;
 const LISTXATTRAT: libc::c_long = SETXATTRAT + 2;
 const REMOVEXATTRAT: libc::c_long = SETXATTRAT + 3;

@@ -50,7 +50,7 @@ const CLOSE_BLOCKS_MAX: u64 = 8192;
 struct Inner {
     fd: OwnedFd,
     path_only: bool,
-    /// With `O_PATH`: was seen to be a directory.
+    /// With `O_PATH`: was seen to be a directory, and no large one.
     directory: AtomicBool,
     /// The position of a directory belongs to whoever lists it.
     listing: Mutex<()>,
@@ -94,7 +94,7 @@ impl Drop for Inner {
         {
             return;
         }
-        // Few blocks, and one of these is closed for each component of a path that is looked up.
+        // One of these is closed for each component of a path that is looked up.
         if *self.directory.get_mut() {
             return;
         }
@@ -179,7 +179,7 @@ impl SysFd {
         self.0.path_only
     }
 
-    /// Whether it was seen to be a directory; [`stat`] sees it.
+    /// Whether it was seen to be a directory, and no large one; [`stat`] sees it.
     pub(super) fn is_directory(&self) -> bool {
         self.0.directory.load(Relaxed)
     }
@@ -338,8 +338,10 @@ const STATX: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
 pub(crate) fn stat(fd: &SysFd) -> DiskResult<Stat> {
     let x = call(|| rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, STATX))?;
-    if fd.0.path_only && u32::from(x.stx_mode) & libc::S_IFMT == libc::S_IFDIR {
-        fd.0.directory.store(true, Relaxed);
+    if fd.0.path_only {
+        let directory = u32::from(x.stx_mode) & libc::S_IFMT == libc::S_IFDIR;
+        let small = x.stx_blocks <= CLOSE_BLOCKS_MAX;
+        fd.0.directory.store(directory && small, Relaxed);
     }
     Ok(to_stat(&x, || kind(fd)))
 }

@@ -363,11 +363,11 @@ impl LaneThreads {
     }
 }
 
-/// Call it before the workers start: each of them gets memory of its own to allocate from, the
-/// threads of the pool share the rest. With an arena for each thread that ever ran, as is glibc's
+/// Call it before the workers start: there is an arena of the allocator for each of them and two for
+/// all other threads. glibc gives them out in the order in which threads first allocate, and what
+/// comes later shares one. With an arena for each thread that ever ran, as is glibc's
 /// way, the process holds on to twice the memory within an hour of mixed load.
 pub fn share_arenas(workers: usize) {
-    // One for the thread that started the process, one for the pool.
     raw::limit_arenas(workers.saturating_add(2));
 }
 
