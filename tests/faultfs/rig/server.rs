@@ -5,7 +5,7 @@
 
 use std::{
     fmt::Write as _,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::OnceLock,
@@ -129,7 +129,7 @@ impl Server {
         }
     }
 
-    /// Starts it and waits until it listens.
+    /// Starts it and waits until it serves and has said so: the port is taken before that.
     pub(crate) fn start(&mut self) {
         assert!(self.child.is_none());
         for attempt in 0.. {
@@ -139,6 +139,7 @@ impl Server {
                 .append(true)
                 .open(self.dir.path().join("log"))
                 .unwrap();
+            let said = self.log().len();
             let mut child = Command::new(binary())
                 .args(["serve", "--config"])
                 .arg(config)
@@ -147,7 +148,7 @@ impl Server {
                 .stderr(log)
                 .spawn()
                 .unwrap();
-            if self.listens(&mut child) {
+            if self.listens(&mut child, said) {
                 self.child = Some(child);
                 return;
             }
@@ -156,13 +157,14 @@ impl Server {
         }
     }
 
-    fn listens(&self, child: &mut Child) -> bool {
+    /// Whether it says so, behind what was `said` before it, in time.
+    fn listens(&self, child: &mut Child, said: usize) -> bool {
         let end = Instant::now() + START_MAX;
         while Instant::now() < end {
             if child.try_wait().unwrap().is_some() {
                 return false;
             }
-            if TcpStream::connect(self.addr).is_ok() {
+            if self.log()[said..].contains("listening address=") {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(1));
