@@ -101,11 +101,14 @@ fn protected() -> Vec<Workload> {
 }
 
 fn names_and_logins() -> Vec<Workload> {
+    use names::Kind::{CreateRemove, Mix, OpenClose, SmallFiles};
     vec![
-        work("open-close", Task::Names(names::Kind::OpenClose)),
-        work("create-remove", Task::Names(names::Kind::CreateRemove)),
-        work("metadata-mix", Task::Names(names::Kind::Mix)).at_most(0.15),
-        work("small-files", Task::Names(names::Kind::SmallFiles)).at_most(0.20),
+        work("open-close", Task::Names(OpenClose, 1)),
+        work("create-remove", Task::Names(CreateRemove, 1)),
+        work("metadata-mix", Task::Names(Mix, 1)).at_most(0.15),
+        work("metadata-mix-8", Task::Names(Mix, 8)).at_most(0.15),
+        work("small-files", Task::Names(SmallFiles, 1)).at_most(0.20),
+        work("small-files-8", Task::Names(SmallFiles, 8)).at_most(0.20),
         work("connection", Task::NewConnection).at_most(0.08),
         work("session", Task::NewSession).at_most(0.15),
     ]

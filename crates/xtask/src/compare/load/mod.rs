@@ -114,7 +114,8 @@ enum Task {
     Echo,
     /// 4 KiB reads while another client does that.
     ReadBeside(beside::Noise),
-    Names(names::Kind),
+    /// By how many clients.
+    Names(names::Kind, usize),
     NewConnection,
     NewSession,
     /// Reads by how many connections, or all of them idle; `true` for the larger number.
@@ -221,7 +222,7 @@ impl Workload {
                 pieces::ready(&self.task, context)
             }
             Task::ReadBeside(noise) => beside::ready(*noise, context),
-            Task::Names(kind) => names::ready(*kind, context),
+            Task::Names(kind, clients) => names::ready(*kind, *clients, context),
             Task::NewConnection => logins::connections(sizes.sessions, context),
             Task::NewSession => logins::sessions(sizes.sessions * 4, context),
             Task::CrowdReads => crowd::reads(context),

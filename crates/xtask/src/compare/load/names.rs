@@ -1,6 +1,6 @@
 //! What names cost: open, create, stat, rename, delete, list, small files.
 
-use std::time::Instant;
+use std::{thread, time::Instant};
 
 use smb_client::{CreateArgs, Tree};
 use smb_wire::{access_mask::AccessMask, fscc::FileInformationClass, msg::WriteFlags};
@@ -24,33 +24,68 @@ pub(super) enum Kind {
     SmallFiles,
 }
 
-pub(super) fn ready(kind: Kind, context: &Context<'_>) -> Result<Ready, Failure> {
-    let operations = context.sizes.operations;
-    let tree = connect(context.access, Protection::Plain)?;
-    field(&tree)?.close()?;
-    folder(&tree, "names")?;
-    folder(&tree, "listed")?;
-    let there = names_in(&tree, "listed")?.len();
+impl Kind {
+    /// How often it is done by all clients together.
+    fn turns(self, operations: u64) -> u64 {
+        match self {
+            Self::OpenClose => operations / 4,
+            Self::CreateRemove => operations / 8,
+            Self::Mix | Self::SmallFiles => operations / 20,
+        }
+    }
+
+    fn units(self) -> u64 {
+        if self == Self::Mix { MIX } else { 1 }
+    }
+}
+
+/// `clients` at once, each with a connection, a thread and names of its own.
+pub(super) fn ready(kind: Kind, clients: usize, context: &Context<'_>) -> Result<Ready, Failure> {
+    let turns = kind
+        .turns(context.sizes.operations)
+        .div_ceil(clients.max(1) as u64);
+    let connect = |_| connect(context.access, Protection::Plain);
+    let trees: Vec<Tree> = (0..clients).map(connect).collect::<Result<_, _>>()?;
+    prepare(&trees[0])?;
+    Ok(Ready::new(move || {
+        let ended: Vec<Result<Vec<u32>, String>> = thread::scope(|scope| {
+            let work = |(client, tree)| {
+                scope.spawn(move || all_turns(kind, tree, client, turns).map_err(|e| e.to_string()))
+            };
+            let threads: Vec<_> = trees.iter().enumerate().map(work).collect();
+            let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+                let ended = thread.join();
+                ended.unwrap_or_else(|_| Err("a client panicked".to_owned()))
+            };
+            threads.into_iter().map(join).collect()
+        });
+        let mut latencies = Vec::new();
+        for client in ended {
+            latencies.extend(client?);
+        }
+        let units = turns * kind.units() * trees.len() as u64;
+        Ok(Done::new(units as f64).latencies(latencies).keep(trees))
+    }))
+}
+
+/// The file that is opened, and the folder that is listed.
+fn prepare(tree: &Tree) -> Result<(), Failure> {
+    field(tree)?.close()?;
+    folder(tree, "names")?;
+    folder(tree, "listed")?;
+    let there = names_in(tree, "listed")?.len();
     for number in there..LISTED {
         tree.write_file(&format!("listed\\entry-{number:04}"), &[])?;
     }
-    Ok(Ready::new(move || {
-        let mut latencies = Vec::new();
-        let turns = match kind {
-            Kind::OpenClose => operations / 4,
-            Kind::CreateRemove => operations / 8,
-            Kind::Mix | Kind::SmallFiles => operations / 20,
-        };
-        for number in 0..turns {
-            turn(kind, &tree, number, &mut latencies)?;
-        }
-        let units = if kind == Kind::Mix {
-            turns * MIX
-        } else {
-            turns
-        };
-        Ok(Done::new(units as f64).latencies(latencies).keep(tree))
-    }))
+    Ok(())
+}
+
+fn all_turns(kind: Kind, tree: &Tree, client: usize, turns: u64) -> Result<Vec<u32>, Failure> {
+    let mut latencies = Vec::new();
+    for number in 0..turns {
+        turn(kind, tree, client as u64 * turns + number, &mut latencies)?;
+    }
+    Ok(latencies)
 }
 
 fn turn(kind: Kind, tree: &Tree, number: u64, latencies: &mut Vec<u32>) -> Result<(), Failure> {
@@ -61,9 +96,9 @@ fn turn(kind: Kind, tree: &Tree, number: u64, latencies: &mut Vec<u32>) -> Resul
             tree.create(&open)?.close()?;
         }
         Kind::CreateRemove => {
-            tree.create(&CreateArgs::create("names\\a new file"))?
-                .close()?;
-            tree.delete("names\\a new file")?;
+            let name = format!("names\\new-{number:06}");
+            tree.create(&CreateArgs::create(&name))?.close()?;
+            tree.delete(&name)?;
         }
         Kind::SmallFiles => small(tree, &format!("names\\small-{number:06}"))?,
         Kind::Mix => return mix(tree, number, latencies),
