@@ -19,7 +19,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::{Attr, FileKey, FsInfo, Identity, SetAttr, StreamInfo, VfsError};
+use crate::{Attr, FileKey, FsInfo, Identity, SetAttr, StreamInfo, Timestamp, VfsError};
 
 /// Result of a file-system operation.
 pub type VfsResult<T> = std::result::Result<T, VfsError>;
@@ -39,8 +39,8 @@ pub trait Node: Clone + Send + Sync + 'static {
 pub struct Lookup<N> {
     /// The directory that holds, or would hold, the last component. `None` for the root.
     pub parent: Option<N>,
-    /// What the directory says of owner and mode, where the lookup had to look at it.
-    pub parent_permissions: Option<Permissions>,
+    /// The directory's state, where the lookup had to look at it.
+    pub parent_seen: Option<Seen>,
     /// The last component: as stored if found, as asked otherwise. Empty for the root.
     pub name: String,
     /// Every component as stored (those found), in order, the last one as in `name`.
@@ -70,6 +70,17 @@ impl From<&Attr> for Permissions {
     }
 }
 
+/// What an inode said of itself at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// Owner and permission bits.
+    pub permissions: Permissions,
+    /// Time of the last write.
+    pub written: Timestamp,
+    /// Change time.
+    pub changed: Timestamp,
+}
+
 /// What kinds of I/O an open wants; the kernel checks them against the identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoAccess {
@@ -97,7 +108,7 @@ pub struct Permitted {
 /// What a new file or directory starts with. Everything here is there before the name becomes
 /// visible to other clients of this server, or nothing is left behind.
 #[derive(Debug, Clone, Default)]
-pub struct NewNode {
+pub struct NewNode<'a> {
     /// Permission bits before the share's mask; `None`: the share's default.
     pub mode: Option<u32>,
     /// DOS attribute bits to store.
@@ -108,6 +119,8 @@ pub struct NewNode {
     pub eas: Vec<(String, Vec<u8>)>,
     /// Bytes to reserve.
     pub allocation: u64,
+    /// The directory's state, if it was just seen: by one who has waited for nothing since.
+    pub above: Option<&'a Seen>,
 }
 
 /// How a stream is to be opened.
@@ -208,7 +221,7 @@ pub trait Vfs: Send + Sync + 'static {
         who: &Identity,
         parent: &Self::Node,
         name: &str,
-        new: &NewNode,
+        new: &NewNode<'_>,
     ) -> VfsResult<(Self::Node, Attr)>;
 
     /// Creates an empty directory. `Exists` if the name is taken (in any case).
@@ -217,7 +230,7 @@ pub trait Vfs: Send + Sync + 'static {
         who: &Identity,
         parent: &Self::Node,
         name: &str,
-        new: &NewNode,
+        new: &NewNode<'_>,
     ) -> VfsResult<(Self::Node, Attr)>;
 
     /// Opens a named stream of `node` (a file or directory, not itself a stream). The bool says
@@ -380,8 +393,13 @@ pub trait Vfs: Send + Sync + 'static {
 
     /// The stored security descriptor, self-relative, if any. A stored one that cannot be
     /// understood is `Corrupt`, one whose hash shows that the POSIX permissions were changed
-    /// behind it is treated as absent.
-    async fn security(&self, node: &Self::Node) -> VfsResult<Option<Vec<u8>>>;
+    /// behind it is treated as absent. `changed`: the inode's change time, by one who has just seen
+    /// it and is content with what was stored then.
+    async fn security(
+        &self,
+        node: &Self::Node,
+        changed: Option<&Timestamp>,
+    ) -> VfsResult<Option<Vec<u8>>>;
 
     /// Stores a security descriptor (self-relative bytes).
     async fn set_security(&self, who: &Identity, node: &Self::Node, sd: &[u8]) -> VfsResult<()>;

@@ -9,7 +9,7 @@ use smb_wire::{
     file_attributes::FileAttributes,
     status::Status,
 };
-use vfs::{Attr, Kind, Lookup, Node, Permissions, Vfs, VfsError};
+use vfs::{Attr, Kind, Lookup, Node, Permissions, Seen, Timestamp, Vfs, VfsError};
 
 use crate::{command::Failure, state::Token};
 
@@ -20,13 +20,15 @@ const WRITE_RIGHTS: AccessMask = AccessMask(
         | AccessMask::FILE_DELETE_CHILD.bits(),
 );
 
-/// The descriptor of an inode: stored, or derived from its permission bits.
+/// The descriptor of an inode: stored, or derived from its permission bits. `changed`: as in
+/// [`Subject`].
 pub(crate) async fn descriptor<V: Vfs>(
     vfs: &V,
     node: &V::Node,
     attr: &Attr,
+    changed: Option<&Timestamp>,
 ) -> Result<SecurityDescriptor, VfsError> {
-    match stored(vfs, node).await? {
+    match stored(vfs, node, changed).await? {
         Some(sd) => Ok(sd),
         None => Ok(derived(attr.into(), attr.kind == Kind::Directory)),
     }
@@ -37,8 +39,9 @@ pub(crate) async fn descriptor<V: Vfs>(
 pub(crate) async fn stored<V: Vfs>(
     vfs: &V,
     node: &V::Node,
+    changed: Option<&Timestamp>,
 ) -> Result<Option<SecurityDescriptor>, VfsError> {
-    match vfs.security(node).await {
+    match vfs.security(node, changed).await {
         Ok(None) | Err(VfsError::NotSupported | VfsError::NoAttribute) => Ok(None),
         Ok(Some(bytes)) => SecurityDescriptor::read(&bytes)
             .map(Some)
@@ -105,15 +108,15 @@ pub(crate) fn maximal(sd: &SecurityDescriptor, token: &Token) -> AccessMask {
     dtyp::maximal_access(sd, &dtyp::Token::new(&token.sids))
 }
 
-/// A directory, with its permissions where the lookup that led there had to look at them.
+/// A directory, with its state where the lookup that led there had to look at it.
 pub(crate) struct Parent<'a, V: Vfs> {
     node: &'a V::Node,
-    seen: Option<Permissions>,
+    seen: Option<&'a Seen>,
 }
 
 impl<'a, V: Vfs> Parent<'a, V> {
-    /// With its permissions, if they were just seen.
-    pub(crate) fn seen(node: &'a V::Node, seen: Option<Permissions>) -> Self {
+    /// With its state, if that was just seen.
+    pub(crate) fn seen(node: &'a V::Node, seen: Option<&'a Seen>) -> Self {
         Self { node, seen }
     }
 
@@ -121,17 +124,18 @@ impl<'a, V: Vfs> Parent<'a, V> {
     pub(crate) fn of(lookup: &'a Lookup<V::Node>) -> Option<Self> {
         Some(Self {
             node: lookup.parent.as_ref()?,
-            seen: lookup.parent_permissions,
+            seen: lookup.parent_seen.as_ref(),
         })
     }
 
     /// Its descriptor, and whether that is a stored one.
     async fn descriptor(&self, vfs: &V) -> Result<(SecurityDescriptor, bool), VfsError> {
-        if let Some(sd) = stored(vfs, self.node).await? {
+        let changed = self.seen.map(|seen| &seen.changed);
+        if let Some(sd) = stored(vfs, self.node, changed).await? {
             return Ok((sd, true));
         }
         let permissions = match self.seen {
-            Some(seen) => seen,
+            Some(seen) => seen.permissions,
             None => vfs.permissions(self.node).await?,
         };
         Ok((derived(permissions, self.node.is_directory()), false))
@@ -143,6 +147,8 @@ pub(crate) struct Subject<'a, V: Vfs> {
     pub(crate) vfs: &'a V,
     pub(crate) node: &'a V::Node,
     pub(crate) attr: &'a Attr,
+    /// The change time that the disk told this request, if its descriptor of then will do.
+    pub(crate) changed: Option<&'a Timestamp>,
     pub(crate) parent: Option<Parent<'a, V>>,
     /// The most the tree allows.
     pub(crate) ceiling: AccessMask,
@@ -192,7 +198,7 @@ pub(crate) async fn maximum<V: Vfs>(
 }
 
 async fn allowed<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<AccessMask, Failure> {
-    let sd = descriptor(subject.vfs, subject.node, subject.attr).await?;
+    let sd = descriptor(subject.vfs, subject.node, subject.attr, subject.changed).await?;
     Ok(maximal(&sd, token))
 }
 

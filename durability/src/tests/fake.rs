@@ -378,7 +378,7 @@ impl Vfs for Fake {
         _: &Identity,
         _: &FakeNode,
         _: &str,
-        _: &NewNode,
+        _: &NewNode<'_>,
     ) -> VfsResult<(FakeNode, Attr)> {
         unreachable!()
     }
@@ -387,7 +387,7 @@ impl Vfs for Fake {
         _: &Identity,
         _: &FakeNode,
         _: &str,
-        _: &NewNode,
+        _: &NewNode<'_>,
     ) -> VfsResult<(FakeNode, Attr)> {
         unreachable!()
     }
@@ -483,7 +483,7 @@ impl Vfs for Fake {
     async fn set_ea(&self, _: &FakeNode, _: &str, _: &[u8]) -> VfsResult<()> {
         unreachable!()
     }
-    async fn security(&self, _: &FakeNode) -> VfsResult<Option<Vec<u8>>> {
+    async fn security(&self, _: &FakeNode, _: Option<&Timestamp>) -> VfsResult<Option<Vec<u8>>> {
         unreachable!()
     }
     async fn set_security(&self, _: &Identity, _: &FakeNode, _: &[u8]) -> VfsResult<()> {

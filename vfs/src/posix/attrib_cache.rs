@@ -44,8 +44,8 @@ struct Entry {
 }
 
 impl Entry {
-    fn is_of(&self, stat: &Stat, now: Timestamp) -> bool {
-        self.changed == stat.changed && self.until.is_none_or(|until| now < until)
+    fn is_of(&self, changed: Timestamp, now: Timestamp) -> bool {
+        self.changed == changed && self.until.is_none_or(|until| now < until)
     }
 }
 
@@ -67,7 +67,7 @@ impl AttribCache {
 
     /// What the inode whose state is `stat` has stored, if that is known.
     pub(super) fn find(&self, stat: &Stat, now: Timestamp) -> Option<Option<DosAttrib>> {
-        self.lock().entry(stat, now)?.dos
+        self.lock().entry(stat.key, stat.changed, now)?.dos
     }
 
     /// Whether [`AttribCache::find`] would know it.
@@ -75,20 +75,29 @@ impl AttribCache {
         self.find(stat, now).is_some()
     }
 
-    /// Whether the inode is known to have no security descriptor.
-    pub(super) fn lacks_descriptor(&self, stat: &Stat, now: Timestamp) -> bool {
-        let entry = self.lock().entry(stat, now);
+    /// Whether the inode is known to have no security descriptor, or to have had none when its
+    /// change time was `changed`.
+    pub(super) fn lacks_descriptor(
+        &self,
+        inode: FileKey,
+        changed: Timestamp,
+        now: Timestamp,
+    ) -> bool {
+        let entry = self.lock().entry(inode, changed, now);
         entry.is_some_and(|entry| entry.no_descriptor)
     }
 
     /// `stored` was read after `stat`, and both after `now`.
     pub(super) fn learn(&self, stat: &Stat, stored: Option<DosAttrib>, now: Timestamp) {
-        self.add(stat, now, |entry| entry.dos = Some(stored));
+        self.add(stat.key, stat.changed, now, |entry| {
+            entry.dos = Some(stored)
+        });
     }
 
-    /// That there is no security descriptor was read after `stat`, and both after `now`.
-    pub(super) fn learn_no_descriptor(&self, stat: &Stat, now: Timestamp) {
-        self.add(stat, now, |entry| entry.no_descriptor = true);
+    /// That there is no security descriptor was read after `now`, and after the inode's change time
+    /// was seen to be `changed`.
+    pub(super) fn learn_no_descriptor(&self, inode: FileKey, changed: Timestamp, now: Timestamp) {
+        self.add(inode, changed, now, |entry| entry.no_descriptor = true);
     }
 
     /// We made the inode, gave it this, and then saw `stat`. Nothing is believed of its descriptor:
@@ -110,33 +119,39 @@ impl AttribCache {
         inner.old.remove(&inode);
     }
 
-    fn add(&self, stat: &Stat, now: Timestamp, what: impl FnOnce(&mut Entry)) {
-        if stat.changed.nanos == 0 || later(stat.changed, SETTLED) > now {
+    fn add(
+        &self,
+        inode: FileKey,
+        changed: Timestamp,
+        now: Timestamp,
+        what: impl FnOnce(&mut Entry),
+    ) {
+        if changed.nanos == 0 || later(changed, SETTLED) > now {
             return;
         }
         let mut inner = self.lock();
-        let known = inner.entry(stat, now);
+        let known = inner.entry(inode, changed, now);
         let mut entry = known
             .filter(|entry| entry.until.is_none())
             .unwrap_or(Entry {
-                changed: stat.changed,
+                changed,
                 until: None,
                 dos: None,
                 no_descriptor: false,
             });
         what(&mut entry);
-        inner.keep(stat.key, entry);
+        inner.keep(inode, entry);
     }
 }
 
 impl Inner {
-    fn entry(&mut self, stat: &Stat, now: Timestamp) -> Option<Entry> {
-        if let Some(entry) = self.young.get(&stat.key) {
-            return entry.is_of(stat, now).then_some(*entry);
+    fn entry(&mut self, inode: FileKey, changed: Timestamp, now: Timestamp) -> Option<Entry> {
+        if let Some(entry) = self.young.get(&inode) {
+            return entry.is_of(changed, now).then_some(*entry);
         }
-        let entry = self.old.remove(&stat.key)?;
-        entry.is_of(stat, now).then(|| {
-            self.keep(stat.key, entry);
+        let entry = self.old.remove(&inode)?;
+        entry.is_of(changed, now).then(|| {
+            self.keep(inode, entry);
             entry
         })
     }
@@ -208,7 +223,7 @@ mod tests {
         let then = stat(1, at(5, 7));
         cache.made(&then, HIDDEN.unwrap(), at(5, 9));
         assert_eq!(cache.find(&then, at(5, 70_000_000)), Some(HIDDEN));
-        assert!(!cache.lacks_descriptor(&then, at(5, 70_000_000)));
+        assert!(!cache.lacks_descriptor(then.key, then.changed, at(5, 70_000_000)));
         cache.forget(then.key);
         assert_eq!(cache.find(&then, at(5, 70_000_000)), None);
         cache.made(&then, HIDDEN.unwrap(), at(5, 9));
@@ -216,9 +231,9 @@ mod tests {
         // Read again it is settled, and what was only believed is not taken over.
         cache.learn(&then, None, at(6, 0));
         assert_eq!(cache.find(&then, at(99, 0)), Some(None));
-        assert!(!cache.lacks_descriptor(&then, at(99, 0)));
-        cache.learn_no_descriptor(&then, at(6, 0));
-        assert!(cache.lacks_descriptor(&then, at(99, 0)));
+        assert!(!cache.lacks_descriptor(then.key, then.changed, at(99, 0)));
+        cache.learn_no_descriptor(then.key, then.changed, at(6, 0));
+        assert!(cache.lacks_descriptor(then.key, then.changed, at(99, 0)));
         assert_eq!(cache.find(&then, at(99, 0)), Some(None));
     }
 

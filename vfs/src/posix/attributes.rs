@@ -10,7 +10,6 @@
 
 use super::{
     PosixNode, PosixVfs,
-    lookup::permissions,
     node::kind_of,
     samba_xattr::{
         DOS_ATTRIB,
@@ -18,7 +17,8 @@ use super::{
     },
 };
 use crate::{
-    Attr, FsInfo, Identity, Kind, Permissions, Permitted, SetAttr, Timestamp, VfsError, VfsResult,
+    Attr, FileKey, FsInfo, Identity, Kind, Permissions, Permitted, Seen, SetAttr, Timestamp,
+    VfsError, VfsResult,
     disk::{Disk, DiskResult, Stat, XattrSet},
 };
 
@@ -71,7 +71,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     pub(super) async fn do_permissions(&self, node: &PosixNode<D>) -> VfsResult<Permissions> {
-        Ok(permissions(&self.disk.stat(node.fd()).await?))
+        Ok(Seen::from(&self.disk.stat(node.fd()).await?).permissions)
     }
 
     pub(super) async fn do_is_readonly(&self, node: &PosixNode<D>) -> VfsResult<bool> {
@@ -110,14 +110,14 @@ impl<D: Disk> PosixVfs<D> {
 
     /// Keeps what was read after `stat` and `now`.
     fn learn(&self, stat: &Stat, stored: Option<DosAttrib>, now: Timestamp) {
-        if self.remembers(stat) {
+        if self.remembers(stat.key) {
             self.attribs.learn(stat, stored, now);
         }
     }
 
     /// Whether the inode's times are this machine's: what is mounted below may be another's.
-    pub(super) fn remembers(&self, stat: &Stat) -> bool {
-        self.disk.is_local() && stat.key.fs == self.root_key().fs
+    pub(super) fn remembers(&self, inode: FileKey) -> bool {
+        self.disk.is_local() && inode.fs == self.root_key().fs
     }
 
     fn merge(&self, stat: &Stat, kind: Kind, stored: Option<DosAttrib>, named: Named) -> Attr {

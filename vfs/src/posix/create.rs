@@ -17,7 +17,7 @@ use super::{
     samba_xattr::{DOS_ATTRIB, dos_attrib::DosAttrib},
 };
 use crate::{
-    Attr, FileKey, Identity, IoAccess, NewNode, Timestamp, VfsError, VfsResult,
+    Attr, FileKey, Identity, IoAccess, NewNode, Seen, Timestamp, VfsError, VfsResult,
     disk::{Allocate, Disk, DiskResult, OpenHow, Stat},
 };
 
@@ -67,13 +67,13 @@ impl<D: Disk> PosixVfs<D> {
         who: &Identity,
         parent: &PosixNode<D>,
         shown: &str,
-        new: &NewNode,
+        new: &NewNode<'_>,
         directory: bool,
     ) -> VfsResult<(PosixNode<D>, Attr)> {
         self.writable()?;
         let dir = parent.directory()?;
-        let _name = self.locks.name(parent.0.key, shown).await;
-        let (taken, mut seen) = self.is_taken(who, parent, shown).await?;
+        let (_name, above) = self.locks.name_after(parent.0.key, shown, new.above).await;
+        let (taken, mut seen) = self.is_taken(who, parent, shown, above).await?;
         if taken {
             return Err(self.why_taken(who, parent, shown).await);
         }
@@ -123,7 +123,7 @@ impl<D: Disk> PosixVfs<D> {
             dot: shown.starts_with('.'),
         };
         let attr = self.new_attr(&stat, stored, named);
-        if made.marked == Some(Ok(())) && self.remembers(&stat) {
+        if made.marked == Some(Ok(())) && self.remembers(stat.key) {
             (self.attribs).made(&stat, stored, self.options.clock.now());
         }
         let trail = directory.then(|| extend(parent, &on_disk)).flatten();
@@ -145,8 +145,8 @@ impl<D: Disk> PosixVfs<D> {
         &self,
         who: &Identity,
         parent: &PosixNode<D>,
-        (at, seen): (&[u8], Option<Stat>),
-        new: &NewNode,
+        (at, seen): (&[u8], Option<Seen>),
+        new: &NewNode<'_>,
         directory: bool,
     ) -> VfsResult<Made<D::Fd>> {
         let options = &self.options;
@@ -209,7 +209,7 @@ impl<D: Disk> PosixVfs<D> {
     async fn finish(
         &self,
         made: &Made<D::Fd>,
-        new: &NewNode,
+        new: &NewNode<'_>,
         directory: bool,
     ) -> VfsResult<DosAttrib> {
         let fd = &made.fd;

@@ -12,7 +12,7 @@ use super::{
     node::kind_of, samba_xattr::DOS_ATTRIB,
 };
 use crate::{
-    Attr, DirName, FileKey, Identity, Kind, Node, VfsError, VfsResult,
+    Attr, DirName, FileKey, Identity, Kind, Node, Seen, VfsError, VfsResult,
     disk::{Disk, Stat, Wanted},
 };
 
@@ -260,7 +260,7 @@ impl<D: Disk> PosixVfs<D> {
         let wanted = name::to_disk(to_name)?;
         let same_directory = parent.0.key == to_parent.0.key;
         if replaced.is_none() {
-            let seen = self.seen_without(to_parent, to_name).await?;
+            let seen = self.seen_without(to_parent, to_name, None).await?;
             if seen.is_some() {
                 let at = (wanted.as_ref(), seen);
                 return self
@@ -340,7 +340,7 @@ impl<D: Disk> PosixVfs<D> {
         parent: &PosixNode<D>,
         from: &[u8],
         to_parent: &PosixNode<D>,
-        (at, seen): (&[u8], Option<Stat>),
+        (at, seen): (&[u8], Option<Seen>),
         replace: bool,
     ) -> VfsResult<()> {
         let target = to_parent.directory()?;

@@ -17,7 +17,7 @@ use super::{
     node::{Trail, kind_of},
 };
 use crate::{
-    FileKey, Identity, Kind, Lookup, Permissions, VfsError, VfsResult,
+    FileKey, Identity, Kind, Lookup, Permissions, Seen, VfsError, VfsResult,
     disk::{Disk, DiskResult, Errno, OpenHow, Stat},
 };
 
@@ -68,12 +68,17 @@ struct Above<F> {
     links: u32,
 }
 
-/// What `stat` says of owner and mode.
-pub(super) fn permissions(stat: &Stat) -> Permissions {
-    Permissions {
-        uid: stat.uid,
-        gid: stat.gid,
-        mode: stat.mode,
+impl From<&Stat> for Seen {
+    fn from(stat: &Stat) -> Self {
+        Self {
+            permissions: Permissions {
+                uid: stat.uid,
+                gid: stat.gid,
+                mode: stat.mode,
+            },
+            written: stat.written,
+            changed: stat.changed,
+        }
     }
 }
 
@@ -94,7 +99,7 @@ impl<D: Disk> PosixVfs<D> {
             let attr = self.attr_of(&root).await?;
             return Ok(Lookup {
                 parent: None,
-                parent_permissions: None,
+                parent_seen: None,
                 name: String::new(),
                 path: Vec::new(),
                 found: Some((root, attr)),
@@ -108,13 +113,13 @@ impl<D: Disk> PosixVfs<D> {
         } = self.walk_above(who, before, &mut ahead).await?;
         // The last component's directory is the client's, even if a link leads elsewhere.
         let parent = self.node_of(&stack);
-        let mut seen = stack.last().map(|step| step.stat);
+        let mut seen = seen_on_top(&stack);
         let opened = ahead.0.next();
         let walked = self.walk(who, &mut stack, (last, opened), &mut links, &mut seen);
         let Some((shown, _, step)) = walked.await? else {
             return Ok(Lookup {
                 parent: Some(parent),
-                parent_permissions: seen.as_ref().map(permissions),
+                parent_seen: seen,
                 name: last.clone(),
                 path: stored,
                 found: None,
@@ -127,7 +132,7 @@ impl<D: Disk> PosixVfs<D> {
         let attr = self.attr_with(node.fd(), &step.stat, Named { dot }).await?;
         Ok(Lookup {
             parent: Some(parent),
-            parent_permissions: seen.as_ref().map(permissions),
+            parent_seen: seen,
             name: shown,
             path: stored,
             found: Some((node, attr)),
@@ -160,7 +165,7 @@ impl<D: Disk> PosixVfs<D> {
         let mut stored = Vec::with_capacity(before.len() + 1);
         let mut links = LINKS_MAX;
         for component in before {
-            let seen = &mut None;
+            let seen = &mut seen_on_top(&stack);
             let named = (component.as_str(), ahead.0.next());
             let walked = self.walk(who, &mut stack, named, &mut links, seen);
             let Some((shown, straight, step)) = walked.await? else {
@@ -204,7 +209,7 @@ impl<D: Disk> PosixVfs<D> {
         stack: &mut Vec<Step<D::Fd>>,
         (component, opened): (&str, Option<Opened<D::Fd>>),
         links: &mut u32,
-        seen: &mut Option<Stat>,
+        seen: &mut Option<Seen>,
     ) -> VfsResult<Option<(String, bool, Step<D::Fd>)>> {
         let (dir, key) = self.top(stack);
         let named = (component, opened);
@@ -255,15 +260,15 @@ impl<D: Disk> PosixVfs<D> {
         self.child_seen(who, dir, dir_key, named, &mut None).await
     }
 
-    /// As [`Self::child`], of what may have been opened ahead; `seen` becomes the directory's state
-    /// where that had to be looked at.
+    /// As [`Self::child`], of what may have been opened ahead; `seen` is the directory's state as far
+    /// as this operation has looked at it, and becomes what it is where it had to look anew.
     async fn child_seen(
         &self,
         who: &Identity,
         dir: &D::Fd,
         dir_key: FileKey,
         (component, opened): (&str, Option<Opened<D::Fd>>),
-        seen: &mut Option<Stat>,
+        seen: &mut Option<Seen>,
     ) -> VfsResult<Option<(Box<[u8]>, Child<D::Fd>)>> {
         if name::is_reserved(dir_key == self.root_key(), component) {
             return Err(VfsError::InvalidName);
@@ -278,7 +283,7 @@ impl<D: Disk> PosixVfs<D> {
         if let Some(child) = self.child_of(opened).await? {
             return Ok(Some((exact, child)));
         }
-        let Some(other) = self.folded(dir, component, seen).await? else {
+        let Some(other) = self.folded(dir, dir_key, component, seen).await? else {
             return Ok(None);
         };
         if other == exact {
@@ -325,28 +330,40 @@ impl<D: Disk> PosixVfs<D> {
         dir: &D::Fd,
         dir_key: FileKey,
         component: &str,
-        seen: &mut Option<Stat>,
+        seen: &mut Option<Seen>,
     ) -> VfsResult<bool> {
         let folded = name::fold(component);
         if !self.disk.is_local() || !self.names.may_lack(dir_key, &folded) {
             return Ok(false);
         }
+        if self.known_then(dir_key, seen.as_ref(), &folded) == Known::Absent {
+            return Ok(true);
+        }
         let stat = self.disk.stat(dir).await?;
-        *seen = Some(stat);
+        *seen = Some((&stat).into());
         let now = self.options.clock.now();
         Ok(self.names.find(&stat, &folded, now) == Known::Absent)
     }
 
+    /// What the cache knows as of when the directory was seen.
+    fn known_then(&self, dir_key: FileKey, seen: Option<&Seen>, folded: &str) -> Known {
+        let now = self.options.clock.now();
+        seen.map_or(Known::Unlisted, |seen| {
+            self.names.find_seen(dir_key, seen, folded, now)
+        })
+    }
+
     /// Whether a name that is to be made is there already, in any case. Where the cache knows of
     /// none the exact one is not asked for: making it tells. Then, and only then, also the
-    /// directory's state as it was looked at.
+    /// directory's state as it was looked at: by whoever handed on `above`, or here.
     pub(super) async fn is_taken(
         &self,
         who: &Identity,
         dir: &PosixNode<D>,
         component: &str,
-    ) -> VfsResult<(bool, Option<Stat>)> {
-        let seen = self.seen_without(dir, component).await?;
+        above: Option<&Seen>,
+    ) -> VfsResult<(bool, Option<Seen>)> {
+        let seen = self.seen_without(dir, component, above).await?;
         if seen.is_some() {
             return Ok((false, seen));
         }
@@ -355,17 +372,19 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// The directory's state if the cache says that no name in it folds like `component`, which
-    /// then is not asked for: only for who learns of one there by taking the name.
+    /// then is not asked for: only for who learns of one there by taking the name. `above`: that
+    /// state, by one who has just seen it and waited for nothing since.
     pub(super) async fn seen_without(
         &self,
         dir: &PosixNode<D>,
         component: &str,
-    ) -> VfsResult<Option<Stat>> {
+        above: Option<&Seen>,
+    ) -> VfsResult<Option<Seen>> {
         let (fd, key) = (dir.directory()?, dir.0.key);
         if name::is_reserved(key == self.root_key(), component) {
             return Err(VfsError::InvalidName);
         }
-        let mut seen = None;
+        let mut seen = above.copied();
         let absent = self.is_known_absent(fd, key, component, &mut seen).await?;
         Ok(seen.filter(|_| absent))
     }
@@ -375,13 +394,19 @@ impl<D: Disk> PosixVfs<D> {
     async fn folded(
         &self,
         dir: &D::Fd,
+        dir_key: FileKey,
         component: &str,
-        seen: &mut Option<Stat>,
+        seen: &mut Option<Seen>,
     ) -> VfsResult<Option<Box<[u8]>>> {
         let folded = name::fold(component);
+        match self.known_then(dir_key, seen.as_ref(), &folded) {
+            Known::OnDisk(on_disk) => return Ok(Some(on_disk)),
+            Known::Absent => return Ok(None),
+            Known::Unlisted => {}
+        }
         let begun = self.names.begin_listing();
         let before = self.disk.stat(dir).await?;
-        *seen = Some(before);
+        *seen = Some((&before).into());
         let now = self.options.clock.now();
         match self.names.find(&before, &folded, now) {
             Known::OnDisk(on_disk) => return Ok(Some(on_disk)),
@@ -547,7 +572,7 @@ impl<D: Disk> PosixVfs<D> {
     pub(super) async fn changing_seen<T>(
         &self,
         dir: &PosixNode<D>,
-        seen: Option<Stat>,
+        seen: Option<Seen>,
         changes: &[Change<'_>],
         change: impl Future<Output = Result<T, Errno>>,
     ) -> Result<T, Errno> {
@@ -559,13 +584,14 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// See [`Self::changing_seen`].
-    pub(super) async fn begin_seen(&self, dir: &PosixNode<D>, seen: Option<Stat>) {
-        if let Some(stat) = seen {
-            self.names.begin(&stat);
-        } else if self.names.knows(dir.0.key)
+    pub(super) async fn begin_seen(&self, dir: &PosixNode<D>, seen: Option<Seen>) {
+        let key = dir.0.key;
+        if let Some(seen) = seen {
+            self.names.begin(key, &seen);
+        } else if self.names.knows(key)
             && let Ok(stat) = self.disk.stat(dir.fd()).await
         {
-            self.names.begin(&stat);
+            self.names.begin(key, &(&stat).into());
         }
     }
 
@@ -575,6 +601,11 @@ impl<D: Disk> PosixVfs<D> {
         let now = self.options.clock.now();
         self.names.end(dir.0.key, stat.as_ref(), changes, now);
     }
+}
+
+/// The state of the directory at the end of `stack`, if that is not the root.
+fn seen_on_top<F>(stack: &[Step<F>]) -> Option<Seen> {
+    stack.last().map(|step| (&step.stat).into())
 }
 
 fn push<F>(stack: &mut Vec<Step<F>>, step: Step<F>) -> VfsResult<()> {

@@ -39,8 +39,8 @@ pub use options::{AclNamespace, Clock, PosixOptions, StreamStore, SymlinkPolicy}
 
 use crate::{
     Attr, DirName, FailedSync, FileKey, FsInfo, Identity, IoAccess, Lookup, NewNode, Permissions,
-    Permitted, Range, SetAttr, StreamInfo, StreamOpen, SyncScope, Vfs, VfsError, VfsResult,
-    WriteMode,
+    Permitted, Range, SetAttr, StreamInfo, StreamOpen, SyncScope, Timestamp, Vfs, VfsError,
+    VfsResult, WriteMode,
     disk::{Disk, InodeLocks},
 };
 use attrib_cache::AttribCache;
@@ -142,6 +142,21 @@ impl Locks {
         Self::shard(&self.names, Self::hash(directory, shown))
             .lock()
             .await
+    }
+
+    /// As [`Locks::name`], by one who has just seen something: which counts no more if the lock had to
+    /// be waited for.
+    async fn name_after<T>(
+        &self,
+        directory: FileKey,
+        shown: &str,
+        seen: Option<T>,
+    ) -> (MutexGuard<'_, ()>, Option<T>) {
+        let shard = Self::shard(&self.names, Self::hash(directory, shown));
+        match shard.try_lock() {
+            Ok(name) => (name, seen),
+            Err(_) => (shard.lock().await, None),
+        }
     }
 
     /// Both names of a move, whatever their order.
@@ -258,7 +273,7 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         who: &Identity,
         parent: &Self::Node,
         name: &str,
-        new: &NewNode,
+        new: &NewNode<'_>,
     ) -> VfsResult<(Self::Node, Attr)> {
         self.do_create(who, parent, name, new, false).await
     }
@@ -268,7 +283,7 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         who: &Identity,
         parent: &Self::Node,
         name: &str,
-        new: &NewNode,
+        new: &NewNode<'_>,
     ) -> VfsResult<(Self::Node, Attr)> {
         self.do_create(who, parent, name, new, true).await
     }
@@ -436,8 +451,12 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         self.do_set_ea(node, name, value).await
     }
 
-    async fn security(&self, node: &Self::Node) -> VfsResult<Option<Vec<u8>>> {
-        self.do_security(node).await
+    async fn security(
+        &self,
+        node: &Self::Node,
+        changed: Option<&Timestamp>,
+    ) -> VfsResult<Option<Vec<u8>>> {
+        self.do_security(node, changed).await
     }
 
     async fn set_security(&self, _who: &Identity, node: &Self::Node, sd: &[u8]) -> VfsResult<()> {

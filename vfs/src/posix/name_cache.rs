@@ -22,7 +22,7 @@ use std::{
 
 use super::name;
 use crate::{
-    FileKey, Timestamp,
+    FileKey, Seen, Timestamp,
     disk::{RawEntry, Stat},
 };
 
@@ -49,6 +49,15 @@ impl From<&Stat> for Stamp {
         Self {
             written: stat.written,
             changed: stat.changed,
+        }
+    }
+}
+
+impl From<&Seen> for Stamp {
+    fn from(seen: &Seen) -> Self {
+        Self {
+            written: seen.written,
+            changed: seen.changed,
         }
     }
 }
@@ -185,24 +194,25 @@ impl NameCache {
     /// What is known about `folded` in the directory whose state is `stat`.
     pub(super) fn find(&self, stat: &Stat, folded: &str, now: Timestamp) -> Known {
         let mut inner = self.lock();
-        inner.uses += 1;
-        let uses = inner.uses;
-        let Some(snapshot) = inner.directories.get_mut(&stat.key) else {
-            return Known::Unlisted;
-        };
-        let expired = snapshot.renewed_until.is_some_and(|until| now >= until);
-        let unchanged = snapshot.stamp == Stamp::from(stat) || snapshot.in_flight > 0;
-        if expired || !unchanged {
-            if snapshot.in_flight == 0 {
-                inner.forget(stat.key);
-            }
-            return Known::Unlisted;
+        let known = inner.find(stat.key, stat.into(), folded, now);
+        let is_changing = |snapshot: &Snapshot| snapshot.in_flight > 0;
+        if known == Known::Unlisted && !inner.directories.get(&stat.key).is_some_and(is_changing) {
+            inner.forget(stat.key);
         }
-        snapshot.used = uses;
-        match snapshot.folded.get(folded).and_then(Names::first) {
-            Some(on_disk) => Known::OnDisk(on_disk.into()),
-            None => Known::Absent,
-        }
+        known
+    }
+
+    /// As [`NameCache::find`], by one who saw the directory's state a while ago and answers as of
+    /// then. Changes of ours may have moved it since, so what does not fit is not forgotten: it is
+    /// to be looked at anew.
+    pub(super) fn find_seen(
+        &self,
+        directory: FileKey,
+        seen: &Seen,
+        folded: &str,
+        now: Timestamp,
+    ) -> Known {
+        self.lock().find(directory, seen.into(), folded, now)
     }
 
     /// A listing is about to start, its first look at the directory's state included.
@@ -267,16 +277,16 @@ impl NameCache {
         self.lock().directories.contains_key(&directory)
     }
 
-    /// A change of ours to the directory, whose state is `stat`, is about to start. Whether the
-    /// snapshot is still good and will take the change.
-    pub(super) fn begin(&self, stat: &Stat) -> bool {
+    /// A change of ours to the directory is about to start, whose state was just seen to be `seen`.
+    /// Whether the snapshot is still good and will take the change.
+    pub(super) fn begin(&self, directory: FileKey, seen: &Seen) -> bool {
         let mut inner = self.lock();
-        let Some(snapshot) = inner.directories.get_mut(&stat.key) else {
+        let Some(snapshot) = inner.directories.get_mut(&directory) else {
             return false;
         };
         // While another change of ours is under way the times move by it.
-        if snapshot.in_flight == 0 && snapshot.stamp != Stamp::from(stat) {
-            inner.forget(stat.key);
+        if snapshot.in_flight == 0 && snapshot.stamp != Stamp::from(seen) {
+            inner.forget(directory);
             return false;
         }
         snapshot.in_flight += 1;
@@ -337,6 +347,23 @@ impl NameCache {
 }
 
 impl Inner {
+    fn find(&mut self, directory: FileKey, stamp: Stamp, folded: &str, now: Timestamp) -> Known {
+        self.uses += 1;
+        let Some(snapshot) = self.directories.get_mut(&directory) else {
+            return Known::Unlisted;
+        };
+        let expired = snapshot.renewed_until.is_some_and(|until| now >= until);
+        let unchanged = snapshot.stamp == stamp || snapshot.in_flight > 0;
+        if expired || !unchanged {
+            return Known::Unlisted;
+        }
+        snapshot.used = self.uses;
+        match snapshot.folded.get(folded).and_then(Names::first) {
+            Some(on_disk) => Known::OnDisk(on_disk.into()),
+            None => Known::Absent,
+        }
+    }
+
     fn forget(&mut self, directory: FileKey) {
         if let Some(gone) = self.directories.remove(&directory) {
             self.entries = self.entries.saturating_sub(gone.count);
@@ -396,6 +423,10 @@ mod tests {
         }
     }
 
+    fn seen(changed: i64) -> Seen {
+        Seen::from(&stat(1, changed))
+    }
+
     fn entries(names: &[&str]) -> Vec<RawEntry> {
         names
             .iter()
@@ -445,7 +476,7 @@ mod tests {
         let begun = cache.begin_listing();
         cache.listed(begun, (&stat(1, 5), &stat(1, 5)), &entries(&["a"]), at(9));
         let key = stat(1, 5).key;
-        assert!(cache.knows(key) && cache.begin(&stat(1, 5)));
+        assert!(cache.knows(key) && cache.begin(key, &seen(5)));
         cache.end(
             key,
             Some(&stat(1, 9)),
@@ -462,8 +493,26 @@ mod tests {
         let cache = NameCache::default();
         let begun = cache.begin_listing();
         cache.listed(begun, (&stat(1, 5), &stat(1, 5)), &entries(&["a"]), at(9));
-        assert!(!cache.begin(&stat(1, 6)));
+        assert!(!cache.begin(stat(1, 6).key, &seen(6)));
         assert!(!cache.knows(stat(1, 6).key));
+    }
+
+    /// Somebody made a name in between, whom the state that was seen does not know.
+    #[test]
+    fn what_was_seen_before_a_change_of_ours_forgets_nothing() {
+        let cache = NameCache::default();
+        let begun = cache.begin_listing();
+        cache.listed(begun, (&stat(1, 5), &stat(1, 5)), &entries(&["a"]), at(9));
+        let key = stat(1, 5).key;
+        assert_eq!(cache.find_seen(key, &seen(5), "NEW", at(9)), Known::Absent);
+        assert!(cache.begin(key, &seen(5)));
+        cache.end(key, Some(&stat(1, 9)), &[Change::Add(b"new")], at(9));
+        let late = cache.find_seen(key, &seen(5), "NEW", at(9));
+        assert_eq!(late, Known::Unlisted);
+        assert_eq!(cache.find(&stat(1, 9), "NEW", at(9)), on_disk("new"));
+        // Of others' changes it is told by the next look.
+        assert_eq!(cache.find_seen(key, &seen(8), "X", at(9)), Known::Unlisted);
+        assert_eq!(cache.find_seen(key, &seen(9), "X", at(12)), Known::Unlisted);
     }
 
     #[test]
@@ -477,7 +526,7 @@ mod tests {
             at(9),
         );
         let key = stat(1, 5).key;
-        assert!(cache.begin(&stat(1, 5)));
+        assert!(cache.begin(key, &seen(5)));
         cache.end(key, Some(&stat(1, 5)), &[Change::Remove(b"a")], at(9));
         assert_eq!(cache.find(&stat(1, 5), "A", at(9)), on_disk("A"));
         for ino in 2..600 {

@@ -11,7 +11,7 @@ use super::{
     samba_xattr::{NTACL_SECURITY, NTACL_USER, dos_attrib::to_nttime, ntacl::NtAcl, sys_acl},
 };
 use crate::{
-    Identity, VfsError, VfsResult,
+    Identity, Timestamp, VfsError, VfsResult,
     disk::{Disk, XattrSet},
 };
 
@@ -23,15 +23,23 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
-    pub(super) async fn do_security(&self, node: &PosixNode<D>) -> VfsResult<Option<Vec<u8>>> {
-        let stat = self.disk.stat(node.fd()).await?;
-        let now = self.options.clock.now();
-        if self.attribs.lacks_descriptor(&stat, now) {
+    /// The descriptor, as of when the inode's change time was `changed`.
+    pub(super) async fn do_security(
+        &self,
+        node: &PosixNode<D>,
+        changed: Option<&Timestamp>,
+    ) -> VfsResult<Option<Vec<u8>>> {
+        let (key, now) = (node.0.key, self.options.clock.now());
+        let changed = match changed {
+            Some(changed) => *changed,
+            None => self.disk.stat(node.fd()).await?.changed,
+        };
+        if self.attribs.lacks_descriptor(key, changed, now) {
             return Ok(None);
         }
         let Some(stored) = self.xattr(node.fd(), self.ntacl()).await? else {
-            if self.remembers(&stat) {
-                self.attribs.learn_no_descriptor(&stat, now);
+            if self.remembers(key) {
+                self.attribs.learn_no_descriptor(key, changed, now);
             }
             return Ok(None);
         };

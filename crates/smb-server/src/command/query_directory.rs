@@ -297,7 +297,7 @@ async fn visible<V: Vfs>(
     else {
         return Ok(false);
     };
-    let sd = access::descriptor(&**vfs, &node, &attr).await?;
+    let sd = access::descriptor(&**vfs, &node, &attr, None).await?;
     Ok(access::maximal(&sd, &token).contains(AccessMask::FILE_READ_DATA))
 }
 

@@ -165,9 +165,82 @@ fn names_are_made_and_removed_with_few_looks() {
         // What a lookup saw of the directory is what the directory says.
         for name in ["none", "File1"] {
             let path = ["d".to_owned(), name.to_owned()];
-            let seen = t.vfs.lookup(ME, &path).await.unwrap().parent_permissions;
+            let seen = t.vfs.lookup(ME, &path).await.unwrap().parent_seen;
+            let seen = seen.map(|seen| seen.permissions);
             assert_eq!(seen, Some(t.vfs.permissions(&dir).await.unwrap()));
         }
+    });
+}
+
+#[test]
+fn what_was_seen_is_not_asked_again() {
+    block_on(async {
+        let (t, dir) = crowded().await;
+        assert!(!t.is_there("d/none").await);
+        let path = ["d".to_owned(), "new".to_owned()];
+        let mut above = None;
+        let looked = asked(&t, async {
+            above = t.vfs.lookup(ME, &path).await.unwrap().parent_seen;
+        });
+        // The directory and its state, which shows that the name is not there.
+        let looked = looked.await;
+        assert_eq!(looked.len(), 2, "{looked:?}");
+        let made = asked(&t, async {
+            let new = NewNode {
+                above: above.as_ref(),
+                ..NewNode::default()
+            };
+            t.vfs.create_file(ME, &dir, "new", &new).await.unwrap();
+        });
+        // Open, state, mark; the directory after; the file as it is now.
+        let made = made.await;
+        assert_eq!(made.len(), 5, "{made:?}");
+        assert!(t.is_there("d/NEW").await && !t.is_there("d/none").await);
+        // The cache has followed that, so the state of before shows nothing any more.
+        let taken = NewNode {
+            above: above.as_ref(),
+            ..NewNode::default()
+        };
+        let taken = t.vfs.create_file(ME, &dir, "NEW", &taken).await;
+        assert_eq!(taken.unwrap_err(), VfsError::Exists);
+        let (file, attr) = t.find("d/File1").await.unwrap().found.unwrap();
+        for calls in [1, 0] {
+            let asked = asked(&t, async {
+                let changed = Some(&attr.changed);
+                assert_eq!(t.vfs.security(&file, changed).await.unwrap(), None);
+            });
+            let asked = asked.await;
+            assert_eq!(asked.len(), calls, "{asked:?}");
+        }
+        let descriptor = super::meta::descriptor(7);
+        let set = t.vfs.set_security(ME, &file, &descriptor);
+        set.await.unwrap();
+        for changed in [Some(&attr.changed), None] {
+            let stored = t.vfs.security(&file, changed).await.unwrap();
+            assert_eq!(stored.as_ref(), Some(&descriptor));
+        }
+    });
+}
+
+#[test]
+fn who_waited_for_a_name_looks_anew() {
+    block_on(async {
+        let (t, dir) = crowded().await;
+        assert!(!t.is_there("d/none").await);
+        let path = ["d".to_owned(), "outsider".to_owned()];
+        let seen = t.vfs.lookup(ME, &path).await.unwrap().parent_seen;
+        let new = NewNode {
+            above: seen.as_ref(),
+            ..NewNode::default()
+        };
+        assert!(new.above.is_some());
+        let held = t.vfs.locks.name(dir.0.key, "outsider").await;
+        let mut made = std::pin::pin!(t.vfs.create_file(ME, &dir, "outsider", &new));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(made.as_mut().poll(&mut context).is_pending());
+        touch(&t, &dir, b"Outsider").await;
+        drop(held);
+        assert_eq!(made.await.unwrap_err(), VfsError::Exists);
     });
 }
 

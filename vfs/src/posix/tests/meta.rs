@@ -156,10 +156,10 @@ pub(super) async fn times<D: Disk>(t: Case<D>) {
 
 pub(super) async fn security<D: Disk>(t: Case<D>) {
     let file = t.file("f").await;
-    assert_eq!(t.vfs.security(&file).await.unwrap(), None);
+    assert_eq!(t.vfs.security(&file, None).await.unwrap(), None);
     t.vfs.set_security(ME, &file, &descriptor(1)).await.unwrap();
     assert_eq!(
-        t.vfs.security(&t.node("f").await).await.unwrap(),
+        t.vfs.security(&t.node("f").await, None).await.unwrap(),
         Some(descriptor(1))
     );
     // Our own change of permissions is not behind our back.
@@ -169,7 +169,10 @@ pub(super) async fn security<D: Disk>(t: Case<D>) {
     };
     t.vfs.set_attr(ME, &file, &mode).await.unwrap();
     assert_eq!(t.vfs.attr(&file).await.unwrap().mode & 0o7777, 0o600);
-    assert_eq!(t.vfs.security(&file).await.unwrap(), Some(descriptor(1)));
+    assert_eq!(
+        t.vfs.security(&file, None).await.unwrap(),
+        Some(descriptor(1))
+    );
     assert_eq!(
         t.vfs.set_security(ME, &file, b"no").await.unwrap_err(),
         VfsError::InvalidArgument
@@ -179,11 +182,17 @@ pub(super) async fn security<D: Disk>(t: Case<D>) {
         ..NewNode::default()
     };
     let (made, attr) = t.new_file("g", &new).await.unwrap();
-    assert_eq!(t.vfs.security(&made).await.unwrap(), Some(descriptor(2)));
+    assert_eq!(
+        t.vfs.security(&made, None).await.unwrap(),
+        Some(descriptor(2))
+    );
     assert_eq!(t.vfs.attr(&made).await.unwrap(), attr);
     let root = t.vfs.root();
     let (dir, _) = t.vfs.create_directory(ME, &root, "d", &new).await.unwrap();
-    assert_eq!(t.vfs.security(&dir).await.unwrap(), Some(descriptor(2)));
+    assert_eq!(
+        t.vfs.security(&dir, None).await.unwrap(),
+        Some(descriptor(2))
+    );
     t.file("d/in").await;
     assert_eq!(t.names("").await, ["d", "f", "g"]);
     assert_eq!(t.names("d").await, ["in"]);
@@ -193,7 +202,7 @@ pub(super) async fn security_behind_our_back<D: Disk>(t: Case<D>) {
     let file = t.file("f").await;
     t.vfs.set_security(ME, &file, &descriptor(1)).await.unwrap();
     t.vfs.disk().set_mode(ME, file.fd(), 0o640).await.unwrap();
-    assert_eq!(t.vfs.security(&file).await.unwrap(), None);
+    assert_eq!(t.vfs.security(&file, None).await.unwrap(), None);
     // Stale stays stale over our own change.
     let mode = SetAttr {
         mode: Some(0o644),
@@ -201,7 +210,7 @@ pub(super) async fn security_behind_our_back<D: Disk>(t: Case<D>) {
     };
     t.vfs.set_attr(ME, &file, &mode).await.unwrap();
     t.vfs.disk().set_mode(ME, file.fd(), 0o640).await.unwrap();
-    assert_eq!(t.vfs.security(&file).await.unwrap(), None);
+    assert_eq!(t.vfs.security(&file, None).await.unwrap(), None);
     let name = t.vfs.options().acl;
     let name = if name == AclNamespace::User {
         "user.NTACL"
@@ -213,9 +222,15 @@ pub(super) async fn security_behind_our_back<D: Disk>(t: Case<D>) {
         .set_xattr(ME, file.fd(), name, b"\x04\0\x04\0junk", XattrSet::Either)
         .await
         .unwrap();
-    assert_eq!(t.vfs.security(&file).await.unwrap_err(), VfsError::Corrupt);
+    assert_eq!(
+        t.vfs.security(&file, None).await.unwrap_err(),
+        VfsError::Corrupt
+    );
     t.vfs.set_security(ME, &file, &descriptor(3)).await.unwrap();
-    assert_eq!(t.vfs.security(&file).await.unwrap(), Some(descriptor(3)));
+    assert_eq!(
+        t.vfs.security(&file, None).await.unwrap(),
+        Some(descriptor(3))
+    );
 }
 
 pub(super) async fn extended_attributes<D: Disk>(t: Case<D>) {

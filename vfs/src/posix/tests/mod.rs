@@ -74,7 +74,7 @@ impl<D: Disk> Case<D> {
     pub(super) async fn new_file(
         &self,
         path: &str,
-        new: &NewNode,
+        new: &NewNode<'_>,
     ) -> VfsResult<(PosixNode<D>, Attr)> {
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
         let parent = self.node(above).await;

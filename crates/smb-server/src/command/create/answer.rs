@@ -251,6 +251,8 @@ pub(super) async fn answers<V: Vfs>(
             vfs: &*call.share()?.vfs,
             node,
             attr,
+            // The time may be one that a client has set, not the disk's.
+            changed: None,
             parent: parent.map(|parent| Parent::seen(parent, None)),
             ceiling: call.tree()?.maximal_access,
         };

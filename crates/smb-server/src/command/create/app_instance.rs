@@ -87,6 +87,7 @@ async fn may_read<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<bool, Failur
         vfs: &*share.vfs,
         node: &disk.node,
         attr: &attr,
+        changed: None,
         parent: None,
         ceiling: call.tree()?.maximal_access,
     };

@@ -143,6 +143,7 @@ async fn grant<V: Vfs>(
         vfs: &*call.share()?.vfs,
         node,
         attr,
+        changed: Some(&attr.changed),
         parent: Parent::of(lookup),
         ceiling: call.tree()?.maximal_access,
     };

@@ -40,8 +40,7 @@ pub(super) async fn create<V: Vfs>(
         .ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
     let inherited = check(call, wanted, lookup, parent).await?;
     let begun = call.share()?.gate.begin();
-    let above = (parent, inherited.as_ref());
-    let made = make(call, wanted, contexts, above, &lookup.name).await;
+    let made = make(call, wanted, contexts, (lookup, parent), inherited.as_ref()).await;
     let (node, attr) = match made {
         // Somebody else was faster: what exists now is opened by the rules of its own.
         Err(Failure::Status(Status::OBJECT_NAME_COLLISION)) => return Ok(Attempt::Taken),
@@ -115,7 +114,7 @@ async fn check<V: Vfs>(
     if readonly && wanted.delete_on_close() {
         return Err(Status::CANNOT_DELETE.into());
     }
-    let above = Parent::seen(parent, lookup.parent_permissions);
+    let above = Parent::seen(parent, lookup.parent_seen.as_ref());
     let inherited = access::may_add(&*share.vfs, above, &token, wanted.directory()).await?;
     // [MS-FSA] 2.1.5.1.1: nothing is added to a directory that is to be deleted.
     if call.server().files.is_doomed(parent.key()) {
@@ -128,8 +127,8 @@ async fn make<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
     contexts: &Contexts,
-    (parent, inherited): (&V::Node, Option<&SecurityDescriptor>),
-    name: &str,
+    (lookup, parent): (&Seen<V::Node>, &V::Node),
+    inherited: Option<&SecurityDescriptor>,
 ) -> Result<(V::Node, Attr), Failure> {
     let share = call.share()?;
     let token = call.token()?;
@@ -157,7 +156,10 @@ async fn make<V: Vfs>(
             })
             .collect(),
         allocation: if directory { 0 } else { contexts.allocation },
+        // Whoever has waited since the lookup began has seen what may be over.
+        above: (lookup.parent_seen.as_ref()).filter(|_| lookup.turn == call.turn.get()),
     };
+    let name = &lookup.name;
     let made = if directory {
         vfs.create_directory(&token.identity, parent, name, &new)
             .await
@@ -184,7 +186,7 @@ async fn grant<V: Vfs>(
     if !wanted.access.contains(AccessMask::MAXIMUM_ALLOWED) {
         return Ok(named & ceiling);
     }
-    let sd = access::descriptor(&*call.share()?.vfs, node, attr).await?;
+    let sd = access::descriptor(&*call.share()?.vfs, node, attr, None).await?;
     Ok((access::maximal(&sd, &*call.token()?) | named) & ceiling)
 }
 

@@ -164,6 +164,8 @@ impl Known {
 struct Seen<N> {
     lookup: Lookup<N>,
     look: Look,
+    /// The turn of the request ([`Call::turn`]) in which it was begun.
+    turn: u32,
 }
 
 impl<N> Deref for Seen<N> {
@@ -190,7 +192,7 @@ async fn attempt<V: Vfs>(
 ) -> Result<Attempt<V>, Failure> {
     let share = call.share()?;
     let token = call.token()?;
-    let look = call.server().files.look();
+    let (look, turn) = (call.server().files.look(), call.turn.get());
     let mut lookup = share.vfs.lookup(&token.identity, &name.path).await?;
     if lookup.found.is_none()
         && short_name::is_candidate(&lookup.name)
@@ -201,7 +203,7 @@ async fn attempt<V: Vfs>(
             lookup = by_long_name;
         }
     }
-    let lookup = Seen { lookup, look };
+    let lookup = Seen { lookup, look, turn };
     if let Some(stream) = &name.stream {
         return Box::pin(stream::open(call, wanted, contexts, &lookup, stream)).await;
     }

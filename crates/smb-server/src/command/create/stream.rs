@@ -264,6 +264,7 @@ async fn grant<V: Vfs>(
         vfs: &*call.share()?.vfs,
         node: file,
         attr,
+        changed: None,
         parent: Parent::of(lookup),
         ceiling: call.tree()?.maximal_access,
     };

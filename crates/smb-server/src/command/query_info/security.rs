@@ -34,7 +34,7 @@ pub(super) async fn query<V: Vfs>(
     let disk = open.disk()?;
     check_access(parts, open.granted)?;
     let attr = engine::attr(call, open).await?;
-    let sd = access::descriptor(&*call.share()?.vfs, &disk.node, &attr).await?;
+    let sd = access::descriptor(&*call.share()?.vfs, &disk.node, &attr, None).await?;
     let mut bytes = BytesMut::new();
     sd.select(parts)
         .encode(&mut bytes)

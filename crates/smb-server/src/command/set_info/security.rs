@@ -36,7 +36,7 @@ pub(super) async fn set<V: Vfs>(
     engine::operation(call, open, Operation::SetSecurity).await?;
     let merging = call.server().descriptors.lock(disk.node.key()).await;
     let attr = engine::attr(call, open).await?;
-    let mut sd = access::descriptor(&*share.vfs, &disk.node, &attr).await?;
+    let mut sd = access::descriptor(&*share.vfs, &disk.node, &attr, None).await?;
     check_owner(&sd, &new, parts, &token)?;
     sd.merge(&new, parts);
     let mut bytes = BytesMut::new();

@@ -204,7 +204,7 @@ async fn look_up<V: Vfs>(
     if files.is_doomed(parent.key()) {
         return Err(Status::DELETE_PENDING.into());
     }
-    let directly_above = access::Parent::seen(&parent, lookup.parent_permissions);
+    let directly_above = access::Parent::seen(&parent, lookup.parent_seen.as_ref());
     access::may_add(&*share.vfs, directly_above, &token, directory).await?;
     // [MS-FSA] note 185: up to Windows Server 2022 the directory is opened without
     // FILE_SHARE_DELETE. Clients rely on that for files; a directory is moved as by later ones.
@@ -332,6 +332,7 @@ pub(super) async fn make_room<V: Vfs>(
         vfs: &*call.share()?.vfs,
         node,
         attr,
+        changed: None,
         parent: Some(access::Parent::seen(&target.parent, None)),
         ceiling: call.tree()?.maximal_access,
     };
