@@ -381,23 +381,31 @@ pub(crate) fn btrfs_sync(fd: BorrowedFd<'_>) -> DiskResult<()> {
     }))
 }
 
-/// Sets the calling thread's file-system uid. EPERM if the kernel did not take it.
-pub(crate) fn set_fs_uid(uid: u32) -> DiskResult<()> {
-    // SAFETY: plain system calls on numbers. libc does not spread this one over all threads.
-    let now = unsafe {
-        libc::setfsuid(uid);
-        libc::setfsuid(NO_ID)
-    };
-    if u32::from_ne_bytes(now.to_ne_bytes()) == uid {
-        Ok(())
+/// Sets the calling thread's file-system uid; what it was. EPERM if the kernel did not take it.
+pub(crate) fn set_fs_uid(uid: u32) -> DiskResult<u32> {
+    let before = swap_fs_uid(uid);
+    if fs_uid() == uid {
+        Ok(before)
     } else {
         Err(Errno(libc::EPERM))
     }
 }
 
+/// Sets the calling thread's file-system uid, and does not ask whether the kernel took it; what it was.
+pub(crate) fn swap_fs_uid(uid: u32) -> u32 {
+    // SAFETY: a plain system call on a number. libc does not spread this one over all threads.
+    let before = unsafe { libc::setfsuid(uid) };
+    u32::from_ne_bytes(before.to_ne_bytes())
+}
+
+/// The calling thread's file-system uid.
+pub(crate) fn fs_uid() -> u32 {
+    swap_fs_uid(NO_ID)
+}
+
 /// Sets the calling thread's file-system gid. EPERM if the kernel did not take it.
 pub(crate) fn set_fs_gid(gid: u32) -> DiskResult<()> {
-    // SAFETY: as in `set_fs_uid`.
+    // SAFETY: as in `swap_fs_uid`.
     let now = unsafe {
         libc::setfsgid(gid);
         libc::setfsgid(NO_ID)

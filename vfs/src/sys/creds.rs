@@ -12,9 +12,12 @@
 //! pool (under [`assume`]; what makes nothing says [`assume_to_look`]) or under the service's own
 //! personality of the ring. A user who is on the host just what the service is costs no change.
 //!
-//! Invariants: an operation runs only after the kernel confirmed the identity; a thread whose
-//! identity could not be put right refuses every further operation (EPERM). New threads inherit
-//! from whoever started them, so those of ours begin with [`begin_thread`].
+//! Invariants: an operation runs as a user only after the kernel confirmed that identity, and makes
+//! nothing as the service before it confirmed that; a thread whose identity could not be put right
+//! refuses every further operation (EPERM). That [`with`] took the uid back is confirmed by the next
+//! change, which is told what the uid was before: until then only looks run as the service, and had
+//! the kernel kept the uid, they would run with that user's rights, which are fewer. New threads
+//! inherit from whoever started them, so those of ours begin with [`begin_thread`].
 
 use std::{cell::RefCell, sync::Arc, sync::OnceLock};
 
@@ -72,16 +75,27 @@ type Owner = Option<Arc<LocalUser>>;
 struct Current {
     uid: Owner,
     groups: Owner,
+    /// The uid was given back to the service, which the kernel has not confirmed.
+    unconfirmed: bool,
     /// A change failed half-way and could not be undone.
     broken: bool,
 }
 
 thread_local! {
     static CURRENT: RefCell<Current> =
-        const { RefCell::new(Current { uid: None, groups: None, broken: false }) };
+        const { RefCell::new(Current::new()) };
 }
 
 impl Current {
+    const fn new() -> Self {
+        Self {
+            uid: None,
+            groups: None,
+            unconfirmed: false,
+            broken: false,
+        }
+    }
+
     fn set_groups(&mut self, owner: &Owner) -> DiskResult<()> {
         if self.groups == *owner {
             return Ok(());
@@ -106,9 +120,36 @@ impl Current {
             return Ok(());
         }
         self.broken = true;
-        raw::set_fs_uid(owner.as_ref().map_or(service().uid, |user| user.uid))?;
+        let before = raw::set_fs_uid(uid_of(owner))?;
+        if self.unconfirmed && before != service().uid {
+            return Err(REFUSED);
+        }
         self.uid.clone_from(owner);
-        self.broken = false;
+        (self.unconfirmed, self.broken) = (false, false);
+        Ok(())
+    }
+
+    /// Gives the uid back to the service.
+    fn give_back(&mut self) -> DiskResult<()> {
+        if self.broken {
+            return Err(REFUSED);
+        }
+        let Some(user) = self.uid.take() else {
+            return Ok(());
+        };
+        // What ran has run as this user.
+        self.broken = raw::swap_fs_uid(service().uid) != user.uid;
+        self.unconfirmed = true;
+        if self.broken { Err(REFUSED) } else { Ok(()) }
+    }
+
+    /// That the uid is the service's where that is what it should be.
+    fn confirm(&mut self) -> DiskResult<()> {
+        if self.unconfirmed && raw::fs_uid() != uid_of(&self.uid) {
+            self.broken = true;
+            return Err(REFUSED);
+        }
+        self.unconfirmed = false;
         Ok(())
     }
 
@@ -119,6 +160,7 @@ impl Current {
         if self
             .set_groups(owner)
             .and_then(|()| self.set_uid(owner))
+            .and_then(|()| self.confirm())
             .is_ok()
         {
             return Ok(());
@@ -135,13 +177,13 @@ impl Current {
         raw::set_fs_uid(service().uid)?;
         set_thread_groups(&service().groups).map_err(|_| REFUSED)?;
         raw::set_fs_gid(service().gid)?;
-        *self = Self {
-            uid: None,
-            groups: None,
-            broken: false,
-        };
+        *self = Self::new();
         Ok(())
     }
+}
+
+fn uid_of(owner: &Owner) -> u32 {
+    owner.as_ref().map_or(service().uid, |user| user.uid)
 }
 
 /// Whose identity `who` means here. EPERM if the process cannot act as `who`.
@@ -201,7 +243,7 @@ impl Drop for Return {
     fn drop(&mut self) {
         CURRENT.with_borrow_mut(|current| {
             // A failure leaves the thread marked as broken: it refuses all that follows.
-            if current.set_uid(&None).is_err() {
+            if current.give_back().is_err() {
                 tracing::error!("a worker could not return to the service's identity");
             }
         });
@@ -298,6 +340,46 @@ mod tests {
         assert_eq!(assume(&user(5, &[u32::MAX])), Err(REFUSED));
         assert_eq!(actual(), own);
         assert!(!broken());
+    }
+
+    /// The kernel may refuse to take the uid back (for want of memory, say): that is found out
+    /// before the thread acts for anybody else or makes anything.
+    #[test]
+    fn who_did_not_return_is_found_out() {
+        remember_service();
+        if !can_switch() {
+            crate::testing::missing("root with CAP_SETUID");
+            return;
+        }
+        let own = actual();
+        let (a, b) = (user(1001, &[7, 8]), user(1002, &[]));
+        let stuck = || {
+            with(&a, || Ok(())).unwrap();
+            raw::set_fs_uid(1001).unwrap();
+        };
+        for next in [&a, &b, &Identity::Service] {
+            stuck();
+            assert_eq!(assume(next), Err(REFUSED));
+            assert_eq!(actual(), own, "it is put right");
+            assert_eq!(assume(next), Ok(()));
+            assume(&Identity::Service).unwrap();
+        }
+        stuck();
+        let refused = with(&b, || -> DiskResult<()> {
+            unreachable!("as somebody else")
+        });
+        assert_eq!(refused, Err(REFUSED));
+        assert_eq!(with(&b, || Ok(actual())), Ok((1002, 1002, vec![])));
+        assert_eq!(actual().0, 0);
+        // Looks in between confirm nothing and hide nothing.
+        stuck();
+        assume_to_look().unwrap();
+        assert_eq!(with(&Identity::Service, || Ok(())), Ok(()));
+        assert_eq!(assume(&b), Err(REFUSED));
+        // Nor may an operation leave another uid behind.
+        with(&a, || raw::set_fs_uid(1002).map(drop)).unwrap();
+        assert_eq!(assume(&a), Err(REFUSED));
+        assert!(broken());
     }
 
     #[test]
