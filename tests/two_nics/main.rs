@@ -7,12 +7,14 @@
 //!
 //! Needs root: makes two network namespaces, one for the server and one for the clients, joined by
 //! two pairs of veth (`net.rs`), and takes both away at the end. The clients' part (`checks.rs`) runs
-//! in its namespace, started by this program. No traffic leaves the namespaces. `--measure` also reads
-//! over one and two channels of a session (`measure.rs`).
+//! in its namespace, started by this program. No traffic leaves the namespaces. `--measure` instead
+//! measures what two workers cost beside one (`scale.rs`), and reads over one and two channels of a
+//! session (`measure.rs`); with an optimised server, that is `cargo run -rp smb-tests`.
 
 mod checks;
 mod measure;
 mod net;
+mod scale;
 
 use std::process::ExitCode;
 
@@ -23,7 +25,10 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["client", server, folder, config] => checks::run(server, folder.as_ref(), config.as_ref()),
-        ["measure", _, _, config] => measure::run(config.as_ref()),
+        ["measure", _, _, config] => {
+            scale::run();
+            measure::run(config.as_ref())
+        }
         [] => both("client"),
         ["--measure"] => both("measure"),
         other => {

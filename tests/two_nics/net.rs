@@ -148,6 +148,8 @@ impl Net {
     /// Runs a part of this program where the clients are; whether it ended well.
     pub(crate) fn in_clients(&self, part: &str) -> bool {
         let this = std::env::current_exe();
+        // `ip netns exec` becomes the program it starts: this is the server's own id.
+        let pid = self.holdfast.as_ref().map_or(0, Child::id);
         let ended = this.and_then(|this| {
             let mut command = Command::new("ip");
             command
@@ -159,6 +161,7 @@ impl Net {
                 .arg(self.dir.path().join("data"))
                 .arg(self.config())
                 .env("HOLDFAST_BIN", smb_tests::binary())
+                .env(super::scale::PID, pid.to_string())
                 .status()
         });
         let well = ended.is_ok_and(|status| status.success());
