@@ -182,3 +182,125 @@ fn large_reads_come_whole() {
     tree.client().echo().unwrap();
     assert!(file.read(0, max).unwrap() == content);
 }
+
+/// Pieces of a size that the server may send as the file's own pages, asked for often enough that it
+/// does where nothing protects the answer.
+const PIECE: u32 = 65_536;
+
+#[test]
+fn pieces_are_the_same_however_they_are_protected() {
+    use smb_client::{Encryption, Signing};
+    let server = HoldfastServer::new();
+    let content: Vec<u8> = (0..1u32 << 20)
+        .map(|i| (i * 7 >> 3).to_le_bytes()[0])
+        .collect();
+    std::fs::write(server.path("f"), &content).unwrap();
+    let at = |offset: usize| &content[offset..offset + PIECE as usize];
+    for options in [
+        Options::default(),
+        Options::default().signing(Signing::Required),
+        Options::default().encryption(Encryption::Always),
+    ] {
+        let tree = server.tree_with(options);
+        let file = tree.create(&CreateArgs::open("f")).unwrap();
+        for turn in 0..12 {
+            let offset = turn * 70_001;
+            assert!(
+                file.read(offset as u64, PIECE).unwrap() == at(offset),
+                "{offset}"
+            );
+        }
+        // Two in one message, with other requests before and behind.
+        let read = |offset| file.read_request(offset, PIECE, 0);
+        let requests = vec![file.read_request(5, 10, 0), read(4096), read(9999)];
+        tree.client().echo().unwrap();
+        let requests = requests.into_iter().map(|request| tree.address(request));
+        let replies = tree.client().compound(requests.collect()).unwrap();
+        for (reply, expected) in replies.iter().zip([&content[5..15], at(4096), at(9999)]) {
+            let response = ReadResponse::read(&reply.message).unwrap();
+            assert!(response.data == expected);
+        }
+    }
+}
+
+#[test]
+fn what_is_changed_is_what_is_read_next() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::open_if("f")).unwrap();
+    for turn in 0..8u8 {
+        let content = vec![turn; 3 * PIECE as usize];
+        if turn % 2 == 0 {
+            file.write_all(0, &content).unwrap();
+        } else {
+            std::fs::write(server.path("f"), &content).unwrap();
+        }
+        for offset in [0, 1, u64::from(2 * PIECE)] {
+            assert!(file.read(offset, PIECE).unwrap() == content[..PIECE as usize]);
+        }
+        // Less than a piece is left.
+        let short = file.read(u64::from(2 * PIECE) + 1, PIECE).unwrap();
+        assert_eq!(short.len(), PIECE as usize - 1);
+        std::fs::File::options()
+            .write(true)
+            .open(server.path("f"))
+            .unwrap()
+            .set_len(u64::from(PIECE) - 1)
+            .unwrap();
+        assert_eq!(file.read(0, PIECE).unwrap().len(), PIECE as usize - 1);
+        assert_eq!(
+            status(file.read(u64::from(PIECE), PIECE)),
+            Status::END_OF_FILE
+        );
+    }
+}
+
+#[test]
+fn answers_that_are_taken_late_are_whole() {
+    let server = HoldfastServer::new();
+    let content: Vec<u8> = (0..8u32 << 20)
+        .map(|i| (i >> 9).to_le_bytes()[0] ^ 0x5a)
+        .collect();
+    std::fs::write(server.path("f"), &content).unwrap();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    let at = |number: usize| number * 60_001 % (7 << 20);
+    for _ in 0..3 {
+        // More than any socket holds.
+        let sent: Vec<_> = (0..100)
+            .map(|number| {
+                let read = file.read_request(at(number) as u64, PIECE, 0);
+                tree.send(read).unwrap()
+            })
+            .collect();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        for (number, id) in sent.into_iter().enumerate() {
+            let reply = tree.client().wait(id).unwrap();
+            let response = ReadResponse::read(&reply.message).unwrap();
+            assert!(response.data == &content[at(number)..][..PIECE as usize]);
+        }
+    }
+}
+
+#[test]
+fn a_client_that_takes_nothing_keeps_nothing_of_others() {
+    let server = HoldfastServer::new();
+    std::fs::write(server.path("f"), vec![9; 1 << 20]).unwrap();
+    let trees: Vec<_> = (0..12).map(|_| server.tree()).collect();
+    let files: Vec<_> = trees
+        .iter()
+        .map(|tree| tree.create(&CreateArgs::open("f")).unwrap())
+        .collect();
+    // All of them ask for more than is sent to somebody who does not take it.
+    for (tree, file) in trees.iter().zip(&files) {
+        for number in 0..100 {
+            tree.send(file.read_request(number * 4096, PIECE, 0))
+                .unwrap();
+        }
+    }
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    for _ in 0..20 {
+        assert!(file.read(77, PIECE).unwrap() == vec![9; PIECE as usize]);
+    }
+}
