@@ -363,12 +363,19 @@ impl LaneThreads {
     }
 }
 
+/// Of the buffers that come and go, bytes.
+const USUAL_BYTES: usize = 2 << 20;
+
 /// Call it before the workers start: there is an arena of the allocator for each of them and two for
 /// all other threads. glibc gives them out in the order in which threads first allocate, and what
 /// comes later shares one. With an arena for each thread that ever ran, as is glibc's
 /// way, the process holds on to twice the memory within an hour of mixed load.
 pub fn share_arenas(workers: usize) {
     raw::limit_arenas(workers.saturating_add(2));
+    // glibc takes the largest block that it mapped and that was freed for the usual one: up to twice
+    // its size stays with an arena. Until then it gives memory back at 128 KiB, so that every other
+    // READ of 64 KiB would fault its pages in anew.
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(USUAL_BYTES)));
 }
 
 fn lane_threads(lane: Lane) -> &'static LaneThreads {
