@@ -50,8 +50,8 @@ pub fn put(out: &mut BytesMut, text: &str) {
         let start = out.len();
         out.resize(start + 2 * text.len(), 0);
         let units = out.get_mut(start..).unwrap_or_default();
-        for (unit, byte) in units.chunks_exact_mut(2).zip(text.bytes()) {
-            unit.copy_from_slice(&[byte, 0]);
+        for (unit, byte) in units.as_chunks_mut::<2>().0.iter_mut().zip(text.bytes()) {
+            *unit = [byte, 0];
         }
         return;
     }

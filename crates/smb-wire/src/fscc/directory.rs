@@ -221,25 +221,38 @@ impl DirectoryFormat {
         self.fixed + utf16::len_bytes(entry.file_name)
     }
 
+    /// The name is written first, behind room for what comes before it: its length is known then,
+    /// and the room is filled without asking the buffer for space at every field.
     fn put(self, entry: &DirectoryEntry<'_>, out: &mut BytesMut) {
-        out.put_u32_le(0);
-        out.put_u32_le(entry.file_index);
+        let start = out.len();
+        out.put_bytes(0, self.fixed);
+        utf16::put(out, entry.file_name);
+        let name_len = out.len() - start - self.fixed;
+        let front = out.get_mut(start..start + self.fixed);
+        self.put_front(entry, name_len, front.unwrap_or_default());
+    }
+
+    /// What comes before the name, into as many zeroes.
+    fn put_front(self, entry: &DirectoryEntry<'_>, name_len: usize, mut out: &mut [u8]) {
+        let out = &mut out;
+        field(out, [0; 4]);
+        field(out, entry.file_index.to_le_bytes());
         if self.facts {
-            out.put_u64_le(entry.creation_time.0);
-            out.put_u64_le(entry.last_access_time.0);
-            out.put_u64_le(entry.last_write_time.0);
-            out.put_u64_le(entry.change_time.0);
-            out.put_u64_le(entry.end_of_file);
-            out.put_u64_le(entry.allocation_size);
-            out.put_u32_le(entry.file_attributes.0);
+            field(out, entry.creation_time.0.to_le_bytes());
+            field(out, entry.last_access_time.0.to_le_bytes());
+            field(out, entry.last_write_time.0.to_le_bytes());
+            field(out, entry.change_time.0.to_le_bytes());
+            field(out, entry.end_of_file.to_le_bytes());
+            field(out, entry.allocation_size.to_le_bytes());
+            field(out, entry.file_attributes.0.to_le_bytes());
         }
-        out.put_u32_le(u32::try_from(utf16::len_bytes(entry.file_name)).unwrap_or(u32::MAX));
+        let name_len = u32::try_from(name_len).unwrap_or(u32::MAX);
+        field(out, name_len.to_le_bytes());
         if self.class == FileInformationClass::ID_BOTH_DIRECTORY {
             self.put_id_both(entry, out);
         } else {
             self.put_extra(entry, out);
         }
-        utf16::put(out, entry.file_name);
     }
 
     /// EaSize, which holds the tag of a reparse point in classes without a field of its own
@@ -255,40 +268,40 @@ impl DirectoryFormat {
         }
     }
 
-    fn put_extra(self, entry: &DirectoryEntry<'_>, out: &mut BytesMut) {
+    fn put_extra(self, entry: &DirectoryEntry<'_>, out: &mut &mut [u8]) {
         if self.ea_size {
-            out.put_u32_le(self.ea_size_of(entry));
+            field(out, self.ea_size_of(entry).to_le_bytes());
         }
         if self.reparse_tag {
-            out.put_u32_le(entry.reparse_tag);
+            field(out, entry.reparse_tag.to_le_bytes());
         } else if self.file_id {
             // FileIdFullDirectory aligns its id.
-            out.put_u32_le(0);
+            field(out, [0; 4]);
         }
         if self.file_id {
-            out.put_u64_le(entry.file_id);
+            field(out, entry.file_id.to_le_bytes());
         }
         if self.file_id_128 {
-            out.put_slice(&entry.file_id_128);
+            field(out, entry.file_id_128);
         }
         if self.short_name {
             put_short_name(entry.short_name, out);
         }
     }
 
-    fn put_id_both(self, entry: &DirectoryEntry<'_>, out: &mut BytesMut) {
+    fn put_id_both(self, entry: &DirectoryEntry<'_>, out: &mut &mut [u8]) {
         if let Some(aapl) = entry.aapl {
-            out.put_u32_le(aapl.max_access);
-            out.put_u16_le(24);
-            out.put_u64_le(aapl.resource_fork_len);
-            out.put_slice(&aapl.finder_info);
-            out.put_u16_le(aapl.unix_mode);
+            field(out, aapl.max_access.to_le_bytes());
+            field(out, 24_u16.to_le_bytes());
+            field(out, aapl.resource_fork_len.to_le_bytes());
+            field(out, aapl.finder_info);
+            field(out, aapl.unix_mode.to_le_bytes());
         } else {
-            out.put_u32_le(self.ea_size_of(entry));
+            field(out, self.ea_size_of(entry).to_le_bytes());
             put_short_name(entry.short_name, out);
-            out.put_u16_le(0);
+            field(out, [0; 2]);
         }
-        out.put_u64_le(entry.file_id);
+        field(out, entry.file_id.to_le_bytes());
     }
 
     fn get(self, bytes: &[u8]) -> Result<OwnedDirectoryEntry, Malformed> {
@@ -345,15 +358,26 @@ impl DirectoryFormat {
     }
 }
 
+/// The next field. There is room: as much as the fields of the class take.
+#[inline]
+fn field<const N: usize>(out: &mut &mut [u8], bytes: [u8; N]) {
+    if let Some((place, rest)) = std::mem::take(out).split_first_chunk_mut() {
+        *place = bytes;
+        *out = rest;
+    }
+}
+
 /// ShortNameLength, a reserved byte, and the field of fixed length.
-fn put_short_name(name: &str, out: &mut BytesMut) {
-    let start = out.len();
-    let len = utf16::len_bytes(name).min(SHORT_NAME_BYTES);
-    out.put_u8(u8::try_from(len).unwrap_or(0));
-    out.put_u8(0);
-    utf16::put(out, name);
-    out.resize(start + 2 + len, 0);
-    out.put_bytes(0, SHORT_NAME_BYTES - len);
+fn put_short_name(name: &str, out: &mut &mut [u8]) {
+    let mut short = [0; SHORT_NAME_BYTES];
+    let mut len = 0;
+    let (places, _) = short.as_chunks_mut();
+    for (place, unit) in places.iter_mut().zip(name.encode_utf16()) {
+        *place = unit.to_le_bytes();
+        len += 2;
+    }
+    field(out, [len, 0]);
+    field(out, short);
 }
 
 fn get_short_name(reader: &mut Reader<'_>) -> Result<String, Malformed> {
