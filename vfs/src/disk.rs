@@ -156,6 +156,9 @@ pub type Mark = Box<dyn FnOnce(&Stat) -> (&'static str, Vec<u8>) + Send>;
 /// is known.
 pub type EntryAttrs = (Stat, Option<DiskResult<Vec<u8>>>);
 
+/// A directory's entries, and of the first what [`Disk::entries_attrs`] says.
+pub type EntriesLooked = (Vec<RawEntry>, Vec<DiskResult<EntryAttrs>>);
+
 /// What [`Disk::entries_attrs`] is asked for.
 #[derive(Clone)]
 pub struct Wanted {
@@ -450,6 +453,24 @@ pub trait Disk: Send + Sync + 'static {
     /// (else EOVERFLOW). `fd` need not be fresh: the position is reset.
     async fn entries(&self, who: &Identity, fd: &Self::Fd, max: usize)
     -> DiskResult<Vec<RawEntry>>;
+
+    /// [`Disk::entries`], and what [`Disk::entries_attrs`] says of the first `looked` of them: one
+    /// wait instead of two.
+    async fn entries_looked(
+        &self,
+        who: &Identity,
+        fd: &Self::Fd,
+        max: usize,
+        looked: usize,
+        wanted: Wanted,
+    ) -> DiskResult<EntriesLooked> {
+        let entries = self.entries(who, fd, max).await?;
+        let mut attrs = Vec::with_capacity(entries.len().min(looked));
+        for entry in entries.iter().take(looked) {
+            attrs.push(entry_attrs(self, fd, &entry.name, &wanted).await);
+        }
+        Ok((entries, attrs))
+    }
 
     /// `fgetxattr` (also of `O_PATH` descriptors, through `/proc/self/fd`). ENODATA if absent;
     /// E2BIG above 64 KiB.

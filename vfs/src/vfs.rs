@@ -156,9 +156,36 @@ pub enum SyncScope {
 pub struct DirName {
     /// The name as clients see it.
     pub name: String,
-    /// The name's bytes on disk, so that [`Vfs::attrs_at`] need not search.
-    pub on_disk: Box<[u8]>,
+    /// The name's bytes on disk, where they are others: of few names.
+    on_disk: Option<Box<[u8]>>,
 }
+
+impl DirName {
+    /// A name that is the same on disk.
+    #[must_use]
+    pub fn same(name: String) -> Self {
+        Self {
+            name,
+            on_disk: None,
+        }
+    }
+
+    /// A name, and its bytes on disk.
+    #[must_use]
+    pub fn new(name: String, on_disk: Box<[u8]>) -> Self {
+        let on_disk = Some(on_disk).filter(|on_disk| **on_disk != *name.as_bytes());
+        Self { name, on_disk }
+    }
+
+    /// The name's bytes on disk, so that [`Vfs::attrs_at`] need not search.
+    #[must_use]
+    pub fn on_disk(&self) -> &[u8] {
+        self.on_disk.as_deref().unwrap_or(self.name.as_bytes())
+    }
+}
+
+/// The names of a directory, and attributes of the first of them as [`Vfs::attrs_at`] says them.
+pub type Listed = (Vec<DirName>, Vec<VfsResult<Attr>>);
 
 /// A range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -345,6 +372,19 @@ pub trait Vfs: Send + Sync + 'static {
     /// Attributes of listed names, in their order; `NotFound` for what is gone meanwhile. A link
     /// the policy does not follow gives `SymbolicLink`. Waits once for all of them.
     async fn attrs_at(&self, dir: &Self::Node, names: &[DirName]) -> Vec<VfsResult<Attr>>;
+
+    /// [`Vfs::list`], and [`Vfs::attrs_at`] of the first names, at most `looked`: perhaps fewer,
+    /// perhaps none. Waits once for both where that can be.
+    async fn list_looked(
+        &self,
+        who: &Identity,
+        dir: &Self::Node,
+        max: usize,
+        looked: usize,
+    ) -> VfsResult<Listed> {
+        let _ = looked;
+        Ok((self.list(who, dir, max).await?, Vec::new()))
+    }
 
     /// Moves a name. `name` and `to_name` are components; `node` is the inode that must still be
     /// at `name` (else `NotFound`). `replaced` is the inode that must be found by the new name and

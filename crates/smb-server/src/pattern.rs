@@ -19,6 +19,11 @@ impl Pattern {
         }
     }
 
+    /// Whether every name matches.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.everything
+    }
+
     /// Whether it has no wildcards: at most one name can match.
     pub(crate) fn is_plain(&self) -> bool {
         !self.everything

@@ -16,11 +16,17 @@ pub(crate) fn of(name: &str) -> String {
     if is_short(name) {
         return name.to_ascii_uppercase();
     }
+    let mut short = String::with_capacity(SHORT_MAX);
+    put(name, &mut short);
+    short
+}
+
+/// Appends the short form of a name that is none itself.
+pub(crate) fn put(name: &str, short: &mut String) {
     let (base, extension) = match name.rsplit_once('.') {
         Some((base, extension)) if !base.is_empty() => (base, extension),
         _ => (name, ""),
     };
-    let mut short = String::with_capacity(SHORT_MAX);
     short.extend(legal(base).take(2));
     let mut hash = hash(name);
     for _ in 0..HASH_CHARS {
@@ -34,17 +40,20 @@ pub(crate) fn of(name: &str) -> String {
         short.push('.');
         short.extend(extension);
     }
-    short
 }
 
 /// Whether a name needs no other short form.
 pub(crate) fn is_short(name: &str) -> bool {
-    let (base, extension) = name.split_once('.').unwrap_or((name, ""));
-    let fits = |part: &str, max| part.len() <= max && part.chars().all(is_legal);
-    !base.is_empty()
-        && fits(base, 8)
-        && fits(extension, 3)
-        && !(name.contains('.') && extension.is_empty())
+    if name.len() > SHORT_MAX {
+        return false;
+    }
+    let fits =
+        |part: &str, max| !part.is_empty() && part.len() <= max && part.bytes().all(is_legal);
+    let dot = name.bytes().position(|byte| byte == b'.');
+    match dot.and_then(|dot| name.split_at_checked(dot)) {
+        Some((base, extension)) => fits(base, 8) && fits(extension.get(1..).unwrap_or(""), 3),
+        None => fits(name, 8),
+    }
 }
 
 /// Whether [`of`] could have made this name: worth looking for its long form.
@@ -53,32 +62,32 @@ pub(crate) fn is_candidate(name: &str) -> bool {
     is_short(name) && base.ends_with("~1") && base.len() > HASH_CHARS + 1
 }
 
-fn is_legal(c: char) -> bool {
-    c.is_ascii_alphanumeric()
+fn is_legal(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
         || matches!(
-            c,
-            '$' | '%'
-                | '\''
-                | '-'
-                | '_'
-                | '@'
-                | '~'
-                | '`'
-                | '!'
-                | '('
-                | ')'
-                | '{'
-                | '}'
-                | '^'
-                | '#'
-                | '&'
+            byte,
+            b'$' | b'%'
+                | b'\''
+                | b'-'
+                | b'_'
+                | b'@'
+                | b'~'
+                | b'`'
+                | b'!'
+                | b'('
+                | b')'
+                | b'{'
+                | b'}'
+                | b'^'
+                | b'#'
+                | b'&'
         )
 }
 
 fn legal(text: &str) -> impl Iterator<Item = char> + '_ {
-    text.chars()
-        .filter(|c| is_legal(*c) && *c != '~')
-        .map(|c| c.to_ascii_uppercase())
+    text.bytes()
+        .filter(|byte| is_legal(*byte) && *byte != b'~')
+        .map(|byte| char::from(byte.to_ascii_uppercase()))
 }
 
 /// FNV-1a over the folded name: case does not change a short name.

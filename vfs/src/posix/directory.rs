@@ -12,14 +12,16 @@ use super::{
     node::kind_of, samba_xattr::DOS_ATTRIB,
 };
 use crate::{
-    Attr, DirName, FileKey, Identity, Kind, Node, Seen, VfsError, VfsResult,
-    disk::{Disk, Stat, Wanted},
+    Attr, DirName, FileKey, Identity, Kind, Listed, Node, Seen, Timestamp, VfsError, VfsResult,
+    disk::{Disk, DiskResult, EntryAttrs, RawEntry, Stat, Wanted},
 };
 
 /// Names of ours that a listing may hold beside `max` of the clients'.
 const RESERVED_ALLOWANCE: usize = 64;
 /// Entries up to so many are looked at one by one: what is in memory needs no other thread.
 const INLINE_ENTRIES_MAX: usize = 4;
+/// `.` and `..`, which who asks puts before a listing: there is room for them.
+const DOTS: usize = 2;
 /// `DT_LNK`.
 const ENTRY_LINK: u8 = 10;
 
@@ -65,35 +67,98 @@ struct Own {
     stat: Stat,
 }
 
+/// Attributes of names, in their order.
+struct Looked {
+    attrs: Vec<VfsResult<Attr>>,
+    /// Places of those that are to be looked at one by one; something stands there meanwhile.
+    again: Vec<usize>,
+}
+
+impl Looked {
+    fn with_capacity(names: usize) -> Self {
+        Self {
+            attrs: Vec::with_capacity(names),
+            again: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, attr: Option<VfsResult<Attr>>) {
+        if attr.is_none() {
+            self.again.push(self.attrs.len());
+        }
+        self.attrs.push(attr.unwrap_or(Err(VfsError::NotFound)));
+    }
+}
+
 impl<D: Disk> PosixVfs<D> {
+    /// The names, and attributes of the first of them where `looked` is not 0.
     pub(super) async fn do_list(
         &self,
         who: &Identity,
         dir: &PosixNode<D>,
         max: usize,
-    ) -> VfsResult<Vec<DirName>> {
+        looked: usize,
+    ) -> VfsResult<Listed> {
         let fd = dir.directory()?;
         let fd = match dir.0.io.read {
             true => fd.clone(),
             false => self.disk.reopen(who, fd, true, false).await?,
         };
         let limit = max.saturating_add(RESERVED_ALLOWANCE);
-        let entries = self.disk.entries(who, &fd, limit).await?;
-        let in_root = dir.is_root_of(self.root_key());
-        let hide = self.options.symlinks == SymlinkPolicy::Hide;
-        let names: Vec<DirName> = entries
-            .into_iter()
-            .filter(|entry| !(hide && entry.kind == ENTRY_LINK))
-            .map(|entry| DirName {
-                name: name::to_client(&entry.name),
-                on_disk: entry.name,
-            })
-            .filter(|entry| !name::is_reserved(in_root, &entry.name))
-            .collect();
+        let now = self.options.clock.now();
+        let (entries, found) = match looked {
+            0 => (self.disk.entries(who, &fd, limit).await?, Vec::new()),
+            _ => {
+                let wanted = self.wanted(now);
+                let listed = self.disk.entries_looked(who, &fd, limit, looked, wanted);
+                listed.await?
+            }
+        };
+        let (names, mut looked) = self.listed(dir, entries, found, now);
         if names.len() > max {
             return Err(VfsError::TooLarge);
         }
-        Ok(names)
+        self.look_again(dir, &names, &mut looked).await;
+        Ok((names, looked.attrs))
+    }
+
+    /// The names that clients see, and what is known of the first after a look at them.
+    fn listed(
+        &self,
+        dir: &PosixNode<D>,
+        entries: Vec<RawEntry>,
+        found: Vec<DiskResult<EntryAttrs>>,
+        now: Timestamp,
+    ) -> (Vec<DirName>, Looked) {
+        let in_root = dir.is_root_of(self.root_key());
+        let hide = self.options.symlinks == SymlinkPolicy::Hide;
+        let mut names = Vec::with_capacity(entries.len() + DOTS);
+        let mut looked = Looked::with_capacity(found.len());
+        let mut found = found.into_iter();
+        for entry in entries {
+            let found = found.next();
+            if hide && entry.kind == ENTRY_LINK {
+                continue;
+            }
+            let name = name::listed(entry.name);
+            if name::is_reserved(in_root, &name.name) {
+                continue;
+            }
+            if let Some(found) = found {
+                looked.push(self.attr_looked(&name, found, now));
+            }
+            names.push(name);
+        }
+        (names, looked)
+    }
+
+    /// What a look at names asks for: the stored attribute of those that it is not known of.
+    fn wanted(&self, now: Timestamp) -> Wanted {
+        let attribs = Arc::clone(&self.attribs);
+        Wanted {
+            attribute: DOS_ATTRIB,
+            known: Arc::new(move |stat| attribs.knows(stat, now)),
+        }
     }
 
     pub(super) async fn do_attrs_at(
@@ -101,46 +166,58 @@ impl<D: Disk> PosixVfs<D> {
         dir: &PosixNode<D>,
         entries: &[DirName],
     ) -> Vec<VfsResult<Attr>> {
-        let mut found = Vec::with_capacity(entries.len());
         let batch = entries.len() > INLINE_ENTRIES_MAX;
         let Some(fd) = dir.directory().ok().filter(|_| batch) else {
+            let mut found = Vec::with_capacity(entries.len());
             for entry in entries {
                 found.push(self.attr_at(dir, entry).await);
             }
             return found;
         };
-        let names: Vec<_> = entries.iter().map(|entry| entry.on_disk.clone()).collect();
+        let names: Vec<_> = entries.iter().map(|entry| entry.on_disk().into()).collect();
         let now = self.options.clock.now();
-        let attribs = Arc::clone(&self.attribs);
-        let wanted = Wanted {
-            attribute: DOS_ATTRIB,
-            known: Arc::new(move |stat| attribs.knows(stat, now)),
-        };
-        let looked = self.disk.entries_attrs(fd, names, wanted).await;
+        let looked = self.disk.entries_attrs(fd, names, self.wanted(now)).await;
+        let mut found = Looked::with_capacity(entries.len());
         for (entry, looked) in entries.iter().zip(looked) {
-            let attr = match looked {
-                Ok((stat, _)) if kind_of(stat.mode) == Kind::SymbolicLink => None,
-                Ok((stat, Some(blob))) => Some(self.attr_from(&stat, blob, named(entry), now)),
-                Ok((stat, None)) => self.attr_known(&stat, named(entry), now).map(Ok),
-                Err(errno) => Some(Err(errno.into())),
-            };
-            found.push(match attr {
-                Some(attr) => attr,
-                // A link, or what has been forgotten since.
-                None => self.attr_at(dir, entry).await,
-            });
+            found.push(self.attr_looked(entry, looked, now));
         }
-        found
+        self.look_again(dir, entries, &mut found).await;
+        found.attrs
+    }
+
+    /// The attributes of a name that was looked at, after `now`; none of a link, or of what has been
+    /// forgotten since.
+    fn attr_looked(
+        &self,
+        entry: &DirName,
+        looked: DiskResult<EntryAttrs>,
+        now: Timestamp,
+    ) -> Option<VfsResult<Attr>> {
+        match looked {
+            Ok((stat, _)) if kind_of(stat.mode) == Kind::SymbolicLink => None,
+            Ok((stat, Some(blob))) => Some(self.attr_from(&stat, blob, named(entry), now)),
+            Ok((stat, None)) => self.attr_known(&stat, named(entry), now).map(Ok),
+            Err(errno) => Some(Err(errno.into())),
+        }
+    }
+
+    /// The attributes that the first look did not tell.
+    async fn look_again(&self, dir: &PosixNode<D>, entries: &[DirName], looked: &mut Looked) {
+        for place in std::mem::take(&mut looked.again) {
+            if let (Some(entry), Some(attr)) = (entries.get(place), looked.attrs.get_mut(place)) {
+                *attr = self.attr_at(dir, entry).await;
+            }
+        }
     }
 
     async fn attr_at(&self, dir: &PosixNode<D>, entry: &DirName) -> VfsResult<Attr> {
         let service = Identity::Service;
         let fd = dir.directory()?;
-        let (fd, stat) = match self.open_child(&service, fd, &entry.on_disk).await? {
+        let (fd, stat) = match self.open_child(&service, fd, entry.on_disk()).await? {
             None => return Err(VfsError::NotFound),
             Some(Child::Inode(fd, stat)) => (fd, stat),
             Some(Child::Link) => {
-                let step = self.follow_in(&service, dir, &entry.on_disk).await?;
+                let step = self.follow_in(&service, dir, entry.on_disk()).await?;
                 step.map(|step| (step.fd, step.stat))
                     .ok_or(VfsError::NotFound)?
             }

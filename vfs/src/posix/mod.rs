@@ -38,9 +38,9 @@ pub use node::PosixNode;
 pub use options::{AclNamespace, Clock, PosixOptions, StreamStore, SymlinkPolicy};
 
 use crate::{
-    Attr, DirName, FailedSync, FileKey, FsInfo, Identity, IoAccess, Lookup, NewNode, Permissions,
-    Permitted, Range, SetAttr, StreamInfo, StreamOpen, SyncScope, Timestamp, Vfs, VfsError,
-    VfsResult, WriteMode,
+    Attr, DirName, FailedSync, FileKey, FsInfo, Identity, IoAccess, Listed, Lookup, NewNode,
+    Permissions, Permitted, Range, SetAttr, StreamInfo, StreamOpen, SyncScope, Timestamp, Vfs,
+    VfsError, VfsResult, WriteMode,
     disk::{Disk, InodeLocks},
 };
 use attrib_cache::AttribCache;
@@ -401,11 +401,21 @@ impl<D: Disk> Vfs for PosixVfs<D> {
     }
 
     async fn list(&self, who: &Identity, dir: &Self::Node, max: usize) -> VfsResult<Vec<DirName>> {
-        self.do_list(who, dir, max).await
+        Ok(self.do_list(who, dir, max, 0).await?.0)
     }
 
     async fn attrs_at(&self, dir: &Self::Node, names: &[DirName]) -> Vec<VfsResult<Attr>> {
         self.do_attrs_at(dir, names).await
+    }
+
+    async fn list_looked(
+        &self,
+        who: &Identity,
+        dir: &Self::Node,
+        max: usize,
+        looked: usize,
+    ) -> VfsResult<Listed> {
+        self.do_list(who, dir, max, looked).await
     }
 
     async fn rename(

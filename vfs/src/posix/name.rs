@@ -9,7 +9,7 @@
 //! [`to_disk`] accepts exactly the texts that [`to_client`] makes, so the mapping is one to one.
 //! Reserved names (ours) are told by `is_reserved`. Names compare by [`fold`].
 
-use crate::{VfsError, VfsResult};
+use crate::{DirName, VfsError, VfsResult};
 
 /// Longest component on disk, in bytes (NAME_MAX of Linux file systems).
 pub const ON_DISK_MAX: usize = 255;
@@ -31,13 +31,24 @@ const SFM_SIGN_FIRST: u32 = 0xF020;
 const SFM_TRAILING_SPACE: char = '\u{F028}';
 const SFM_TRAILING_DOT: char = '\u{F029}';
 
-/// Whether a name is the same on disk and for clients: printable ASCII that means nothing special.
-/// Nearly every name is.
+/// Whether a byte is printable ASCII that means nothing special, by its value.
+const ORDINARY: [bool; 256] = {
+    let mut ordinary = [false; 256];
+    let mut byte = b' ';
+    while byte <= b'~' {
+        let special = matches!(
+            byte,
+            b'/' | b'"' | b'*' | b':' | b'<' | b'>' | b'?' | b'\\' | b'|'
+        );
+        ordinary[byte as usize] = !special;
+        byte += 1;
+    }
+    ordinary
+};
+
+/// Whether a name is the same on disk and for clients: all ordinary. Nearly every name is.
 fn is_same(name: &[u8]) -> bool {
-    let ordinary = |byte: &u8| match byte {
-        b'/' | b'"' | b'*' | b':' | b'<' | b'>' | b'?' | b'\\' | b'|' => false,
-        byte => (b' '..=b'~').contains(byte),
-    };
+    let ordinary = |byte: &u8| ORDINARY.get(usize::from(*byte)) == Some(&true);
     !matches!(name.last(), None | Some(b' ' | b'.')) && name.iter().all(ordinary)
 }
 
@@ -66,6 +77,18 @@ pub fn to_client(on_disk: &[u8]) -> String {
     shown.pop();
     shown.push(last);
     shown
+}
+
+/// The name of a listing with these bytes on disk: nearly always the same, and then not copied.
+pub(super) fn listed(on_disk: Box<[u8]>) -> DirName {
+    if !is_same(&on_disk) {
+        return DirName::new(to_client(&on_disk), on_disk);
+    }
+    match String::from_utf8(on_disk.into_vec()) {
+        Ok(same) => DirName::same(same),
+        // Not reached: it is ASCII.
+        Err(other) => DirName::new(to_client(other.as_bytes()), other.into_bytes().into()),
+    }
 }
 
 fn push_byte(shown: &mut String, byte: u8) {

@@ -11,8 +11,8 @@ use super::{
 use crate::{
     Identity, Timestamp,
     disk::{
-        Allocate, Created, Disk, DiskResult, EntryAttrs, Mark, OpenHow, RawEntry, Stat, StatFs,
-        Wanted, XattrSet,
+        Allocate, Created, Disk, DiskResult, EntriesLooked, EntryAttrs, Mark, OpenHow, RawEntry,
+        Stat, StatFs, Wanted, XattrSet,
     },
     uring::UringDisk,
 };
@@ -397,6 +397,20 @@ impl Disk for HostDisk {
         match &self.kind {
             Kind::Sys(disk) => disk.entries(who, fd, max).await,
             Kind::Uring(disk) => disk.entries(who, fd, max).await,
+        }
+    }
+
+    async fn entries_looked(
+        &self,
+        who: &Identity,
+        fd: &SysFd,
+        max: usize,
+        looked: usize,
+        wanted: Wanted,
+    ) -> DiskResult<EntriesLooked> {
+        match &self.kind {
+            Kind::Sys(disk) => disk.entries_looked(who, fd, max, looked, wanted).await,
+            Kind::Uring(disk) => disk.entries_looked(who, fd, max, looked, wanted).await,
         }
     }
 

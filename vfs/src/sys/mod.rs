@@ -36,8 +36,8 @@ pub use super_block::{FsIdentity, SuperBlock};
 use crate::{
     Identity, Timestamp,
     disk::{
-        Allocate, Created, Disk, DiskResult, EntryAttrs, Errno, Mark, OpenHow, RawEntry, Stat,
-        StatFs, Wanted, XattrSet, check_name,
+        Allocate, Created, Disk, DiskResult, EntriesLooked, EntryAttrs, Errno, Mark, OpenHow,
+        RawEntry, Stat, StatFs, Wanted, XattrSet, check_name,
     },
     posix_sys as raw,
 };
@@ -404,7 +404,8 @@ impl Disk for SysDisk {
     ) -> Vec<DiskResult<EntryAttrs>> {
         let (dir, count) = (dir.clone(), names.len());
         let looked = self.wait(self.io(), move || {
-            Ok(xattrs::entries(&dir, &names, &wanted, Way::here()))
+            let names = names.iter().map(|name| &**name);
+            Ok(xattrs::entries(&dir, names, &wanted, Way::here()))
         });
         looked
             .await
@@ -683,6 +684,24 @@ impl Disk for SysDisk {
     async fn entries(&self, _: &Identity, fd: &SysFd, max: usize) -> DiskResult<Vec<RawEntry>> {
         let fd = fd.clone();
         self.wait(self.io(), move || calls::entries(&fd, max)).await
+    }
+
+    async fn entries_looked(
+        &self,
+        _: &Identity,
+        fd: &SysFd,
+        max: usize,
+        looked: usize,
+        wanted: Wanted,
+    ) -> DiskResult<EntriesLooked> {
+        let fd = fd.clone();
+        self.wait(self.io(), move || {
+            let entries = calls::entries(&fd, max)?;
+            let first = entries.iter().take(looked).map(|entry| &*entry.name);
+            let attrs = xattrs::entries(&fd, first, &wanted, Way::here());
+            Ok((entries, attrs))
+        })
+        .await
     }
 
     async fn get_xattr(&self, fd: &SysFd, name: &str) -> DiskResult<Vec<u8>> {

@@ -112,9 +112,9 @@ pub(super) fn get(fd: &SysFd, name: &str, way: Way) -> DiskResult<Vec<u8>> {
 }
 
 /// State and one attribute of each name, links not followed.
-pub(super) fn entries(
+pub(super) fn entries<'a>(
     dir: &SysFd,
-    names: &[Box<[u8]>],
+    names: impl Iterator<Item = &'a [u8]>,
     wanted: &Wanted,
     way: Way,
 ) -> Vec<DiskResult<EntryAttrs>> {
@@ -122,7 +122,7 @@ pub(super) fn entries(
     let mut path = dir.proc_path().into_bytes();
     path.push(b'/');
     let folder = path.len();
-    let mut look = |name: &[u8]| {
+    let look = |name: &'a [u8]| {
         check_name(name)?;
         let stat = stat_at(dir, name)?;
         if (wanted.known)(&stat) {
@@ -143,7 +143,7 @@ pub(super) fn entries(
         });
         Ok((stat, Some(value)))
     };
-    names.iter().map(|name| look(name)).collect()
+    names.map(look).collect()
 }
 
 fn names(fd: &SysFd, way: Way) -> DiskResult<Vec<u8>> {
@@ -324,14 +324,14 @@ mod tests {
             Way::Path,
         );
         set.unwrap();
-        let names = ["with", "without", "link", "none", ".."].map(|n| n.as_bytes().into());
+        let names = ["with", "without", "link", "none", ".."];
         let wanted = Wanted {
             attribute: ATTRIBUTE,
             known: Arc::new(|_| false),
         };
         let root = open(dir.path(), true);
         for way in ways() {
-            let found = entries(&root, &names, &wanted, way);
+            let found = entries(&root, names.iter().map(|n| n.as_bytes()), &wanted, way);
             let values = found
                 .into_iter()
                 .map(|one| one.map(|(_, value)| value.unwrap()));

@@ -26,8 +26,8 @@ pub use worker::{PERSONALITIES_MAX, Reason, UringOptions, UringWorker, on_park, 
 use crate::{
     Identity, Timestamp,
     disk::{
-        Allocate, Created, Disk, DiskResult, EntryAttrs, Errno, Mark, OpenHow, RawEntry, Stat,
-        StatFs, Wanted, XattrSet, check_name,
+        Allocate, Created, Disk, DiskResult, EntriesLooked, EntryAttrs, Errno, Mark, OpenHow,
+        RawEntry, Stat, StatFs, Wanted, XattrSet, check_name,
     },
     sys::{Attempt, RESOLVE, SysDisk, SysFd, create_mode, open_flags},
 };
@@ -433,6 +433,19 @@ impl Disk for UringDisk {
 
     async fn entries(&self, who: &Identity, fd: &SysFd, max: usize) -> DiskResult<Vec<RawEntry>> {
         self.calls.entries(who, fd, max).await
+    }
+
+    async fn entries_looked(
+        &self,
+        who: &Identity,
+        fd: &SysFd,
+        max: usize,
+        looked: usize,
+        wanted: Wanted,
+    ) -> DiskResult<EntriesLooked> {
+        self.calls
+            .entries_looked(who, fd, max, looked, wanted)
+            .await
     }
 
     async fn get_xattr(&self, fd: &SysFd, name: &str) -> DiskResult<Vec<u8>> {

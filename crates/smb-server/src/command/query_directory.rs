@@ -14,7 +14,7 @@ use smb_wire::{
     status::Status,
     utf16,
 };
-use vfs::{Attr, DirName, Lookup, Vfs, VfsError};
+use vfs::{Attr, DirName, Lookup, Vfs, VfsError, VfsResult};
 
 use super::{Call, Failure, Handled, Reply, create};
 use crate::{
@@ -33,6 +33,10 @@ const ENTRY_BYTES_MIN: usize = 64;
 
 /// Bytes of an entry that are made room for: the largest format with a name of usual length.
 const ENTRY_BYTES_USUAL: usize = 144;
+
+/// Attributes of the next entries, none where an entry is not shown. `.` and `..` are not among
+/// them.
+type Ahead = std::vec::IntoIter<Option<Attr>>;
 
 /// Answers the next entries.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
@@ -85,32 +89,40 @@ async fn fill<V: Vfs>(
     let restart = request
         .flags
         .intersects(QueryDirectoryFlags::RESTART_SCANS | QueryDirectoryFlags::REOPEN);
-    let first = cursor.pattern.is_none();
-    if first || restart {
-        start(call, open, pattern, cursor).await?;
-    }
-    let limit = call.server().config().limits.directory_bytes;
-    let room = size(request.output_buffer_length.min(limit));
-    let mut writer = DirectoryWriter::new(format, room);
     let single = request
         .flags
         .contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
+    let limit = call.server().config().limits.directory_bytes;
+    let room = size(request.output_buffer_length.min(limit));
+    let first = cursor.pattern.is_none();
+    let mut ahead = Ahead::default();
+    if first || restart {
+        let looked = if single { 0 } else { room / ENTRY_BYTES_USUAL };
+        ahead = start(call, open, pattern, cursor, looked.min(LOOKED_AT_MAX)).await?;
+    }
+    let mut writer = DirectoryWriter::new(format, room);
     let expected = if single { 1 } else { cursor.names.len() };
     writer.reserve(expected.min(LOOKED_AT_MAX) * ENTRY_BYTES_USUAL);
-    let mut ahead = VecDeque::new();
-    while !cursor.names.is_empty() {
-        if ahead.is_empty() {
-            let most = if single { 1 } else { LOOKED_AT_MAX };
-            let room = room.saturating_sub(writer.len());
-            ahead = look(call, open, &cursor.names, room, most).await?;
-        }
+    let mut short = String::new();
+    while let Some(name) = cursor.names.front() {
+        let looked = if is_dots(name) {
+            Some(above(call, open, name).await?)
+        } else {
+            if ahead.len() == 0 {
+                let most = if single { 1 } else { LOOKED_AT_MAX };
+                let room = room.saturating_sub(writer.len());
+                ahead = look(call, open, &cursor.names, room, most).await?;
+            }
+            ahead.next().flatten()
+        };
         let Some(name) = cursor.names.front() else {
             break;
         };
-        let looked = ahead.pop_front().flatten();
         if let Some(mut attr) = looked {
             call.server().change_times.apply(&mut attr);
-            let short = short(&name.name);
+            if format.has_short_name() {
+                shorten(&name.name, &mut short);
+            }
             match writer.push(&entry(name, &short, &attr, cursor.index)) {
                 Pushed::Pushed => {}
                 Pushed::Full => break,
@@ -145,38 +157,38 @@ async fn fill<V: Vfs>(
     Err(status.into())
 }
 
-/// Takes the names that match; `.` and `..` come first.
+/// Takes the names that match; `.` and `..` come first. Where all match, attributes of about the
+/// first `looked` come along.
 async fn start<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
     asked: String,
     cursor: &mut DirectoryCursor,
-) -> Result<(), Failure> {
+    looked: usize,
+) -> Result<Ahead, Failure> {
     let text = match (asked.is_empty(), cursor.pattern.take()) {
         (true, Some(old)) => old,
         _ => asked,
     };
     let disk = open.disk()?;
-    let share = call.share()?;
-    let token = call.token()?;
+    let vfs = &call.share()?.vfs;
+    let who = &call.token()?.identity;
     let pattern = Pattern::new(&text);
-    let mut names = VecDeque::new();
-    for dots in [".", ".."] {
-        if pattern.matches(dots) {
-            names.push_back(DirName {
-                name: dots.to_owned(),
-                on_disk: Box::default(),
-            });
-        }
-    }
-    if pattern.is_plain() {
-        plain(call, open, &text, &mut names).await?;
+    let (names, attrs) = if pattern.is_plain() {
+        (plain(call, open, &text).await?, Vec::new())
+    } else if pattern.is_everything() {
+        let listed = vfs.list_looked(who, &disk.node, DIRECTORY_NAMES_MAX, looked);
+        listed.await?
     } else {
-        let all = share
-            .vfs
-            .list(&token.identity, &disk.node, DIRECTORY_NAMES_MAX)
-            .await?;
-        names.extend(all.into_iter().filter(|name| pattern.matches(&name.name)));
+        let mut names = vfs.list(who, &disk.node, DIRECTORY_NAMES_MAX).await?;
+        names.retain(|name| pattern.matches(&name.name));
+        (names, Vec::new())
+    };
+    let mut names = VecDeque::from(names);
+    for dots in ["..", "."] {
+        if pattern.matches(dots) {
+            names.push_front(DirName::same(dots.to_owned()));
+        }
     }
     let server = call.server();
     cursor.held = None;
@@ -189,7 +201,8 @@ async fn start<V: Vfs>(
         started: cursor.started,
         index: 0,
     };
-    Ok(())
+    let names = cursor.names.iter().skip_while(|name| is_dots(name));
+    seen(call, open, names, attrs).await
 }
 
 /// A pattern without wildcards names at most one entry: a lookup finds it without listing.
@@ -197,66 +210,68 @@ async fn plain<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
     text: &str,
-    names: &mut VecDeque<DirName>,
-) -> Result<(), Failure> {
+) -> Result<Vec<DirName>, Failure> {
     let Ok(name) = create::parse_name(&utf16::encode(text)) else {
-        return Ok(());
+        return Ok(Vec::new());
     };
     let path = call.server().path_of(open)?;
     let mut whole: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
     whole.extend(name.path);
     let token = call.token()?;
     match call.share()?.vfs.lookup(&token.identity, &whole).await {
-        Ok(lookup) if lookup.found.is_some() => names.push_back(DirName {
-            on_disk: vfs::posix::name::to_disk(&lookup.name)?,
-            name: lookup.name,
-        }),
-        Ok(_) | Err(VfsError::NotFound | VfsError::PathNotFound) => {}
-        Err(error) => return Err(error.into()),
+        Ok(lookup) if lookup.found.is_some() => {
+            let on_disk = vfs::posix::name::to_disk(&lookup.name)?;
+            Ok(vec![DirName::new(lookup.name, on_disk)])
+        }
+        Ok(_) | Err(VfsError::NotFound | VfsError::PathNotFound) => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
     }
-    Ok(())
 }
 
 /// Attributes of the next entries, about as many as fit `room` bytes, at least one and at most
-/// `most`; none for what is gone meanwhile or not to be seen. Dots are looked at alone.
+/// `most`.
 async fn look<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
     names: &VecDeque<DirName>,
     room: usize,
     most: usize,
-) -> Result<VecDeque<Option<Attr>>, Failure> {
+) -> Result<Ahead, Failure> {
     let disk = open.disk()?;
-    let share = call.share()?;
     let mut used = 0;
     let (front, _) = names.as_slices();
     let fitting = front.iter().take(most).take_while(|name| {
         let first = used == 0;
         used += ENTRY_BYTES_MIN + 2 * name.name.len();
-        first || used <= room && !is_dots(name)
+        first || used <= room
     });
     let count = fitting.count();
     let batch = front.get(..count).unwrap_or_default();
-    let first = batch.first().filter(|name| is_dots(name));
-    if let Some(dots) = first {
-        return Ok([Some(above(call, open, dots).await?)].into());
+    let attrs = call.share()?.vfs.attrs_at(&disk.node, batch).await;
+    seen(call, open, batch.iter(), attrs).await
+}
+
+/// What of the attributes of `names` is shown: none of what is gone meanwhile or not to be seen.
+async fn seen<V: Vfs>(
+    call: &Call<V>,
+    open: &InFlight<V>,
+    names: impl Iterator<Item = &DirName>,
+    attrs: Vec<VfsResult<Attr>>,
+) -> Result<Ahead, Failure> {
+    let attrs = attrs.into_iter().map(|attr| match attr {
+        Ok(attr) => Ok(Some(attr)),
+        Err(VfsError::NotFound | VfsError::SymbolicLink | VfsError::AccessDenied) => Ok(None),
+        Err(error) => Err(Failure::from(error)),
+    });
+    let mut attrs = attrs.collect::<Result<Vec<_>, _>>()?;
+    if call.share()?.config.access_based_enumeration {
+        for (name, attr) in names.zip(&mut attrs) {
+            if attr.is_some() && !visible(call, open, name).await? {
+                *attr = None;
+            }
+        }
     }
-    let mut found = VecDeque::with_capacity(batch.len());
-    for (name, attr) in batch
-        .iter()
-        .zip(share.vfs.attrs_at(&disk.node, batch).await)
-    {
-        let attr = match attr {
-            Ok(attr) => Some(attr),
-            Err(VfsError::NotFound | VfsError::SymbolicLink | VfsError::AccessDenied) => None,
-            Err(error) => return Err(error.into()),
-        };
-        let hidden = share.config.access_based_enumeration
-            && attr.is_some()
-            && !visible(call, open, name).await?;
-        found.push_back(attr.filter(|_| !hidden));
-    }
-    Ok(found)
+    Ok(attrs.into_iter())
 }
 
 fn is_dots(name: &DirName) -> bool {
@@ -301,12 +316,11 @@ async fn visible<V: Vfs>(
     Ok(access::maximal(&sd, &token).contains(AccessMask::FILE_READ_DATA))
 }
 
-/// The short name a listing shows: none where the name is one itself.
-fn short(name: &str) -> String {
-    if matches!(name, "." | "..") || short_name::is_short(name) {
-        String::new()
-    } else {
-        short_name::of(name)
+/// The short name a listing shows, into `short`: none where the name is one itself.
+fn shorten(name: &str, short: &mut String) {
+    short.clear();
+    if !matches!(name, "." | "..") && !short_name::is_short(name) {
+        short_name::put(name, short);
     }
 }
 

@@ -304,6 +304,7 @@ pub(super) async fn listing<D: Disk>(t: Case<D>) {
     }
     let listed = t.vfs.list(ME, &dir, 20).await.unwrap();
     let before = t.vfs.attrs_at(&dir, &listed).await;
+    looked_at(&t, &dir, &listed).await;
     for (name, attr) in listed.iter().zip(&before) {
         assert_eq!(*attr, attr_at(&t, &dir, name).await);
     }
@@ -598,7 +599,7 @@ pub(super) async fn symlinks<D: Disk>(t: Case<D>) {
     let root = t.vfs.root();
     let names = t.vfs.list(ME, &root, 100).await.unwrap();
     let together = t.vfs.attrs_at(&root, &names).await;
-    assert_eq!(together.len(), names.len());
+    looked_at(&t, &root, &names).await;
     for (name, attr) in names.iter().zip(together) {
         assert_eq!(attr, attr_at(&t, &root, name).await, "{}", name.name);
         match name.name.as_str() {
@@ -620,6 +621,18 @@ pub(super) async fn symlinks<D: Disk>(t: Case<D>) {
     assert_ne!(t.node("renamed").await.key(), file.key());
 }
 
+/// What comes along with a listing is what is said of its first names.
+async fn looked_at<D: Disk>(t: &Case<D>, dir: &PosixNode<D>, listed: &[crate::DirName]) {
+    let all = t.vfs.attrs_at(dir, listed).await;
+    for most in [0, 1, 5, listed.len(), 100] {
+        let (names, attrs) = t.vfs.list_looked(ME, dir, 100, most).await.unwrap();
+        assert_eq!(names, listed);
+        // What a listing leaves out may have been looked at instead.
+        assert!(attrs.len() <= most && (attrs.len() == listed.len() || most < 100));
+        assert_eq!(attrs[..], all[..attrs.len()]);
+    }
+}
+
 /// One name by itself.
 async fn attr_at<D: Disk>(
     t: &Case<D>,
@@ -635,6 +648,11 @@ pub(super) async fn symlinks_hidden<D: Disk>(t: Case<D>) {
     (t.link)("l", "f");
     assert!(!t.is_there("l").await);
     assert_eq!(t.names("").await, ["f"]);
+    t.file("g").await;
+    (t.link)("a", "g");
+    let root = t.vfs.root();
+    let names = t.vfs.list(ME, &root, 10).await.unwrap();
+    looked_at(&t, &root, &names).await;
 }
 
 pub(super) async fn symlinks_refused<D: Disk>(t: Case<D>) {
