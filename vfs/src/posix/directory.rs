@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Attr, DirName, FileKey, Identity, Kind, Listed, Node, Seen, Timestamp, VfsError, VfsResult,
-    disk::{Disk, DiskResult, EntryAttrs, RawEntry, Stat, Wanted},
+    disk::{Disk, DiskResult, EntriesLooked, EntryAttrs, Stat, Wanted},
 };
 
 /// Names of ours that a listing may hold beside `max` of the clients'.
@@ -91,45 +91,55 @@ impl Looked {
 }
 
 impl<D: Disk> PosixVfs<D> {
-    /// The names, and attributes of the first of them where `looked` is not 0.
     pub(super) async fn do_list(
+        &self,
+        who: &Identity,
+        dir: &PosixNode<D>,
+        max: usize,
+    ) -> VfsResult<Vec<DirName>> {
+        let fd = self.listing(who, dir).await?;
+        let limit = max.saturating_add(RESERVED_ALLOWANCE);
+        let entries = self.disk.entries(who, &fd, limit).await?;
+        let now = Timestamp::default();
+        Ok(self.listed(dir, max, (entries, Vec::new()), now)?.0)
+    }
+
+    /// The same, and attributes of the first names. Apart from it: whoever only lists makes no room
+    /// for these looks.
+    pub(super) async fn do_list_looked(
         &self,
         who: &Identity,
         dir: &PosixNode<D>,
         max: usize,
         looked: usize,
     ) -> VfsResult<Listed> {
-        let fd = dir.directory()?;
-        let fd = match dir.0.io.read {
-            true => fd.clone(),
-            false => self.disk.reopen(who, fd, true, false).await?,
-        };
+        let fd = self.listing(who, dir).await?;
         let limit = max.saturating_add(RESERVED_ALLOWANCE);
         let now = self.options.clock.now();
-        let (entries, found) = match looked {
-            0 => (self.disk.entries(who, &fd, limit).await?, Vec::new()),
-            _ => {
-                let wanted = self.wanted(now);
-                let listed = self.disk.entries_looked(who, &fd, limit, looked, wanted);
-                listed.await?
-            }
-        };
-        let (names, mut looked) = self.listed(dir, entries, found, now);
-        if names.len() > max {
-            return Err(VfsError::TooLarge);
-        }
+        let wanted = self.wanted(now);
+        let found = self.disk.entries_looked(who, &fd, limit, looked, wanted);
+        let (names, mut looked) = self.listed(dir, max, found.await?, now)?;
         self.look_again(dir, &names, &mut looked).await;
         Ok((names, looked.attrs))
     }
 
-    /// The names that clients see, and what is known of the first after a look at them.
+    /// The directory, open for being listed.
+    async fn listing(&self, who: &Identity, dir: &PosixNode<D>) -> VfsResult<D::Fd> {
+        let fd = dir.directory()?;
+        match dir.0.io.read {
+            true => Ok(fd.clone()),
+            false => Ok(self.disk.reopen(who, fd, true, false).await?),
+        }
+    }
+
+    /// The names that clients see, and what is known of the first after a look at them, after `now`.
     fn listed(
         &self,
         dir: &PosixNode<D>,
-        entries: Vec<RawEntry>,
-        found: Vec<DiskResult<EntryAttrs>>,
+        max: usize,
+        (entries, found): EntriesLooked,
         now: Timestamp,
-    ) -> (Vec<DirName>, Looked) {
+    ) -> VfsResult<(Vec<DirName>, Looked)> {
         let in_root = dir.is_root_of(self.root_key());
         let hide = self.options.symlinks == SymlinkPolicy::Hide;
         let mut names = Vec::with_capacity(entries.len() + DOTS);
@@ -149,7 +159,10 @@ impl<D: Disk> PosixVfs<D> {
             }
             names.push(name);
         }
-        (names, looked)
+        match names.len() > max {
+            true => Err(VfsError::TooLarge),
+            false => Ok((names, looked)),
+        }
     }
 
     /// What a look at names asks for: the stored attribute of those that it is not known of.

@@ -401,7 +401,7 @@ impl<D: Disk> Vfs for PosixVfs<D> {
     }
 
     async fn list(&self, who: &Identity, dir: &Self::Node, max: usize) -> VfsResult<Vec<DirName>> {
-        Ok(self.do_list(who, dir, max, 0).await?.0)
+        self.do_list(who, dir, max).await
     }
 
     async fn attrs_at(&self, dir: &Self::Node, names: &[DirName]) -> Vec<VfsResult<Attr>> {
@@ -415,7 +415,7 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         max: usize,
         looked: usize,
     ) -> VfsResult<Listed> {
-        self.do_list(who, dir, max, looked).await
+        self.do_list_looked(who, dir, max, looked).await
     }
 
     async fn rename(
