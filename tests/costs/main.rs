@@ -11,7 +11,8 @@
 //! was measured. System calls (`operations.rs`, `trace.rs`) are counted by strace with io_uring and
 //! with threads; allocations by `benches/allocations.rs`. The last line is "N passed, N failed".
 //!
-//! `--instructions` counts these too (`instructions.rs`): an optimised build, run by callgrind.
+//! `--instructions` counts these too (`instructions.rs`), as CI does: an optimised build, run by
+//! callgrind.
 //!
 //! What it does not count: cache misses, and the work of the kernel in a call.
 
