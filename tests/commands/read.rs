@@ -192,7 +192,7 @@ fn pieces_are_the_same_however_they_are_protected() {
     use smb_client::{Encryption, Signing};
     let server = HoldfastServer::new();
     let content: Vec<u8> = (0..1u32 << 20)
-        .map(|i| (i * 7 >> 3).to_le_bytes()[0])
+        .map(|i| ((i * 7) >> 3).to_le_bytes()[0])
         .collect();
     std::fs::write(server.path("f"), &content).unwrap();
     let at = |offset: usize| &content[offset..offset + PIECE as usize];

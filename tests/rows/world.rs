@@ -212,7 +212,7 @@ pub(crate) fn contents(disk: SimDisk, times: bool) -> Contents {
                 text += &format!(", {set:?}");
             }
             text += &format!(", eas {:?}", vfs.eas(&node).await.unwrap());
-            text += &format!(", descriptor {:?}", vfs.security(&node).await.ok());
+            text += &format!(", descriptor {:?}", vfs.security(&node, None).await.ok());
             for stream in vfs.streams(&node).await.unwrap() {
                 let how = StreamOpen::Existing;
                 let opened = vfs.open_stream(&WHO, &node, &stream.name, how).await;
