@@ -52,8 +52,6 @@ struct Inner {
     path_only: bool,
     /// With `O_PATH`: was seen to be a directory, and no large one.
     directory: AtomicBool,
-    /// With `O_PATH`: was seen when its last name was gone, and to be no large one.
-    removed: AtomicBool,
     /// The position of a directory belongs to whoever lists it.
     listing: Mutex<()>,
     /// `O_NONBLOCK` is still on, from the open; see [`SysFd::for_ring`].
@@ -96,10 +94,8 @@ impl Drop for Inner {
         {
             return;
         }
-        // One of these is closed for each component of a path that is looked up, and one for each
-        // name that is removed: what has no name grows only while somebody else has it open, who
-        // is likely to close it last.
-        if self.is_light() {
+        // One of these is closed for each component of a path that is looked up.
+        if *self.directory.get_mut() {
             return;
         }
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -116,20 +112,12 @@ impl Drop for Inner {
     }
 }
 
-impl Inner {
-    /// Whether the last look showed that closing it frees little.
-    fn is_light(&self) -> bool {
-        self.directory.load(Relaxed) || self.removed.load(Relaxed)
-    }
-}
-
 impl SysFd {
     pub(crate) fn new(fd: OwnedFd, path_only: bool) -> Self {
         Self(Arc::new(Inner {
             fd,
             path_only,
             directory: AtomicBool::new(false),
-            removed: AtomicBool::new(false),
             listing: Mutex::new(()),
             nonblock: AtomicBool::new(false),
             beside: OnceLock::new(),
@@ -157,11 +145,6 @@ impl SysFd {
     pub(super) fn others(&self) -> usize {
         let beside = self.0.beside.get();
         beside.map_or(0, |beside| beside.load(Acquire).saturating_sub(1))
-    }
-
-    #[cfg(test)]
-    pub(super) fn is_light(&self) -> bool {
-        self.0.is_light()
     }
 
     /// To be called before a ring reads or writes: it takes `O_NONBLOCK` for "never wait". System
@@ -359,7 +342,6 @@ pub(crate) fn stat(fd: &SysFd) -> DiskResult<Stat> {
         let directory = u32::from(x.stx_mode) & libc::S_IFMT == libc::S_IFDIR;
         let small = x.stx_blocks <= CLOSE_BLOCKS_MAX;
         fd.0.directory.store(directory && small, Relaxed);
-        fd.0.removed.store(x.stx_nlink == 0 && small, Relaxed);
     }
     Ok(to_stat(&x, || kind(fd)))
 }

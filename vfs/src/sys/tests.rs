@@ -220,34 +220,6 @@ fn what_a_ring_reads_may_wait() {
     }
 }
 
-/// Only what was seen to free little is closed without another look.
-#[test]
-fn what_is_removed_is_light_unless_it_is_large() {
-    let dir = tempfile::tempdir().unwrap();
-    let disk = SysDisk::open(dir.path()).unwrap();
-    let (service, root) = (&Identity::Service, disk.root());
-    let how = OpenHow {
-        path_only: true,
-        ..OpenHow::default()
-    };
-    for (size, light) in [(4096, true), (8 << 20, false)] {
-        let file = block_on(conformance::new_file(&disk, &root, b"f"));
-        if block_on(disk.allocate(&file, Allocate::Reserve, 0, size)).is_err() {
-            return; // Not on this file system.
-        }
-        let found = block_on(disk.open_at(service, &root, b"f", how)).unwrap();
-        calls::stat(&found).unwrap();
-        assert!(!found.is_light());
-        block_on(disk.unlink(service, &root, b"f", false)).unwrap();
-        assert!(!found.is_light());
-        assert_eq!(calls::stat(&found).unwrap().links, 0);
-        assert_eq!(found.is_light(), light);
-        // What can be written through is looked at in any case.
-        calls::stat(&file).unwrap();
-        assert!(!file.is_light());
-    }
-}
-
 #[test]
 fn the_last_descriptor_of_an_inode_knows_it() {
     let dir = tempfile::tempdir().unwrap();
