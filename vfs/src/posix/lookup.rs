@@ -225,7 +225,11 @@ impl<D: Disk> PosixVfs<D> {
                 stat,
                 name: on_disk,
             }),
-            Child::Link => self.follow(who, stack, &dir, &on_disk, links).await?,
+            Child::Link => {
+                // Its way may be waited for.
+                *seen = None;
+                self.follow(who, stack, &dir, &on_disk, links).await?
+            }
         };
         Ok(step.map(|step| (shown, straight, step)))
     }
@@ -260,8 +264,8 @@ impl<D: Disk> PosixVfs<D> {
         self.child_seen(who, dir, dir_key, named, &mut None).await
     }
 
-    /// As [`Self::child`], of what may have been opened ahead; `seen` is the directory's state as far
-    /// as this operation has looked at it, and becomes what it is where it had to look anew.
+    /// As [`Self::child`], of what may have been opened ahead; `seen` is the directory's state where this
+    /// operation has looked at it and waited for nothing since: before, and when this returns.
     async fn child_seen(
         &self,
         who: &Identity,
@@ -278,7 +282,11 @@ impl<D: Disk> PosixVfs<D> {
         let opened = match opened.unwrap_or_else(now) {
             Some(opened) => opened,
             None if self.is_known_absent(dir, dir_key, component, seen).await? => return Ok(None),
-            None => self.disk.open_at(who, dir, &exact, PATH_ONLY).await,
+            None => {
+                // This may wait, and what was seen before is no longer what is.
+                *seen = None;
+                self.disk.open_at(who, dir, &exact, PATH_ONLY).await
+            }
         };
         if let Some(child) = self.child_of(opened).await? {
             return Ok(Some((exact, child)));
@@ -289,7 +297,8 @@ impl<D: Disk> PosixVfs<D> {
         if other == exact {
             return Ok(None);
         }
-        // Gone meanwhile is gone.
+        // Gone meanwhile is gone. This, too, may wait.
+        *seen = None;
         let child = self.open_child(who, dir, &other).await?;
         Ok(child.map(|child| (other, child)))
     }
@@ -430,6 +439,7 @@ impl<D: Disk> PosixVfs<D> {
             .map(|entry| entry.name.clone());
         let after = self.disk.stat(dir).await?;
         self.names.listed(begun, (&before, &after), &entries, now);
+        *seen = Some((&after).into());
         Ok(found)
     }
 
