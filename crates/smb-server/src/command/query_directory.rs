@@ -146,7 +146,8 @@ async fn fill<V: Vfs>(
         cursor.started = true;
         return Ok(writer.finish());
     }
-    cursor.held = None;
+    // No room for names that nobody counts.
+    (cursor.held, cursor.names) = (None, VecDeque::new());
     // [MS-FSA] 2.1.5.6.3: nothing at the very first call means that no such file exists.
     let status = if first && !cursor.started {
         Status::NO_SUCH_FILE
@@ -182,6 +183,8 @@ async fn start<V: Vfs>(
     } else {
         let mut names = vfs.list(who, &disk.node, DIRECTORY_NAMES_MAX).await?;
         names.retain(|name| pattern.matches(&name.name));
+        // What is held is counted by names.
+        names.shrink_to_fit();
         (names, Vec::new())
     };
     let mut names = VecDeque::from(names);
