@@ -5,7 +5,7 @@
 //! numbers depend on the compiler, not on the machine's load; valgrind counts every byte that a
 //! `rep movsb` of memcpy moves as one instruction, so copying weighs much in them. Only with
 //! `--instructions`: it needs valgrind and a build of its own, optimised crate by crate (the profile
-//! `counted`), which takes half the time of a release and counts a third more.
+//! `counted`), which takes half the time of a release and counts up to a tenth more.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -9,7 +9,7 @@
 //! two pairs of veth (`net.rs`), and takes both away at the end. The clients' part (`checks.rs`) runs
 //! in its namespace, started by this program. No traffic leaves the namespaces. `--measure` instead
 //! measures what two workers cost beside one (`scale.rs`), and reads over one and two channels of a
-//! session (`measure.rs`); with an optimised server, that is `cargo run -rp smb-tests`.
+//! session (`measure.rs`); `HOLDFAST_BIN` names an optimised server.
 
 mod checks;
 mod measure;

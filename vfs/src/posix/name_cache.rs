@@ -7,9 +7,9 @@
 //! - the kernel's clock may tick coarsely (about 4 ms), so times younger than [`SETTLED`] at the
 //!   listing prove nothing: such a snapshot answers the one question it was made for, unless the
 //!   times are those of our own last change (else filling a new directory would list it each time);
-//! - an outside change from the look at the times before our change (the lookup's, by one who has waited for
-//!   nothing since) to the look after it is covered by the renewed times: a renewed snapshot is listed anew after [`RENEWED_FOR`] and longer for
-//!   large directories.
+//! - an outside change from the look at the times before our change (the lookup's, by one who has
+//!   waited for nothing since) to the look after it is covered by the renewed times: a renewed
+//!   snapshot is listed anew after [`RENEWED_FOR`] and longer for large directories.
 //!
 //! No I/O here. Memory is bounded by [`DIRECTORIES_MAX`] and [`ENTRIES_MAX`]; the least recently
 //! used directory goes first.
