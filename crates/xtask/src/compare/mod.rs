@@ -120,7 +120,7 @@ pub(crate) fn compare(options: Options) -> Result<(), Failure> {
     let mut running = Vec::new();
     for kind in Kind::ALL {
         let wanted = match kind.maker() {
-            Maker::Limit => workloads.iter().any(|work| work.limit.is_some()),
+            Maker::Limit => workloads.iter().any(|work| work.has_limit(false)),
             _ => workloads.iter().any(|work| work.lax == kind.lax()),
         };
         if !wanted || !options.wants_server(kind.name()) {
@@ -194,10 +194,7 @@ fn more_descriptors() {
 /// Whether this server is given this work.
 fn fits(work: &Workload, server: &Server) -> bool {
     match server.maker {
-        Maker::Limit => work.limit.is_some_and(|same| {
-            // Only reads differ by sendfile.
-            same.operation == limit::Operation::Read || server.kind == Some(Kind::Limit)
-        }),
+        Maker::Limit => work.has_limit(server.kind != Some(Kind::Limit)),
         Maker::Samba if work.holdfast_only => false,
         _ => server.lax.is_none_or(|lax| lax == work.lax),
     }

@@ -1,8 +1,8 @@
 //! All workloads, with what issue 5 demands of each.
 
-use super::{Protection, Task, Unit, Workload, beside::Noise, copies::Copy, names};
+use super::{Limit, Protection, Task, Unit, Workload, beside::Noise, copies::Copy, names};
 use crate::compare::{
-    limit::{Operation, Same},
+    limit::{Operation, Same, Turn},
     report::{Goal, Metric},
 };
 
@@ -35,12 +35,12 @@ impl Workload {
     }
 
     fn limit(mut self, operation: Operation, len: u32, depth: usize, connections: usize) -> Self {
-        self.limit = Some(Same {
+        self.limit = Some(Limit::Pieces(Same {
             operation,
             len,
             depth,
             connections,
-        });
+        }));
         self
     }
 
@@ -102,13 +102,18 @@ fn protected() -> Vec<Workload> {
 
 fn names_and_logins() -> Vec<Workload> {
     use names::Kind::{CreateRemove, Mix, OpenClose, SmallFiles};
+    let names = |name, kind, clients| {
+        let mut work = work(name, Task::Names(kind, clients));
+        work.limit = Some(Limit::Names(kind, clients));
+        work
+    };
     vec![
-        work("open-close", Task::Names(OpenClose, 1)),
-        work("create-remove", Task::Names(CreateRemove, 1)),
-        work("metadata-mix", Task::Names(Mix, 1)).at_most(0.15),
-        work("metadata-mix-8", Task::Names(Mix, 8)).at_most(0.15),
-        work("small-files", Task::Names(SmallFiles, 1)).at_most(0.20),
-        work("small-files-8", Task::Names(SmallFiles, 8)).at_most(0.20),
+        names("open-close", OpenClose, 1),
+        names("create-remove", CreateRemove, 1),
+        names("metadata-mix", Mix, 1).at_most(0.15),
+        names("metadata-mix-8", Mix, 8).at_most(0.15),
+        names("small-files", SmallFiles, 1).at_most(0.20),
+        names("small-files-8", SmallFiles, 8).at_most(0.20),
         work("connection", Task::NewConnection).at_most(0.08),
         work("session", Task::NewSession).at_most(0.15),
     ]
@@ -117,12 +122,15 @@ fn names_and_logins() -> Vec<Workload> {
 fn flushes_and_crowds() -> Vec<Workload> {
     let mut many = work("idle-10000", Task::CrowdIdle { many: true }).of_connections();
     many.holdfast_only = true;
+    let flushes = |name, part, turn| {
+        let mut work = work(name, Task::WriteFlush(part));
+        work.limit = Some(Limit::Turns(turn, part));
+        work
+    };
     vec![
-        work("write-flush-4k", Task::WriteFlush(20))
-            .at_most(0.70)
-            .limit(Operation::WriteSync, 4096, 1, 1),
+        flushes("write-flush-4k", 20, Turn::WriteSync).at_most(0.70),
         // No disk to wait for: as many as make a time that can be measured.
-        work("write-flush-4k-lax", Task::WriteFlush(1))
+        flushes("write-flush-4k-lax", 1, Turn::WritePing)
             .lax()
             .at_most(0.50),
         work("netbench-1", Task::Mix(1)).at_most(0.35),

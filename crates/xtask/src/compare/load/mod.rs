@@ -16,6 +16,7 @@ mod pieces;
 use std::{
     any::Any,
     path::{Path, PathBuf},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -127,6 +128,15 @@ enum Task {
     Outside(String),
 }
 
+/// What a workload has its limit in.
+#[derive(Clone, Copy)]
+enum Limit {
+    Pieces(limit::Same),
+    /// One connection's, as many as the operations divided by that.
+    Turns(limit::Turn, u64),
+    Names(names::Kind, usize),
+}
+
 /// One kind of work.
 #[derive(Clone)]
 pub(crate) struct Workload {
@@ -139,7 +149,7 @@ pub(crate) struct Workload {
     /// Not for Samba, whose processes would not fit.
     pub(crate) holdfast_only: bool,
     /// The same bytes without a protocol.
-    pub(crate) limit: Option<limit::Same>,
+    limit: Option<Limit>,
     task: Task,
 }
 
@@ -234,19 +244,34 @@ impl Workload {
 
     /// The same for the process without a protocol.
     pub(crate) fn ready_limit(&self, context: &Context<'_>) -> Result<Option<Ready>, Failure> {
-        let Some(same) = self.limit else {
-            return Ok(None);
+        let operations = context.sizes.operations;
+        let ready = match self.limit {
+            None => return Ok(None),
+            Some(Limit::Pieces(same)) => {
+                let connections = same.connections.min(context.sizes.connections);
+                let same = limit::Same {
+                    connections,
+                    ..same
+                };
+                limit::ready(same, count(context.sizes, same.len), context)
+            }
+            Some(Limit::Turns(turn, part)) => limit::turns(turn, 1, operations / part, context),
+            Some(Limit::Names(kind, clients)) => {
+                let count = kind.turns(operations, clients);
+                limit::turns(kind.limit(), clients, count, context)
+            }
         };
-        let connections = same.connections.min(context.sizes.connections);
-        let same = limit::Same {
-            connections,
-            ..same
-        };
-        let count = match same.operation {
-            limit::Operation::WriteSync => context.sizes.operations / 20,
-            _ => count(context.sizes, same.len),
-        };
-        limit::ready(same, count, context).map(Some)
+        ready.map(Some)
+    }
+
+    /// Whether a process without a protocol is given it, by sendfile or not.
+    pub(crate) fn has_limit(&self, sendfile: bool) -> bool {
+        match self.limit {
+            None => false,
+            // Only reads differ by sendfile.
+            Some(Limit::Pieces(same)) => same.operation == limit::Operation::Read || !sendfile,
+            Some(_) => !sendfile,
+        }
     }
 }
 
@@ -264,6 +289,30 @@ pub(crate) fn place(number: u64, len: u32) -> u64 {
     let len = u64::from(len.max(1));
     let places = FIELD_BYTES as u64 / len;
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15) % places * len
+}
+
+/// All clients at once, each with a thread and its number; what each operation took.
+pub(crate) fn at_once<C: Send>(
+    clients: &mut [C],
+    work: impl Fn(usize, &mut C) -> Result<Vec<u32>, Failure> + Sync,
+) -> Result<Vec<u32>, Failure> {
+    let work = &work;
+    let ended: Vec<Result<Vec<u32>, String>> = thread::scope(|scope| {
+        let begin = |(number, client)| {
+            scope.spawn(move || work(number, client).map_err(|error| error.to_string()))
+        };
+        let threads: Vec<_> = clients.iter_mut().enumerate().map(begin).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+            let ended = thread.join();
+            ended.unwrap_or_else(|_| Err("a client panicked".to_owned()))
+        };
+        threads.into_iter().map(join).collect()
+    });
+    let mut latencies = Vec::new();
+    for client in ended {
+        latencies.extend(client?);
+    }
+    Ok(latencies)
 }
 
 /// Microseconds since then.

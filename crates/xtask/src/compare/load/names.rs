@@ -1,12 +1,12 @@
 //! What names cost: open, create, stat, rename, delete, list, small files.
 
-use std::{thread, time::Instant};
+use std::time::Instant;
 
 use smb_client::{CreateArgs, Tree};
 use smb_wire::{access_mask::AccessMask, fscc::FileInformationClass, msg::WriteFlags};
 
-use super::{Context, Done, Protection, Ready, connect, field, folder, micros, names_in};
-use crate::Failure;
+use super::{Context, Done, Protection, Ready, at_once, connect, field, folder, micros, names_in};
+use crate::{Failure, compare::limit::Turn};
 
 /// Entries of the folder that is listed.
 const LISTED: usize = 100;
@@ -25,12 +25,22 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// How often it is done by all clients together.
-    fn turns(self, operations: u64) -> u64 {
-        match self {
+    /// How often it is done by each of so many clients.
+    pub(super) fn turns(self, operations: u64, clients: usize) -> u64 {
+        let by_all = match self {
             Self::OpenClose => operations / 4,
             Self::CreateRemove => operations / 8,
             Self::Mix | Self::SmallFiles => operations / 20,
+        };
+        by_all.div_ceil(clients.max(1) as u64)
+    }
+
+    pub(super) fn limit(self) -> Turn {
+        match self {
+            Self::OpenClose => Turn::OpenClose,
+            Self::CreateRemove => Turn::CreateRemove,
+            Self::Mix => Turn::Mix,
+            Self::SmallFiles => Turn::SmallFiles,
         }
     }
 
@@ -41,28 +51,14 @@ impl Kind {
 
 /// `clients` at once, each with a connection, a thread and names of its own.
 pub(super) fn ready(kind: Kind, clients: usize, context: &Context<'_>) -> Result<Ready, Failure> {
-    let turns = kind
-        .turns(context.sizes.operations)
-        .div_ceil(clients.max(1) as u64);
+    let turns = kind.turns(context.sizes.operations, clients);
     let connect = |_| connect(context.access, Protection::Plain);
-    let trees: Vec<Tree> = (0..clients).map(connect).collect::<Result<_, _>>()?;
+    let mut trees: Vec<Tree> = (0..clients).map(connect).collect::<Result<_, _>>()?;
     prepare(&trees[0])?;
     Ok(Ready::new(move || {
-        let ended: Vec<Result<Vec<u32>, String>> = thread::scope(|scope| {
-            let work = |(client, tree)| {
-                scope.spawn(move || all_turns(kind, tree, client, turns).map_err(|e| e.to_string()))
-            };
-            let threads: Vec<_> = trees.iter().enumerate().map(work).collect();
-            let join = |thread: thread::ScopedJoinHandle<'_, _>| {
-                let ended = thread.join();
-                ended.unwrap_or_else(|_| Err("a client panicked".to_owned()))
-            };
-            threads.into_iter().map(join).collect()
-        });
-        let mut latencies = Vec::new();
-        for client in ended {
-            latencies.extend(client?);
-        }
+        let latencies = at_once(&mut trees, |client, tree| {
+            all_turns(kind, tree, client, turns)
+        })?;
         let units = turns * kind.units() * trees.len() as u64;
         Ok(Done::new(units as f64).latencies(latencies).keep(trees))
     }))

@@ -2,11 +2,15 @@
 //!
 //! A process of its own, in a control group of its own, takes requests of 16 bytes (operation,
 //! length, offset) and answers with what the file holds, or with the request once the payload is
-//! in the file: pread and send, recv and pwrite, recv and send. It takes its turn in every round
-//! as the servers do, so its cost belongs to the same minute of the same machine. It is what a
-//! server pays the kernel at least that has its data pass through user space. A second such process
-//! answers reads by sendfile, which can be below it: on loopback a part of the copy is charged to the
-//! receiver then.
+//! in the file: pread and send, recv and pwrite, recv and send. What names cost it does with the
+//! fewest system calls there can be (`names.rs`), in as many requests as the clients of SMB need
+//! (`turns.rs`). It takes its turn in every round as the servers do, so its cost belongs to the same
+//! minute of the same machine. It is what a server pays the kernel at least that has its data pass
+//! through user space. A second such process answers reads by sendfile, which can be below it: on
+//! loopback a part of the copy is charged to the receiver then.
+
+mod names;
+mod turns;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -26,8 +30,11 @@ use std::{
 
 use rustix::event::epoll;
 
+pub(crate) use turns::{Turn, turns};
+
 use super::load::{Context, Done, FIELD_BYTES, Ready, micros, place};
 use crate::Failure;
+use names::Names;
 
 /// Name of the chore that serves.
 pub(crate) const CHORE: &str = "limit-server";
@@ -45,12 +52,47 @@ const PAYLOAD_MAX: usize = 1 << 20;
 
 /// What is asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Operation {
     Ping,
+    /// Of the open file of the connection if there is one, else of the one that all have.
     Read,
     Write,
-    /// WRITE, then fdatasync.
-    WriteSync,
+    /// fdatasync.
+    Sync,
+    /// The file of that number, which stays open.
+    Create,
+    Open,
+    Close,
+    /// State of the open file.
+    Look,
+    /// To the other name of that number.
+    Rename,
+    Remove,
+    RemoveRenamed,
+    /// The folder of listed files, with the state of each: answered with `len` bytes.
+    List,
+}
+
+impl Operation {
+    const ALL: [Self; 12] = [
+        Self::Ping,
+        Self::Read,
+        Self::Write,
+        Self::Sync,
+        Self::Create,
+        Self::Open,
+        Self::Close,
+        Self::Look,
+        Self::Rename,
+        Self::Remove,
+        Self::RemoveRenamed,
+        Self::List,
+    ];
+
+    fn answers_with_data(self) -> bool {
+        matches!(self, Self::Read | Self::List)
+    }
 }
 
 /// The work that a workload has its limit in.
@@ -67,6 +109,7 @@ pub(crate) struct Same {
 /// The command of the serving process.
 pub(crate) fn command(port: u16, file: &Path, sendfile: bool) -> Result<Command, Failure> {
     File::create(file)?.write_all(&vec![7; FIELD_BYTES])?;
+    names::prepare(file)?;
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(CHORE).arg(port.to_string()).arg(file);
     command.arg(if sendfile { SENDFILE } else { "send" });
@@ -79,6 +122,7 @@ pub(crate) fn serve(args: &[String]) -> Result<(), Failure> {
         return Err("limit-server PORT FILE HOW".into());
     };
     let sendfile = how == SENDFILE;
+    let names = Names::beside(Path::new(file))?;
     let file = File::options().read(true).write(true).open(file)?;
     let listener = TcpListener::bind(("127.0.0.1", port.parse::<u16>()?))?;
     let crowd = Arc::new(Crowd {
@@ -89,7 +133,7 @@ pub(crate) fn serve(args: &[String]) -> Result<(), Failure> {
     thread::spawn(move || serving.serve());
     let threads = Arc::new(AtomicUsize::new(0));
     for (number, stream) in listener.incoming().enumerate() {
-        let mut lane = Lane::new(stream?, file.try_clone()?, sendfile)?;
+        let mut lane = Lane::new(stream?, file.try_clone()?, names.clone(), sendfile)?;
         if threads.load(Ordering::Relaxed) >= THREADS_MAX {
             crowd.add(number as u64, lane)?;
             continue;
@@ -157,16 +201,18 @@ impl Crowd {
 struct Lane {
     input: BufReader<TcpStream>,
     file: File,
+    names: Names,
     buffer: Vec<u8>,
     sendfile: bool,
 }
 
 impl Lane {
-    fn new(stream: TcpStream, file: File, sendfile: bool) -> std::io::Result<Self> {
+    fn new(stream: TcpStream, file: File, names: Names, sendfile: bool) -> std::io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self {
             input: BufReader::with_capacity(HEAD * 64, stream),
             file,
+            names,
             buffer: Vec::new(),
             sendfile,
         })
@@ -179,26 +225,30 @@ impl Lane {
         let [kind, _, _, _, l0, l1, l2, l3, offset @ ..] = head;
         let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
         let offset = u64::from_le_bytes(offset);
-        if len > PAYLOAD_MAX {
+        let operation = Operation::ALL.get(usize::from(kind));
+        let Some(operation) = operation.filter(|_| len <= PAYLOAD_MAX) else {
             return Err(std::io::ErrorKind::InvalidInput.into());
-        }
-        let read = kind == Operation::Read as u8;
-        if read && self.sendfile {
-            return send(self.input.get_ref(), &self.file, offset, len);
-        }
+        };
+        let file = self.names.open_file().unwrap_or(&self.file);
         self.buffer.resize(len, 0);
-        if read {
-            self.file.read_exact_at(&mut self.buffer, offset)?;
-            return self.input.get_ref().write_all(&self.buffer);
+        match operation {
+            Operation::Ping => {}
+            Operation::Read if self.sendfile => {
+                return send(self.input.get_ref(), file, offset, len);
+            }
+            Operation::Read => file.read_exact_at(&mut self.buffer, offset)?,
+            Operation::Write => {
+                self.input.read_exact(&mut self.buffer)?;
+                file.write_all_at(&self.buffer, offset)?;
+            }
+            Operation::Sync => file.sync_data()?,
+            of_names => self.names.answer(*of_names, offset)?,
         }
-        if kind != Operation::Ping as u8 {
-            self.input.read_exact(&mut self.buffer)?;
-            self.file.write_all_at(&self.buffer, offset)?;
-        }
-        if kind == Operation::WriteSync as u8 {
-            self.file.sync_data()?;
-        }
-        self.input.get_ref().write_all(&head)
+        let data: &[u8] = match operation.answers_with_data() {
+            true => &self.buffer,
+            false => &head,
+        };
+        self.input.get_ref().write_all(data)
     }
 }
 
@@ -214,9 +264,9 @@ fn send(stream: &TcpStream, file: &File, mut offset: u64, len: usize) -> std::io
     Ok(())
 }
 
-fn head(same: Same, offset: u64) -> Vec<u8> {
-    let mut head = vec![same.operation as u8, 0, 0, 0];
-    head.extend(same.len.to_le_bytes());
+fn head(operation: Operation, len: u32, offset: u64) -> Vec<u8> {
+    let mut head = vec![operation as u8, 0, 0, 0];
+    head.extend(len.to_le_bytes());
     head.extend(offset.to_le_bytes());
     head
 }
@@ -237,10 +287,13 @@ pub(crate) fn ready(same: Same, count: u64, context: &Context<'_>) -> Result<Rea
 
 fn work(same: Same, count: u64, streams: &mut [TcpStream]) -> Result<Vec<u32>, Failure> {
     let len = same.len as usize;
-    let (more, reply) = match same.operation {
-        Operation::Read => (Vec::new(), len),
-        Operation::Ping => (Vec::new(), HEAD),
-        _ => (vec![9; len], HEAD),
+    let more = match same.operation {
+        Operation::Write => vec![9; len],
+        _ => Vec::new(),
+    };
+    let reply = match same.operation.answers_with_data() {
+        true => len,
+        false => HEAD,
     };
     let mut back = vec![0; reply];
     let mut latencies = Vec::new();
@@ -254,7 +307,7 @@ fn work(same: Same, count: u64, streams: &mut [TcpStream]) -> Result<Vec<u32>, F
             latencies.push(micros(sent));
         }
         let index = usize::try_from(number)? % streams.len();
-        let mut request = head(same, place(number, same.len));
+        let mut request = head(same.operation, same.len, place(number, same.len));
         request.extend_from_slice(&more);
         let stream = streams.get_mut(index).ok_or("no such stream")?;
         under_way.push_back((index, Instant::now()));
@@ -284,29 +337,34 @@ mod tests {
     }
 
     fn answered(sendfile: bool) {
-        let file = tempfile::tempfile().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("field");
+        let mut options = File::options();
+        let options = options.create_new(true).read(true).write(true);
+        let file = options.open(&path).unwrap();
         file.set_len(FIELD_BYTES as u64).unwrap();
+        names::prepare(&path).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let serving = file.try_clone().unwrap();
         let server = thread::spawn(move || {
             let stream = listener.accept().unwrap().0;
-            let mut lane = Lane::new(stream, serving, sendfile).unwrap();
+            let names = Names::beside(&path).unwrap();
+            let mut lane = Lane::new(stream, serving, names, sendfile).unwrap();
             while lane.answer().is_ok() {}
         });
         let mut streams = vec![TcpStream::connect(address).unwrap()];
         for operation in [
             Operation::Ping,
             Operation::Write,
-            Operation::WriteSync,
+            Operation::Sync,
             Operation::Read,
         ] {
             let same = Same {
                 operation,
-                len: if operation == Operation::Ping {
-                    0
-                } else {
-                    4096
+                len: match operation {
+                    Operation::Read | Operation::Write => 4096,
+                    _ => 0,
                 },
                 depth: 4,
                 connections: 1,
@@ -317,6 +375,7 @@ mod tests {
         let mut written = [0; 4096];
         file.read_exact_at(&mut written, 0).unwrap();
         assert_eq!(written, [9; 4096]);
+        turns::tests::all_leave_nothing(&mut streams[0], folder.path());
         drop(streams);
         server.join().unwrap();
     }
