@@ -480,8 +480,15 @@ impl<S: Service> Front<S> {
         listener::prepare(&stream)?;
         let members = self.members.get(listener).map_or(&[][..], Vec::as_slice);
         let load = |worker: usize| self.workers.get(worker).map_or(usize::MAX, Worker::load);
-        let worker = placement::least_loaded(members, load).and_then(|at| self.workers.get(at));
-        if let Some(worker) = worker {
+        // The core that the connection's packets come in on.
+        let incoming = rustix::net::sockopt::socket_incoming_cpu(&stream).ok();
+        let near = |worker: usize| {
+            let core = self.workers.get(worker).map(Worker::core);
+            core.zip(incoming)
+                .is_some_and(|(core, incoming)| u32::try_from(core) == Ok(incoming))
+        };
+        let worker = placement::least_loaded(members, load, near);
+        if let Some(worker) = worker.and_then(|at| self.workers.get(at)) {
             worker.give(stream, peer, local, pass).await;
         }
         Ok(())

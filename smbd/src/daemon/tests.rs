@@ -267,6 +267,35 @@ fn from_start_to_orderly_end() {
     }
 }
 
+/// Of equally loaded workers: the one on the core that the connection's packets come in on.
+#[test]
+fn of_equally_loaded_workers_the_near_one() {
+    let daemon = Running::start("");
+    let none = json!(0);
+    for (worker, core) in placement::allowed_cores().into_iter().enumerate() {
+        // On loopback packets come in where they are sent.
+        let address = daemon.address;
+        let connect = thread::spawn(move || {
+            let mut cores = rustix::thread::CpuSet::new();
+            cores.set(core);
+            rustix::thread::sched_setaffinity(None, &cores).unwrap();
+            client(address)
+        });
+        let (stream, by) = connect.join().unwrap();
+        assert_eq!(usize::from(by), worker);
+        drop(stream);
+        let gone = || {
+            let status = daemon.ask(&Request::Status {}).unwrap();
+            status["connections"]["connections"] == none
+        };
+        assert!((0..1_000).any(|_| gone() || {
+            thread::sleep(Duration::from_millis(5));
+            false
+        }));
+    }
+    assert_eq!(daemon.stop(), Ok(()));
+}
+
 #[test]
 fn reload_brings_new_shares_and_keeps_sessions_and_mistakes_out() {
     let daemon = Running::start("");
