@@ -198,7 +198,7 @@ impl Inode {
             Remove::Stream => {
                 let free = !self.is_stream_open(stream) && !self.streams.contains_key(stream);
                 if free {
-                    let stream = self.streams.entry(stream.clone()).or_default();
+                    let stream = self.streams.or_default(stream);
                     stream.deletion = Some(Deletion::Removing(None));
                 }
                 free

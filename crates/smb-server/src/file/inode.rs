@@ -16,6 +16,7 @@ use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
 
 use super::caching::{Cause, Holder, Site};
+use super::few::FewMap;
 use super::grant::{self, Around};
 use super::locks::{LockSequences, RangeLocks};
 use super::share_mode::{ShareMode, is_lease_stat, is_oplock_stat};
@@ -115,9 +116,9 @@ pub(super) enum Judged {
 #[derive(Debug, Default)]
 pub(super) struct Inode {
     /// Boxed, as most inodes have one: a node of the tree has room for eleven.
-    pub(super) opens: BTreeMap<OpenId, Box<Open>>,
+    pub(super) opens: FewMap<OpenId, Box<Open>>,
     /// Boxed as well.
-    pub(super) streams: BTreeMap<StreamName, Box<Stream>>,
+    pub(super) streams: FewMap<StreamName, Box<Stream>>,
     pub(super) links: BTreeMap<Link, Deletion>,
     waiting: Vec<WaiterId>,
 }
@@ -364,10 +365,7 @@ impl Inode {
             }
             _ => None,
         };
-        let stream = self
-            .streams
-            .entry(request.place.stream.clone())
-            .or_default();
+        let stream = self.streams.or_default(&request.place.stream);
         stream.publish();
         let (cache, group) = granted.unwrap_or((CacheGrant::None, 0));
         let open = Open {
@@ -422,10 +420,7 @@ impl Inode {
             return None;
         }
         let around = self.around(request, Some(owner));
-        let stream = self
-            .streams
-            .entry(request.place.stream.clone())
-            .or_default();
+        let stream = self.streams.or_default(&request.place.stream);
         let held = stream
             .holders
             .iter_mut()

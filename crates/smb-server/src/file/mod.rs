@@ -18,6 +18,7 @@ mod breaks;
 mod caching;
 mod claims;
 mod deletion;
+mod few;
 mod files;
 mod grant;
 mod inode;

@@ -119,10 +119,7 @@ impl Inode {
         if self.opens.len() >= OPENS_MAX || self.opens.contains_key(&request.open) {
             return None;
         }
-        let stream = self
-            .streams
-            .entry(request.place.stream.clone())
-            .or_default();
+        let stream = self.streams.or_default(&request.place.stream);
         stream.locks.put_back(request.open, &kept.locks);
         let (mut cache, mut group) = (super::types::CacheGrant::None, 0);
         if let Some(mut holder) = holder {
