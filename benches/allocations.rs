@@ -2,7 +2,8 @@
 //! one thread, so the numbers are the same in every run.
 //!
 //! Prints a line for each operation: its name, allocations (a reallocation is one), bytes. `costs`
-//! of the package smb-tests holds them to its table. Counted from when the request's bytes are there
+//! of the package smb-tests holds them to its table. The last one, `open-held`, is what a CREATE leaves
+//! until CLOSE, which may be [`HELD_MAX`]. Counted from when the request's bytes are there
 //! until the reply's are: as `support/lib.rs` says of the clock, so the simulated disk and executor
 //! are in it; what the POSIX back end and sockets need is not.
 
@@ -32,6 +33,8 @@ const WARM: u32 = 64;
 const TIMES: u32 = 64;
 /// Files in the directory that is listed.
 const ENTRIES: u32 = 100;
+/// Bytes that an open may hold.
+const HELD_MAX: f64 = 2048.0;
 
 /// Allocations and bytes.
 #[derive(Clone, Copy, Default)]
@@ -86,9 +89,9 @@ fn ask(pair: &mut Pair, request: Request) -> (bytes::Bytes, Spent) {
     (reply.message, spent)
 }
 
-/// The mean of an operation, printed. What `run` returns is its cost; the number it gets differs
-/// each time.
-fn operation(name: &str, mut run: impl FnMut(u32) -> Spent) {
+/// The mean of an operation, printed; returns its bytes. What `run` returns is its cost; the number it
+/// gets differs each time.
+fn operation(name: &str, mut run: impl FnMut(u32) -> Spent) -> f64 {
     let mut sum = Spent::default();
     for number in 0..WARM + TIMES {
         let counts = number >= WARM;
@@ -102,6 +105,7 @@ fn operation(name: &str, mut run: impl FnMut(u32) -> Spent) {
     boundary();
     let mean = |total: usize| total as f64 / f64::from(TIMES);
     println!("{name} {:.1} {:.0}", mean(sum.count), mean(sum.bytes));
+    mean(sum.bytes)
 }
 
 fn close(file: FileId) -> Request {
@@ -291,6 +295,22 @@ fn session(pair: &mut Pair) {
     });
 }
 
+/// What an open leaves behind in the whole process: the client keeps nothing of it.
+fn held(pair: &mut Pair) {
+    let bytes = operation("open-held", |number| {
+        let name = format!("held-{number}");
+        prepare(pair, &CreateArgs::create(&name));
+        let region = Region::new(ALLOCATOR);
+        drop(ask(pair, CreateArgs::open(&name).request()));
+        let change = region.change();
+        Spent {
+            count: change.allocations.saturating_sub(change.deallocations),
+            bytes: (change.bytes_allocated).saturating_sub(change.bytes_deallocated),
+        }
+    });
+    assert!(bytes <= HELD_MAX, "an open holds {bytes} bytes");
+}
+
 fn main() {
     let mut pair = Pair::new(Options::default());
     echo(&mut pair);
@@ -300,4 +320,5 @@ fn main() {
     directory(&mut pair);
     flushes();
     session(&mut pair);
+    held(&mut pair);
 }

@@ -1,7 +1,7 @@
 //! Every signing algorithm and cipher at the sizes that SMB moves: a small request, 4 KiB,
 //! 64 KiB, 1 MiB. In place, on warm memory, with one key.
 
-use std::hint::black_box;
+use std::{hint::black_box, sync::mpsc, thread};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use smb_crypto::{Cipher, PreauthHash, SealingKey, SignNonce, SigningAlgorithm, SigningKey};
@@ -110,6 +110,36 @@ fn seal(criterion: &mut Criterion) {
     }
 }
 
+/// The same by a thread that sleeps until a message comes, and back: what sealing off the worker would
+/// cost one message, to be read beside `crypto/seal`.
+fn seal_elsewhere(criterion: &mut Criterion) {
+    let cipher = Cipher::Aes128Gcm;
+    let mut group = criterion.benchmark_group("crypto/seal-elsewhere/aes-128-gcm");
+    for size in SIZES {
+        let (to, messages) = mpsc::channel::<Vec<u8>>();
+        let (back, sealed) = mpsc::channel();
+        let key = SealingKey::new(cipher, &[7; 32][..cipher.key_len()]).unwrap();
+        let other = thread::spawn(move || {
+            for (counter, mut message) in (1_u128..).zip(messages) {
+                key.seal_in_place(&counter.to_le_bytes(), &[1; AAD_BYTES], &mut message)
+                    .unwrap();
+                back.send(message).unwrap();
+            }
+        });
+        let mut message = Some(vec![0x5a; size]);
+        group.throughput(Throughput::Bytes(size as u64));
+        group.bench_with_input(BenchmarkId::from_parameter(size), &size, |b, _| {
+            b.iter(|| {
+                to.send(message.take().unwrap()).unwrap();
+                message = Some(sealed.recv().unwrap());
+            });
+        });
+        drop(to);
+        other.join().unwrap();
+    }
+    group.finish();
+}
+
 fn preauth(criterion: &mut Criterion) {
     let mut hash = PreauthHash::new();
     criterion.bench_function("crypto/preauth-hash/300", |b| {
@@ -117,5 +147,13 @@ fn preauth(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, sign, sign_segments, verify, seal, preauth);
+criterion_group!(
+    benches,
+    sign,
+    sign_segments,
+    verify,
+    seal,
+    seal_elsewhere,
+    preauth
+);
 criterion_main!(benches);

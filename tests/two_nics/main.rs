@@ -8,12 +8,14 @@
 //! Needs root: makes two network namespaces, one for the server and one for the clients, joined by
 //! two pairs of veth (`net.rs`), and takes both away at the end. The clients' part (`checks.rs`) runs
 //! in its namespace, started by this program. No traffic leaves the namespaces. `--measure` instead
-//! measures what two workers cost beside one (`scale.rs`), and reads over one and two channels of a
+//! measures how connections should find their worker (`placement.rs`), what two workers cost beside one
+//! (`scale.rs`), and reads over one and two channels of a
 //! session (`measure.rs`); `HOLDFAST_BIN` names an optimised server.
 
 mod checks;
 mod measure;
 mod net;
+mod placement;
 mod scale;
 
 use std::process::ExitCode;
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["client", server, folder, config] => checks::run(server, folder.as_ref(), config.as_ref()),
         ["measure", _, _, config] => {
+            placement::run();
             scale::run();
             measure::run(config.as_ref())
         }

@@ -18,14 +18,14 @@ use super::net::{PORT, SERVER};
 /// Clients of either way: all on one interface, or half on each.
 const CLIENTS: usize = 4;
 /// Runs of each.
-const ROUNDS: usize = 10;
+pub(super) const ROUNDS: usize = 10;
 const FILE_BYTES: u64 = 16 << 20;
 /// The server's process, as this program's other part knows it.
 pub(crate) const PID: &str = "HOLDFAST_PID";
 
 /// One kind of work.
-struct Work {
-    name: &'static str,
+pub(super) struct Work {
+    pub(super) name: &'static str,
     write: bool,
     bytes: u32,
     outstanding: usize,
@@ -33,7 +33,7 @@ struct Work {
     operations: u64,
 }
 
-const WORKS: [Work; 2] = [
+pub(super) const WORKS: [Work; 2] = [
     Work {
         name: "4 KiB READ",
         write: false,
@@ -51,9 +51,9 @@ const WORKS: [Work; 2] = [
 ];
 
 /// What a run cost.
-struct Cost {
+pub(super) struct Cost {
     /// Microseconds of processor time of the whole server for each operation.
-    each: f64,
+    pub(super) each: f64,
     /// The part of the workers' time that the first one had.
     first: f64,
     /// Operations a second.
@@ -96,18 +96,23 @@ pub(crate) fn run() {
 }
 
 /// Median, and the second smallest and largest: with ten of them 95 % of all medians lie between.
-fn told(mut values: Vec<f64>) -> String {
+pub(super) fn told(mut values: Vec<f64>) -> String {
     values.sort_by(f64::total_cmp);
     let (low, high) = (values[1], values[values.len() - 2]);
     let middle = f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]);
     format!("{middle:.2} ({low:.2}-{high:.2})")
 }
 
-/// Connections with an open of the same file.
-struct Lanes(Vec<File>);
+/// Connections with an open of the same file, and the core that each client's thread is to be on.
+pub(super) struct Lanes(Vec<(File, Option<usize>)>);
 
 impl Lanes {
     fn new(nics: &[usize]) -> Self {
+        Self::on(nics, |_| None)
+    }
+
+    /// To these interfaces, each from the core that `core` says for it.
+    pub(super) fn on(nics: &[usize], core: impl Fn(usize) -> Option<usize>) -> Self {
         let login = Login::user(USER, PASSWORD, "");
         let open = |nic: &usize| {
             let client = Client::connect((SERVER[*nic], PORT), Options::default()).unwrap();
@@ -117,15 +122,18 @@ impl Lanes {
                 let all = vec![7; usize::try_from(FILE_BYTES).unwrap()];
                 file.write_all(0, &all).unwrap();
             }
-            file
+            (file, core(*nic))
         };
         Self(nics.iter().map(open).collect())
     }
 
-    fn run(&self, work: &Work) {
+    pub(super) fn run(&self, work: &Work) {
         std::thread::scope(|scope| {
-            for (nth, file) in self.0.iter().enumerate() {
-                scope.spawn(move || lane(file, work, nth as u64));
+            for (nth, (file, core)) in self.0.iter().enumerate() {
+                scope.spawn(move || {
+                    core.inspect(|core| super::placement::pin(*core));
+                    lane(file, work, nth as u64);
+                });
             }
         });
     }
@@ -157,14 +165,14 @@ fn lane(file: &File, work: &Work, seed: u64) {
 }
 
 /// The server's threads, as the kernel counts them.
-struct Server {
+pub(super) struct Server {
     pid: String,
     /// Thread ids of the workers, in their order.
     workers: Vec<String>,
 }
 
 impl Server {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let pid = std::env::var(PID).expect("the server's process id");
         let mut workers: Vec<(String, String)> = tasks(&pid)
             .into_iter()
@@ -199,7 +207,7 @@ impl Server {
         (workers, all)
     }
 
-    fn cost(&self, lanes: &Lanes, work: &Work) -> Cost {
+    pub(super) fn cost(&self, lanes: &Lanes, work: &Work) -> Cost {
         let (before, all_before) = self.time();
         let begun = Instant::now();
         lanes.run(work);
