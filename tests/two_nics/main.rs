@@ -9,8 +9,8 @@
 //! two pairs of veth (`net.rs`), and takes both away at the end. The clients' part (`checks.rs`) runs
 //! in its namespace, started by this program. No traffic leaves the namespaces. `--measure` instead
 //! measures how connections should find their worker (`placement.rs`), what two workers cost beside one
-//! (`scale.rs`), and reads over one and two channels of a
-//! session (`measure.rs`); `HOLDFAST_BIN` names an optimised server.
+//! (`scale.rs`), and reads over one and two channels of a session (`measure.rs`); `HOLDFAST_BIN` names
+//! an optimised server.
 
 mod checks;
 mod measure;

@@ -2,7 +2,7 @@
 //! kernel's hash over one listening socket for each worker (`SO_REUSEPORT`), or the worker on the
 //! processor that the connection's packets come in on (`SO_INCOMING_CPU`).
 //!
-//! Two things are measured. How unevenly few connections are spread: real sockets on loopback, made
+//! Two things are measured. How unevenly the kernel spreads few connections: real sockets on loopback, made
 //! from one core, as where one network queue takes them all, and from both in turn. And what a
 //! connection costs whose worker is on another core than its packets (here: its client), which is
 //! all that `SO_INCOMING_CPU` could save.
@@ -28,7 +28,7 @@ pub(crate) fn run() {
         println!(
             "{connections} connections, the fuller of two workers has (median, worst of {TRIALS}):"
         );
-        println!("  least loaded: {least}, {least}");
+        println!("  least loaded, by its rule: {least}, {least}");
         for (how, incoming) in [("SO_REUSEPORT", false), ("SO_INCOMING_CPU", true)] {
             for (from, cores) in [("one core", [0, 0]), ("both", [0, 1])] {
                 let (median, worst) = spread(connections, incoming, cores);

@@ -2,7 +2,7 @@
 //!
 //! An inode usually has one open on one stream, for which a B-tree takes a node of eleven. Found in
 //! the logarithm of its length; put in and taken out in its length, by the size of an entry (16 to
-//! 24 bytes here), which only a file that thousands have open at once comes to notice.
+//! 24 bytes here): at the limit of opens, 65,536, closing the oldest moves 1 MiB.
 
 /// Entries in the order of their keys.
 #[derive(Debug)]

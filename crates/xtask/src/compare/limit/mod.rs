@@ -90,8 +90,20 @@ impl Operation {
         Self::List,
     ];
 
+    fn of(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| *one as u8 == number)
+    }
+
     fn answers_with_data(self) -> bool {
         matches!(self, Self::Read | Self::List)
+    }
+
+    /// Bytes of the answer to a request of that length.
+    fn answer(self, len: u32) -> usize {
+        match self.answers_with_data() {
+            true => len as usize,
+            false => HEAD,
+        }
     }
 }
 
@@ -225,8 +237,7 @@ impl Lane {
         let [kind, _, _, _, l0, l1, l2, l3, offset @ ..] = head;
         let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
         let offset = u64::from_le_bytes(offset);
-        let operation = Operation::ALL.get(usize::from(kind));
-        let Some(operation) = operation.filter(|_| len <= PAYLOAD_MAX) else {
+        let Some(operation) = Operation::of(kind).filter(|_| len <= PAYLOAD_MAX) else {
             return Err(std::io::ErrorKind::InvalidInput.into());
         };
         let file = self.names.open_file().unwrap_or(&self.file);
@@ -242,7 +253,7 @@ impl Lane {
                 file.write_all_at(&self.buffer, offset)?;
             }
             Operation::Sync => file.sync_data()?,
-            of_names => self.names.answer(*of_names, offset)?,
+            of_names => self.names.answer(of_names, offset)?,
         }
         let data: &[u8] = match operation.answers_with_data() {
             true => &self.buffer,
@@ -271,13 +282,17 @@ fn head(operation: Operation, len: u32, offset: u64) -> Vec<u8> {
     head
 }
 
+fn connect(context: &Context<'_>) -> Result<TcpStream, Failure> {
+    let stream = TcpStream::connect(context.access.address())?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
 /// Opens the connections; the work is to be done `context.count(...)` times.
 pub(crate) fn ready(same: Same, count: u64, context: &Context<'_>) -> Result<Ready, Failure> {
     let mut streams = Vec::new();
     for _ in 0..same.connections {
-        let stream = TcpStream::connect(context.access.address())?;
-        stream.set_nodelay(true)?;
-        streams.push(stream);
+        streams.push(connect(context)?);
     }
     Ok(Ready::new(move || {
         let latencies = work(same, count, &mut streams)?;
@@ -291,11 +306,7 @@ fn work(same: Same, count: u64, streams: &mut [TcpStream]) -> Result<Vec<u32>, F
         Operation::Write => vec![9; len],
         _ => Vec::new(),
     };
-    let reply = match same.operation.answers_with_data() {
-        true => len,
-        false => HEAD,
-    };
-    let mut back = vec![0; reply];
+    let mut back = vec![0; same.operation.answer(same.len)];
     let mut latencies = Vec::new();
     let lanes = same.depth * streams.len();
     let mut under_way = VecDeque::new();

@@ -13,7 +13,7 @@ use super::{
         self, Close, Create, List, Look, Open, Ping, Read, Remove, RemoveRenamed, Rename, Sync,
         Write,
     },
-    head,
+    connect, head,
 };
 use crate::{
     Failure,
@@ -78,15 +78,11 @@ pub(crate) fn turns(
     count: u64,
     context: &Context<'_>,
 ) -> Result<Ready, Failure> {
-    let connect = |_| {
-        let stream = TcpStream::connect(context.access.address())?;
-        stream.set_nodelay(true)?;
-        Ok(stream)
-    };
-    let mut streams: Vec<TcpStream> = (0..clients).map(connect).collect::<Result<_, Failure>>()?;
+    let connections = (0..clients).map(|_| connect(context));
+    let mut streams: Vec<TcpStream> = connections.collect::<Result<_, Failure>>()?;
     // What is opened again and again; it stays for the next round.
     if turn == Turn::OpenClose && ask(&mut streams[0], Open, u64::MAX).is_err() {
-        streams[0] = connect(0)?;
+        streams[0] = connect(context)?;
         ask(&mut streams[0], Create, u64::MAX)?;
     }
     Ok(Ready::new(move || {
@@ -126,11 +122,7 @@ fn ask(stream: &mut TcpStream, operation: Operation, number: u64) -> Result<(), 
         request.resize(HEAD + PIECE as usize, 5);
     }
     stream.write_all(&request)?;
-    let reply = match operation.answers_with_data() {
-        true => len as usize,
-        false => HEAD,
-    };
-    let mut back = vec![0; reply];
+    let mut back = vec![0; operation.answer(len)];
     Ok(stream.read_exact(&mut back)?)
 }
 

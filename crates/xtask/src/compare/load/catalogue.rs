@@ -1,8 +1,8 @@
 //! All workloads, with what issue 5 demands of each.
 
-use super::{Limit, Protection, Task, Unit, Workload, beside::Noise, copies::Copy, names};
+use super::{Protection, Task, Unit, Workload, beside::Noise, copies::Copy, names};
 use crate::compare::{
-    limit::{Operation, Same, Turn},
+    limit::{Operation, Same},
     report::{Goal, Metric},
 };
 
@@ -35,12 +35,12 @@ impl Workload {
     }
 
     fn limit(mut self, operation: Operation, len: u32, depth: usize, connections: usize) -> Self {
-        self.limit = Some(Limit::Pieces(Same {
+        self.limit = Some(Same {
             operation,
             len,
             depth,
             connections,
-        }));
+        });
         self
     }
 
@@ -102,11 +102,7 @@ fn protected() -> Vec<Workload> {
 
 fn names_and_logins() -> Vec<Workload> {
     use names::Kind::{CreateRemove, Mix, OpenClose, SmallFiles};
-    let names = |name, kind, clients| {
-        let mut work = work(name, Task::Names(kind, clients));
-        work.limit = Some(Limit::Names(kind, clients));
-        work
-    };
+    let names = |name, kind, clients| work(name, Task::Names(kind, clients));
     vec![
         names("open-close", OpenClose, 1),
         names("create-remove", CreateRemove, 1),
@@ -122,15 +118,10 @@ fn names_and_logins() -> Vec<Workload> {
 fn flushes_and_crowds() -> Vec<Workload> {
     let mut many = work("idle-10000", Task::CrowdIdle { many: true }).of_connections();
     many.holdfast_only = true;
-    let flushes = |name, part, turn| {
-        let mut work = work(name, Task::WriteFlush(part));
-        work.limit = Some(Limit::Turns(turn, part));
-        work
-    };
     vec![
-        flushes("write-flush-4k", 20, Turn::WriteSync).at_most(0.70),
+        work("write-flush-4k", Task::WriteFlush(20)).at_most(0.70),
         // No disk to wait for: as many as make a time that can be measured.
-        flushes("write-flush-4k-lax", 1, Turn::WritePing)
+        work("write-flush-4k-lax", Task::WriteFlush(1))
             .lax()
             .at_most(0.50),
         work("netbench-1", Task::Mix(1)).at_most(0.35),

@@ -128,15 +128,6 @@ enum Task {
     Outside(String),
 }
 
-/// What a workload has its limit in.
-#[derive(Clone, Copy)]
-enum Limit {
-    Pieces(limit::Same),
-    /// One connection's, as many as the operations divided by that.
-    Turns(limit::Turn, u64),
-    Names(names::Kind, usize),
-}
-
 /// One kind of work.
 #[derive(Clone)]
 pub(crate) struct Workload {
@@ -148,8 +139,8 @@ pub(crate) struct Workload {
     pub(crate) lax: bool,
     /// Not for Samba, whose processes would not fit.
     pub(crate) holdfast_only: bool,
-    /// The same bytes without a protocol.
-    limit: Option<Limit>,
+    /// The same bytes without a protocol; work of several requests in turn has [`Workload::turns`].
+    limit: Option<limit::Same>,
     task: Task,
 }
 
@@ -244,33 +235,41 @@ impl Workload {
 
     /// The same for the process without a protocol.
     pub(crate) fn ready_limit(&self, context: &Context<'_>) -> Result<Option<Ready>, Failure> {
-        let operations = context.sizes.operations;
-        let ready = match self.limit {
-            None => return Ok(None),
-            Some(Limit::Pieces(same)) => {
-                let connections = same.connections.min(context.sizes.connections);
-                let same = limit::Same {
-                    connections,
-                    ..same
-                };
-                limit::ready(same, count(context.sizes, same.len), context)
-            }
-            Some(Limit::Turns(turn, part)) => limit::turns(turn, 1, operations / part, context),
-            Some(Limit::Names(kind, clients)) => {
-                let count = kind.turns(operations, clients);
-                limit::turns(kind.limit(), clients, count, context)
-            }
+        if let Some((turn, clients, count)) = self.turns(context.sizes.operations) {
+            return limit::turns(turn, clients, count, context).map(Some);
+        }
+        let Some(same) = self.limit else {
+            return Ok(None);
         };
-        ready.map(Some)
+        let connections = same.connections.min(context.sizes.connections);
+        let same = limit::Same {
+            connections,
+            ..same
+        };
+        limit::ready(same, count(context.sizes, same.len), context).map(Some)
+    }
+
+    /// What the limit does in turn for this work, with how many clients, how often each.
+    fn turns(&self, operations: u64) -> Option<(limit::Turn, usize, u64)> {
+        match self.task {
+            Task::Names(kind, clients) => {
+                Some((kind.limit(), clients, kind.turns(operations, clients)))
+            }
+            Task::WriteFlush(part) if self.lax => {
+                Some((limit::Turn::WritePing, 1, operations / part))
+            }
+            Task::WriteFlush(part) => Some((limit::Turn::WriteSync, 1, operations / part)),
+            _ => None,
+        }
     }
 
     /// Whether a process without a protocol is given it, by sendfile or not.
     pub(crate) fn has_limit(&self, sendfile: bool) -> bool {
-        match self.limit {
-            None => false,
-            // Only reads differ by sendfile.
-            Some(Limit::Pieces(same)) => same.operation == limit::Operation::Read || !sendfile,
-            Some(_) => !sendfile,
+        // Only reads differ by sendfile.
+        let reads = |same: limit::Same| same.operation == limit::Operation::Read;
+        match sendfile {
+            true => self.limit.is_some_and(reads),
+            false => self.limit.is_some() || self.turns(0).is_some(),
         }
     }
 }
