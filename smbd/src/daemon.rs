@@ -13,7 +13,9 @@
 //! Nor does it hold up anything but the answer to who tightened a policy on it: one configuration
 //! at a time is brought into force, and what was owed before is waited for afterwards.
 
+mod contract;
 pub(crate) mod policy;
+mod told;
 
 use std::{
     cell::RefCell,
@@ -37,14 +39,14 @@ use tokio::{
     task::JoinHandle,
 };
 
+pub use contract::{Applied, Owed, PolicyRequest, Service, SyncReport};
+
 use crate::{
     admission::Admission,
-    config::{self, Config, Policy},
+    config::{self, Config},
     control::{self, Answer, Caller, Control, protocol::Request},
-    exposition::{Kind, Page},
-    inquiry::explain::Located,
     listener, metrics, notify, placement, protection, state_dir, unclean, users,
-    worker::{ConnectionHandler, Spec, Worker, WorkerHandle},
+    worker::{Spec, Worker},
 };
 
 /// Wait after an accept that failed for want of descriptors or memory.
@@ -57,120 +59,6 @@ const LATE_AGAIN: Duration = Duration::from_millis(250);
 const ASKED_AGAIN: Duration = Duration::from_millis(20);
 /// Orders on their way to the front.
 const ORDERS_MAX: usize = 8;
-
-/// The protocol, as the daemon sees it. One for the process, shared by all workers.
-pub trait Service: Send + Sync + Sized + 'static {
-    /// Who serves connections on one worker.
-    type Handler: ConnectionHandler;
-
-    /// Makes a worker's handler; called once on each worker's thread, within its runtime.
-    ///
-    /// # Errors
-    /// Then the server does not start.
-    fn handler(self: Arc<Self>, worker: &WorkerHandle) -> io::Result<Self::Handler>;
-
-    /// What it is doing: sessions, trees, opens, locks, exposure. Quick; called on the front.
-    fn status(&self) -> Value;
-
-    /// Adds its figures to the metrics page. Quick; called on the front.
-    fn metrics(&self, page: &mut Page);
-
-    /// Brings changed shares, users and limits into force without dropping sessions; called on a
-    /// worker, one at a time. Waits for no disk of a share that is served already.
-    fn apply(
-        self: Arc<Self>,
-        config: Arc<Config>,
-        users: UserDb,
-    ) -> impl Future<Output = Result<Applied, String>>;
-
-    /// Shows or changes durability policies; tightening answers when what was owed is stable.
-    /// Called on a worker.
-    fn policy(
-        self: Arc<Self>,
-        change: PolicyRequest,
-    ) -> impl Future<Output = Result<Value, String>>;
-
-    /// What holds for an open of a share, why, and what is in force for it now. Quick; called on
-    /// the front.
-    ///
-    /// # Errors
-    /// There is no such share.
-    fn explain(&self, located: &Located) -> Result<Value, String>;
-
-    /// An administrator accepts the loss of what failed syncs left unproven in a share, or in
-    /// all; answers when that is stored. Called on a worker.
-    ///
-    /// # Errors
-    /// There is no such share, or it holds only until a restart.
-    fn clear_latch(
-        self: Arc<Self>,
-        share: Option<String>,
-    ) -> impl Future<Output = Result<Value, String>>;
-
-    /// Whether everything acknowledged is on stable storage and nothing failed to get there.
-    /// Called on the front, after the last connection and the sync.
-    fn is_stable(&self) -> bool;
-
-    /// Makes everything stable that is owed; called on a worker, after the last connection.
-    fn sync_all(self: Arc<Self>) -> impl Future<Output = SyncReport>;
-
-    /// The end without [`Service::sync_all`], or after it was given up: says so where that is
-    /// written down. Called on a worker, after the last connection.
-    fn close(self: Arc<Self>) -> impl Future<Output = ()> {
-        std::future::ready(())
-    }
-
-    /// Syncs that have ended so far, well or not. Quick; called on the front while
-    /// [`Service::sync_all`] runs.
-    fn syncs_ended(&self) -> u64;
-
-    /// What is acknowledged and not known to be stable. Quick; called on the front.
-    fn owed(&self) -> Owed;
-}
-
-/// A configuration that is in force.
-pub struct Applied {
-    /// What it brought.
-    pub in_force: Value,
-    /// Ends when everything that tightened policies were owed is on disk, which a disk may hold
-    /// up for ever, with what is shown to the administrator.
-    pub settled: Pin<Box<dyn Future<Output = Result<Value, String>> + Send>>,
-}
-
-/// What is acknowledged and not known to be stable.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Owed {
-    /// Inodes with anything owed.
-    pub inodes: u64,
-    /// Bytes written.
-    pub bytes: u64,
-    /// Names of the shares.
-    pub shares: Vec<String>,
-}
-
-/// A question about, or a change of, durability policies.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PolicyRequest {
-    /// One share, or all.
-    pub share: Option<String>,
-    /// The new policy; `None` asks only.
-    pub set: Option<Policy>,
-    /// With `set`: the share's rules are set aside, too.
-    pub without_rules: bool,
-    /// Who asks, in words.
-    pub who: String,
-}
-
-/// What the sync at the end did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SyncReport {
-    /// Inodes made stable.
-    pub inodes: u64,
-    /// Bytes that had been owed.
-    pub bytes: u64,
-    /// What could not be made stable; acknowledged data may be lost.
-    pub errors: Vec<String>,
-}
 
 /// What the outside asks of the front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -715,108 +603,6 @@ impl<S: Service> Front<S> {
         // A mount that does not answer holds no reload up.
         self.look_now.notify_one();
         Ok(applied)
-    }
-
-    fn status(&self) -> Value {
-        let config = self.config();
-        let listeners: Vec<Value> = config
-            .listeners
-            .iter()
-            .zip(&self.members)
-            .map(|(listener, members)| {
-                json!({
-                    "address": listener.address.to_string(),
-                    "interface": listener.interface,
-                    "workers": members,
-                })
-            })
-            .collect();
-        // Where the connections of a worker arrive.
-        let arrivals = |worker: usize| -> Vec<String> {
-            let served = config.listeners.iter().zip(&self.members);
-            served
-                .filter(|(_, members)| members.contains(&worker))
-                .map(|(listener, _)| match &listener.interface {
-                    Some(interface) => format!("{} on {interface}", listener.address),
-                    None => listener.address.to_string(),
-                })
-                .collect()
-        };
-        let workers: Vec<Value> = self
-            .workers
-            .iter()
-            .enumerate()
-            .map(|(index, worker)| {
-                json!({
-                    "worker": index,
-                    "core": worker.core(),
-                    "listeners": arrivals(index),
-                    "cpu_ms": u64::try_from(worker.cpu_time().as_millis()).unwrap_or(u64::MAX),
-                    "file_io": worker.file_io(),
-                    "connections": worker.load(),
-                })
-            })
-            .collect();
-        let mut server = self.service.status();
-        self.tell_of_shares(&mut server["shares"]);
-        json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "pid": std::process::id(),
-            "uptime_s": self.started.elapsed().as_secs(),
-            "config": self.config_file,
-            "state_dir": config.server.state_dir,
-            "connections": self.admission.figures(),
-            "listeners": listeners,
-            "workers": workers,
-            "server": server,
-            "late_shares": self.late.borrow().status(&config),
-        })
-    }
-
-    fn metrics(&self) -> String {
-        let figures = self.admission.figures();
-        let mut page = Page::default();
-        let (gauge, counter) = (Kind::Gauge, Kind::Counter);
-        let mut family = page.family("holdfast_info", gauge, "This server; always 1.");
-        family.sample("", &[("version", env!("CARGO_PKG_VERSION"))], 1);
-        let uptime = self.started.elapsed().as_secs();
-        page.one(
-            "holdfast_uptime_seconds",
-            gauge,
-            "Time since the start.",
-            uptime,
-        );
-        let name = "holdfast_connections";
-        page.one(name, gauge, "Connections.", figures.connections);
-        let name = "holdfast_connections_unauthenticated";
-        let help = "Connections that nobody has logged in on.";
-        page.one(name, gauge, help, figures.unauthenticated);
-        let name = "holdfast_connections_accepted_total";
-        page.one(name, counter, "Connections let in.", figures.accepted);
-        let name = "holdfast_connections_refused_total";
-        page.one(
-            name,
-            counter,
-            "Connections closed at accept.",
-            figures.refused,
-        );
-        let help = "Connections of each worker.";
-        let mut family = page.family("holdfast_worker_connections", gauge, help);
-        for (index, worker) in self.workers.iter().enumerate() {
-            family.sample("", &[("worker", &index.to_string())], worker.load());
-        }
-        let help = "Time each worker spent on a core.";
-        let mut family = page.family("holdfast_worker_cpu_seconds_total", counter, help);
-        for (index, worker) in self.workers.iter().enumerate() {
-            let spent = worker.cpu_time().as_secs_f64();
-            family.sample("", &[("worker", &index.to_string())], spent);
-        }
-        let help = "Shares refused because their file system has not answered since the start.";
-        let late = self.config.borrow().late.len();
-        page.one("holdfast_shares_late", gauge, help, late);
-        self.service.metrics(&mut page);
-        self.protection.metrics(&mut page);
-        page.finish()
     }
 
     fn config(&self) -> Arc<Config> {

@@ -13,7 +13,13 @@ use std::{
 use serde_json::json;
 
 use super::*;
-use crate::{control::client::ask, worker::Accepted};
+use crate::{
+    config::Policy,
+    control::client::ask,
+    exposition::{Kind, Page},
+    inquiry::explain::Located,
+    worker::{Accepted, ConnectionHandler, WorkerHandle},
+};
 
 #[derive(Default)]
 struct Echo {

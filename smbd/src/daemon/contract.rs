@@ -1,0 +1,127 @@
+//! The protocol, as the daemon sees it: what it must be able to do, and what it says.
+
+use std::{future::Future, io, pin::Pin, sync::Arc};
+
+use serde_json::Value;
+use smb_auth::UserDb;
+
+use crate::{
+    config::{Config, Policy},
+    exposition::Page,
+    inquiry::explain::Located,
+    worker::{ConnectionHandler, WorkerHandle},
+};
+
+/// The protocol, as the daemon sees it. One for the process, shared by all workers.
+pub trait Service: Send + Sync + Sized + 'static {
+    /// Who serves connections on one worker.
+    type Handler: ConnectionHandler;
+
+    /// Makes a worker's handler; called once on each worker's thread, within its runtime.
+    ///
+    /// # Errors
+    /// Then the server does not start.
+    fn handler(self: Arc<Self>, worker: &WorkerHandle) -> io::Result<Self::Handler>;
+
+    /// What it is doing: sessions, trees, opens, locks, exposure. Quick; called on the front.
+    fn status(&self) -> Value;
+
+    /// Adds its figures to the metrics page. Quick; called on the front.
+    fn metrics(&self, page: &mut Page);
+
+    /// Brings changed shares, users and limits into force without dropping sessions; called on a
+    /// worker, one at a time. Waits for no disk of a share that is served already.
+    fn apply(
+        self: Arc<Self>,
+        config: Arc<Config>,
+        users: UserDb,
+    ) -> impl Future<Output = Result<Applied, String>>;
+
+    /// Shows or changes durability policies; tightening answers when what was owed is stable.
+    /// Called on a worker.
+    fn policy(
+        self: Arc<Self>,
+        change: PolicyRequest,
+    ) -> impl Future<Output = Result<Value, String>>;
+
+    /// What holds for an open of a share, why, and what is in force for it now. Quick; called on
+    /// the front.
+    ///
+    /// # Errors
+    /// There is no such share.
+    fn explain(&self, located: &Located) -> Result<Value, String>;
+
+    /// An administrator accepts the loss of what failed syncs left unproven in a share, or in
+    /// all; answers when that is stored. Called on a worker.
+    ///
+    /// # Errors
+    /// There is no such share, or it holds only until a restart.
+    fn clear_latch(
+        self: Arc<Self>,
+        share: Option<String>,
+    ) -> impl Future<Output = Result<Value, String>>;
+
+    /// Whether everything acknowledged is on stable storage and nothing failed to get there.
+    /// Called on the front, after the last connection and the sync.
+    fn is_stable(&self) -> bool;
+
+    /// Makes everything stable that is owed; called on a worker, after the last connection.
+    fn sync_all(self: Arc<Self>) -> impl Future<Output = SyncReport>;
+
+    /// The end without [`Service::sync_all`], or after it was given up: says so where that is
+    /// written down. Called on a worker, after the last connection.
+    fn close(self: Arc<Self>) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+
+    /// Syncs that have ended so far, well or not. Quick; called on the front while
+    /// [`Service::sync_all`] runs.
+    fn syncs_ended(&self) -> u64;
+
+    /// What is acknowledged and not known to be stable. Quick; called on the front.
+    fn owed(&self) -> Owed;
+}
+
+/// A configuration that is in force.
+pub struct Applied {
+    /// What it brought.
+    pub in_force: Value,
+    /// Ends when everything that tightened policies were owed is on disk, which a disk may hold
+    /// up for ever, with what is shown to the administrator.
+    pub settled: Pin<Box<dyn Future<Output = Result<Value, String>> + Send>>,
+}
+
+/// What is acknowledged and not known to be stable.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Owed {
+    /// Inodes with anything owed.
+    pub inodes: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Names of the shares.
+    pub shares: Vec<String>,
+}
+
+/// A question about, or a change of, durability policies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyRequest {
+    /// One share, or all.
+    pub share: Option<String>,
+    /// The new policy; `None` asks only.
+    pub set: Option<Policy>,
+    /// With `set`: the share's rules are set aside, too.
+    pub without_rules: bool,
+    /// Who asks, in words.
+    pub who: String,
+}
+
+/// What the sync at the end did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SyncReport {
+    /// Inodes made stable.
+    pub inodes: u64,
+    /// Bytes that had been owed.
+    pub bytes: u64,
+    /// What could not be made stable; acknowledged data may be lost.
+    pub errors: Vec<String>,
+}

@@ -1,0 +1,110 @@
+//! What the front tells administrators: status, and the page of metrics.
+
+use serde_json::{Value, json};
+
+use super::{Front, Service};
+use crate::exposition::{Kind, Page};
+
+impl<S: Service> Front<S> {
+    pub(super) fn status(&self) -> Value {
+        let config = self.config();
+        let listeners: Vec<Value> = config
+            .listeners
+            .iter()
+            .zip(&self.members)
+            .map(|(listener, members)| {
+                json!({
+                    "address": listener.address.to_string(),
+                    "interface": listener.interface,
+                    "workers": members,
+                })
+            })
+            .collect();
+        // Where the connections of a worker arrive.
+        let arrivals = |worker: usize| -> Vec<String> {
+            let served = config.listeners.iter().zip(&self.members);
+            served
+                .filter(|(_, members)| members.contains(&worker))
+                .map(|(listener, _)| match &listener.interface {
+                    Some(interface) => format!("{} on {interface}", listener.address),
+                    None => listener.address.to_string(),
+                })
+                .collect()
+        };
+        let workers: Vec<Value> = self
+            .workers
+            .iter()
+            .enumerate()
+            .map(|(index, worker)| {
+                json!({
+                    "worker": index,
+                    "core": worker.core(),
+                    "listeners": arrivals(index),
+                    "cpu_ms": u64::try_from(worker.cpu_time().as_millis()).unwrap_or(u64::MAX),
+                    "file_io": worker.file_io(),
+                    "connections": worker.load(),
+                })
+            })
+            .collect();
+        let mut server = self.service.status();
+        self.tell_of_shares(&mut server["shares"]);
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "uptime_s": self.started.elapsed().as_secs(),
+            "config": self.config_file,
+            "state_dir": config.server.state_dir,
+            "connections": self.admission.figures(),
+            "listeners": listeners,
+            "workers": workers,
+            "server": server,
+            "late_shares": self.late.borrow().status(&config),
+        })
+    }
+
+    pub(super) fn metrics(&self) -> String {
+        let figures = self.admission.figures();
+        let mut page = Page::default();
+        let (gauge, counter) = (Kind::Gauge, Kind::Counter);
+        let mut family = page.family("holdfast_info", gauge, "This server; always 1.");
+        family.sample("", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+        let uptime = self.started.elapsed().as_secs();
+        page.one(
+            "holdfast_uptime_seconds",
+            gauge,
+            "Time since the start.",
+            uptime,
+        );
+        let name = "holdfast_connections";
+        page.one(name, gauge, "Connections.", figures.connections);
+        let name = "holdfast_connections_unauthenticated";
+        let help = "Connections that nobody has logged in on.";
+        page.one(name, gauge, help, figures.unauthenticated);
+        let name = "holdfast_connections_accepted_total";
+        page.one(name, counter, "Connections let in.", figures.accepted);
+        let name = "holdfast_connections_refused_total";
+        page.one(
+            name,
+            counter,
+            "Connections closed at accept.",
+            figures.refused,
+        );
+        let help = "Connections of each worker.";
+        let mut family = page.family("holdfast_worker_connections", gauge, help);
+        for (index, worker) in self.workers.iter().enumerate() {
+            family.sample("", &[("worker", &index.to_string())], worker.load());
+        }
+        let help = "Time each worker spent on a core.";
+        let mut family = page.family("holdfast_worker_cpu_seconds_total", counter, help);
+        for (index, worker) in self.workers.iter().enumerate() {
+            let spent = worker.cpu_time().as_secs_f64();
+            family.sample("", &[("worker", &index.to_string())], spent);
+        }
+        let help = "Shares refused because their file system has not answered since the start.";
+        let late = self.config.borrow().late.len();
+        page.one("holdfast_shares_late", gauge, help, late);
+        self.service.metrics(&mut page);
+        self.protection.metrics(&mut page);
+        page.finish()
+    }
+}
