@@ -2,8 +2,12 @@
 //!
 //! HTTP/1.1 by hand, one request a connection. Bounded: head, clients, time. What the figures are
 //! is the business of who renders them.
+//!
+//! A request that names another host than this machine is refused: a browser can be made to send
+//! one here under a name of the attacker's (DNS rebinding), and the page would show him the names
+//! of the shares.
 
-use std::{io, rc::Rc, time::Duration};
+use std::{io, net::IpAddr, rc::Rc, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -11,6 +15,8 @@ use tokio::{
     sync::Semaphore,
     time::timeout,
 };
+
+use crate::config;
 
 /// Longest request head in bytes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -69,6 +75,9 @@ fn respond(head: &[u8], render: &Render) -> String {
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or(&[]);
     let mut words = line.split(|byte| *byte == b' ');
     match (words.next(), words.next(), words.next()) {
+        (Some(_), Some(_), Some(b"HTTP/1.1" | b"HTTP/1.0")) if !names_this_machine(head) => {
+            page("421 Misdirected Request", "ask by a loopback address\n")
+        }
         (Some(b"GET"), Some(b"/metrics"), Some(b"HTTP/1.1" | b"HTTP/1.0")) => {
             page("200 OK", &render())
         }
@@ -80,6 +89,30 @@ fn respond(head: &[u8], render: &Render) -> String {
         }
         _ => page("400 Bad Request", "no HTTP/1.1\n"),
     }
+}
+
+/// Whether each Host field of a request names the loopback interface, with or without a port.
+/// HTTP/1.0 has requests without one, which no browser sends.
+fn names_this_machine(head: &[u8]) -> bool {
+    let fields = head.split(|byte| *byte == b'\n').skip(1);
+    let mut hosts = fields.filter_map(|field| {
+        let colon = field.iter().position(|byte| *byte == b':')?;
+        let (name, value) = field.split_at(colon);
+        name.eq_ignore_ascii_case(b"host")
+            .then(|| value[1..].trim_ascii())
+    });
+    hosts.all(|host| str::from_utf8(host).is_ok_and(names_loopback))
+}
+
+fn names_loopback(authority: &str) -> bool {
+    let host = match authority
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+    {
+        Some((host, _port)) => host,
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(config::is_loopback)
 }
 
 fn page(status: &str, body: &str) -> String {
@@ -124,7 +157,10 @@ mod tests {
     #[test]
     fn one_page_and_nothing_else() {
         while_serving(|address| {
-            let ok = exchange(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+            let ok = exchange(
+                address,
+                b"GET /metrics HTTP/1.1\r\nHost: localhost:9445\r\n\r\n",
+            );
             assert!(ok.starts_with("HTTP/1.1 200 OK\r\n"), "{ok}");
             assert!(
                 ok.contains("Content-Length: 14\r\n") && ok.ends_with("\r\n\r\nholdfast_up 1\n")
@@ -134,6 +170,40 @@ mod tests {
             assert_eq!(start(b"POST /metrics HTTP/1.1\r\n\r\n"), "HTTP/1.1 405");
             assert_eq!(start(b"\xfeSMB\r\n\r\n"), "HTTP/1.1 400");
             assert_eq!(start(&[b'x'; HEAD_BYTES_MAX]), "HTTP/1.1 431");
+        });
+    }
+
+    #[test]
+    fn only_names_of_this_machine_are_answered() {
+        for host in [
+            "localhost",
+            "LocalHost:80",
+            "127.0.0.1",
+            "127.9.9.9:9445",
+            "[::1]:9445",
+        ] {
+            let head = format!("GET /metrics HTTP/1.1\r\nX: y\r\nhOST:  {host} \r\n\r\n");
+            assert!(names_this_machine(head.as_bytes()), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:9445",
+            "192.0.2.1",
+            "[2001:db8::1]",
+            "127.0.0.1.evil",
+        ] {
+            let head = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: {host}\r\n\r\n");
+            assert!(!names_this_machine(head.as_bytes()), "{host}");
+        }
+        assert!(names_this_machine(b"GET /metrics HTTP/1.0\r\n\r\n"));
+        while_serving(|address| {
+            let answer = exchange(
+                address,
+                b"GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            );
+            assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
+            assert!(!answer.contains("holdfast_up"));
         });
     }
 
