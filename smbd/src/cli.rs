@@ -3,7 +3,11 @@
 //! `serve` is `serve.rs`, accounts are `account.rs`, questions to a running server are
 //! `inquiry.rs`. Exit codes: 0 done, 1 refused or failed, 2 not understood (clap's).
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -340,7 +344,8 @@ impl Cli {
                 } else {
                     "error: "
                 };
-                eprintln!("{lead}{}", text.trim_end());
+                // `eprintln!` would panic where stderr is closed or full.
+                let _ = writeln!(io::stderr(), "{lead}{}", text.trim_end());
                 ExitCode::FAILURE
             }
         }

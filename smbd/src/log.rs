@@ -1,8 +1,10 @@
 //! Where log lines go and how they look.
 //!
-//! To stderr always. Under systemd (stderr *is* the journal) without timestamps and colours and
+//! They go to stderr always, by a thread of their own (`lines.rs`). Under systemd (stderr *is* the journal) without timestamps and colours and
 //! with the priority in front, as sd-daemon(3) has it; elsewhere for people. `HOLDFAST_LOG` wins
 //! over the configuration.
+
+mod lines;
 
 use std::{
     env, fmt,
@@ -21,14 +23,16 @@ use tracing_subscriber::{
 
 use crate::config::{Log, LogFormat};
 
+pub use lines::{Flush, lost};
+
 /// The environment variable that wins over `[log] filter`.
 pub const VARIABLE: &str = "HOLDFAST_LOG";
 
-/// Starts logging; only the first call has an effect.
+/// Starts logging until what it returns is dropped; only the first call has an effect.
 ///
 /// # Errors
-/// When `HOLDFAST_LOG` is no filter.
-pub fn start(log: &Log) -> Result<(), String> {
+/// When `HOLDFAST_LOG` is no filter, or the thread that writes lines cannot be started.
+pub fn start(log: &Log) -> Result<Flush, String> {
     let filter = match env::var(VARIABLE) {
         Ok(text) => text
             .parse::<EnvFilter>()
@@ -40,9 +44,13 @@ pub fn start(log: &Log) -> Result<(), String> {
         LogFormat::Plain => false,
         LogFormat::Auto => stderr_is_journal(env::var("JOURNAL_STREAM").ok().as_deref()),
     };
+    let (writer, flush) =
+        lines::start(io::stderr()).map_err(|error| format!("the thread of the log: {error}"))?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(writer)
+        // It would be reported on stderr by a macro that panics when stderr is what fails.
+        .log_internal_errors(false)
         .with_target(false)
         .with_ansi(!journal && io::stderr().is_terminal());
     // An error means that somebody started logging before us.
@@ -56,7 +64,7 @@ pub fn start(log: &Log) -> Result<(), String> {
     } else {
         lines.try_init()
     };
-    Ok(())
+    Ok(flush)
 }
 
 /// Whether `JOURNAL_STREAM` (`device:inode`) names our stderr; a child whose stderr was

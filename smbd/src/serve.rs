@@ -96,10 +96,14 @@ pub(crate) fn serve(
     daemon: impl FnOnce(Setup) -> Result<(), String>,
 ) -> Result<(), String> {
     match &args.config {
-        Some(file) => daemon(from_file(file)?),
+        Some(file) => {
+            let config = config::load(file).map_err(|error| error.to_string())?;
+            let _flush = log::start(&config.log)?;
+            daemon(from_file(file, config)?)
+        }
         None => {
             let (setup, text) = from_paths(args)?;
-            log::start(&setup.config.log)?;
+            let _flush = log::start(&setup.config.log)?;
             // Not by `println!`: who reads us through a closed pipe still wants to be served.
             let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
             daemon(setup)
@@ -107,9 +111,7 @@ pub(crate) fn serve(
     }
 }
 
-fn from_file(file: &Path) -> Result<Setup, String> {
-    let config = config::load(file).map_err(|error| error.to_string())?;
-    log::start(&config.log)?;
+fn from_file(file: &Path, config: Config) -> Result<Setup, String> {
     let folder = &config.server.state_dir;
     state_dir::prepare(folder)
         .map_err(|error| format!("state folder {}: {error}", folder.display()))?;

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{Front, Service};
-use crate::exposition::{Kind, Page};
+use crate::{
+    exposition::{Kind, Page},
+    log,
+};
 
 impl<S: Service> Front<S> {
     pub(super) fn status(&self) -> Value {
@@ -54,6 +57,7 @@ impl<S: Service> Front<S> {
             "uptime_s": self.started.elapsed().as_secs(),
             "config": self.config_file,
             "state_dir": config.server.state_dir,
+            "log_lines_lost": log::lost(),
             "connections": self.admission.figures(),
             "listeners": listeners,
             "workers": workers,
@@ -75,6 +79,9 @@ impl<S: Service> Front<S> {
             "Time since the start.",
             uptime,
         );
+        let name = "holdfast_log_lines_lost_total";
+        let help = "Lines of the log that could not be written.";
+        page.one(name, counter, help, log::lost());
         let name = "holdfast_connections";
         page.one(name, gauge, "Connections.", figures.connections);
         let name = "holdfast_connections_unauthenticated";

@@ -59,6 +59,12 @@ pub(super) fn in_words(status: &Value) -> String {
             word(&figures["refused"]),
         ),
     );
+    if let Some(lost @ 1..) = status["log_lines_lost"].as_u64() {
+        push(
+            &mut out,
+            &format!("LOG: {lost} lines could not be written and are lost"),
+        );
+    }
     push(&mut out, "\nworkers:");
     write_columns(&mut out, &WORKER, &workers(&status["workers"]), 1);
     push(&mut out, "\nshares:");

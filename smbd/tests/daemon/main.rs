@@ -4,6 +4,7 @@ mod failing;
 mod hosts;
 mod kept;
 mod limits;
+mod log;
 #[path = "../../src/loop_mount.rs"]
 mod loop_mount;
 mod metrics;

@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) prefix: Vec<String>,
     /// Who runs it.
     pub(crate) owner: Option<u32>,
+    /// Where its log goes instead of to [`Daemon::log`].
+    pub(crate) stderr: Option<File>,
 }
 
 impl Default for Plan {
@@ -48,6 +50,7 @@ impl Default for Plan {
             users: vec![(USER, "")],
             prefix: Vec::new(),
             owner: None,
+            stderr: None,
         }
     }
 }
@@ -136,7 +139,10 @@ impl Plan {
             .arg(root.join("h.toml"))
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
-            .stderr(log)
+            .stderr(match &self.stderr {
+                None => log,
+                Some(elsewhere) => elsewhere.try_clone().unwrap(),
+            })
             .spawn()
             .map_err(|error| error.to_string())?;
         let deadline = Instant::now() + START_MAX;
@@ -146,7 +152,8 @@ impl Plan {
                 return Err(said());
             }
             // The metrics page is the last thing to open.
-            if said().contains("started") && root.join("state/control.sock").exists() {
+            let started = self.stderr.is_some() || said().contains("started");
+            if started && root.join("state/control.sock").exists() {
                 return Ok(child);
             }
             if Instant::now() > deadline {

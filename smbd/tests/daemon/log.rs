@@ -1,0 +1,69 @@
+//! Whatever becomes of its log, the server serves.
+
+use std::{fs::File, os::fd::OwnedFd, time::Duration};
+
+use smb_client::CreateArgs;
+use smb_wire::msg::WriteFlags;
+
+use crate::support::{Daemon, PASSWORD, Plan};
+
+/// Failed logins, each of which writes a line.
+const LINES: usize = 20;
+
+fn write_lines(daemon: &Daemon) {
+    for _ in 0..LINES {
+        assert!(daemon.client().login("stranger", PASSWORD, "").is_err());
+    }
+}
+
+fn write_file(daemon: &Daemon) {
+    let file = daemon.tree().create(&CreateArgs::create("a"));
+    file.unwrap()
+        .write(0, b"text", WriteFlags::empty())
+        .unwrap();
+}
+
+fn serves_without(stderr: File) {
+    let mut daemon = Plan {
+        stderr: Some(stderr),
+        ..Plan::default()
+    }
+    .start();
+    write_lines(&daemon);
+    write_file(&daemon);
+    let status = daemon.ask(&["status", "--json"]).unwrap();
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let lost = status["log_lines_lost"].as_u64().unwrap();
+    assert!(lost >= LINES as u64, "{lost} lines are counted as lost");
+    assert!(daemon.ask(&["status"]).unwrap().contains("LOG: "));
+    daemon.signal("TERM");
+    assert!(daemon.wait(Duration::from_secs(20)).success());
+}
+
+#[test]
+fn a_full_disk_below_the_log_ends_nothing() {
+    serves_without(File::options().write(true).open("/dev/full").unwrap());
+}
+
+#[test]
+fn a_closed_pipe_behind_the_log_ends_nothing() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    serves_without(File::from(OwnedFd::from(writer)));
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_delays_nothing() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut daemon = Plan {
+        stderr: Some(File::from(OwnedFd::from(writer))),
+        tables: "[log]\nfilter = \"trace\"\n".to_owned(),
+        ..Plan::default()
+    }
+    .start();
+    write_lines(&daemon);
+    write_file(&daemon);
+    daemon.signal("TERM");
+    assert!(daemon.wait(Duration::from_secs(20)).success());
+    drop(reader);
+}
