@@ -61,6 +61,8 @@ pub struct Config {
     pub log: Log,
     /// The Prometheus listener; loopback.
     pub metrics: Option<SocketAddr>,
+    /// What the process gives up before it serves.
+    pub sandbox: Sandbox,
 }
 
 /// `[server]`, see the annotated example for the meaning of each key.
@@ -87,6 +89,17 @@ pub struct Server {
     pub allow_empty_passwords: bool,
     pub file_io: FileIo,
     pub shutdown_grace: Duration,
+}
+
+/// `[sandbox]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Sandbox {
+    pub drop_capabilities: bool,
+    pub landlock: bool,
+    pub seccomp: bool,
+    /// Absolute; directories in which a reload may add shares.
+    pub folders: Vec<PathBuf>,
 }
 
 /// `[[listener]]`: one address and the cores that serve it.
@@ -441,6 +454,7 @@ pub fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     [
         ("[[listener]]", old.listeners != new.listeners),
         ("[metrics]", old.metrics != new.metrics),
+        ("[sandbox]", old.sandbox != new.sandbox),
         ("[log]", old.log != new.log),
         (
             "[server] state_dir, file_io, shutdown_grace",

@@ -45,7 +45,7 @@ use crate::{
     admission::Admission,
     config::{self, Config},
     control::{self, Answer, Caller, Control, protocol::Request},
-    listener, metrics, notify, placement, protection, state_dir, unclean, users,
+    listener, metrics, notify, placement, protection, sandbox, state_dir, unclean, users,
     worker::{Spec, Worker},
 };
 
@@ -80,6 +80,8 @@ pub struct Setup {
     pub users: UserDb,
     /// One bound socket for each listener of the configuration.
     pub sockets: Vec<TcpListener>,
+    /// What the process has given up.
+    pub sandbox: sandbox::Report,
 }
 
 /// Serves until told to stop by a signal.
@@ -176,6 +178,7 @@ struct Front<S> {
     /// Somebody changed what there is to look at.
     look_now: tokio::sync::Notify,
     changes: policy::Changes,
+    sandbox: sandbox::Report,
     tasks: RefCell<Vec<JoinHandle<()>>>,
 }
 
@@ -234,6 +237,7 @@ impl<S: Service> Front<S> {
             protection: protection::Board::default(),
             look_now: tokio::sync::Notify::new(),
             changes: policy::Changes::default(),
+            sandbox: setup.sandbox,
             tasks: RefCell::default(),
         });
         let config = front.config();
@@ -259,6 +263,7 @@ impl<S: Service> Front<S> {
         }
         tasks.push(tokio::task::spawn_local(Rc::clone(self).look_again()));
         tasks.push(tokio::task::spawn_local(Rc::clone(self).take_in_late()));
+        tasks.push(tokio::task::spawn_local(sandbox::calls::tell()));
         let control = control::bind(&config.server.state_dir.join(state_dir::CONTROL_SOCKET))?;
         let answers: Rc<dyn Control> = Rc::new(FrontControl(Rc::clone(self)));
         tasks.push(tokio::task::spawn_local(control::serve(control, answers)));
@@ -558,6 +563,13 @@ impl<S: Service> Front<S> {
         let _applying = self.applying.lock().await;
         let read = tokio::task::spawn_blocking(move || read_again(&file, &folder));
         let (config, users) = read.await.map_err(|error| error.to_string())??;
+        if let Some(path) = self.sandbox.out_of_reach(&config) {
+            return Err(format!(
+                "{} is outside of what this process can still open\n  = restart the server; \
+                 `folders` in [sandbox] names where a reload may add shares",
+                path.display()
+            ));
+        }
         let needs_restart = config::needs_restart(&old, &config);
         self.ask_new(&config).await?;
         let applied = self.put_into_force(config, users).await?;

@@ -37,6 +37,7 @@ pub mod placement;
 mod power;
 pub mod protection;
 pub mod ring;
+pub mod sandbox;
 mod sentinel;
 mod serve;
 pub mod service;

@@ -23,16 +23,16 @@ use tracing_subscriber::{
 
 use crate::config::{Log, LogFormat};
 
-pub use lines::{Flush, lost};
+pub use lines::{Flush, Unwritten, lost};
 
 /// The environment variable that wins over `[log] filter`.
 pub const VARIABLE: &str = "HOLDFAST_LOG";
 
-/// Starts logging until what it returns is dropped; only the first call has an effect.
+/// Starts logging; lines are written once [`Unwritten::begin`] is called. Only the first call has an effect.
 ///
 /// # Errors
-/// When `HOLDFAST_LOG` is no filter, or the thread that writes lines cannot be started.
-pub fn start(log: &Log) -> Result<Flush, String> {
+/// When `HOLDFAST_LOG` is no filter.
+pub fn start(log: &Log) -> Result<Unwritten<io::Stderr>, String> {
     let filter = match env::var(VARIABLE) {
         Ok(text) => text
             .parse::<EnvFilter>()
@@ -44,8 +44,7 @@ pub fn start(log: &Log) -> Result<Flush, String> {
         LogFormat::Plain => false,
         LogFormat::Auto => stderr_is_journal(env::var("JOURNAL_STREAM").ok().as_deref()),
     };
-    let (writer, flush) =
-        lines::start(io::stderr()).map_err(|error| format!("the thread of the log: {error}"))?;
+    let (writer, unwritten) = lines::queue(io::stderr());
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(writer)
@@ -64,7 +63,7 @@ pub fn start(log: &Log) -> Result<Flush, String> {
     } else {
         lines.try_init()
     };
-    Ok(flush)
+    Ok(unwritten)
 }
 
 /// Whether `JOURNAL_STREAM` (`device:inode`) names our stderr; a child whose stderr was

@@ -5,7 +5,7 @@
 //! the control socket.
 
 use std::{
-    env,
+    env, io,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     str::FromStr,
@@ -21,7 +21,7 @@ use crate::{
     daemon::Setup,
     listener, log,
     password::{self, Password},
-    state_dir, users,
+    sandbox, state_dir, users,
 };
 
 /// Arguments of `serve`.
@@ -98,17 +98,34 @@ pub(crate) fn serve(
     match &args.config {
         Some(file) => {
             let config = config::load(file).map_err(|error| error.to_string())?;
-            let _flush = log::start(&config.log)?;
-            daemon(from_file(file, config)?)
+            let log = log::start(&config.log)?;
+            let setup = from_file(file, config)?;
+            confined(setup, log, daemon)
         }
         None => {
             let (setup, text) = from_paths(args)?;
-            let _flush = log::start(&setup.config.log)?;
+            let log = log::start(&setup.config.log)?;
             // Not by `println!`: who reads us through a closed pipe still wants to be served.
             let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
-            daemon(setup)
+            confined(setup, log, daemon)
         }
     }
+}
+
+/// Enters the sandbox, and runs the daemon there: no thread that serves or logs is older.
+fn confined(
+    mut setup: Setup,
+    log: log::Unwritten<io::Stderr>,
+    daemon: impl FnOnce(Setup) -> Result<(), String>,
+) -> Result<(), String> {
+    let folder = &setup.config.server.state_dir;
+    state_dir::prepare(folder)
+        .map_err(|error| format!("state folder {}: {error}", folder.display()))?;
+    setup.sandbox = sandbox::enter(&setup.config, setup.config_file.as_deref())?;
+    let _flush = log
+        .begin()
+        .map_err(|error| format!("the thread of the log: {error}"))?;
+    daemon(setup)
 }
 
 fn from_file(file: &Path, config: Config) -> Result<Setup, String> {
@@ -142,6 +159,7 @@ fn from_file(file: &Path, config: Config) -> Result<Setup, String> {
         config_file: Some(config_file),
         users,
         sockets,
+        sandbox: sandbox::Report::default(),
     })
 }
 
@@ -197,6 +215,7 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), String> {
             config_file: None,
             users,
             sockets: vec![socket],
+            sandbox: sandbox::Report::default(),
         },
         text,
     ))

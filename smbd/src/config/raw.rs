@@ -46,6 +46,9 @@ pub(super) struct File {
     /// The Prometheus listener.
     #[serde(default)]
     pub(super) metrics: MetricsTable,
+    /// What the process gives up before it serves.
+    #[serde(default)]
+    pub(super) sandbox: SandboxTable,
 }
 
 /// `[server]`
@@ -284,4 +287,18 @@ pub(super) struct LogTable {
 pub(super) struct MetricsTable {
     /// Loopback address and port of the Prometheus page, "127.0.0.1:9445". Default: no page.
     pub(super) listen: At<SocketAddr>,
+}
+
+/// `[sandbox]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SandboxTable {
+    /// Drop the capabilities that are not used. Default: true.
+    pub(super) drop_capabilities: At<bool>,
+    /// Leave nothing of the file system but what is served and read. Default: true.
+    pub(super) landlock: At<bool>,
+    /// Refuse system calls that are not used. Default: true.
+    pub(super) seccomp: At<bool>,
+    /// Folders in which a reload may add shares, besides those that are served. Default: none.
+    pub(super) folders: At<Vec<PathBuf>>,
 }

@@ -554,6 +554,7 @@ fn the_example_names_every_key() {
         ("limits", keys::<raw::LimitsTable>()),
         ("log", keys::<raw::LogTable>()),
         ("metrics", keys::<raw::MetricsTable>()),
+        ("sandbox", keys::<raw::SandboxTable>()),
     ]
     .into();
     let named: Vec<String> = keys::<raw::File>();

@@ -17,7 +17,7 @@ use smb_server::config::HostRules;
 
 use super::{
     Cipher, Config, Dialect, Durability, EVERY_ADDRESS, Encryption, FileIo, Listener, Log,
-    LogFormat, Policy, Protection, SMB_PORT, Server, Share, Signing, SigningAlgorithm,
+    LogFormat, Policy, Protection, SMB_PORT, Sandbox, Server, Share, Signing, SigningAlgorithm,
     hosts::Network, is_loopback, limits, policy, raw, report::Problem, rules::Source, share,
 };
 use crate::state_dir;
@@ -102,6 +102,7 @@ pub(super) fn validate(
             format: get(&file.log.format, LogFormat::Auto),
         },
         metrics: metrics(&file.metrics, &mut findings),
+        sandbox: sandbox(&file.sandbox, folder, &mut findings),
         server,
         shares,
         late: Vec::new(),
@@ -436,6 +437,37 @@ fn metrics(table: &raw::MetricsTable, findings: &mut Findings) -> Option<SocketA
         );
     }
     Some(address)
+}
+
+fn sandbox(table: &raw::SandboxTable, folder: &Path, findings: &mut Findings) -> Sandbox {
+    let on = |key: &raw::At<bool>| get(key, true);
+    let mut folders = Vec::new();
+    if let Some(at) = &table.folders {
+        for path in at.get_ref() {
+            let path = absolute(folder, path);
+            if !path.is_dir() {
+                findings.add(
+                    Some(at.span()),
+                    format!("{} is not a directory", path.display()),
+                    "name directories that exist when the server starts",
+                );
+            }
+            folders.push(path);
+        }
+        if !on(&table.landlock) {
+            findings.add(
+                Some(at.span()),
+                "`folders` means nothing where `landlock = false`".to_owned(),
+                "remove one of the two",
+            );
+        }
+    }
+    Sandbox {
+        drop_capabilities: on(&table.drop_capabilities),
+        landlock: on(&table.landlock),
+        seccomp: on(&table.seccomp),
+        folders,
+    }
 }
 
 fn unique_names(tables: &[Spanned<raw::ShareTable>], findings: &mut Findings) {

@@ -190,6 +190,7 @@ impl Running {
         let made = Arc::clone(&service);
         let (sender, receiver) = std::sync::mpsc::channel();
         let setup = Setup {
+            sandbox: crate::sandbox::Report::default(),
             config,
             config_file: Some(file),
             users,
@@ -498,6 +499,7 @@ fn two_daemons_do_not_share_a_state_folder() {
     let config = config::load(&daemon.folder.path().join("h.toml")).unwrap();
     let users = users::empty().unwrap();
     let setup = Setup {
+        sandbox: crate::sandbox::Report::default(),
         config,
         config_file: None,
         users,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Front, Service};
 use crate::{
     exposition::{Kind, Page},
-    log,
+    log, sandbox,
 };
 
 impl<S: Service> Front<S> {
@@ -58,6 +58,7 @@ impl<S: Service> Front<S> {
             "config": self.config_file,
             "state_dir": config.server.state_dir,
             "log_lines_lost": log::lost(),
+            "sandbox": self.sandbox.status(),
             "connections": self.admission.figures(),
             "listeners": listeners,
             "workers": workers,
@@ -82,6 +83,9 @@ impl<S: Service> Front<S> {
         let name = "holdfast_log_lines_lost_total";
         let help = "Lines of the log that could not be written.";
         page.one(name, counter, help, log::lost());
+        let name = "holdfast_system_calls_refused_total";
+        let help = "System calls that the sandbox refused.";
+        page.one(name, counter, help, sandbox::calls::refused());
         let name = "holdfast_connections";
         page.one(name, gauge, "Connections.", figures.connections);
         let name = "holdfast_connections_unauthenticated";

@@ -32,7 +32,8 @@ pub fn lost() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
-enum Message {
+#[derive(Debug)]
+pub(super) enum Message {
     Line(Vec<u8>),
     /// Answered when all lines before it were written or lost.
     Flush(SyncSender<()>),
@@ -43,6 +44,38 @@ enum Message {
 pub(super) struct Lines {
     queue: SyncSender<Message>,
     lost: &'static AtomicU64,
+}
+
+/// Lines that wait for [`Unwritten::begin`]; dropped instead, it writes them itself.
+#[derive(Debug)]
+pub struct Unwritten<W: Write + Send + 'static> {
+    lines: Option<(Receiver<Message>, W)>,
+    queue: SyncSender<Message>,
+    lost: &'static AtomicU64,
+}
+
+impl<W: Write + Send + 'static> Unwritten<W> {
+    /// Starts the thread, which inherits what the calling one has given up.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn begin(mut self) -> io::Result<Flush> {
+        let lost = self.lost;
+        if let Some((lines, out)) = self.lines.take() {
+            thread::Builder::new()
+                .name("log".to_owned())
+                .spawn(move || write_lines(lines.iter(), out, lost))?;
+        }
+        Ok(Flush(self.queue.clone()))
+    }
+}
+
+impl<W: Write + Send + 'static> Drop for Unwritten<W> {
+    fn drop(&mut self) {
+        if let Some((lines, out)) = self.lines.take() {
+            write_lines(lines.try_iter(), out, self.lost);
+        }
+    }
 }
 
 /// While this lives lines are written; its end waits for those still queued, for a second at most.
@@ -59,26 +92,27 @@ impl Drop for Flush {
     }
 }
 
-/// Starts the thread that writes to `out`.
-pub(super) fn start(out: impl Write + Send + 'static) -> io::Result<(Lines, Flush)> {
-    start_counting(out, &LOST)
+/// A queue of lines for `out`.
+pub(super) fn queue<W: Write + Send + 'static>(out: W) -> (Lines, Unwritten<W>) {
+    queue_counting(out, &LOST)
 }
 
-fn start_counting(
-    out: impl Write + Send + 'static,
+fn queue_counting<W: Write + Send + 'static>(
+    out: W,
     lost: &'static AtomicU64,
-) -> io::Result<(Lines, Flush)> {
+) -> (Lines, Unwritten<W>) {
     let (queue, lines) = sync_channel(LINES_MAX);
-    thread::Builder::new()
-        .name("log".to_owned())
-        .spawn(move || write_lines(&lines, out, lost))?;
-    let flush = Flush(queue.clone());
-    Ok((Lines { queue, lost }, flush))
+    let unwritten = Unwritten {
+        lines: Some((lines, out)),
+        queue: queue.clone(),
+        lost,
+    };
+    (Lines { queue, lost }, unwritten)
 }
 
-fn write_lines(lines: &Receiver<Message>, mut out: impl Write, lost: &AtomicU64) {
+fn write_lines(lines: impl Iterator<Item = Message>, mut out: impl Write, lost: &AtomicU64) {
     let mut told = lost.load(Ordering::Relaxed);
-    while let Ok(message) = lines.recv() {
+    for message in lines {
         let line = match message {
             Message::Line(line) => line,
             Message::Flush(done) => {
@@ -170,6 +204,14 @@ mod tests {
         }
     }
 
+    fn start_counting(
+        out: impl Write + Send + 'static,
+        lost: &'static AtomicU64,
+    ) -> io::Result<(Lines, Flush)> {
+        let (lines, unwritten) = queue_counting(out, lost);
+        Ok((lines, unwritten.begin()?))
+    }
+
     fn counter() -> &'static AtomicU64 {
         Box::leak(Box::default())
     }
@@ -231,6 +273,15 @@ mod tests {
         assert!((10..=11).contains(&lost.load(Ordering::Relaxed)));
         drop(flush);
         drop(release);
+    }
+
+    #[test]
+    fn what_was_said_before_a_failed_start_is_written() {
+        let disk = Disk::default();
+        let (lines, unwritten) = queue_counting(disk.clone(), counter());
+        say(&lines, "why\n");
+        drop(unwritten);
+        assert_eq!(disk.0.lock().unwrap().1, b"why\n");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod loop_mount;
 mod metrics;
 mod reload;
 mod rules;
+mod sandbox;
 mod shutdown;
 mod status;
 mod support;

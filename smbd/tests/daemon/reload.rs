@@ -78,7 +78,11 @@ fn a_mistake_changes_nothing_and_restarts_are_named() {
 
 #[test]
 fn another_folder_under_the_old_name_is_another_share() {
-    let daemon = Plan::default().start();
+    let daemon = Plan {
+        tables: "[sandbox]\nfolders = [\".\"]\n".to_owned(),
+        ..Plan::default()
+    }
+    .start();
     let tree = daemon.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
     file.write(0, b"old", WriteFlags::empty()).unwrap();

@@ -7,7 +7,7 @@
 //! `name_to_handle_at`, `sync_file_range` (to start only), `FICLONERANGE`, the two ioctls that tell a file system's UUID, the
 //! one that syncs a btrfs, the four calls of Linux 6.13 for extended attributes by directory and
 //! path (`getxattrat` and its sisters),
-//! `setfsuid`/`setfsgid` of the calling thread, and `unshare(CLONE_FS)`.
+//! `setfsuid`/`setfsgid` of the calling thread, `unshare(CLONE_FS)`, and the handler of SIGSYS.
 
 use std::{
     ffi::CStr,
@@ -424,6 +424,63 @@ pub(crate) fn own_umask() -> DiskResult<()> {
     done(libc::c_long::from(unsafe { libc::unshare(libc::CLONE_FS) }))?;
     rustix::process::umask(rustix::fs::Mode::empty());
     Ok(())
+}
+
+/// What [`catch_refused_calls`] tells of each call. It runs in a signal handler: it must neither
+/// allocate nor lock.
+static REFUSED_CALL: std::sync::OnceLock<fn(usize)> = std::sync::OnceLock::new();
+
+/// Has a system call that a seccomp filter refuses (`SECCOMP_RET_TRAP`) answer ENOSYS, and `note`
+/// told its number. Where the registers are not known here, the signal ends the process.
+pub(crate) fn catch_refused_calls(note: fn(usize)) -> DiskResult<()> {
+    let _ = REFUSED_CALL.set(note);
+    if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+        return Ok(());
+    }
+    // SAFETY: all bytes zero are a valid `sigaction`: an empty mask, no flags, the default handler.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = refused_call;
+    action.sa_sigaction = handler as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // SAFETY: `action` lives for the call, and its handler has the signature of SA_SIGINFO.
+    done(libc::c_long::from(unsafe {
+        libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut())
+    }))
+    .map(drop)
+}
+
+extern "C" fn refused_call(
+    _signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    /// `si_code` of a call that seccomp refused (asm-generic/siginfo.h).
+    const SYS_SECCOMP: libc::c_int = 1;
+    // SAFETY: the kernel gives a handler with SA_SIGINFO a valid siginfo.
+    if unsafe { (*info).si_code } != SYS_SECCOMP {
+        return;
+    }
+    // SAFETY: likewise a valid ucontext, which is this thread's alone while the handler runs.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
+    // The register of the number has been put back; the result goes to where the call's would.
+    #[cfg(target_arch = "x86_64")]
+    let number = {
+        let [.., rax] = &mut registers.gregs[..=libc::REG_RAX as usize] else {
+            return;
+        };
+        std::mem::replace(rax, -i64::from(libc::ENOSYS)).cast_unsigned()
+    };
+    #[cfg(target_arch = "aarch64")]
+    let number = {
+        registers.regs[0] = (-i64::from(libc::ENOSYS)).cast_unsigned();
+        registers.regs[8]
+    };
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let (number, _) = (u64::MAX, context);
+    if let (Some(note), Ok(number)) = (REFUSED_CALL.get(), usize::try_from(number)) {
+        note(number);
+    }
 }
 
 /// At most so many arenas of glibc's allocator, for the whole process and from now on; other

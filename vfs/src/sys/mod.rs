@@ -20,6 +20,7 @@ mod removed;
 mod super_block;
 #[cfg(test)]
 mod tests;
+pub mod trap;
 mod xattrs;
 
 use std::{os::fd::AsFd, path::Path};

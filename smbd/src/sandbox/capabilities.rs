@@ -1,0 +1,65 @@
+//! The capabilities that a server of root keeps.
+//!
+//! | capability | what for |
+//! |---|---|
+//! | `CAP_SETUID`, `CAP_SETGID` | to take on the file-system identity of a user |
+//! | `CAP_CHOWN`, `CAP_FOWNER` | owner, mode and times as an authorised client sets them |
+//! | `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH` | what the server does for itself in a share: attributes, streams, directories that are synced. A thread that has taken on a user has neither: the kernel withdraws them with the uid |
+//! | `CAP_FSETID` | a mode with S_ISGID for a group that the server is no member of |
+//! | `CAP_SYS_ADMIN` | to store `security.NTACL`, which Samba reads too |
+//! | `CAP_NET_BIND_SERVICE` | only where the metrics page listens below port 1024 |
+
+use std::io;
+
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
+
+use crate::config::Config;
+
+const KEPT: [(CapabilitySet, &str); 8] = [
+    (CapabilitySet::CHOWN, "CAP_CHOWN"),
+    (CapabilitySet::DAC_OVERRIDE, "CAP_DAC_OVERRIDE"),
+    (CapabilitySet::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"),
+    (CapabilitySet::FOWNER, "CAP_FOWNER"),
+    (CapabilitySet::FSETID, "CAP_FSETID"),
+    (CapabilitySet::SETGID, "CAP_SETGID"),
+    (CapabilitySet::SETUID, "CAP_SETUID"),
+    (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN"),
+];
+const PORT: (CapabilitySet, &str) = (CapabilitySet::NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE");
+
+/// Drops all others, for ever, and says what is left.
+pub(super) fn drop_unused(config: &Config) -> io::Result<Vec<&'static str>> {
+    let has = capabilities(None)?;
+    let low_port = config.metrics.is_some_and(|address| address.port() < 1024);
+    let mut kept: Vec<(CapabilitySet, &str)> = KEPT.into();
+    kept.extend(low_port.then_some(PORT));
+    kept.retain(|(capability, _)| has.permitted.contains(*capability));
+    let left = kept
+        .iter()
+        .fold(CapabilitySet::empty(), |all, (one, _)| all | *one);
+    if has.permitted.contains(CapabilitySet::SETPCAP) {
+        for capability in CapabilitySet::all().iter() {
+            if !left.contains(capability) {
+                match remove_capability_from_bounding_set(capability) {
+                    // A capability that this kernel does not know.
+                    Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+    }
+    clear_ambient_capability_set()?;
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: left & has.effective,
+            permitted: left,
+            inheritable: CapabilitySet::empty(),
+        },
+    )?;
+    set_no_new_privs(true)?;
+    Ok(kept.into_iter().map(|(_, name)| name).collect())
+}

@@ -1,0 +1,113 @@
+//! What of the file system can still be opened, by Landlock.
+//!
+//! To read and write: the shares, the state folder, the folder of the user file and the folders
+//! that `[sandbox]` names. To read: the folder of the configuration file, `/etc` (users and groups of the
+//! host, which are replaced by renames, so that only the folder can be named), `/proc` and `/sys`
+//! (mounts, block devices, network cards). Nothing can be run, and no TCP connection be made.
+
+use std::{
+    fs,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+};
+
+use crate::config::Config;
+
+/// Newest version of Landlock whose rights are asked for; an older kernel has fewer.
+const VERSION: ABI = ABI::V6;
+/// How long a folder may take to be opened before Landlock is left out.
+const OPEN_MAX: Duration = Duration::from_secs(5);
+/// What is read beside what a configuration names.
+const READ: [&str; 3] = ["/etc", "/proc", "/sys"];
+
+pub(super) enum Failure {
+    /// It cannot be in force here, and that is no error.
+    Without(String),
+    Failed(String),
+}
+
+/// Restricts this thread and all that it starts; returns the folders that can be written.
+pub(super) fn restrict(
+    config: &Config,
+    config_file: Option<&Path>,
+) -> Result<Vec<PathBuf>, Failure> {
+    let failed = |error: landlock::RulesetError| Failure::Failed(error.to_string());
+    let all = AccessFs::from_all(VERSION);
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)
+        .and_then(|rules| rules.handle_access(AccessNet::ConnectTcp))
+        .and_then(|rules| rules.scope(Scope::Signal))
+        .and_then(Ruleset::create)
+        .map_err(failed)?;
+    let written = written(config);
+    let change = all & !BitFlags::from(AccessFs::Execute);
+    for folder in &written {
+        rules = allow(rules, folder, change)?;
+    }
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    for folder in READ.map(Path::new) {
+        rules = allow(rules, folder, read)?;
+    }
+    if let Some(folder) = config_file.and_then(Path::parent) {
+        rules = allow(rules, folder, read)?;
+    }
+    let status = rules.restrict_self().map_err(failed)?;
+    match status.ruleset {
+        RulesetStatus::NotEnforced => {
+            let why = "this kernel has no Landlock (Linux 5.13 with `landlock` among its security modules)";
+            Err(Failure::Without(why.to_owned()))
+        }
+        _ => Ok(written),
+    }
+}
+
+/// The folders in which files are made and changed.
+fn written(config: &Config) -> Vec<PathBuf> {
+    let server = &config.server;
+    let shares = config.shares.iter().map(|share| share.path.as_path());
+    let mut folders: Vec<&Path> = vec![&server.state_dir];
+    folders.extend(server.users_file.parent());
+    folders.extend(config.sandbox.folders.iter().map(PathBuf::as_path));
+    folders.extend(shares);
+    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut folders: Vec<PathBuf> = folders.into_iter().map(real).collect();
+    folders.sort_unstable();
+    folders.dedup();
+    folders
+}
+
+fn allow(
+    rules: RulesetCreated,
+    folder: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, Failure> {
+    let opened = opened(folder)?;
+    rules
+        .add_rule(PathBeneath::new(opened.as_fd(), access))
+        .map_err(|error| Failure::Failed(format!("{}: {error}", folder.display())))
+}
+
+/// Opens a folder; a file system that hangs must not hold the start up.
+fn opened(folder: &Path) -> Result<PathFd, Failure> {
+    let (tell, told) = mpsc::channel();
+    let path = folder.to_owned();
+    let open = move || drop(tell.send(PathFd::new(path)));
+    let shown = folder.display();
+    thread::Builder::new()
+        .spawn(open)
+        .map_err(|error| Failure::Failed(error.to_string()))?;
+    match told.recv_timeout(OPEN_MAX) {
+        Ok(Ok(opened)) => Ok(opened),
+        Ok(Err(error)) => Err(Failure::Failed(format!("{shown}: {error}"))),
+        Err(_) => Err(Failure::Without(format!("{shown} does not answer"))),
+    }
+}

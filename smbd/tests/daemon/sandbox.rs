@@ -1,0 +1,102 @@
+//! What the process has given up once it serves.
+
+use std::fs;
+
+use smb_client::CreateArgs;
+
+use crate::support::{Daemon, Plan};
+
+fn status_line(daemon: &Daemon, key: &str) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
+    let line = |status: String| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key));
+        line.unwrap().trim().to_owned()
+    };
+    tasks
+        .filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok())
+        .map(line)
+        .collect()
+}
+
+fn status(daemon: &Daemon) -> serde_json::Value {
+    serde_json::from_str(&daemon.ask(&["status", "--json"]).unwrap()).unwrap()
+}
+
+#[test]
+fn every_thread_is_confined() {
+    let daemon = Plan::default().start();
+    daemon.tree().create(&CreateArgs::create("f")).unwrap();
+    assert!(
+        status_line(&daemon, "NoNewPrivs:")
+            .iter()
+            .all(|one| one == "1")
+    );
+    assert!(
+        status_line(&daemon, "Seccomp:")
+            .iter()
+            .all(|one| one == "2")
+    );
+    // CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID, SETGID, SETUID, SYS_ADMIN.
+    let most = 0x0020_00df;
+    for set in ["CapPrm:", "CapEff:", "CapBnd:", "CapInh:", "CapAmb:"] {
+        for one in status_line(&daemon, set) {
+            let one = u64::from_str_radix(&one, 16).unwrap();
+            let is_root = rustix::process::geteuid().is_root();
+            if is_root || set != "CapBnd:" {
+                assert_eq!(one & !most, 0, "{set} {one:#x}");
+            }
+        }
+    }
+    let sandbox = &status(&daemon)["sandbox"];
+    assert_eq!(sandbox["seccomp"], true);
+    assert_eq!(sandbox["calls_refused"], 0, "{}", daemon.log());
+    let folders = sandbox["landlock"].as_array().unwrap();
+    assert!(
+        folders
+            .iter()
+            .any(|one| one.as_str().unwrap().ends_with("/data"))
+    );
+}
+
+#[test]
+fn each_part_can_be_left_out() {
+    let tables = "[sandbox]\ndrop_capabilities = false\nlandlock = false\nseccomp = false\n";
+    let daemon = Plan {
+        tables: tables.to_owned(),
+        ..Plan::default()
+    }
+    .start();
+    assert!(
+        status_line(&daemon, "Seccomp:")
+            .iter()
+            .all(|one| one == "0")
+    );
+    let sandbox = &status(&daemon)["sandbox"];
+    assert_eq!(sandbox["capabilities"], serde_json::Value::Null);
+    assert_eq!(sandbox["landlock"], serde_json::Value::Null);
+}
+
+/// A share that a reload adds must lie where the process can still open it.
+#[test]
+fn a_reload_says_what_is_out_of_reach() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let within = tempfile::tempdir().unwrap();
+    fs::create_dir(within.path().join("new")).unwrap();
+    let daemon = Plan {
+        tables: format!("[sandbox]\nfolders = [{:?}]\n", within.path()),
+        ..Plan::default()
+    }
+    .start();
+    let add = |name: &str, path: &std::path::Path| {
+        daemon.edit(|text| format!("{text}\n[[share]]\nname = \"{name}\"\npath = {path:?}\n"));
+    };
+    add("within", &within.path().join("new"));
+    daemon.ask(&["reload"]).unwrap();
+    add("elsewhere", elsewhere.path());
+    let error = daemon.ask(&["reload"]).unwrap_err();
+    assert!(
+        error.contains("outside of what this process can still open"),
+        "{error}"
+    );
+    assert!(error.contains("restart"), "{error}");
+}

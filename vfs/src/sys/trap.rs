@@ -1,0 +1,56 @@
+//! System calls that a seccomp filter refuses with SIGSYS: each answers ENOSYS and is counted.
+//!
+//! A signal handler can neither allocate nor log, so it sets a bit for the number of the call; who
+//! watches ([`take_new`]) says its name.
+
+use std::{
+    io,
+    sync::OnceLock,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use crate::posix_sys as raw;
+
+/// Numbers that are told apart; the table of Linux 6.18 ends at 470.
+const CALLS: usize = 512;
+
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+static SEEN: [AtomicU64; CALLS / 64] = [const { AtomicU64::new(0) }; CALLS / 64];
+static NAME: OnceLock<fn(usize) -> &'static str> = OnceLock::new();
+
+/// Handles SIGSYS from now on; `name` knows the calls.
+///
+/// # Errors
+/// When the signal cannot be handled.
+pub fn catch(name: fn(usize) -> &'static str) -> io::Result<()> {
+    let _ = NAME.set(name);
+    raw::catch_refused_calls(note).map_err(|errno| io::Error::from_raw_os_error(errno.0))
+}
+
+/// Calls refused since the start.
+pub fn refused() -> u64 {
+    REFUSED.load(Ordering::Relaxed)
+}
+
+/// Names of the calls that were refused since this was last asked.
+pub fn take_new() -> Vec<&'static str> {
+    let name = |number| NAME.get().map_or("unknown", |name| name(number));
+    let words = SEEN.iter().enumerate();
+    words
+        .flat_map(|(word, bits)| {
+            let bits = bits.swap(0, Ordering::Relaxed);
+            let set = (0..64).filter(move |bit| bits >> bit & 1 == 1);
+            set.map(move |bit| name(word * 64 + bit))
+        })
+        .collect()
+}
+
+/// Runs in the signal handler.
+fn note(number: usize) {
+    REFUSED.fetch_add(1, Ordering::Relaxed);
+    let last = CALLS - 1;
+    let number = number.min(last);
+    if let Some(word) = SEEN.get(number / 64) {
+        word.fetch_or(1 << (number % 64), Ordering::Relaxed);
+    }
+}
