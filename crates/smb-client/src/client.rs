@@ -4,7 +4,7 @@
 //! is held for one call; clones are handles to the same thing. Nothing is closed by dropping a
 //! handle; dropping the last closes the connection.
 
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,6 +15,7 @@ use smb_wire::msg::{
     TreeConnectResponse,
 };
 use smb_wire::utf16;
+use socket2::{Domain, Socket, Type};
 
 use crate::connection::Connection;
 use crate::core::{Break, LoginArgs, LoginKind, Negotiated, Reply, SessionSecret};
@@ -83,6 +84,17 @@ fn now() -> u64 {
     FileTime::from_unix(secs, since.subsec_nanos()).0
 }
 
+/// Connects from an address of this machine.
+///
+/// # Errors
+/// Those of the socket.
+pub fn connect_from(source: IpAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+    socket.bind(&SocketAddr::new(source, 0).into())?;
+    socket.connect(&to.into())?;
+    Ok(socket.into())
+}
+
 impl Client {
     /// Connects and negotiates.
     ///
@@ -110,7 +122,10 @@ impl Client {
             .to_socket_addrs()?
             .next()
             .ok_or(ClientError::Usage("no such address"))?;
-        let stream = TcpStream::connect_timeout(&addr, options.timeout)?;
+        let stream = match options.source {
+            None => TcpStream::connect_timeout(&addr, options.timeout)?,
+            Some(source) => connect_from(source, addr)?,
+        };
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(options.timeout))?;
         Ok(Connection::new(stream, options))

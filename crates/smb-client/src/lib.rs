@@ -33,7 +33,7 @@ mod options;
 mod request;
 mod tree;
 
-pub use client::{Client, Login, Session};
+pub use client::{Client, Login, Session, connect_from};
 pub use connection::{Connection, Transport};
 pub use create::{CreateArgs, Created};
 pub use error::ClientError;

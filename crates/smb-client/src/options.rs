@@ -3,6 +3,7 @@
 //! The defaults are those of a careful modern client: all dialects of SMB 2 and 3, all ciphers
 //! and signing algorithms, signing when the server wants it, secure negotiation checked.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use smb_crypto::{Cipher, SigningAlgorithm};
@@ -70,6 +71,8 @@ pub struct Options {
     pub workstation: String,
     /// How long to wait for the server, for each read and write of the socket.
     pub timeout: Duration,
+    /// The address of this machine to connect from; `None` leaves it to the kernel.
+    pub source: Option<IpAddr>,
 }
 
 impl Options {
@@ -157,6 +160,7 @@ impl Default for Options {
             validate_negotiate: true,
             workstation: String::new(),
             timeout: Duration::from_secs(30),
+            source: None,
         }
     }
 }

@@ -1,0 +1,137 @@
+//! A well-behaved client's waits while another client attacks the server.
+//!
+//! ```text
+//! cargo run --release -p smb-tests --bin attacks [-- --seconds 5] [--only NAME] [--table FILE]
+//! ```
+//!
+//! One after the other, each attack of `attack.rs` runs for `--seconds` against a server of its
+//! own, with the processor time of this machine shared by both clients and the server. Meanwhile a
+//! client of another user and another address (`victim.rs`) does a little of everything. Its longest
+//! wait is bounded by [`LONGEST`], and nothing may be refused to it. Exit status 0 if so for
+//! every attack. Traffic stays on 127.0.0.0/8.
+
+mod attack;
+mod victim;
+
+use std::{
+    fmt::Write as _,
+    process::ExitCode,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use smb_tests::{HoldfastServer, Options};
+
+use attack::{ATTACKS, Attack, Target};
+use victim::Waits;
+
+/// No request of the well-behaved client may wait longer.
+const LONGEST: Duration = Duration::from_secs(1);
+/// Before the waits count: the attack has to be under way.
+const WARM_UP: Duration = Duration::from_millis(500);
+
+struct Asked {
+    seconds: f64,
+    only: Option<String>,
+    table: Option<String>,
+}
+
+fn asked() -> Result<Asked, String> {
+    let mut asked = Asked {
+        seconds: 5.0,
+        only: None,
+        table: None,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or(format!("{word}: no value"))?;
+        match word.as_str() {
+            "--seconds" => asked.seconds = value.parse().map_err(|_| format!("{word} {value}"))?,
+            "--only" => asked.only = Some(value),
+            "--table" => asked.table = Some(value),
+            _ => return Err(format!("what is {word}?")),
+        }
+    }
+    Ok(asked)
+}
+
+fn main() -> ExitCode {
+    let asked = match asked() {
+        Ok(asked) => asked,
+        Err(why) => {
+            eprintln!("{why}\nattacks [--seconds N] [--only NAME] [--table FILE]");
+            return ExitCode::from(2);
+        }
+    };
+    let time = Duration::from_secs_f64(asked.seconds);
+    let mut table = String::from(
+        "| attack | requests | p50 ms | p99 ms | longest ms | refused |\n|---|--:|--:|--:|--:|--:|\n",
+    );
+    let mut failed = 0;
+    let wanted = |attack: &&Attack| asked.only.as_deref().is_none_or(|only| only == attack.name);
+    for attack in ATTACKS.iter().filter(wanted) {
+        let waits = measure(attack, time);
+        let bad = !waits.refused.is_empty() || waits.longest() >= LONGEST || waits.count() == 0;
+        failed += u32::from(bad);
+        let row = row(attack.name, &waits);
+        print!("{}{row}", if bad { "TOO LONG OR REFUSED: " } else { "" });
+        for refusal in waits.refused.iter().take(5) {
+            println!("    {refusal}");
+        }
+        table.push_str(&row);
+    }
+    if let Some(file) = asked.table
+        && let Err(error) = std::fs::write(&file, table)
+    {
+        eprintln!("{file}: {error}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::from(u8::from(failed > 0))
+}
+
+fn row(name: &str, waits: &Waits) -> String {
+    let mut row = String::new();
+    let ms = |wait: Duration| wait.as_secs_f64() * 1e3;
+    let (p50, p99, longest) = (
+        waits.percentile(0.5),
+        waits.percentile(0.99),
+        waits.longest(),
+    );
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        row,
+        "| {name} | {} | {:.1} | {:.1} | {:.1} | {} |",
+        waits.count(),
+        ms(p50),
+        ms(p99),
+        ms(longest),
+        waits.refused.len()
+    );
+    row
+}
+
+fn measure(attack: &Attack, time: Duration) -> Waits {
+    let server = HoldfastServer::start(&Options {
+        tables: attack.tables.to_owned(),
+        ..Options::default()
+    });
+    let target = Target::new(&server);
+    (attack.prepare)(&target);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for number in 0..attack.threads {
+            let (target, stop) = (&target, &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    (attack.run)(target, number, stop);
+                    // The server may have closed the connection: an attacker comes again.
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+        }
+        let victim = scope.spawn(|| victim::live(&server, WARM_UP, time));
+        let waits = victim.join();
+        stop.store(true, Ordering::Relaxed);
+        waits.unwrap_or_default()
+    })
+}
