@@ -9,6 +9,7 @@
 
 mod command_line;
 mod dialects;
+mod guest_account;
 mod hosts;
 mod limits;
 pub mod policy;
@@ -31,6 +32,7 @@ use smb_server::config::HostRules;
 
 pub use command_line::{CommandLine, from_command_line};
 pub use durability::{Policy, Rules};
+pub use guest_account::{GuestAccount, default_guest_account};
 pub use policy::PolicyError;
 pub use report::{Problem, Report};
 pub use validate::listen_everywhere;
@@ -85,6 +87,8 @@ pub struct Server {
     pub state_dir: PathBuf,
     pub users_file: PathBuf,
     pub allow_empty_passwords: bool,
+    /// As whom on disk everybody acts who has no local user; in force where the server is root.
+    pub guest_account: GuestAccount,
     pub file_io: FileIo,
     pub shutdown_grace: Duration,
 }

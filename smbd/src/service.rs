@@ -23,6 +23,7 @@ use vfs::{
 };
 
 use crate::{
+    acting,
     config::{self, Config},
     daemon::{Applied, Owed, PolicyRequest, Service, SyncReport},
     env::TokioEnv,
@@ -288,6 +289,13 @@ impl ConnectionHandler for Handler {
     }
 }
 
+/// Ids as whom a session acts on disk; the server's own where there is no other.
+fn acts_as(ids: Option<(u32, u32)>) -> String {
+    let own = acting::Server::here().own();
+    let ids = ids.map(|(uid, gid)| config::Owner { uid, gid });
+    ids.unwrap_or(own).to_string()
+}
+
 /// What a reload brought, and what its tightenings come to.
 fn applied(shares: &[String], changed: Vec<Settled>) -> Applied {
     let in_force = json!({ "shares": shares });
@@ -366,6 +374,7 @@ impl Service for Holdfast {
                 "id": session.id,
                 "channels": session.channels.iter().map(|channel| channel.0).collect::<Vec<_>>(),
                 "user": session.user,
+                "acts_as": acts_as(session.local_ids),
                 "signed": session.signed,
                 "encrypted": session.encrypted,
                 "trees": session.trees,

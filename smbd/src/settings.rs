@@ -15,7 +15,7 @@ use vfs::posix::{AclNamespace, PosixOptions, SymlinkPolicy};
 
 use crate::{
     config::{self, Config},
-    local_groups,
+    local_users,
 };
 
 /// Numbers of 96 bits that make the machine's SID, under S-1-5-21.
@@ -39,6 +39,7 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
     let switch_identity = geteuid().is_root();
     let bound = users.users().filter_map(|user| user.uid_gid);
     let owners = config.shares.iter().filter_map(|share| share.owner);
+    let guest = server.guest_account.ids;
     ServerConfig {
         netbios_name: server.name.clone(),
         workgroup: server.workgroup.clone(),
@@ -60,10 +61,14 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
         allow_empty_passwords: server.allow_empty_passwords,
         strict_write_flags: false,
         switch_identity,
-        service_ids: (geteuid().as_raw(), getegid().as_raw()),
+        guest_ids: if switch_identity {
+            (guest.uid, guest.gid)
+        } else {
+            (geteuid().as_raw(), getegid().as_raw())
+        },
         local_groups: if switch_identity {
-            let owners = owners.map(|owner| owner.uid);
-            local_groups::of(bound.map(|(uid, _)| uid).chain(owners))
+            let owners = owners.map(|owner| owner.uid).chain([guest.uid]);
+            local_users::of(bound.map(|(uid, _)| uid).chain(owners))
         } else {
             Default::default()
         },

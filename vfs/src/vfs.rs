@@ -17,6 +17,8 @@
 
 #![allow(async_fn_in_trait)] // Futures are polled on the worker that made them; no `Send` wanted.
 
+use std::fmt;
+
 use bytes::{Bytes, BytesMut};
 
 use crate::{Attr, FileKey, FsInfo, Identity, SetAttr, StreamInfo, Timestamp, VfsError};
@@ -113,14 +115,33 @@ pub struct NewNode<'a> {
     pub mode: Option<u32>,
     /// DOS attribute bits to store.
     pub dos_attributes: u32,
-    /// Security descriptor to store (self-relative bytes).
-    pub security: Option<Vec<u8>>,
+    /// Security descriptor to store.
+    pub security: Option<NewSecurity<'a>>,
     /// Extended attributes to store.
     pub eas: Vec<(String, Vec<u8>)>,
     /// Bytes to reserve.
     pub allocation: u64,
     /// The directory's state, if it was just seen: by one who has waited for nothing since.
     pub above: Option<&'a Seen>,
+}
+
+/// The security descriptor of a new file or directory (self-relative bytes).
+#[derive(Clone)]
+pub enum NewSecurity<'a> {
+    /// This one. A file system that cannot keep it makes nothing.
+    Given(Vec<u8>),
+    /// The one made of the permissions that the new inode turns out to have. A file system that
+    /// keeps no descriptors leaves it with those permissions alone.
+    Of(&'a (dyn Fn(Permissions) -> Vec<u8> + Sync)),
+}
+
+impl fmt::Debug for NewSecurity<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Given(_) => "Given",
+            Self::Of(_) => "Of",
+        })
+    }
 }
 
 /// How a stream is to be opened.
