@@ -7,6 +7,7 @@
 //! policies and host rules are the types of the crates that obey them; other words of the
 //! protocol are translated at the server's border.
 
+mod apart;
 mod command_line;
 mod dialects;
 mod guest_account;
@@ -30,6 +31,7 @@ use std::{
 use serde::Deserialize;
 use smb_server::config::HostRules;
 
+pub use apart::are_apart;
 pub use command_line::{CommandLine, from_command_line};
 pub use durability::{Policy, Rules};
 pub use guest_account::{GuestAccount, default_guest_account};

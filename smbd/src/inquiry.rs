@@ -239,7 +239,7 @@ fn socket(place: &ServerPlace) -> Result<PathBuf, String> {
             let folder = config::state_dir_of(file).map_err(|error| error.to_string())?;
             Ok(folder.join(state_dir::CONTROL_SOCKET))
         }
-        (None, None) => client::find(&state_dir::default()),
+        (None, None) => client::find(&state_dir::candidates()),
     }
 }
 

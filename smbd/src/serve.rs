@@ -153,7 +153,9 @@ fn from_file(file: &Path) -> Result<Setup, String> {
 
 fn from_paths(args: &ServeArgs) -> Result<(Setup, String), String> {
     let shares = shares(&args.paths, args.share.as_deref())?;
+    let folders = shares.iter().map(|(_, path)| path.as_path());
     let line = CommandLine {
+        state_dir: state_dir::apart_from(folders),
         shares,
         durability: args.durability.clone(),
         accept_loss: args.accept_loss,
@@ -188,7 +190,8 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), String> {
         speed: None,
         rss: None,
     }];
-    config.server.state_dir = state_dir::default().join(format!("serve-{}", address.port()));
+    let state_dir = line.state_dir.join(format!("serve-{}", address.port()));
+    config.server.state_dir = state_dir;
     let text = banner::text(&banner::Facts {
         address,
         host: &state_dir::host_name(),

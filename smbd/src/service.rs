@@ -182,6 +182,7 @@ fn build_shares(
     before: &Before<'_>,
 ) -> io::Result<Built> {
     promises::check_groups(config, users)?;
+    let hidden = settings::hidden(config);
     let numbers = before.shares.iter().map(|share| share.id);
     let mut next = numbers.max().unwrap_or(0);
     let mut built = Built {
@@ -207,11 +208,13 @@ fn build_shares(
             }
         };
         let (vfs, gate) = match known {
-            Some((known, was)) if settings::same_files(was, share) => {
+            Some((known, was))
+                if settings::same_files(was, share) && known.vfs.options().hidden == hidden =>
+            {
                 (Arc::clone(&known.vfs), Arc::clone(&known.gate))
             }
             _ => {
-                let vfs = Arc::new(open_folder(share, use_ring, own)?);
+                let vfs = Arc::new(open_folder(share, &hidden, use_ring, own)?);
                 let gate = durability.share(&share.name, Arc::clone(&vfs), wanted);
                 if known.is_none() {
                     built.fresh.push((Arc::clone(&gate), share.clone()));
@@ -233,6 +236,7 @@ fn build_shares(
 
 fn open_folder(
     share: &config::Share,
+    hidden: &[(u64, u64)],
     use_ring: bool,
     own: &Arc<OwnChanges>,
 ) -> io::Result<HostVfs> {
@@ -242,7 +246,8 @@ fn open_folder(
     };
     let disk = HostDisk::open_observed(path, use_ring, Arc::clone(own))
         .map_err(|errno| failed(io::Error::from_raw_os_error(errno.0).to_string()))?;
-    apart(PosixVfs::new(disk, settings::files(share))).map_err(|error| failed(error.to_string()))
+    apart(PosixVfs::new(disk, settings::files(share, hidden)))
+        .map_err(|error| failed(error.to_string()))
 }
 
 /// Runs a future to its end on a thread of its own: the caller's runtime may be this thread's.

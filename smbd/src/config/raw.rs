@@ -76,9 +76,9 @@ pub(super) struct ServerTable {
     /// Addresses and networks that may not; wins over hosts_allow. Default: none.
     pub(super) hosts_deny: At<Vec<Network>>,
     /// Folder of the control socket, the user file and the latch. Default: /var/lib/holdfast for
-    /// root, $XDG_STATE_HOME/holdfast (~/.local/state/holdfast) otherwise.
+    /// root, $XDG_STATE_HOME/holdfast (~/.local/state/holdfast) otherwise. In no share.
     pub(super) state_dir: At<PathBuf>,
-    /// The user file. Default: users in state_dir.
+    /// The user file. Default: users in state_dir. In no share.
     pub(super) users_file: At<PathBuf>,
     /// Let users in whose password is the empty one. Default: false.
     pub(super) allow_empty_passwords: At<bool>,

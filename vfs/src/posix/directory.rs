@@ -150,8 +150,9 @@ impl<D: Disk> PosixVfs<D> {
             if hide && entry.kind == ENTRY_LINK {
                 continue;
             }
+            let ino = entry.ino;
             let name = name::listed(entry.name);
-            if name::is_reserved(in_root, &name.name) {
+            if name::is_reserved(in_root, &name.name) || self.is_hidden(dir, ino, &found) {
                 continue;
             }
             if let Some(found) = found {
@@ -163,6 +164,24 @@ impl<D: Disk> PosixVfs<D> {
             true => Err(VfsError::TooLarge),
             false => Ok((names, looked)),
         }
+    }
+
+    /// Whether an entry is not there for clients, as far as a listing knows: what is mounted on it
+    /// has another inode, which only a look finds.
+    fn is_hidden(
+        &self,
+        dir: &PosixNode<D>,
+        ino: u64,
+        found: &Option<DiskResult<EntryAttrs>>,
+    ) -> bool {
+        if self.options.hidden.is_empty() {
+            return false;
+        }
+        let key = match found {
+            Some(Ok((stat, _))) => stat.key,
+            _ => FileKey { ino, ..dir.0.key },
+        };
+        self.hides(key)
     }
 
     /// What a look at names asks for: the stored attribute of those that it is not known of.
@@ -208,6 +227,7 @@ impl<D: Disk> PosixVfs<D> {
     ) -> Option<VfsResult<Attr>> {
         match looked {
             Ok((stat, _)) if kind_of(stat.mode) == Kind::SymbolicLink => None,
+            Ok((stat, _)) if self.hides(stat.key) => Some(Err(VfsError::NotFound)),
             Ok((stat, Some(blob))) => Some(self.attr_from(&stat, blob, named(entry), now)),
             Ok((stat, None)) => self.attr_known(&stat, named(entry), now).map(Ok),
             Err(errno) => Some(Err(errno.into())),
