@@ -94,7 +94,7 @@ impl Token {
 
     /// The same user as somebody else on disk: there it is one and the same who asks, whoever that
     /// is.
-    fn acting_as(&self, config: &ServerConfig, (uid, gid): (u32, u32)) -> Self {
+    pub(crate) fn acting_as(&self, config: &ServerConfig, (uid, gid): (u32, u32)) -> Self {
         let mut sids = self.sids.clone();
         sids.extend([Sid::unix_user(uid), Sid::unix_group(gid)]);
         let groups = local_groups(config, uid).iter();
