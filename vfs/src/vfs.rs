@@ -391,8 +391,14 @@ pub trait Vfs: Send + Sync + 'static {
     async fn list(&self, who: &Identity, dir: &Self::Node, max: usize) -> VfsResult<Vec<DirName>>;
 
     /// Attributes of listed names, in their order; `NotFound` for what is gone meanwhile. A link
-    /// the policy does not follow gives `SymbolicLink`. Waits once for all of them.
-    async fn attrs_at(&self, dir: &Self::Node, names: &[DirName]) -> Vec<VfsResult<Attr>>;
+    /// the policy does not follow gives `SymbolicLink`; what one leads to is looked at as `who`,
+    /// and gives `AccessDenied` where they may not go. Waits once for all of them.
+    async fn attrs_at(
+        &self,
+        who: &Identity,
+        dir: &Self::Node,
+        names: &[DirName],
+    ) -> Vec<VfsResult<Attr>>;
 
     /// [`Vfs::list`], and [`Vfs::attrs_at`] of the first names, at most `looked`: perhaps fewer,
     /// perhaps none. Waits once for both where that can be.

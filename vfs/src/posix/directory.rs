@@ -119,7 +119,7 @@ impl<D: Disk> PosixVfs<D> {
         let wanted = self.wanted(now);
         let found = self.disk.entries_looked(who, &fd, limit, looked, wanted);
         let (names, mut looked) = self.listed(dir, max, found.await?, now)?;
-        self.look_again(dir, &names, &mut looked).await;
+        self.look_again(who, dir, &names, &mut looked).await;
         Ok((names, looked.attrs))
     }
 
@@ -195,6 +195,7 @@ impl<D: Disk> PosixVfs<D> {
 
     pub(super) async fn do_attrs_at(
         &self,
+        who: &Identity,
         dir: &PosixNode<D>,
         entries: &[DirName],
     ) -> Vec<VfsResult<Attr>> {
@@ -202,7 +203,7 @@ impl<D: Disk> PosixVfs<D> {
         let Some(fd) = dir.directory().ok().filter(|_| batch) else {
             let mut found = Vec::with_capacity(entries.len());
             for entry in entries {
-                found.push(self.attr_at(dir, entry).await);
+                found.push(self.attr_at(who, dir, entry).await);
             }
             return found;
         };
@@ -213,7 +214,7 @@ impl<D: Disk> PosixVfs<D> {
         for (entry, looked) in entries.iter().zip(looked) {
             found.push(self.attr_looked(entry, looked, now));
         }
-        self.look_again(dir, entries, &mut found).await;
+        self.look_again(who, dir, entries, &mut found).await;
         found.attrs
     }
 
@@ -235,22 +236,34 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// The attributes that the first look did not tell.
-    async fn look_again(&self, dir: &PosixNode<D>, entries: &[DirName], looked: &mut Looked) {
+    async fn look_again(
+        &self,
+        who: &Identity,
+        dir: &PosixNode<D>,
+        entries: &[DirName],
+        looked: &mut Looked,
+    ) {
         for place in std::mem::take(&mut looked.again) {
             if let (Some(entry), Some(attr)) = (entries.get(place), looked.attrs.get_mut(place)) {
-                *attr = self.attr_at(dir, entry).await;
+                *attr = self.attr_at(who, dir, entry).await;
             }
         }
     }
 
-    async fn attr_at(&self, dir: &PosixNode<D>, entry: &DirName) -> VfsResult<Attr> {
+    /// Who may list a directory may see what its names are. Where a link leads is another matter.
+    async fn attr_at(
+        &self,
+        who: &Identity,
+        dir: &PosixNode<D>,
+        entry: &DirName,
+    ) -> VfsResult<Attr> {
         let service = Identity::Service;
         let fd = dir.directory()?;
         let (fd, stat) = match self.open_child(&service, fd, entry.on_disk()).await? {
             None => return Err(VfsError::NotFound),
             Some(Child::Inode(fd, stat)) => (fd, stat),
             Some(Child::Link) => {
-                let step = self.follow_in(&service, dir, entry.on_disk()).await?;
+                let step = self.follow_in(who, dir, entry.on_disk()).await?;
                 step.map(|step| (step.fd, step.stat))
                     .ok_or(VfsError::NotFound)?
             }
