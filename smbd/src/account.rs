@@ -7,6 +7,7 @@ use std::{fmt::Write as _, path::PathBuf};
 use smb_auth::{UserDb, UserDbError};
 
 use crate::{
+    acting,
     cli::{AccountPlace, GroupCommand, UserCommand},
     config,
     password::{self, Password},
@@ -14,15 +15,17 @@ use crate::{
     state_dir, users,
 };
 
-/// The user file that is meant.
-fn file(place: &AccountPlace) -> Result<PathBuf, String> {
+/// The user file that is meant, and the configuration it belongs to.
+fn file(place: &AccountPlace) -> Result<(PathBuf, Option<config::Config>), String> {
     if let Some(file) = &place.users_file {
-        return Ok(file.clone());
+        return Ok((file.clone(), None));
     }
-    let (folder, file) = match &place.config {
+    let config = place.config.as_deref().map(config::load).transpose();
+    let config = config.map_err(|error| error.to_string())?;
+    let (folder, file) = match &config {
         Some(config) => {
-            let config = config::load(config).map_err(|error| error.to_string())?;
-            (config.server.state_dir, config.server.users_file)
+            let server = &config.server;
+            (server.state_dir.clone(), server.users_file.clone())
         }
         None => (
             state_dir::default(),
@@ -31,7 +34,23 @@ fn file(place: &AccountPlace) -> Result<PathBuf, String> {
     };
     state_dir::prepare(&folder)
         .map_err(|error| format!("state folder {}: {error}", folder.display()))?;
-    Ok(file)
+    Ok((file, config))
+}
+
+/// As whom a user bound to `owner` acts, for who has just decided that.
+fn acts_as(name: &str, owner: Option<config::Owner>, config: Option<&config::Config>) -> String {
+    let owner = owner.map(|owner| (owner.uid, owner.gid));
+    let guest = config.map_or_else(config::default_guest_account, |config| {
+        config.server.guest_account.clone()
+    });
+    let acts_as = acting::Server::here().user(owner, &guest);
+    let mut text = format!("on disk {name} acts as {acts_as}");
+    if owner.is_none() {
+        text += &format!(
+            "\n  = for a local user of {name}'s own: holdfast user owner {name} UID:GID (`id NAME`)"
+        );
+    }
+    text
 }
 
 fn named(name: &str) -> impl Fn(UserDbError) -> String {
@@ -40,7 +59,7 @@ fn named(name: &str) -> impl Fn(UserDbError) -> String {
 
 /// `holdfast user ...`
 pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), String> {
-    let file = file(place)?;
+    let (file, config) = file(place)?;
     let done = match command {
         UserCommand::List => {
             print!("{}", list_users(&users::load(&file)?));
@@ -70,7 +89,14 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Str
                 }
                 users::set_password(db, &name, &password)
             })?;
+            println!("{}", acts_as(&name, owner, config.as_ref()));
             format!("user {name} added")
+        }
+        UserCommand::Owner { name, owner } => {
+            let ids = owner.map(|owner| (owner.uid, owner.gid));
+            users::edit(&file, |db| db.set_uid_gid(&name, ids).map_err(named(&name)))?;
+            println!("{}", acts_as(&name, owner, config.as_ref()));
+            format!("owner of {name} changed")
         }
         UserCommand::Passwd {
             name,
@@ -106,7 +132,7 @@ pub(crate) fn user(place: &AccountPlace, command: UserCommand) -> Result<(), Str
 
 /// `holdfast group ...`
 pub(crate) fn group(place: &AccountPlace, command: GroupCommand) -> Result<(), String> {
-    let file = file(place)?;
+    let (file, _) = file(place)?;
     let done = match command {
         GroupCommand::List => {
             print!("{}", list_groups(&users::load(&file)?));

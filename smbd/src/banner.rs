@@ -17,8 +17,8 @@ pub struct Facts<'a> {
     pub address: SocketAddr,
     /// Name of this machine, for addresses that stand for all of them.
     pub host: &'a str,
-    /// Name and folder of each share.
-    pub shares: &'a [(String, String)],
+    /// The shares.
+    pub shares: &'a [Share],
     /// Who can log in.
     pub user: &'a str,
     /// The password, where it was made up.
@@ -33,6 +33,17 @@ pub struct Facts<'a> {
     pub loopback_by_default: bool,
 }
 
+/// A share.
+#[derive(Debug)]
+pub struct Share {
+    /// Its name.
+    pub name: String,
+    /// Its folder.
+    pub folder: String,
+    /// As whom its files are read and made.
+    pub acts_as: String,
+}
+
 /// The text for the terminal.
 #[must_use]
 pub fn text(facts: &Facts<'_>) -> String {
@@ -43,11 +54,11 @@ pub fn text(facts: &Facts<'_>) -> String {
 }
 
 fn write(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
-    for (name, folder) in facts.shares {
+    for share in facts.shares {
         writeln!(
             out,
-            "Serving {folder} as share \"{name}\" on {}",
-            facts.address
+            "Serving {} as share \"{}\" on {}\n  Files are read and made as {}",
+            share.folder, share.name, facts.address, share.acts_as
         )?;
     }
     if facts.loopback_by_default {
@@ -94,7 +105,7 @@ fn write(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
 }
 
 fn connect(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
-    let Some((share, _)) = facts.shares.first() else {
+    let Some(Share { name: share, .. }) = facts.shares.first() else {
         return Ok(());
     };
     let user = facts.user;
@@ -213,11 +224,19 @@ fn percent(word: &str) -> String {
 mod tests {
     use super::*;
 
-    fn shares() -> Vec<(String, String)> {
-        vec![("data".to_owned(), "/srv/data".to_owned())]
+    fn share(name: &str, folder: &str) -> Share {
+        Share {
+            name: name.to_owned(),
+            folder: folder.to_owned(),
+            acts_as: "1000:100".to_owned(),
+        }
     }
 
-    fn facts<'a>(shares: &'a [(String, String)], address: &str) -> Facts<'a> {
+    fn shares() -> Vec<Share> {
+        vec![share("data", "/srv/data")]
+    }
+
+    fn facts<'a>(shares: &'a [Share], address: &str) -> Facts<'a> {
         Facts {
             address: address.parse().unwrap(),
             host: "nas",
@@ -244,6 +263,7 @@ mod tests {
             text(&facts),
             "\
 Serving /srv/data as share \"data\" on 127.0.0.1:4450
+  Files are read and made as 1000:100
 ONLY THIS MACHINE can connect. For others: --listen 0.0.0.0:4450 or --listen [::]:4450
 Port 445 is not ours: permission denied. To permit it:
     sudo setcap cap_net_bind_service=+ep \"$(command -v holdfast)\"
@@ -284,7 +304,7 @@ Stop with Ctrl-C; what is owed to the disk is synced first.
 
     #[test]
     fn addresses_and_names_that_need_care() {
-        let shares = vec![("My Files".to_owned(), "/x".to_owned())];
+        let shares = vec![share("My Files", "/x")];
         let out = text(&Facts {
             user: "j o'b",
             ..facts(&shares, "[2001:db8::1]:4450")

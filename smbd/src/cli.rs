@@ -159,12 +159,21 @@ pub enum UserCommand {
         /// Name to show
         #[arg(long, value_name = "TEXT", default_value = "")]
         full_name: String,
-        /// Local user whose files these are, as "uid:gid" (see `id NAME`)
+        /// Local user as whom this one acts on disk, as "uid:gid" (see `id NAME`; default: the
+        /// guest account)
         #[arg(long, value_name = "UID:GID")]
         owner: Option<config::Owner>,
         /// Group to join; may be repeated
         #[arg(long = "group", value_name = "GROUP")]
         groups: Vec<String>,
+    },
+    /// Change the local user as whom a user acts on disk
+    Owner {
+        /// Whose
+        name: String,
+        /// Local user and group (default: none, which is the guest account)
+        #[arg(value_name = "UID:GID")]
+        owner: Option<config::Owner>,
     },
     /// Change a password
     Passwd {

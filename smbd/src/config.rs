@@ -7,8 +7,10 @@
 //! policies and host rules are the types of the crates that obey them; other words of the
 //! protocol are translated at the server's border.
 
+mod apart;
 mod command_line;
 mod dialects;
+mod guest_account;
 mod hosts;
 mod limits;
 pub mod policy;
@@ -29,8 +31,10 @@ use std::{
 use serde::Deserialize;
 use smb_server::config::HostRules;
 
+pub use apart::are_apart;
 pub use command_line::{CommandLine, from_command_line};
 pub use durability::{Policy, Rules};
+pub use guest_account::{GuestAccount, default_guest_account};
 pub use policy::PolicyError;
 pub use report::{Problem, Report};
 pub use validate::listen_everywhere;
@@ -87,6 +91,8 @@ pub struct Server {
     pub state_dir: PathBuf,
     pub users_file: PathBuf,
     pub allow_empty_passwords: bool,
+    /// As whom on disk everybody acts who has no local user; in force where the server is root.
+    pub guest_account: GuestAccount,
     pub file_io: FileIo,
     pub shutdown_grace: Duration,
 }

@@ -11,10 +11,11 @@ use std::{
 use serde_json::Value;
 
 use crate::{
+    acting,
     cli::{ExplainArgs, PolicyCommand, ServerPlace},
     config,
     control::{client, protocol::Request},
-    protection, state_dir,
+    protection, state_dir, users,
 };
 
 use explain::Question;
@@ -26,11 +27,32 @@ pub(crate) fn check_config(file: &Path) -> Result<(), String> {
     for listener in &config.listeners {
         println!("  listens on {}", listener.address);
     }
+    print!("{}", identities(&config));
     let found = protection::of_config(&config);
     for (share, found) in config.shares.iter().zip(&found) {
         print!("{}", share_in_words(share, found));
     }
     Ok(())
+}
+
+/// Who acts as whom, with the users where they can be read.
+fn identities(config: &config::Config) -> String {
+    let server = acting::Server::here();
+    let by = if server.is_root() {
+        "root"
+    } else {
+        "this user"
+    };
+    let users = users::load(&config.server.users_file).or_else(|_| users::empty());
+    let lines = users.map(|users| server.lines(config, &users));
+    let mut out = String::new();
+    push(&mut out, &format!("  on disk, if {by} starts the server:"));
+    let others = server.user(None, &config.server.guest_account);
+    push(&mut out, &format!("    who has no owner acts as {others}"));
+    for line in lines.unwrap_or_default() {
+        push(&mut out, &format!("    {line}"));
+    }
+    out
 }
 
 /// What is promised for a share, and what it stands on.
@@ -217,7 +239,7 @@ fn socket(place: &ServerPlace) -> Result<PathBuf, String> {
             let folder = config::state_dir_of(file).map_err(|error| error.to_string())?;
             Ok(folder.join(state_dir::CONTROL_SOCKET))
         }
-        (None, None) => client::find(&state_dir::default()),
+        (None, None) => client::find(&state_dir::candidates()),
     }
 }
 

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod acting;
 pub mod admission;
 pub mod atomic;
 pub mod banner;
@@ -24,7 +25,7 @@ mod interfaces;
 mod kept;
 mod latch_file;
 pub mod listener;
-pub mod local_groups;
+pub mod local_users;
 pub mod log;
 #[cfg(test)]
 mod loop_mount;

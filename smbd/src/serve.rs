@@ -7,6 +7,7 @@
 use std::{
     env, io,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -15,11 +16,11 @@ use clap::Args;
 use smb_auth::UserDb;
 
 use crate::{
-    banner,
+    acting, banner,
     cli::Encrypt,
-    config::{self, CommandLine, Config, Listener},
+    config::{self, CommandLine, Config, Listener, Owner},
     daemon::Setup,
-    listener, log,
+    listener, local_users, log,
     password::{self, Password},
     sandbox, state_dir, users,
 };
@@ -32,7 +33,7 @@ pub(crate) struct ServeArgs {
     paths: Vec<String>,
     /// Serve what this file says; nothing else may be given then
     #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "share", "listen", "user",
-        "password_file", "durability", "accept_loss", "encrypt", "read_only"])]
+        "password_file", "durability", "accept_loss", "encrypt", "read_only", "owner"])]
     config: Option<PathBuf>,
     /// Name of the share, where there is one folder
     #[arg(long, value_name = "NAME")]
@@ -46,6 +47,10 @@ pub(crate) struct ServeArgs {
     /// First line is the password; - is standard input (default: one is made up and shown)
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+    /// Local user as whom files are read and made (default: the folder's owner where root serves
+    /// it, but never root; see `id NAME`)
+    #[arg(long, value_name = "UID:GID")]
+    owner: Option<Owner>,
     /// What a successful reply promises (default: honor); see `holdfast --help`
     #[arg(long, value_name = "POLICY")]
     durability: Option<String>,
@@ -139,6 +144,9 @@ fn from_file(file: &Path, config: Config) -> Result<Setup, String> {
             file.display()
         );
     }
+    for line in acting::Server::here().lines(&config, &users) {
+        tracing::info!("{line}");
+    }
     for share in &config.shares {
         tracing::info!(
             share = share.name,
@@ -165,7 +173,9 @@ fn from_file(file: &Path, config: Config) -> Result<Setup, String> {
 
 fn from_paths(args: &ServeArgs) -> Result<(Setup, String), String> {
     let shares = shares(&args.paths, args.share.as_deref())?;
+    let folders = shares.iter().map(|(_, path)| path.as_path());
     let line = CommandLine {
+        state_dir: state_dir::apart_from(folders),
         shares,
         durability: args.durability.clone(),
         accept_loss: args.accept_loss,
@@ -179,6 +189,10 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), String> {
         });
         lines.collect::<String>()
     })?;
+    let guest = config.server.guest_account.ids;
+    for share in &mut config.shares {
+        share.owner = Some(owner(&share.path, args.owner, guest)?);
+    }
     let user = user_name(args.user.as_deref())?;
     let (password, made_up) = match &args.password_file {
         Some(file) => (read_password(file)?, false),
@@ -196,7 +210,8 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), String> {
         speed: None,
         rss: None,
     }];
-    config.server.state_dir = state_dir::default().join(format!("serve-{}", address.port()));
+    let state_dir = line.state_dir.join(format!("serve-{}", address.port()));
+    config.server.state_dir = state_dir;
     let text = banner::text(&banner::Facts {
         address,
         host: &state_dir::host_name(),
@@ -221,11 +236,34 @@ fn from_paths(args: &ServeArgs) -> Result<(Setup, String), String> {
     ))
 }
 
-fn shown(config: &Config) -> Vec<(String, String)> {
+/// As whom a folder's files are read and made. The users of one run are not those of the next, so
+/// everything belongs to one local user.
+fn owner(folder: &Path, asked: Option<Owner>, guest: Owner) -> Result<Owner, String> {
+    let server = acting::Server::here();
+    match asked {
+        Some(asked) => return Ok(asked),
+        None if !server.is_root() => return Ok(server.own()),
+        None => {}
+    }
+    let meta = std::fs::metadata(folder)
+        .map_err(|error| format!("{} cannot be served: {error}", folder.display()))?;
+    if meta.uid() == 0 {
+        return Ok(guest);
+    }
+    Ok(Owner {
+        uid: meta.uid(),
+        gid: local_users::primary_group(meta.uid()).unwrap_or(meta.gid()),
+    })
+}
+
+fn shown(config: &Config) -> Vec<banner::Share> {
     let shares = config.shares.iter();
-    shares
-        .map(|share| (share.name.clone(), share.path.display().to_string()))
-        .collect()
+    let shown = |share: &config::Share| banner::Share {
+        name: share.name.clone(),
+        folder: share.path.display().to_string(),
+        acts_as: share.owner.map(acting::in_words).unwrap_or_default(),
+    };
+    shares.map(shown).collect()
 }
 
 fn bind(listen: Option<ListenAt>) -> Result<(TcpListener, Option<String>), String> {
@@ -344,6 +382,22 @@ mod tests {
                 .unwrap_err()
                 .contains("holdfast serve .")
         );
+    }
+
+    #[test]
+    fn a_folder_is_served_as_its_owner_and_never_as_root_unasked() {
+        let ids = |uid, gid| Owner { uid, gid };
+        let (folder, guest) = (tempfile::tempdir().unwrap(), ids(65_534, 65_533));
+        let path = folder.path();
+        assert_eq!(owner(path, Some(ids(0, 0)), guest), Ok(ids(0, 0)));
+        if !acting::Server::here().is_root() {
+            let own = acting::Server::here().own();
+            assert_eq!(owner(path, None, guest), Ok(own));
+            return;
+        }
+        assert_eq!(owner(path, None, guest), Ok(guest));
+        std::os::unix::fs::chown(path, Some(12_345), Some(12_400)).unwrap();
+        assert_eq!(owner(path, None, guest), Ok(ids(12_345, 12_400)));
     }
 
     #[test]

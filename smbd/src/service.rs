@@ -23,6 +23,7 @@ use vfs::{
 };
 
 use crate::{
+    acting,
     config::{self, Config},
     daemon::{Applied, Owed, PolicyRequest, Service, SyncReport},
     env::TokioEnv,
@@ -181,6 +182,7 @@ fn build_shares(
     before: &Before<'_>,
 ) -> io::Result<Built> {
     promises::check_groups(config, users)?;
+    let hidden = settings::hidden(config);
     let numbers = before.shares.iter().map(|share| share.id);
     let mut next = numbers.max().unwrap_or(0);
     let mut built = Built {
@@ -206,11 +208,13 @@ fn build_shares(
             }
         };
         let (vfs, gate) = match known {
-            Some((known, was)) if settings::same_files(was, share) => {
+            Some((known, was))
+                if settings::same_files(was, share) && known.vfs.options().hidden == hidden =>
+            {
                 (Arc::clone(&known.vfs), Arc::clone(&known.gate))
             }
             _ => {
-                let vfs = Arc::new(open_folder(share, use_ring, own)?);
+                let vfs = Arc::new(open_folder(share, &hidden, use_ring, own)?);
                 let gate = durability.share(&share.name, Arc::clone(&vfs), wanted);
                 if known.is_none() {
                     built.fresh.push((Arc::clone(&gate), share.clone()));
@@ -232,6 +236,7 @@ fn build_shares(
 
 fn open_folder(
     share: &config::Share,
+    hidden: &[(u64, u64)],
     use_ring: bool,
     own: &Arc<OwnChanges>,
 ) -> io::Result<HostVfs> {
@@ -241,7 +246,8 @@ fn open_folder(
     };
     let disk = HostDisk::open_observed(path, use_ring, Arc::clone(own))
         .map_err(|errno| failed(io::Error::from_raw_os_error(errno.0).to_string()))?;
-    apart(PosixVfs::new(disk, settings::files(share))).map_err(|error| failed(error.to_string()))
+    apart(PosixVfs::new(disk, settings::files(share, hidden)))
+        .map_err(|error| failed(error.to_string()))
 }
 
 /// Runs a future to its end on a thread of its own: the caller's runtime may be this thread's.
@@ -286,6 +292,13 @@ impl ConnectionHandler for Handler {
         );
         serving.await;
     }
+}
+
+/// Ids as whom a session acts on disk; the server's own where there is no other.
+fn acts_as(ids: Option<(u32, u32)>) -> String {
+    let own = acting::Server::here().own();
+    let ids = ids.map(|(uid, gid)| config::Owner { uid, gid });
+    ids.unwrap_or(own).to_string()
 }
 
 /// What a reload brought, and what its tightenings come to.
@@ -366,6 +379,7 @@ impl Service for Holdfast {
                 "id": session.id,
                 "channels": session.channels.iter().map(|channel| channel.0).collect::<Vec<_>>(),
                 "user": session.user,
+                "acts_as": acts_as(session.local_ids),
                 "signed": session.signed,
                 "encrypted": session.encrypted,
                 "trees": session.trees,

@@ -1,7 +1,7 @@
 //! The configuration in the words of the crates that obey it: protocol core, file system,
 //! durability. Values in, values out; nothing is opened here.
 
-use std::io;
+use std::{io, os::unix::fs::MetadataExt};
 
 use durability::ShareDurability;
 use rustix::process::{Resource, getegid, geteuid, getrlimit};
@@ -15,7 +15,7 @@ use vfs::posix::{AclNamespace, PosixOptions, SymlinkPolicy};
 
 use crate::{
     config::{self, Config},
-    local_groups,
+    local_users,
 };
 
 /// Numbers of 96 bits that make the machine's SID, under S-1-5-21.
@@ -39,6 +39,7 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
     let switch_identity = geteuid().is_root();
     let bound = users.users().filter_map(|user| user.uid_gid);
     let owners = config.shares.iter().filter_map(|share| share.owner);
+    let guest = server.guest_account.ids;
     ServerConfig {
         netbios_name: server.name.clone(),
         workgroup: server.workgroup.clone(),
@@ -60,10 +61,14 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
         allow_empty_passwords: server.allow_empty_passwords,
         strict_write_flags: false,
         switch_identity,
-        service_ids: (geteuid().as_raw(), getegid().as_raw()),
+        guest_ids: if switch_identity {
+            (guest.uid, guest.gid)
+        } else {
+            (geteuid().as_raw(), getegid().as_raw())
+        },
         local_groups: if switch_identity {
-            let owners = owners.map(|owner| owner.uid);
-            local_groups::of(bound.map(|(uid, _)| uid).chain(owners))
+            let owners = owners.map(|owner| owner.uid).chain([guest.uid]);
+            local_users::of(bound.map(|(uid, _)| uid).chain(owners))
         } else {
             Default::default()
         },
@@ -210,9 +215,30 @@ pub(crate) fn share(share: &config::Share, users: &UserDb) -> io::Result<ShareCo
     })
 }
 
+/// The directories that no client sees, wherever they come to lie: the state folder, and the one
+/// that the user file is in, which itself is another inode after each change.
+pub(crate) fn hidden(config: &Config) -> Vec<(u64, u64)> {
+    let server = &config.server;
+    let folders = [Some(server.state_dir.as_path()), server.users_file.parent()];
+    let mut hidden = Vec::new();
+    for folder in folders.into_iter().flatten() {
+        match std::fs::metadata(folder) {
+            Ok(meta) => hidden.push((meta.dev(), meta.ino())),
+            // Nothing to hide: the users of `serve PATH` are in memory.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(%error, "{} is not kept out of shares", folder.display());
+            }
+        }
+    }
+    hidden.dedup();
+    hidden
+}
+
 /// How a share's files are kept.
-pub(crate) fn files(share: &config::Share) -> PosixOptions {
+pub(crate) fn files(share: &config::Share, hidden: &[(u64, u64)]) -> PosixOptions {
     PosixOptions {
+        hidden: hidden.to_vec(),
         symlinks: match share.symlinks {
             config::Symlinks::Follow => SymlinkPolicy::Follow,
             config::Symlinks::Refuse => SymlinkPolicy::Refuse,

@@ -12,6 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::config::are_apart;
+
 /// Name of the user file in the state folder.
 pub const USERS_FILE: &str = "users";
 /// Name of the control socket in the state folder.
@@ -35,11 +37,67 @@ fn choose(root: bool, xdg: Option<PathBuf>, home: Option<PathBuf>) -> PathBuf {
         (true, _, _) => PathBuf::from("/var/lib/holdfast"),
         (false, Some(xdg), _) => xdg.join("holdfast"),
         (false, None, Some(home)) => home.join(".local/state/holdfast"),
-        (false, None, None) => PathBuf::from(format!(
-            "/tmp/holdfast-{}",
-            rustix::process::geteuid().as_raw()
-        )),
+        (false, None, None) => of_last_resort(),
     }
+}
+
+/// A folder that needs neither a home nor root.
+fn of_last_resort() -> PathBuf {
+    let uid = rustix::process::geteuid().as_raw();
+    PathBuf::from(format!("/tmp/holdfast-{uid}"))
+}
+
+/// Where a server may have its folder that keeps nothing beyond its run, in the order in which they
+/// are taken.
+#[must_use]
+pub fn candidates() -> Vec<PathBuf> {
+    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime = runtime.filter(|path| path.is_absolute() && check_private(path).is_ok());
+    let mut folders = vec![default()];
+    folders.extend(runtime.map(|path| path.join("holdfast")));
+    folders.push(of_last_resort());
+    folders.dedup();
+    folders
+}
+
+/// The first of the [`candidates`] that none of `shares` contains or lies in; the first of all where
+/// there is none.
+#[must_use]
+pub fn apart_from<'a>(shares: impl Iterator<Item = &'a Path> + Clone) -> PathBuf {
+    let apart = |folder: &PathBuf| shares.clone().all(|share| are_apart(share, folder));
+    candidates().into_iter().find(apart).unwrap_or_else(default)
+}
+
+/// That a folder is one, and this user's alone: nobody's link, nothing that others can look into.
+fn check_private(folder: &Path) -> io::Result<()> {
+    let refuse = |what: String| {
+        let text = format!(
+            "{} is {what}, so it may be somebody else's doing\n  = remove it, or set XDG_STATE_HOME, \
+             or state_dir in a configuration file",
+            folder.display()
+        );
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+    };
+    let meta = fs::symlink_metadata(folder)?;
+    if !meta.is_dir() {
+        return refuse("no directory".to_owned());
+    }
+    if meta.uid() != rustix::process::geteuid().as_raw() {
+        return refuse(format!("a directory of uid {}", meta.uid()));
+    }
+    match meta.permissions().mode() & 0o7777 {
+        mode if mode & 0o077 != 0 => refuse(format!("open to others (mode {mode:04o})")),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a folder where everybody may have made something by its name.
+fn make_private(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    check_private(folder)
 }
 
 /// Makes the folder, private to this user.
@@ -47,6 +105,10 @@ fn choose(root: bool, xdg: Option<PathBuf>, home: Option<PathBuf>) -> PathBuf {
 /// # Errors
 /// When it cannot be made, or exists and belongs to somebody else.
 pub fn prepare(folder: &Path) -> io::Result<()> {
+    let last = of_last_resort();
+    if folder.starts_with(&last) {
+        make_private(&last)?;
+    }
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -131,6 +193,47 @@ mod tests {
             Path::new("/h/.local/state/holdfast")
         );
         assert!(choose(false, None, None).starts_with("/tmp"));
+    }
+
+    #[test]
+    fn a_folder_that_others_may_have_made_is_not_believed() {
+        let top = tempfile::tempdir().unwrap();
+        let at = |name: &str| top.path().join(name);
+        make_private(&at("new")).unwrap();
+        let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode("new"), 0o700);
+        make_private(&at("new")).unwrap();
+        std::os::unix::fs::symlink(at("new"), at("link")).unwrap();
+        fs::write(at("file"), "").unwrap();
+        for bad in ["link", "file"] {
+            let error = make_private(&at(bad)).unwrap_err();
+            assert!(error.to_string().contains("is no directory"), "{error}");
+        }
+        for open in [0o701, 0o770, 0o755] {
+            fs::set_permissions(at("new"), Permissions::from_mode(open)).unwrap();
+            let error = make_private(&at("new")).unwrap_err();
+            assert!(error.to_string().contains("open to others"), "{error}");
+            assert_eq!(mode("new"), open);
+        }
+        if rustix::process::geteuid().is_root() {
+            fs::set_permissions(at("new"), Permissions::from_mode(0o700)).unwrap();
+            std::os::unix::fs::chown(at("new"), Some(12_345), None).unwrap();
+            let error = make_private(&at("new")).unwrap_err();
+            assert!(error.to_string().contains("uid 12345"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_folder_is_found_that_is_not_served() {
+        let top = tempfile::tempdir().unwrap();
+        assert_eq!(apart_from([top.path()].into_iter()), default());
+        let first = default();
+        // As where a home is served.
+        let above = first.parent().unwrap();
+        let found = apart_from([above].into_iter());
+        assert!(!found.starts_with(above), "{}", found.display());
+        assert!(candidates().contains(&found));
+        assert_eq!(apart_from([Path::new("/")].into_iter()), first);
     }
 
     #[test]

@@ -95,14 +95,14 @@ fn users_act_as_those_they_are_bound_to() {
     assert_eq!(facts(&daemon.path("data/her-dir")), (ALICE, ALICE, 0o750));
     daemon.smb("data", "bob", &format!("put {local} his"));
     assert_eq!(facts(&daemon.path("data/his")), (BOB, BOB, 0o640));
-    // Without a binding: the service itself.
-    daemon.smb("data", "carol", &format!("put {local} service"));
-    assert_eq!(facts(&daemon.path("data/service")), (0, 0, 0o640));
+    // Without a binding: the guest account.
+    daemon.smb("data", "carol", &format!("put {local} guests"));
+    assert_eq!(facts(&daemon.path("data/guests")), (NOBODY, NOBODY, 0o640));
 
     let denied = "NT_STATUS_ACCESS_DENIED";
     make(&daemon, "data/root-only", (0, 0), 0o600);
     daemon.refused("data", "alice", "get root-only /dev/null", denied);
-    daemon.smb("data", "carol", "get root-only /dev/null");
+    daemon.refused("data", "carol", "get root-only /dev/null", denied);
     // The kernel judges by the bits: 0640 of somebody else is not readable, nor their folder.
     daemon.refused("data", "bob", "get hers /dev/null", denied);
     daemon.smb(
@@ -130,6 +130,172 @@ fn users_act_as_those_they_are_bound_to() {
     daemon.refused("data", "alice", "mkdir new", denied);
     daemon.refused("data", "alice", "rename his hers", denied);
     assert!(daemon.path("data/his").exists() && !daemon.path("data/new").exists());
+}
+
+/// A server that runs as root, with what is not to be touched in its share.
+fn precious(server: &str, share: &str) -> Daemon {
+    let daemon = Plan {
+        server: server.into(),
+        share: share.into(),
+        users: vec![("carol", ""), ("erin", "")],
+        ..Plan::default()
+    }
+    .start();
+    open_to_all(&daemon, "data");
+    for folder in ["data/closed", "data/sticky"] {
+        fs::create_dir(daemon.path(folder)).unwrap();
+    }
+    make(&daemon, "data/root-only", (0, 0), 0o600);
+    make(&daemon, "data/closed/in", (0, 0), 0o600);
+    make(&daemon, "data/sticky/bobs", (BOB, BOB), 0o644);
+    make(&daemon, "data/program", (0, 0), 0o4755);
+    for (folder, mode) in [("data/closed", 0o700), ("data/sticky", 0o1777)] {
+        fs::set_permissions(daemon.path(folder), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fs::write(daemon.path("local"), "content").unwrap();
+    daemon
+}
+
+fn all_untouched(daemon: &Daemon) {
+    for (name, owner, mode) in [
+        ("data/root-only", 0, 0o600),
+        ("data/closed/in", 0, 0o600),
+        ("data/sticky/bobs", BOB, 0o644),
+        ("data/program", 0, 0o4755),
+    ] {
+        let path = daemon.path(name);
+        assert_eq!(facts(&path), (owner, owner, mode));
+        assert_eq!(fs::read_to_string(&path).unwrap(), name);
+    }
+}
+
+#[test]
+fn who_has_no_owner_is_never_root() {
+    if !possible(&["smbclient"]) {
+        return;
+    }
+    let daemon = precious("signing = \"desired\"", "guest = true");
+    let local = daemon.path("local");
+    let local = local.display();
+    let denied = "NT_STATUS_ACCESS_DENIED";
+    for user in ["carol", "stranger"] {
+        for command in [
+            "get root-only /dev/null".to_owned(),
+            format!("put {local} root-only"),
+            "rename sticky\\bobs moved".to_owned(),
+            "ls closed\\*".to_owned(),
+            "get closed\\in /dev/null".to_owned(),
+            format!("put {local} closed\\in"),
+            format!("put {local} closed\\new"),
+            "rm sticky\\bobs".to_owned(),
+            format!("put {local} sticky\\bobs"),
+            format!("put {local} program"),
+        ] {
+            daemon.refused("data", user, &command, denied);
+            all_untouched(&daemon);
+        }
+        let command = format!("put {local} {user}; mkdir {user}-dir");
+        daemon.smb("data", user, &command);
+        let of = |name: String| facts(&daemon.path(&name));
+        assert_eq!(of(format!("data/{user}")), (NOBODY, NOBODY, 0o644));
+        assert_eq!(of(format!("data/{user}-dir")), (NOBODY, NOBODY, 0o755));
+    }
+    let log = daemon.log();
+    assert!(log.contains("user carol acts as the guest account, nobody (65534:65534)"));
+    assert!(log.contains("on share data guests act as the guest account"));
+}
+
+#[test]
+fn users_without_an_owner_do_not_own_each_others_files() {
+    if !possible(&["smbclient"]) {
+        return;
+    }
+    let daemon = precious("signing = \"desired\"", "guest = true");
+    let local = daemon.path("local");
+    let local = local.display();
+    let denied = "NT_STATUS_ACCESS_DENIED";
+    let made = format!("put {local} hers; mkdir her-dir; put {local} her-dir\\in");
+    daemon.smb("data", "carol", &made);
+    daemon.smb("data", "carol", &format!("put {local} sticky\\hers"));
+    for other in ["erin", "stranger"] {
+        // As the permission bits say: they may read.
+        let read = "get hers /dev/null; get her-dir\\in /dev/null; get sticky\\hers /dev/null";
+        daemon.smb("data", other, read);
+        for command in [
+            format!("put {local} hers"),
+            format!("put {local} her-dir\\in"),
+            format!("put {local} her-dir\\new"),
+            format!("put {local} sticky\\hers"),
+            "rm her-dir\\in".to_owned(),
+            "rm sticky\\hers".to_owned(),
+            "rename sticky\\hers moved".to_owned(),
+            "setmode hers +r".to_owned(),
+        ] {
+            daemon.refused("data", other, &command, denied);
+        }
+    }
+    // She goes on owning what she made.
+    let again = format!("put {local} hers; put {local} her-dir\\in; rm sticky\\hers");
+    daemon.smb("data", "carol", &again);
+    daemon.smb("data", "carol", "rm her-dir\\in; rmdir her-dir; rm hers");
+    // What belongs to the guest account without a word of whose it is has no owner here.
+    make(&daemon, "data/found", (NOBODY, NOBODY), 0o644);
+    daemon.refused("data", "carol", &format!("put {local} found"), denied);
+    daemon.smb("data", "carol", "get found /dev/null");
+}
+
+#[test]
+fn who_acts_as_root_is_named() {
+    if !possible(&["smbclient"]) {
+        return;
+    }
+    let daemon = precious("", "owner = \"0:0\"");
+    let put = format!("put {} new", daemon.path("local").display());
+    let read = "get root-only /dev/null; get closed\\in /dev/null";
+    daemon.smb("data", "carol", &format!("{put}; {read}"));
+    assert_eq!(facts(&daemon.path("data/new")), (0, 0, 0o644));
+    assert!(
+        daemon
+            .log()
+            .contains("on share data everybody acts as 0:0: ROOT")
+    );
+}
+
+#[test]
+fn the_guest_account_can_be_chosen() {
+    if !possible(&["smbclient"]) {
+        return;
+    }
+    let daemon = precious("guest_account = \"12345:12400\"", "");
+    let put = format!("put {} new", daemon.path("local").display());
+    daemon.smb("data", "carol", &put);
+    assert_eq!(facts(&daemon.path("data/new")), (ALICE, STAFF, 0o644));
+    let said = daemon
+        .ask(&["user", "owner", "carol", "12346:12400"])
+        .unwrap();
+    assert!(said.contains("on disk carol acts as 12346:12400"), "{said}");
+    daemon.ask(&["reload"]).unwrap();
+    daemon.smb("data", "carol", &put.replace(" new", " newer"));
+    assert_eq!(facts(&daemon.path("data/newer")), (BOB, STAFF, 0o644));
+    let file = daemon.path("h.toml");
+    daemon.edit(|text| text.replace("12345:12400", "root"));
+    let said = check(&file).unwrap_err();
+    assert!(
+        said.contains("only \"0:0\" means root") && said.contains("h.toml:4"),
+        "{said}"
+    );
+    daemon.edit(|text| text.replace("\"root\"", "\"0:0\""));
+    assert!(check(&file).unwrap().contains("ROOT"));
+}
+
+fn check(file: &Path) -> Result<String, String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    let output = command.arg("check-config").arg(file).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match output.status.success() {
+        true => Ok(text(&output.stdout)),
+        false => Err(text(&output.stderr)),
+    }
 }
 
 #[test]
@@ -256,5 +422,20 @@ fn an_unprivileged_server_owns_everything_itself() {
     make(&daemon, "data/root-only", (0, 0), 0o600);
     let denied = "NT_STATUS_ACCESS_DENIED";
     daemon.refused("data", "alice", "get root-only /dev/null", denied);
-    daemon.smb("data", "carol", "get alice /dev/null; rm alice");
+    // What lay there before is everybody's, as far as its owner's bits allow.
+    make(&daemon, "data/ours", (NOBODY, NOBODY), 0o600);
+    make(&daemon, "data/kept", (NOBODY, NOBODY), 0o400);
+    for user in ["alice", "carol"] {
+        let put = format!("put {} ", local.display());
+        daemon.smb("data", user, &format!("{put}ours; get ours /dev/null"));
+        daemon.smb("data", user, "get kept /dev/null");
+        daemon.refused("data", user, &format!("{put}kept"), denied);
+        // What a user made is that user's.
+        daemon.smb("data", user, &format!("{put}{user}; get alice /dev/null"));
+    }
+    for made in ["alice", "alice-dir\\new"] {
+        let put = format!("put {} {made}", local.display());
+        daemon.refused("data", "carol", &put, denied);
+    }
+    daemon.smb("data", "carol", "rm alice");
 }

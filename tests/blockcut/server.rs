@@ -216,7 +216,7 @@ fn holdfast(
     written.map_err(|error| error.to_string())?;
     if !state.join("users").exists() {
         let output = Command::new(binary)
-            .args(["user", "add", "cut", "--password-file"])
+            .args(["user", "add", "cut", "--owner", "0:0", "--password-file"])
             .arg(&secret)
             .arg("--config")
             .arg(&config)

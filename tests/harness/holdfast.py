@@ -78,7 +78,8 @@ class Holdfast:
         secret.write_text(PASSWORD + "\n")
         secret.chmod(0o600)
         for user in self.users:
-            run([binary(), "user", "add", user, "--config", config, "--password-file", secret])
+            run([binary(), "user", "add", user, "--config", config, "--password-file", secret,
+                 "--owner", f"{os.geteuid()}:{os.getegid()}"])
         with open(self.folder / "server.log", "wb") as log:
             self.process = subprocess.Popen(
                 self.prefix + [str(binary()), "serve", "--config", str(config)],

@@ -97,8 +97,10 @@ impl HoldfastServer {
             let port = free_port();
             let config = write_config(&root, port, options);
             if attempt == 0 {
-                add_user(binary, &config, USER, PASSWORD, &[]);
-                add_user(binary, &config, OTHER_USER, OTHER_PASSWORD, &[]);
+                let own = own_ids();
+                let owner = ["--owner", own.as_str()];
+                add_user(binary, &config, USER, PASSWORD, &owner);
+                add_user(binary, &config, OTHER_USER, OTHER_PASSWORD, &owner);
             }
             match spawn(&options.prefix, binary, &root, &config, port) {
                 Ok((child, addr)) => {
@@ -204,13 +206,20 @@ impl HoldfastServer {
         self.session(options).tree(DATA).unwrap()
     }
 
-    /// Adds another user, with these further arguments of `holdfast user add`, to the running
+    /// Adds another user, who acts on disk as who runs the tests unless said otherwise, with these further arguments of `holdfast user add`, to the running
     /// server.
     ///
     /// # Panics
     /// When that fails.
     pub fn add_user(&self, user: &str, password: &str, more: &[&str]) {
-        add_user(binary(), &self.config(), user, password, more);
+        let own = own_ids();
+        let owner = ["--owner", own.as_str()];
+        let more = if more.contains(&owner[0]) {
+            more.to_vec()
+        } else {
+            [more, &owner].concat()
+        };
+        add_user(binary(), &self.config(), user, password, &more);
         // The control socket comes a moment after the listeners.
         let deadline = Instant::now() + START_MAX;
         while !self.root.join("state/control.sock").exists() && Instant::now() < deadline {
@@ -302,6 +311,12 @@ fn write_config(root: &Path, port: u16, options: &Options) -> PathBuf {
     let file = root.join("holdfast.toml");
     std::fs::write(&file, text).unwrap();
     file
+}
+
+/// Who runs the tests, on disk: what he makes beside the server is the users', too.
+fn own_ids() -> String {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    format!("{}:{}", uid.as_raw(), gid.as_raw())
 }
 
 fn add_user(binary: &Path, config: &Path, user: &str, password: &str, more: &[&str]) {

@@ -105,7 +105,7 @@ impl Net {
         let password = root.join("password");
         std::fs::write(&password, format!("{PASSWORD}\n")).map_err(failed)?;
         let added = Command::new(smb_tests::binary())
-            .args(["user", "add", USER, "--password-file"])
+            .args(["user", "add", USER, "--owner", "0:0", "--password-file"])
             .arg(&password)
             .arg("--config")
             .arg(&config)

@@ -17,6 +17,8 @@
 
 #![allow(async_fn_in_trait)] // Futures are polled on the worker that made them; no `Send` wanted.
 
+use std::fmt;
+
 use bytes::{Bytes, BytesMut};
 
 use crate::{Attr, FileKey, FsInfo, Identity, SetAttr, StreamInfo, Timestamp, VfsError};
@@ -113,14 +115,33 @@ pub struct NewNode<'a> {
     pub mode: Option<u32>,
     /// DOS attribute bits to store.
     pub dos_attributes: u32,
-    /// Security descriptor to store (self-relative bytes).
-    pub security: Option<Vec<u8>>,
+    /// Security descriptor to store.
+    pub security: Option<NewSecurity<'a>>,
     /// Extended attributes to store.
     pub eas: Vec<(String, Vec<u8>)>,
     /// Bytes to reserve.
     pub allocation: u64,
     /// The directory's state, if it was just seen: by one who has waited for nothing since.
     pub above: Option<&'a Seen>,
+}
+
+/// The security descriptor of a new file or directory (self-relative bytes).
+#[derive(Clone)]
+pub enum NewSecurity<'a> {
+    /// This one. A file system that cannot keep it makes nothing.
+    Given(Vec<u8>),
+    /// The one made of the permissions that the new inode turns out to have. A file system that
+    /// keeps no descriptors leaves it with those permissions alone.
+    Of(&'a (dyn Fn(Permissions) -> Vec<u8> + Sync)),
+}
+
+impl fmt::Debug for NewSecurity<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Given(_) => "Given",
+            Self::Of(_) => "Of",
+        })
+    }
 }
 
 /// How a stream is to be opened.
@@ -370,8 +391,14 @@ pub trait Vfs: Send + Sync + 'static {
     async fn list(&self, who: &Identity, dir: &Self::Node, max: usize) -> VfsResult<Vec<DirName>>;
 
     /// Attributes of listed names, in their order; `NotFound` for what is gone meanwhile. A link
-    /// the policy does not follow gives `SymbolicLink`. Waits once for all of them.
-    async fn attrs_at(&self, dir: &Self::Node, names: &[DirName]) -> Vec<VfsResult<Attr>>;
+    /// the policy does not follow gives `SymbolicLink`; what one leads to is looked at as `who`,
+    /// and gives `AccessDenied` where they may not go. Waits once for all of them.
+    async fn attrs_at(
+        &self,
+        who: &Identity,
+        dir: &Self::Node,
+        names: &[DirName],
+    ) -> Vec<VfsResult<Attr>>;
 
     /// [`Vfs::list`], and [`Vfs::attrs_at`] of the first names, at most `looked`: perhaps fewer,
     /// perhaps none. Waits once for both where that can be.

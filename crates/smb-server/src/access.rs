@@ -13,6 +13,9 @@ use vfs::{Attr, Kind, Lookup, Node, Permissions, Seen, Timestamp, Vfs, VfsError}
 
 use crate::{command::Failure, state::Token};
 
+/// S_ISVTX.
+const STICKY: u32 = 0o1000;
+
 /// Rights of which MAXIMUM_ALLOWED is deprived by the READONLY attribute.
 const WRITE_RIGHTS: AccessMask = AccessMask(
     AccessMask::FILE_WRITE_DATA.bits()
@@ -52,8 +55,17 @@ pub(crate) async fn stored<V: Vfs>(
 
 /// What the permission bits say, as a descriptor: owner, group, everyone.
 pub(crate) fn derived(of: Permissions, directory: bool) -> SecurityDescriptor {
-    let (owner, group) = (Sid::unix_user(of.uid), Sid::unix_group(of.gid));
-    let rights = |bits| rights(directory, bits);
+    derived_for(Sid::unix_user(of.uid), of, directory)
+}
+
+/// The same with this account as the owner, who shares his uid with others.
+pub(crate) fn derived_for(owner: Sid, of: Permissions, directory: bool) -> SecurityDescriptor {
+    let group = Sid::unix_group(of.gid);
+    // In a directory with the sticky bit only owners remove. Linux sees to that, but not between
+    // accounts that have one uid.
+    let sticky = directory && of.mode & STICKY != 0;
+    let kept = AccessMask::FILE_DELETE_CHILD.when(sticky);
+    let rights = |bits| rights(directory, bits).without(kept);
     let entry = |sid, mask| Ace::allow(sid, mask, AceFlags::empty());
     SecurityDescriptor {
         control: SecurityDescriptorControl::empty(),
@@ -134,11 +146,26 @@ impl<'a, V: Vfs> Parent<'a, V> {
         if let Some(sd) = stored(vfs, self.node, changed).await? {
             return Ok((sd, true));
         }
-        let permissions = match self.seen {
-            Some(seen) => seen.permissions,
-            None => vfs.permissions(self.node).await?,
-        };
+        let permissions = self.permissions(vfs).await?;
         Ok((derived(permissions, self.node.is_directory()), false))
+    }
+
+    async fn permissions(&self, vfs: &V) -> Result<Permissions, VfsError> {
+        match self.seen {
+            Some(seen) => Ok(seen.permissions),
+            None => vfs.permissions(self.node).await,
+        }
+    }
+
+    /// Whether a stored descriptor says no more than the permission bits and whose the directory
+    /// is. As little is passed on to what is made in it as bits are.
+    async fn only_tells_owner(&self, vfs: &V, sd: &SecurityDescriptor) -> Result<bool, VfsError> {
+        let Some(owner) = sd.owner else {
+            return Ok(false);
+        };
+        let of = self.permissions(vfs).await?;
+        let bits = derived_for(owner, of, self.node.is_directory());
+        Ok((&sd.group, &sd.dacl, &sd.sacl) == (&bits.group, &bits.dacl, &bits.sacl))
     }
 }
 
@@ -219,7 +246,8 @@ async fn parents_gift<V: Vfs>(
         ))
 }
 
-/// Whether the parent lets the token add a file or directory; if so, its stored descriptor.
+/// Whether the parent lets the token add a file or directory; if so, its stored descriptor where
+/// that is passed on.
 ///
 /// # Errors
 /// `ACCESS_DENIED`.
@@ -235,11 +263,11 @@ pub(crate) async fn may_add<V: Vfs>(
     } else {
         AccessMask::FILE_ADD_FILE
     };
-    if maximal(&sd, token).contains(needed) {
-        Ok(stored.then_some(sd))
-    } else {
-        Err(Status::ACCESS_DENIED.into())
+    if !maximal(&sd, token).contains(needed) {
+        return Err(Status::ACCESS_DENIED.into());
     }
+    let passed_on = stored && !parent.only_tells_owner(vfs, &sd).await?;
+    Ok(passed_on.then_some(sd))
 }
 
 /// The descriptor to store with a new object: inherited where the parent has a stored one

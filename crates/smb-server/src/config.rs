@@ -53,8 +53,9 @@ pub struct ServerConfig {
     pub strict_write_flags: bool,
     /// Users bound to a local uid and gid act as those on disk (the server runs as root).
     pub switch_identity: bool,
-    /// Uid and gid the service itself runs as.
-    pub service_ids: (u32, u32),
+    /// Uid and gid on disk of everybody who has none of his own, guests included: the guest
+    /// account's where identities are switched; else the service's, which are everybody's.
+    pub guest_ids: (u32, u32),
     /// Supplementary groups of local users, by uid; a user bound to such a uid has them on disk.
     pub local_groups: BTreeMap<u32, Vec<u32>>,
     /// Limits.

@@ -200,6 +200,8 @@ fn users(list: &[(String, String)]) -> Option<UserDb> {
     let mut users = UserDb::new(MachineSid(MACHINE));
     for (name, password) in list {
         users.add_user(name).ok()?;
+        // One uid for all, as a share that names its owner has it.
+        users.set_uid_gid(name, Some((0, 0))).ok()?;
         users
             .set_password(name, Some(NtHash::from_password(password)), 1)
             .ok()?;
@@ -235,7 +237,7 @@ fn server_config(options: &MemoryOptions) -> ServerConfig {
         allow_empty_passwords: false,
         strict_write_flags: false,
         switch_identity: false,
-        service_ids: (0, 0),
+        guest_ids: (0, 0),
         local_groups: std::collections::BTreeMap::new(),
         limits: options.limits.clone(),
     }

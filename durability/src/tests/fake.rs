@@ -449,7 +449,7 @@ impl Vfs for Fake {
     async fn list(&self, _: &Identity, _: &FakeNode, _: usize) -> VfsResult<Vec<DirName>> {
         unreachable!()
     }
-    async fn attrs_at(&self, _: &FakeNode, _: &[DirName]) -> Vec<VfsResult<Attr>> {
+    async fn attrs_at(&self, _: &Identity, _: &FakeNode, _: &[DirName]) -> Vec<VfsResult<Attr>> {
         unreachable!()
     }
     async fn rename(

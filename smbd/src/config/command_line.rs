@@ -14,6 +14,8 @@ use super::{Config, Encryption, Problem, raw, validate};
 pub struct CommandLine {
     /// Name and folder of each share.
     pub shares: Vec<(String, PathBuf)>,
+    /// The state folder.
+    pub state_dir: PathBuf,
     /// Durability policy, as written.
     pub durability: Option<String>,
     /// Consent to lose acknowledged writes.
@@ -27,8 +29,7 @@ pub struct CommandLine {
 /// The command line has no rules.
 const NO_FILE: super::rules::Source<'static> = super::rules::Source { file: "", text: "" };
 
-/// Makes the configuration; listeners and state folder are the caller's to set once the port is
-/// known.
+/// Makes the configuration; listeners are the caller's to set once the port is known.
 ///
 /// # Errors
 /// All complaints, in words for the command line.
@@ -41,6 +42,7 @@ pub fn from_command_line(line: &CommandLine) -> Result<Config, Vec<Problem>> {
     };
     let file = raw::File {
         server: raw::ServerTable {
+            state_dir: at(line.state_dir.clone()),
             encryption: line
                 .encryption_required
                 .then(|| spanned(Encryption::Required)),
@@ -68,6 +70,8 @@ fn in_command_line_words(problem: Problem) -> Problem {
     let way_out = problem.way_out.map(|text| {
         if text == super::share::UNGUARDED.1 {
             "say --accept-loss; or use --durability bounded:50ms,4MiB".to_owned()
+        } else if text == super::apart::STATE {
+            super::apart::WITHOUT_FILE.to_owned()
         } else if text == "rename one of the two" {
             "name them apart: NAME=PATH".to_owned()
         } else {
@@ -105,6 +109,7 @@ mod tests {
             .map(|(name, path)| ((*name).to_owned(), path.to_path_buf()));
         CommandLine {
             shares: shares.collect(),
+            state_dir: "/no/such/state".into(),
             ..CommandLine::default()
         }
     }

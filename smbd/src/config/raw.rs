@@ -79,12 +79,15 @@ pub(super) struct ServerTable {
     /// Addresses and networks that may not; wins over hosts_allow. Default: none.
     pub(super) hosts_deny: At<Vec<Network>>,
     /// Folder of the control socket, the user file and the latch. Default: /var/lib/holdfast for
-    /// root, $XDG_STATE_HOME/holdfast (~/.local/state/holdfast) otherwise.
+    /// root, $XDG_STATE_HOME/holdfast (~/.local/state/holdfast) otherwise. In no share.
     pub(super) state_dir: At<PathBuf>,
-    /// The user file. Default: users in state_dir.
+    /// The user file. Default: users in state_dir. In no share.
     pub(super) users_file: At<PathBuf>,
     /// Let users in whose password is the empty one. Default: false.
     pub(super) allow_empty_passwords: At<bool>,
+    /// Local user as whom guests and users without an owner act on disk: a name or "uid:gid". Only
+    /// where the server runs as root. Default: "nobody".
+    pub(super) guest_account: At<String>,
     /// How file I/O is done: "auto", "io_uring", "threads". Default: "auto".
     pub(super) file_io: At<FileIo>,
     /// How long a stopping server waits for requests under way. Default: "10s".
@@ -129,7 +132,8 @@ pub(super) struct ShareTable {
     /// Unknown users may connect as guest. Needs signing = "desired". Default: false.
     pub(super) guest: At<bool>,
     /// Local user and group as whom everybody acts here, and who own what is made, "uid:gid".
-    /// Needs root. Default: the connected user's own, or the service's.
+    /// Needs root unless it is the server's own. Default: the connected user's own, or the guest
+    /// account's.
     pub(super) owner: At<Owner>,
     /// Permission bits of new files. Default: "0644".
     pub(super) file_mode: At<Mode>,

@@ -1,12 +1,13 @@
 //! Checks of one `[[share]]`: the name, the folder, and combinations that cannot both be kept.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use durability::Policy;
 use serde_spanned::Spanned;
 
 use super::{
     Durability, Encryption, Protection, Rules, Server, Share, Signing, Symlinks, Unbuffered,
+    apart::{self, Kept},
     policy, raw, rules,
     validate::{Findings, absolute, get, hosts, span},
 };
@@ -37,6 +38,14 @@ pub(super) struct From<'a> {
     pub(super) source: rules::Source<'a>,
 }
 
+impl From<'_> {
+    /// The configuration file, if there is one.
+    fn config_file(&self) -> Option<PathBuf> {
+        let file = self.source.file;
+        (!file.is_empty()).then(|| self.folder.join(file))
+    }
+}
+
 pub(super) fn share(
     table: &Spanned<raw::ShareTable>,
     from: &From<'_>,
@@ -62,11 +71,14 @@ pub(super) fn share(
     }
     let folder_path = absolute(from.folder, path.get_ref());
     check_folder(&folder_path, path.span(), findings);
+    let read_only = get(&table.read_only, false);
+    let kept = Kept::of(server, from.config_file());
+    apart::check(&folder_path, read_only, kept, path.span(), findings);
     let share = Share {
         name: name.get_ref().clone(),
         path: folder_path,
         comment: get(&table.comment, String::new()),
-        read_only: get(&table.read_only, false),
+        read_only,
         continuous_availability: get(&table.continuous_availability, false),
         users: get(&table.users, Vec::new()),
         groups: get(&table.groups, Vec::new()),
@@ -137,20 +149,19 @@ pub(super) fn check_name(name: &str) -> Result<(), (String, &'static str)> {
     Ok(())
 }
 
-/// What a folder is, unless its disk does not say: a mount that hangs must not keep an
+/// What a look at a disk finds, unless that does not answer: a mount that hangs must not keep an
 /// administrator from changing others. Who opens it then finds out.
-fn looked_at(path: &Path) -> Option<std::io::Result<std::fs::Metadata>> {
+pub(super) fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (tell, told) = std::sync::mpsc::channel();
-    let folder = path.to_owned();
-    let look = move || drop(tell.send(std::fs::metadata(folder)));
-    match std::thread::Builder::new().spawn(look) {
-        Ok(_) => told.recv_timeout(LOOK_MAX).ok(),
-        Err(error) => Some(Err(error)),
-    }
+    let look = move || drop(tell.send(look()));
+    // Without a thread there is no answer, either.
+    std::thread::Builder::new().spawn(look).ok()?;
+    told.recv_timeout(LOOK_MAX).ok()
 }
 
 fn check_folder(path: &Path, place: std::ops::Range<usize>, findings: &mut Findings) {
-    match looked_at(path) {
+    let folder = path.to_owned();
+    match in_time(move || std::fs::metadata(folder)) {
         None => tracing::warn!("{}: its disk does not answer", path.display()),
         Some(Ok(meta)) if meta.is_dir() => {}
         Some(Ok(_)) => findings.add(

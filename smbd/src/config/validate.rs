@@ -18,7 +18,8 @@ use smb_server::config::HostRules;
 use super::{
     Cipher, Config, Dialect, Durability, EVERY_ADDRESS, Encryption, FileIo, Listener, Log,
     LogFormat, Policy, Protection, SMB_PORT, Sandbox, Server, Share, Signing, SigningAlgorithm,
-    hosts::Network, is_loopback, limits, policy, raw, report::Problem, rules::Source, share,
+    guest_account::guest_account, hosts::Network, is_loopback, limits, policy, raw,
+    report::Problem, rules::Source, share,
 };
 use crate::state_dir;
 
@@ -173,6 +174,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
         ),
         state_dir,
         allow_empty_passwords: get(&table.allow_empty_passwords, false),
+        guest_account: guest_account(&table.guest_account, findings),
         file_io: get(&table.file_io, FileIo::Auto),
         shutdown_grace: table
             .shutdown_grace

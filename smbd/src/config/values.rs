@@ -110,6 +110,12 @@ impl FromStr for Mode {
     }
 }
 
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.uid, self.gid)
+    }
+}
+
 impl FromStr for Owner {
     type Err = String;
 

@@ -49,20 +49,18 @@ pub fn answers(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }
 
-/// Finds the one server that answers in `state_dir`, or in a folder of a `serve PATH` below it.
+/// Finds the one server that answers in one of `state_dirs`, or in a folder of a `serve PATH` below.
 ///
 /// # Errors
 /// When none answers, or more than one.
-pub fn find(state_dir: &Path) -> Result<PathBuf, String> {
-    let below = fs::read_dir(state_dir)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.is_dir())
-        .take(SERVERS_MAX);
-    let mut alive: Vec<PathBuf> = std::iter::once(state_dir.to_owned())
-        .chain(below)
+pub fn find(state_dirs: &[PathBuf]) -> Result<PathBuf, String> {
+    let below = |state_dir: &PathBuf| {
+        let entries = fs::read_dir(state_dir).into_iter().flatten().flatten();
+        let folders = entries.map(|entry| entry.path());
+        let folders = folders.filter(|path| path.is_dir()).take(SERVERS_MAX);
+        std::iter::once(state_dir.clone()).chain(folders)
+    };
+    let mut alive: Vec<PathBuf> = (state_dirs.iter().flat_map(below))
         .map(|folder| folder.join(CONTROL_SOCKET))
         .filter(|socket| answers(socket))
         .collect();
@@ -72,7 +70,10 @@ pub fn find(state_dir: &Path) -> Result<PathBuf, String> {
         [] => Err(format!(
             "no server answers in {}\n  = start one with `holdfast serve`; for one with another \
              state_dir, or of another user, give --socket PATH",
-            state_dir.display()
+            state_dirs
+                .first()
+                .map_or(Path::new(""), PathBuf::as_path)
+                .display()
         )),
         many => {
             let list: Vec<String> = many

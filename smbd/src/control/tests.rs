@@ -62,7 +62,7 @@ fn questions_and_answers() {
             client::ask(&path, &Request::Reload {}),
             Err("nothing to reload".into())
         );
-        assert_eq!(client::find(path.parent().unwrap()), Ok(path));
+        assert_eq!(client::find(&[path.parent().unwrap().to_owned()]), Ok(path));
     });
 }
 
@@ -110,7 +110,7 @@ fn silent_clients_do_not_keep_others_out() {
 #[test]
 fn places_that_cannot_be() {
     let folder = tempfile::tempdir().unwrap();
-    let none = client::find(folder.path()).unwrap_err();
+    let none = client::find(&[folder.path().to_owned()]).unwrap_err();
     assert!(
         none.contains("no server answers") && none.contains("--socket"),
         "{none}"

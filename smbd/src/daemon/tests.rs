@@ -173,8 +173,9 @@ impl Running {
         let text = format!(
             "[server]\nstate_dir = \"state\"\nshutdown_grace = \"100ms\"\n\
              [[listener]]\naddress = \"127.0.0.1:1\"\n\
-             [[share]]\nname = \"s\"\npath = \".\"\n{extra}"
+             [[share]]\nname = \"s\"\npath = \"data\"\n{extra}"
         );
+        std::fs::create_dir(folder.path().join("data")).unwrap();
         std::fs::write(&file, text).unwrap();
         let config = config::load(&file).unwrap_or_else(|error| panic!("{error}"));
         state_dir::prepare(&config.server.state_dir).unwrap();
@@ -315,7 +316,7 @@ fn reload_brings_new_shares_and_keeps_sessions_and_mistakes_out() {
         complaint.contains("did you mean `read_only`?"),
         "{complaint}"
     );
-    let more = "[[share]]\nname = \"t\"\npath = \".\"\n[limits]\nconnections_per_address = 1\n\
+    let more = "[[share]]\nname = \"t\"\npath = \"data\"\n[limits]\nconnections_per_address = 1\n\
                 [metrics]\nlisten = \"127.0.0.1:9\"\n";
     std::fs::write(&file, format!("{text}\n{more}")).unwrap();
     let answer = daemon.ask(&Request::Reload {}).unwrap();
@@ -341,7 +342,7 @@ fn a_reload_that_hangs_makes_no_order_wait() {
     let add = |daemon: &Running, name: &str| {
         let file = daemon.folder.path().join("h.toml");
         let text = std::fs::read_to_string(&file).unwrap();
-        let more = format!("{text}\n[[share]]\nname = {name:?}\npath = \".\"\n");
+        let more = format!("{text}\n[[share]]\nname = {name:?}\npath = \"data\"\n");
         std::fs::write(&file, more).unwrap();
     };
     let soon = |what: &dyn Fn() -> bool| {

@@ -70,7 +70,8 @@ fn paths_lead_to_shares() {
 
 fn rules(text: &str) -> Rules {
     let folder = tempfile::tempdir().unwrap();
-    let text = format!("[[share]]\nname = \"s\"\npath = \".\"\naccept_loss = true\n{text}");
+    std::fs::create_dir(folder.path().join("data")).unwrap();
+    let text = format!("[[share]]\nname = \"s\"\npath = \"data\"\naccept_loss = true\n{text}");
     let config = config::parse(&text, &folder.path().join("h.toml"));
     config
         .unwrap_or_else(|report| panic!("{report}"))

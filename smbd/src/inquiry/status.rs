@@ -17,7 +17,15 @@ const WORKER: [&str; 6] = [
     "cpu time",
     "file I/O",
 ];
-const SESSION: [&str; 6] = ["user", "from", "dialect", "protection", "open", "shares"];
+const SESSION: [&str; 7] = [
+    "user",
+    "acts as",
+    "from",
+    "dialect",
+    "protection",
+    "open",
+    "shares",
+];
 const OPEN: [&str; 5] = ["share", "path", "user", "access", "locks"];
 
 /// The whole status.
@@ -482,6 +490,7 @@ fn session_rows(sessions: &[Value], connections: &[Value]) -> Vec<Value> {
                 Some("") => json!("(anonymous)"),
                 _ => session["user"].clone(),
             },
+            "acts as": session["acts_as"],
             "from": from,
             "dialect": dialect,
             "protection": protection,
@@ -570,7 +579,8 @@ mod tests {
                 "connections": [{ "id": 4, "peer": "10.0.0.1:999", "dialect": "3.1.1" },
                                 { "id": 5, "peer": "10.0.0.2:999", "dialect": "3.1.1" },
                                 { "id": 6, "peer": "10.0.1.1:998", "dialect": "3.1.1" }],
-                "sessions": [{ "id": 9, "channels": [4, 6], "user": "alice", "signed": true,
+                "sessions": [{ "id": 9, "channels": [4, 6], "user": "alice",
+                    "acts_as": "1000:100", "signed": true,
                     "encrypted": false, "trees": ["data", "IPC$"],
                     "opens": [{ "share": "data", "path": "a\u{1b}b", "access": "0x00120089",
                                 "locks": 2 }] }],
@@ -617,8 +627,8 @@ device=volatile-cache,no-fua,unprotected
       inode 13 (a/b) of device 0x1f: Io, since 2026-11-21 16:22:40 UTC
 
 sessions: 1
-  user   from                       dialect  protection  open  shares
-  alice  10.0.0.1:999,10.0.1.1:998  3.1.1    signed      1     data,IPC$
+  user   acts as   from                       dialect  protection  open  shares
+  alice  1000:100  10.0.0.1:999,10.0.1.1:998  3.1.1    signed      1     data,IPC$
 
 open files: 1
   share  path      user   access      locks

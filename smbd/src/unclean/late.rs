@@ -265,7 +265,7 @@ mod tests {
     use crate::{config, loop_mount::LoopMount};
 
     fn config_of(folders: &[&Path]) -> Config {
-        let mut text = "[server]\nstate_dir = \"/tmp\"\n".to_owned();
+        let mut text = "[server]\nstate_dir = \"/no/such/state\"\n".to_owned();
         for (number, folder) in folders.iter().enumerate() {
             text += &format!("[[share]]\nname = \"s{number}\"\npath = {folder:?}\n");
         }

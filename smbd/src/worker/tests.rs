@@ -16,7 +16,7 @@ use crate::{
 
 fn config() -> Config {
     let folder = tempfile::tempdir().unwrap();
-    let text = "[[share]]\nname = \"s\"\npath = \".\"\n";
+    let text = "[[share]]\nname = \"s\"\npath = \".\"\nread_only = true\n";
     config::parse(text, &folder.path().join("h.toml")).unwrap()
 }
 

@@ -1,5 +1,7 @@
 //! The daemon from outside: what an administrator sets, asks and orders, with the real binary.
 
+mod accounts;
+mod apart;
 mod failing;
 mod hosts;
 mod kept;

@@ -6,7 +6,7 @@ use std::{path::Path, process::Command};
 use serde_json::Value;
 use smb_client::CreateArgs;
 
-use crate::support::{Daemon, PASSWORD, Plan};
+use crate::support::{Daemon, OWN, PASSWORD, Plan};
 
 const RULES: &str = "durability = \"honor\"\naccept_loss = true\n\
     [[share.durability_rule]]\nusers = [\"bob\"]\ndurability = \"strict-sync\"\n\
@@ -18,7 +18,7 @@ const RULES: &str = "durability = \"honor\"\naccept_loss = true\n\
 fn plan() -> Plan {
     Plan {
         share: RULES.into(),
-        users: vec![("alice", ""), ("bob", "")],
+        users: vec![("alice", OWN), ("bob", OWN)],
         ..Plan::default()
     }
 }

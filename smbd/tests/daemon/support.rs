@@ -18,6 +18,9 @@ pub(crate) const USER: &str = "alice";
 /// The password of everybody.
 pub(crate) const PASSWORD: &str = "Secret-pw-1";
 
+/// Bound to who runs the tests.
+pub(crate) const OWN: &str = "own";
+
 const START_MAX: Duration = Duration::from_secs(20);
 
 /// What to start.
@@ -30,7 +33,7 @@ pub(crate) struct Plan {
     pub(crate) share: String,
     /// More tables.
     pub(crate) tables: String,
-    /// Accounts: name, and "uid:gid" or nothing.
+    /// Accounts: name, and "uid:gid", [`OWN`] or nothing.
     pub(crate) users: Vec<(&'static str, &'static str)>,
     /// Words before the command, as in `setpriv --reuid 1`.
     pub(crate) prefix: Vec<String>,
@@ -47,7 +50,7 @@ impl Default for Plan {
             server: String::new(),
             share: String::new(),
             tables: String::new(),
-            users: vec![(USER, "")],
+            users: vec![(USER, OWN)],
             prefix: Vec::new(),
             owner: None,
             stderr: None,
@@ -111,7 +114,10 @@ impl Plan {
             add.args(["user", "add", name, "--password-file"])
                 .arg(&password);
             add.arg("--config").arg(root.join("h.toml"));
-            if !ids.is_empty() {
+            if *ids == OWN {
+                let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+                add.args(["--owner", &format!("{}:{}", uid.as_raw(), gid.as_raw())]);
+            } else if !ids.is_empty() {
                 add.args(["--owner", ids]);
             }
             assert!(

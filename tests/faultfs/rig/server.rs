@@ -91,6 +91,8 @@ impl Server {
             "user",
             "add",
             user,
+            "--owner",
+            "0:0",
             "--password-file",
             file.to_str().unwrap(),
         ]);

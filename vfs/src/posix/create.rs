@@ -17,7 +17,7 @@ use super::{
     samba_xattr::{DOS_ATTRIB, dos_attrib::DosAttrib},
 };
 use crate::{
-    Attr, FileKey, Identity, IoAccess, NewNode, Seen, Timestamp, VfsError, VfsResult,
+    Attr, FileKey, Identity, IoAccess, NewNode, NewSecurity, Seen, Timestamp, VfsError, VfsResult,
     disk::{Allocate, Disk, DiskResult, OpenHow, Stat},
 };
 
@@ -231,8 +231,18 @@ impl<D: Disk> PosixVfs<D> {
                 self.do_set_ea(&node, name, value).await?;
             }
         }
-        if let Some(descriptor) = &new.security {
-            self.store_descriptor(fd, descriptor.clone()).await?;
+        match &new.security {
+            None => {}
+            Some(NewSecurity::Given(descriptor)) => {
+                self.store_descriptor(fd, descriptor.clone()).await?;
+            }
+            Some(NewSecurity::Of(describe)) => {
+                let descriptor = describe(Seen::from(&made.stat).permissions);
+                match self.store_descriptor(fd, descriptor).await {
+                    Err(VfsError::NotSupported) | Ok(()) => {}
+                    Err(error) => return Err(error),
+                }
+            }
         }
         if new.allocation > 0 && !directory {
             match self

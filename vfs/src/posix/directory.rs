@@ -119,7 +119,7 @@ impl<D: Disk> PosixVfs<D> {
         let wanted = self.wanted(now);
         let found = self.disk.entries_looked(who, &fd, limit, looked, wanted);
         let (names, mut looked) = self.listed(dir, max, found.await?, now)?;
-        self.look_again(dir, &names, &mut looked).await;
+        self.look_again(who, dir, &names, &mut looked).await;
         Ok((names, looked.attrs))
     }
 
@@ -150,8 +150,9 @@ impl<D: Disk> PosixVfs<D> {
             if hide && entry.kind == ENTRY_LINK {
                 continue;
             }
+            let ino = entry.ino;
             let name = name::listed(entry.name);
-            if name::is_reserved(in_root, &name.name) {
+            if name::is_reserved(in_root, &name.name) || self.is_hidden(dir, ino, &found) {
                 continue;
             }
             if let Some(found) = found {
@@ -165,6 +166,24 @@ impl<D: Disk> PosixVfs<D> {
         }
     }
 
+    /// Whether an entry is not there for clients, as far as a listing knows: what is mounted on it
+    /// has another inode, which only a look finds.
+    fn is_hidden(
+        &self,
+        dir: &PosixNode<D>,
+        ino: u64,
+        found: &Option<DiskResult<EntryAttrs>>,
+    ) -> bool {
+        if self.options.hidden.is_empty() {
+            return false;
+        }
+        let key = match found {
+            Some(Ok((stat, _))) => stat.key,
+            _ => FileKey { ino, ..dir.0.key },
+        };
+        self.hides(key)
+    }
+
     /// What a look at names asks for: the stored attribute of those that it is not known of.
     fn wanted(&self, now: Timestamp) -> Wanted {
         let attribs = Arc::clone(&self.attribs);
@@ -176,6 +195,7 @@ impl<D: Disk> PosixVfs<D> {
 
     pub(super) async fn do_attrs_at(
         &self,
+        who: &Identity,
         dir: &PosixNode<D>,
         entries: &[DirName],
     ) -> Vec<VfsResult<Attr>> {
@@ -183,7 +203,7 @@ impl<D: Disk> PosixVfs<D> {
         let Some(fd) = dir.directory().ok().filter(|_| batch) else {
             let mut found = Vec::with_capacity(entries.len());
             for entry in entries {
-                found.push(self.attr_at(dir, entry).await);
+                found.push(self.attr_at(who, dir, entry).await);
             }
             return found;
         };
@@ -194,7 +214,7 @@ impl<D: Disk> PosixVfs<D> {
         for (entry, looked) in entries.iter().zip(looked) {
             found.push(self.attr_looked(entry, looked, now));
         }
-        self.look_again(dir, entries, &mut found).await;
+        self.look_again(who, dir, entries, &mut found).await;
         found.attrs
     }
 
@@ -208,6 +228,7 @@ impl<D: Disk> PosixVfs<D> {
     ) -> Option<VfsResult<Attr>> {
         match looked {
             Ok((stat, _)) if kind_of(stat.mode) == Kind::SymbolicLink => None,
+            Ok((stat, _)) if self.hides(stat.key) => Some(Err(VfsError::NotFound)),
             Ok((stat, Some(blob))) => Some(self.attr_from(&stat, blob, named(entry), now)),
             Ok((stat, None)) => self.attr_known(&stat, named(entry), now).map(Ok),
             Err(errno) => Some(Err(errno.into())),
@@ -215,22 +236,34 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// The attributes that the first look did not tell.
-    async fn look_again(&self, dir: &PosixNode<D>, entries: &[DirName], looked: &mut Looked) {
+    async fn look_again(
+        &self,
+        who: &Identity,
+        dir: &PosixNode<D>,
+        entries: &[DirName],
+        looked: &mut Looked,
+    ) {
         for place in std::mem::take(&mut looked.again) {
             if let (Some(entry), Some(attr)) = (entries.get(place), looked.attrs.get_mut(place)) {
-                *attr = self.attr_at(dir, entry).await;
+                *attr = self.attr_at(who, dir, entry).await;
             }
         }
     }
 
-    async fn attr_at(&self, dir: &PosixNode<D>, entry: &DirName) -> VfsResult<Attr> {
+    /// Who may list a directory may see what its names are. Where a link leads is another matter.
+    async fn attr_at(
+        &self,
+        who: &Identity,
+        dir: &PosixNode<D>,
+        entry: &DirName,
+    ) -> VfsResult<Attr> {
         let service = Identity::Service;
         let fd = dir.directory()?;
         let (fd, stat) = match self.open_child(&service, fd, entry.on_disk()).await? {
             None => return Err(VfsError::NotFound),
             Some(Child::Inode(fd, stat)) => (fd, stat),
             Some(Child::Link) => {
-                let step = self.follow_in(&service, dir, entry.on_disk()).await?;
+                let step = self.follow_in(who, dir, entry.on_disk()).await?;
                 step.map(|step| (step.fd, step.stat))
                     .ok_or(VfsError::NotFound)?
             }

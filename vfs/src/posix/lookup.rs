@@ -318,10 +318,10 @@ impl<D: Disk> PosixVfs<D> {
         let child = match opened {
             Ok(fd) => {
                 let stat = self.disk.stat(&fd).await?;
-                if kind_of(stat.mode) == Kind::SymbolicLink {
-                    Child::Link
-                } else {
-                    Child::Inode(fd, stat)
+                match kind_of(stat.mode) {
+                    Kind::SymbolicLink => Child::Link,
+                    Kind::Directory if self.hides(stat.key) => return Ok(None),
+                    _ => Child::Inode(fd, stat),
                 }
             }
             Err(errno) if errno.is(&[libc::ELOOP]) => Child::Link,
@@ -330,6 +330,12 @@ impl<D: Disk> PosixVfs<D> {
         };
         let hidden = self.options.symlinks == SymlinkPolicy::Hide;
         Ok(Some(child).filter(|child| !(hidden && matches!(child, Child::Link))))
+    }
+
+    /// Whether a directory is not there for clients.
+    pub(super) fn hides(&self, directory: FileKey) -> bool {
+        let inode = (directory.fs, directory.ino);
+        self.options.hidden.contains(&inode)
     }
 
     /// Whether the cache says that no name folds like `component`. Asked only where the kernel

@@ -404,8 +404,13 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         self.do_list(who, dir, max).await
     }
 
-    async fn attrs_at(&self, dir: &Self::Node, names: &[DirName]) -> Vec<VfsResult<Attr>> {
-        self.do_attrs_at(dir, names).await
+    async fn attrs_at(
+        &self,
+        who: &Identity,
+        dir: &Self::Node,
+        names: &[DirName],
+    ) -> Vec<VfsResult<Attr>> {
+        self.do_attrs_at(who, dir, names).await
     }
 
     async fn list_looked(

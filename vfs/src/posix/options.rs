@@ -98,6 +98,9 @@ pub struct PosixOptions {
     pub directory_mask: u32,
     /// Owner and group of everything created, instead of the user's own (needs root).
     pub owner: Option<(u32, u32)>,
+    /// Directories, by device and inode, that are not there for clients, however they come to lie
+    /// below the root.
+    pub hidden: Vec<(u64, u64)>,
     /// Security descriptors.
     pub acl: AclNamespace,
     /// Named streams.
@@ -118,6 +121,7 @@ impl Default for PosixOptions {
             file_mask: 0o777,
             directory_mask: 0o7777,
             owner: None,
+            hidden: Vec::new(),
             acl: AclNamespace::default(),
             streams: StreamStore::default(),
             read_only: false,

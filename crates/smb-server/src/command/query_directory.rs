@@ -250,7 +250,8 @@ async fn look<V: Vfs>(
     });
     let count = fitting.count();
     let batch = front.get(..count).unwrap_or_default();
-    let attrs = call.share()?.vfs.attrs_at(&disk.node, batch).await;
+    let who = &call.token()?.identity;
+    let attrs = call.share()?.vfs.attrs_at(who, &disk.node, batch).await;
     seen(call, open, batch.iter(), attrs).await
 }
 

@@ -259,7 +259,7 @@ impl<V: Vfs> Server<V> {
             .find(&record.share)
             .filter(|share| share.config.continuous_availability)
             .ok_or("no continuously available share has this name now")?;
-        let owner = Arc::new(self.owner_of(record)?);
+        let owner = Arc::new(self.owner_of(share, record)?);
         let lease = match (record.engine.cache, record.lease) {
             (KeptCache::Lease, Some((key, _))) => {
                 let name = (record.client, key);
@@ -367,8 +367,8 @@ impl<V: Vfs> Server<V> {
     }
 
     /// The account of the owner as it is now. One that has gone, or whose name another has taken,
-    /// has nothing to come back to.
-    fn owner_of(&self, record: &OpenRecord) -> Result<Token, Refusal> {
+    /// has nothing to come back to. It acts as the share says, as it did when it opened.
+    fn owner_of(&self, share: &Share<V>, record: &OpenRecord) -> Result<Token, Refusal> {
         let (config, users) = (self.config(), self.users());
         let user = users.find(&record.user).ok_or("its owner has no account")?;
         let identity = UserIdentity {
@@ -382,7 +382,10 @@ impl<V: Vfs> Server<V> {
         if token.user_sid != record.owner {
             return Err("its owner's account is another one now".into());
         }
-        Ok(token)
+        Ok(match share.config.act_as {
+            Some(ids) => token.acting_as(&config, ids),
+            None => token,
+        })
     }
 
     /// The open itself, which the engine has already.

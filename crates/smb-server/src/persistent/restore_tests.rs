@@ -21,10 +21,32 @@ use super::super::{
 use crate::{
     file::{KeptCache, KeptLock, LeaseState, OpenId},
     limits::Limits,
+    state::Share,
 };
 use durability::Change;
 
 const EIO: i32 = 5;
+
+#[test]
+fn an_open_that_comes_back_acts_as_its_share_says() {
+    let world = World::new(false, Limits::default());
+    let shares = world.server.shares();
+    let plain = shares.find("other").unwrap();
+    let mut config = plain.config.clone();
+    config.act_as = Some((12_345, 12_400));
+    let named = Share {
+        config,
+        vfs: Arc::clone(&plain.vfs),
+        gate: Arc::clone(&plain.gate),
+        id: plain.id,
+    };
+    let is_owner = |share| {
+        let owner = world.server.owner_of(share, &world.record(10));
+        let sids = owner.ok().unwrap().sids;
+        sids.contains(&Sid::unix_user(12_345))
+    };
+    assert!(is_owner(&named) && !is_owner(plain));
+}
 
 #[test]
 fn what_is_cached_is_observed_before_anybody_comes_back() {

@@ -189,7 +189,7 @@ fn config(limits: Limits) -> ServerConfig {
         allow_empty_passwords: false,
         strict_write_flags: false,
         switch_identity: false,
-        service_ids: (0, 0),
+        guest_ids: (0, 0),
         limits,
         local_groups: Default::default(),
     }
@@ -279,6 +279,7 @@ impl World {
             let key = node.key();
             let mut users = UserDb::new(MachineSid(MACHINE));
             let rid = users.add_user("alice").unwrap();
+            users.set_uid_gid("alice", Some((0, 0))).unwrap();
             let config = config(limits);
             let owner = config.machine_sid.child(rid).unwrap();
             let server = Server::new(Arc::new(Still), durability, config, shares, Arc::new(users));

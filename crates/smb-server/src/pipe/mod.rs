@@ -15,7 +15,7 @@ mod samr;
 mod services;
 mod srvsvc;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod wkssvc;
 mod world;
 

@@ -59,7 +59,7 @@ fn share(name: &str, guest: bool, admitted: bool) -> SeenShare {
     }
 }
 
-fn config() -> ServerConfig {
+pub(crate) fn config() -> ServerConfig {
     ServerConfig {
         netbios_name: "HOLD".to_owned(),
         workgroup: "GROUP".to_owned(),
@@ -76,7 +76,7 @@ fn config() -> ServerConfig {
         allow_empty_passwords: false,
         strict_write_flags: false,
         switch_identity: false,
-        service_ids: (0, 0),
+        guest_ids: (0, 0),
         limits: Limits::default(),
         local_groups: Default::default(),
     }

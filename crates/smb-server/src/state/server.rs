@@ -430,6 +430,7 @@ impl<V: Vfs> Server<V> {
             id: session.id.0,
             channels: session.channels(),
             user: token.user.clone(),
+            local_ids: token.local_ids(),
             signed: session.must_sign(),
             encrypted: session.encrypts(),
             trees: tables
@@ -500,6 +501,8 @@ pub struct SessionReport {
     pub channels: Vec<ConnectionId>,
     /// User name; empty for anonymous.
     pub user: String,
+    /// Uid and gid as whom the user acts on disk; `None`: as the service.
+    pub local_ids: Option<(u32, u32)>,
     /// Signing is required.
     pub signed: bool,
     /// Every message is encrypted.

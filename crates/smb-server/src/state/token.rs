@@ -28,6 +28,9 @@ pub(crate) struct Token {
     pub(crate) groups: Arc<[Box<str>]>,
     /// Who the kernel is told is asking.
     pub(crate) identity: Identity,
+    /// What this token makes belongs to it by its uid on disk. Otherwise others have that uid too,
+    /// and a stored descriptor has to say whose it is.
+    pub(crate) owns_by_uid: bool,
     /// Signed in as guest.
     pub(crate) guest: bool,
     /// Signed in as nobody.
@@ -46,9 +49,6 @@ impl Acting {
         token: Arc<Token>,
         ids: (u32, u32),
     ) -> Arc<Token> {
-        if !config.switch_identity {
-            return token;
-        }
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
             Some((of, acting)) if Arc::ptr_eq(of, &token) => Arc::clone(acting),
@@ -68,21 +68,12 @@ impl Token {
     /// A user of the database.
     pub(crate) fn user(config: &ServerConfig, user: &UserIdentity, users: &dyn UserStore) -> Self {
         let user_sid = account(config, user.rid);
-        let ids = user.uid_gid.filter(|_| config.switch_identity);
-        let (uid, gid) = ids.unwrap_or(config.service_ids);
+        let own = (user.uid_gid).filter(|(uid, _)| may_be(config, *uid));
         let mut sids = vec![user_sid];
         sids.extend(user.group_rids.iter().map(|rid| account(config, *rid)));
-        sids.extend([
-            Sid::unix_user(uid),
-            Sid::unix_group(gid),
-            Sid::EVERYONE,
-            Sid::NETWORK,
-            Sid::AUTHENTICATED_USERS,
-        ]);
-        if ids.is_some() {
-            let groups = local_groups(config, uid).iter();
-            sids.extend(groups.map(|gid| Sid::unix_group(*gid)));
-        }
+        let (local, gid) = local(config, own);
+        sids.extend(local);
+        sids.push(Sid::AUTHENTICATED_USERS);
         Self {
             user: user.name.clone(),
             domain: user.domain.clone(),
@@ -94,14 +85,16 @@ impl Token {
                 .filter_map(|rid| users.by_rid(*rid))
                 .map(|group| group.name.into())
                 .collect(),
-            identity: identity(config, ids),
+            identity: identity(config, own),
+            owns_by_uid: own.is_some(),
             guest: false,
             anonymous: false,
         }
     }
 
-    /// The same user as somebody else on disk.
-    fn acting_as(&self, config: &ServerConfig, (uid, gid): (u32, u32)) -> Self {
+    /// The same user as somebody else on disk: there it is one and the same who asks, whoever that
+    /// is.
+    pub(crate) fn acting_as(&self, config: &ServerConfig, (uid, gid): (u32, u32)) -> Self {
         let mut sids = self.sids.clone();
         sids.extend([Sid::unix_user(uid), Sid::unix_group(gid)]);
         let groups = local_groups(config, uid).iter();
@@ -110,30 +103,36 @@ impl Token {
             group_sid: Sid::unix_group(gid),
             sids,
             identity: identity(config, Some((uid, gid))),
+            owns_by_uid: true,
             ..self.clone()
+        }
+    }
+
+    /// Uid and gid that the kernel judges by; `None`: those of the service.
+    pub(crate) fn local_ids(&self) -> Option<(u32, u32)> {
+        match &self.identity {
+            Identity::Service => None,
+            Identity::User(user) => Some((user.uid, user.gid)),
         }
     }
 
     /// Somebody without an account on a share that lets such in.
     pub(crate) fn guest(config: &ServerConfig) -> Self {
         let user_sid = account(config, GUEST_RID);
-        let (uid, gid) = config.service_ids;
+        let (local, gid) = local(config, None);
+        let mut sids = vec![user_sid];
+        sids.extend(local);
+        sids.push(Sid::BUILTIN_GUESTS);
         Self {
             user: "guest".to_owned(),
             domain: config.netbios_name.clone(),
             group_sid: Sid::unix_group(gid),
-            sids: vec![
-                user_sid,
-                Sid::unix_user(uid),
-                Sid::unix_group(gid),
-                Sid::EVERYONE,
-                Sid::NETWORK,
-                Sid::BUILTIN_GUESTS,
-            ],
+            sids,
             user_sid,
             group_rids: Vec::new(),
             groups: Arc::default(),
-            identity: Identity::Service,
+            identity: identity(config, None),
+            owns_by_uid: false,
             guest: true,
             anonymous: false,
         }
@@ -141,7 +140,7 @@ impl Token {
 
     /// Nobody: enough to ask for the list of shares.
     pub(crate) fn anonymous(config: &ServerConfig) -> Self {
-        let (_, gid) = config.service_ids;
+        let (_, gid) = config.guest_ids;
         Self {
             user: String::new(),
             domain: String::new(),
@@ -150,7 +149,8 @@ impl Token {
             sids: vec![Sid::ANONYMOUS, Sid::NETWORK],
             group_rids: Vec::new(),
             groups: Arc::default(),
-            identity: Identity::Service,
+            identity: identity(config, None),
+            owns_by_uid: false,
             guest: false,
             anonymous: true,
         }
@@ -168,17 +168,45 @@ fn local_groups(config: &ServerConfig, uid: u32) -> &[u32] {
     config.local_groups.get(&uid).map_or(&[], Vec::as_slice)
 }
 
-fn identity(config: &ServerConfig, ids: Option<(u32, u32)>) -> Identity {
-    match ids {
-        Some((uid, gid)) => Identity::User(Arc::new(LocalUser {
-            uid,
-            gid,
-            groups: local_groups(config, uid)
-                .iter()
-                .copied()
-                .filter(|group| *group != gid)
-                .collect(),
-        })),
-        None => Identity::Service,
-    }
+/// Whether somebody bound to `uid` acts as it: a server that cannot switch is one uid alone.
+fn may_be(config: &ServerConfig, uid: u32) -> bool {
+    config.switch_identity || uid == config.guest_ids.0
 }
+
+/// What the access check knows of who somebody is on disk, and the primary group there; `own`:
+/// whom he is bound to.
+///
+/// The uid of the guest account stands for nobody in particular, so it makes nobody an owner. The
+/// uid of a server that cannot switch does: what lies there without a descriptor could be used by
+/// nobody otherwise, and what is made there has one.
+fn local(config: &ServerConfig, own: Option<(u32, u32)>) -> (Vec<Sid>, u32) {
+    let (uid, gid) = own
+        .filter(|_| config.switch_identity)
+        .unwrap_or(config.guest_ids);
+    let owner = (own.is_some() || !config.switch_identity).then(|| Sid::unix_user(uid));
+    let mut sids: Vec<Sid> = owner.into_iter().collect();
+    sids.push(Sid::unix_group(gid));
+    let groups = local_groups(config, uid).iter();
+    sids.extend(groups.map(|gid| Sid::unix_group(*gid)));
+    sids.extend([Sid::EVERYONE, Sid::NETWORK]);
+    (sids, gid)
+}
+
+/// Who the kernel is told is asking. Nobody is the service where identities can be switched.
+fn identity(config: &ServerConfig, own: Option<(u32, u32)>) -> Identity {
+    if !config.switch_identity {
+        return Identity::Service;
+    }
+    let (uid, gid) = own.unwrap_or(config.guest_ids);
+    Identity::User(Arc::new(LocalUser {
+        uid,
+        gid,
+        groups: (local_groups(config, uid).iter().copied())
+            .filter(|group| *group != gid)
+            .collect(),
+    }))
+}
+
+#[cfg(test)]
+#[path = "token_tests.rs"]
+mod tests;

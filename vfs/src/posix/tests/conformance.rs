@@ -303,7 +303,7 @@ pub(super) async fn listing<D: Disk>(t: Case<D>) {
         t.file(&format!("d/more-{number}")).await;
     }
     let listed = t.vfs.list(ME, &dir, 20).await.unwrap();
-    let before = t.vfs.attrs_at(&dir, &listed).await;
+    let before = t.vfs.attrs_at(ME, &dir, &listed).await;
     looked_at(&t, &dir, &listed).await;
     for (name, attr) in listed.iter().zip(&before) {
         assert_eq!(*attr, attr_at(&t, &dir, name).await);
@@ -313,7 +313,7 @@ pub(super) async fn listing<D: Disk>(t: Case<D>) {
     for ((name, before), now) in listed
         .iter()
         .zip(before)
-        .zip(t.vfs.attrs_at(&dir, &listed).await)
+        .zip(t.vfs.attrs_at(ME, &dir, &listed).await)
     {
         match name.name.as_str() {
             "B" => assert_eq!(now, Err(VfsError::NotFound)),
@@ -522,7 +522,7 @@ pub(super) async fn attributes_changed_outside<D: Disk>(t: Case<D>) {
     let names = t.vfs.list(ME, &root, 100).await.unwrap();
     for bits in [0x2, 0x4, 0x6, 0x20] {
         for round in 0..3 {
-            let listed = t.vfs.attrs_at(&root, &names).await;
+            let listed = t.vfs.attrs_at(ME, &root, &names).await;
             if round == 1 {
                 let blob = samba_xattr::dos_attrib::DosAttrib {
                     attributes: Some(bits),
@@ -598,7 +598,7 @@ pub(super) async fn symlinks<D: Disk>(t: Case<D>) {
     // Listed with what they lead to.
     let root = t.vfs.root();
     let names = t.vfs.list(ME, &root, 100).await.unwrap();
-    let together = t.vfs.attrs_at(&root, &names).await;
+    let together = t.vfs.attrs_at(ME, &root, &names).await;
     looked_at(&t, &root, &names).await;
     for (name, attr) in names.iter().zip(together) {
         assert_eq!(attr, attr_at(&t, &root, name).await, "{}", name.name);
@@ -623,7 +623,7 @@ pub(super) async fn symlinks<D: Disk>(t: Case<D>) {
 
 /// What comes along with a listing is what is said of its first names.
 async fn looked_at<D: Disk>(t: &Case<D>, dir: &PosixNode<D>, listed: &[crate::DirName]) {
-    let all = t.vfs.attrs_at(dir, listed).await;
+    let all = t.vfs.attrs_at(ME, dir, listed).await;
     for most in [0, 1, 5, listed.len(), 100] {
         let (names, attrs) = t.vfs.list_looked(ME, dir, 100, most).await.unwrap();
         assert_eq!(names, listed);
@@ -639,7 +639,7 @@ async fn attr_at<D: Disk>(
     dir: &PosixNode<D>,
     name: &crate::DirName,
 ) -> crate::VfsResult<crate::Attr> {
-    let mut one = t.vfs.attrs_at(dir, std::slice::from_ref(name)).await;
+    let mut one = t.vfs.attrs_at(ME, dir, std::slice::from_ref(name)).await;
     one.remove(0)
 }
 

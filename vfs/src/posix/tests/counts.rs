@@ -302,7 +302,7 @@ fn a_coarse_clock_hides_nothing() {
         // Nobody takes its name meanwhile, though the cache knows of none.
         for security in [None, Some(super::meta::descriptor(7))] {
             let new = NewNode {
-                security,
+                security: security.map(crate::NewSecurity::Given),
                 ..NewNode::default()
             };
             let before = t.vfs.list(ME, &dir, MANY).await.unwrap();

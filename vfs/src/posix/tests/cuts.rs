@@ -1,6 +1,7 @@
 //! Power losses and failures at every step: what was stable stays, what failed leaves nothing.
 
 use super::*;
+use crate::NewSecurity;
 use crate::posix::streams::IN_XATTR_MAX;
 use crate::sim::{Cut, Fault, FaultAction, Profile, SimOp};
 
@@ -206,7 +207,7 @@ fn creation_fails_at_every_step() {
     ];
     let new = NewNode {
         dos_attributes: 2,
-        security: Some(sd.to_vec()),
+        security: Some(NewSecurity::Given(sd.to_vec())),
         eas: vec![("a".into(), b"1".to_vec())],
         allocation: 8192,
         ..NewNode::default()

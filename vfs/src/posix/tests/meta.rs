@@ -1,7 +1,7 @@
 //! Attributes, times, security descriptors, extended attributes, whole creation.
 
 use super::*;
-use crate::{Timestamp, disk::XattrSet, posix::attributes::dos};
+use crate::{NewSecurity, Timestamp, disk::XattrSet, posix::attributes::dos};
 
 /// A descriptor with an owner and nothing else.
 pub(super) fn descriptor(rid: u8) -> Vec<u8> {
@@ -178,7 +178,7 @@ pub(super) async fn security<D: Disk>(t: Case<D>) {
         VfsError::InvalidArgument
     );
     let new = NewNode {
-        security: Some(descriptor(2)),
+        security: Some(NewSecurity::Given(descriptor(2))),
         ..NewNode::default()
     };
     let (made, attr) = t.new_file("g", &new).await.unwrap();
@@ -194,7 +194,19 @@ pub(super) async fn security<D: Disk>(t: Case<D>) {
         Some(descriptor(2))
     );
     t.file("d/in").await;
-    assert_eq!(t.names("").await, ["d", "f", "g"]);
+    // One that is made of the permissions is told those that there are.
+    let describe = |of: Permissions| descriptor(if of.mode & 0o7777 == 0o751 { 5 } else { 6 });
+    let new = NewNode {
+        mode: Some(0o2751),
+        security: Some(NewSecurity::Of(&describe)),
+        ..NewNode::default()
+    };
+    let (made, _) = t.new_file("h", &new).await.unwrap();
+    assert_eq!(
+        t.vfs.security(&made, None).await.unwrap(),
+        Some(descriptor(5))
+    );
+    assert_eq!(t.names("").await, ["d", "f", "g", "h"]);
     assert_eq!(t.names("d").await, ["in"]);
 }
 
@@ -289,7 +301,7 @@ pub(super) async fn creation_is_whole<D: Disk>(t: Case<D>) {
         ..NewNode::default()
     };
     let sd = NewNode {
-        security: Some(b"no descriptor".to_vec()),
+        security: Some(NewSecurity::Given(b"no descriptor".to_vec())),
         ..NewNode::default()
     };
     for new in [&ea, &sd] {

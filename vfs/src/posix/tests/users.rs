@@ -30,6 +30,7 @@ const DENIED: VfsError = VfsError::AccessDenied;
 async fn owners<D: Disk>(t: Case<D>) {
     let three = three(t).await;
     strangers_change_nothing(&three).await;
+    links_do_not_tell_of_what_is_closed(&three).await;
     writers_may_what_windows_lets_them(&three).await;
     names_belong_to_the_directory(&three).await;
 }
@@ -61,6 +62,43 @@ async fn three<D: Disk>(t: Case<D>) -> Three<D> {
         bob,
         carol,
     }
+}
+
+/// A listing shows what a name is, but follows a link only where who lists may go.
+async fn links_do_not_tell_of_what_is_closed<D: Disk>(three: &Three<D>) {
+    let Three {
+        t,
+        root,
+        alice,
+        bob,
+        ..
+    } = three;
+    let closed = NewNode {
+        mode: Some(0o700),
+        ..NewNode::default()
+    };
+    let (dir, _) = (t.vfs.create_directory(alice, root, "closed", &closed).await).unwrap();
+    let inside = NewNode::default();
+    let (inside, _) = t.vfs.create_file(alice, &dir, "in", &inside).await.unwrap();
+    t.write(&inside, 0, b"hers").await;
+    (t.link)("way-in", "closed/in");
+    // One name, and a listing that looks at many at once.
+    let names = t.vfs.list(bob, root, 20).await.unwrap();
+    let place = names.iter().position(|name| name.name == "way-in").unwrap();
+    let one = std::slice::from_ref(&names[place]);
+    assert_eq!(t.vfs.attrs_at(bob, root, one).await, [Err(DENIED)]);
+    let hers = t.vfs.attrs_at(alice, root, one).await.remove(0);
+    assert_eq!(hers.unwrap().size, 4);
+    let (listed, looked) = t.vfs.list_looked(bob, root, 20, 20).await.unwrap();
+    let mut seen = listed.iter().zip(looked);
+    assert!(seen.any(|(name, attr)| name.name == "way-in" && attr == Err(DENIED)));
+    t.vfs
+        .disk()
+        .unlink(ME, root.fd(), b"way-in", false)
+        .await
+        .unwrap();
+    t.vfs.remove(alice, &inside, &dir, "in").await.unwrap();
+    t.vfs.remove(alice, &dir, root, "closed").await.unwrap();
 }
 
 async fn strangers_change_nothing<D: Disk>(three: &Three<D>) {
@@ -216,7 +254,11 @@ fn owners_on_system_calls() {
     }
     let dir = tempfile::tempdir().unwrap();
     let disk = SysDisk::open(dir.path()).unwrap();
-    block_on(async { owners(Case::new(disk, Box::new(|_, _| {})).await).await });
+    let base = dir.path().to_owned();
+    let link = Box::new(move |name: &str, target: &str| {
+        std::os::unix::fs::symlink(target, base.join(name)).unwrap();
+    });
+    block_on(async { owners(Case::new(disk, link).await).await });
 }
 
 #[test]

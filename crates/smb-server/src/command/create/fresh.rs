@@ -3,10 +3,13 @@
 use std::cell::Cell;
 
 use smb_wire::{
-    access_mask::AccessMask, dtyp::SecurityDescriptor, file_attributes::FileAttributes,
-    msg::CreateAction, status::Status,
+    access_mask::AccessMask,
+    dtyp::{SecurityDescriptor, Sid},
+    file_attributes::FileAttributes,
+    msg::CreateAction,
+    status::Status,
 };
-use vfs::{Attr, NewNode, Node, Vfs, VfsError};
+use vfs::{Attr, NewNode, NewSecurity, Node, Permissions, Vfs, VfsError};
 
 use super::{
     Attempt, Known, Opened, Seen, judge,
@@ -135,13 +138,10 @@ async fn make<V: Vfs>(
     let vfs = &*share.vfs;
     let directory = wanted.directory();
     let given = contexts.security.as_ref();
+    let describe = |of| owned(token.user_sid, of, directory);
     let security = match access::for_new(inherited, &token, given, directory) {
-        None => None,
-        Some(sd) => {
-            let mut bytes = bytes::BytesMut::new();
-            sd.encode(&mut bytes)?;
-            Some(bytes.to_vec())
-        }
+        None => (!token.owns_by_uid).then_some(NewSecurity::Of(&describe)),
+        Some(sd) => Some(NewSecurity::Given(encoded(&sd)?)),
     };
     let new = NewNode {
         mode: None,
@@ -172,6 +172,18 @@ async fn make<V: Vfs>(
         }
         other => Ok(other?),
     }
+}
+
+fn encoded(sd: &SecurityDescriptor) -> Result<Vec<u8>, Failure> {
+    let mut bytes = bytes::BytesMut::new();
+    sd.encode(&mut bytes)?;
+    Ok(bytes.to_vec())
+}
+
+/// What the permission bits of something new say, and whose it is.
+fn owned(owner: Sid, of: Permissions, directory: bool) -> Vec<u8> {
+    // Three entries always fit; what could not be encoded could not be read, and opens nothing.
+    encoded(&access::derived_for(owner, of, directory)).unwrap_or_default()
 }
 
 /// The creator gets what it asked for; MAXIMUM_ALLOWED is what the new descriptor gives.

@@ -1,8 +1,8 @@
-//! Which groups the local users have that accounts are bound to.
+//! The local users: their numbers, and which groups those have that accounts are bound to.
 //!
-//! Reads `/etc/passwd` (a uid's name) and `/etc/group` (the groups that list the name), as the C
-//! library does for `files`. Users of other sources (LDAP, SSSD) are not found: they act with
-//! their primary group alone. Read at start and at reload, never on the way of a request.
+//! Reads `/etc/passwd` and `/etc/group`, as the C library does for `files`. Users of other sources
+//! (LDAP, SSSD) are not found: they are named by their numbers, and act with their primary group
+//! alone. Read at start and at reload, never on the way of a request.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,10 +11,38 @@ use std::{
     path::Path,
 };
 
+use crate::config::Owner;
+
 /// Most bytes read of either file; what lies beyond is not seen.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Most groups of one user: NGROUPS_MAX of Linux.
 const GROUPS_MAX: usize = 65_536;
+
+/// Uid and primary group of the user `name`.
+#[must_use]
+pub fn ids_of(name: &str) -> Option<Owner> {
+    accounts(&read("/etc/passwd"))
+        .find(|(known, _)| *known == name)
+        .map(|(_, ids)| ids)
+}
+
+/// The primary group of the user `uid`.
+#[must_use]
+pub fn primary_group(uid: u32) -> Option<u32> {
+    accounts(&read("/etc/passwd"))
+        .find(|(_, ids)| ids.uid == uid)
+        .map(|(_, ids)| ids.gid)
+}
+
+/// Name and numbers of each line of passwd(5) that has them: `name:password:uid:gid:...`.
+fn accounts(users: &str) -> impl Iterator<Item = (&str, Owner)> {
+    users.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let (name, uid) = (fields.next()?, fields.nth(1)?);
+        let ids = format!("{uid}:{}", fields.next()?).parse().ok()?;
+        (!name.is_empty()).then_some((name, ids))
+    })
+}
 
 /// Supplementary groups of each of `uids` that has any.
 #[must_use]
@@ -31,22 +59,17 @@ fn read(path: &str) -> String {
     let mut bytes = Vec::new();
     let opened = File::open(Path::new(path));
     if let Err(error) = opened.and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)) {
-        tracing::warn!(%error, path, "supplementary groups are not known");
+        tracing::warn!(%error, path, "local users are not known");
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// passwd(5): `name:password:uid:gid:...`; group(5): `name:password:gid:member,member`. Lines
-/// that are neither are passed over, as the C library does.
+/// group(5): `name:password:gid:member,member`. Lines that are none are passed over, as the C
+/// library does.
 fn find(uids: &BTreeSet<u32>, users: &str, groups: &str) -> BTreeMap<u32, Vec<u32>> {
     let mut names: BTreeMap<&str, u32> = BTreeMap::new();
-    for line in users.lines() {
-        let mut fields = line.split(':');
-        let (name, uid) = (fields.next(), fields.nth(1));
-        if let (Some(name), Some(Ok(uid))) = (name, uid.map(str::parse))
-            && uids.contains(&uid)
-            && !name.is_empty()
-        {
+    for (name, Owner { uid, .. }) in accounts(users) {
+        if uids.contains(&uid) {
             names.entry(name).or_insert(uid);
         }
     }
@@ -74,6 +97,22 @@ fn find(uids: &BTreeSet<u32>, users: &str, groups: &str) -> BTreeMap<u32, Vec<u3
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn accounts_are_found_by_name() {
+        let users = "root:x:0:0::/root:/bin/sh\nbroken:x:1\nnone:x:none:1:\n:x:5:5:\n\
+                     nobody:x:65534:65533:nobody:/:/bin/false\n";
+        let found: Vec<_> = accounts(users).collect();
+        let (nobody, root) = (
+            Owner {
+                uid: 65_534,
+                gid: 65_533,
+            },
+            Owner { uid: 0, gid: 0 },
+        );
+        assert_eq!(found, [("root", root), ("nobody", nobody)]);
+        assert_eq!(ids_of("no such user"), None);
+    }
 
     #[test]
     fn members_are_found_by_name() {

@@ -1,0 +1,220 @@
+//! Shares apart from what the server keeps for itself: the state folder with its control socket, the
+//! user file, the configuration file.
+//!
+//! Paths are compared as the kernel resolves them, and each folder above them by device and inode, so
+//! that neither links nor bind mounts hide one in the other. What does not exist yet lies where its
+//! nearest folder that does exists lies. What comes to lie in a share later is kept from clients by
+//! the file system that serves it (`vfs::posix::PosixOptions::hidden`).
+
+use std::{
+    fs,
+    ops::Range,
+    os::unix::fs::MetadataExt,
+    path::{Component, Path, PathBuf},
+};
+
+use super::{Server, share::in_time, validate::Findings};
+
+/// A path without links, and the folders from it up to the root, each by device and inode; those
+/// that do not exist are left out.
+struct Way {
+    path: PathBuf,
+    folders: Vec<(u64, u64)>,
+}
+
+impl Way {
+    fn to(path: &Path) -> Self {
+        let path = resolved(path);
+        let folders = path.ancestors().filter_map(inode).collect();
+        Self { path, folders }
+    }
+
+    /// Whether `folder` is this one's end or lies on the way to it.
+    fn passes(&self, folder: &Self) -> bool {
+        self.path.starts_with(&folder.path)
+            || inode(&folder.path).is_some_and(|inode| self.folders.contains(&inode))
+    }
+}
+
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    let meta = fs::metadata(path).ok()?;
+    Some((meta.dev(), meta.ino()))
+}
+
+/// `path` with every link resolved, as far as it exists.
+fn resolved(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut done = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => drop(done.pop()),
+            other => done.push(other),
+        }
+        if let Ok(full) = fs::canonicalize(&done) {
+            done = full;
+        }
+    }
+    done
+}
+
+/// Whether neither of two folders lies in the other.
+#[must_use]
+pub fn are_apart(one: &Path, other: &Path) -> bool {
+    let (one, other) = (Way::to(one), Way::to(other));
+    !one.passes(&other) && !other.passes(&one)
+}
+
+/// What must not be reached through a share.
+pub(super) struct Kept {
+    state_dir: PathBuf,
+    users_file: PathBuf,
+    /// Whoever can change it decides what is served as whom.
+    config_file: Option<PathBuf>,
+}
+
+impl Kept {
+    pub(super) fn of(server: &Server, config_file: Option<PathBuf>) -> Self {
+        Self {
+            state_dir: server.state_dir.clone(),
+            users_file: server.users_file.clone(),
+            config_file,
+        }
+    }
+
+    /// What a share of `folder` would give away, and how not to.
+    fn betrayed(&self, folder: &Path, read_only: bool) -> Option<(String, &'static str)> {
+        let share = Way::to(folder);
+        let state = Way::to(&self.state_dir);
+        let shown = |path: &Path| path.display().to_string();
+        let (folder, dir) = (shown(folder), shown(&self.state_dir));
+        if state.passes(&share) {
+            let why = "with its control socket and what is as good as passwords";
+            return Some((
+                format!("{folder} contains the state folder {dir}, {why}"),
+                STATE,
+            ));
+        }
+        if share.passes(&state) {
+            return Some((format!("{folder} lies in the state folder {dir}"), STATE));
+        }
+        if Way::to(&self.users_file).passes(&share) {
+            let file = shown(&self.users_file);
+            let why = "which holds what is as good as passwords";
+            return Some((
+                format!("{folder} contains the user file {file}, {why}"),
+                USERS,
+            ));
+        }
+        let file = self.config_file.as_ref().filter(|_| !read_only)?;
+        Way::to(file).passes(&share).then(|| {
+            let message = format!(
+                "{folder} contains this configuration file: whoever could change it through the \
+                 share would decide what is served, and as whom"
+            );
+            (message, CONFIG)
+        })
+    }
+}
+
+/// The way out for who has a configuration file.
+pub(super) const STATE: &str = "set state_dir in [server] to a folder outside every share, or serve folders \
+                     beside it";
+const USERS: &str = "set users_file in [server] to a file outside every share";
+const CONFIG: &str = "move the file out of the share, or set read_only = true for the share";
+/// The same for who serves without a configuration file.
+pub(super) const WITHOUT_FILE: &str = "serve folders beside it, or set XDG_STATE_HOME to one that \
+                                       is not served";
+
+/// Refuses a share that would give away what is kept. One whose disk does not answer is not looked
+/// at.
+pub(super) fn check(
+    folder: &Path,
+    read_only: bool,
+    kept: Kept,
+    place: Range<usize>,
+    findings: &mut Findings,
+) {
+    let path = folder.to_owned();
+    let found = in_time(move || kept.betrayed(&path, read_only));
+    if let Some((message, way_out)) = found.flatten() {
+        findings.add(Some(place), message, way_out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    struct Place(tempfile::TempDir);
+
+    impl Place {
+        fn new() -> Self {
+            let place = Self(tempfile::tempdir().unwrap());
+            for folder in ["srv/data", "srv/state", "etc"] {
+                fs::create_dir_all(place.at(folder)).unwrap();
+            }
+            place
+        }
+
+        fn at(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        /// What a share of `folder` gives away.
+        fn betrayed(&self, folder: &str, state: &str, users: &str) -> Option<String> {
+            let kept = Kept {
+                state_dir: self.at(state),
+                users_file: self.at(users),
+                config_file: Some(self.at("etc/h.toml")),
+            };
+            kept.betrayed(&self.at(folder), false)
+                .map(|(message, _)| message)
+        }
+    }
+
+    #[test]
+    fn neither_lies_in_the_other() {
+        let place = Place::new();
+        let state = |share, state| place.betrayed(share, state, "etc/users");
+        assert_eq!(state("srv/data", "srv/state"), None);
+        for (share, kept) in [
+            ("srv", "srv/state"),
+            ("srv/state", "srv/state"),
+            ("srv/data", "srv/data/.local/state/holdfast"),
+            ("srv/data", "srv/none/../data/state"),
+        ] {
+            let said = state(share, kept).unwrap();
+            assert!(said.contains("contains the state folder"), "{said}");
+        }
+        let said = state("srv/data", "srv").unwrap();
+        assert!(said.contains("lies in the state folder"), "{said}");
+        // A name that only begins alike is another.
+        fs::create_dir(place.at("srv/data-2")).unwrap();
+        assert_eq!(state("srv/data", "srv/data-2"), None);
+        assert!(are_apart(&place.at("srv/data"), &place.at("srv/data-2")));
+        assert!(!are_apart(&place.at("srv"), &place.at("srv/data")));
+    }
+
+    #[test]
+    fn the_files_lie_outside_too() {
+        let place = Place::new();
+        let said = place.betrayed("srv/data", "srv/state", "srv/data/users");
+        assert!(said.unwrap().contains("contains the user file"));
+        let said = place.betrayed("etc", "srv/state", "srv/users");
+        assert!(said.unwrap().contains("this configuration file"));
+    }
+
+    #[test]
+    fn links_lead_where_they_lead() {
+        let place = Place::new();
+        symlink(place.at("srv/data"), place.at("link")).unwrap();
+        symlink("none/deep", place.at("srv/dangling")).unwrap();
+        let state = |share, state| place.betrayed(share, state, "etc/users");
+        assert!(state("srv/data", "link/state").is_some());
+        assert!(state("link", "srv/data/state").is_some());
+        assert!(state("link", "srv/state/../data").is_some());
+        assert_eq!(state("srv/data", "srv/dangling/state"), None);
+    }
+}

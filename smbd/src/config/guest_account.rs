@@ -1,0 +1,114 @@
+//! `guest_account`: the local user as whom everybody acts on disk who has none of his own.
+//!
+//! A name is looked up in `/etc/passwd`; a server that runs as root must not start with one it
+//! does not know, or with root by another name.
+
+use std::fmt;
+
+use super::{Owner, raw, validate::Findings};
+use crate::local_users;
+
+/// Without a key: the account that distributions have for this.
+const DEFAULT: &str = "nobody";
+/// Where there is no such account: what the kernel takes for ids that have no name here
+/// (`/proc/sys/kernel/overflowuid`).
+const OVERFLOW: Owner = Owner {
+    uid: 65_534,
+    gid: 65_534,
+};
+
+/// The account, and its numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestAccount {
+    /// Its name; `None`: the administrator wrote numbers.
+    pub name: Option<String>,
+    /// Uid and primary group.
+    pub ids: Owner,
+}
+
+impl fmt::Display for GuestAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{name} ({})", self.ids),
+            None => write!(f, "{}", self.ids),
+        }
+    }
+}
+
+/// The account of a configuration that names none.
+#[must_use]
+pub fn default_guest_account() -> GuestAccount {
+    let known = local_users::ids_of(DEFAULT).filter(|ids| ids.uid != 0);
+    GuestAccount {
+        name: Some(DEFAULT.to_owned()),
+        ids: known.unwrap_or(OVERFLOW),
+    }
+}
+
+/// The account that a configuration names.
+pub(super) fn guest_account(field: &raw::At<String>, findings: &mut Findings) -> GuestAccount {
+    let Some(at) = field else {
+        return default_guest_account();
+    };
+    let found = written(at.get_ref(), local_users::ids_of);
+    found.unwrap_or_else(|(message, way_out)| {
+        findings.add(Some(at.span()), message, way_out);
+        GuestAccount {
+            name: None,
+            ids: OVERFLOW,
+        }
+    })
+}
+
+/// What was written, or message and way out.
+fn written(
+    text: &str,
+    look_up: impl FnOnce(&str) -> Option<Owner>,
+) -> Result<GuestAccount, (String, &'static str)> {
+    let numbers = text.parse::<Owner>().ok();
+    let name = numbers.is_none().then(|| text.to_owned());
+    let Some(ids) = numbers.or_else(|| look_up(text)) else {
+        let way_out = "use a name in /etc/passwd, or the numbers of a user and a group, as in \
+                       \"65534:65534\"";
+        return Err((format!("there is no local user `{text}`"), way_out));
+    };
+    if ids.uid == 0 && text != "0:0" {
+        let message = format!("`{text}` is root, as whom guests could read and change everything");
+        let way_out = "use an unprivileged account, as in \"nobody\"; only \"0:0\" means root";
+        return Err((message, way_out));
+    }
+    Ok(GuestAccount { name, ids })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(name: &str) -> Option<Owner> {
+        let id = |uid, gid| Some(Owner { uid, gid });
+        match name {
+            "nobody" => id(65_534, 65_533),
+            "root" | "toor" => id(0, 0),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn names_and_numbers_are_taken() {
+        let shown = |text| written(text, known).map(|account| account.to_string());
+        assert_eq!(shown("nobody").unwrap(), "nobody (65534:65533)");
+        assert_eq!(shown("12:13").unwrap(), "12:13");
+        assert_eq!(shown("0:0").unwrap(), "0:0");
+    }
+
+    #[test]
+    fn root_is_only_who_is_written_so() {
+        for text in ["root", "toor", "0:5"] {
+            let (message, way_out) = written(text, known).unwrap_err();
+            assert!(message.contains(text) && way_out.contains("\"0:0\""));
+        }
+        let (message, way_out) = written("nobdy", known).unwrap_err();
+        assert!(message.contains("no local user `nobdy`"), "{message}");
+        assert!(way_out.contains("65534:65534"));
+    }
+}
