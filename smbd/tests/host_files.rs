@@ -10,6 +10,7 @@ use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
     path::Path,
+    process::Command,
 };
 
 use bytes::BytesMut;
@@ -70,6 +71,10 @@ fn make(path: &Path, owner: (u32, u32), mode: u32) {
 type Change = fn(&Tree, &File);
 
 fn copy(tree: &Tree, target: &File) {
+    copy_all(tree, target, 100);
+}
+
+fn copy_all(tree: &Tree, target: &File, length: usize) {
     let source = tree.create(&CreateArgs::open("source")).unwrap();
     let key = source.ioctl(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32);
     let mut input = BytesMut::new();
@@ -81,7 +86,7 @@ fn copy(tree: &Tree, target: &File) {
         chunks: vec![CopyChunk {
             source_offset: 0,
             target_offset: 0,
-            length: 100,
+            length: u32::try_from(length).unwrap(),
         }],
     }
     .encode(&mut input);
@@ -153,4 +158,69 @@ fn what_is_overwritten_runs_as_nobody_else() {
         tree.write_file("program", b"itself").unwrap();
         assert_eq!(mode(&path), 0o755);
     }
+}
+
+/// Runs a program as its owner does on the host.
+fn says(path: &Path) -> String {
+    let output = Command::new(path).output();
+    let output = output.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What was changed over SMB and closed can be run at once, not only when it is on disk.
+#[test]
+fn a_program_can_be_run_as_soon_as_it_is_closed() {
+    if !possible() {
+        return;
+    }
+    for file_io in ["threads", "auto"] {
+        let daemon = start(file_io);
+        let tree = tree_of(&daemon, "alice");
+        let path = daemon.path("data/program");
+        let text = b"#!/bin/sh\necho it runs\n";
+        tree.write_file("source", text).unwrap();
+        let longer = |file: &File| file.write_all(text.len() as u64, b"# more\n").unwrap();
+        type Act<'a> = &'a dyn Fn(&File);
+        let changes: [(&str, Act<'_>); 5] = [
+            ("written", &|file| file.write_all(0, text).unwrap()),
+            ("flushed in between", &|file| {
+                file.write_all(0, text).unwrap();
+                file.flush(false).unwrap();
+                longer(file);
+            }),
+            ("cut", &|file| {
+                file.set_end_of_file(text.len() as u64).unwrap();
+            }),
+            ("copied", &|file| copy_all(&tree, file, text.len())),
+            ("metadata only", &|file| {
+                // FileBasicInformation: the time of the last write, the rest as it is.
+                let mut basic = [0; 40];
+                basic[16..24].copy_from_slice(&132_000_000_000_000_000u64.to_le_bytes());
+                file.set(FileInformationClass::BASIC, &basic).unwrap();
+            }),
+        ];
+        for (what, change) in changes {
+            // Nobody else may have it open for writing, this process least of all.
+            let source = daemon.path("data/source");
+            assert!(run(Command::new("cp").arg(source).arg(&path)));
+            assert!(run(Command::new("chmod").arg("0777").arg(&path)));
+            if what == "cut" {
+                let more = format!("echo '# more' >> {}", path.display());
+                assert!(run(Command::new("sh").args(["-c", &more])));
+            }
+            let file = tree.create(&CreateArgs::open("program")).unwrap();
+            change(&file);
+            file.close().unwrap();
+            assert_eq!(says(&path), "it runs\n", "{what}, {file_io}");
+            fs::remove_file(&path).unwrap();
+        }
+        // One that is new, and not even flushed.
+        tree.write_file("program", text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(says(&path), "it runs\n");
+    }
+}
+
+fn run(command: &mut Command) -> bool {
+    command.status().unwrap().success()
 }
