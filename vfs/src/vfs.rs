@@ -21,6 +21,10 @@ use bytes::{Bytes, BytesMut};
 
 use crate::{Attr, FileKey, FsInfo, Identity, SetAttr, StreamInfo, Timestamp, VfsError};
 
+/// Components of a path below the root of a share, at most. Each costs a look at the disk, and all of a
+/// path are walked in one turn.
+pub const PATH_DEPTH_MAX: usize = 256;
+
 /// Result of a file-system operation.
 pub type VfsResult<T> = std::result::Result<T, VfsError>;
 
