@@ -193,6 +193,9 @@ impl<V: Vfs> Gate<V> {
             .begin_write(core, (node, arrived), (offset, end), flags)
             .await;
         let barriers = judged.barriers;
+        if write.wants_keeper {
+            self.keep(node).await;
+        }
         let mode = WriteMode {
             durable: barriers.durable_write,
         };
@@ -211,6 +214,21 @@ impl<V: Vfs> Gate<V> {
         drop(write);
         self.told(core, result).await?;
         self.after(core, node, judged).await
+    }
+
+    /// Contents of `node` are about to change otherwise than by [`Gate::write`], which does this itself:
+    /// what is held of the inode until it is synced shall not keep anybody from running the file once
+    /// its last handle is closed. Held is then a descriptor of its own, opened here, before the change,
+    /// or it would not hear of a failed write-back that somebody else was told of first.
+    pub async fn keep(&self, node: &V::Node) {
+        let known = || self.core.peek(node.key(), |inode| !inode.wants_keeper());
+        if node.forbids_execution()
+            && known() != Some(true)
+            && let Some(keeper) = self.vfs.keeper(node).await
+        {
+            let held = self.held(&keeper);
+            self.core.with(node.key(), |inode| inode.keep(held));
+        }
     }
 
     async fn stream_named(&self, node: &V::Node, flags: Since) -> Result<Receipt, VfsError> {
@@ -393,10 +411,18 @@ impl<V: Vfs> Gate<V> {
     pub async fn closed(&self, node: &V::Node, flags: RequestFlags) -> Result<Receipt, VfsError> {
         let core = &self.core;
         let key = node.key();
-        let (judged, dirty) = core.with(key, |inode| {
+        let (judged, dirty, forbids) = core.with(key, |inode| {
             let asked = Asked::of(Event::Close, flags);
-            (self.judge(inode, asked), inode.is_dirty())
+            let judged = self.judge(inode, asked);
+            (judged, inode.is_dirty(), inode.forbids_execution())
         });
+        if dirty
+            && forbids
+            && let Some(keeper) = self.vfs.keeper(node).await
+        {
+            let held = self.held(&keeper);
+            core.with(key, |inode| inode.allow_execution(held));
+        }
         let mut result = Ok(());
         if dirty {
             count(&self.share.metrics.dirty_at_close);

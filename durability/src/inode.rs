@@ -107,7 +107,7 @@ pub(crate) struct Job<V: Vfs> {
 
 pub(crate) struct Inode<V: Vfs> {
     node: Option<Held<V>>,
-    /// `node` was there when something was written through it: it hears of failed write-back.
+    /// `node` was there before something was written: it hears of failed write-back.
     wrote: bool,
     streams: BTreeMap<String, Held<V>>,
     pub(crate) pending: Epoch,
@@ -248,6 +248,45 @@ impl<V: Vfs> Inode<V> {
             .for_each(|debt| debt.change(kind));
     }
 
+    /// Contents are about to change: `held` was opened before that. Unless an earlier one is there, it is
+    /// what a sync will go through.
+    pub(crate) fn keep(&mut self, held: Held<V>) {
+        if !self.wrote {
+            self.node = Some(held);
+            self.wrote = true;
+        }
+    }
+
+    /// Whether a change of contents wants [`Inode::keep`] first.
+    pub(crate) fn wants_keeper(&self) -> bool {
+        !self.wrote
+    }
+
+    /// Whether it is metadata of a file only that makes the inode hold a descriptor with which nobody
+    /// can run it. A file that was only made is empty: nobody wants to.
+    pub(crate) fn forbids_execution(&self) -> bool {
+        !self.pending.set_meta.is_empty() && self.held_forbids_execution()
+    }
+
+    pub(crate) fn held_forbids_execution(&self) -> bool {
+        let held = self.node.as_ref();
+        held.is_some_and(|held| held.node.forbids_execution())
+    }
+
+    /// `held`, which may have been opened since, is held in place of what forbids execution.
+    pub(crate) fn allow_execution(&mut self, held: Held<V>) {
+        if !self.wrote && self.forbids_execution() {
+            self.node = Some(held);
+        }
+    }
+
+    /// A change that was under way has changed nothing.
+    pub(crate) fn unchanged(&mut self) {
+        if self.running.is_none() {
+            self.release();
+        }
+    }
+
     /// Contents changed. Call after [`Inode::owe`].
     pub(crate) fn wrote(
         &mut self,
@@ -258,11 +297,9 @@ impl<V: Vfs> Inode<V> {
     ) {
         let stream = held.node.stream().unwrap_or_default();
         if stream.is_empty() {
-            // Only a descriptor opened before the write hears that its write-back failed.
-            if !self.wrote {
-                self.node = Some(held.clone());
-                self.wrote = true;
-            }
+            // Only a descriptor opened before the write hears that its write-back failed: the
+            // writer's own, if nothing else was kept.
+            self.keep(held.clone());
             self.pending.data = true;
         }
         match range {
@@ -467,9 +504,9 @@ impl<V: Vfs> Inode<V> {
         self.running.is_some() && self.failed(failure, entries)
     }
 
-    /// Gives back the nodes that nothing dirty needs.
+    /// Gives back the nodes that nothing dirty needs, nor a change that is under way.
     fn release(&mut self) {
-        if self.pending.is_clean() {
+        if self.pending.is_clean() && self.in_flight.is_empty() {
             self.node = None;
             self.wrote = false;
         }

@@ -120,6 +120,14 @@ pub fn run_with<S: Service>(
     wire_orders: impl FnOnce(mpsc::Sender<Order>) -> io::Result<()>,
 ) -> Result<(), String> {
     let text = |error: io::Error| error.to_string();
+    // Before any other thread: all inherit it.
+    vfs::sys::give_up_set_ids().map_err(|errno| {
+        let error = io::Error::from_raw_os_error(errno.0);
+        format!(
+            "giving up CAP_FSETID: {error}\n  = with it, programs that clients overwrite would keep \
+             their set-user-ID bit; whatever confines the server must allow capset"
+        )
+    })?;
     let folder = setup.config.server.state_dir.clone();
     let place = |error: io::Error| format!("state folder {}: {error}", folder.display());
     state_dir::prepare(&folder).map_err(place)?;

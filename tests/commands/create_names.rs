@@ -1,10 +1,12 @@
 //! Names in CREATE ([MS-SMB2] 3.3.5.9, [MS-FSCC] 2.1.5, [MS-FSA] 2.1.5.1): what they may be, and
 //! that none of them leaves the share.
 
+use bytes::BytesMut;
 use smb_client::{CreateArgs, Request, Tree};
 use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
+use smb_wire::fscc::{FileInformationClass, FileLinkInformation};
 use smb_wire::msg::{CreateDisposition, CreateOptions};
 
 fn create(tree: &Tree, name: &str) -> Status {
@@ -299,4 +301,46 @@ fn a_name_outside_its_message_is_refused() {
         );
     }
     tree.call(good()).unwrap();
+}
+
+/// [MS-FSA] 2.1.5.1: what is no pathname is OBJECT_NAME_INVALID, in every request that names one. A
+/// path of more components than the server walks is none, also where nothing of it is there.
+#[test]
+fn paths_are_so_deep_and_no_deeper() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let deep = |components: usize| vec!["d"; components].join("\\");
+    assert_eq!(create(&tree, &deep(256)), Status::OBJECT_PATH_NOT_FOUND);
+    assert_eq!(create(&tree, &deep(257)), Status::OBJECT_NAME_INVALID);
+    assert_eq!(create(&tree, &deep(3000)), Status::OBJECT_NAME_INVALID);
+    let stream = format!("{}:s", deep(257));
+    assert_eq!(create(&tree, &stream), Status::OBJECT_NAME_INVALID);
+    tree.write_file("f", b"x").unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    for (components, expected) in [
+        (256, Status::OBJECT_PATH_NOT_FOUND),
+        (257, Status::OBJECT_NAME_INVALID),
+    ] {
+        assert_eq!(status(file.rename(&deep(components), false)), expected);
+        let mut link = BytesMut::new();
+        FileLinkInformation {
+            replace_if_exists: false,
+            root_directory: 0,
+            file_name: deep(components),
+        }
+        .encode(&mut link);
+        let linked = file.set(FileInformationClass::LINK, &link);
+        assert_eq!(status(linked), expected);
+    }
+    // The deepest file there may be.
+    let mut at = server.path("");
+    for _ in 0..255 {
+        at.push("d");
+        std::fs::create_dir(&at).unwrap();
+    }
+    tree.write_file(&deep(256), b"down here").unwrap();
+    assert_eq!(std::fs::read(at.join("d")).unwrap(), b"down here");
+    assert_eq!(tree.read_file(&deep(256)).unwrap(), b"down here");
+    tree.delete(&deep(256)).unwrap();
+    assert!(!at.join("d").exists());
 }

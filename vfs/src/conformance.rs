@@ -14,6 +14,9 @@ use crate::{
 };
 
 mod differential;
+mod set_ids;
+
+pub(crate) use set_ids::set_ids;
 
 const ME: &Identity = &Identity::Service;
 

@@ -23,6 +23,10 @@ use bytes::{Bytes, BytesMut};
 
 use crate::{Attr, FileKey, FsInfo, Identity, SetAttr, StreamInfo, Timestamp, VfsError};
 
+/// Components of a path below the root of a share, at most. Each costs a look at the disk, and all of a
+/// path are walked in one turn.
+pub const PATH_DEPTH_MAX: usize = 256;
+
 /// Result of a file-system operation.
 pub type VfsResult<T> = std::result::Result<T, VfsError>;
 
@@ -34,6 +38,10 @@ pub trait Node: Clone + Send + Sync + 'static {
     fn is_directory(&self) -> bool;
     /// The stream's stored name, `None` for the unnamed data stream.
     fn stream(&self) -> Option<&str>;
+    /// While it is held nobody can run the file (ETXTBSY): it is open for writing.
+    fn forbids_execution(&self) -> bool {
+        false
+    }
 }
 
 /// Where a path led.
@@ -485,6 +493,15 @@ pub trait Vfs: Send + Sync + 'static {
     /// Nothing to do for a file system whose other methods sync nothing.
     fn on_failed_sync(&self, listener: FailedSync<Self::Node>) {
         drop(listener);
+    }
+
+    /// The same inode to be held for a later [`Vfs::sync`] in place of a node that
+    /// [`Node::forbids_execution`]: it does not. Of failed write-back it hears as that node does if this
+    /// is called before the write; called again for the same node it answers with the same descriptor.
+    /// `None` where there is nothing better to hold than the node itself.
+    async fn keeper(&self, node: &Self::Node) -> Option<Self::Node> {
+        let _ = node;
+        None
     }
 
     /// Starts write-back of a range, so that a later [`Vfs::sync`] has less to do. Returns at once,

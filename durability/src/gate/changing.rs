@@ -94,6 +94,7 @@ impl<V: Vfs> Changing<'_, V> {
         self.gate.core.with(self.held.key(), |inode| {
             inode.in_flight.remove(&self.ticket);
             inode.written.notify_waiters();
+            inode.unchanged();
         });
     }
 

@@ -70,9 +70,13 @@ impl<V: Vfs> Gate<V> {
                     (arrived.as_ref()).map_or_else(|| core.tick(), |arrived| arrived.ticket);
                 inode.in_flight.insert(ticket);
                 let also = inode.opens.bounded_elsewhere(&self.share);
-                Some((judged, also, ticket, inode.failures, reservation))
+                // A durable write leaves nothing to be synced.
+                let wants_keeper = inode.wants_keeper() && !judged.barriers.durable_write;
+                let seen = (ticket, inode.failures, wants_keeper);
+                Some((judged, also, seen, reservation))
             });
-            if let Some((judged, also, ticket, failures, reservation)) = admitted {
+            if let Some((judged, also, seen, reservation)) = admitted {
+                let (ticket, failures, wants_keeper) = seen;
                 // Under way: no longer on the list of what waits. Not before.
                 drop(arrived);
                 let write = WriteInFlight {
@@ -88,6 +92,7 @@ impl<V: Vfs> Gate<V> {
                     ticket,
                     failures,
                     durable: judged.barriers.durable_write,
+                    wants_keeper,
                     reservation: Some(reservation),
                 };
                 return (judged, write);
@@ -133,6 +138,8 @@ pub(super) struct WriteInFlight<'a, V: Vfs> {
     failures: u64,
     /// A durable write: its sync may hear of any earlier failure.
     durable: bool,
+    /// Nothing is held of the inode that was opened before its contents changed.
+    pub(super) wants_keeper: bool,
     /// Taken when the write has ended.
     reservation: Option<Reservation>,
 }

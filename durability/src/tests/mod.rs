@@ -9,6 +9,7 @@ mod ended;
 mod fake;
 mod flush;
 mod guard;
+mod held;
 mod hung;
 mod journals;
 mod kept;

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{PosixNode, PosixVfs, streams::Place};
 use crate::{
-    Identity, IoAccess, Kind, Range, SyncScope, VfsError, VfsResult, WriteMode,
+    Identity, IoAccess, Kind, Node, Range, SyncScope, VfsError, VfsResult, WriteMode,
     disk::{Allocate, Disk, DiskResult},
 };
 
@@ -367,6 +367,32 @@ impl<D: Disk> PosixVfs<D> {
             }
             other => Ok(other?),
         }
+    }
+
+    /// The service may read every file where it is root; where it is not, one that it may write and
+    /// not read is kept by the descriptor that writes.
+    pub(super) async fn do_keeper(&self, node: &PosixNode<D>) -> Option<PosixNode<D>> {
+        if !node.forbids_execution() {
+            return None;
+        }
+        if let Some(known) = node.0.keeper.get() {
+            return Some(known.clone());
+        }
+        let service = Identity::Service;
+        // On the heap: once for a handle.
+        let opened = Box::pin(self.disk.reopen(&service, node.fd(), true, false)).await;
+        let opened = opened.inspect_err(|errno| {
+            tracing::debug!(
+                errno = errno.0,
+                "a changed file cannot be run before it is synced"
+            );
+        });
+        let io = IoAccess {
+            read: true,
+            write: false,
+        };
+        let keeper = node.with_fd(opened.ok()?, io);
+        Some(node.0.keeper.get_or_init(|| keeper).clone())
     }
 
     pub(super) async fn do_sync(&self, node: &PosixNode<D>, scope: SyncScope) -> VfsResult<()> {

@@ -3,7 +3,8 @@
 //! Every step is one `open_at` that follows no link and one `stat`: the exact name first, then the
 //! name that folds alike ([`super::name_cache`]). Links are walked here, from the directory that
 //! holds them, over a stack of the directories above: so nothing leaves the root, whatever is
-//! renamed meanwhile. Components of a link's target are names on disk and match exactly.
+//! renamed meanwhile. Components of a link's target are names on disk and match exactly. Only the last
+//! few of the stack are held open, so that deep paths of many requests do not use up the descriptors.
 //!
 //! What of a path is in memory by its exact names is opened in one go ([`Ahead`]): a change of
 //! identity costs more than the opens. It is believed as if it had been opened one by one, and
@@ -17,18 +18,19 @@ use super::{
     node::{Trail, kind_of},
 };
 use crate::{
-    FileKey, Identity, Kind, Lookup, Permissions, Seen, VfsError, VfsResult,
+    FileKey, Identity, Kind, Lookup, PATH_DEPTH_MAX, Permissions, Seen, VfsError, VfsResult,
     disk::{Disk, DiskResult, Errno, OpenHow, Stat},
 };
 
 /// Links followed in one lookup (as Linux: MAXSYMLINKS).
 const LINKS_MAX: u32 = 40;
-/// Components of all link targets in one lookup.
-const TARGET_COMPONENTS_MAX: usize = 4096;
+/// Components of all link targets in one lookup, and those that are walked again to get back to a
+/// directory above.
+const TARGET_COMPONENTS_MAX: usize = 1024;
 /// Components that are opened in one go.
 const AHEAD_MAX: usize = 32;
-/// Depth of a path from the root.
-const DEPTH_MAX: usize = 4096;
+/// Directories of a walk that are held open: the last ones.
+const OPEN_MAX: usize = 8;
 
 /// `O_PATH`.
 pub(super) const PATH_ONLY: OpenHow = OpenHow {
@@ -47,6 +49,37 @@ pub(super) struct Step<F> {
     pub(super) name: Box<[u8]>,
 }
 
+/// The directories of a walk, from the root down. The last has its descriptor.
+struct Stack<F>(Vec<Step<Option<F>>>);
+
+/// What one lookup may still do for links.
+struct Left {
+    links: u32,
+    components: usize,
+}
+
+impl Default for Left {
+    fn default() -> Self {
+        Self {
+            links: LINKS_MAX,
+            components: TARGET_COMPONENTS_MAX,
+        }
+    }
+}
+
+impl Left {
+    fn follow(&mut self) -> VfsResult<()> {
+        self.links = self.links.checked_sub(1).ok_or(VfsError::SymbolicLink)?;
+        Ok(())
+    }
+
+    fn walk(&mut self, components: usize) -> VfsResult<()> {
+        let left = self.components.checked_sub(components);
+        self.components = left.ok_or(VfsError::SymbolicLink)?;
+        Ok(())
+    }
+}
+
 /// What a disk says of an open that is not to wait.
 type Opened<F> = Option<DiskResult<F>>;
 
@@ -61,11 +94,11 @@ impl<F> Ahead<F> {
 
 /// The way to the directory of the last component.
 struct Above<F> {
-    stack: Vec<Step<F>>,
+    stack: Stack<F>,
     /// Its names as stored.
     stored: Vec<String>,
-    /// Links that may still be followed.
-    links: u32,
+    /// For links.
+    left: Left,
 }
 
 impl From<&Stat> for Seen {
@@ -94,6 +127,7 @@ impl<D: Disk> PosixVfs<D> {
         who: &Identity,
         path: &[String],
     ) -> VfsResult<Lookup<PosixNode<D>>> {
+        check_depth(path)?;
         let Some((last, before)) = path.split_last() else {
             let root = self.root_node();
             let attr = self.attr_of(&root).await?;
@@ -109,13 +143,13 @@ impl<D: Disk> PosixVfs<D> {
         let Above {
             mut stack,
             mut stored,
-            mut links,
+            mut left,
         } = self.walk_above(who, before, &mut ahead).await?;
         // The last component's directory is the client's, even if a link leads elsewhere.
-        let parent = self.node_of(&stack);
+        let parent = self.node_of(&stack)?;
         let mut seen = seen_on_top(&stack);
         let opened = ahead.0.next();
-        let walked = self.walk(who, &mut stack, (last, opened), &mut links, &mut seen);
+        let walked = self.walk(who, &mut stack, (last, opened), &mut left, &mut seen);
         let Some((shown, _, step)) = walked.await? else {
             return Ok(Lookup {
                 parent: Some(parent),
@@ -161,13 +195,13 @@ impl<D: Disk> PosixVfs<D> {
         before: &[String],
         ahead: &mut Ahead<D::Fd>,
     ) -> VfsResult<Above<D::Fd>> {
-        let mut stack: Vec<Step<D::Fd>> = Vec::with_capacity(before.len() + 1);
+        let mut stack = Stack(Vec::with_capacity(before.len() + 1));
         let mut stored = Vec::with_capacity(before.len() + 1);
-        let mut links = LINKS_MAX;
+        let mut left = Left::default();
         for component in before {
             let seen = &mut seen_on_top(&stack);
             let named = (component.as_str(), ahead.0.next());
-            let walked = self.walk(who, &mut stack, named, &mut links, seen);
+            let walked = self.walk(who, &mut stack, named, &mut left, seen);
             let Some((shown, straight, step)) = walked.await? else {
                 return Err(VfsError::PathNotFound);
             };
@@ -183,7 +217,7 @@ impl<D: Disk> PosixVfs<D> {
         Ok(Above {
             stack,
             stored,
-            links,
+            left,
         })
     }
 
@@ -192,12 +226,13 @@ impl<D: Disk> PosixVfs<D> {
         who: &Identity,
         path: &[String],
     ) -> VfsResult<Option<PosixNode<D>>> {
+        check_depth(path)?;
         let Some((_, before)) = path.split_last() else {
             return Ok(None);
         };
         let ahead = &mut self.ahead(who, before);
         let above = self.walk_above(who, before, ahead).await?;
-        Ok(Some(self.node_of(&above.stack)))
+        Ok(Some(self.node_of(&above.stack)?))
     }
 
     /// One component that a client named, which may have been opened ahead, links followed; `stack`
@@ -206,12 +241,12 @@ impl<D: Disk> PosixVfs<D> {
     async fn walk(
         &self,
         who: &Identity,
-        stack: &mut Vec<Step<D::Fd>>,
+        stack: &mut Stack<D::Fd>,
         (component, opened): (&str, Option<Opened<D::Fd>>),
-        links: &mut u32,
+        left: &mut Left,
         seen: &mut Option<Seen>,
     ) -> VfsResult<Option<(String, bool, Step<D::Fd>)>> {
-        let (dir, key) = self.top(stack);
+        let (dir, key) = self.top(stack)?;
         let named = (component, opened);
         let child = self.child_seen(who, &dir, key, named, seen).await?;
         let Some((on_disk, child)) = child else {
@@ -228,28 +263,56 @@ impl<D: Disk> PosixVfs<D> {
             Child::Link => {
                 // Its way may be waited for.
                 *seen = None;
-                self.follow(who, stack, &dir, &on_disk, links).await?
+                self.follow(who, stack, &dir, &on_disk, left).await?
             }
         };
         Ok(step.map(|step| (shown, straight, step)))
     }
 
     /// The directory at the end of `stack`, or the root.
-    fn top(&self, stack: &[Step<D::Fd>]) -> (D::Fd, FileKey) {
-        stack.last().map_or_else(
-            || (self.root_node().fd().clone(), self.root_key()),
-            |step| (step.fd.clone(), step.stat.key),
-        )
+    fn top(&self, stack: &Stack<D::Fd>) -> VfsResult<(D::Fd, FileKey)> {
+        let Some(step) = stack.0.last() else {
+            return Ok((self.root_node().fd().clone(), self.root_key()));
+        };
+        let fd = step.fd.clone().ok_or(VfsError::SymbolicLink)?;
+        Ok((fd, step.stat.key))
     }
 
-    fn node_of(&self, stack: &[Step<D::Fd>]) -> PosixNode<D> {
-        match stack.last() {
-            None => self.root_node(),
-            Some(step) => {
-                let dot = step.name.first() == Some(&b'.');
-                PosixNode::path_only(step.fd.clone(), &step.stat, dot, Some(trail(stack)))
+    fn node_of(&self, stack: &Stack<D::Fd>) -> VfsResult<PosixNode<D>> {
+        let Some(step) = stack.0.last() else {
+            return Ok(self.root_node());
+        };
+        let dot = step.name.first() == Some(&b'.');
+        let (fd, trail) = (self.top(stack)?.0, Some(trail(stack)));
+        Ok(PosixNode::path_only(fd, &step.stat, dot, trail))
+    }
+
+    /// A link led back up to a directory that is not held open any more: it is opened by its names, and
+    /// believed only if these still lead to it.
+    async fn open_top(
+        &self,
+        who: &Identity,
+        stack: &mut Stack<D::Fd>,
+        left: &mut Left,
+    ) -> VfsResult<()> {
+        let Some(wanted) = stack.0.last().filter(|step| step.fd.is_none()) else {
+            return Ok(());
+        };
+        left.walk(stack.0.len())?;
+        let mut at = (self.root_node().fd().clone(), self.root_key());
+        for step in &stack.0 {
+            match self.open_child(who, &at.0, &step.name).await? {
+                Some(Child::Inode(fd, stat)) => at = (fd, stat.key),
+                _ => return Err(VfsError::SymbolicLink),
             }
         }
+        if at.1 != wanted.stat.key {
+            return Err(VfsError::SymbolicLink);
+        }
+        if let Some(top) = stack.0.last_mut() {
+            top.fd = Some(at.0);
+        }
+        Ok(())
     }
 
     /// What `component`, as a client names it, is in a directory: its name on disk and itself.
@@ -453,23 +516,24 @@ impl<D: Disk> PosixVfs<D> {
     async fn follow(
         &self,
         who: &Identity,
-        stack: &mut Vec<Step<D::Fd>>,
+        stack: &mut Stack<D::Fd>,
         dir: &D::Fd,
         on_disk: &[u8],
-        links: &mut u32,
+        left: &mut Left,
     ) -> VfsResult<Option<Step<D::Fd>>> {
         if self.options.symlinks != SymlinkPolicy::Follow {
             return Err(VfsError::SymbolicLink);
         }
         // What is still to walk, the next one last.
         let mut ahead: Vec<Box<[u8]>> = Vec::new();
-        self.push_target(dir, on_disk, &mut ahead, links).await?;
+        self.push_target(dir, on_disk, &mut ahead, left).await?;
         while let Some(component) = ahead.pop() {
             if *component == *b".." {
-                stack.pop().ok_or(VfsError::SymbolicLink)?;
+                stack.0.pop().ok_or(VfsError::SymbolicLink)?;
+                self.open_top(who, stack, left).await?;
                 continue;
             }
-            let (dir, key) = self.top(stack);
+            let (dir, key) = self.top(stack)?;
             // Our own names are no more to be reached by a link than directly.
             if name::is_reserved(key == self.root_key(), &name::to_client(&component)) {
                 return Err(VfsError::SymbolicLink);
@@ -477,8 +541,7 @@ impl<D: Disk> PosixVfs<D> {
             match self.open_child(who, &dir, &component).await? {
                 None => return Ok(None),
                 Some(Child::Link) => {
-                    self.push_target(&dir, &component, &mut ahead, links)
-                        .await?;
+                    self.push_target(&dir, &component, &mut ahead, left).await?;
                 }
                 Some(Child::Inode(fd, stat)) => {
                     let step = Step {
@@ -497,13 +560,13 @@ impl<D: Disk> PosixVfs<D> {
             }
         }
         // The target ended in `..` or `.`: it is the directory on top, with its own above it.
-        match stack.pop() {
-            Some(step) => Ok(Some(step)),
+        let (fd, _) = self.top(stack)?;
+        match stack.0.pop() {
+            Some(Step { stat, name, .. }) => Ok(Some(Step { fd, stat, name })),
             None => {
-                let root = self.root_node();
-                let stat = self.disk.stat(root.fd()).await?;
+                let stat = self.disk.stat(&fd).await?;
                 Ok(Some(Step {
-                    fd: root.fd().clone(),
+                    fd,
                     stat,
                     name: Box::default(),
                 }))
@@ -516,24 +579,22 @@ impl<D: Disk> PosixVfs<D> {
         dir: &D::Fd,
         on_disk: &[u8],
         ahead: &mut Vec<Box<[u8]>>,
-        links: &mut u32,
+        left: &mut Left,
     ) -> VfsResult<()> {
-        *links = links.checked_sub(1).ok_or(VfsError::SymbolicLink)?;
+        left.follow()?;
         let target = self.disk.read_link_at(dir, on_disk).await?;
         if target.first() == Some(&b'/') {
             return Err(VfsError::SymbolicLink);
         }
         let components = target.split(|byte| *byte == b'/');
+        let before = ahead.len();
         ahead.extend(
             components
                 .rev()
                 .filter(|component| !component.is_empty() && *component != b".")
                 .map(Box::from),
         );
-        if ahead.len() > TARGET_COMPONENTS_MAX {
-            return Err(VfsError::SymbolicLink);
-        }
-        Ok(())
+        left.walk(ahead.len() - before)
     }
 
     /// The inode that the link `on_disk` in `dir` leads to, the way back to the root taken from
@@ -547,9 +608,9 @@ impl<D: Disk> PosixVfs<D> {
         if self.options.symlinks != SymlinkPolicy::Follow {
             return Err(VfsError::SymbolicLink);
         }
-        let mut stack = Vec::new();
+        let mut stack = Stack(Vec::new());
         for component in dir.0.trail.iter().flat_map(|trail| trail.iter()) {
-            let (top, _) = self.top(&stack);
+            let (top, _) = self.top(&stack)?;
             match self.open_child(who, &top, component).await? {
                 Some(Child::Inode(fd, stat)) => {
                     push(
@@ -564,13 +625,12 @@ impl<D: Disk> PosixVfs<D> {
                 _ => return Err(VfsError::SymbolicLink),
             }
         }
-        let (top, key) = self.top(&stack);
+        let (top, key) = self.top(&stack)?;
         if key != dir.0.key {
             return Err(VfsError::SymbolicLink);
         }
-        let mut links = LINKS_MAX;
-        self.follow(who, &mut stack, &top, on_disk, &mut links)
-            .await
+        let mut left = Left::default();
+        self.follow(who, &mut stack, &top, on_disk, &mut left).await
     }
 
     /// Runs a change of `dir`'s names with the name cache told before and after. `changes` is what
@@ -620,22 +680,35 @@ impl<D: Disk> PosixVfs<D> {
 }
 
 /// The state of the directory at the end of `stack`, if that is not the root.
-fn seen_on_top<F>(stack: &[Step<F>]) -> Option<Seen> {
-    stack.last().map(|step| (&step.stat).into())
+fn seen_on_top<F>(stack: &Stack<F>) -> Option<Seen> {
+    stack.0.last().map(|step| (&step.stat).into())
 }
 
-fn push<F>(stack: &mut Vec<Step<F>>, step: Step<F>) -> VfsResult<()> {
+fn check_depth(path: &[String]) -> VfsResult<()> {
+    if path.len() > PATH_DEPTH_MAX {
+        return Err(VfsError::NameTooLong);
+    }
+    Ok(())
+}
+
+fn push<F>(stack: &mut Stack<F>, step: Step<F>) -> VfsResult<()> {
     // A link back to the root: nothing above it, no name of its own.
     if step.name.is_empty() {
         return Ok(());
     }
-    if stack.len() >= DEPTH_MAX {
+    if stack.0.len() >= PATH_DEPTH_MAX {
         return Err(VfsError::NameTooLong);
     }
-    stack.push(step);
+    let Step { fd, stat, name } = step;
+    let fd = Some(fd);
+    stack.0.push(Step { fd, stat, name });
+    let far = stack.0.len().checked_sub(OPEN_MAX + 1);
+    if let Some(far) = far.and_then(|far| stack.0.get_mut(far)) {
+        far.fd = None;
+    }
     Ok(())
 }
 
-fn trail<F>(stack: &[Step<F>]) -> Trail {
-    stack.iter().map(|step| step.name.clone()).collect()
+fn trail<F>(stack: &Stack<F>) -> Trail {
+    stack.0.iter().map(|step| step.name.clone()).collect()
 }

@@ -495,6 +495,10 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         *known = Some(listener);
     }
 
+    async fn keeper(&self, node: &Self::Node) -> Option<Self::Node> {
+        self.do_keeper(node).await
+    }
+
     fn start_write_back(&self, node: &Self::Node, range: Range) {
         if node.0.stream.is_none() && node.0.io != IoAccess::default() {
             self.disk

@@ -5,7 +5,7 @@
 //! key cannot be given to another file while any node of it lives. The key is `statx`'s, so that a
 //! lookup, a listing and an open give the same one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::{
     FileKey, IoAccess, Kind, Node, VfsError, VfsResult,
@@ -30,6 +30,9 @@ pub(super) struct Inner<D: Disk> {
     /// For directories.
     pub(super) trail: Option<Trail>,
     pub(super) stream: Option<Stream<D>>,
+    /// A file that is open for writing by a second descriptor, opened for reading before the first
+    /// write: it stays open for the sync after this one is closed.
+    pub(super) keeper: OnceLock<PosixNode<D>>,
 }
 
 /// What makes a node a stream. `fd` of the node is then the inode that carries it.
@@ -79,6 +82,7 @@ impl<D: Disk> PosixNode<D> {
             dot,
             trail: trail.filter(|_| kind == Kind::Directory),
             stream: None,
+            keeper: OnceLock::new(),
         }))
     }
 
@@ -92,6 +96,7 @@ impl<D: Disk> PosixNode<D> {
             dot: self.0.dot,
             trail: self.0.trail.clone(),
             stream: None,
+            keeper: OnceLock::new(),
         }))
     }
 
@@ -105,6 +110,7 @@ impl<D: Disk> PosixNode<D> {
             dot: self.0.dot,
             trail: None,
             stream: Some(stream),
+            keeper: OnceLock::new(),
         }))
     }
 
@@ -143,6 +149,10 @@ impl<D: Disk> Node for PosixNode<D> {
 
     fn stream(&self) -> Option<&str> {
         self.0.stream.as_ref().map(|stream| stream.name.as_str())
+    }
+
+    fn forbids_execution(&self) -> bool {
+        self.0.io.write && self.0.kind == Kind::File && self.0.stream.is_none()
     }
 }
 

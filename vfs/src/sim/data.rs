@@ -138,6 +138,7 @@ impl State {
         if end > self.node(ino)?.size {
             self.change(Effect::Size { ino, size: end });
         }
+        self.drop_privileges(ino)?;
         self.touch(ino, true);
         Ok(done)
     }
@@ -152,6 +153,7 @@ impl State {
             self.blank(ino, size, size.next_multiple_of(BLOCK))?;
         }
         self.change(Effect::Size { ino, size });
+        self.drop_privileges(ino)?;
         self.touch(ino, true);
         Ok(())
     }
@@ -227,6 +229,7 @@ impl State {
                 }
             }
         }
+        self.drop_privileges(ino)?;
         self.touch(ino, how != Allocate::Reserve);
         Ok(())
     }
@@ -366,6 +369,7 @@ impl State {
                 size: to_end,
             });
         }
+        self.drop_privileges(to)?;
         self.touch(to, true);
         Ok(())
     }

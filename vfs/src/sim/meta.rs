@@ -4,7 +4,7 @@ use super::{
     effects::Effect,
     faults::SimOp,
     image::{BLOCK, Inode, S_IFMT},
-    state::{State, err},
+    state::{Cred, State, err},
 };
 use crate::{
     FileKey, Identity, Timestamp,
@@ -15,6 +15,8 @@ use crate::{
 const XATTR_SIZE_MAX: usize = 65_536;
 /// Longest name of an extended attribute.
 const XATTR_NAME_MAX: usize = 255;
+/// What makes a program privileged beside its mode (capabilities(7)).
+const FILE_CAPABILITIES: &str = "security.capability";
 /// What ext4 needs for one entry beside name and value.
 const XATTR_ENTRY: usize = 16;
 /// Longest name of a file.
@@ -78,7 +80,8 @@ impl State {
         self.may_alter(who, ino)?;
         let (cred, node) = (self.cred(who), self.node(ino)?);
         let mut bits = mode & 0o7777;
-        if cred.uid != 0 && !cred.in_group(node.gid) {
+        // Root too, without CAP_FSETID.
+        if !cred.in_group(node.gid) {
             bits &= !libc::S_ISGID;
         }
         let mode = (node.mode & S_IFMT) | bits;
@@ -103,15 +106,35 @@ impl State {
             return err(libc::EPERM);
         }
         let (uid, gid) = (uid.unwrap_or(node.uid), gid.unwrap_or(node.gid));
-        // chown(2): set-id bits of executables go.
-        let mode = node.mode & !(libc::S_ISUID | libc::S_ISGID);
-        let clears = node.is_file() && mode != node.mode;
+        let mode = without_set_ids(cred, node);
         self.step();
         self.change(Effect::Owner { ino, uid, gid });
-        if clears {
+        self.drop_to(ino, mode)?;
+        self.touch(ino, false);
+        Ok(())
+    }
+
+    /// Contents change: what made the file a privileged program goes, in the same step. Data are
+    /// written as the service, which has no CAP_FSETID.
+    pub(super) fn drop_privileges(&mut self, ino: u64) -> DiskResult<()> {
+        let mode = without_set_ids(self.cred(&Identity::Service), self.node(ino)?);
+        self.drop_to(ino, mode)
+    }
+
+    /// `mode` is what remains of an inode's mode; file capabilities never remain.
+    fn drop_to(&mut self, ino: u64, mode: u32) -> DiskResult<()> {
+        let node = self.node(ino)?;
+        let capable = !node.is_dir() && node.xattrs.contains_key(FILE_CAPABILITIES);
+        if mode != node.mode {
             self.change(Effect::Mode { ino, mode });
         }
-        self.touch(ino, false);
+        if capable {
+            self.change(Effect::Xattr {
+                ino,
+                name: FILE_CAPABILITIES.into(),
+                value: None,
+            });
+        }
         Ok(())
     }
 
@@ -251,6 +274,17 @@ impl State {
             kind: SIM_MAGIC,
         }
     }
+}
+
+/// The mode of an inode that `cred` changes (Linux: `setattr_should_drop_suidgid`): a file loses its
+/// set-user-ID bit, and its set-group-ID bit if its group may execute it or is not one of theirs.
+fn without_set_ids(cred: Cred<'_>, node: &Inode) -> u32 {
+    if !node.is_file() {
+        return node.mode;
+    }
+    let runs_as_group = node.mode & libc::S_IXGRP != 0 || !cred.in_group(node.gid);
+    let group = if runs_as_group { libc::S_ISGID } else { 0 };
+    node.mode & !(libc::S_ISUID | group)
 }
 
 /// Bytes that the attributes other than `but` take.

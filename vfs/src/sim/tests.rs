@@ -39,6 +39,17 @@ fn conforms() {
 }
 
 #[test]
+fn programs_lose_their_privileges() {
+    for clones in [false, true] {
+        let options = SimOptions {
+            clones,
+            ..SimOptions::default()
+        };
+        block_on(conformance::set_ids(&SimDisk::new(options)));
+    }
+}
+
+#[test]
 fn identities() {
     block_on(conformance::identities(
         &SimDisk::new(SimOptions::default()),

@@ -18,10 +18,18 @@
 //! change, which is told what the uid was before: until then only looks run as the service, and had
 //! the kernel kept the uid, they would run with that user's rights, which are fewer. New threads
 //! inherit from whoever started them, so those of ours begin with [`begin_thread`].
+//!
+//! Data are written as the service, whoever opened the file. With `CAP_FSETID` the kernel would
+//! therefore leave the set-user-ID and set-group-ID bits of what a user overwrites, and he could run
+//! what he wrote as its owner. So no thread of ours has that capability ([`give_up_set_ids`]): the
+//! kernel itself takes the bits away as it does for any local user, in the same step as the write.
 
 use std::{cell::RefCell, sync::Arc, sync::OnceLock};
 
-use rustix::{fs::Gid, thread::set_thread_groups};
+use rustix::{
+    fs::Gid,
+    thread::{CapabilitySet, capabilities, set_capabilities, set_thread_groups},
+};
 
 use crate::{
     Identity,
@@ -62,6 +70,24 @@ fn service() -> &'static Service {
 /// Remembers the process's own identity; called before any thread changes.
 pub(crate) fn remember_service() {
     service();
+}
+
+/// Takes `CAP_FSETID` from the calling thread, and thereby from those that it starts, for good: also
+/// from the permitted set, out of which `setfsuid` would raise it again.
+///
+/// # Errors
+/// The kernel refuses it: then the thread must not write.
+pub fn give_up_set_ids() -> DiskResult<()> {
+    let errno = |e: rustix::io::Errno| Errno(e.raw_os_error());
+    let mut sets = capabilities(None).map_err(errno)?;
+    let unwanted = CapabilitySet::FSETID;
+    if !(sets.effective | sets.permitted | sets.inheritable).contains(unwanted) {
+        return Ok(());
+    }
+    sets.effective.remove(unwanted);
+    sets.permitted.remove(unwanted);
+    sets.inheritable.remove(unwanted);
+    set_capabilities(None, sets).map_err(errno)
 }
 
 /// Whether this process can take on other users.
@@ -207,6 +233,7 @@ fn owner(who: &Identity) -> DiskResult<Owner> {
 /// To be called first by every thread that will act for users: it may have been started by one
 /// that was somebody else at the time.
 pub(crate) fn begin_thread() -> DiskResult<()> {
+    give_up_set_ids()?;
     if can_switch() {
         CURRENT.with_borrow_mut(Current::force_service)
     } else {
@@ -340,6 +367,34 @@ mod tests {
         assert_eq!(assume(&user(5, &[u32::MAX])), Err(REFUSED));
         assert_eq!(actual(), own);
         assert!(!broken());
+    }
+
+    /// The effective and the permitted capabilities of this thread.
+    fn has_set_ids() -> [bool; 2] {
+        let sets = capabilities(None).unwrap();
+        [sets.effective, sets.permitted].map(|set| set.contains(CapabilitySet::FSETID))
+    }
+
+    #[test]
+    fn a_thread_that_began_keeps_no_set_ids_whoever_it_becomes() {
+        remember_service();
+        if !can_switch() {
+            crate::testing::missing("root with CAP_SETUID");
+            return;
+        }
+        begin_thread().unwrap();
+        assert_eq!(has_set_ids(), [false; 2]);
+        let root = Identity::User(Arc::new(LocalUser {
+            uid: 0,
+            gid: 0,
+            groups: vec![7],
+        }));
+        for who in [user(1001, &[7]), root, Identity::Service] {
+            assert_eq!(with(&who, || Ok(has_set_ids())), Ok([false; 2]));
+            assert_eq!(has_set_ids(), [false; 2]);
+        }
+        let child = std::thread::spawn(has_set_ids);
+        assert_eq!(child.join().unwrap(), [false; 2]);
     }
 
     /// The kernel may refuse to take the uid back (for want of memory, say): that is found out

@@ -30,6 +30,7 @@ use rustix::fs::{Mode, OFlags};
 
 pub use calls::SysFd;
 pub(crate) use calls::{RESOLVE, create_mode, open_flags};
+pub use creds::give_up_set_ids;
 pub use host::HostDisk;
 pub use own::{InodeId, OwnChanges};
 pub use super_block::{FsIdentity, SuperBlock};
@@ -94,12 +95,14 @@ pub struct SysDisk {
 }
 
 impl SysDisk {
-    /// Opens the directory `path` (links in it are followed) as the root of a disk.
+    /// Opens the directory `path` (links in it are followed) as the root of a disk. The calling
+    /// thread, and those that it starts, have no `CAP_FSETID` any more ([`give_up_set_ids`]).
     ///
     /// # Errors
     /// What `open` says; ENOENT also if `/proc` is not mounted.
     pub fn open(path: &Path) -> DiskResult<Self> {
         creds::remember_service();
+        give_up_set_ids()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(calls::errno)?;
         let root = SysFd::new(fd, false);

@@ -40,6 +40,19 @@ fn identities() {
     assert_eq!(made, Err(Errno(libc::EPERM)));
 }
 
+#[test]
+fn programs_lose_their_privileges() {
+    if !crate::testing::root() {
+        return;
+    }
+    for place in [std::env::temp_dir(), "/dev/shm".into()] {
+        let Ok(dir) = tempfile::tempdir_in(place) else {
+            continue;
+        };
+        block_on(conformance::set_ids(&SysDisk::open(dir.path()).unwrap()));
+    }
+}
+
 /// A whole way is walked as the user, and nothing after it.
 #[test]
 fn nobody_gets_through_a_directory_ahead_of_the_walk() {

@@ -88,6 +88,18 @@ fn identities() {
 }
 
 #[test]
+fn programs_lose_their_privileges() {
+    if !crate::testing::root() {
+        return;
+    }
+    with_ring(UringOptions::default(), |disk, worker| async move {
+        let before = worker.completed();
+        conformance::set_ids(&disk).await;
+        assert!(worker.completed() > before + 50, "data go through the ring");
+    });
+}
+
+#[test]
 fn more_users_than_personalities() {
     if !crate::testing::root() {
         return;

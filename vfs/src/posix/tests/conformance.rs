@@ -621,6 +621,60 @@ pub(super) async fn symlinks<D: Disk>(t: Case<D>) {
     assert_ne!(t.node("renamed").await.key(), file.key());
 }
 
+/// Paths as deep as they may be, one deeper, and links in them that lead up far and back.
+pub(super) async fn deep<D: Disk>(t: Case<D>) {
+    let deepest: Vec<String> = (0..crate::PATH_DEPTH_MAX).map(|n| n.to_string()).collect();
+    let (last, above) = deepest.split_last().unwrap();
+    let (mut at, mut middle) = (t.vfs.root(), None);
+    for (depth, name) in above.iter().enumerate() {
+        let new = NewNode::default();
+        at = t.vfs.create_directory(ME, &at, name, &new).await.unwrap().0;
+        if depth == 19 {
+            middle = Some(at.clone());
+        }
+    }
+    let middle = middle.unwrap();
+    let file = t.vfs.create_file(ME, &at, last, &NewNode::default()).await;
+    let file = file.unwrap().0;
+    let found = t.vfs.lookup(ME, &deepest).await.unwrap();
+    assert_eq!(found.path, deepest);
+    assert_eq!(found.found.unwrap().0.key(), file.key());
+    let parent = t.vfs.lookup_parent(ME, &deepest).await.unwrap().unwrap();
+    assert_eq!(parent.key(), at.key());
+    let beyond = [&deepest[..], &["x".to_owned()]].concat();
+    for error in [
+        t.vfs.lookup(ME, &beyond).await.unwrap_err(),
+        t.vfs.lookup_parent(ME, &beyond).await.unwrap_err(),
+    ] {
+        assert_eq!(error, VfsError::NameTooLong);
+    }
+    // By a directory 30 below, past those that are held open, to the one at 20, the root and out.
+    let below = |n: usize| deepest[..n].join("/");
+    let up = |n: usize| format!("{}{}", below(30), "/..".repeat(n));
+    for (name, target) in [
+        ("up", up(10)),
+        ("over", up(10) + "/20/21"),
+        ("root", up(30)),
+        ("out", up(31)),
+        ("long", "0/../".repeat(600)),
+        ("first", "0/../".repeat(300) + "second"),
+        ("second", "0/../".repeat(300)),
+    ] {
+        (t.link)(name, &target);
+    }
+    assert_eq!(t.node("up").await.key(), middle.key());
+    let again = t.node(&below(23)).await.key();
+    assert_eq!(t.node("up/20/21/22").await.key(), again);
+    assert_eq!(t.node("over/22").await.key(), again);
+    assert_eq!(t.node("root").await.key(), t.vfs.root().key());
+    assert_eq!(t.node("second").await.key(), t.vfs.root().key());
+    // What links cost together is bounded.
+    for name in ["out", "long", "first"] {
+        let error = t.find(name).await.unwrap_err();
+        assert_eq!(error, VfsError::SymbolicLink, "{name}");
+    }
+}
+
 /// What comes along with a listing is what is said of its first names.
 async fn looked_at<D: Disk>(t: &Case<D>, dir: &PosixNode<D>, listed: &[crate::DirName]) {
     let all = t.vfs.attrs_at(ME, dir, listed).await;

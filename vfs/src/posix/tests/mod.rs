@@ -191,6 +191,7 @@ async fn all<D: Disk>(mut make: impl FnMut(PosixOptions) -> (D, Box<MakeLink>, P
         conformance::attributes_changed_at_once,
         conformance::attributes_changed_outside,
         conformance::symlinks,
+        conformance::deep,
         meta::attributes,
         meta::derived_attributes,
         meta::times,

@@ -1,6 +1,7 @@
 //! The name of a CREATE or a rename: components and stream ([MS-FSCC] 2.1.5, [MS-FSA] 2.1.5.1).
 
 use smb_wire::{status::Status, utf16};
+use vfs::PATH_DEPTH_MAX;
 
 use crate::command::Failure;
 
@@ -32,7 +33,7 @@ pub(in crate::command) struct Name {
 /// Takes a name apart.
 ///
 /// # Errors
-/// `OBJECT_NAME_INVALID` for what is no name, `INVALID_PARAMETER` for a leading backslash,
+/// `OBJECT_NAME_INVALID` for what is no name or too deep, `INVALID_PARAMETER` for a leading backslash,
 /// `OBJECT_PATH_SYNTAX_BAD` for dot names.
 pub(in crate::command) fn parse(bytes: &[u8]) -> Result<Name, Failure> {
     if !bytes.len().is_multiple_of(2) || bytes.len() / 2 > PATH_MAX {
@@ -61,6 +62,10 @@ pub(in crate::command) fn parse(bytes: &[u8]) -> Result<Name, Failure> {
     let path = if path.is_empty() {
         Vec::new()
     } else {
+        // [MS-FSA] 2.1.5.1: as a path that is too long. Nothing is looked at on the disk, nor kept.
+        if path.split('\\').nth(PATH_DEPTH_MAX).is_some() {
+            return Err(Status::OBJECT_NAME_INVALID.into());
+        }
         path.split('\\')
             .map(|component| check_component(component).map(|()| component.to_owned()))
             .collect::<Result<_, _>>()?
@@ -159,6 +164,16 @@ mod tests {
         ));
         // A lone surrogate.
         assert!(parse(&[0x00, 0xd8]).is_err());
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let deep = vec!["d"; PATH_DEPTH_MAX].join("\\");
+        assert_eq!(path(&deep).len(), PATH_DEPTH_MAX);
+        assert_eq!(path(&format!("{deep}:stream")).len(), PATH_DEPTH_MAX);
+        for beyond in [format!("{deep}\\d"), format!("{deep}\\{deep}:stream")] {
+            assert_eq!(status(&beyond), Some(Status::OBJECT_NAME_INVALID));
+        }
     }
 
     #[test]

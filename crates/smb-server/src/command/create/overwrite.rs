@@ -35,6 +35,7 @@ pub(super) async fn overwrite<V: Vfs>(
     let old = vfs.eas(node).await?;
     let streams = named_streams(call, node).await?;
     let bits = wanted.stored_attributes(false);
+    gate.keep(node).await;
     let begun = gate.begin();
     let mut overwriting = Overwriting {
         call,

@@ -273,6 +273,7 @@ async fn run<V: Vfs>(
     ends.make_way(call).await?;
     let gate = &ends.to_share.gate;
     let mut change = gate.changing_arrived(Some(arrived), &ends.to.node);
+    gate.keep(&ends.to.node).await;
     let mut copied = Ok(());
     for chunk in chunks {
         copied = copy_chunk(ends, chunk, progress, &mut change).await;
@@ -453,6 +454,7 @@ async fn clone<V: Vfs>(
 ) -> Result<Receipt, Failure> {
     let share = ends.to_share;
     let mut change = share.gate.changing_arrived(Some(arrived), &ends.to.node);
+    share.gate.keep(&ends.to.node).await;
     let cloned = share
         .vfs
         .clone_range(&ends.from.node, from, &ends.to.node, to, len)

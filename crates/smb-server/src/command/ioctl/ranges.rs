@@ -44,6 +44,7 @@ pub(super) async fn set_sparse<V: Vfs>(
     }
     let flags = write::open_flags(open);
     if !wanted && attr.size > 0 {
+        share.gate.keep(&disk.node).await;
         let begun = share.gate.begin();
         share.vfs.allocate(&disk.node, attr.size).await?;
         drop(begun.resized(&disk.node, flags).await?);
@@ -113,6 +114,7 @@ pub(super) async fn zero<V: Vfs>(
         len: end - from,
     };
     let mut change = share.gate.changing_arrived(Some(arrived), &disk.node);
+    share.gate.keep(&disk.node).await;
     let zeroed = share.vfs.zero(&disk.node, range).await;
     // Never surely rewritten: what is a hole already is left as it is, also where a failed sync lost
     // that it became one; and on an error a part may have been zeroed.

@@ -36,6 +36,7 @@ pub(super) async fn end_of_file<V: Vfs>(
         return Ok(share.gate.unchanged());
     }
     make_way(call, open, &disk).await?;
+    share.gate.keep(&disk.node).await;
     let begun = share.gate.begin();
     share.vfs.set_size(&disk.node, size).await?;
     done(call, open, &disk, begun).await
@@ -63,6 +64,7 @@ pub(super) async fn allocation<V: Vfs>(
     }
     make_way(call, open, &disk).await?;
     let attr = share.vfs.attr(&disk.node).await?;
+    share.gate.keep(&disk.node).await;
     let begun = share.gate.begin();
     if rounded < attr.size {
         share.vfs.set_size(&disk.node, rounded).await?;

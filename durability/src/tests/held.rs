@@ -1,0 +1,222 @@
+//! What is held of a file between its last handle and its sync: it forbids nobody to run the file,
+//! and hears of failed write-back as the handle would have.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use vfs::{
+    Disk, Env, Identity, IoAccess, Node, Range, SetAttr, Vfs,
+    disk::{Errno, OpenHow},
+    posix::{PosixNode, PosixVfs},
+    sim::{Profile, SimDisk},
+};
+
+use super::{
+    flush::PLAIN,
+    opens::opener,
+    sim::{TestEnv, ms},
+    stores::{disk, run},
+};
+use crate::*;
+
+const ME: &Identity = &Identity::Service;
+const EIO: i32 = 5;
+
+type Files = PosixVfs<SimDisk>;
+type File = PosixNode<SimDisk>;
+
+/// A share with the file `f`, of two blocks that are on disk.
+struct Place {
+    disk: SimDisk,
+    vfs: Arc<Files>,
+    engine: Arc<Durability<Files>>,
+    gate: Arc<Gate<Files>>,
+}
+
+impl Place {
+    async fn new(env: &Arc<TestEnv>, policy: Policy) -> Self {
+        let disk = disk(Profile::Journal);
+        let vfs = Arc::new(Files::new(disk.clone(), Default::default()).await.unwrap());
+        let engine = Durability::<Files>::new(Arc::clone(env) as Arc<dyn Env>, Limits::default());
+        let settings = ShareDurability::with_policy(policy);
+        let gate = engine.share("s", Arc::clone(&vfs), settings);
+        let root = vfs.root();
+        let made = vfs.create_file(ME, &root, "f", &Default::default()).await;
+        let file = made.unwrap().0;
+        let data = Bytes::from(vec![7; 8192]);
+        vfs.write(&file, 0, data, Default::default()).await.unwrap();
+        disk.sync_all();
+        Self {
+            disk,
+            vfs,
+            engine,
+            gate,
+        }
+    }
+
+    /// A handle on the file, for reading and writing.
+    async fn open(&self) -> (File, OpenPolicy<Files>) {
+        let found = self.vfs.lookup(ME, &["f".to_owned()]).await.unwrap();
+        let found = found.found.unwrap().0;
+        let access = IoAccess {
+            read: true,
+            write: true,
+        };
+        let open = self.gate.opened(&found, opener("f"));
+        (self.vfs.open(ME, &found, access).await.unwrap(), open)
+    }
+
+    async fn close(&self, (file, open): (File, OpenPolicy<Files>)) {
+        self.gate.closed(&file, PLAIN).await.unwrap();
+        drop((open, file));
+    }
+
+    /// Changes contents as a client does, the way `number` says.
+    async fn change(&self, file: &File, number: usize) {
+        let (gate, vfs) = (&self.gate, &self.vfs);
+        match number {
+            0 => {
+                let data = Bytes::from(vec![1; 4096]);
+                drop(gate.write(file, 0, data, PLAIN).await.unwrap());
+            }
+            1 => {
+                gate.keep(file).await;
+                let begun = gate.begin();
+                vfs.set_size(file, 5000).await.unwrap();
+                drop(begun.resized(file, PLAIN).await.unwrap());
+            }
+            _ => {
+                let mut change = gate.changing(file);
+                gate.keep(file).await;
+                let range = Range {
+                    offset: 100,
+                    len: 100,
+                };
+                vfs.zero(file, range).await.unwrap();
+                change.touched(range);
+                drop(change.end(PLAIN).await.unwrap());
+            }
+        }
+    }
+
+    fn forbids_execution(&self, file: &File) -> Option<bool> {
+        let held = |inode: &crate::inode::Inode<Files>| inode.held_forbids_execution();
+        self.engine.peek(file.key(), held)
+    }
+}
+
+fn lazy() -> [Policy; 3] {
+    let bound = Bound::new(ms(60_000), 1 << 30).unwrap();
+    [
+        Policy::Honor,
+        Policy::TreatHostAsStableStorage,
+        Policy::Bounded(bound),
+    ]
+}
+
+#[test]
+fn a_failed_write_back_that_another_was_told_of_is_heard_after_the_close() {
+    for policy in lazy() {
+        for number in 0..3 {
+            let env = Arc::new(TestEnv::default());
+            let at = Arc::clone(&env);
+            run(&env, async move {
+                let place = Place::new(&at, policy).await;
+                let handle = place.open().await;
+                let node = handle.0.clone();
+                place.change(&node, number).await;
+                assert!(place.disk.fail_write_back(EIO).is_some());
+                // Somebody else on the host opens the file, syncs it, and is told: whoever opens it
+                // from now on hears nothing any more.
+                let root = place.disk.root();
+                let how = OpenHow {
+                    write: true,
+                    ..OpenHow::default()
+                };
+                let other = place.disk.open_at(ME, &root, b"f", how).await.unwrap();
+                assert_eq!(place.disk.fsync(&other).await, Err(Errno(EIO)));
+                let late = place.disk.open_at(ME, &root, b"f", how).await.unwrap();
+                assert_eq!(place.disk.fsync(&late).await, Ok(()));
+                place.close(handle).await;
+                assert_eq!(place.forbids_execution(&node), Some(false), "{policy}");
+                let report = place.engine.sync_all().await;
+                assert_eq!(report.failed, 1, "{policy}, change {number}");
+                assert_eq!(place.gate.latched().len(), 1);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_sync_beside_a_change_leaves_what_is_held() {
+    let env = Arc::new(TestEnv::default());
+    let at = Arc::clone(&env);
+    run(&env, async move {
+        let place = Place::new(&at, Policy::Honor).await;
+        let handle = place.open().await;
+        let node = handle.0.clone();
+        place.change(&node, 0).await;
+        let mut change = place.gate.changing(&node);
+        place.gate.keep(&node).await;
+        // As background work does: it waits for nothing that is under way.
+        let synced = place.engine.sync_one(node.key(), None, None).await;
+        assert_eq!(synced, Ok(()));
+        let range = Range { offset: 0, len: 1 };
+        place.vfs.zero(&node, range).await.unwrap();
+        change.touched(range);
+        drop(change.end(PLAIN).await.unwrap());
+        place.disk.fail_write_back(EIO).unwrap();
+        place.close(handle).await;
+        assert_eq!(place.forbids_execution(&node), Some(false));
+        assert_eq!(place.engine.sync_all().await.failed, 1);
+    });
+}
+
+#[test]
+fn metadata_alone_forbids_nobody_to_run_the_file() {
+    let env = Arc::new(TestEnv::default());
+    let at = Arc::clone(&env);
+    run(&env, async move {
+        let place = Place::new(&at, Policy::Honor).await;
+        let handle = place.open().await;
+        let node = handle.0.clone();
+        let begun = place.gate.begin();
+        let hidden = SetAttr {
+            dos_attributes: Some(2),
+            ..SetAttr::default()
+        };
+        place.vfs.set_attr(ME, &node, &hidden).await.unwrap();
+        drop(
+            begun
+                .meta_changed(&node, Meta::Attributes, PLAIN)
+                .await
+                .unwrap(),
+        );
+        place.close(handle).await;
+        assert_eq!(place.forbids_execution(&node), Some(false));
+        assert_eq!(place.engine.sync_all().await.failed, 0);
+        assert_eq!(place.forbids_execution(&node), None, "nothing is held");
+    });
+}
+
+/// One descriptor for each handle, however often it is synced in between.
+#[test]
+fn what_is_held_is_opened_once_for_a_handle() {
+    let env = Arc::new(TestEnv::default());
+    let at = Arc::clone(&env);
+    run(&env, async move {
+        let place = Place::new(&at, Policy::Honor).await;
+        let (node, open) = place.open().await;
+        let first = place.vfs.keeper(&node).await.unwrap();
+        for _ in 0..3 {
+            place.change(&node, 0).await;
+            assert_eq!(place.engine.sync_all().await.failed, 0);
+            let before = place.disk.counts();
+            assert!(place.vfs.keeper(&node).await.is_some());
+            assert_eq!(place.disk.counts(), before, "nothing is opened");
+        }
+        assert!(!first.forbids_execution());
+        assert!(place.vfs.keeper(&first).await.is_none());
+        drop(open);
+    });
+}

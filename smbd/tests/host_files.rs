@@ -1,0 +1,226 @@
+//! Files of the host that local users could turn against each other through the server: programs
+//! with set-user-ID bits, programs that are to be run, names that the kernel lets nobody remove.
+//!
+//! Needs root, which it says where it is not; with `HOLDFAST_REQUIRE_ROOT=1` that is a failure.
+
+#[path = "daemon/support.rs"]
+mod support;
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    path::Path,
+    process::Command,
+};
+
+use bytes::BytesMut;
+use smb_client::{CreateArgs, File, Tree};
+use smb_wire::{
+    access_mask::AccessMask,
+    fscc::FileInformationClass,
+    fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse},
+    msg::{CreateDisposition, WriteFlags},
+};
+
+use support::{Daemon, PASSWORD, Plan};
+
+const ALICE: u32 = 12_345;
+const BOB: u32 = 12_346;
+
+/// Whether this is root.
+fn possible() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        assert!(
+            std::env::var_os("HOLDFAST_REQUIRE_ROOT").is_none_or(|value| value != "1"),
+            "HOLDFAST_REQUIRE_ROOT=1, but this is not root"
+        );
+        eprintln!("NOT RUN: needs root");
+    }
+    root
+}
+
+/// A server whose share everybody may write, in a folder of its own.
+fn start(file_io: &str) -> Daemon {
+    let daemon = Plan {
+        server: format!("file_io = \"{file_io}\""),
+        users: vec![("alice", "12345:12345"), ("bob", "12346:12346")],
+        ..Plan::default()
+    }
+    .start();
+    fs::set_permissions(daemon.path("data"), fs::Permissions::from_mode(0o777)).unwrap();
+    daemon
+}
+
+fn tree_of(daemon: &Daemon, user: &str) -> Tree {
+    let session = daemon.client().login(user, PASSWORD, "").unwrap();
+    session.tree("data").unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+fn make(path: &Path, owner: (u32, u32), mode: u32) {
+    fs::write(path, vec![7; 20_000]).unwrap();
+    chown(path, Some(owner.0), Some(owner.1)).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A request on a program that changes it; the file is open for reading and writing.
+type Change = fn(&Tree, &File);
+
+fn copy(tree: &Tree, target: &File) {
+    copy_all(tree, target, 100);
+}
+
+fn copy_all(tree: &Tree, target: &File, length: usize) {
+    let source = tree.create(&CreateArgs::open("source")).unwrap();
+    let key = source.ioctl(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32);
+    let mut input = BytesMut::new();
+    CopyChunkCopy {
+        source_key: RequestResumeKeyResponse::read(&key.unwrap())
+            .unwrap()
+            .resume_key,
+        chunk_count: 1,
+        chunks: vec![CopyChunk {
+            source_offset: 0,
+            target_offset: 0,
+            length: u32::try_from(length).unwrap(),
+        }],
+    }
+    .encode(&mut input);
+    target.ioctl(FsctlCode::SRV_COPYCHUNK, &input, 12).unwrap();
+}
+
+fn zero(_: &Tree, file: &File) {
+    let range = [4096u64.to_le_bytes(), 12_288u64.to_le_bytes()].concat();
+    file.ioctl(FsctlCode::SET_ZERO_DATA, &range, 0).unwrap();
+}
+
+const CHANGES: [(&str, Change); 7] = [
+    ("write", |_, file| {
+        file.write_all(0, b"#!/bin/sh\nid\n").unwrap()
+    }),
+    ("write through", |_, file| {
+        file.write(0, b"#!", WriteFlags::WRITE_THROUGH).unwrap();
+    }),
+    ("shorter", |_, file| file.set_end_of_file(10).unwrap()),
+    ("longer", |_, file| file.set_end_of_file(100_000).unwrap()),
+    ("allocation", |_, file| {
+        let size = (1u64 << 20).to_le_bytes();
+        file.set(FileInformationClass::ALLOCATION, &size).unwrap();
+    }),
+    ("zero data", zero),
+    ("copy chunk", copy),
+];
+
+/// Whoever overwrites a program of somebody else must not have it run as that user.
+#[test]
+fn what_is_overwritten_runs_as_nobody_else() {
+    if !possible() {
+        return;
+    }
+    for file_io in ["threads", "auto"] {
+        let daemon = start(file_io);
+        let tree = tree_of(&daemon, "alice");
+        tree.write_file("source", &[1; 4096]).unwrap();
+        let path = daemon.path("data/program");
+        // Root's and another user's, that alice may write as one of the group.
+        for (owner, bits) in [(0, 0o4775), (BOB, 0o6777), (0, 0o2770)] {
+            for (what, change) in CHANGES {
+                make(&path, (owner, ALICE), bits);
+                let access = AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE;
+                let open = CreateArgs::open("program").access(access);
+                let file = tree.create(&open).unwrap();
+                assert_eq!(mode(&path), bits, "{what}: it is only open");
+                change(&tree, &file);
+                assert_eq!(mode(&path), bits & 0o777, "{what}, {bits:o}, {file_io}");
+                file.close().unwrap();
+                fs::remove_file(&path).unwrap();
+            }
+            for disposition in [
+                CreateDisposition::OVERWRITE,
+                CreateDisposition::OVERWRITE_IF,
+            ] {
+                make(&path, (owner, ALICE), bits);
+                let access = AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE;
+                let open = CreateArgs::new("program", disposition).access(access);
+                tree.create(&open).unwrap().close().unwrap();
+                assert_eq!(mode(&path), bits & 0o777, "{disposition:?}, {bits:o}");
+                fs::remove_file(&path).unwrap();
+            }
+        }
+        // A stream is kept beside the contents, which stay what their owner made them.
+        make(&path, (ALICE, ALICE), 0o4755);
+        tree.write_file("program:stream", b"beside it").unwrap();
+        assert_eq!(mode(&path), 0o4755);
+        tree.write_file("program", b"itself").unwrap();
+        assert_eq!(mode(&path), 0o755);
+    }
+}
+
+/// Runs a program as its owner does on the host.
+fn says(path: &Path) -> String {
+    let output = Command::new(path).output();
+    let output = output.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What was changed over SMB and closed can be run at once, not only when it is on disk.
+#[test]
+fn a_program_can_be_run_as_soon_as_it_is_closed() {
+    if !possible() {
+        return;
+    }
+    for file_io in ["threads", "auto"] {
+        let daemon = start(file_io);
+        let tree = tree_of(&daemon, "alice");
+        let path = daemon.path("data/program");
+        let text = b"#!/bin/sh\necho it runs\n";
+        tree.write_file("source", text).unwrap();
+        let longer = |file: &File| file.write_all(text.len() as u64, b"# more\n").unwrap();
+        type Act<'a> = &'a dyn Fn(&File);
+        let changes: [(&str, Act<'_>); 5] = [
+            ("written", &|file| file.write_all(0, text).unwrap()),
+            ("flushed in between", &|file| {
+                file.write_all(0, text).unwrap();
+                file.flush(false).unwrap();
+                longer(file);
+            }),
+            ("cut", &|file| {
+                file.set_end_of_file(text.len() as u64).unwrap();
+            }),
+            ("copied", &|file| copy_all(&tree, file, text.len())),
+            ("metadata only", &|file| {
+                // FileBasicInformation: the time of the last write, the rest as it is.
+                let mut basic = [0; 40];
+                basic[16..24].copy_from_slice(&132_000_000_000_000_000u64.to_le_bytes());
+                file.set(FileInformationClass::BASIC, &basic).unwrap();
+            }),
+        ];
+        for (what, change) in changes {
+            // Nobody else may have it open for writing, this process least of all.
+            let source = daemon.path("data/source");
+            assert!(run(Command::new("cp").arg(source).arg(&path)));
+            assert!(run(Command::new("chmod").arg("0777").arg(&path)));
+            if what == "cut" {
+                let more = format!("echo '# more' >> {}", path.display());
+                assert!(run(Command::new("sh").args(["-c", &more])));
+            }
+            let file = tree.create(&CreateArgs::open("program")).unwrap();
+            change(&file);
+            file.close().unwrap();
+            assert_eq!(says(&path), "it runs\n", "{what}, {file_io}");
+            fs::remove_file(&path).unwrap();
+        }
+        // One that is new, and not even flushed.
+        tree.write_file("program", text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(says(&path), "it runs\n");
+    }
+}
+
+fn run(command: &mut Command) -> bool {
+    command.status().unwrap().success()
+}
