@@ -227,6 +227,7 @@ pub(crate) fn files(share: &config::Share) -> PosixOptions {
             AclNamespace::User
         },
         read_only: share.read_only,
+        pause: vfs::env::Pause::new(crate::env::wake_later),
         ..PosixOptions::default()
     }
 }
