@@ -26,6 +26,10 @@ pub const ADOPTED_PER_SESSION_MAX: usize = 64;
 /// `INSUFFICIENT_RESOURCES`.
 pub const DIRECTORY_NAMES_MAX: usize = 1 << 20;
 
+/// UTF-16 units of a pattern of QUERY_DIRECTORY: as many as a name has ([MS-FSCC] 2.1.5, which
+/// [MS-FSA] 2.1.5.6.3 holds the pattern to); a longer one gives `OBJECT_NAME_INVALID`.
+pub const PATTERN_UNITS_MAX: usize = 255;
+
 /// Names that all enumerations under way hold together; one more gets `INSUFFICIENT_RESOURCES`.
 pub const LISTED_NAMES_MAX: usize = 8 << 20;
 

@@ -19,7 +19,7 @@ use vfs::{Attr, DirName, Lookup, Vfs, VfsError, VfsResult};
 use super::{Call, Failure, Handled, Reply, create};
 use crate::{
     access,
-    limits::{DIRECTORY_NAMES_MAX, LISTED_NAMES_MAX},
+    limits::{DIRECTORY_NAMES_MAX, LISTED_NAMES_MAX, PATTERN_UNITS_MAX},
     pattern::Pattern,
     short_name,
     state::{DirectoryCursor, InFlight, NamesHeld},
@@ -70,6 +70,9 @@ fn format(class: u8) -> Result<DirectoryFormat, Failure> {
 }
 
 fn pattern(bytes: &[u8]) -> Result<String, Failure> {
+    if bytes.len() / 2 > PATTERN_UNITS_MAX {
+        return Err(Status::OBJECT_NAME_INVALID.into());
+    }
     let text = utf16::decode(bytes, "pattern").map_err(|_| Status::OBJECT_NAME_INVALID)?;
     let forbidden = |c: char| matches!(c, '\0'..='\x1f' | '\\' | '/' | ':' | '|');
     if text.contains(forbidden) {
@@ -174,7 +177,7 @@ async fn start<V: Vfs>(
     let disk = open.disk()?;
     let vfs = &call.share()?.vfs;
     let who = &call.token()?.identity;
-    let pattern = Pattern::new(&text);
+    let pattern = Pattern::new(&text).ok_or(Status::OBJECT_NAME_INVALID)?;
     let (names, attrs) = if pattern.is_plain() {
         (plain(call, open, &text).await?, Vec::new())
     } else if pattern.is_everything() {
