@@ -147,6 +147,11 @@ impl Pattern {
         self.everything || self.walk(name, |_| ())
     }
 
+    /// The most that matching `name` costs, in steps of one word of states.
+    pub(crate) fn cost(&self, name: &str) -> usize {
+        name.len().saturating_mul(self.words)
+    }
+
     /// Walks the name and says how many steps each character took.
     fn walk(&self, name: &str, mut stepped: impl FnMut(usize)) -> bool {
         let last_dot = name.rfind('.');
@@ -276,6 +281,7 @@ mod tests {
                     let mut steps = 0;
                     pattern.walk(name, |more| steps += more);
                     assert!(steps <= name.len() * WORDS, "{text} {name}: {steps}");
+                    assert!(steps <= pattern.cost(name), "{text} {name}: {steps}");
                 }
             }
         }

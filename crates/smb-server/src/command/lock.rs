@@ -12,6 +12,7 @@ use crate::{
     limits::LOCKS_PER_REQUEST_MAX,
     persistent,
     state::{EndReason, Endurance, InFlight},
+    turn::LOCK_WORK,
 };
 
 /// Locks or unlocks ranges; waits for a range where the client says so.
@@ -20,6 +21,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if request.locks.is_empty() || request.locks.len() > LOCKS_PER_REQUEST_MAX {
         return Err(Status::INVALID_PARAMETER.into());
     }
+    call.connection.turn.did(LOCK_WORK * request.locks.len());
     let open = call.open(request.file_id)?;
     let disk = open.disk()?;
     if disk.directory {

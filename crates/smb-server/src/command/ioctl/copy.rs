@@ -275,6 +275,8 @@ async fn run<V: Vfs>(
     let mut change = gate.changing_arrived(Some(arrived), &ends.to.node);
     let mut copied = Ok(());
     for chunk in chunks {
+        call.connection.turn.did(size(chunk.length));
+        call.connection.turn.wait().await;
         copied = copy_chunk(ends, chunk, progress, &mut change).await;
         if copied.is_err() {
             break;
