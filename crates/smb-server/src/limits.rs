@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::file::RANGES_PER_OPEN_MAX;
+
 /// Memory that replies encoded but not yet taken by the socket hold, in bytes. Above it no further
 /// request is read from that connection until the client takes its replies.
 pub const OUTBOX_BYTES_MAX: usize = 32 << 20;
@@ -81,7 +83,8 @@ pub struct Limits {
     pub kept_opens: usize,
     /// As `kept_opens`, those of one user.
     pub kept_opens_per_user: usize,
-    /// Byte-range locks of one open; one more gets `INSUFFICIENT_RESOURCES`.
+    /// Byte-range locks of one open, [`RANGES_PER_OPEN_MAX`] at most, so that others find room; one
+    /// more gets `INSUFFICIENT_RESOURCES`.
     pub locks_per_open: usize,
     /// Requests waiting (parked) on one connection; one more gets `INSUFFICIENT_RESOURCES`.
     pub parked_per_connection: usize,
@@ -114,7 +117,7 @@ impl Default for Limits {
             opens: 262_144,
             kept_opens: 16_384,
             kept_opens_per_user: 4096,
-            locks_per_open: 65_536,
+            locks_per_open: RANGES_PER_OPEN_MAX,
             parked_per_connection: 1024,
             io_bytes: 8 << 20,
             setup_seconds: 45,
