@@ -25,7 +25,7 @@ use vfs::{Node, Range, Vfs, VfsError, WriteMode};
 
 use super::Answer;
 use crate::{
-    command::{Call, Failure, engine, range_end, set_info, write},
+    command::{Call, Failure, engine, file_end, range_end, set_info, write},
     file::Operation,
     state::{Disk, InFlight, OpenKind, Share},
 };
@@ -264,6 +264,7 @@ async fn run<V: Vfs>(
 ) -> Result<Receipt, Failure> {
     for chunk in chunks {
         let length = u64::from(chunk.length);
+        file_end(range_end(chunk.target_offset, length)?)?;
         ends.check_locks(call, chunk.source_offset, chunk.target_offset, length)?;
     }
     if chunks.is_empty() {
@@ -424,7 +425,7 @@ pub(super) async fn duplicate<V: Vfs>(
     let to = number(asked.target_file_offset)?;
     let len = number(asked.byte_count)?;
     let source_end = range_end(from, len)?;
-    range_end(to, len)?;
+    file_end(range_end(to, len)?)?;
     if !ends.one_share() {
         return Err(Status::INVALID_PARAMETER.into());
     }
