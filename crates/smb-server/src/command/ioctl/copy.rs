@@ -103,15 +103,20 @@ fn ends<'a, V: Vfs>(
     source: &'a InFlight<V>,
     target: &'a InFlight<V>,
 ) -> Result<Ends<'a, V>, Failure> {
+    let (from, to) = (source.file()?, target.file()?);
+    let from_share = source.tree.share.as_ref();
+    let from_share = from_share.ok_or(Status::INVALID_DEVICE_REQUEST)?;
+    let to_share = call.share()?;
+    let sealed = to_share.config.encryption_required || call.session()?.encrypts();
+    if from_share.config.encryption_required && !sealed {
+        // What leaves its share only encrypted could be read in the clear from this one.
+        return Err(Status::ACCESS_DENIED.into());
+    }
     Ok(Ends {
-        from: source.file()?,
-        to: target.file()?,
-        from_share: source
-            .tree
-            .share
-            .as_ref()
-            .ok_or(Status::INVALID_DEVICE_REQUEST)?,
-        to_share: call.share()?,
+        from,
+        to,
+        from_share,
+        to_share,
         source,
         target,
     })
