@@ -211,7 +211,7 @@ impl Default for Limits {
             sessions_per_connection: 64,
             trees_per_session: 1_024,
             opens_per_session: 16_384,
-            locks_per_open: 8_192,
+            locks_per_open: 4_096,
             pending_per_connection: 512,
             compound_length: 64,
             credits: 8_192,

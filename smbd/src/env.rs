@@ -3,7 +3,12 @@
 //! Monotonic time is tokio's, so that tests with paused time see one clock. `spawn` and `sleep`
 //! belong to the worker that calls them: both need that worker's runtime.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    future::Future as _,
+    pin::pin,
+    task::{Context, Waker},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use tokio::time::Instant;
 use vfs::{Timestamp, env::LocalTask};
@@ -54,6 +59,20 @@ impl vfs::Env for TokioEnv {
     fn sleep(&self, span: Duration) -> LocalTask {
         Box::pin(crate::timers::sleep(span))
     }
+
+    fn wake_later(&self, waker: &Waker) {
+        wake_later(waker);
+    }
+}
+
+/// [`vfs::Env::wake_later`] of every worker.
+pub(crate) fn wake_later(waker: &Waker) {
+    // The runtime looks at its sockets before it wakes, but does not say that it parks: the ring's
+    // queue must not wait until nobody is busy.
+    crate::ring::on_park();
+    // The first poll has the waker woken after the next look at the sockets; that is all there is
+    // to it.
+    let _ = pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(waker));
 }
 
 fn timestamp(time: SystemTime) -> Timestamp {

@@ -253,6 +253,7 @@ pub(crate) fn files(share: &config::Share, hidden: &[(u64, u64)]) -> PosixOption
             AclNamespace::User
         },
         read_only: share.read_only,
+        pause: vfs::env::Pause::new(crate::env::wake_later),
         ..PosixOptions::default()
     }
 }

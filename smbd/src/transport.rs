@@ -47,13 +47,6 @@ impl Receive for Receiver {
     async fn receive(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
         self.0.read_buf(buffer).await
     }
-
-    async fn pause(&mut self) {
-        // The runtime looks at its sockets before it comes back here, but does not say that it
-        // parks: the ring's queue must not wait until nobody is busy.
-        crate::ring::on_park();
-        tokio::task::yield_now().await;
-    }
 }
 
 impl Transmit for Transmitter {

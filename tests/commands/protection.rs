@@ -1,9 +1,13 @@
 //! Signing and encryption ([MS-SMB2] 3.3.5.2.1, 3.3.5.2.4, 3.3.5.2.9, 3.3.5.2.11).
 
+use bytes::BytesMut;
 use smb_client::{CreateArgs, Encryption, Options, Request, Signing};
 use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, SEALED, USER, outcome};
 use smb_wire::Status;
+use smb_wire::fsctl::{
+    CopyChunk, CopyChunkCopy, DuplicateExtents, FsctlCode, RequestResumeKeyResponse,
+};
 use smb_wire::ids::SessionId;
 use smb_wire::msg::{Dialect, EchoRequest};
 
@@ -190,6 +194,62 @@ fn a_sealed_share_is_not_read_in_the_clear() {
             Outcome::Closed => {}
         }
     }
+}
+
+/// The server copies by itself, but what it wrote could be read in the clear.
+#[test]
+fn a_sealed_share_is_not_copied_to_where_it_can_be_read_in_the_clear() {
+    let server = HoldfastServer::new();
+    let copies = |options: Options, into: &str| {
+        let session = server.session(options);
+        let (sealed, plain) = (session.tree(SEALED).unwrap(), session.tree(into).unwrap());
+        sealed.write_file("secret", b"secret").unwrap();
+        let source = sealed.create(&CreateArgs::open("secret")).unwrap();
+        let target = plain.create(&CreateArgs::open_if("copy")).unwrap();
+        let key = source.ioctl(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32);
+        let mut chunks = BytesMut::new();
+        CopyChunkCopy {
+            source_key: RequestResumeKeyResponse::read(&key.unwrap())
+                .unwrap()
+                .resume_key,
+            chunk_count: 1,
+            chunks: vec![CopyChunk {
+                source_offset: 0,
+                target_offset: 0,
+                length: 6,
+            }],
+        }
+        .encode(&mut chunks);
+        let mut extents = BytesMut::new();
+        DuplicateExtents {
+            source_file_id: source.id(),
+            source_file_offset: 0,
+            target_file_offset: 0,
+            byte_count: 6,
+        }
+        .encode(&mut extents);
+        let ask = |code, input: &[u8]| {
+            // Also where this request itself is sealed.
+            let request = target.ioctl_request(code, input, 12);
+            let sealed = request.overriding(|o| o.encrypt = Some(true));
+            plain.reply(plain.address(sealed)).unwrap().status()
+        };
+        let answers = [
+            ask(FsctlCode::SRV_COPYCHUNK, &chunks),
+            ask(FsctlCode::SRV_COPYCHUNK_WRITE, &chunks),
+            ask(FsctlCode::DUPLICATE_EXTENTS_TO_FILE, &extents),
+        ];
+        let copied = std::fs::read(server.share_path(into, "copy")).unwrap();
+        (answers, copied)
+    };
+    let (refused, copied) = copies(Options::default(), DATA);
+    assert_eq!(refused, [Status::ACCESS_DENIED; 3]);
+    assert_eq!(copied, b"");
+    // Within the share, as before; whether extents can be shared is the file system's business.
+    let ([one, other, extents], copied) = copies(Options::default(), SEALED);
+    assert_eq!((one, other), (Status::SUCCESS, Status::SUCCESS));
+    assert_ne!(extents, Status::ACCESS_DENIED);
+    assert_eq!(copied, b"secret");
 }
 
 #[test]

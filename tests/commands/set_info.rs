@@ -10,7 +10,7 @@ use smb_wire::fscc::{
     FileBasicInformation, FileInformationClass, FileRenameInformation, FileStandardInformation,
 };
 use smb_wire::ids::{FileId, FileTime};
-use smb_wire::msg::{CreateOptions, InfoType, SetInfoRequest};
+use smb_wire::msg::{CreateOptions, InfoType, SetInfoRequest, WriteFlags};
 
 fn open(tree: &Tree, name: &str) -> File {
     let access = CreateArgs::open_if(name).desired_access;
@@ -401,4 +401,69 @@ fn a_directory_that_is_not_empty_outlives_delete_on_close() {
     tree.write_file("d\\f", b"x").unwrap();
     doomed.close().unwrap();
     assert!(server.path("d/f").exists());
+}
+
+/// The largest file ([MS-FSA] 2.1.1.1), to the byte: end of file, allocation, WRITE, copies.
+#[test]
+fn a_file_is_as_long_as_it_may_be_and_no_longer() {
+    const LARGEST: u64 = 0x0fff_ffff_0000;
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for name in ["f", "f:s"] {
+        let file = open(&tree, name);
+        file.write_all(0, b"x").unwrap();
+        let size = || {
+            let info = file.query(FileInformationClass::STANDARD).unwrap();
+            FileStandardInformation::read(&info).unwrap().end_of_file
+        };
+        let set = |class, end: u64| status(file.set(class, &end.to_le_bytes()));
+        for end in [
+            LARGEST + 1,
+            LARGEST + 4096,
+            i64::MAX as u64,
+            1 << 63,
+            u64::MAX,
+        ] {
+            for class in [
+                FileInformationClass::END_OF_FILE,
+                FileInformationClass::ALLOCATION,
+            ] {
+                assert_eq!(
+                    set(class, end),
+                    Status::INVALID_PARAMETER,
+                    "{name} {class} {end:#x}"
+                );
+            }
+        }
+        let write = |offset, data: &[u8]| status(file.write(offset, data, WriteFlags::empty()));
+        for offset in [
+            LARGEST,
+            LARGEST - 1,
+            i64::MAX as u64 - 1,
+            1 << 63,
+            u64::MAX - 1,
+        ] {
+            assert_eq!(
+                write(offset, b"ab"),
+                Status::INVALID_PARAMETER,
+                "{name} {offset:#x}"
+            );
+        }
+        assert_eq!(write(1 << 63, b""), Status::INVALID_PARAMETER, "{name}");
+        let read = |offset| status(file.read(offset, 2));
+        assert_eq!(read(1 << 63), Status::INVALID_PARAMETER, "{name}");
+        assert_eq!(read(i64::MAX as u64 - 2), Status::END_OF_FILE, "{name}");
+        assert_eq!(size(), 1, "{name}");
+    }
+    let file = open(&tree, "f");
+    // Sparse, or the file system's own limit is below: then nothing is to be said here.
+    let wanted = file.set(FileInformationClass::END_OF_FILE, &LARGEST.to_le_bytes());
+    if status(wanted) == Status::SUCCESS {
+        let last = file.write(LARGEST - 1, b"z", WriteFlags::empty());
+        assert_eq!(status(last), Status::SUCCESS);
+        let beyond = file.write(LARGEST, b"z", WriteFlags::empty());
+        assert_eq!(status(beyond), Status::INVALID_PARAMETER);
+    } else {
+        smb_tests::missing("a file system with files of 16 TiB");
+    }
 }

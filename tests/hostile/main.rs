@@ -8,4 +8,5 @@ mod frames;
 mod identities;
 mod random;
 mod requests;
+mod turns;
 mod untaken;

@@ -4,7 +4,14 @@
 //! their own: the daemon supplies tokio's, the simulator supplies its own, and a seed then
 //! replays a whole run.
 
-use std::{future::Future, pin::Pin, time::Duration};
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::Arc,
+    task::{Poll, Waker},
+    time::Duration,
+};
 
 use crate::Timestamp;
 
@@ -28,4 +35,55 @@ pub trait Env: Send + Sync + 'static {
 
     /// Completes after `span` of monotonic time.
     fn sleep(&self, span: Duration) -> LocalTask;
+
+    /// Wakes `waker` when everything else that is ready on the calling worker has had its turn,
+    /// what has just arrived on its sockets included.
+    fn wake_later(&self, waker: &Waker) {
+        waker.wake_by_ref();
+    }
+}
+
+/// Lets everything else that is ready on this worker go first.
+pub async fn pause(env: &(impl Env + ?Sized)) {
+    once_woken(|waker| env.wake_later(waker)).await;
+}
+
+/// [`pause`] for those who have no [`Env`]: long loops of a file system.
+#[derive(Clone)]
+pub struct Pause(Arc<dyn Fn(&Waker) + Send + Sync>);
+
+impl Pause {
+    /// A pause that ends as [`Env::wake_later`] says, which `wake_later` does.
+    pub fn new(wake_later: impl Fn(&Waker) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(wake_later))
+    }
+
+    /// As [`pause`].
+    pub async fn pause(&self) {
+        once_woken(|waker| (self.0)(waker)).await;
+    }
+}
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self::new(Waker::wake_by_ref)
+    }
+}
+
+impl fmt::Debug for Pause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pause")
+    }
+}
+
+async fn once_woken(wake: impl Fn(&Waker)) {
+    let mut waited = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        wake(cx.waker());
+        Poll::Pending
+    })
+    .await;
 }

@@ -10,11 +10,13 @@
 
 mod cmac;
 pub mod kdf;
+mod permutation;
 pub mod preauth;
 pub mod sealing;
 pub mod signing;
 
 pub use kdf::{CipherKey, KdfError, SessionKeys, derive_keys};
+pub use permutation::Permutation;
 pub use preauth::PreauthHash;
 pub use sealing::{BadTag, Cipher, SealError, SealingKey};
 pub use signing::{SignError, SignNonce, SigningAlgorithm, SigningKey};

@@ -27,14 +27,14 @@ use smb_wire::{
     ids::{AsyncId, Guid, MessageId, SessionId},
     msg::{Capabilities, Dialect, SecurityMode},
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use vfs::{Vfs, env::LocalTask};
 
 use crate::{
     command::{self, Setup},
     limits::{
-        DATA_IN_FLIGHT_MAX, MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX, OUTBOX_BYTES_MAX,
-        TURN_BYTES_MAX,
+        DATA_IN_FLIGHT_MAX, LISTINGS_PER_CONNECTION_MAX, MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX,
+        OUTBOX_BYTES_MAX,
     },
     link::{
         credits::CreditWindow,
@@ -47,6 +47,7 @@ use crate::{
     race::{First, race, race_aside},
     state::{Channel, ConnectionId, EndReason, Ender, Mail, Peer, Server, Session, SessionPhase},
     transport::{Receive, Transmit},
+    turn::Turn,
 };
 
 /// Mail a connection holds before it counts as stuck and is closed.
@@ -104,6 +105,9 @@ pub(crate) struct Connection<V: Vfs> {
     mail: mpsc::WeakSender<Mail>,
     data_in_flight: Cell<usize>,
     outbox: Outbox,
+    pub(crate) turn: Rc<Turn>,
+    /// Permits of enumerations to take the names of a directory.
+    pub(crate) listings: Semaphore,
     /// Tells the driver that somebody logged in.
     pub(crate) authenticated: Box<dyn Fn()>,
 }
@@ -342,6 +346,8 @@ pub async fn serve<V: Vfs>(
         mail,
         data_in_flight: Cell::new(0),
         outbox: Outbox::default(),
+        turn: Turn::new(Arc::clone(&server.env)),
+        listings: Semaphore::new(LISTINGS_PER_CONNECTION_MAX),
         authenticated,
     });
     let ending = Ending(Some(Rc::clone(&connection)));
@@ -422,6 +428,7 @@ async fn both<V: Vfs>(
 ) {
     let mut reading = pin!(reading);
     poll_fn(|cx| {
+        connection.turn.rested();
         connection.outbox.writer_follows.set(true);
         let read = reading.as_mut().poll(cx);
         connection.outbox.writer_follows.set(false);
@@ -438,7 +445,6 @@ async fn both<V: Vfs>(
 /// The reading half: frames become requests until the stream ends or the peer breaks a rule.
 async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receive) {
     let mut input = ReceiveBuffer::default();
-    let mut spent = 0;
     loop {
         let missing = match framing::next(&mut input.bytes, input.size, connection.frame_max()) {
             Ok(Next::Message(frame)) => {
@@ -447,15 +453,13 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
                 if let Err(rule) = frame_arrived(connection, frame) {
                     connection.misbehaved(rule);
                 }
-                spent += came + connection.outbox.held.get().saturating_sub(went);
+                let answered = connection.outbox.held.get().saturating_sub(went);
+                connection.turn.did(came + answered);
                 if connection.is_closed() {
                     return;
                 }
                 connection.room().await;
-                if spent >= TURN_BYTES_MAX {
-                    spent = 0;
-                    receiver.pause().await;
-                }
+                connection.turn.rest().await;
                 continue;
             }
             Ok(Next::Missing(missing)) => missing,

@@ -28,6 +28,7 @@ mod short_name;
 mod state;
 mod status;
 pub mod transport;
+mod turn;
 
 pub use connection::serve;
 pub use persistent::{Announce, HandleStore, Restored};

@@ -3,6 +3,10 @@
 //! [`Limits`] holds those an administrator may change; the constants hold those that follow from
 //! the protocol or that nobody should need to change.
 
+use std::time::Duration;
+
+use crate::file::RANGES_PER_OPEN_MAX;
+
 /// Memory that replies encoded but not yet taken by the socket hold, in bytes. Above it no further
 /// request is read from that connection until the client takes its replies.
 pub const OUTBOX_BYTES_MAX: usize = 32 << 20;
@@ -26,6 +30,13 @@ pub const ADOPTED_PER_SESSION_MAX: usize = 64;
 /// `INSUFFICIENT_RESOURCES`.
 pub const DIRECTORY_NAMES_MAX: usize = 1 << 20;
 
+/// UTF-16 units of a pattern of QUERY_DIRECTORY: as many as a name has ([MS-FSCC] 2.1.5, which
+/// [MS-FSA] 2.1.5.6.3 holds the pattern to); a longer one gives `OBJECT_NAME_INVALID`.
+pub const PATTERN_UNITS_MAX: usize = 255;
+
+/// Enumerations of one connection that take their names at once; others wait for them.
+pub const LISTINGS_PER_CONNECTION_MAX: usize = 4;
+
 /// Names that all enumerations under way hold together; one more gets `INSUFFICIENT_RESOURCES`.
 pub const LISTED_NAMES_MAX: usize = 8 << 20;
 
@@ -43,9 +54,12 @@ pub const MESSAGE_OVERHEAD_MAX: usize = 256 + 64 * 1024;
 /// connection.
 pub const NEGOTIATE_BYTES_MAX: usize = 128 * 1024;
 
-/// Bytes that one connection may bring and be answered, after which the other connections of its
-/// worker have their turn.
-pub const TURN_BYTES_MAX: usize = 512 << 10;
+/// Work of one connection's requests, in units of about a nanosecond ([`crate::turn`]; a byte that
+/// it brings or is answered counts as one), after which the other connections of its worker have
+/// their turn.
+pub const TURN_WORK_MAX: usize = 512 << 10;
+/// Time after which they have it whatever was counted.
+pub const TURN_TIME_MAX: Duration = Duration::from_millis(2);
 
 /// Waits before an interim STATUS_PENDING, in milliseconds: READ and WRITE only when something
 /// is really stuck (some clients cannot take an interim reply there), FLUSH soon.
@@ -69,7 +83,8 @@ pub struct Limits {
     pub kept_opens: usize,
     /// As `kept_opens`, those of one user.
     pub kept_opens_per_user: usize,
-    /// Byte-range locks of one open; one more gets `INSUFFICIENT_RESOURCES`.
+    /// Byte-range locks of one open, [`RANGES_PER_OPEN_MAX`] at most, so that others find room; one
+    /// more gets `INSUFFICIENT_RESOURCES`.
     pub locks_per_open: usize,
     /// Requests waiting (parked) on one connection; one more gets `INSUFFICIENT_RESOURCES`.
     pub parked_per_connection: usize,
@@ -102,7 +117,7 @@ impl Default for Limits {
             opens: 262_144,
             kept_opens: 16_384,
             kept_opens_per_user: 4096,
-            locks_per_open: 65_536,
+            locks_per_open: RANGES_PER_OPEN_MAX,
             parked_per_connection: 1024,
             io_bytes: 8 << 20,
             setup_seconds: 45,

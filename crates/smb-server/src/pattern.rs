@@ -1,22 +1,135 @@
 //! Matching names against patterns with DOS wildcards ([MS-FSA] 2.1.4.4).
 //!
-//! A set of states walks the name once, so time is bounded by pattern times name whatever the
-//! pattern (a pattern of stars put ksmbd into an endless loop).
+//! A set of states, one bit each, walks the name once: a character costs one step for each 64 units
+//! of the pattern, whatever the pattern is, and nothing is allocated.
+
+use vfs::posix::name::{fold, fold_char};
+
+use crate::limits::PATTERN_UNITS_MAX;
+
+/// Words of a set of states: one bit for each unit of the longest pattern, and one for its end.
+const WORDS: usize = (PATTERN_UNITS_MAX + 1).div_ceil(64);
+
+/// States, or units of a pattern by the state before them.
+type Set = [u64; WORDS];
+
+fn insert(set: &mut Set, state: usize) {
+    if let Some(word) = set.get_mut(state / 64) {
+        *word |= 1 << (state % 64);
+    }
+}
+
+fn union(one: &Set, other: &Set) -> Set {
+    let mut both = *one;
+    for (word, more) in both.iter_mut().zip(other) {
+        *word |= more;
+    }
+    both
+}
+
+/// Which units stand for themselves, by character.
+#[derive(Debug, Clone)]
+struct Literals {
+    ascii: Box<[Set; 128]>,
+    /// Sorted.
+    other: Vec<(char, Set)>,
+}
+
+impl Literals {
+    fn insert(&mut self, c: char, state: usize) {
+        if let Some(set) = self.ascii.get_mut(c as usize) {
+            return insert(set, state);
+        }
+        let place = match self.other.binary_search_by_key(&c, |(other, _)| *other) {
+            Ok(place) => place,
+            Err(place) => {
+                self.other.insert(place, (c, [0; WORDS]));
+                place
+            }
+        };
+        if let Some((_, set)) = self.other.get_mut(place) {
+            insert(set, state);
+        }
+    }
+
+    fn get(&self, c: char) -> &Set {
+        const NONE: Set = [0; WORDS];
+        if let Some(set) = self.ascii.get(c as usize) {
+            return set;
+        }
+        let place = self.other.binary_search_by_key(&c, |(other, _)| *other);
+        let found = place.ok().and_then(|place| self.other.get(place));
+        found.map_or(&NONE, |(_, set)| set)
+    }
+}
 
 /// A pattern, folded for comparison without case.
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
-    units: Vec<char>,
     everything: bool,
+    plain: bool,
+    /// The state in which all of the pattern has matched.
+    end: usize,
+    /// Words of a set that are in use.
+    words: usize,
+    literals: Literals,
+    /// `*` and `<`, which take any run of characters, and of them only `*`, which takes it also
+    /// behind the final dot.
+    runs: Set,
+    stars: Set,
+    /// Takes one character: `?` and `>`; at a dot `?` and `"`.
+    takes_one: Set,
+    takes_dot: Set,
+    /// Needs no character: before a dot, at the end, and elsewhere only `*` and `<`.
+    skipped_at_dot: Set,
+    skipped_at_end: Set,
 }
 
 impl Pattern {
-    /// A pattern. Empty, `*` and `*.*` match everything.
-    pub(crate) fn new(text: &str) -> Self {
-        Self {
-            everything: matches!(text, "" | "*" | "*.*"),
-            units: vfs::posix::name::fold(text).chars().collect(),
+    /// A pattern. Empty, `*` and `*.*` match everything. `None` for one longer than a name can be
+    /// ([MS-FSCC] 2.1.5): [`PATTERN_UNITS_MAX`].
+    pub(crate) fn new(text: &str) -> Option<Self> {
+        let units = text.encode_utf16().take(PATTERN_UNITS_MAX + 1);
+        if units.count() > PATTERN_UNITS_MAX {
+            return None;
         }
+        let (mut stars, mut dos_stars, mut any) = ([0; WORDS], [0; WORDS], [0; WORDS]);
+        let (mut dos_any, mut dos_dots) = ([0; WORDS], [0; WORDS]);
+        let mut literals = Literals {
+            ascii: Box::new([[0; WORDS]; 128]),
+            other: Vec::new(),
+        };
+        let (mut state, mut before) = (0, None);
+        for c in fold(text).chars() {
+            match c {
+                // A run of stars is one star.
+                '*' if before == Some('*') => continue,
+                '*' => insert(&mut stars, state),
+                '<' => insert(&mut dos_stars, state),
+                '?' => insert(&mut any, state),
+                '>' => insert(&mut dos_any, state),
+                '"' => insert(&mut dos_dots, state),
+                other => literals.insert(other, state),
+            }
+            before = Some(c);
+            state += 1;
+        }
+        let everything = matches!(text, "" | "*" | "*.*");
+        let runs = union(&stars, &dos_stars);
+        let skipped_at_dot = union(&runs, &dos_any);
+        Some(Self {
+            everything,
+            plain: !everything && !text.contains(['*', '<', '?', '>', '"']),
+            end: state,
+            words: state / 64 + 1,
+            literals,
+            runs,
+            stars,
+            takes_one: union(&any, &dos_any),
+            takes_dot: union(&any, &dos_dots),
+            skipped_at_end: union(&skipped_at_dot, &dos_dots),
+            skipped_at_dot,
+        })
     }
 
     /// Whether every name matches.
@@ -26,78 +139,72 @@ impl Pattern {
 
     /// Whether it has no wildcards: at most one name can match.
     pub(crate) fn is_plain(&self) -> bool {
-        !self.everything
-            && !self
-                .units
-                .iter()
-                .any(|c| matches!(c, '*' | '?' | '<' | '>' | '"'))
+        self.plain
     }
 
     /// Whether `name` matches.
     pub(crate) fn matches(&self, name: &str) -> bool {
-        if self.everything {
-            return true;
-        }
-        let name: Vec<char> = vfs::posix::name::fold(name).chars().collect();
-        let last_dot = name.iter().rposition(|c| *c == '.');
-        let mut states = vec![false; self.units.len() + 1];
-        if let Some(start) = states.first_mut() {
-            *start = true;
-        }
-        self.skip_empty(&mut states, name.first().copied(), name.is_empty());
-        for (at, &c) in name.iter().enumerate() {
-            let mut next = vec![false; states.len()];
-            for (state, unit) in self.units.iter().enumerate() {
-                if states.get(state) == Some(&true) {
-                    step(&mut next, state, *unit, c, at, last_dot);
-                }
-            }
-            self.skip_empty(&mut next, name.get(at + 1).copied(), at + 1 == name.len());
-            states = next;
-        }
-        states.last() == Some(&true)
+        self.everything || self.walk(name, |_| ())
     }
 
-    /// States reached without taking a character: stars match nothing, `>` nothing at a dot or
-    /// the end, `"` nothing at the end.
-    fn skip_empty(&self, states: &mut [bool], next: Option<char>, end: bool) {
-        for (state, unit) in self.units.iter().enumerate() {
-            let passes = match unit {
-                '*' | '<' => true,
-                '>' => end || next == Some('.'),
-                '"' => end,
-                _ => false,
+    /// The most that matching `name` costs, in steps of one word of states.
+    pub(crate) fn cost(&self, name: &str) -> usize {
+        name.len().saturating_mul(self.words)
+    }
+
+    /// Walks the name and says how many steps each character took.
+    fn walk(&self, name: &str, mut stepped: impl FnMut(usize)) -> bool {
+        let last_dot = name.rfind('.');
+        let mut states = [0; WORDS];
+        insert(&mut states, 0);
+        let mut rest = name.char_indices().peekable();
+        self.skip(&mut states, rest.peek().map(|(_, c)| *c));
+        while let Some((at, c)) = rest.next() {
+            // `<` takes nothing behind the final dot, where there is one.
+            let behind = last_dot.is_some_and(|dot| at > dot);
+            let stay = if behind { &self.stars } else { &self.runs };
+            let wild = match c {
+                '.' => &self.takes_dot,
+                _ => &self.takes_one,
             };
-            if passes
-                && states.get(state) == Some(&true)
-                && let Some(after) = states.get_mut(state + 1)
-            {
-                *after = true;
+            let literal = self.literals.get(fold_char(c));
+            let taken = wild
+                .iter()
+                .zip(literal)
+                .map(|(wild, literal)| wild | literal);
+            let (mut carry, mut alive) = (0, 0);
+            for ((states, stay), taken) in states.iter_mut().zip(stay).zip(taken).take(self.words) {
+                let moved = *states & taken;
+                *states = (*states & stay) | (moved << 1) | carry;
+                carry = moved >> 63;
+                alive |= *states;
             }
+            stepped(self.words);
+            if alive == 0 {
+                return false;
+            }
+            self.skip(&mut states, rest.peek().map(|(_, c)| *c));
         }
+        let last = states.get(self.end / 64);
+        last.is_some_and(|last| last >> (self.end % 64) & 1 == 1)
     }
-}
 
-/// Takes the character `c` in one state.
-fn step(next: &mut [bool], state: usize, unit: char, c: char, at: usize, last_dot: Option<usize>) {
-    let (stay, advance) = match unit {
-        '*' => (true, false),
-        // Any run, but the final dot ends it: after that only what follows the pattern's star.
-        '<' => {
-            let after_final_dot = last_dot.is_some_and(|dot| at > dot);
-            let is_final_dot = last_dot == Some(at);
-            (!after_final_dot || last_dot.is_none(), is_final_dot)
+    /// Adds the states reached without taking a character: `*` and `<` match nothing, `>` nothing
+    /// before a dot or at the end, `"` nothing at the end. The sum's carries walk through runs of
+    /// such units.
+    fn skip(&self, states: &mut Set, next: Option<char>) {
+        let skipped = match next {
+            None => &self.skipped_at_end,
+            Some('.') => &self.skipped_at_dot,
+            Some(_) => &self.runs,
+        };
+        let mut carry = 0;
+        for (states, skipped) in states.iter_mut().zip(skipped).take(self.words) {
+            let (sum, over) = (*states & skipped).overflowing_add(*skipped);
+            let (sum, again) = sum.overflowing_add(carry);
+            *states |= sum ^ skipped;
+            carry = u64::from(over | again);
         }
-        '?' => (false, true),
-        '>' => (false, c != '.'),
-        '"' => (false, c == '.'),
-        other => (false, other == c),
-    };
-    if stay && let Some(place) = next.get_mut(state) {
-        *place = true;
-    }
-    if advance && let Some(place) = next.get_mut(state + 1) {
-        *place = true;
     }
 }
 
@@ -106,7 +213,7 @@ mod tests {
     use super::*;
 
     fn matches(pattern: &str, name: &str) -> bool {
-        Pattern::new(pattern).matches(name)
+        Pattern::new(pattern).unwrap().matches(name)
     }
 
     #[test]
@@ -143,9 +250,82 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_against_a_long_name_end_soon() {
-        let pattern = "*a".repeat(200);
-        let name = "a".repeat(254) + "b";
-        assert!(!matches(&pattern, &name));
+    fn a_pattern_is_no_longer_than_a_name() {
+        let units = |count| Pattern::new(&"\u{10000}".repeat(count));
+        assert!(units(127).is_some());
+        assert!(units(128).is_none());
+        assert!(Pattern::new(&"*".repeat(255)).is_some());
+        assert!(Pattern::new(&"*".repeat(256)).is_none());
+        let long = "x".repeat(254);
+        assert!(matches(&format!("{long}?"), &format!("{long}y")));
+        assert!(matches(&format!("{long}*"), &long));
+        assert!(!matches(&format!("{long}?"), &long));
+    }
+
+    #[test]
+    fn the_worst_patterns_take_a_bounded_number_of_steps() {
+        let names = [
+            "a".repeat(255),
+            "a".repeat(254) + "b",
+            ".".repeat(255),
+            "a.".repeat(127),
+        ];
+        let parts = [
+            "*a", "*?", "*>", "<a", "<>", "?*\"", ">", "*", "\"", "*.<", "**a",
+        ];
+        for part in parts {
+            for end in ["", "b"] {
+                let text = part.repeat((255 - end.len()) / part.len()) + end;
+                let pattern = Pattern::new(&text).unwrap();
+                for name in &names {
+                    let mut steps = 0;
+                    pattern.walk(name, |more| steps += more);
+                    assert!(steps <= name.len() * WORDS, "{text} {name}: {steps}");
+                    assert!(steps <= pattern.cost(name), "{text} {name}: {steps}");
+                }
+            }
+        }
+    }
+
+    /// The rules of [MS-FSA] 2.1.4.4, tried one after the other.
+    fn model(pattern: &[char], name: &[char], at: usize) -> bool {
+        let Some((unit, rest)) = pattern.split_first() else {
+            return at == name.len();
+        };
+        let next = name.get(at).copied();
+        let final_dot = name.iter().rposition(|c| *c == '.');
+        let skip = || model(rest, name, at);
+        let one = || model(rest, name, at + 1);
+        let more = || model(pattern, name, at + 1);
+        match unit {
+            '*' => skip() || (next.is_some() && more()),
+            '<' => skip() || (next.is_some() && final_dot.is_none_or(|dot| at <= dot) && more()),
+            '?' => next.is_some() && one(),
+            '>' => match next {
+                None | Some('.') => skip(),
+                Some(_) => one(),
+            },
+            '"' => match next {
+                None => skip(),
+                Some(c) => c == '.' && one(),
+            },
+            literal => next.is_some_and(|c| fold_char(c) == fold_char(*literal)) && one(),
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_rules_decide(
+            text in "[*?<>\".aAbé]{1,9}", long in "[ab.é]{0,80}", name in "[aAbÉ.]{1,9}",
+        ) {
+            // Before and behind the border of the first words.
+            for prefix in ["", long.as_str()] {
+                let (text, name) = (format!("{prefix}{text}"), format!("{prefix}{name}"));
+                let units: Vec<char> = text.chars().collect();
+                let chars: Vec<char> = name.chars().collect();
+                let expected = text == "*.*" || model(&units, &chars, 0);
+                proptest::prop_assert_eq!(matches(&text, &name), expected, "{} {}", text, name);
+            }
+        }
     }
 }

@@ -15,10 +15,6 @@ pub trait Receive: 'static {
     /// Waits for bytes and appends them to `buffer` (whose spare capacity says how many are
     /// welcome). 0 is the end of the stream. Dropping the future loses no bytes.
     async fn receive(&mut self, buffer: &mut BytesMut) -> io::Result<usize>;
-
-    /// Lets everything else that is ready on this worker go first, what has just arrived on other
-    /// sockets included.
-    async fn pause(&mut self);
 }
 
 /// The sending half.

@@ -224,18 +224,6 @@ impl Receive for ServerReceiver {
         buffer.extend_from_slice(part.as_deref().unwrap_or_default());
         Ok(part.map_or(0, |part| part.len()))
     }
-
-    async fn pause(&mut self) {
-        let mut paused = false;
-        poll_fn(|cx| {
-            if std::mem::replace(&mut paused, true) {
-                return Poll::Ready(());
-            }
-            cx.waker().wake_by_ref();
-            Poll::Pending
-        })
-        .await;
-    }
 }
 
 /// The half the server writes.

@@ -18,6 +18,8 @@ const BUFFER_BYTES_MIN: u32 = 64 << 10;
 const BUFFER_BYTES_MAX: u32 = 8 << 20;
 /// Longer chains are refused before anybody looks at the limit.
 const COMPOUND_MAX: u32 = smb_wire::compound::COMPOUND_ELEMENTS_MAX as u32;
+/// More would leave others no room in a file.
+const LOCKS_MAX: u32 = smb_server::file::RANGES_PER_OPEN_MAX as u32;
 /// Fewer would stop a client that reads ahead.
 const CREDITS_MIN: u16 = 64;
 /// Nobody logs in faster.
@@ -49,7 +51,7 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
             &mut l.opens_per_session,
             16..=MANY,
         ),
-        (&table.locks_per_open, &mut l.locks_per_open, 1..=MANY),
+        (&table.locks_per_open, &mut l.locks_per_open, 1..=LOCKS_MAX),
         (
             &table.pending_per_connection,
             &mut l.pending_per_connection,

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use smb_client::CreateArgs;
-use smb_wire::msg::WriteFlags;
+use smb_client::{ClientError, CreateArgs};
+use smb_wire::{
+    fscc::FileInformationClass,
+    msg::{QueryDirectoryFlags, WriteFlags},
+};
 
 use crate::support::Plan;
 
@@ -74,6 +77,36 @@ fn under_load_it_ends_in_time_and_keeps_what_it_answered() {
             "{} of {answered}",
             kept.len()
         );
+    }
+}
+
+#[test]
+fn long_requests_do_not_keep_it_from_ending() {
+    let mut daemon = Plan::default().start();
+    for number in 0..10_000 {
+        let name = format!("{}{number:05}", "a".repeat(239));
+        std::fs::File::create(daemon.path("data").join(name)).unwrap();
+    }
+    let mut attackers = Vec::new();
+    for _ in 0..6 {
+        let tree = daemon.tree();
+        let folder = tree.create(&CreateArgs::directory("")).unwrap();
+        let pattern = "*a".repeat(127) + "b";
+        attackers.push(std::thread::spawn(move || {
+            // Again and again, until the connection ends.
+            let restart = QueryDirectoryFlags::RESTART_SCANS;
+            let names = FileInformationClass::NAMES;
+            while !matches!(
+                folder.query_directory(names, &pattern, restart, 4096),
+                Err(ClientError::Io(_) | ClientError::Disconnected)
+            ) {}
+        }));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    daemon.signal("TERM");
+    assert!(daemon.wait(Duration::from_secs(15)).success());
+    for attacker in attackers {
+        attacker.join().unwrap();
     }
 }
 

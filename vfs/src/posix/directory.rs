@@ -20,6 +20,8 @@ use crate::{
 const RESERVED_ALLOWANCE: usize = 64;
 /// Entries up to so many are looked at one by one: what is in memory needs no other thread.
 const INLINE_ENTRIES_MAX: usize = 4;
+/// Names that are worked on without letting others have their turn.
+const PORTION: usize = 1024;
 /// `.` and `..`, which who asks puts before a listing: there is room for them.
 const DOTS: usize = 2;
 /// `DT_LNK`.
@@ -101,7 +103,7 @@ impl<D: Disk> PosixVfs<D> {
         let limit = max.saturating_add(RESERVED_ALLOWANCE);
         let entries = self.disk.entries(who, &fd, limit).await?;
         let now = Timestamp::default();
-        Ok(self.listed(dir, max, (entries, Vec::new()), now)?.0)
+        Ok(self.listed(dir, max, (entries, Vec::new()), now).await?.0)
     }
 
     /// The same, and attributes of the first names. Apart from it: whoever only lists makes no room
@@ -118,7 +120,7 @@ impl<D: Disk> PosixVfs<D> {
         let now = self.options.clock.now();
         let wanted = self.wanted(now);
         let found = self.disk.entries_looked(who, &fd, limit, looked, wanted);
-        let (names, mut looked) = self.listed(dir, max, found.await?, now)?;
+        let (names, mut looked) = self.listed(dir, max, found.await?, now).await?;
         self.look_again(who, dir, &names, &mut looked).await;
         Ok((names, looked.attrs))
     }
@@ -133,7 +135,7 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     /// The names that clients see, and what is known of the first after a look at them, after `now`.
-    fn listed(
+    async fn listed(
         &self,
         dir: &PosixNode<D>,
         max: usize,
@@ -145,7 +147,8 @@ impl<D: Disk> PosixVfs<D> {
         let mut names = Vec::with_capacity(entries.len() + DOTS);
         let mut looked = Looked::with_capacity(found.len());
         let mut found = found.into_iter();
-        for entry in entries {
+        for (at, entry) in entries.into_iter().enumerate() {
+            self.pause_at(at).await;
             let found = found.next();
             if hide && entry.kind == ENTRY_LINK {
                 continue;
@@ -182,6 +185,13 @@ impl<D: Disk> PosixVfs<D> {
             _ => FileKey { ino, ..dir.0.key },
         };
         self.hides(key)
+    }
+
+    /// Between portions of the names of a directory others have their turn.
+    pub(super) async fn pause_at(&self, name: usize) {
+        if name % PORTION == PORTION - 1 {
+            self.options.pause.pause().await;
+        }
     }
 
     /// What a look at names asks for: the stored attribute of those that it is not known of.

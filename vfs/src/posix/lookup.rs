@@ -14,7 +14,7 @@ use super::{
     PosixNode, PosixVfs, SymlinkPolicy,
     attributes::Named,
     name,
-    name_cache::{Change, ENTRIES_MAX, Known},
+    name_cache::{Change, ENTRIES_MAX, Folded, Known},
     node::{Trail, kind_of},
 };
 use crate::{
@@ -502,12 +502,14 @@ impl<D: Disk> PosixVfs<D> {
             Err(errno) if errno.is(&[libc::EACCES, libc::EOVERFLOW]) => return Ok(None),
             Err(errno) => return Err(errno.into()),
         };
-        let found = entries
-            .iter()
-            .find(|entry| name::fold(&name::to_client(&entry.name)) == folded)
-            .map(|entry| entry.name.clone());
         let after = self.disk.stat(dir).await?;
-        self.names.listed(begun, (&before, &after), &entries, now);
+        let mut names = Folded::with_capacity(entries.len());
+        for (at, entry) in entries.into_iter().enumerate() {
+            self.pause_at(at).await;
+            names.add(&entry.name);
+        }
+        let found = names.first(&folded).map(Into::into);
+        self.names.listed(begun, (&before, &after), names, now);
         *seen = Some((&after).into());
         Ok(found)
     }

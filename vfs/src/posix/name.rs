@@ -182,7 +182,9 @@ pub fn fold(shown: &str) -> String {
     shown.chars().map(fold_char).collect()
 }
 
-fn fold_char(c: char) -> char {
+/// One character of [`fold`]: no other character decides about it.
+#[inline]
+pub fn fold_char(c: char) -> char {
     if c.is_ascii() {
         return c.to_ascii_uppercase();
     }

@@ -21,10 +21,7 @@ use std::{
 };
 
 use super::name;
-use crate::{
-    FileKey, Seen, Timestamp,
-    disk::{RawEntry, Stat},
-};
+use crate::{FileKey, Seen, Timestamp, disk::Stat};
 
 /// Directories remembered.
 const DIRECTORIES_MAX: usize = 256;
@@ -77,9 +74,14 @@ impl Names {
     }
 }
 
-struct Snapshot {
-    folded: HashMap<Box<str>, Names>,
+/// Names of a directory by how they fold.
+pub(super) struct Folded {
+    names: HashMap<Box<str>, Names>,
     count: usize,
+}
+
+struct Snapshot {
+    folded: Folded,
     stamp: Stamp,
     /// Believed until then even if the times are equal; `None` while only listed.
     renewed_until: Option<Timestamp>,
@@ -88,12 +90,26 @@ struct Snapshot {
     used: u64,
 }
 
-impl Snapshot {
-    fn add(&mut self, on_disk: &[u8]) {
+impl Folded {
+    /// No names, and room for so many.
+    pub(super) fn with_capacity(names: usize) -> Self {
+        Self {
+            names: HashMap::with_capacity(names),
+            count: 0,
+        }
+    }
+
+    /// The name on disk that folds so; of several the one added first.
+    pub(super) fn first(&self, folded: &str) -> Option<&[u8]> {
+        self.names.get(folded).and_then(Names::first)
+    }
+
+    /// Adds a name as it is on disk.
+    pub(super) fn add(&mut self, on_disk: &[u8]) {
         let folded = name::fold(&name::to_client(on_disk)).into_boxed_str();
         let new = Box::<[u8]>::from(on_disk);
-        match self.folded.get_mut(&folded) {
-            None => drop(self.folded.insert(folded, Names::One(new))),
+        match self.names.get_mut(&folded) {
+            None => drop(self.names.insert(folded, Names::One(new))),
             Some(Names::Many(names)) => {
                 if names.contains(&new) {
                     return;
@@ -116,7 +132,7 @@ impl Snapshot {
 
     fn remove(&mut self, on_disk: &[u8]) {
         let folded = name::fold(&name::to_client(on_disk));
-        let gone = match self.folded.get_mut(folded.as_str()) {
+        let gone = match self.names.get_mut(folded.as_str()) {
             None => return,
             Some(Names::One(only)) => {
                 if **only != *on_disk {
@@ -135,7 +151,7 @@ impl Snapshot {
         };
         self.count = self.count.saturating_sub(1);
         if gone {
-            self.folded.remove(folded.as_str());
+            self.names.remove(folded.as_str());
         }
     }
 }
@@ -228,7 +244,7 @@ impl NameCache {
         &self,
         listing: Listing,
         (before, after): (&Stat, &Stat),
-        entries: &[RawEntry],
+        folded: Folded,
         now: Timestamp,
     ) {
         let mut inner = self.lock();
@@ -243,23 +259,19 @@ impl NameCache {
         if ended > listing.changes {
             return;
         }
-        if Stamp::from(before) != stamp || (young && !ours) || entries.len() > ENTRIES_MAX {
+        if Stamp::from(before) != stamp || (young && !ours) || folded.count > ENTRIES_MAX {
             return;
         }
-        let renewed_until = young.then(|| later(now, renewed_for(entries.len())));
+        let renewed_until = young.then(|| later(now, renewed_for(folded.count)));
         inner.uses += 1;
-        let mut snapshot = Snapshot {
-            folded: HashMap::with_capacity(entries.len()),
-            count: 0,
+        inner.entries += folded.count;
+        let snapshot = Snapshot {
+            folded,
             stamp,
             renewed_until,
             in_flight: 0,
             used: inner.uses,
         };
-        for entry in entries {
-            snapshot.add(&entry.name);
-        }
-        inner.entries += snapshot.count;
         inner.directories.insert(after.key, snapshot);
         inner.evict(after.key);
     }
@@ -269,7 +281,7 @@ impl NameCache {
     pub(super) fn may_lack(&self, directory: FileKey, folded: &str) -> bool {
         let inner = self.lock();
         let snapshot = inner.directories.get(&directory);
-        snapshot.is_some_and(|snapshot| !snapshot.folded.contains_key(folded))
+        snapshot.is_some_and(|snapshot| !snapshot.folded.names.contains_key(folded))
     }
 
     /// Whether there is a snapshot: then a change of ours starts with [`NameCache::begin`].
@@ -322,19 +334,19 @@ impl NameCache {
             return;
         };
         snapshot.in_flight = snapshot.in_flight.saturating_sub(1);
-        let before = snapshot.count;
+        let before = snapshot.folded.count;
         for change in changes {
             match change {
-                Change::Add(on_disk) => snapshot.add(on_disk),
-                Change::Remove(on_disk) => snapshot.remove(on_disk),
+                Change::Add(on_disk) => snapshot.folded.add(on_disk),
+                Change::Remove(on_disk) => snapshot.folded.remove(on_disk),
             }
         }
         if snapshot.stamp != stamp {
             snapshot.stamp = stamp;
-            let until = later(now, renewed_for(snapshot.count));
+            let until = later(now, renewed_for(snapshot.folded.count));
             snapshot.renewed_until.get_or_insert(until);
         }
-        let after = snapshot.count;
+        let after = snapshot.folded.count;
         inner.entries = (inner.entries + after).saturating_sub(before);
         inner.evict(directory);
     }
@@ -358,7 +370,7 @@ impl Inner {
             return Known::Unlisted;
         }
         snapshot.used = self.uses;
-        match snapshot.folded.get(folded).and_then(Names::first) {
+        match snapshot.folded.first(folded) {
             Some(on_disk) => Known::OnDisk(on_disk.into()),
             None => Known::Absent,
         }
@@ -366,7 +378,7 @@ impl Inner {
 
     fn forget(&mut self, directory: FileKey) {
         if let Some(gone) = self.directories.remove(&directory) {
-            self.entries = self.entries.saturating_sub(gone.count);
+            self.entries = self.entries.saturating_sub(gone.folded.count);
         }
     }
 
@@ -427,15 +439,12 @@ mod tests {
         Seen::from(&stat(1, changed))
     }
 
-    fn entries(names: &[&str]) -> Vec<RawEntry> {
-        names
-            .iter()
-            .map(|name| RawEntry {
-                name: name.as_bytes().into(),
-                ino: 0,
-                kind: 0,
-            })
-            .collect()
+    fn entries(names: &[&str]) -> Folded {
+        let mut folded = Folded::with_capacity(names.len());
+        for name in names {
+            folded.add(name.as_bytes());
+        }
+        folded
     }
 
     fn on_disk(name: &str) -> Known {
@@ -450,7 +459,7 @@ mod tests {
         cache.listed(
             begun,
             (&stat(1, 5), &stat(1, 5)),
-            &entries(&["a", "B"]),
+            entries(&["a", "B"]),
             at(9),
         );
         assert_eq!(cache.find(&stat(1, 5), "A", at(9)), on_disk("a"));
@@ -463,10 +472,10 @@ mod tests {
     fn a_young_or_moving_listing_is_not_kept() {
         let cache = NameCache::default();
         let begun = cache.begin_listing();
-        cache.listed(begun, (&stat(1, 9), &stat(1, 9)), &entries(&["a"]), at(9));
+        cache.listed(begun, (&stat(1, 9), &stat(1, 9)), entries(&["a"]), at(9));
         assert_eq!(cache.find(&stat(1, 9), "A", at(9)), Known::Unlisted);
         let begun = cache.begin_listing();
-        cache.listed(begun, (&stat(1, 5), &stat(1, 6)), &entries(&["a"]), at(9));
+        cache.listed(begun, (&stat(1, 5), &stat(1, 6)), entries(&["a"]), at(9));
         assert_eq!(cache.find(&stat(1, 6), "A", at(9)), Known::Unlisted);
     }
 
@@ -474,7 +483,7 @@ mod tests {
     fn our_changes_go_in_and_last_for_a_while() {
         let cache = NameCache::default();
         let begun = cache.begin_listing();
-        cache.listed(begun, (&stat(1, 5), &stat(1, 5)), &entries(&["a"]), at(9));
+        cache.listed(begun, (&stat(1, 5), &stat(1, 5)), entries(&["a"]), at(9));
         let key = stat(1, 5).key;
         assert!(cache.knows(key) && cache.begin(key, &seen(5)));
         cache.end(
@@ -492,7 +501,7 @@ mod tests {
     fn an_outside_change_before_ours_is_not_covered() {
         let cache = NameCache::default();
         let begun = cache.begin_listing();
-        cache.listed(begun, (&stat(1, 5), &stat(1, 5)), &entries(&["a"]), at(9));
+        cache.listed(begun, (&stat(1, 5), &stat(1, 5)), entries(&["a"]), at(9));
         assert!(!cache.begin(stat(1, 6).key, &seen(6)));
         assert!(!cache.knows(stat(1, 6).key));
     }
@@ -502,7 +511,7 @@ mod tests {
     fn what_was_seen_before_a_change_of_ours_forgets_nothing() {
         let cache = NameCache::default();
         let begun = cache.begin_listing();
-        cache.listed(begun, (&stat(1, 5), &stat(1, 5)), &entries(&["a"]), at(9));
+        cache.listed(begun, (&stat(1, 5), &stat(1, 5)), entries(&["a"]), at(9));
         let key = stat(1, 5).key;
         assert_eq!(cache.find_seen(key, &seen(5), "NEW", at(9)), Known::Absent);
         assert!(cache.begin(key, &seen(5)));
@@ -522,7 +531,7 @@ mod tests {
         cache.listed(
             begun,
             (&stat(1, 5), &stat(1, 5)),
-            &entries(&["a", "A", "a"]),
+            entries(&["a", "A", "a"]),
             at(9),
         );
         let key = stat(1, 5).key;
@@ -534,7 +543,7 @@ mod tests {
             cache.listed(
                 begun,
                 (&stat(ino, 5), &stat(ino, 5)),
-                &entries(&["x"]),
+                entries(&["x"]),
                 at(9),
             );
         }
@@ -550,7 +559,7 @@ mod tests {
         let same = stat(1, 5);
         let begun = cache.begin_listing();
         cache.end(same.key, Some(&same), &[Change::Add(b"new")], at(5));
-        cache.listed(begun, (&same, &same), &entries(&["old"]), at(5));
+        cache.listed(begun, (&same, &same), entries(&["old"]), at(5));
         assert_eq!(cache.find(&same, "new", at(5)), Known::Unlisted);
         // One that began after it knows of it; the change of another directory does not matter.
         let begun = cache.begin_listing();
@@ -560,7 +569,7 @@ mod tests {
             &[Change::Add(b"x")],
             at(5),
         );
-        cache.listed(begun, (&same, &same), &entries(&["old", "new"]), at(5));
+        cache.listed(begun, (&same, &same), entries(&["old", "new"]), at(5));
         assert_ne!(cache.find(&same, "new", at(5)), Known::Unlisted);
         assert_eq!(cache.find(&same, "none", at(5)), Known::Absent);
     }

@@ -8,7 +8,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use crate::Timestamp;
+use crate::{Timestamp, env::Pause};
 
 /// What becomes of symbolic links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -109,6 +109,8 @@ pub struct PosixOptions {
     pub read_only: bool,
     /// Wall-clock time.
     pub clock: Clock,
+    /// How long loops over the names of a directory let others have their turn.
+    pub pause: Pause,
 }
 
 impl Default for PosixOptions {
@@ -126,6 +128,7 @@ impl Default for PosixOptions {
             streams: StreamStore::default(),
             read_only: false,
             clock: Clock::default(),
+            pause: Pause::default(),
         }
     }
 }

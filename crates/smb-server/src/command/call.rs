@@ -276,6 +276,20 @@ impl<V: Vfs> Call<V> {
             .map_or(0, |facts| facts.io_bytes)
     }
 
+    /// Counts work of a long loop and waits for the connection's next turn where this one is used
+    /// up.
+    ///
+    /// # Errors
+    /// The connection is gone meanwhile: nobody wants to know any more.
+    pub(crate) async fn worked(&self, work: usize) -> Result<(), Failure> {
+        let turn = &self.connection.turn;
+        turn.did(work);
+        if turn.wait().await && self.connection.is_closed() {
+            return Err(Status::CANCELLED.into());
+        }
+        Ok(())
+    }
+
     /// The receipt for a success that changed nothing on any disk.
     pub(crate) fn nothing_changed(&self) -> Receipt {
         self.server().durability.unchanged()

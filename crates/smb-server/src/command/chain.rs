@@ -33,6 +33,7 @@ use crate::{
     },
     misbehaved::Misbehaved,
     race::{First, race},
+    turn::work_of,
 };
 
 /// What the elements of one frame share.
@@ -384,6 +385,8 @@ fn tell_of_changes<V: Vfs>(call: &Call<V>) {
 
 /// Runs the handler; a slow disk turns into an interim answer where the command allows it.
 async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
+    let turn = &call.connection.turn;
+    turn.did(work_of(call.header.command));
     let patience = match call.header.command {
         Command::ECHO => return echo::handle(call),
         Command::READ | Command::WRITE => Some(INTERIM_IO_MS),
@@ -392,18 +395,18 @@ async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     };
     let mut work = dispatch(call)?;
     let Some(patience) = patience else {
-        return work.await;
+        return turn.run(work.as_mut()).await;
     };
     // Made only when the work has to wait: most has not.
     let patience = async {
         let span = Duration::from_millis(patience);
         call.server().env.sleep(span).await;
     };
-    if let First::Left(handled) = race(work.as_mut(), patience).await {
+    if let First::Left(handled) = race(turn.run(work.as_mut()), patience).await {
         return handled;
     }
     call.tell_pending();
-    work.await
+    turn.run(work.as_mut()).await
 }
 
 /// An ERROR response ([MS-SMB2] 2.2.2).

@@ -25,6 +25,7 @@ use crate::{
     outside::{Interest, OBSERVE_MAX},
     race::race,
     state::{EndReason, InFlight, Server},
+    turn::COMPONENT_WORK,
 };
 
 /// Waits for changes.
@@ -130,6 +131,8 @@ async fn may_reach<V: Vfs>(
     let directory = call.server().path_of(open)?;
     let names = directory.names().iter().map(ToString::to_string);
     let names: Vec<String> = names.chain(name.split('\\').map(str::to_owned)).collect();
+    call.connection.turn.did(COMPONENT_WORK * names.len());
+    call.connection.turn.wait().await;
     let token = call.token()?;
     let found = call.share()?.vfs.lookup(&token.identity, &names).await;
     Ok(!matches!(found, Err(VfsError::AccessDenied)))

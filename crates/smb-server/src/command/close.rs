@@ -8,7 +8,7 @@ use smb_wire::{
     msg::{CloseFlags, CloseRequest, CloseResponse, CreateOptions, NotifyFilter},
     status::Status,
 };
-use vfs::{Attr, Identity, Node, Vfs, VfsError};
+use vfs::{Attr, Identity, Node, Vfs, VfsError, env::pause};
 
 use super::{Call, Handled, Reply, breaks, durable, engine, write};
 use crate::{
@@ -16,6 +16,9 @@ use crate::{
     persistent,
     state::{EndReason, Open, OpenKind, Server, Session, Share, Still},
 };
+
+/// Handles of a session or tree that ends which are closed before others have their turn.
+const CLOSED_AT_ONCE: usize = 32;
 
 /// Closes a handle. An error of the disk is said, and the handle is gone all the same.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
@@ -70,7 +73,10 @@ pub(super) async fn all<V: Vfs>(
     for open in &mine {
         open.end_parked(reason);
     }
-    for open in mine {
+    for (at, open) in mine.into_iter().enumerate() {
+        if at % CLOSED_AT_ONCE == CLOSED_AT_ONCE - 1 {
+            pause(&*server.env).await;
+        }
         // The caller may itself hold none of these: LOGOFF and TREE_DISCONNECT have no FileId.
         open.quiesce(0).await;
         if let Err(error) = finish(server, Some(session), &open).await {

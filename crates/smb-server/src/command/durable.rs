@@ -19,7 +19,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use vfs::Vfs;
+use vfs::{Vfs, env::pause};
 
 use super::{breaks, close};
 use crate::{
@@ -49,6 +49,7 @@ pub(super) async fn keep<V: Vfs>(
         }
     }
     for open in refused {
+        pause(&*server.env).await;
         shut(server, &open).await;
     }
     rest
@@ -139,7 +140,8 @@ fn scavenge<V: Vfs>(server: &Arc<Server<V>>, mut at: Duration) {
             let (due, next) = server.durables.due(server.env.monotonic());
             for open in due {
                 tracing::debug!(user = open.user, "nobody came back to an open in time");
-                // Each for itself: one whose disk hangs holds up no other.
+                // They may be many. Each for itself: one whose disk hangs holds up no other.
+                pause(&*closers).await;
                 let server = Arc::clone(&server);
                 let closing = async move { shut(&server, &open).await };
                 closers.spawn(Box::pin(closing));

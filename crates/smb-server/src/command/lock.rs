@@ -1,5 +1,7 @@
 //! LOCK ([MS-SMB2] 3.3.5.14).
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use smb_wire::{
     msg::{Dialect, LockFlags, LockRequest, LockResponse},
     status::Status,
@@ -8,10 +10,11 @@ use vfs::Vfs;
 
 use super::{Call, Failure, Handled, Reply, engine};
 use crate::{
-    file::{LockSequence, Locking, Operation, Outcome},
+    file::{LockBounds, LockSequence, LockUser, Locking, Operation, Outcome},
     limits::LOCKS_PER_REQUEST_MAX,
     persistent,
     state::{EndReason, Endurance, InFlight},
+    turn::LOCK_WORK,
 };
 
 /// Locks or unlocks ranges; waits for a range where the client says so.
@@ -20,6 +23,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if request.locks.is_empty() || request.locks.len() > LOCKS_PER_REQUEST_MAX {
         return Err(Status::INVALID_PARAMETER.into());
     }
+    call.connection.turn.did(LOCK_WORK * request.locks.len());
     let open = call.open(request.file_id)?;
     let disk = open.disk()?;
     if disk.directory {
@@ -70,13 +74,18 @@ fn unlocks(request: &LockRequest) -> bool {
         .is_some_and(|lock| lock.flags.contains(LockFlags::UNLOCK))
 }
 
-/// Most byte-range locks the open may have.
-fn most<V: Vfs>(call: &Call<V>, open: &InFlight<V>) -> usize {
-    let most = call.server().config().limits.locks_per_open;
+/// Most byte-range locks the open may have, and with whom it shares what a user may have.
+fn bounds<V: Vfs>(call: &Call<V>, open: &InFlight<V>) -> LockBounds {
+    let mut most = call.server().config().limits.locks_per_open;
     if open.endurance().is_persistent() {
-        return most.min(persistent::LOCKS_MAX);
+        most = most.min(persistent::LOCKS_MAX);
     }
-    most
+    let mut user = DefaultHasher::new();
+    open.origin.owner.user_sid.hash(&mut user);
+    LockBounds {
+        most,
+        user: LockUser(user.finish()),
+    }
 }
 
 async fn lock<V: Vfs>(
@@ -87,11 +96,15 @@ async fn lock<V: Vfs>(
     let server = call.server();
     let disk = open.disk()?;
     let (id, woken) = server.waiter();
-    let (sequence, most) = (sequence(call, open, request), most(call, open));
-    let (locking, effects) =
-        server
-            .files
-            .lock(disk.place, open.engine, &request.locks, sequence, id, most);
+    let (sequence, bounds) = (sequence(call, open, request), bounds(call, open));
+    let (locking, effects) = server.files.lock(
+        disk.place,
+        open.engine,
+        &request.locks,
+        sequence,
+        id,
+        bounds,
+    );
     if unlocks(request) {
         // In the store before what it sets free is anybody else's.
         persistent::queue(server, open);

@@ -44,6 +44,8 @@ use smb_wire::{header::Command, status::Status};
 pub(crate) use tree_connect::admits;
 use vfs::Vfs;
 
+use crate::limits::FILE_BYTES_MAX;
+
 /// A handler at work: on the heap, or every request would be moved about with room for the largest.
 type Work<'a> = Pin<Box<dyn Future<Output = Handled> + 'a>>;
 
@@ -104,6 +106,15 @@ fn needs(command: Command) -> Option<Needs> {
         | Command::SET_INFO => Needs::Tree,
         _ => return None,
     })
+}
+
+/// The end of what is written, or of a file that is made longer or shorter ([MS-FSA] 2.1.5.4,
+/// 2.1.5.15.1, 2.1.5.15.5): not beyond the largest file.
+fn file_end(end: u64) -> Result<u64, Failure> {
+    if end > FILE_BYTES_MAX {
+        return Err(Status::INVALID_PARAMETER.into());
+    }
+    Ok(end)
 }
 
 /// The end of a byte range ([MS-FSA] 2.1.5.3, 2.1.5.4): no offset is negative, no end beyond what

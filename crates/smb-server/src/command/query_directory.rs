@@ -19,10 +19,11 @@ use vfs::{Attr, DirName, Lookup, Vfs, VfsError, VfsResult};
 use super::{Call, Failure, Handled, Reply, create};
 use crate::{
     access,
-    limits::{DIRECTORY_NAMES_MAX, LISTED_NAMES_MAX},
+    limits::{DIRECTORY_NAMES_MAX, LISTED_NAMES_MAX, PATTERN_UNITS_MAX},
     pattern::Pattern,
     short_name,
     state::{DirectoryCursor, InFlight, NamesHeld},
+    turn::{COMPONENT_WORK, ENTRY_WORK, MATCH_WORK},
 };
 
 /// Entries whose attributes are asked of the disk at once.
@@ -70,6 +71,9 @@ fn format(class: u8) -> Result<DirectoryFormat, Failure> {
 }
 
 fn pattern(bytes: &[u8]) -> Result<String, Failure> {
+    if bytes.len() / 2 > PATTERN_UNITS_MAX {
+        return Err(Status::OBJECT_NAME_INVALID.into());
+    }
     let text = utf16::decode(bytes, "pattern").map_err(|_| Status::OBJECT_NAME_INVALID)?;
     let forbidden = |c: char| matches!(c, '\0'..='\x1f' | '\\' | '/' | ':' | '|');
     if text.contains(forbidden) {
@@ -109,6 +113,7 @@ async fn fill<V: Vfs>(
             Some(above(call, open, name).await?)
         } else {
             if ahead.len() == 0 {
+                call.worked(ENTRY_WORK * LOOKED_AT_MAX).await?;
                 let most = if single { 1 } else { LOOKED_AT_MAX };
                 let room = room.saturating_sub(writer.len());
                 ahead = look(call, open, &cursor.names, room, most).await?;
@@ -174,18 +179,16 @@ async fn start<V: Vfs>(
     let disk = open.disk()?;
     let vfs = &call.share()?.vfs;
     let who = &call.token()?.identity;
-    let pattern = Pattern::new(&text);
+    let pattern = Pattern::new(&text).ok_or(Status::OBJECT_NAME_INVALID)?;
+    let _few = call.connection.listings.acquire().await;
     let (names, attrs) = if pattern.is_plain() {
         (plain(call, open, &text).await?, Vec::new())
     } else if pattern.is_everything() {
         let listed = vfs.list_looked(who, &disk.node, DIRECTORY_NAMES_MAX, looked);
         listed.await?
     } else {
-        let mut names = vfs.list(who, &disk.node, DIRECTORY_NAMES_MAX).await?;
-        names.retain(|name| pattern.matches(&name.name));
-        // What is held is counted by names.
-        names.shrink_to_fit();
-        (names, Vec::new())
+        let names = vfs.list(who, &disk.node, DIRECTORY_NAMES_MAX).await?;
+        (matching(call, &pattern, names).await?, Vec::new())
     };
     let mut names = VecDeque::from(names);
     for dots in ["..", "."] {
@@ -206,6 +209,24 @@ async fn start<V: Vfs>(
     };
     let names = cursor.names.iter().skip_while(|name| is_dots(name));
     seen(call, open, names, attrs).await
+}
+
+/// Those of `names` that match.
+async fn matching<V: Vfs>(
+    call: &Call<V>,
+    pattern: &Pattern,
+    names: Vec<DirName>,
+) -> Result<Vec<DirName>, Failure> {
+    let mut matching = Vec::new();
+    for name in names {
+        call.worked(MATCH_WORK * pattern.cost(&name.name)).await?;
+        if pattern.matches(&name.name) {
+            matching.push(name);
+        }
+    }
+    // What is held is counted by names.
+    matching.shrink_to_fit();
+    Ok(matching)
 }
 
 /// A pattern without wildcards names at most one entry: a lookup finds it without listing.
@@ -269,7 +290,10 @@ async fn seen<V: Vfs>(
     });
     let mut attrs = attrs.collect::<Result<Vec<_>, _>>()?;
     if call.share()?.config.access_based_enumeration {
+        let path = call.server().path_of(open)?;
+        let each = COMPONENT_WORK * (path.names().len() + 2);
         for (name, attr) in names.zip(&mut attrs) {
+            call.worked(each).await?;
             if attr.is_some() && !visible(call, open, name).await? {
                 *attr = None;
             }

@@ -8,10 +8,9 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Failure, Handled, Reply, engine, range_end, set_info};
+use super::{Call, Failure, Handled, Reply, engine, file_end, range_end, set_info};
 use crate::{
     file::Operation,
-    limits::FILE_BYTES_MAX,
     state::{InFlight, Open, OpenKind},
 };
 
@@ -60,9 +59,7 @@ async fn file<V: Vfs>(
         // spec-notes 1.10: nothing is extended, locks and oplocks are not looked at.
         return Ok(gate.unchanged());
     }
-    if end > FILE_BYTES_MAX {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    file_end(end)?;
     let files = &call.server().files;
     if disk.quick.ranges_in_use() {
         files.check_io(disk.place, open.engine, request.offset, length, true)?;

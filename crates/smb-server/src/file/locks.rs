@@ -5,7 +5,7 @@
 //! nothing held stands in its way.
 //!
 //! Invariant: no two held ranges conflict by [`Held::bars`]. Bounds: [`RANGES_MAX`] held and
-//! [`WAITING_MAX`] blocked per stream.
+//! [`WAITING_MAX`] blocked per stream, of which an open has a quarter and a user half.
 
 use std::collections::VecDeque;
 
@@ -19,8 +19,14 @@ use super::types::{Effects, OpenId, Outcome, Place, WaiterId};
 
 /// Held ranges per stream; one more gives INSUFFICIENT_RESOURCES.
 pub(super) const RANGES_MAX: usize = 16_384;
+/// Of them those of one open, so that others find room; one more gives INSUFFICIENT_RESOURCES.
+pub const RANGES_PER_OPEN_MAX: usize = RANGES_MAX / 4;
+/// And those of all opens of one user, so that other users do.
+const RANGES_PER_USER_MAX: usize = RANGES_MAX / 2;
 /// Blocked requests per stream; one more gives INSUFFICIENT_RESOURCES.
 pub(super) const WAITING_MAX: usize = 1_024;
+/// Of them those of one user.
+const WAITING_PER_USER_MAX: usize = WAITING_MAX / 2;
 /// Buckets of Open.LockSequenceArray ([MS-SMB2] 3.3.1.10).
 const BUCKETS: u32 = 64;
 
@@ -33,6 +39,28 @@ pub struct LockSequence {
     /// The number, 0 to 15.
     pub number: u8,
 }
+
+/// What bounds the locks of an open, besides what a file has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockBounds {
+    /// Ranges that the open may hold or wait for, [`RANGES_PER_OPEN_MAX`] at most.
+    pub most: usize,
+    /// Whose ranges count together, whatever they have open.
+    pub user: LockUser,
+}
+
+#[cfg(test)]
+impl LockBounds {
+    /// What anybody may have.
+    pub(crate) const ANY: Self = Self {
+        most: usize::MAX,
+        user: LockUser(0),
+    };
+}
+
+/// A user as the locks of a file are counted. [`LockUser::default`]: nobody's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LockUser(pub u64);
 
 /// Outcome of a LOCK request.
 #[derive(Debug, PartialEq, Eq)]
@@ -81,6 +109,7 @@ impl Range {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) open: OpenId,
+    pub(super) user: LockUser,
     pub(super) range: Range,
     pub(super) exclusive: bool,
 }
@@ -154,11 +183,29 @@ impl RangeLocks {
         .collect()
     }
 
-    /// What an open held before a restart. Nothing is judged: it was granted.
+    /// Whether so many more ranges of a user leave room for those of others.
+    fn leaves_room(&self, user: LockUser, more: usize) -> bool {
+        // Nearly always a file has fewer in all.
+        if self.held.len().saturating_add(more) <= RANGES_PER_USER_MAX {
+            return true;
+        }
+        let mine = self.held.iter().filter(|held| held.user == user).count();
+        mine.saturating_add(more) <= RANGES_PER_USER_MAX
+    }
+
+    /// Whether the user may have one more blocked request.
+    fn may_wait(&self, user: LockUser) -> bool {
+        let mine = self.waiting.iter().filter(|one| one.wanted.user == user);
+        self.waiting.len() < WAITING_MAX && mine.count() < WAITING_PER_USER_MAX
+    }
+
+    /// What an open held before a restart, which counts for nobody. Nothing is judged: it was
+    /// granted.
     pub(super) fn put_back(&mut self, open: OpenId, locks: &[KeptLock]) {
         let room = RANGES_MAX.saturating_sub(self.held.len());
         self.held.extend(locks.iter().take(room).map(|lock| Held {
             open,
+            user: LockUser::default(),
             range: Range {
                 offset: lock.offset,
                 length: lock.length,
@@ -194,21 +241,24 @@ impl RangeLocks {
         Ok(())
     }
 
-    /// A series of locks ([MS-SMB2] 3.3.5.14.2), by which the open has at most `most`. With one
-    /// element that may block, `waiter` is queued.
+    /// A series of locks ([MS-SMB2] 3.3.5.14.2), within `bounds`. With one element that may block,
+    /// `waiter` is queued.
     pub(super) fn lock(
         &mut self,
         open: OpenId,
         elements: &[LockElement],
         sequence: Option<LockSequence>,
         waiter: WaiterId,
-        most: usize,
+        bounds: LockBounds,
     ) -> Locking {
         let immediate = |e: &LockElement| e.flags.contains(LockFlags::FAIL_IMMEDIATELY);
         if elements.is_empty() || (elements.len() > 1 && !elements.iter().all(immediate)) {
             return Locking::Done(Status::INVALID_PARAMETER);
         }
-        if self.count_of(open).saturating_add(elements.len()) > most {
+        let most = bounds.most.min(RANGES_PER_OPEN_MAX);
+        if self.count_of(open).saturating_add(elements.len()) > most
+            || !self.leaves_room(bounds.user, elements.len())
+        {
             return Locking::Done(Status::INSUFFICIENT_RESOURCES);
         }
         let first_new = self.held.len();
@@ -223,6 +273,7 @@ impl RangeLocks {
             };
             let wanted = Held {
                 open,
+                user: bounds.user,
                 range,
                 exclusive,
             };
@@ -235,7 +286,7 @@ impl RangeLocks {
                 continue;
             } else if immediate(element) {
                 Status::LOCK_NOT_GRANTED
-            } else if self.waiting.len() >= WAITING_MAX {
+            } else if !self.may_wait(bounds.user) {
                 Status::INSUFFICIENT_RESOURCES
             } else {
                 self.waiting.push_back(Waiting {
@@ -295,7 +346,12 @@ impl RangeLocks {
         let held = &mut self.held;
         self.waiting.retain(|waiting| {
             let barred = held.iter().any(|held| held.bars(&waiting.wanted));
-            if barred || held.len() >= RANGES_MAX {
+            let user = waiting.wanted.user;
+            // As before it waited: of its user there may be more now.
+            let full = held.len() >= RANGES_PER_USER_MAX
+                && (held.len() >= RANGES_MAX
+                    || held.iter().filter(|held| held.user == user).count() >= RANGES_PER_USER_MAX);
+            if barred || full {
                 return true;
             }
             held.push(waiting.wanted);
@@ -401,7 +457,7 @@ impl Inode {
         id: OpenId,
         elements: &[LockElement],
         sequence: Option<LockSequence>,
-        (waiter, most): (WaiterId, usize),
+        (waiter, bounds): (WaiterId, LockBounds),
         effects: &mut Effects,
     ) -> Locking {
         let Some((stream, open)) = self.stream_of(id) else {
@@ -416,7 +472,7 @@ impl Inode {
             granted = stream.locks.grant_waiting(effects);
             Locking::Done(status)
         } else {
-            stream.locks.lock(id, elements, sequence, waiter, most)
+            stream.locks.lock(id, elements, sequence, waiter, bounds)
         };
         if let (Locking::Done(Status::SUCCESS), Some(sequence)) = (&locking, sequence) {
             open.sequences.succeeded(sequence);
@@ -456,7 +512,7 @@ impl Files {
     /// A LOCK request ([MS-SMB2] 3.3.5.14): locks or unlocks, as its first element says. That
     /// the open is no directory is the caller's to check (INVALID_PARAMETER). Before a lock that
     /// starts below the allocated bytes, ask [`Files::operation`] with `Operation::Lock`. Locks
-    /// beyond `most` of one open, those it waits for counted, give INSUFFICIENT_RESOURCES.
+    /// beyond `bounds`, those the open waits for counted, give INSUFFICIENT_RESOURCES.
     pub fn lock(
         &self,
         place: &Place,
@@ -464,11 +520,11 @@ impl Files {
         elements: &[LockElement],
         sequence: Option<LockSequence>,
         waiter: WaiterId,
-        most: usize,
+        bounds: LockBounds,
     ) -> (Locking, Effects) {
         let mut effects = Effects::default();
         let locking = self.with(place.key, false, |inode| {
-            inode.lock(open, elements, sequence, (waiter, most), &mut effects)
+            inode.lock(open, elements, sequence, (waiter, bounds), &mut effects)
         });
         (
             locking.unwrap_or(Locking::Done(Status::FILE_CLOSED)),

@@ -36,7 +36,7 @@ mod tests;
 
 pub use breaks::Acknowledged;
 pub use files::{Below, Files, Step};
-pub use locks::{LockSequence, Locking};
+pub use locks::{LockBounds, LockSequence, LockUser, Locking, RANGES_PER_OPEN_MAX};
 pub use moves::Look;
 pub use paths::{ShareId, SharePath};
 pub use restore::{KeptCache, KeptLease, KeptLock, KeptOpen};

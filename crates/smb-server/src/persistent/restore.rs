@@ -128,7 +128,7 @@ impl<V: Vfs> Server<V> {
                 }
             }
         }
-        self.not_these(opens.iter().map(|open| open.id).max());
+        self.not_these(opens.iter().map(|open| open.id).collect());
         let kept: Leases = opens
             .iter()
             .filter_map(|open| Some((open.client, open.lease?.0)))

@@ -19,7 +19,7 @@ use super::super::{
     world::{CLIENT, HASTE, KEY, World, came, run, shares},
 };
 use crate::{
-    file::{KeptCache, KeptLock, LeaseState, OpenId},
+    file::{KeptCache, KeptLock, LeaseState, LockBounds, OpenId},
     limits::Limits,
     state::Share,
 };
@@ -310,7 +310,7 @@ fn no_owner_fills_the_store() {
             &[element],
             None,
             Default::default(),
-            usize::MAX,
+            LockBounds::ANY,
         );
         run(persistence.changed(files, open.engine).unwrap())
     };

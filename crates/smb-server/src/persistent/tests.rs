@@ -16,8 +16,8 @@ use super::{
     *,
 };
 use crate::file::{
-    CacheRequest, Caching, LeaseRequest, LeaseState, LeaseVersion, Link, OpenRequest, ShareId,
-    WaiterId,
+    CacheRequest, Caching, LeaseRequest, LeaseState, LeaseVersion, Link, LockBounds, OpenRequest,
+    ShareId, WaiterId,
 };
 
 #[derive(Default)]
@@ -125,7 +125,14 @@ fn lock(files: &Files, id: u64, flags: u32) {
         length: 1,
         flags: LockFlags(flags),
     };
-    let _ = files.lock(&place(), OpenId(id), &[element], None, WaiterId(99), 9);
+    let _ = files.lock(
+        &place(),
+        OpenId(id),
+        &[element],
+        None,
+        WaiterId(99),
+        LockBounds::ANY,
+    );
 }
 
 fn the_open(records: &[Record]) -> &OpenRecord {

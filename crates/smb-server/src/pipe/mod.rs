@@ -219,7 +219,7 @@ fn enter<V: Vfs>(
 ) -> Result<FileId, Failure> {
     let server = call.server();
     let session = call.session()?;
-    let id = server.fresh_id();
+    let id = server.fresh_file_id();
     let file_id = FileId {
         persistent: id,
         volatile: id,

@@ -11,6 +11,7 @@ mod channel;
 mod durable;
 mod grants;
 mod holders;
+mod ids;
 mod loss_warnings;
 mod name_turns;
 mod open;

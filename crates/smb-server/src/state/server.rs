@@ -3,11 +3,11 @@
 mod sizes;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -29,7 +29,7 @@ use vfs::{Env, Identity, Timestamp, Vfs};
 
 use super::{
     ChangeTimes, Durables, Grants, Holder, LossWarnings, NameTurns, Open, OpenKind, Requests,
-    Session, Shares, holders::Holders,
+    Session, Shares, holders::Holders, ids::Ids,
 };
 use crate::{
     command::Failure,
@@ -95,7 +95,7 @@ pub struct Server<V: Vfs> {
     limiter: Mutex<LoginLimiter>,
     sessions: Mutex<BTreeMap<SessionId, Arc<Session<V>>>>,
     connections: Mutex<BTreeMap<ConnectionId, Peer>>,
-    next: AtomicU64,
+    ids: Ids,
     pub(crate) opens: AtomicUsize,
     /// Names held by directory enumerations.
     pub(crate) listed_names: Arc<AtomicUsize>,
@@ -123,8 +123,6 @@ impl<V: Vfs> Server<V> {
         shares: Shares<V>,
         users: Arc<dyn UserStore>,
     ) -> Arc<Self> {
-        let mut seed = [0; 8];
-        env.fill_random(&mut seed);
         let limiter = limiter_config(&config);
         Arc::new(Self {
             started: env.realtime(),
@@ -148,7 +146,7 @@ impl<V: Vfs> Server<V> {
             connections: Mutex::new(BTreeMap::new()),
             // Ids start at a random place so that a client of the last run cannot meet its old
             // numbers by chance; the top bits stay free so that they never run out.
-            next: AtomicU64::new(1 + (u64::from_le_bytes(seed) >> 16)),
+            ids: Ids::new(&*env),
             opens: AtomicUsize::new(0),
             listed_names: Arc::new(AtomicUsize::new(0)),
             deleters: Mutex::new(BTreeMap::new()),
@@ -212,23 +210,27 @@ impl<V: Vfs> Server<V> {
         lock(&self.sessions).values().cloned().collect()
     }
 
-    /// A number nobody has had since the server started.
+    /// A number nobody has had since the server started; not for clients.
     pub(crate) fn fresh_id(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
+        self.ids.internal()
     }
 
-    /// Numbers up to `max` were given in an earlier run and are not given again.
-    pub(crate) fn not_these(&self, max: Option<u64>) {
-        let next = max.map_or(0, |max| max.saturating_add(1));
-        self.next.fetch_max(next, Ordering::Relaxed);
+    /// Half of a FileId, which nobody has.
+    pub(crate) fn fresh_file_id(&self) -> u64 {
+        self.ids.file()
     }
 
-    /// A session id nobody has. Some clients keep only its low 32 bits, so there are no more.
+    /// FileIds that were given in an earlier run and are not given again.
+    pub(crate) fn not_these(&self, earlier: BTreeSet<u64>) {
+        self.ids.not_these(earlier);
+    }
+
+    /// A session id nobody has.
     pub(crate) fn fresh_session_id(&self) -> SessionId {
         let sessions = lock(&self.sessions);
         loop {
-            let id = SessionId(self.fresh_id() & 0xffff_ffff);
-            if id != SessionId::default() && !sessions.contains_key(&id) {
+            let id = SessionId(self.ids.session());
+            if !sessions.contains_key(&id) {
                 return id;
             }
         }

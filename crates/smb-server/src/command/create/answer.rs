@@ -166,7 +166,7 @@ async fn enter<V: Vfs>(
     let directory = opened.node.is_directory();
     let endurance = durable::endurance(contexts, cache, directory, persistent::offered(call));
     let origin = durable::origin(call, wanted, contexts, cache, opened.action)?;
-    let id = server.fresh_id();
+    let id = server.fresh_file_id();
     let file_id = FileId {
         persistent: id,
         volatile: id,

@@ -44,6 +44,7 @@ use crate::{
     file::{Look, OpenId, Place},
     limits::DIRECTORY_NAMES_MAX,
     pipe, short_name,
+    turn::COMPONENT_WORK,
 };
 
 pub(crate) use answer::insert;
@@ -69,6 +70,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             return Box::pin(reconnect::handle(call, &contexts, back, name.as_ref())).await;
         }
     };
+    call.connection.turn.did(COMPONENT_WORK * name.path.len());
     // Until the answer is made, or there will be none: the same CREATE sent again waits its turn.
     let under_way = match replay::begin(call, &wanted, &contexts)? {
         Replay::Of(open) => {

@@ -25,7 +25,7 @@ use vfs::{Node, Range, Vfs, VfsError, WriteMode};
 
 use super::Answer;
 use crate::{
-    command::{Call, Failure, engine, range_end, set_info, write},
+    command::{Call, Failure, engine, file_end, range_end, set_info, write},
     file::Operation,
     state::{Disk, InFlight, OpenKind, Share},
 };
@@ -103,15 +103,20 @@ fn ends<'a, V: Vfs>(
     source: &'a InFlight<V>,
     target: &'a InFlight<V>,
 ) -> Result<Ends<'a, V>, Failure> {
+    let (from, to) = (source.file()?, target.file()?);
+    let from_share = source.tree.share.as_ref();
+    let from_share = from_share.ok_or(Status::INVALID_DEVICE_REQUEST)?;
+    let to_share = call.share()?;
+    let sealed = to_share.config.encryption_required || call.session()?.encrypts();
+    if from_share.config.encryption_required && !sealed {
+        // What leaves its share only encrypted could be read in the clear from this one.
+        return Err(Status::ACCESS_DENIED.into());
+    }
     Ok(Ends {
-        from: source.file()?,
-        to: target.file()?,
-        from_share: source
-            .tree
-            .share
-            .as_ref()
-            .ok_or(Status::INVALID_DEVICE_REQUEST)?,
-        to_share: call.share()?,
+        from,
+        to,
+        from_share,
+        to_share,
         source,
         target,
     })
@@ -264,6 +269,7 @@ async fn run<V: Vfs>(
 ) -> Result<Receipt, Failure> {
     for chunk in chunks {
         let length = u64::from(chunk.length);
+        file_end(range_end(chunk.target_offset, length)?)?;
         ends.check_locks(call, chunk.source_offset, chunk.target_offset, length)?;
     }
     if chunks.is_empty() {
@@ -276,6 +282,8 @@ async fn run<V: Vfs>(
     gate.keep(&ends.to.node).await;
     let mut copied = Ok(());
     for chunk in chunks {
+        call.connection.turn.did(size(chunk.length));
+        call.connection.turn.wait().await;
         copied = copy_chunk(ends, chunk, progress, &mut change).await;
         if copied.is_err() {
             break;
@@ -423,7 +431,7 @@ pub(super) async fn duplicate<V: Vfs>(
     let to = number(asked.target_file_offset)?;
     let len = number(asked.byte_count)?;
     let source_end = range_end(from, len)?;
-    range_end(to, len)?;
+    file_end(range_end(to, len)?)?;
     if !ends.one_share() {
         return Err(Status::INVALID_PARAMETER.into());
     }

@@ -11,7 +11,7 @@ use vfs::Vfs;
 
 use super::{basic, need, parse, tell_size};
 use crate::{
-    command::{Call, Failure, engine, write},
+    command::{Call, Failure, engine, file_end, write},
     file::Operation,
     state::{Disk, Open},
 };
@@ -87,7 +87,7 @@ fn check<V: Vfs>(open: &Open<V>, size: i64) -> Result<(Disk<'_, V>, u64), Failur
         return Err(Status::INVALID_PARAMETER.into());
     }
     let size = u64::try_from(size).map_err(|_| Status::INVALID_PARAMETER)?;
-    Ok((disk, size))
+    Ok((disk, file_end(size)?))
 }
 
 /// A stream that is to go is not resized any more; the client hears success.

@@ -501,7 +501,7 @@ fn locks_stand_in_the_way_of_read_caching() {
         &[element],
         None,
         WaiterId(9),
-        usize::MAX,
+        LockBounds::ANY,
     );
     assert_eq!(locking, Locking::Done(Status::SUCCESS));
     let leased = rig.leased(1, READ, 1, RH);

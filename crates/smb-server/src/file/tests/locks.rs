@@ -3,6 +3,7 @@
 use smb_wire::msg::{LockElement, LockFlags};
 
 use super::*;
+use crate::file::locks::WAITING_MAX;
 
 const SHARED: LockFlags = LockFlags::SHARED;
 const EXCLUSIVE: LockFlags = LockFlags::EXCLUSIVE;
@@ -51,7 +52,7 @@ impl Locked {
             elements,
             sequence,
             waiter,
-            usize::MAX,
+            LockBounds::ANY,
         )
     }
 
@@ -324,7 +325,7 @@ fn locks_are_per_stream_and_need_an_open() {
         &[element(0, 1, SHARED)],
         None,
         WaiterId(1),
-        usize::MAX,
+        LockBounds::ANY,
     );
     assert_eq!(locking, failed(Status::FILE_CLOSED));
 }
@@ -339,7 +340,11 @@ fn an_open_has_so_many_ranges_and_no_more() {
     let bounded = |elements: &[LockElement], sequence, most| {
         let (open, waiter) = (locked.opens[0].open, WaiterId(1000));
         let files = &locked.rig.files;
-        files.lock(&place(1), open, elements, sequence, waiter, most)
+        let bounds = LockBounds {
+            most,
+            ..LockBounds::ANY
+        };
+        files.lock(&place(1), open, elements, sequence, waiter, bounds)
     };
     let held = || locked.rig.files.locks_of(&place(1), locked.opens[0].open);
     let now = |offset| element(offset, 1, EXCLUSIVE | NOW);
@@ -384,14 +389,58 @@ fn what_is_taken_back_was_never_locked() {
 }
 
 #[test]
-fn a_stream_holds_so_many_ranges_and_no_more() {
-    let locked = Locked::new(1);
-    let max = crate::file::locks::RANGES_MAX;
-    let all: Vec<LockElement> = (0..max)
-        .map(|n| element(n as u64, 1, SHARED | NOW))
-        .collect();
-    // Shared locks of one open stack: no conflict to look for, only the bound.
-    assert_eq!(locked.array(0, &all), OK);
-    let one_more = failed(Status::INSUFFICIENT_RESOURCES);
-    assert_eq!(locked.one(0, 0, 1, SHARED | NOW), one_more);
+fn a_stream_has_room_for_everybody() {
+    let locked = Locked::new(4);
+    let take = |n: usize, user, count: usize| {
+        let bounds = LockBounds {
+            user: LockUser(user),
+            ..LockBounds::ANY
+        };
+        // Shared locks of one open stack: no conflict to look for, only the bounds.
+        let all: Vec<_> = (0..count)
+            .map(|n| element(n as u64, 1, SHARED | NOW))
+            .collect();
+        let (open, waiter) = (locked.opens[n].open, WaiterId(1));
+        let files = &locked.rig.files;
+        files.lock(&place(1), open, &all, None, waiter, bounds).0
+    };
+    let full = failed(Status::INSUFFICIENT_RESOURCES);
+    assert_eq!(take(0, 1, RANGES_PER_OPEN_MAX + 1), full);
+    assert_eq!(take(0, 1, RANGES_PER_OPEN_MAX), OK);
+    assert_eq!(take(0, 1, 1), full);
+    // Another handle of the same user helps once.
+    assert_eq!(take(1, 1, RANGES_PER_OPEN_MAX), OK);
+    assert_eq!(take(2, 1, 1), full);
+    // Another user is not concerned.
+    assert_eq!(take(2, 2, RANGES_PER_OPEN_MAX), OK);
+    assert_eq!(take(3, 2, RANGES_PER_OPEN_MAX - 1), OK);
+    assert_eq!(take(3, 2, 2), full);
+    assert_eq!(take(3, 2, 1), OK);
+    // What one gives back he may take again.
+    assert_eq!(locked.one(0, 0, 1, LockFlags::UNLOCK), OK);
+    assert_eq!(take(0, 1, 1), OK);
+}
+
+#[test]
+fn one_user_waits_for_so_many_ranges_and_others_find_room() {
+    let locked = Locked::new(3);
+    assert_eq!(locked.one(0, 0, 10, EXCLUSIVE), OK);
+    let wait = |n: usize, user, waiter| {
+        let bounds = LockBounds {
+            user: LockUser(user),
+            ..LockBounds::ANY
+        };
+        let wanted = [element(0, 1, EXCLUSIVE)];
+        let open = locked.opens[n].open;
+        let files = &locked.rig.files;
+        files
+            .lock(&place(1), open, &wanted, None, WaiterId(waiter), bounds)
+            .0
+    };
+    let half = WAITING_MAX as u64 / 2;
+    for waiter in 0..half {
+        assert_eq!(wait(1, 1, waiter), Locking::Pending);
+    }
+    assert_eq!(wait(1, 1, half), failed(Status::INSUFFICIENT_RESOURCES));
+    assert_eq!(wait(2, 2, half), Locking::Pending);
 }

@@ -150,7 +150,7 @@ impl Run {
         let (locking, effects) =
             self.rig
                 .files
-                .lock(&place(1), open, elements, None, waiter, usize::MAX);
+                .lock(&place(1), open, elements, None, waiter, LockBounds::ANY);
         (locking, effects, waiter)
     }
 

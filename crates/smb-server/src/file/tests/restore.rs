@@ -19,7 +19,7 @@ fn lock(rig: &Rig, request: &OpenRequest, offset: u64, sequence: Option<LockSequ
         &[element],
         sequence,
         waiter,
-        usize::MAX,
+        LockBounds::ANY,
     );
     match locking {
         Locking::Done(status) => status,

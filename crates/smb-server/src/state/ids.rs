@@ -1,0 +1,136 @@
+//! Numbers of sessions, opens and whatever else needs one that nobody has had.
+//!
+//! Within the server they are counted. What clients see, SessionId and FileId, is that count behind a
+//! permutation of this run ([`smb_crypto::Permutation`]): as unique, but nobody who has one knows
+//! those of others. They are still looked up for the session that asks, so a guess would be of no
+//! use.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use smb_crypto::Permutation;
+use vfs::Env;
+
+/// Those of one server.
+#[derive(Debug)]
+pub(crate) struct Ids {
+    next: AtomicU64,
+    permutation: Permutation,
+    /// FileIds of an earlier run that clients may come back with.
+    earlier: OnceLock<BTreeSet<u64>>,
+}
+
+impl Ids {
+    /// For a new run.
+    pub(crate) fn new(env: &dyn Env) -> Self {
+        let mut key = [0; 16];
+        env.fill_random(&mut key);
+        Self {
+            next: AtomicU64::new(1),
+            permutation: Permutation::new(&key),
+            earlier: OnceLock::new(),
+        }
+    }
+
+    /// A number nobody has had since the server started. Not for clients.
+    pub(crate) fn internal(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// FileIds that an earlier run has given; told once, before anybody is served.
+    pub(crate) fn not_these(&self, earlier: BTreeSet<u64>) {
+        // A second start of the same server is not expected and not taken.
+        let _ = self.earlier.set(earlier);
+    }
+
+    /// Half of a FileId: nobody has had it in this run or has it from an earlier one. Not 0, nor
+    /// what stands for any file ([MS-SMB2] 3.3.5.2.7.2).
+    pub(crate) fn file(&self) -> u64 {
+        let earlier = self.earlier.get();
+        loop {
+            let id = self.permutation.of_64(self.internal());
+            let taken = earlier.is_some_and(|earlier| earlier.contains(&id));
+            if !matches!(id, 0 | u64::MAX) && !taken {
+                return id;
+            }
+        }
+    }
+
+    /// A SessionId that may still be somebody's. Some clients keep only its low 32 bits, so there
+    /// are no more.
+    pub(crate) fn session(&self) -> u64 {
+        loop {
+            // The count goes round after four billion numbers.
+            let id = self.permutation.of_32(self.internal() as u32);
+            if !matches!(id, 0 | u32::MAX) {
+                return id.into();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use vfs::{Timestamp, env::LocalTask};
+
+    struct Keyed(u8);
+
+    impl Env for Keyed {
+        fn monotonic(&self) -> Duration {
+            Duration::ZERO
+        }
+        fn realtime(&self) -> Timestamp {
+            Timestamp::default()
+        }
+        fn fill_random(&self, out: &mut [u8]) {
+            out.fill(self.0);
+        }
+        fn spawn(&self, _: LocalTask) {}
+        fn sleep(&self, _: Duration) -> LocalTask {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[test]
+    fn no_id_comes_twice_and_none_means_something_else() {
+        let ids = Ids::new(&Keyed(1));
+        let files: BTreeSet<_> = (0..10_000).map(|_| ids.file()).collect();
+        let sessions: BTreeSet<_> = (0..10_000).map(|_| ids.session()).collect();
+        assert_eq!((files.len(), sessions.len()), (10_000, 10_000));
+        assert!(!files.contains(&0) && !files.contains(&u64::MAX));
+        let low = u64::from(u32::MAX);
+        assert!(sessions.iter().all(|id| (1..low).contains(id)));
+    }
+
+    #[test]
+    fn the_next_id_does_not_follow_from_the_last_ones() {
+        let (one, other) = (Ids::new(&Keyed(1)), Ids::new(&Keyed(2)));
+        let of = |ids: &Ids| -> Vec<u64> { (0..1000).map(|_| ids.file()).collect() };
+        let (one, other) = (of(&one), of(&other));
+        assert!(one.iter().all(|id| !other.contains(id)));
+        let steps: BTreeSet<_> = one
+            .windows(2)
+            .map(|two| two[1].wrapping_sub(two[0]))
+            .collect();
+        assert_eq!(steps.len(), 999);
+        assert!(steps.iter().all(|step| step.count_ones() > 4));
+    }
+
+    #[test]
+    fn what_an_earlier_run_gave_is_not_given_again() {
+        let mut first = Vec::new();
+        let before = Ids::new(&Keyed(1));
+        first.extend((0..100).map(|_| before.file()));
+        // The same key: the worst that can happen.
+        let again = Ids::new(&Keyed(1));
+        again.not_these(first.iter().copied().collect());
+        assert!((0..100).all(|_| !first.contains(&again.file())));
+    }
+}

@@ -1,0 +1,196 @@
+//! The turns of a connection on its worker.
+//!
+//! A worker runs one thing at a time, so whatever a connection asks for is done in turns: what all
+//! of its requests do together is counted, and when it is enough, the connection waits until
+//! everybody else who is ready on this worker has been served. So neither one long request nor many
+//! pipelined ones keep others waiting for longer than about a turn.
+//!
+//! Work is counted in units of about a nanosecond: what is known to take long counts before it is
+//! done ([`Turn::did`]), and the clock, read seldom, bounds what nobody counted. Handlers run by
+//! [`Turn::run`], which polls them in turn only; loops of unknown length ask in between
+//! ([`Turn::wait`]).
+
+use std::{
+    cell::{Cell, RefCell},
+    future::{Future, poll_fn},
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+
+use smb_wire::header::Command;
+use vfs::env::{Env, pause};
+
+use crate::limits::{TURN_TIME_MAX, TURN_WORK_MAX};
+
+/// A request that touches only tables.
+const SMALL_WORK: usize = 1 << 10;
+/// A request that asks the disk about names or attributes.
+const NAME_WORK: usize = 8 << 10;
+/// Going on after a wait.
+const POLL_WORK: usize = 1 << 10;
+/// One component of a path: an open and a look.
+pub(crate) const COMPONENT_WORK: usize = 4 << 10;
+/// One entry of a directory that is encoded.
+pub(crate) const ENTRY_WORK: usize = 256;
+/// An element of a LOCK request, which is compared with what is held of the file.
+pub(crate) const LOCK_WORK: usize = 8 << 10;
+/// A step of matching a pattern ([`crate::pattern::Pattern::cost`]).
+pub(crate) const MATCH_WORK: usize = 2;
+
+/// Work between two looks at the clock.
+const CLOCK_WORK: usize = 16 << 10;
+
+/// What a request costs before anything is known of it. The bytes that it brings and is answered
+/// count besides.
+pub(crate) fn work_of(command: Command) -> usize {
+    match command {
+        Command::READ | Command::WRITE | Command::ECHO | Command::CANCEL => SMALL_WORK,
+        _ => NAME_WORK,
+    }
+}
+
+/// The turns of one connection.
+pub(crate) struct Turn {
+    env: Arc<dyn Env>,
+    /// Done in this turn.
+    work: Cell<usize>,
+    /// Work at which the clock is read again.
+    look_at: Cell<usize>,
+    /// When the clock was first read in this turn.
+    began: Cell<Option<Duration>>,
+    /// Somebody makes the next turn begin.
+    over: Cell<bool>,
+    /// Those who wait for the next turn, in their order.
+    waiting: RefCell<Vec<Waker>>,
+    /// Some were waiting when this turn began.
+    shared: Cell<bool>,
+}
+
+impl Turn {
+    pub(crate) fn new(env: Arc<dyn Env>) -> Rc<Self> {
+        Rc::new(Self {
+            env,
+            work: Cell::new(0),
+            look_at: Cell::new(CLOCK_WORK),
+            began: Cell::new(None),
+            over: Cell::new(false),
+            waiting: RefCell::default(),
+            shared: Cell::new(false),
+        })
+    }
+
+    /// Counts work.
+    pub(crate) fn did(&self, work: usize) {
+        self.work.set(self.work.get().saturating_add(work));
+    }
+
+    /// The connection's task has waited, so others had their turn. What has used up its own waits
+    /// for the next one all the same.
+    pub(crate) fn rested(&self) {
+        if !self.over.get() {
+            self.reset();
+        }
+    }
+
+    /// Lets others go first if the turn is used up. For the one who reads requests, and so the only
+    /// one who needs no task of its own for it.
+    pub(crate) async fn rest(self: &Rc<Self>) {
+        while self.is_used_up() {
+            if self.over.get() {
+                self.wait().await;
+                continue;
+            }
+            self.over.set(true);
+            let next = Next(self);
+            pause(&*self.env).await;
+            drop(next);
+            if self.shared.take() {
+                // Behind those who have waited, or new requests would always go before them.
+                pause(&*self.env).await;
+            }
+        }
+    }
+
+    /// Waits for the next turn if this one is used up; whether it was.
+    pub(crate) async fn wait(self: &Rc<Self>) -> bool {
+        let mut waited = false;
+        poll_fn(|cx| {
+            let polled = self.poll(cx);
+            waited |= polled.is_pending();
+            polled
+        })
+        .await;
+        waited
+    }
+
+    /// Runs `work`, in turn only.
+    pub(crate) async fn run<T>(
+        self: &Rc<Self>,
+        mut work: Pin<&mut (dyn Future<Output = T> + '_)>,
+    ) -> T {
+        poll_fn(|cx| {
+            ready!(self.poll(cx));
+            self.did(POLL_WORK);
+            work.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    fn poll(self: &Rc<Self>, cx: &Context<'_>) -> Poll<()> {
+        if !self.is_used_up() {
+            return Poll::Ready(());
+        }
+        self.waiting.borrow_mut().push(cx.waker().clone());
+        if !self.over.replace(true) {
+            let turn = Rc::clone(self);
+            self.env.spawn(Box::pin(async move {
+                let next = Next(&turn);
+                pause(&*turn.env).await;
+                drop(next);
+            }));
+        }
+        Poll::Pending
+    }
+
+    fn is_used_up(&self) -> bool {
+        let work = self.work.get();
+        if self.over.get() || work >= TURN_WORK_MAX {
+            return true;
+        }
+        if work < self.look_at.get() {
+            return false;
+        }
+        self.look_at.set(work + CLOCK_WORK);
+        let now = self.env.monotonic();
+        let Some(began) = self.began.get() else {
+            self.began.set(Some(now));
+            return false;
+        };
+        now.saturating_sub(began) >= TURN_TIME_MAX
+    }
+
+    fn reset(&self) {
+        self.work.set(0);
+        self.look_at.set(CLOCK_WORK);
+        self.began.set(None);
+    }
+}
+
+/// Makes the next turn begin when dropped, whatever becomes of who waited for it.
+struct Next<'a>(&'a Turn);
+
+impl Drop for Next<'_> {
+    fn drop(&mut self) {
+        self.0.over.set(false);
+        self.0.reset();
+        let waiting = self.0.waiting.take();
+        self.0.shared.set(!waiting.is_empty());
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! Requests that make the server work for long: everybody else on the same worker is served
+//! meanwhile, for a connection has only its turns.
+
+use std::time::{Duration, Instant};
+
+use smb_client::{CreateArgs, Options, Request};
+use smb_tests::HoldfastServer;
+use smb_wire::{
+    Status,
+    fscc::FileInformationClass,
+    ids::MessageId,
+    msg::{QueryDirectoryFlags, QueryDirectoryRequest},
+};
+
+use crate::requests::Attacker;
+
+/// Names of the folder that is listed, each as long as names are.
+const NAMES: usize = 20_000;
+/// How deep the path is that is opened.
+const DEPTH: usize = 250;
+/// How long anybody else may wait. What was to be done took many times as long in one piece.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+fn fill(server: &HoldfastServer) {
+    let folder = server.path("many");
+    std::fs::create_dir(&folder).unwrap();
+    for number in 0..NAMES {
+        let name = format!("{}{number:05}", "a".repeat(239));
+        std::fs::File::create(folder.join(name)).unwrap();
+    }
+    std::fs::create_dir_all(server.path(&["d"; DEPTH].join("/"))).unwrap();
+}
+
+fn client(credits: u16) -> Options {
+    Options {
+        credits,
+        timeout: Duration::from_secs(120),
+        ..Options::default()
+    }
+}
+
+/// Six listings with the costliest patterns, of one connection each, and as many openings of a deep
+/// path as another may have under way.
+struct Attack {
+    by: Vec<Attacker>,
+    sent: Vec<(usize, MessageId)>,
+}
+
+impl Attack {
+    fn begin(server: &HoldfastServer) -> Self {
+        let mut by: Vec<_> = (0..2).map(|_| Attacker::new(server, client(256))).collect();
+        // Each a worker's, wherever they went.
+        let openers = [
+            Attacker::new(server, client(256)),
+            Attacker::new(server, client(256)),
+        ];
+        let mut sent = Vec::new();
+        for (index, attacker) in by.iter().enumerate() {
+            for pattern in [
+                "*a".repeat(120) + "b",
+                "*a".repeat(127) + "b",
+                "*?<a>".repeat(51),
+            ] {
+                let args = CreateArgs::directory("many");
+                let folder = attacker.tree.create(&args).unwrap();
+                let class = FileInformationClass::NAMES;
+                let flags = QueryDirectoryFlags::empty();
+                let request = folder.query_directory_request(class, &pattern, flags, 65_536);
+                let request = attacker.tree.address(request);
+                sent.push((index, attacker.session.client().send(request).unwrap()));
+                std::mem::forget(folder);
+            }
+        }
+        for opener in openers {
+            let path = ["d"; DEPTH].join("\\");
+            let index = by.len();
+            for _ in 0..96 {
+                let request = CreateArgs::directory(&path).request();
+                let request: Request = opener.tree.address(request);
+                sent.push((index, opener.session.client().send(request).unwrap()));
+            }
+            by.push(opener);
+        }
+        Self { by, sent }
+    }
+
+    /// Waits for all answers, in a thread of its own.
+    fn end(self) -> usize {
+        let mut answers = 0;
+        for (index, id) in &self.sent {
+            let client = self.by[*index].session.client();
+            client.wait(*id).unwrap();
+            answers += 1;
+        }
+        answers
+    }
+}
+
+#[test]
+fn others_are_served_while_long_requests_run() {
+    let server = HoldfastServer::new();
+    fill(&server);
+    // Enough of them for every worker.
+    let others: Vec<_> = (0..4).map(|_| server.tree()).collect();
+    let attack = Attack::begin(&server);
+    let expected = attack.sent.len();
+    let attack = std::thread::spawn(move || attack.end());
+    let (mut longest, mut served) = (Duration::ZERO, 0);
+    while !attack.is_finished() {
+        for other in &others {
+            let begun = Instant::now();
+            other.client().echo().unwrap();
+            longest = longest.max(begun.elapsed());
+            served += 1;
+        }
+        assert!(
+            longest < WAIT_MAX,
+            "an ECHO took {longest:?}, the {served}th"
+        );
+    }
+    assert_eq!(attack.join().unwrap(), expected);
+    println!("{served} ECHOs, the longest {longest:?}");
+    server.assert_serving();
+}
+
+#[test]
+fn a_pattern_is_no_longer_than_a_name() {
+    let server = HoldfastServer::new();
+    let attacker = Attacker::new(&server, Options::default());
+    let ask = |pattern: &[u8]| {
+        let request = Request::new(&QueryDirectoryRequest {
+            info_class: FileInformationClass::NAMES.0,
+            flags: QueryDirectoryFlags::RESTART_SCANS,
+            file_index: 0,
+            file_id: attacker.root.id(),
+            pattern,
+            output_buffer_length: 4096,
+        });
+        attacker
+            .tree
+            .reply(attacker.tree.address(request))
+            .unwrap()
+            .status()
+    };
+    let units =
+        |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
+    assert_eq!(ask(&units(&"*".repeat(255))), Status::SUCCESS);
+    for length in [256, 241 * 2, 30_001] {
+        let long = ask(&units(&"*".repeat(length)));
+        assert_eq!(long, Status::OBJECT_NAME_INVALID, "{length}");
+    }
+    // What was asked before goes on as it was.
+    assert_eq!(ask(&units("play*")), Status::SUCCESS);
+}
