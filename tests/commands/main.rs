@@ -39,6 +39,7 @@ mod protection;
 mod query_directory;
 mod query_info;
 mod read;
+mod reauthentication;
 mod rename;
 mod replay;
 mod resilient;

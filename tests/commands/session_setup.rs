@@ -1,14 +1,17 @@
-//! SESSION_SETUP ([MS-SMB2] 3.3.5.5): logging in, proving anew, replacing. Binding is in
-//! `session_bind.rs`.
+//! SESSION_SETUP ([MS-SMB2] 3.3.5.5): logging in, replacing. Binding is in `session_bind.rs`,
+//! proving anew in `reauthentication.rs`.
 
+use smb_auth::Credentials;
+use smb_client::core::LoginArgs;
 use smb_client::{Client, ClientError, CreateArgs, Login, Options, Request, Session, Signing};
 use smb_tests::{
     DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, Outcome, PASSWORD, USER, outcome, status,
 };
 use smb_wire::Status;
-use smb_wire::ids::SessionId;
+use smb_wire::ids::{FileTime, SessionId};
 use smb_wire::msg::{
     Capabilities, Dialect, SecurityMode, SessionFlags, SessionSetupFlags, SessionSetupRequest,
+    TreeConnectFlags, TreeConnectRequest,
 };
 
 const DIALECTS: [Dialect; 5] = [
@@ -138,30 +141,40 @@ fn several_users_share_a_connection() {
 }
 
 #[test]
-fn a_new_proof_keeps_everything() {
+fn logins_that_are_interleaved_on_one_connection_have_a_hash_each() {
+    // [MS-SMB2] 3.3.5.5.1: Session.PreauthIntegrityHashValue belongs to the session. With one for
+    // both, the keys of neither client would be the server's.
     let server = HoldfastServer::new();
     for dialect in DIALECTS {
-        let session = server.session(Options::dialect(dialect));
-        let tree = session.tree(DATA).unwrap();
-        let file = tree.create(&CreateArgs::open_if("kept")).unwrap();
-        session
-            .reauthenticate(&Login::user(USER, PASSWORD, ""))
-            .unwrap();
-        file.write_all(0, b"still mine").unwrap();
-        file.close().unwrap();
+        let client = server.client(Options::dialect(dialect).signing(Signing::Required));
+        // A session that is there already brings the credits for several requests at once.
+        client.login(USER, PASSWORD, "").unwrap();
+        let mut connection = client.connection();
+        let begin = |user: &str, password: &str| {
+            let credentials = Credentials::password(user, "", password);
+            LoginArgs::new(credentials, FileTime::from_unix(2_000_000_000, 0).0)
+        };
+        let tickets = [
+            (USER, PASSWORD),
+            (OTHER_USER, OTHER_PASSWORD),
+            (USER, PASSWORD),
+        ]
+        .map(|(user, password)| {
+            let args = begin(user, password);
+            connection.core_mut().begin_login(args).unwrap()
+        });
+        // All first legs leave before any answer is read, and so before any second leg.
+        let ids = tickets.map(|ticket| connection.finish_login(ticket).unwrap().session_id);
+        for id in ids {
+            let path = smb_wire::utf16::encode(r"\\127.0.0.1\data");
+            let request = Request::new(&TreeConnectRequest {
+                flags: TreeConnectFlags::empty(),
+                path: &path,
+            });
+            let reply = connection.call(request.session(id)).unwrap();
+            assert_eq!((reply.status(), reply.signed), (Status::SUCCESS, true));
+        }
     }
-}
-
-#[test]
-fn a_new_proof_that_fails_ends_the_session() {
-    // [MS-SMB2] 3.3.5.5.3
-    let server = HoldfastServer::new();
-    let session = server.session(Options::default());
-    let tree = session.tree(DATA).unwrap();
-    let refused = session.reauthenticate(&Login::user(USER, "wrong", ""));
-    assert_eq!(status(refused), Status::LOGON_FAILURE);
-    let after = tree.create(&CreateArgs::open_if("gone"));
-    assert_eq!(status(after), Status::USER_SESSION_DELETED);
 }
 
 #[test]

@@ -134,6 +134,14 @@ impl<S: Transport> Connection<S> {
     /// [`ClientError::Status`] when the server refuses, and all others.
     pub fn login(&mut self, args: LoginArgs) -> Result<SessionInfo, ClientError> {
         let ticket = self.core.begin_login(args)?;
+        self.finish_login(ticket)
+    }
+
+    /// Ends a login that was begun through the core; several may be under way at once.
+    ///
+    /// # Errors
+    /// As [`Connection::login`].
+    pub fn finish_login(&mut self, ticket: MessageId) -> Result<SessionInfo, ClientError> {
         loop {
             if let Some(outcome) = self.logins.remove(&ticket) {
                 return outcome;

@@ -18,7 +18,7 @@ pub enum Signing {
     /// When the server demands it.
     IfRequired,
     /// Never, whatever the server demands; for tests. (TREE_CONNECT on 3.1.1 and
-    /// VALIDATE_NEGOTIATE_INFO are signed all the same.)
+    /// VALIDATE_NEGOTIATE_INFO are signed all the same, and so are new proofs of an identity.)
     Never,
 }
 

@@ -120,6 +120,10 @@ impl ClientCore {
 
     fn send_setup(&mut self, mut setup: Setup, token: &[u8]) -> Result<MessageId, ClientError> {
         let binding = matches!(setup.kind, LoginKind::Bind(_));
+        let again = matches!(setup.kind, LoginKind::Reauthenticate(_));
+        let session = self.sessions.get(&setup.session_id);
+        let signs_again =
+            again && session.is_some_and(|state| state.signing.is_some() && !state.encrypt);
         let request = Request::new(&SessionSetupRequest {
             flags: SessionSetupFlags::BINDING.when(binding),
             security_mode: self.security_mode(),
@@ -133,6 +137,10 @@ impl ClientCore {
             if binding {
                 o.sign = Some(true);
                 o.encrypt = Some(false);
+            }
+            // A new proof is the session's own client's, whether signing is required or not.
+            if signs_again {
+                o.sign = Some(true);
             }
         });
         let id = *self

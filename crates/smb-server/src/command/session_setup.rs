@@ -101,13 +101,20 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
 fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Failure> {
     let connection = &call.connection;
     let asked = call.header.session_id;
+    if !binding && call.channel.is_some() {
+        check_again(call)?;
+    }
     let mut setups = connection.setups.borrow_mut();
-    if let Some(setup) = setups.remove(&asked) {
-        if (setup.purpose == Purpose::Bind) == binding {
-            return Ok((asked, setup));
+    if let Some(setup) = setups.get(&asked) {
+        if (setup.purpose == Purpose::Bind) != binding {
+            // A binding is not finished as something else. Nobody has shown that the request is
+            // of the client that binds: its setup goes on.
+            return Err(Status::USER_SESSION_DELETED.into());
         }
-        // A binding cannot be finished as something else: it is off.
-        return Err(Status::USER_SESSION_DELETED.into());
+        return setups
+            .remove(&asked)
+            .map(|setup| (asked, setup))
+            .ok_or(Status::USER_SESSION_DELETED.into());
     }
     let config = call.server().config();
     let now = call.server().env.monotonic();
@@ -119,7 +126,7 @@ fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Fa
     let (id, purpose) = if binding {
         (asked, Purpose::Bind)
     } else if asked != SessionId::default() {
-        check_again(call)?;
+        call.session()?;
         (asked, Purpose::Again)
     } else {
         (call.server().fresh_session_id(), Purpose::New)
@@ -133,14 +140,21 @@ fn begin<V: Vfs>(call: &Call<V>, binding: bool) -> Result<(SessionId, Setup), Fa
     Ok((id, setup))
 }
 
-/// [MS-SMB2] 3.3.5.5: the session named must be one of this connection's, and a session that
-/// must sign does so here too.
+/// Every leg of a re-authentication comes from the session's client: it is signed with the key of
+/// the channel or sealed with that of the session ([MS-SMB2] 3.3.5.2.4), also where signing is not
+/// required. Who has no key can neither put another identity into the session, nor end it by a
+/// token that is refused, nor take a leg away from the client. Sessions of guests and of nobody
+/// have no key.
 fn check_again<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
-    let session = call.session()?;
-    if session.phase() == SessionPhase::Closed {
+    let channel = call.channel.as_ref().ok_or(Status::USER_SESSION_DELETED)?;
+    if channel.session.phase() == SessionPhase::Closed {
+        call.connection
+            .setups
+            .borrow_mut()
+            .remove(&channel.session.id);
         return Err(Status::USER_SESSION_DELETED.into());
     }
-    if session.must_sign() && !call.signed && !call.encrypted {
+    if channel.signing.is_some() && !call.signed && !call.encrypted {
         return Err(Status::ACCESS_DENIED.into());
     }
     Ok(())
@@ -222,21 +236,28 @@ async fn finish<V: Vfs>(
         return session_bind::finish(call, facts, &setup, identity, session_key);
     }
     let config = call.server().config();
-    let again_here = setup.purpose == Purpose::Again;
     let token = match identity {
         Identity::User(user) => Token::user(&config, &user, &*call.server().users()),
-        // A session may turn anonymous: it keeps what its handles were granted, and gets no more.
-        Identity::Anonymous if again_here || guests_welcome(call) => Token::anonymous(&config),
-        Identity::Anonymous => return Err(Status::ACCESS_DENIED.into()),
+        Identity::Anonymous => Token::anonymous(&config),
     };
-    if again_here {
-        return again(call, token).await;
+    if setup.purpose == Purpose::Again {
+        return again(call, token);
+    }
+    if token.anonymous && !guests_welcome(call) {
+        return Err(Status::ACCESS_DENIED.into());
     }
     establish(call, request, facts, id, &setup, token, Some(session_key)).await
 }
 
-/// Re-authentication: keys stay, the identity is replaced ([MS-SMB2] 3.3.5.5.3).
-async fn again<V: Vfs>(call: &Call<V>, token: Token) -> Result<Done<V>, Failure> {
+/// Re-authentication: keys stay, and what is known of the user is replaced whole
+/// ([MS-SMB2] 3.3.5.5.3).
+///
+/// The user stays the same one. Trees and opens were granted to him, and the keys were made from
+/// his password: a session of a guest or of nobody, which has none, would stay without when it
+/// became a user's. A user's session may turn anonymous, and his again: it keeps what its handles
+/// were granted, and gets no more. Whoever is refused here changes nothing: he has proved who he
+/// is, and that is no error of the authentication, which would end the session.
+fn again<V: Vfs>(call: &Call<V>, token: Token) -> Result<Done<V>, Failure> {
     let channel = call
         .channel
         .clone()
@@ -244,6 +265,18 @@ async fn again<V: Vfs>(call: &Call<V>, token: Token) -> Result<Done<V>, Failure>
     let session = &channel.session;
     if session.phase() == SessionPhase::Closed {
         return Err(Status::USER_SESSION_DELETED.into());
+    }
+    let established = &session.established;
+    let same_user = token.user_sid == established.user_sid;
+    let turns_anonymous = token.anonymous && !established.guest;
+    if !same_user && !turns_anonymous {
+        tracing::warn!(
+            peer = %call.connection.peer,
+            user = established.user,
+            other = token.user,
+            "a session cannot be authenticated again as another user"
+        );
+        return Err(Status::ACCESS_DENIED.into());
     }
     session.set_token(token);
     Ok(Done {

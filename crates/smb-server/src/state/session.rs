@@ -58,6 +58,8 @@ pub(crate) struct Session<V: Vfs> {
     /// Session.SigningKey: signs the binding of further channels; `None` for guests and nobody.
     pub(crate) signing: Option<Arc<SigningKey>>,
     standing: Mutex<Standing>,
+    /// For whom it was established; re-authentication makes it nobody else's.
+    pub(crate) established: Arc<Token>,
     token: RwLock<Arc<Token>>,
     /// Session.SigningRequired.
     pub(crate) signing_required: AtomicBool,
@@ -147,6 +149,7 @@ impl<V: Vfs> Session<V> {
         if let Some(keys) = new.sealing {
             let _ = sealing.set(keys);
         }
+        let token = Arc::new(new.token);
         Self {
             id: new.id,
             terms: new.terms,
@@ -156,7 +159,8 @@ impl<V: Vfs> Session<V> {
                 channels: vec![new.connection],
                 adopted: Vec::new(),
             }),
-            token: RwLock::new(Arc::new(new.token)),
+            established: Arc::clone(&token),
+            token: RwLock::new(token),
             signing_required: AtomicBool::new(new.signing_required),
             encrypt_data: AtomicBool::new(new.encrypt_data),
             sealing,

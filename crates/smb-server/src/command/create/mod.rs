@@ -59,6 +59,10 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         check_limits(call)?;
         return pipe::create(call).await;
     }
+    if call.session()?.token().anonymous {
+        // Authenticated again as nobody, whom no share lets in: what is open stays, no more.
+        return Err(Status::ACCESS_DENIED.into());
+    }
     let (wanted, contexts, name) = match request::read(call)? {
         Asks::Open(wanted, contexts, name) => (wanted, contexts, name),
         Asks::Back {

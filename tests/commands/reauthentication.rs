@@ -1,0 +1,342 @@
+//! SESSION_SETUP that names a session of its connection: the user proves his identity again
+//! ([MS-SMB2] 3.3.5.5, 3.3.5.5.2, 3.3.5.5.3).
+
+use smb_auth::{Credentials, Initiator, InitiatorParams};
+use smb_client::{
+    Client, CreateArgs, Encryption, Login, Options, Reply, Request, Session, Signing,
+};
+use smb_tests::{
+    DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, PASSWORD, USER, status, wait_until,
+};
+use smb_wire::Status;
+use smb_wire::ids::{FileTime, SessionId};
+use smb_wire::msg::{
+    Capabilities, Dialect, SecurityMode, SessionFlags, SessionSetupFlags, SessionSetupRequest,
+    SessionSetupResponse,
+};
+
+const DIALECTS: [Dialect; 5] = [
+    Dialect::SMB_2_0_2,
+    Dialect::SMB_2_1,
+    Dialect::SMB_3_0,
+    Dialect::SMB_3_0_2,
+    Dialect::SMB_3_1_1,
+];
+
+fn alice() -> Login {
+    Login::user(USER, PASSWORD, "")
+}
+
+fn bob() -> Login {
+    Login::user(OTHER_USER, OTHER_PASSWORD, "")
+}
+
+/// How a leg is protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leg {
+    Signed,
+    Unsigned,
+    WronglySigned,
+}
+
+/// What may not be obeyed.
+const FOREIGN: [Leg; 2] = [Leg::Unsigned, Leg::WronglySigned];
+
+/// A proof whose legs are sent one at a time.
+struct Proof<'a> {
+    client: &'a Client,
+    session: SessionId,
+    flags: SessionSetupFlags,
+    initiator: Initiator,
+}
+
+impl<'a> Proof<'a> {
+    fn new(session: &'a Session, credentials: Credentials) -> Self {
+        Self {
+            client: session.client(),
+            session: session.id(),
+            flags: SessionSetupFlags::empty(),
+            initiator: Initiator::new(InitiatorParams {
+                credentials,
+                workstation: String::new(),
+                target_spn: None,
+            }),
+        }
+    }
+
+    fn of(session: &'a Session, user: &str, password: &str) -> Self {
+        Self::new(session, Credentials::password(user, "", password))
+    }
+
+    /// The client's answer to a token of the server.
+    fn token(&mut self, of_server: &[u8]) -> Vec<u8> {
+        let now = FileTime::from_unix(2_000_000_000, 0).0;
+        let mut random = |out: &mut [u8]| out.fill(7);
+        let token = self.initiator.step(of_server, now, &mut random);
+        token.unwrap().unwrap_or_default()
+    }
+
+    fn send(&self, token: &[u8], leg: Leg) -> Reply {
+        let request = Request::new(&SessionSetupRequest {
+            flags: self.flags,
+            security_mode: SecurityMode::SIGNING_ENABLED,
+            capabilities: Capabilities::empty(),
+            previous_session_id: SessionId(0),
+            security_buffer: token,
+        });
+        let request = request.session(self.session).overriding(|o| {
+            o.sign = Some(leg != Leg::Unsigned);
+            o.encrypt = Some(false);
+            o.corrupt_signature = leg == Leg::WronglySigned;
+        });
+        self.client.call(request).unwrap()
+    }
+
+    /// The first leg, signed; gives the client's answer to the challenge.
+    fn begin(&mut self) -> Vec<u8> {
+        let first = self.token(&[]);
+        let reply = self.send(&first, Leg::Signed);
+        assert_eq!(reply.status(), Status::MORE_PROCESSING_REQUIRED);
+        let response = SessionSetupResponse::read(&reply.message).unwrap();
+        let challenge = response.security_buffer.to_vec();
+        self.token(&challenge)
+    }
+}
+
+/// A server that leaves it to the clients whether they sign.
+fn lenient() -> HoldfastServer {
+    HoldfastServer::start(&smb_tests::Options {
+        server: "signing = \"desired\"\n".to_owned(),
+        ..smb_tests::Options::default()
+    })
+}
+
+#[test]
+fn a_new_proof_keeps_everything() {
+    let servers = [HoldfastServer::new(), lenient()];
+    for dialect in DIALECTS {
+        for (server, options) in [
+            (&servers[0], Options::dialect(dialect)),
+            (&servers[1], Options::dialect(dialect)),
+            (
+                &servers[1],
+                Options::dialect(dialect).signing(Signing::Never),
+            ),
+        ] {
+            let session = server.session(options);
+            let tree = session.tree(DATA).unwrap();
+            let file = tree.create(&CreateArgs::open_if("kept")).unwrap();
+            session.reauthenticate(&alice()).unwrap();
+            file.write_all(0, b"still mine").unwrap();
+            file.close().unwrap();
+        }
+    }
+}
+
+/// What a stranger on the way of the messages may try on a session.
+fn strangers_legs(session: &Session, told: &str) {
+    let tree = session.tree(DATA).unwrap();
+    let file = tree.create(&CreateArgs::open_if("f")).unwrap();
+    for foreign in FOREIGN {
+        // A first leg begins nothing.
+        let mut stranger = Proof::of(session, OTHER_USER, OTHER_PASSWORD);
+        let first = stranger.token(&[]);
+        let reply = stranger.send(&first, foreign);
+        assert_eq!(reply.status(), Status::ACCESS_DENIED, "{told} {foreign:?}");
+        // Nor does a later one, be it rubbish or another's answer, take the place of the rightful
+        // client's or end his session.
+        let mut rightful = Proof::of(session, USER, PASSWORD);
+        let answer = rightful.begin();
+        for token in [&b"rubbish"[..], b"", &first, &answer] {
+            let reply = rightful.send(token, foreign);
+            assert_eq!(reply.status(), Status::ACCESS_DENIED, "{told} {foreign:?}");
+        }
+        let reply = rightful.send(&answer, Leg::Signed);
+        assert_eq!(reply.status(), Status::SUCCESS, "{told} {foreign:?}");
+        file.write_all(0, b"still mine").unwrap();
+    }
+}
+
+#[test]
+fn a_leg_without_the_sessions_key_harms_nobody() {
+    let (strict, lenient) = (HoldfastServer::new(), lenient());
+    for dialect in DIALECTS {
+        let options = || Options::dialect(dialect);
+        let signs = options().signing(Signing::Required);
+        strangers_legs(&strict.session(signs.clone()), "signing required");
+        strangers_legs(&lenient.session(signs), "signing chosen");
+        let never = options().signing(Signing::Never);
+        strangers_legs(&lenient.session(never), "no signing");
+        if dialect >= Dialect::SMB_3_0 {
+            let seals = options().encryption(Encryption::Always);
+            strangers_legs(&strict.session(seals), "sealed");
+        }
+    }
+}
+
+#[test]
+fn a_new_proof_that_fails_ends_the_session() {
+    // [MS-SMB2] 3.3.5.5.3: an error of the authentication protocol, on whichever leg.
+    let server = HoldfastServer::new();
+    let wrong_password =
+        |session: &Session| status(session.reauthenticate(&Login::user(USER, "wrong", ""))).0;
+    let rubbish_at_first = |session: &Session| {
+        let proof = Proof::of(session, USER, PASSWORD);
+        proof.send(b"rubbish", Leg::Signed).status().0
+    };
+    let rubbish_later = |session: &Session| {
+        let mut proof = Proof::of(session, USER, PASSWORD);
+        proof.begin();
+        proof.send(b"rubbish", Leg::Signed).status().0
+    };
+    let ways: [(&dyn Fn(&Session) -> u32, Status); 3] = [
+        (&wrong_password, Status::LOGON_FAILURE),
+        (&rubbish_at_first, Status::INVALID_PARAMETER),
+        (&rubbish_later, Status::INVALID_PARAMETER),
+    ];
+    for (fail, expected) in ways {
+        let session = server.session(Options::default().signing(Signing::Required));
+        let tree = session.tree(DATA).unwrap();
+        assert_eq!(Status(fail(&session)), expected);
+        let after = tree.create(&CreateArgs::open_if("gone"));
+        assert_eq!(status(after), Status::USER_SESSION_DELETED);
+    }
+}
+
+#[test]
+fn what_is_no_setup_at_all_leaves_session_and_setup_alone() {
+    // The message is wrong, not the proof: nobody has looked at a token.
+    let server = HoldfastServer::new();
+    let session = server.session(Options::default().signing(Signing::Required));
+    let mut proof = Proof::of(&session, USER, PASSWORD);
+    let answer = proof.begin();
+    let broken = Request::raw(smb_wire::Command::SESSION_SETUP, &[9; 24]).session(session.id());
+    let broken = broken.overriding(|o| o.sign = Some(true));
+    let reply = session.client().call(broken).unwrap();
+    assert_eq!(reply.status(), Status::INVALID_PARAMETER);
+    let reply = proof.send(&answer, Leg::Signed);
+    assert_eq!(reply.status(), Status::SUCCESS);
+    session.tree(DATA).unwrap();
+}
+
+#[test]
+fn a_session_stays_its_users() {
+    let server = HoldfastServer::new();
+    for dialect in DIALECTS {
+        let session = server.session(Options::dialect(dialect));
+        let tree = session.tree(DATA).unwrap();
+        let file = tree.create(&CreateArgs::open_if("hers")).unwrap();
+        assert_eq!(
+            status(session.reauthenticate(&bob())),
+            Status::ACCESS_DENIED
+        );
+        // He has proved who he is: that ends nothing, and changes nothing.
+        file.write_all(0, b"hers").unwrap();
+        let owners: Vec<_> = server.sessions();
+        assert!(owners.iter().all(|one| one["user"] == USER), "{owners:?}");
+        session.reauthenticate(&alice()).unwrap();
+        file.close().unwrap();
+        session.logoff().unwrap();
+    }
+}
+
+#[test]
+fn a_session_that_turned_anonymous_keeps_its_handles_and_gets_no_more() {
+    let server = HoldfastServer::new();
+    let session = server.session(Options::default());
+    let tree = session.tree(DATA).unwrap();
+    let file = tree.create(&CreateArgs::open_if("f")).unwrap();
+    session.reauthenticate(&Login::anonymous()).unwrap();
+    file.write_all(0, b"as granted").unwrap();
+    let opened = tree.create(&CreateArgs::open("f"));
+    assert_eq!(status(opened), Status::ACCESS_DENIED);
+    assert_eq!(status(session.tree(DATA)), Status::ACCESS_DENIED);
+    // It can be nobody's but the user's it was.
+    assert_eq!(
+        status(session.reauthenticate(&bob())),
+        Status::ACCESS_DENIED
+    );
+    session.reauthenticate(&alice()).unwrap();
+    tree.create(&CreateArgs::open("f")).unwrap();
+}
+
+#[test]
+fn a_session_without_keys_never_becomes_a_users() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        server: "signing = \"desired\"\n".to_owned(),
+        tables: "[[share]]\nname = \"open\"\npath = \"data\"\nguest = true\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    for dialect in DIALECTS {
+        let options = Options::dialect(dialect).signing(Signing::IfRequired);
+        let guest = server.client(options.clone());
+        let guest = guest.login("nobody-here", "x", "").unwrap();
+        assert!(guest.flags().contains(SessionFlags::IS_GUEST));
+        assert_eq!(
+            status(guest.reauthenticate(&alice())),
+            Status::ACCESS_DENIED
+        );
+        let turned = guest.reauthenticate(&Login::anonymous());
+        assert_eq!(status(turned), Status::ACCESS_DENIED);
+        guest.tree("open").unwrap();
+        let nobody = server.client(options);
+        let nobody = nobody.login_with(&Login::anonymous()).unwrap();
+        assert_eq!(
+            status(nobody.reauthenticate(&alice())),
+            Status::ACCESS_DENIED
+        );
+        assert_eq!(status(nobody.tree("open")), Status::ACCESS_DENIED);
+    }
+    let users = |name: &str| {
+        let sessions = server.sessions();
+        sessions.iter().filter(|one| one["user"] == name).count()
+    };
+    wait_until("no session is a user's", || users(USER) == 0);
+}
+
+#[test]
+fn a_leg_that_does_not_bind_leaves_a_binding_alone() {
+    // It is not signed, so that anybody may have sent it.
+    let server = HoldfastServer::new();
+    let options = || Options::default().guid(smb_wire::ids::Guid([5; 16]));
+    let first = server.session(options());
+    let second = server.client(options());
+    second
+        .connection()
+        .core_mut()
+        .adopt_session(first.secret().unwrap(), true);
+    let channel = Proof {
+        client: &second,
+        flags: SessionSetupFlags::BINDING,
+        ..Proof::of(&first, USER, PASSWORD)
+    };
+    let mut binding = channel;
+    let answer = binding.begin();
+    let stranger = Proof {
+        client: &second,
+        ..Proof::of(&first, USER, PASSWORD)
+    };
+    let reply = stranger.send(&answer, Leg::Unsigned);
+    assert_eq!(reply.status(), Status::USER_SESSION_DELETED);
+    let id = binding
+        .client
+        .send(
+            Request::new(&SessionSetupRequest {
+                flags: SessionSetupFlags::BINDING,
+                security_mode: SecurityMode::SIGNING_ENABLED,
+                capabilities: Capabilities::empty(),
+                previous_session_id: SessionId(0),
+                security_buffer: &answer,
+            })
+            .session(first.id())
+            .overriding(|o| o.sign = Some(true)),
+        )
+        .unwrap();
+    // The success is signed with a key that this client, written by hand, has not derived.
+    let refused = second.wait(id);
+    assert!(
+        matches!(refused, Err(smb_client::ClientError::BadSignature(_))),
+        "{refused:?}"
+    );
+    first.tree(DATA).unwrap();
+}
