@@ -5,7 +5,6 @@
 //! | `CAP_SETUID`, `CAP_SETGID` | to take on the file-system identity of a user |
 //! | `CAP_CHOWN`, `CAP_FOWNER` | owner, mode and times as an authorised client sets them |
 //! | `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH` | what the server does for itself in a share: attributes, streams, directories that are synced. A thread that has taken on a user has neither: the kernel withdraws them with the uid |
-//! | `CAP_FSETID` | a mode with S_ISGID for a group that the server is no member of |
 //! | `CAP_SYS_ADMIN` | to store `security.NTACL`, which Samba reads too |
 //! | `CAP_NET_BIND_SERVICE` | only where the metrics page listens below port 1024 |
 
@@ -18,12 +17,11 @@ use rustix::thread::{
 
 use crate::config::Config;
 
-const KEPT: [(CapabilitySet, &str); 8] = [
+const KEPT: [(CapabilitySet, &str); 7] = [
     (CapabilitySet::CHOWN, "CAP_CHOWN"),
     (CapabilitySet::DAC_OVERRIDE, "CAP_DAC_OVERRIDE"),
     (CapabilitySet::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"),
     (CapabilitySet::FOWNER, "CAP_FOWNER"),
-    (CapabilitySet::FSETID, "CAP_FSETID"),
     (CapabilitySet::SETGID, "CAP_SETGID"),
     (CapabilitySet::SETUID, "CAP_SETUID"),
     (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN"),
