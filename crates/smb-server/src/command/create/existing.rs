@@ -8,7 +8,7 @@ use smb_wire::{
     msg::{CreateDisposition, CreateOptions},
     status::Status,
 };
-use vfs::{Attr, IoAccess, Kind, Node, Vfs};
+use vfs::{Attr, IoAccess, Kind, Node, Vfs, VfsError};
 
 use super::{
     Attempt, Known, Opened, Seen, action, attributes, judge,
@@ -35,6 +35,9 @@ pub(super) async fn open<V: Vfs>(
     let directory = check_kind(wanted, attr, lookup.parent.is_none())?;
     let granted = grant(call, wanted, lookup, node, attr).await?;
     check_attributes(wanted, attr, granted)?;
+    if wanted.delete_on_close() {
+        Box::pin(check_kernel(call, lookup)).await?;
+    }
     let place = judge::place(node);
     let case = Case {
         node,
@@ -146,6 +149,7 @@ async fn grant<V: Vfs>(
         changed: Some(&attr.changed),
         parent: Parent::of(lookup),
         ceiling: call.tree()?.maximal_access,
+        stream: false,
     };
     let granted = access::grant(&subject, &token, wanted.access).await?;
     let implied = match wanted.disposition {
@@ -185,6 +189,20 @@ fn check_attributes(wanted: &Wanted, attr: &Attr, granted: AccessMask) -> Result
         }
     }
     Ok(())
+}
+
+/// Whether the kernel would let the name go. [MS-FSA] 2.1.5.1.2.1: from what is read-only as a whole it
+/// is CANNOT_DELETE.
+async fn check_kernel<V: Vfs>(call: &Call<V>, lookup: &Seen<V::Node>) -> Result<(), Failure> {
+    let Some(parent) = &lookup.parent else {
+        return Ok(());
+    };
+    let (vfs, token) = (&call.share()?.vfs, call.token()?);
+    let asked = vfs.may_remove(&token.identity, parent, &lookup.name).await;
+    match asked {
+        Err(VfsError::ReadOnly) => Err(Status::CANNOT_DELETE.into()),
+        other => Ok(other?),
+    }
 }
 
 /// The disk's part: descriptors, and the truncation.

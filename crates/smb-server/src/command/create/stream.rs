@@ -267,6 +267,7 @@ async fn grant<V: Vfs>(
         changed: None,
         parent: Parent::of(lookup),
         ceiling: call.tree()?.maximal_access,
+        stream: true,
     };
     if !exists || wanted.overwrites() {
         if access::readonly(attr) {
