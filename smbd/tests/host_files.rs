@@ -345,3 +345,60 @@ fn what_stays_is_not_said_to_be_deleted() {
     tree.delete("fixed\\hers").unwrap();
     assert!(!fixed.join("hers").exists());
 }
+
+/// What is no file is looked at, renamed and deleted, and never opened: whoever is at its other end
+/// hears nothing.
+#[test]
+fn special_files_can_be_cleared_away() {
+    if !possible() {
+        return;
+    }
+    let daemon = start("auto");
+    let tree = tree_of(&daemon, "alice");
+    let data = daemon.path("data");
+    let make = |name: &str| {
+        let path = data.join(name);
+        match name {
+            "socket" => drop(std::os::unix::net::UnixListener::bind(&path).unwrap()),
+            "null" => assert!(run(Command::new("mknod").arg(&path).args(["c", "1", "3"]))),
+            _ => assert!(run(Command::new("mkfifo").arg(&path))),
+        }
+        chown(&path, Some(ALICE), Some(ALICE)).unwrap();
+    };
+    for name in ["fifo", "socket", "null"] {
+        make(name);
+        let look = AccessMask::FILE_READ_ATTRIBUTES | AccessMask::DELETE | AccessMask::SYNCHRONIZE;
+        let open = CreateArgs::open(name).access(look);
+        let file = tree.create(&open).unwrap();
+        file.query(FileInformationClass::BASIC).unwrap();
+        file.query(FileInformationClass::STANDARD).unwrap();
+        file.query(FileInformationClass::ALL).unwrap();
+        let moved = format!("{name}-moved");
+        file.rename(&moved, false).unwrap();
+        file.close().unwrap();
+        assert!(!data.join(name).exists() && fs::symlink_metadata(data.join(&moved)).is_ok());
+        for refused in [
+            CreateArgs::open(&moved).access(AccessMask::FILE_READ_DATA),
+            CreateArgs::open(&moved).access(AccessMask::FILE_WRITE_DATA),
+            CreateArgs::open(&moved).access(AccessMask::FILE_WRITE_ATTRIBUTES),
+            CreateArgs::open(&moved).access(AccessMask(0x1000_0000)),
+            CreateArgs::new(&moved, CreateDisposition::OVERWRITE).access(look),
+            CreateArgs::new(&moved, CreateDisposition::SUPERSEDE).access(look),
+            CreateArgs::open_if(&format!("{moved}:stream")).access(look),
+        ] {
+            assert_eq!(tree.create_status(&refused).unwrap(), Status::ACCESS_DENIED);
+        }
+        let most = CreateArgs::open(&moved).access(AccessMask::MAXIMUM_ALLOWED);
+        let file = tree.create(&most).unwrap();
+        assert_eq!(outcome(file.read(0, 1)), Status::ACCESS_DENIED);
+        assert_eq!(outcome(file.write_all(0, b"x")), Status::ACCESS_DENIED);
+        assert_eq!(outcome(file.flush(false)), Status::ACCESS_DENIED);
+        file.set_delete(true).unwrap();
+        file.close().unwrap();
+        assert!(fs::symlink_metadata(data.join(&moved)).is_err());
+        make(name);
+        let on_close = open.options(CreateOptions::DELETE_ON_CLOSE);
+        tree.create(&on_close).unwrap().close().unwrap();
+        assert!(fs::symlink_metadata(data.join(name)).is_err());
+    }
+}

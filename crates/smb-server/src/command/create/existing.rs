@@ -22,6 +22,15 @@ use crate::{
     file::{Actor, Operation},
 };
 
+/// What a FIFO, socket or device of the host is opened for: to be looked at, renamed and deleted. Its
+/// node is never opened, as that would act on whoever is at the other end.
+const OF_SPECIAL: AccessMask = AccessMask(
+    AccessMask::DELETE.bits()
+        | AccessMask::FILE_READ_ATTRIBUTES.bits()
+        | AccessMask::READ_CONTROL.bits()
+        | AccessMask::SYNCHRONIZE.bits(),
+);
+
 /// Opens an existing file or directory that the lookup has just found.
 pub(super) async fn open<V: Vfs>(
     call: &Call<V>,
@@ -105,9 +114,9 @@ fn known(wanted: &Wanted, attr: &Attr, turn: u32) -> Known {
 /// Whether the object's kind fits the request; true for a directory.
 fn check_kind(wanted: &Wanted, attr: &Attr, root: bool) -> Result<bool, Failure> {
     let directory = attr.kind == Kind::Directory;
-    match attr.kind {
-        Kind::File | Kind::Directory => {}
-        _ => return Err(Status::ACCESS_DENIED.into()),
+    let special = attr.kind == Kind::Special;
+    if attr.kind == Kind::SymbolicLink || (special && wanted.overwrites()) {
+        return Err(Status::ACCESS_DENIED.into());
     }
     if wanted.disposition == CreateDisposition::CREATE {
         return Err(Status::OBJECT_NAME_COLLISION.into());
@@ -152,6 +161,13 @@ async fn grant<V: Vfs>(
         stream: false,
     };
     let granted = access::grant(&subject, &token, wanted.access).await?;
+    if attr.kind == Kind::Special {
+        let named = wanted.access.without(AccessMask::MAXIMUM_ALLOWED);
+        if !OF_SPECIAL.contains(named.map_generic()) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        return Ok(granted & OF_SPECIAL);
+    }
     let implied = match wanted.disposition {
         CreateDisposition::SUPERSEDE => {
             AccessMask::DELETE | AccessMask::FILE_WRITE_EA | AccessMask::FILE_WRITE_ATTRIBUTES
