@@ -14,12 +14,13 @@ use std::{
 };
 
 use bytes::BytesMut;
-use smb_client::{CreateArgs, File, Tree};
+use smb_client::{ClientError, CreateArgs, File, Tree};
 use smb_wire::{
+    Status,
     access_mask::AccessMask,
     fscc::FileInformationClass,
     fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse},
-    msg::{CreateDisposition, WriteFlags},
+    msg::{CreateDisposition, CreateOptions, WriteFlags},
 };
 
 use support::{Daemon, PASSWORD, Plan};
@@ -223,4 +224,181 @@ fn a_program_can_be_run_as_soon_as_it_is_closed() {
 
 fn run(command: &mut Command) -> bool {
     command.status().unwrap().success()
+}
+
+fn outcome<T>(result: Result<T, ClientError>) -> Status {
+    match result {
+        Ok(_) => Status::SUCCESS,
+        Err(error) => error.status().unwrap_or_else(|| panic!("{error}")),
+    }
+}
+
+/// Every way to ask for the deletion of a file, and what is said to it.
+fn deletions(tree: &Tree, name: &str) -> [(&'static str, Status); 4] {
+    let open = |access| CreateArgs::open(name).access(access);
+    let on_close = open(AccessMask::DELETE).options(CreateOptions::DELETE_ON_CLOSE);
+    let closed = |file: File| file.close();
+    let marked = |file: File| {
+        let marked = file.set_delete(true);
+        file.close().unwrap();
+        marked
+    };
+    let most = AccessMask::MAXIMUM_ALLOWED;
+    [
+        (
+            "DELETE",
+            outcome(tree.create(&open(AccessMask::DELETE)).and_then(closed)),
+        ),
+        ("on close", outcome(tree.create(&on_close).and_then(closed))),
+        (
+            "disposition",
+            outcome(tree.create(&open(AccessMask::DELETE)).and_then(marked)),
+        ),
+        (
+            "of the most",
+            outcome(tree.create(&open(most)).and_then(marked)),
+        ),
+    ]
+}
+
+/// What the kernel will not delete is refused when it is asked for, not answered with success.
+#[test]
+fn what_stays_is_not_said_to_be_deleted() {
+    if !possible() {
+        return;
+    }
+    let daemon = start("auto");
+    let tree = tree_of(&daemon, "alice");
+    let folder = |name: &str, mode: u32| {
+        let path = daemon.path(name);
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    };
+    let refused = |name: &str, which: &[&str]| {
+        for (what, status) in deletions(&tree, name) {
+            if which.contains(&what) {
+                assert_eq!(status, Status::ACCESS_DENIED, "{name}: {what}");
+            }
+        }
+        let path = daemon.path(&format!("data/{}", name.replace('\\', "/")));
+        assert!(fs::symlink_metadata(path).is_ok(), "{name} is there");
+    };
+    let every = ["DELETE", "on close", "disposition", "of the most"];
+    // Everybody may write the files; only their owner, and the folder's, takes them away.
+    let sticky = folder("data/sticky", 0o1777);
+    make(&sticky.join("his"), (BOB, BOB), 0o666);
+    fs::create_dir(sticky.join("his-dir")).unwrap();
+    chown(sticky.join("his-dir"), Some(BOB), Some(BOB)).unwrap();
+    fs::set_permissions(sticky.join("his-dir"), fs::Permissions::from_mode(0o777)).unwrap();
+    refused("sticky\\his", &every);
+    refused("sticky\\his-dir", &every);
+    let his = CreateArgs::open("sticky\\his").access(AccessMask::FILE_GENERIC_WRITE);
+    let his = tree.create(&his).unwrap();
+    his.write_all(0, b"hers").unwrap();
+    his.close().unwrap();
+    // Nor is it moved away, nor replaced.
+    tree.write_file("sticky\\hers", b"x").unwrap();
+    let denied = Status::ACCESS_DENIED;
+    assert_eq!(
+        outcome(tree.rename("sticky\\his", "sticky\\new", false)),
+        denied
+    );
+    assert_eq!(
+        outcome(tree.rename("sticky\\hers", "sticky\\his", true)),
+        denied
+    );
+    assert_eq!(fs::read(sticky.join("hers")).unwrap(), b"x");
+    assert_eq!(&fs::read(sticky.join("his")).unwrap()[..4], b"hers");
+    // Her own goes, in a sticky folder too, and everything in a folder of her own.
+    tree.delete("sticky\\hers").unwrap();
+    assert!(!sticky.join("hers").exists());
+    chown(&sticky, Some(ALICE), None).unwrap();
+    tree.delete("sticky\\his").unwrap();
+    assert!(!sticky.join("his").exists());
+    // A folder that she may not write: nothing in it goes, her own file neither. To ask for the
+    // right alone is not refused, as the file's own descriptor gives it.
+    let shut = folder("data/shut", 0o755);
+    make(&shut.join("hers"), (ALICE, ALICE), 0o644);
+    refused("shut\\hers", &["on close", "disposition", "of the most"]);
+    // What is immutable or append-only stays, her own too.
+    let fixed = folder("data/fixed", 0o777);
+    make(&fixed.join("hers"), (ALICE, ALICE), 0o644);
+    for attribute in ["i", "a"] {
+        let chattr = |sign: &str, path: &Path| {
+            let set = format!("{sign}{attribute}");
+            Command::new("chattr")
+                .arg(set)
+                .arg(path)
+                .output()
+                .is_ok_and(|out| out.status.success())
+        };
+        if !chattr("+", &fixed.join("hers")) {
+            eprintln!("NOT RUN: no chattr here");
+            break;
+        }
+        refused("fixed\\hers", &["on close", "disposition"]);
+        assert!(chattr("-", &fixed.join("hers")) && chattr("+", &fixed));
+        refused("fixed\\hers", &["on close", "disposition"]);
+        assert!(chattr("-", &fixed));
+    }
+    tree.delete("fixed\\hers").unwrap();
+    assert!(!fixed.join("hers").exists());
+}
+
+/// What is no file is looked at, renamed and deleted, and never opened: whoever is at its other end
+/// hears nothing.
+#[test]
+fn special_files_can_be_cleared_away() {
+    if !possible() {
+        return;
+    }
+    let daemon = start("auto");
+    let tree = tree_of(&daemon, "alice");
+    let data = daemon.path("data");
+    let make = |name: &str| {
+        let path = data.join(name);
+        match name {
+            "socket" => drop(std::os::unix::net::UnixListener::bind(&path).unwrap()),
+            "null" => assert!(run(Command::new("mknod").arg(&path).args(["c", "1", "3"]))),
+            _ => assert!(run(Command::new("mkfifo").arg(&path))),
+        }
+        chown(&path, Some(ALICE), Some(ALICE)).unwrap();
+    };
+    for name in ["fifo", "socket", "null"] {
+        make(name);
+        let look = AccessMask::FILE_READ_ATTRIBUTES | AccessMask::DELETE | AccessMask::SYNCHRONIZE;
+        let open = CreateArgs::open(name).access(look);
+        let file = tree.create(&open).unwrap();
+        file.query(FileInformationClass::BASIC).unwrap();
+        file.query(FileInformationClass::STANDARD).unwrap();
+        file.query(FileInformationClass::ALL).unwrap();
+        let moved = format!("{name}-moved");
+        file.rename(&moved, false).unwrap();
+        file.close().unwrap();
+        assert!(!data.join(name).exists() && fs::symlink_metadata(data.join(&moved)).is_ok());
+        for refused in [
+            CreateArgs::open(&moved).access(AccessMask::FILE_READ_DATA),
+            CreateArgs::open(&moved).access(AccessMask::FILE_WRITE_DATA),
+            CreateArgs::open(&moved).access(AccessMask::FILE_WRITE_ATTRIBUTES),
+            CreateArgs::open(&moved).access(AccessMask(0x1000_0000)),
+            CreateArgs::new(&moved, CreateDisposition::OVERWRITE).access(look),
+            CreateArgs::new(&moved, CreateDisposition::SUPERSEDE).access(look),
+            CreateArgs::open_if(&format!("{moved}:stream")).access(look),
+        ] {
+            assert_eq!(tree.create_status(&refused).unwrap(), Status::ACCESS_DENIED);
+        }
+        let most = CreateArgs::open(&moved).access(AccessMask::MAXIMUM_ALLOWED);
+        let file = tree.create(&most).unwrap();
+        assert_eq!(outcome(file.read(0, 1)), Status::ACCESS_DENIED);
+        assert_eq!(outcome(file.write_all(0, b"x")), Status::ACCESS_DENIED);
+        assert_eq!(outcome(file.flush(false)), Status::ACCESS_DENIED);
+        file.set_delete(true).unwrap();
+        file.close().unwrap();
+        assert!(fs::symlink_metadata(data.join(&moved)).is_err());
+        make(name);
+        let on_close = open.options(CreateOptions::DELETE_ON_CLOSE);
+        tree.create(&on_close).unwrap().close().unwrap();
+        assert!(fs::symlink_metadata(data.join(name)).is_err());
+    }
 }

@@ -82,6 +82,9 @@ pub struct Stat {
     pub changed: Timestamp,
     /// Birth, where the file system keeps it.
     pub born: Option<Timestamp>,
+    /// Immutable or append-only (chattr(1)): nobody takes away its name, nor, from a directory, names
+    /// in it.
+    pub fixed: bool,
 }
 
 /// One entry of a directory as stored.
@@ -229,6 +232,9 @@ pub trait Disk: Send + Sync + 'static {
         name: &[u8],
         how: OpenHow,
     ) -> DiskResult<Self::Fd>;
+
+    /// The uid that [`Identity::Service`] acts as.
+    fn service_uid(&self) -> u32;
 
     /// Whether all who change this tree do it through this kernel: no network file system.
     fn is_local(&self) -> bool {

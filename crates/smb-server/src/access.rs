@@ -120,16 +120,25 @@ pub(crate) fn maximal(sd: &SecurityDescriptor, token: &Token) -> AccessMask {
     dtyp::maximal_access(sd, &dtyp::Token::new(&token.sids))
 }
 
-/// A directory, with its state where the lookup that led there had to look at it.
+/// A directory, with its state where the lookup that led there had to look at it, and the name of the
+/// object in it where that is known.
 pub(crate) struct Parent<'a, V: Vfs> {
     node: &'a V::Node,
     seen: Option<&'a Seen>,
+    name: Option<&'a str>,
 }
 
 impl<'a, V: Vfs> Parent<'a, V> {
     /// With its state, if that was just seen.
     pub(crate) fn seen(node: &'a V::Node, seen: Option<&'a Seen>) -> Self {
-        Self { node, seen }
+        let name = None;
+        Self { node, seen, name }
+    }
+
+    /// By this name the object is in it.
+    pub(crate) fn named(self, name: &'a str) -> Self {
+        let name = Some(name);
+        Self { name, ..self }
     }
 
     /// The one of a lookup by the same request.
@@ -137,7 +146,15 @@ impl<'a, V: Vfs> Parent<'a, V> {
         Some(Self {
             node: lookup.parent.as_ref()?,
             seen: lookup.parent_seen.as_ref(),
+            name: Some(&lookup.name),
         })
+    }
+
+    async fn permissions(&self, vfs: &V) -> Result<Permissions, VfsError> {
+        match self.seen {
+            Some(seen) => Ok(seen.permissions),
+            None => vfs.permissions(self.node).await,
+        }
     }
 
     /// Its descriptor, and whether that is a stored one.
@@ -179,6 +196,8 @@ pub(crate) struct Subject<'a, V: Vfs> {
     pub(crate) parent: Option<Parent<'a, V>>,
     /// The most the tree allows.
     pub(crate) ceiling: AccessMask,
+    /// The object is a named stream of the node: no name in a directory is its own.
+    pub(crate) stream: bool,
 }
 
 /// [MS-FSA] 2.1.5.1.2.1: what an open of an existing object is granted.
@@ -198,7 +217,10 @@ pub(crate) async fn grant<V: Vfs>(
     if missing.intersects(from_parent) || maximum {
         allowed |= parents_gift(subject, token).await?;
     }
-    let allowed = allowed & subject.ceiling;
+    let mut allowed = allowed & subject.ceiling;
+    if (wanted.contains(AccessMask::DELETE) || maximum) && is_stuck(subject, token).await? {
+        allowed = allowed.without(AccessMask::DELETE);
+    }
     if !allowed.contains(wanted) {
         return Err(Status::ACCESS_DENIED.into());
     }
@@ -220,8 +242,39 @@ pub(crate) async fn maximum<V: Vfs>(
     subject: &Subject<'_, V>,
     token: &Token,
 ) -> Result<AccessMask, Failure> {
-    let all = allowed(subject, token).await? | parents_gift(subject, token).await?;
+    let mut all = allowed(subject, token).await? | parents_gift(subject, token).await?;
+    if is_stuck(subject, token).await? {
+        all = all.without(AccessMask::DELETE);
+    }
     Ok(all & subject.ceiling)
+}
+
+const STICKY: u32 = 0o1000;
+
+/// Whether the object's name stays whatever descriptors say: out of a sticky directory the kernel lets
+/// the owners of object and directory take names, and nobody else (unlink(2)).
+async fn is_stuck<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<bool, Failure> {
+    let (vfs, Some(parent)) = (subject.vfs, &subject.parent) else {
+        return Ok(false);
+    };
+    let uid = vfs.uid(&token.identity);
+    if subject.stream || uid == 0 || uid == subject.attr.uid {
+        return Ok(false);
+    }
+    let above = parent.permissions(vfs).await?;
+    if above.mode & STICKY == 0 || above.uid == uid {
+        return Ok(false);
+    }
+    let Some(name) = parent.name else {
+        return Ok(true);
+    };
+    // The name may be a link of his own to what is another's.
+    let asked = vfs.may_remove(&token.identity, parent.node, name).await;
+    match asked {
+        Ok(()) => Ok(false),
+        Err(VfsError::AccessDenied) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
 }
 
 async fn allowed<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<AccessMask, Failure> {

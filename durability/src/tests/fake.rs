@@ -477,6 +477,12 @@ impl Vfs for Fake {
     async fn remove(&self, _: &Identity, _: &FakeNode, _: &FakeNode, _: &str) -> VfsResult<()> {
         unreachable!()
     }
+    async fn may_remove(&self, _: &Identity, _: &FakeNode, _: &str) -> VfsResult<()> {
+        unreachable!()
+    }
+    fn uid(&self, _: &Identity) -> u32 {
+        unreachable!()
+    }
     async fn eas(&self, _: &FakeNode) -> VfsResult<Vec<(String, Vec<u8>)>> {
         unreachable!()
     }

@@ -9,7 +9,7 @@
 //! the service, since Linux ties times to ownership and `user.` attributes to permission bits.
 
 use super::{
-    PosixNode, PosixVfs,
+    PosixNode, PosixVfs, name,
     node::kind_of,
     samba_xattr::{
         DOS_ATTRIB,
@@ -17,7 +17,7 @@ use super::{
     },
 };
 use crate::{
-    Attr, FileKey, FsInfo, Identity, Kind, Permissions, Permitted, Seen, SetAttr, Timestamp,
+    Attr, FileKey, FsInfo, Identity, Kind, Permissions, Permitted, Seen, SetAttr, Timestamp, Vfs,
     VfsError, VfsResult,
     disk::{Disk, DiskResult, Stat, XattrSet},
 };
@@ -343,6 +343,30 @@ impl<D: Disk> PosixVfs<D> {
             permitted.delete = !sticky && self.allows(who, parent.fd(), W_OK | X_OK).await?;
         }
         Ok(permitted)
+    }
+
+    /// unlink(2) by the kernel's rules, but for what only the removal itself finds out.
+    pub(super) async fn do_may_remove(
+        &self,
+        who: &Identity,
+        parent: &PosixNode<D>,
+        shown: &str,
+    ) -> VfsResult<()> {
+        self.writable()?;
+        let dir = parent.directory()?;
+        self.disk.access(who, dir, W_OK | X_OK).await?;
+        let above = self.disk.stat(dir).await?;
+        // A link goes itself, not what it leads to.
+        let entry = match self.disk.stat_at(dir, &name::to_disk(shown)?).await {
+            Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(()),
+            other => other?,
+        };
+        let owners = [0, entry.uid, above.uid];
+        let sticky = above.mode & STICKY != 0 && !owners.contains(&self.uid(who));
+        if sticky || above.fixed || entry.fixed {
+            return Err(VfsError::AccessDenied);
+        }
+        Ok(())
     }
 
     async fn allows(&self, who: &Identity, fd: &D::Fd, mode: u32) -> VfsResult<bool> {

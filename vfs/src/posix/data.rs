@@ -396,6 +396,11 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     pub(super) async fn do_sync(&self, node: &PosixNode<D>, scope: SyncScope) -> VfsResult<()> {
+        if node.0.kind == Kind::Special {
+            // To open a FIFO or a device acts on whoever is at its other end, and it has no contents.
+            // Its names are stable with their directories.
+            return Ok(());
+        }
         let fd = self.sync_fd(node).await.map_err(VfsError::before_sync)?;
         match &node.0.stream {
             // Attributes, the depot's mark, and the removal of an attribute that moved to the

@@ -458,6 +458,17 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         self.do_remove(who, node, parent, name).await
     }
 
+    async fn may_remove(&self, who: &Identity, parent: &Self::Node, name: &str) -> VfsResult<()> {
+        self.do_may_remove(who, parent, name).await
+    }
+
+    fn uid(&self, who: &Identity) -> u32 {
+        match who {
+            Identity::Service => self.disk.service_uid(),
+            Identity::User(user) => user.uid,
+        }
+    }
+
     async fn eas(&self, node: &Self::Node) -> VfsResult<Vec<(String, Vec<u8>)>> {
         self.do_eas(node).await
     }

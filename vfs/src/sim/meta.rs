@@ -47,6 +47,7 @@ impl State {
             written: node.written,
             changed: node.changed,
             born: Some(node.born),
+            fixed: false,
         })
     }
 

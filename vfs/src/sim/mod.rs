@@ -357,6 +357,10 @@ impl Disk for SimDisk {
         Arc::clone(&self.shared.inode_locks)
     }
 
+    fn service_uid(&self) -> u32 {
+        self.shared.lock().options.service.0
+    }
+
     async fn open_at(
         &self,
         who: &Identity,

@@ -21,7 +21,8 @@ use std::{
 use rustix::{
     fs::{
         AtFlags, FallocateFlags, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, SeekFrom,
-        StatVfsMountFlags, Statx, StatxFlags, StatxTimestamp, Timestamps, UTIME_OMIT,
+        StatVfsMountFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp, Timestamps,
+        UTIME_OMIT,
     },
     io::retry_on_intr,
     path::DecInt,
@@ -334,6 +335,9 @@ pub(crate) fn reopen(fd: &SysFd, read: bool, write: bool, wait: bool) -> DiskRes
 /// `RESOLVE_*` of a look at a name that may be a link itself.
 const RESOLVE_NAME: ResolveFlags = ResolveFlags::BENEATH;
 
+/// What keeps names where they are.
+const FIXED: StatxAttributes = StatxAttributes::IMMUTABLE.union(StatxAttributes::APPEND);
+
 const STATX: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
 pub(crate) fn stat(fd: &SysFd) -> DiskResult<Stat> {
@@ -404,6 +408,7 @@ fn to_stat(x: &Statx, kind: impl FnOnce() -> DiskResult<u64>) -> Stat {
         written: time(&x.stx_mtime),
         changed: time(&x.stx_ctime),
         born,
+        fixed: x.stx_attributes.intersects(FIXED),
     }
 }
 

@@ -72,6 +72,11 @@ pub(crate) fn remember_service() {
     service();
 }
 
+/// The process's own user.
+pub(crate) fn service_uid() -> u32 {
+    service().uid
+}
+
 /// Takes `CAP_FSETID` from the calling thread, and thereby from those that it starts, for good: also
 /// from the permitted set, out of which `setfsuid` would raise it again.
 ///

@@ -99,6 +99,13 @@ impl Disk for HostDisk {
         }
     }
 
+    fn service_uid(&self) -> u32 {
+        match &self.kind {
+            Kind::Sys(disk) => disk.service_uid(),
+            Kind::Uring(disk) => disk.service_uid(),
+        }
+    }
+
     fn is_local(&self) -> bool {
         match &self.kind {
             Kind::Sys(disk) => disk.is_local(),

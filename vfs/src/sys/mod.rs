@@ -327,6 +327,10 @@ impl Disk for SysDisk {
         }
     }
 
+    fn service_uid(&self) -> u32 {
+        creds::service_uid()
+    }
+
     fn is_local(&self) -> bool {
         !self.class.remote
     }

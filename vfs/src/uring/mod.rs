@@ -134,6 +134,10 @@ impl Disk for UringDisk {
         self.calls.pool_open(who, dir, name, how).await
     }
 
+    fn service_uid(&self) -> u32 {
+        self.calls.service_uid()
+    }
+
     fn is_local(&self) -> bool {
         self.calls.is_local()
     }

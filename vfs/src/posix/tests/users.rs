@@ -208,6 +208,7 @@ async fn names_belong_to_the_directory<D: Disk>(three: &Three<D>) {
         ..none
     };
     assert_eq!(of(alice).await.unwrap(), own);
+    promises_are_kept(three).await;
     t.vfs.disk().set_mode(ME, root.fd(), 0o777).await.unwrap();
     assert!(of(bob).await.unwrap().delete);
     t.vfs.remove(bob, found, root, "f").await.unwrap();
@@ -239,6 +240,36 @@ async fn names_belong_to_the_directory<D: Disk>(three: &Three<D>) {
     assert_eq!(into.await.unwrap_err(), DENIED);
     let listed = t.vfs.list(bob, &t.node("d").await, 9).await;
     assert_eq!(listed.unwrap_err(), DENIED);
+}
+
+/// What is said of a removal beforehand is what it comes to.
+async fn promises_are_kept<D: Disk>(three: &Three<D>) {
+    let Three {
+        t,
+        root,
+        alice,
+        bob,
+        ..
+    } = three;
+    let new = NewNode::default();
+    // Whoever owns the directory: root here.
+    for mode in [0o1777, 0o777, 0o1755, 0o755] {
+        for (owner, remover) in [(alice, alice), (alice, bob), (alice, ME), (ME, bob)] {
+            t.vfs.disk().set_mode(ME, root.fd(), 0o777).await.unwrap();
+            let file = t.vfs.create_file(owner, root, "promised", &new).await;
+            let file = file.unwrap().0;
+            t.vfs.disk().set_mode(ME, root.fd(), mode).await.unwrap();
+            let said = t.vfs.may_remove(remover, root, "promised").await;
+            let done = t.vfs.remove(remover, &file, root, "promised").await;
+            assert_eq!(said, done, "{mode:o} {owner:?} {remover:?}");
+            if done.is_err() {
+                t.vfs.remove(ME, &file, root, "promised").await.unwrap();
+            }
+            let absent = t.vfs.may_remove(ME, root, "promised").await;
+            assert_eq!(absent, Ok(()), "what is not there may go");
+        }
+    }
+    t.vfs.disk().set_mode(ME, root.fd(), 0o1777).await.unwrap();
 }
 
 #[test]

@@ -255,6 +255,7 @@ pub(super) async fn answers<V: Vfs>(
             changed: None,
             parent: parent.map(|parent| Parent::seen(parent, None)),
             ceiling: call.tree()?.maximal_access,
+            stream: node.stream().is_some(),
         };
         let answer = match access::maximum(&subject, &token).await {
             Ok(maximal_access) => QueryMaximalAccessResponse {

@@ -90,6 +90,7 @@ async fn may_read<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<bool, Failur
         changed: None,
         parent: None,
         ceiling: call.tree()?.maximal_access,
+        stream: disk.place.stream.is_some(),
     };
     let access = access::maximum(&subject, &token).await;
     Ok(access.is_ok_and(|access| access.contains(AccessMask::FILE_GENERIC_READ)))

@@ -8,7 +8,7 @@ use smb_wire::{
     msg::{CreateDisposition, CreateOptions},
     status::Status,
 };
-use vfs::{Attr, IoAccess, Kind, Node, Vfs};
+use vfs::{Attr, IoAccess, Kind, Node, Vfs, VfsError};
 
 use super::{
     Attempt, Known, Opened, Seen, action, attributes, judge,
@@ -21,6 +21,15 @@ use crate::{
     command::{Call, Failure, engine},
     file::{Actor, Operation},
 };
+
+/// What a FIFO, socket or device of the host is opened for: to be looked at, renamed and deleted. Its
+/// node is never opened, as that would act on whoever is at the other end.
+const OF_SPECIAL: AccessMask = AccessMask(
+    AccessMask::DELETE.bits()
+        | AccessMask::FILE_READ_ATTRIBUTES.bits()
+        | AccessMask::READ_CONTROL.bits()
+        | AccessMask::SYNCHRONIZE.bits(),
+);
 
 /// Opens an existing file or directory that the lookup has just found.
 pub(super) async fn open<V: Vfs>(
@@ -35,6 +44,9 @@ pub(super) async fn open<V: Vfs>(
     let directory = check_kind(wanted, attr, lookup.parent.is_none())?;
     let granted = grant(call, wanted, lookup, node, attr).await?;
     check_attributes(wanted, attr, granted)?;
+    if wanted.delete_on_close() {
+        Box::pin(check_kernel(call, lookup)).await?;
+    }
     let place = judge::place(node);
     let case = Case {
         node,
@@ -102,9 +114,9 @@ fn known(wanted: &Wanted, attr: &Attr, turn: u32) -> Known {
 /// Whether the object's kind fits the request; true for a directory.
 fn check_kind(wanted: &Wanted, attr: &Attr, root: bool) -> Result<bool, Failure> {
     let directory = attr.kind == Kind::Directory;
-    match attr.kind {
-        Kind::File | Kind::Directory => {}
-        _ => return Err(Status::ACCESS_DENIED.into()),
+    let special = attr.kind == Kind::Special;
+    if attr.kind == Kind::SymbolicLink || (special && wanted.overwrites()) {
+        return Err(Status::ACCESS_DENIED.into());
     }
     if wanted.disposition == CreateDisposition::CREATE {
         return Err(Status::OBJECT_NAME_COLLISION.into());
@@ -146,8 +158,16 @@ async fn grant<V: Vfs>(
         changed: Some(&attr.changed),
         parent: Parent::of(lookup),
         ceiling: call.tree()?.maximal_access,
+        stream: false,
     };
     let granted = access::grant(&subject, &token, wanted.access).await?;
+    if attr.kind == Kind::Special {
+        let named = wanted.access.without(AccessMask::MAXIMUM_ALLOWED);
+        if !OF_SPECIAL.contains(named.map_generic()) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+        return Ok(granted & OF_SPECIAL);
+    }
     let implied = match wanted.disposition {
         CreateDisposition::SUPERSEDE => {
             AccessMask::DELETE | AccessMask::FILE_WRITE_EA | AccessMask::FILE_WRITE_ATTRIBUTES
@@ -185,6 +205,20 @@ fn check_attributes(wanted: &Wanted, attr: &Attr, granted: AccessMask) -> Result
         }
     }
     Ok(())
+}
+
+/// Whether the kernel would let the name go. [MS-FSA] 2.1.5.1.2.1: from what is read-only as a whole it
+/// is CANNOT_DELETE.
+async fn check_kernel<V: Vfs>(call: &Call<V>, lookup: &Seen<V::Node>) -> Result<(), Failure> {
+    let Some(parent) = &lookup.parent else {
+        return Ok(());
+    };
+    let (vfs, token) = (&call.share()?.vfs, call.token()?);
+    let asked = vfs.may_remove(&token.identity, parent, &lookup.name).await;
+    match asked {
+        Err(VfsError::ReadOnly) => Err(Status::CANNOT_DELETE.into()),
+        other => Ok(other?),
+    }
 }
 
 /// The disk's part: descriptors, and the truncation.

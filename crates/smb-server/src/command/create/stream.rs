@@ -41,6 +41,9 @@ pub(super) async fn open<V: Vfs>(
         (None, Stream::Unnamed) if wanted.creates() => {
             return fresh::create(call, wanted, contexts, lookup, None).await;
         }
+        (Some((_, attr)), Stream::Named(_)) if attr.kind == Kind::Special => {
+            return Err(Status::ACCESS_DENIED.into());
+        }
         (Some((node, attr)), Stream::Named(_)) => (node, attr),
         (None, Stream::Named(_)) if wanted.creates() => {
             base(call, contexts, wanted, lookup).await?;
@@ -267,6 +270,7 @@ async fn grant<V: Vfs>(
         changed: None,
         parent: Parent::of(lookup),
         ceiling: call.tree()?.maximal_access,
+        stream: true,
     };
     if !exists || wanted.overwrites() {
         if access::readonly(attr) {

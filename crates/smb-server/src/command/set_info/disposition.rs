@@ -93,6 +93,9 @@ async fn mark<V: Vfs>(
     if disk.directory {
         check_empty(call, &disk.node).await?;
     }
+    if disk.place.stream.is_none() {
+        check_kernel(call, open).await?;
+    }
     engine::operation(call, open, Operation::Delete).await?;
     let posix = flags.contains(DispositionFlags::POSIX_SEMANTICS);
     let effects = server
@@ -113,6 +116,24 @@ async fn clear<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
     drop(call.server().take_deleter(disk.place));
     persistent::inode_changed(call.server(), disk.place.key).await;
     Ok(())
+}
+
+/// The name goes at a close, when nobody is told any more that the kernel refuses it: in a sticky or
+/// unwritable directory, or by an attribute of the inode.
+async fn check_kernel<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
+    let (vfs, token) = (&call.share()?.vfs, call.token()?);
+    let path = call.server().path_of(open)?;
+    let names: Vec<String> = path.names().iter().map(|name| name.to_string()).collect();
+    let Some(name) = names.last() else {
+        return Ok(());
+    };
+    let parent = match vfs.lookup_parent(&token.identity, &names).await {
+        Ok(Some(parent)) => parent,
+        // Somebody is moving it: the removal looks for it where it is then.
+        Ok(None) | Err(VfsError::NotFound | VfsError::PathNotFound) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(vfs.may_remove(&token.identity, &parent, name).await?)
 }
 
 async fn check_empty<V: Vfs>(call: &Call<V>, directory: &V::Node) -> Result<(), Failure> {

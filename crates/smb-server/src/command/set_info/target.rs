@@ -333,8 +333,9 @@ pub(super) async fn make_room<V: Vfs>(
         node,
         attr,
         changed: None,
-        parent: Some(access::Parent::seen(&target.parent, None)),
+        parent: Some(access::Parent::seen(&target.parent, None).named(&target.stored)),
         ceiling: call.tree()?.maximal_access,
+        stream: false,
     };
     access::grant(&subject, &*call.token()?, AccessMask::DELETE).await?;
     let place = Place {
