@@ -29,6 +29,7 @@ mod state;
 mod status;
 pub mod transport;
 
+pub use command::{Ended, EndedOne, Rules, Target};
 pub use connection::serve;
 pub use persistent::{Announce, HandleStore, Restored};
 pub use state::{

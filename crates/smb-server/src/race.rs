@@ -19,6 +19,19 @@ pub(crate) enum First<A, B> {
     Right(B),
 }
 
+/// Lets the worker's other tasks have their turn.
+pub(crate) async fn pass_turn() {
+    let mut passed = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut passed, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// Waits for either future. The loser is dropped: give it nothing that the kernel may be
 /// writing to.
 pub(crate) async fn race<A, B>(
