@@ -87,6 +87,7 @@ pub struct Server {
     pub allow_empty_passwords: bool,
     pub file_io: FileIo,
     pub shutdown_grace: Duration,
+    pub revocation_grace: Duration,
 }
 
 /// `[[listener]]`: one address and the cores that serve it.

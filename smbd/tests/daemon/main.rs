@@ -1,5 +1,6 @@
 //! The daemon from outside: what an administrator sets, asks and orders, with the real binary.
 
+mod close;
 mod failing;
 mod hosts;
 mod kept;
@@ -8,6 +9,7 @@ mod limits;
 mod loop_mount;
 mod metrics;
 mod reload;
+mod revocation;
 mod rules;
 mod shutdown;
 mod status;
