@@ -35,6 +35,9 @@ Examples:
       holdfast policy explain /srv/data/file --user alice
       holdfast reload
 
+  End what is open:
+      holdfast close user bob
+
 What a successful reply promises (--durability, or `durability` in the configuration):
   honor        (default) a flush that succeeded survives a power failure, name included
   strict-sync  every change that was answered survives, whether flushed or not
@@ -86,10 +89,25 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Let a running server read its configuration and users again; sessions stay
+    /// Let a running server read its configuration and users again
+    ///
+    /// What is allowed goes on. Sessions of users who were removed or disabled end, and so do the
+    /// connections to shares that are gone, lead elsewhere, became read-only or do not let their
+    /// user in any more: at once, or after `revocation_grace`.
     Reload {
         #[command(flatten)]
         server: ServerPlace,
+    },
+    /// Close what clients of a running server have open
+    #[command(after_help = CLOSE_EXAMPLES)]
+    Close {
+        #[command(flatten)]
+        server: ServerPlace,
+        /// Say what was closed as JSON, for programs
+        #[arg(long, global = true)]
+        json: bool,
+        #[command(subcommand)]
+        command: CloseCommand,
     },
     /// Show, explain or change what a running server promises of durability
     #[command(after_help = POLICY_EXAMPLES)]
@@ -111,6 +129,19 @@ enum Command {
         command: verify_flush::VerifyCommand,
     },
 }
+
+const CLOSE_EXAMPLES: &str = "\
+Examples:
+  holdfast status                     shows the ids of sessions and opens
+  holdfast close session 3735928559   its user has to log in again
+  holdfast close open 51966           one file; what waits for it goes on
+  holdfast close user bob             all sessions of bob, and what waits for him to come back
+  holdfast close share data           everything open on a share
+
+What was written stays owed to the disk as after any close. Locks, leases and durable handles of
+what is closed are gone: an application on the client may lose what it had not written. Clients may
+come back at once; `holdfast user disable` or the configuration, and then `holdfast reload`, keep
+them out. Status 0: closed, or nothing was open; 1: there is no such session, open, user or share.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -233,6 +264,31 @@ pub enum GroupCommand {
     List,
 }
 
+/// `holdfast close ...`
+#[derive(Debug, Subcommand)]
+pub enum CloseCommand {
+    /// Close a session
+    Session {
+        /// Its id, as `status` shows it
+        id: u64,
+    },
+    /// Close an open file, folder or pipe
+    Open {
+        /// Its id, as `status` shows it
+        id: u64,
+    },
+    /// Close all sessions of a user
+    User {
+        /// Whose
+        name: String,
+    },
+    /// Close everything that is open on a share
+    Share {
+        /// Its name
+        name: String,
+    },
+}
+
 /// `holdfast policy ...`
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
@@ -341,6 +397,11 @@ impl Cli {
             Command::Group { place, command } => account::group(&place, command),
             Command::Status { server, json } => inquiry::status(&server, json),
             Command::Reload { server } => inquiry::reload(&server),
+            Command::Close {
+                server,
+                json,
+                command,
+            } => inquiry::close(&server, command, json),
             Command::Policy { server, command } => inquiry::policy(&server, command),
             Command::Durability { command } => durability_report::run(command),
             Command::VerifyFlush { command } => return verify_flush::run(&command),
@@ -388,6 +449,8 @@ mod tests {
             .unwrap();
         parse("holdfast serve --config h.toml").unwrap();
         parse("holdfast policy clear-latch data").unwrap();
+        parse("holdfast close session 7 --config h.toml --json").unwrap();
+        parse("holdfast close user bob").unwrap();
         parse("holdfast policy explain s/p --user u --client ::1 --dialect 3.0 --write-through")
             .unwrap();
         parse("holdfast user add alice --owner 1000:1000 --group staff --config h.toml").unwrap();
@@ -400,6 +463,10 @@ mod tests {
             "holdfast serve a --listen everywhere",
             "holdfast user add alice --owner alice",
             "holdfast policy set data",
+            "holdfast close",
+            "holdfast close session",
+            "holdfast close session bob",
+            "holdfast close open -1",
             "holdfast policy explain",
             "holdfast policy explain p --client host",
             "holdfast policy explain p --dialect 1.0",

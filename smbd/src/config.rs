@@ -95,6 +95,7 @@ pub struct Server {
     pub guest_account: GuestAccount,
     pub file_io: FileIo,
     pub shutdown_grace: Duration,
+    pub revocation_grace: Duration,
 }
 
 /// `[sandbox]`

@@ -1,4 +1,4 @@
-//! The control socket: how `holdfast status`, `reload` and `policy` reach the running server.
+//! The control socket: how `holdfast status`, `reload`, `close` and `policy` reach the running server.
 //!
 //! A Unix socket in the private state folder, mode 0600; besides, the kernel is asked who the
 //! other end is, and only root and this server's own user are served. Requests are answered on

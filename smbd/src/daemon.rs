@@ -44,7 +44,10 @@ pub use contract::{Applied, Owed, PolicyRequest, Service, SyncReport};
 use crate::{
     admission::Admission,
     config::{self, Config},
-    control::{self, Answer, Caller, Control, protocol::Request},
+    control::{
+        self, Answer, Caller, Control,
+        protocol::{Closing, Request},
+    },
     listener, metrics, notify, placement, protection, sandbox, state_dir, unclean, users,
     worker::{Spec, Worker},
 };
@@ -625,6 +628,18 @@ impl<S: Service> Front<S> {
         Ok(applied)
     }
 
+    /// `holdfast close`.
+    async fn close_named(&self, what: Closing, caller: Caller) -> Result<Value, String> {
+        let named = what.clone();
+        let closing = self.on_worker(move |service| service.close_named(named));
+        let closed = closing.await;
+        let closed = closed.ok_or("the worker that closes is gone")?;
+        let describing = tokio::task::spawn_blocking(move || caller.describe());
+        let who = describing.await.unwrap_or_default();
+        tracing::warn!(?what, who, ok = closed.is_ok(), "closed by control socket");
+        closed
+    }
+
     fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.borrow())
     }
@@ -717,6 +732,7 @@ impl<S: Service> Control for FrontControl<S> {
                     );
                     cleared
                 }
+                Request::Close { what } => self.0.close_named(what, caller).await,
                 Request::Explain { question } => self.0.explain(question).await,
                 Request::Policy {
                     share,

@@ -1,4 +1,4 @@
-//! Questions: `check-config`, and `status`, `reload`, `policy` to a running server.
+//! Questions: `check-config`, and `status`, `reload`, `close`, `policy` to a running server.
 
 pub mod explain;
 pub(crate) mod status;
@@ -12,9 +12,12 @@ use serde_json::Value;
 
 use crate::{
     acting,
-    cli::{ExplainArgs, PolicyCommand, ServerPlace},
+    cli::{CloseCommand, ExplainArgs, PolicyCommand, ServerPlace},
     config,
-    control::{client, protocol::Request},
+    control::{
+        client,
+        protocol::{Closing, Request},
+    },
     protection, state_dir, users,
 };
 
@@ -104,6 +107,45 @@ pub(crate) fn reload(place: &ServerPlace) -> Result<(), String> {
     let answer = ask(place, &Request::Reload {})?;
     print!("reloaded\n{}", in_words(&answer));
     Ok(())
+}
+
+/// `holdfast close ...`
+pub(crate) fn close(place: &ServerPlace, command: CloseCommand, json: bool) -> Result<(), String> {
+    let what = match command {
+        CloseCommand::Session { id } => Closing::Session(id),
+        CloseCommand::Open { id } => Closing::Open(id),
+        CloseCommand::User { name } => Closing::User(name),
+        CloseCommand::Share { name } => Closing::Share(name),
+    };
+    let answer = ask(place, &Request::Close { what })?;
+    if json {
+        println!("{answer:#}");
+    } else {
+        print!("{}", closed_in_words(&answer));
+    }
+    Ok(())
+}
+
+/// What `holdfast close` closed.
+fn closed_in_words(closed: &Value) -> String {
+    let number = |key: &str| closed[key].as_u64().unwrap_or(0);
+    let (sessions, trees, opens) = (number("sessions"), number("tree_connects"), number("opens"));
+    if sessions + trees + opens == 0 {
+        return "nothing was open\n".to_owned();
+    }
+    let mut out = format!("closed: {sessions} sessions, {trees} tree connects, {opens} opens\n");
+    let named = closed["closed"].as_array();
+    for one in named.into_iter().flatten() {
+        let of = |key: &str| cell(&one[key]);
+        let place = match one["share"].as_str() {
+            None | Some("") => String::new(),
+            Some(_) if one["kind"] == "open" => format!(" on {}: {}", of("share"), of("path")),
+            Some(_) => format!(" on {}", of("share")),
+        };
+        let (kind, id, user) = (of("kind"), of("id"), of("user"));
+        push(&mut out, &format!("  {kind} {id} of {user}{place}"));
+    }
+    out
 }
 
 /// `holdfast policy ...`
@@ -351,6 +393,28 @@ fn visible(c: char) -> Vec<char> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn what_was_closed_in_words() {
+        assert_eq!(closed_in_words(&json!({})), "nothing was open\n");
+        let closed = json!({
+            "sessions": 1, "tree_connects": 2, "opens": 3,
+            "closed": [
+                { "kind": "session", "id": 7, "user": "alice", "share": "", "path": "" },
+                { "kind": "tree connect", "id": 1, "user": "bob", "share": "data", "path": "" },
+                { "kind": "open", "id": 8, "user": "bob", "share": "data", "path": "a\\\u{1b}b" },
+            ],
+        });
+        assert_eq!(
+            closed_in_words(&closed),
+            "\
+closed: 1 sessions, 2 tree connects, 3 opens
+  session 7 of alice
+  tree connect 1 of bob on data
+  open 8 of bob on data: a\\\\u{1b}b
+"
+        );
+    }
 
     #[test]
     fn status_in_words() {

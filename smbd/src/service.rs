@@ -2,6 +2,7 @@
 //! sockets become its transport, its reports become status and metrics.
 
 mod promises;
+mod revoking;
 mod settling;
 
 use std::{
@@ -9,14 +10,17 @@ use std::{
     io,
     path::Path,
     rc::Rc,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
 use durability::{Durability, Gate, ShareDurability};
 use serde_json::{Value, json};
 use smb_auth::UserDb;
-use smb_server::{Server, Share, Shares, outside::HostWatch};
+use smb_server::{OpenReport, Server, Share, Shares, outside::HostWatch};
 use vfs::{
     posix::PosixVfs,
     sys::{HostDisk, OwnChanges},
@@ -25,6 +29,7 @@ use vfs::{
 use crate::{
     acting,
     config::{self, Config},
+    control::protocol::Closing,
     daemon::{Applied, Owed, PolicyRequest, Service, SyncReport},
     env::TokioEnv,
     exposition::{self, Page},
@@ -60,6 +65,8 @@ pub struct Holdfast {
     /// In force; what a reload is compared with.
     config: Mutex<Arc<Config>>,
     settling: Settling,
+    /// The highest number that a share was given so far; none is given again.
+    numbers: AtomicU32,
     /// Where connections arrive; a reload changes nothing about that.
     listeners: Arc<[config::Listener]>,
 }
@@ -83,6 +90,7 @@ impl Holdfast {
         let before = Before {
             shares: Arc::default(),
             config: &[],
+            numbers: 0,
         };
         let own = Arc::new(OwnChanges::default());
         let built = build_shares(&config, &users, &durability, (use_ring, &own), &before)?;
@@ -92,6 +100,7 @@ impl Holdfast {
         let kept = Kept::open(&config, env.clone(), &durability)?;
         let folder = &config.server.state_dir;
         let handles = persistent_store::open(folder, &config.shares, env.clone())?;
+        let numbers = built.numbers;
         let server = Server::new(env, durability, settings, built.shares, Arc::new(users));
         // Before what caches is back: from then on its clients hear of what others change.
         let host_changes = observe(&server, &own);
@@ -110,6 +119,7 @@ impl Holdfast {
             host_changes,
             config: Mutex::new(config),
             settling: Settling::default(),
+            numbers: AtomicU32::new(numbers),
             listeners,
         }))
     }
@@ -160,6 +170,8 @@ fn choose_ring(config: &Config) -> io::Result<bool> {
 struct Before<'a> {
     shares: Arc<Shares<HostVfs>>,
     config: &'a [config::Share],
+    /// The highest number that a share was given.
+    numbers: u32,
 }
 
 /// What a configuration's shares became.
@@ -169,6 +181,8 @@ struct Built {
     changed: Vec<(Arc<Gate<HostVfs>>, ShareDurability, config::Share)>,
     /// Gates of new shares, which need their rules.
     fresh: Vec<(Arc<Gate<HostVfs>>, config::Share)>,
+    /// The highest number that a share was given.
+    numbers: u32,
 }
 
 /// Opens the folders and names the shares. A share that stays keeps its number, and with it what
@@ -183,12 +197,12 @@ fn build_shares(
 ) -> io::Result<Built> {
     promises::check_groups(config, users)?;
     let hidden = settings::hidden(config);
-    let numbers = before.shares.iter().map(|share| share.id);
-    let mut next = numbers.max().unwrap_or(0);
+    let mut next = before.numbers;
     let mut built = Built {
         shares: Shares::default(),
         changed: Vec::new(),
         fresh: Vec::new(),
+        numbers: 0,
     };
     let mut shares = Vec::new();
     for share in &config.shares {
@@ -231,6 +245,7 @@ fn build_shares(
     }
     let late = config.late.iter().map(|share| share.name.as_str());
     built.shares = Shares::new(shares).with_late(late);
+    built.numbers = next;
     Ok(built)
 }
 
@@ -301,9 +316,12 @@ fn acts_as(ids: Option<(u32, u32)>) -> String {
     ids.unwrap_or(own).to_string()
 }
 
-/// What a reload brought, and what its tightenings come to.
-fn applied(shares: &[String], changed: Vec<Settled>) -> Applied {
-    let in_force = json!({ "shares": shares });
+/// What a reload brought and ended, and what its tightenings come to.
+fn applied(shares: &[String], ended: &Value, changed: Vec<Settled>) -> Applied {
+    let mut in_force = json!({ "shares": shares });
+    if !ended.is_null() {
+        in_force["ended"] = ended.clone();
+    }
     let mut answer = in_force.clone();
     let settled = async move {
         let mut policies = Vec::new();
@@ -318,6 +336,17 @@ fn applied(shares: &[String], changed: Vec<Settled>) -> Applied {
         in_force,
         settled: Box::pin(settled),
     }
+}
+
+fn open_status(open: &OpenReport) -> Value {
+    json!({
+        "id": open.id,
+        "user": open.user,
+        "share": open.share,
+        "path": open.path,
+        "access": format!("{:#010x}", open.access),
+        "locks": open.locks,
+    })
 }
 
 /// Gives new shares their rules, all at once.
@@ -383,14 +412,11 @@ impl Service for Holdfast {
                 "signed": session.signed,
                 "encrypted": session.encrypted,
                 "trees": session.trees,
-                "opens": session.opens.iter().map(|open| json!({
-                    "id": open.id,
-                    "share": open.share,
-                    "path": open.path,
-                    "access": format!("{:#010x}", open.access),
-                    "locks": open.locks,
-                })).collect::<Vec<_>>(),
+                "open_count": session.open_count,
+                "opens": session.opens.iter().map(open_status).collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
+            "waiting_count": report.waiting_count,
+            "waiting": report.waiting.iter().map(open_status).collect::<Vec<_>>(),
             "shares": self.shares_status(),
             "kept": self.kept.status(),
             "power": self.power.status(),
@@ -421,11 +447,13 @@ impl Service for Holdfast {
         let same: Vec<config::Share> = same.into_iter().cloned().collect();
         let new: Vec<config::Share> = new.into_iter().cloned().collect();
         let listeners = Arc::clone(&self.listeners);
+        let numbers = self.numbers.load(Ordering::Relaxed);
         // Opening a folder may wait for its disk: not on a thread that serves sockets.
         let building = tokio::task::spawn_blocking(move || {
             let before = Before {
                 shares: server.shares(),
                 config: &old.shares,
+                numbers,
             };
             let built = build_shares(
                 &wanted,
@@ -461,10 +489,12 @@ impl Service for Holdfast {
             .iter()
             .map(|share| share.config.name.clone())
             .collect();
+        self.numbers.store(built.numbers, Ordering::Relaxed);
         persistent_store::take_in(&self.server, handles, &built.shares).await;
         self.server.set_shares(built.shares);
         self.server.set_users(Arc::new(users));
-        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
+        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&config);
+        let ended = self.revoke(&config).await;
         let me = Arc::clone(&self);
         self.kept.look_again(same, durability, move || me.config());
         let changed = built.changed.into_iter();
@@ -473,7 +503,11 @@ impl Service for Holdfast {
             let setting = promises::reload(gate, wanted, share);
             self.settling.begin(&name, setting)
         });
-        Ok(applied(&names, changed.collect()))
+        Ok(applied(&names, &ended, changed.collect()))
+    }
+
+    async fn close_named(self: Arc<Self>, what: Closing) -> Result<Value, String> {
+        self.close_what(what).await
     }
 
     async fn policy(self: Arc<Self>, change: PolicyRequest) -> Result<Value, String> {

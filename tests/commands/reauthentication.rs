@@ -179,25 +179,26 @@ fn a_new_proof_that_fails_ends_the_session() {
     // [MS-SMB2] 3.3.5.5.3: an error of the authentication protocol, on whichever leg.
     let server = HoldfastServer::new();
     let wrong_password =
-        |session: &Session| status(session.reauthenticate(&Login::user(USER, "wrong", ""))).0;
+        |session: &Session| status(session.reauthenticate(&Login::user(USER, "wrong", "")));
     let rubbish_at_first = |session: &Session| {
         let proof = Proof::of(session, USER, PASSWORD);
-        proof.send(b"rubbish", Leg::Signed).status().0
+        proof.send(b"rubbish", Leg::Signed).status()
     };
     let rubbish_later = |session: &Session| {
         let mut proof = Proof::of(session, USER, PASSWORD);
         proof.begin();
-        proof.send(b"rubbish", Leg::Signed).status().0
+        proof.send(b"rubbish", Leg::Signed).status()
     };
-    let ways: [(&dyn Fn(&Session) -> u32, Status); 3] = [
-        (&wrong_password, Status::LOGON_FAILURE),
-        (&rubbish_at_first, Status::INVALID_PARAMETER),
-        (&rubbish_later, Status::INVALID_PARAMETER),
+    let ways: [fn(&Session) -> Status; 3] = [wrong_password, rubbish_at_first, rubbish_later];
+    let answers = [
+        Status::LOGON_FAILURE,
+        Status::INVALID_PARAMETER,
+        Status::INVALID_PARAMETER,
     ];
-    for (fail, expected) in ways {
+    for (fail, expected) in ways.into_iter().zip(answers) {
         let session = server.session(Options::default().signing(Signing::Required));
         let tree = session.tree(DATA).unwrap();
-        assert_eq!(Status(fail(&session)), expected);
+        assert_eq!(fail(&session), expected);
         let after = tree.create(&CreateArgs::open_if("gone"));
         assert_eq!(status(after), Status::USER_SESSION_DELETED);
     }

@@ -228,6 +228,59 @@ fn creates_meet_a_logoff() {
 }
 
 #[test]
+fn requests_meet_the_close_of_their_session_by_an_administrator() {
+    let server = HoldfastServer::new();
+    if server.is_external() {
+        return;
+    }
+    for round in 0..ROUNDS {
+        let trees = channels(&server, round);
+        let id = trees[0].session().id();
+        let file = trees[0].create(&CreateArgs::open_if("f")).unwrap();
+        let file = &file;
+        let busy = |tree: &Tree, round: u8| -> Vec<Status> {
+            let file = file.through(tree);
+            let one = |at: u8| match (round + at) % 5 {
+                0 => status(tree.create(&CreateArgs::open_if("f"))),
+                1 => status(file.write(0, &[at; 1000], WriteFlags::empty())),
+                2 => status(file.lock(u64::from(at), 1, EXCLUSIVE)),
+                3 => status(tree.session().reauthenticate(&alice())),
+                _ => status(tree.session().tree(DATA)),
+            };
+            (0..30).map(one).collect()
+        };
+        let busy = &busy;
+        let mut acts: Vec<Box<dyn FnOnce() -> Vec<Status> + Send + '_>> = trees
+            .iter()
+            .zip(round..)
+            .map(|(tree, round)| Box::new(move || busy(tree, round)) as _)
+            .collect();
+        acts.push(Box::new(|| {
+            assert!(server.close_session(id));
+            vec![Status::SUCCESS]
+        }));
+        for ends in race(acts) {
+            for end in ends {
+                let lost_the_lock = end == Status::LOCK_NOT_GRANTED;
+                let over = end.is_success() || OVER.contains(&end) || lost_the_lock;
+                assert!(over, "{end}");
+            }
+        }
+        assert!(!server.close_session(id));
+        let after = status(trees[0].create(&CreateArgs::open_if("f")));
+        assert_eq!(after, Status::USER_SESSION_DELETED);
+        let tables = || server.status().unwrap()["server"]["tables"].take();
+        wait_until("all is closed", || {
+            let tables = tables();
+            ["opens", "holders", "waiters", "kept_opens", "engine_opens"]
+                .iter()
+                .all(|table| tables[table] == 0)
+        });
+    }
+    assert_clean(&server);
+}
+
+#[test]
 fn reads_and_writes_meet_a_close() {
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {

@@ -38,14 +38,20 @@ pub fn cut(client: &Client) {
 
 /// What the server of this folder says of itself.
 fn ask(root: &Path) -> std::io::Result<Value> {
+    request(root, "{\"v\":1,\"cmd\":\"status\"}").map(|mut answer| {
+        assert_eq!(answer["ok"], true, "{answer}");
+        answer["result"].take()
+    })
+}
+
+/// The answer to a request over the control socket.
+fn request(root: &Path, request: &str) -> std::io::Result<Value> {
     let mut stream = UnixStream::connect(root.join("state").join("control.sock"))?;
     stream.set_read_timeout(Some(SOON))?;
-    stream.write_all(b"{\"v\":1,\"cmd\":\"status\"}\n")?;
+    stream.write_all(format!("{request}\n").as_bytes())?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
-    let mut answer: Value = serde_json::from_str(&line)?;
-    assert_eq!(answer["ok"], true, "{line}");
-    Ok(answer["result"].take())
+    Ok(serde_json::from_str(&line)?)
 }
 
 /// Whether the process that answers for this folder is this one; it does once it listens.
@@ -62,6 +68,18 @@ impl HoldfastServer {
     pub fn status(&self) -> Option<Value> {
         self.pid()?;
         Some(ask(&self.root).expect("the control socket does not answer"))
+    }
+
+    /// Closes a session as an administrator does; whether there was one.
+    ///
+    /// # Panics
+    /// When the control socket does not answer.
+    #[must_use]
+    pub fn close_session(&self, id: SessionId) -> bool {
+        let id = id.0;
+        let close = format!("{{\"v\":1,\"cmd\":\"close\",\"what\":{{\"session\":{id}}}}}");
+        let answer = request(&self.root, &close).expect("the control socket does not answer");
+        answer["ok"] == true
     }
 
     /// The sessions the server has; none are seen of an external one.

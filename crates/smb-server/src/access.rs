@@ -167,13 +167,6 @@ impl<'a, V: Vfs> Parent<'a, V> {
         Ok((derived(permissions, self.node.is_directory()), false))
     }
 
-    async fn permissions(&self, vfs: &V) -> Result<Permissions, VfsError> {
-        match self.seen {
-            Some(seen) => Ok(seen.permissions),
-            None => vfs.permissions(self.node).await,
-        }
-    }
-
     /// Whether a stored descriptor says no more than the permission bits and whose the directory
     /// is. As little is passed on to what is made in it as bits are.
     async fn only_tells_owner(&self, vfs: &V, sd: &SecurityDescriptor) -> Result<bool, VfsError> {
@@ -248,8 +241,6 @@ pub(crate) async fn maximum<V: Vfs>(
     }
     Ok(all & subject.ceiling)
 }
-
-const STICKY: u32 = 0o1000;
 
 /// Whether the object's name stays whatever descriptors say: out of a sticky directory the kernel lets
 /// the owners of object and directory take names, and nobody else (unlink(2)).

@@ -500,8 +500,11 @@ async fn deliver<V: Vfs>(
     stuck: Arc<AtomicBool>,
 ) {
     while let First::Right(Some(mail)) = race(connection.closed_for_mail(), mailbox.recv()).await {
-        let Mail::Notify { session, body } = mail;
-        if command::notify(&connection, session, body).is_err() {
+        let delivered = match mail {
+            Mail::Notify { session, body } => command::notify(&connection, session, body).is_ok(),
+            Mail::Close => false,
+        };
+        if !delivered {
             connection.close();
         }
         if stuck.load(Ordering::Acquire) {

@@ -30,6 +30,7 @@ mod status;
 pub mod transport;
 mod turn;
 
+pub use command::{Ended, EndedOne, Rules, Target};
 pub use connection::serve;
 pub use persistent::{Announce, HandleStore, Restored};
 pub use state::{

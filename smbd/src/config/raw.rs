@@ -92,6 +92,9 @@ pub(super) struct ServerTable {
     pub(super) file_io: At<FileIo>,
     /// How long a stopping server waits for requests under way. Default: "10s".
     pub(super) shutdown_grace: At<Span>,
+    /// How long sessions, tree connects and opens go on that a reload does not allow any more.
+    /// Default: "0s".
+    pub(super) revocation_grace: At<Span>,
 }
 
 /// `[[listener]]`

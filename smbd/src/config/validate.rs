@@ -180,6 +180,10 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
             .shutdown_grace
             .as_ref()
             .map_or(SHUTDOWN_GRACE, |at| at.get_ref().0),
+        revocation_grace: table
+            .revocation_grace
+            .as_ref()
+            .map_or(Duration::ZERO, |at| at.get_ref().0),
     }
 }
 

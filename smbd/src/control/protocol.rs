@@ -24,6 +24,11 @@ pub enum Request {
     Status {},
     /// Read the configuration and the user file again.
     Reload {},
+    /// Close what clients have open.
+    Close {
+        /// Which.
+        what: Closing,
+    },
     /// Accept the loss of what failed syncs left unproven.
     ClearLatch {
         /// One share, or all.
@@ -50,6 +55,20 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         without_rules: bool,
     },
+}
+
+/// What is to be closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Closing {
+    /// A session, by its id.
+    Session(u64),
+    /// An open, by its id.
+    Open(u64),
+    /// All that a user has.
+    User(String),
+    /// All that is open on a share.
+    Share(String),
 }
 
 /// Reads a request line.
@@ -145,7 +164,15 @@ mod tests {
             unbuffered: false,
         };
         let explain = Request::Explain { question };
-        for request in [status, Request::Reload {}, policy, show, clear, explain] {
+        let close = |what| Request::Close { what };
+        let closings = [
+            close(Closing::Session(u64::MAX)),
+            close(Closing::Open(1)),
+            close(Closing::User("a b".to_owned())),
+            close(Closing::Share("\"".to_owned())),
+        ];
+        let others = [status, Request::Reload {}, policy, show, clear, explain];
+        for request in others.into_iter().chain(closings) {
             let line = request_line(&request);
             assert_eq!(line.matches('\n').count(), 1);
             assert_eq!(parse_request(line.as_bytes()), Ok(request));

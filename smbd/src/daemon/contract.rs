@@ -7,6 +7,7 @@ use smb_auth::UserDb;
 
 use crate::{
     config::{Config, Policy},
+    control::protocol::Closing,
     exposition::Page,
     inquiry::explain::Located,
     worker::{ConnectionHandler, WorkerHandle},
@@ -29,8 +30,8 @@ pub trait Service: Send + Sync + Sized + 'static {
     /// Adds its figures to the metrics page. Quick; called on the front.
     fn metrics(&self, page: &mut Page);
 
-    /// Brings changed shares, users and limits into force without dropping sessions; called on a
-    /// worker, one at a time. Waits for no disk of a share that is served already.
+    /// Brings changed shares, users and limits into force, and ends what they do not allow any
+    /// more; called on a worker, one at a time. Waits for no disk of a share that is served already.
     fn apply(
         self: Arc<Self>,
         config: Arc<Config>,
@@ -43,6 +44,13 @@ pub trait Service: Send + Sync + Sized + 'static {
         self: Arc<Self>,
         change: PolicyRequest,
     ) -> impl Future<Output = Result<Value, String>>;
+
+    /// Closes what an administrator names, and says what that was; what its clients had written
+    /// stays owed to the disk. Called on a worker.
+    ///
+    /// # Errors
+    /// There is no such thing.
+    fn close_named(self: Arc<Self>, what: Closing) -> impl Future<Output = Result<Value, String>>;
 
     /// What holds for an open of a share, why, and what is in force for it now. Quick; called on
     /// the front.

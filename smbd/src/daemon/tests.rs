@@ -99,6 +99,13 @@ impl Service for Echo {
         })
     }
 
+    async fn close_named(self: Arc<Self>, what: Closing) -> Result<Value, String> {
+        match what {
+            Closing::Session(7) => Ok(json!({ "sessions": 1 })),
+            _ => Err("there is no such thing".to_owned()),
+        }
+    }
+
     async fn policy(self: Arc<Self>, change: PolicyRequest) -> Result<Value, String> {
         *self.policy.lock().unwrap() = Some(change);
         Ok(Value::Null)

@@ -17,7 +17,8 @@ const WORKER: [&str; 6] = [
     "cpu time",
     "file I/O",
 ];
-const SESSION: [&str; 7] = [
+const SESSION: [&str; 8] = [
+    "id",
     "user",
     "acts as",
     "from",
@@ -26,7 +27,10 @@ const SESSION: [&str; 7] = [
     "open",
     "shares",
 ];
-const OPEN: [&str; 5] = ["share", "path", "user", "access", "locks"];
+const OPEN: [&str; 6] = ["id", "share", "path", "user", "access", "locks"];
+
+/// Opens that are shown one by one; `--json` has more.
+const OPENS_SHOWN_MAX: usize = 1_000;
 
 /// The whole status.
 pub(super) fn in_words(status: &Value) -> String {
@@ -89,10 +93,33 @@ pub(super) fn in_words(status: &Value) -> String {
     let sessions = list(&server["sessions"]);
     push(&mut out, &format!("\nsessions: {}", sessions.len()));
     write_some(&mut out, &SESSION, &session_rows(sessions, connections));
-    let opens = open_rows(sessions);
-    push(&mut out, &format!("\nopen files: {}", opens.len()));
-    write_some(&mut out, &OPEN, &opens);
+    let all: u64 = sessions.iter().map(open_count).sum();
+    let opens = sessions.iter().flat_map(|session| list(&session["opens"]));
+    write_opens(&mut out, "open files", all, opens);
+    let waiting = server["waiting_count"].as_u64().unwrap_or(0);
+    if waiting > 0 {
+        let opens = list(&server["waiting"]).iter();
+        write_opens(&mut out, "open for clients that are away", waiting, opens);
+    }
     out
+}
+
+/// A list of opens, with what `holdfast close open` is to be told.
+fn write_opens<'a>(out: &mut String, what: &str, all: u64, opens: impl Iterator<Item = &'a Value>) {
+    let rows: Vec<Value> = opens.take(OPENS_SHOWN_MAX).map(open_row).collect();
+    let left_out = if (rows.len() as u64) < all {
+        format!(", of which {} are shown", rows.len())
+    } else {
+        String::new()
+    };
+    push(out, &format!("\n{what}: {all}{left_out}"));
+    write_some(out, &OPEN, &rows);
+}
+
+fn open_count(session: &Value) -> u64 {
+    // An older server lists all, and does not count.
+    let listed = list(&session["opens"]).len() as u64;
+    session["open_count"].as_u64().unwrap_or(listed)
 }
 
 /// Shares alone: the answer to `holdfast policy`.
@@ -495,29 +522,25 @@ fn session_rows(sessions: &[Value], connections: &[Value]) -> Vec<Value> {
             "dialect": dialect,
             "protection": protection,
             "shares": session["trees"],
-            "open": list(&session["opens"]).len(),
+            "open": open_count(session),
+            "id": session["id"],
         })
     };
     sessions.iter().map(row).collect()
 }
 
-fn open_rows(sessions: &[Value]) -> Vec<Value> {
-    let mut rows = Vec::new();
-    for session in sessions {
-        for open in list(&session["opens"]) {
-            rows.push(json!({
-                "share": open["share"],
-                "path": match open["path"].as_str() {
-                    Some("") => json!("\\"),
-                    _ => open["path"].clone(),
-                },
-                "user": session["user"],
-                "access": open["access"],
-                "locks": open["locks"],
-            }));
-        }
-    }
-    rows
+fn open_row(open: &Value) -> Value {
+    json!({
+        "id": open["id"],
+        "share": open["share"],
+        "path": match open["path"].as_str() {
+            Some("") => json!("\\"),
+            _ => open["path"].clone(),
+        },
+        "user": open["user"],
+        "access": open["access"],
+        "locks": open["locks"],
+    })
 }
 
 /// Milliseconds as people say them.
@@ -582,8 +605,9 @@ mod tests {
                 "sessions": [{ "id": 9, "channels": [4, 6], "user": "alice",
                     "acts_as": "1000:100", "signed": true,
                     "encrypted": false, "trees": ["data", "IPC$"],
-                    "opens": [{ "share": "data", "path": "a\u{1b}b", "access": "0x00120089",
-                                "locks": 2 }] }],
+                    "open_count": 3,
+                    "opens": [{ "id": 51_966, "share": "data", "path": "a\u{1b}b",
+                                "user": "alice", "access": "0x00120089", "locks": 2 }] }],
                 "shares": [{ "share": "data", "path": "/srv", "policy": "honor",
                     "configured_policy": "bounded:50ms,4MiB", "promise": "p.",
                     "exposed_bytes": 20_480, "exposed_inodes": 2, "oldest_ms": 400,
@@ -627,12 +651,33 @@ device=volatile-cache,no-fua,unprotected
       inode 13 (a/b) of device 0x1f: Io, since 2026-11-21 16:22:40 UTC
 
 sessions: 1
-  user   acts as   from                       dialect  protection  open  shares
-  alice  1000:100  10.0.0.1:999,10.0.1.1:998  3.1.1    signed      1     data,IPC$
+  id  user   acts as   from                       dialect  protection  open  shares
+  9   alice  1000:100  10.0.0.1:999,10.0.1.1:998  3.1.1    signed      3     data,IPC$
 
-open files: 1
-  share  path      user   access      locks
-  data   a\\u{1b}b  alice  0x00120089  2
+open files: 3, of which 1 are shown
+  id     share  path      user   access      locks
+  51966  data   a\\u{1b}b  alice  0x00120089  2
+"
+        );
+    }
+
+    #[test]
+    fn opens_without_their_clients_read_well() {
+        let mut out = String::new();
+        let waiting = json!([{ "id": 3, "share": "data", "path": "", "user": "bob",
+                               "access": "0x00120089", "locks": 0 }]);
+        write_opens(
+            &mut out,
+            "open for clients that are away",
+            1,
+            list(&waiting).iter(),
+        );
+        assert_eq!(
+            out,
+            "
+open for clients that are away: 1
+  id  share  path  user  access      locks
+  3   data   \\     bob   0x00120089  0
 "
         );
     }

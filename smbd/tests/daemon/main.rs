@@ -2,6 +2,7 @@
 
 mod accounts;
 mod apart;
+mod close;
 mod failing;
 mod hosts;
 mod kept;
@@ -11,6 +12,7 @@ mod log;
 mod loop_mount;
 mod metrics;
 mod reload;
+mod revocation;
 mod rules;
 mod sandbox;
 mod shutdown;

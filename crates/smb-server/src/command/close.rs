@@ -1,10 +1,13 @@
 //! CLOSE ([MS-SMB2] 3.3.5.10), and how an open ends in general ([MS-FSA] 2.1.5.5).
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
 
 use durability::{Receipt, RequestFlags};
 use smb_wire::{
-    ids::{FileTime, Guid, LeaseKey},
+    ids::{FileTime, Guid, LeaseKey, TreeId},
     msg::{CloseFlags, CloseRequest, CloseResponse, CreateOptions, NotifyFilter},
     status::Status,
 };
@@ -17,8 +20,8 @@ use crate::{
     state::{EndReason, Open, OpenKind, Server, Session, Share, Still},
 };
 
-/// Handles of a session or tree that ends which are closed before others have their turn.
-const CLOSED_AT_ONCE: usize = 32;
+/// Opens of one session closed in a row before the worker's other tasks have their turn.
+const PORTION: usize = 16;
 
 /// Closes a handle. An error of the disk is said, and the handle is gone all the same.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
@@ -65,6 +68,12 @@ pub(super) async fn all<V: Vfs>(
     opens: Vec<Arc<Open<V>>>,
     reason: EndReason,
 ) {
+    rest(server, session, begin(opens, reason)).await;
+}
+
+/// Begins to close those of `opens` that nobody else is closing: from now on every request on them
+/// is refused, and what waits on them ends.
+pub(super) fn begin<V: Vfs>(opens: Vec<Arc<Open<V>>>, reason: EndReason) -> Vec<Arc<Open<V>>> {
     // Marked first, so that nothing parks on them once their waiters have been ended.
     let mine: Vec<_> = opens
         .into_iter()
@@ -73,15 +82,40 @@ pub(super) async fn all<V: Vfs>(
     for open in &mine {
         open.end_parked(reason);
     }
-    for (at, open) in mine.into_iter().enumerate() {
-        if at % CLOSED_AT_ONCE == CLOSED_AT_ONCE - 1 {
-            pause(&*server.env).await;
-        }
+    mine
+}
+
+/// Closes what [`begin`] gave back.
+async fn rest<V: Vfs>(server: &Arc<Server<V>>, session: &Session<V>, mine: Vec<Arc<Open<V>>>) {
+    for (count, open) in mine.into_iter().enumerate() {
         // The caller may itself hold none of these: LOGOFF and TREE_DISCONNECT have no FileId.
         open.quiesce(0).await;
         if let Err(error) = finish(server, Some(session), &open).await {
             tracing::warn!(%error, share = open.tree.name(), user = open.user, "closing a handle of a lost session");
         }
+        if count % PORTION == PORTION - 1 {
+            pause(&*server.env).await;
+        }
+    }
+}
+
+/// Closes what [`begin`] gave back when the worker comes to it, the opens of each tree for
+/// themselves: a share whose disk hangs holds up no other.
+pub(super) fn in_tasks<V: Vfs>(
+    server: &Arc<Server<V>>,
+    session: &Arc<Session<V>>,
+    mine: Vec<Arc<Open<V>>>,
+) {
+    let mut trees: BTreeMap<TreeId, Vec<_>> = BTreeMap::new();
+    for open in mine {
+        trees.entry(open.tree.id).or_default().push(open);
+    }
+    for opens in trees.into_values() {
+        let (server, session) = (Arc::clone(server), Arc::clone(session));
+        let env = Arc::clone(&server.env);
+        env.spawn(Box::pin(async move {
+            rest(&server, &session, opens).await;
+        }));
     }
 }
 

@@ -21,7 +21,7 @@ use std::{sync::Arc, time::Duration};
 
 use vfs::{Vfs, env::pause};
 
-use super::{breaks, close};
+use super::{breaks, close, revoke};
 use crate::{
     file::{Break, LeaseState, OpenId, Owner},
     state::{EndReason, Endurance, Keeping, Open, OpenKind, Server, Session},
@@ -73,8 +73,23 @@ pub(super) async fn keep_again<V: Vfs>(server: &Arc<Server<V>>, open: Arc<Open<V
     // Nobody else has it; one that has just been made is in nobody's table.
     open.begin_close();
     if !put(server, &open) {
-        shut(server, &open).await;
+        return shut(server, &open).await;
     }
+    // What refused it may be that its session or tree was ended for good.
+    revoke::look_again_at_open(server, &open);
+}
+
+/// Closes an open that waits for its client, if nobody else has taken it out, when the worker
+/// comes to it.
+pub(super) fn end_kept<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) -> bool {
+    let this = |kept: &Open<V>| std::ptr::eq(kept, Arc::as_ptr(open));
+    let taken = server.durables.take_of(&[open.engine], this);
+    for open in &taken {
+        let (server, open) = (Arc::clone(server), Arc::clone(open));
+        let env = Arc::clone(&server.env);
+        env.spawn(Box::pin(async move { shut(&server, &open).await }));
+    }
+    !taken.is_empty()
 }
 
 /// Enters an open that nobody else knows and whose client is away; somebody is to [`watch_over`]

@@ -8,7 +8,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Handled, Reply, breaks, close, durable};
+use super::{Call, Handled, Reply, breaks, close, durable, revoke, tree_disconnect::Left};
 use crate::{
     connection::Connection,
     state::{EndReason, Server, Session},
@@ -29,18 +29,28 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
 /// Ends a session: nothing finds it any more, and what it had open is kept for its client
 /// ([`durable`]) or closed. False if it had ended before.
 pub(super) async fn end<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>) -> bool {
-    if !session.end() {
+    let revocations = server.revocations();
+    let Some(Left { opens, .. }) = leave(server, session) else {
         return false;
-    }
-    server.remove_session(session.id);
-    let opens: Vec<_> = {
-        let mut tables = session.tables();
-        tables.trees.clear();
-        tables.opens.values().cloned().collect()
     };
     let rest = durable::keep(server, session, opens).await;
+    if server.revocations() != revocations {
+        revoke::look_again_at_kept(server).await;
+    }
     close::all(server, session, rest, EndReason::Gone).await;
     true
+}
+
+/// Nothing finds the session any more. What it had; `None` if it had ended before.
+pub(super) fn leave<V: Vfs>(server: &Server<V>, session: &Session<V>) -> Option<Left<V>> {
+    if !session.end() {
+        return None;
+    }
+    server.remove_session(session.id);
+    let mut tables = session.tables();
+    let trees = std::mem::take(&mut tables.trees).into_values().collect();
+    let opens = tables.opens.values().cloned().collect();
+    Some(Left { trees, opens })
 }
 
 /// The connection is gone: sessions that had no other channel end ([MS-SMB2] 3.3.7.1).

@@ -20,7 +20,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Failure, Handled, Reply, logoff, session_bind};
+use super::{Call, Failure, Handled, Reply, logoff, revoke, session_bind};
 use crate::{
     config::{Encryption, ServerConfig},
     connection::Negotiated,
@@ -69,6 +69,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     if binding {
         session_bind::check(call, &facts, signer.is_some())?;
     }
+    let rules = call.server().rules_replaced();
     let (id, mut setup) = begin(call, binding)?;
     if facts.dialect == Dialect::SMB_3_1_1 && setup.purpose != Purpose::Again {
         setup.preauth.update(&call.message);
@@ -91,6 +92,15 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         }) => {
             let token = token.unwrap_or_default();
             let done = finish(call, &request, &facts, id, setup, identity, &session_key).await;
+            if let Ok(done) = &done
+                && call.server().rules_replaced() != rules
+            {
+                // Whoever replaced them may have looked at the sessions before this was one.
+                revoke::look_again(call.server(), &done.channel.session);
+                if done.channel.session.phase() == SessionPhase::Closed {
+                    return Err(Status::USER_SESSION_DELETED.into());
+                }
+            }
             answer(call, id, &token, done).await
         }
         Err(error) => refuse(call, id, setup, &request, &facts, error).await,
@@ -279,6 +289,8 @@ fn again<V: Vfs>(call: &Call<V>, token: Token) -> Result<Done<V>, Failure> {
         return Err(Status::ACCESS_DENIED.into());
     }
     session.set_token(token);
+    // He may have left a group, or another have been let in instead.
+    revoke::look_again(call.server(), session);
     Ok(Done {
         flags: SessionFlags::ENCRYPT_DATA.when(session.encrypts()),
         channel,

@@ -13,7 +13,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Failure, Handled, Reply};
+use super::{Call, Failure, Handled, Reply, revoke};
 use crate::{
     config::ShareConfig,
     misbehaved::Misbehaved,
@@ -30,6 +30,7 @@ const PIPE_ACCESS: AccessMask = AccessMask::FILE_ALL_ACCESS;
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let request = TreeConnectRequest::read(&call.message)?;
     let session = call.session()?;
+    let rules = call.server().rules_replaced();
     let token = session.token();
     let dialect = call.connection.dialect();
     // [MS-SMB2] 3.3.5.7: on 3.1.1 the request must be protected, or the preauthentication hash
@@ -72,6 +73,13 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             .insert(id, Arc::new(TreeConnect { id, ..tree }));
         id
     };
+    if call.server().rules_replaced() != rules {
+        // Whoever replaced them may have looked at the session before the tree was there.
+        revoke::look_again(call.server(), session);
+        if !session.tables().trees.contains_key(&id) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
+    }
     call.chain.set_tree(id);
     let mut reply = Reply::read_only(&response);
     reply.tree = Some(id);

@@ -9,7 +9,7 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::{Call, Handled, Reply, close};
-use crate::state::{EndReason, Open};
+use crate::state::{EndReason, Open, Session, TreeConnect};
 
 /// Closes what is open on the tree, then the tree. Of several at once exactly one succeeds
 /// (CVE-2023-32254).
@@ -17,18 +17,40 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     TreeDisconnectRequest::read(&call.message)?;
     let session = call.session()?;
     let tree = call.tree()?.id;
-    let opens: Vec<Arc<Open<V>>> = {
-        let mut tables = session.tables();
-        if tables.trees.remove(&tree).is_none() {
-            return Err(Status::NETWORK_NAME_DELETED.into());
-        }
-        tables
-            .opens
-            .values()
-            .filter(|open| open.tree.id == tree)
-            .cloned()
-            .collect()
-    };
+    let Left { trees, opens } = leave(session, |known| known.id == tree);
+    if trees.is_empty() {
+        return Err(Status::NETWORK_NAME_DELETED.into());
+    }
     close::all(call.server(), session, opens, EndReason::Gone).await;
     Ok(Reply::read_only(&TreeDisconnectResponse))
+}
+
+/// What has left a session's tables at once.
+pub(super) struct Left<V: Vfs> {
+    pub(super) trees: Vec<Arc<TreeConnect<V>>>,
+    pub(super) opens: Vec<Arc<Open<V>>>,
+}
+
+/// Takes those trees out that `which` means: nothing is opened on them any more. With what is open
+/// on them.
+pub(super) fn leave<V: Vfs>(
+    session: &Session<V>,
+    which: impl Fn(&TreeConnect<V>) -> bool,
+) -> Left<V> {
+    let mut tables = session.tables();
+    let mut trees = Vec::new();
+    tables.trees.retain(|_, tree| {
+        let stays = !which(tree);
+        if !stays {
+            trees.push(Arc::clone(tree));
+        }
+        stays
+    });
+    let gone = |open: &&Arc<Open<V>>| {
+        trees
+            .iter()
+            .any(|tree: &Arc<TreeConnect<V>>| tree.id == open.tree.id)
+    };
+    let opens = tables.opens.values().filter(gone).cloned().collect();
+    Left { trees, opens }
 }

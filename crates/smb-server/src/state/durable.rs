@@ -304,6 +304,16 @@ impl<V: Vfs> Durables<V> {
         Some(Arc::clone(&self.lock().kept.get(&id)?.open))
     }
 
+    /// All kept opens. They may be gone the next moment.
+    pub(crate) fn all(&self) -> Vec<Arc<Open<V>>> {
+        if self.len() == 0 {
+            return Vec::new();
+        }
+        let inner = self.lock();
+        let kept = inner.kept.values();
+        kept.map(|kept| Arc::clone(&kept.open)).collect()
+    }
+
     /// Takes a kept open out: whoever gets it is the only one.
     pub(crate) fn take(&self, id: u64) -> Option<Arc<Open<V>>> {
         let mut inner = self.lock();

@@ -1,5 +1,6 @@
 //! The server: what all connections on all workers share ([MS-SMB2] 3.3.1.5).
 
+mod report;
 mod sizes;
 
 use std::{
@@ -7,7 +8,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -39,6 +40,8 @@ use crate::{
     persistent::Persistence,
 };
 
+pub use report::{ConnectionReport, OpenReport, Report, SessionReport};
+
 /// A connection, numbered since the server started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ConnectionId(pub u64);
@@ -46,6 +49,8 @@ pub struct ConnectionId(pub u64);
 /// Something another connection wants a connection to do.
 #[derive(Debug, Clone)]
 pub(crate) enum Mail {
+    /// Close.
+    Close,
     /// Send this unsolicited message: an oplock or lease break notification.
     Notify {
         /// Session whose sealing applies; 0 for leases.
@@ -96,6 +101,10 @@ pub struct Server<V: Vfs> {
     sessions: Mutex<BTreeMap<SessionId, Arc<Session<V>>>>,
     connections: Mutex<BTreeMap<ConnectionId, Peer>>,
     ids: Ids,
+    /// How often configuration, shares or users were replaced.
+    rules_replaced: AtomicU64,
+    /// How often sessions were looked at because of that (`command::revoke`).
+    pub(crate) revocations: AtomicU64,
     pub(crate) opens: AtomicUsize,
     /// Names held by directory enumerations.
     pub(crate) listed_names: Arc<AtomicUsize>,
@@ -147,6 +156,8 @@ impl<V: Vfs> Server<V> {
             // Ids start at a random place so that a client of the last run cannot meet its old
             // numbers by chance; the top bits stay free so that they never run out.
             ids: Ids::new(&*env),
+            rules_replaced: AtomicU64::new(0),
+            revocations: AtomicU64::new(0),
             opens: AtomicUsize::new(0),
             listed_names: Arc::new(AtomicUsize::new(0)),
             deleters: Mutex::new(BTreeMap::new()),
@@ -163,10 +174,12 @@ impl<V: Vfs> Server<V> {
     }
 
     /// Replaces the configuration: what is negotiated and who logs in from now on goes by the
-    /// new one; connections keep what they agreed on. Failed logins counted so far stay counted.
+    /// new one; connections keep what they agreed on, and sessions until [`Server::revoke`].
+    /// Failed logins counted so far stay counted.
     pub fn set_config(&self, config: ServerConfig) {
         lock(&self.limiter).configure(limiter_config(&config));
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        self.rules_replaced.fetch_add(1, Ordering::SeqCst);
     }
 
     /// The shares in force.
@@ -175,15 +188,24 @@ impl<V: Vfs> Server<V> {
         Arc::clone(&self.shares.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the shares; trees already connected keep what they have.
+    /// Replaces the shares; trees already connected keep what they have until
+    /// [`Server::revoke`].
     pub fn set_shares(&self, shares: Shares<V>) {
         *self.shares.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(shares);
+        self.rules_replaced.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Replaces the users; sessions already there keep their identity until they authenticate
-    /// again.
+    /// again, or until [`Server::revoke`].
     pub fn set_users(&self, users: Arc<dyn UserStore>) {
         *self.users.write().unwrap_or_else(PoisonError::into_inner) = users;
+        self.rules_replaced.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How often configuration, shares or users were replaced: whoever lets somebody in by them
+    /// reads it before them, and again when he is in.
+    pub(crate) fn rules_replaced(&self) -> u64 {
+        self.rules_replaced.load(Ordering::SeqCst)
     }
 
     /// The users in force.
@@ -260,6 +282,24 @@ impl<V: Vfs> Server<V> {
 
     pub(crate) fn remove_connection(&self, id: ConnectionId) {
         lock(&self.connections).remove(&id);
+    }
+
+    /// Closes the connections from addresses that `refused` means, as if they were lost; how many.
+    pub fn disconnect(&self, refused: impl Fn(IpAddr) -> bool) -> usize {
+        let refused: Vec<ConnectionId> = lock(&self.connections)
+            .iter()
+            .filter(|(_, peer)| refused(peer.address.ip()))
+            .map(|(id, _)| *id)
+            .collect();
+        let told = refused.iter().filter(|id| self.post(**id, Mail::Close));
+        told.count()
+    }
+
+    /// From where the clients of these connections come, as far as they are there.
+    pub(crate) fn addresses_of(&self, connections: &[ConnectionId]) -> Vec<IpAddr> {
+        let peers = lock(&self.connections);
+        let known = connections.iter().filter_map(|id| peers.get(id));
+        known.map(|peer| peer.address.ip()).collect()
     }
 
     pub(crate) fn is_connected(&self, id: ConnectionId) -> bool {
@@ -400,67 +440,6 @@ impl<V: Vfs> Server<V> {
             .path_of(open.engine)
             .ok_or(Failure::Status(Status::FILE_CLOSED))
     }
-
-    /// A table of what is going on, for `holdfast status`.
-    #[must_use]
-    pub fn report(&self) -> Report {
-        let connections = lock(&self.connections)
-            .iter()
-            .map(|(id, peer)| ConnectionReport {
-                id: *id,
-                peer: peer.address,
-                dialect: peer.dialect.map_or(0, |dialect| dialect.0),
-                since: peer.since,
-            })
-            .collect();
-        let sessions = self.all_sessions();
-        Report {
-            connections,
-            sessions: sessions
-                .iter()
-                .map(|session| self.session_report(session))
-                .collect(),
-        }
-    }
-}
-
-impl<V: Vfs> Server<V> {
-    fn session_report(&self, session: &Session<V>) -> SessionReport {
-        let token = session.token();
-        let tables = session.tables();
-        SessionReport {
-            id: session.id.0,
-            channels: session.channels(),
-            user: token.user.clone(),
-            local_ids: token.local_ids(),
-            signed: session.must_sign(),
-            encrypted: session.encrypts(),
-            trees: tables
-                .trees
-                .values()
-                .map(|tree| tree.name().to_owned())
-                .collect(),
-            opens: tables
-                .opens
-                .values()
-                .map(|open| OpenReport {
-                    id: open.file_id.volatile,
-                    share: open.tree.name().to_owned(),
-                    path: match &open.kind {
-                        OpenKind::Pipe(pipe) => pipe.name().to_owned(),
-                        OpenKind::Disk { .. } => self
-                            .files
-                            .path_of(open.engine)
-                            .map_or_else(String::new, |path| path.text()),
-                    },
-                    access: open.granted.bits(),
-                    locks: open.disk().map_or(0, |disk| {
-                        self.files.locks_of(disk.place, open.engine) as u64
-                    }),
-                })
-                .collect(),
-        }
-    }
 }
 
 fn limiter_config(config: &ServerConfig) -> LimiterConfig {
@@ -470,64 +449,6 @@ fn limiter_config(config: &ServerConfig) -> LimiterConfig {
         per_address: per_user.saturating_mul(10),
         ..LimiterConfig::default()
     }
-}
-
-/// What is going on.
-#[derive(Debug, Clone)]
-pub struct Report {
-    /// Live connections.
-    pub connections: Vec<ConnectionReport>,
-    /// Live sessions.
-    pub sessions: Vec<SessionReport>,
-}
-
-/// One connection.
-#[derive(Debug, Clone)]
-pub struct ConnectionReport {
-    /// Its number.
-    pub id: ConnectionId,
-    /// The client's address.
-    pub peer: SocketAddr,
-    /// Dialect revision, 0 before NEGOTIATE.
-    pub dialect: u16,
-    /// When it was accepted.
-    pub since: Timestamp,
-}
-
-/// One session.
-#[derive(Debug, Clone)]
-pub struct SessionReport {
-    /// SessionId.
-    pub id: u64,
-    /// Its connections, in the order of their coming.
-    pub channels: Vec<ConnectionId>,
-    /// User name; empty for anonymous.
-    pub user: String,
-    /// Uid and gid as whom the user acts on disk; `None`: as the service.
-    pub local_ids: Option<(u32, u32)>,
-    /// Signing is required.
-    pub signed: bool,
-    /// Every message is encrypted.
-    pub encrypted: bool,
-    /// Shares connected to.
-    pub trees: Vec<String>,
-    /// Open handles.
-    pub opens: Vec<OpenReport>,
-}
-
-/// One open handle.
-#[derive(Debug, Clone)]
-pub struct OpenReport {
-    /// Volatile part of the FileId.
-    pub id: u64,
-    /// Share.
-    pub share: String,
-    /// Path below the share, with backslashes.
-    pub path: String,
-    /// Granted access mask.
-    pub access: u32,
-    /// Byte-range locks held.
-    pub locks: u64,
 }
 
 /// The limiter as one peer address sees it during one exchange.

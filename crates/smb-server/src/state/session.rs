@@ -252,6 +252,14 @@ impl<V: Vfs> Session<V> {
         *self.token.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(token);
     }
 
+    /// What is known of its user has changed; nothing, where it has turned anonymous.
+    pub(crate) fn renew(&self, user: Token) {
+        let mut token = self.token.write().unwrap_or_else(PoisonError::into_inner);
+        if token.user_sid == user.user_sid && **token != user {
+            *token = Arc::new(user);
+        }
+    }
+
     pub(crate) fn sealing(&self) -> Option<&Sealing> {
         self.sealing.get()
     }

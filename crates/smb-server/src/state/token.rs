@@ -10,7 +10,7 @@ use crate::config::ServerConfig;
 
 /// The security context of a session. Rebuilt, never patched, when the session authenticates
 /// again (CVE-2025-0620: old groups survived).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Token {
     /// Account name in the database's spelling; empty for anonymous.
     pub(crate) user: String,

@@ -1,0 +1,296 @@
+//! What an administrator takes away: by rules that no longer allow it ([`Server::revoke`]), or by
+//! its name ([`Server::end`]; [MS-SMB2] 3.3.4.12, 3.3.4.15, 3.3.4.17).
+//!
+//! What is ended is refused from that moment: its entry is out of its table, and its opens are
+//! marked. What their closes ask of the disk is done by tasks of their own, so that neither many
+//! opens nor a disk that hangs hold up whoever asked. Nothing is kept for the clients to come back
+//! to; what was acknowledged is owed as after any close.
+//!
+//! The order that makes the races come out right: the rules are replaced first, then everything
+//! that is there is looked at. Whoever enters a session or a tree connect looks at the rules again
+//! after it is in its table; whoever lets opens wait for a lost client looks whether a revocation
+//! came between ([`Server::revocations`]).
+
+use std::sync::{Arc, atomic::Ordering};
+
+use smb_wire::ids::SessionId;
+use vfs::{Vfs, env::pause};
+
+use super::{
+    close, durable, logoff,
+    rules::Rules,
+    tree_disconnect::{self, Left},
+};
+use crate::state::{EndReason, Open, Server, Session, TreeConnect};
+
+/// What is named one by one in an [`Ended`]; beyond it only the numbers are told.
+const NAMED_MAX: usize = 100;
+
+/// Opens looked at before the worker's other tasks have their turn.
+const PORTION: usize = 64;
+
+/// What an administrator names to end it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A session, by its id.
+    Session(u64),
+    /// An open, by the volatile part of its FileId.
+    Open(u64),
+    /// Everything of a user, letter case aside.
+    User(String),
+    /// Everything on a share, letter case aside.
+    Share(String),
+}
+
+/// What was ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Sessions.
+    pub sessions: usize,
+    /// Tree connects, those of the sessions included.
+    pub trees: usize,
+    /// Opens, those of the sessions and tree connects included.
+    pub opens: usize,
+    /// What was ended for itself and not along with something else; the first of them.
+    pub named: Vec<EndedOne>,
+}
+
+/// Something that was ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedOne {
+    /// `session`, `tree connect` or `open`.
+    pub kind: &'static str,
+    /// SessionId, TreeId, or the volatile part of the FileId.
+    pub id: u64,
+    /// Whose.
+    pub user: String,
+    /// The share, of a tree connect or an open.
+    pub share: String,
+    /// The path below the share, of an open.
+    pub path: String,
+}
+
+impl Ended {
+    /// Nothing was.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sessions == 0 && self.trees == 0 && self.opens == 0
+    }
+
+    fn name(&mut self, one: impl FnOnce() -> EndedOne) {
+        if self.named.len() < NAMED_MAX {
+            self.named.push(one());
+        }
+    }
+}
+
+impl<V: Vfs> Server<V> {
+    /// Ends what neither `rules` nor those in force allow: sessions, tree connects and the opens
+    /// that wait for lost clients. Sessions that go on get what their users' groups are now. On a
+    /// worker.
+    pub async fn revoke(self: &Arc<Self>, rules: &Rules<V>) -> Ended {
+        let mut ended = Ended::default();
+        for session in self.all_sessions() {
+            look_at(self, rules, &session, &mut ended);
+            pause(&*self.env).await;
+        }
+        // A session that is ending by itself was not there to be looked at: what it leaves is
+        // looked at by whoever leaves it, if it comes too late for the following.
+        self.revocations.fetch_add(1, Ordering::SeqCst);
+        look_at_kept(self, rules, &mut ended).await;
+        ended
+    }
+
+    /// Ends what `target` names. Its client may come back. On a worker.
+    pub async fn end(self: &Arc<Self>, target: &Target) -> Ended {
+        let mut ended = Ended::default();
+        let same = |a: &str, b: &str| a.to_uppercase() == b.to_uppercase();
+        match target {
+            Target::Session(id) => {
+                if let Some(session) = self.session(SessionId(*id)) {
+                    end_session(self, &session, &mut ended);
+                }
+            }
+            Target::Open(id) => {
+                end_open(self, *id, &mut ended);
+                end_kept(self, |open| open.file_id.volatile == *id, &mut ended).await;
+            }
+            Target::User(name) => {
+                for session in self.all_sessions() {
+                    if same(&session.established.user, name) {
+                        end_session(self, &session, &mut ended);
+                        pause(&*self.env).await;
+                    }
+                }
+                end_kept(self, |open| same(&open.user, name), &mut ended).await;
+            }
+            Target::Share(name) => {
+                let on_it = |tree: &TreeConnect<V>| tree.share.is_some() && same(tree.name(), name);
+                for session in self.all_sessions() {
+                    end_trees(self, &session, on_it, &mut ended);
+                    pause(&*self.env).await;
+                }
+                end_kept(self, |open| on_it(&open.tree), &mut ended).await;
+            }
+        }
+        ended
+    }
+
+    /// How many revocations have looked at the sessions so far.
+    pub(super) fn revocations(&self) -> u64 {
+        self.revocations.load(Ordering::SeqCst)
+    }
+}
+
+/// The rules changed since somebody looked at them for this session, or its user proved himself
+/// again: what is no longer allowed ends.
+pub(super) fn look_again<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>) {
+    look_at(server, &Rules::of(server), session, &mut Ended::default());
+}
+
+/// An open that was to be given back to its client waits on.
+pub(super) fn look_again_at_open<V: Vfs>(server: &Arc<Server<V>>, open: &Arc<Open<V>>) {
+    let now = Rules::of(server);
+    if !may_wait(&now, open) {
+        durable::end_kept(server, open);
+    }
+}
+
+/// A session left opens to wait for its client while a revocation looked at the others.
+pub(super) async fn look_again_at_kept<V: Vfs>(server: &Arc<Server<V>>) {
+    look_at_kept(server, &Rules::of(server), &mut Ended::default()).await;
+}
+
+fn look_at<V: Vfs>(
+    server: &Arc<Server<V>>,
+    then: &Rules<V>,
+    session: &Arc<Session<V>>,
+    ended: &mut Ended,
+) {
+    let now = Rules::of(server);
+    let user = |rules: &Rules<V>| rules.user(&session.established);
+    let mut users = vec![(&now, user(&now))];
+    if !then.same(&now) {
+        users.push((then, user(then)));
+    }
+    let gone = |(rules, user): &(&Rules<V>, Option<_>)| user.is_none() || !rules.protects(session);
+    if users.iter().all(gone) {
+        return end_session(server, session, ended);
+    }
+    let peers = server.addresses_of(&session.channels());
+    let sealed = session.encrypts();
+    let refused = |tree: &TreeConnect<V>| {
+        users.iter().all(|(rules, user)| {
+            let user = user.as_ref();
+            !user.is_some_and(|user| rules.keeps(tree, user, sealed, &peers))
+        })
+    };
+    end_trees(server, session, refused, ended);
+    if let Some((_, Some(user))) = users.into_iter().next() {
+        session.renew(user);
+    }
+}
+
+/// Opens that wait for lost clients: whose user or share is gone, or forbidden to each other.
+async fn look_at_kept<V: Vfs>(server: &Arc<Server<V>>, then: &Rules<V>, ended: &mut Ended) {
+    let now = Rules::of(server);
+    let same = then.same(&now);
+    let refused = |open: &Open<V>| !may_wait(&now, open) && (same || !may_wait(then, open));
+    end_kept(server, refused, ended).await;
+}
+
+/// Whether the client of an open that waits may come back to it. From where he comes, and whether
+/// he encrypts, is looked at by his TREE_CONNECT.
+fn may_wait<V: Vfs>(rules: &Rules<V>, open: &Open<V>) -> bool {
+    let user = rules.user(&open.origin.owner);
+    user.is_some_and(|user| rules.keeps(&open.tree, &user, true, &[]))
+}
+
+fn end_session<V: Vfs>(server: &Arc<Server<V>>, session: &Arc<Session<V>>, ended: &mut Ended) {
+    let Some(Left { trees, opens }) = logoff::leave(server, session) else {
+        return;
+    };
+    let opens = close::begin(opens, EndReason::Gone);
+    ended.sessions += 1;
+    ended.trees += trees.len();
+    ended.opens += opens.len();
+    ended.name(|| EndedOne {
+        kind: "session",
+        id: session.id.0,
+        user: session.established.user.clone(),
+        share: String::new(),
+        path: String::new(),
+    });
+    close::in_tasks(server, session, opens);
+}
+
+fn end_trees<V: Vfs>(
+    server: &Arc<Server<V>>,
+    session: &Arc<Session<V>>,
+    which: impl Fn(&TreeConnect<V>) -> bool,
+    ended: &mut Ended,
+) {
+    let Left { trees, opens } = tree_disconnect::leave(session, which);
+    if trees.is_empty() {
+        return;
+    }
+    let opens = close::begin(opens, EndReason::Gone);
+    ended.trees += trees.len();
+    ended.opens += opens.len();
+    for tree in trees {
+        ended.name(|| EndedOne {
+            kind: "tree connect",
+            id: u64::from(tree.id.0),
+            user: session.established.user.clone(),
+            share: tree.name().to_owned(),
+            path: String::new(),
+        });
+    }
+    close::in_tasks(server, session, opens);
+}
+
+fn end_open<V: Vfs>(server: &Arc<Server<V>>, id: u64, ended: &mut Ended) {
+    for session in server.all_sessions() {
+        let open = session.tables().opens.get(&id).cloned();
+        let Some(open) = open else {
+            continue;
+        };
+        let named = name_open(server, &open);
+        let opens = close::begin(vec![open], EndReason::Closed);
+        if !opens.is_empty() {
+            ended.opens += 1;
+            ended.name(|| named);
+        }
+        return close::in_tasks(server, &session, opens);
+    }
+}
+
+async fn end_kept<V: Vfs>(
+    server: &Arc<Server<V>>,
+    which: impl Fn(&Open<V>) -> bool,
+    ended: &mut Ended,
+) {
+    for (count, open) in server.durables.all().into_iter().enumerate() {
+        if count % PORTION == PORTION - 1 {
+            pause(&*server.env).await;
+        }
+        if !which(&open) {
+            continue;
+        }
+        let named = name_open(server, &open);
+        if durable::end_kept(server, &open) {
+            ended.opens += 1;
+            ended.name(|| named);
+        }
+    }
+}
+
+fn name_open<V: Vfs>(server: &Server<V>, open: &Open<V>) -> EndedOne {
+    EndedOne {
+        kind: "open",
+        id: open.file_id.volatile,
+        user: open.user.clone(),
+        share: open.tree.name().to_owned(),
+        path: server.shown_path(open),
+    }
+}

@@ -1,0 +1,306 @@
+//! What the administrator's rules say of a session or a tree connect that is there already: the
+//! questions of SESSION_SETUP and TREE_CONNECT, asked again.
+
+use std::{net::IpAddr, sync::Arc};
+
+use smb_auth::{UserIdentity, UserStore};
+use vfs::Vfs;
+
+use super::tree_connect::admits;
+use crate::{
+    config::{Encryption, ServerConfig},
+    state::{Server, Session, Shares, Token, TreeConnect},
+};
+
+/// Configuration, shares and users as they are at one moment.
+pub struct Rules<V: Vfs> {
+    config: Arc<ServerConfig>,
+    shares: Arc<Shares<V>>,
+    users: Arc<dyn UserStore>,
+}
+
+impl<V: Vfs> Clone for Rules<V> {
+    fn clone(&self) -> Self {
+        Self {
+            config: Arc::clone(&self.config),
+            shares: Arc::clone(&self.shares),
+            users: Arc::clone(&self.users),
+        }
+    }
+}
+
+impl<V: Vfs> Rules<V> {
+    /// Those in force.
+    #[must_use]
+    pub fn of(server: &Server<V>) -> Self {
+        Self {
+            config: server.config(),
+            shares: server.shares(),
+            users: server.users(),
+        }
+    }
+
+    /// Whether these are the very same.
+    pub(super) fn same(&self, other: &Self) -> bool {
+        let users = |rules: &Self| Arc::as_ptr(&rules.users).cast::<()>();
+        Arc::ptr_eq(&self.config, &other.config)
+            && Arc::ptr_eq(&self.shares, &other.shares)
+            && users(self) == users(other)
+    }
+
+    /// What a login as the same user would give now; `None` where he is gone or disabled. Whoever
+    /// was made anew under the old name is another user.
+    pub(super) fn user(&self, known: &Token) -> Option<Token> {
+        if known.anonymous {
+            return Some(Token::anonymous(&self.config));
+        }
+        if known.guest {
+            return Some(Token::guest(&self.config));
+        }
+        let record = self.users.find(&known.user)?;
+        if record.disabled {
+            return None;
+        }
+        let identity = UserIdentity {
+            name: record.name,
+            domain: known.domain.clone(),
+            rid: record.rid,
+            group_rids: record.group_rids,
+            uid_gid: record.uid_gid,
+        };
+        let token = Token::user(&self.config, &identity, &*self.users);
+        (token.user_sid == known.user_sid).then_some(token)
+    }
+
+    /// Whether a session is protected as one that is established now has to be.
+    pub(super) fn protects(&self, session: &Session<V>) -> bool {
+        let has_keys = session.signing.is_some();
+        let encrypted = self.config.encryption != Encryption::Required || session.encrypts();
+        let signed = !self.config.signing_required || !has_keys || session.must_sign();
+        encrypted && signed
+    }
+
+    /// Whether a tree connect may go on as what it is: its share is there and leads to the same
+    /// folder under the same conditions, and lets in `who` from all of `peers`.
+    pub(super) fn keeps(
+        &self,
+        tree: &TreeConnect<V>,
+        who: &Token,
+        sealed: bool,
+        peers: &[IpAddr],
+    ) -> bool {
+        let Some(was) = &tree.share else {
+            return true;
+        };
+        let Some(now) = self.shares.find(&was.config.name) else {
+            return false;
+        };
+        let (was, id) = (&was.config, was.id);
+        id == now.id
+            && was.act_as == now.config.act_as
+            && (was.read_only || !now.config.read_only)
+            && (tree.encrypted || sealed || !now.config.encryption_required)
+            && peers.iter().all(|peer| now.config.hosts.admits(*peer))
+            && admits(&now.config, who)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use smb_auth::{MachineSid, UserDb};
+    use smb_wire::{
+        ids::{Guid, SessionId},
+        msg::Dialect,
+    };
+
+    use super::*;
+    use crate::{
+        config::{HostRange, ShareConfig},
+        limits::Limits,
+        persistent::world::{Back, World},
+        state::{ConnectionId, NewSession, Share, Terms},
+    };
+
+    fn world() -> (World, Token) {
+        let world = World::new(false, Limits::default());
+        let rules = Rules::of(&*world.server);
+        let known = Token {
+            user: "Alice".to_owned(),
+            user_sid: world.owner,
+            ..Token::guest(&rules.config)
+        };
+        let known = Token {
+            guest: false,
+            ..known
+        };
+        let alice = rules.user(&known).unwrap();
+        (world, alice)
+    }
+
+    fn with_users(world: &World, change: impl FnOnce(&mut UserDb)) -> Rules<Back> {
+        let mut users = UserDb::new(MachineSid([1, 2, 3]));
+        users.add_user("alice").unwrap();
+        change(&mut users);
+        Rules {
+            users: Arc::new(users),
+            ..Rules::of(&*world.server)
+        }
+    }
+
+    #[test]
+    fn who_is_gone_disabled_or_another_may_not_be_here() {
+        let (world, alice) = world();
+        let user = |change: fn(&mut UserDb)| with_users(&world, change).user(&alice);
+        assert_eq!(user(|_| ()), Some(alice.clone()));
+        assert_eq!(
+            user(|users| users.set_disabled("alice", true).unwrap()),
+            None
+        );
+        assert_eq!(user(|users| users.remove_user("alice").unwrap()), None);
+        let anew = |users: &mut UserDb| {
+            users.remove_user("alice").unwrap();
+            users.add_user("alice").unwrap();
+        };
+        assert_eq!(user(anew), None);
+        let hash = smb_auth::NtHash::from_password("new");
+        let rules = with_users(&world, |users| {
+            users.set_password("alice", Some(hash), 7).unwrap();
+        });
+        assert_eq!(rules.user(&alice), Some(alice.clone()));
+        let grouped = user(|users| {
+            users.add_group("staff").unwrap();
+            users.add_member("staff", "alice").unwrap();
+        });
+        let grouped = grouped.unwrap();
+        assert_eq!((grouped.group_rids.len(), grouped.groups.len()), (1, 1));
+        // Those without an account are judged by the shares.
+        let rules = with_users(&world, |_| ());
+        for nobody in [Token::guest(&rules.config), Token::anonymous(&rules.config)] {
+            assert_eq!(rules.user(&nobody), Some(nobody));
+        }
+    }
+
+    /// The share `data` with this changed, as rules.
+    fn with_share(world: &World, change: impl FnOnce(&mut Share<Back>)) -> Rules<Back> {
+        let shares = world.server.shares();
+        let was = shares.find("data").unwrap();
+        let mut share = Share {
+            config: was.config.clone(),
+            vfs: Arc::clone(&was.vfs),
+            gate: Arc::clone(&was.gate),
+            id: was.id,
+        };
+        change(&mut share);
+        Rules {
+            shares: Arc::new(Shares::new([Arc::new(share)])),
+            ..Rules::of(&*world.server)
+        }
+    }
+
+    fn tree(world: &World, change: impl FnOnce(&mut ShareConfig)) -> TreeConnect<Back> {
+        let rules = with_share(world, |share| change(&mut share.config));
+        let share = Arc::clone(rules.shares.find("data").unwrap());
+        TreeConnect {
+            id: Default::default(),
+            acting: Default::default(),
+            maximal_access: smb_wire::access_mask::AccessMask::FILE_ALL_ACCESS,
+            flags: Default::default(),
+            encrypted: share.config.encryption_required,
+            share: Some(share),
+        }
+    }
+
+    #[test]
+    fn a_tree_connect_goes_on_where_its_share_is_the_same_to_its_user() {
+        let (world, alice) = world();
+        let here = ["192.0.2.1".parse().unwrap(), "::1".parse().unwrap()];
+        let keeps = |tree: &TreeConnect<Back>, change: fn(&mut Share<Back>)| {
+            with_share(&world, change).keeps(tree, &alice, false, &here)
+        };
+        let plain = tree(&world, |_| ());
+        assert!(keeps(&plain, |_| ()));
+        assert!(keeps(&plain, |share| share.config.comment = "c".to_owned()));
+        let named = |name: &str| Some(vec![name.to_owned()]);
+        assert!(keeps(&plain, |share| share.config.users =
+            Some(vec!["ALICE".to_owned()])));
+        let taken_away: [fn(&mut Share<Back>); 6] = [
+            |share| share.config.users = Some(vec!["bob".to_owned()]),
+            |share| share.config.read_only = true,
+            |share| share.config.act_as = Some((1, 1)),
+            |share| share.config.encryption_required = true,
+            |share| share.id += 1,
+            |share| {
+                share.config.hosts.deny.push(HostRange {
+                    address: "::1".parse().unwrap(),
+                    prefix: 128,
+                });
+            },
+        ];
+        for (at, change) in taken_away.into_iter().enumerate() {
+            assert!(!keeps(&plain, change), "{at}");
+        }
+        // What it has been under all along takes nothing away.
+        let strict = tree(&world, |config| {
+            (config.read_only, config.encryption_required) = (true, true);
+            config.users = named("alice");
+        });
+        assert!(keeps(&strict, |share| {
+            (share.config.read_only, share.config.encryption_required) = (true, true);
+        }));
+        assert!(keeps(&strict, |_| ()));
+        let gone = Rules {
+            shares: Arc::new(Shares::default()),
+            ..Rules::of(&*world.server)
+        };
+        assert!(!gone.keeps(&plain, &alice, false, &here));
+        // A session that is encrypted whole is encrypted enough.
+        let sealed = with_share(&world, |share| share.config.encryption_required = true);
+        assert!(sealed.keeps(&plain, &alice, true, &here));
+        let guest = Token::guest(&sealed.config);
+        assert!(!with_share(&world, |_| ()).keeps(&plain, &guest, false, &here));
+    }
+
+    #[test]
+    fn a_session_is_protected_as_a_new_one_has_to_be() {
+        let (world, alice) = world();
+        let session = |keys: bool, signing_required: bool, encrypt_data: bool| {
+            let key = smb_crypto::SigningKey::new(smb_crypto::SigningAlgorithm::AesCmac, &[1; 16]);
+            Session::<Back>::new(NewSession {
+                id: SessionId(1),
+                connection: ConnectionId(1),
+                terms: Terms {
+                    dialect: Dialect::SMB_3_1_1,
+                    client_guid: Guid::default(),
+                    cipher: None,
+                },
+                signing: keys.then(|| Arc::new(key)),
+                token: alice.clone(),
+                signing_required,
+                encrypt_data,
+                sealing: None,
+            })
+        };
+        let rules = |signing_required: bool, encryption: Encryption| {
+            let rules = Rules::of(&*world.server);
+            let config = ServerConfig {
+                signing_required,
+                encryption,
+                ..(*rules.config).clone()
+            };
+            Rules {
+                config: Arc::new(config),
+                ..rules
+            }
+        };
+        let lenient = rules(false, Encryption::Offered);
+        let signs = rules(true, Encryption::Offered);
+        let seals = rules(false, Encryption::Required);
+        let plain = session(true, false, false);
+        assert!(lenient.protects(&plain));
+        assert!(!signs.protects(&plain) && !seals.protects(&plain));
+        assert!(signs.protects(&session(true, true, false)));
+        assert!(seals.protects(&session(true, false, true)));
+        // Who has no key cannot sign; what he may reach is for the shares to say.
+        assert!(signs.protects(&session(false, false, false)));
+    }
+}

@@ -1,0 +1,156 @@
+//! What is going on, for `holdfast status`.
+
+use std::net::SocketAddr;
+
+use vfs::{Timestamp, Vfs};
+
+use super::{ConnectionId, Open, OpenKind, Server, Session, lock};
+
+/// Opens that a [`Report`] lists; of more only the number is told.
+const OPENS_LISTED_MAX: usize = 10_000;
+
+/// What is going on.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Live connections.
+    pub connections: Vec<ConnectionReport>,
+    /// Live sessions.
+    pub sessions: Vec<SessionReport>,
+    /// Opens that wait for lost clients, the first of them.
+    pub waiting: Vec<OpenReport>,
+    /// How many those are.
+    pub waiting_count: usize,
+}
+
+/// One connection.
+#[derive(Debug, Clone)]
+pub struct ConnectionReport {
+    /// Its number.
+    pub id: ConnectionId,
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// Dialect revision, 0 before NEGOTIATE.
+    pub dialect: u16,
+    /// When it was accepted.
+    pub since: Timestamp,
+}
+
+/// One session.
+#[derive(Debug, Clone)]
+pub struct SessionReport {
+    /// SessionId.
+    pub id: u64,
+    /// Its connections, in the order of their coming.
+    pub channels: Vec<ConnectionId>,
+    /// User name; empty for anonymous.
+    pub user: String,
+    /// Local ids as whom it acts on disk; `None`: the service's.
+    pub local_ids: Option<(u32, u32)>,
+    /// Signing is required.
+    pub signed: bool,
+    /// Every message is encrypted.
+    pub encrypted: bool,
+    /// Shares connected to.
+    pub trees: Vec<String>,
+    /// Open handles, the first of them.
+    pub opens: Vec<OpenReport>,
+    /// How many there are.
+    pub open_count: usize,
+}
+
+/// One open handle.
+#[derive(Debug, Clone)]
+pub struct OpenReport {
+    /// Volatile part of the FileId.
+    pub id: u64,
+    /// Who opened it.
+    pub user: String,
+    /// Share.
+    pub share: String,
+    /// Path below the share, with backslashes.
+    pub path: String,
+    /// Granted access mask.
+    pub access: u32,
+    /// Byte-range locks held.
+    pub locks: u64,
+}
+
+impl<V: Vfs> Server<V> {
+    /// A table of what is going on, for `holdfast status`.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let connections = lock(&self.connections)
+            .iter()
+            .map(|(id, peer)| ConnectionReport {
+                id: *id,
+                peer: peer.address,
+                dialect: peer.dialect.map_or(0, |dialect| dialect.0),
+                since: peer.since,
+            })
+            .collect();
+        let mut room = OPENS_LISTED_MAX;
+        let kept = self.durables.all();
+        let waiting = kept.iter().take(room);
+        let waiting: Vec<_> = waiting.map(|open| self.open_report(open)).collect();
+        room -= waiting.len();
+        let sessions = self.all_sessions();
+        let sessions = sessions.iter().map(|session| {
+            let report = self.session_report(session, room);
+            room -= report.opens.len();
+            report
+        });
+        Report {
+            connections,
+            sessions: sessions.collect(),
+            waiting,
+            waiting_count: kept.len(),
+        }
+    }
+
+    /// With at most `room` of its opens.
+    fn session_report(&self, session: &Session<V>, room: usize) -> SessionReport {
+        let token = session.token();
+        let (trees, opens, open_count) = {
+            let tables = session.tables();
+            let trees = tables.trees.values();
+            let trees: Vec<_> = trees.map(|tree| tree.name().to_owned()).collect();
+            let opens: Vec<_> = tables.opens.values().take(room).cloned().collect();
+            (trees, opens, tables.opens.len())
+        };
+        SessionReport {
+            id: session.id.0,
+            channels: session.channels(),
+            user: token.user.clone(),
+            local_ids: token.local_ids(),
+            signed: session.must_sign(),
+            encrypted: session.encrypts(),
+            trees,
+            opens: opens.iter().map(|open| self.open_report(open)).collect(),
+            open_count,
+        }
+    }
+
+    fn open_report(&self, open: &Open<V>) -> OpenReport {
+        OpenReport {
+            id: open.file_id.volatile,
+            user: open.user.clone(),
+            share: open.tree.name().to_owned(),
+            path: self.shown_path(open),
+            access: open.granted.bits(),
+            locks: open.disk().map_or(0, |disk| {
+                self.files.locks_of(disk.place, open.engine) as u64
+            }),
+        }
+    }
+
+    /// The path below its share as administrators see it; a pipe's name.
+    pub(crate) fn shown_path(&self, open: &Open<V>) -> String {
+        match &open.kind {
+            OpenKind::Pipe(pipe) => pipe.name().to_owned(),
+            OpenKind::Disk { .. } => self
+                .files
+                .path_of(open.engine)
+                .map_or_else(String::new, |path| path.text()),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What a reload takes away from those who are connected, and what `holdfast close` closes.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use smb_server::{Ended, Rules, Target, config::HostRules};
+
+use super::Holdfast;
+use crate::{config::Config, control::protocol::Closing};
+
+impl Holdfast {
+    /// The rules of `config` are in force: whatever they do not allow any more ends, at once or
+    /// after the grace. What that came to, for whoever reloads. On a worker.
+    pub(super) async fn revoke(self: &Arc<Self>, config: &Config) -> Value {
+        let rules = Rules::of(&self.server);
+        let hosts = config.server.hosts.clone();
+        let grace = config.server.revocation_grace;
+        if grace.is_zero() {
+            return self.enforce(&rules, &hosts).await;
+        }
+        let me = Arc::clone(self);
+        tokio::task::spawn_local(async move {
+            tokio::time::sleep(grace).await;
+            me.enforce(&rules, &hosts).await;
+        });
+        json!(format!("what is not allowed any more, in {grace:?}"))
+    }
+
+    /// Ends what neither these rules nor those in force by now allow.
+    async fn enforce(&self, rules: &Rules<super::HostVfs>, hosts: &HostRules) -> Value {
+        let now = self.config().server.hosts.clone();
+        let refused = |peer| !hosts.admits(peer) && !now.admits(peer);
+        let connections = self.server.disconnect(refused);
+        let ended = self.server.revoke(rules).await;
+        if ended.is_empty() && connections == 0 {
+            return Value::Null;
+        }
+        tracing::info!(
+            connections,
+            sessions = ended.sessions,
+            tree_connects = ended.trees,
+            opens = ended.opens,
+            "ended: the configuration and the users do not allow them any more"
+        );
+        for one in &ended.named {
+            let (kind, id, user, share) = (one.kind, one.id, &one.user, &one.share);
+            tracing::info!(kind, id, user, share, "ended");
+        }
+        let mut told = in_json(&ended);
+        told["connections"] = json!(connections);
+        told
+    }
+
+    /// Closes what an administrator names. On a worker.
+    ///
+    /// # Errors
+    /// There is no such thing.
+    pub(super) async fn close_what(&self, what: Closing) -> Result<Value, String> {
+        let target = match what {
+            Closing::Session(id) => Target::Session(id),
+            Closing::Open(id) => Target::Open(id),
+            Closing::User(name) => Target::User(name),
+            Closing::Share(name) => Target::Share(name),
+        };
+        let ended = self.server.end(&target).await;
+        if ended.is_empty() {
+            self.is_known(&target)?;
+        }
+        Ok(in_json(&ended))
+    }
+
+    /// Whether somebody or something without anything open is there at all.
+    fn is_known(&self, target: &Target) -> Result<(), String> {
+        let known = match target {
+            Target::Session(_) | Target::Open(_) => false,
+            Target::User(name) => {
+                self.server.users().find(name).is_some() || name.eq_ignore_ascii_case("guest")
+            }
+            Target::Share(name) => self.server.shares().find(name).is_some(),
+        };
+        if known {
+            return Ok(());
+        }
+        Err(match target {
+            Target::Session(id) => {
+                format!("there is no session {id}\n  = holdfast status lists them")
+            }
+            Target::Open(id) => format!("there is no open {id}\n  = holdfast status lists them"),
+            Target::User(name) => {
+                format!("there is no user `{name}`, and nothing of that name is open")
+            }
+            Target::Share(name) => {
+                format!("there is no share `{name}`, and nothing of that name is open")
+            }
+        })
+    }
+}
+
+fn in_json(ended: &Ended) -> Value {
+    let closed = ended.named.iter().map(|one| {
+        json!({
+            "kind": one.kind,
+            "id": one.id,
+            "user": one.user,
+            "share": one.share,
+            "path": one.path,
+        })
+    });
+    json!({
+        "sessions": ended.sessions,
+        "tree_connects": ended.trees,
+        "opens": ended.opens,
+        "closed": closed.collect::<Vec<_>>(),
+    })
+}
