@@ -248,6 +248,13 @@ impl<V: Vfs> Inode<V> {
             .for_each(|debt| debt.change(kind));
     }
 
+    /// A write with this ticket is under way. Answers that, the syncs that failed before, and whether it
+    /// wants [`Inode::keep`] first: a durable one leaves nothing to be synced.
+    pub(crate) fn begin_write(&mut self, ticket: u64, durable: bool) -> (u64, u64, bool) {
+        self.in_flight.insert(ticket);
+        (ticket, self.failures, !durable && self.wants_keeper())
+    }
+
     /// Contents are about to change: `held` was opened before that. Unless an earlier one is there, it is
     /// what a sync will go through.
     pub(crate) fn keep(&mut self, held: Held<V>) {

@@ -9,7 +9,7 @@ mod support;
 use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
 };
 
@@ -261,88 +261,94 @@ fn deletions(tree: &Tree, name: &str) -> [(&'static str, Status); 4] {
     ]
 }
 
-/// What the kernel will not delete is refused when it is asked for, not answered with success.
+/// A folder in the share with this mode.
+fn folder(daemon: &Daemon, name: &str, mode: u32) -> PathBuf {
+    let path = daemon.path("data").join(name);
+    fs::create_dir(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    path
+}
+
+/// Refused in these of the ways of [`deletions`], and there after all of them.
+fn stays(daemon: &Daemon, name: &str, refused: &[&str]) {
+    for (what, status) in deletions(&tree_of(daemon, "alice"), name) {
+        if refused.contains(&what) {
+            assert_eq!(status, Status::ACCESS_DENIED, "{name}: {what}");
+        }
+    }
+    let path = daemon.path("data").join(name.replace('\\', "/"));
+    assert!(fs::symlink_metadata(path).is_ok(), "{name} is there");
+}
+
+/// What the kernel will not delete is refused when it is asked for, not answered with success: in a
+/// sticky folder everybody may write the files, and only their owner, and the folder's, deletes them.
 #[test]
-fn what_stays_is_not_said_to_be_deleted() {
+fn what_stays_in_a_sticky_folder_is_not_said_to_be_deleted() {
     if !possible() {
         return;
     }
     let daemon = start("auto");
     let tree = tree_of(&daemon, "alice");
-    let folder = |name: &str, mode: u32| {
-        let path = daemon.path(name);
-        fs::create_dir(&path).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        path
-    };
-    let refused = |name: &str, which: &[&str]| {
-        for (what, status) in deletions(&tree, name) {
-            if which.contains(&what) {
-                assert_eq!(status, Status::ACCESS_DENIED, "{name}: {what}");
-            }
-        }
-        let path = daemon.path(&format!("data/{}", name.replace('\\', "/")));
-        assert!(fs::symlink_metadata(path).is_ok(), "{name} is there");
-    };
-    let every = ["DELETE", "on close", "disposition", "of the most"];
-    // Everybody may write the files; only their owner, and the folder's, takes them away.
-    let sticky = folder("data/sticky", 0o1777);
+    let sticky = folder(&daemon, "sticky", 0o1777);
     make(&sticky.join("his"), (BOB, BOB), 0o666);
-    fs::create_dir(sticky.join("his-dir")).unwrap();
+    folder(&daemon, "sticky/his-dir", 0o777);
     chown(sticky.join("his-dir"), Some(BOB), Some(BOB)).unwrap();
-    fs::set_permissions(sticky.join("his-dir"), fs::Permissions::from_mode(0o777)).unwrap();
-    refused("sticky\\his", &every);
-    refused("sticky\\his-dir", &every);
+    let every = ["DELETE", "on close", "disposition", "of the most"];
+    stays(&daemon, "sticky\\his", &every);
+    stays(&daemon, "sticky\\his-dir", &every);
     let his = CreateArgs::open("sticky\\his").access(AccessMask::FILE_GENERIC_WRITE);
     let his = tree.create(&his).unwrap();
     his.write_all(0, b"hers").unwrap();
     his.close().unwrap();
     // Nor is it moved away, nor replaced.
     tree.write_file("sticky\\hers", b"x").unwrap();
-    let denied = Status::ACCESS_DENIED;
-    assert_eq!(
-        outcome(tree.rename("sticky\\his", "sticky\\new", false)),
-        denied
-    );
-    assert_eq!(
-        outcome(tree.rename("sticky\\hers", "sticky\\his", true)),
-        denied
-    );
+    for (from, to) in [("his", "new"), ("hers", "his")] {
+        let moved = tree.rename(&format!("sticky\\{from}"), &format!("sticky\\{to}"), true);
+        assert_eq!(outcome(moved), Status::ACCESS_DENIED, "{from} to {to}");
+    }
     assert_eq!(fs::read(sticky.join("hers")).unwrap(), b"x");
     assert_eq!(&fs::read(sticky.join("his")).unwrap()[..4], b"hers");
-    // Her own goes, in a sticky folder too, and everything in a folder of her own.
+    // Her own goes, and everything in a folder of her own.
     tree.delete("sticky\\hers").unwrap();
     assert!(!sticky.join("hers").exists());
     chown(&sticky, Some(ALICE), None).unwrap();
     tree.delete("sticky\\his").unwrap();
     assert!(!sticky.join("his").exists());
+}
+
+#[test]
+fn what_the_kernel_keeps_is_not_said_to_be_deleted() {
+    if !possible() {
+        return;
+    }
+    let daemon = start("auto");
     // A folder that she may not write: nothing in it goes, her own file neither. To ask for the
     // right alone is not refused, as the file's own descriptor gives it.
-    let shut = folder("data/shut", 0o755);
+    let shut = folder(&daemon, "shut", 0o755);
     make(&shut.join("hers"), (ALICE, ALICE), 0o644);
-    refused("shut\\hers", &["on close", "disposition", "of the most"]);
-    // What is immutable or append-only stays, her own too.
-    let fixed = folder("data/fixed", 0o777);
+    stays(
+        &daemon,
+        "shut\\hers",
+        &["on close", "disposition", "of the most"],
+    );
+    // What is immutable or append-only, and what is in such a folder.
+    let fixed = folder(&daemon, "fixed", 0o777);
     make(&fixed.join("hers"), (ALICE, ALICE), 0o644);
-    for attribute in ["i", "a"] {
-        let chattr = |sign: &str, path: &Path| {
-            let set = format!("{sign}{attribute}");
-            Command::new("chattr")
-                .arg(set)
-                .arg(path)
-                .output()
-                .is_ok_and(|out| out.status.success())
-        };
-        if !chattr("+", &fixed.join("hers")) {
+    let chattr = |set: &str, path: &Path| {
+        let output = Command::new("chattr").arg(set).arg(path).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    for (on, off) in [("+i", "-i"), ("+a", "-a")] {
+        if !chattr(on, &fixed.join("hers")) {
             eprintln!("NOT RUN: no chattr here");
             break;
         }
-        refused("fixed\\hers", &["on close", "disposition"]);
-        assert!(chattr("-", &fixed.join("hers")) && chattr("+", &fixed));
-        refused("fixed\\hers", &["on close", "disposition"]);
-        assert!(chattr("-", &fixed));
+        stays(&daemon, "fixed\\hers", &["on close", "disposition"]);
+        assert!(chattr(off, &fixed.join("hers")) && chattr(on, &fixed));
+        stays(&daemon, "fixed\\hers", &["on close", "disposition"]);
+        assert!(chattr(off, &fixed));
     }
-    tree.delete("fixed\\hers").unwrap();
+    tree_of(&daemon, "alice").delete("fixed\\hers").unwrap();
     assert!(!fixed.join("hers").exists());
 }
 

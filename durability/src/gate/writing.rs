@@ -30,10 +30,9 @@ impl<V: Vfs> Gate<V> {
         flags: RequestFlags,
     ) -> (Judged, WriteInFlight<'a, V>) {
         let held = self.held(node);
-        let event = if node.stream().is_some() {
-            Event::WriteStream
-        } else {
-            Event::Write
+        let event = match node.stream() {
+            Some(_) => Event::WriteStream,
+            None => Event::Write,
         };
         let bytes = range.1 - range.0;
         let mut held_back = false;
@@ -68,15 +67,11 @@ impl<V: Vfs> Gate<V> {
                 inode.seen_through(&self.share);
                 let ticket =
                     (arrived.as_ref()).map_or_else(|| core.tick(), |arrived| arrived.ticket);
-                inode.in_flight.insert(ticket);
                 let also = inode.opens.bounded_elsewhere(&self.share);
-                // A durable write leaves nothing to be synced.
-                let wants_keeper = inode.wants_keeper() && !judged.barriers.durable_write;
-                let seen = (ticket, inode.failures, wants_keeper);
+                let seen = inode.begin_write(ticket, judged.barriers.durable_write);
                 Some((judged, also, seen, reservation))
             });
-            if let Some((judged, also, seen, reservation)) = admitted {
-                let (ticket, failures, wants_keeper) = seen;
+            if let Some((judged, also, (ticket, failures, wants_keeper), reservation)) = admitted {
                 // Under way: no longer on the list of what waits. Not before.
                 drop(arrived);
                 let write = WriteInFlight {
