@@ -133,7 +133,7 @@ mod tests {
             guest: false,
             ..known
         };
-        let alice = rules.user(&known).unwrap();
+        let alice = with_users(&world, |_| ()).user(&known).unwrap();
         (world, alice)
     }
 
