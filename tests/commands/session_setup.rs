@@ -1,14 +1,21 @@
 //! SESSION_SETUP ([MS-SMB2] 3.3.5.5): logging in, proving anew, replacing. Binding is in
 //! `session_bind.rs`.
 
-use smb_client::{Client, ClientError, CreateArgs, Login, Options, Request, Session, Signing};
+use std::io::{Read as _, Write as _};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use smb_client::core::{Event, LoginArgs};
+use smb_client::{
+    Client, ClientError, CreateArgs, Credentials, Login, Options, Request, Session, Signing,
+};
 use smb_tests::{
     DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, Outcome, PASSWORD, USER, outcome, status,
 };
 use smb_wire::Status;
-use smb_wire::ids::SessionId;
+use smb_wire::ids::{FileTime, SessionId};
 use smb_wire::msg::{
-    Capabilities, Dialect, SecurityMode, SessionFlags, SessionSetupFlags, SessionSetupRequest,
+    Capabilities, Dialect, LogoffRequest, SecurityMode, SessionFlags, SessionSetupFlags,
+    SessionSetupRequest,
 };
 
 const DIALECTS: [Dialect; 5] = [
@@ -217,4 +224,56 @@ fn one_client_speaks_one_dialect() {
     let refused = other.login(USER, PASSWORD, "");
     assert_eq!(status(refused), Status::USER_SESSION_DELETED);
     first.tree(DATA).unwrap();
+}
+
+/// Each session being set up has a preauthentication hash of its own ([MS-SMB2] 3.3.5.5): with one
+/// for both, neither could sign.
+#[test]
+fn two_first_logins_take_turns_on_one_connection() {
+    let server = HoldfastServer::new();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let now = FileTime::from_unix(since.as_secs().try_into().unwrap(), 0).0;
+    for dialect in DIALECTS {
+        for users in [
+            [(USER, PASSWORD), (OTHER_USER, OTHER_PASSWORD)],
+            [(OTHER_USER, OTHER_PASSWORD), (USER, PASSWORD)],
+            [(USER, PASSWORD), (USER, PASSWORD)],
+        ] {
+            let mut connection = server.connection(Options::dialect(dialect));
+            connection.negotiate().unwrap();
+            // For credits: both requests are on their way before either is answered.
+            for _ in 0..4 {
+                connection.echo().unwrap();
+            }
+            let tickets = users.map(|(user, password)| {
+                let credentials = Credentials::password(user, "", password);
+                let args = LoginArgs::new(credentials, now);
+                connection.core_mut().begin_login(args).unwrap()
+            });
+            assert_ne!(tickets[0], tickets[1]);
+            let mut sessions = Vec::new();
+            let mut buffer = [0; 65_536];
+            while sessions.len() < 2 {
+                while let Some(frame) = connection.core_mut().next_frame() {
+                    connection.stream_mut().write_all(&frame.head).unwrap();
+                    connection.stream_mut().write_all(&frame.body).unwrap();
+                }
+                let read = connection.stream_mut().read(&mut buffer).unwrap();
+                assert_ne!(read, 0, "{dialect:?}");
+                connection.core_mut().feed(&buffer[..read]).unwrap();
+                while let Some(event) = connection.core_mut().next_event() {
+                    if let Event::Login { outcome, .. } = event {
+                        sessions.push(outcome.unwrap().session_id);
+                    }
+                }
+            }
+            assert_ne!(sessions[0], sessions[1]);
+            for session in sessions {
+                // Signed, and so is the answer.
+                let logoff = Request::new(&LogoffRequest).session(session);
+                let reply = connection.call(logoff).unwrap();
+                assert_eq!(reply.status(), Status::SUCCESS, "{dialect:?}");
+            }
+        }
+    }
 }
