@@ -6,7 +6,7 @@ use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::name;
-use smb_wire::dtyp::SecurityDescriptor;
+use smb_wire::dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, Sid};
 use smb_wire::fscc::FileInformationClass;
 use smb_wire::msg::{
     InfoType, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, SecurityInformation,
@@ -173,4 +173,59 @@ fn descriptors_need_rights_and_a_form() {
     assert!(set_descriptor(&file, dacl, &buffer).is_error());
     let same = SecurityDescriptor::read(&descriptor(&file, dacl)).unwrap();
     assert_eq!(same.dacl, SecurityDescriptor::read(&good).unwrap().dacl);
+}
+
+/// A list of very many entries, asked for with every buffer around each border: all of it, or the
+/// size that it needs and nothing of it ([MS-SMB2] 3.3.5.20.3).
+#[test]
+fn a_long_list_is_told_whole_or_not_at_all() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = full_access(&tree, "f");
+    let dacl = SecurityInformation::DACL;
+    let mut sd = SecurityDescriptor::read(&descriptor(&file, dacl)).unwrap();
+    // As many as the file system keeps.
+    let set = [1000u32, 500, 200, 100].into_iter().find(|count| {
+        let user = |n| {
+            Ace::allow(
+                Sid::unix_user(100_000 + n),
+                AccessMask::FILE_READ_DATA,
+                AceFlags::empty(),
+            )
+        };
+        let mut aces: Vec<_> = (0..*count).map(user).collect();
+        aces.push(Ace::allow(
+            Sid::EVERYONE,
+            AccessMask::FILE_ALL_ACCESS,
+            AceFlags::empty(),
+        ));
+        sd.dacl = Some(Acl::new(aces));
+        let mut bytes = BytesMut::new();
+        sd.encode(&mut bytes).unwrap();
+        set_descriptor(&file, dacl, &bytes) == Status::SUCCESS
+    });
+    assert!(set.is_some(), "not even 100 entries are kept");
+    let whole = descriptor(&file, dacl);
+    let told = SecurityDescriptor::read(&whole).unwrap();
+    assert_eq!(told.dacl, sd.dacl);
+    let len = u32::try_from(whole.len()).unwrap();
+    let around = (0..64)
+        .chain((64..len).step_by(251))
+        .chain(len - 40..len + 40);
+    for max in around.chain([65_536]) {
+        let request = file.query_info_request(InfoType::SECURITY, 0, dacl.bits(), max);
+        let reply = tree.reply(tree.address(request)).unwrap();
+        if max >= len {
+            assert_eq!(reply.status(), Status::SUCCESS, "{max}");
+            let answer = QueryInfoResponse::read(&reply.message).unwrap();
+            assert_eq!(answer.buffer, &whole[..], "{max}");
+        } else {
+            assert_eq!(reply.status(), Status::BUFFER_TOO_SMALL, "{max}");
+            let needed = len.to_le_bytes();
+            assert!(has(&reply.message, &needed), "{max}");
+            assert!(!has(&reply.message, &whole[whole.len() - 32..]), "{max}");
+        }
+    }
+    // The server still judges by it.
+    assert_eq!(status(tree.create(&CreateArgs::open("f"))), Status::SUCCESS);
 }

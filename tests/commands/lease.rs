@@ -5,9 +5,9 @@ use smb_client::{Break, CreateArgs, Options, Tree};
 use smb_tests::{HoldfastServer, MEANWHILE, SOON, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
-use smb_wire::create_context::LeaseState;
+use smb_wire::create_context::{LeaseState, name};
 use smb_wire::ids::{Guid, LeaseKey};
-use smb_wire::msg::{CreateOptions, Dialect};
+use smb_wire::msg::{CreateOptions, Dialect, OplockLevel};
 
 const KEY: LeaseKey = LeaseKey([0x11; 16]);
 const OTHER_KEY: LeaseKey = LeaseKey([0x22; 16]);
@@ -202,4 +202,24 @@ fn smb_2_0_2_acknowledges_no_leases() {
         status(tree.acknowledge_lease(KEY, RH)),
         Status::INVALID_PARAMETER
     );
+}
+
+/// [MS-SMB2] 2.2.13.2.8, 2.2.13.2.10: 32 bytes or 52. Others are refused (3.3.5.9), and nothing is
+/// made.
+#[test]
+fn contexts_of_another_size_are_refused() {
+    let server = HoldfastServer::new();
+    let tree = of(&server, 1);
+    for size in 0..=64 {
+        let args = CreateArgs::create("f").oplock(OplockLevel::LEASE);
+        let args = args.context(name::REQUEST_LEASE, &vec![0x11; size]);
+        let got = tree.create_status(&args).unwrap();
+        if matches!(size, 32 | 52) {
+            assert_eq!(got, Status::SUCCESS, "{size}");
+            std::fs::remove_file(server.path("f")).unwrap();
+        } else {
+            assert_eq!(got, Status::INVALID_PARAMETER, "{size}");
+            assert!(!server.path("f").exists(), "{size}");
+        }
+    }
 }

@@ -1,9 +1,10 @@
 //! SESSION_SETUP ([MS-SMB2] 3.3.5.5): logging in, replacing. Binding is in `session_bind.rs`,
 //! proving anew in `reauthentication.rs`.
 
-use smb_auth::Credentials;
 use smb_client::core::LoginArgs;
-use smb_client::{Client, ClientError, CreateArgs, Login, Options, Request, Session, Signing};
+use smb_client::{
+    Client, ClientError, CreateArgs, Credentials, Login, Options, Request, Session, Signing,
+};
 use smb_tests::{
     DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, Outcome, PASSWORD, USER, outcome, status,
 };

@@ -3,6 +3,7 @@
 //! change, and goes on serving everybody else.
 
 mod buffers;
+mod chains;
 mod fields;
 mod frames;
 mod identities;

@@ -42,4 +42,6 @@ pub use options::{Encryption, MultiProtocol, Options, Signing};
 pub use request::{Overrides, Request, RequestBody};
 pub use tree::Tree;
 
+pub use smb_auth::Credentials;
+
 pub use crate::core::{Break, Negotiated, Reply, SessionSecret};

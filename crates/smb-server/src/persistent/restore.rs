@@ -24,7 +24,7 @@ use smb_wire::{
     ids::{FileId, Guid, LeaseKey, SessionId, TreeId},
     msg::{CreateOptions, ShareFlags},
 };
-use vfs::{Identity, Lookup, Node, StreamOpen, Timestamp, Vfs, VfsError};
+use vfs::{Identity, Lookup, Node, StreamOpen, Timestamp, Vfs, VfsError, env::pause};
 
 use super::{
     HandleStore,
@@ -180,6 +180,8 @@ impl<V: Vfs> Server<V> {
         let (mut late, mut gone, mut told) = (Vec::new(), Vec::new(), Vec::new());
         let (mut unseen, mut silent) = (Vec::new(), BTreeSet::new());
         for open in waiting {
+            // They may be many, and a reload comes here beside clients that are served.
+            pause(&*self.env).await;
             if shares.is_late(&open.share) {
                 late.push(open);
                 continue;

@@ -329,3 +329,32 @@ fn nothing_is_left_of_a_creation_that_fails_halfway() {
         assert!(t.names("").await.is_empty());
     });
 }
+
+#[test]
+fn names_of_a_large_directory_are_worked_on_in_portions() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    block_on(async {
+        let pauses = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&pauses);
+        let options = PosixOptions {
+            pause: crate::env::Pause::new(move |waker| {
+                count.fetch_add(1, Ordering::Relaxed);
+                waker.wake_by_ref();
+            }),
+            ..PosixOptions::default()
+        };
+        let (disk, link) = sim(SimOptions::default());
+        let t = Case::with(disk, link, options).await;
+        let dir = t.dir("d").await;
+        for name in 0..3000 {
+            touch(&t, &dir, format!("name{name}").as_bytes()).await;
+        }
+        let taken = || pauses.swap(0, Ordering::Relaxed);
+        taken();
+        assert_eq!(t.vfs.list(ME, &dir, 4000).await.unwrap().len(), 3000);
+        assert_eq!(taken(), 2);
+        // The snapshot that answers for a name in another case.
+        assert!(t.is_there("d/NAME2999").await);
+        assert_eq!(taken(), 2);
+    });
+}

@@ -1,0 +1,120 @@
+//! Compounds that mean harm ([MS-SMB2] 3.3.5.2.7): elements that name somebody else's session, tree
+//! or handle, and every command where it stands in the middle of a chain.
+
+use smb_client::{ClientError, CreateArgs, Options, Request};
+use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, PASSWORD, USER};
+use smb_wire::{
+    Status,
+    header::HeaderFlags,
+    ids::{FileId, SessionId, TreeId},
+    msg::{CloseFlags, CloseRequest, WriteFlags, WriteRequest},
+};
+
+use crate::requests::{Attacker, Precious};
+
+/// A related element whose header says whose session and tree it were.
+fn naming(request: Request, session: SessionId, tree: TreeId) -> Request {
+    request.session(session).tree(tree).related()
+}
+
+fn write(file_id: FileId) -> Request {
+    Request::new(&WriteRequest {
+        offset: 0,
+        file_id,
+        channel: smb_wire::msg::Channel::NONE,
+        remaining_bytes: 0,
+        flags: WriteFlags::empty(),
+        channel_info: &[],
+        data: b"overwritten",
+    })
+}
+
+fn close(file_id: FileId) -> Request {
+    Request::new(&CloseRequest {
+        flags: CloseFlags::empty(),
+        file_id,
+    })
+}
+
+/// What a related element says of its session, tree and file does not count: those of the element
+/// before do ([MS-SMB2] 3.3.5.2.7.2).
+#[test]
+fn a_related_element_reaches_nobody_elses_session_tree_or_file() {
+    let server = HoldfastServer::new();
+    // Both on one connection: the server knows both sessions there.
+    let client = server.client(Options::default());
+    let bob = client.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
+    let alice = client.login(USER, PASSWORD, "").unwrap();
+    let elsewhere = server.session(Options::default());
+    for victim in [&alice, &elsewhere] {
+        let theirs = victim.tree(DATA).unwrap();
+        theirs.write_file("victim", b"the victim's").unwrap();
+        let file = theirs.create(&CreateArgs::open("victim")).unwrap();
+        let own = bob.tree(DATA).unwrap();
+        for (session, tree) in [
+            (victim.id(), theirs.id()),
+            (victim.id(), own.id()),
+            (SessionId::ANY, theirs.id()),
+            (SessionId(0x1234_5678), TreeId(0x9abc)),
+        ] {
+            for target in [file.id(), FileId::ANY] {
+                let replies = client.compound(vec![
+                    own.address(CreateArgs::open_if("own").request()),
+                    naming(write(target), session, tree),
+                    naming(close(target), session, tree),
+                ]);
+                let replies = replies.unwrap();
+                assert_eq!(replies.len(), 3);
+                assert_eq!(replies[0].header.session_id, bob.id());
+                // As bob, on bob's file, or not at all.
+                for reply in &replies[1..] {
+                    let answered = (reply.header.session_id, reply.status());
+                    let as_victim = (victim.id(), Status::SUCCESS);
+                    assert_ne!(answered, as_victim, "{session:?} {tree:?} {target:?}");
+                }
+                assert_eq!(file.read_all().unwrap(), b"the victim's");
+            }
+        }
+    }
+    server.assert_serving();
+}
+
+/// One answer for each element, or none at all where the connection ends; the chain's own handle is
+/// closed by its last element, and nobody is harmed.
+#[test]
+fn every_command_stands_in_the_middle_of_a_chain() {
+    let server = HoldfastServer::new();
+    let precious = Precious::new(&server);
+    let mut answered = 0;
+    let commands = Attacker::new(&server, Options::default()).requests().len();
+    for index in 0..commands {
+        let attacker = Attacker::new(&server, Options::default());
+        let (command, request) = attacker.requests().swap_remove(index);
+        let first = attacker
+            .tree
+            .address(CreateArgs::open(&attacker.name).request());
+        let client = attacker.session.client();
+        let replies = client.compound(vec![
+            first,
+            naming(request, SessionId::ANY, TreeId::ANY),
+            naming(close(FileId::ANY), SessionId::ANY, TreeId::ANY),
+        ]);
+        match replies {
+            Ok(replies) => {
+                assert_eq!(replies.len(), 3, "{command}");
+                assert_eq!(replies[0].status(), Status::SUCCESS, "{command}");
+                for reply in &replies {
+                    assert_ne!(reply.status(), Status::PENDING, "{command}");
+                }
+                let related = replies[1].header.flags.contains(HeaderFlags::RELATED);
+                assert!(related, "{command}");
+                answered += 1;
+            }
+            Err(ClientError::Disconnected) => {}
+            Err(other) => panic!("{command}: {other}"),
+        }
+        precious.check(command);
+        server.assert_serving();
+    }
+    assert!(answered + 3 >= commands, "{answered} of {commands}");
+}
