@@ -288,7 +288,7 @@ pub(crate) fn apart<T: Send>(future: impl Future<Output = T> + Send) -> T {
 
 /// One worker's share of the protocol.
 pub struct Handler {
-    server: Arc<Server<HostVfs>>,
+    holdfast: Arc<Holdfast>,
 }
 
 impl ConnectionHandler for Handler {
@@ -297,13 +297,21 @@ impl ConnectionHandler for Handler {
         let pass = Rc::new(accepted.pass);
         let known = Rc::clone(&pass);
         // Each hears of the end by itself: the last of ten thousand is not told ten thousand times.
+        let stopping = async {
+            // A reload between accept and here closes connections that it knows: asked when the
+            // server knows this one.
+            let peer = accepted.peer.ip();
+            if self.holdfast.config().server.hosts.admits(peer) {
+                worker.stopping().await;
+            }
+        };
         let serving = smb_server::serve(
-            Arc::clone(&self.server),
+            Arc::clone(&self.holdfast.server),
             receiver,
             transmitter,
             accepted.peer,
             Box::new(move || known.authenticated()),
-            worker.stopping(),
+            stopping,
         );
         serving.await;
     }
@@ -390,9 +398,7 @@ impl Service for Holdfast {
             let stopping = async move { worker.stopping().await };
             tokio::task::spawn_local(power.watch(durability, stopping, protection));
         }
-        Ok(Handler {
-            server: Arc::clone(&self.server),
-        })
+        Ok(Handler { holdfast: self })
     }
 
     fn status(&self) -> Value {

@@ -116,6 +116,12 @@ pub struct HostRules {
 }
 
 impl HostRules {
+    /// Whether there is any address that may not.
+    #[must_use]
+    pub fn limits(&self) -> bool {
+        !self.allow.is_empty() || !self.deny.is_empty()
+    }
+
     /// Whether `peer` may.
     #[must_use]
     pub fn admits(&self, peer: IpAddr) -> bool {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use smb_client::{Client, Options};
+use smb_client::{Client, CreateArgs, Login, Options, Tree};
 
-use crate::support::{PASSWORD, Plan, USER, closed};
+use crate::support::{PASSWORD, Plan, USER, closed, eventually};
 
 fn ipv6_is_there() -> bool {
     let there = std::net::TcpListener::bind("[::1]:0").is_ok();
@@ -60,8 +60,8 @@ fn one_socket_serves_both_and_the_servers_rules_tell_them_apart() {
     Client::connect(("::1", port), Options::default()).unwrap();
     let denied = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
     assert!(closed(&denied, Duration::from_secs(5)));
-    // Who is in stays in.
-    client.echo().unwrap();
+    // Who was in is out.
+    eventually("the connection is closed", || client.echo().is_err());
 }
 
 #[test]
@@ -84,4 +84,40 @@ fn a_share_has_rules_of_its_own() {
             "{share}"
         );
     }
+}
+
+#[test]
+fn a_share_is_out_of_reach_over_a_channel_from_where_it_refuses() {
+    if !ipv6_is_there() {
+        return;
+    }
+    let plan = Plan {
+        listen: "::",
+        share: "hosts_deny = [\"::1\"]".into(),
+        tables: "[[share]]\nname = \"open\"\npath = \"data\"\n".into(),
+        ..Plan::default()
+    };
+    let daemon = plan.start();
+    let port = daemon.address.port();
+    let options = || Options::default().guid(smb_wire::ids::Guid([7; 16]));
+    let first = Client::connect(("127.0.0.1", port), options()).unwrap();
+    let session = first.login(USER, PASSWORD, "").unwrap();
+    let trees = ["data", "open"].map(|share| session.tree(share).unwrap());
+    let files = ["a", "b"].map(CreateArgs::open_if);
+    let [(data, file), (_, other)] = [(&trees[0], &files[0]), (&trees[1], &files[1])]
+        .map(|(tree, args)| (tree, tree.create(args).unwrap()));
+    file.write_all(0, b"over IPv4").unwrap();
+    // The same session over another channel, from an address that the share refuses.
+    let second = Client::connect(("::1", port), options()).unwrap();
+    let login = Login::user(USER, PASSWORD, "");
+    let channel = second.bind(session.secret().unwrap(), &login).unwrap();
+    let over = |tree: &Tree| channel.tree_of(tree.id(), *tree.info());
+    let denied = Some(smb_wire::Status::ACCESS_DENIED);
+    let read = file.through(&over(data)).read(0, 9);
+    assert_eq!(read.err().unwrap().status(), denied);
+    let opened = over(data).create(&CreateArgs::open("a"));
+    assert_eq!(opened.err().unwrap().status(), denied);
+    assert_eq!(channel.tree("data").err().unwrap().status(), denied);
+    other.through(&over(&trees[1])).read(0, 0).unwrap();
+    assert_eq!(file.read(0, 9).unwrap(), b"over IPv4");
 }

@@ -162,7 +162,9 @@ fn check_tree<V: Vfs>(call: &mut Call<V>) -> Result<(), Failure> {
         .get(&call.header.tree_id)
         .map(Arc::clone)
         .ok_or(Status::NETWORK_NAME_DELETED)?;
-    let refused = tree.encrypted && !call.encrypted;
+    // A further channel of the session may come from elsewhere than its TREE_CONNECT.
+    let elsewhere = !tree.admits_from(call.connection.peer.ip());
+    let refused = tree.encrypted && !call.encrypted || elsewhere;
     call.tree = Some(tree);
     if refused {
         return Err(Status::ACCESS_DENIED.into());

@@ -206,6 +206,7 @@ mod tests {
             maximal_access: smb_wire::access_mask::AccessMask::FILE_ALL_ACCESS,
             flags: Default::default(),
             encrypted: share.config.encryption_required,
+            limits_hosts: share.config.hosts.limits(),
             share: Some(share),
         }
     }

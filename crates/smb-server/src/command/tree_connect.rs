@@ -108,6 +108,7 @@ fn pipes<V: Vfs>(session: &Session<V>) -> (TreeConnect<V>, TreeConnectResponse) 
         maximal_access: PIPE_ACCESS,
         flags: ShareFlags::NO_CACHING,
         encrypted: session.encrypts(),
+        limits_hosts: false,
     };
     let response = TreeConnectResponse {
         share_type: ShareType::PIPE,
@@ -160,6 +161,7 @@ fn disk<V: Vfs>(
         id: Default::default(),
         acting: Default::default(),
         encrypted: config.encryption_required,
+        limits_hosts: config.hosts.limits(),
         share: Some(share),
         maximal_access,
         flags,

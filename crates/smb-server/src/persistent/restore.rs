@@ -583,6 +583,7 @@ fn no_tree<V: Vfs>(share: &Arc<Share<V>>) -> TreeConnect<V> {
         id: TreeId::default(),
         acting: Default::default(),
         encrypted: share.config.encryption_required,
+        limits_hosts: share.config.hosts.limits(),
         share: Some(Arc::clone(share)),
         maximal_access: smb_wire::access_mask::AccessMask::FILE_ALL_ACCESS,
         flags: ShareFlags::empty(),

@@ -6,6 +6,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -288,6 +289,8 @@ pub(crate) struct TreeConnect<V: Vfs> {
     pub(crate) flags: ShareFlags,
     /// Every request must come encrypted.
     pub(crate) encrypted: bool,
+    /// The share admits some addresses only: those of every channel are looked at.
+    pub(crate) limits_hosts: bool,
     /// As whom it acts, if not as the session's user.
     pub(crate) acting: Acting,
 }
@@ -301,6 +304,12 @@ impl<V: Vfs> TreeConnect<V> {
             Some(ids) => self.acting.token(&server.config(), token, ids),
             None => token,
         }
+    }
+
+    /// Whether requests may come from this address.
+    pub(crate) fn admits_from(&self, peer: IpAddr) -> bool {
+        let share = self.share.as_ref();
+        !self.limits_hosts || share.is_none_or(|share| share.config.hosts.admits(peer))
     }
 
     /// The share's name as shown.
