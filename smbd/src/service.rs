@@ -275,6 +275,14 @@ impl ConnectionHandler for Handler {
         let (receiver, transmitter) = transport::split(accepted.stream);
         let pass = Rc::new(accepted.pass);
         let known = Rc::clone(&pass);
+        // The server stops, or a newcomer needs the place of somebody who has not logged in.
+        let ending = async {
+            tokio::select! {
+                biased;
+                () = worker.stopping() => {}
+                () = pass.displaced() => {}
+            }
+        };
         // Each hears of the end by itself: the last of ten thousand is not told ten thousand times.
         let serving = smb_server::serve(
             Arc::clone(&self.server),
@@ -282,7 +290,7 @@ impl ConnectionHandler for Handler {
             transmitter,
             accepted.peer,
             Box::new(move || known.authenticated()),
-            worker.stopping(),
+            ending,
         );
         serving.await;
     }

@@ -50,13 +50,14 @@ pub(super) fn in_words(status: &Value) -> String {
     push(
         &mut out,
         &format!(
-            "connections: {} from {} addresses, {} without a login; {} let in and {} refused since \
-             the start",
+            "connections: {} from {} addresses, {} without a login; {} let in, {} refused and {} \
+             closed for newcomers since the start",
             word(&figures["connections"]),
             word(&figures["addresses"]),
             word(&figures["unauthenticated"]),
             word(&figures["accepted"]),
             word(&figures["refused"]),
+            word(&figures["displaced"]),
         ),
     );
     push(&mut out, "\nworkers:");
@@ -555,7 +556,7 @@ mod tests {
             "version": "0.1.0", "pid": 7, "uptime_s": 200, "config": "/etc/h.toml",
             "state_dir": "/var/lib/holdfast",
             "connections": { "connections": 1, "addresses": 1, "unauthenticated": 0,
-                             "accepted": 3, "refused": 2 },
+                             "accepted": 3, "refused": 2, "displaced": 1 },
             "workers": [{ "worker": 0, "core": 3, "listeners": ["[::]:445 on eth0"],
                           "connections": 1, "cpu_ms": 1_250, "file_io": "io_uring" }],
             "server": {
@@ -588,7 +589,8 @@ mod tests {
             "\
 Holdfast 0.1.0, process 7, up 3 min 20 s; file I/O by io_uring
 configuration /etc/h.toml, state in /var/lib/holdfast
-connections: 1 from 1 addresses, 0 without a login; 3 let in and 2 refused since the start
+connections: 1 from 1 addresses, 0 without a login; 3 let in, 2 refused and 1 closed \
+for newcomers since the start
 
 workers:
   worker  core  listeners         connections  cpu time  file I/O

@@ -1,9 +1,14 @@
 //! Each limit of the configuration, met from outside.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::{SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
 
-use smb_client::{Client, Options, Request};
+use smb_client::{Client, Connection, Options, Request};
 use smb_wire::{Status, msg::EchoRequest};
+
+use socket2::{Domain, Socket, Type};
 
 use crate::support::{PASSWORD, Plan, USER, closed, eventually};
 
@@ -40,11 +45,57 @@ fn strangers_are_counted_and_logins_make_room() {
             .unwrap()
             .contains("1 without a login")
     });
-    assert!(closed(&daemon.stranger(), Duration::from_secs(5)));
-    drop(stranger);
-    eventually("the place is not given back", || {
-        Client::connect(daemon.address, Options::default()).is_ok()
-    });
+    // Who comes to log in gets the place of who says nothing.
+    let known = daemon.tree();
+    assert!(closed(&stranger, Duration::from_secs(5)));
+    known.write_file("still", b"here").unwrap();
+}
+
+/// Many more silent connections than the server lets in, from four addresses.
+#[test]
+fn silent_connections_keep_nobody_from_logging_in() {
+    let daemon = Plan {
+        listen: "0.0.0.0",
+        ..limited("unauthenticated_connections = 400\nconnections_per_address = 150")
+    }
+    .start();
+    let port = daemon.address.port();
+    let from = |address: [u8; 4]| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&SocketAddr::from((address, 0)).into())?;
+        socket.connect(&SocketAddr::from(([127, 0, 0, 1], port)).into())?;
+        std::io::Result::Ok(TcpStream::from(socket))
+    };
+    let log_in = |stream: TcpStream| {
+        let connection = Connection::new(stream, Options::default());
+        let client = Client::over(connection, Options::default()).unwrap();
+        let session = client.login(USER, PASSWORD, "").unwrap();
+        session.tree("data").unwrap()
+    };
+    let mut flood = Vec::new();
+    let mut known = Vec::new();
+    for number in 0..1_600_u32 {
+        let host = u8::try_from(number % 4).unwrap();
+        flood.push(from([127, 0, 10 + host, 1]).unwrap());
+        if number % 100 == 99 {
+            // From another address, and from one of the flood's own.
+            known.push(log_in(from([127, 0, 99, 1]).unwrap()));
+            known.push(log_in(from([127, 0, 10, 1]).unwrap()));
+        }
+        if flood.len() > 800 {
+            flood.remove(0);
+        }
+    }
+    for tree in &known {
+        tree.client().echo().unwrap();
+    }
+    let figures = daemon.ask(&["status"]).unwrap();
+    let figures = figures
+        .lines()
+        .find(|line| line.starts_with("connections:"));
+    let figures = figures.unwrap();
+    assert!(figures.contains(" 0 refused"), "{figures}");
+    assert!(!figures.contains(" 0 closed for newcomers"), "{figures}");
 }
 
 #[test]
