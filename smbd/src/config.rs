@@ -180,6 +180,8 @@ pub struct Limits {
     pub io_size_bytes: u32,
     pub directory_buffer_bytes: u32,
     pub failed_logins: u32,
+    /// `None`: as much as `resources.rs` says of this machine.
+    pub buffer_memory: Option<u64>,
 }
 
 impl Default for Limits {
@@ -199,6 +201,7 @@ impl Default for Limits {
             io_size_bytes: 8 << 20,
             directory_buffer_bytes: 1 << 20,
             failed_logins: 10,
+            buffer_memory: None,
         }
     }
 }

@@ -36,6 +36,7 @@ mod persistent_store;
 pub mod placement;
 mod power;
 pub mod protection;
+mod resources;
 pub mod ring;
 mod sentinel;
 mod serve;

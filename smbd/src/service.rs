@@ -3,6 +3,7 @@
 
 mod promises;
 mod settling;
+mod spare_memory;
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +17,7 @@ use std::{
 use durability::{Durability, Gate, ShareDurability};
 use serde_json::{Value, json};
 use smb_auth::UserDb;
-use smb_server::{Server, Share, Shares, outside::HostWatch};
+use smb_server::{MemoryFigures, Server, Share, Shares, outside::HostWatch};
 use vfs::{
     posix::PosixVfs,
     sys::{HostDisk, OwnChanges},
@@ -340,6 +341,10 @@ impl Service for Holdfast {
             };
             let durability = Arc::clone(&self.server.durability);
             tokio::task::spawn_local(kept.watch(durability, worker.clone(), activity));
+            tokio::task::spawn_local(spare_memory::give_back(
+                Arc::clone(&self.server.memory),
+                worker.clone(),
+            ));
             self.server.watch_restored();
             let folder = self.config().server.state_dir.clone();
             let (hearing, stop) = (Arc::clone(&self.server), worker.clone());
@@ -389,6 +394,7 @@ impl Service for Holdfast {
             "kept": self.kept.status(),
             "power": self.power.status(),
             "handles": persistent_store::status(&self.server),
+            "memory": memory_status(self.server.memory.figures()),
             "tables": self.server.table_sizes().into_iter().collect::<BTreeMap<_, _>>(),
             "host_changes": self.host_changes.as_ref().map(|changes| changes.status()),
         })
@@ -580,6 +586,17 @@ impl Service for Holdfast {
             shares: durability.owing(),
         }
     }
+}
+
+fn memory_status(figures: MemoryFigures) -> Value {
+    json!({
+        "limit_bytes": figures.limit,
+        "used_bytes": figures.used,
+        "waiting": figures.waiting,
+        "waits": figures.waits,
+        "evictions": figures.evictions,
+        "refusals": figures.refusals,
+    })
 }
 
 impl Holdfast {

@@ -15,7 +15,7 @@ use vfs::posix::{AclNamespace, PosixOptions, SymlinkPolicy};
 
 use crate::{
     config::{self, Config},
-    local_groups,
+    local_groups, resources,
 };
 
 /// Numbers of 96 bits that make the machine's SID, under S-1-5-21.
@@ -91,6 +91,7 @@ fn limits(limits: &config::Limits) -> Limits {
         credits: limits.credits,
         directory_bytes: limits.directory_buffer_bytes,
         failed_logins: limits.failed_logins,
+        buffer_memory: resources::buffer_memory(limits.buffer_memory),
         ..Limits::default()
     }
 }

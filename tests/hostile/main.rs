@@ -6,6 +6,7 @@ mod buffers;
 mod fields;
 mod frames;
 mod identities;
+mod memory;
 mod random;
 mod requests;
 mod untaken;

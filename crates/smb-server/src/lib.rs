@@ -18,6 +18,7 @@ mod connection;
 pub mod file;
 pub mod limits;
 mod link;
+mod memory;
 mod misbehaved;
 pub mod outside;
 mod pattern;
@@ -30,6 +31,7 @@ mod status;
 pub mod transport;
 
 pub use connection::serve;
+pub use memory::{Memory, MemoryFigures};
 pub use persistent::{Announce, HandleStore, Restored};
 pub use state::{
     CommandCount, ConnectionId, ConnectionReport, OpenReport, Report, Requests, Server,

@@ -16,6 +16,10 @@ const SOME: u32 = 65_535;
 const BUFFER_BYTES_MIN: u32 = 64 << 10;
 /// What the credits of one 2.1 request can pay for.
 const BUFFER_BYTES_MAX: u32 = 8 << 20;
+/// `buffer_memory` in multiples of `io_size`, at least.
+const IO_SIZES_MIN: u64 = 8;
+/// No machine needs more.
+const BUFFER_MEMORY_MAX: u64 = 1 << 40;
 /// Longer chains are refused before anybody looks at the limit.
 const COMPOUND_MAX: u32 = smb_wire::compound::COMPOUND_ELEMENTS_MAX as u32;
 /// Fewer would stop a client that reads ahead.
@@ -80,6 +84,7 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
         &mut limits.directory_buffer_bytes,
         findings,
     );
+    buffer_memory(&table.buffer_memory, &mut limits, findings);
     if let Some(at) = &table.authentication_timeout {
         limits.authentication_timeout = at.get_ref().0;
         if limits.authentication_timeout < AUTHENTICATION_TIMEOUT_MIN {
@@ -91,6 +96,25 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
         }
     }
     limits
+}
+
+/// One connection alone is granted a quarter, and a request of `io_size` must fit it with the buffer
+/// that it arrives in.
+fn buffer_memory(field: &raw::At<ByteSize>, limits: &mut Limits, findings: &mut Findings) {
+    let Some(at) = field else { return };
+    let bytes = at.get_ref().0;
+    let least = IO_SIZES_MIN * u64::from(limits.io_size_bytes);
+    if !(least..=BUFFER_MEMORY_MAX).contains(&bytes) {
+        findings.add(
+            Some(at.span()),
+            format!("{bytes} bytes are out of range here"),
+            &format!(
+                "use \"{}MiB\" ({IO_SIZES_MIN} times io_size) to \"1024GiB\"",
+                least.div_ceil(1 << 20)
+            ),
+        );
+    }
+    limits.buffer_memory = Some(bytes);
 }
 
 fn credits(field: &raw::At<u32>, value: &mut u16, findings: &mut Findings) {

@@ -266,6 +266,9 @@ pub(super) struct LimitsTable {
     /// Failed logins of one user from one address within a minute; more tries get
     /// STATUS_LOGON_FAILURE unheard. Default: 10.
     pub(super) failed_logins: At<u32>,
+    /// Memory for buffers of all connections together; who needs more waits. Default: an eighth of
+    /// the machine's memory, or of what the control group allows, "64MiB" to "2GiB".
+    pub(super) buffer_memory: At<ByteSize>,
 }
 
 /// `[log]`

@@ -60,6 +60,7 @@ pub(super) fn in_words(status: &Value) -> String {
             word(&figures["displaced"]),
         ),
     );
+    write_memory(&mut out, &server["memory"]);
     push(&mut out, "\nworkers:");
     write_columns(&mut out, &WORKER, &workers(&status["workers"]), 1);
     push(&mut out, "\nshares:");
@@ -80,6 +81,23 @@ pub(super) fn in_words(status: &Value) -> String {
     push(&mut out, &format!("\nopen files: {}", opens.len()));
     write_some(&mut out, &OPEN, &opens);
     out
+}
+
+fn write_memory(out: &mut String, memory: &Value) {
+    let mib = |bytes: &Value| bytes.as_u64().unwrap_or(0).div_ceil(1 << 20);
+    push(
+        out,
+        &format!(
+            "buffer memory: {} MiB of {} MiB in use, {} connections wait for some; {} waits, {} \
+             connections closed for others' sake and {} requests refused since the start",
+            mib(&memory["used_bytes"]),
+            mib(&memory["limit_bytes"]),
+            memory["waiting"],
+            memory["waits"],
+            memory["evictions"],
+            memory["refusals"],
+        ),
+    );
 }
 
 /// Shares alone: the answer to `holdfast policy`.
@@ -561,6 +579,8 @@ mod tests {
                           "connections": 1, "cpu_ms": 1_250, "file_io": "io_uring" }],
             "server": {
                 "file_io": "io_uring",
+                "memory": { "limit_bytes": 1 << 30, "used_bytes": 5, "waiting": 1, "waits": 7,
+                            "evictions": 2, "refusals": 0 },
                 "host_changes": { "watches": 1, "refused": 0, "overflows": 0 },
                 "connections": [{ "id": 4, "peer": "10.0.0.1:999", "dialect": "3.1.1" },
                                 { "id": 5, "peer": "10.0.0.2:999", "dialect": "3.1.1" },
@@ -591,6 +611,8 @@ Holdfast 0.1.0, process 7, up 3 min 20 s; file I/O by io_uring
 configuration /etc/h.toml, state in /var/lib/holdfast
 connections: 1 from 1 addresses, 0 without a login; 3 let in, 2 refused and 1 closed \
 for newcomers since the start
+buffer memory: 1 MiB of 1024 MiB in use, 1 connections wait for some; 7 waits, 2 connections closed \
+for others' sake and 0 requests refused since the start
 
 workers:
   worker  core  listeners         connections  cpu time  file I/O

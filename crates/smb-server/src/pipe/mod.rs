@@ -134,6 +134,7 @@ impl Pipe {
         let world = World::of(call, self.interface)?;
         let mut link = self.link();
         link.write(data, &world)?;
+        link.charge(call.connection.account())?;
         if link.is_readable() {
             self.readable.notify_one();
         }

@@ -29,8 +29,7 @@ pub(crate) use holders::Holder;
 pub(crate) use loss_warnings::LossWarnings;
 pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{
-    DirectoryCursor, Disk, EndReason, Ender, InFlight, NamesHeld, NewOpen, Open, OpenKind,
-    Reconnected,
+    DirectoryCursor, Disk, EndReason, Ender, InFlight, NewOpen, Open, OpenKind, Reconnected,
 };
 pub use requests::{CommandCount, Requests};
 pub(crate) use sequence::{Admitted, ChannelSequence};

@@ -24,6 +24,7 @@ use super::{Admitted, ChannelSequence, Endurance, Origin, TreeConnect};
 use crate::{
     command::Failure,
     file::{OpenId, Place, Quick},
+    memory::Held,
     pipe::Pipe,
 };
 
@@ -65,31 +66,6 @@ impl Ender {
     }
 }
 
-/// Names of a snapshot as they count against the server's limit; given back when dropped.
-#[derive(Debug)]
-pub(crate) struct NamesHeld {
-    all: Arc<AtomicUsize>,
-    mine: usize,
-}
-
-impl NamesHeld {
-    /// Counts `mine` names; `None` where that would be more than `max` in all.
-    pub(crate) fn new(all: &Arc<AtomicUsize>, mine: usize, max: usize) -> Option<Self> {
-        let before = all.fetch_add(mine, Ordering::Relaxed);
-        let held = Self {
-            all: Arc::clone(all),
-            mine,
-        };
-        (before + mine <= max).then_some(held)
-    }
-}
-
-impl Drop for NamesHeld {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.mine, Ordering::Relaxed);
-    }
-}
-
 /// Where a directory enumeration stands.
 #[derive(Debug, Default)]
 pub(crate) struct DirectoryCursor {
@@ -101,8 +77,8 @@ pub(crate) struct DirectoryCursor {
     pub(crate) started: bool,
     /// Index of the next entry.
     pub(crate) index: u32,
-    /// What the names count against the server's limit.
-    pub(crate) held: Option<NamesHeld>,
+    /// What the names count in the server's budget for memory.
+    pub(crate) held: Option<Held>,
 }
 
 /// What kind of object is open.

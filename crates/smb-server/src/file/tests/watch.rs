@@ -44,6 +44,7 @@ fn watch(rig: &Rig, on: &OpenRequest, tree: bool, buffer: usize) -> (WaiterId, W
         buffer,
         waiter,
         turn: Turn::Last,
+        account: rig.account(),
     });
     (waiter, watching)
 }
@@ -287,6 +288,7 @@ fn who_was_served_in_vain_is_still_the_oldest() {
         buffer: 1000,
         waiter,
         turn,
+        account: rig.account(),
     };
     let served = rig.files.watch(&request(again, Turn::Again(first)));
     assert!(matches!(served, Watching::Done(Outcome::Changes(_))));

@@ -20,7 +20,6 @@ impl<V: Vfs> Server<V> {
             ("holders", self.holders.len()),
             ("waiters", lock(&self.waiters).len()),
             ("deleters", lock(&self.deleters).len()),
-            ("listed_names", self.listed_names.load(Ordering::Relaxed)),
             ("failed_logins", lock(&self.limiter).entries()),
             ("answers_under_way", answers),
             ("breaks_under_way", told),
