@@ -29,7 +29,10 @@ use smb_server::config::HostRules;
 use tokio::sync::Notify;
 
 use self::strangers::{Place, Stranger, Strangers};
-use crate::config::{Config, Limits};
+use crate::{
+    config::{Config, Limits},
+    resources::Descriptors,
+};
 
 /// Displaced connections that their workers have not closed yet; with more, newcomers are refused.
 const LEAVING_MAX: u32 = 1_000;
@@ -65,6 +68,8 @@ pub struct Admission {
 struct State {
     rules: HostRules,
     limits: Limits,
+    /// `connections` of the limits, or what follows from the limit of descriptors.
+    connections: u32,
     /// Those that were displaced not among them, nor in `by_address`.
     total: u32,
     by_address: BTreeMap<IpAddr, u32>,
@@ -97,14 +102,17 @@ impl Admission {
     /// Nobody is in yet.
     #[must_use]
     pub fn new(config: &Config) -> Arc<Self> {
-        Self::with(config.server.hosts.clone(), config.limits.clone())
+        let connections = Descriptors::of(config).connections;
+        let (rules, limits) = (config.server.hosts.clone(), config.limits.clone());
+        Self::with(rules, limits, connections)
     }
 
-    fn with(rules: HostRules, limits: Limits) -> Arc<Self> {
+    fn with(rules: HostRules, limits: Limits, connections: u32) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
                 rules,
                 limits,
+                connections,
                 total: 0,
                 by_address: BTreeMap::new(),
                 strangers: Strangers::default(),
@@ -121,6 +129,7 @@ impl Admission {
         let mut state = self.state();
         state.rules = config.server.hosts.clone();
         state.limits = config.limits.clone();
+        state.connections = Descriptors::of(config).connections;
     }
 
     /// Lets a peer in, for whom a stranger may have to go, or says why not.
@@ -193,7 +202,7 @@ impl State {
         } else if strangers.of_host(peer) >= of_address {
             let gone = strangers.oldest(peer, |other| network(other) == network(peer));
             (gone, Refusal::ConnectionsPerAddress)
-        } else if self.total >= self.limits.connections {
+        } else if self.total >= self.connections {
             (strangers.oldest_of_busiest(), Refusal::Connections)
         } else if strangers.len() >= self.limits.unauthenticated_connections {
             let gone = strangers.oldest_of_busiest();
@@ -280,7 +289,6 @@ mod tests {
 
     fn door(connections: u32, per_address: u32, unauthenticated: u32) -> Arc<Admission> {
         let limits = Limits {
-            connections,
             connections_per_address: per_address,
             unauthenticated_connections: unauthenticated,
             ..Limits::default()
@@ -292,7 +300,7 @@ mod tests {
                 prefix: 32,
             }],
         };
-        Admission::with(rules, limits)
+        Admission::with(rules, limits, connections)
     }
 
     fn ip(text: &str) -> IpAddr {

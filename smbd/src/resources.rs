@@ -5,6 +5,10 @@
 
 use std::{fs, path::Path};
 
+use rustix::process::{Resource, getrlimit};
+
+use crate::config::Config;
+
 /// Part of the memory that buffers get.
 const MEMORY_PART: u64 = 8;
 /// At least: requests of 8 MiB must go on beside each other.
@@ -14,6 +18,114 @@ const BUFFERS_MAX: u64 = 2 << 30;
 
 /// Where control groups are mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// Part of the descriptors that the server keeps for itself: its own files, rings and sockets, folders
+/// on the way to what is opened, files under way from one table to the other. At least, at most.
+const OWN_PART: u64 = 16;
+const OWN_MIN: u64 = 128;
+const OWN_MAX: u64 = 4_096;
+/// Of what is left after that and what is configured: connections at most.
+const CONNECTIONS_PART: u64 = 8;
+const CONNECTIONS_MAX: u64 = 10_000;
+/// Dirty inodes are a part of all descriptors, and at most half of what is left.
+const DIRTY_PART: u64 = 4;
+const DIRTY_MAX: u64 = 262_144;
+/// Opens get what is left then.
+const OPENS_MAX: u64 = 262_144;
+/// Fewer of each are no server.
+const LEAST: u32 = 16;
+
+/// What is done with the descriptors that the process may have (RLIMIT_NOFILE): each connection,
+/// each open and each inode that is not synced holds one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Descriptors {
+    /// `connections`.
+    pub(crate) connections: u32,
+    /// `opens`.
+    pub(crate) opens: u32,
+    /// `dirty_inodes_max`.
+    pub(crate) dirty_inodes: u32,
+}
+
+impl Descriptors {
+    /// As configured; the rest of what there is for what is not configured.
+    pub(crate) fn of(config: &Config) -> Self {
+        Self::share(config, descriptor_limit())
+    }
+
+    fn share(config: &Config, limit: u64) -> Self {
+        let (limits, durability) = (&config.limits, &config.durability);
+        let configured = [
+            limits.connections,
+            limits.opens,
+            durability.dirty_inodes_max,
+        ];
+        let taken: u64 = configured.iter().flatten().copied().map(u64::from).sum();
+        let mut left = limit.saturating_sub(own(limit)).saturating_sub(taken);
+        let mut take = |configured: Option<u32>, part: u64| {
+            configured.unwrap_or_else(|| {
+                left -= part.min(left);
+                u32::try_from(part).unwrap_or(u32::MAX)
+            })
+        };
+        let free = limit.saturating_sub(own(limit)).saturating_sub(taken);
+        let dirty = (limit / DIRTY_PART).min(free / 2).min(DIRTY_MAX);
+        let dirty_inodes = take(durability.dirty_inodes_max, dirty);
+        let connections = (free / CONNECTIONS_PART).min(CONNECTIONS_MAX);
+        let connections = take(limits.connections, connections);
+        let opens = limits.opens.map_or(left.min(OPENS_MAX), u64::from);
+        Self {
+            connections,
+            opens: u32::try_from(opens).unwrap_or(u32::MAX),
+            dirty_inodes,
+        }
+    }
+
+    /// Whether the process may have as many descriptors as the configuration needs.
+    ///
+    /// # Errors
+    /// What does not fit, and ways out.
+    pub(crate) fn check(config: &Config) -> Result<Self, String> {
+        Self::check_within(config, descriptor_limit())
+    }
+
+    fn check_within(config: &Config, limit: u64) -> Result<Self, String> {
+        let this = Self::share(config, limit);
+        let all = [this.connections, this.opens, this.dirty_inodes];
+        let needed = all.iter().copied().map(u64::from).sum::<u64>() + own(limit);
+        let limits = &config.limits;
+        let derived = [
+            limits.connections,
+            limits.opens,
+            config.durability.dirty_inodes_max,
+        ]
+        .iter()
+        .zip(all)
+        .any(|(configured, derived)| configured.is_none() && derived < LEAST);
+        if needed <= limit && !derived {
+            return Ok(this);
+        }
+        Err(format!(
+            "connections = {}, opens = {}, dirty_inodes_max = {} and {} descriptors for the server \
+             itself do not fit into the {limit} that this process may have (RLIMIT_NOFILE)\n  = \
+             make those that are configured smaller, or raise the limit: `LimitNOFILE=` in the \
+             systemd unit, `ulimit -Hn` in a shell",
+            this.connections,
+            this.opens,
+            this.dirty_inodes,
+            own(limit),
+        ))
+    }
+}
+
+fn own(limit: u64) -> u64 {
+    (limit / OWN_PART).clamp(OWN_MIN, OWN_MAX)
+}
+
+/// RLIMIT_NOFILE as it is; it was raised at the start.
+fn descriptor_limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
 
 /// Memory for buffers of all connections, in bytes: as configured, else a part of what there is.
 pub(crate) fn buffer_memory(configured: Option<u64>) -> usize {
@@ -78,6 +190,45 @@ mod tests {
         assert_eq!(part_for_buffers(1 << 40), 2048 * MIB);
         assert_eq!(buffer_memory(Some(77)), 77);
         assert!(machine_memory() > 64 * MIB);
+    }
+
+    fn config(text: &str) -> Config {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "[[share]]\nname = \"a\"\npath = {:?}\n{text}",
+            folder.path()
+        );
+        let config = crate::config::parse(&text, Path::new("h.toml"));
+        config.unwrap_or_else(|report| panic!("{report}"))
+    }
+
+    #[test]
+    fn descriptors_are_shared_and_some_are_kept() {
+        let shared = |limit| {
+            let shared = Descriptors::check_within(&config(""), limit).unwrap();
+            (shared.connections, shared.opens, shared.dirty_inodes)
+        };
+        assert_eq!(shared(600), (59, 263, 150));
+        assert_eq!(shared(20_000), (2_343, 11_407, 5_000));
+        assert_eq!(shared(1 << 20), (10_000, 262_144, 262_144));
+        assert_eq!(shared(u64::MAX), (10_000, 262_144, 262_144));
+    }
+
+    #[test]
+    fn what_is_configured_counts_and_must_fit() {
+        let two = config("[limits]\nopens = 15000\n[durability]\ndirty_inodes_max = 1000\n");
+        let shared = Descriptors::check_within(&two, 20_000).unwrap();
+        assert_eq!((shared.opens, shared.dirty_inodes), (15_000, 1_000));
+        assert_eq!(shared.connections, 343);
+        for limit in [17_000, 16_000, 100] {
+            let error = Descriptors::check_within(&two, limit).unwrap_err();
+            assert!(error.contains("opens = 15000"), "{error}");
+            assert!(error.contains("LimitNOFILE="), "{error}");
+        }
+        Descriptors::check_within(&config(""), 200).unwrap_err();
+        let few =
+            config("[limits]\nopens = 16\nconnections = 4\n[durability]\ndirty_inodes_max = 16\n");
+        Descriptors::check_within(&few, 200).unwrap();
     }
 
     #[test]

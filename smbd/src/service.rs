@@ -34,6 +34,7 @@ use crate::{
     kept::Kept,
     persistent_store,
     power::{PowerGuard, Source},
+    resources::Descriptors,
     settings, transport,
     worker::{Accepted, ConnectionHandler, WorkerHandle},
 };
@@ -76,6 +77,13 @@ impl Holdfast {
     /// As [`Holdfast::new`], on a machine whose power supplies show themselves there.
     fn on(config: Arc<Config>, users: UserDb, machine: Source) -> io::Result<Arc<Self>> {
         let use_ring = choose_ring(&config)?;
+        let descriptors = Descriptors::check(&config).map_err(io::Error::other)?;
+        tracing::info!(
+            connections = descriptors.connections,
+            opens = descriptors.opens,
+            dirty_inodes = descriptors.dirty_inodes,
+            "at most"
+        );
         let env = Arc::new(TokioEnv::new());
         let durability = Durability::new(env.clone(), settings::durability_limits(&config));
         let power = PowerGuard::start(machine, config.durability.protection, &durability);
@@ -408,6 +416,7 @@ impl Service for Holdfast {
     }
 
     async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Applied, String> {
+        Descriptors::check(&config)?;
         let old = self.config();
         let (server, use_ring) = (Arc::clone(&self.server), self.use_ring);
         let kept = Arc::clone(&self.kept);

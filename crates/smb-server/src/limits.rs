@@ -107,6 +107,9 @@ pub struct Limits {
     pub opens_per_session: usize,
     /// Opens of the whole server; one more CREATE gets `TOO_MANY_OPENED_FILES`.
     pub opens: usize,
+    /// Opens of one user, whatever his sessions (guests count by their address); one more CREATE gets
+    /// `TOO_MANY_OPENED_FILES`. `None`: half of what is free to him.
+    pub opens_per_user: Option<usize>,
     /// Opens that wait for lost clients to come back ([MS-SMB2] 3.3.7.1), those of all users
     /// together; one more is closed as if it were not durable. They count among `opens` besides.
     pub kept_opens: usize,
@@ -144,6 +147,7 @@ impl Default for Limits {
             trees_per_session: 1024,
             opens_per_session: 65_536,
             opens: 262_144,
+            opens_per_user: None,
             kept_opens: 16_384,
             kept_opens_per_user: 4096,
             locks_per_open: 65_536,

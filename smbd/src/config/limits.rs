@@ -30,8 +30,7 @@ const AUTHENTICATION_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limits {
     let mut limits = Limits::default();
     let l = &mut limits;
-    let counts: [(&raw::At<u32>, &mut u32, RangeInclusive<u32>); 10] = [
-        (&table.connections, &mut l.connections, 1..=MANY),
+    let counts: [(&raw::At<u32>, &mut u32, RangeInclusive<u32>); 9] = [
         (
             &table.connections_per_address,
             &mut l.connections_per_address,
@@ -68,14 +67,27 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
     ];
     for (field, value, range) in counts {
         *value = get(field, *value);
-        if !range.contains(value) {
-            let way_out = format!("use {} to {}", range.start(), range.end());
-            findings.add(
-                span(field),
-                format!("{value} is out of range here"),
-                &way_out,
-            );
+        within(field, *value, &range, findings);
+    }
+    let derived = [
+        (&table.connections, &mut l.connections, 1..=MANY),
+        (&table.opens, &mut l.opens, 16..=MANY),
+        (&table.opens_per_user, &mut l.opens_per_user, 1..=MANY),
+    ];
+    for (field, value, range) in derived {
+        if let Some(at) = field {
+            *value = Some(*at.get_ref());
+            within(field, *at.get_ref(), &range, findings);
         }
+    }
+    if let (Some(all), Some(each), Some(at)) = (l.opens, l.opens_per_user, &table.opens_per_user)
+        && each > all
+    {
+        findings.add(
+            Some(at.span()),
+            format!("one user cannot have {each} opens where there are {all} in all"),
+            "make `opens_per_user` smaller, or `opens` larger",
+        );
     }
     credits(&table.credits, &mut limits.credits, findings);
     bytes(&table.io_size, &mut limits.io_size_bytes, findings);
@@ -96,6 +108,17 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
         }
     }
     limits
+}
+
+fn within(field: &raw::At<u32>, value: u32, range: &RangeInclusive<u32>, findings: &mut Findings) {
+    if !range.contains(&value) {
+        let way_out = format!("use {} to {}", range.start(), range.end());
+        findings.add(
+            span(field),
+            format!("{value} is out of range here"),
+            &way_out,
+        );
+    }
 }
 
 /// One connection alone is granted a quarter, and a request of `io_size` must fit it with the buffer

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use smb_client::{Client, Connection, Options, Request};
+use smb_client::{Client, Connection, CreateArgs, Options, Request, Tree};
 use smb_wire::{Status, msg::EchoRequest};
 
 use socket2::{Domain, Socket, Type};
@@ -218,4 +218,68 @@ fn the_size_of_a_transfer_is_what_was_agreed_on() {
     let data = vec![7; 256 << 10];
     tree.write_file("large", &data).unwrap();
     assert!(tree.read_file("large").unwrap() == data);
+}
+
+/// One user opens what he can, in two sessions; with few descriptors for the whole server.
+#[test]
+fn one_user_leaves_descriptors_to_the_others() {
+    let plan = Plan {
+        users: vec![(USER, ""), ("bob", "")],
+        prefix: ["prlimit", "--nofile=600:600"].map(str::to_owned).to_vec(),
+        ..Plan::default()
+    };
+    let daemon = plan.start();
+    for number in 0..400 {
+        std::fs::write(daemon.path(&format!("data/{number}")), b"x").unwrap();
+    }
+    let tree = |user: &str| {
+        let session = daemon.client().login(user, PASSWORD, "").unwrap();
+        session.tree("data").unwrap()
+    };
+    let opens = |tree: &Tree| {
+        let mut files = Vec::new();
+        for number in 0..400 {
+            match tree.create(&CreateArgs::open(&number.to_string())) {
+                Ok(file) => files.push(file),
+                Err(error) => {
+                    assert_eq!(error.status(), Some(Status::TOO_MANY_OPENED_FILES));
+                    return files;
+                }
+            }
+        }
+        panic!("there is no limit");
+    };
+    let alices = [tree(USER), tree(USER)];
+    let taken = alices.each_ref().map(opens);
+    let count = taken.iter().map(Vec::len).sum::<usize>();
+    assert!((100..=140).contains(&count), "{count}");
+    let bob = tree("bob");
+    for number in 0..20 {
+        let name = format!("bob{number}");
+        bob.write_file(&name, b"works on").unwrap();
+        assert_eq!(bob.read_file(&name).unwrap(), b"works on");
+    }
+    assert!(opens(&bob).len() > 40);
+    // What is given back can be had again.
+    drop((taken, alices));
+    eventually("the places are not given back", || {
+        let alice = tree(USER);
+        opens(&alice).len() > 80
+    });
+}
+
+#[test]
+fn more_than_there_are_descriptors_is_refused_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = Plan {
+        prefix: ["prlimit", "--nofile=600:600"].map(str::to_owned).to_vec(),
+        ..limited("opens = 500")
+    };
+    let started = std::panic::catch_unwind(|| plan.start_in(dir));
+    let said = started.err().unwrap();
+    let said = said.downcast_ref::<String>().unwrap();
+    assert!(
+        said.contains("opens = 500") && said.contains("RLIMIT_NOFILE"),
+        "{said}"
+    );
 }

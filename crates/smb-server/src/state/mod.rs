@@ -14,6 +14,7 @@ mod holders;
 mod loss_warnings;
 mod name_turns;
 mod open;
+mod opens;
 mod requests;
 mod sequence;
 mod server;
@@ -31,6 +32,7 @@ pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{
     DirectoryCursor, Disk, EndReason, Ender, InFlight, NewOpen, Open, OpenKind, Reconnected,
 };
+pub(crate) use opens::{OpenPlace, OpenUser, Opens};
 pub use requests::{CommandCount, Requests};
 pub(crate) use sequence::{Admitted, ChannelSequence};
 pub use server::{ConnectionId, ConnectionReport, OpenReport, Report, Server, SessionReport};

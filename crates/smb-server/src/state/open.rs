@@ -20,7 +20,7 @@ use smb_wire::{
 use tokio::sync::oneshot;
 use vfs::{DirName, Timestamp, Vfs};
 
-use super::{Admitted, ChannelSequence, Endurance, Origin, TreeConnect};
+use super::{Admitted, ChannelSequence, Endurance, OpenPlace, Origin, TreeConnect};
 use crate::{
     command::Failure,
     file::{OpenId, Place, Quick},
@@ -173,6 +173,8 @@ pub(crate) struct Open<V: Vfs> {
     pub(crate) listing: tokio::sync::Mutex<()>,
     /// Its part in the durability policy of what it is open on, until it is closed.
     policy: Mutex<Option<OpenPolicy<V>>>,
+    /// Its place among the opens of its user, until it is closed.
+    place: Mutex<Option<OpenPlace>>,
 }
 
 /// What an open is made with.
@@ -187,6 +189,7 @@ pub(crate) struct NewOpen<V: Vfs> {
     pub(crate) channel_sequence: u16,
     pub(crate) parent_lease: Option<(Guid, LeaseKey)>,
     pub(crate) policy: Option<OpenPolicy<V>>,
+    pub(crate) place: Option<OpenPlace>,
     pub(crate) origin: Origin,
     pub(crate) endurance: Endurance,
 }
@@ -217,6 +220,7 @@ impl<V: Vfs> Open<V> {
             parked: Mutex::new(Vec::new()),
             listing: tokio::sync::Mutex::new(()),
             policy: Mutex::new(new.policy),
+            place: Mutex::new(new.place),
         }
     }
 
@@ -268,6 +272,7 @@ impl<V: Vfs> Open<V> {
             parked: Mutex::new(Vec::new()),
             listing: tokio::sync::Mutex::new(()),
             policy: Mutex::new(policy),
+            place: Mutex::new(old.take_place()),
         })
     }
 
@@ -297,6 +302,12 @@ impl<V: Vfs> Open<V> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .take(),
         );
+    }
+
+    /// The handle is closed, or goes on as another: its place is the caller's.
+    pub(crate) fn take_place(&self) -> Option<OpenPlace> {
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        place.take()
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, OpenState> {

@@ -8,7 +8,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -30,8 +30,8 @@ use tokio::sync::{
 use vfs::{Env, Identity, Timestamp, Vfs};
 
 use super::{
-    ChangeTimes, Durables, Grants, Holder, LossWarnings, NameTurns, Open, OpenKind, Requests,
-    Session, Shares, holders::Holders,
+    ChangeTimes, Durables, Grants, Holder, LossWarnings, NameTurns, Open, OpenKind, Opens,
+    Requests, Session, Shares, holders::Holders,
 };
 use crate::{
     command::Failure,
@@ -108,7 +108,7 @@ pub struct Server<V: Vfs> {
     sessions: Mutex<BTreeMap<SessionId, Arc<Session<V>>>>,
     connections: Mutex<BTreeMap<ConnectionId, Peer>>,
     next: AtomicU64,
-    pub(crate) opens: AtomicUsize,
+    pub(crate) opens: Arc<Opens>,
     /// The budget for buffers of all connections.
     pub memory: Arc<Memory>,
     /// Who marked for deletion what is marked; at most one entry for each open file.
@@ -162,7 +162,7 @@ impl<V: Vfs> Server<V> {
             // Ids start at a random place so that a client of the last run cannot meet its old
             // numbers by chance; the top bits stay free so that they never run out.
             next: AtomicU64::new(1 + (u64::from_le_bytes(seed) >> 16)),
-            opens: AtomicUsize::new(0),
+            opens: Arc::default(),
             deleters: Mutex::new(BTreeMap::new()),
             waiters: Mutex::new(BTreeMap::new()),
             holders: Holders::default(),
