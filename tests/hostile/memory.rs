@@ -1,7 +1,10 @@
 //! Many clients that ask for much and take nothing: what they hold of the server's memory is
 //! bounded in all, others are served meanwhile, and it is given back afterwards.
 
-use std::time::{Duration, Instant};
+use std::{
+    io::Write,
+    time::{Duration, Instant},
+};
 
 use smb_client::{CreateArgs, Options, Request, Tree};
 use smb_tests::{DATA, HoldfastServer, PASSWORD, SOON, USER};
@@ -15,6 +18,8 @@ const LENGTH: u32 = 64 << 10;
 const BESIDE: usize = CONNECTIONS * (128 << 10) + 48 * MIB;
 /// Receive buffers that two workers keep for the next request, and what they have not given back.
 const KEPT: usize = 24 * MIB;
+/// A WRITE of 8 MiB.
+const FRAME: usize = 8 * MIB + 112;
 const LIMIT: usize = 64 * MIB;
 
 fn server() -> HoldfastServer {
@@ -53,6 +58,38 @@ fn ask_and_take_nothing(server: &HoldfastServer) -> Option<Tree> {
         client.send(request).ok()?;
     }
     Some(tree)
+}
+
+/// Frames that never become whole hold buffers of their size.
+#[test]
+fn requests_that_never_end_hold_a_bounded_part_of_the_memory() {
+    let server = server();
+    server.assert_serving();
+    let before = resident(&server).unwrap_or(0);
+    let part = vec![0; FRAME - MIB];
+    let mut hogs = Vec::new();
+    for _ in 0..CONNECTIONS / 2 {
+        let tree = server.tree();
+        let mut connection = tree.client().connection();
+        let stream = connection.stream_mut();
+        let length = u32::try_from(FRAME).unwrap().to_be_bytes();
+        let patience = Some(Duration::from_millis(100));
+        stream.set_write_timeout(patience).unwrap();
+        // As much as the server takes.
+        let _ = stream
+            .write_all(&length)
+            .and_then(|()| stream.write_all(&part));
+        drop(connection);
+        hogs.push(tree);
+    }
+    let behaved = server.tree();
+    let large = vec![9; 8 * MIB];
+    behaved.write_file("written", &large).unwrap();
+    assert!(behaved.read_file("written").unwrap() == large);
+    let grown = resident(&server).map_or(0, |now| now.saturating_sub(before));
+    assert!(grown <= LIMIT / 2 + BESIDE, "{} MiB", grown / MIB);
+    drop(hogs);
+    server.assert_serving();
 }
 
 #[test]
