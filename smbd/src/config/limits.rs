@@ -69,26 +69,7 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
         *value = get(field, *value);
         within(field, *value, &range, findings);
     }
-    let derived = [
-        (&table.connections, &mut l.connections, 1..=MANY),
-        (&table.opens, &mut l.opens, 16..=MANY),
-        (&table.opens_per_user, &mut l.opens_per_user, 1..=MANY),
-    ];
-    for (field, value, range) in derived {
-        if let Some(at) = field {
-            *value = Some(*at.get_ref());
-            within(field, *at.get_ref(), &range, findings);
-        }
-    }
-    if let (Some(all), Some(each), Some(at)) = (l.opens, l.opens_per_user, &table.opens_per_user)
-        && each > all
-    {
-        findings.add(
-            Some(at.span()),
-            format!("one user cannot have {each} opens where there are {all} in all"),
-            "make `opens_per_user` smaller, or `opens` larger",
-        );
-    }
+    derived(table, &mut limits, findings);
     credits(&table.credits, &mut limits.credits, findings);
     bytes(&table.io_size, &mut limits.io_size_bytes, findings);
     bytes(
@@ -108,6 +89,30 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
         }
     }
     limits
+}
+
+/// Those that follow from what the machine has where they are left out.
+fn derived(table: &raw::LimitsTable, l: &mut Limits, findings: &mut Findings) {
+    let fields = [
+        (&table.connections, &mut l.connections, 1..=MANY),
+        (&table.opens, &mut l.opens, 16..=MANY),
+        (&table.opens_per_user, &mut l.opens_per_user, 1..=MANY),
+    ];
+    for (field, value, range) in fields {
+        if let Some(at) = field {
+            *value = Some(*at.get_ref());
+            within(field, *at.get_ref(), &range, findings);
+        }
+    }
+    if let (Some(all), Some(each), Some(at)) = (l.opens, l.opens_per_user, &table.opens_per_user)
+        && each > all
+    {
+        findings.add(
+            Some(at.span()),
+            format!("one user cannot have {each} opens where there are {all} in all"),
+            "make `opens_per_user` smaller, or `opens` larger",
+        );
+    }
 }
 
 fn within(field: &raw::At<u32>, value: u32, range: &RangeInclusive<u32>, findings: &mut Findings) {
