@@ -4,9 +4,15 @@
 //! one counted connection; dropping it gives the place back. One lock, taken at accept, at login
 //! and at close, never on the way of a request.
 //!
+//! Where there is no place for a newcomer, a stranger is displaced (`strangers.rs` says which): who
+//! may have come to log in is let in, and who has long said nothing goes. Only where all places are
+//! those of users is anybody refused.
+//!
 //! An IPv6 host has a /64 of addresses: those of one network that nobody has logged in on are
 //! counted together, too, against the same `connections_per_address`, so that one host does not
 //! take all places of strangers. Those with a login are not: a whole office is in one /64.
+
+mod strangers;
 
 use std::{
     collections::BTreeMap,
@@ -20,8 +26,16 @@ use std::{
 
 use smb_auth::limiter::network;
 use smb_server::config::HostRules;
+use tokio::sync::Notify;
 
-use crate::config::{Config, Limits};
+use self::strangers::{Place, Stranger, Strangers};
+use crate::{
+    config::{Config, Limits},
+    resources::Descriptors,
+};
+
+/// Displaced connections that their workers have not closed yet; with more, newcomers are refused.
+const LEAVING_MAX: u32 = 1_000;
 
 /// Why a connection was closed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,13 +68,17 @@ pub struct Admission {
 struct State {
     rules: HostRules,
     limits: Limits,
+    /// `connections` of the limits, or what follows from the limit of descriptors.
+    connections: u32,
+    /// Those that were displaced not among them, nor in `by_address`.
     total: u32,
-    unauthenticated: u32,
     by_address: BTreeMap<IpAddr, u32>,
-    /// Without a login, by network.
-    strangers: BTreeMap<IpAddr, u32>,
+    strangers: Strangers,
+    /// Displaced, but not closed yet.
+    leaving: u32,
     accepted: u64,
     refused: u64,
+    displaced: u64,
 }
 
 /// Figures for status and metrics.
@@ -76,24 +94,33 @@ pub struct Figures {
     pub accepted: u64,
     /// Turned away since the start.
     pub refused: u64,
+    /// Closed since the start, without a login, because a newcomer needed the place.
+    pub displaced: u64,
 }
 
 impl Admission {
     /// Nobody is in yet.
     #[must_use]
     pub fn new(config: &Config) -> Arc<Self> {
-        let state = State {
-            rules: config.server.hosts.clone(),
-            limits: config.limits.clone(),
-            total: 0,
-            unauthenticated: 0,
-            by_address: BTreeMap::new(),
-            strangers: BTreeMap::new(),
-            accepted: 0,
-            refused: 0,
-        };
+        let connections = Descriptors::of(config).connections;
+        let (rules, limits) = (config.server.hosts.clone(), config.limits.clone());
+        Self::with(rules, limits, connections)
+    }
+
+    fn with(rules: HostRules, limits: Limits, connections: u32) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(state),
+            state: Mutex::new(State {
+                rules,
+                limits,
+                connections,
+                total: 0,
+                by_address: BTreeMap::new(),
+                strangers: Strangers::default(),
+                leaving: 0,
+                accepted: 0,
+                refused: 0,
+                displaced: 0,
+            }),
         })
     }
 
@@ -102,27 +129,37 @@ impl Admission {
         let mut state = self.state();
         state.rules = config.server.hosts.clone();
         state.limits = config.limits.clone();
+        state.connections = Descriptors::of(config).connections;
     }
 
-    /// Lets a peer in, or says why not.
+    /// Lets a peer in, for whom a stranger may have to go, or says why not.
     ///
     /// # Errors
     /// [`Refusal`]: close the connection.
     pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Pass, Refusal> {
         let peer = peer.to_canonical();
         let mut state = self.state();
-        if let Err(refusal) = state.judge(peer) {
-            state.refused += 1;
-            return Err(refusal);
+        match state.judge(peer) {
+            Ok(None) => {}
+            Ok(Some(stranger)) => state.displace(stranger),
+            Err(refusal) => {
+                state.refused += 1;
+                return Err(refusal);
+            }
         }
         state.total += 1;
-        state.unauthenticated += 1;
         state.accepted += 1;
         *state.by_address.entry(peer).or_default() += 1;
-        *state.strangers.entry(network(peer)).or_default() += 1;
+        let leave = Arc::new(Notify::new());
+        let place = state.strangers.add(Stranger {
+            peer,
+            leave: Arc::clone(&leave),
+        });
         Ok(Pass {
             admission: Arc::clone(self),
             peer,
+            place,
+            leave,
             authenticated: AtomicBool::new(false),
         })
     }
@@ -133,10 +170,11 @@ impl Admission {
         let state = self.state();
         Figures {
             connections: state.total,
-            unauthenticated: state.unauthenticated,
+            unauthenticated: state.strangers.len(),
             addresses: state.by_address.len(),
             accepted: state.accepted,
             refused: state.refused,
+            displaced: state.displaced,
         }
     }
 
@@ -147,19 +185,52 @@ impl Admission {
 }
 
 impl State {
-    fn judge(&self, peer: IpAddr) -> Result<(), Refusal> {
-        let from_peer = self.by_address.get(&peer).copied().unwrap_or(0);
-        let strangers = self.strangers.get(&network(peer)).copied().unwrap_or(0);
+    /// The stranger who has to go for a newcomer, if one has to.
+    fn judge(&self, peer: IpAddr) -> Result<Option<Place>, Refusal> {
         if !self.rules.admits(peer) {
-            Err(Refusal::HostDenied)
-        } else if self.total >= self.limits.connections {
-            Err(Refusal::Connections)
-        } else if from_peer.max(strangers) >= self.limits.connections_per_address {
-            Err(Refusal::ConnectionsPerAddress)
-        } else if self.unauthenticated >= self.limits.unauthenticated_connections {
-            Err(Refusal::UnauthenticatedConnections)
+            return Err(Refusal::HostDenied);
+        }
+        if self.leaving >= LEAVING_MAX {
+            return Err(Refusal::UnauthenticatedConnections);
+        }
+        let from_peer = self.by_address.get(&peer).copied().unwrap_or(0);
+        let of_address = self.limits.connections_per_address;
+        let strangers = &self.strangers;
+        let (gone, refusal) = if from_peer >= of_address {
+            let gone = strangers.oldest(peer, |other| other == peer);
+            (gone, Refusal::ConnectionsPerAddress)
+        } else if strangers.of_host(peer) >= of_address {
+            let gone = strangers.oldest(peer, |other| network(other) == network(peer));
+            (gone, Refusal::ConnectionsPerAddress)
+        } else if self.total >= self.connections {
+            (strangers.oldest_of_busiest(), Refusal::Connections)
+        } else if strangers.len() >= self.limits.unauthenticated_connections {
+            let gone = strangers.oldest_of_busiest();
+            (gone, Refusal::UnauthenticatedConnections)
         } else {
-            Ok(())
+            return Ok(None);
+        };
+        gone.map(Some).ok_or(refusal)
+    }
+
+    /// The stranger's place is free at once; its worker closes it as soon as it can.
+    fn displace(&mut self, place: Place) {
+        if let Some(stranger) = self.strangers.remove(place) {
+            self.left(stranger.peer);
+            self.leaving += 1;
+            self.displaced += 1;
+            stranger.leave.notify_one();
+        }
+    }
+
+    /// A connection does not count any more.
+    fn left(&mut self, peer: IpAddr) {
+        self.total = self.total.saturating_sub(1);
+        if let Some(count) = self.by_address.get_mut(&peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&peer);
+            }
         }
     }
 }
@@ -169,16 +240,18 @@ impl State {
 pub struct Pass {
     admission: Arc<Admission>,
     peer: IpAddr,
+    place: Place,
+    leave: Arc<Notify>,
     authenticated: AtomicBool,
 }
 
 impl Pass {
-    /// Somebody logged in: the connection no longer counts as unauthenticated.
+    /// Somebody logged in: the connection no longer counts as unauthenticated. One that was
+    /// displaced at that moment stays so.
     pub fn authenticated(&self) {
-        if !self.authenticated.swap(true, Ordering::Relaxed) {
-            let mut state = self.admission.state();
-            state.unauthenticated = state.unauthenticated.saturating_sub(1);
-            one_less(&mut state.strangers, network(self.peer));
+        if !self.is_authenticated() {
+            let known = self.admission.state().strangers.remove(self.place);
+            self.authenticated.store(known.is_some(), Ordering::Relaxed);
         }
     }
 
@@ -187,35 +260,35 @@ impl Pass {
     pub fn is_authenticated(&self) -> bool {
         self.authenticated.load(Ordering::Relaxed)
     }
+
+    /// Completes when the connection has to end because a newcomer needed its place.
+    pub async fn displaced(&self) {
+        self.leave.notified().await;
+    }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.authenticated();
         let mut state = self.admission.state();
-        state.total = state.total.saturating_sub(1);
-        one_less(&mut state.by_address, self.peer);
-    }
-}
-
-fn one_less(counts: &mut BTreeMap<IpAddr, u32>, of: IpAddr) {
-    if let Some(count) = counts.get_mut(&of) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(&of);
+        let counts = self.is_authenticated() || state.strangers.remove(self.place).is_some();
+        if counts {
+            state.left(self.peer);
+        } else {
+            state.leaving = state.leaving.saturating_sub(1);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+
     use smb_server::config::HostRange;
 
     use super::*;
 
     fn door(connections: u32, per_address: u32, unauthenticated: u32) -> Arc<Admission> {
         let limits = Limits {
-            connections,
             connections_per_address: per_address,
             unauthenticated_connections: unauthenticated,
             ..Limits::default()
@@ -227,86 +300,123 @@ mod tests {
                 prefix: 32,
             }],
         };
-        Arc::new(Admission {
-            state: Mutex::new(State {
-                rules,
-                limits,
-                total: 0,
-                unauthenticated: 0,
-                by_address: BTreeMap::new(),
-                strangers: BTreeMap::new(),
-                accepted: 0,
-                refused: 0,
-            }),
-        })
+        Admission::with(rules, limits, connections)
     }
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
     }
 
+    /// Whether the connection was told to end.
+    fn is_displaced(pass: &Pass) -> bool {
+        let mut displaced = std::pin::pin!(pass.displaced());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        displaced.as_mut().poll(&mut context).is_ready()
+    }
+
     #[test]
-    fn each_limit_closes_the_door_and_leaving_opens_it() {
+    fn users_are_never_displaced_and_leaving_opens_the_door() {
         let door = door(3, 2, 100);
-        let a = door.admit(ip("10.0.0.1")).unwrap();
+        let user = |address: &str| {
+            let pass = door.admit(ip(address))?;
+            pass.authenticated();
+            pass.authenticated();
+            assert!(pass.is_authenticated());
+            Ok::<_, Refusal>(pass)
+        };
+        let a = user("10.0.0.1").unwrap();
         // The same host through a mapped address is the same host.
-        let b = door.admit(ip("::ffff:10.0.0.1")).unwrap();
+        let b = user("::ffff:10.0.0.1").unwrap();
         assert_eq!(
-            door.admit(ip("10.0.0.1")).unwrap_err(),
+            user("10.0.0.1").unwrap_err(),
             Refusal::ConnectionsPerAddress
         );
-        let _c = door.admit(ip("10.0.0.2")).unwrap();
-        assert_eq!(
-            door.admit(ip("10.0.0.3")).unwrap_err(),
-            Refusal::Connections
-        );
+        let _c = user("10.0.0.2").unwrap();
+        assert_eq!(user("10.0.0.3").unwrap_err(), Refusal::Connections);
         drop(a);
-        let _d = door.admit(ip("10.0.0.1")).unwrap();
+        let _d = user("10.0.0.1").unwrap();
         drop(b);
         let figures = door.figures();
         assert_eq!((figures.connections, figures.addresses), (2, 2));
         assert_eq!((figures.accepted, figures.refused), (4, 2));
-        assert_eq!(
-            door.admit(ip("192.0.2.66")).unwrap_err(),
-            Refusal::HostDenied
-        );
+        assert_eq!(user("192.0.2.66").unwrap_err(), Refusal::HostDenied);
+        assert_eq!(door.figures().displaced, 0);
     }
 
     #[test]
-    fn logins_make_room_for_strangers() {
-        let door = door(100, 100, 1);
-        let known = door.admit(ip("10.0.0.1")).unwrap();
+    fn a_stranger_makes_room_for_the_next_whatever_the_limit() {
+        for door in [door(1, 9, 9), door(9, 9, 1)] {
+            let first = door.admit(ip("10.0.0.1")).unwrap();
+            let second = door.admit(ip("10.0.0.2")).unwrap();
+            assert!(is_displaced(&first) && !is_displaced(&second));
+            let figures = door.figures();
+            assert_eq!((figures.connections, figures.unauthenticated), (1, 1));
+            assert_eq!((figures.displaced, figures.addresses), (1, 1));
+            // Logging in comes too late.
+            first.authenticated();
+            assert!(!first.is_authenticated());
+            second.authenticated();
+            drop(first);
+            assert_eq!(door.figures().connections, 1);
+            drop(second);
+            let figures = door.figures();
+            assert_eq!((figures.connections, figures.unauthenticated), (0, 0));
+            assert_eq!(door.state().leaving, 0);
+        }
+    }
+
+    #[test]
+    fn an_address_displaces_its_own_strangers_and_no_others() {
+        let door = door(100, 2, 100);
+        let neighbour = door.admit(ip("10.0.0.2")).unwrap();
+        let mine = ["10.0.0.1"; 3].map(|from| door.admit(ip(from)).unwrap());
+        assert_eq!(mine.each_ref().map(is_displaced), [true, false, false]);
+        assert!(!is_displaced(&neighbour));
+        // Strangers of one IPv6 host are counted together, its users are not.
+        let hosts = ["2001:db8::1", "2001:db8::2"].map(|from| door.admit(ip(from)).unwrap());
+        let third = door.admit(ip("2001:db8::3")).unwrap();
+        assert_eq!(hosts.each_ref().map(is_displaced), [true, false]);
+        third.authenticated();
+        let _fourth = door.admit(ip("2001:db8::4")).unwrap();
+        assert!(!is_displaced(&hosts[1]));
+        let _other = door.admit(ip("2001:db8:0:1::3")).unwrap();
+        assert_eq!(door.figures().refused, 0);
+    }
+
+    #[test]
+    fn a_flood_from_few_networks_displaces_itself() {
+        let door = door(10_000, 250, 1_000);
+        let mut flood = Vec::new();
+        let mut slow = None;
+        for number in 0..8_000_u32 {
+            let from = IpAddr::from([10, 0, u8::try_from(number % 4).unwrap(), 1]);
+            flood.push(door.admit(from));
+            if number == 2_000 {
+                // It takes its time to log in.
+                slow = Some(door.admit(ip("10.9.9.9")).unwrap());
+            }
+            // As the worker does.
+            flood.retain(|pass| pass.as_ref().is_ok_and(|pass| !is_displaced(pass)));
+        }
+        let slow = slow.unwrap();
+        assert!(!is_displaced(&slow));
+        slow.authenticated();
+        assert!(slow.is_authenticated());
+        assert_eq!(door.figures().refused, 0);
+        assert!(door.figures().unauthenticated <= 1_000);
+    }
+
+    #[test]
+    fn who_does_not_leave_in_time_stops_the_newcomers() {
+        let door = door(10_000, 10_000, 1);
+        let left: Vec<_> = (0..=LEAVING_MAX)
+            .map(|_| door.admit(ip("10.0.0.1")).unwrap())
+            .collect();
         assert_eq!(
-            door.admit(ip("10.0.0.2")).unwrap_err(),
+            door.admit(ip("10.0.0.1")).unwrap_err(),
             Refusal::UnauthenticatedConnections
         );
-        known.authenticated();
-        known.authenticated();
-        assert!(known.is_authenticated());
-        let stranger = door.admit(ip("10.0.0.2")).unwrap();
-        drop(known);
-        assert_eq!(door.figures().unauthenticated, 1);
-        drop(stranger);
-        assert_eq!(door.figures().unauthenticated, 0);
-        assert_eq!(door.figures().addresses, 0);
-    }
-
-    #[test]
-    fn one_network_does_not_take_all_places_of_strangers() {
-        let door = door(100, 2, 100);
-        let known = ["2001:db8::1", "2001:db8::2"].map(|from| door.admit(ip(from)).unwrap());
-        assert_eq!(
-            door.admit(ip("2001:db8::3")).unwrap_err(),
-            Refusal::ConnectionsPerAddress
-        );
-        let _other = door.admit(ip("2001:db8:0:1::3")).unwrap();
-        for pass in &known {
-            pass.authenticated();
-        }
-        let strangers = ["2001:db8::3", "2001:db8::4"].map(|from| door.admit(ip(from)).unwrap());
-        drop(strangers);
-        drop(known);
-        assert_eq!(door.state().strangers.len(), 1);
-        assert_eq!(door.figures().addresses, 1);
+        drop(left);
+        door.admit(ip("10.0.0.1")).unwrap();
     }
 }

@@ -170,7 +170,7 @@ pub struct Durability {
     pub policy: Policy,
     /// What keeps memory alive when the power fails.
     pub protection: Protection,
-    /// `None`: a quarter of RLIMIT_NOFILE.
+    /// `None`: as many as `resources.rs` says.
     pub dirty_inodes_max: Option<u32>,
     /// Age at which unflushed changes are synced in the background.
     pub dirty_age_max: Duration,
@@ -186,13 +186,17 @@ pub struct Durability {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Limits {
-    pub connections: u32,
+    /// `None`, as for the two of opens: as many as `resources.rs` says.
+    pub connections: Option<u32>,
     pub connections_per_address: u32,
     pub unauthenticated_connections: u32,
     pub authentication_timeout: Duration,
     pub sessions_per_connection: u32,
     pub trees_per_session: u32,
     pub opens_per_session: u32,
+    pub opens: Option<u32>,
+    /// `None`: half of what is free to the user.
+    pub opens_per_user: Option<u32>,
     pub locks_per_open: u32,
     pub pending_per_connection: u32,
     pub compound_length: u32,
@@ -200,18 +204,22 @@ pub struct Limits {
     pub io_size_bytes: u32,
     pub directory_buffer_bytes: u32,
     pub failed_logins: u32,
+    /// `None`: as much as `resources.rs` says of this machine.
+    pub buffer_memory: Option<u64>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 10_000,
+            connections: None,
             connections_per_address: 256,
             unauthenticated_connections: 1_000,
             authentication_timeout: Duration::from_secs(30),
             sessions_per_connection: 64,
             trees_per_session: 1_024,
             opens_per_session: 16_384,
+            opens: None,
+            opens_per_user: None,
             locks_per_open: 4_096,
             pending_per_connection: 512,
             compound_length: 64,
@@ -219,6 +227,7 @@ impl Default for Limits {
             io_size_bytes: 8 << 20,
             directory_buffer_bytes: 1 << 20,
             failed_logins: 10,
+            buffer_memory: None,
         }
     }
 }

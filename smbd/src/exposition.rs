@@ -6,7 +6,7 @@
 use std::fmt::{Display, Write};
 
 use durability::HistogramView;
-use smb_server::{Server, Share};
+use smb_server::{MemoryFigures, Server, Share};
 
 use crate::service::HostVfs;
 
@@ -115,6 +115,7 @@ pub fn render(page: &mut Page, server: &Server<HostVfs>) {
     page.one("holdfast_trees", gauge, "Tree connects.", trees);
     page.one("holdfast_opens", gauge, "Open handles.", opens);
     page.one("holdfast_locks", gauge, "Byte-range locks.", locks);
+    memory(page, server.memory.figures());
     let help = "Entries of a table, by table.";
     let mut family = page.family("holdfast_table_entries", gauge, help);
     for (table, entries) in server.table_sizes() {
@@ -135,6 +136,26 @@ pub fn render(page: &mut Page, server: &Server<HostVfs>) {
     exposure(page, &shares);
     exposure_by_policy(page, &shares);
     counters(page, &shares);
+}
+
+fn memory(page: &mut Page, figures: MemoryFigures) {
+    let help = "Memory for buffers of all connections, by what is in use and what may be.";
+    let mut family = page.family("holdfast_buffer_memory_bytes", Kind::Gauge, help);
+    family.sample("", &[("memory", "used")], figures.used);
+    family.sample("", &[("memory", "limit")], figures.limit);
+    let name = "holdfast_buffer_memory_waiting";
+    let help = "Connections that wait for memory.";
+    page.one(name, Kind::Gauge, help, figures.waiting);
+    let counter = Kind::Counter;
+    let name = "holdfast_buffer_memory_waits_total";
+    let help = "Times that a connection had to wait for memory.";
+    page.one(name, counter, help, figures.waits);
+    let name = "holdfast_buffer_memory_evictions_total";
+    let help = "Connections closed because their clients took nothing while others waited.";
+    page.one(name, counter, help, figures.evictions);
+    let name = "holdfast_buffer_memory_refusals_total";
+    let help = "Requests refused because there was no memory for what they would keep.";
+    page.one(name, counter, help, figures.refusals);
 }
 
 fn exposure(page: &mut Page, shares: &[&Share<HostVfs>]) {

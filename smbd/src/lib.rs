@@ -37,6 +37,7 @@ mod persistent_store;
 pub mod placement;
 mod power;
 pub mod protection;
+mod resources;
 pub mod ring;
 pub mod sandbox;
 mod sentinel;

@@ -4,6 +4,7 @@
 mod promises;
 mod revoking;
 mod settling;
+mod spare_memory;
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +21,7 @@ use std::{
 use durability::{Durability, Gate, ShareDurability};
 use serde_json::{Value, json};
 use smb_auth::UserDb;
-use smb_server::{OpenReport, Server, Share, Shares, outside::HostWatch};
+use smb_server::{MemoryFigures, OpenReport, Server, Share, Shares, outside::HostWatch};
 use vfs::{
     posix::PosixVfs,
     sys::{HostDisk, OwnChanges},
@@ -39,6 +40,7 @@ use crate::{
     kept::Kept,
     persistent_store,
     power::{PowerGuard, Source},
+    resources::Descriptors,
     settings, transport,
     worker::{Accepted, ConnectionHandler, WorkerHandle},
 };
@@ -83,6 +85,13 @@ impl Holdfast {
     /// As [`Holdfast::new`], on a machine whose power supplies show themselves there.
     fn on(config: Arc<Config>, users: UserDb, machine: Source) -> io::Result<Arc<Self>> {
         let use_ring = choose_ring(&config)?;
+        let descriptors = Descriptors::check(&config).map_err(io::Error::other)?;
+        tracing::info!(
+            connections = descriptors.connections,
+            opens = descriptors.opens,
+            dirty_inodes = descriptors.dirty_inodes,
+            "at most"
+        );
         let env = Arc::new(TokioEnv::new());
         let durability = Durability::new(env.clone(), settings::durability_limits(&config));
         let power = PowerGuard::start(machine, config.durability.protection, &durability);
@@ -296,13 +305,17 @@ impl ConnectionHandler for Handler {
         let (receiver, transmitter) = transport::split(accepted.stream);
         let pass = Rc::new(accepted.pass);
         let known = Rc::clone(&pass);
-        // Each hears of the end by itself: the last of ten thousand is not told ten thousand times.
-        let stopping = async {
-            // A reload between accept and here closes connections that it knows: asked when the
-            // server knows this one.
+        // The server stops, a newcomer needs the place of somebody who has not logged in, or a reload
+        // between accept and here refuses the address: it closes the connections that the server
+        // knows, and asking here comes after the server knows this one.
+        let ending = async {
             let peer = accepted.peer.ip();
             if self.holdfast.config().server.hosts.admits(peer) {
-                worker.stopping().await;
+                tokio::select! {
+                    biased;
+                    () = worker.stopping() => {}
+                    () = pass.displaced() => {}
+                }
             }
         };
         let serving = smb_server::serve(
@@ -311,7 +324,7 @@ impl ConnectionHandler for Handler {
             transmitter,
             accepted.peer,
             Box::new(move || known.authenticated()),
-            stopping,
+            ending,
         );
         serving.await;
     }
@@ -382,6 +395,10 @@ impl Service for Holdfast {
             };
             let durability = Arc::clone(&self.server.durability);
             tokio::task::spawn_local(kept.watch(durability, worker.clone(), activity));
+            tokio::task::spawn_local(spare_memory::give_back(
+                Arc::clone(&self.server.memory),
+                worker.clone(),
+            ));
             self.server.watch_restored();
             let folder = self.config().server.state_dir.clone();
             let (hearing, stop) = (Arc::clone(&self.server), worker.clone());
@@ -427,6 +444,7 @@ impl Service for Holdfast {
             "kept": self.kept.status(),
             "power": self.power.status(),
             "handles": persistent_store::status(&self.server),
+            "memory": memory_status(self.server.memory.figures()),
             "tables": self.server.table_sizes().into_iter().collect::<BTreeMap<_, _>>(),
             "host_changes": self.host_changes.as_ref().map(|changes| changes.status()),
         })
@@ -440,6 +458,7 @@ impl Service for Holdfast {
     }
 
     async fn apply(self: Arc<Self>, config: Arc<Config>, users: UserDb) -> Result<Applied, String> {
+        Descriptors::check(&config)?;
         let old = self.config();
         let (server, use_ring) = (Arc::clone(&self.server), self.use_ring);
         let kept = Arc::clone(&self.kept);
@@ -626,6 +645,17 @@ impl Service for Holdfast {
             shares: durability.owing(),
         }
     }
+}
+
+fn memory_status(figures: MemoryFigures) -> Value {
+    json!({
+        "limit_bytes": figures.limit,
+        "used_bytes": figures.used,
+        "waiting": figures.waiting,
+        "waits": figures.waits,
+        "evictions": figures.evictions,
+        "refusals": figures.refusals,
+    })
 }
 
 impl Holdfast {

@@ -4,7 +4,7 @@
 use std::{io, os::unix::fs::MetadataExt};
 
 use durability::ShareDurability;
-use rustix::process::{Resource, getegid, geteuid, getrlimit};
+use rustix::process::{getegid, geteuid};
 use smb_auth::UserDb;
 use smb_server::{
     config::{self as core, ServerConfig, ShareConfig},
@@ -16,13 +16,12 @@ use vfs::posix::{AclNamespace, PosixOptions, SymlinkPolicy};
 use crate::{
     config::{self, Config},
     local_users,
+    resources::{self, Descriptors},
 };
 
 /// Numbers of 96 bits that make the machine's SID, under S-1-5-21.
 const NT_AUTHORITY: u64 = 5;
 const NT_NON_UNIQUE: u32 = 21;
-/// Dirty inodes kept when the configuration does not say: at least and at most so many.
-const DIRTY_INODES: std::ops::RangeInclusive<u64> = 64..=262_144;
 
 /// The server as a whole.
 pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
@@ -72,7 +71,7 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
         } else {
             Default::default()
         },
-        limits: limits(&config.limits),
+        limits: limits(config),
     }
 }
 
@@ -81,7 +80,8 @@ fn machine_sid(users: &UserDb) -> Sid {
     Sid::new(NT_AUTHORITY, &[NT_NON_UNIQUE, a, b, c]).unwrap_or(Sid::NULL)
 }
 
-fn limits(limits: &config::Limits) -> Limits {
+fn limits(config: &Config) -> Limits {
+    let limits = &config.limits;
     let timeout = limits.authentication_timeout;
     Limits {
         trees_per_session: limits.trees_per_session as usize,
@@ -96,6 +96,9 @@ fn limits(limits: &config::Limits) -> Limits {
         credits: limits.credits,
         directory_bytes: limits.directory_buffer_bytes,
         failed_logins: limits.failed_logins,
+        opens: Descriptors::of(config).opens as usize,
+        opens_per_user: limits.opens_per_user.map(|most| most as usize),
+        buffer_memory: resources::buffer_memory(limits.buffer_memory),
         ..Limits::default()
     }
 }
@@ -148,14 +151,8 @@ fn signing(algorithm: config::SigningAlgorithm) -> smb_crypto::SigningAlgorithm 
 
 /// Bounds of the durability engine.
 pub(crate) fn durability_limits(config: &Config) -> durability::Limits {
-    // Every dirty inode holds a descriptor; opens need the rest.
-    let quarter = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4;
-    let dirty = config.durability.dirty_inodes_max.map_or_else(
-        || quarter.clamp(*DIRTY_INODES.start(), *DIRTY_INODES.end()),
-        u64::from,
-    );
     durability::Limits {
-        dirty_inodes_max: usize::try_from(dirty).unwrap_or(usize::MAX),
+        dirty_inodes_max: Descriptors::of(config).dirty_inodes as usize,
         dirty_age_max: config.durability.dirty_age_max,
         syncs_in_flight_max: config.durability.syncs_in_flight_max as usize,
         latched_max: config.durability.latched_inodes_max as usize,

@@ -51,28 +51,27 @@ impl Receive for Receiver {
 
 impl Transmit for Transmitter {
     async fn transmit(&mut self, segments: &mut VecDeque<Bytes>) -> io::Result<()> {
-        loop {
-            while segments.front().is_some_and(Bytes::is_empty) {
-                segments.pop_front();
-            }
-            if segments.is_empty() {
-                return Ok(());
-            }
-            let mut slices = [IoSlice::new(&[]); SEGMENTS_MAX];
-            let mut count = 0;
-            for (slice, segment) in slices.iter_mut().zip(segments.iter()) {
-                *slice = IoSlice::new(segment);
-                count += 1;
-            }
-            let sent = self
-                .0
-                .write_vectored(slices.get(..count).unwrap_or_default())
-                .await?;
-            if sent == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            advance(segments, sent);
+        while segments.front().is_some_and(Bytes::is_empty) {
+            segments.pop_front();
         }
+        if segments.is_empty() {
+            return Ok(());
+        }
+        let mut slices = [IoSlice::new(&[]); SEGMENTS_MAX];
+        let mut count = 0;
+        for (slice, segment) in slices.iter_mut().zip(segments.iter()) {
+            *slice = IoSlice::new(segment);
+            count += 1;
+        }
+        let sent = self
+            .0
+            .write_vectored(slices.get(..count).unwrap_or_default())
+            .await?;
+        if sent == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        advance(segments, sent);
+        Ok(())
     }
 
     async fn finish(&mut self) {

@@ -7,6 +7,7 @@ mod chains;
 mod fields;
 mod frames;
 mod identities;
+mod memory;
 mod random;
 mod requests;
 mod turns;

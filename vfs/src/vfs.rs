@@ -206,6 +206,15 @@ impl DirName {
         Self { name, on_disk }
     }
 
+    /// Bytes of memory that it holds, with what the allocator adds.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        const ALLOCATION: usize = 16;
+        let on_disk = self.on_disk.as_ref();
+        let on_disk = on_disk.map_or(0, |on_disk| on_disk.len() + ALLOCATION);
+        size_of::<Self>() + self.name.capacity() + ALLOCATION + on_disk
+    }
+
     /// The name's bytes on disk, so that [`Vfs::attrs_at`] need not search.
     #[must_use]
     pub fn on_disk(&self) -> &[u8] {

@@ -101,7 +101,17 @@ impl Client {
     /// # Errors
     /// Those of the socket, and the server's refusal.
     pub fn connect(addr: impl ToSocketAddrs, options: Options) -> Result<Self, ClientError> {
-        let mut connection = Self::open(addr, options.clone())?;
+        Self::over(Self::open(addr, options.clone())?, options)
+    }
+
+    /// Negotiates on a connection made with these options.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn over(
+        mut connection: Connection<TcpStream>,
+        options: Options,
+    ) -> Result<Self, ClientError> {
         let negotiated = connection.negotiate()?.clone();
         Ok(Self {
             connection: Arc::new(Mutex::new(connection)),

@@ -5,6 +5,8 @@
 //! through its mailbox. Requests run as tasks of the worker: a dying connection ends what is
 //! parked, but lets run what the disk has begun.
 
+mod flow;
+
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, VecDeque},
@@ -30,12 +32,10 @@ use smb_wire::{
 use tokio::sync::{Semaphore, mpsc};
 use vfs::{Vfs, env::LocalTask};
 
+use self::flow::Flow;
 use crate::{
     command::{self, Setup},
-    limits::{
-        DATA_IN_FLIGHT_MAX, LISTINGS_PER_CONNECTION_MAX, MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX,
-        OUTBOX_BYTES_MAX,
-    },
+    limits::{LISTINGS_PER_CONNECTION_MAX, MESSAGE_OVERHEAD_MAX, NEGOTIATE_BYTES_MAX},
     link::{
         credits::CreditWindow,
         framing::{self, Next},
@@ -43,6 +43,7 @@ use crate::{
         outbound::Frame,
         receive_buffer::ReceiveBuffer,
     },
+    memory::Seen,
     misbehaved::Misbehaved,
     race::{First, race, race_aside},
     state::{Channel, ConnectionId, EndReason, Ender, Mail, Peer, Server, Session, SessionPhase},
@@ -105,6 +106,7 @@ pub(crate) struct Connection<V: Vfs> {
     mail: mpsc::WeakSender<Mail>,
     data_in_flight: Cell<usize>,
     outbox: Outbox,
+    flow: Flow,
     pub(crate) turn: Rc<Turn>,
     /// Permits of enumerations to take the names of a directory.
     pub(crate) listings: Semaphore,
@@ -119,6 +121,8 @@ struct Outbox {
     /// What the segments hold, those on their way included.
     held: Cell<usize>,
     closed: Cell<bool>,
+    /// Closed without sending what is queued.
+    abandoned: Cell<bool>,
     /// The reading half is being polled: the writing half comes next, in the same turn.
     writer_follows: Cell<bool>,
     /// Wait for something to send, for room, and for the end.
@@ -215,6 +219,7 @@ impl<V: Vfs> Connection<V> {
             return;
         }
         self.outbox.held.set(self.outbox.held.get() + frame.held);
+        self.tell_untaken();
         let mut segments = self.outbox.segments.borrow_mut();
         segments.push_back(frame.head);
         segments.extend(frame.payload);
@@ -264,20 +269,6 @@ impl<V: Vfs> Connection<V> {
         Some(id)
     }
 
-    /// The client reads too little of what we send, or asked for more than runs at once: wait.
-    async fn room(&self) {
-        poll_fn(|cx| {
-            let little = self.outbox.held.get() <= OUTBOX_BYTES_MAX
-                && self.data_in_flight.get() <= DATA_IN_FLIGHT_MAX;
-            if little || self.outbox.closed.get() {
-                return Poll::Ready(());
-            }
-            Outbox::wait(&self.outbox.room, cx);
-            Poll::Pending
-        })
-        .await;
-    }
-
     async fn closed(&self) {
         poll_fn(|cx| {
             if self.outbox.closed.get() {
@@ -318,6 +309,7 @@ pub async fn serve<V: Vfs>(
     let (sender, mailbox) = mpsc::channel(MAILBOX_MAX);
     let mail = sender.downgrade();
     let stuck = Arc::new(AtomicBool::new(false));
+    let account = server.memory.account(peer.ip());
     server.add_connection(
         id,
         Peer {
@@ -328,6 +320,8 @@ pub async fn serve<V: Vfs>(
             since: server.env.realtime(),
             mail: sender,
             stuck: Arc::clone(&stuck),
+            account: Arc::clone(&account),
+            seen: Seen::default(),
         },
     );
     let limits = server.config().limits.clone();
@@ -346,6 +340,7 @@ pub async fn serve<V: Vfs>(
         mail,
         data_in_flight: Cell::new(0),
         outbox: Outbox::default(),
+        flow: Flow::new(account),
         turn: Turn::new(Arc::clone(&server.env)),
         listings: Semaphore::new(LISTINGS_PER_CONNECTION_MAX),
         authenticated,
@@ -361,7 +356,7 @@ pub async fn serve<V: Vfs>(
     if let First::Right(First::Left(())) = race_aside(served, ended).await {
         tracing::debug!(%peer, "connection closed: nobody logged in");
     }
-    if let Some(writing) = writing {
+    if let Some(writing) = writing.filter(|_| !connection.outbox.abandoned.get()) {
         // What is queued is still sent.
         connection.close();
         connection.server.env.spawn(writing);
@@ -449,16 +444,22 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
         let missing = match framing::next(&mut input.bytes, input.size, connection.frame_max()) {
             Ok(Next::Message(frame)) => {
                 connection.mail_delivered().await;
+                connection.frame_taken(frame.len());
                 let (came, went) = (frame.len(), connection.outbox.held.get());
-                if let Err(rule) = frame_arrived(connection, frame) {
-                    connection.misbehaved(rule);
+                match frame_arrived(connection, frame) {
+                    Ok((chain, bytes)) => {
+                        connection.room(bytes).await;
+                        if !connection.is_closed() {
+                            begin(connection, chain, bytes);
+                        }
+                    }
+                    Err(rule) => connection.misbehaved(rule),
                 }
                 let answered = connection.outbox.held.get().saturating_sub(went);
                 connection.turn.did(came + answered);
                 if connection.is_closed() {
                     return;
                 }
-                connection.room().await;
                 connection.turn.rest().await;
                 continue;
             }
@@ -467,15 +468,15 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
         };
         if input.bytes.is_empty() {
             // Nobody knows for how long: no buffer until there is something to receive.
-            input.rest();
+            connection.received_all(&mut input);
             if let First::Left(()) = race(connection.closed(), receiver.ready()).await {
                 return;
             }
         }
-        input.make_room(missing);
+        connection.room_to_receive(&mut input, missing).await;
         match race(connection.closed(), receiver.receive(&mut input.bytes)).await {
             First::Left(()) | First::Right(Ok(0) | Err(_)) => return,
-            First::Right(Ok(_)) => {}
+            First::Right(Ok(count)) => connection.arrived(count),
         }
     }
 }
@@ -484,11 +485,16 @@ async fn read<V: Vfs>(connection: &Rc<Connection<V>>, receiver: &mut impl Receiv
 async fn write<V: Vfs>(connection: Rc<Connection<V>>, mut transmitter: impl Transmit) {
     let mut segments = VecDeque::new();
     while let Some(held) = connection.outbox.take(&mut segments).await {
-        if transmitter.transmit(&mut segments).await.is_err() {
-            connection.close();
-            return;
+        while !segments.is_empty() {
+            if transmitter.transmit(&mut segments).await.is_err() {
+                connection.close();
+                return;
+            }
+            connection.flow.account.moved();
         }
         connection.outbox.sent(held);
+        connection.tell_untaken();
+        connection.settle();
     }
     transmitter.finish().await;
 }
@@ -500,12 +506,14 @@ async fn deliver<V: Vfs>(
     stuck: Arc<AtomicBool>,
 ) {
     while let First::Right(Some(mail)) = race(connection.closed_for_mail(), mailbox.recv()).await {
-        let delivered = match mail {
-            Mail::Notify { session, body } => command::notify(&connection, session, body).is_ok(),
-            Mail::Close => false,
-        };
-        if !delivered {
-            connection.close();
+        match mail {
+            Mail::Notify { session, body } => {
+                if command::notify(&connection, session, body).is_err() {
+                    connection.close();
+                }
+            }
+            Mail::Evict { bytes } => connection.evict(bytes),
+            Mail::Close => connection.close(),
         }
         if stuck.load(Ordering::Acquire) {
             // A break was lost: this client must not go on caching.
@@ -566,6 +574,7 @@ impl<V: Vfs> Drop for DataInFlight<V> {
     fn drop(&mut self) {
         let all = &self.connection.data_in_flight;
         all.set(all.get().saturating_sub(self.bytes));
+        self.connection.settle();
         if std::thread::panicking() {
             // Nobody will answer the request.
             self.connection.close();
@@ -574,17 +583,22 @@ impl<V: Vfs> Drop for DataInFlight<V> {
     }
 }
 
-/// One frame: kernel work first (decrypt, split, verify, admit), then a task that runs it.
+/// One frame: decrypted, split, verified, admitted; and how many bytes it holds while it runs.
 fn frame_arrived<V: Vfs>(
     connection: &Rc<Connection<V>>,
     frame: BytesMut,
-) -> Result<(), Misbehaved> {
+) -> Result<(inbound::Inbound, usize), Misbehaved> {
     let chain = inbound::open(connection, frame)?;
     let bytes = chain.data_bytes();
     if chain.is_compound() && bytes > TRANSPORT_LENGTH_MAX {
         // The answers would not fit one message.
         return Err(Misbehaved::TooMuchData);
     }
+    Ok((chain, bytes))
+}
+
+/// Runs what a frame brought.
+fn begin<V: Vfs>(connection: &Rc<Connection<V>>, chain: inbound::Inbound, bytes: usize) {
     let data = DataInFlight::new(connection, bytes);
     let owner = Rc::clone(connection);
     let mut task: LocalTask = Box::pin(command::run(owner, chain, data));
@@ -593,5 +607,4 @@ fn frame_arrived<V: Vfs>(
     if task.as_mut().poll(&mut context).is_pending() {
         connection.server.env.spawn(task);
     }
-    Ok(())
 }

@@ -18,6 +18,7 @@ mod connection;
 pub mod file;
 pub mod limits;
 mod link;
+mod memory;
 mod misbehaved;
 pub mod outside;
 mod pattern;
@@ -32,6 +33,7 @@ mod turn;
 
 pub use command::{Ended, EndedOne, Rules, Target};
 pub use connection::serve;
+pub use memory::{Memory, MemoryFigures};
 pub use persistent::{Announce, HandleStore, Restored};
 pub use state::{
     CommandCount, ConnectionId, ConnectionReport, OpenReport, Report, Requests, Server,

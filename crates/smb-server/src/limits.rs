@@ -7,6 +7,47 @@ use std::time::Duration;
 
 use crate::file::RANGES_PER_OPEN_MAX;
 
+/// Memory of a connection that is not in the server's budget ([`Limits::buffer_memory`]), in bytes:
+/// whoever does no more than small work at a time never waits for others.
+pub const CONNECTION_MEMORY: usize = 128 << 10;
+
+/// Memory is granted to a connection in multiples of this, where there is room.
+pub const MEMORY_STEP: usize = 64 << 10;
+
+/// Granted memory that a connection in use keeps though it does not need it, so that each of many
+/// requests under way does not take and give it back.
+pub const MEMORY_SLACK: usize = 256 << 10;
+
+/// How often a connection that waits for memory looks whether there is some.
+pub const MEMORY_AGAIN: Duration = Duration::from_millis(20);
+
+/// After so long a connection that waits for memory, and whose client has taken all its answers, may
+/// take all that is free to its network.
+pub const MEMORY_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often those who wait for memory look for connections whose clients free nothing.
+pub const MEMORY_LOOK: Duration = Duration::from_millis(250);
+
+/// A connection whose client has freed nothing for so long, while others waited for memory, is
+/// closed,
+pub const MEMORY_STUCK: Duration = Duration::from_secs(1);
+
+/// where the client could free at least so many bytes: by taking its answers, or by sending the
+/// rest of a frame.
+pub const MEMORY_STUCK_BYTES: usize = 256 << 10;
+
+/// At a time so many connections are closed as hold this part of the budget: they may be enough.
+pub const MEMORY_FREED_PART: usize = 4;
+
+/// Bytes that count as some when they arrive for a frame that is not whole.
+pub const MEMORY_ARRIVED_STEP: usize = 16 << 10;
+
+/// Memory of changes that wait at an open for its CHANGE_NOTIFY and are not in the budget.
+pub const NOTIFY_MEMORY: usize = 1 << 10;
+
+/// Memory of a pipe's requests and answers that is not in the budget.
+pub const PIPE_MEMORY: usize = 8 << 10;
+
 /// Memory that replies encoded but not yet taken by the socket hold, in bytes. Above it no further
 /// request is read from that connection until the client takes its replies.
 pub const OUTBOX_BYTES_MAX: usize = 32 << 20;
@@ -36,9 +77,6 @@ pub const PATTERN_UNITS_MAX: usize = 255;
 
 /// Enumerations of one connection that take their names at once; others wait for them.
 pub const LISTINGS_PER_CONNECTION_MAX: usize = 4;
-
-/// Names that all enumerations under way hold together; one more gets `INSUFFICIENT_RESOURCES`.
-pub const LISTED_NAMES_MAX: usize = 8 << 20;
 
 /// Locks in one LOCK request; more give `INVALID_PARAMETER`.
 pub const LOCKS_PER_REQUEST_MAX: usize = 1024;
@@ -70,6 +108,9 @@ pub const INTERIM_FLUSH_MS: u64 = 20;
 /// Limits an administrator may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
+    /// Memory for buffers of all connections together, in bytes: whoever needs more waits; what
+    /// would be kept by an open beyond it gets `INSUFFICIENT_RESOURCES`.
+    pub buffer_memory: usize,
     /// Sessions of the whole server; one more SESSION_SETUP gets `INSUFFICIENT_RESOURCES`.
     pub sessions: usize,
     /// Tree connects of one session; one more gets `INSUFFICIENT_RESOURCES`.
@@ -78,6 +119,9 @@ pub struct Limits {
     pub opens_per_session: usize,
     /// Opens of the whole server; one more CREATE gets `TOO_MANY_OPENED_FILES`.
     pub opens: usize,
+    /// Opens of one user, whatever his sessions (guests count by their address); one more CREATE gets
+    /// `TOO_MANY_OPENED_FILES`. `None`: half of what is free to him.
+    pub opens_per_user: Option<usize>,
     /// Opens that wait for lost clients to come back ([MS-SMB2] 3.3.7.1), those of all users
     /// together; one more is closed as if it were not durable. They count among `opens` besides.
     pub kept_opens: usize,
@@ -111,10 +155,12 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            buffer_memory: 1 << 30,
             sessions: 16_384,
             trees_per_session: 1024,
             opens_per_session: 65_536,
             opens: 262_144,
+            opens_per_user: None,
             kept_opens: 16_384,
             kept_opens_per_user: 4096,
             locks_per_open: RANGES_PER_OPEN_MAX,

@@ -19,7 +19,8 @@ pub trait Receive: 'static {
 
 /// The sending half.
 pub trait Transmit: 'static {
-    /// Sends all of `segments`, in order, and empties the queue.
+    /// Waits until some of `segments` can be sent, and takes off the queue, from its front, what
+    /// was. Call it until the queue is empty.
     async fn transmit(&mut self, segments: &mut VecDeque<Bytes>) -> io::Result<()>;
 
     /// Sends what is left and says that nothing more follows.

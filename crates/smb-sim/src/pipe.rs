@@ -231,7 +231,7 @@ pub struct ServerTransmitter(Rc<Wire>);
 
 impl Transmit for ServerTransmitter {
     async fn transmit(&mut self, segments: &mut VecDeque<Bytes>) -> io::Result<()> {
-        while let Some(segment) = segments.front_mut() {
+        if let Some(segment) = segments.front_mut() {
             let wire = &self.0;
             poll_fn(|cx| wire.to_client.borrow_mut().poll_room(cx)).await?;
             wire.observe(Direction::ToClient, segment);

@@ -16,6 +16,10 @@ const SOME: u32 = 65_535;
 const BUFFER_BYTES_MIN: u32 = 64 << 10;
 /// What the credits of one 2.1 request can pay for.
 const BUFFER_BYTES_MAX: u32 = 8 << 20;
+/// `buffer_memory` in multiples of `io_size`, at least.
+const IO_SIZES_MIN: u64 = 8;
+/// No machine needs more.
+const BUFFER_MEMORY_MAX: u64 = 1 << 40;
 /// Longer chains are refused before anybody looks at the limit.
 const COMPOUND_MAX: u32 = smb_wire::compound::COMPOUND_ELEMENTS_MAX as u32;
 /// More would leave others no room in a file.
@@ -28,8 +32,7 @@ const AUTHENTICATION_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limits {
     let mut limits = Limits::default();
     let l = &mut limits;
-    let counts: [(&raw::At<u32>, &mut u32, RangeInclusive<u32>); 10] = [
-        (&table.connections, &mut l.connections, 1..=MANY),
+    let counts: [(&raw::At<u32>, &mut u32, RangeInclusive<u32>); 9] = [
         (
             &table.connections_per_address,
             &mut l.connections_per_address,
@@ -66,15 +69,9 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
     ];
     for (field, value, range) in counts {
         *value = get(field, *value);
-        if !range.contains(value) {
-            let way_out = format!("use {} to {}", range.start(), range.end());
-            findings.add(
-                span(field),
-                format!("{value} is out of range here"),
-                &way_out,
-            );
-        }
+        within(field, *value, &range, findings);
     }
+    derived(table, &mut limits, findings);
     credits(&table.credits, &mut limits.credits, findings);
     bytes(&table.io_size, &mut limits.io_size_bytes, findings);
     bytes(
@@ -82,6 +79,7 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
         &mut limits.directory_buffer_bytes,
         findings,
     );
+    buffer_memory(&table.buffer_memory, &mut limits, findings);
     if let Some(at) = &table.authentication_timeout {
         limits.authentication_timeout = at.get_ref().0;
         if limits.authentication_timeout < AUTHENTICATION_TIMEOUT_MIN {
@@ -93,6 +91,60 @@ pub(super) fn limits(table: &raw::LimitsTable, findings: &mut Findings) -> Limit
         }
     }
     limits
+}
+
+/// Those that follow from what the machine has where they are left out.
+fn derived(table: &raw::LimitsTable, l: &mut Limits, findings: &mut Findings) {
+    let fields = [
+        (&table.connections, &mut l.connections, 1..=MANY),
+        (&table.opens, &mut l.opens, 16..=MANY),
+        (&table.opens_per_user, &mut l.opens_per_user, 1..=MANY),
+    ];
+    for (field, value, range) in fields {
+        if let Some(at) = field {
+            *value = Some(*at.get_ref());
+            within(field, *at.get_ref(), &range, findings);
+        }
+    }
+    if let (Some(all), Some(each), Some(at)) = (l.opens, l.opens_per_user, &table.opens_per_user)
+        && each > all
+    {
+        findings.add(
+            Some(at.span()),
+            format!("one user cannot have {each} opens where there are {all} in all"),
+            "make `opens_per_user` smaller, or `opens` larger",
+        );
+    }
+}
+
+fn within(field: &raw::At<u32>, value: u32, range: &RangeInclusive<u32>, findings: &mut Findings) {
+    if !range.contains(&value) {
+        let way_out = format!("use {} to {}", range.start(), range.end());
+        findings.add(
+            span(field),
+            format!("{value} is out of range here"),
+            &way_out,
+        );
+    }
+}
+
+/// One connection alone is granted a quarter, and a request of `io_size` must fit it with the buffer
+/// that it arrives in.
+fn buffer_memory(field: &raw::At<ByteSize>, limits: &mut Limits, findings: &mut Findings) {
+    let Some(at) = field else { return };
+    let bytes = at.get_ref().0;
+    let least = IO_SIZES_MIN * u64::from(limits.io_size_bytes);
+    if !(least..=BUFFER_MEMORY_MAX).contains(&bytes) {
+        findings.add(
+            Some(at.span()),
+            format!("{bytes} bytes are out of range here"),
+            &format!(
+                "use \"{}MiB\" ({IO_SIZES_MIN} times io_size) to \"1024GiB\"",
+                least.div_ceil(1 << 20)
+            ),
+        );
+    }
+    limits.buffer_memory = Some(bytes);
 }
 
 fn credits(field: &raw::At<u32>, value: &mut u16, findings: &mut Findings) {

@@ -246,7 +246,7 @@ pub(super) struct DurabilityTable {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitsTable {
-    /// Connections in all; more are closed at once. Default: 10000.
+    /// Connections in all; more are closed at once. Default: 10000, less where RLIMIT_NOFILE is low.
     pub(super) connections: At<u32>,
     /// Connections from one address; more are closed at once. Default: 256.
     pub(super) connections_per_address: At<u32>,
@@ -260,6 +260,10 @@ pub(super) struct LimitsTable {
     pub(super) trees_per_session: At<u32>,
     /// Opens of one session; more get STATUS_TOO_MANY_OPENED_FILES. Default: 16384.
     pub(super) opens_per_session: At<u32>,
+    /// Opens in all; more get STATUS_TOO_MANY_OPENED_FILES. Default: what RLIMIT_NOFILE leaves.
+    pub(super) opens: At<u32>,
+    /// Opens of one user; more get STATUS_TOO_MANY_OPENED_FILES. Default: half of what is free.
+    pub(super) opens_per_user: At<u32>,
     /// Byte-range locks of one open; more get STATUS_INSUFFICIENT_RESOURCES. Default: 8192.
     pub(super) locks_per_open: At<u32>,
     /// Requests of one connection that wait for something; more get
@@ -276,6 +280,9 @@ pub(super) struct LimitsTable {
     /// Failed logins of one user from one address within a minute; more tries get
     /// STATUS_LOGON_FAILURE unheard. Default: 10.
     pub(super) failed_logins: At<u32>,
+    /// Memory for buffers of all connections together; who needs more waits. Default: an eighth of
+    /// the machine's memory, or of what the control group allows, "64MiB" to "2GiB".
+    pub(super) buffer_memory: At<ByteSize>,
 }
 
 /// `[log]`

@@ -511,7 +511,7 @@ fn restarts_are_named() {
     let old = accept("", "");
     let mut new = old.clone();
     new.shares[0].read_only = true;
-    new.limits.connections = 7;
+    new.limits.connections = Some(7);
     assert!(needs_restart(&old, &new).is_empty());
     new.listeners[0].cores = vec![0];
     new.server.file_io = FileIo::Threads;
@@ -608,8 +608,8 @@ fn the_example_is_a_valid_configuration_that_shows_the_defaults() {
     let shown: raw::File = toml::from_str(&shown).unwrap();
     let limits = shown.limits;
     assert_eq!(
-        *limits.connections.unwrap().get_ref(),
-        config.limits.connections
+        *limits.connections_per_address.unwrap().get_ref(),
+        config.limits.connections_per_address
     );
     assert_eq!(
         *limits.opens_per_session.unwrap().get_ref(),

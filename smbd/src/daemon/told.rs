@@ -100,6 +100,9 @@ impl<S: Service> Front<S> {
             "Connections closed at accept.",
             figures.refused,
         );
+        let name = "holdfast_connections_displaced_total";
+        let help = "Connections without a login closed for a newcomer.";
+        page.one(name, counter, help, figures.displaced);
         let help = "Connections of each worker.";
         let mut family = page.family("holdfast_worker_connections", gauge, help);
         for (index, worker) in self.workers.iter().enumerate() {

@@ -62,13 +62,14 @@ pub(super) fn in_words(status: &Value) -> String {
     push(
         &mut out,
         &format!(
-            "connections: {} from {} addresses, {} without a login; {} let in and {} refused since \
-             the start",
+            "connections: {} from {} addresses, {} without a login; {} let in, {} refused and {} \
+             closed for newcomers since the start",
             word(&figures["connections"]),
             word(&figures["addresses"]),
             word(&figures["unauthenticated"]),
             word(&figures["accepted"]),
             word(&figures["refused"]),
+            word(&figures["displaced"]),
         ),
     );
     if let Some(lost @ 1..) = status["log_lines_lost"].as_u64() {
@@ -77,6 +78,7 @@ pub(super) fn in_words(status: &Value) -> String {
             &format!("LOG: {lost} lines could not be written and are lost"),
         );
     }
+    write_memory(&mut out, &server["memory"]);
     push(&mut out, "\nworkers:");
     write_columns(&mut out, &WORKER, &workers(&status["workers"]), 1);
     push(&mut out, "\nshares:");
@@ -120,6 +122,23 @@ fn open_count(session: &Value) -> u64 {
     // An older server lists all, and does not count.
     let listed = list(&session["opens"]).len() as u64;
     session["open_count"].as_u64().unwrap_or(listed)
+}
+
+fn write_memory(out: &mut String, memory: &Value) {
+    let mib = |bytes: &Value| bytes.as_u64().unwrap_or(0).div_ceil(1 << 20);
+    push(
+        out,
+        &format!(
+            "buffer memory: {} MiB of {} MiB in use, {} connections wait for some; {} waits, {} \
+             connections closed for others' sake and {} requests refused since the start",
+            mib(&memory["used_bytes"]),
+            mib(&memory["limit_bytes"]),
+            memory["waiting"],
+            memory["waits"],
+            memory["evictions"],
+            memory["refusals"],
+        ),
+    );
 }
 
 /// Shares alone: the answer to `holdfast policy`.
@@ -593,11 +612,13 @@ mod tests {
             "version": "0.1.0", "pid": 7, "uptime_s": 200, "config": "/etc/h.toml",
             "state_dir": "/var/lib/holdfast",
             "connections": { "connections": 1, "addresses": 1, "unauthenticated": 0,
-                             "accepted": 3, "refused": 2 },
+                             "accepted": 3, "refused": 2, "displaced": 1 },
             "workers": [{ "worker": 0, "core": 3, "listeners": ["[::]:445 on eth0"],
                           "connections": 1, "cpu_ms": 1_250, "file_io": "io_uring" }],
             "server": {
                 "file_io": "io_uring",
+                "memory": { "limit_bytes": 1 << 30, "used_bytes": 5, "waiting": 1, "waits": 7,
+                            "evictions": 2, "refusals": 0 },
                 "host_changes": { "watches": 1, "refused": 0, "overflows": 0 },
                 "connections": [{ "id": 4, "peer": "10.0.0.1:999", "dialect": "3.1.1" },
                                 { "id": 5, "peer": "10.0.0.2:999", "dialect": "3.1.1" },
@@ -628,7 +649,10 @@ mod tests {
             "\
 Holdfast 0.1.0, process 7, up 3 min 20 s; file I/O by io_uring
 configuration /etc/h.toml, state in /var/lib/holdfast
-connections: 1 from 1 addresses, 0 without a login; 3 let in and 2 refused since the start
+connections: 1 from 1 addresses, 0 without a login; 3 let in, 2 refused and 1 closed \
+for newcomers since the start
+buffer memory: 1 MiB of 1024 MiB in use, 1 connections wait for some; 7 waits, 2 connections closed \
+for others' sake and 0 requests refused since the start
 
 workers:
   worker  core  listeners         connections  cpu time  file I/O

@@ -1,9 +1,14 @@
 //! Each limit of the configuration, met from outside.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::{SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
 
-use smb_client::{Client, Options, Request};
+use smb_client::{Client, Connection, CreateArgs, Options, Request, Tree};
 use smb_wire::{Status, msg::EchoRequest};
+
+use socket2::{Domain, Socket, Type};
 
 use crate::support::{PASSWORD, Plan, USER, closed, eventually};
 
@@ -40,11 +45,57 @@ fn strangers_are_counted_and_logins_make_room() {
             .unwrap()
             .contains("1 without a login")
     });
-    assert!(closed(&daemon.stranger(), Duration::from_secs(5)));
-    drop(stranger);
-    eventually("the place is not given back", || {
-        Client::connect(daemon.address, Options::default()).is_ok()
-    });
+    // Who comes to log in gets the place of who says nothing.
+    let known = daemon.tree();
+    assert!(closed(&stranger, Duration::from_secs(5)));
+    known.write_file("still", b"here").unwrap();
+}
+
+/// Many more silent connections than the server lets in, from four addresses.
+#[test]
+fn silent_connections_keep_nobody_from_logging_in() {
+    let daemon = Plan {
+        listen: "0.0.0.0",
+        ..limited("unauthenticated_connections = 400\nconnections_per_address = 150")
+    }
+    .start();
+    let port = daemon.address.port();
+    let from = |address: [u8; 4]| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&SocketAddr::from((address, 0)).into())?;
+        socket.connect(&SocketAddr::from(([127, 0, 0, 1], port)).into())?;
+        std::io::Result::Ok(TcpStream::from(socket))
+    };
+    let log_in = |stream: TcpStream| {
+        let connection = Connection::new(stream, Options::default());
+        let client = Client::over(connection, Options::default()).unwrap();
+        let session = client.login(USER, PASSWORD, "").unwrap();
+        session.tree("data").unwrap()
+    };
+    let mut flood = Vec::new();
+    let mut known = Vec::new();
+    for number in 0..1_600_u32 {
+        let host = u8::try_from(number % 4).unwrap();
+        flood.push(from([127, 0, 10 + host, 1]).unwrap());
+        if number % 100 == 99 {
+            // From another address, and from one of the flood's own.
+            known.push(log_in(from([127, 0, 99, 1]).unwrap()));
+            known.push(log_in(from([127, 0, 10, 1]).unwrap()));
+        }
+        if flood.len() > 800 {
+            flood.remove(0);
+        }
+    }
+    for tree in &known {
+        tree.client().echo().unwrap();
+    }
+    let figures = daemon.ask(&["status"]).unwrap();
+    let figures = figures
+        .lines()
+        .find(|line| line.starts_with("connections:"));
+    let figures = figures.unwrap();
+    assert!(figures.contains(" 0 refused"), "{figures}");
+    assert!(!figures.contains(" 0 closed for newcomers"), "{figures}");
 }
 
 #[test]
@@ -167,4 +218,68 @@ fn the_size_of_a_transfer_is_what_was_agreed_on() {
     let data = vec![7; 256 << 10];
     tree.write_file("large", &data).unwrap();
     assert!(tree.read_file("large").unwrap() == data);
+}
+
+/// One user opens what he can, in two sessions; with few descriptors for the whole server.
+#[test]
+fn one_user_leaves_descriptors_to_the_others() {
+    let plan = Plan {
+        users: vec![(USER, ""), ("bob", "")],
+        prefix: ["prlimit", "--nofile=600:600"].map(str::to_owned).to_vec(),
+        ..Plan::default()
+    };
+    let daemon = plan.start();
+    for number in 0..400 {
+        std::fs::write(daemon.path(&format!("data/{number}")), b"x").unwrap();
+    }
+    let tree = |user: &str| {
+        let session = daemon.client().login(user, PASSWORD, "").unwrap();
+        session.tree("data").unwrap()
+    };
+    let opens = |tree: &Tree| {
+        let mut files = Vec::new();
+        for number in 0..400 {
+            match tree.create(&CreateArgs::open(&number.to_string())) {
+                Ok(file) => files.push(file),
+                Err(error) => {
+                    assert_eq!(error.status(), Some(Status::TOO_MANY_OPENED_FILES));
+                    return files;
+                }
+            }
+        }
+        panic!("there is no limit");
+    };
+    let alices = [tree(USER), tree(USER)];
+    let taken = alices.each_ref().map(opens);
+    let count = taken.iter().map(Vec::len).sum::<usize>();
+    assert!((100..=140).contains(&count), "{count}");
+    let bob = tree("bob");
+    for number in 0..20 {
+        let name = format!("bob{number}");
+        bob.write_file(&name, b"works on").unwrap();
+        assert_eq!(bob.read_file(&name).unwrap(), b"works on");
+    }
+    assert!(opens(&bob).len() > 40);
+    // What is given back can be had again.
+    drop((taken, alices));
+    eventually("the places are not given back", || {
+        let alice = tree(USER);
+        opens(&alice).len() > 80
+    });
+}
+
+#[test]
+fn more_than_there_are_descriptors_is_refused_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = Plan {
+        prefix: ["prlimit", "--nofile=600:600"].map(str::to_owned).to_vec(),
+        ..limited("opens = 500")
+    };
+    let started = std::panic::catch_unwind(|| plan.start_in(dir));
+    let said = started.err().unwrap();
+    let said = said.downcast_ref::<String>().unwrap();
+    assert!(
+        said.contains("opens = 500") && said.contains("RLIMIT_NOFILE"),
+        "{said}"
+    );
 }

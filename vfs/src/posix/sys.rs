@@ -483,6 +483,18 @@ extern "C" fn refused_call(
     }
 }
 
+/// Gives free pages of all arenas of glibc's allocator back to the kernel; true where there were
+/// some. Other allocators are left alone.
+pub(crate) fn trim_arenas() -> bool {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: concerns free memory only, under the allocator's own locks.
+        unsafe { libc::malloc_trim(0) == 1 }
+    }
+    #[cfg(not(target_env = "gnu"))]
+    false
+}
+
 /// At most so many arenas of glibc's allocator, for the whole process and from now on; other
 /// allocators are left alone.
 pub(crate) fn limit_arenas(most: usize) {

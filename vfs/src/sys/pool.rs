@@ -366,6 +366,13 @@ impl LaneThreads {
 /// Of the buffers that come and go, bytes.
 const USUAL_BYTES: usize = 2 << 20;
 
+/// Gives memory that was freed back to the kernel, whole pages at a time; true where some was.
+/// Whoever allocates meanwhile may have to wait: not while much is going on, and not on a worker.
+#[must_use]
+pub fn give_back_memory() -> bool {
+    raw::trim_arenas()
+}
+
 /// Call it before the workers start: there is an arena of the allocator for each of them and two for
 /// all other threads. glibc gives them out in the order in which threads first allocate, and what
 /// comes later shares one. With an arena for each thread that ever ran, as is glibc's

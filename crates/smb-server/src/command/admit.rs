@@ -51,6 +51,7 @@ pub(super) fn admit<V: Vfs>(
         last,
         sign_with: RefCell::new(None),
         replayable: Cell::new(false),
+        place: RefCell::new(None),
         turn: Cell::new(0),
     };
     let admitted = related.and_then(|()| check(&mut call, request.signature));

@@ -14,6 +14,7 @@ use super::*;
 use crate::{
     file::{Actor, LeaseState, Operation, Place},
     limits::Limits,
+    memory::Seen,
     persistent::world::{Back, CLIENT, KEY, World, came, settle},
     state::Peer,
 };
@@ -44,6 +45,8 @@ fn connect(server: &Server<Back>, id: ConnectionId) -> mpsc::Receiver<Mail> {
         since: Timestamp::default(),
         mail,
         stuck: Arc::new(AtomicBool::new(false)),
+        account: server.memory.account(Ipv4Addr::LOCALHOST.into()),
+        seen: Seen::default(),
     };
     server.add_connection(id, peer);
     mailbox

@@ -22,7 +22,7 @@ use crate::{
     connection::Connection,
     link::outbound::{self, HEADROOM},
     misbehaved::Misbehaved,
-    state::{Channel, InFlight, Server, Session, Share, Token, TreeConnect},
+    state::{Channel, InFlight, OpenPlace, Server, Session, Share, Token, TreeConnect},
 };
 
 /// What a handler returns.
@@ -189,6 +189,8 @@ pub(crate) struct Call<V: Vfs> {
     pub(crate) sign_with: RefCell<Option<Rc<Channel<V>>>>,
     /// Set by CREATE: the client can ask what became of it on another channel.
     pub(crate) replayable: Cell<bool>,
+    /// Taken by CREATE: the place of the open that is to be.
+    pub(crate) place: RefCell<Option<OpenPlace>>,
     /// Counted by CREATE: how often it went on after it had waited. What was seen in the same turn
     /// was seen just now.
     pub(crate) turn: Cell<u32>,

@@ -155,6 +155,7 @@ async fn watch<V: Vfs>(
         buffer: size(request.output_buffer_length),
         waiter: waiting.waiter,
         turn: waiting.turn,
+        account: Arc::clone(call.connection.account()),
     });
     let woken = match (watching, waiting.woken.take()) {
         (Watching::Pending, Some(woken)) => woken,

@@ -1,9 +1,6 @@
 //! CLOSE ([MS-SMB2] 3.3.5.10), and how an open ends in general ([MS-FSA] 2.1.5.5).
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use durability::{Receipt, RequestFlags};
 use smb_wire::{
@@ -130,7 +127,7 @@ pub(super) async fn finish<V: Vfs>(
         session.tables().opens.remove(&open.file_id.volatile);
     }
     server.durables.ended(open);
-    server.opens.fetch_sub(1, Ordering::Relaxed);
+    drop(open.take_place());
     let token = || {
         session.map_or_else(
             || Arc::clone(&open.origin.owner),

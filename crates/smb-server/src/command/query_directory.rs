@@ -19,10 +19,10 @@ use vfs::{Attr, DirName, Lookup, Vfs, VfsError, VfsResult};
 use super::{Call, Failure, Handled, Reply, create};
 use crate::{
     access,
-    limits::{DIRECTORY_NAMES_MAX, LISTED_NAMES_MAX, PATTERN_UNITS_MAX},
+    limits::{DIRECTORY_NAMES_MAX, PATTERN_UNITS_MAX},
     pattern::Pattern,
     short_name,
-    state::{DirectoryCursor, InFlight, NamesHeld},
+    state::{DirectoryCursor, InFlight},
     turn::{COMPONENT_WORK, ENTRY_WORK, MATCH_WORK},
 };
 
@@ -196,10 +196,10 @@ async fn start<V: Vfs>(
             names.push_front(DirName::same(dots.to_owned()));
         }
     }
-    let server = call.server();
     cursor.held = None;
-    let held = NamesHeld::new(&server.listed_names, names.len(), LISTED_NAMES_MAX)
-        .ok_or(Status::INSUFFICIENT_RESOURCES)?;
+    let bytes = names.iter().map(DirName::memory).sum();
+    let held = call.connection.account().keep(bytes);
+    let held = held.ok_or(Status::INSUFFICIENT_RESOURCES)?;
     *cursor = DirectoryCursor {
         held: Some(held),
         pattern: Some(text),

@@ -6,7 +6,9 @@
 //! a rename travel in one reply; parked requests are served first-in first-out.
 //!
 //! Invariant: a watcher has parked requests only while its queue is empty and has not
-//! overflowed, or while it is decided whether the oldest request may see what it was served. Bounds: [`QUEUE_BYTES_MAX`] and [`PARKED_MAX`] per watcher. What is queued is
+//! overflowed, or while it is decided whether the oldest request may see what it was served. Bounds: [`QUEUE_BYTES_MAX`] and
+//! [`PARKED_MAX`] per watcher, and the server's budget for memory; a queue beyond one of them tells
+//! its client to list the directory anew. What is queued is
 //! counted as it will be encoded ([MS-FSCC] 2.7.1).
 
 mod outside;
@@ -18,6 +20,11 @@ use std::sync::atomic::Ordering;
 use smb_wire::Status;
 use smb_wire::msg::NotifyFilter;
 use vfs::FileKey;
+
+use crate::{
+    limits::NOTIFY_MEMORY,
+    memory::{Account, Held, Share},
+};
 
 use super::files::{Files, lock};
 use super::paths::{IndexKey, SharePath};
@@ -98,6 +105,8 @@ pub struct WatchRequest {
     pub waiter: WaiterId,
     /// Its place among the requests that wait.
     pub turn: Turn,
+    /// Who holds what is queued; fixed by the open's first request.
+    pub(crate) account: Arc<Account>,
 }
 
 /// Where a CHANGE_NOTIFY request stands among those of its open ([MS-FSA] 2.1.5.11.1).
@@ -135,6 +144,9 @@ struct Watcher {
     queue_max: usize,
     queue: VecDeque<Change>,
     queued: usize,
+    /// Memory of the queue, and what of it is in the server's budget.
+    memory: usize,
+    held: Held,
     overflowed: bool,
     parked: VecDeque<Parked>,
     /// Served, but whether it may use anything of it is not decided: nobody is served before.
@@ -149,8 +161,10 @@ impl Watcher {
             return;
         }
         self.queued = self.queued.next_multiple_of(4) + change.encoded_len();
+        self.memory += size_of::<Change>() + change.name.capacity();
         self.queue.push_back(change);
-        if self.queued > self.queue_max {
+        let charged = self.memory.saturating_sub(NOTIFY_MEMORY);
+        if self.queued > self.queue_max || !self.held.resize(charged, Share::Half) {
             // [MS-SMB2] 3.3.5.19: too much to tell; the client lists the directory anew.
             self.forget();
             self.overflowed = true;
@@ -160,6 +174,8 @@ impl Watcher {
     fn forget(&mut self) {
         self.queue.clear();
         self.queued = 0;
+        self.memory = 0;
+        self.held.resize(0, Share::Half);
         self.overflowed = false;
     }
 
@@ -238,6 +254,8 @@ impl Watches {
             queue_max: request.buffer.min(QUEUE_BYTES_MAX),
             queue: VecDeque::new(),
             queued: 0,
+            memory: 0,
+            held: request.account.nothing(),
             overflowed: false,
             parked: VecDeque::new(),
             deciding: None,

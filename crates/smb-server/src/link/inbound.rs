@@ -62,17 +62,22 @@ impl Inbound {
         matches!(self, Self::Chain { requests, .. } if requests.len() > 1)
     }
 
-    /// Bytes that the frame's requests hold while they run; a READ's buffer is what its credits
-    /// cover.
+    /// Bytes that the frame's requests hold while they run, answers included as far as these can be
+    /// large: they are what the credits cover ([MS-SMB2] 3.3.5.2.5).
     pub(crate) fn data_bytes(&self) -> usize {
         let Self::Chain { requests, .. } = self else {
             return 0;
         };
         requests
             .iter()
-            .map(|request| match request.header.command {
-                Command::READ => usize::from(request.header.credit_charge.max(1)) * 65_536,
-                _ => request.message.len(),
+            .map(|request| {
+                let charge = usize::from(request.header.credit_charge.max(1));
+                let answer = match request.header.command {
+                    Command::READ | Command::QUERY_DIRECTORY => charge * 65_536,
+                    Command::QUERY_INFO | Command::IOCTL if charge > 1 => charge * 65_536,
+                    _ => 0,
+                };
+                request.message.len().max(answer)
             })
             .sum()
     }

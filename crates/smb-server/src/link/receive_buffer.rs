@@ -39,16 +39,37 @@ impl ReceiveBuffer {
     pub(crate) fn make_room(&mut self, missing: usize) {
         let room = self.bytes.capacity() - self.bytes.len();
         let wanted = missing.max(ROOM_MIN);
-        if room >= wanted || self.bytes.try_reclaim(wanted) {
+        let size = size_for(self.bytes.len().saturating_add(missing));
+        // A small request that is not whole must not hold a large buffer.
+        let fits = size > RECEIVE_BYTES || self.size <= RECEIVE_BYTES;
+        if fits && (room >= wanted || self.bytes.try_reclaim(wanted)) {
             return;
         }
-        let size = size_for(self.bytes.len().saturating_add(missing));
         let mut bytes = STORE
             .with_borrow_mut(|store| store.take(size))
             .unwrap_or_else(|| BytesMut::with_capacity(size));
         bytes.extend_from_slice(&self.bytes);
         let old = std::mem::replace(self, Self { bytes, size });
         old.put_back();
+    }
+
+    /// How much larger than the usual buffer the one is that [`Self::make_room`] leaves, 0 for the
+    /// usual one.
+    pub(crate) fn beyond_usual(&self, missing: usize) -> usize {
+        let needed = self.bytes.len().saturating_add(missing);
+        if needed <= RECEIVE_BYTES {
+            return 0;
+        }
+        size_for(needed).max(self.size) - RECEIVE_BYTES
+    }
+
+    /// Holds no more than what has been received.
+    pub(crate) fn shrink(&mut self) {
+        if self.size > RECEIVE_BYTES {
+            let size = self.bytes.len();
+            let bytes = BytesMut::from(self.bytes.as_ref());
+            std::mem::replace(self, Self { bytes, size }).put_back();
+        }
     }
 
     /// Lets the buffer go if nothing is in it.

@@ -36,8 +36,8 @@ use crate::{
     outside::Interest,
     race::{First, race},
     state::{
-        AppInstance, Endurance, LeaseName, NewOpen, Open, OpenKind, Origin, Server, Share, Shares,
-        Token, TreeConnect,
+        AppInstance, Endurance, LeaseName, NewOpen, Open, OpenKind, OpenUser, Origin, Server,
+        Share, Shares, Token, TreeConnect,
     },
 };
 
@@ -431,6 +431,7 @@ impl<V: Vfs> Server<V> {
             channel_sequence: 0,
             parent_lease: record.parent_lease,
             policy: Some(policy),
+            place: Some(self.opens.enter_again(OpenUser::User(owner.user_sid))),
             origin: Origin {
                 session: SessionId::default(),
                 client: record.client,
@@ -447,7 +448,6 @@ impl<V: Vfs> Server<V> {
                 persistent: true,
             },
         }));
-        self.opens.fetch_add(1, Ordering::Relaxed);
         record.moving = Vec::new();
         self.persistence.again(engine, &place, record);
         self.durables.made(&open);

@@ -5,7 +5,7 @@
 //! memory than the limits here allow. The pipe is in message mode: each fragment of a response
 //! is one message.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use smb_wire::{
@@ -19,7 +19,11 @@ use smb_wire::{
 };
 
 use super::{handles::Handles, services, world::World};
-use crate::command::Failure;
+use crate::{
+    command::Failure,
+    limits::PIPE_MEMORY,
+    memory::{Account, Held, Share},
+};
 
 /// Most bytes that may wait to be read. A client that asks on without reading its answers has
 /// its pipe broken.
@@ -49,6 +53,8 @@ pub(super) struct Link {
     unread: VecDeque<Bytes>,
     unread_bytes: usize,
     handles: Handles,
+    /// What of all this is in the server's budget for memory.
+    held: Option<Held>,
     /// The client does not speak RPC: nothing more is taken.
     broken: bool,
 }
@@ -65,6 +71,7 @@ impl Link {
             unread: VecDeque::new(),
             unread_bytes: 0,
             handles: Handles::default(),
+            held: None,
             broken: false,
         }
     }
@@ -95,6 +102,12 @@ impl Link {
             self.unread.pop_front();
         }
         self.unread_bytes = self.unread_bytes.saturating_sub(data.len());
+        let bytes = self.memory();
+        if let Some(held) = &mut self.held
+            && bytes < held.bytes()
+        {
+            held.resize(bytes, Share::Half);
+        }
         Ok(Some((data, more)))
     }
 
@@ -144,6 +157,34 @@ impl Link {
         }
         if !self.broken {
             self.partial = bytes;
+        }
+        Ok(())
+    }
+
+    /// Memory beyond the first [`PIPE_MEMORY`] bytes.
+    fn memory(&self) -> usize {
+        let bytes = self.unread_bytes + self.partial.len() + self.reassembly.bytes();
+        bytes.saturating_sub(PIPE_MEMORY)
+    }
+
+    /// Takes what is held now out of the server's budget; where that has no room, the pipe breaks as
+    /// with [`UNREAD_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// `INSUFFICIENT_RESOURCES`.
+    pub(super) fn charge(&mut self, account: &Arc<Account>) -> Result<(), Failure> {
+        let bytes = self.memory();
+        if bytes == 0 {
+            self.held = None;
+            return Ok(());
+        }
+        let held = self.held.get_or_insert_with(|| account.nothing());
+        if !held.resize(bytes, Share::Half) {
+            *self = Self {
+                broken: true,
+                ..Self::new(self.interface)
+            };
+            return Err(Status::INSUFFICIENT_RESOURCES.into());
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ pub(crate) mod tests;
 mod wkssvc;
 mod world;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use smb_wire::{
@@ -134,6 +134,7 @@ impl Pipe {
         let world = World::of(call, self.interface)?;
         let mut link = self.link();
         link.write(data, &world)?;
+        link.charge(call.connection.account())?;
         if link.is_readable() {
             self.readable.notify_one();
         }
@@ -235,13 +236,11 @@ fn enter<V: Vfs>(
         channel_sequence: call.header.channel_sequence(),
         parent_lease: None,
         policy: None,
+        place: call.place.borrow_mut().take(),
         origin: Origin::plain(session.id, session.token()),
         endurance: Endurance::None,
     }));
-    // Before the open can be found: another channel may close it at once.
-    server.opens.fetch_add(1, Ordering::Relaxed);
     if !insert(session, open) {
-        server.opens.fetch_sub(1, Ordering::Relaxed);
         return Err(Status::USER_SESSION_DELETED.into());
     }
     call.chain.set_file_id(file_id);

@@ -358,6 +358,30 @@ fn answers_nobody_reads_do_not_pile_up() {
 }
 
 #[test]
+fn answers_nobody_reads_are_in_the_budget() {
+    let mut world = world(false);
+    let many = (0..500).map(|n| share(&format!("a share with a long name {n}"), false, true));
+    world.shares = many.collect();
+    let memory = crate::Memory::new(1 << 20);
+    let account = memory.account(std::net::Ipv4Addr::LOCALHOST.into());
+    let mut link = bound(Interface::Srvsvc, &world);
+    let one = request(15, &hex(SHARE_ENUM));
+    link.write(&one, &world).unwrap();
+    link.charge(&account).unwrap();
+    assert!(memory.figures().used > 0);
+    while link.read(usize::MAX).unwrap().is_some() {}
+    assert_eq!(memory.figures().used, 0);
+    let refused = (0..1000).find_map(|_| {
+        link.write(&one, &world).unwrap();
+        link.charge(&account).err()
+    });
+    let status = Status::INSUFFICIENT_RESOURCES;
+    assert!(matches!(refused, Some(Failure::Status(is)) if is == status));
+    assert_eq!(memory.figures().used, 0);
+    assert!(link.write(&one, &world).is_err(), "the pipe has broken");
+}
+
+#[test]
 fn random_bytes_never_panic() {
     let world = world(false);
     proptest::proptest!(|(bytes: Vec<u8>, opnum in 0u16..80)| {

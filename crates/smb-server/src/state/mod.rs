@@ -15,6 +15,7 @@ mod ids;
 mod loss_warnings;
 mod name_turns;
 mod open;
+mod opens;
 mod requests;
 mod sequence;
 mod server;
@@ -30,9 +31,9 @@ pub(crate) use holders::Holder;
 pub(crate) use loss_warnings::LossWarnings;
 pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{
-    DirectoryCursor, Disk, EndReason, Ender, InFlight, NamesHeld, NewOpen, Open, OpenKind,
-    Reconnected,
+    DirectoryCursor, Disk, EndReason, Ender, InFlight, NewOpen, Open, OpenKind, Reconnected,
 };
+pub(crate) use opens::{OpenPlace, OpenUser, Opens};
 pub use requests::{CommandCount, Requests};
 pub(crate) use sequence::{Admitted, ChannelSequence};
 pub use server::{ConnectionId, ConnectionReport, OpenReport, Report, Server, SessionReport};

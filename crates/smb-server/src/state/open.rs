@@ -20,10 +20,11 @@ use smb_wire::{
 use tokio::sync::oneshot;
 use vfs::{DirName, Timestamp, Vfs};
 
-use super::{Admitted, ChannelSequence, Endurance, Origin, TreeConnect};
+use super::{Admitted, ChannelSequence, Endurance, OpenPlace, Origin, TreeConnect};
 use crate::{
     command::Failure,
     file::{OpenId, Place, Quick},
+    memory::Held,
     pipe::Pipe,
 };
 
@@ -65,31 +66,6 @@ impl Ender {
     }
 }
 
-/// Names of a snapshot as they count against the server's limit; given back when dropped.
-#[derive(Debug)]
-pub(crate) struct NamesHeld {
-    all: Arc<AtomicUsize>,
-    mine: usize,
-}
-
-impl NamesHeld {
-    /// Counts `mine` names; `None` where that would be more than `max` in all.
-    pub(crate) fn new(all: &Arc<AtomicUsize>, mine: usize, max: usize) -> Option<Self> {
-        let before = all.fetch_add(mine, Ordering::Relaxed);
-        let held = Self {
-            all: Arc::clone(all),
-            mine,
-        };
-        (before + mine <= max).then_some(held)
-    }
-}
-
-impl Drop for NamesHeld {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.mine, Ordering::Relaxed);
-    }
-}
-
 /// Where a directory enumeration stands.
 #[derive(Debug, Default)]
 pub(crate) struct DirectoryCursor {
@@ -101,8 +77,8 @@ pub(crate) struct DirectoryCursor {
     pub(crate) started: bool,
     /// Index of the next entry.
     pub(crate) index: u32,
-    /// What the names count against the server's limit.
-    pub(crate) held: Option<NamesHeld>,
+    /// What the names count in the server's budget for memory.
+    pub(crate) held: Option<Held>,
 }
 
 /// What kind of object is open.
@@ -197,6 +173,8 @@ pub(crate) struct Open<V: Vfs> {
     pub(crate) listing: tokio::sync::Mutex<()>,
     /// Its part in the durability policy of what it is open on, until it is closed.
     policy: Mutex<Option<OpenPolicy<V>>>,
+    /// Its place among the opens of its user, until it is closed.
+    place: Mutex<Option<OpenPlace>>,
 }
 
 /// What an open is made with.
@@ -211,6 +189,7 @@ pub(crate) struct NewOpen<V: Vfs> {
     pub(crate) channel_sequence: u16,
     pub(crate) parent_lease: Option<(Guid, LeaseKey)>,
     pub(crate) policy: Option<OpenPolicy<V>>,
+    pub(crate) place: Option<OpenPlace>,
     pub(crate) origin: Origin,
     pub(crate) endurance: Endurance,
 }
@@ -241,6 +220,7 @@ impl<V: Vfs> Open<V> {
             parked: Mutex::new(Vec::new()),
             listing: tokio::sync::Mutex::new(()),
             policy: Mutex::new(new.policy),
+            place: Mutex::new(new.place),
         }
     }
 
@@ -292,6 +272,7 @@ impl<V: Vfs> Open<V> {
             parked: Mutex::new(Vec::new()),
             listing: tokio::sync::Mutex::new(()),
             policy: Mutex::new(policy),
+            place: Mutex::new(old.take_place()),
         })
     }
 
@@ -321,6 +302,12 @@ impl<V: Vfs> Open<V> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .take(),
         );
+    }
+
+    /// The handle is closed, or goes on as another: its place is the caller's.
+    pub(crate) fn take_place(&self) -> Option<OpenPlace> {
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        place.take()
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, OpenState> {

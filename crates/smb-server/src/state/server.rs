@@ -4,12 +4,14 @@ mod report;
 mod sizes;
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use durability::Durability;
@@ -29,13 +31,15 @@ use tokio::sync::{
 use vfs::{Env, Identity, Timestamp, Vfs};
 
 use super::{
-    ChangeTimes, Durables, Grants, Holder, LossWarnings, NameTurns, Open, OpenKind, Requests,
-    Session, Shares, holders::Holders, ids::Ids,
+    ChangeTimes, Durables, Grants, Holder, LossWarnings, NameTurns, Open, OpenKind, Opens,
+    Requests, Session, Shares, holders::Holders, ids::Ids,
 };
 use crate::{
     command::Failure,
     config::{NetworkInterface, ServerConfig},
     file::{Caching, Files, OpenId, Outcome, Place, SharePath, WaiterId},
+    limits::MEMORY_FREED_PART,
+    memory::{Account, Memory, Seen},
     outside::Outside,
     persistent::Persistence,
 };
@@ -58,6 +62,11 @@ pub(crate) enum Mail {
         /// Encoded body behind a blank header.
         body: bytes::BytesMut,
     },
+    /// Close without sending what is queued: so many bytes of memory that others wait for.
+    Evict {
+        /// What its client could have freed.
+        bytes: usize,
+    },
 }
 
 /// What others may know of a live connection.
@@ -71,6 +80,9 @@ pub(crate) struct Peer {
     pub(crate) mail: mpsc::Sender<Mail>,
     /// Its mailbox ran over: it is to be closed.
     pub(crate) stuck: Arc<AtomicBool>,
+    /// What it holds of the server's memory, and when that was last looked at.
+    pub(crate) account: Arc<Account>,
+    pub(crate) seen: Seen,
 }
 
 /// Everything shared.
@@ -105,9 +117,9 @@ pub struct Server<V: Vfs> {
     rules_replaced: AtomicU64,
     /// How often sessions were looked at because of that (`command::revoke`).
     pub(crate) revocations: AtomicU64,
-    pub(crate) opens: AtomicUsize,
-    /// Names held by directory enumerations.
-    pub(crate) listed_names: Arc<AtomicUsize>,
+    pub(crate) opens: Arc<Opens>,
+    /// The budget for buffers of all connections.
+    pub memory: Arc<Memory>,
     /// Who marked for deletion what is marked; at most one entry for each open file.
     deleters: Mutex<BTreeMap<Place, Identity>>,
     /// What was asked and refused, by command.
@@ -144,6 +156,7 @@ impl<V: Vfs> Server<V> {
             change_times: ChangeTimes::default(),
             name_turns: NameTurns::default(),
             descriptors: vfs::disk::InodeLocks::default(),
+            memory: Memory::new(config.limits.buffer_memory),
             config: RwLock::new(Arc::new(config)),
             shares: RwLock::new(Arc::new(shares)),
             users: RwLock::new(users),
@@ -158,8 +171,7 @@ impl<V: Vfs> Server<V> {
             ids: Ids::new(&*env),
             rules_replaced: AtomicU64::new(0),
             revocations: AtomicU64::new(0),
-            opens: AtomicUsize::new(0),
-            listed_names: Arc::new(AtomicUsize::new(0)),
+            opens: Arc::default(),
             deleters: Mutex::new(BTreeMap::new()),
             waiters: Mutex::new(BTreeMap::new()),
             holders: Holders::default(),
@@ -178,6 +190,7 @@ impl<V: Vfs> Server<V> {
     /// Failed logins counted so far stay counted.
     pub fn set_config(&self, config: ServerConfig) {
         lock(&self.limiter).configure(limiter_config(&config));
+        self.memory.set_limit(config.limits.buffer_memory);
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
         self.rules_replaced.fetch_add(1, Ordering::SeqCst);
     }
@@ -331,6 +344,28 @@ impl<V: Vfs> Server<V> {
                 }
                 false
             }
+        }
+    }
+
+    /// Others wait for memory: closes connections whose clients have freed nothing of it for a
+    /// while, those that hold most first, until a part of the budget is free that may be enough.
+    pub(crate) fn close_stuck(&self, now: Duration) {
+        if !self.memory.is_time_to_look(now) {
+            return;
+        }
+        let mut stuck: Vec<_> = lock(&self.connections)
+            .iter_mut()
+            .filter_map(|(id, peer)| Some((peer.account.stuck(&mut peer.seen, now)?, *id)))
+            .collect();
+        stuck.sort_unstable_by_key(|(bytes, id)| (Reverse(*bytes), *id));
+        let enough = self.memory.figures().limit / MEMORY_FREED_PART;
+        let mut freed = 0;
+        for (bytes, id) in stuck {
+            if freed >= enough {
+                break;
+            }
+            freed += bytes;
+            self.post(id, Mail::Evict { bytes });
         }
     }
 

@@ -30,6 +30,12 @@ pub struct Reassembly {
 }
 
 impl Reassembly {
+    /// Bytes collected of a request that is not whole.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.partial.as_ref().map_or(0, |whole| whole.stub.len())
+    }
+
     /// Takes a fragment; gives the request when it was the last.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The open and its reply ([MS-SMB2] 3.3.5.9, 2.2.14).
 
-use std::sync::{Arc, Mutex, atomic::Ordering};
+use std::sync::{Arc, Mutex};
 
 use smb_wire::{
     access_mask::AccessMask,
@@ -187,6 +187,7 @@ async fn enter<V: Vfs>(
         channel_sequence: call.header.channel_sequence(),
         parent_lease: parent_lease(call, contexts),
         policy: Some(opened.policy),
+        place: call.place.borrow_mut().take(),
         origin,
         endurance,
     }));
@@ -197,7 +198,6 @@ async fn enter<V: Vfs>(
     }
     server.durables.made(&open);
     // Before the open can be found: another channel may close it at once.
-    server.opens.fetch_add(1, Ordering::Relaxed);
     server.add_holder(
         opened.id,
         Holder {
@@ -208,7 +208,6 @@ async fn enter<V: Vfs>(
     );
     if !insert(session, Arc::clone(&open)) {
         // The session or tree went while we worked; nobody would ever close this open.
-        server.opens.fetch_sub(1, Ordering::Relaxed);
         server.remove_holder(opened.id);
         server.durables.ended(&open);
         persistent::end(server, &open).await;

@@ -42,8 +42,9 @@ use self::{
 use super::{Call, Failure, Handled, attempts::Count, engine};
 use crate::{
     file::{Look, OpenId, Place},
-    limits::DIRECTORY_NAMES_MAX,
+    limits::{DIRECTORY_NAMES_MAX, Limits},
     pipe, short_name,
+    state::OpenUser,
     turn::COMPONENT_WORK,
 };
 
@@ -56,7 +57,7 @@ pub(in crate::command) use name::{Stream as NameStream, parse as parse_name};
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     let tree = call.tree()?;
     if tree.share.is_none() {
-        check_limits(call)?;
+        take_place(call)?;
         return pipe::create(call).await;
     }
     if call.session()?.token().anonymous {
@@ -70,7 +71,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             back,
             name,
         } => {
-            check_limits(call)?;
+            // It has its place already.
+            check_session(call, &call.server().config().limits)?;
             return Box::pin(reconnect::handle(call, &contexts, back, name.as_ref())).await;
         }
     };
@@ -87,7 +89,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         Replay::First(under_way) => under_way,
     };
     call.replayable.set(under_way.is_some());
-    check_limits(call)?;
+    take_place(call)?;
     if let Some(app) = contexts.app {
         Box::pin(app_instance::make_way(call, app, &name)).await?;
     }
@@ -118,16 +120,21 @@ async fn open<V: Vfs>(
     }
 }
 
-fn check_limits<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
-    let limits = &call.server().config().limits;
-    let mine = call.session()?.tables().opens.len();
-    let all = call
-        .server()
-        .opens
-        .load(std::sync::atomic::Ordering::Relaxed);
-    if mine >= limits.opens_per_session || all >= limits.opens {
+fn check_session<V: Vfs>(call: &Call<V>, limits: &Limits) -> Result<(), Failure> {
+    if call.session()?.tables().opens.len() >= limits.opens_per_session {
         return Err(Status::TOO_MANY_OPENED_FILES.into());
     }
+    Ok(())
+}
+
+/// Takes the place of the open that is to be.
+fn take_place<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
+    let server = call.server();
+    let config = server.config();
+    check_session(call, &config.limits)?;
+    let who = OpenUser::of(&call.session()?.token(), call.connection.peer.ip());
+    let place = server.opens.enter(who, &config.limits);
+    *call.place.borrow_mut() = Some(place.ok_or(Status::TOO_MANY_OPENED_FILES)?);
     Ok(())
 }
 

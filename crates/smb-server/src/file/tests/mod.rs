@@ -23,6 +23,8 @@ use smb_wire::ids::{Guid, LeaseKey};
 use smb_wire::msg::{OplockLevel, ShareAccess};
 use vfs::FileKey;
 
+use crate::memory::{Account, Memory};
+
 use super::*;
 
 pub(super) const READ: AccessMask = AccessMask::FILE_READ_DATA;
@@ -114,6 +116,11 @@ impl Rig {
             files: Files::new(caching),
             next: Cell::new(1),
         }
+    }
+
+    /// Somebody with memory enough.
+    pub(super) fn account(&self) -> Arc<Account> {
+        Memory::new(1 << 20).account(std::net::Ipv4Addr::LOCALHOST.into())
     }
 
     pub(super) fn number(&self) -> u64 {

@@ -44,6 +44,7 @@ fn watch(rig: &Rig, on: &OpenRequest, tree: bool, buffer: usize) -> (WaiterId, W
         buffer,
         waiter,
         turn: Turn::Last,
+        account: rig.account(),
     });
     (waiter, watching)
 }
@@ -82,6 +83,42 @@ fn changes_reach_the_parent_and_the_trees_above() {
     assert_eq!(watching, Watching::Done(Outcome::Changes(queued.to_vec())));
     let (_, watching) = watch(&rig, &flat, false, 1000);
     assert_eq!(watching, Watching::Pending);
+}
+
+/// Changes that nobody takes are in the server's budget: where that is full they are forgotten, and
+/// the client lists the directory anew.
+#[test]
+fn without_memory_the_client_looks_for_itself() {
+    let rig = Rig::new(Caching::None);
+    let on = directory(&rig, "d");
+    let memory = Memory::new(16 << 10);
+    let request = |waiter| WatchRequest {
+        open: on.open,
+        place: on.place.clone(),
+        path: on.path.clone(),
+        filter: NAMES,
+        tree: false,
+        buffer: 65_536,
+        waiter,
+        turn: Turn::Last,
+        account: memory.account(std::net::Ipv4Addr::LOCALHOST.into()),
+    };
+    let first = WaiterId(rig.number());
+    assert_eq!(rig.files.watch(&request(first)), Watching::Pending);
+    let change = |number: u32| reported(Change::ADDED, &format!("d\\{number:0200}"));
+    assert_eq!(rig.files.changed(&[change(0)]).wakes.len(), 1);
+    for number in 1..=10 {
+        assert!(rig.files.changed(&[change(number)]).is_empty());
+    }
+    let held = memory.figures().used;
+    assert!(held > 1_000 && held <= 4_096, "{held}");
+    for number in 11..=100 {
+        assert!(rig.files.changed(&[change(number)]).is_empty());
+    }
+    assert_eq!(memory.figures().used, 0);
+    let told = rig.files.watch(&request(WaiterId(rig.number())));
+    let status = Status::NOTIFY_ENUM_DIR;
+    assert_eq!(told, Watching::Done(Outcome::Failed(status)));
 }
 
 #[test]
@@ -287,6 +324,7 @@ fn who_was_served_in_vain_is_still_the_oldest() {
         buffer: 1000,
         waiter,
         turn,
+        account: rig.account(),
     };
     let served = rig.files.watch(&request(again, Turn::Again(first)));
     assert!(matches!(served, Watching::Done(Outcome::Changes(_))));

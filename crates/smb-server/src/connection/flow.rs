@@ -1,0 +1,221 @@
+//! The memory of a connection: what it has received, what its requests under way hold, and its
+//! answers that wait for the client.
+//!
+//! Nothing more is read from a connection that holds too much: neither from one beyond its own
+//! bounds, which goes on when its client takes answers or its requests end, nor from one that the
+//! server's budget ([`crate::Memory`]) has no room for, which looks again now and then. What is
+//! charged is settled when a request is about to begin, when one ends and when answers have been
+//! sent. While others wait, a connection whose client frees nothing of what it could is closed.
+
+use std::{
+    cell::{Cell, RefCell},
+    future::poll_fn,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+
+use vfs::Vfs;
+
+use super::{Connection, Outbox};
+use crate::{
+    limits::{
+        CONNECTION_MEMORY, DATA_IN_FLIGHT_MAX, MEMORY_AGAIN, MEMORY_ARRIVED_STEP, MEMORY_PATIENCE,
+        MEMORY_SLACK, MEMORY_STEP, OUTBOX_BYTES_MAX,
+    },
+    link::receive_buffer::ReceiveBuffer,
+    memory::{Account, Held, Share},
+    race::race,
+};
+
+/// What a connection has of the server's budget.
+pub(super) struct Flow {
+    pub(super) account: Arc<Account>,
+    /// Granted; in a cell of its own besides, as it is looked at for every request.
+    granted: RefCell<Held>,
+    granted_bytes: Cell<usize>,
+    /// Of the receive buffer, beyond the usual one.
+    receiving: Cell<usize>,
+    /// Bytes that have arrived for it since they last counted.
+    arrived: Cell<usize>,
+}
+
+impl Flow {
+    pub(super) fn new(account: Arc<Account>) -> Self {
+        Self {
+            granted: RefCell::new(account.nothing()),
+            granted_bytes: Cell::new(0),
+            receiving: Cell::new(0),
+            arrived: Cell::new(0),
+            account,
+        }
+    }
+
+    fn grant(&self, bytes: usize, share: Share) -> bool {
+        let mut granted = self.granted.borrow_mut();
+        let done = granted.resize(bytes, share);
+        self.granted_bytes.set(granted.bytes());
+        done
+    }
+}
+
+impl<V: Vfs> Connection<V> {
+    /// What the connection and its opens hold of the server's memory.
+    pub(crate) fn account(&self) -> &Arc<Account> {
+        &self.flow.account
+    }
+
+    /// What has to be granted so that the connection may hold `more` bytes than it does.
+    fn owed(&self, more: usize) -> usize {
+        let held = self.flow.receiving.get() + self.data_in_flight.get() + self.outbox.held.get();
+        held.saturating_add(more).saturating_sub(CONNECTION_MEMORY)
+    }
+
+    /// Whether `more` bytes may be held as far as the server is concerned; then they are granted.
+    fn is_granted(&self, more: usize, share: Share) -> bool {
+        let owed = self.owed(more);
+        owed <= self.flow.granted_bytes.get()
+            || self.flow.grant(owed.next_multiple_of(MEMORY_STEP), share)
+            || self.flow.grant(owed, share)
+    }
+
+    /// Something is not held any more.
+    pub(super) fn settle(&self) {
+        let granted = self.flow.granted_bytes.get();
+        if granted == 0 {
+            return;
+        }
+        let owed = self.owed(0);
+        if owed == 0 || granted > owed + MEMORY_SLACK {
+            let rest = owed.next_multiple_of(MEMORY_STEP).min(granted);
+            self.flow.grant(rest, Share::Half);
+        }
+    }
+
+    /// How much the client could free by itself.
+    pub(super) fn tell_untaken(&self) {
+        let untaken = self.outbox.held.get() + self.flow.receiving.get();
+        self.flow.account.set_untaken(untaken);
+    }
+
+    /// Within what one connection may hold, whatever the others do.
+    fn is_within_bounds(&self) -> bool {
+        self.outbox.held.get() <= OUTBOX_BYTES_MAX
+            && self.data_in_flight.get() <= DATA_IN_FLIGHT_MAX
+    }
+
+    /// Waits until the connection may hold `more` bytes than it does, or is closed.
+    pub(super) async fn room(&self, more: usize) {
+        if !self.is_within_bounds() || !self.is_granted(more, Share::Half) {
+            self.wait_for_room(more).await;
+        }
+    }
+
+    async fn wait_for_room(&self, more: usize) {
+        let env = &self.server.env;
+        let mut waits = None;
+        loop {
+            // The client reads too little of what is sent, or asked for more than runs at once.
+            poll_fn(|cx| {
+                if self.is_within_bounds() || self.is_closed() {
+                    return Poll::Ready(());
+                }
+                Outbox::wait(&self.outbox.room, cx);
+                Poll::Pending
+            })
+            .await;
+            let since = waits
+                .as_ref()
+                .map_or(Duration::ZERO, |(since, _)| env.monotonic() - *since);
+            // Whoever leaves answers where they are gets no more for having waited.
+            let share = if since < MEMORY_PATIENCE || self.outbox.held.get() > 0 {
+                Share::Half
+            } else {
+                Share::All
+            };
+            if self.is_closed() || self.is_granted(more, share) {
+                return;
+            }
+            waits.get_or_insert_with(|| (env.monotonic(), self.flow.account.wait()));
+            self.server.close_stuck(env.monotonic());
+            race(self.something_went(), env.sleep(MEMORY_AGAIN)).await;
+        }
+    }
+
+    /// Waits until something of the connection's own is freed; may be early.
+    async fn something_went(&self) {
+        let mut waited = false;
+        poll_fn(|cx| {
+            if waited || self.is_closed() {
+                return Poll::Ready(());
+            }
+            waited = true;
+            Outbox::wait(&self.outbox.room, cx);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// A frame was taken out of the receive buffer: what it holds is the request's from now on.
+    pub(super) fn frame_taken(&self, length: usize) {
+        let receiving = self.flow.receiving.get();
+        if receiving > 0 {
+            self.flow.receiving.set(receiving.saturating_sub(length));
+            self.tell_untaken();
+        }
+    }
+
+    /// Makes room in the receive buffer for `missing` bytes of a frame, which may have to wait for
+    /// memory.
+    pub(super) async fn room_to_receive(&self, input: &mut ReceiveBuffer, missing: usize) {
+        let charged = self.flow.receiving.get();
+        let wanted = input.beyond_usual(missing);
+        if wanted > 0 || charged > 0 {
+            let more = wanted.saturating_sub(charged);
+            if more > 0 && !self.is_granted(more, Share::Half) {
+                input.shrink();
+                self.room(more).await;
+            }
+            self.flow.receiving.set(wanted);
+            self.tell_untaken();
+            self.settle();
+        }
+        input.make_room(missing);
+    }
+
+    /// The receive buffer is empty and goes back.
+    pub(super) fn received_all(&self, input: &mut ReceiveBuffer) {
+        input.rest();
+        if self.flow.receiving.replace(0) > 0 {
+            self.tell_untaken();
+            self.settle();
+        }
+    }
+
+    /// So many bytes have arrived.
+    pub(super) fn arrived(&self, bytes: usize) {
+        if self.flow.receiving.get() > 0 {
+            let arrived = self.flow.arrived.get() + bytes;
+            self.flow.arrived.set(arrived % MEMORY_ARRIVED_STEP);
+            // Whoever takes no answers is not excused by sending on.
+            if arrived >= MEMORY_ARRIVED_STEP && self.outbox.held.get() == 0 {
+                self.flow.account.moved();
+            }
+        }
+    }
+
+    /// Others wait for the memory that this connection's client does not free: it goes, with all
+    /// that was to be sent.
+    pub(super) fn evict(&self, bytes: usize) {
+        tracing::warn!(
+            peer = %self.peer,
+            bytes,
+            "connection closed: others wait for memory, and its client neither takes its answers \
+             nor sends the rest of its request"
+        );
+        self.server.memory.evicted();
+        self.outbox.abandoned.set(true);
+        self.outbox.segments.borrow_mut().clear();
+        self.close();
+    }
+}

@@ -1,0 +1,331 @@
+//! One budget for the buffers of the whole server: what connections receive, what READs read into,
+//! answers that wait for their clients, and what opens keep (names of listings, changes to be told,
+//! answers of pipes).
+//!
+//! Every connection has an [`Account`]; several of one network share a [`Network`]. More memory is
+//! granted to a connection while it then holds at most half of what is free to it, which is at most
+//! half of what is free to its network: whoever comes later finds something left, however many came
+//! before. The sums are exact: no more than the limit is ever granted, and what was granted comes
+//! back when its [`Held`] is dropped.
+//!
+//! Not in the budget are the first bytes of each connection, [`CONNECTION_MEMORY`]: small work
+//! never waits. This file grants and counts; who waits, and for how long, is `connection/flow.rs`'s
+//! business.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use smb_auth::limiter::network;
+
+#[cfg(doc)]
+use crate::limits::CONNECTION_MEMORY;
+use crate::limits::{MEMORY_LOOK, MEMORY_STUCK, MEMORY_STUCK_BYTES};
+
+/// The budget.
+#[derive(Debug)]
+pub struct Memory {
+    limit: AtomicUsize,
+    used: AtomicUsize,
+    /// Most that was used since somebody asked.
+    peak: AtomicUsize,
+    /// Connections that wait for memory now.
+    waiting: AtomicUsize,
+    waits: AtomicU64,
+    evictions: AtomicU64,
+    refusals: AtomicU64,
+    /// When it was last looked for connections that do not move, in milliseconds.
+    looked: AtomicU64,
+    networks: Mutex<BTreeMap<IpAddr, (Arc<Network>, usize)>>,
+}
+
+/// What the connections of one network hold together.
+#[derive(Debug, Default)]
+struct Network {
+    held: AtomicUsize,
+}
+
+/// Figures for status and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryFigures {
+    /// Most bytes that are granted.
+    pub limit: usize,
+    /// Bytes granted now.
+    pub used: usize,
+    /// Connections that wait for memory now.
+    pub waiting: usize,
+    /// Times that a connection had to wait.
+    pub waits: u64,
+    /// Connections closed because their clients did not move while others waited.
+    pub evictions: u64,
+    /// Requests refused because what they would keep found no room.
+    pub refusals: u64,
+}
+
+/// How far a connection may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// Half of what is free to it.
+    Half,
+    /// All that is free to its network: it has waited long.
+    All,
+}
+
+impl Memory {
+    /// A budget of `limit` bytes, all of them free.
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self {
+            limit: AtomicUsize::new(limit),
+            used: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            waits: AtomicU64::new(0),
+            evictions: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
+            looked: AtomicU64::new(0),
+            networks: Mutex::default(),
+        })
+    }
+
+    /// Another limit. What was granted stays granted.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Relaxed);
+    }
+
+    /// The account of a new connection from `peer`.
+    pub(crate) fn account(self: &Arc<Self>, peer: IpAddr) -> Arc<Account> {
+        let peer = network(peer.to_canonical());
+        let mut networks = self.networks();
+        let (network, accounts) = networks.entry(peer).or_default();
+        *accounts += 1;
+        Arc::new(Account {
+            memory: Arc::clone(self),
+            network: Arc::clone(network),
+            peer,
+            held: AtomicUsize::new(0),
+            untaken: AtomicUsize::new(0),
+            moves: AtomicU64::new(0),
+            waits: AtomicBool::new(false),
+        })
+    }
+
+    /// The figures of this moment.
+    #[must_use]
+    pub fn figures(&self) -> MemoryFigures {
+        MemoryFigures {
+            limit: self.limit.load(Relaxed),
+            used: self.used.load(Relaxed),
+            waiting: self.waiting.load(Relaxed),
+            waits: self.waits.load(Relaxed),
+            evictions: self.evictions.load(Relaxed),
+            refusals: self.refusals.load(Relaxed),
+        }
+    }
+
+    /// Most bytes that were used at a time since this was last asked.
+    pub fn take_peak(&self) -> usize {
+        self.peak.swap(self.used.load(Relaxed), Relaxed)
+    }
+
+    /// Whether it is time again to look for connections that do not move: true for one caller.
+    pub(crate) fn is_time_to_look(&self, now: Duration) -> bool {
+        let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let wait = u64::try_from(MEMORY_LOOK.as_millis()).unwrap_or(u64::MAX);
+        let due = |last: u64| (now >= last.saturating_add(wait)).then_some(now);
+        self.looked.fetch_update(Relaxed, Relaxed, due).is_ok()
+    }
+
+    pub(crate) fn evicted(&self) {
+        self.evictions.fetch_add(1, Relaxed);
+    }
+
+    fn networks(&self) -> MutexGuard<'_, BTreeMap<IpAddr, (Arc<Network>, usize)>> {
+        self.networks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one connection holds, with what its opens keep.
+#[derive(Debug)]
+pub(crate) struct Account {
+    memory: Arc<Memory>,
+    network: Arc<Network>,
+    peer: IpAddr,
+    held: AtomicUsize,
+    /// Bytes that only its client can free: answers to be taken, a frame that has not all arrived.
+    untaken: AtomicUsize,
+    /// Counts whenever the client frees some of it.
+    moves: AtomicU64,
+    /// It waits for memory itself.
+    waits: AtomicBool,
+}
+
+impl Account {
+    /// Nothing yet, to be made larger.
+    pub(crate) fn nothing(self: &Arc<Self>) -> Held {
+        Held {
+            account: Arc::clone(self),
+            bytes: 0,
+        }
+    }
+
+    /// `bytes` that an open keeps; `None` where they find no room.
+    pub(crate) fn keep(self: &Arc<Self>, bytes: usize) -> Option<Held> {
+        let mut held = self.nothing();
+        let kept = held.resize(bytes, Share::Half);
+        if !kept {
+            self.memory.refusals.fetch_add(1, Relaxed);
+        }
+        kept.then_some(held)
+    }
+
+    /// Takes `more` bytes or nothing.
+    fn take(&self, more: usize, share: Share) -> bool {
+        let limit = self.memory.limit.load(Relaxed);
+        // Counted first, so that two connections of a network never both take what is left to it.
+        let network = self.network.held.fetch_add(more, Relaxed);
+        let held = self.held.load(Relaxed);
+        let grant = |used: usize| {
+            let free = limit.checked_sub(used)?;
+            let of_network = (free.saturating_add(network) / 2).min(limit / 2);
+            let free = of_network.checked_sub(network)?.min(free);
+            let most = match share {
+                Share::Half => free.saturating_add(held) / 2,
+                Share::All => free.saturating_add(held),
+            };
+            (held.checked_add(more)? <= most).then(|| used + more)
+        };
+        match self.memory.used.fetch_update(Relaxed, Relaxed, grant) {
+            Ok(before) => {
+                self.held.fetch_add(more, Relaxed);
+                if before + more > self.memory.peak.load(Relaxed) {
+                    self.memory.peak.fetch_max(before + more, Relaxed);
+                }
+                true
+            }
+            Err(_) => {
+                self.network.held.fetch_sub(more, Relaxed);
+                false
+            }
+        }
+    }
+
+    fn give_back(&self, less: usize) {
+        self.held.fetch_sub(less, Relaxed);
+        self.memory.used.fetch_sub(less, Relaxed);
+        self.network.held.fetch_sub(less, Relaxed);
+    }
+
+    /// The client has to free so many bytes.
+    pub(crate) fn set_untaken(&self, bytes: usize) {
+        self.untaken.store(bytes, Relaxed);
+    }
+
+    /// The client has freed some. Only its own worker says so: no read-modify-write.
+    pub(crate) fn moved(&self) {
+        let moves = self.moves.load(Relaxed);
+        self.moves.store(moves.wrapping_add(1), Relaxed);
+    }
+
+    /// Counts the connection among those that wait, until this is dropped.
+    pub(crate) fn wait(self: &Arc<Self>) -> WaitsForMemory {
+        self.memory.waiting.fetch_add(1, Relaxed);
+        self.memory.waits.fetch_add(1, Relaxed);
+        self.waits.store(true, Relaxed);
+        WaitsForMemory(Arc::clone(self))
+    }
+
+    /// Whether others wait while the client of this connection frees nothing of what it could:
+    /// then how many bytes. `seen` is what the last look has left, and when.
+    pub(crate) fn stuck(&self, seen: &mut Seen, now: Duration) -> Option<usize> {
+        let (untaken, moves) = (self.untaken.load(Relaxed), self.moves.load(Relaxed));
+        let others = self.memory.waiting.load(Relaxed) > usize::from(self.waits.load(Relaxed));
+        let looked_lately = now.saturating_sub(seen.looked) < MEMORY_STUCK;
+        seen.looked = now;
+        let same = seen.moves == moves && seen.much && looked_lately;
+        seen.moves = moves;
+        seen.much = untaken >= MEMORY_STUCK_BYTES;
+        if !same || !seen.much {
+            seen.since = now;
+            return None;
+        }
+        let long = now.saturating_sub(seen.since) >= MEMORY_STUCK;
+        (long && others).then_some(untaken)
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let mut networks = self.memory.networks();
+        if let Some((_, accounts)) = networks.get_mut(&self.peer) {
+            *accounts -= 1;
+            if *accounts == 0 {
+                networks.remove(&self.peer);
+            }
+        }
+    }
+}
+
+/// What a look at a connection has seen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Seen {
+    looked: Duration,
+    since: Duration,
+    moves: u64,
+    much: bool,
+}
+
+/// A connection that waits; see [`Account::wait`].
+#[derive(Debug)]
+pub(crate) struct WaitsForMemory(Arc<Account>);
+
+impl Drop for WaitsForMemory {
+    fn drop(&mut self) {
+        self.0.waits.store(false, Relaxed);
+        self.0.memory.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Bytes granted to an account; dropping them gives them back, on any thread.
+#[derive(Debug)]
+pub(crate) struct Held {
+    account: Arc<Account>,
+    bytes: usize,
+}
+
+impl Held {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Holds `bytes` from now on. False where it should be more and there is no room: then nothing
+    /// has changed.
+    pub(crate) fn resize(&mut self, bytes: usize, share: Share) -> bool {
+        if bytes > self.bytes {
+            if !self.account.take(bytes - self.bytes, share) {
+                return false;
+            }
+        } else if bytes < self.bytes {
+            self.account.give_back(self.bytes - bytes);
+        }
+        self.bytes = bytes;
+        true
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.account.give_back(self.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "memory_tests.rs"]
+mod tests;

@@ -1,0 +1,157 @@
+//! Connections that nobody has logged in on, in the order of their coming, by network.
+//!
+//! When there are too many, the oldest one of the network that has most of them goes: who floods
+//! the door from a few networks displaces himself, and a user who logs in at that moment stays. A
+//! network is an IPv4 /24 or an IPv6 /64, as somebody who has one address there may have all. Of
+//! networks that have as many, the one goes that has waited longest.
+
+use std::{
+    cmp::Reverse,
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
+
+use smb_auth::limiter;
+use tokio::sync::Notify;
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Stranger {
+    pub(super) peer: IpAddr,
+    /// Tells the connection to end.
+    pub(super) leave: Arc<Notify>,
+}
+
+/// Where a stranger is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    network: IpAddr,
+    /// In the order of their coming.
+    number: u64,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Strangers {
+    networks: BTreeMap<IpAddr, BTreeMap<u64, Stranger>>,
+    count: u32,
+    next: u64,
+}
+
+impl Strangers {
+    pub(super) fn len(&self) -> u32 {
+        self.count
+    }
+
+    pub(super) fn add(&mut self, stranger: Stranger) -> Place {
+        let place = Place {
+            network: network(stranger.peer),
+            number: self.next,
+        };
+        self.next += 1;
+        self.count += 1;
+        let strangers = self.networks.entry(place.network).or_default();
+        strangers.insert(place.number, stranger);
+        place
+    }
+
+    /// `None` where it was removed before.
+    pub(super) fn remove(&mut self, place: Place) -> Option<Stranger> {
+        let strangers = self.networks.get_mut(&place.network)?;
+        let removed = strangers.remove(&place.number)?;
+        if strangers.is_empty() {
+            self.networks.remove(&place.network);
+        }
+        self.count -= 1;
+        Some(removed)
+    }
+
+    /// How many come from what counts as one host ([`limiter::network`]).
+    pub(super) fn of_host(&self, peer: IpAddr) -> u32 {
+        let of_host = self
+            .near(peer)
+            .filter(|(_, stranger)| limiter::network(stranger.peer) == limiter::network(peer));
+        u32::try_from(of_host.count()).unwrap_or(u32::MAX)
+    }
+
+    /// The oldest one from the network of `peer` that is as asked for.
+    pub(super) fn oldest(&self, peer: IpAddr, wanted: impl Fn(IpAddr) -> bool) -> Option<Place> {
+        let mut near = self.near(peer);
+        let (number, _) = near.find(|(_, stranger)| wanted(stranger.peer))?;
+        Some(Place {
+            network: network(peer),
+            number: *number,
+        })
+    }
+
+    /// The oldest one of the network that has most.
+    pub(super) fn oldest_of_busiest(&self) -> Option<Place> {
+        let oldest = |strangers: &BTreeMap<u64, Stranger>| strangers.keys().next().copied();
+        let busiest = self.networks.iter();
+        let busiest = busiest.max_by_key(|(_, all)| (all.len(), Reverse(oldest(all))));
+        let (network, strangers) = busiest?;
+        Some(Place {
+            network: *network,
+            number: oldest(strangers)?,
+        })
+    }
+
+    /// Those from the network of `peer`, the oldest first.
+    fn near(&self, peer: IpAddr) -> impl Iterator<Item = (&u64, &Stranger)> {
+        self.networks.get(&network(peer)).into_iter().flatten()
+    }
+}
+
+/// Addresses that count as one flood.
+fn network(peer: IpAddr) -> IpAddr {
+    match limiter::network(peer) {
+        IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & !0xff)),
+        network => network,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn add(strangers: &mut Strangers, peer: &str) -> Place {
+        strangers.add(Stranger {
+            peer: ip(peer),
+            leave: Arc::default(),
+        })
+    }
+
+    #[test]
+    fn the_busiest_network_gives_its_oldest() {
+        let mut all = Strangers::default();
+        let first = add(&mut all, "10.0.0.1");
+        let second = add(&mut all, "10.0.1.1");
+        assert_eq!(all.oldest_of_busiest(), Some(first), "of equals the oldest");
+        // Other addresses of a /24 and of a /64 count along.
+        let third = add(&mut all, "10.0.1.200");
+        assert_eq!(all.oldest_of_busiest(), Some(second));
+        let hosts = ["2001:db8::1", "2001:db8::2", "2001:db8::3"];
+        let hosts = hosts.map(|host| add(&mut all, host));
+        assert_eq!(all.oldest_of_busiest(), Some(hosts[0]));
+        assert_eq!((all.len(), all.of_host(ip("2001:db8::9"))), (6, 3));
+        assert_eq!(all.of_host(ip("10.0.1.1")), 1);
+        for place in hosts {
+            assert!(all.remove(place).is_some());
+            assert!(all.remove(place).is_none());
+        }
+        assert_eq!(all.oldest_of_busiest(), Some(second));
+        let of = |peer: &str| all.oldest(ip(peer), |one| one == ip(peer));
+        assert_eq!(of("10.0.1.200"), Some(third));
+        assert_eq!(of("10.0.1.7"), None);
+        for place in [first, second, third] {
+            all.remove(place);
+        }
+        assert_eq!(all.oldest_of_busiest(), None);
+        assert!(all.networks.is_empty());
+    }
+}

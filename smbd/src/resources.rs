@@ -1,0 +1,251 @@
+//! What the machine gives this process, and what of it the limits take that the configuration leaves
+//! open.
+//!
+//! Reading is apart from deciding: the rules are plain functions of numbers.
+
+use std::{fs, path::Path};
+
+use rustix::process::{Resource, getrlimit};
+
+use crate::config::Config;
+
+/// Part of the memory that buffers get.
+const MEMORY_PART: u64 = 8;
+/// At least: requests of 8 MiB must go on beside each other.
+const BUFFERS_MIN: u64 = 64 << 20;
+/// At most: a thousand connections with 2 MiB under way each.
+const BUFFERS_MAX: u64 = 2 << 30;
+
+/// Where control groups are mounted.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// Part of the descriptors that the server keeps for itself: its own files, rings and sockets, folders
+/// on the way to what is opened, files under way from one table to the other. At least, at most.
+const OWN_PART: u64 = 16;
+const OWN_MIN: u64 = 128;
+const OWN_MAX: u64 = 4_096;
+/// Of what is left after that and what is configured: connections at most.
+const CONNECTIONS_PART: u64 = 8;
+const CONNECTIONS_MAX: u64 = 10_000;
+/// Dirty inodes are a part of all descriptors, and at most half of what is left.
+const DIRTY_PART: u64 = 4;
+const DIRTY_MAX: u64 = 262_144;
+/// Opens get what is left then.
+const OPENS_MAX: u64 = 262_144;
+/// Fewer of each are no server.
+const LEAST: u32 = 16;
+
+/// What is done with the descriptors that the process may have (RLIMIT_NOFILE): each connection,
+/// each open and each inode that is not synced holds one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Descriptors {
+    /// `connections`.
+    pub(crate) connections: u32,
+    /// `opens`.
+    pub(crate) opens: u32,
+    /// `dirty_inodes_max`.
+    pub(crate) dirty_inodes: u32,
+}
+
+impl Descriptors {
+    /// As configured; the rest of what there is for what is not configured.
+    pub(crate) fn of(config: &Config) -> Self {
+        Self::share(config, descriptor_limit())
+    }
+
+    fn share(config: &Config, limit: u64) -> Self {
+        let (limits, durability) = (&config.limits, &config.durability);
+        let configured = [
+            limits.connections,
+            limits.opens,
+            durability.dirty_inodes_max,
+        ];
+        let taken: u64 = configured.iter().flatten().copied().map(u64::from).sum();
+        let mut left = limit.saturating_sub(own(limit)).saturating_sub(taken);
+        let mut take = |configured: Option<u32>, part: u64| {
+            configured.unwrap_or_else(|| {
+                left -= part.min(left);
+                u32::try_from(part).unwrap_or(u32::MAX)
+            })
+        };
+        let free = limit.saturating_sub(own(limit)).saturating_sub(taken);
+        let dirty = (limit / DIRTY_PART).min(free / 2).min(DIRTY_MAX);
+        let dirty_inodes = take(durability.dirty_inodes_max, dirty);
+        let connections = (free / CONNECTIONS_PART).min(CONNECTIONS_MAX);
+        let connections = take(limits.connections, connections);
+        let opens = limits.opens.map_or(left.min(OPENS_MAX), u64::from);
+        Self {
+            connections,
+            opens: u32::try_from(opens).unwrap_or(u32::MAX),
+            dirty_inodes,
+        }
+    }
+
+    /// Whether the process may have as many descriptors as the configuration needs.
+    ///
+    /// # Errors
+    /// What does not fit, and ways out.
+    pub(crate) fn check(config: &Config) -> Result<Self, String> {
+        Self::check_within(config, descriptor_limit())
+    }
+
+    fn check_within(config: &Config, limit: u64) -> Result<Self, String> {
+        let this = Self::share(config, limit);
+        let all = [this.connections, this.opens, this.dirty_inodes];
+        let needed = all.iter().copied().map(u64::from).sum::<u64>() + own(limit);
+        let limits = &config.limits;
+        let derived = [
+            limits.connections,
+            limits.opens,
+            config.durability.dirty_inodes_max,
+        ]
+        .iter()
+        .zip(all)
+        .any(|(configured, derived)| configured.is_none() && derived < LEAST);
+        if needed <= limit && !derived {
+            return Ok(this);
+        }
+        Err(format!(
+            "connections = {}, opens = {}, dirty_inodes_max = {} and {} descriptors for the server \
+             itself do not fit into the {limit} that this process may have (RLIMIT_NOFILE)\n  = \
+             make those that are configured smaller, or raise the limit: `LimitNOFILE=` in the \
+             systemd unit, `ulimit -Hn` in a shell",
+            this.connections,
+            this.opens,
+            this.dirty_inodes,
+            own(limit),
+        ))
+    }
+}
+
+fn own(limit: u64) -> u64 {
+    (limit / OWN_PART).clamp(OWN_MIN, OWN_MAX)
+}
+
+/// RLIMIT_NOFILE as it is; it was raised at the start.
+fn descriptor_limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Memory for buffers of all connections, in bytes: as configured, else a part of what there is.
+pub(crate) fn buffer_memory(configured: Option<u64>) -> usize {
+    let bytes = configured.unwrap_or_else(|| {
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let of_group = memory_of_group(&groups, Path::new(CGROUPS));
+        part_for_buffers(of_group.map_or(machine_memory(), |most| most.min(machine_memory())))
+    });
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn part_for_buffers(memory: u64) -> u64 {
+    (memory / MEMORY_PART).clamp(BUFFERS_MIN, BUFFERS_MAX)
+}
+
+/// As proc_meminfo(5) has it; where that cannot be read, as if there were little.
+fn machine_memory() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|total| total.trim().strip_suffix("kB")?.trim().parse().ok());
+    kib.map_or(0, |kib: u64| kib.saturating_mul(1024))
+}
+
+/// The least that the control group of this process, or one above it, allows (cgroups(7)):
+/// `memory.max` of version 2, `memory.limit_in_bytes` of version 1.
+fn memory_of_group(groups: &str, mounted: &Path) -> Option<u64> {
+    let mut least = None;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        let (top, file) = if controllers.is_empty() {
+            (mounted.to_owned(), "memory.max")
+        } else if controllers.split(',').any(|one| one == "memory") {
+            (mounted.join("memory"), "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        let below = path.trim_start_matches('/');
+        for folder in Path::new(below).ancestors() {
+            // "max" stands for no limit, and the topmost group has no such file.
+            let text = fs::read_to_string(top.join(folder).join(file)).ok();
+            let most = text.and_then(|text| text.trim().parse().ok());
+            least = match (least, most) {
+                (Some(least), Some(most)) => Some(std::cmp::min::<u64>(least, most)),
+                (least, most) => least.or(most),
+            };
+        }
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn buffers_get_a_part_of_the_memory_within_bounds() {
+        assert_eq!(part_for_buffers(128 * MIB), 64 * MIB);
+        assert_eq!(part_for_buffers(4096 * MIB), 512 * MIB);
+        assert_eq!(part_for_buffers(1 << 40), 2048 * MIB);
+        assert_eq!(buffer_memory(Some(77)), 77);
+        assert!(machine_memory() > 64 * MIB);
+    }
+
+    fn config(text: &str) -> Config {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "[[share]]\nname = \"a\"\npath = {:?}\n{text}",
+            folder.path()
+        );
+        let config = crate::config::parse(&text, Path::new("h.toml"));
+        config.unwrap_or_else(|report| panic!("{report}"))
+    }
+
+    #[test]
+    fn descriptors_are_shared_and_some_are_kept() {
+        let shared = |limit| {
+            let shared = Descriptors::check_within(&config(""), limit).unwrap();
+            (shared.connections, shared.opens, shared.dirty_inodes)
+        };
+        assert_eq!(shared(600), (59, 263, 150));
+        assert_eq!(shared(20_000), (2_343, 11_407, 5_000));
+        assert_eq!(shared(1 << 20), (10_000, 262_144, 262_144));
+        assert_eq!(shared(u64::MAX), (10_000, 262_144, 262_144));
+    }
+
+    #[test]
+    fn what_is_configured_counts_and_must_fit() {
+        let two = config("[limits]\nopens = 15000\n[durability]\ndirty_inodes_max = 1000\n");
+        let shared = Descriptors::check_within(&two, 20_000).unwrap();
+        assert_eq!((shared.opens, shared.dirty_inodes), (15_000, 1_000));
+        assert_eq!(shared.connections, 343);
+        for limit in [17_000, 16_000, 100] {
+            let error = Descriptors::check_within(&two, limit).unwrap_err();
+            assert!(error.contains("opens = 15000"), "{error}");
+            assert!(error.contains("LimitNOFILE="), "{error}");
+        }
+        Descriptors::check_within(&config(""), 200).unwrap_err();
+        let few =
+            config("[limits]\nopens = 16\nconnections = 4\n[durability]\ndirty_inodes_max = 16\n");
+        Descriptors::check_within(&few, 200).unwrap();
+    }
+
+    #[test]
+    fn the_least_limit_of_the_groups_above_counts() {
+        let top = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = top.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("a/b/memory.max", "max\n");
+        put("a/memory.max", "1048576\n");
+        assert_eq!(memory_of_group("0::/a/b\n", top.path()), Some(MIB));
+        assert_eq!(memory_of_group("0::/c\n", top.path()), None);
+        put("memory/d/memory.limit_in_bytes", "4096\n");
+        let both = "5:cpu:/x\n4:hugetlb,memory:/d\n0::/a/b\n";
+        assert_eq!(memory_of_group(both, top.path()), Some(4096));
+        assert_eq!(memory_of_group("nonsense", top.path()), None);
+    }
+}

@@ -1,0 +1,141 @@
+//! Many clients that ask for much and take nothing: what they hold of the server's memory is
+//! bounded in all, others are served meanwhile, and it is given back afterwards.
+
+use std::{
+    io::Write,
+    time::{Duration, Instant},
+};
+
+use smb_client::{CreateArgs, Options, Request, Tree};
+use smb_tests::{DATA, HoldfastServer, PASSWORD, SOON, USER};
+
+const MIB: usize = 1 << 20;
+const CONNECTIONS: usize = 100;
+const READS: usize = 400;
+const LENGTH: u32 = 64 << 10;
+/// What all connections may hold beside the budget, 128 KiB each, and what the process has anyway:
+/// stacks, tables, sessions, receive buffers of its threads.
+const BESIDE: usize = CONNECTIONS * (128 << 10) + 48 * MIB;
+/// Receive buffers that two workers keep for the next request, and what they have not given back.
+const KEPT: usize = 24 * MIB;
+/// A WRITE of 8 MiB.
+const FRAME: usize = 8 * MIB + 112;
+const LIMIT: usize = 64 * MIB;
+
+fn server() -> HoldfastServer {
+    HoldfastServer::start(&smb_tests::Options {
+        tables: format!("[limits]\nbuffer_memory = {LIMIT}\n"),
+        ..smb_tests::Options::default()
+    })
+}
+
+/// Memory of the server in use, in bytes.
+fn resident(server: &HoldfastServer) -> Option<usize> {
+    let pid = server.pid()?;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: usize = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Sends READs on a connection of its own and takes no answer of them.
+fn ask_and_take_nothing(server: &HoldfastServer) -> Option<Tree> {
+    let options = Options {
+        credits: 512,
+        ..Options::default()
+    };
+    let client = smb_client::Client::connect(server.addr(), options).ok()?;
+    let session = client.login(USER, PASSWORD, "").ok()?;
+    for _ in 0..2 {
+        client.echo().ok()?;
+    }
+    let tree = session.tree(DATA).ok()?;
+    let file = tree.create(&CreateArgs::open_if("large")).ok()?;
+    for _ in 0..READS {
+        let request = tree.address(file.read_request(0, LENGTH, 1));
+        let request: Request = request.overriding(|how| how.ignore_credits = true);
+        // The server may have closed the connection already.
+        client.send(request).ok()?;
+    }
+    Some(tree)
+}
+
+/// Frames that never become whole hold buffers of their size.
+#[test]
+fn requests_that_never_end_hold_a_bounded_part_of_the_memory() {
+    let server = server();
+    server.assert_serving();
+    let before = resident(&server).unwrap_or(0);
+    let part = vec![0; FRAME - MIB];
+    let mut hogs = Vec::new();
+    for _ in 0..CONNECTIONS / 2 {
+        let tree = server.tree();
+        let mut connection = tree.client().connection();
+        let stream = connection.stream_mut();
+        let length = u32::try_from(FRAME).unwrap().to_be_bytes();
+        let patience = Some(Duration::from_millis(100));
+        stream.set_write_timeout(patience).unwrap();
+        // As much as the server takes.
+        let _ = stream
+            .write_all(&length)
+            .and_then(|()| stream.write_all(&part));
+        drop(connection);
+        hogs.push(tree);
+    }
+    let behaved = server.tree();
+    let large = vec![9; 8 * MIB];
+    behaved.write_file("written", &large).unwrap();
+    assert!(behaved.read_file("written").unwrap() == large);
+    let grown = resident(&server).map_or(0, |now| now.saturating_sub(before));
+    assert!(grown <= LIMIT / 2 + BESIDE, "{} MiB", grown / MIB);
+    drop(hogs);
+    server.assert_serving();
+}
+
+#[test]
+fn a_hundred_clients_that_take_nothing_hold_a_bounded_part_of_the_memory() {
+    let server = server();
+    std::fs::write(server.path("large"), vec![7; LENGTH as usize]).unwrap();
+    let behaved = server.tree();
+    behaved.write_file("small", b"yes").unwrap();
+    let small = behaved.create(&CreateArgs::open_if("small")).unwrap();
+    let is_served = || assert_eq!(small.read(0, 4096).unwrap(), b"yes");
+    server.assert_serving();
+    let before = resident(&server);
+    let mut most = 0;
+    let mut hogs = Vec::new();
+    for _ in 0..CONNECTIONS {
+        hogs.push(ask_and_take_nothing(&server));
+        // Small work of another connection from the same address goes on.
+        is_served();
+        most = most.max(resident(&server).unwrap_or(0));
+    }
+    let end = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < end {
+        is_served();
+        most = most.max(resident(&server).unwrap_or(0));
+    }
+    // Who holds memory and does not move makes room for larger work, too.
+    let large = vec![9; 8 * MIB];
+    behaved.write_file("written", &large).unwrap();
+    assert!(behaved.read_file("written").unwrap() == large);
+    let before = before.unwrap_or(most);
+    let grown = most.saturating_sub(before) / MIB;
+    // All come from one address, which has half of the budget.
+    assert!(most - before <= LIMIT / 2 + BESIDE, "grown by {grown} MiB");
+    drop(hogs);
+    drop((small, behaved));
+    // Given back at a quiet moment.
+    let end = Instant::now() + SOON;
+    let mut now = resident(&server).unwrap_or(0);
+    while now > before + KEPT && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(250));
+        now = resident(&server).unwrap_or(0);
+    }
+    let (before, now) = (before / MIB, now / MIB);
+    assert!(
+        now <= before + KEPT / MIB,
+        "{before} MiB before, {now} MiB after"
+    );
+    server.assert_serving();
+}
