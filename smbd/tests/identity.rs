@@ -229,6 +229,7 @@ fn users_without_an_owner_do_not_own_each_others_files() {
             "rm her-dir\\in".to_owned(),
             "rm sticky\\hers".to_owned(),
             "rename sticky\\hers moved".to_owned(),
+            format!("put {local} mine-{other}; rename mine-{other} sticky\\hers -f"),
             "setmode hers +r".to_owned(),
         ] {
             daemon.refused("data", other, &command, denied);
