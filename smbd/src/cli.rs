@@ -149,6 +149,7 @@ Examples:
   holdfast serve photos=/srv/p music=/srv/m            two shares
   holdfast serve /srv/data --listen [::]:445           every address, IPv4 and IPv6
   holdfast serve /srv/data --user alice --password-file -    password from standard input
+  sudo holdfast serve /srv/data --owner 1000:1000            files are read and made as 1000:1000
   holdfast serve /srv/data --encrypt required --durability strict-sync
   holdfast serve --config /etc/holdfast.toml
 

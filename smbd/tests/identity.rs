@@ -217,6 +217,8 @@ fn users_without_an_owner_do_not_own_each_others_files() {
     let made = format!("put {local} hers; mkdir her-dir; put {local} her-dir\\in");
     daemon.smb("data", "carol", &made);
     daemon.smb("data", "carol", &format!("put {local} sticky\\hers"));
+    // Whoever may write a file may remove it, but not out of a sticky folder.
+    make(&daemon, "data/sticky/open", (NOBODY, NOBODY), 0o666);
     for other in ["erin", "stranger"] {
         // As the permission bits say: they may read.
         let read = "get hers /dev/null; get her-dir\\in /dev/null; get sticky\\hers /dev/null";
@@ -228,7 +230,9 @@ fn users_without_an_owner_do_not_own_each_others_files() {
             format!("put {local} sticky\\hers"),
             "rm her-dir\\in".to_owned(),
             "rm sticky\\hers".to_owned(),
+            "rm sticky\\open".to_owned(),
             "rename sticky\\hers moved".to_owned(),
+            format!("put {local} mine-{other}; rename mine-{other} sticky\\hers -f"),
             "setmode hers +r".to_owned(),
         ] {
             daemon.refused("data", other, &command, denied);

@@ -13,9 +13,6 @@ use vfs::{Attr, Kind, Lookup, Node, Permissions, Seen, Timestamp, Vfs, VfsError}
 
 use crate::{command::Failure, state::Token};
 
-/// S_ISVTX.
-const STICKY: u32 = 0o1000;
-
 /// Rights of which MAXIMUM_ALLOWED is deprived by the READONLY attribute.
 const WRITE_RIGHTS: AccessMask = AccessMask(
     AccessMask::FILE_WRITE_DATA.bits()
@@ -61,11 +58,7 @@ pub(crate) fn derived(of: Permissions, directory: bool) -> SecurityDescriptor {
 /// The same with this account as the owner, who shares his uid with others.
 pub(crate) fn derived_for(owner: Sid, of: Permissions, directory: bool) -> SecurityDescriptor {
     let group = Sid::unix_group(of.gid);
-    // In a directory with the sticky bit only owners remove. Linux sees to that, but not between
-    // accounts that have one uid.
-    let sticky = directory && of.mode & STICKY != 0;
-    let kept = AccessMask::FILE_DELETE_CHILD.when(sticky);
-    let rights = |bits| rights(directory, bits).without(kept);
+    let rights = |bits| rights(directory, bits);
     let entry = |sid, mask| Ace::allow(sid, mask, AceFlags::empty());
     SecurityDescriptor {
         control: SecurityDescriptorControl::empty(),
@@ -270,7 +263,27 @@ async fn is_stuck<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<boo
 
 async fn allowed<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<AccessMask, Failure> {
     let sd = descriptor(subject.vfs, subject.node, subject.attr, subject.changed).await?;
-    Ok(maximal(&sd, token))
+    let rights = maximal(&sd, token);
+    match rights.contains(AccessMask::DELETE) && is_anothers(subject, token).await? {
+        true => Ok(rights.without(AccessMask::DELETE)),
+        false => Ok(rights),
+    }
+}
+
+/// Whether a sticky directory keeps the object's name from an account whose uid others have: it lets
+/// only owners take names, and for the kernel each of those accounts is one (unlink(2)).
+async fn is_anothers<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<bool, Failure> {
+    const STICKY: u32 = 0o1000;
+    let (false, Some(parent)) = (token.owns_by_uid, &subject.parent) else {
+        return Ok(false);
+    };
+    if parent.permissions(subject.vfs).await?.mode & STICKY == 0 {
+        return Ok(false);
+    }
+    let sd = descriptor(subject.vfs, subject.node, subject.attr, subject.changed).await?;
+    let (above, _) = parent.descriptor(subject.vfs).await?;
+    let mut owners = [sd.owner, above.owner].into_iter().flatten();
+    Ok(!owners.any(|owner| token.sids.contains(&owner)))
 }
 
 /// DELETE may come from the parent's DELETE_CHILD, READ_ATTRIBUTES from its LIST_DIRECTORY.
@@ -283,11 +296,11 @@ async fn parents_gift<V: Vfs>(
     };
     let (sd, _) = parent.descriptor(subject.vfs).await?;
     let theirs = maximal(&sd, token);
-    Ok(AccessMask::DELETE
-        .when(theirs.contains(AccessMask::FILE_DELETE_CHILD))
-        .union(
-            AccessMask::FILE_READ_ATTRIBUTES.when(theirs.contains(AccessMask::FILE_LIST_DIRECTORY)),
-        ))
+    let removes = theirs.contains(AccessMask::FILE_DELETE_CHILD);
+    let removes = removes && !is_anothers(subject, token).await?;
+    Ok(AccessMask::DELETE.when(removes).union(
+        AccessMask::FILE_READ_ATTRIBUTES.when(theirs.contains(AccessMask::FILE_LIST_DIRECTORY)),
+    ))
 }
 
 /// Whether the parent lets the token add a file or directory; if so, its stored descriptor where
