@@ -8,7 +8,7 @@ mod support;
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -314,6 +314,32 @@ fn what_stays_in_a_sticky_folder_is_not_said_to_be_deleted() {
     chown(&sticky, Some(ALICE), None).unwrap();
     tree.delete("sticky\\his").unwrap();
     assert!(!sticky.join("his").exists());
+}
+
+/// A link goes by its own owner, not by that of what it leads to.
+#[test]
+fn links_in_a_sticky_folder_are_their_owners() {
+    if !possible() {
+        return;
+    }
+    let daemon = start("auto");
+    let tree = tree_of(&daemon, "alice");
+    let sticky = folder(&daemon, "sticky", 0o1777);
+    make(&daemon.path("data/his"), (BOB, BOB), 0o666);
+    make(&daemon.path("data/hers"), (ALICE, ALICE), 0o666);
+    for (link, owner, target) in [("her-link", ALICE, "../his"), ("his-link", BOB, "../hers")] {
+        symlink(target, sticky.join(link)).unwrap();
+        lchown(sticky.join(link), Some(owner), Some(owner)).unwrap();
+    }
+    stays(
+        &daemon,
+        "sticky\\his-link",
+        &["on close", "disposition", "of the most"],
+    );
+    assert_eq!(tree.read_file("sticky\\her-link").unwrap().len(), 20_000);
+    tree.delete("sticky\\her-link").unwrap();
+    assert!(fs::symlink_metadata(sticky.join("her-link")).is_err());
+    assert!(daemon.path("data/his").exists() && daemon.path("data/hers").exists());
 }
 
 #[test]

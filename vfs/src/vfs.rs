@@ -468,9 +468,15 @@ pub trait Vfs: Send + Sync + 'static {
         name: &str,
     ) -> VfsResult<()>;
 
-    /// Whether the kernel would let `who` take `name` out of `parent` now: asked where a removal is
-    /// promised before it is done. A name that is not there may go.
-    async fn may_remove(&self, who: &Identity, parent: &Self::Node, name: &str) -> VfsResult<()>;
+    /// Whether the kernel would let `who` take `name`, which led to `node`, out of `parent` now: asked
+    /// where a removal is promised before it is done.
+    async fn may_remove(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        parent: &Self::Node,
+        name: &str,
+    ) -> VfsResult<()>;
 
     /// The uid that the kernel knows `who` by.
     fn uid(&self, who: &Identity) -> u32;

@@ -253,8 +253,8 @@ async fn is_stuck<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<boo
         return Ok(true);
     };
     // The name may be a link of his own to what is another's.
-    let asked = vfs.may_remove(&token.identity, parent.node, name).await;
-    match asked {
+    let (who, node) = (&token.identity, subject.node);
+    match vfs.may_remove(who, node, parent.node, name).await {
         Ok(()) => Ok(false),
         Err(VfsError::AccessDenied) => Ok(true),
         Err(error) => Err(error.into()),

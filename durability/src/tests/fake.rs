@@ -477,7 +477,7 @@ impl Vfs for Fake {
     async fn remove(&self, _: &Identity, _: &FakeNode, _: &FakeNode, _: &str) -> VfsResult<()> {
         unreachable!()
     }
-    async fn may_remove(&self, _: &Identity, _: &FakeNode, _: &str) -> VfsResult<()> {
+    async fn may_remove(&self, _: &Identity, _: &FakeNode, _: &FakeNode, _: &str) -> VfsResult<()> {
         unreachable!()
     }
     fn uid(&self, _: &Identity) -> u32 {

@@ -9,7 +9,7 @@
 //! the service, since Linux ties times to ownership and `user.` attributes to permission bits.
 
 use super::{
-    PosixNode, PosixVfs, name,
+    PosixNode, PosixVfs, SymlinkPolicy, name,
     node::kind_of,
     samba_xattr::{
         DOS_ATTRIB,
@@ -349,24 +349,32 @@ impl<D: Disk> PosixVfs<D> {
     pub(super) async fn do_may_remove(
         &self,
         who: &Identity,
+        node: &PosixNode<D>,
         parent: &PosixNode<D>,
         shown: &str,
     ) -> VfsResult<()> {
         self.writable()?;
-        let dir = parent.directory()?;
+        let (dir, uid) = (parent.directory()?, self.uid(who));
         self.disk.access(who, dir, W_OK | X_OK).await?;
         let above = self.disk.stat(dir).await?;
-        // A link goes itself, not what it leads to.
-        let entry = match self.disk.stat_at(dir, &name::to_disk(shown)?).await {
-            Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(()),
-            other => other?,
-        };
-        let owners = [0, entry.uid, above.uid];
-        let sticky = above.mode & STICKY != 0 && !owners.contains(&self.uid(who));
-        if sticky || above.fixed || entry.fixed {
+        if above.fixed {
             return Err(VfsError::AccessDenied);
         }
-        Ok(())
+        let sticky = above.mode & STICKY != 0 && ![0, above.uid].contains(&uid);
+        let stays = |entry: &Stat| entry.fixed || (sticky && entry.uid != uid);
+        let mut entry = self.disk.stat(node.fd()).await?;
+        let links = self.options.symlinks == SymlinkPolicy::Follow;
+        if links && (sticky || stays(&entry)) {
+            // The name may be a link: then that is what goes, not what it leads to.
+            entry = match self.disk.stat_at(dir, &name::to_disk(shown)?).await {
+                Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(()),
+                other => other?,
+            };
+        }
+        match stays(&entry) {
+            true => Err(VfsError::AccessDenied),
+            false => Ok(()),
+        }
     }
 
     async fn allows(&self, who: &Identity, fd: &D::Fd, mode: u32) -> VfsResult<bool> {

@@ -458,8 +458,14 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         self.do_remove(who, node, parent, name).await
     }
 
-    async fn may_remove(&self, who: &Identity, parent: &Self::Node, name: &str) -> VfsResult<()> {
-        self.do_may_remove(who, parent, name).await
+    async fn may_remove(
+        &self,
+        who: &Identity,
+        node: &Self::Node,
+        parent: &Self::Node,
+        name: &str,
+    ) -> VfsResult<()> {
+        self.do_may_remove(who, node, parent, name).await
     }
 
     fn uid(&self, who: &Identity) -> u32 {

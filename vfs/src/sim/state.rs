@@ -7,7 +7,10 @@
 //! Invariants: an inode without links lives as long as a descriptor holds it; `used` counts the
 //! live image's blocks and inodes and never exceeds the capacity.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use super::{
     SimOptions,
@@ -87,7 +90,9 @@ pub(super) struct State {
     pub(super) options: SimOptions,
     pub(super) live: Image,
     pub(super) durable: Durable,
-    pub(super) opens: BTreeMap<u64, OpenFile>,
+    /// Never gone through in order. (The nodes of a tree would come and go with each open where one
+    /// has just so many entries: operations are held to the allocations they make.)
+    pub(super) opens: HashMap<u64, OpenFile>,
     errors: BTreeMap<u64, WriteBackError>,
     /// Write-back errors of all inodes, and the last one.
     all_errors: (u64, i32),
@@ -127,7 +132,7 @@ impl State {
             options,
             live,
             durable,
-            opens: BTreeMap::new(),
+            opens: HashMap::new(),
             errors: BTreeMap::new(),
             all_errors: (0, 0),
             faults: FaultPlan::default(),

@@ -45,7 +45,7 @@ pub(super) async fn open<V: Vfs>(
     let granted = grant(call, wanted, lookup, node, attr).await?;
     check_attributes(wanted, attr, granted)?;
     if wanted.delete_on_close() {
-        Box::pin(check_kernel(call, lookup)).await?;
+        Box::pin(check_kernel(call, lookup, node)).await?;
     }
     let place = judge::place(node);
     let case = Case {
@@ -209,13 +209,16 @@ fn check_attributes(wanted: &Wanted, attr: &Attr, granted: AccessMask) -> Result
 
 /// Whether the kernel would let the name go. [MS-FSA] 2.1.5.1.2.1: from what is read-only as a whole it
 /// is CANNOT_DELETE.
-async fn check_kernel<V: Vfs>(call: &Call<V>, lookup: &Seen<V::Node>) -> Result<(), Failure> {
+async fn check_kernel<V: Vfs>(
+    call: &Call<V>,
+    lookup: &Seen<V::Node>,
+    node: &V::Node,
+) -> Result<(), Failure> {
     let Some(parent) = &lookup.parent else {
         return Ok(());
     };
-    let (vfs, token) = (&call.share()?.vfs, call.token()?);
-    let asked = vfs.may_remove(&token.identity, parent, &lookup.name).await;
-    match asked {
+    let (vfs, who) = (&call.share()?.vfs, &call.token()?.identity);
+    match vfs.may_remove(who, node, parent, &lookup.name).await {
         Err(VfsError::ReadOnly) => Err(Status::CANNOT_DELETE.into()),
         other => Ok(other?),
     }

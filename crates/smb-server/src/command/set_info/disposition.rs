@@ -133,7 +133,8 @@ async fn check_kernel<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Fail
         Ok(None) | Err(VfsError::NotFound | VfsError::PathNotFound) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
-    Ok(vfs.may_remove(&token.identity, &parent, name).await?)
+    let (who, node) = (&token.identity, &open.disk()?.node);
+    Ok(vfs.may_remove(who, node, &parent, name).await?)
 }
 
 async fn check_empty<V: Vfs>(call: &Call<V>, directory: &V::Node) -> Result<(), Failure> {
