@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use smb_server::file::{
-    Actor, CacheRequest, Caching, Decision, Files, LeaseRequest, LeaseVersion, Link, Locking,
-    OpenId, OpenRequest, Operation, Place, ShareId, SharePath, WaiterId,
+    Actor, CacheRequest, Caching, Decision, Files, LeaseRequest, LeaseVersion, Link, LockBounds,
+    LockUser, Locking, OpenId, OpenRequest, Operation, Place, ShareId, SharePath, WaiterId,
 };
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -17,7 +17,10 @@ use smb_wire::msg::{LockElement, LockFlags, ShareAccess};
 use vfs::FileKey;
 
 /// Ranges one open may hold, as generous as needed.
-const LOCKS_MAX: usize = 1 << 20;
+const BOUNDS: LockBounds = LockBounds {
+    most: 1 << 20,
+    user: LockUser(1),
+};
 /// The one who asks in every bench; others count from 1.
 const MYSELF: OpenId = OpenId(1 << 32);
 
@@ -147,7 +150,7 @@ fn locks(criterion: &mut Criterion) {
         grant(&files, &mine);
         let ask = |elements: &[LockElement]| {
             let (locking, effects) =
-                files.lock(&mine.place, MYSELF, elements, None, WaiterId(2), LOCKS_MAX);
+                files.lock(&mine.place, MYSELF, elements, None, WaiterId(2), BOUNDS);
             assert_eq!(locking, Locking::Done(Status::SUCCESS));
             drop(effects);
         };
