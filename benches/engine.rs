@@ -17,9 +17,9 @@ use smb_wire::msg::{LockElement, LockFlags, ShareAccess};
 use vfs::FileKey;
 
 /// Ranges one open may hold, as generous as needed.
-const LOCKS: LockBounds = LockBounds {
+const BOUNDS: LockBounds = LockBounds {
     most: 1 << 20,
-    user: LockUser(0),
+    user: LockUser(1),
 };
 /// The one who asks in every bench; others count from 1.
 const MYSELF: OpenId = OpenId(1 << 32);
@@ -150,7 +150,7 @@ fn locks(criterion: &mut Criterion) {
         grant(&files, &mine);
         let ask = |elements: &[LockElement]| {
             let (locking, effects) =
-                files.lock(&mine.place, MYSELF, elements, None, WaiterId(2), LOCKS);
+                files.lock(&mine.place, MYSELF, elements, None, WaiterId(2), BOUNDS);
             assert_eq!(locking, Locking::Done(Status::SUCCESS));
             drop(effects);
         };

@@ -92,7 +92,7 @@ pub const MESSAGE_OVERHEAD_MAX: usize = 256 + 64 * 1024;
 /// connection.
 pub const NEGOTIATE_BYTES_MAX: usize = 128 * 1024;
 
-/// Work of one connection's requests, in units of about a nanosecond ([`crate::turn`]; a byte that
+/// Work of one connection's requests, in units of about a nanosecond (`turn.rs`; a byte that
 /// it brings or is answered counts as one), after which the other connections of its worker have
 /// their turn.
 pub const TURN_WORK_MAX: usize = 512 << 10;
