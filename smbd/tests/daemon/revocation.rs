@@ -259,6 +259,36 @@ fn a_grace_lets_go_on_what_a_new_proof_does_not() {
 }
 
 #[test]
+fn a_new_proof_has_the_groups_of_today() {
+    // CVE-2025-0620: the groups of before survived a re-authentication.
+    let daemon = start(&Plan {
+        server: "revocation_grace = \"1h\"\n".to_owned(),
+        ..plan()
+    });
+    daemon.ask(&["group", "add", "staff"]).unwrap();
+    daemon.ask(&["group", "join", "staff", USER]).unwrap();
+    let data = "path = \"data\"\n";
+    daemon.edit(|text| text.replace(data, &format!("{data}groups = [\"staff\"]\n")));
+    daemon.ask(&["reload"]).unwrap();
+    let session = login(&daemon, USER);
+    let prove = || session.reauthenticate(&Login::user(USER, PASSWORD, ""));
+    let file = open(&session.tree("data").unwrap(), "f");
+    prove().unwrap();
+    assert_eq!(write(&file, b"hers"), Ok(()));
+    daemon.ask(&["group", "leave", "staff", USER]).unwrap();
+    daemon.ask(&["reload"]).unwrap();
+    assert_eq!(write(&file, b"still"), Ok(()));
+    prove().unwrap();
+    assert_eq!(write(&file, b"x"), Err(Status::NETWORK_NAME_DELETED));
+    let refused = session.tree("data").err().unwrap();
+    assert_eq!(refused.status(), Some(Status::ACCESS_DENIED));
+    daemon.ask(&["group", "join", "staff", USER]).unwrap();
+    daemon.ask(&["reload"]).unwrap();
+    prove().unwrap();
+    session.tree("data").unwrap();
+}
+
+#[test]
 fn a_grace_that_is_over_ends_nothing_that_was_allowed_again() {
     let daemon = start(&Plan {
         server: "revocation_grace = \"400ms\"\n".to_owned(),
