@@ -393,3 +393,55 @@ fn many_opens_end_and_others_are_served_meanwhile() {
         assert_free(&bob, &format!("f{at}"));
     }
 }
+
+#[test]
+fn logins_under_way_do_not_slip_through() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let plan = plan();
+    let limits = "[limits]\nfailed_logins = 10000\n";
+    let daemon = &start(&Plan {
+        tables: format!("{}{limits}", plan.tables),
+        ..plan
+    });
+    let stop = &AtomicBool::new(false);
+    let sessions_of_alice = || {
+        let status = daemon.ask(&["status", "--json"]).unwrap();
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let sessions = status["server"]["sessions"].as_array().unwrap().clone();
+        sessions.iter().filter(|one| one["user"] == USER).count()
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(move || {
+                let mut kept = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    let client = daemon.client();
+                    if let Ok(session) = client.login(USER, PASSWORD, "") {
+                        // He may be told at any moment that it is over.
+                        let _ = session.tree("data");
+                        kept.push(session);
+                    }
+                    if kept.len() > 20 {
+                        kept.clear();
+                    }
+                }
+            });
+        }
+        let looked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for _ in 0..4 {
+                eventually("she logs in", || sessions_of_alice() > 0);
+                daemon.ask(&["user", "disable", USER]).unwrap();
+                daemon.ask(&["reload"]).unwrap();
+                // One that was let in by the old users is looked at before it is answered.
+                eventually("she is out", || sessions_of_alice() == 0);
+                assert_eq!(sessions_of_alice(), 0);
+                daemon.ask(&["user", "enable", USER]).unwrap();
+                daemon.ask(&["reload"]).unwrap();
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        if let Err(panic) = looked {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
