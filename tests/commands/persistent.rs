@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use smb_client::{ClientError, CreateArgs, File, Options, Tree};
 use smb_tests::durable::{granted_v2, persistent, persistent_again, v2, v2_again};
-use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, cut, status, wait_until};
+use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, USER, cut, status, wait_until};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::{DurableHandleFlags, LeaseState};
@@ -121,6 +121,27 @@ fn the_share_and_the_server_say_so_on_3x() {
         let flag = ShareCapabilities::CONTINUOUS_AVAILABILITY;
         assert_eq!(share.contains(flag), expected, "{dialect:?}");
     }
+}
+
+#[test]
+fn what_an_administrator_closes_does_not_come_back() {
+    let mut server = start();
+    // Once while its client is there, once while it is away.
+    let tree = modern(&server);
+    let id = open(&tree, batch()).id();
+    assert!(server.close_user(USER));
+    let back = |server: &HoldfastServer| modern(server).create(&again(batch(), id));
+    assert_eq!(end(back(&server)), Status::OBJECT_NAME_NOT_FOUND);
+    let id = lost(&server, batch());
+    assert!(server.close_user(USER));
+    let back = |server: &HoldfastServer| modern(server).create(&again(batch(), id));
+    assert_eq!(end(back(&server)), Status::OBJECT_NAME_NOT_FOUND);
+    let opens =
+        |server: &HoldfastServer| server.status().unwrap()["server"]["tables"]["opens"].take();
+    wait_until("its record is gone", || opens(&server) == 0);
+    server.kill_and_restart();
+    assert_eq!(end(back(&server)), Status::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(other(&server).read_file("f").unwrap(), b"before");
 }
 
 #[test]

@@ -76,8 +76,20 @@ impl HoldfastServer {
     /// When the control socket does not answer.
     #[must_use]
     pub fn close_session(&self, id: SessionId) -> bool {
-        let id = id.0;
-        let close = format!("{{\"v\":1,\"cmd\":\"close\",\"what\":{{\"session\":{id}}}}}");
+        self.close(&format!("{{\"session\":{}}}", id.0))
+    }
+
+    /// Closes everything of a user as an administrator does; whether there is such a user.
+    ///
+    /// # Panics
+    /// When the control socket does not answer.
+    #[must_use]
+    pub fn close_user(&self, name: &str) -> bool {
+        self.close(&format!("{{\"user\":\"{name}\"}}"))
+    }
+
+    fn close(&self, what: &str) -> bool {
+        let close = format!("{{\"v\":1,\"cmd\":\"close\",\"what\":{what}}}");
         let answer = request(&self.root, &close).expect("the control socket does not answer");
         answer["ok"] == true
     }

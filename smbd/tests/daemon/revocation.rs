@@ -259,6 +259,36 @@ fn a_grace_lets_go_on_what_a_new_proof_does_not() {
 }
 
 #[test]
+fn a_new_proof_has_the_groups_of_today() {
+    // CVE-2025-0620: the groups of before survived a re-authentication.
+    let daemon = start(&Plan {
+        server: "revocation_grace = \"1h\"\n".to_owned(),
+        ..plan()
+    });
+    daemon.ask(&["group", "add", "staff"]).unwrap();
+    daemon.ask(&["group", "join", "staff", USER]).unwrap();
+    let data = "path = \"data\"\n";
+    daemon.edit(|text| text.replace(data, &format!("{data}groups = [\"staff\"]\n")));
+    daemon.ask(&["reload"]).unwrap();
+    let session = login(&daemon, USER);
+    let prove = || session.reauthenticate(&Login::user(USER, PASSWORD, ""));
+    let file = open(&session.tree("data").unwrap(), "f");
+    prove().unwrap();
+    assert_eq!(write(&file, b"hers"), Ok(()));
+    daemon.ask(&["group", "leave", "staff", USER]).unwrap();
+    daemon.ask(&["reload"]).unwrap();
+    assert_eq!(write(&file, b"still"), Ok(()));
+    prove().unwrap();
+    assert_eq!(write(&file, b"x"), Err(Status::NETWORK_NAME_DELETED));
+    let refused = session.tree("data").err().unwrap();
+    assert_eq!(refused.status(), Some(Status::ACCESS_DENIED));
+    daemon.ask(&["group", "join", "staff", USER]).unwrap();
+    daemon.ask(&["reload"]).unwrap();
+    prove().unwrap();
+    session.tree("data").unwrap();
+}
+
+#[test]
 fn a_grace_that_is_over_ends_nothing_that_was_allowed_again() {
     let daemon = start(&Plan {
         server: "revocation_grace = \"400ms\"\n".to_owned(),
@@ -362,4 +392,56 @@ fn many_opens_end_and_others_are_served_meanwhile() {
     for at in 0..files.len() {
         assert_free(&bob, &format!("f{at}"));
     }
+}
+
+#[test]
+fn logins_under_way_do_not_slip_through() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let plan = plan();
+    let limits = "[limits]\nfailed_logins = 10000\n";
+    let daemon = &start(&Plan {
+        tables: format!("{}{limits}", plan.tables),
+        ..plan
+    });
+    let stop = &AtomicBool::new(false);
+    let sessions_of_alice = || {
+        let status = daemon.ask(&["status", "--json"]).unwrap();
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let sessions = status["server"]["sessions"].as_array().unwrap().clone();
+        sessions.iter().filter(|one| one["user"] == USER).count()
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(move || {
+                let mut kept = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    let client = daemon.client();
+                    if let Ok(session) = client.login(USER, PASSWORD, "") {
+                        // He may be told at any moment that it is over.
+                        let _ = session.tree("data");
+                        kept.push(session);
+                    }
+                    if kept.len() > 20 {
+                        kept.clear();
+                    }
+                }
+            });
+        }
+        let looked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for _ in 0..4 {
+                eventually("she logs in", || sessions_of_alice() > 0);
+                daemon.ask(&["user", "disable", USER]).unwrap();
+                daemon.ask(&["reload"]).unwrap();
+                // One that was let in by the old users is looked at before it is answered.
+                eventually("she is out", || sessions_of_alice() == 0);
+                assert_eq!(sessions_of_alice(), 0);
+                daemon.ask(&["user", "enable", USER]).unwrap();
+                daemon.ask(&["reload"]).unwrap();
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        if let Err(panic) = looked {
+            std::panic::resume_unwind(panic);
+        }
+    });
 }
