@@ -13,6 +13,9 @@ use vfs::{Attr, Kind, Lookup, Node, Permissions, Seen, Timestamp, Vfs, VfsError}
 
 use crate::{command::Failure, state::Token};
 
+/// `S_ISVTX`.
+const STICKY: u32 = 0o1000;
+
 /// Rights of which MAXIMUM_ALLOWED is deprived by the READONLY attribute.
 const WRITE_RIGHTS: AccessMask = AccessMask(
     AccessMask::FILE_WRITE_DATA.bits()
@@ -273,7 +276,6 @@ async fn allowed<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<Acce
 /// Whether a sticky directory keeps the object's name from an account whose uid others have: it lets
 /// only owners take names, and for the kernel each of those accounts is one (unlink(2)).
 async fn is_anothers<V: Vfs>(subject: &Subject<'_, V>, token: &Token) -> Result<bool, Failure> {
-    const STICKY: u32 = 0o1000;
     let (false, Some(parent)) = (token.owns_by_uid, &subject.parent) else {
         return Ok(false);
     };
