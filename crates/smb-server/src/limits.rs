@@ -18,8 +18,14 @@ pub const MEMORY_STEP: usize = 64 << 10;
 /// requests under way does not take and give it back.
 pub const MEMORY_SLACK: usize = 256 << 10;
 
-/// How often a connection that waits for memory looks whether there is some.
+/// How often a connection that waits for memory looks whether there is some,
 pub const MEMORY_AGAIN: Duration = Duration::from_millis(20);
+
+/// less often by as much again for so many others that wait,
+pub const MEMORY_WAITERS_STEP: usize = 128;
+
+/// but at least so often.
+pub const MEMORY_AGAIN_MAX: Duration = Duration::from_secs(1);
 
 /// After so long a connection that waits for memory, and whose client has taken all its answers, may
 /// take all that is free to its network.

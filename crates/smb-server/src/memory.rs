@@ -26,7 +26,10 @@ use smb_auth::limiter::network;
 
 #[cfg(doc)]
 use crate::limits::CONNECTION_MEMORY;
-use crate::limits::{MEMORY_LOOK, MEMORY_STUCK, MEMORY_STUCK_BYTES};
+use crate::limits::{
+    MEMORY_AGAIN, MEMORY_AGAIN_MAX, MEMORY_LOOK, MEMORY_STUCK, MEMORY_STUCK_BYTES,
+    MEMORY_WAITERS_STEP,
+};
 
 /// The budget.
 #[derive(Debug)]
@@ -131,6 +134,14 @@ impl Memory {
     /// Most bytes that were used at a time since this was last asked.
     pub fn take_peak(&self) -> usize {
         self.peak.swap(self.used.load(Relaxed), Relaxed)
+    }
+
+    /// How long somebody who waits should do so before he looks again: longer with more others, so
+    /// that those who wait do not keep the workers busy.
+    pub(crate) fn again(&self) -> Duration {
+        let waiting = self.waiting.load(Relaxed) / MEMORY_WAITERS_STEP;
+        let times = u32::try_from(waiting).unwrap_or(u32::MAX).saturating_add(1);
+        MEMORY_AGAIN.saturating_mul(times).min(MEMORY_AGAIN_MAX)
     }
 
     /// Whether it is time again to look for connections that do not move: true for one caller.

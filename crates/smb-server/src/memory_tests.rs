@@ -168,6 +168,24 @@ fn who_frees_nothing_while_others_wait_is_found() {
 }
 
 #[test]
+fn many_who_wait_look_less_often() {
+    let memory = Memory::new(MIB);
+    assert_eq!(memory.again(), MEMORY_AGAIN);
+    let account = memory.account(numbered(1));
+    let waiting: Vec<_> = (0..3 * MEMORY_WAITERS_STEP)
+        .map(|_| account.wait())
+        .collect();
+    assert_eq!(memory.again(), 4 * MEMORY_AGAIN);
+    let more: Vec<_> = (0..10_000).map(|_| account.wait()).collect();
+    assert_eq!(memory.again(), MEMORY_AGAIN_MAX);
+    drop((waiting, more));
+    assert_eq!(
+        (memory.again(), memory.figures().waiting),
+        (MEMORY_AGAIN, 0)
+    );
+}
+
+#[test]
 fn one_looks_at_a_time() {
     let memory = Memory::new(MIB);
     let at = Duration::from_millis;

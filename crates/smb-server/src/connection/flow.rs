@@ -20,8 +20,8 @@ use vfs::Vfs;
 use super::{Connection, Outbox};
 use crate::{
     limits::{
-        CONNECTION_MEMORY, DATA_IN_FLIGHT_MAX, MEMORY_AGAIN, MEMORY_ARRIVED_STEP, MEMORY_PATIENCE,
-        MEMORY_SLACK, MEMORY_STEP, OUTBOX_BYTES_MAX,
+        CONNECTION_MEMORY, DATA_IN_FLIGHT_MAX, MEMORY_ARRIVED_STEP, MEMORY_PATIENCE, MEMORY_SLACK,
+        MEMORY_STEP, OUTBOX_BYTES_MAX,
     },
     link::receive_buffer::ReceiveBuffer,
     memory::{Account, Held, Share},
@@ -138,7 +138,7 @@ impl<V: Vfs> Connection<V> {
             }
             waits.get_or_insert_with(|| (env.monotonic(), self.flow.account.wait()));
             self.server.close_stuck(env.monotonic());
-            race(self.something_went(), env.sleep(MEMORY_AGAIN)).await;
+            race(self.something_went(), env.sleep(self.server.memory.again())).await;
         }
     }
 
