@@ -572,15 +572,19 @@ impl<S: Service> Front<S> {
         let old = self.config();
         let folder = old.server.state_dir.clone();
         let _applying = self.applying.lock().await;
-        let read = tokio::task::spawn_blocking(move || read_again(&file, &folder));
+        let sandbox = self.sandbox.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let (config, users) = read_again(&file, &folder)?;
+            match sandbox.out_of_reach(&config) {
+                None => Ok((config, users)),
+                Some(path) => Err(format!(
+                    "{} is outside of what this process can still open\n  = restart the server; \
+                     `folders` in [sandbox] names where a reload may add shares",
+                    path.display()
+                )),
+            }
+        });
         let (config, users) = read.await.map_err(|error| error.to_string())??;
-        if let Some(path) = self.sandbox.out_of_reach(&config) {
-            return Err(format!(
-                "{} is outside of what this process can still open\n  = restart the server; \
-                 `folders` in [sandbox] names where a reload may add shares",
-                path.display()
-            ));
-        }
         let needs_restart = config::needs_restart(&old, &config);
         self.ask_new(&config).await?;
         let applied = self.put_into_force(config, users).await?;

@@ -22,7 +22,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::config::Config;
+use crate::config::{self, Config};
 
 /// What holds for this process.
 #[derive(Debug, Clone, Default)]
@@ -79,16 +79,23 @@ pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<Report, Stri
 }
 
 impl Report {
-    /// The first share of a new configuration that this process could not open any more.
+    /// The first share of a new configuration that this process could not open any more. May wait
+    /// for a disk.
     #[must_use]
-    pub fn out_of_reach<'a>(&self, config: &'a Config) -> Option<&'a Path> {
+    pub fn out_of_reach(&self, config: &Config) -> Option<PathBuf> {
         let folders = self.folders.as_ref()?;
-        let within = |path: &Path| {
-            let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-            folders.iter().any(|folder| real.starts_with(folder))
-        };
-        let paths = config.shares.iter().map(|share| share.path.as_path());
-        paths.into_iter().find(|path| !within(path))
+        let paths = config.shares.iter().map(|share| &share.path);
+        let new = paths.filter(|path| !folders.contains(path));
+        new.cloned().find(|path| {
+            let (path, folders) = (path.clone(), folders.clone());
+            let within = config::in_time(move || {
+                let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+                let path = real(&path);
+                folders.iter().any(|folder| path.starts_with(real(folder)))
+            });
+            // Whoever opens what does not answer now finds out.
+            within == Some(false)
+        })
     }
 
     /// For `holdfast status`.

@@ -151,7 +151,7 @@ pub(super) fn check_name(name: &str) -> Result<(), (String, &'static str)> {
 
 /// What a look at a disk finds, unless that does not answer: a mount that hangs must not keep an
 /// administrator from changing others. Who opens it then finds out.
-pub(super) fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+pub(crate) fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (tell, told) = std::sync::mpsc::channel();
     let look = move || drop(tell.send(look()));
     // Without a thread there is no answer, either.

@@ -6,12 +6,8 @@
 //! (mounts, block devices, network cards). Nothing can be run, and no TCP connection be made.
 
 use std::{
-    fs,
     os::fd::AsFd,
     path::{Path, PathBuf},
-    sync::mpsc,
-    thread,
-    time::Duration,
 };
 
 use landlock::{
@@ -19,12 +15,10 @@ use landlock::{
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
-use crate::config::Config;
+use crate::config::{Config, in_time};
 
 /// Newest version of Landlock whose rights are asked for; an older kernel has fewer.
 const VERSION: ABI = ABI::V6;
-/// How long a folder may take to be opened before Landlock is left out.
-const OPEN_MAX: Duration = Duration::from_secs(5);
 /// What is read beside what a configuration names.
 const READ: [&str; 3] = ["/etc", "/proc", "/sys"];
 
@@ -78,8 +72,7 @@ fn written(config: &Config) -> Vec<PathBuf> {
     folders.extend(server.users_file.parent());
     folders.extend(config.sandbox.folders.iter().map(PathBuf::as_path));
     folders.extend(shares);
-    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let mut folders: Vec<PathBuf> = folders.into_iter().map(real).collect();
+    let mut folders: Vec<PathBuf> = folders.into_iter().map(Path::to_owned).collect();
     folders.sort_unstable();
     folders.dedup();
     folders
@@ -90,24 +83,14 @@ fn allow(
     folder: &Path,
     access: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, Failure> {
-    let opened = opened(folder)?;
+    let (path, shown) = (folder.to_owned(), folder.display());
+    // A file system that hangs must not hold the start up.
+    let opened = match in_time(move || PathFd::new(path)) {
+        Some(Ok(opened)) => opened,
+        Some(Err(error)) => return Err(Failure::Failed(format!("{shown}: {error}"))),
+        None => return Err(Failure::Without(format!("{shown} does not answer"))),
+    };
     rules
         .add_rule(PathBeneath::new(opened.as_fd(), access))
-        .map_err(|error| Failure::Failed(format!("{}: {error}", folder.display())))
-}
-
-/// Opens a folder; a file system that hangs must not hold the start up.
-fn opened(folder: &Path) -> Result<PathFd, Failure> {
-    let (tell, told) = mpsc::channel();
-    let path = folder.to_owned();
-    let open = move || drop(tell.send(PathFd::new(path)));
-    let shown = folder.display();
-    thread::Builder::new()
-        .spawn(open)
-        .map_err(|error| Failure::Failed(error.to_string()))?;
-    match told.recv_timeout(OPEN_MAX) {
-        Ok(Ok(opened)) => Ok(opened),
-        Ok(Err(error)) => Err(Failure::Failed(format!("{shown}: {error}"))),
-        Err(_) => Err(Failure::Without(format!("{shown} does not answer"))),
-    }
+        .map_err(|error| Failure::Failed(format!("{shown}: {error}")))
 }
