@@ -84,13 +84,16 @@ fn allow(
     access: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, Failure> {
     let (path, shown) = (folder.to_owned(), folder.display());
-    // A file system that hangs must not hold the start up.
-    let opened = match in_time(move || PathFd::new(path)) {
-        Some(Ok(opened)) => opened,
-        Some(Err(error)) => return Err(Failure::Failed(format!("{shown}: {error}"))),
-        None => return Err(Failure::Without(format!("{shown} does not answer"))),
-    };
-    rules
-        .add_rule(PathBeneath::new(opened.as_fd(), access))
-        .map_err(|error| Failure::Failed(format!("{shown}: {error}")))
+    let failed = |error: &dyn std::fmt::Display| Failure::Failed(format!("{shown}: {error}"));
+    // Both look at the folder, and a file system that hangs must not hold the start up.
+    let added = in_time(move || {
+        let opened = PathFd::new(path).map_err(|error| error.to_string())?;
+        let rule = PathBeneath::new(opened.as_fd(), access);
+        rules.add_rule(rule).map_err(|error| error.to_string())
+    });
+    match added {
+        Some(Ok(rules)) => Ok(rules),
+        Some(Err(error)) => Err(failed(&error)),
+        None => Err(Failure::Without(format!("{shown} does not answer"))),
+    }
 }

@@ -71,9 +71,11 @@ impl Server {
         let mut text = String::new();
         write!(
             text,
-            "[server]\nname = \"FAULTS\"\nstate_dir = \"{}\"\n{server}\n\
+            "[sandbox]\nfolders = [\"{}\"]\n\
+             [server]\nname = \"FAULTS\"\nstate_dir = \"{}\"\n{server}\n\
              [[listener]]\naddress = \"{}\"\n\
              [[share]]\nname = \"{SHARE}\"\npath = \"{}\"\n{share}\n",
+            std::env::temp_dir().display(),
             self.dir.path().join("state").display(),
             self.addr,
             self.folder.display(),
