@@ -165,8 +165,6 @@ fn a_leg_without_the_sessions_key_harms_nobody() {
         let signs = options().signing(Signing::Required);
         strangers_legs(&strict.session(signs.clone()), "signing required");
         strangers_legs(&lenient.session(signs), "signing chosen");
-        let never = options().signing(Signing::Never);
-        strangers_legs(&lenient.session(never), "no signing");
         if dialect >= Dialect::SMB_3_0 {
             let seals = options().encryption(Encryption::Always);
             strangers_legs(&strict.session(seals), "sealed");
