@@ -6,6 +6,7 @@ mod buffers;
 mod chains;
 mod fields;
 mod frames;
+mod fsctl_matrix;
 mod identities;
 mod memory;
 mod random;
