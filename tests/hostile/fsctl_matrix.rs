@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Options, Request, Tree};
-use smb_tests::state::{assert_same, by_smb, on_host};
+use smb_tests::state::{assert_same, by_smb, on_host, settled};
 use smb_tests::{DATA, HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask as Mask;
@@ -375,9 +375,7 @@ impl World {
 
     /// Every code on one handle; first those that are refused.
     fn every_code(&mut self, tree: &Tree, file: &File, kind: Kind, granted: Mask, what: &str) {
-        // Looking counts as an access the first time.
-        (self.told(), self.host());
-        let (told, host) = (self.told(), self.host());
+        let (told, host) = settled(|| (self.told(), self.host()));
         let refused = |code| expected(code, kind, granted)[0].is_error();
         for code in codes().filter(|code| refused(*code)) {
             let input = input(code, &self.source, self.key);
@@ -480,8 +478,7 @@ fn codes_without_their_handle_are_refused() {
     let file = tree.create(&CreateArgs::open("m\\f")).unwrap();
     file.write(0, b"f", WriteFlags::empty()).unwrap();
     file.close().unwrap();
-    (world.told(), world.host());
-    let (told, host) = (world.told(), world.host());
+    let (told, host) = settled(|| (world.told(), world.host()));
     for code in codes() {
         let takes_none = matches!(expected(code, Kind::Stream, Mask::FILE_ALL_ACCESS), [status]
             if *status == Status::INVALID_PARAMETER);

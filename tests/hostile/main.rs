@@ -9,6 +9,7 @@ mod frames;
 mod fsctl_matrix;
 mod identities;
 mod memory;
+mod open_matrix;
 mod random;
 mod requests;
 mod turns;

@@ -5,6 +5,7 @@ use std::fs::{self, File as HostFile};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use smb_client::{CreateArgs, File, Request, Tree};
@@ -15,7 +16,19 @@ use smb_wire::msg::{
 };
 
 /// Longest extended attribute that is looked at, bytes.
-const XATTR_MAX: usize = 65_536;
+const XATTR_MAX: usize = 4096;
+
+/// Longer than a tick of the clock that inodes are stamped by.
+const TICK: Duration = Duration::from_millis(12);
+
+/// What is seen once looking changes nothing any more: the first look at what was just changed
+/// counts as an access, and again if it falls into the same tick (mount(8), relatime).
+pub fn settled<T>(look: impl Fn() -> T) -> T {
+    look();
+    std::thread::sleep(TICK);
+    look();
+    look()
+}
 
 /// What the host says of a folder and everything below it.
 ///
@@ -54,16 +67,8 @@ fn inode(path: &Path) -> String {
         time(meta.mtime(), meta.mtime_nsec()),
         time(meta.ctime(), meta.ctime_nsec()),
     );
-    let mut names = vec![0; XATTR_MAX];
-    let length = rustix::fs::llistxattr(path, &mut names[..]).unwrap();
-    for name in names[..length].split(|byte| *byte == 0) {
-        if name.is_empty() {
-            continue;
-        }
-        let name = std::str::from_utf8(name).unwrap();
-        let mut value = vec![0; XATTR_MAX];
-        let length = rustix::fs::lgetxattr(path, name, &mut value[..]).unwrap();
-        line += &format!(" {name}={:02x?}", &value[..length]);
+    for (name, value) in xattrs(path) {
+        line += &format!(" {name}={value:02x?}");
     }
     if meta.is_file() {
         // The look itself must not count as an access.
@@ -80,13 +85,31 @@ fn inode(path: &Path) -> String {
     line
 }
 
-/// What a client with every right is told of a file, stream or directory.
+/// The extended attributes of a file as the host knows them.
 ///
 /// # Panics
-/// When it cannot be opened with every right.
+/// When they cannot be read.
+#[must_use]
+pub fn xattrs(path: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut names = [0; XATTR_MAX];
+    let length = rustix::fs::llistxattr(path, &mut names[..]).unwrap();
+    let names = names[..length].split(|byte| *byte == 0);
+    let value = |name: &[u8]| {
+        let name = str::from_utf8(name).unwrap();
+        let mut value = [0; XATTR_MAX];
+        let length = rustix::fs::lgetxattr(path, name, &mut value[..]).unwrap();
+        (name.to_owned(), value[..length].to_vec())
+    };
+    names.filter(|name| !name.is_empty()).map(value).collect()
+}
+
+/// What a client who may read is told of a file, stream or directory.
+///
+/// # Panics
+/// When it cannot be opened for reading.
 #[must_use]
 pub fn by_smb(tree: &Tree, name: &str) -> Vec<String> {
-    let args = CreateArgs::open(name).access(AccessMask::FILE_ALL_ACCESS);
+    let args = CreateArgs::open(name).access(AccessMask::FILE_GENERIC_READ);
     let file = tree.create(&args).unwrap();
     let parts = SecurityInformation::OWNER | SecurityInformation::GROUP | SecurityInformation::DACL;
     let mut lines = vec![
