@@ -10,6 +10,7 @@ mod fsctl_matrix;
 mod identities;
 mod memory;
 mod open_matrix;
+mod open_model;
 mod random;
 mod requests;
 mod turns;
