@@ -254,6 +254,24 @@ fn chains_that_lead_nowhere_are_no_messages() {
     server.assert_serving();
 }
 
+/// An element that has no whole header is no request, and no reply is made of it.
+#[test]
+fn a_last_element_shorter_than_a_header_is_no_message() {
+    let server = HoldfastServer::new();
+    for length in 1..64 {
+        let client = server.client(Options::default());
+        // The first element: an ECHO with its padding.
+        let mut body = vec![4, 0, 0, 0, 0, 0, 0, 0];
+        body.extend((0..length).map(|at| b"\xfeSMB\x40\0".get(at).copied().unwrap_or(0)));
+        let request = Request::raw(Command::ECHO, &body);
+        match outcome(client.call(request.overriding(|o| o.next_command = Some(72)))) {
+            Outcome::Closed => {}
+            Outcome::Answered(status) => assert!(status.is_error(), "{length}: {status}"),
+        }
+    }
+    server.assert_serving();
+}
+
 #[test]
 fn an_unknown_command_is_not_obeyed() {
     let server = HoldfastServer::new();

@@ -334,6 +334,42 @@ fn read_only_files_are_not_written_or_deleted() {
     );
 }
 
+/// [MS-FSA] 2.1.5.1.2.1: READONLY keeps a directory, though not what is in it; and the streams of
+/// a file.
+#[test]
+fn read_only_directories_stay_and_so_do_streams_of_read_only_files() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let readonly = |args: CreateArgs| tree.create(&args.attributes(FileAttributes::READONLY));
+    readonly(CreateArgs::create_directory("d")).unwrap();
+    let file = readonly(CreateArgs::create("f")).unwrap();
+    file.close().unwrap();
+    tree.write_file("d\\f", b"comes").unwrap();
+    tree.write_file("d:s", b"comes").unwrap();
+    tree.delete("d\\f").unwrap();
+    let delete = |name| {
+        CreateArgs::open(name)
+            .access(AccessMask::DELETE)
+            .options(CreateOptions::DELETE_ON_CLOSE)
+    };
+    for name in ["d", "d:s", "f"] {
+        assert_eq!(attempt(&tree, &delete(name)), Err(Status::CANNOT_DELETE));
+    }
+    let stream = CreateArgs::create("f:s");
+    assert_eq!(attempt(&tree, &stream), Err(Status::ACCESS_DENIED));
+    assert_eq!(tree.read_file("d:s").unwrap(), b"comes");
+    // What may be had of a read-only directory does not include its entries.
+    let most = CreateArgs::open("d").access(AccessMask::MAXIMUM_ALLOWED);
+    let told = tree.create(&most).unwrap();
+    let told = told.query(FileInformationClass::ACCESS).unwrap();
+    let told = AccessMask(u32::from_le_bytes(told.try_into().unwrap()));
+    let adding = AccessMask::FILE_ADD_FILE
+        | AccessMask::FILE_ADD_SUBDIRECTORY
+        | AccessMask::FILE_DELETE_CHILD;
+    assert!(!told.intersects(adding), "{told}");
+    assert!(told.contains(AccessMask::DELETE), "{told}");
+}
+
 #[test]
 fn an_overwrite_must_not_lose_hidden_and_system() {
     let server = HoldfastServer::new();

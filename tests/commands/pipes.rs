@@ -94,3 +94,19 @@ fn a_pipe_is_not_written_through() {
         );
     }
 }
+
+/// What the handle may not read the answer of is not carried out: the second request would meet
+/// that answer and be told that the pipe is busy.
+#[test]
+fn half_the_rights_of_a_transceive_write_nothing() {
+    let server = HoldfastServer::new();
+    let tree = ipc(&server);
+    for access in [AccessMask::FILE_WRITE_DATA, AccessMask::FILE_READ_DATA] {
+        let args = CreateArgs::open("srvsvc").access(access);
+        let pipe = tree.create(&args).unwrap();
+        for _ in 0..2 {
+            let answer = pipe.ioctl(FsctlCode::PIPE_TRANSCEIVE, &bind(), 4096);
+            assert_eq!(status(answer), Status::ACCESS_DENIED, "{access}");
+        }
+    }
+}

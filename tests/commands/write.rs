@@ -34,6 +34,24 @@ fn data_arrive_where_they_belong() {
     assert_eq!(std::fs::read(server.path("f")).unwrap(), b"heLLo\0\0\0!");
 }
 
+/// Holes of a named stream, and what is behind an end that was moved back and forth.
+#[test]
+fn holes_of_a_stream_are_zeros() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let stream = tree.create(&CreateArgs::create("f:s")).unwrap();
+    stream.write_all(0, b"secret").unwrap();
+    stream.set_end_of_file(1).unwrap();
+    stream.set_end_of_file(6).unwrap();
+    stream.write_all(9, b"!").unwrap();
+    assert_eq!(stream.read_all().unwrap(), b"s\0\0\0\0\0\0\0\0!");
+    // Beyond what is kept in an attribute.
+    stream.write_all(200_000, b"!").unwrap();
+    let mut whole = vec![0; 200_001];
+    (whole[0], whole[9], whole[200_000]) = (b's', b'!', b'!');
+    assert!(stream.read_all().unwrap() == whole, "not zeros in the hole");
+}
+
 #[test]
 fn every_flag_is_accepted() {
     let server = HoldfastServer::new();

@@ -12,6 +12,7 @@
 pub mod durable;
 mod outcome;
 mod running;
+pub mod state;
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -207,6 +207,9 @@ pub(crate) async fn grant<V: Vfs>(
         allowed |= parents_gift(subject, token).await?;
     }
     let mut allowed = allowed & subject.ceiling;
+    if maximum && readonly(subject.attr) {
+        allowed = allowed.without(WRITE_RIGHTS);
+    }
     if (wanted.contains(AccessMask::DELETE) || maximum) && is_stuck(subject, token).await? {
         allowed = allowed.without(AccessMask::DELETE);
     }
@@ -216,14 +219,10 @@ pub(crate) async fn grant<V: Vfs>(
     if !maximum {
         return Ok(wanted);
     }
-    let mut granted = allowed;
-    if readonly(subject.attr) {
-        granted = granted.without(WRITE_RIGHTS) | wanted;
-    }
-    if granted.is_empty() {
+    if allowed.is_empty() {
         return Err(Status::ACCESS_DENIED.into());
     }
-    Ok(granted)
+    Ok(allowed)
 }
 
 /// Everything the token could be granted (for MxAc).
@@ -344,8 +343,7 @@ pub(crate) fn for_new(
     Some(dtyp::inherit(theirs, given, directory, user, group))
 }
 
-/// READONLY is set (on directories it means nothing).
+/// READONLY is set.
 pub(crate) fn readonly(attr: &Attr) -> bool {
-    attr.kind != Kind::Directory
-        && FileAttributes(attr.dos_attributes).contains(FileAttributes::READONLY)
+    FileAttributes(attr.dos_attributes).contains(FileAttributes::READONLY)
 }

@@ -2,8 +2,8 @@
 //! that hold for all of them.
 //!
 //! Every code that is answered has a row in `table.rs` that says what it works on and which
-//! access its handle must have; the check is made here, before any handler runs
-//! (CVE-2026-1933 was a code without one). The rows are served by `copy.rs`, `ranges.rs`,
+//! access its handle must have; both are checked here, before any handler runs (CVE-2026-1933 was
+//! a code without a check of access). The rows are served by `copy.rs`, `ranges.rs`,
 //! `facts.rs`, `interfaces.rs`, `pipes.rs`, `resiliency.rs` and `negotiate.rs`.
 
 mod copy;
@@ -26,9 +26,9 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use self::table::{Does, Row};
+use self::table::{Does, Kind, Row};
 use super::{Call, Failure, Handled, Reply};
-use crate::state::InFlight;
+use crate::state::{InFlight, OpenKind};
 
 /// Carries out a control code.
 pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
@@ -49,6 +49,7 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     }
     let open = call.open(request.file_id)?;
     check_sizes(call, &request)?;
+    check_kind(&open, row)?;
     check_access(&open, row)?;
     let answer = with_handle(call, &request, row, &open).await?;
     Ok(reply(&request, open.file_id, answer))
@@ -72,6 +73,20 @@ fn check_sizes<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result<(),
         return Err(Status::INVALID_PARAMETER.into());
     }
     call.check_charge(request.input.len() + request.output.len(), into + out)
+}
+
+fn check_kind<V: Vfs>(open: &InFlight<V>, row: &Row) -> Result<(), Failure> {
+    let kind = match &open.kind {
+        OpenKind::Pipe(_) => Kind::Pipe,
+        OpenKind::Disk {
+            directory: true, ..
+        } => Kind::Directory,
+        OpenKind::Disk { .. } => Kind::Stream,
+    };
+    match row.does.refusal(kind) {
+        Some(status) => Err(status.into()),
+        None => Ok(()),
+    }
 }
 
 fn check_access<V: Vfs>(open: &InFlight<V>, row: &Row) -> Result<(), Failure> {

@@ -152,6 +152,11 @@ impl Pipe {
         data: &[u8],
         max: usize,
     ) -> Result<(Status, Bytes), Failure> {
+        // Both before anything is written: a refused request must leave no answer behind.
+        let both = AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA;
+        if !open.granted.contains(both) {
+            return Err(Status::ACCESS_DENIED.into());
+        }
         if self.link().is_readable() {
             return Err(Status::PIPE_BUSY.into());
         }

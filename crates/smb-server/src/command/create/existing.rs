@@ -42,6 +42,9 @@ pub(super) async fn open<V: Vfs>(
 ) -> Result<Attempt<V>, Failure> {
     let turn = call.turn.get();
     let directory = check_kind(wanted, attr, lookup.parent.is_none())?;
+    if access::readonly(attr) {
+        check_readonly(wanted, directory)?;
+    }
     let granted = grant(call, wanted, lookup, node, attr).await?;
     check_attributes(wanted, attr, granted)?;
     if wanted.delete_on_close() {
@@ -141,6 +144,22 @@ fn check_kind(wanted: &Wanted, attr: &Attr, root: bool) -> Result<bool, Failure>
     Ok(directory)
 }
 
+/// [MS-FSA] 2.1.5.1.2.1: what is READONLY is not written or deleted, whatever its descriptor says.
+/// Things may come and go in such a directory.
+pub(super) fn check_readonly(wanted: &Wanted, directory: bool) -> Result<(), Failure> {
+    let writes = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA;
+    if !directory && wanted.access.intersects(writes) {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    if wanted.delete_on_close() {
+        return Err(Status::CANNOT_DELETE.into());
+    }
+    if !directory && wanted.overwrites() {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    Ok(())
+}
+
 /// What the open is granted; an overwriting one needs rights that it need not name
 /// ([MS-FSA] 2.1.5.1.2.1; CVE-2023-4091 is their absence).
 async fn grant<V: Vfs>(
@@ -187,15 +206,6 @@ fn check_attributes(wanted: &Wanted, attr: &Attr, granted: AccessMask) -> Result
     if wanted.delete_on_close() && !granted.contains(AccessMask::DELETE) {
         // MAXIMUM_ALLOWED asked for it and the descriptor does not give it.
         return Err(Status::ACCESS_DENIED.into());
-    }
-    if access::readonly(attr) {
-        if wanted.delete_on_close() {
-            return Err(Status::CANNOT_DELETE.into());
-        }
-        let writes = AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA;
-        if granted.intersects(writes) || wanted.overwrites() {
-            return Err(Status::ACCESS_DENIED.into());
-        }
     }
     if wanted.overwrites() {
         // [MS-FSA] 2.1.5.1.2: what is hidden or system stays so.

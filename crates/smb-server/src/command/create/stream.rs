@@ -272,19 +272,18 @@ async fn grant<V: Vfs>(
         ceiling: call.tree()?.maximal_access,
         stream: true,
     };
-    if !exists || wanted.overwrites() {
-        if access::readonly(attr) {
+    if access::readonly(attr) {
+        let directory = attr.kind == Kind::Directory;
+        existing::check_readonly(wanted, directory)?;
+        if !directory && !exists {
             return Err(Status::ACCESS_DENIED.into());
         }
+    }
+    if !exists || wanted.overwrites() {
         access::grant(&subject, &token, AccessMask::FILE_WRITE_DATA).await?;
     }
     let granted = access::grant(&subject, &token, wanted.access).await?;
     if wanted.delete_on_close() && !granted.contains(AccessMask::DELETE) {
-        return Err(Status::ACCESS_DENIED.into());
-    }
-    if access::readonly(attr)
-        && granted.intersects(AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA)
-    {
         return Err(Status::ACCESS_DENIED.into());
     }
     Ok(granted)

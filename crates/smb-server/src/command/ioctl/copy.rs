@@ -446,8 +446,9 @@ pub(super) async fn duplicate<V: Vfs>(
     ends.make_way(call).await?;
     let outcome = clone(&ends, arrived, (from, to, len)).await;
     ends.make_way(call).await?;
-    target.state().wrote = true;
-    set_info::keep_frozen(call, target).await?;
+    if target.state().wrote {
+        set_info::keep_frozen(call, target).await?;
+    }
     Ok(Answer::done(outcome?))
 }
 
@@ -472,6 +473,9 @@ async fn clone<V: Vfs>(
         Ok(()) => change.rewrote(range),
         Err(VfsError::NotSupported) => {}
         Err(_) => change.touched(range),
+    }
+    if !matches!(cloned, Err(VfsError::NotSupported)) {
+        ends.target.state().wrote = true;
     }
     let receipt = change.end(write::open_flags(ends.target)).await;
     match cloned {

@@ -1,5 +1,5 @@
 //! Sparse files: FSCTL_SET_SPARSE, _SET_ZERO_DATA, _QUERY_ALLOCATED_RANGES
-//! ([MS-FSA] 2.1.5.10.22, 2.1.5.10.36, 2.1.5.10.38).
+//! ([MS-FSA] 2.1.5.10.22, 2.1.5.10.38, 2.1.5.10.39).
 
 use bytes::BytesMut;
 use durability::Meta;
@@ -32,10 +32,7 @@ pub(super) async fn set_sparse<V: Vfs>(
     request: &IoctlRequest<'_>,
     open: &InFlight<V>,
 ) -> Result<Answer, Failure> {
-    let disk = open.disk()?;
-    if disk.directory {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+    let disk = open.file()?;
     let share = call.share()?;
     let wanted = SetSparse::read(request.input).set_sparse;
     let attr = share.vfs.attr(&disk.node).await?;
@@ -96,7 +93,7 @@ pub(super) async fn zero<V: Vfs>(
     } else {
         call.server().persistence.settled_at(disk.place).await;
     }
-    // [MS-FSA] 2.1.5.10.38: the end of file does not move.
+    // [MS-FSA] 2.1.5.10.39: the end of file does not move.
     let end = share.vfs.attr(&disk.node).await?.size.min(to);
     let flags = write::open_flags(open);
     if end <= from {

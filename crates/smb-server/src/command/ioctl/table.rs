@@ -44,6 +44,34 @@ impl Does {
                 | Self::WithoutHandle(_)
         )
     }
+
+    /// The status for a handle of a kind that the code is not for. [MS-FSA] 2.1.5.10 looks at the
+    /// kind first: what a handle can never do does not depend on its rights.
+    pub(super) fn refusal(self, kind: Kind) -> Option<Status> {
+        match (self, kind) {
+            (Self::Transceive | Self::Peek, Kind::Stream | Kind::Directory) => {
+                Some(Status::NOT_SUPPORTED)
+            }
+            (Self::SetSparse | Self::ZeroData | Self::AllocatedRanges, Kind::Directory) => {
+                Some(Status::INVALID_PARAMETER)
+            }
+            (Self::DuplicateExtents { .. }, Kind::Directory) => Some(Status::NOT_SUPPORTED),
+            // A copy that a pipe takes part in is refused with the limits of copies.
+            (Self::Transceive | Self::Peek | Self::ResumeKey | Self::CopyChunk, Kind::Pipe)
+            | (Self::Refuse(Status::NOT_SUPPORTED), _) => None,
+            (_, Kind::Pipe) => Some(Status::INVALID_DEVICE_REQUEST),
+            _ => None,
+        }
+    }
+}
+
+/// What a handle is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A file, or a named stream of one.
+    Stream,
+    Directory,
+    Pipe,
 }
 
 /// A row.
@@ -60,7 +88,8 @@ const READ: AccessMask = AccessMask::FILE_READ_DATA;
 const WRITE: AccessMask = AccessMask::FILE_WRITE_DATA;
 const WRITE_OR_APPEND: AccessMask =
     AccessMask(AccessMask::FILE_WRITE_DATA.0 | AccessMask::FILE_APPEND_DATA.0);
-/// [MS-FSA] 2.1.5.10.37.
+/// [MS-FSA] 2.1.5.10.38 names FILE_WRITE_DATA and FILE_WRITE_ATTRIBUTES; Windows takes
+/// FILE_APPEND_DATA as well.
 const SPARSE: AccessMask = AccessMask(WRITE_OR_APPEND.0 | AccessMask::FILE_WRITE_ATTRIBUTES.0);
 
 const fn row(code: FsctlCode, access: AccessMask, does: Does) -> Row {
@@ -86,16 +115,16 @@ const TABLE: &[Row] = &[
         Does::ValidateNegotiate,
     ),
     row(FsctlCode::PIPE_WAIT, NONE, Does::WaitForPipe),
-    // We are no DFS server and know no path of any namespace.
+    // [MS-SMB2] 3.3.5.15.2: we are no DFS server.
     row(
         FsctlCode::DFS_GET_REFERRALS,
         NONE,
-        Does::WithoutHandle(Status::NOT_FOUND),
+        Does::WithoutHandle(Status::FS_DRIVER_REQUIRED),
     ),
     row(
         FsctlCode::DFS_GET_REFERRALS_EX,
         NONE,
-        Does::WithoutHandle(Status::NOT_FOUND),
+        Does::WithoutHandle(Status::FS_DRIVER_REQUIRED),
     ),
     row(
         FsctlCode::QUERY_NETWORK_INTERFACE_INFO,

@@ -1,0 +1,182 @@
+//! Everything about files that a refused request must leave as it was, as lines of text: what the
+//! host says, and what a client is told.
+
+use std::fs::{self, File as HostFile};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use smb_client::{CreateArgs, File, Request, Tree};
+use smb_wire::access_mask::AccessMask;
+use smb_wire::fscc::FileInformationClass;
+use smb_wire::msg::{
+    InfoType, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, SecurityInformation,
+};
+
+/// Longest extended attribute that is looked at, bytes.
+const XATTR_MAX: usize = 4096;
+
+/// Longer than a tick of the clock that inodes are stamped by.
+const TICK: Duration = Duration::from_millis(12);
+
+/// What is seen once looking changes nothing any more: the first look at what was just changed
+/// counts as an access, and again if it falls into the same tick (mount(8), relatime).
+pub fn settled<T>(look: impl Fn() -> T) -> T {
+    look();
+    std::thread::sleep(TICK);
+    look();
+    look()
+}
+
+/// What the host says of a folder and everything below it.
+///
+/// # Panics
+/// When something cannot be read.
+#[must_use]
+pub fn on_host(folder: &Path) -> Vec<String> {
+    let mut lines = vec![inode(folder)];
+    let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|e| e.unwrap()).collect();
+    names.sort_by_key(fs::DirEntry::file_name);
+    for entry in names {
+        if entry.file_type().unwrap().is_dir() {
+            lines.extend(on_host(&entry.path()));
+        } else {
+            lines.push(inode(&entry.path()));
+        }
+    }
+    lines
+}
+
+/// One file or directory: its inode, its extended attributes and its content.
+fn inode(path: &Path) -> String {
+    let meta = fs::symlink_metadata(path).unwrap();
+    let time = |seconds, nanoseconds| format!("{seconds}.{nanoseconds:09}");
+    let mut line = format!(
+        "{}: inode {} mode {:o} owner {}:{} links {} size {} blocks {} read {} written {} changed {}",
+        path.display(),
+        meta.ino(),
+        meta.mode(),
+        meta.uid(),
+        meta.gid(),
+        meta.nlink(),
+        meta.size(),
+        meta.blocks(),
+        time(meta.atime(), meta.atime_nsec()),
+        time(meta.mtime(), meta.mtime_nsec()),
+        time(meta.ctime(), meta.ctime_nsec()),
+    );
+    for (name, value) in xattrs(path) {
+        line += &format!(" {name}={value:02x?}");
+    }
+    if meta.is_file() {
+        // The look itself must not count as an access.
+        let flags = i32::try_from(OFlags::NOATIME.bits()).unwrap();
+        let mut file = HostFile::options()
+            .read(true)
+            .custom_flags(flags)
+            .open(path)
+            .unwrap();
+        let mut content = Vec::new();
+        file.read_to_end(&mut content).unwrap();
+        line += &format!(" content {content:02x?}");
+    }
+    line
+}
+
+/// The extended attributes of a file as the host knows them.
+///
+/// # Panics
+/// When they cannot be read.
+#[must_use]
+pub fn xattrs(path: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut names = [0; XATTR_MAX];
+    let length = rustix::fs::llistxattr(path, &mut names[..]).unwrap();
+    let names = names[..length].split(|byte| *byte == 0);
+    let value = |name: &[u8]| {
+        let name = str::from_utf8(name).unwrap();
+        let mut value = [0; XATTR_MAX];
+        let length = rustix::fs::lgetxattr(path, name, &mut value[..]).unwrap();
+        (name.to_owned(), value[..length].to_vec())
+    };
+    names.filter(|name| !name.is_empty()).map(value).collect()
+}
+
+/// What a client who may read is told of a file, stream or directory.
+///
+/// # Panics
+/// When it cannot be opened for reading.
+#[must_use]
+pub fn by_smb(tree: &Tree, name: &str) -> Vec<String> {
+    let args = CreateArgs::open(name).access(AccessMask::FILE_GENERIC_READ);
+    let file = tree.create(&args).unwrap();
+    let parts = SecurityInformation::OWNER | SecurityInformation::GROUP | SecurityInformation::DACL;
+    let mut lines = vec![
+        told(name, "all", &file.query(FileInformationClass::ALL)),
+        told(
+            name,
+            "times",
+            &file.query(FileInformationClass::NETWORK_OPEN),
+        ),
+        told(name, "streams", &file.query(FileInformationClass::STREAM)),
+        told(name, "attributes", &extended_attributes(&file)),
+        told(
+            name,
+            "security",
+            &file.query_info(InfoType::SECURITY, 0, parts.bits()),
+        ),
+    ];
+    lines.push(match file.list("*") {
+        Ok(entries) => format!("{name} entries {entries:?}"),
+        Err(_) => told(name, "content", &file.read_all()),
+    });
+    file.close().unwrap();
+    lines
+}
+
+/// All of them, from the first.
+fn extended_attributes(file: &File) -> Result<Vec<u8>, smb_client::ClientError> {
+    let request = Request::new(&QueryInfoRequest {
+        info_type: InfoType::FILE,
+        info_class: FileInformationClass::FULL_EA.0,
+        output_buffer_length: 65_536,
+        additional_information: 0,
+        flags: QueryInfoFlags::RESTART_SCAN,
+        file_id: file.id(),
+        input: &[],
+    });
+    let reply = file.tree().call(request)?;
+    Ok(QueryInfoResponse::read(&reply.message)?.buffer.to_vec())
+}
+
+fn told(name: &str, what: &str, answer: &Result<Vec<u8>, smb_client::ClientError>) -> String {
+    match answer {
+        Ok(bytes) => format!("{name} {what} {bytes:02x?}"),
+        Err(error) => format!("{name} {what} refused: {error}"),
+    }
+}
+
+/// Asserts that nothing differs, and names only what does.
+///
+/// # Panics
+/// When something differs.
+#[track_caller]
+pub fn assert_same(before: &[String], after: &[String], why: &str) {
+    if before == after {
+        return;
+    }
+    let gone = before.iter().filter(|line| !after.contains(line));
+    let come = after.iter().filter(|line| !before.contains(line));
+    let list = |sign, lines: Vec<&String>| -> String {
+        lines
+            .into_iter()
+            .map(|line| format!("\n{sign} {line}"))
+            .collect()
+    };
+    panic!(
+        "{why} changed{}{}",
+        list('-', gone.collect()),
+        list('+', come.collect())
+    );
+}
