@@ -7,11 +7,11 @@ use smb_wire::{
     msg::{CreateOptions, LockElement, LockFlags, WriteFlags},
 };
 
-use crate::support::{Daemon, PASSWORD, Plan, USER, eventually};
+use crate::support::{Daemon, OWN, PASSWORD, Plan, USER, eventually};
 
 fn start() -> Daemon {
     Plan {
-        users: vec![(USER, ""), ("bob", "")],
+        users: vec![(USER, OWN), ("bob", OWN)],
         tables: "[[share]]\nname = \"more\"\npath = \"data\"\n".to_owned(),
         ..Plan::default()
     }

@@ -10,7 +10,7 @@ use smb_wire::{Status, msg::EchoRequest};
 
 use socket2::{Domain, Socket, Type};
 
-use crate::support::{PASSWORD, Plan, USER, closed, eventually};
+use crate::support::{OWN, PASSWORD, Plan, USER, closed, eventually};
 
 fn limited(lines: &str) -> Plan {
     Plan {
@@ -224,7 +224,7 @@ fn the_size_of_a_transfer_is_what_was_agreed_on() {
 #[test]
 fn one_user_leaves_descriptors_to_the_others() {
     let plan = Plan {
-        users: vec![(USER, ""), ("bob", "")],
+        users: vec![(USER, OWN), ("bob", OWN)],
         prefix: ["prlimit", "--nofile=600:600"].map(str::to_owned).to_vec(),
         ..Plan::default()
     };

@@ -9,14 +9,14 @@ use smb_wire::{
     msg::{OplockLevel, ShareAccess, WriteFlags},
 };
 
-use crate::support::{Daemon, PASSWORD, Plan, USER, eventually};
+use crate::support::{Daemon, OWN, PASSWORD, Plan, USER, eventually, own};
 
 const OTHER: &str = "bob";
 
 /// Two users; the share `other` beside `data`, which stays as it is.
 fn plan() -> Plan {
     Plan {
-        users: vec![(USER, ""), (OTHER, "")],
+        users: vec![(USER, OWN), (OTHER, OWN)],
         tables: "[[share]]\nname = \"other\"\npath = \"other\"\n".to_owned(),
         ..Plan::default()
     }
@@ -98,9 +98,9 @@ fn users_who_are_removed_or_disabled_are_out() {
     let password = password.to_str().unwrap();
     let old = open(&tree, "old");
     daemon.ask(&["user", "remove", USER]).unwrap();
-    daemon
-        .ask(&["user", "add", USER, "--password-file", password])
-        .unwrap();
+    let add = ["user", "add", USER, "--password-file", password];
+    let owner = ["--owner", &own()];
+    daemon.ask(&[&add[..], &owner].concat()).unwrap();
     daemon.ask(&["reload"]).unwrap();
     assert_eq!(write(&old, b"x"), Err(Status::USER_SESSION_DELETED));
     daemon.tree().write_file("new", b"hers").unwrap();

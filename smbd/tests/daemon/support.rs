@@ -115,8 +115,7 @@ impl Plan {
                 .arg(&password);
             add.arg("--config").arg(root.join("h.toml"));
             if *ids == OWN {
-                let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-                add.args(["--owner", &format!("{}:{}", uid.as_raw(), gid.as_raw())]);
+                add.args(["--owner", &own()]);
             } else if !ids.is_empty() {
                 add.args(["--owner", ids]);
             }
@@ -170,6 +169,12 @@ impl Plan {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// The ids of whoever runs the tests.
+pub(crate) fn own() -> String {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    format!("{}:{}", uid.as_raw(), gid.as_raw())
 }
 
 fn holdfast() -> Command {
