@@ -10,7 +10,8 @@ impl Rng {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    fn next(&mut self) -> u64 {
+    /// Any number.
+    pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -19,7 +20,7 @@ impl Rng {
 
     /// Below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
-        (self.next() >> 16) % end.max(1)
+        (self.draw() >> 16) % end.max(1)
     }
 
     /// Once in `times`.
