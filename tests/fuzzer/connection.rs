@@ -367,13 +367,7 @@ impl<W: Wire> Connection<W> {
                 self.trees.retain(|tree| (tree.0, tree.1) != of);
             }
             _ if header.status.is_success() && header.command == Command::IOCTL => {
-                let response = IoctlResponse::read(&reply.message);
-                let is_key = |response: &IoctlResponse<'_>| {
-                    response.ctl_code == FsctlCode::SRV_REQUEST_RESUME_KEY.0
-                };
-                let key = response.ok().filter(is_key);
-                let key = key.and_then(|response| response.output.first_chunk().copied());
-                learned.keys.extend(key);
+                learned.keys.extend(resume_key(reply));
             }
             _ if header.status == smb_wire::Status::USER_SESSION_DELETED
                 || (header.command == Command::LOGOFF && header.status.is_success()) =>
@@ -389,4 +383,11 @@ impl<W: Wire> Connection<W> {
         }
         Ok(())
     }
+}
+
+/// The key that an answer to SRV_REQUEST_RESUME_KEY gives.
+fn resume_key(reply: &Reply) -> Option<ResumeKey> {
+    let response = IoctlResponse::read(&reply.message).ok()?;
+    let is_key = response.ctl_code == FsctlCode::SRV_REQUEST_RESUME_KEY.0;
+    response.output.first_chunk().copied().filter(|_| is_key)
 }
