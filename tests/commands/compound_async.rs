@@ -1,7 +1,7 @@
 //! Compounds of which an element has to wait ([MS-SMB2] 3.3.5.2.7.2, 3.3.4.2; what
 //! smb2.compound_async and smb2.compound.interim* ask for).
 
-use smb_client::{CreateArgs, File, Reply, Request, Tree};
+use smb_client::{Break, CreateArgs, File, Reply, Request, Tree};
 use smb_tests::{HoldfastServer, MEANWHILE, SOON};
 use smb_wire::Status;
 use smb_wire::fscc::FileInformationClass;
@@ -284,4 +284,27 @@ fn a_chain_whose_connection_is_lost_leaves_nothing() {
     let alone = CreateArgs::open("f").share(smb_wire::msg::ShareAccess::empty());
     server.tree().create(&alone).unwrap();
     assert!(server.is_external() || server.opens() <= 1);
+}
+
+#[test]
+fn an_element_that_waits_for_the_oplock_of_one_before_it_is_answered() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let open = || CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
+    let requests = [open(), open(), CreateArgs::open_if("g")];
+    let requests = requests.map(|args| tree.address(args.request())).to_vec();
+    let sent = tree.client().connection().send_compound(requests);
+    let ids = sent.unwrap();
+    // The first answer comes by itself: without its FileId nobody could acknowledge the break.
+    let first = tree.client().wait(ids[0]).unwrap();
+    let file = tree.file(&first).unwrap();
+    let broken = tree.client().next_break(SOON).unwrap();
+    let level = OplockLevel::II;
+    let expected = Break::Oplock {
+        file_id: file.id(),
+        level,
+    };
+    assert_eq!(broken, Some(expected));
+    file.acknowledge_oplock(level).unwrap();
+    assert_eq!(ends(&wait(&tree, &ids[1..])), [Status::SUCCESS; 2]);
 }

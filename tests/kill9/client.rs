@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use smb_client::{ClientError, CreateArgs, File, Options, Tree};
 use smb_tests::durable::{granted_v2, persistent, persistent_again};
+use smb_tests::rng::Rng;
 use smb_tests::{DATA, HoldfastServer, PASSWORD, USER};
 use smb_wire::Status;
 use smb_wire::create_context::{DurableHandleFlags, LeaseState};
 use smb_wire::ids::{FileId, Guid, LeaseKey};
 use smb_wire::msg::{Dialect, LockFlags, OplockLevel};
-
-use super::rng::Rng;
 
 /// Bytes of a block: one stamp over and over.
 pub(crate) const BLOCK: usize = 512;

@@ -17,16 +17,14 @@
 
 mod client;
 mod judge;
-#[path = "../soak/rng.rs"]
-mod rng;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use smb_tests::rng::Rng;
 use smb_tests::{HoldfastServer, Options};
 
 use client::Client;
-use rng::Rng;
 
 /// Violations of one round that are shown.
 const SHOWN_MAX: usize = 10;

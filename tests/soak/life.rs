@@ -29,7 +29,7 @@ use smb_wire::msg::{
     OplockLevel, ShareAccess, WriteFlags,
 };
 
-use super::rng::Rng;
+use smb_tests::rng::Rng;
 
 /// Names that all clients share.
 const SHARED_NAMES: u64 = 12;

@@ -9,25 +9,22 @@
 //! open (`life.rs`). The host changes files meanwhile. `--load` is the processor time that server
 //! and clients may take together, in percent of one core; the pauses between requests follow it.
 //!
-//! Every `--every` seconds the server is looked at (`sample.rs`); after the warm-up (a fifth of the
+//! Every `--every` seconds the server is looked at (`tests/support/sample.rs`); after the warm-up (a fifth of the
 //! time) the figures have to be flat, and when everybody is gone nothing may be left
-//! (`judge.rs` has the tolerances). Exit status 0 if so. Traffic stays on 127.0.0.1.
+//! (`tests/support/judge.rs` has the tolerances). Exit status 0 if so. Traffic stays on 127.0.0.1.
 
-mod judge;
 mod life;
-mod rng;
-mod sample;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use smb_tests::judge::{self, Verdict};
+use smb_tests::rng::Rng;
+use smb_tests::sample::Sampler;
 use smb_tests::{HoldfastServer, Options};
 
-use judge::Verdict;
 use life::World;
-use rng::Rng;
-use sample::Sampler;
 
 /// How long what is left by those who crashed may take to go: durable opens have a time-out.
 const DRAIN_MAX: Duration = Duration::from_secs(90);

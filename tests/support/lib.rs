@@ -10,8 +10,11 @@
 //! folder of its name in that directory; run them with `--test-threads=1` then.
 
 pub mod durable;
+pub mod judge;
 mod outcome;
+pub mod rng;
 mod running;
+pub mod sample;
 pub mod state;
 
 use std::io::Read;

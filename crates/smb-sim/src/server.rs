@@ -6,6 +6,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     rc::Rc,
     sync::Arc,
@@ -44,6 +45,8 @@ pub const USER: &str = "alice";
 pub const PASSWORD: &str = "Alice-pw-1";
 
 const MACHINE: [u32; 3] = [1, 2, 3];
+/// The guest account where users have local users of their own.
+const NOBODY: (u32, u32) = (65_534, 65_534);
 
 /// What kind of server and disk.
 #[derive(Debug, Clone)]
@@ -68,6 +71,11 @@ pub struct MemoryOptions {
     pub rules: Arc<Rules>,
     /// A security descriptor is stable before its answer.
     pub durable_acl: bool,
+    /// Local users whom users act as on the disks, by name; empty: all are (0, 0) and nobody
+    /// switches.
+    pub owners: BTreeMap<String, (u32, u32)>,
+    /// Shares besides [`SHARE`], each on a disk of its own.
+    pub shares: Vec<(ShareConfig, SimDisk)>,
     /// Where latches are stored, a disk of its own; `None`: they end with the process.
     pub state: Option<SimDisk>,
     /// A fault of the durability engine, to be found.
@@ -88,6 +96,8 @@ impl Default for MemoryOptions {
             depot: false,
             rules: Arc::default(),
             durable_acl: false,
+            owners: BTreeMap::new(),
+            shares: Vec::new(),
             state: None,
             #[cfg(feature = "planted-faults")]
             planted: None,
@@ -108,7 +118,7 @@ pub fn memory_disk(env: &Arc<dyn Env>, seed: u64, options: &MemoryOptions) -> Si
     })
 }
 
-/// A server of one share, [`SHARE`], on `disk`.
+/// A server of [`SHARE`] on `disk`, and of the further shares of `options`.
 ///
 /// # Errors
 /// Those of the disk, and [`VfsError::InvalidArgument`] for a user that cannot be.
@@ -117,56 +127,66 @@ pub async fn memory_server(
     disk: SimDisk,
     options: &MemoryOptions,
 ) -> Result<Arc<Server<MemoryVfs>>, VfsError> {
-    let clock = Arc::clone(&env);
-    let vfs = PosixVfs::new(
-        disk,
-        PosixOptions {
-            clock: Clock::new(move || clock.realtime()),
-            streams: if options.depot {
-                StreamStore::Depot
-            } else {
-                StreamStore::Xattr
-            },
-            ..PosixOptions::default()
-        },
-    )
-    .await?;
-    let vfs = Arc::new(vfs);
     let durability = Durability::new(Arc::clone(&env), durability::Limits::default());
     #[cfg(feature = "planted-faults")]
     durability.plant(options.planted);
-    let gate = durability.share(
-        SHARE,
-        Arc::clone(&vfs),
-        ShareDurability {
-            durable_acl: options.durable_acl,
-            ..ShareDurability::with_policy(options.policy)
-        },
-    );
-    if !options.rules.is_empty() {
-        gate.set_rules(Arc::clone(&options.rules), "simulator")
-            .await;
+    let first = (ShareConfig::new(SHARE), disk);
+    let mut shares = Vec::new();
+    for (id, (config, disk)) in (1..).zip([first].into_iter().chain(options.shares.clone())) {
+        shares.push(Arc::new(
+            share(&env, &durability, id, config, disk, options).await?,
+        ));
     }
-    if let Some(state) = &options.state {
-        let store = latches(&env, state, vfs.root().key().fs).await?;
+    if let (Some(state), Some(first)) = (&options.state, shares.first()) {
+        let store = latches(&env, state, first.vfs.root().key().fs).await?;
         for record in store.restore() {
             durability.restore_latch(&record);
         }
         durability.keep_latches(store);
     }
-    let share = Share {
-        config: ShareConfig::new(SHARE),
-        vfs,
-        gate,
-        id: 1,
-    };
     Ok(Server::new(
         env,
         durability,
         server_config(options),
-        Shares::new([Arc::new(share)]),
-        Arc::new(users(&options.users).ok_or(VfsError::InvalidArgument)?),
+        Shares::new(shares),
+        Arc::new(users(options).ok_or(VfsError::InvalidArgument)?),
     ))
+}
+
+async fn share(
+    env: &Arc<dyn Env>,
+    durability: &Arc<Durability<MemoryVfs>>,
+    id: u32,
+    config: ShareConfig,
+    disk: SimDisk,
+    options: &MemoryOptions,
+) -> Result<Share<MemoryVfs>, VfsError> {
+    let clock = Arc::clone(env);
+    let posix = PosixOptions {
+        clock: Clock::new(move || clock.realtime()),
+        streams: if options.depot {
+            StreamStore::Depot
+        } else {
+            StreamStore::Xattr
+        },
+        ..PosixOptions::default()
+    };
+    let vfs = Arc::new(PosixVfs::new(disk, posix).await?);
+    let how = ShareDurability {
+        durable_acl: options.durable_acl,
+        ..ShareDurability::with_policy(options.policy)
+    };
+    let gate = durability.share(&config.name, Arc::clone(&vfs), how);
+    if !options.rules.is_empty() {
+        gate.set_rules(Arc::clone(&options.rules), "simulator")
+            .await;
+    }
+    Ok(Share {
+        config,
+        vfs,
+        gate,
+        id,
+    })
 }
 
 /// The store of latches on a disk of its own.
@@ -196,12 +216,12 @@ pub(crate) async fn latches(
     }
 }
 
-fn users(list: &[(String, String)]) -> Option<UserDb> {
+fn users(options: &MemoryOptions) -> Option<UserDb> {
     let mut users = UserDb::new(MachineSid(MACHINE));
-    for (name, password) in list {
+    for (name, password) in &options.users {
         users.add_user(name).ok()?;
-        // One uid for all, as a share that names its owner has it.
-        users.set_uid_gid(name, Some((0, 0))).ok()?;
+        let owner = options.owners.get(name).copied().unwrap_or((0, 0));
+        users.set_uid_gid(name, Some(owner)).ok()?;
         users
             .set_password(name, Some(NtHash::from_password(password)), 1)
             .ok()?;
@@ -236,9 +256,13 @@ fn server_config(options: &MemoryOptions) -> ServerConfig {
         ],
         allow_empty_passwords: false,
         strict_write_flags: false,
-        switch_identity: false,
-        guest_ids: (0, 0),
-        local_groups: std::collections::BTreeMap::new(),
+        switch_identity: !options.owners.is_empty(),
+        guest_ids: if options.owners.is_empty() {
+            (0, 0)
+        } else {
+            NOBODY
+        },
+        local_groups: BTreeMap::new(),
         limits: options.limits.clone(),
     }
 }
@@ -274,6 +298,9 @@ impl SimServer {
     pub fn on(sim: &mut Sim, disk: SimDisk, options: &MemoryOptions) -> Result<Self, Stuck> {
         let mut this = Self::plain(sim, disk, options)?;
         slow(&this.disk, &this.env);
+        for (_, disk) in &options.shares {
+            slow(disk, &this.env);
+        }
         this.trace = Some(Rc::default());
         this.whole = false;
         Ok(this)

@@ -115,6 +115,15 @@ impl<V: Vfs> Chain<V> {
         self.grants.borrow_mut().push(granting);
     }
 
+    /// Sends the answers that breaks wait for: an element is about to wait for others, who may wait
+    /// for these breaks.
+    pub(super) fn release_grants(&self) -> Result<(), Unsendable> {
+        if self.grants.borrow().is_empty() {
+            return Ok(());
+        }
+        self.flush()
+    }
+
     pub(crate) fn set_tree(&self, id: TreeId) {
         self.tree.set(Some(id));
     }

@@ -80,10 +80,13 @@ impl<V: Vfs> Call<V> {
         event: impl Future<Output = T>,
     ) -> Result<Result<T, EndReason>, Failure> {
         if self.last {
-            self.park(open, event).await
-        } else {
-            Ok(Ok(event.await))
+            return self.park(open, event).await;
         }
+        // The event may be the break of what an element before was granted.
+        if self.chain.release_grants().is_err() {
+            return Ok(Err(EndReason::Gone));
+        }
+        Ok(Ok(event.await))
     }
 
     /// The session of a request that goes on though its channel is lost, for the client finds out

@@ -2,15 +2,16 @@
 //! to see depends on who is faster.
 
 /// The generator.
-pub(crate) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
     /// From a seed.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    fn next(&mut self) -> u64 {
+    /// Any number.
+    pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -18,17 +19,17 @@ impl Rng {
     }
 
     /// Below `end`.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        (self.next() >> 16) % end.max(1)
+    pub fn below(&mut self, end: u64) -> u64 {
+        (self.draw() >> 16) % end.max(1)
     }
 
     /// Once in `times`.
-    pub(crate) fn once_in(&mut self, times: u64) -> bool {
+    pub fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
     /// One of them.
-    pub(crate) fn pick<T: Copy>(&mut self, among: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, among: &[T]) -> T {
         among[self.below(among.len() as u64) as usize]
     }
 }

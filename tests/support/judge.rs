@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::sample::Sample;
+use crate::sample::Sample;
 
 /// Part of the time that is warm-up: caches fill, the allocator takes what it needs.
 const WARM_UP: f64 = 0.2;
@@ -18,18 +18,18 @@ const DESCRIPTORS_LEFT_MAX: f64 = 16.0;
 
 /// What is wrong.
 #[derive(Default)]
-pub(crate) struct Verdict {
+pub struct Verdict {
     failures: Vec<String>,
 }
 
 impl Verdict {
     /// One more.
-    pub(crate) fn fail(&mut self, why: String) {
+    pub fn fail(&mut self, why: String) {
         self.failures.push(why);
     }
 
     /// Says it; true if nothing is wrong.
-    pub(crate) fn print(&self) -> bool {
+    pub fn print(&self) -> bool {
         for failure in &self.failures {
             println!("FAILED: {failure}");
         }
@@ -64,7 +64,7 @@ fn slope_per_hour(points: &[(f64, f64)]) -> f64 {
 }
 
 /// Compares the first quarter after the warm-up with the last one, for every figure.
-pub(crate) fn flat(samples: &[Sample], verdict: &mut Verdict) {
+pub fn flat(samples: &[Sample], verdict: &mut Verdict) {
     let skipped = (samples.len() as f64 * WARM_UP).ceil() as usize;
     let warm = samples.get(skipped..).unwrap_or_default();
     let quarter = (warm.len() / 4).max(1);
@@ -103,7 +103,7 @@ pub(crate) fn flat(samples: &[Sample], verdict: &mut Verdict) {
 }
 
 /// What is there now and was not before anybody came.
-pub(crate) fn left(idle: &Sample, now: &Sample) -> Vec<String> {
+pub fn left(idle: &Sample, now: &Sample) -> Vec<String> {
     let allowed: BTreeMap<&str, f64> = BTreeMap::from([
         ("fds", DESCRIPTORS_LEFT_MAX),
         // Bounded by their own limits, and remembered on purpose.

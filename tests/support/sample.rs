@@ -5,18 +5,18 @@ use std::fmt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::HoldfastServer;
 use serde_json::Value;
-use smb_tests::HoldfastServer;
 
 /// What was seen at a moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Sample {
+pub struct Sample {
     /// Seconds since the start.
-    pub(crate) at: f64,
+    pub at: f64,
     /// Percent of one core, server and clients, since the last look.
-    pub(crate) load: f64,
+    pub load: f64,
     /// By name. Memory in KiB.
-    pub(crate) values: BTreeMap<String, f64>,
+    pub values: BTreeMap<String, f64>,
 }
 
 impl fmt::Display for Sample {
@@ -33,7 +33,7 @@ impl fmt::Display for Sample {
 }
 
 /// Looks, and keeps what it saw.
-pub(crate) struct Sampler<'a> {
+pub struct Sampler<'a> {
     server: &'a HoldfastServer,
     started: Instant,
     last: (Instant, f64),
@@ -42,7 +42,7 @@ pub(crate) struct Sampler<'a> {
 
 impl<'a> Sampler<'a> {
     /// For a server that runs.
-    pub(crate) fn new(server: &'a HoldfastServer) -> Self {
+    pub fn new(server: &'a HoldfastServer) -> Self {
         let now = Instant::now();
         Self {
             server,
@@ -53,17 +53,17 @@ impl<'a> Sampler<'a> {
     }
 
     /// What was kept.
-    pub(crate) fn samples(&self) -> &[Sample] {
+    pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
     /// Keeps a look.
-    pub(crate) fn keep(&mut self, sample: Sample) {
+    pub fn keep(&mut self, sample: Sample) {
         self.samples.push(sample);
     }
 
     /// What the server's descriptors are, to find out what was left behind.
-    pub(crate) fn descriptors(&self) -> String {
+    pub fn descriptors(&self) -> String {
         let pid = self.server.pid().expect("a server of our own");
         let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("the server");
         let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
@@ -83,7 +83,7 @@ impl<'a> Sampler<'a> {
     }
 
     /// A look.
-    pub(crate) fn sample(&mut self) -> Sample {
+    pub fn sample(&mut self) -> Sample {
         let pid = self.server.pid().expect("a server of our own");
         let now = Instant::now();
         let spent = cpu_seconds(&pid.to_string()) + cpu_seconds("self");
@@ -103,7 +103,7 @@ impl<'a> Sampler<'a> {
         let mut said = None;
         // The control socket comes a moment after the listeners.
         for _ in 0..50 {
-            let asked = Command::new(smb_tests::binary())
+            let asked = Command::new(crate::binary())
                 .args(["status", "--json", "--config"])
                 .arg(self.server.config())
                 .output()
