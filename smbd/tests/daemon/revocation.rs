@@ -17,7 +17,8 @@ const OTHER: &str = "bob";
 fn plan() -> Plan {
     Plan {
         users: vec![(USER, OWN), (OTHER, OWN)],
-        tables: "[[share]]\nname = \"other\"\npath = \"other\"\n".to_owned(),
+        tables: "[sandbox]\nfolders = [\".\"]\n[[share]]\nname = \"other\"\npath = \"other\"\n"
+            .to_owned(),
         ..Plan::default()
     }
 }
