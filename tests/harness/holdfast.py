@@ -126,6 +126,8 @@ class Holdfast:
             if kind is None:
                 if code != 0:
                     raise Failure(f"the server ended with {code}:\n{self.log[-2000:]}")
+                if "the sandbox refused" in self.log:
+                    raise Failure("the sandbox refused a system call:\n" + self.log[-4000:])
                 if "panicked at" in self.log:
                     raise Failure("a thread of the server panicked:\n" + self.log[-4000:])
         finally:

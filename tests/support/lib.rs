@@ -269,6 +269,10 @@ impl Drop for HoldfastServer {
             }
             if std::thread::panicking() {
                 eprintln!("--- what the server said\n{}", log(&self.root));
+            } else {
+                let log = log(&self.root);
+                let refused = log.contains("the sandbox refused");
+                assert!(!refused, "a system call is missing:\n{log}");
             }
         }
     }

@@ -223,9 +223,18 @@ impl Daemon {
         std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
     }
 
-    /// What it has logged.
+    /// What it has logged. A thread of its own writes the lines, a moment after what they tell of.
     pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.path("log")).unwrap_or_default()
+        let read = || fs::read_to_string(self.path("log")).unwrap_or_default();
+        let mut log = read();
+        loop {
+            std::thread::sleep(Duration::from_millis(50));
+            let now = read();
+            if now.len() == log.len() {
+                return log;
+            }
+            log = now;
+        }
     }
 
     /// Its process.

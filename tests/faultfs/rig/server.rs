@@ -247,6 +247,8 @@ impl Server {
 
     /// What it said since it was prepared.
     pub(crate) fn log(&self) -> String {
+        // A thread of its own writes the lines, a moment after what they tell of.
+        std::thread::sleep(Duration::from_millis(50));
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
@@ -255,6 +257,8 @@ impl Server {
     pub(crate) fn assert_sound(&self) {
         let log = self.log();
         assert!(!log.contains("panicked"), "a thread panicked:\n{log}");
+        let refused = log.contains("the sandbox refused");
+        assert!(!refused, "a system call is missing:\n{log}");
     }
 
     /// A session of a user.
