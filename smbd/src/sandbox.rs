@@ -2,9 +2,9 @@
 //!
 //! A hole in the server must not be a hole in the machine. Once everything that needs more is done
 //! (sockets are bound, the state folder is there), the process keeps only the capabilities it uses
-//! ([`capabilities`]), can gain none (`no_new_privs`), sees nothing of the file system but the
-//! shares, its state and what it reads ([`files`], Landlock), and makes no system call but those
-//! it was written for ([`calls`], seccomp). Each part has a key of `[sandbox]` that turns it off,
+//! (`capabilities.rs`), can gain none (`no_new_privs`), sees nothing of the file system but the
+//! shares, its state and what it reads (`files.rs`, Landlock), and makes no system call but those
+//! it was written for (`calls.rs`, seccomp). Each part has a key of `[sandbox]` that turns it off,
 //! and `holdfast status` shows what holds.
 //!
 //! Invariants: runs on the main thread before any other thread that serves is started, as
@@ -85,9 +85,9 @@ impl Report {
     pub fn out_of_reach(&self, config: &Config) -> Option<PathBuf> {
         let folders = self.folders.as_ref()?;
         let paths = config.shares.iter().map(|share| &share.path);
-        let new = paths.filter(|path| !folders.contains(path));
-        new.cloned().find(|path| {
-            let (path, folders) = (path.clone(), folders.clone());
+        let mut new = paths.filter(|path| !folders.contains(path));
+        let outside = |path: &&PathBuf| {
+            let (path, folders) = ((*path).clone(), folders.clone());
             let within = config::in_time(move || {
                 let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
                 let path = real(&path);
@@ -95,7 +95,8 @@ impl Report {
             });
             // Whoever opens what does not answer now finds out.
             within == Some(false)
-        })
+        };
+        new.find(outside).cloned()
     }
 
     /// For `holdfast status`.

@@ -606,9 +606,8 @@ fn bytes(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_status_reads_well() {
-        let status = json!({
+    fn a_status() -> Value {
+        json!({
             "version": "0.1.0", "pid": 7, "uptime_s": 200, "config": "/etc/h.toml",
             "state_dir": "/var/lib/holdfast",
             "connections": { "connections": 1, "addresses": 1, "unauthenticated": 0,
@@ -643,7 +642,12 @@ mod tests {
                                 { "inode": 13, "device": "0x1f", "error": "Io", "path": "a/b",
                                   "since": "2026-11-21 16:22:40 UTC" }] }],
             },
-        });
+        })
+    }
+
+    #[test]
+    fn a_status_reads_well() {
+        let status = a_status();
         assert_eq!(
             in_words(&status),
             "\
