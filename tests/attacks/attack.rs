@@ -73,7 +73,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack("silent-sockets", 4, silent_sockets),
     attack("half-logins", 4, half_logins),
     Attack {
-        tables: "[limits]\nfailed_logins = 1000000\n",
+        tables: "[limits]\nfailed_logins = 10000\n",
         ..attack("wrong-passwords", 4, wrong_passwords)
     },
     attack("opens", 2, opens),
