@@ -71,7 +71,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack("deep-paths", 6, deep_paths),
     attack("unread-reads", 8, unread_reads),
     attack("silent-sockets", 4, silent_sockets),
-    attack("half-logins", 4, half_logins),
+    attack("negotiations", 4, negotiations),
     Attack {
         tables: "[limits]\nfailed_logins = 10000\n",
         ..attack("wrong-passwords", 4, wrong_passwords)
@@ -220,7 +220,7 @@ fn silent_sockets(target: &Target<'_>, number: usize, stop: &AtomicBool) {
     }
 }
 
-fn half_logins(target: &Target<'_>, _: usize, stop: &AtomicBool) {
+fn negotiations(target: &Target<'_>, _: usize, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let Ok(client) = Client::connect(target.server.addr(), Target::options()) else {
             return;

@@ -75,7 +75,7 @@ pub(super) async fn keep_again<V: Vfs>(server: &Arc<Server<V>>, open: Arc<Open<V
     if !put(server, &open) {
         return shut(server, &open).await;
     }
-    // What refused it may be that its session or tree was ended for good.
+    // The reconnect may have been refused because its session or tree connect was ended for good.
     revoke::look_again_at_open(server, &open);
 }
 

@@ -224,7 +224,7 @@ async fn matching<V: Vfs>(
             matching.push(name);
         }
     }
-    // What is held is counted by names.
+    // The budget counts the names that are kept, so no room for more is kept with them.
     matching.shrink_to_fit();
     Ok(matching)
 }

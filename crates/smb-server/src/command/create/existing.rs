@@ -22,8 +22,8 @@ use crate::{
     file::{Actor, Operation},
 };
 
-/// What a FIFO, socket or device of the host is opened for: to be looked at, renamed and deleted. Its
-/// node is never opened, as that would act on whoever is at the other end.
+/// The rights that an open of a FIFO, socket or device of the host can have: it can be looked at, renamed
+/// and deleted. The node itself is never opened, as that would act on whoever is at its other end.
 const OF_SPECIAL: AccessMask = AccessMask(
     AccessMask::DELETE.bits()
         | AccessMask::FILE_READ_ATTRIBUTES.bits()

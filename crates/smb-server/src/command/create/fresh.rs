@@ -180,7 +180,7 @@ fn encoded(sd: &SecurityDescriptor) -> Result<Vec<u8>, Failure> {
     Ok(bytes.to_vec())
 }
 
-/// What the permission bits of something new say, and whose it is.
+/// The descriptor of a new file or directory: its permission bits say the rights, `owner` is the account.
 fn owned(owner: Sid, of: Permissions, directory: bool) -> Vec<u8> {
     // Three entries always fit; what could not be encoded could not be read, and opens nothing.
     encoded(&access::derived_for(owner, of, directory)).unwrap_or_default()

@@ -109,7 +109,7 @@ fn ends<'a, V: Vfs>(
     let to_share = call.share()?;
     let sealed = to_share.config.encryption_required || call.session()?.encrypts();
     if from_share.config.encryption_required && !sealed {
-        // What leaves its share only encrypted could be read in the clear from this one.
+        // The source's data leave their share only encrypted; a copy in this one could be read in the clear.
         return Err(Status::ACCESS_DENIED.into());
     }
     Ok(Ends {

@@ -65,7 +65,7 @@ impl Does {
     }
 }
 
-/// What a handle is of.
+/// The kind of object that a handle is open on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A file, or a named stream of one.
