@@ -117,6 +117,8 @@ pub struct FsInfo {
     pub id: u64,
     /// The file system takes sparse files (punch hole, SEEK_DATA).
     pub sparse: bool,
+    /// The file system can share blocks between files ([`crate::Vfs::clone_range`]).
+    pub clones: bool,
     /// The file system is mounted read-only.
     pub read_only: bool,
     /// When the file system (share root) was made.

@@ -117,6 +117,8 @@ pub struct StatFs {
     pub read_only: bool,
     /// `f_type` of statfs.
     pub kind: u64,
+    /// The root's file system can share blocks between files (`FICLONERANGE`).
+    pub clones: bool,
 }
 
 /// How [`Disk::allocate`] works (`fallocate`).

@@ -399,6 +399,7 @@ impl<D: Disk> PosixVfs<D> {
             name_max: u32::try_from(fs.name_max).unwrap_or(255),
             id: fs.id,
             sparse: !NOT_SPARSE.contains(&fs.kind),
+            clones: fs.clones,
             read_only: fs.read_only || self.options.read_only,
             created: birth(&root),
         })

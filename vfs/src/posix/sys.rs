@@ -28,6 +28,8 @@ const FICLONERANGE: libc::c_ulong = 0x4020_940D;
 const FS_IOC_GETFSUUID: libc::c_ulong = 0x8011_1500;
 /// `XFS_IOC_FSGEOMETRY_V1`: `_IOR('X', 100, struct xfs_fsop_geom_v1)`.
 const XFS_IOC_FSGEOMETRY_V1: libc::c_ulong = 0x8070_5864;
+/// Of the flags in XFS's geometry: files can share blocks.
+const XFS_FSOP_GEOM_FLAGS_REFLINK: u32 = 1 << 20;
 /// `BTRFS_IOC_SYNC`: `_IO(0x94, 8)`.
 const BTRFS_IOC_SYNC: libc::c_ulong = 0x9408;
 
@@ -350,25 +352,41 @@ pub(crate) fn fs_uuid(fd: BorrowedFd<'_>) -> DiskResult<[u8; 16]> {
     }
 }
 
-/// The UUID that `ioctl(XFS_IOC_FSGEOMETRY_V1)` tells. Ask XFS only.
-pub(crate) fn xfs_uuid(fd: BorrowedFd<'_>) -> DiskResult<[u8; 16]> {
+/// What `ioctl(XFS_IOC_FSGEOMETRY_V1)` tells.
+pub(crate) struct XfsGeometry {
+    pub(crate) uuid: [u8; 16],
+    /// Files can share blocks.
+    pub(crate) reflink: bool,
+}
+
+/// `ioctl(XFS_IOC_FSGEOMETRY_V1)`. Ask XFS only.
+pub(crate) fn xfs_geometry(fd: BorrowedFd<'_>) -> DiskResult<XfsGeometry> {
     #[repr(C, align(8))]
     struct Geometry {
         before: [u8; 64],
         uuid: [u8; 16],
-        after: [u8; 32],
+        stripe: [u32; 2],
+        version: i32,
+        flags: u32,
+        after: [u8; 16],
     }
     let mut out = Geometry {
         before: [0; 64],
         uuid: [0; 16],
-        after: [0; 32],
+        stripe: [0; 2],
+        version: 0,
+        flags: 0,
+        after: [0; 16],
     };
     // SAFETY: `out` has the size (112 bytes, as the number says) and alignment of `struct
     // xfs_fsop_geom_v1`, which the kernel only writes; any bytes are valid in it.
     done(libc::c_long::from(unsafe {
         libc::ioctl(fd.as_raw_fd(), XFS_IOC_FSGEOMETRY_V1 as _, &raw mut out)
     }))?;
-    Ok(out.uuid)
+    Ok(XfsGeometry {
+        uuid: out.uuid,
+        reflink: out.flags & XFS_FSOP_GEOM_FLAGS_REFLINK != 0,
+    })
 }
 
 /// `ioctl(BTRFS_IOC_SYNC)`: writes back all data and commits the transaction that is open, if one

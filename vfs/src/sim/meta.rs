@@ -273,6 +273,7 @@ impl State {
             id: self.options.fs,
             read_only: self.options.read_only,
             kind: SIM_MAGIC,
+            clones: self.options.clones,
         }
     }
 }

@@ -605,6 +605,7 @@ pub(crate) fn is_read_only(fd: &SysFd) -> DiskResult<bool> {
     Ok(fs.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
+/// All but [`StatFs::clones`], which these calls do not tell.
 pub(crate) fn stat_fs(fd: &SysFd) -> DiskResult<StatFs> {
     let kind = call(|| rustix::fs::fstatfs(fd))?;
     let fs = call(|| rustix::fs::fstatvfs(fd))?;
@@ -617,5 +618,6 @@ pub(crate) fn stat_fs(fd: &SysFd) -> DiskResult<StatFs> {
         id: fs.f_fsid,
         read_only: fs.f_flag.contains(StatVfsMountFlags::RDONLY),
         kind: kind.f_type as u64,
+        clones: false,
     })
 }

@@ -75,6 +75,8 @@ pub(crate) struct Class {
     pub(crate) no_ring_io: bool,
     /// `fsync` is not all that names need (btrfs; see `removed.rs`).
     pub(crate) names_come_back: bool,
+    /// Files can share blocks (`FICLONERANGE`).
+    pub(crate) clones: bool,
 }
 
 /// What an inline attempt came to.
@@ -116,6 +118,7 @@ impl SysDisk {
             write_nowait: !REMOTE.contains(&kind) && writes_nowait(&root),
             no_ring_io: kind == FUSE,
             names_come_back: kind == super_block::BTRFS,
+            clones: super_block::clones(&root, kind),
         };
         Ok(Self {
             root,
@@ -792,7 +795,9 @@ impl Disk for SysDisk {
 
     async fn stat_fs(&self, fd: &SysFd) -> DiskResult<StatFs> {
         let fd = fd.clone();
-        self.look(move || calls::stat_fs(&fd)).await
+        let clones = self.class.clones;
+        self.look(move || calls::stat_fs(&fd).map(|fs| StatFs { clones, ..fs }))
+            .await
     }
 
     async fn is_read_only(&self, fd: &SysFd) -> DiskResult<bool> {

@@ -135,6 +135,15 @@ impl SuperBlock {
     }
 }
 
+/// Whether `FICLONERANGE` works between files there: one kind of XFS, and btrfs.
+pub(super) fn clones(fd: &SysFd, kind: u64) -> bool {
+    match kind {
+        XFS => raw::xfs_geometry(fd.as_fd()).is_ok_and(|geometry| geometry.reflink),
+        BTRFS => true,
+        _ => false,
+    }
+}
+
 fn identity(fd: &SysFd) -> DiskResult<FsIdentity> {
     let fs = calls::stat_fs(fd)?;
     let uuid = uuid(fd.as_fd(), fs.kind);
@@ -149,7 +158,7 @@ fn uuid(fd: BorrowedFd<'_>, kind: u64) -> Option<[u8; 16]> {
     // Linux 6.9; XFS has told it by a call of its own for ever.
     raw::fs_uuid(fd)
         .or_else(|_| match kind {
-            XFS => raw::xfs_uuid(fd),
+            XFS => raw::xfs_geometry(fd).map(|geometry| geometry.uuid),
             _ => Err(crate::disk::Errno(libc::ENOTTY)),
         })
         .ok()

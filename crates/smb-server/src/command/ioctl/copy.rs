@@ -23,7 +23,7 @@ use smb_wire::{
 };
 use vfs::{Node, Range, Vfs, VfsError, WriteMode};
 
-use super::Answer;
+use super::{Answer, ranges::is_sparse};
 use crate::{
     command::{Call, Failure, engine, file_end, range_end, set_info, write},
     file::Operation,
@@ -438,7 +438,11 @@ pub(super) async fn duplicate<V: Vfs>(
     if len == 0 {
         return Ok(Answer::done(call.nothing_changed()));
     }
-    if ends.overlap(from, to, len) || source_end > source_size(&ends).await? {
+    let read = ends.from_share.vfs.attr(&ends.from.node).await?;
+    let written = ends.to_share.vfs.attr(&ends.to.node).await?;
+    // [MS-FSA] 2.1.5.10.4: a file that may not have holes does not get another's.
+    let only_source_sparse = is_sparse(&read) && !is_sparse(&written);
+    if ends.overlap(from, to, len) || source_end > read.size || only_source_sparse {
         return Err(Status::NOT_SUPPORTED.into());
     }
     ends.check_locks(call, from, to, len)?;
@@ -450,10 +454,6 @@ pub(super) async fn duplicate<V: Vfs>(
         set_info::keep_frozen(call, target).await?;
     }
     Ok(Answer::done(outcome?))
-}
-
-async fn source_size<V: Vfs>(ends: &Ends<'_, V>) -> Result<u64, VfsError> {
-    Ok(ends.from_share.vfs.attr(&ends.from.node).await?.size)
 }
 
 async fn clone<V: Vfs>(

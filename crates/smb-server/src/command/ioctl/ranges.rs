@@ -22,7 +22,7 @@ use crate::{
 /// Most ranges of one answer; more give BUFFER_OVERFLOW, and the client asks on.
 const RANGES_MAX: usize = 4096;
 
-fn is_sparse(attr: &Attr) -> bool {
+pub(super) fn is_sparse(attr: &Attr) -> bool {
     FileAttributes(attr.dos_attributes).contains(FileAttributes::SPARSE_FILE)
 }
 

@@ -170,13 +170,17 @@ fn attribute<V: Vfs>(share: &Share<V>, info: &FsInfo, max: usize) -> Result<Answ
     use FileSystemAttributes as Has;
     let read_only = share.config.read_only || info.read_only;
     let attribute = FileFsAttributeInformation {
-        file_system_attributes: Has::CASE_PRESERVED_NAMES
+        // NTFS says that it can tell names apart by case, though an open does not; clients
+        // expect the bit of what calls itself NTFS.
+        file_system_attributes: Has::CASE_SENSITIVE_SEARCH
+            | Has::CASE_PRESERVED_NAMES
             | Has::UNICODE_ON_DISK
             | Has::PERSISTENT_ACLS
             | Has::NAMED_STREAMS
             | Has::SUPPORTS_HARD_LINKS
             | Has::SUPPORTS_EXTENDED_ATTRIBUTES
             | Has::SUPPORTS_SPARSE_FILES.when(info.sparse)
+            | Has::SUPPORTS_BLOCK_REFCOUNTING.when(info.clones)
             | Has::READ_ONLY_VOLUME.when(read_only),
         maximum_component_name_length: COMPONENT_MAX,
         file_system_name: "NTFS".to_owned(),
