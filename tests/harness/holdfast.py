@@ -37,12 +37,13 @@ class Failure(Exception):
 
 class Holdfast:
     """`shares`: name -> keys of its table (`path` is made where it is not given).
-    `server`: further keys of [server]."""
+    `server`: further keys of [server]. `port`: a free one if it is not given."""
 
-    def __init__(self, shares=("data",), server=None, users=(USER,), prefix=(), folder=None):
+    def __init__(self, shares=("data",), server=None, users=(USER,), prefix=(), folder=None,
+                 port=None):
         self._owned = None if folder else tempfile.TemporaryDirectory(prefix="holdfast-test-")
         self.folder = pathlib.Path(folder or self._owned.name)
-        self.port = free_port()
+        self.port = port or free_port()
         self.shares = dict(shares) if isinstance(shares, dict) else {name: {} for name in shares}
         self.server = dict(server or {})
         self.users = users

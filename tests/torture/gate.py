@@ -5,32 +5,42 @@
     gate.py smb2.lock            one suite
     gate.py --write              run, and write what came out into the table (reasons are kept)
 
-The table says for each test "pass", or { fail = "reason" } / { skip = "reason" }. A test that
-passes though the table says it fails is a failure too: the table must be true. A test that fails
-is run once more by itself; passing then, it is a pass, and is named as flaky. Some tests cannot
-be relied on either way: { either = "reason" }.
+The table names every suite of suites.txt, and says for each test "pass", or { fail = "reason" } /
+{ skip = "reason" }. A test that passes though the table says it fails is a failure too: the table
+must be true. A test that fails is run once more by itself; passing then, it is a pass, and is named
+as flaky. Some tests cannot be relied on either way: { either = "reason" }. A suite that does not
+end by itself is not run: { unrun = "reason" }.
 
 The server runs with `signing = "desired"`, as Samba's does in the baseline: several tests send
-unsigned requests on purpose; the suites of SIGNED have one with `signing = "required"`. Needs the
-Debian package samba-testsuite.
+unsigned requests on purpose; the suites of SIGNED have one with `signing = "required"`. It has port
+445 of a network namespace, since some tests connect to that port whatever they are given, and others
+cut off a connection by iptables. What clones blocks (smb2.ioctl+reflink) has a share on XFS. Needs
+root and what tests/install installs.
 """
+import contextlib
 import json
+import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "harness"))
-from holdfast import PASSWORD, USER, Failure, Holdfast  # noqa: E402
+sys.path.insert(0, str(HERE))
+from holdfast import PASSWORD, USER, Failure, Holdfast, run as run_program  # noqa: E402
 from report import Report, arguments  # noqa: E402
+from run import load_suites  # noqa: E402
 
 TABLE = HERE / "expected.toml"
 WORKERS = 4
 LIMIT_S = 120  # smb2.maxfid took 37 s alone; four at a time on two cores take longer
 SECOND_USER = "user1"
 SIGNED = {"smb2.session-require-signing"}
+SUITES = HERE / "suites.txt"
+PORT = 445
 
 
 def load():
@@ -57,15 +67,48 @@ def run(suites, folder):
     return {suite: results[suite] for suite in suites if suite in results}
 
 
+def shares_of(folder):
+    """Every worker has shares of its own; `tmp` and `hideunread`, over one folder, are named by
+    tests themselves."""
+    workers = range(1, WORKERS + 1)
+    shares = {f"data{n}": {} for n in workers}
+    shares |= {f"enc{n}": {"encryption": "required"} for n in workers}
+    shares |= {f"ca{n}": {"continuous_availability": True} for n in workers}
+    shares["tmp"] = {"path": folder / "tmp"}
+    shares["hideunread"] = {"path": folder / "tmp", "access_based_enumeration": True}
+    shares["noperm"] = {}
+    shares |= {f"reflink{n}": {"path": folder / "reflink" / str(n)} for n in workers}
+    (folder / "tmp").mkdir(exist_ok=True)
+    # smb2.zero-data-ioctl opens what it changes.
+    (folder / "tmp" / "sparse_file").write_bytes(b"data" * 4096)
+    return shares
+
+
+@contextlib.contextmanager
+def sharing_blocks(mount_point, image):
+    """A file system that clones blocks, where no other process sees it."""
+    mount_point.mkdir()
+    with open(image, "wb") as file:
+        file.truncate(1 << 30)
+    run_program(["mkfs.xfs", "-q", image])
+    run_program(["mount", "-o", "loop", image, mount_point])
+    try:
+        yield
+    finally:
+        run_program(["umount", mount_point])
+
+
 def run_on(signing, suites, folder):
-    shares = {f"data{n}": {} for n in range(1, WORKERS + 1)}
-    shares |= {f"enc{n}": {"encryption": "required"} for n in range(1, WORKERS + 1)}
-    shares |= {f"ca{n}": {"continuous_availability": True} for n in range(1, WORKERS + 1)}
     results = folder / f"results-{signing}.json"
-    with Holdfast(shares, {"signing": signing}, (USER, SECOND_USER)) as server:
+    users = (USER, SECOND_USER)
+    with Holdfast(shares_of(folder), {"signing": signing}, users, port=PORT) as server:
         command = [sys.executable, HERE / "run.py", "--port", server.port, "--user", USER,
                    "--password", PASSWORD, "--user2", SECOND_USER, "--share", "data%w",
-                   "--map", "enc=enc%w", "--map", "ca=ca%w", "--workers", WORKERS, "--chunk", "20",
+                   "--map", "enc=enc%w", "--map", "ca=ca%w", "--map", "fixed=tmp",
+                   "--map", "reflink=reflink%w",
+                   "--localdir", server.folder / "data%w",
+                   "--opt=--option=torture:use_iptables=yes",
+                   "--workers", WORKERS, "--chunk", "20",
                    "--baseline", HERE / "baseline-samba-4.17.json", "--limit", LIMIT_S, "--retry", "1",
                    "--json", results, *suites]
         said = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE,
@@ -73,6 +116,20 @@ def run_on(signing, suites, folder):
         if not results.exists():
             raise Failure("run.py: " + said.stdout[-2000:])
     return json.loads(results.read_text())["suites"]
+
+
+def unrun(tests):
+    return any(wanted == "unrun" for wanted, _ in tests.values())
+
+
+def judge_table(report, table):
+    """Every suite that smbtorture has, as suites.txt lists them, stands in the table."""
+    for suite, tests in load_suites(SUITES).items():
+        missing = tests["tests"].keys() - table.get(suite, {}).keys()
+        if missing:
+            report.fail(suite, f"not in the table: {', '.join(sorted(missing))}")
+        elif unrun(table[suite]):
+            report.ok(f"{suite}: not run: {next(iter(table[suite].values()))[1]}")
 
 
 def judge(report, table, results):
@@ -109,6 +166,18 @@ def write(table, results):
     TABLE.write_text("\n".join(lines) + "\n")
 
 
+def enter_namespace(report):
+    """Goes on in namespaces of its own, where port 445 is free and mounts are nobody else's."""
+    if "HOLDFAST_TORTURE_NAMESPACE" in os.environ:
+        return
+    enter = ["unshare", "--net", "--mount", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    if subprocess.run([*enter, "true"], stderr=subprocess.DEVNULL).returncode:
+        report.missing("smb2", "root, and unshare and ip for a namespace of its own")
+        sys.exit(report.end())
+    os.environ["HOLDFAST_TORTURE_NAMESPACE"] = "1"
+    os.execvp(enter[0], [*enter, sys.executable, __file__, *sys.argv[1:]])
+
+
 def main():
     parser = arguments(__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write the outcome into the table")
@@ -117,12 +186,16 @@ def main():
     if not shutil.which("smbtorture"):
         report.missing("smb2", "smbtorture (Debian package samba-testsuite)")
         return report.end()
+    enter_namespace(report)
     table = load() if TABLE.exists() else {}
-    suites = asked.only or list(table)
-    import tempfile
+    if not asked.only:
+        judge_table(report, table)
+    suites = asked.only or [suite for suite in table if not unrun(table[suite])]
     with tempfile.TemporaryDirectory(prefix="holdfast-torture-") as folder:
+        folder = pathlib.Path(folder)
         try:
-            results = run(suites, pathlib.Path(folder))
+            with sharing_blocks(folder / "reflink", folder / "reflink.xfs"):
+                results = run(suites, folder)
         except Failure as why:
             report.fail("server", why)
             return report.end()
