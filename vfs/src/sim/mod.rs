@@ -377,22 +377,6 @@ impl Disk for SimDisk {
         Ok(self.handle(&mut state, ino, how))
     }
 
-    /// As Linux does, which judges whether the directory may be searched before it says that it
-    /// would have to wait for a name; else never at once.
-    fn open_now(
-        &self,
-        who: &Identity,
-        dir: &SimFd,
-        name: &[u8],
-        _: OpenHow,
-    ) -> Option<DiskResult<SimFd>> {
-        let state = self.shared.lock();
-        match state.lookup(state.cred(who), dir.0.ino, name) {
-            Err(errno) if errno.0 == libc::EACCES => Some(Err(errno)),
-            _ => None,
-        }
-    }
-
     async fn reopen(
         &self,
         who: &Identity,
