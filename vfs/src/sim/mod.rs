@@ -79,6 +79,8 @@ pub struct SimOptions {
     pub root_owner: (u32, u32),
     /// Permission bits of the root directory.
     pub root_mode: u32,
+    /// `fs.protected_hardlinks`, as distributions have it.
+    pub protected_hardlinks: bool,
     /// User and group of [`Identity::Service`].
     pub service: (u32, u32),
 }
@@ -96,6 +98,7 @@ impl Default for SimOptions {
             clock: None,
             root_owner: (0, 0),
             root_mode: 0o755,
+            protected_hardlinks: true,
             service: (0, 0),
         }
     }
