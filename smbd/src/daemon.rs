@@ -574,15 +574,9 @@ impl<S: Service> Front<S> {
         let _applying = self.applying.lock().await;
         let sandbox = self.sandbox.clone();
         let read = tokio::task::spawn_blocking(move || {
-            let (config, users) = read_again(&file, &folder)?;
-            match sandbox.out_of_reach(&config) {
-                None => Ok((config, users)),
-                Some(path) => Err(format!(
-                    "{} is outside of what this process can still open\n  = restart the server; \
-                     `folders` in [sandbox] names where a reload may add shares",
-                    path.display()
-                )),
-            }
+            let (config, users) = read_again(&file, &folder, &sandbox)?;
+            sandbox.reaches(config.shares.iter().map(|share| share.path.as_path()))?;
+            Ok::<_, String>((config, users))
         });
         let (config, users) = read.await.map_err(|error| error.to_string())??;
         let needs_restart = config::needs_restart(&old, &config);
@@ -697,7 +691,11 @@ impl<T> Future for Waiting<'_, T> {
     }
 }
 
-fn read_again(file: &Path, old_state_dir: &Path) -> Result<(Config, UserDb), String> {
+fn read_again(
+    file: &Path,
+    old_state_dir: &Path,
+    sandbox: &sandbox::Report,
+) -> Result<(Config, UserDb), String> {
     let config = config::load(file).map_err(|error| error.to_string())?;
     // A changed state_dir needs a restart; until then users stay where they were.
     let moved = config.server.state_dir != old_state_dir;
@@ -707,7 +705,14 @@ fn read_again(file: &Path, old_state_dir: &Path) -> Result<(Config, UserDb), Str
     } else {
         config.server.users_file.clone()
     };
-    Ok((config, users::load(&users_file)?))
+    let users = users::load(&users_file).map_err(|error| {
+        // What may only be read is no hindrance where it can be.
+        match sandbox.reaches(users_file.parent()) {
+            Ok(()) => error,
+            Err(outside) => format!("{error}: {outside}"),
+        }
+    })?;
+    Ok((config, users))
 }
 
 struct FrontControl<S>(Rc<Front<S>>);

@@ -79,15 +79,19 @@ pub fn enter(config: &Config, config_file: Option<&Path>) -> Result<Report, Stri
 }
 
 impl Report {
-    /// The first share of a new configuration that this process could not open any more. May wait
-    /// for a disk.
-    #[must_use]
-    pub fn out_of_reach(&self, config: &Config) -> Option<PathBuf> {
-        let folders = self.folders.as_ref()?;
-        let paths = config.shares.iter().map(|share| &share.path);
-        let mut new = paths.filter(|path| !folders.contains(path));
-        let outside = |path: &&PathBuf| {
-            let (path, folders) = ((*path).clone(), folders.clone());
+    /// The first of these folders that this process could not open any more to change something in
+    /// it, as what to tell the administrator. May wait for a disk.
+    ///
+    /// # Errors
+    /// There is one.
+    pub fn reaches<'a>(&self, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), String> {
+        let Some(folders) = &self.folders else {
+            return Ok(());
+        };
+        let paths = paths.into_iter();
+        let mut new = paths.filter(|path| !folders.iter().any(|folder| folder == path));
+        let outside = |path: &&Path| {
+            let (path, folders) = (path.to_path_buf(), folders.clone());
             let within = config::in_time(move || {
                 let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
                 let path = real(&path);
@@ -96,7 +100,13 @@ impl Report {
             // Whoever opens what does not answer now finds out.
             within == Some(false)
         };
-        new.find(outside).cloned()
+        new.find(outside).map_or(Ok(()), |path| {
+            Err(format!(
+                "{} is outside of what this process can still open\n  = restart the server; \
+                 `folders` in [sandbox] names where a reload may add shares and find the users",
+                path.display()
+            ))
+        })
     }
 
     /// For `holdfast status`.

@@ -47,6 +47,8 @@ impl Simulator {
                 root_owner: user.map_or((0, 0), |user| (user.uid, user.uid)),
                 root_mode: if user.is_some() { 0o700 } else { 0o1777 },
                 xattr_space: 65_536,
+                // The server itself says who links what.
+                protected_hardlinks: false,
                 ..SimOptions::default()
             });
             disks.insert(name, disk.clone());

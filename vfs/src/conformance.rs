@@ -532,6 +532,26 @@ pub(crate) async fn identities<D: Disk>(disk: &D) {
     foreign(disk, &open, &nobody).await;
 }
 
+/// Another name for the service's file, which may not be written: by nobody but its owner. A host
+/// without `fs.protected_hardlinks` lets everybody.
+async fn foreign_links<D: Disk>(open: (&D, &D::Fd), ours: &D::Fd, nobody: &Identity) {
+    let (disk, dir) = open;
+    let protected = std::fs::read_to_string("/proc/sys/fs/protected_hardlinks");
+    if protected.is_ok_and(|value| value.trim() == "0") {
+        return;
+    }
+    for mode in [0o600, 0o644, 0o4666, 0o2676] {
+        disk.set_mode(ME, ours, mode).await.unwrap();
+        no(disk.link(nobody, ours, dir, b"l").await, libc::EPERM);
+    }
+    for mode in [0o666, 0o2666] {
+        disk.set_mode(ME, ours, mode).await.unwrap();
+        disk.link(nobody, ours, dir, b"l").await.unwrap();
+        disk.unlink(ME, dir, b"l", false).await.unwrap();
+    }
+    disk.set_mode(ME, ours, 0o644).await.unwrap();
+}
+
 /// What `nobody` may do with the service's file `ours` in a directory open to all.
 async fn foreign<D: Disk>(disk: &D, open: &D::Fd, nobody: &Identity) {
     let ours = disk
@@ -551,6 +571,7 @@ async fn foreign<D: Disk>(disk: &D, open: &D::Fd, nobody: &Identity) {
     no(disk.access(nobody, &ours, 2).await, libc::EACCES);
     no(disk.reopen(nobody, &ours, false, true).await, libc::EACCES);
     disk.access(nobody, &ours, 4).await.unwrap();
+    foreign_links((disk, open), &ours, nobody).await;
     disk.make_dir(nobody, open, b"dir", 0o700).await.unwrap();
     assert_eq!(disk.stat_at(open, b"dir").await.unwrap().uid, 65_534);
     // Another user, and one who has the group.

@@ -15,6 +15,9 @@ use crate::{command::Failure, state::Token};
 
 /// `S_ISVTX`.
 const STICKY: u32 = 0o1000;
+/// `S_ISUID`; `S_ISGID` where the group may execute, elsewhere it says something else.
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2010;
 
 /// Rights of which MAXIMUM_ALLOWED is deprived by the READONLY attribute.
 const WRITE_RIGHTS: AccessMask = AccessMask(
@@ -302,6 +305,32 @@ async fn parents_gift<V: Vfs>(
     Ok(AccessMask::DELETE.when(removes).union(
         AccessMask::FILE_READ_ATTRIBUTES.when(theirs.contains(AccessMask::FILE_LIST_DIRECTORY)),
     ))
+}
+
+/// Whether the token may give a file one more name, whatever handle it has of it. [MS-FSA]
+/// 2.1.5.15.7 asks for no right; the rule is that of Linux with `fs.protected_hardlinks`
+/// (proc_sys_fs(5)), wherever that is not set, too: the owner may, and who may read and write a file
+/// that does not run as its owner. What one cannot read is not to be kept from going, nor changed.
+///
+/// # Errors
+/// `ACCESS_DENIED`.
+pub(crate) async fn may_link<V: Vfs>(
+    subject: &Subject<'_, V>,
+    token: &Token,
+) -> Result<(), Failure> {
+    let (vfs, attr) = (subject.vfs, subject.attr);
+    let uid = vfs.uid(&token.identity);
+    if token.owns_by_uid && (uid == 0 || uid == attr.uid) {
+        return Ok(());
+    }
+    let sd = descriptor(vfs, subject.node, attr, subject.changed).await?;
+    let owns = sd.owner.is_some_and(|owner| token.sids.contains(&owner));
+    let runs_as_its_owner = attr.mode & SET_UID != 0 || attr.mode & SET_GID == SET_GID;
+    let needed = AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA;
+    if owns || (!runs_as_its_owner && maximal(&sd, token).contains(needed)) {
+        return Ok(());
+    }
+    Err(Status::ACCESS_DENIED.into())
 }
 
 /// Whether the parent lets the token add a file or directory; if so, its stored descriptor where

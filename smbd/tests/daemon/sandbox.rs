@@ -76,6 +76,39 @@ fn each_part_can_be_left_out() {
     assert_eq!(sandbox["landlock"], serde_json::Value::Null);
 }
 
+/// As is a user file that moved.
+#[test]
+fn a_reload_says_that_the_users_are_out_of_reach() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let within = tempfile::tempdir().unwrap();
+    let daemon = Plan {
+        tables: format!("[sandbox]\nfolders = [{:?}]\n", within.path()),
+        ..Plan::default()
+    }
+    .start();
+    let users = daemon.path("state/users");
+    let reload = |folder: &std::path::Path| {
+        let moved = folder.join("users");
+        fs::copy(&users, &moved).unwrap();
+        daemon.edit(|text| {
+            let other = |line: &&str| !line.starts_with("users_file");
+            let text: Vec<&str> = text.lines().filter(other).collect();
+            let line = format!("[server]\nusers_file = {moved:?}");
+            text.join("\n").replacen("[server]", &line, 1)
+        });
+        daemon.ask(&["reload"])
+    };
+    reload(within.path()).unwrap();
+    let error = reload(elsewhere.path()).unwrap_err();
+    for part in [
+        "outside of what this process can still open",
+        "restart",
+        "`folders`",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
 /// A share that a reload adds must lie where the process can still open it.
 #[test]
 fn a_reload_says_what_is_out_of_reach() {

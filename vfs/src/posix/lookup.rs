@@ -344,7 +344,11 @@ impl<D: Disk> PosixVfs<D> {
         let now = || self.disk.open_now(who, dir, &exact, PATH_ONLY);
         let opened = match opened.unwrap_or_else(now) {
             Some(opened) => opened,
-            None if self.is_known_absent(dir, dir_key, component, seen).await? => return Ok(None),
+            None if self.is_known_absent(dir, dir_key, component, seen).await?
+                && self.searches(who, dir, seen.as_ref()).await =>
+            {
+                return Ok(None);
+            }
             None => {
                 // This may wait, and what was seen before is no longer what is.
                 *seen = None;
@@ -421,6 +425,20 @@ impl<D: Disk> PosixVfs<D> {
         *seen = Some((&stat).into());
         let now = self.options.clock.now();
         Ok(self.names.find(&stat, &folded, now) == Known::Absent)
+    }
+
+    /// Whether `who` is told what is in a local directory that was seen so: he may search it. An owner
+    /// can say by the permission bits, for others there may be an access control list.
+    async fn searches(&self, who: &Identity, dir: &D::Fd, seen: Option<&Seen>) -> bool {
+        let uid = match who {
+            Identity::Service => self.disk.service_uid(),
+            Identity::User(user) => user.uid,
+        };
+        match seen.map(|seen| seen.permissions) {
+            _ if uid == 0 => true,
+            Some(of) if uid == of.uid => of.mode & 0o100 != 0,
+            _ => self.disk.access(who, dir, 1).await.is_ok(),
+        }
     }
 
     /// What the cache knows as of when the directory was seen.

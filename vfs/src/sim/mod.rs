@@ -79,6 +79,8 @@ pub struct SimOptions {
     pub root_owner: (u32, u32),
     /// Permission bits of the root directory.
     pub root_mode: u32,
+    /// `fs.protected_hardlinks`, as distributions have it.
+    pub protected_hardlinks: bool,
     /// User and group of [`Identity::Service`].
     pub service: (u32, u32),
 }
@@ -96,6 +98,7 @@ impl Default for SimOptions {
             clock: None,
             root_owner: (0, 0),
             root_mode: 0o755,
+            protected_hardlinks: true,
             service: (0, 0),
         }
     }
@@ -375,22 +378,6 @@ impl Disk for SimDisk {
         let mut state = self.shared.lock();
         let ino = state.open(who, dir.0.ino, name, how)?;
         Ok(self.handle(&mut state, ino, how))
-    }
-
-    /// As Linux does, which judges whether the directory may be searched before it says that it
-    /// would have to wait for a name; else never at once.
-    fn open_now(
-        &self,
-        who: &Identity,
-        dir: &SimFd,
-        name: &[u8],
-        _: OpenHow,
-    ) -> Option<DiskResult<SimFd>> {
-        let state = self.shared.lock();
-        match state.lookup(state.cred(who), dir.0.ino, name) {
-            Err(errno) if errno.0 == libc::EACCES => Some(Err(errno)),
-            _ => None,
-        }
     }
 
     async fn reopen(

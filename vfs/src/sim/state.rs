@@ -80,6 +80,13 @@ impl Cred<'_> {
         (node.mode >> shift) & want == want
     }
 
+    /// What `fs.protected_hardlinks` asks of who does not own it (proc_sys_fs(5)).
+    fn may_pin(&self, node: &Inode) -> bool {
+        let regular = node.mode & S_IFMT == libc::S_IFREG;
+        let set_id = node.mode & 0o4000 != 0 || node.mode & 0o2010 == 0o2010;
+        regular && !set_id && self.may(node, 6)
+    }
+
     pub(super) fn owns(&self, node: &Inode) -> bool {
         self.uid == 0 || self.uid == node.uid
     }
@@ -566,6 +573,9 @@ impl State {
         self.may_change(cred, dir)?;
         let node = self.node(ino)?;
         if node.is_dir() {
+            return err(libc::EPERM);
+        }
+        if self.options.protected_hardlinks && !cred.owns(node) && !cred.may_pin(node) {
             return err(libc::EPERM);
         }
         if node.links == 0 {

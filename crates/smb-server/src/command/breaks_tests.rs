@@ -116,7 +116,7 @@ fn the_timer_of_a_break_ends_with_it() {
     deliver(server, broken(server, &place, Operation::Write));
     assert_eq!(settle(), before + 1);
     let open = server.durables.find(10).unwrap();
-    let _ = server.files.close(&place, open.engine);
+    let _ = server.files.close(&place, open.engine, None);
     closed(server, OWNER);
     assert_eq!(settle(), before, "closed instead");
     assert_eq!(server.grants.sizes(), (0, 0));

@@ -141,6 +141,7 @@ pub(super) async fn finish<V: Vfs>(
         return Ok(server.durability.unchanged());
     };
     tell_changes(server, open);
+    let mut deletes = None;
     if open.options.contains(CreateOptions::DELETE_ON_CLOSE) {
         let identity = token().identity.clone();
         if disk.directory && !is_empty(share, &identity, &disk.node).await {
@@ -150,41 +151,33 @@ pub(super) async fn finish<V: Vfs>(
                 .files
                 .set_delete_on_close(disk.place, open.engine, false);
         }
-        // Where it marks nothing, nobody would take it back.
-        if server.files.is_delete_on_close(disk.place, open.engine) {
-            server.set_deleter(disk.place, identity);
-        }
+        deletes = Some(identity);
     }
     // What nobody can lock or open is given free only when its record is gone. A name that is to
     // go must not be forgotten by a crash: there the record goes last.
-    let deletes = open.options.contains(CreateOptions::DELETE_ON_CLOSE)
-        || server.files.is_delete_pending(disk.place, open.engine);
-    if !deletes {
+    let record_last = deletes.is_some() || server.files.is_delete_pending(disk.place, open.engine);
+    if !record_last {
         persistent::end(server, open).await;
     }
-    let closed = server.files.close(disk.place, open.engine);
+    let closed = (server.files).close(disk.place, open.engine, deletes.as_ref());
     server.remove_holder(open.engine);
     server.outside.forget(open.engine);
     let flags = write::open_flags(open);
     let mut receipt = Ok(None);
-    if let Some(remove) = &closed.remove {
-        // Whoever marked it had the right; the one who happens to close last need not.
-        let identity = server
-            .take_deleter(disk.place)
-            .unwrap_or_else(|| token().identity.clone());
+    if let Some((remove, who)) = &closed.remove {
         let removed = Box::pin(remove_name(
             server,
             share,
             &disk.node,
             (remove, open.engine),
-            (&identity, flags),
+            (who, flags),
             open.parent_lease,
         ))
         .await;
         server.files.removed(disk.place, remove, Some(open.engine));
         receipt = removed;
     }
-    if deletes {
+    if record_last {
         persistent::end(server, open).await;
     }
     // Whoever waited for this close finds the name gone, not going.

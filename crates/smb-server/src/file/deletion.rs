@@ -6,6 +6,7 @@
 //! is being unlinked.
 
 use smb_wire::Status;
+use vfs::Identity;
 
 use super::inode::{Deletion, Inode, Open};
 use super::types::{Closed, Effects, Link, OpenId, Owner, Remove, StreamName};
@@ -20,16 +21,36 @@ pub(super) struct Closing {
     pub(super) marked: bool,
 }
 
+impl Deletion {
+    /// The close of this open, of the `last` handle or another, removes it if it is to: on whose
+    /// behalf.
+    fn begin(&mut self, id: OpenId, last: bool) -> Option<Identity> {
+        match self {
+            Self::Pending { posix, .. } if last || *posix == Some(id) => {}
+            _ => return None,
+        }
+        match std::mem::replace(self, Self::Removing(Some(id))) {
+            Self::Pending { who, .. } => Some(who),
+            Self::Removing(_) => None,
+        }
+    }
+}
+
 impl Inode {
     /// Sets the delete disposition of what `open` has open.
-    pub(super) fn set_delete_pending(&mut self, open: OpenId, posix: bool) -> Result<(), Status> {
+    pub(super) fn set_delete_pending(
+        &mut self,
+        open: OpenId,
+        posix: bool,
+        who: &Identity,
+    ) -> Result<(), Status> {
         let marking = self.opens.get_mut(&open).ok_or(Status::FILE_CLOSED)?;
         marking.marked_deleted = true;
         if marking.unlinked {
             return Ok(());
         }
         let (stream, link) = (marking.stream.clone(), marking.link.clone());
-        self.mark(&stream, &link, posix.then_some(open));
+        self.mark(&stream, &link, posix.then_some(open), who);
         Ok(())
     }
 
@@ -88,34 +109,36 @@ impl Inode {
             .is_some_and(|open| open.marked_deleted || open.delete_on_close)
     }
 
-    fn mark(&mut self, stream: &StreamName, link: &Link, posix: Option<OpenId>) {
+    fn mark(&mut self, stream: &StreamName, link: &Link, posix: Option<OpenId>, who: &Identity) {
+        let new = || Deletion::Pending {
+            posix,
+            who: who.clone(),
+        };
         let deletion = if stream.is_none() {
-            let unmarked = Deletion::Pending { posix: None };
-            self.links.entry(link.clone()).or_insert(unmarked)
+            self.links.entry(link.clone()).or_insert_with(new)
         } else {
             match self.streams.get_mut(stream) {
-                Some(stream) => stream
-                    .deletion
-                    .get_or_insert(Deletion::Pending { posix: None }),
+                Some(stream) => stream.deletion.get_or_insert_with(new),
                 None => return,
             }
         };
-        if let (Deletion::Pending { posix: by }, Some(_)) = (deletion, posix) {
-            *by = posix;
+        if let Deletion::Pending { posix: by, who: on } = deletion {
+            *by = posix.or(*by);
+            on.clone_from(who);
         }
     }
 
-    /// Closes an open.
-    pub(super) fn close(&mut self, id: OpenId) -> Closing {
+    /// Closes an open; see [`super::Files::close`].
+    pub(super) fn close(&mut self, id: OpenId, deletes: Option<&Identity>) -> Closing {
         let mut effects = Effects::default();
         let Some(open) = self.opens.remove(&id) else {
             return Closing::default();
         };
         let released = self.leave_stream(id, &open, &mut effects);
         // [MS-FSA] 2.1.5.5, phase 1: FILE_DELETE_ON_CLOSE acts now, for the last handle to see.
-        let marks = open.delete_on_close && !open.unlinked;
-        if marks {
-            self.mark(&open.stream, &open.link, None);
+        let marking = deletes.filter(|_| open.delete_on_close && !open.unlinked);
+        if let Some(who) = marking {
+            self.mark(&open.stream, &open.link, None, who);
         }
         let last_of_stream = !self.opens.values().any(|other| other.stream == open.stream);
         let remove = self
@@ -133,7 +156,7 @@ impl Inode {
                 effects,
             },
             released,
-            marked: marks && open.stream.is_none(),
+            marked: marking.is_some() && open.stream.is_none(),
         }
     }
 
@@ -156,32 +179,24 @@ impl Inode {
     }
 
     /// [MS-FSA] 2.1.5.5, phase 3: the link goes with its last handle, or with the POSIX one.
-    fn link_to_remove(&mut self, id: OpenId, open: &Open) -> Option<Remove> {
+    fn link_to_remove(&mut self, id: OpenId, open: &Open) -> Option<(Remove, Identity)> {
         let last = !self.opens.values().any(|other| other.link == open.link);
-        let deletion = self.links.get_mut(&open.link)?;
-        let Deletion::Pending { posix } = *deletion else {
-            return None;
-        };
-        if !last && posix != Some(id) {
-            return None;
-        }
-        *deletion = Deletion::Removing(Some(id));
+        let who = self.links.get_mut(&open.link)?.begin(id, last)?;
         for other in self.opens.values_mut() {
             other.unlinked |= other.link == open.link;
         }
-        Some(Remove::Link(open.link.clone()))
+        Some((Remove::Link(open.link.clone()), who))
     }
 
     /// [MS-FSA] 2.1.5.5, phase 2.
-    fn stream_to_remove(&mut self, id: OpenId, open: &Open, last: bool) -> Option<Remove> {
+    fn stream_to_remove(
+        &mut self,
+        id: OpenId,
+        open: &Open,
+        last: bool,
+    ) -> Option<(Remove, Identity)> {
         let deletion = self.streams.get_mut(&open.stream)?.deletion.as_mut()?;
-        match *deletion {
-            Deletion::Pending { posix } if last || posix == Some(id) => {
-                *deletion = Deletion::Removing(Some(id));
-                Some(Remove::Stream)
-            }
-            _ => None,
-        }
+        Some((Remove::Stream, deletion.begin(id, last)?))
     }
 
     /// Marks what nobody has open as being removed. False if somebody has it open, or another

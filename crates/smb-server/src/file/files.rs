@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
-use vfs::FileKey;
+use vfs::{FileKey, Identity};
 
 use super::caching::{Cause, Site};
 use super::claims::Claims;
@@ -195,20 +195,14 @@ impl Files {
         lock(&self.paths).insert(request.open, request.path.clone(), request.place.clone());
     }
 
-    /// Takes back an open that was granted, because the disk then refused: as a close, but its
-    /// FILE_DELETE_ON_CLOSE does not act.
-    pub fn abandon(&self, place: &Place, open: OpenId) -> Closed {
-        self.with(place.key, false, |inode| {
-            inode.set_delete_on_close(open, false)
-        });
-        self.close(place, open)
-    }
-
     /// Closes an open: its locks, its caching, its watch. Blocked requests of it end. Where its
     /// name is to be removed, its path stays known ([`Files::leaving`]) until [`Files::removed`].
-    pub fn close(&self, place: &Place, open: OpenId) -> Closed {
+    ///
+    /// Its FILE_DELETE_ON_CLOSE acts on behalf of `deletes`; `None`: it does not act, as the open was
+    /// granted, but the disk then refused.
+    pub fn close(&self, place: &Place, open: OpenId, deletes: Option<&Identity>) -> Closed {
         let closing = self.with(place.key, false, |inode| {
-            let closing = inode.close(open);
+            let closing = inode.close(open, deletes);
             if let Some(Owner::Lease(client, key)) = closing.released {
                 let mut leases = lock(&self.leases);
                 if leases
@@ -263,7 +257,7 @@ impl Files {
         lock(&self.paths).leaving(open)
     }
 
-    /// Marks what `open` has open for deletion. Before, ask [`Files::operation`] with
+    /// Marks what `open` has open for deletion, on behalf of `who`. Before, ask [`Files::operation`] with
     /// [`Operation::Delete`]. Watchers of a directory end with DELETE_PENDING.
     ///
     /// # Errors
@@ -273,10 +267,11 @@ impl Files {
         place: &Place,
         open: OpenId,
         posix: bool,
+        who: &Identity,
     ) -> Result<Effects, Status> {
         let mut effects = Effects::default();
         self.with(place.key, false, |inode| {
-            inode.set_delete_pending(open, posix)?;
+            inode.set_delete_pending(open, posix, who)?;
             // A lease of a file that is to be deleted may be bound again elsewhere.
             let mut leases = lock(&self.leases);
             for lease in inode.leases() {
@@ -311,17 +306,6 @@ impl Files {
             inode.set_delete_on_close(open, on)
         })
         .ok_or(Status::FILE_CLOSED)?
-    }
-
-    /// Whether the close of the open will mark what it has open for deletion.
-    #[must_use]
-    pub fn is_delete_on_close(&self, place: &Place, open: OpenId) -> bool {
-        self.with(place.key, false, |inode| {
-            let open = inode.open_mut(open)?;
-            Some(open.delete_on_close && !open.unlinked)
-        })
-        .flatten()
-        .unwrap_or(false)
     }
 
     /// DeletePending of FileStandardInformation.

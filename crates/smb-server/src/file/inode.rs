@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
+use vfs::Identity;
 
 use super::caching::{Cause, Holder, Site};
 use super::few::FewMap;
@@ -31,10 +32,14 @@ pub(super) const OPENS_MAX: usize = 65_536;
 pub(super) const WAITING_MAX: usize = 4_096;
 
 /// A link or stream on its way out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Deletion {
-    /// It goes with the last handle, or with the one that asked for POSIX semantics.
-    Pending { posix: Option<OpenId> },
+    /// It goes with the last handle, or with the one that asked for POSIX semantics; on behalf of
+    /// `who`, who marked it last: whoever happens to close last need not have the right.
+    Pending {
+        posix: Option<OpenId>,
+        who: Identity,
+    },
     /// The close of this open was told to remove it and has not reported back; `None`: somebody
     /// who had it not open ([`Inode::take_out`]).
     Removing(Option<OpenId>),

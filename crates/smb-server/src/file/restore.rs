@@ -10,6 +10,7 @@ use smb_wire::{
     ids::{Guid, LeaseKey},
     msg::ShareAccess,
 };
+use vfs::Identity;
 
 use super::{
     caching::Holder,
@@ -115,6 +116,7 @@ impl Inode {
         request: &OpenRequest,
         kept: &KeptOpen,
         holder: Option<Holder>,
+        who: &Identity,
     ) -> Option<Granted> {
         if self.opens.len() >= OPENS_MAX || self.opens.contains_key(&request.open) {
             return None;
@@ -160,7 +162,7 @@ impl Inode {
         }
         if kept.marked_deleted {
             // It is there: it was just put in.
-            let _ = self.set_delete_pending(request.open, false);
+            let _ = self.set_delete_pending(request.open, false, who);
         }
         let quick = Quick { shared, group };
         Some(Granted { cache, quick })
@@ -180,12 +182,13 @@ impl Files {
     }
 
     /// Puts an open back that was recorded; of the request its name, place, link, path, client and
-    /// lease key count. `None`: it does not fit, or its lease is not known.
+    /// lease key count; what it marked for deletion goes on behalf of `who`. `None`: it does not fit, or its lease is not known.
     pub fn put_back(
         &self,
         request: &OpenRequest,
         kept: &KeptOpen,
         lease: Option<(Guid, LeaseKey, KeptLease)>,
+        who: &Identity,
     ) -> Option<Granted> {
         let group = self.next_ticket();
         let holder = match (kept.cache, lease) {
@@ -216,7 +219,7 @@ impl Files {
         };
         let leased = matches!(kept.cache, KeptCache::Lease);
         let granted = self.with(request.place.key, true, |inode| {
-            inode.put_back(request, kept, holder)
+            inode.put_back(request, kept, holder, who)
         });
         let granted = granted.flatten()?;
         self.enter(request, leased);

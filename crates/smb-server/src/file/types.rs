@@ -9,7 +9,7 @@ use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
 use smb_wire::msg::{OplockLevel, ShareAccess};
-use vfs::FileKey;
+use vfs::{FileKey, Identity};
 
 pub use smb_wire::create_context::LeaseState;
 
@@ -370,8 +370,8 @@ pub struct Closed {
     pub last_of_stream: bool,
     /// No other open of the inode is left.
     pub last_of_file: bool,
-    /// What to remove. Until `Files::removed` is called new opens of it get DELETE_PENDING.
-    pub remove: Option<Remove>,
+    /// What to remove, and on whose behalf. Until `Files::removed` is called new opens of it get DELETE_PENDING.
+    pub remove: Option<(Remove, Identity)>,
     /// What to carry out.
     pub effects: Effects,
 }

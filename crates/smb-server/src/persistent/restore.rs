@@ -306,14 +306,12 @@ impl<V: Vfs> Server<V> {
             waiter: WaiterId::default(),
         };
         let named = lease.map(|((client, key), kept)| (client, key, kept));
-        let Some(granted) = self.files.put_back(&request, &record.engine, named) else {
+        let Some(granted) = (self.files).put_back(&request, &record.engine, named, &owner.identity)
+        else {
             self.outside.forget(engine);
             let why = "the file engine has no room for it".to_owned();
             return Err(Refusal::Unknown(why));
         };
-        if record.engine.marked_deleted || record.engine.delete_on_close {
-            self.set_deleter(&place, owner.identity.clone());
-        }
         let lost_cache = matches!(good, Ok(false));
         self.again(
             share,

@@ -28,7 +28,7 @@ use tokio::sync::{
     mpsc::{self, error::TrySendError},
     oneshot,
 };
-use vfs::{Env, Identity, Timestamp, Vfs};
+use vfs::{Env, Timestamp, Vfs};
 
 use super::{
     ChangeTimes, Durables, Grants, Holder, LossWarnings, NameTurns, Open, OpenKind, Opens,
@@ -37,7 +37,7 @@ use super::{
 use crate::{
     command::Failure,
     config::{NetworkInterface, ServerConfig},
-    file::{Caching, Files, OpenId, Outcome, Place, SharePath, WaiterId},
+    file::{Caching, Files, OpenId, Outcome, SharePath, WaiterId},
     limits::MEMORY_FREED_PART,
     memory::{Account, Memory, Seen},
     outside::Outside,
@@ -121,7 +121,6 @@ pub struct Server<V: Vfs> {
     /// The budget for buffers of all connections.
     pub memory: Arc<Memory>,
     /// Who marked for deletion what is marked; at most one entry for each open file.
-    deleters: Mutex<BTreeMap<Place, Identity>>,
     /// What was asked and refused, by command.
     pub requests: Requests,
     pub(crate) loss_warnings: LossWarnings,
@@ -172,7 +171,6 @@ impl<V: Vfs> Server<V> {
             rules_replaced: AtomicU64::new(0),
             revocations: AtomicU64::new(0),
             opens: Arc::default(),
-            deleters: Mutex::new(BTreeMap::new()),
             waiters: Mutex::new(BTreeMap::new()),
             holders: Holders::default(),
             env,
@@ -395,15 +393,6 @@ impl<V: Vfs> Server<V> {
             // It may have been cancelled meanwhile; then nobody listens.
             let _ = waiter.send(outcome);
         }
-    }
-
-    /// On whose behalf the name goes when the last handle is closed.
-    pub(crate) fn set_deleter(&self, place: &Place, who: Identity) {
-        lock(&self.deleters).insert(place.clone(), who);
-    }
-
-    pub(crate) fn take_deleter(&self, place: &Place) -> Option<Identity> {
-        lock(&self.deleters).remove(place)
     }
 
     pub(crate) fn add_holder(&self, open: OpenId, holder: Holder) {

@@ -9,12 +9,7 @@ use std::{
 };
 
 use smb_client::CreateArgs;
-use smb_wire::{
-    Status,
-    access_mask::AccessMask,
-    fscc::FileInformationClass,
-    msg::{CreateOptions, OplockLevel},
-};
+use smb_wire::{Status, access_mask::AccessMask, fscc::FileInformationClass, msg::OplockLevel};
 use vfs::{
     Env,
     sim::{Fault, FaultAction, SimOp},
@@ -140,26 +135,5 @@ fn nobody_waits_behind_a_creation_that_waits_for_a_break() {
         assert!(waited < Duration::from_secs(5), "{waited:?}");
         // The faster one never answers; its time is over some day.
         world.back(creates.await);
-    });
-}
-
-#[test]
-fn a_directory_that_stays_leaves_no_deleter() {
-    let mut world = World::new(3);
-    world.play(async |world| {
-        let args = CreateArgs::create_directory("d").options(CreateOptions::DELETE_ON_CLOSE);
-        let directory = world.first().create(&args).await.unwrap();
-        world.make("d\\f").await;
-        world.first().close(directory).await.unwrap();
-        let sizes = world.server.server.table_sizes();
-        let deleters = sizes.iter().find(|(name, _)| *name == "deleters").unwrap();
-        assert_eq!(deleters.1, 0);
-        // What goes leaves none either.
-        let args = CreateArgs::create("t").options(CreateOptions::DELETE_ON_CLOSE);
-        let file = world.first().create(&args).await.unwrap();
-        world.first().close(file).await.unwrap();
-        let sizes = world.server.server.table_sizes();
-        let deleters = sizes.iter().find(|(name, _)| *name == "deleters").unwrap();
-        assert_eq!(deleters.1, 0);
     });
 }

@@ -1,5 +1,6 @@
 //! What the kernel's permissions let users do. Needs root on a real disk.
 
+use super::super::name_cache::SETTLED;
 use super::*;
 use crate::{Permitted, Timestamp, identity::LocalUser};
 
@@ -31,6 +32,7 @@ async fn owners<D: Disk>(t: Case<D>) {
     let three = three(t).await;
     strangers_change_nothing(&three).await;
     links_do_not_tell_of_what_is_closed(&three).await;
+    nothing_is_told_of_what_may_not_be_searched(&three).await;
     writers_may_what_windows_lets_them(&three).await;
     names_belong_to_the_directory(&three).await;
 }
@@ -98,6 +100,54 @@ async fn links_do_not_tell_of_what_is_closed<D: Disk>(three: &Three<D>) {
         .await
         .unwrap();
     t.vfs.remove(alice, &inside, &dir, "in").await.unwrap();
+    t.vfs.remove(alice, &dir, root, "closed").await.unwrap();
+}
+
+/// Also where a listing is remembered that does not have the name.
+async fn nothing_is_told_of_what_may_not_be_searched<D: Disk>(three: &Three<D>) {
+    let Three {
+        t,
+        root,
+        alice,
+        bob,
+        carol,
+        ..
+    } = three;
+    let closed = NewNode {
+        mode: Some(0o755),
+        ..NewNode::default()
+    };
+    let (dir, _) = (t.vfs.create_directory(alice, root, "closed", &closed).await).unwrap();
+    let there = NewNode::default();
+    let (there, _) = t
+        .vfs
+        .create_file(alice, &dir, "there", &there)
+        .await
+        .unwrap();
+    let absent = async |who: &Identity| {
+        let path = ["closed", "absent"].map(String::from);
+        let found = t.vfs.lookup(who, &path).await;
+        found.map(|found| assert!(found.found.is_none()))
+    };
+    for (mode, bobs, carols) in [
+        (0o755, Ok(()), Ok(())),
+        (0o754, Err(DENIED), Ok(())),
+        // The group's bits hold for the group, whatever others may.
+        (0o745, Ok(()), Err(DENIED)),
+        (0o744, Err(DENIED), Err(DENIED)),
+        (0o700, Err(DENIED), Err(DENIED)),
+    ] {
+        t.vfs.disk().set_mode(ME, dir.fd(), mode).await.unwrap();
+        // The listing is remembered from then on.
+        std::thread::sleep(2 * SETTLED);
+        for _ in 0..2 {
+            assert_eq!(absent(alice).await, Ok(()), "{mode:o}");
+            assert_eq!(absent(ME).await, Ok(()), "{mode:o}");
+            assert_eq!(absent(bob).await, bobs, "{mode:o}");
+            assert_eq!(absent(carol).await, carols, "{mode:o}");
+        }
+    }
+    t.vfs.remove(alice, &there, &dir, "there").await.unwrap();
     t.vfs.remove(alice, &dir, root, "closed").await.unwrap();
 }
 

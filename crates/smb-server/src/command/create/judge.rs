@@ -18,7 +18,7 @@ use crate::{
     command::{Call, Failure, breaks::Granting, close, engine},
     file::{
         CacheGrant, CacheRequest, Decision, LeaseRequest, LeaseVersion, OpenId, OpenRequest, Owner,
-        Place, Quick, Remove,
+        Place, Quick,
     },
     persistent,
 };
@@ -181,34 +181,21 @@ pub(super) async fn undo<V: Vfs>(
 ) -> Result<(), Failure> {
     let server = call.server();
     server.outside.forget(open);
-    let closed = server.files.abandon(place, open);
+    let closed = server.files.close(place, open, None);
     let removed = match &closed.remove {
         None => Ok(()),
-        Some(remove) => {
-            let removed = Box::pin(remove_name(call, place, (remove, open), node)).await;
+        Some((remove, who)) => {
+            let who = (who, durability::RequestFlags::default());
+            let remove_name =
+                close::remove_name(server, call.share()?, node, (remove, open), who, None);
+            let removed = Box::pin(remove_name).await;
             server.files.removed(place, remove, Some(open));
-            removed
+            removed.map(drop).map_err(Failure::from)
         }
     };
     // Whoever waited for this open finds the name gone, not going.
     engine::perform(server, closed.effects);
     removed
-}
-
-async fn remove_name<V: Vfs>(
-    call: &Call<V>,
-    place: &Place,
-    remove: (&Remove, OpenId),
-    node: &V::Node,
-) -> Result<(), Failure> {
-    let server = call.server();
-    let identity = match server.take_deleter(place) {
-        Some(identity) => identity,
-        None => call.token()?.identity.clone(),
-    };
-    let who = (&identity, durability::RequestFlags::default());
-    close::remove_name(server, call.share()?, node, remove, who, None).await?;
-    Ok(())
 }
 
 /// Where the engine keeps the state of a node.

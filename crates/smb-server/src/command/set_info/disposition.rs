@@ -98,11 +98,10 @@ async fn mark<V: Vfs>(
     }
     engine::operation(call, open, Operation::Delete).await?;
     let posix = flags.contains(DispositionFlags::POSIX_SEMANTICS);
+    let who = &call.token()?.identity;
     let effects = server
         .files
-        .set_delete_pending(disk.place, open.engine, posix)?;
-    call.server()
-        .set_deleter(disk.place, call.token()?.identity.clone());
+        .set_delete_pending(disk.place, open.engine, posix, who)?;
     persistent::inode_changed(server, disk.place.key).await;
     engine::perform(server, effects);
     Ok(())
@@ -113,7 +112,6 @@ async fn clear<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
     call.server()
         .files
         .clear_delete_pending(disk.place, open.engine)?;
-    drop(call.server().take_deleter(disk.place));
     persistent::inode_changed(call.server(), disk.place.key).await;
     Ok(())
 }

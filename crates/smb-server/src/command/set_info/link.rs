@@ -9,6 +9,7 @@ use super::{
     target::{self, Room, Wanted},
 };
 use crate::{
+    access::{self, Subject},
     command::{
         Call, Failure,
         attempts::{Attempt, attempts},
@@ -49,6 +50,16 @@ async fn attempt<V: Vfs>(
     let (server, share) = (call.server(), call.share()?);
     let (disk, token) = (open.disk()?, call.token()?);
     let target = target::find(call, &wanted.path, false).await?;
+    let subject = Subject {
+        vfs: &*share.vfs,
+        node: &disk.node,
+        attr: &share.vfs.attr(&disk.node).await?,
+        changed: None,
+        parent: None,
+        ceiling: call.tree()?.maximal_access,
+        stream: false,
+    };
+    access::may_link(&subject, &token).await?;
     engine::operation(call, open, Operation::Link).await?;
     if let Some((node, _)) = &target.existing
         && node.key() == disk.node.key()

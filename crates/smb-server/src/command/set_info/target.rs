@@ -16,7 +16,7 @@ use smb_wire::{
     status::Status,
     utf16,
 };
-use vfs::{Attr, FileKey, Identity, Kind, Node, Vfs, env::LocalTask};
+use vfs::{Attr, FileKey, Kind, Node, Vfs, env::LocalTask};
 
 use crate::{
     access::{self, Subject},
@@ -232,8 +232,6 @@ pub(super) struct Room<V: Vfs> {
     node: V::Node,
     place: Place,
     open: OpenId,
-    /// Who asked for it, should nobody know who marked it.
-    who: Identity,
     ended: bool,
 }
 
@@ -263,15 +261,13 @@ impl<V: Vfs> Room<V> {
         let files = &self.server.files;
         // Who saw it before it was replaced sees that before it is let in.
         files.name_gone(self.place.key);
-        let closed = files.abandon(&self.place, self.open);
-        let Some(remove) = closed.remove else {
+        let closed = files.close(&self.place, self.open, None);
+        let Some((remove, identity)) = closed.remove else {
             engine::perform(&self.server, closed.effects);
             return None;
         };
         let (server, share) = (Arc::clone(&self.server), Arc::clone(&self.share));
         let (node, place, open) = (self.node.clone(), self.place.clone(), self.open);
-        let deleter = server.take_deleter(&place);
-        let identity = deleter.unwrap_or_else(|| self.who.clone());
         Some(Box::pin(async move {
             let who = (&identity, RequestFlags::default());
             let removed = close::remove_name(&server, &share, &node, (&remove, open), who, None);
@@ -356,7 +352,7 @@ async fn hold<V: Vfs>(
     target: &Target<V>,
 ) -> Result<Room<V>, Failure> {
     let server = call.server();
-    let (share, who) = (Arc::clone(call.share()?), call.token()?.identity.clone());
+    let share = Arc::clone(call.share()?);
     let (waiter, _) = server.waiter();
     let request = OpenRequest {
         open: OpenId(server.fresh_id()),
@@ -387,7 +383,6 @@ async fn hold<V: Vfs>(
         node: node.clone(),
         place,
         open: request.open,
-        who,
         ended: false,
     };
     if server.files.count(key, None) > 1 {

@@ -562,7 +562,7 @@ fn the_key_of_a_doomed_file_may_move_on() {
     );
     assert!(
         rig.files
-            .set_delete_pending(&next.place, next.open, false)
+            .set_delete_pending(&next.place, next.open, false, ME)
             .is_ok()
     );
     rig.open(&rig.leased(3, READ, 1, RH));
@@ -575,7 +575,7 @@ fn handles_of_a_doomed_file_are_not_cached() {
     rig.open(&first);
     assert!(
         rig.files
-            .set_delete_pending(&first.place, first.open, false)
+            .set_delete_pending(&first.place, first.open, false, ME)
             .is_ok()
     );
     assert_eq!(

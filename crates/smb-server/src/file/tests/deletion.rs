@@ -12,14 +12,17 @@ fn the_last_close_of_a_pending_file_removes_it() {
     assert!(!rig.files.is_doomed(key(1)));
     assert!(
         rig.files
-            .set_delete_pending(&deleter.place, deleter.open, false)
+            .set_delete_pending(&deleter.place, deleter.open, false, ME)
             .is_ok()
     );
     assert!(rig.files.is_delete_pending(&other.place, other.open));
     assert_eq!(rig.refused(&rig.request(1, STAT)), Status::DELETE_PENDING);
     assert_eq!(rig.close(&deleter).remove, None);
     let closed = rig.close(&other);
-    assert_eq!(closed.remove, Some(Remove::Link(link(0, "1"))));
+    assert_eq!(
+        closed.remove,
+        Some((Remove::Link(link(0, "1")), ME.clone()))
+    );
     assert!(rig.files.is_doomed(key(1)));
     // Until the disk has followed, nobody opens what is being removed.
     assert_eq!(rig.refused(&rig.request(1, READ)), Status::DELETE_PENDING);
@@ -36,7 +39,7 @@ fn a_disposition_can_be_taken_back_but_not_delete_on_close() {
     rig.open(&first);
     assert!(
         rig.files
-            .set_delete_pending(&first.place, first.open, false)
+            .set_delete_pending(&first.place, first.open, false, ME)
             .is_ok()
     );
     assert_eq!(
@@ -64,7 +67,8 @@ fn a_disposition_can_be_taken_back_but_not_delete_on_close() {
 fn unknown_opens_are_closed_files() {
     let rig = Rig::new(Caching::None);
     assert_eq!(
-        rig.files.set_delete_pending(&place(1), OpenId(5), false),
+        rig.files
+            .set_delete_pending(&place(1), OpenId(5), false, ME),
         Err(Status::FILE_CLOSED)
     );
     rig.open(&rig.request(1, READ));
@@ -89,11 +93,11 @@ fn posix_deletion_goes_with_its_own_handle() {
     }
     assert!(
         rig.files
-            .set_delete_pending(&deleter.place, deleter.open, true)
+            .set_delete_pending(&deleter.place, deleter.open, true, ME)
             .is_ok()
     );
     assert_eq!(rig.close(&early).remove, None);
-    let remove = rig.close(&deleter).remove.unwrap();
+    let (remove, _) = rig.close(&deleter).remove.unwrap();
     assert_eq!(remove, Remove::Link(link(0, "1")));
     rig.files
         .removed(&deleter.place, &remove, Some(deleter.open));
@@ -101,7 +105,7 @@ fn posix_deletion_goes_with_its_own_handle() {
     assert!(rig.files.is_delete_pending(&lasting.place, lasting.open));
     assert!(
         rig.files
-            .set_delete_pending(&lasting.place, lasting.open, false)
+            .set_delete_pending(&lasting.place, lasting.open, false, ME)
             .is_ok()
     );
     assert_eq!(rig.close(&lasting).remove, None);
@@ -121,12 +125,12 @@ fn a_stream_is_deleted_alone_and_with_its_file() {
     rig.open(&first);
     assert!(
         rig.files
-            .set_delete_pending(&first.place, first.open, false)
+            .set_delete_pending(&first.place, first.open, false, ME)
             .is_ok()
     );
     assert_eq!(rig.refused(&on_stream(&rig)), Status::DELETE_PENDING);
     rig.open(&rig.request(1, READ));
-    assert_eq!(rig.close(&first).remove, Some(Remove::Stream));
+    assert_eq!(rig.close(&first).remove, Some((Remove::Stream, ME.clone())));
     assert_eq!(rig.refused(&on_stream(&rig)), Status::DELETE_PENDING);
     rig.files
         .removed(&first.place, &Remove::Stream, Some(first.open));
@@ -135,7 +139,7 @@ fn a_stream_is_deleted_alone_and_with_its_file() {
     // The file itself: a stream still open keeps it.
     assert!(
         rig.files
-            .set_delete_pending(&base.place, base.open, false)
+            .set_delete_pending(&base.place, base.open, false, ME)
             .is_ok()
     );
     assert_eq!(rig.refused(&on_stream(&rig)), Status::DELETE_PENDING);
@@ -155,12 +159,15 @@ fn another_hard_link_is_not_touched() {
     rig.open(&two);
     assert!(
         rig.files
-            .set_delete_pending(&one.place, one.open, false)
+            .set_delete_pending(&one.place, one.open, false, ME)
             .is_ok()
     );
     assert!(!rig.files.is_delete_pending(&two.place, two.open));
     let closed = rig.close(&one);
-    assert_eq!(closed.remove, Some(Remove::Link(link(0, "1"))));
+    assert_eq!(
+        closed.remove,
+        Some((Remove::Link(link(0, "1")), ME.clone()))
+    );
     assert!(!closed.last_of_file);
     rig.files
         .removed(&one.place, &Remove::Link(link(0, "1")), Some(one.open));
@@ -175,13 +182,16 @@ fn a_pending_deletion_follows_a_rename() {
     rig.open(&open);
     assert!(
         rig.files
-            .set_delete_pending(&open.place, open.open, false)
+            .set_delete_pending(&open.place, open.open, false, ME)
             .is_ok()
     );
     let to = link(7, "NEW");
     rig.files
         .renamed(key(1), (&open.path, &open.link), (&path("new"), &to));
-    assert_eq!(rig.close(&open).remove, Some(Remove::Link(to)));
+    assert_eq!(
+        rig.close(&open).remove,
+        Some((Remove::Link(to), ME.clone()))
+    );
 }
 
 #[test]
@@ -193,7 +203,7 @@ fn until_a_name_is_removed_what_is_above_knows_of_it() {
         ..rig.request(1, DELETE)
     };
     rig.open(&file);
-    let remove = rig.close(&file).remove.unwrap();
+    let (remove, _) = rig.close(&file).remove.unwrap();
     assert_eq!(rig.files.path_of(file.open), None);
     assert!(rig.files.clear_below(&path("dir"), WaiterId(99)).open);
     // One that was past that already.
@@ -216,10 +226,10 @@ fn a_removal_beside_a_rename_leaves_nothing() {
     let renamer = rig.request(1, DELETE);
     rig.open(&deleter);
     rig.open(&renamer);
-    let marked = (rig.files).set_delete_pending(&deleter.place, deleter.open, true);
+    let marked = (rig.files).set_delete_pending(&deleter.place, deleter.open, true, ME);
     assert!(marked.is_ok());
     assert!(!rig.files.is_unlinked(&renamer.place, renamer.open));
-    let remove = rig.close(&deleter).remove.unwrap();
+    let (remove, _) = rig.close(&deleter).remove.unwrap();
     assert!(rig.files.is_unlinked(&renamer.place, renamer.open));
     let to = (&path("new"), &link(0, "new"));
     (rig.files).renamed(key(1), (&deleter.path, &deleter.link), to);
@@ -242,18 +252,57 @@ fn a_rename_onto_a_name_that_goes_leaves_it_going() {
     rig.open(&deleter);
     rig.open(&renamer);
     assert!(!rig.files.is_going(key(1), &deleter.link));
-    let marked = (rig.files).set_delete_pending(&deleter.place, deleter.open, false);
+    let marked = (rig.files).set_delete_pending(&deleter.place, deleter.open, false, ME);
     assert!(marked.is_ok());
     assert!(rig.files.is_going(key(1), &deleter.link));
     assert!(!rig.files.is_going(key(1), &renamer.link));
     // Two closes cannot both remove it: whoever removes it already does.
-    let remove = rig.close(&deleter).remove.unwrap();
-    let marked = (rig.files).set_delete_pending(&renamer.place, renamer.open, false);
+    let (remove, _) = rig.close(&deleter).remove.unwrap();
+    let marked = (rig.files).set_delete_pending(&renamer.place, renamer.open, false, ME);
     assert!(marked.is_ok());
     let to = (&deleter.path, &deleter.link);
     (rig.files).renamed(key(1), (&renamer.path, &renamer.link), to);
     assert_eq!(rig.close(&renamer).remove, None);
     rig.files
         .removed(&deleter.place, &remove, Some(deleter.open));
+    assert!(rig.files.is_empty());
+}
+
+#[test]
+fn each_name_goes_on_behalf_of_who_marked_it() {
+    let user = |uid| {
+        Identity::User(Arc::new(vfs::identity::LocalUser {
+            uid,
+            gid: uid,
+            groups: Vec::new(),
+        }))
+    };
+    let rig = Rig::new(Caching::None);
+    let one = rig.request(1, DELETE);
+    let other = OpenRequest {
+        link: link(0, "another name"),
+        ..rig.request(1, DELETE)
+    };
+    let on_close = OpenRequest {
+        link: link(0, "a third"),
+        delete_on_close: true,
+        ..rig.request(1, DELETE)
+    };
+    for request in [&one, &other, &on_close] {
+        rig.open(request);
+    }
+    for (request, uid) in [(&one, 1), (&other, 2)] {
+        let marked =
+            (rig.files).set_delete_pending(&request.place, request.open, false, &user(uid));
+        assert_eq!(marked, Ok(Effects::default()));
+    }
+    // Whoever closes.
+    for (request, uid) in [(&one, 1), (&other, 2), (&on_close, 3)] {
+        let closed = (rig.files).close(&request.place, request.open, Some(&user(3)));
+        let (remove, who) = closed.remove.unwrap();
+        assert_eq!(who, user(uid));
+        rig.files
+            .removed(&request.place, &remove, Some(request.open));
+    }
     assert!(rig.files.is_empty());
 }

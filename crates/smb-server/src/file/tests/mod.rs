@@ -21,12 +21,14 @@ use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
 use smb_wire::msg::{OplockLevel, ShareAccess};
-use vfs::FileKey;
+use vfs::{FileKey, Identity};
 
 use crate::memory::{Account, Memory};
 
 use super::*;
 
+/// On whose behalf names go where that does not matter.
+pub(super) const ME: &Identity = &Identity::Service;
 pub(super) const READ: AccessMask = AccessMask::FILE_READ_DATA;
 pub(super) const WRITE: AccessMask = AccessMask::FILE_WRITE_DATA;
 pub(super) const DELETE: AccessMask = AccessMask::DELETE;
@@ -188,7 +190,7 @@ impl Rig {
     }
 
     pub(super) fn close(&self, request: &OpenRequest) -> Closed {
-        let closed = self.files.close(&request.place, request.open);
+        let closed = self.files.close(&request.place, request.open, Some(ME));
         assert!(closed.found);
         closed
     }

@@ -280,7 +280,7 @@ impl World {
             }
         }
         let closed = self.rig.close(&request);
-        if let Some(remove) = closed.remove {
+        if let Some((remove, _)) = closed.remove {
             self.rig
                 .files
                 .removed(&request.place, &remove, Some(request.open));

@@ -216,7 +216,7 @@ fn step(rig: &Rig, model: &mut Model, op: &Op) {
             let request = model.opens[nth].clone();
             let expected = model.close(nth);
             let closed = rig.close(&request);
-            assert_eq!(closed.remove, expected);
+            assert_eq!(closed.remove.map(|(remove, _)| remove), expected);
             let same_file = |o: &&OpenRequest| o.place.key == request.place.key;
             let left: Vec<_> = model.opens.iter().filter(same_file).collect();
             assert_eq!(closed.last_of_file, left.is_empty());
@@ -227,7 +227,7 @@ fn step(rig: &Rig, model: &mut Model, op: &Op) {
             let request = &model.opens[nth];
             let marked = rig
                 .files
-                .set_delete_pending(&request.place, request.open, posix);
+                .set_delete_pending(&request.place, request.open, posix, ME);
             assert_eq!(marked, Ok(Effects::default()));
             let (target, open) = (target(request), request.open);
             if !model.nameless.contains(&open) {

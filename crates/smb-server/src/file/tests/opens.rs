@@ -66,7 +66,7 @@ fn an_open_is_reserved_from_the_grant_on() {
         ..rig.request(2, DELETE)
     };
     rig.open(&doomed);
-    let closed = rig.files.abandon(&doomed.place, doomed.open);
+    let closed = rig.files.close(&doomed.place, doomed.open, None);
     assert_eq!((closed.remove, closed.last_of_file), (None, true));
     let _ = rig.close(&first);
     assert!(rig.files.is_empty());
@@ -90,7 +90,7 @@ fn closing_says_what_was_last() {
     assert!(!rig.files.has_open_streams(key(1)));
     let closed = rig.close(&base);
     assert!(closed.last_of_stream && closed.last_of_file);
-    assert!(!rig.files.close(&base.place, base.open).found);
+    assert!(!rig.files.close(&base.place, base.open, Some(ME)).found);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn racing_threads_never_both_have_an_exclusive_open() {
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                         granted.fetch_add(1, Ordering::SeqCst);
                         inside.fetch_sub(1, Ordering::SeqCst);
-                        let _ = files.close(&request.place, request.open);
+                        let _ = files.close(&request.place, request.open, Some(ME));
                     }
                     let _ = files.cancel(&request.place, request.waiter);
                 }

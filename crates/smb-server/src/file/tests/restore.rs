@@ -33,7 +33,7 @@ fn back(rig: &Rig, from: &Rig, request: &OpenRequest) -> Granted {
         Owner::Lease(client, key) => (client, key, lease),
         Owner::Oplock(_) => panic!("an oplock is no lease"),
     });
-    rig.files.put_back(request, &kept, lease).unwrap()
+    rig.files.put_back(request, &kept, lease, ME).unwrap()
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn locks_with_their_sequences_and_share_modes_come_back() {
     );
     // Twice is once.
     let (kept, _) = old.files.kept(&request.place, request.open).unwrap();
-    assert!(new.files.put_back(&request, &kept, None).is_none());
+    assert!(new.files.put_back(&request, &kept, None, ME).is_none());
     let _ = new.close(&request);
     let _ = new.close(&other);
     assert!(new.files.is_empty());
@@ -114,7 +114,7 @@ fn a_lease_comes_back_once_for_all_its_opens_and_breaks() {
     assert!(
         Rig::new(Caching::Full)
             .files
-            .put_back(&one, &kept, None)
+            .put_back(&one, &kept, None, ME)
             .is_none()
     );
 }
@@ -161,14 +161,14 @@ fn what_is_to_be_deleted_is_deleted_with_the_last_close() {
         if !on_close {
             let marked = old
                 .files
-                .set_delete_pending(&request.place, request.open, false);
+                .set_delete_pending(&request.place, request.open, false, ME);
             let _ = marked.unwrap();
         }
         let new = Rig::new(Caching::Full);
         back(&new, &old, &request);
         let pending = new.files.is_delete_pending(&request.place, request.open);
         assert_eq!(pending, !on_close);
-        let closed = new.files.close(&request.place, request.open);
-        assert!(matches!(closed.remove, Some(Remove::Link(_))));
+        let closed = new.files.close(&request.place, request.open, Some(ME));
+        assert!(matches!(closed.remove, Some((Remove::Link(_), _))));
     }
 }

@@ -250,7 +250,7 @@ fn a_directory_marked_deleted_has_no_news() {
     let (waiter, _) = watch(&rig, &other, false, 1000);
     let effects = rig
         .files
-        .set_delete_pending(&on.place, on.open, false)
+        .set_delete_pending(&on.place, on.open, false, ME)
         .unwrap();
     let pending = Outcome::Failed(Status::DELETE_PENDING);
     assert_eq!(
@@ -294,7 +294,7 @@ fn delete_on_close_tells_those_who_wait_when_it_marks() {
     let set = directory(&rig, "e");
     assert!(
         rig.files
-            .set_delete_pending(&set.place, set.open, false)
+            .set_delete_pending(&set.place, set.open, false, ME)
             .is_ok()
     );
     assert_eq!(rig.files.clear_delete_pending(&set.place, set.open), Ok(()));

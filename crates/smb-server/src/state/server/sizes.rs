@@ -17,7 +17,6 @@ impl<V: Vfs> Server<V> {
             ("opens", self.opens.len()),
             ("holders", self.holders.len()),
             ("waiters", lock(&self.waiters).len()),
-            ("deleters", lock(&self.deleters).len()),
             ("failed_logins", lock(&self.limiter).entries()),
             ("answers_under_way", answers),
             ("breaks_under_way", told),
