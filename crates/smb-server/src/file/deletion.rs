@@ -33,6 +33,16 @@ impl Inode {
         Ok(())
     }
 
+    /// A named stream that somebody has open goes with its last handle. False if nobody has.
+    pub(super) fn remove_at_last_close(&mut self, name: &StreamName) -> bool {
+        let Some(stream) = self.streams.get_mut(name) else {
+            return false;
+        };
+        let pending = Deletion::Pending { posix: None };
+        stream.deletion.get_or_insert(pending);
+        true
+    }
+
     /// Clears the delete disposition. One that FILE_DELETE_ON_CLOSE is yet to set stays.
     pub(super) fn clear_delete_pending(&mut self, open: OpenId) -> Result<(), Status> {
         let clearing = self.opens.get(&open).ok_or(Status::FILE_CLOSED)?;

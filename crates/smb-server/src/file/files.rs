@@ -204,6 +204,16 @@ impl Files {
         self.close(place, open)
     }
 
+    /// What a granted open was to overwrite is overwritten: from here on it counts by the rights it
+    /// was granted, `access`.
+    pub fn overwritten(&self, place: &Place, open: OpenId, access: AccessMask) {
+        self.with(place.key, false, |inode| {
+            if let Some(open) = inode.open_mut(open) {
+                open.mode.access = access;
+            }
+        });
+    }
+
     /// Closes an open: its locks, its caching, its watch. Blocked requests of it end. Where its
     /// name is to be removed, its path stays known ([`Files::leaving`]) until [`Files::removed`].
     pub fn close(&self, place: &Place, open: OpenId) -> Closed {
@@ -240,6 +250,15 @@ impl Files {
     pub fn take_out(&self, place: &Place, remove: &Remove) -> bool {
         self.with(place.key, true, |inode| {
             inode.take_out(&place.stream, remove)
+        })
+        .unwrap_or(false)
+    }
+
+    /// Marks a named stream for deletion with its last handle. False if nobody has it open.
+    #[must_use]
+    pub fn remove_at_last_close(&self, place: &Place) -> bool {
+        self.with(place.key, false, |inode| {
+            inode.remove_at_last_close(&place.stream)
         })
         .unwrap_or(false)
     }

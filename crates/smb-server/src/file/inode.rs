@@ -215,10 +215,10 @@ impl Inode {
             return Judged::Conflict(refusal);
         }
         let mode = ShareMode {
-            access: request.access,
+            access: request.access | request.effect,
             share: request.share,
         };
-        let overwrite = request.overwrite;
+        let overwrite = request.overwrites();
         let own = request.owner();
         let oplock_stat = is_oplock_stat(request.access) && !overwrite;
         let lease_stat = is_lease_stat(request.access) && !overwrite;
@@ -235,21 +235,13 @@ impl Inode {
         if self.contend(stream, Cause::BatchFirst { overwrite }, spared, site, out) {
             return Judged::Waits;
         }
-        let violated = self.violated(stream, mode);
+        let violated = self.violated(stream, mode, overwrite);
         if !violated.is_empty() {
             // The holder of HANDLE caching may have closed its file long ago: ask.
             let mut waits = false;
             for stream in &violated {
-                let place = Place {
-                    key: site.place.key,
-                    stream: stream.clone(),
-                };
-                let site = Site {
-                    place: &place,
-                    ..site
-                };
                 let own = |holder: &Holder| Some(holder.owner) == own;
-                waits |= self.contend(stream, Cause::Violation, own, site, out);
+                waits |= self.contend_at(stream, Cause::Violation, own, site, out);
             }
             return if waits {
                 Judged::Waits
@@ -265,6 +257,12 @@ impl Inode {
             return Judged::Waits;
         }
         if self.contend(stream, Cause::Open { overwrite }, spared, site, out) {
+            return Judged::Waits;
+        }
+        if overwrite
+            && stream.is_none()
+            && self.contend_streams(Cause::Open { overwrite }, site, out)
+        {
             return Judged::Waits;
         }
         self.admit(request, mode, full_caching, site)
@@ -285,16 +283,19 @@ impl Inode {
     }
 
     /// The streams whose opens conflict with `mode` on `stream`.
-    fn violated(&self, stream: &StreamName, mode: ShareMode) -> Vec<StreamName> {
+    ///
+    /// [MS-FSA] 2.1.5.1.2.1: deleting a file deletes its named streams, so whoever may delete the
+    /// file and whoever has a stream open without sharing deletion exclude each other. Overwriting
+    /// the file takes its named streams away as well.
+    fn violated(&self, stream: &StreamName, mode: ShareMode, overwrite: bool) -> Vec<StreamName> {
         let mut violated: Vec<StreamName> = self
             .opens
             .values()
-            .filter(|open| {
-                if open.stream == *stream {
-                    mode.conflicts(open.mode)
-                } else {
-                    stream.is_none() && mode.deletes_under(open.mode)
-                }
+            .filter(|open| match (stream, &open.stream) {
+                (one, other) if one == other => mode.conflicts(open.mode),
+                (None, _) => (mode.deletes() || overwrite) && open.mode.forbids_deletion(),
+                (Some(_), None) => open.mode.deletes() && mode.forbids_deletion(),
+                (Some(_), Some(_)) => false,
             })
             .map(|open| open.stream.clone())
             .collect();
@@ -315,6 +316,44 @@ impl Inode {
             Some(stream) => stream.contend(cause, spared, site, out),
             None => false,
         }
+    }
+
+    /// As [`Inode::contend`], at another stream than `site` names.
+    fn contend_at(
+        &mut self,
+        stream: &StreamName,
+        cause: Cause,
+        spared: impl Fn(&Holder) -> bool,
+        site: Site<'_>,
+        out: &mut Effects,
+    ) -> bool {
+        let place = Place {
+            key: site.place.key,
+            stream: stream.clone(),
+        };
+        let site = Site {
+            place: &place,
+            ..site
+        };
+        self.contend(stream, cause, spared, site, out)
+    }
+
+    /// Breaks what is cached of the named streams. True if the cause must wait.
+    pub(super) fn contend_streams(
+        &mut self,
+        cause: Cause,
+        site: Site<'_>,
+        out: &mut Effects,
+    ) -> bool {
+        let named = self.opens.values().map(|open| &open.stream);
+        let mut named: Vec<StreamName> = named.filter(|name| name.is_some()).cloned().collect();
+        named.sort_unstable();
+        named.dedup();
+        let mut waits = false;
+        for name in named {
+            waits |= self.contend_at(&name, cause, |_| false, site, out);
+        }
+        waits
     }
 
     /// An operation of an open, or of a stranger. True if it must wait.

@@ -290,7 +290,7 @@ impl<V: Vfs> Server<V> {
             directory: record.directory,
             access: record.engine.access,
             share: record.engine.share,
-            overwrite: false,
+            effect: smb_wire::access_mask::AccessMask::empty(),
             delete_on_close: record.engine.delete_on_close,
             client: record.client,
             cache: match record.lease {

@@ -58,8 +58,12 @@ pub(super) async fn open<V: Vfs>(
         lookup,
         directory,
         granted,
-        overwrite: wanted.overwrites(),
-        allocation: attr.allocated,
+        effect: wanted.effect(),
+        allocation: if wanted.overwrites() {
+            contexts.allocation
+        } else {
+            attr.allocated
+        },
     };
     let (id, granted_by) = match judge::open(call, wanted, contexts, case).await? {
         Judged::Granted(id, engine) => (id, engine),
@@ -76,6 +80,9 @@ pub(super) async fn open<V: Vfs>(
                     judge::undo(call, &place, id, &node).await?;
                     return Err(failure);
                 }
+            }
+            if wanted.overwrites() {
+                call.server().files.overwritten(&place, id, granted);
             }
             if let (true, Some(parent)) = (wanted.overwrites(), &lookup.parent) {
                 let spared = super::answer::parent_lease(call, contexts);

@@ -50,7 +50,9 @@ pub(super) struct Case<'a, V: Vfs> {
     pub(super) lookup: &'a Seen<V::Node>,
     pub(super) directory: bool,
     pub(super) granted: AccessMask,
-    pub(super) overwrite: bool,
+    /// What is done to it, whatever was granted ([`Wanted::effect`]).
+    pub(super) effect: AccessMask,
+    /// Bytes allocated to it once it is open.
     pub(super) allocation: u64,
 }
 
@@ -84,7 +86,7 @@ pub(super) async fn open<V: Vfs>(
         directory: case.directory,
         access: case.granted,
         share: wanted.share,
-        overwrite: case.overwrite,
+        effect: case.effect,
         delete_on_close: wanted.delete_on_close(),
         client,
         cache: cache(wanted, contexts),

@@ -126,8 +126,16 @@ async fn named<V: Vfs>(
         lookup,
         directory: false,
         granted,
-        overwrite: wanted.overwrites() && !created,
-        allocation: size.allocated,
+        effect: if created {
+            AccessMask::empty()
+        } else {
+            wanted.effect()
+        },
+        allocation: if wanted.overwrites() {
+            0
+        } else {
+            size.allocated
+        },
     };
     let (id, engine) = match judge::open(call, wanted, contexts, case).await {
         Ok(Judged::Granted(id, engine)) => (id, engine),
@@ -252,8 +260,8 @@ async fn find_or_make<V: Vfs>(
     }
 }
 
-/// [MS-FSA] 2.1.5.1.1: a new stream needs the right to write the file; overwriting one needs no
-/// more than the open names.
+/// [MS-FSA] 2.1.5.1.2: a new stream, and one that is overwritten, needs the right to write the file,
+/// superseding one the right to delete it, whether the open names these or not.
 async fn grant<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -279,8 +287,13 @@ async fn grant<V: Vfs>(
             return Err(Status::ACCESS_DENIED.into());
         }
     }
-    if !exists || wanted.overwrites() {
-        access::grant(&subject, &token, AccessMask::FILE_WRITE_DATA).await?;
+    let implied = if exists {
+        wanted.effect()
+    } else {
+        AccessMask::FILE_WRITE_DATA
+    };
+    if !implied.is_empty() {
+        access::grant(&subject, &token, implied).await?;
     }
     let granted = access::grant(&subject, &token, wanted.access).await?;
     if wanted.delete_on_close() && !granted.contains(AccessMask::DELETE) {

@@ -366,7 +366,7 @@ async fn hold<V: Vfs>(
         directory: false,
         access: AccessMask::FILE_READ_DATA,
         share: ShareAccess::READ | ShareAccess::DELETE,
-        overwrite: false,
+        effect: AccessMask::empty(),
         delete_on_close: false,
         client: Guid::default(),
         cache: CacheRequest::None,

@@ -138,7 +138,7 @@ impl Rig {
             directory: false,
             access,
             share: SHARE_ALL,
-            overwrite: false,
+            effect: AccessMask::empty(),
             delete_on_close: false,
             client: client(0),
             cache: CacheRequest::None,
