@@ -17,8 +17,8 @@ use super::{
 use crate::{
     command::{Call, Failure, breaks::Granting, close, engine},
     file::{
-        CacheGrant, CacheRequest, Decision, LeaseRequest, LeaseVersion, OpenId, OpenRequest, Owner,
-        Place, Quick, Remove,
+        Actor, CacheGrant, CacheRequest, Decision, LeaseRequest, LeaseVersion, OpenId, OpenRequest,
+        Operation, Owner, Place, Quick, Remove,
     },
     persistent,
 };
@@ -171,6 +171,23 @@ fn cache(wanted: &Wanted, contexts: &Contexts) -> CacheRequest {
             Some(v2) => LeaseVersion::V2 { epoch: v2.epoch },
         },
     })
+}
+
+/// An open has emptied what it was granted to overwrite: from here on it counts by its rights.
+pub(super) async fn emptied<V: Vfs>(
+    call: &Call<V>,
+    place: &Place,
+    open: OpenId,
+    granted: AccessMask,
+    agreed: &Agreed<V>,
+) -> Result<(), Failure> {
+    if agreed.quick.others_cache() {
+        // A read cache granted meanwhile may hold the old bytes.
+        let actor = Actor::Opener(open);
+        engine::make_way(call, None, place, actor, Operation::SetSize).await?;
+    }
+    call.server().files.overwritten(place, open, granted);
+    Ok(())
 }
 
 /// Takes back what the engine granted: the disk refused. Somebody may have marked the file for

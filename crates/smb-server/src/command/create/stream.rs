@@ -57,6 +57,14 @@ pub(super) async fn open<V: Vfs>(
     named(call, wanted, contexts, lookup, node, attr, name).await
 }
 
+fn stream_action(wanted: &Wanted, created: bool) -> CreateAction {
+    if created {
+        CreateAction::CREATED
+    } else {
+        action(wanted.disposition)
+    }
+}
+
 /// What a stream says that was just made or emptied, if asking it fails.
 fn empty(attr: Attr) -> Known {
     Known::unasked(Attr {
@@ -119,6 +127,7 @@ async fn named<V: Vfs>(
         Err(_) if created => new_stream(attr),
         asked => asked?,
     };
+    let empties = wanted.overwrites() && !created;
     let case = Case {
         node: &node,
         claim: None,
@@ -126,16 +135,8 @@ async fn named<V: Vfs>(
         lookup,
         directory: false,
         granted,
-        effect: if created {
-            AccessMask::empty()
-        } else {
-            wanted.effect()
-        },
-        allocation: if wanted.overwrites() {
-            0
-        } else {
-            size.allocated
-        },
+        effect: wanted.effect().when(empties),
+        allocation: if empties { 0 } else { size.allocated },
     };
     let (id, engine) = match judge::open(call, wanted, contexts, case).await {
         Ok(Judged::Granted(id, engine)) => (id, engine),
@@ -147,7 +148,12 @@ async fn named<V: Vfs>(
             return refused.map(|_| Attempt::Again);
         }
     };
-    match act(call, wanted, lookup, &node, granted, created, receipt).await {
+    let mut acted = act(call, wanted, lookup, &node, granted, created, receipt).await;
+    if empties && acted.is_ok() {
+        let emptied = Box::pin(judge::emptied(call, &place, id, granted, &engine)).await;
+        acted = emptied.and(acted);
+    }
+    match acted {
         Ok((node, receipt)) => Ok(Attempt::Done(Box::new(Opened {
             id,
             node,
@@ -155,11 +161,7 @@ async fn named<V: Vfs>(
             place,
             granted,
             engine,
-            action: if created {
-                CreateAction::CREATED
-            } else {
-                action(wanted.disposition)
-            },
+            action: stream_action(wanted, created),
             receipt,
             policy,
             known: (created || wanted.overwrites()).then_some(empty(size)),

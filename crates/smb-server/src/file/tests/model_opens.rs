@@ -188,6 +188,25 @@ fn conflicts(old: &OpenRequest, new: &OpenRequest) -> bool {
     denied(old, new) || denied(new, old)
 }
 
+fn open(rig: &Rig, model: &mut Model, request: OpenRequest) {
+    let expected = model.judge(&request);
+    let (decision, effects) = rig.files.open(&request);
+    assert!(effects.is_empty());
+    match decision {
+        Decision::Granted(_) => {
+            assert_eq!(expected, Status::SUCCESS);
+            rig.files
+                .overwritten(&request.place, request.open, request.access);
+            model.opens.push(OpenRequest {
+                effect: AccessMask::empty(),
+                ..request
+            });
+        }
+        Decision::Conflict(status) => assert_eq!(status, expected),
+        Decision::MustBreak => panic!("nobody caches"),
+    }
+}
+
 fn step(rig: &Rig, model: &mut Model, op: &Op) {
     match *op {
         Op::Open {
@@ -211,22 +230,7 @@ fn step(rig: &Rig, model: &mut Model, op: &Op) {
                 effect,
                 ..rig.request(file, access(bits))
             };
-            let expected = model.judge(&request);
-            let (decision, effects) = rig.files.open(&request);
-            assert!(effects.is_empty());
-            match decision {
-                Decision::Granted(_) => {
-                    assert_eq!(expected, Status::SUCCESS);
-                    rig.files
-                        .overwritten(&request.place, request.open, request.access);
-                    model.opens.push(OpenRequest {
-                        effect: AccessMask::empty(),
-                        ..request
-                    });
-                }
-                Decision::Conflict(status) => assert_eq!(status, expected),
-                Decision::MustBreak => panic!("nobody caches"),
-            }
+            open(rig, model, request);
         }
         Op::Close { nth } if nth < model.opens.len() => {
             let request = model.opens[nth].clone();
