@@ -15,7 +15,7 @@ use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
 use vfs::FileKey;
 
-use super::caching::{Cause, Site};
+use super::caching::Site;
 use super::claims::Claims;
 use super::inode::{Inode, Judged};
 use super::moves::Moves;
@@ -389,11 +389,12 @@ impl Files {
             .unwrap_or(false)
     }
 
-    /// Whether any open of the inode itself was granted any of `access`.
+    /// The named streams of the inode that somebody has open.
     #[must_use]
-    pub fn is_open_with(&self, key: FileKey, access: AccessMask) -> bool {
-        self.with(key, false, |inode| inode.is_open_with(access))
-            .unwrap_or(false)
+    pub fn open_streams(&self, key: FileKey) -> Vec<Place> {
+        let names = self.with(key, false, |inode| inode.open_streams());
+        let place = |stream| Place { key, stream };
+        names.unwrap_or_default().into_iter().map(place).collect()
     }
 
     /// Whether anybody has the stream open.
@@ -534,37 +535,6 @@ impl Files {
         lock(&self.leases)
             .get(&(client, key))
             .is_some_and(|bound| bound.delete_on_close)
-    }
-
-    /// Asks the caching of others to make way. `Step::Wait`: `waiter` is parked and the caller
-    /// asks again when it is woken; without a waiter the breaks are sent and nobody is parked.
-    ///
-    /// For operations that change data see also [`Quick::others_cache`]: asked before, and once
-    /// more after the change is on disk.
-    pub fn operation(
-        &self,
-        place: &Place,
-        actor: Actor,
-        operation: Operation,
-        waiter: Option<WaiterId>,
-    ) -> (Step, Effects) {
-        let mut effects = Effects::default();
-        let next_ticket = || self.next_ticket();
-        let site = Site {
-            place,
-            next_ticket: &next_ticket,
-        };
-        let step = self.with(place.key, false, |inode| {
-            if !inode.operate(actor, Cause::from(operation), site, &mut effects) {
-                return Step::Go;
-            }
-            match waiter {
-                Some(waiter) if inode.park(waiter) => Step::Wait,
-                Some(_) => Step::Refused(Status::INSUFFICIENT_RESOURCES),
-                None => Step::Wait,
-            }
-        });
-        (step.unwrap_or(Step::Go), effects)
     }
 }
 

@@ -12,17 +12,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smb_wire::Status;
-use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
 
 use super::caching::{Cause, Holder, Site};
 use super::few::FewMap;
+use super::files::Step;
 use super::grant::{self, Around};
 use super::locks::{LockSequences, RangeLocks};
 use super::share_mode::{ShareMode, is_lease_stat, is_oplock_stat};
 use super::types::{
-    Actor, CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, OpenId,
-    OpenRequest, Outcome, Owner, Place, QuickState, StreamName, WH, WaiterId,
+    CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, OpenId,
+    OpenRequest, Outcome, Owner, QuickState, StreamName, WH, WaiterId,
 };
 
 /// Opens per inode; one more gives TOO_MANY_OPENED_FILES.
@@ -86,7 +86,7 @@ impl Stream {
 
     /// Breaks every holder that `cause` concerns. `spared` is the actor's own group. True if
     /// the cause must wait.
-    fn contend(
+    pub(super) fn contend(
         &mut self,
         cause: Cause,
         spared: impl Fn(&Holder) -> bool,
@@ -167,11 +167,13 @@ impl Inode {
         self.opens.values().any(|open| open.stream.is_some())
     }
 
-    /// Whether any open of the inode itself was granted any of `access`.
-    pub(super) fn is_open_with(&self, access: AccessMask) -> bool {
-        self.opens
-            .values()
-            .any(|open| open.stream.is_none() && open.mode.access.intersects(access))
+    /// The named streams that somebody has open.
+    pub(super) fn open_streams(&self) -> Vec<StreamName> {
+        let names = self.opens.values().map(|open| &open.stream);
+        let mut names: Vec<StreamName> = names.filter(|name| name.is_some()).cloned().collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// Whether anybody has the stream open.
@@ -235,19 +237,10 @@ impl Inode {
         if self.contend(stream, Cause::BatchFirst { overwrite }, spared, site, out) {
             return Judged::Waits;
         }
-        let violated = self.violated(stream, mode, overwrite);
-        if !violated.is_empty() {
-            // The holder of HANDLE caching may have closed its file long ago: ask.
-            let mut waits = false;
-            for stream in &violated {
-                let own = |holder: &Holder| Some(holder.owner) == own;
-                waits |= self.contend_at(stream, Cause::Violation, own, site, out);
-            }
-            return if waits {
-                Judged::Waits
-            } else {
-                Judged::Conflict(Status::SHARING_VIOLATION)
-            };
+        match self.share(stream, mode, (overwrite, own), site, out) {
+            Step::Go => {}
+            Step::Wait => return Judged::Waits,
+            Step::Refused(status) => return Judged::Conflict(status),
         }
         // Who caches the handle alone would keep the name alive: as for FileDispositionInformation
         // ([MS-FSA] 2.1.4.12); Windows asks at the open already.
@@ -280,114 +273,6 @@ impl Inode {
             return Some(Status::TOO_MANY_OPENED_FILES);
         }
         None
-    }
-
-    /// The streams whose opens conflict with `mode` on `stream`.
-    ///
-    /// [MS-FSA] 2.1.5.1.2.1: deleting a file deletes its named streams, so whoever may delete the
-    /// file and whoever has a stream open without sharing deletion exclude each other. Overwriting
-    /// the file takes its named streams away as well.
-    fn violated(&self, stream: &StreamName, mode: ShareMode, overwrite: bool) -> Vec<StreamName> {
-        let mut violated: Vec<StreamName> = self
-            .opens
-            .values()
-            .filter(|open| match (stream, &open.stream) {
-                (one, other) if one == other => mode.conflicts(open.mode),
-                (None, _) => (mode.deletes() || overwrite) && open.mode.forbids_deletion(),
-                (Some(_), None) => open.mode.deletes() && mode.forbids_deletion(),
-                (Some(_), Some(_)) => false,
-            })
-            .map(|open| open.stream.clone())
-            .collect();
-        violated.sort_unstable();
-        violated.dedup();
-        violated
-    }
-
-    fn contend(
-        &mut self,
-        stream: &StreamName,
-        cause: Cause,
-        spared: impl Fn(&Holder) -> bool,
-        site: Site<'_>,
-        out: &mut Effects,
-    ) -> bool {
-        match self.streams.get_mut(stream) {
-            Some(stream) => stream.contend(cause, spared, site, out),
-            None => false,
-        }
-    }
-
-    /// As [`Inode::contend`], at another stream than `site` names.
-    fn contend_at(
-        &mut self,
-        stream: &StreamName,
-        cause: Cause,
-        spared: impl Fn(&Holder) -> bool,
-        site: Site<'_>,
-        out: &mut Effects,
-    ) -> bool {
-        let place = Place {
-            key: site.place.key,
-            stream: stream.clone(),
-        };
-        let site = Site {
-            place: &place,
-            ..site
-        };
-        self.contend(stream, cause, spared, site, out)
-    }
-
-    /// Breaks what is cached of the named streams. True if the cause must wait.
-    pub(super) fn contend_streams(
-        &mut self,
-        cause: Cause,
-        site: Site<'_>,
-        out: &mut Effects,
-    ) -> bool {
-        let named = self.opens.values().map(|open| &open.stream);
-        let mut named: Vec<StreamName> = named.filter(|name| name.is_some()).cloned().collect();
-        named.sort_unstable();
-        named.dedup();
-        let mut waits = false;
-        for name in named {
-            waits |= self.contend_at(&name, cause, |_| false, site, out);
-        }
-        waits
-    }
-
-    /// An operation of an open, or of a stranger. True if it must wait.
-    pub(super) fn operate(
-        &mut self,
-        actor: Actor,
-        cause: Cause,
-        site: Site<'_>,
-        out: &mut Effects,
-    ) -> bool {
-        let group = match actor {
-            Actor::Open(open) | Actor::Opener(open) => {
-                self.opens.get(&open).map_or(0, |open| open.group)
-            }
-            Actor::Stranger => 0,
-        };
-        let opener = matches!(actor, Actor::Opener(_));
-        let spared = |holder: &Holder| {
-            // [MS-FSA] 2.1.4.12, BreakToNone: level II goes for all, the writer's own too.
-            let own_two = holder.is_oplock() && !holder.state.intersects(WH);
-            holder.group == group && (opener || !own_two || cause != Cause::Change)
-        };
-        self.contend(&site.place.stream, cause, spared, site, out)
-    }
-
-    /// An entry of this directory changed. Spares the lease the actor named as its parent's.
-    pub(super) fn entries_changed(
-        &mut self,
-        spared: Option<Owner>,
-        site: Site<'_>,
-        out: &mut Effects,
-    ) {
-        let spared = |holder: &Holder| Some(holder.owner) == spared;
-        self.contend(&None, Cause::Entries, spared, site, out);
     }
 
     /// Puts a judged open into the tables.

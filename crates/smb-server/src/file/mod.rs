@@ -17,6 +17,7 @@
 mod breaks;
 mod caching;
 mod claims;
+mod contention;
 mod deletion;
 mod few;
 mod files;

@@ -28,6 +28,24 @@ pub(super) struct ShareMode {
 }
 
 impl ShareMode {
+    /// How a rename or link opens the directory that its new name goes to ([MS-FSA] 2.1.5.15.12,
+    /// 2.1.5.15.7). Note 185: up to Windows Server 2022 FILE_SHARE_DELETE is not among what it
+    /// shares. Clients rely on that for files; a directory is moved as by later ones.
+    pub(super) fn of_entry(directory: bool) -> Self {
+        let both = ShareAccess::READ | ShareAccess::WRITE;
+        if directory {
+            Self {
+                access: AccessMask::FILE_ADD_SUBDIRECTORY,
+                share: both | ShareAccess::DELETE,
+            }
+        } else {
+            Self {
+                access: AccessMask::FILE_ADD_FILE,
+                share: both,
+            }
+        }
+    }
+
     /// Whether the open reads, writes or deletes: others never conflict.
     pub(super) fn takes_part(self) -> bool {
         self.access.intersects(SHARED)

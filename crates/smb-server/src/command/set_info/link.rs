@@ -48,7 +48,7 @@ async fn attempt<V: Vfs>(
 ) -> Result<Attempt<Receipt>, Failure> {
     let (server, share) = (call.server(), call.share()?);
     let (disk, token) = (open.disk()?, call.token()?);
-    let target = target::find(call, &wanted.path, false).await?;
+    let target = target::find(call, open, &wanted.path, false).await?;
     engine::operation(call, open, Operation::Link).await?;
     if let Some((node, _)) = &target.existing
         && node.key() == disk.node.key()

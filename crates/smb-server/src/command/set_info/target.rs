@@ -150,13 +150,14 @@ pub(super) fn link(parent: vfs::FileKey, name: &str) -> Link {
 /// Finds the directory of a new name, and whether something may be added to it.
 pub(super) async fn find<V: Vfs>(
     call: &Call<V>,
+    open: &Open<V>,
     path: &[String],
     directory: bool,
 ) -> Result<Target<V>, Failure> {
     let files = &call.server().files;
     attempts(async || {
         let look = files.look();
-        let target = look_up(call, path, directory).await?;
+        let target = look_up(call, open, path, directory).await?;
         // Who moves a directory from here on knows of the new name.
         if !files.has_directory_moved(look) || leads_there(call, path, &target).await {
             return Ok(Attempt::Done(target));
@@ -190,6 +191,7 @@ fn whole(share: u32, asked: &[String], found: Vec<String>) -> Option<SharePath> 
 
 async fn look_up<V: Vfs>(
     call: &Call<V>,
+    open: &Open<V>,
     path: &[String],
     directory: bool,
 ) -> Result<Target<V>, Failure> {
@@ -206,11 +208,12 @@ async fn look_up<V: Vfs>(
     }
     let directly_above = access::Parent::seen(&parent, lookup.parent_seen.as_ref());
     access::may_add(&*share.vfs, directly_above, &token, directory).await?;
-    // [MS-FSA] note 185: up to Windows Server 2022 the directory is opened without
-    // FILE_SHARE_DELETE. Clients rely on that for files; a directory is moved as by later ones.
-    if !directory && files.is_open_with(parent.key(), AccessMask::DELETE) {
-        return Err(Status::SHARING_VIOLATION.into());
-    }
+    let place = Place {
+        key: parent.key(),
+        stream: None,
+    };
+    let ask = |id| files.admit_entry(&place, directory, id);
+    engine::wait_for(call, Some(open), &place, ask).await?;
     Ok(Target {
         parent,
         name: name.clone(),
@@ -344,6 +347,7 @@ pub(super) async fn make_room<V: Vfs>(
     };
     if files.count(node.key(), None) > 0 {
         engine::make_way(call, Some(open), &place, Actor::Stranger, Operation::Rename).await?;
+        engine::clear_streams(call, open, node.key()).await?;
     }
     hold(call, place, node, target).await.map(Some)
 }
