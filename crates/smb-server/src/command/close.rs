@@ -14,7 +14,7 @@ use super::{Call, Handled, Reply, breaks, durable, engine, write};
 use crate::{
     file::{Change, Link, OpenId, Remove, Reported, SharePath},
     persistent,
-    state::{EndReason, Open, OpenKind, Server, Session, Share, Still},
+    state::{Deleter, EndReason, Open, OpenKind, Server, Session, Share, Still},
 };
 
 /// Opens of one session closed in a row before the worker's other tasks have their turn.
@@ -152,7 +152,7 @@ pub(super) async fn finish<V: Vfs>(
         }
         // Where it marks nothing, nobody would take it back.
         if server.files.is_delete_on_close(disk.place, open.engine) {
-            server.set_deleter(disk.place, identity);
+            server.set_deleter(disk.place, Deleter::new(&identity, open.parent_lease));
         }
     }
     // What nobody can lock or open is given free only when its record is gone. A name that is to
@@ -169,16 +169,15 @@ pub(super) async fn finish<V: Vfs>(
     let mut receipt = Ok(None);
     if let Some(remove) = &closed.remove {
         // Whoever marked it had the right; the one who happens to close last need not.
-        let identity = server
-            .take_deleter(disk.place)
-            .unwrap_or_else(|| token().identity.clone());
+        let deleter = server.take_deleter(disk.place);
+        let deleter = deleter.unwrap_or_else(|| Deleter::new(&token().identity, None));
         let removed = Box::pin(remove_name(
             server,
             share,
             &disk.node,
             (remove, open.engine),
-            (&identity, flags),
-            open.parent_lease,
+            (&deleter.identity, flags),
+            deleter.spares(open.parent_lease),
         ))
         .await;
         server.files.removed(disk.place, remove, Some(open.engine));

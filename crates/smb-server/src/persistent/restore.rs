@@ -36,8 +36,8 @@ use crate::{
     outside::Interest,
     race::{First, race},
     state::{
-        AppInstance, Endurance, LeaseName, NewOpen, Open, OpenKind, OpenUser, Origin, Server,
-        Share, Shares, Token, TreeConnect,
+        AppInstance, Deleter, Endurance, LeaseName, NewOpen, Open, OpenKind, OpenUser, Origin,
+        Server, Share, Shares, Token, TreeConnect,
     },
 };
 
@@ -312,7 +312,7 @@ impl<V: Vfs> Server<V> {
             return Err(Refusal::Unknown(why));
         };
         if record.engine.marked_deleted || record.engine.delete_on_close {
-            self.set_deleter(&place, owner.identity.clone());
+            self.set_deleter(&place, Deleter::new(&owner.identity, record.parent_lease));
         }
         let lost_cache = matches!(good, Ok(false));
         self.again(

@@ -8,6 +8,7 @@
 
 mod change_times;
 mod channel;
+mod deleter;
 mod durable;
 mod grants;
 mod holders;
@@ -25,6 +26,7 @@ mod token;
 
 pub(crate) use change_times::ChangeTimes;
 pub(crate) use channel::Channel;
+pub(crate) use deleter::Deleter;
 pub(crate) use durable::{AppInstance, Durables, Endurance, Keeping, Known, LeaseName, Origin};
 pub(crate) use grants::Grants;
 pub(crate) use holders::Holder;

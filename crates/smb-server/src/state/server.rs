@@ -28,10 +28,10 @@ use tokio::sync::{
     mpsc::{self, error::TrySendError},
     oneshot,
 };
-use vfs::{Env, Identity, Timestamp, Vfs};
+use vfs::{Env, Timestamp, Vfs};
 
 use super::{
-    ChangeTimes, Durables, Grants, Holder, LossWarnings, NameTurns, Open, OpenKind, Opens,
+    ChangeTimes, Deleter, Durables, Grants, Holder, LossWarnings, NameTurns, Open, OpenKind, Opens,
     Requests, Session, Shares, holders::Holders, ids::Ids,
 };
 use crate::{
@@ -121,7 +121,7 @@ pub struct Server<V: Vfs> {
     /// The budget for buffers of all connections.
     pub memory: Arc<Memory>,
     /// Who marked for deletion what is marked; at most one entry for each open file.
-    deleters: Mutex<BTreeMap<Place, Identity>>,
+    deleters: Mutex<BTreeMap<Place, Deleter>>,
     /// What was asked and refused, by command.
     pub requests: Requests,
     pub(crate) loss_warnings: LossWarnings,
@@ -397,12 +397,12 @@ impl<V: Vfs> Server<V> {
         }
     }
 
-    /// On whose behalf the name goes when the last handle is closed.
-    pub(crate) fn set_deleter(&self, place: &Place, who: Identity) {
+    /// Who is to be known when the last handle is closed and the name goes.
+    pub(crate) fn set_deleter(&self, place: &Place, who: Deleter) {
         lock(&self.deleters).insert(place.clone(), who);
     }
 
-    pub(crate) fn take_deleter(&self, place: &Place) -> Option<Identity> {
+    pub(crate) fn take_deleter(&self, place: &Place) -> Option<Deleter> {
         lock(&self.deleters).remove(place)
     }
 

@@ -222,7 +222,7 @@ async fn remove_name<V: Vfs>(
 ) -> Result<(), Failure> {
     let server = call.server();
     let identity = match server.take_deleter(place) {
-        Some(identity) => identity,
+        Some(deleter) => deleter.identity,
         None => call.token()?.identity.clone(),
     };
     let who = (&identity, durability::RequestFlags::default());

@@ -18,6 +18,7 @@ use crate::{
     command::{Call, Failure},
     file::Remove,
     persistent,
+    state::Deleter,
 };
 
 /// Bits of an existing file that no overwriting takes away.
@@ -101,7 +102,7 @@ async fn remove_stream<V: Vfs>(call: &Call<V>, stream: &V::Node) -> Result<(), F
     // Who has it open may close it between the two questions.
     while !server.files.take_out(&place, &Remove::Stream) {
         if server.files.remove_at_last_close(&place) {
-            server.set_deleter(&place, identity.clone());
+            server.set_deleter(&place, Deleter::new(identity, None));
             persistent::inode_changed(server, place.key).await;
             return Ok(());
         }

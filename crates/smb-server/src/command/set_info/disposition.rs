@@ -16,7 +16,7 @@ use crate::{
     command::{Call, Failure, engine},
     file::Operation,
     persistent,
-    state::Open,
+    state::{Deleter, Open},
 };
 
 /// Every flag of the Ex form.
@@ -101,8 +101,8 @@ async fn mark<V: Vfs>(
     let effects = server
         .files
         .set_delete_pending(disk.place, open.engine, posix)?;
-    call.server()
-        .set_deleter(disk.place, call.token()?.identity.clone());
+    let deleter = Deleter::new(&call.token()?.identity, open.parent_lease);
+    server.set_deleter(disk.place, deleter);
     persistent::inode_changed(server, disk.place.key).await;
     engine::perform(server, effects);
     Ok(())

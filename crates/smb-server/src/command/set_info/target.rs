@@ -274,7 +274,7 @@ impl<V: Vfs> Room<V> {
         let (server, share) = (Arc::clone(&self.server), Arc::clone(&self.share));
         let (node, place, open) = (self.node.clone(), self.place.clone(), self.open);
         let deleter = server.take_deleter(&place);
-        let identity = deleter.unwrap_or_else(|| self.who.clone());
+        let identity = deleter.map_or_else(|| self.who.clone(), |deleter| deleter.identity);
         Some(Box::pin(async move {
             let who = (&identity, RequestFlags::default());
             let removed = close::remove_name(&server, &share, &node, (&remove, open), who, None);
