@@ -48,7 +48,7 @@ fn request(open: OpenId, ino: u64) -> OpenRequest {
         directory: false,
         access: AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA,
         share: ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE,
-        overwrite: false,
+        effect: AccessMask::empty(),
         delete_on_close: false,
         client: Guid([7; 16]),
         cache: CacheRequest::None,

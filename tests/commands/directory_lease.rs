@@ -344,6 +344,71 @@ fn deleting_the_directory_asks_for_the_handle() {
     world.other.client().wait(id).unwrap().ok().unwrap();
 }
 
+/// A second lease on `d`, of the client that deletes.
+const OTHER_KEY: LeaseKey = LeaseKey([0x33; 16]);
+
+/// Which of the two leases on `d` a deletion takes: of who only looks on, and of who names the other
+/// as its parent's. `mark` and `last` say whether the open that marks the file, and the one that is
+/// closed last, names it.
+fn assert_deletion_takes(mark: bool, last: bool, on_close: bool) {
+    let what = format!("marked {mark}, closed {last}, at the open {on_close}");
+    let world = Leased::new();
+    let deleter = &world.other;
+    let args = CreateArgs::directory("d").lease_v2(OTHER_KEY, RH, 0);
+    let _directory = deleter.create(&args).unwrap();
+    let open = |key: u8, named: bool, on_close: bool| {
+        let parent = if named { OTHER_KEY } else { FILE_KEY };
+        let lease = LeaseContext {
+            lease_key: LeaseKey([key; 16]),
+            lease_state: LeaseState(1),
+            flags: LeaseFlags::PARENT_LEASE_KEY_SET,
+            v2: Some(LeaseV2 {
+                parent_lease_key: parent,
+                epoch: 1,
+            }),
+        };
+        let args = CreateArgs::open("d\\f").lease_context(&lease);
+        let args = if on_close {
+            args.options(CreateOptions::DELETE_ON_CLOSE)
+        } else {
+            args
+        };
+        deleter.create(&args).unwrap()
+    };
+    if mark && last {
+        let one = open(0x44, true, on_close);
+        if !on_close {
+            one.set_delete(true).unwrap();
+        }
+        one.close().unwrap();
+    } else {
+        let marking = open(0x44, mark, on_close);
+        let closing = open(0x55, last, false);
+        if !on_close {
+            marking.set_delete(true).unwrap();
+        }
+        marking.close().unwrap();
+        world.assert_kept(&what);
+        closing.close().unwrap();
+    }
+    let onlooker = world.holder.client().next_break(SOON).unwrap();
+    assert!(onlooker.is_some(), "{what}");
+    let own = deleter.client().next_break(MEANWHILE).unwrap();
+    assert_eq!(own.is_none(), mark && last, "{what}");
+}
+
+#[test]
+fn a_deletion_spares_the_lease_that_who_marks_and_who_closes_last_both_name() {
+    // smb2.dirlease.unlink_same_set_and_close, unlink_different_set_and_close and the two of
+    // initial deletion
+    for on_close in [false, true] {
+        assert_deletion_takes(true, true, on_close);
+        // Who closes last has not deleted it: it goes on listing the file.
+        assert_deletion_takes(false, true, on_close);
+        assert_deletion_takes(true, false, on_close);
+    }
+}
+
 #[test]
 fn a_key_of_a_directory_is_no_files() {
     let world = Leased::new();

@@ -216,6 +216,127 @@ fn an_overwrite_that_may_not_write_beside_others_changes_nothing() {
     }
 }
 
+/// What overwrites, and what else than writing that does.
+const OVERWRITING: [(CreateDisposition, ShareAccess); 3] = [
+    (CreateDisposition::OVERWRITE, ShareAccess(0)),
+    (CreateDisposition::OVERWRITE_IF, ShareAccess(0)),
+    (CreateDisposition::SUPERSEDE, ShareAccess::DELETE),
+];
+
+#[test]
+fn an_overwrite_is_a_write_whatever_rights_it_names() {
+    // [MS-FSA] 2.1.5.1.2: the right to write, to delete where it supersedes, is added to those asked for.
+    let server = HoldfastServer::new();
+    let (held, tried) = (server.tree(), server.tree());
+    for name in ["f", "f:s"] {
+        for (disposition, deletes) in OVERWRITING {
+            for access in [READ, AccessMask::FILE_READ_ATTRIBUTES, ABOUT] {
+                for share in shares() {
+                    held.write_file(name, b"content").unwrap();
+                    let open = CreateArgs::open(name).access(READ).share(share);
+                    let file = held.create(&open).unwrap();
+                    let reads = access.intersects(READ) && !share.contains(ShareAccess::READ);
+                    let expected = if !share.contains(ShareAccess::WRITE | deletes) || reads {
+                        Status::SHARING_VIOLATION
+                    } else {
+                        Status::SUCCESS
+                    };
+                    let args = CreateArgs::new(name, disposition).access(access);
+                    let what = format!("{name} {disposition:?} {access:?} {share:?}");
+                    let opened = tried.create(&args).and_then(|file| file.close());
+                    assert_eq!(status(opened), expected, "{what}");
+                    let left = held.read_file(name);
+                    if expected != Status::SUCCESS && share.contains(ShareAccess::READ) {
+                        assert_eq!(left.unwrap(), b"content", "{what}");
+                    }
+                    file.close().unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_overwritten_shares_as_what_was_asked_for() {
+    let server = HoldfastServer::new();
+    let (held, tried) = (server.tree(), server.tree());
+    held.write_file("f", b"content").unwrap();
+    // Who overwrites takes part in sharing: it does not share with the reader there.
+    let alone = CreateArgs::new("f", CreateDisposition::OVERWRITE)
+        .access(AccessMask::FILE_READ_ATTRIBUTES)
+        .share(ShareAccess::WRITE);
+    let reader = CreateArgs::open("f").access(READ);
+    let file = held.create(&reader).unwrap();
+    assert_eq!(status(tried.create(&alone)), Status::SHARING_VIOLATION);
+    assert_eq!(std::fs::read(server.path("f")).unwrap(), b"content");
+    file.close().unwrap();
+    // Once it is done, it reads.
+    let overwrite = CreateArgs::new("f", CreateDisposition::OVERWRITE).access(READ);
+    let _overwritten = tried.create(&overwrite).unwrap();
+    assert_eq!(
+        attempt(&held, "f", READ, ShareAccess::READ),
+        Status::SUCCESS
+    );
+}
+
+#[test]
+fn an_overwrite_does_not_take_a_stream_from_who_keeps_it() {
+    let server = HoldfastServer::new();
+    let (held, tried) = (server.tree(), server.tree());
+    for (disposition, _) in OVERWRITING {
+        held.write_file("f", b"content").unwrap();
+        held.write_file("f:s", b"stream").unwrap();
+        let open = CreateArgs::open("f:s").access(READ);
+        let keeps = open.clone().share(ShareAccess::READ | ShareAccess::WRITE);
+        let stream = held.create(&keeps).unwrap();
+        let args = CreateArgs::new("f", disposition).access(READ);
+        let refused = status(tried.create(&args));
+        assert_eq!(refused, Status::SHARING_VIOLATION, "{disposition:?}");
+        assert_eq!(std::fs::read(server.path("f")).unwrap(), b"content");
+        assert_eq!(stream.read(0, 100).unwrap(), b"stream");
+        stream.close().unwrap();
+        // Where its deletion is shared it goes with its last handle.
+        let stream = held.create(&open).unwrap();
+        tried.create(&args).unwrap().close().unwrap();
+        assert_eq!(stream.read(0, 100).unwrap(), b"stream", "{disposition:?}");
+        assert_eq!(
+            status(tried.create(&CreateArgs::open("f:s"))),
+            Status::DELETE_PENDING
+        );
+        stream.close().unwrap();
+        assert_eq!(
+            status(tried.create(&CreateArgs::open("f:s"))),
+            Status::OBJECT_NAME_NOT_FOUND
+        );
+    }
+}
+
+#[test]
+fn a_stream_that_is_not_to_be_deleted_and_who_may_delete_the_file_exclude_each_other() {
+    // [MS-FSA] 2.1.5.1.2.1.
+    let server = HoldfastServer::new();
+    let (held, tried) = (server.tree(), server.tree());
+    held.write_file("f:s", b"stream").unwrap();
+    let delete = CreateArgs::open("f").access(DELETE);
+    let keeps = CreateArgs::open("f:s")
+        .access(READ)
+        .share(ShareAccess::READ);
+    for (first, second) in [(&delete, &keeps), (&keeps, &delete)] {
+        let file = held.create(first).unwrap();
+        assert_eq!(status(tried.create(second)), Status::SHARING_VIOLATION);
+        file.close().unwrap();
+    }
+    let _file = held.create(&delete).unwrap();
+    assert_eq!(
+        attempt(&tried, "f:s", READ, ShareAccess(ALL)),
+        Status::SUCCESS
+    );
+    assert_eq!(
+        attempt(&tried, "f:s", ABOUT, ShareAccess(0)),
+        Status::SUCCESS
+    );
+}
+
 #[test]
 fn delete_on_close_needs_the_others_to_share_deletion() {
     let server = HoldfastServer::new();

@@ -12,7 +12,7 @@ use vfs::{Attr, Identity, Node, Vfs, VfsError, env::pause};
 
 use super::{Call, Handled, Reply, breaks, durable, engine, write};
 use crate::{
-    file::{Change, Link, OpenId, Remove, Reported, SharePath},
+    file::{Change, Deleter, Link, OpenId, Remove, Reported, SharePath},
     persistent,
     state::{EndReason, Open, OpenKind, Server, Session, Share, Still},
 };
@@ -151,7 +151,7 @@ pub(super) async fn finish<V: Vfs>(
                 .files
                 .set_delete_on_close(disk.place, open.engine, false);
         }
-        deletes = Some(identity);
+        deletes = Some(Deleter::new(&identity, open.parent_lease));
     }
     // What nobody can lock or open is given free only when its record is gone. A name that is to
     // go must not be forgotten by a crash: there the record goes last.
@@ -164,14 +164,14 @@ pub(super) async fn finish<V: Vfs>(
     server.outside.forget(open.engine);
     let flags = write::open_flags(open);
     let mut receipt = Ok(None);
-    if let Some((remove, who)) = &closed.remove {
+    if let Some((remove, deleter)) = &closed.remove {
         let removed = Box::pin(remove_name(
             server,
             share,
             &disk.node,
             (remove, open.engine),
-            (who, flags),
-            open.parent_lease,
+            (&deleter.identity, flags),
+            deleter.spares(open.parent_lease),
         ))
         .await;
         server.files.removed(disk.place, remove, Some(open.engine));

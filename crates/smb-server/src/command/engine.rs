@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smb_wire::status::Status;
 use tokio::sync::oneshot;
-use vfs::{Attr, Lookup, Node, Vfs, VfsError};
+use vfs::{Attr, FileKey, Lookup, Node, Vfs, VfsError};
 
 use super::{Call, Failure, breaks};
 use crate::{
@@ -71,12 +71,40 @@ pub(super) async fn make_way<V: Vfs>(
     actor: Actor,
     operation: Operation,
 ) -> Result<(), Failure> {
+    let files = &call.server().files;
+    let ask = |id| files.operation(place, actor, operation, Some(id));
+    wait_for(call, open, place, ask).await
+}
+
+/// Asks those who cache handles of named streams to let go of them before their file is renamed or
+/// replaced.
+pub(super) async fn clear_streams<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    file: FileKey,
+) -> Result<(), Failure> {
+    for place in call.server().files.open_streams(file) {
+        make_way(call, Some(open), &place, Actor::Stranger, Operation::Rename).await?;
+    }
+    Ok(())
+}
+
+/// Asks until nobody has to be waited for any more.
+///
+/// # Errors
+/// What is refused; as of [`wait`].
+pub(super) async fn wait_for<V: Vfs>(
+    call: &Call<V>,
+    open: Option<&Open<V>>,
+    place: &Place,
+    ask: impl Fn(WaiterId) -> (Step, Effects),
+) -> Result<(), Failure> {
     let server = call.server();
     loop {
         let (id, woken) = server.waiter();
         let step = {
             let _breaking = server.persistence.breaking();
-            let (step, effects) = server.files.operation(place, actor, operation, Some(id));
+            let (step, effects) = ask(id);
             perform(server, effects);
             step
         };

@@ -20,7 +20,6 @@ use smb_wire::{
     access_mask::AccessMask,
     codec::Malformed,
     fscc::{ClassUse, FileInformationClass, FsInformationClass},
-    ids::{Guid, LeaseKey},
     msg::{InfoType, NotifyFilter, SetInfoRequest, SetInfoResponse},
     status::Status,
 };
@@ -30,7 +29,7 @@ pub(in crate::command) use basic::keep_frozen;
 
 use super::{Call, Failure, Handled, Reply, engine};
 use crate::{
-    file::{CacheGrant, Change, Reported},
+    file::{Change, Reported},
     state::{Open, OpenKind},
 };
 
@@ -194,16 +193,6 @@ async fn tell_size<V: Vfs>(call: &Call<V>, open: &Open<V>) {
 /// [MS-FSA] 2.1.4.12 with PARENT_OBJECT: leases on the directory, except the actor's own.
 fn entries_changed<V: Vfs>(call: &Call<V>, open: &Open<V>, directory: FileKey) {
     let server = call.server();
-    let after = server.files.entries_changed(directory, actor(call, open));
+    let after = server.files.entries_changed(directory, open.parent_lease);
     engine::perform(server, after);
-}
-
-/// The directory lease that the open named as its parent's.
-fn actor<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Option<(Guid, LeaseKey)> {
-    let disk = open.disk().ok()?;
-    let client = call.connection.negotiated()?.client_guid;
-    match call.server().files.caching_of(disk.place, open.engine) {
-        CacheGrant::Lease { parent, .. } => parent.map(|key| (client, key)),
-        _ => None,
-    }
 }

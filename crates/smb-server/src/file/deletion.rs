@@ -5,8 +5,8 @@
 //! so, and until the caller reports back the name stays closed to new opens: nobody opens what
 //! is being unlinked.
 
+use super::Deleter;
 use smb_wire::Status;
-use vfs::Identity;
 
 use super::inode::{Deletion, Inode, Open};
 use super::types::{Closed, Effects, Link, OpenId, Owner, Remove, StreamName};
@@ -24,7 +24,7 @@ pub(super) struct Closing {
 impl Deletion {
     /// The close of this open, of the `last` handle or another, removes it if it is to: on whose
     /// behalf.
-    fn begin(&mut self, id: OpenId, last: bool) -> Option<Identity> {
+    fn begin(&mut self, id: OpenId, last: bool) -> Option<Deleter> {
         match self {
             Self::Pending { posix, .. } if last || *posix == Some(id) => {}
             _ => return None,
@@ -42,7 +42,7 @@ impl Inode {
         &mut self,
         open: OpenId,
         posix: bool,
-        who: &Identity,
+        who: &Deleter,
     ) -> Result<(), Status> {
         let marking = self.opens.get_mut(&open).ok_or(Status::FILE_CLOSED)?;
         marking.marked_deleted = true;
@@ -52,6 +52,18 @@ impl Inode {
         let (stream, link) = (marking.stream.clone(), marking.link.clone());
         self.mark(&stream, &link, posix.then_some(open), who);
         Ok(())
+    }
+
+    /// A named stream that somebody has open goes with its last handle. False if nobody has.
+    pub(super) fn remove_at_last_close(&mut self, name: &StreamName, who: &Deleter) -> bool {
+        let Some(stream) = self.streams.get_mut(name) else {
+            return false;
+        };
+        stream.deletion.get_or_insert_with(|| Deletion::Pending {
+            posix: None,
+            who: who.clone(),
+        });
+        true
     }
 
     /// Clears the delete disposition. One that FILE_DELETE_ON_CLOSE is yet to set stays.
@@ -109,7 +121,7 @@ impl Inode {
             .is_some_and(|open| open.marked_deleted || open.delete_on_close)
     }
 
-    fn mark(&mut self, stream: &StreamName, link: &Link, posix: Option<OpenId>, who: &Identity) {
+    fn mark(&mut self, stream: &StreamName, link: &Link, posix: Option<OpenId>, who: &Deleter) {
         let new = || Deletion::Pending {
             posix,
             who: who.clone(),
@@ -129,7 +141,7 @@ impl Inode {
     }
 
     /// Closes an open; see [`super::Files::close`].
-    pub(super) fn close(&mut self, id: OpenId, deletes: Option<&Identity>) -> Closing {
+    pub(super) fn close(&mut self, id: OpenId, deletes: Option<&Deleter>) -> Closing {
         let mut effects = Effects::default();
         let Some(open) = self.opens.remove(&id) else {
             return Closing::default();
@@ -179,7 +191,7 @@ impl Inode {
     }
 
     /// [MS-FSA] 2.1.5.5, phase 3: the link goes with its last handle, or with the POSIX one.
-    fn link_to_remove(&mut self, id: OpenId, open: &Open) -> Option<(Remove, Identity)> {
+    fn link_to_remove(&mut self, id: OpenId, open: &Open) -> Option<(Remove, Deleter)> {
         let last = !self.opens.values().any(|other| other.link == open.link);
         let who = self.links.get_mut(&open.link)?.begin(id, last)?;
         for other in self.opens.values_mut() {
@@ -194,7 +206,7 @@ impl Inode {
         id: OpenId,
         open: &Open,
         last: bool,
-    ) -> Option<(Remove, Identity)> {
+    ) -> Option<(Remove, Deleter)> {
         let deletion = self.streams.get_mut(&open.stream)?.deletion.as_mut()?;
         Some((Remove::Stream, deletion.begin(id, last)?))
     }

@@ -13,9 +13,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
-use vfs::{FileKey, Identity};
+use vfs::FileKey;
 
-use super::caching::{Cause, Site};
+use super::Deleter;
+
+use super::caching::Site;
 use super::claims::Claims;
 use super::inode::{Inode, Judged};
 use super::moves::Moves;
@@ -195,12 +197,22 @@ impl Files {
         lock(&self.paths).insert(request.open, request.path.clone(), request.place.clone());
     }
 
+    /// What a granted open was to overwrite is overwritten: from here on it counts by the rights it
+    /// was granted, `access`.
+    pub fn overwritten(&self, place: &Place, open: OpenId, access: AccessMask) {
+        self.with(place.key, false, |inode| {
+            if let Some(open) = inode.open_mut(open) {
+                open.mode.access = access;
+            }
+        });
+    }
+
     /// Closes an open: its locks, its caching, its watch. Blocked requests of it end. Where its
     /// name is to be removed, its path stays known ([`Files::leaving`]) until [`Files::removed`].
     ///
     /// Its FILE_DELETE_ON_CLOSE acts on behalf of `deletes`; `None`: it does not act, as the open was
     /// granted, but the disk then refused.
-    pub fn close(&self, place: &Place, open: OpenId, deletes: Option<&Identity>) -> Closed {
+    pub fn close(&self, place: &Place, open: OpenId, deletes: Option<&Deleter>) -> Closed {
         let closing = self.with(place.key, false, |inode| {
             let closing = inode.close(open, deletes);
             if let Some(Owner::Lease(client, key)) = closing.released {
@@ -238,6 +250,15 @@ impl Files {
         .unwrap_or(false)
     }
 
+    /// Marks a named stream for deletion with its last handle. False if nobody has it open.
+    #[must_use]
+    pub fn remove_at_last_close(&self, place: &Place, who: &Deleter) -> bool {
+        self.with(place.key, false, |inode| {
+            inode.remove_at_last_close(&place.stream, who)
+        })
+        .unwrap_or(false)
+    }
+
     /// The caller carried out what the close of the open `by` told it to remove, or what it took
     /// out itself (or failed to).
     pub fn removed(&self, place: &Place, remove: &Remove, by: Option<OpenId>) {
@@ -267,7 +288,7 @@ impl Files {
         place: &Place,
         open: OpenId,
         posix: bool,
-        who: &Identity,
+        who: &Deleter,
     ) -> Result<Effects, Status> {
         let mut effects = Effects::default();
         self.with(place.key, false, |inode| {
@@ -354,11 +375,12 @@ impl Files {
             .unwrap_or(false)
     }
 
-    /// Whether any open of the inode itself was granted any of `access`.
+    /// The named streams of the inode that somebody has open.
     #[must_use]
-    pub fn is_open_with(&self, key: FileKey, access: AccessMask) -> bool {
-        self.with(key, false, |inode| inode.is_open_with(access))
-            .unwrap_or(false)
+    pub fn open_streams(&self, key: FileKey) -> Vec<Place> {
+        let names = self.with(key, false, |inode| inode.open_streams());
+        let place = |stream| Place { key, stream };
+        names.unwrap_or_default().into_iter().map(place).collect()
     }
 
     /// Whether anybody has the stream open.
@@ -499,37 +521,6 @@ impl Files {
         lock(&self.leases)
             .get(&(client, key))
             .is_some_and(|bound| bound.delete_on_close)
-    }
-
-    /// Asks the caching of others to make way. `Step::Wait`: `waiter` is parked and the caller
-    /// asks again when it is woken; without a waiter the breaks are sent and nobody is parked.
-    ///
-    /// For operations that change data see also [`Quick::others_cache`]: asked before, and once
-    /// more after the change is on disk.
-    pub fn operation(
-        &self,
-        place: &Place,
-        actor: Actor,
-        operation: Operation,
-        waiter: Option<WaiterId>,
-    ) -> (Step, Effects) {
-        let mut effects = Effects::default();
-        let next_ticket = || self.next_ticket();
-        let site = Site {
-            place,
-            next_ticket: &next_ticket,
-        };
-        let step = self.with(place.key, false, |inode| {
-            if !inode.operate(actor, Cause::from(operation), site, &mut effects) {
-                return Step::Go;
-            }
-            match waiter {
-                Some(waiter) if inode.park(waiter) => Step::Wait,
-                Some(_) => Step::Refused(Status::INSUFFICIENT_RESOURCES),
-                None => Step::Wait,
-            }
-        });
-        (step.unwrap_or(Step::Go), effects)
     }
 }
 

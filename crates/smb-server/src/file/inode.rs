@@ -11,19 +11,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::Deleter;
 use smb_wire::Status;
-use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
-use vfs::Identity;
 
 use super::caching::{Cause, Holder, Site};
 use super::few::FewMap;
+use super::files::Step;
 use super::grant::{self, Around};
 use super::locks::{LockSequences, RangeLocks};
 use super::share_mode::{ShareMode, is_lease_stat, is_oplock_stat};
 use super::types::{
-    Actor, CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, OpenId,
-    OpenRequest, Outcome, Owner, Place, QuickState, StreamName, WH, WaiterId,
+    CacheGrant, CacheRequest, Effects, LeaseRequest, LeaseState, LeaseVersion, Link, OpenId,
+    OpenRequest, Outcome, Owner, QuickState, StreamName, WH, WaiterId,
 };
 
 /// Opens per inode; one more gives TOO_MANY_OPENED_FILES.
@@ -36,10 +36,7 @@ pub(super) const WAITING_MAX: usize = 4_096;
 pub(super) enum Deletion {
     /// It goes with the last handle, or with the one that asked for POSIX semantics; on behalf of
     /// `who`, who marked it last: whoever happens to close last need not have the right.
-    Pending {
-        posix: Option<OpenId>,
-        who: Identity,
-    },
+    Pending { posix: Option<OpenId>, who: Deleter },
     /// The close of this open was told to remove it and has not reported back; `None`: somebody
     /// who had it not open ([`Inode::take_out`]).
     Removing(Option<OpenId>),
@@ -91,7 +88,7 @@ impl Stream {
 
     /// Breaks every holder that `cause` concerns. `spared` is the actor's own group. True if
     /// the cause must wait.
-    fn contend(
+    pub(super) fn contend(
         &mut self,
         cause: Cause,
         spared: impl Fn(&Holder) -> bool,
@@ -172,11 +169,13 @@ impl Inode {
         self.opens.values().any(|open| open.stream.is_some())
     }
 
-    /// Whether any open of the inode itself was granted any of `access`.
-    pub(super) fn is_open_with(&self, access: AccessMask) -> bool {
-        self.opens
-            .values()
-            .any(|open| open.stream.is_none() && open.mode.access.intersects(access))
+    /// The named streams that somebody has open.
+    pub(super) fn open_streams(&self) -> Vec<StreamName> {
+        let names = self.opens.values().map(|open| &open.stream);
+        let mut names: Vec<StreamName> = names.filter(|name| name.is_some()).cloned().collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// Whether anybody has the stream open.
@@ -220,10 +219,10 @@ impl Inode {
             return Judged::Conflict(refusal);
         }
         let mode = ShareMode {
-            access: request.access,
+            access: request.access | request.effect,
             share: request.share,
         };
-        let overwrite = request.overwrite;
+        let overwrite = request.overwrites();
         let own = request.owner();
         let oplock_stat = is_oplock_stat(request.access) && !overwrite;
         let lease_stat = is_lease_stat(request.access) && !overwrite;
@@ -240,27 +239,10 @@ impl Inode {
         if self.contend(stream, Cause::BatchFirst { overwrite }, spared, site, out) {
             return Judged::Waits;
         }
-        let violated = self.violated(stream, mode);
-        if !violated.is_empty() {
-            // The holder of HANDLE caching may have closed its file long ago: ask.
-            let mut waits = false;
-            for stream in &violated {
-                let place = Place {
-                    key: site.place.key,
-                    stream: stream.clone(),
-                };
-                let site = Site {
-                    place: &place,
-                    ..site
-                };
-                let own = |holder: &Holder| Some(holder.owner) == own;
-                waits |= self.contend(stream, Cause::Violation, own, site, out);
-            }
-            return if waits {
-                Judged::Waits
-            } else {
-                Judged::Conflict(Status::SHARING_VIOLATION)
-            };
+        match self.share(stream, mode, (overwrite, own), site, out) {
+            Step::Go => {}
+            Step::Wait => return Judged::Waits,
+            Step::Refused(status) => return Judged::Conflict(status),
         }
         // Who caches the handle alone would keep the name alive: as for FileDispositionInformation
         // ([MS-FSA] 2.1.4.12); Windows asks at the open already.
@@ -270,6 +252,12 @@ impl Inode {
             return Judged::Waits;
         }
         if self.contend(stream, Cause::Open { overwrite }, spared, site, out) {
+            return Judged::Waits;
+        }
+        if overwrite
+            && stream.is_none()
+            && self.contend_streams(Cause::Open { overwrite }, site, out)
+        {
             return Judged::Waits;
         }
         self.admit(request, mode, full_caching, site)
@@ -287,73 +275,6 @@ impl Inode {
             return Some(Status::TOO_MANY_OPENED_FILES);
         }
         None
-    }
-
-    /// The streams whose opens conflict with `mode` on `stream`.
-    fn violated(&self, stream: &StreamName, mode: ShareMode) -> Vec<StreamName> {
-        let mut violated: Vec<StreamName> = self
-            .opens
-            .values()
-            .filter(|open| {
-                if open.stream == *stream {
-                    mode.conflicts(open.mode)
-                } else {
-                    stream.is_none() && mode.deletes_under(open.mode)
-                }
-            })
-            .map(|open| open.stream.clone())
-            .collect();
-        violated.sort_unstable();
-        violated.dedup();
-        violated
-    }
-
-    fn contend(
-        &mut self,
-        stream: &StreamName,
-        cause: Cause,
-        spared: impl Fn(&Holder) -> bool,
-        site: Site<'_>,
-        out: &mut Effects,
-    ) -> bool {
-        match self.streams.get_mut(stream) {
-            Some(stream) => stream.contend(cause, spared, site, out),
-            None => false,
-        }
-    }
-
-    /// An operation of an open, or of a stranger. True if it must wait.
-    pub(super) fn operate(
-        &mut self,
-        actor: Actor,
-        cause: Cause,
-        site: Site<'_>,
-        out: &mut Effects,
-    ) -> bool {
-        let group = match actor {
-            Actor::Open(open) | Actor::Opener(open) => {
-                self.opens.get(&open).map_or(0, |open| open.group)
-            }
-            Actor::Stranger => 0,
-        };
-        let opener = matches!(actor, Actor::Opener(_));
-        let spared = |holder: &Holder| {
-            // [MS-FSA] 2.1.4.12, BreakToNone: level II goes for all, the writer's own too.
-            let own_two = holder.is_oplock() && !holder.state.intersects(WH);
-            holder.group == group && (opener || !own_two || cause != Cause::Change)
-        };
-        self.contend(&site.place.stream, cause, spared, site, out)
-    }
-
-    /// An entry of this directory changed. Spares the lease the actor named as its parent's.
-    pub(super) fn entries_changed(
-        &mut self,
-        spared: Option<Owner>,
-        site: Site<'_>,
-        out: &mut Effects,
-    ) {
-        let spared = |holder: &Holder| Some(holder.owner) == spared;
-        self.contend(&None, Cause::Entries, spared, site, out);
     }
 
     /// Puts a judged open into the tables.

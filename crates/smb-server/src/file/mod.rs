@@ -17,6 +17,8 @@
 mod breaks;
 mod caching;
 mod claims;
+mod contention;
+mod deleter;
 mod deletion;
 mod few;
 mod files;
@@ -35,6 +37,7 @@ mod watch;
 mod tests;
 
 pub use breaks::Acknowledged;
+pub use deleter::Deleter;
 pub use files::{Below, Files, Step};
 pub use locks::{LockBounds, LockSequence, LockUser, Locking, RANGES_PER_OPEN_MAX};
 pub use moves::Look;

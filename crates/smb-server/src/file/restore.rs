@@ -5,12 +5,12 @@
 //! put back was granted before, so nothing is judged and nothing breaks. To be done before the
 //! first connection; of the leases every open of one names the same state.
 
+use super::Deleter;
 use smb_wire::{
     access_mask::AccessMask,
     ids::{Guid, LeaseKey},
     msg::ShareAccess,
 };
-use vfs::Identity;
 
 use super::{
     caching::Holder,
@@ -116,7 +116,7 @@ impl Inode {
         request: &OpenRequest,
         kept: &KeptOpen,
         holder: Option<Holder>,
-        who: &Identity,
+        who: &Deleter,
     ) -> Option<Granted> {
         if self.opens.len() >= OPENS_MAX || self.opens.contains_key(&request.open) {
             return None;
@@ -188,7 +188,7 @@ impl Files {
         request: &OpenRequest,
         kept: &KeptOpen,
         lease: Option<(Guid, LeaseKey, KeptLease)>,
-        who: &Identity,
+        who: &Deleter,
     ) -> Option<Granted> {
         let group = self.next_ticket();
         let holder = match (kept.cache, lease) {

@@ -28,6 +28,24 @@ pub(super) struct ShareMode {
 }
 
 impl ShareMode {
+    /// How a rename or link opens the directory that its new name goes to ([MS-FSA] 2.1.5.15.12,
+    /// 2.1.5.15.7). Note 185: up to Windows Server 2022 FILE_SHARE_DELETE is not among what it
+    /// shares. Clients rely on that for files; a directory is moved as by later ones.
+    pub(super) fn of_entry(directory: bool) -> Self {
+        let both = ShareAccess::READ | ShareAccess::WRITE;
+        if directory {
+            Self {
+                access: AccessMask::FILE_ADD_SUBDIRECTORY,
+                share: both | ShareAccess::DELETE,
+            }
+        } else {
+            Self {
+                access: AccessMask::FILE_ADD_FILE,
+                share: both,
+            }
+        }
+    }
+
     /// Whether the open reads, writes or deletes: others never conflict.
     pub(super) fn takes_part(self) -> bool {
         self.access.intersects(SHARED)
@@ -48,12 +66,14 @@ impl ShareMode {
             && (self.forbidden_by(other.share) || other.forbidden_by(self.share))
     }
 
-    /// Whether an open of the base file that may delete it meets an open of one of its named
-    /// streams that does not share deletion: deleting the file deletes the stream.
-    pub(super) fn deletes_under(self, stream_open: Self) -> bool {
+    /// Whether what is open like this may not be deleted by somebody else.
+    pub(super) fn forbids_deletion(self) -> bool {
+        self.takes_part() && !self.share.contains(ShareAccess::DELETE)
+    }
+
+    /// Whether what is open like this may be deleted through the open.
+    pub(super) fn deletes(self) -> bool {
         self.access.intersects(AccessMask::DELETE)
-            && stream_open.takes_part()
-            && !stream_open.share.contains(ShareAccess::DELETE)
     }
 }
 
@@ -105,15 +125,12 @@ mod tests {
     }
 
     #[test]
-    fn deleting_the_base_needs_streams_that_share_it() {
-        let delete = mode(AccessMask::DELETE, 7);
-        assert!(delete.deletes_under(mode(AccessMask::FILE_READ_DATA, 3)));
-        assert!(!delete.deletes_under(mode(AccessMask::FILE_READ_DATA, 4)));
-        assert!(!delete.deletes_under(mode(AccessMask::FILE_READ_ATTRIBUTES, 0)));
-        assert!(
-            !mode(AccessMask::FILE_WRITE_DATA, 7)
-                .deletes_under(mode(AccessMask::FILE_READ_DATA, 0))
-        );
+    fn deletion_is_forbidden_by_who_touches_data_and_does_not_share_it() {
+        assert!(mode(AccessMask::FILE_READ_DATA, 3).forbids_deletion());
+        assert!(!mode(AccessMask::FILE_READ_DATA, 4).forbids_deletion());
+        assert!(!mode(AccessMask::FILE_READ_ATTRIBUTES, 0).forbids_deletion());
+        assert!(mode(AccessMask::DELETE, 7).deletes());
+        assert!(!mode(AccessMask::FILE_WRITE_DATA, 7).deletes());
     }
 
     #[test]

@@ -9,7 +9,9 @@ use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
 use smb_wire::msg::{OplockLevel, ShareAccess};
-use vfs::{FileKey, Identity};
+use vfs::FileKey;
+
+use super::Deleter;
 
 pub use smb_wire::create_context::LeaseState;
 
@@ -143,8 +145,10 @@ pub struct OpenRequest {
     pub access: AccessMask,
     /// What it lets others do. The caller forces READ on where [MS-FSA] 2.1.5.1.2.2 asks so.
     pub share: ShareAccess,
-    /// SUPERSEDE, OVERWRITE or OVERWRITE_IF of an existing stream: counts as a write.
-    pub overwrite: bool,
+    /// What SUPERSEDE, OVERWRITE and OVERWRITE_IF do to an existing stream, whatever rights were
+    /// asked for: judged as if granted until [`Files::overwritten`](super::Files::overwritten).
+    /// Empty for an open that overwrites nothing.
+    pub effect: AccessMask,
     /// FILE_DELETE_ON_CLOSE.
     pub delete_on_close: bool,
     /// Who opens.
@@ -159,6 +163,12 @@ pub struct OpenRequest {
 }
 
 impl OpenRequest {
+    /// Whether the open empties what it opens.
+    #[must_use]
+    pub fn overwrites(&self) -> bool {
+        !self.effect.is_empty()
+    }
+
     /// Whose caching the open shares: that of its lease, or of its own oplock.
     #[must_use]
     pub fn owner(&self) -> Option<Owner> {
@@ -371,7 +381,7 @@ pub struct Closed {
     /// No other open of the inode is left.
     pub last_of_file: bool,
     /// What to remove, and on whose behalf. Until `Files::removed` is called new opens of it get DELETE_PENDING.
-    pub remove: Option<(Remove, Identity)>,
+    pub remove: Option<(Remove, Deleter)>,
     /// What to carry out.
     pub effects: Effects,
 }

@@ -32,7 +32,10 @@ use super::{
 };
 use crate::{
     command,
-    file::{CacheRequest, KeptCache, KeptLease, LeaseState, OpenId, OpenRequest, Place, WaiterId},
+    file::{
+        CacheRequest, Deleter, KeptCache, KeptLease, LeaseState, OpenId, OpenRequest, Place,
+        WaiterId,
+    },
     outside::Interest,
     race::{First, race},
     state::{
@@ -290,7 +293,7 @@ impl<V: Vfs> Server<V> {
             directory: record.directory,
             access: record.engine.access,
             share: record.engine.share,
-            overwrite: false,
+            effect: smb_wire::access_mask::AccessMask::empty(),
             delete_on_close: record.engine.delete_on_close,
             client: record.client,
             cache: match record.lease {
@@ -306,8 +309,8 @@ impl<V: Vfs> Server<V> {
             waiter: WaiterId::default(),
         };
         let named = lease.map(|((client, key), kept)| (client, key, kept));
-        let Some(granted) = (self.files).put_back(&request, &record.engine, named, &owner.identity)
-        else {
+        let deleter = Deleter::new(&owner.identity, record.parent_lease);
+        let Some(granted) = (self.files).put_back(&request, &record.engine, named, &deleter) else {
             self.outside.forget(engine);
             let why = "the file engine has no room for it".to_owned();
             return Err(Refusal::Unknown(why));

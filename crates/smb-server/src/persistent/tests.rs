@@ -79,7 +79,7 @@ fn open(files: &Files, id: u64) -> OpenRequest {
         directory: false,
         access: AccessMask::FILE_READ_DATA,
         share: ShareAccess(7),
-        overwrite: false,
+        effect: AccessMask::empty(),
         delete_on_close: false,
         client: Guid([1; 16]),
         cache: CacheRequest::Lease(LeaseRequest {

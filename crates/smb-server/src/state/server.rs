@@ -120,7 +120,6 @@ pub struct Server<V: Vfs> {
     pub(crate) opens: Arc<Opens>,
     /// The budget for buffers of all connections.
     pub memory: Arc<Memory>,
-    /// Who marked for deletion what is marked; at most one entry for each open file.
     /// What was asked and refused, by command.
     pub requests: Requests,
     pub(crate) loss_warnings: LossWarnings,

@@ -19,7 +19,6 @@ use super::{
 use crate::{
     access::{self, Parent, Subject},
     command::{Call, Failure, engine},
-    file::{Actor, Operation},
 };
 
 /// The rights that an open of a FIFO, socket or device of the host can have: it can be looked at, renamed
@@ -58,25 +57,28 @@ pub(super) async fn open<V: Vfs>(
         lookup,
         directory,
         granted,
-        overwrite: wanted.overwrites(),
-        allocation: attr.allocated,
+        effect: wanted.effect(),
+        allocation: if wanted.overwrites() {
+            contexts.allocation
+        } else {
+            attr.allocated
+        },
     };
     let (id, granted_by) = match judge::open(call, wanted, contexts, case).await? {
         Judged::Granted(id, engine) => (id, engine),
         Judged::Again | Judged::Moved => return Ok(Attempt::Again),
     };
     let policy = super::enter_policy(call, wanted, lookup, node)?;
-    match act(call, wanted, contexts, node, attr, granted).await {
+    let acted = match act(call, wanted, contexts, node, attr, granted).await {
+        Ok(done) if wanted.overwrites() => {
+            let emptied = judge::emptied(call, &place, id, granted, &granted_by);
+            let emptied = Box::pin(emptied).await;
+            emptied.map(|()| done)
+        }
+        other => other,
+    };
+    match acted {
         Ok((node, receipt)) => {
-            if wanted.overwrites() && granted_by.quick.others_cache() {
-                // A read cache granted meanwhile may hold the old bytes.
-                let actor = Actor::Opener(id);
-                let gone = engine::make_way(call, None, &place, actor, Operation::SetSize).await;
-                if let Err(failure) = gone {
-                    judge::undo(call, &place, id, &node).await?;
-                    return Err(failure);
-                }
-            }
             if let (true, Some(parent)) = (wanted.overwrites(), &lookup.parent) {
                 let spared = super::answer::parent_lease(call, contexts);
                 let server = call.server();

@@ -68,7 +68,7 @@ pub(super) async fn create<V: Vfs>(
         lookup,
         directory: wanted.directory(),
         granted,
-        overwrite: false,
+        effect: AccessMask::empty(),
         allocation: attr.allocated,
     };
     let (id, engine) = match judge::open(call, wanted, contexts, case).await {

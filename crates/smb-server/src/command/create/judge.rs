@@ -17,8 +17,8 @@ use super::{
 use crate::{
     command::{Call, Failure, breaks::Granting, close, engine},
     file::{
-        CacheGrant, CacheRequest, Decision, LeaseRequest, LeaseVersion, OpenId, OpenRequest, Owner,
-        Place, Quick,
+        Actor, CacheGrant, CacheRequest, Decision, LeaseRequest, LeaseVersion, OpenId, OpenRequest,
+        Operation, Owner, Place, Quick,
     },
     persistent,
 };
@@ -50,7 +50,9 @@ pub(super) struct Case<'a, V: Vfs> {
     pub(super) lookup: &'a Seen<V::Node>,
     pub(super) directory: bool,
     pub(super) granted: AccessMask,
-    pub(super) overwrite: bool,
+    /// What is done to it, whatever was granted ([`Wanted::effect`]).
+    pub(super) effect: AccessMask,
+    /// Bytes allocated to it once it is open.
     pub(super) allocation: u64,
 }
 
@@ -84,7 +86,7 @@ pub(super) async fn open<V: Vfs>(
         directory: case.directory,
         access: case.granted,
         share: wanted.share,
-        overwrite: case.overwrite,
+        effect: case.effect,
         delete_on_close: wanted.delete_on_close(),
         client,
         cache: cache(wanted, contexts),
@@ -171,6 +173,23 @@ fn cache(wanted: &Wanted, contexts: &Contexts) -> CacheRequest {
     })
 }
 
+/// An open has emptied what it was granted to overwrite: from here on it counts by its rights.
+pub(super) async fn emptied<V: Vfs>(
+    call: &Call<V>,
+    place: &Place,
+    open: OpenId,
+    granted: AccessMask,
+    agreed: &Agreed<V>,
+) -> Result<(), Failure> {
+    if agreed.quick.others_cache() {
+        // A read cache granted meanwhile may hold the old bytes.
+        let actor = Actor::Opener(open);
+        engine::make_way(call, None, place, actor, Operation::SetSize).await?;
+    }
+    call.server().files.overwritten(place, open, granted);
+    Ok(())
+}
+
 /// Takes back what the engine granted: the disk refused. Somebody may have marked the file for
 /// deletion and closed meanwhile; then this was its last open and the name goes now.
 pub(super) async fn undo<V: Vfs>(
@@ -184,8 +203,8 @@ pub(super) async fn undo<V: Vfs>(
     let closed = server.files.close(place, open, None);
     let removed = match &closed.remove {
         None => Ok(()),
-        Some((remove, who)) => {
-            let who = (who, durability::RequestFlags::default());
+        Some((remove, deleter)) => {
+            let who = (&deleter.identity, durability::RequestFlags::default());
             let remove_name =
                 close::remove_name(server, call.share()?, node, (remove, open), who, None);
             let removed = Box::pin(remove_name).await;

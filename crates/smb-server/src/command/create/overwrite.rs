@@ -10,8 +10,15 @@ use durability::{Begun, Meta, Receipt, RequestFlags};
 use smb_wire::{fscc::EaEntry, status::Status};
 use vfs::{Attr, SetAttr, Vfs};
 
-use super::request::{Contexts, Wanted};
-use crate::command::{Call, Failure};
+use super::{
+    judge,
+    request::{Contexts, Wanted},
+};
+use crate::{
+    command::{Call, Failure},
+    file::{Deleter, Remove},
+    persistent,
+};
 
 /// Bits of an existing file that no overwriting takes away.
 const KEPT: u32 = smb_wire::file_attributes::FileAttributes::SPARSE_FILE.bits();
@@ -58,11 +65,7 @@ pub(super) async fn overwrite<V: Vfs>(
     let flags = wanted.flags();
     let rest = async {
         for stream in &streams {
-            let identity = &call.token()?.identity;
-            let begun = gate.begin();
-            vfs.remove_stream(identity, stream).await?;
-            let flags = RequestFlags::default();
-            drop(begun.stream_removed(stream, flags).await?);
+            remove_stream(call, stream).await?;
         }
         if contexts.allocation > 0 {
             vfs.allocate(node, contexts.allocation).await?;
@@ -89,7 +92,33 @@ pub(super) fn overwritten(wanted: &Wanted, before: &Attr) -> Attr {
     }
 }
 
-/// Named streams go with the data they belonged to; one that somebody has open stays until then.
+/// Removes a named stream of what was overwritten. One that somebody has open goes with its last
+/// handle, as everybody who has it open shares its deletion.
+async fn remove_stream<V: Vfs>(call: &Call<V>, stream: &V::Node) -> Result<(), Failure> {
+    let (server, share) = (call.server(), call.share()?);
+    let identity = &call.token()?.identity;
+    let place = judge::place(stream);
+    // Who has it open may close it between the two questions.
+    while !server.files.take_out(&place, &Remove::Stream) {
+        let deleter = Deleter::new(identity, None);
+        if server.files.remove_at_last_close(&place, &deleter) {
+            persistent::inode_changed(server, place.key).await;
+            return Ok(());
+        }
+    }
+    let begun = share.gate.begin();
+    let removed = share.vfs.remove_stream(identity, stream).await;
+    server.files.removed(&place, &Remove::Stream, None);
+    removed?;
+    drop(
+        begun
+            .stream_removed(stream, RequestFlags::default())
+            .await?,
+    );
+    Ok(())
+}
+
+/// The named streams go with the data they belonged to.
 async fn named_streams<V: Vfs>(call: &Call<V>, node: &V::Node) -> Result<Vec<V::Node>, Failure> {
     let vfs = &call.share()?.vfs;
     let identity = &call.token()?.identity;

@@ -65,6 +65,13 @@ impl Wanted {
         )
     }
 
+    /// What the disposition does to what exists, whatever rights are asked for. It is judged as a
+    /// write by the share modes of others; superseding is a deletion as well ([MS-FSA] 2.1.5.1.2).
+    pub(super) fn effect(&self) -> AccessMask {
+        let writes = AccessMask::FILE_WRITE_DATA.when(self.overwrites());
+        writes | AccessMask::DELETE.when(self.disposition == CreateDisposition::SUPERSEDE)
+    }
+
     pub(super) fn directory(&self) -> bool {
         self.options.contains(CreateOptions::DIRECTORY_FILE)
     }

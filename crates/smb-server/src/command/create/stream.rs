@@ -57,6 +57,14 @@ pub(super) async fn open<V: Vfs>(
     named(call, wanted, contexts, lookup, node, attr, name).await
 }
 
+fn stream_action(wanted: &Wanted, created: bool) -> CreateAction {
+    if created {
+        CreateAction::CREATED
+    } else {
+        action(wanted.disposition)
+    }
+}
+
 /// What a stream says that was just made or emptied, if asking it fails.
 fn empty(attr: Attr) -> Known {
     Known::unasked(Attr {
@@ -119,6 +127,7 @@ async fn named<V: Vfs>(
         Err(_) if created => new_stream(attr),
         asked => asked?,
     };
+    let empties = wanted.overwrites() && !created;
     let case = Case {
         node: &node,
         claim: None,
@@ -126,8 +135,8 @@ async fn named<V: Vfs>(
         lookup,
         directory: false,
         granted,
-        overwrite: wanted.overwrites() && !created,
-        allocation: size.allocated,
+        effect: wanted.effect().when(empties),
+        allocation: if empties { 0 } else { size.allocated },
     };
     let (id, engine) = match judge::open(call, wanted, contexts, case).await {
         Ok(Judged::Granted(id, engine)) => (id, engine),
@@ -139,7 +148,12 @@ async fn named<V: Vfs>(
             return refused.map(|_| Attempt::Again);
         }
     };
-    match act(call, wanted, lookup, &node, granted, created, receipt).await {
+    let mut acted = act(call, wanted, lookup, &node, granted, created, receipt).await;
+    if empties && acted.is_ok() {
+        let emptied = Box::pin(judge::emptied(call, &place, id, granted, &engine)).await;
+        acted = emptied.and(acted);
+    }
+    match acted {
         Ok((node, receipt)) => Ok(Attempt::Done(Box::new(Opened {
             id,
             node,
@@ -147,11 +161,7 @@ async fn named<V: Vfs>(
             place,
             granted,
             engine,
-            action: if created {
-                CreateAction::CREATED
-            } else {
-                action(wanted.disposition)
-            },
+            action: stream_action(wanted, created),
             receipt,
             policy,
             known: (created || wanted.overwrites()).then_some(empty(size)),
@@ -252,8 +262,8 @@ async fn find_or_make<V: Vfs>(
     }
 }
 
-/// [MS-FSA] 2.1.5.1.1: a new stream needs the right to write the file; overwriting one needs no
-/// more than the open names.
+/// [MS-FSA] 2.1.5.1.2: a new stream, and one that is overwritten, needs the right to write the file,
+/// superseding one the right to delete it, whether the open names these or not.
 async fn grant<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -279,8 +289,13 @@ async fn grant<V: Vfs>(
             return Err(Status::ACCESS_DENIED.into());
         }
     }
-    if !exists || wanted.overwrites() {
-        access::grant(&subject, &token, AccessMask::FILE_WRITE_DATA).await?;
+    let implied = if exists {
+        wanted.effect()
+    } else {
+        AccessMask::FILE_WRITE_DATA
+    };
+    if !implied.is_empty() {
+        access::grant(&subject, &token, implied).await?;
     }
     let granted = access::grant(&subject, &token, wanted.access).await?;
     if wanted.delete_on_close() && !granted.contains(AccessMask::DELETE) {

@@ -14,7 +14,7 @@ use vfs::{Vfs, VfsError};
 use super::{need, parse};
 use crate::{
     command::{Call, Failure, engine},
-    file::Operation,
+    file::{Deleter, Operation},
     persistent,
     state::Open,
 };
@@ -98,10 +98,10 @@ async fn mark<V: Vfs>(
     }
     engine::operation(call, open, Operation::Delete).await?;
     let posix = flags.contains(DispositionFlags::POSIX_SEMANTICS);
-    let who = &call.token()?.identity;
+    let who = Deleter::new(&call.token()?.identity, open.parent_lease);
     let effects = server
         .files
-        .set_delete_pending(disk.place, open.engine, posix, who)?;
+        .set_delete_pending(disk.place, open.engine, posix, &who)?;
     persistent::inode_changed(server, disk.place.key).await;
     engine::perform(server, effects);
     Ok(())

@@ -49,7 +49,7 @@ async fn attempt<V: Vfs>(
 ) -> Result<Attempt<Receipt>, Failure> {
     let (server, share) = (call.server(), call.share()?);
     let (disk, token) = (open.disk()?, call.token()?);
-    let target = target::find(call, &wanted.path, false).await?;
+    let target = target::find(call, open, &wanted.path, false).await?;
     let subject = Subject {
         vfs: &*share.vfs,
         node: &disk.node,

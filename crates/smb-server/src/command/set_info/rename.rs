@@ -94,7 +94,7 @@ async fn attempt<V: Vfs>(
     let server = call.server();
     let share = call.share()?;
     let from = engine::share_path(share.id, &source.path);
-    let target = target::find(call, &wanted.path, disk.directory).await?;
+    let target = target::find(call, open, &wanted.path, disk.directory).await?;
     if wanted.stream.is_some() {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
@@ -113,6 +113,7 @@ async fn attempt<V: Vfs>(
         }
         clear_below(call, open, &from).await?;
     }
+    engine::clear_streams(call, open, disk.node.key()).await?;
     if server.files.has_open_streams(disk.node.key()) {
         return Err(Status::ACCESS_DENIED.into());
     }

@@ -150,13 +150,14 @@ pub(super) fn link(parent: vfs::FileKey, name: &str) -> Link {
 /// Finds the directory of a new name, and whether something may be added to it.
 pub(super) async fn find<V: Vfs>(
     call: &Call<V>,
+    open: &Open<V>,
     path: &[String],
     directory: bool,
 ) -> Result<Target<V>, Failure> {
     let files = &call.server().files;
     attempts(async || {
         let look = files.look();
-        let target = look_up(call, path, directory).await?;
+        let target = look_up(call, open, path, directory).await?;
         // Who moves a directory from here on knows of the new name.
         if !files.has_directory_moved(look) || leads_there(call, path, &target).await {
             return Ok(Attempt::Done(target));
@@ -190,6 +191,7 @@ fn whole(share: u32, asked: &[String], found: Vec<String>) -> Option<SharePath> 
 
 async fn look_up<V: Vfs>(
     call: &Call<V>,
+    open: &Open<V>,
     path: &[String],
     directory: bool,
 ) -> Result<Target<V>, Failure> {
@@ -206,11 +208,12 @@ async fn look_up<V: Vfs>(
     }
     let directly_above = access::Parent::seen(&parent, lookup.parent_seen.as_ref());
     access::may_add(&*share.vfs, directly_above, &token, directory).await?;
-    // [MS-FSA] note 185: up to Windows Server 2022 the directory is opened without
-    // FILE_SHARE_DELETE. Clients rely on that for files; a directory is moved as by later ones.
-    if !directory && files.is_open_with(parent.key(), AccessMask::DELETE) {
-        return Err(Status::SHARING_VIOLATION.into());
-    }
+    let place = Place {
+        key: parent.key(),
+        stream: None,
+    };
+    let ask = |id| files.admit_entry(&place, directory, id);
+    engine::wait_for(call, Some(open), &place, ask).await?;
     Ok(Target {
         parent,
         name: name.clone(),
@@ -262,14 +265,14 @@ impl<V: Vfs> Room<V> {
         // Who saw it before it was replaced sees that before it is let in.
         files.name_gone(self.place.key);
         let closed = files.close(&self.place, self.open, None);
-        let Some((remove, identity)) = closed.remove else {
+        let Some((remove, deleter)) = closed.remove else {
             engine::perform(&self.server, closed.effects);
             return None;
         };
         let (server, share) = (Arc::clone(&self.server), Arc::clone(&self.share));
         let (node, place, open) = (self.node.clone(), self.place.clone(), self.open);
         Some(Box::pin(async move {
-            let who = (&identity, RequestFlags::default());
+            let who = (&deleter.identity, RequestFlags::default());
             let removed = close::remove_name(&server, &share, &node, (&remove, open), who, None);
             let removed = removed.await;
             server.files.removed(&place, &remove, Some(open));
@@ -340,6 +343,7 @@ pub(super) async fn make_room<V: Vfs>(
     };
     if files.count(node.key(), None) > 0 {
         engine::make_way(call, Some(open), &place, Actor::Stranger, Operation::Rename).await?;
+        engine::clear_streams(call, open, node.key()).await?;
     }
     hold(call, place, node, target).await.map(Some)
 }
@@ -362,7 +366,7 @@ async fn hold<V: Vfs>(
         directory: false,
         access: AccessMask::FILE_READ_DATA,
         share: ShareAccess::READ | ShareAccess::DELETE,
-        overwrite: false,
+        effect: AccessMask::empty(),
         delete_on_close: false,
         client: Guid::default(),
         cache: CacheRequest::None,

@@ -39,7 +39,7 @@ fn a_second_open_breaks_by_table() {
         let rig = Rig::new(Caching::Full);
         assert_eq!(state(rig.open(&rig.leased(1, READ, 1, held))), held);
         let second = OpenRequest {
-            overwrite,
+            effect: WRITE.when(overwrite),
             ..rig.request(1, READ | WRITE)
         };
         let (decision, effects) = rig.files.open(&second);
@@ -73,7 +73,7 @@ fn the_same_table_for_oplocks() {
         };
         assert_eq!(rig.open(&first), CacheGrant::Oplock(level));
         let second = OpenRequest {
-            overwrite,
+            effect: WRITE.when(overwrite),
             ..rig.request(1, READ)
         };
         let (decision, effects) = rig.files.open(&second);
@@ -249,7 +249,7 @@ fn stat_opens_disturb_nobody() {
     assert_eq!(state(rig.open(&rig.leased(3, STAT, 4, RWH))), NONE);
     // Truncating is not looking at attributes.
     let overwriting = OpenRequest {
-        overwrite: true,
+        effect: WRITE,
         ..rig.request(3, STAT)
     };
     assert_eq!(rig.waits(&overwriting).len(), 1);
@@ -271,7 +271,7 @@ fn the_same_key_shares_and_grows_one_lease() {
     assert_eq!(epoch(rig.open(&rig.leased(1, READ, 1, RWH))), (RWH, 0x12));
     // Less than what is held changes nothing; nor does the holder's own truncation.
     let again = OpenRequest {
-        overwrite: true,
+        effect: WRITE,
         ..rig.leased(1, WRITE, 1, RH)
     };
     assert_eq!(epoch(rig.open(&again)), (RWH, 0x12));
@@ -405,7 +405,7 @@ fn a_break_lowered_in_flight_goes_on_in_steps() {
     let plain = rig.request(1, READ);
     assert_eq!(told(&rig.waits(&plain)), [(7, 3, true)]);
     let overwriting = OpenRequest {
-        overwrite: true,
+        effect: WRITE,
         ..rig.request(1, WRITE)
     };
     assert_eq!(rig.waits(&overwriting), []);
@@ -438,7 +438,7 @@ fn an_oplock_lowered_in_flight_ends_without_another_acknowledgment() {
     rig.open(&holder);
     rig.waits(&rig.request(1, READ));
     let overwriting = OpenRequest {
-        overwrite: true,
+        effect: WRITE,
         ..rig.request(1, WRITE)
     };
     assert_eq!(rig.waits(&overwriting), []);

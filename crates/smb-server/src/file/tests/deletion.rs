@@ -271,11 +271,12 @@ fn a_rename_onto_a_name_that_goes_leaves_it_going() {
 #[test]
 fn each_name_goes_on_behalf_of_who_marked_it() {
     let user = |uid| {
-        Identity::User(Arc::new(vfs::identity::LocalUser {
+        let identity = Identity::User(Arc::new(vfs::identity::LocalUser {
             uid,
             gid: uid,
             groups: Vec::new(),
-        }))
+        }));
+        Deleter::new(&identity, None)
     };
     let rig = Rig::new(Caching::None);
     let one = rig.request(1, DELETE);

@@ -28,7 +28,10 @@ use crate::memory::{Account, Memory};
 use super::*;
 
 /// On whose behalf names go where that does not matter.
-pub(super) const ME: &Identity = &Identity::Service;
+pub(super) const ME: &Deleter = &Deleter {
+    identity: Identity::Service,
+    parent_lease: None,
+};
 pub(super) const READ: AccessMask = AccessMask::FILE_READ_DATA;
 pub(super) const WRITE: AccessMask = AccessMask::FILE_WRITE_DATA;
 pub(super) const DELETE: AccessMask = AccessMask::DELETE;
@@ -140,7 +143,7 @@ impl Rig {
             directory: false,
             access,
             share: SHARE_ALL,
-            overwrite: false,
+            effect: AccessMask::empty(),
             delete_on_close: false,
             client: client(0),
             cache: CacheRequest::None,

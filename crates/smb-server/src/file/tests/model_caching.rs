@@ -335,7 +335,7 @@ impl World {
                 let access = [STAT, READ, READ | WRITE, WRITE, READ | DELETE][usize::from(access)];
                 let plain = OpenRequest {
                     share: ShareAccess(share),
-                    overwrite,
+                    effect: WRITE.when(overwrite),
                     delete_on_close: doomed && access.contains(DELETE),
                     ..self.rig.request(file, access)
                 };

@@ -13,6 +13,7 @@ enum Op {
         access: u8,
         share: u32,
         doomed: bool,
+        effect: AccessMask,
     },
     Close {
         nth: usize,
@@ -30,12 +31,16 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let bits = prop_oneof![Just(0u8), 1u8..16];
     let share = prop_oneof![Just(7u32), 0u32..8];
+    let effect = prop_oneof![
+        6 => Just(AccessMask::empty()),
+        1 => Just(WRITE),
+        1 => Just(WRITE | DELETE),
+    ];
     prop_oneof![
-        8 => (1u64..3, 0u8..3, any::<bool>(), bits, share, prop::bool::weighted(0.1)).prop_map(
-            |(file, stream, second_link, access, share, doomed)| Op::Open {
-                file, stream, second_link, access, share, doomed
-            }
-        ),
+        8 => (1u64..3, 0u8..3, any::<bool>(), bits, share, prop::bool::weighted(0.1), effect)
+            .prop_map(|(file, stream, second_link, access, share, doomed, effect)| Op::Open {
+                file, stream, second_link, access, share, doomed, effect
+            }),
         5 => (0..6usize).prop_map(|nth| Op::Close { nth }),
         1 => (0..6usize, any::<bool>()).prop_map(|(nth, posix)| Op::Delete { nth, posix }),
         1 => (0..6usize).prop_map(|nth| Op::Undelete { nth }),
@@ -158,25 +163,48 @@ impl Model {
 
 fn conflicts(old: &OpenRequest, new: &OpenRequest) -> bool {
     let data = READ | WRITE | DELETE | AccessMask::FILE_APPEND_DATA | AccessMask::FILE_EXECUTE;
-    if old.place.key != new.place.key
-        || !old.access.intersects(data)
-        || !new.access.intersects(data)
+    let does = |who: &OpenRequest| who.access | who.effect;
+    if old.place.key != new.place.key || !does(old).intersects(data) || !does(new).intersects(data)
     {
         return false;
     }
+    let lasts = |open: &OpenRequest| open.place.stream.is_some() && open.share.0 & 4 == 0;
     if old.place.stream != new.place.stream {
-        let stream_lasts = old.place.stream.is_some() && old.share.0 & 4 == 0;
-        return new.place.stream.is_none() && new.access.contains(DELETE) && stream_lasts;
+        return match (&old.place.stream, &new.place.stream) {
+            (Some(_), Some(_)) => false,
+            (None, _) => old.access.contains(DELETE) && lasts(new),
+            // Overwriting a file takes its streams along.
+            (_, None) => (new.access.contains(DELETE) || new.overwrites()) && lasts(old),
+        };
     }
     let denied = |who: &OpenRequest, by: &OpenRequest| {
-        let reads = who.access.intersects(READ | AccessMask::FILE_EXECUTE);
-        let writes = who.access.intersects(WRITE | AccessMask::FILE_APPEND_DATA);
-        let deletes = who.access.contains(DELETE);
+        let reads = does(who).intersects(READ | AccessMask::FILE_EXECUTE);
+        let writes = does(who).intersects(WRITE | AccessMask::FILE_APPEND_DATA);
+        let deletes = does(who).contains(DELETE);
         (reads && by.share.0 & 1 == 0)
             || (writes && by.share.0 & 2 == 0)
             || (deletes && by.share.0 & 4 == 0)
     };
     denied(old, new) || denied(new, old)
+}
+
+fn open(rig: &Rig, model: &mut Model, request: OpenRequest) {
+    let expected = model.judge(&request);
+    let (decision, effects) = rig.files.open(&request);
+    assert!(effects.is_empty());
+    match decision {
+        Decision::Granted(_) => {
+            assert_eq!(expected, Status::SUCCESS);
+            rig.files
+                .overwritten(&request.place, request.open, request.access);
+            model.opens.push(OpenRequest {
+                effect: AccessMask::empty(),
+                ..request
+            });
+        }
+        Decision::Conflict(status) => assert_eq!(status, expected),
+        Decision::MustBreak => panic!("nobody caches"),
+    }
 }
 
 fn step(rig: &Rig, model: &mut Model, op: &Op) {
@@ -188,6 +216,7 @@ fn step(rig: &Rig, model: &mut Model, op: &Op) {
             access: bits,
             share,
             doomed,
+            effect,
         } => {
             let name = if second_link { "other" } else { "one" };
             let request = OpenRequest {
@@ -198,19 +227,10 @@ fn step(rig: &Rig, model: &mut Model, op: &Op) {
                 link: link(file, name),
                 share: ShareAccess(share),
                 delete_on_close: doomed,
+                effect,
                 ..rig.request(file, access(bits))
             };
-            let expected = model.judge(&request);
-            let (decision, effects) = rig.files.open(&request);
-            assert!(effects.is_empty());
-            match decision {
-                Decision::Granted(_) => {
-                    assert_eq!(expected, Status::SUCCESS);
-                    model.opens.push(request);
-                }
-                Decision::Conflict(status) => assert_eq!(status, expected),
-                Decision::MustBreak => panic!("nobody caches"),
-            }
+            open(rig, model, request);
         }
         Op::Close { nth } if nth < model.opens.len() => {
             let request = model.opens[nth].clone();

@@ -47,7 +47,76 @@ fn share_modes_are_per_stream_but_deletion_of_the_base_meets_them_all() {
     );
     let _ = rig.close(&on_stream);
     let _ = rig.close(&other);
-    rig.open(&rig.request(1, DELETE));
+    let delete = rig.request(1, DELETE);
+    rig.open(&delete);
+    // And the other way round ([MS-FSA] 2.1.5.1.2.1).
+    assert_eq!(rig.refused(&on_stream), Status::SHARING_VIOLATION);
+    let _ = rig.close(&delete);
+    rig.open(&on_stream);
+}
+
+#[test]
+fn overwriting_is_judged_as_writing_until_it_is_done() {
+    let rig = Rig::new(Caching::None);
+    let readers = OpenRequest {
+        share: ShareAccess::READ | ShareAccess::DELETE,
+        ..rig.request(1, READ)
+    };
+    let overwriting = |access, effect| OpenRequest {
+        effect,
+        ..rig.request(1, access)
+    };
+    rig.open(&readers);
+    for access in [STAT, READ] {
+        let refused = rig.refused(&overwriting(access, WRITE));
+        assert_eq!(refused, Status::SHARING_VIOLATION);
+    }
+    let _ = rig.close(&readers);
+    let done = overwriting(READ, WRITE);
+    rig.open(&done);
+    assert_eq!(rig.refused(&readers), Status::SHARING_VIOLATION);
+    rig.files.overwritten(&done.place, done.open, READ);
+    rig.open(&readers);
+}
+
+#[test]
+fn overwriting_takes_what_is_cached_of_the_streams_that_go_along() {
+    let rig = Rig::new(Caching::Full);
+    let on_stream = |share| OpenRequest {
+        place: stream(1, "S"),
+        share,
+        ..rig.leased(1, READ, 1, RWH)
+    };
+    let overwriting = OpenRequest {
+        effect: WRITE,
+        ..rig.request(1, READ)
+    };
+    let keeps = on_stream(ShareAccess::READ | ShareAccess::WRITE);
+    rig.open(&keeps);
+    // Maybe its holder has closed it already and would let it go.
+    assert_eq!(told(&rig.waits(&overwriting)), [(7, 5, true)]);
+    let _ = rig.close(&keeps);
+    let shares = on_stream(SHARE_ALL);
+    rig.open(&shares);
+    assert_eq!(told(&rig.waits(&overwriting)), [(7, 0, true)]);
+    let _ = rig.close(&shares);
+    rig.open(&overwriting);
+}
+
+#[test]
+fn a_stream_to_be_removed_by_somebody_else_goes_with_its_last_handle() {
+    let rig = Rig::new(Caching::None);
+    let place = stream(1, "S");
+    assert!(!rig.files.remove_at_last_close(&place, ME));
+    let open = OpenRequest {
+        place: place.clone(),
+        ..rig.request(1, READ)
+    };
+    rig.open(&open);
+    assert!(!rig.files.take_out(&place, &Remove::Stream));
+    assert!(rig.files.remove_at_last_close(&place, ME));
+    assert_eq!(rig.refused(&open), Status::DELETE_PENDING);
+    assert_eq!(rig.close(&open).remove, Some((Remove::Stream, ME.clone())));
 }
 
 #[test]

@@ -1,0 +1,223 @@
+//! Asking those who have an inode open to make way: share modes ([MS-FSA] 2.1.5.1.2.1, 2.1.5.1.2.2)
+//! and what is cached (2.1.4.12).
+//!
+//! Owns which streams of an inode a request concerns, and whose caching it spares. What is asked of
+//! one holder is `caching`'s affair.
+
+use smb_wire::Status;
+
+use super::caching::{Cause, Holder, Site};
+use super::files::{Files, Step};
+use super::inode::Inode;
+use super::share_mode::ShareMode;
+use super::types::{Actor, Effects, Operation, Owner, Place, StreamName, WH, WaiterId};
+
+impl Inode {
+    /// Judges `mode` on `stream` by the share modes of what is open. `own` is asked for nothing.
+    pub(super) fn share(
+        &mut self,
+        stream: &StreamName,
+        mode: ShareMode,
+        (overwrite, own): (bool, Option<Owner>),
+        site: Site<'_>,
+        out: &mut Effects,
+    ) -> Step {
+        let violated = self.violated(stream, mode, overwrite);
+        if violated.is_empty() {
+            return Step::Go;
+        }
+        // The holder of HANDLE caching may have closed its file long ago: ask.
+        let mut waits = false;
+        for stream in &violated {
+            let own = |holder: &Holder| Some(holder.owner) == own;
+            waits |= self.contend_at(stream, Cause::Violation, own, site, out);
+        }
+        if waits {
+            Step::Wait
+        } else {
+            Step::Refused(Status::SHARING_VIOLATION)
+        }
+    }
+
+    /// Judges whether a name may be put into this directory by a rename or link, which opens it for
+    /// that for a moment.
+    pub(super) fn admit_entry(
+        &mut self,
+        directory: bool,
+        site: Site<'_>,
+        out: &mut Effects,
+    ) -> Step {
+        self.share(
+            &None,
+            ShareMode::of_entry(directory),
+            (false, None),
+            site,
+            out,
+        )
+    }
+
+    /// The streams whose opens conflict with `mode` on `stream`.
+    ///
+    /// [MS-FSA] 2.1.5.1.2.1: deleting a file deletes its named streams, so whoever may delete the
+    /// file and whoever has a stream open without sharing deletion exclude each other. Overwriting
+    /// the file takes its named streams away as well.
+    fn violated(&self, stream: &StreamName, mode: ShareMode, overwrite: bool) -> Vec<StreamName> {
+        let mut violated: Vec<StreamName> = self
+            .opens
+            .values()
+            .filter(|open| match (stream, &open.stream) {
+                (one, other) if one == other => mode.conflicts(open.mode),
+                (None, _) => (mode.deletes() || overwrite) && open.mode.forbids_deletion(),
+                (Some(_), None) => open.mode.deletes() && mode.forbids_deletion(),
+                (Some(_), Some(_)) => false,
+            })
+            .map(|open| open.stream.clone())
+            .collect();
+        violated.sort_unstable();
+        violated.dedup();
+        violated
+    }
+
+    pub(super) fn contend(
+        &mut self,
+        stream: &StreamName,
+        cause: Cause,
+        spared: impl Fn(&Holder) -> bool,
+        site: Site<'_>,
+        out: &mut Effects,
+    ) -> bool {
+        match self.streams.get_mut(stream) {
+            Some(stream) => stream.contend(cause, spared, site, out),
+            None => false,
+        }
+    }
+
+    /// As [`Inode::contend`], at another stream than `site` names.
+    fn contend_at(
+        &mut self,
+        stream: &StreamName,
+        cause: Cause,
+        spared: impl Fn(&Holder) -> bool,
+        site: Site<'_>,
+        out: &mut Effects,
+    ) -> bool {
+        let place = Place {
+            key: site.place.key,
+            stream: stream.clone(),
+        };
+        let site = Site {
+            place: &place,
+            ..site
+        };
+        self.contend(stream, cause, spared, site, out)
+    }
+
+    /// Breaks what is cached of the named streams. True if the cause must wait.
+    pub(super) fn contend_streams(
+        &mut self,
+        cause: Cause,
+        site: Site<'_>,
+        out: &mut Effects,
+    ) -> bool {
+        let mut waits = false;
+        for name in self.open_streams() {
+            waits |= self.contend_at(&name, cause, |_| false, site, out);
+        }
+        waits
+    }
+
+    /// An operation of an open, or of a stranger. True if it must wait.
+    pub(super) fn operate(
+        &mut self,
+        actor: Actor,
+        cause: Cause,
+        site: Site<'_>,
+        out: &mut Effects,
+    ) -> bool {
+        let group = match actor {
+            Actor::Open(open) | Actor::Opener(open) => {
+                self.opens.get(&open).map_or(0, |open| open.group)
+            }
+            Actor::Stranger => 0,
+        };
+        let opener = matches!(actor, Actor::Opener(_));
+        let spared = |holder: &Holder| {
+            // [MS-FSA] 2.1.4.12, BreakToNone: level II goes for all, the writer's own too.
+            let own_two = holder.is_oplock() && !holder.state.intersects(WH);
+            holder.group == group && (opener || !own_two || cause != Cause::Change)
+        };
+        self.contend(&site.place.stream, cause, spared, site, out)
+    }
+
+    /// An entry of this directory changed. Spares the lease the actor named as its parent's.
+    pub(super) fn entries_changed(
+        &mut self,
+        spared: Option<Owner>,
+        site: Site<'_>,
+        out: &mut Effects,
+    ) {
+        let spared = |holder: &Holder| Some(holder.owner) == spared;
+        self.contend(&None, Cause::Entries, spared, site, out);
+    }
+}
+
+impl Files {
+    /// Asks the caching of others to make way. `Step::Wait`: `waiter` is parked and the caller
+    /// asks again when it is woken; without a waiter the breaks are sent and nobody is parked.
+    ///
+    /// For operations that change data see also [`Quick::others_cache`]: asked before, and once
+    /// more after the change is on disk.
+    pub fn operation(
+        &self,
+        place: &Place,
+        actor: Actor,
+        operation: Operation,
+        waiter: Option<WaiterId>,
+    ) -> (Step, Effects) {
+        self.ask(place, waiter, |inode, site, effects| {
+            if inode.operate(actor, Cause::from(operation), site, effects) {
+                Step::Wait
+            } else {
+                Step::Go
+            }
+        })
+    }
+
+    /// Whether the share modes of who has a directory open let a rename or link put a name into it:
+    /// that of a file, or of another directory. `Step::Wait`: `waiter` is parked as by
+    /// [`Files::operation`].
+    pub fn admit_entry(
+        &self,
+        parent: &Place,
+        directory: bool,
+        waiter: WaiterId,
+    ) -> (Step, Effects) {
+        self.ask(parent, Some(waiter), |inode, site, effects| {
+            inode.admit_entry(directory, site, effects)
+        })
+    }
+
+    /// Asks those who have an inode open; parks `waiter` where they are to be waited for.
+    fn ask(
+        &self,
+        place: &Place,
+        waiter: Option<WaiterId>,
+        ask: impl FnOnce(&mut Inode, Site<'_>, &mut Effects) -> Step,
+    ) -> (Step, Effects) {
+        let mut effects = Effects::default();
+        let next_ticket = || self.next_ticket();
+        let site = Site {
+            place,
+            next_ticket: &next_ticket,
+        };
+        let step = self.with(place.key, false, |inode| {
+            match (ask(inode, site, &mut effects), waiter) {
+                (Step::Wait, Some(waiter)) if !inode.park(waiter) => {
+                    Step::Refused(Status::INSUFFICIENT_RESOURCES)
+                }
+                (step, _) => step,
+            }
+        });
+        (step.unwrap_or(Step::Go), effects)
+    }
+}

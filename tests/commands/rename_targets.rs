@@ -1,0 +1,173 @@
+//! Where a new name goes, and whom that asks ([MS-FSA] 2.1.5.15.12, 2.1.5.15.7): the directory is
+//! opened for it, what has the name must go, and handles that are only cached are asked for.
+
+use bytes::BytesMut;
+use smb_client::{Break, CreateArgs, File, Options, Tree};
+use smb_tests::{HoldfastServer, SOON, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::LeaseState;
+use smb_wire::fscc::{FileInformationClass, FileLinkInformation, FileRenameInformation};
+use smb_wire::ids::{Guid, LeaseKey, MessageId};
+use smb_wire::msg::{InfoType, ShareAccess};
+
+const KEY: LeaseKey = LeaseKey([0x11; 16]);
+const R: LeaseState = LeaseState(1);
+const RH: LeaseState = LeaseState(3);
+const READ: AccessMask = AccessMask::FILE_READ_DATA;
+const DELETE: AccessMask = AccessMask::DELETE;
+
+struct World {
+    server: HoldfastServer,
+    holder: Tree,
+    other: Tree,
+}
+
+impl World {
+    /// The directory `d`, and `f`, a file beside it.
+    fn new() -> Self {
+        let server = HoldfastServer::new();
+        let holder = server.tree_with(Options::default().guid(Guid([1; 16])));
+        let other = server.tree_with(Options::default().guid(Guid([2; 16])));
+        holder.mkdir("d").unwrap();
+        holder.write_file("f", b"content").unwrap();
+        Self {
+            server,
+            holder,
+            other,
+        }
+    }
+
+    fn source(&self, name: &str) -> File {
+        let access = DELETE | AccessMask::FILE_READ_ATTRIBUTES;
+        let args = CreateArgs::open(name).access(access);
+        self.other.create(&args).unwrap()
+    }
+
+    /// The handle caching of [`KEY`] was asked for.
+    #[track_caller]
+    fn assert_asked(&self, held: LeaseState) {
+        let broken = self.holder.client().next_break(SOON).unwrap();
+        let Some(Break::Lease {
+            key, current, new, ..
+        }) = broken
+        else {
+            panic!("{broken:?}");
+        };
+        let left = LeaseState(held.0 & !2);
+        assert_eq!((key, current, new), (KEY, held, left));
+    }
+
+    fn end(&self, id: MessageId) -> Status {
+        self.other.client().wait(id).unwrap().status()
+    }
+}
+
+/// Sends a rename or a link.
+fn send(file: &File, to: &str, class: FileInformationClass) -> MessageId {
+    let mut buffer = BytesMut::new();
+    if class == FileInformationClass::LINK {
+        FileLinkInformation {
+            replace_if_exists: true,
+            root_directory: 0,
+            file_name: to.into(),
+        }
+        .encode(&mut buffer);
+    } else {
+        FileRenameInformation {
+            replace_if_exists: true,
+            root_directory: 0,
+            file_name: to.into(),
+        }
+        .encode(&mut buffer);
+    }
+    let request = file.set_info_request(InfoType::FILE, class.0, 0, &buffer);
+    file.tree().send(request).unwrap()
+}
+
+const BOTH: [FileInformationClass; 2] = [FileInformationClass::RENAME, FileInformationClass::LINK];
+
+#[test]
+fn who_caches_a_handle_that_may_delete_the_directory_is_asked_for_it() {
+    // smb2.dirlease.rename_dst_parent
+    for class in BOTH {
+        let world = World::new();
+        let args = CreateArgs::directory("d").access(DELETE);
+        let args = args.lease_v2(KEY, LeaseState::RWH, 0);
+        let directory = world.holder.create(&args).unwrap();
+        assert_eq!(directory.created().lease().unwrap().lease_state, RH);
+        let file = world.source("f");
+        let id = send(&file, "d\\g", class);
+        world.assert_asked(RH);
+        world.holder.acknowledge_lease(KEY, R).unwrap();
+        assert_eq!(world.end(id), Status::SHARING_VIOLATION, "{class:?}");
+        // It has the lease again, and lets go of the handle this time.
+        let again = world.holder.create(&args).unwrap();
+        let lease = again.created().lease().unwrap();
+        assert_eq!((lease.lease_state, lease.v2.unwrap().epoch), (RH, 3));
+        again.close().unwrap();
+        let id = send(&file, "d\\g", class);
+        world.assert_asked(RH);
+        directory.close().unwrap();
+        assert_eq!(world.end(id), Status::SUCCESS, "{class:?}");
+        assert!(world.server.path("d/g").exists());
+    }
+}
+
+#[test]
+fn who_has_the_directory_open_and_shares_no_writing_keeps_new_names_out() {
+    let world = World::new();
+    let open = |share| {
+        let args = CreateArgs::directory("d").access(READ).share(share);
+        world.holder.create(&args).unwrap()
+    };
+    for class in BOTH {
+        let file = world.source("f");
+        let keeps = open(ShareAccess::READ | ShareAccess::DELETE);
+        let id = send(&file, "d\\g", class);
+        assert_eq!(world.end(id), Status::SHARING_VIOLATION, "{class:?}");
+        keeps.close().unwrap();
+        let shares = open(ShareAccess::READ | ShareAccess::WRITE);
+        let id = send(&file, "d\\g", class);
+        assert_eq!(world.end(id), Status::SUCCESS, "{class:?}");
+        shares.close().unwrap();
+        file.close().unwrap();
+        world.holder.write_file("f", b"content").unwrap();
+    }
+    // A directory may go where another may be deleted, not where nobody may write.
+    world.holder.mkdir("e").unwrap();
+    let keeps = open(ShareAccess::READ | ShareAccess::DELETE);
+    let moved = world.other.rename("e", "d\\e", false);
+    assert_eq!(status(moved), Status::SHARING_VIOLATION);
+    keeps.close().unwrap();
+    let args = CreateArgs::directory("d").access(DELETE);
+    let _deletes = world.holder.create(&args).unwrap();
+    world.other.rename("e", "d\\e", false).unwrap();
+}
+
+#[test]
+fn what_is_cached_of_a_stream_of_either_file_is_asked_for() {
+    for (cached, class) in [
+        ("f:s", FileInformationClass::RENAME),
+        ("g:s", FileInformationClass::RENAME),
+        ("g:s", FileInformationClass::LINK),
+    ] {
+        let world = World::new();
+        world.holder.write_file("f:s", b"stream").unwrap();
+        world.holder.write_file("g:s", b"stream").unwrap();
+        let args = CreateArgs::open(cached).lease_v2(KEY, RH, 0);
+        let stream = world.holder.create(&args).unwrap();
+        let file = world.source("f");
+        let id = send(&file, "g", class);
+        world.assert_asked(RH);
+        world.holder.acknowledge_lease(KEY, R).unwrap();
+        // The handle is really open.
+        assert_eq!(world.end(id), Status::ACCESS_DENIED, "{cached} {class:?}");
+        stream.close().unwrap();
+        let stream = world.holder.create(&args).unwrap();
+        let id = send(&file, "g", class);
+        world.assert_asked(RH);
+        stream.close().unwrap();
+        assert_eq!(world.end(id), Status::SUCCESS, "{cached} {class:?}");
+    }
+}
