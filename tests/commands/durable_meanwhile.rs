@@ -3,15 +3,16 @@
 
 use std::time::Duration;
 
-use smb_client::{CreateArgs, Tree};
+use smb_client::{CreateArgs, File, Tree};
 use smb_tests::durable::{v2, v2_again};
 use smb_tests::{HoldfastServer, SOON, status, wait_until};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::LeaseState;
 use smb_wire::msg::{CreateOptions, Dialect, ShareAccess};
 
 use super::durable_reconnect::{
-    CREATE_GUID, EXCLUSIVE, Lost, OTHER_KEY, RH, RWH, batch, leased, modern, other,
+    CREATE_GUID, EXCLUSIVE, KEY, Lost, OTHER_KEY, RH, RWH, batch, leased, modern, other,
 };
 
 /// Another client does this while the open is lost, and is not kept waiting.
@@ -137,23 +138,70 @@ fn its_own_lease_key_purges_nothing() {
     assert_eq!(file.read_all().unwrap(), b"BEFORE");
 }
 
-#[test]
-fn its_locks_hold_meanwhile() {
+/// A durable open under a lease, after `act`, is lost; `None`: it was not kept.
+fn lost_after(
+    state: LeaseState,
+    act: impl FnOnce(&HoldfastServer, &File),
+) -> (HoldfastServer, Option<File>) {
     let server = HoldfastServer::new();
-    let (tree, stranger) = (modern(&server), other(&server));
-    let file = tree.create(&v2(leased("f", RH), CREATE_GUID, 0)).unwrap();
-    file.write_all(0, &[1; 100]).unwrap();
-    file.lock(0, 10, EXCLUSIVE).unwrap();
-    let id = file.id();
-    server.lose(&tree);
-    let theirs = stranger.create(&CreateArgs::open("f")).unwrap();
-    // Asked by a read: a lock would break the lease first ([MS-FSA] 2.1.5.8), and with it the open.
-    assert_eq!(status(theirs.read(0, 10)), Status::FILE_LOCK_CONFLICT);
     let tree = modern(&server);
-    let again = v2_again(leased("f", RH), id, CREATE_GUID);
-    let file = tree.create(&again).unwrap();
-    file.close().unwrap();
-    theirs.lock(5, 10, EXCLUSIVE).unwrap();
+    let file = tree
+        .create(&v2(leased("f", state), CREATE_GUID, 0))
+        .unwrap();
+    file.write_all(0, &[1; 100]).unwrap();
+    act(&server, &file);
+    server.lose(&tree);
+    let again = v2_again(leased("f", state), file.id(), CREATE_GUID);
+    let back = modern(&server).create(&again);
+    let back = match back {
+        Ok(file) => Some(file),
+        Err(error) => {
+            let refused = status::<()>(Err(error));
+            assert_eq!(refused, Status::OBJECT_NAME_NOT_FOUND);
+            None
+        }
+    };
+    (server, back)
+}
+
+#[test]
+fn locks_without_write_caching_end_with_the_client() {
+    // durable-v2-open.lock-noW-lease: nothing would keep others from what is locked.
+    let (server, back) = lost_after(RH, |_, file| file.lock(0, 10, EXCLUSIVE).unwrap());
+    assert!(back.is_none());
+    let theirs = other(&server).create(&CreateArgs::open("f")).unwrap();
+    theirs.lock(0, 10, EXCLUSIVE).unwrap();
+    assert_eq!(theirs.read(0, 10).unwrap(), [1; 10]);
+}
+
+#[test]
+fn what_was_unlocked_before_is_kept() {
+    let (_server, back) = lost_after(RH, |_, file| {
+        file.lock(0, 10, EXCLUSIVE).unwrap();
+        file.unlock(0, 10).unwrap();
+    });
+    assert!(back.is_some());
+}
+
+#[test]
+fn locks_are_kept_with_write_caching_as_long_as_it_is_held() {
+    let (_server, back) = lost_after(RWH, |_, file| file.lock(0, 10, EXCLUSIVE).unwrap());
+    let file = back.unwrap();
+    let again = file.lock(5, 10, EXCLUSIVE);
+    assert_eq!(status(again), Status::LOCK_NOT_GRANTED);
+
+    let (server, back) = lost_after(RWH, |server, file| {
+        file.lock(0, 10, EXCLUSIVE).unwrap();
+        // Another client takes the write caching.
+        let stranger = other(server);
+        let waiting = stranger.send(CreateArgs::open("f").request()).unwrap();
+        assert!(file.tree().client().next_break(SOON).unwrap().is_some());
+        file.tree().acknowledge_lease(KEY, RH).unwrap();
+        stranger.client().wait(waiting).unwrap().ok().unwrap();
+    });
+    assert!(back.is_none());
+    let theirs = other(&server).create(&CreateArgs::open("f")).unwrap();
+    theirs.lock(0, 10, EXCLUSIVE).unwrap();
 }
 
 /// Opened with DELETE_ON_CLOSE, kept so long.

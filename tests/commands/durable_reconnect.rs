@@ -16,7 +16,7 @@ use smb_wire::msg::{
     CreateDisposition, CreateOptions, Dialect, LockFlags, OplockLevel, ShareAccess,
 };
 
-const KEY: LeaseKey = LeaseKey([0x33; 16]);
+pub(super) const KEY: LeaseKey = LeaseKey([0x33; 16]);
 pub(super) const OTHER_KEY: LeaseKey = LeaseKey([0x34; 16]);
 pub(super) const CREATE_GUID: Guid = Guid([0x44; 16]);
 /// Of the clients of 3.1.1.

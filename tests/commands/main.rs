@@ -33,6 +33,7 @@ mod oplock_break;
 mod oplocks;
 mod persistent;
 mod persistent_breaks;
+mod persistent_contended;
 mod persistent_host;
 mod pipes;
 mod protection;

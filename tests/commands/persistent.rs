@@ -215,25 +215,6 @@ fn it_survives_a_lost_connection_whatever_is_cached() {
 }
 
 #[test]
-fn while_it_is_lost_the_file_is_not_available() {
-    // 3.3.5.9, first paragraph; the same client, too.
-    for args in [plain(), batch(), leased(RH)] {
-        let server = start();
-        let id = lost(&server, args.clone());
-        let started = Instant::now();
-        for tree in [other(&server), modern(&server)] {
-            let open = tree.create(&CreateArgs::open("f"));
-            assert_eq!(end(open), Status::FILE_NOT_AVAILABLE, "{args:?}");
-        }
-        assert!(started.elapsed() < Duration::from_secs(5));
-        let file = modern(&server).create(&again(args, id)).unwrap();
-        assert_eq!(file.read_all().unwrap(), b"before");
-        file.close().unwrap();
-        other(&server).create(&CreateArgs::open("f")).unwrap();
-    }
-}
-
-#[test]
 fn before_3_0_the_paragraph_does_not_count() {
     // Then the share mode does.
     let server = start();
@@ -244,19 +225,6 @@ fn before_3_0_the_paragraph_does_not_count() {
         Status::SHARING_VIOLATION
     );
     modern(&server).create(&again(plain(), id)).unwrap();
-}
-
-#[test]
-fn a_break_that_nobody_hears_takes_its_oplock_and_no_more() {
-    // 3.3.4.6: Open.IsPersistent is TRUE, so it is not closed.
-    let server = start();
-    let id = lost(&server, batch());
-    let old = server.tree_with(Options::dialect(Dialect::SMB_2_1));
-    old.create(&CreateArgs::open("f")).unwrap().close().unwrap();
-    let file = modern(&server).create(&again(batch(), id)).unwrap();
-    assert_eq!(file.id().persistent, id.persistent);
-    assert_eq!(file.created().oplock_level, OplockLevel::NONE);
-    assert_eq!(file.read_all().unwrap(), b"before");
 }
 
 #[test]

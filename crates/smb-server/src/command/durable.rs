@@ -7,11 +7,11 @@
 //! durability policy and what is owed for it. TREE_DISCONNECT closes all.
 //!
 //! A break that can be told to nobody closes the durable opens it concerns, so that whoever asked
-//! gets on at once. That of a lease with a persistent open waits until a client of the lease is
-//! back at its open (Lease.BreakNotification), or until the last of them is closed. What has waited
-//! long enough is closed by the scavenger. Requests that run
-//! while their connection is lost go on; whoever takes the open next (a reconnect, a close) waits
-//! for them first.
+//! gets on at once. That of a persistent open waits until a client is back at its open
+//! (Lease.BreakNotification; the same for its oplock), or until the last open of the lease is
+//! closed. What has waited long enough is closed by the scavenger. Requests that run while their
+//! connection is lost go on; whoever takes the open next (a reconnect, a close) waits for them
+//! first.
 //!
 //! The order that makes the races come out right: an open enters the table of kept opens first,
 //! then loses its holder, then is looked at once more; a break marks its caching first, then
@@ -247,8 +247,8 @@ fn unanswered<V: Vfs>(server: &Arc<Server<V>>, broken: Break) {
     }
 }
 
-/// Whether a break that nobody hears closes the open: a durable one. A persistent one outlives its
-/// oplock, and waits with the break of its lease ([MS-SMB2] 3.3.4.6, 3.3.4.7).
+/// Whether a break that nobody hears closes the open: a durable one. A persistent one waits with the
+/// break ([MS-SMB2] 3.3.4.6, 3.3.4.7).
 fn closes_it(endurance: Endurance) -> bool {
     match endurance {
         Endurance::Durable { persistent, .. } => !persistent,
@@ -256,13 +256,14 @@ fn closes_it(endurance: Endurance) -> bool {
     }
 }
 
-/// [MS-SMB2] 3.3.4.7: a break of a lease of a persistent open waits until its client is back.
+/// [MS-SMB2] 3.3.4.7: a break of what a persistent open caches waits until its client is back. The
+/// text has it so of leases; of a batch oplock Windows waits as well (3.3.5.9 <301>), and either
+/// client may have changes to write back.
 fn waits_for_client<V: Vfs>(server: &Server<V>, broken: &Break) -> bool {
-    let persistent = |open: &OpenId| {
+    broken.opens.iter().any(|open| {
         let kept = server.durables.kept_as(*open);
         kept.is_some_and(Endurance::is_persistent)
-    };
-    matches!(broken.owner, Owner::Lease(..)) && broken.opens.iter().any(persistent)
+    })
 }
 
 /// A break has ended: durable opens that wait and have lost what they are kept for are closed.

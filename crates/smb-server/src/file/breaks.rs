@@ -7,7 +7,7 @@ use vfs::FileKey;
 
 use super::caching::{Holder, Site};
 use super::files::Files;
-use super::types::{CacheGrant, Effects, H, LeaseState, OpenId, Owner, Place, WH};
+use super::types::{CacheGrant, Effects, H, LeaseState, OpenId, Owner, Place, W, WH};
 
 /// An acknowledgment's answer and what it leaves to do: also a wrong one may end a break.
 pub type Acknowledged<T> = (Result<T, Status>, Effects);
@@ -129,12 +129,28 @@ impl Files {
     /// is under way: what a durable open is kept for ([MS-SMB2] 3.3.7.1).
     #[must_use]
     pub fn keeps_handle(&self, place: &Place, open: OpenId) -> bool {
+        self.outlasts(place, open, |holder| holder.breaking.is_none())
+    }
+
+    /// Whether an open caches its handle, though it may be asked to give that up: others who open
+    /// the file are judged, and those who must wait do so for its holder. Beside an open whose
+    /// client is away and that does not, nobody can be let in ([MS-SMB2] 3.3.5.9 <301>).
+    #[must_use]
+    pub fn holds_handle(&self, place: &Place, open: OpenId) -> bool {
+        self.outlasts(place, open, |_| true)
+    }
+
+    /// Byte-range locks are safe while their client is away only if nobody else can open the file
+    /// for data without a break: beside them the open must cache writes too, as Windows and Samba
+    /// have it.
+    fn outlasts(&self, place: &Place, open: OpenId, held: impl Fn(&Holder) -> bool) -> bool {
         self.with(place.key, false, |inode| {
             let stream = inode.stream(&place.stream)?;
             let mut holders = stream.holders.iter();
             let holder = holders.find(|holder| holder.opens.contains(&open))?;
             let batch = !holder.is_oplock() || holder.state.contains(WH);
-            Some(batch && holder.state.contains(H) && holder.breaking.is_none())
+            let locks = holder.state.contains(W) || !stream.locks.any_of(open);
+            Some(batch && locks && holder.state.contains(H) && held(holder))
         })
         .flatten()
         .unwrap_or(false)

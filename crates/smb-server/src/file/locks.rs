@@ -172,6 +172,11 @@ impl RangeLocks {
         held.count() + waiting.count()
     }
 
+    /// Whether an open holds any range.
+    pub(super) fn any_of(&self, open: OpenId) -> bool {
+        self.held.iter().any(|held| held.open == open)
+    }
+
     /// What an open holds, in the order it was taken.
     pub(super) fn of(&self, open: OpenId) -> Vec<KeptLock> {
         let mine = self.held.iter().filter(|held| held.open == open);

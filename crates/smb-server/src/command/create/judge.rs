@@ -64,11 +64,13 @@ pub(super) async fn open<V: Vfs>(
     case: Case<'_, V>,
 ) -> Result<Judged<V>, Failure> {
     let server = call.server();
-    // [MS-SMB2] 3.3.5.9: what waits for its client is nobody else's meanwhile.
+    let (durables, files) = (&server.durables, &server.files);
+    // [MS-SMB2] 3.3.5.9 <301>: beside a persistent open whose client is away and caches no handle,
+    // nothing could be asked of the client. One that does is asked when it is back.
     if call.connection.dialect() >= Dialect::SMB_3_0
-        && server
-            .persistence
-            .any_at(case.place, |open| server.durables.is_kept(open))
+        && server.persistence.any_at(case.place, |open| {
+            durables.is_kept(open) && !files.holds_handle(case.place, open)
+        })
     {
         return Err(Status::FILE_NOT_AVAILABLE.into());
     }

@@ -1,0 +1,447 @@
+//! Who opens a file beside a persistent open whose client is away ([MS-SMB2] 3.3.5.9 with note
+//! 301, 3.3.4.6, 3.3.4.7): an open that caches its handle is asked to make way as if its client
+//! were there, and answers when it is back; beside any other nobody is let in. The client gets its
+//! open back in every case, as smb2.persistent-open-reconnect-contended of later versions of
+//! smbtorture asks.
+
+use std::time::{Duration, Instant};
+
+use smb_client::{Break, CreateArgs, File, Options, Tree};
+use smb_tests::durable::{granted_v2, persistent, persistent_again};
+use smb_tests::{HoldfastServer, MEANWHILE, SOON, status, wait_until};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::{DurableHandleFlags, LeaseState};
+use smb_wire::ids::{FileId, Guid, LeaseKey, MessageId};
+use smb_wire::msg::{CreateDisposition, Dialect, LockFlags, OplockLevel, ShareAccess};
+
+const CLIENT: Guid = Guid([0x55; 16]);
+const NONE: LeaseState = LeaseState(0);
+const R: LeaseState = LeaseState::READ;
+const H: LeaseState = LeaseState::HANDLE;
+const W: LeaseState = LeaseState(4);
+const RH: LeaseState = LeaseState(3);
+const RW: LeaseState = LeaseState(5);
+const RWH: LeaseState = LeaseState::RWH;
+const EXCLUSIVE: LockFlags = LockFlags(0x12);
+/// The patience of a persistent open whose time is to run out in the test.
+const SHORT_MS: u32 = 1_000;
+
+fn start() -> HoldfastServer {
+    HoldfastServer::start(&smb_tests::Options {
+        share: "continuous_availability = true".into(),
+        ..smb_tests::Options::default()
+    })
+}
+
+fn mine(server: &HoldfastServer) -> Tree {
+    server.tree_with(Options::dialect(Dialect::SMB_3_1_1).guid(CLIENT))
+}
+
+fn of(server: &HoldfastServer, dialect: Dialect) -> Tree {
+    let client = Guid([0x60 + dialect.0.to_le_bytes()[0]; 16]);
+    server.tree_with(Options::dialect(dialect).guid(client))
+}
+
+fn other(server: &HoldfastServer) -> Tree {
+    of(server, Dialect::SMB_3_1_1)
+}
+
+/// An open of one file, named by a number: its CREATE, CreateGuid and lease key.
+#[derive(Debug, Clone)]
+struct Held {
+    number: u8,
+    args: CreateArgs,
+}
+
+impl Held {
+    fn name(number: u8) -> String {
+        format!("f{number}")
+    }
+
+    fn plain(number: u8) -> Self {
+        let args = CreateArgs::open_if(&Self::name(number));
+        Self { number, args }
+    }
+
+    fn leased(number: u8, state: LeaseState) -> Self {
+        let plain = Self::plain(number);
+        let key = plain.key();
+        let args = plain.args.lease_v2(key, state, 0);
+        Self { number, args }
+    }
+
+    fn oplock(number: u8, level: OplockLevel) -> Self {
+        let args = Self::plain(number).args.oplock(level);
+        Self { number, args }
+    }
+
+    fn share(mut self, share: ShareAccess) -> Self {
+        self.args = self.args.share(share);
+        self
+    }
+
+    fn guid(&self) -> Guid {
+        Guid([self.number; 16])
+    }
+
+    fn key(&self) -> LeaseKey {
+        LeaseKey([self.number; 16])
+    }
+
+    /// Opened persistently, for so long.
+    fn open(&self, tree: &Tree, timeout_ms: u32) -> File {
+        let args = persistent(self.args.clone(), self.guid(), timeout_ms);
+        let file = tree.create(&args).unwrap();
+        let granted = granted_v2(&file).unwrap();
+        assert!(granted.flags.contains(DurableHandleFlags::PERSISTENT));
+        file
+    }
+
+    /// Opened persistently, and the connection is lost.
+    fn lose(&self, server: &HoldfastServer, timeout_ms: u32) -> FileId {
+        let tree = mine(server);
+        let id = self.open(&tree, timeout_ms).id();
+        server.lose(&tree);
+        id
+    }
+
+    fn back(&self, tree: &Tree, id: FileId) -> File {
+        let again = persistent_again(self.args.clone(), id, self.guid());
+        tree.create(&again).unwrap()
+    }
+
+    /// What somebody else asks for.
+    fn theirs(&self) -> CreateArgs {
+        CreateArgs::open(&Self::name(self.number))
+    }
+}
+
+/// The client hears that its lease goes from `from` to `to`, and agrees.
+#[track_caller]
+fn gives_up(tree: &Tree, key: LeaseKey, from: LeaseState, to: LeaseState) {
+    let heard = tree.client().next_break(SOON).unwrap();
+    let Some(Break::Lease {
+        key: of,
+        current,
+        new,
+        ack_required: true,
+        ..
+    }) = heard
+    else {
+        panic!("{heard:?}")
+    };
+    assert_eq!((of, current, new), (key, from, to));
+    tree.acknowledge_lease(key, to).unwrap();
+}
+
+#[track_caller]
+fn hears_nothing(tree: &Tree) {
+    assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
+}
+
+/// The request is told that it waits.
+#[track_caller]
+fn waits(tree: &Tree, id: MessageId) {
+    assert!(tree.client().wait_pending(id).unwrap().is_some());
+}
+
+/// What a contender asks for.
+#[derive(Debug, Clone, Copy)]
+struct Contender {
+    access: AccessMask,
+    overwrites: bool,
+}
+
+impl Contender {
+    const ALL: [Self; 4] = [
+        Self::new(AccessMask::FILE_GENERIC_READ, false),
+        Self::new(
+            AccessMask(AccessMask::FILE_GENERIC_READ.0 | AccessMask::FILE_GENERIC_WRITE.0),
+            false,
+        ),
+        Self::new(
+            AccessMask(AccessMask::FILE_GENERIC_READ.0 | AccessMask::DELETE.0),
+            false,
+        ),
+        Self::new(
+            AccessMask(AccessMask::FILE_GENERIC_READ.0 | AccessMask::FILE_GENERIC_WRITE.0),
+            true,
+        ),
+    ];
+
+    const fn new(access: AccessMask, overwrites: bool) -> Self {
+        Self { access, overwrites }
+    }
+
+    fn args(self, held: &Held) -> CreateArgs {
+        let disposition = match self.overwrites {
+            true => CreateDisposition::OVERWRITE,
+            false => CreateDisposition::OPEN,
+        };
+        held.theirs().access(self.access).disposition(disposition)
+    }
+
+    fn conflicts(self, share: ShareAccess) -> bool {
+        let bars = |access, right| self.access.intersects(access) && !share.contains(right);
+        bars(AccessMask::FILE_READ_DATA, ShareAccess::READ)
+            || bars(AccessMask::FILE_WRITE_DATA, ShareAccess::WRITE)
+            || bars(AccessMask::DELETE, ShareAccess::DELETE)
+    }
+}
+
+/// One open is lost, another client asks for the file, the first comes back.
+fn contend(
+    server: &HoldfastServer,
+    (number, state): (u8, LeaseState),
+    share: ShareAccess,
+    locks: bool,
+    contender: Contender,
+) {
+    let what = format!("{state:?} {share:?} locks {locks}: {contender:?}");
+    let held = Held::leased(number, state).share(share);
+    let tree = mine(server);
+    let file = held.open(&tree, 60_000);
+    if locks {
+        file.lock(0, 1, EXCLUSIVE).unwrap();
+    }
+    let id = file.id();
+    server.lose(&tree);
+
+    let stranger = other(server);
+    let pending = stranger.send(contender.args(&held).request()).unwrap();
+    let protected = state.contains(H) && (!locks || state.contains(W));
+    let conflict = contender.conflicts(share);
+    if protected && (conflict || state.contains(W)) {
+        waits(&stranger, pending);
+    }
+    let answered = || status(stranger.client().wait(pending).unwrap().ok());
+    if !protected {
+        assert_eq!(answered(), Status::FILE_NOT_AVAILABLE, "{what}");
+    } else if !conflict && !state.contains(W) {
+        // Who caches reads and the handle only is not waited for.
+        assert_eq!(answered(), Status::SUCCESS, "{what}");
+    }
+    let tree = mine(server);
+    let file = held.back(&tree, id);
+    let left = match (conflict, contender.overwrites) {
+        (true, _) => state.without(H),
+        (false, true) => NONE,
+        (false, false) => state.without(W),
+    };
+    if protected && left != state {
+        assert_eq!(file.created().lease().unwrap().lease_state, state, "{what}");
+        gives_up(&tree, held.key(), state, left);
+    } else {
+        hears_nothing(&tree);
+    }
+    if protected && (conflict || state.contains(W)) {
+        let expected = match conflict {
+            true => Status::SHARING_VIOLATION,
+            false => Status::SUCCESS,
+        };
+        assert_eq!(answered(), expected, "{what}");
+    }
+    if locks {
+        // They were held all the time.
+        let again = file.lock(0, 1, EXCLUSIVE);
+        assert_eq!(status(again), Status::LOCK_NOT_GRANTED, "{what}");
+    }
+    file.close().unwrap();
+}
+
+#[test]
+fn a_contender_is_let_in_where_share_mode_and_handle_caching_allow_it() {
+    let server = start();
+    let everything = ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE;
+    let mut number = 0;
+    for share in [ShareAccess::empty(), ShareAccess::READ, everything] {
+        for state in [NONE, R, RW, RH, RWH] {
+            for contender in Contender::ALL {
+                number += 1;
+                contend(&server, (number, state), share, false, contender);
+            }
+        }
+    }
+}
+
+#[test]
+fn byte_range_locks_need_write_caching_beside_it() {
+    let server = start();
+    let everything = ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE;
+    let read = Contender::ALL[0];
+    for (number, state) in (1..).zip([NONE, R, RW, RH, RWH]) {
+        contend(&server, (number, state), everything, true, read);
+    }
+    contend(&server, (9, RWH), ShareAccess::empty(), true, read);
+}
+
+#[test]
+fn its_locks_hold_meanwhile() {
+    let server = start();
+    let (tree, stranger) = (mine(&server), other(&server));
+    let held = Held::plain(1);
+    let file = held.open(&tree, 60_000);
+    file.write_all(0, &[1; 100]).unwrap();
+    let theirs = stranger.create(&held.theirs()).unwrap();
+    file.lock(0, 10, EXCLUSIVE).unwrap();
+    server.lose(&tree);
+    assert_eq!(status(theirs.read(0, 10)), Status::FILE_LOCK_CONFLICT);
+    let refused = theirs.lock(5, 10, EXCLUSIVE);
+    assert_eq!(status(refused), Status::LOCK_NOT_GRANTED);
+    let file = held.back(&mine(&server), file.id());
+    file.close().unwrap();
+    theirs.lock(5, 10, EXCLUSIVE).unwrap();
+}
+
+#[test]
+fn beside_oplocks_it_is_the_same() {
+    // Note 301: "or Open.OplockLevel is equal to SMB2_OPLOCK_LEVEL_BATCH".
+    let server = start();
+    let levels = [OplockLevel::NONE, OplockLevel::II, OplockLevel::EXCLUSIVE];
+    for (number, level) in (1..).zip(levels) {
+        let held = Held::oplock(number, level);
+        let id = held.lose(&server, 60_000);
+        // Its own client has to come back as what it was, too.
+        for tree in [other(&server), mine(&server)] {
+            let refused = status(tree.create(&held.theirs()));
+            assert_eq!(refused, Status::FILE_NOT_AVAILABLE, "{level:?}");
+        }
+        let tree = mine(&server);
+        let file = held.back(&tree, id);
+        assert_eq!(file.created().oplock_level, level);
+        hears_nothing(&tree);
+    }
+}
+
+#[test]
+fn a_batch_oplock_is_asked_for_when_its_client_is_back() {
+    let server = start();
+    // Of 2.1 too: the changes that the client has not written back are as good as its lease's.
+    for (number, dialect) in (1..).zip([Dialect::SMB_3_1_1, Dialect::SMB_2_1]) {
+        let held = Held::oplock(number, OplockLevel::BATCH);
+        let id = held.lose(&server, 60_000);
+        let stranger = of(&server, dialect);
+        let pending = stranger.send(held.theirs().request()).unwrap();
+        waits(&stranger, pending);
+        let tree = mine(&server);
+        let file = held.back(&tree, id);
+        assert_eq!(file.created().oplock_level, OplockLevel::BATCH);
+        assert!(tree.client().next_break(SOON).unwrap().is_some());
+        file.write_all(0, b"written back").unwrap();
+        file.acknowledge_oplock(OplockLevel::II).unwrap();
+        let reply = stranger.client().wait(pending).unwrap().ok().unwrap();
+        let theirs = stranger.file(&reply).unwrap();
+        assert_eq!(theirs.read_all().unwrap(), b"written back");
+    }
+}
+
+#[test]
+fn who_waits_gets_on_when_the_time_of_the_open_is_over() {
+    let server = start();
+    for held in [
+        Held::leased(1, RWH),
+        Held::oplock(2, OplockLevel::BATCH),
+        Held::leased(3, RH).share(ShareAccess::empty()),
+    ] {
+        let tree = mine(&server);
+        held.open(&tree, SHORT_MS);
+        let stranger = other(&server);
+        let started = Instant::now();
+        server.lose(&tree);
+        let pending = stranger.send(held.theirs().request()).unwrap();
+        waits(&stranger, pending);
+        stranger.client().wait(pending).unwrap().ok().unwrap();
+        let waited = started.elapsed();
+        assert!(waited >= Duration::from_millis(900), "{held:?}: {waited:?}");
+        assert!(waited < SOON, "{held:?}: {waited:?}");
+    }
+}
+
+#[test]
+fn who_waits_can_cancel() {
+    let server = start();
+    let held = Held::leased(1, RWH);
+    let id = held.lose(&server, 60_000);
+    let stranger = other(&server);
+    let pending = stranger.send(held.theirs().request()).unwrap();
+    waits(&stranger, pending);
+    let session = stranger.session().id();
+    stranger
+        .client()
+        .connection()
+        .cancel(pending, session)
+        .unwrap();
+    let end = status(stranger.client().wait(pending).unwrap().ok());
+    assert_eq!(end, Status::CANCELLED);
+    let tree = mine(&server);
+    held.back(&tree, id);
+    gives_up(&tree, held.key(), RWH, RH);
+}
+
+#[test]
+fn of_two_opens_of_a_lease_the_second_still_counts() {
+    // smb2.persistent-open-reconnect-contended.two: the lease is given up by the client, who is
+    // back at one of its opens, and the other one is lost and caches no handle any more.
+    let server = start();
+    let first = Held::leased(1, RWH);
+    let second_guid = Guid([0x77; 16]);
+    let tree = mine(&server);
+    let id = first.open(&tree, 60_000).id();
+    let beside = persistent(first.args.clone(), second_guid, 60_000);
+    let second = tree.create(&beside).unwrap().id();
+    server.lose(&tree);
+    let overwrites = first.theirs().disposition(CreateDisposition::OVERWRITE);
+    let stranger = other(&server);
+    let pending = stranger.send(overwrites.request()).unwrap();
+    waits(&stranger, pending);
+    let tree = mine(&server);
+    first.back(&tree, id);
+    gives_up(&tree, first.key(), RWH, NONE);
+    let refused = status(stranger.client().wait(pending).unwrap().ok());
+    assert_eq!(refused, Status::FILE_NOT_AVAILABLE);
+    let again = persistent_again(first.args.clone(), second, second_guid);
+    tree.create(&again).unwrap();
+    stranger.create(&overwrites).unwrap();
+}
+
+#[test]
+fn after_a_restart_it_is_the_same() {
+    let mut server = start();
+    let (kept, plain) = (Held::leased(1, RWH), Held::plain(2));
+    let tree = mine(&server);
+    let (id, plain_id) = (
+        kept.open(&tree, 60_000).id(),
+        plain.open(&tree, 60_000).id(),
+    );
+    server.kill_and_restart();
+    let stranger = other(&server);
+    let refused = status(stranger.create(&plain.theirs()));
+    assert_eq!(refused, Status::FILE_NOT_AVAILABLE);
+    let pending = stranger.send(kept.theirs().request()).unwrap();
+    waits(&stranger, pending);
+    let tree = mine(&server);
+    kept.back(&tree, id);
+    gives_up(&tree, kept.key(), RWH, RH);
+    stranger.client().wait(pending).unwrap().ok().unwrap();
+    plain.back(&tree, plain_id);
+    stranger.create(&plain.theirs()).unwrap();
+}
+
+#[test]
+fn a_refused_contender_gets_in_when_the_time_is_over() {
+    // smb2.persistent-open.timeout_5
+    let server = start();
+    let held = Held::plain(1);
+    held.lose(&server, SHORT_MS);
+    let stranger = other(&server);
+    wait_until("the open is closed", || {
+        match status(stranger.create(&held.theirs())) {
+            Status::SUCCESS => true,
+            refused => {
+                assert_eq!(refused, Status::FILE_NOT_AVAILABLE);
+                false
+            }
+        }
+    });
+}
