@@ -270,6 +270,26 @@ fn on_3_1_1_nobody_asks_to_confirm() {
     assert_eq!(outcome(tree.reply(request)), Outcome::Closed);
 }
 
+/// A file that is no longer sparse says that all of it is allocated, and takes no space for that.
+#[test]
+fn clearing_the_sparse_flag_allocates_nothing() {
+    const SIZE: u64 = 1 << 30;
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    file.ioctl(FsctlCode::SET_SPARSE, &[1], 0).unwrap();
+    file.write_all(SIZE - 4096, &[7; 4096]).unwrap();
+    file.ioctl(FsctlCode::SET_SPARSE, &[0], 0).unwrap();
+    let there = std::fs::metadata(server.path("f")).unwrap();
+    let allocated = std::os::unix::fs::MetadataExt::blocks(&there) * 512;
+    assert!(allocated < 1 << 20, "{allocated} bytes are allocated");
+    let whole = [0u64.to_le_bytes(), SIZE.to_le_bytes()].concat();
+    let ranges = file
+        .ioctl(FsctlCode::QUERY_ALLOCATED_RANGES, &whole, 4096)
+        .unwrap();
+    assert_eq!(ranges, whole);
+}
+
 #[test]
 fn holes_are_made_and_told() {
     let server = HoldfastServer::new();

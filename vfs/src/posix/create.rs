@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Attr, FileKey, Identity, IoAccess, NewNode, NewSecurity, Seen, Timestamp, VfsError, VfsResult,
-    disk::{Allocate, Disk, DiskResult, OpenHow, Stat},
+    disk::{Disk, DiskResult, OpenHow, Stat},
 };
 
 /// Temporary names tried before giving up.
@@ -245,14 +245,10 @@ impl<D: Disk> PosixVfs<D> {
             }
         }
         if new.allocation > 0 && !directory {
-            match self
-                .disk
-                .allocate(fd, Allocate::Reserve, 0, new.allocation)
-                .await
-            {
+            match self.reserve(fd, new.allocation).await {
                 // Only a hint where nothing can be reserved.
-                Err(errno) if !errno.unsupported() => return Err(errno.into()),
-                _ => {}
+                Err(VfsError::NotSupported) | Ok(()) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(stored)

@@ -183,19 +183,24 @@ impl<D: Disk> PosixVfs<D> {
                 Place::Depot(fd) => fd,
             },
         };
-        let stat = self.disk.stat(&fd).await?;
+        self.reserve(&fd, size).await
+    }
+
+    /// Reserves space of a file up to `size` bytes.
+    pub(super) async fn reserve(&self, fd: &D::Fd, size: u64) -> VfsResult<()> {
+        let stat = self.disk.stat(fd).await?;
         if size == 0 || stat.blocks.saturating_mul(512) >= size {
             return Ok(());
         }
         // Asking for more than there is would take all there is before it fails, and others would
         // find the disk full meanwhile.
-        let free = self.disk.stat_fs(&fd).await?;
+        let free = self.disk.stat_fs(fd).await?;
         if free.block.saturating_mul(free.available) < size - stat.blocks.saturating_mul(512) {
             return Err(VfsError::NoSpace);
         }
         // What was taken before a failure stays until the file is cut or closed: cutting it here
         // could cut off what somebody has written behind the end meanwhile.
-        Ok(self.disk.allocate(&fd, Allocate::Reserve, 0, size).await?)
+        Ok(self.disk.allocate(fd, Allocate::Reserve, 0, size).await?)
     }
 
     pub(super) async fn do_zero(&self, node: &PosixNode<D>, range: Range) -> VfsResult<()> {
@@ -205,18 +210,35 @@ impl<D: Disk> PosixVfs<D> {
         let Some(len) = end.checked_sub(range.offset).filter(|len| *len > 0) else {
             return Ok(());
         };
-        if node.0.stream.is_none() {
-            for how in [Allocate::Punch, Allocate::Zero] {
-                match self.disk.allocate(node.fd(), how, range.offset, len).await {
-                    Ok(()) => return Ok(()),
-                    Err(errno) if errno.unsupported() => {}
-                    Err(errno) => return Err(errno.into()),
-                }
-            }
+        let fd = match &node.0.stream {
+            None => node.fd().clone(),
+            Some(stream) if !stream.io.write => return Err(VfsError::AccessDenied),
+            Some(_) => match self.place(node).await? {
+                Place::Depot(fd) => fd,
+                Place::Xattr(_) => return self.write_zeros(node, range.offset, end).await,
+            },
+        };
+        let punched = self.disk.allocate(&fd, Allocate::Punch, range.offset, len);
+        match punched.await {
+            Err(errno) if errno.unsupported() => {}
+            other => return Ok(other?),
         }
+        // What is a hole reads as zeros already. To write these would allocate all of it.
         let mut at = range.offset;
-        while at < end {
-            let piece = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
+        while at < end
+            && let Some((data, hole)) = self.next_extent(&fd, at).await?
+        {
+            let hole = hole.min(end);
+            self.write_zeros(node, data.max(at), hole).await?;
+            at = hole;
+        }
+        Ok(())
+    }
+
+    async fn write_zeros(&self, node: &PosixNode<D>, from: u64, to: u64) -> VfsResult<()> {
+        let mut at = from;
+        while at < to {
+            let piece = usize::try_from(to - at).unwrap_or(CHUNK).min(CHUNK);
             let zeros = Bytes::from(vec![0; piece]);
             self.do_write(node, at, zeros, WriteMode::default()).await?;
             at += piece as u64;

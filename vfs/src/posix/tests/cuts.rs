@@ -350,3 +350,66 @@ fn a_depot_folder_that_failed_loses_no_other_stream() {
     }
     assert!(failed > 5, "{failed}");
 }
+
+/// A file system that cannot punch holes: a hole is not filled to make it read as zeros.
+#[test]
+fn zeroing_allocates_nothing() {
+    let (disk, link) = sim(SimOptions::default());
+    let t = block_on(Case::new(disk.clone(), link));
+    block_on(async {
+        let file = t.file("f").await;
+        t.write(&file, 0, &[7; 8192]).await;
+        t.write(&file, 64 << 20, &[7; 8192]).await;
+        for after in 0..2 {
+            disk.inject(Fault {
+                on: SimOp::Change,
+                after,
+                action: FaultAction::Fail(libc::EOPNOTSUPP),
+            });
+        }
+        let range = Range {
+            offset: 4096,
+            len: 1 << 40,
+        };
+        t.vfs.zero(&file, range).await.unwrap();
+        disk.clear_faults();
+        let attr = t.vfs.attr(&file).await.unwrap();
+        assert_eq!(attr.size, (64 << 20) + 8192);
+        assert!(attr.allocated <= 16384, "{}", attr.allocated);
+        let at = |offset| t.vfs.read(&file, offset, 8192, BytesMut::new());
+        let (start, end) = (at(0).await.unwrap(), at(64 << 20).await.unwrap());
+        assert!(start[..4096].iter().all(|b| *b == 7) && start[4096..].iter().all(|b| *b == 0));
+        assert!(end.len() == 8192 && end.iter().all(|b| *b == 0));
+    });
+}
+
+/// A new file that asks for more space than there is takes none, not even for a moment.
+#[test]
+fn a_reservation_beyond_the_free_space_is_not_tried() {
+    let changes = |allocation| {
+        let (disk, link) = sim(SimOptions::default());
+        let t = block_on(Case::new(disk.clone(), link));
+        let count = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let counted = Arc::clone(&count);
+        disk.set_hook(Some(Arc::new(move |op| {
+            let change = u32::from(op == SimOp::Change);
+            counted.fetch_add(change, std::sync::atomic::Ordering::Relaxed);
+            None
+        })));
+        let new = NewNode {
+            allocation,
+            ..NewNode::default()
+        };
+        block_on(async {
+            match t.new_file("f", &new).await {
+                Ok(_) => t.remove("f").await.unwrap(),
+                Err(error) => assert_eq!(error, VfsError::NoSpace),
+            }
+            assert!(!t.is_there("f").await);
+        });
+        disk.set_hook(None);
+        count.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    assert_eq!(changes(1 << 40), changes(0));
+    assert_eq!(changes(8192), changes(0) + 1);
+}

@@ -26,7 +26,10 @@ pub(super) fn is_sparse(attr: &Attr) -> bool {
     FileAttributes(attr.dos_attributes).contains(FileAttributes::SPARSE_FILE)
 }
 
-/// Makes a file sparse, or no longer so: then its holes are filled first.
+/// Makes a file sparse, or no longer so. [MS-FSA] 2.1.5.10.38 allocates the holes of a file that is
+/// no longer sparse. Linux has holes in any file (also where the end of file was moved, which NTFS
+/// allocates too), so here they stay, and count as allocated in an answer to
+/// FSCTL_QUERY_ALLOCATED_RANGES: a flag must not fill the disk.
 pub(super) async fn set_sparse<V: Vfs>(
     call: &Call<V>,
     request: &IoctlRequest<'_>,
@@ -40,12 +43,6 @@ pub(super) async fn set_sparse<V: Vfs>(
         return Ok(Answer::done(call.nothing_changed()));
     }
     let flags = write::open_flags(open);
-    if !wanted && attr.size > 0 {
-        share.gate.keep(&disk.node).await;
-        let begun = share.gate.begin();
-        share.vfs.allocate(&disk.node, attr.size).await?;
-        drop(begun.resized(&disk.node, flags).await?);
-    }
     let set = SetAttr {
         sparse: Some(wanted),
         ..SetAttr::default()
