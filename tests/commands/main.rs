@@ -41,6 +41,7 @@ mod query_info;
 mod read;
 mod reauthentication;
 mod rename;
+mod rename_posix;
 mod replay;
 mod resilient;
 mod session_bind;

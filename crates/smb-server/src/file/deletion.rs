@@ -226,6 +226,14 @@ impl Inode {
         self.sweep();
     }
 
+    /// The link is another file's: see [`super::Files::replaced`].
+    pub(super) fn replaced(&mut self, link: &Link) -> bool {
+        for open in self.opens.values_mut() {
+            open.unlinked |= open.link == *link;
+        }
+        self.links.remove(link).is_some() && self.links.is_empty()
+    }
+
     /// Follows a rename of the link.
     pub(super) fn rename_link(&mut self, from: &Link, to: &Link) {
         for open in self.opens.values_mut() {
