@@ -93,8 +93,15 @@ pub(super) fn read(class: FileInformationClass, buffer: &[u8]) -> Result<Wanted,
     if root != 0 || name.is_empty() {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    let name = parse_name(&utf16::encode(&name))?;
-    if name.trailing || (name.path.is_empty() && name.stream.is_none()) {
+    // [MS-FSA] 2.1.5.15.7 knows it of links; 2.1.5.15.12 refuses it to renames, Samba and its clients
+    // do not. The name is the same.
+    let (name, from_root) = match name.strip_prefix('\\') {
+        Some(rest) => (rest, true),
+        None => (name.as_str(), false),
+    };
+    let name = parse_name(&utf16::encode(name))?;
+    let nowhere = name.path.is_empty() && (name.stream.is_none() || from_root);
+    if name.trailing || nowhere {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
     Ok(Wanted {
@@ -268,16 +275,20 @@ mod tests {
         assert_eq!(status(class, &rename(0, "a\\b")), None);
         assert_eq!(status(class, &rename(0, ":s")), None);
         assert_eq!(status(class, &[0; 23]), Some(Status::INFO_LENGTH_MISMATCH));
-        for bad in [rename(1, "a"), rename(0, ""), rename(0, "\\a")] {
+        for same in ["\\a\\b", "\\a"] {
+            let wanted = read(class, &rename(0, same)).unwrap();
+            assert_eq!(wanted.path.join("\\"), same[1..]);
+        }
+        for bad in [rename(1, "a"), rename(0, ""), rename(0, "\\\\a")] {
             assert_eq!(status(class, &bad), Some(Status::INVALID_PARAMETER));
         }
         let mut odd = rename(0, "ab");
         odd[16] = 3;
         assert_eq!(status(class, &odd), Some(Status::INVALID_PARAMETER));
-        assert_eq!(
-            status(class, &rename(0, "a*")),
-            Some(Status::OBJECT_NAME_INVALID)
-        );
+        for invalid in ["a*", "\\", "a\\", "\\:s"] {
+            let refused = Some(Status::OBJECT_NAME_INVALID);
+            assert_eq!(status(class, &rename(0, invalid)), refused, "{invalid}");
+        }
     }
 
     #[test]
