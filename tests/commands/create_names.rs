@@ -7,7 +7,7 @@ use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fscc::{FileInformationClass, FileLinkInformation};
-use smb_wire::msg::{CreateDisposition, CreateOptions};
+use smb_wire::msg::{CreateDisposition, CreateOptions, ShareAccess};
 
 fn create(tree: &Tree, name: &str) -> Status {
     tree.create_status(&CreateArgs::create(name)).unwrap()
@@ -343,4 +343,109 @@ fn paths_are_so_deep_and_no_deeper() {
     assert_eq!(tree.read_file(&deep(256)).unwrap(), b"down here");
     tree.delete(&deep(256)).unwrap();
     assert!(!at.join("d").exists());
+}
+
+/// Both spellings of names that end in a dot or a blank: as sent plainly, and as listed.
+const LAST: [(&str, &str); 4] = [
+    ("Notes v1.", "Notes v1\u{F029}"),
+    ("blank ", "blank\u{F028}"),
+    ("both. ", "both.\u{F028}"),
+    ("...", "..\u{F029}"),
+];
+
+#[test]
+fn a_last_dot_or_blank_is_kept() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for (sent, listed) in LAST {
+        for made in [sent, listed] {
+            tree.write_file(made, b"x").unwrap();
+            assert_eq!(std::fs::read(server.path(sent)).unwrap(), b"x");
+            for found in [sent, listed] {
+                assert_eq!(create(&tree, found), Status::OBJECT_NAME_COLLISION);
+                let names = tree.list("", found).unwrap();
+                let names: Vec<_> = names.into_iter().map(|entry| entry.file_name).collect();
+                assert_eq!(names, [listed], "{found}");
+            }
+            // One file to the engine, whichever way it is opened.
+            let alone = CreateArgs::open(sent).share(ShareAccess(0));
+            let alone = tree.create(&alone).unwrap();
+            let other = tree.create_status(&CreateArgs::open(listed)).unwrap();
+            assert_eq!(other, Status::SHARING_VIOLATION);
+            alone.close().unwrap();
+            tree.delete(if made == sent { listed } else { sent })
+                .unwrap();
+            assert!(!server.path(sent).exists());
+        }
+    }
+}
+
+#[test]
+fn a_last_dot_or_blank_is_kept_on_the_way_and_in_new_names() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("dir.").unwrap();
+    tree.write_file("dir\u{F029}\\f ", b"x").unwrap();
+    tree.write_file("dir.\\f\u{F028}:stream.", b"s").unwrap();
+    assert_eq!(std::fs::read(server.path("dir./f ")).unwrap(), b"x");
+    assert_eq!(tree.read_file("dir.\\f :stream.").unwrap(), b"s");
+    tree.rename("dir.\\f ", "dir\u{F029}\\g..", false).unwrap();
+    assert_eq!(std::fs::read(server.path("dir./g..")).unwrap(), b"x");
+    // Onto itself by the other spelling: nothing is to be done.
+    tree.rename("dir.\\g..", "dir.\\g.\u{F029}", false).unwrap();
+    tree.rename("dir.\\g.\u{F029}", "dir.\\G..", false).unwrap();
+    tree.write_file("h.", b"y").unwrap();
+    assert_eq!(
+        status(tree.rename("h\u{F029}", "dir.\\g..", false)),
+        Status::OBJECT_NAME_COLLISION
+    );
+    tree.rename("h.", "dir.\\g.\u{F029}", true).unwrap();
+    assert_eq!(tree.read_file("dir.\\g..").unwrap(), b"y");
+    for (pattern, found) in [("g*.", 1), ("G*\u{F029}", 1), ("?*..", 1), ("*x.", 0)] {
+        let names = tree.list("dir.", pattern);
+        assert_eq!(names.map_or(0, |names| names.len()), found, "{pattern}");
+    }
+    tree.delete("dir\u{F029}\\g..").unwrap();
+    tree.rename("dir.", "plain", false).unwrap();
+    assert!(server.path("plain").is_dir());
+}
+
+#[test]
+fn two_names_of_the_host_that_differ_by_the_mapping_alone_stay_two() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    std::fs::write(server.path("end."), b"plain").unwrap();
+    std::fs::write(server.path("end\u{F029}"), b"code point").unwrap();
+    assert_eq!(tree.read_file("end.").unwrap(), b"plain");
+    assert_eq!(tree.read_file("end\u{F029}").unwrap(), b"plain");
+    let names = tree.list("", "end*").unwrap();
+    assert_eq!(names.len(), 2);
+    for name in names {
+        tree.delete(&name.file_name).unwrap();
+    }
+    assert!(!server.path("end\u{F029}").exists());
+}
+
+#[test]
+fn new_names_may_begin_at_the_root() {
+    // smbclient's `link` and `rename` send them so.
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    tree.write_file("f", b"x").unwrap();
+    tree.rename("f", "\\d\\g", false).unwrap();
+    let file = tree.create(&CreateArgs::open("d\\g")).unwrap();
+    let mut link = BytesMut::new();
+    FileLinkInformation {
+        replace_if_exists: false,
+        root_directory: 0,
+        file_name: "\\h".into(),
+    }
+    .encode(&mut link);
+    file.set(FileInformationClass::LINK, &link).unwrap();
+    assert_eq!(std::fs::read(server.path("h")).unwrap(), b"x");
+    for bad in ["\\", "\\\\h", "\\..\\h", "\\:s"] {
+        assert!(file.rename(bad, false).is_err(), "{bad}");
+    }
+    assert!(server.path("d/g").exists());
 }

@@ -42,6 +42,7 @@ mod query_info;
 mod read;
 mod reauthentication;
 mod rename;
+mod rename_posix;
 mod rename_targets;
 mod replay;
 mod resilient;

@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use smb_client::CreateArgs;
 use smb_wire::create_context::name;
-use smb_wire::fscc::{FileInformationClass as Class, FileRenameInformation};
+use smb_wire::fscc::{FileInformationClass as Class, FileRenameInformationEx, RenameFlags};
 use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
 use smb_wire::ids::FileId;
 use smb_wire::msg::{CreateDisposition, CreateOptions, InfoType, SecurityInformation};
@@ -52,10 +52,12 @@ pub(crate) const EVENTS: &[(&str, Special)] = &[
     ("rename", No),
     ("rename to another directory", No),
     ("rename over another", No),
+    ("rename over one that is open", No),
     ("rename of a directory", No),
     ("rename that changes case", No),
     ("link", No),
     ("link over another", No),
+    ("link over one that is open", No),
     ("delete", No),
     ("delete on close", No),
     ("rmdir", No),
@@ -117,7 +119,7 @@ async fn create(it: &mut Actor, event: &str) -> Option<FileId> {
             it.write(file, 0, b"new").await;
             it.close(file).await;
             let dir = it.open(CreateArgs::directory("d")).await;
-            let to = target("e\\moved", false);
+            let to = target("e\\moved", NEW);
             it.set(dir, Class::RENAME, &to).await;
             it.open(CreateArgs::open("e\\moved\\new")).await
         }
@@ -132,7 +134,7 @@ async fn create(it: &mut Actor, event: &str) -> Option<FileId> {
             // What was in `victim` is in `f` in the end, and `f` is gone.
             for (from, to) in [("f", "d\\f"), ("victim", "f"), ("f", "e\\f"), ("e\\f", "f")] {
                 let file = it.open(CreateArgs::open(from)).await;
-                it.set(file, Class::RENAME, &target(to, false)).await;
+                it.set(file, Class::RENAME, &target(to, NEW)).await;
                 it.close(file).await;
             }
             let file = it.open(CreateArgs::open("d\\f")).await;
@@ -274,10 +276,14 @@ fn basic(when: u64, attributes: u32) -> Vec<u8> {
     out
 }
 
-fn target(to: &str, replace: bool) -> BytesMut {
+/// Nothing has the new name.
+const NEW: RenameFlags = RenameFlags::empty();
+
+fn target(to: &str, flags: RenameFlags) -> BytesMut {
     let mut out = BytesMut::new();
-    FileRenameInformation {
-        replace_if_exists: replace,
+    // Read as the older classes its first bit is ReplaceIfExists.
+    FileRenameInformationEx {
+        flags,
         root_directory: 0,
         file_name: to.to_owned(),
     }
@@ -286,19 +292,26 @@ fn target(to: &str, replace: bool) -> BytesMut {
 }
 
 async fn names(it: &mut Actor, event: &str) -> Option<FileId> {
-    let (class, from, to, replace) = match event {
-        "rename" => (Class::RENAME, "f", "moved", false),
-        "rename to another directory" => (Class::RENAME, "f", "d\\moved", false),
-        "rename over another" => (Class::RENAME, "f", "victim", true),
-        "rename of a directory" => (Class::RENAME, "d", "e\\moved", false),
-        "rename that changes case" => (Class::RENAME, "d\\in", "d\\IN", false),
-        "link" => (Class::LINK, "f", "d\\link", false),
-        "link over another" => (Class::LINK, "f", "victim", true),
+    const OVER: RenameFlags = RenameFlags::REPLACE_IF_EXISTS;
+    const POSIX: RenameFlags = OVER.union(RenameFlags::POSIX_SEMANTICS);
+    let (class, from, to, flags) = match event {
+        "rename" => (Class::RENAME, "f", "moved", NEW),
+        "rename to another directory" => (Class::RENAME, "f", "d\\moved", NEW),
+        "rename over another" => (Class::RENAME, "f", "victim", OVER),
+        "rename over one that is open" => (Class::RENAME_EX, "f", "victim", POSIX),
+        "rename of a directory" => (Class::RENAME, "d", "e\\moved", NEW),
+        "rename that changes case" => (Class::RENAME, "d\\in", "d\\IN", NEW),
+        "link" => (Class::LINK, "f", "d\\link", NEW),
+        "link over another" => (Class::LINK, "f", "victim", OVER),
+        "link over one that is open" => (Class::LINK_EX, "f", "victim", POSIX),
         "delete" | "delete on close" | "rmdir" => return Some(remove(it, event).await),
         _ => return None,
     };
+    if flags == POSIX {
+        it.open(CreateArgs::open(to)).await;
+    }
     let file = it.open(CreateArgs::open(from)).await;
-    it.set(file, class, &target(to, replace)).await;
+    it.set(file, class, &target(to, flags)).await;
     Some(file)
 }
 
@@ -349,7 +362,7 @@ async fn streams(it: &mut Actor, event: &str) -> FileId {
                 .await;
         }
         "rename a small stream" | "rename a large stream" => {
-            it.set(stream, Class::RENAME, &target(":renamed", false))
+            it.set(stream, Class::RENAME, &target(":renamed", NEW))
                 .await;
         }
         "attributes through a stream" => it.set(stream, Class::BASIC, &basic(0, 0x22)).await,

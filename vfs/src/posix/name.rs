@@ -9,6 +9,8 @@
 //! [`to_disk`] accepts exactly the texts that [`to_client`] makes, so the mapping is one to one.
 //! Reserved names (ours) are told by `is_reserved`. Names compare by [`fold`].
 
+use std::borrow::Cow;
+
 use crate::{DirName, VfsError, VfsResult};
 
 /// Longest component on disk, in bytes (NAME_MAX of Linux file systems).
@@ -69,14 +71,10 @@ pub fn to_client(on_disk: &[u8]) -> String {
         }
     }
     // Windows drops a trailing dot or space; only the last one needs hiding for that.
-    let last = match shown.as_bytes().last() {
-        Some(b' ') => SFM_TRAILING_SPACE,
-        Some(b'.') => SFM_TRAILING_DOT,
-        _ => return shown,
-    };
-    shown.pop();
-    shown.push(last);
-    shown
+    match self::shown(&shown) {
+        Cow::Owned(hidden) => hidden,
+        Cow::Borrowed(_) => shown,
+    }
 }
 
 /// The name of a listing with these bytes on disk: nearly always the same, and then not copied.
@@ -121,7 +119,30 @@ fn is_escape(code: u32) -> bool {
         || (SFM_BASE + 1..=SFM_TRAILING_DOT as u32).contains(&code)
 }
 
-/// The name on disk of a component that a client sent. `InvalidName` for what no name on disk
+/// The spelling by which clients see a name that one of them sent. Who is no Windows sends a name
+/// that ends in a dot or a blank as it is on disk; Windows cannot, and Macs do not: so there are two
+/// spellings of such a name, and this is the one that listings show.
+pub fn shown(sent: &str) -> Cow<'_, str> {
+    let (rest, last) = match (sent.strip_suffix(' '), sent.strip_suffix('.')) {
+        // These are no names.
+        _ if matches!(sent, "." | "..") => return Cow::Borrowed(sent),
+        (Some(rest), _) => (rest, SFM_TRAILING_SPACE),
+        (_, Some(rest)) => (rest, SFM_TRAILING_DOT),
+        _ => return Cow::Borrowed(sent),
+    };
+    Cow::Owned(format!("{rest}{last}"))
+}
+
+/// The other spelling of a name that [`shown`] gives its own; of most names there is none.
+pub fn unmapped(shown: &str) -> Option<String> {
+    let (rest, last) = match shown.strip_suffix(SFM_TRAILING_SPACE) {
+        Some(rest) => (rest, ' '),
+        None => (shown.strip_suffix(SFM_TRAILING_DOT)?, '.'),
+    };
+    Some(format!("{rest}{last}"))
+}
+
+/// The name on disk of a component that a client sent and that is [`shown`] so. `InvalidName` for what no name on disk
 /// shows as (forbidden characters, `.`, `..`, empty), `NameTooLong` beyond the limits.
 pub fn to_disk(shown: &str) -> VfsResult<Box<[u8]>> {
     if is_same(shown.as_bytes()) {
@@ -294,6 +315,30 @@ mod tests {
         assert!(is_reserved(false, ".Holdfast-tmp-1-2"));
         assert!(!is_reserved(true, ".holdfast"));
         assert!(!is_reserved(true, ".é€€€€€€"));
+    }
+
+    #[test]
+    fn a_last_dot_or_blank_has_two_spellings() {
+        for (sent, listed, on_disk) in [
+            ("end.", "end\u{F029}", "end."),
+            ("end ", "end\u{F028}", "end "),
+            ("end. ", "end.\u{F028}", "end. "),
+            ("...", "..\u{F029}", "..."),
+            (" ", "\u{F028}", " "),
+            ("ä.", "ä\u{F029}", "ä."),
+        ] {
+            assert_eq!(shown(sent), listed);
+            assert_eq!(shown(listed), listed);
+            assert_eq!(unmapped(listed).as_deref(), Some(sent));
+            assert_eq!(to_disk(&shown(sent)).as_deref(), Ok(on_disk.as_bytes()));
+            assert_eq!(to_client(on_disk.as_bytes()), listed);
+        }
+        for one in ["", ".", "..", "a", ".a", "a b.c"] {
+            assert_eq!(shown(one), one);
+            assert_eq!(unmapped(one), None);
+        }
+        // A file of the host whose name ends in the code point itself is another one.
+        assert_ne!(to_client("end\u{F029}".as_bytes()), shown("end."));
     }
 
     proptest! {

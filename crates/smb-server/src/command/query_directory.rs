@@ -220,7 +220,8 @@ async fn matching<V: Vfs>(
     let mut matching = Vec::new();
     for name in names {
         call.worked(MATCH_WORK * pattern.cost(&name.name)).await?;
-        if pattern.matches(&name.name) {
+        let unmapped = || vfs::posix::name::unmapped(&name.name);
+        if pattern.matches(&name.name) || unmapped().is_some_and(|name| pattern.matches(&name)) {
             matching.push(name);
         }
     }

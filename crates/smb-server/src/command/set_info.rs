@@ -10,6 +10,7 @@ mod ea;
 mod handle;
 mod link;
 mod rename;
+mod room;
 mod security;
 mod size;
 mod stream;
@@ -87,7 +88,7 @@ async fn file<V: Vfs>(
         Class::RENAME | Class::RENAME_EX => {
             rename::set(call, open, target::read(class, buffer)?).await
         }
-        Class::LINK => link::set(call, open, target::read(class, buffer)?).await,
+        Class::LINK | Class::LINK_EX => link::set(call, open, target::read(class, buffer)?).await,
         Class::DISPOSITION => disposition::set(call, open, buffer).await,
         Class::DISPOSITION_EX => disposition::set_ex(call, open, buffer).await,
         Class::ALLOCATION => size::allocation(call, open, buffer).await,

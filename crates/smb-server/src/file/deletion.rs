@@ -253,6 +253,14 @@ impl Inode {
         self.sweep();
     }
 
+    /// The link is another file's: see [`super::Files::replaced`].
+    pub(super) fn replaced(&mut self, link: &Link) {
+        for open in self.opens.values_mut() {
+            open.unlinked |= open.link == *link;
+        }
+        self.links.remove(link);
+    }
+
     /// Follows a rename of the link.
     pub(super) fn rename_link(&mut self, from: &Link, to: &Link) {
         for open in self.opens.values_mut() {

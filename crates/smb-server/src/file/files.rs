@@ -57,9 +57,9 @@ pub struct Below {
 /// A lease's file, by client and key ([MS-SMB2] 3.3.1.11, 3.3.1.12).
 #[derive(Debug)]
 pub(super) struct Bound {
-    place: Place,
-    link: Link,
-    delete_on_close: bool,
+    pub(super) place: Place,
+    pub(super) link: Link,
+    pub(super) delete_on_close: bool,
 }
 
 pub(super) type Shard = BTreeMap<FileKey, Inode>;

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vfs::FileKey;
 
-use super::files::{Files, SHARDS, shard};
+use super::files::{Files, SHARDS, lock, shard};
+use super::types::Link;
 
 /// When somebody looked at the names on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +70,22 @@ impl Files {
     /// A name of the inode is gone from the disk, or is another one's.
     pub fn name_gone(&self, key: FileKey) {
         self.moves.next(self.moves.inodes.get(shard(key)));
+    }
+
+    /// The name `link` of an inode leads to another file by now ([MS-FSCC] 2.4.43). Who has opened
+    /// the inode by it keeps a handle without a name: its close removes nothing, and its lease may
+    /// be bound to the file that has the name. A mark of deletion goes with the name.
+    pub fn replaced(&self, key: FileKey, link: &Link) {
+        self.name_gone(key);
+        self.with(key, false, |inode| {
+            let mut leases = lock(&self.leases);
+            for lease in inode.leases() {
+                if let Some(bound) = leases.get_mut(&lease) {
+                    bound.delete_on_close |= bound.place.key == key && bound.link == *link;
+                }
+            }
+            inode.replaced(link);
+        });
     }
 
     /// A directory has another name on disk. Before [`Files::arrived`].

@@ -1,13 +1,14 @@
 //! The numbers of the information classes ([MS-FSCC] 2.4 and 2.5) and what each is for.
 //!
 //! A number nobody told us about is kept. `class_use` and `queryable`/`settable` only repeat
-//! the table of [MS-FSCC]; which status an unsuitable class gets is the server's affair
+//! the table of [MS-FSCC], which lacks `LINK_EX`; which status an unsuitable class gets is the server's affair
 //! ([MS-SMB2] 3.3.5.18, 3.3.5.20, 3.3.5.21).
 
 use super::record::newtype_fields;
 
 enum_of_the_wire! {
-    /// A file information class ([MS-FSCC] 2.4).
+    /// A file information class ([MS-FSCC] 2.4). `LINK_EX` is not told there: it is to `LINK` what
+    /// `RENAME_EX` is to `RENAME` (FILE_LINK_INFORMATION of the Windows driver kit).
     pub struct FileInformationClass(u8) {
         DIRECTORY = 1,
         FULL_DIRECTORY = 2,
@@ -58,6 +59,7 @@ enum_of_the_wire! {
         ID_EXTD_DIRECTORY = 60,
         DISPOSITION_EX = 64,
         RENAME_EX = 65,
+        LINK_EX = 72,
         ID_64_EXTD_DIRECTORY = 78,
         ID_64_EXTD_BOTH_DIRECTORY = 79,
         ID_ALL_EXTD_DIRECTORY = 80,
@@ -129,6 +131,7 @@ impl FileInformationClass {
             | Self::DISPOSITION_EX
             | Self::END_OF_FILE
             | Self::LINK
+            | Self::LINK_EX
             | Self::RENAME
             | Self::RENAME_EX
             | Self::SHORT_NAME

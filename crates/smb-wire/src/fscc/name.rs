@@ -10,7 +10,8 @@ use crate::codec::{Malformed, Reader, size};
 use crate::utf16;
 
 flags_of_the_wire! {
-    /// Flags of FileRenameInformationEx ([MS-FSCC] 2.4.43).
+    /// Flags of FileRenameInformationEx ([MS-FSCC] 2.4.43), and of FileLinkInformationEx, where
+    /// the same bits say the same.
     pub struct RenameFlags(u32) {
         REPLACE_IF_EXISTS = 0x001,
         POSIX_SEMANTICS = 0x002,
@@ -161,7 +162,7 @@ replacing_targets! {
     FileLinkInformation;
 }
 
-/// FileRenameInformationEx ([MS-FSCC] 2.4.43): set.
+/// FileRenameInformationEx ([MS-FSCC] 2.4.43), and FileLinkInformationEx: set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileRenameInformationEx {
     /// How to rename.

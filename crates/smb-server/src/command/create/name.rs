@@ -1,7 +1,7 @@
 //! The name of a CREATE or a rename: components and stream ([MS-FSCC] 2.1.5, [MS-FSA] 2.1.5.1).
 
 use smb_wire::{status::Status, utf16};
-use vfs::PATH_DEPTH_MAX;
+use vfs::{PATH_DEPTH_MAX, posix::name::shown};
 
 use crate::command::Failure;
 
@@ -22,7 +22,7 @@ pub(in crate::command) enum Stream {
 /// A name taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::command) struct Name {
-    /// Components below the share root; none for the root.
+    /// Components below the share root as listings show them ([`shown`]); none for the root.
     pub(in crate::command) path: Vec<String>,
     /// The stream, if the name says one.
     pub(in crate::command) stream: Option<Stream>,
@@ -67,7 +67,7 @@ pub(in crate::command) fn parse(bytes: &[u8]) -> Result<Name, Failure> {
             return Err(Status::OBJECT_NAME_INVALID.into());
         }
         path.split('\\')
-            .map(|component| check_component(component).map(|()| component.to_owned()))
+            .map(|component| check_component(component).map(|()| shown(component).into_owned()))
             .collect::<Result<_, _>>()?
     };
     Ok(Name {
@@ -164,6 +164,15 @@ mod tests {
         ));
         // A lone surrogate.
         assert!(parse(&[0x00, 0xd8]).is_err());
+    }
+
+    #[test]
+    fn components_are_spelled_as_they_are_listed() {
+        let listed = "d\u{F029}\\e\u{F028}\\f.txt";
+        for sent in [listed, "d.\\e \\f.txt", "d.\\e\u{F028}\\f.txt"] {
+            assert_eq!(path(sent).join("\\"), listed);
+        }
+        assert_eq!(path("f.:s "), ["f\u{F029}"]);
     }
 
     #[test]

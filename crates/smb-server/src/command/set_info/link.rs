@@ -6,7 +6,8 @@ use vfs::{Node, Vfs, VfsError};
 
 use super::{
     entries_changed,
-    target::{self, Room, Wanted},
+    room::{self, Room},
+    target::{self, Wanted},
 };
 use crate::{
     access::{self, Subject},
@@ -68,7 +69,7 @@ async fn attempt<V: Vfs>(
         // The name leads to this very file already.
         return Ok(Attempt::Done(share.gate.unchanged()));
     }
-    let room = target::make_room(call, open, &target, wanted).await?;
+    let room = room::make_room(call, open, &target, wanted).await?;
     let replace = room.is_some();
     // While no directory is being synced: what is replaced may have names elsewhere that are not
     // on disk.
@@ -91,12 +92,12 @@ async fn attempt<V: Vfs>(
     if let Err(error) = linked {
         // What the end of the room may have to remove wants a turn of its own.
         drop(removal);
-        target::end(room).await;
+        room::end(room).await;
         return again(error, target.existing.is_none());
     }
     if let Some(room) = &room {
         room.is_replaced();
-        target::replaced(call, &target).await;
+        room::replaced(call, &target).await;
     }
     drop(removal);
     // Before anything else is waited for: a sync in between would know nothing of the new name.
@@ -111,7 +112,7 @@ async fn attempt<V: Vfs>(
     reports.push(engine::change(path, Change::ADDED, filter));
     engine::report(server, &reports);
     entries_changed(call, open, target.parent.key());
-    target::end(room).await;
+    room::end(room).await;
     Ok(Attempt::Done(receipt?))
 }
 

@@ -9,8 +9,10 @@ use smb_wire::{access_mask::AccessMask, status::Status};
 use vfs::{FileKey, Lookup, Node, Vfs, VfsError};
 
 use super::{
-    entries_changed, need, stream,
-    target::{self, Room, Target, Wanted},
+    entries_changed, need,
+    room::{self, Room},
+    stream,
+    target::{self, Target, Wanted},
 };
 use crate::{
     command::{
@@ -62,7 +64,7 @@ impl<V: Vfs> There<V> {
     /// What was replaced, or not after all, needs to be held no more.
     async fn end(self) {
         if let Self::Other(room) = self {
-            target::end(Some(room)).await;
+            room::end(Some(room)).await;
         }
     }
 }
@@ -147,7 +149,7 @@ async fn decide<V: Vfs>(
         .as_ref()
         .is_some_and(|(node, _)| node.key() == one.node.key());
     let there = if !same_file {
-        let room = target::make_room(call, open, target, wanted).await?;
+        let room = room::make_room(call, open, target, wanted).await?;
         room.map_or(There::Free, There::Other)
     } else if same_parent && target.stored == source.name {
         // Only the case of letters changes.
@@ -234,7 +236,7 @@ async fn carry_out<V: Vfs>(
     follow(call, open, &mut one);
     drop(turn);
     if let There::Other(_) = &there {
-        target::replaced(call, to).await;
+        room::replaced(call, to).await;
     }
     let receipt = moving.renamed(one.node, write::open_flags(open)).await;
     report(call, &one, &there);

@@ -1,41 +1,52 @@
-//! The new name of a rename or link: reading it, finding where it leads, and whether what is
-//! there may be replaced ([MS-FSA] 2.1.5.15.7, 2.1.5.15.12; spec-notes 12.6, 12.7).
+//! The new name of a rename or link: reading it and finding where it leads ([MS-FSA] 2.1.5.15.7,
+//! 2.1.5.15.12, [MS-FSCC] 2.4.43; spec-notes 12.6). What has the name is `room.rs`'s affair.
 
 use std::sync::Arc;
 
-use durability::RequestFlags;
 use smb_wire::{
-    access_mask::AccessMask,
-    file_attributes::FileAttributes,
     fscc::{
         FileInformationClass, FileLinkInformation, FileRenameInformation, FileRenameInformationEx,
         RenameFlags,
     },
-    ids::Guid,
-    msg::ShareAccess,
     status::Status,
     utf16,
 };
-use vfs::{Attr, FileKey, Kind, Node, Vfs, env::LocalTask};
+use vfs::{Attr, Node, Vfs};
 
 use crate::{
-    access::{self, Subject},
+    access,
     command::{
         Call, Failure,
         attempts::{Attempt, attempts},
-        close,
         create::{NameStream, parse_name},
         engine,
     },
-    file::{Actor, CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Place, SharePath},
-    state::{Open, Server, Share},
+    file::{Link, OpenId, Place, SharePath},
+    state::{Open, Server},
 };
+
+/// Flags that need SeManageVolumePrivilege ([MS-FSCC] 2.4.43), which nobody has.
+const MANAGE_VOLUME: RenameFlags = RenameFlags::NO_INCREASE_AVAILABLE_SPACE
+    .union(RenameFlags::NO_DECREASE_AVAILABLE_SPACE)
+    .union(RenameFlags::FORCE_RESIZE_TARGET_SR)
+    .union(RenameFlags::FORCE_RESIZE_SOURCE_SR);
+
+/// Every flag of the Ex forms. There are no pins and no storage reserves to inherit, so what
+/// suppresses that says nothing.
+const KNOWN: RenameFlags = RenameFlags::REPLACE_IF_EXISTS
+    .union(RenameFlags::POSIX_SEMANTICS)
+    .union(RenameFlags::SUPPRESS_PIN_STATE_INHERITANCE)
+    .union(RenameFlags::SUPPRESS_STORAGE_RESERVE_INHERITANCE)
+    .union(RenameFlags::IGNORE_READONLY_ATTRIBUTE)
+    .union(MANAGE_VOLUME);
 
 /// What the request says.
 #[derive(Debug)]
 pub(super) struct Wanted {
     /// Something of that name may go.
     pub(super) replace: bool,
+    /// Also if it is open: its handles stay valid ([MS-FSCC] 2.4.43).
+    pub(super) posix: bool,
     /// Also if it is read-only.
     pub(super) ignore_readonly: bool,
     /// Components from the share's root; none for a stream of the file itself.
@@ -48,13 +59,13 @@ pub(super) struct Wanted {
 ///
 /// # Errors
 /// `INFO_LENGTH_MISMATCH`, `INVALID_PARAMETER`, `OBJECT_NAME_INVALID`; `NOT_SUPPORTED` for flags
-/// that would change what is done.
+/// that nobody knows, `PRIVILEGE_NOT_HELD` for those that manage the volume.
 pub(super) fn read(class: FileInformationClass, buffer: &[u8]) -> Result<Wanted, Failure> {
     if buffer.len() < FileRenameInformation::MIN {
         return Err(Status::INFO_LENGTH_MISMATCH.into());
     }
     let (flags, root, name) = match class {
-        FileInformationClass::RENAME_EX => {
+        FileInformationClass::RENAME_EX | FileInformationClass::LINK_EX => {
             let info = FileRenameInformationEx::read(buffer)?;
             (info.flags, info.root_directory, info.file_name)
         }
@@ -69,21 +80,32 @@ pub(super) fn read(class: FileInformationClass, buffer: &[u8]) -> Result<Wanted,
             (flags, info.root_directory, info.file_name)
         }
     };
-    let known = RenameFlags::REPLACE_IF_EXISTS
-        | RenameFlags::IGNORE_READONLY_ATTRIBUTE
-        | RenameFlags::SUPPRESS_PIN_STATE_INHERITANCE;
-    if !flags.without(known).is_empty() {
+    // As of [MS-FSA] 2.1.5.15.4, the other Ex form.
+    if !flags.without(KNOWN).is_empty() {
         return Err(Status::NOT_SUPPORTED.into());
+    }
+    if flags.intersects(MANAGE_VOLUME)
+        && !flags.contains(RenameFlags::SUPPRESS_STORAGE_RESERVE_INHERITANCE)
+    {
+        return Err(Status::PRIVILEGE_NOT_HELD.into());
     }
     if root != 0 || name.is_empty() {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    let name = parse_name(&utf16::encode(&name))?;
-    if name.trailing || (name.path.is_empty() && name.stream.is_none()) {
+    // [MS-FSA] 2.1.5.15.7 knows it of links; 2.1.5.15.12 refuses it to renames, Samba and its clients
+    // do not. The name is the same.
+    let (name, from_root) = match name.strip_prefix('\\') {
+        Some(rest) => (rest, true),
+        None => (name.as_str(), false),
+    };
+    let name = parse_name(&utf16::encode(name))?;
+    let nowhere = name.path.is_empty() && (name.stream.is_none() || from_root);
+    if name.trailing || nowhere {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
     Ok(Wanted {
         replace: flags.contains(RenameFlags::REPLACE_IF_EXISTS),
+        posix: flags.contains(RenameFlags::POSIX_SEMANTICS),
         ignore_readonly: flags.contains(RenameFlags::IGNORE_READONLY_ATTRIBUTE),
         path: name.path,
         stream: name.stream,
@@ -224,185 +246,6 @@ async fn look_up<V: Vfs>(
     })
 }
 
-/// What is to be replaced stays as it is while this lives: an open of the engine's own, beside
-/// which nobody opens it to write. What came in between would be acknowledged and then gone.
-///
-/// Somebody else may have opened it to delete it, have marked it and closed: then the last close is
-/// that of this, and the name goes with it.
-pub(super) struct Room<V: Vfs> {
-    server: Arc<Server<V>>,
-    share: Arc<Share<V>>,
-    node: V::Node,
-    place: Place,
-    open: OpenId,
-    ended: bool,
-}
-
-impl<V: Vfs> Room<V> {
-    /// What is to be replaced, and nothing else.
-    pub(super) fn key(&self) -> FileKey {
-        self.place.key
-    }
-
-    /// Who has seen it by its name, and is not in the engine's tables yet, looks again.
-    pub(super) fn is_replaced(&self) {
-        self.server.files.name_gone(self.place.key);
-    }
-
-    /// Lets others in again.
-    async fn end(mut self) {
-        if let Some(removing) = self.leave() {
-            removing.await;
-        }
-    }
-
-    /// What is to be done, if it falls to this, which is seldom: on the heap.
-    fn leave(&mut self) -> Option<LocalTask> {
-        if std::mem::replace(&mut self.ended, true) {
-            return None;
-        }
-        let files = &self.server.files;
-        // Who saw it before it was replaced sees that before it is let in.
-        files.name_gone(self.place.key);
-        let closed = files.close(&self.place, self.open, None);
-        let Some((remove, deleter)) = closed.remove else {
-            engine::perform(&self.server, closed.effects);
-            return None;
-        };
-        let (server, share) = (Arc::clone(&self.server), Arc::clone(&self.share));
-        let (node, place, open) = (self.node.clone(), self.place.clone(), self.open);
-        Some(Box::pin(async move {
-            let who = (&deleter.identity, RequestFlags::default());
-            let removed = close::remove_name(&server, &share, &node, (&remove, open), who, None);
-            let removed = removed.await;
-            server.files.removed(&place, &remove, Some(open));
-            // Whoever waited for this finds the name gone, not going.
-            engine::perform(&server, closed.effects);
-            if let Err(error) = removed {
-                // What stays is told there.
-                tracing::warn!(%error, share = share.config.name, "what another client marked for deletion went not as it should");
-            }
-        }))
-    }
-}
-
-impl<V: Vfs> Drop for Room<V> {
-    fn drop(&mut self) {
-        if let Some(removing) = self.leave() {
-            // The request is given up; what was promised to another is not.
-            self.server.env.spawn(removing);
-        }
-    }
-}
-
-/// What was replaced, or not after all, needs to be held no more.
-pub(super) async fn end<V: Vfs>(room: Option<Room<V>>) {
-    if let Some(room) = room {
-        room.end().await;
-    }
-}
-
-/// Whether what has the target's name may be replaced; holders of it are asked to let go. `None`
-/// where nothing has the name.
-///
-/// # Errors
-/// `OBJECT_NAME_COLLISION`, `ACCESS_DENIED`, `DELETE_PENDING`.
-pub(super) async fn make_room<V: Vfs>(
-    call: &Call<V>,
-    open: &Open<V>,
-    target: &Target<V>,
-    wanted: &Wanted,
-) -> Result<Option<Room<V>>, Failure> {
-    let Some((node, attr)) = &target.existing else {
-        return Ok(None);
-    };
-    if !wanted.replace {
-        return Err(Status::OBJECT_NAME_COLLISION.into());
-    }
-    let readonly = FileAttributes(attr.dos_attributes).contains(FileAttributes::READONLY);
-    if attr.kind == Kind::Directory || (readonly && !wanted.ignore_readonly) {
-        return Err(Status::ACCESS_DENIED.into());
-    }
-    let files = &call.server().files;
-    if files.is_doomed(node.key()) {
-        return Err(Status::DELETE_PENDING.into());
-    }
-    let subject = Subject {
-        vfs: &*call.share()?.vfs,
-        node,
-        attr,
-        changed: None,
-        parent: Some(access::Parent::seen(&target.parent, None).named(&target.stored)),
-        ceiling: call.tree()?.maximal_access,
-        stream: false,
-    };
-    access::grant(&subject, &*call.token()?, AccessMask::DELETE).await?;
-    let place = Place {
-        key: node.key(),
-        stream: None,
-    };
-    if files.count(node.key(), None) > 0 {
-        engine::make_way(call, Some(open), &place, Actor::Stranger, Operation::Rename).await?;
-        engine::clear_streams(call, open, node.key()).await?;
-    }
-    hold(call, place, node, target).await.map(Some)
-}
-
-/// Takes the place of whoever might open it. Nobody may have it open.
-async fn hold<V: Vfs>(
-    call: &Call<V>,
-    place: Place,
-    node: &V::Node,
-    target: &Target<V>,
-) -> Result<Room<V>, Failure> {
-    let server = call.server();
-    let share = Arc::clone(call.share()?);
-    let (waiter, _) = server.waiter();
-    let request = OpenRequest {
-        open: OpenId(server.fresh_id()),
-        place: place.clone(),
-        link: target.link(),
-        path: target.path_now(),
-        directory: false,
-        access: AccessMask::FILE_READ_DATA,
-        share: ShareAccess::READ | ShareAccess::DELETE,
-        effect: AccessMask::empty(),
-        delete_on_close: false,
-        client: Guid::default(),
-        cache: CacheRequest::None,
-        allocation: 0,
-        waiter,
-    };
-    let (decision, effects) = server.files.open(&request);
-    engine::perform(server, effects);
-    server.forget_waiter(waiter);
-    let Decision::Granted(_) = decision else {
-        server.files.cancel(&place, waiter);
-        return Err(Status::ACCESS_DENIED.into());
-    };
-    let key = place.key;
-    let room = Room {
-        server: Arc::clone(server),
-        share,
-        node: node.clone(),
-        place,
-        open: request.open,
-        ended: false,
-    };
-    if server.files.count(key, None) > 1 {
-        room.end().await;
-        return Err(Status::ACCESS_DENIED.into());
-    }
-    Ok(room)
-}
-
-/// A replaced file has no handle left, and one name less.
-pub(super) async fn replaced<V: Vfs>(call: &Call<V>, target: &Target<V>) {
-    if let (Some((node, _)), Ok(share)) = (&target.existing, call.share()) {
-        share.gate.replaced(node, &target.parent).await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use bytes::BytesMut;
@@ -434,30 +277,49 @@ mod tests {
         assert_eq!(status(class, &rename(0, "a\\b")), None);
         assert_eq!(status(class, &rename(0, ":s")), None);
         assert_eq!(status(class, &[0; 23]), Some(Status::INFO_LENGTH_MISMATCH));
-        for bad in [rename(1, "a"), rename(0, ""), rename(0, "\\a")] {
+        for same in ["\\a\\b", "\\a"] {
+            let wanted = read(class, &rename(0, same)).unwrap();
+            assert_eq!(wanted.path.join("\\"), same[1..]);
+        }
+        for bad in [rename(1, "a"), rename(0, ""), rename(0, "\\\\a")] {
             assert_eq!(status(class, &bad), Some(Status::INVALID_PARAMETER));
         }
         let mut odd = rename(0, "ab");
         odd[16] = 3;
         assert_eq!(status(class, &odd), Some(Status::INVALID_PARAMETER));
-        assert_eq!(
-            status(class, &rename(0, "a*")),
-            Some(Status::OBJECT_NAME_INVALID)
-        );
+        for invalid in ["a*", "\\", "a\\", "\\:s"] {
+            let refused = Some(Status::OBJECT_NAME_INVALID);
+            assert_eq!(status(class, &rename(0, invalid)), refused, "{invalid}");
+        }
     }
 
     #[test]
-    fn flags_that_are_not_done_are_refused() {
-        let mut out = BytesMut::new();
-        FileRenameInformationEx {
-            flags: RenameFlags::REPLACE_IF_EXISTS | RenameFlags::POSIX_SEMANTICS,
-            root_directory: 0,
-            file_name: "a".to_owned(),
+    fn flags_are_done_or_refused() {
+        let status_of = |class, bits| {
+            let mut out = BytesMut::new();
+            FileRenameInformationEx {
+                flags: RenameFlags(bits),
+                root_directory: 0,
+                file_name: "a".to_owned(),
+            }
+            .encode(&mut out);
+            status(class, &out)
+        };
+        for class in [
+            FileInformationClass::RENAME_EX,
+            FileInformationClass::LINK_EX,
+        ] {
+            for done in [0, 1, 2, 3, 4, 8, 0x43, 0x4f, 0x18, 0x1f8] {
+                assert_eq!(status_of(class, done), None, "{done:#x}");
+            }
+            for managing in [0x10, 0x20, 0x30, 0x80, 0x100, 0x183] {
+                let refused = Some(Status::PRIVILEGE_NOT_HELD);
+                assert_eq!(status_of(class, managing), refused, "{managing:#x}");
+            }
+            for unknown in [0x200, 0x8000_0001, 0x208] {
+                let refused = Some(Status::NOT_SUPPORTED);
+                assert_eq!(status_of(class, unknown), refused, "{unknown:#x}");
+            }
         }
-        .encode(&mut out);
-        assert_eq!(
-            status(FileInformationClass::RENAME_EX, &out),
-            Some(Status::NOT_SUPPORTED)
-        );
     }
 }

@@ -1,0 +1,247 @@
+//! What has the new name of a rename or link makes room: whether it may be replaced, who caches it
+//! or has it open, and what becomes of that ([MS-FSA] 2.1.5.15.7, 2.1.5.15.12, [MS-FSCC] 2.4.43;
+//! spec-notes 12.7).
+
+use std::sync::Arc;
+
+use durability::RequestFlags;
+use smb_wire::{
+    access_mask::AccessMask, file_attributes::FileAttributes, ids::Guid, msg::ShareAccess,
+    status::Status,
+};
+use vfs::{Attr, FileKey, Kind, Node, Vfs, env::LocalTask};
+
+use super::target::{Target, Wanted};
+use crate::{
+    access::{self, Subject},
+    command::{Call, Failure, close, engine},
+    file::{Actor, CacheRequest, Decision, Link, OpenId, OpenRequest, Operation, Place},
+    persistent,
+    state::{Open, Server, Share},
+};
+
+/// How often somebody may begin to cache what is to be replaced while it is asked for.
+const HOLDS_MAX: usize = 16;
+
+/// What is to be replaced stays as it is while this lives: an open of the engine's own, beside
+/// which nobody opens it to write. What came in between would be acknowledged and then gone. With
+/// POSIX semantics that is what is asked for: there it stands for the deletion, which all share.
+///
+/// Somebody else may have opened it to delete it, have marked it and closed: then the last close is
+/// that of this, and the name goes with it.
+pub(super) struct Room<V: Vfs> {
+    server: Arc<Server<V>>,
+    share: Arc<Share<V>>,
+    node: V::Node,
+    place: Place,
+    link: Link,
+    open: OpenId,
+    ended: bool,
+}
+
+impl<V: Vfs> Room<V> {
+    /// What is to be replaced, and nothing else.
+    pub(super) fn key(&self) -> FileKey {
+        self.place.key
+    }
+
+    /// Its name is another's by now: who has it open keeps a handle without a name, and who has
+    /// seen it by that name, and is not in the engine's tables yet, looks again.
+    pub(super) fn is_replaced(&self) {
+        self.server.files.replaced(self.place.key, &self.link);
+    }
+
+    /// Lets others in again.
+    async fn end(mut self) {
+        if let Some(removing) = self.leave() {
+            removing.await;
+        }
+    }
+
+    /// What is to be done, if it falls to this, which is seldom: on the heap.
+    fn leave(&mut self) -> Option<LocalTask> {
+        if std::mem::replace(&mut self.ended, true) {
+            return None;
+        }
+        let files = &self.server.files;
+        // Who saw it before it was replaced sees that before it is let in.
+        files.name_gone(self.place.key);
+        let closed = files.close(&self.place, self.open, None);
+        let Some((remove, deleter)) = closed.remove else {
+            engine::perform(&self.server, closed.effects);
+            return None;
+        };
+        let (server, share) = (Arc::clone(&self.server), Arc::clone(&self.share));
+        let (node, place, open) = (self.node.clone(), self.place.clone(), self.open);
+        Some(Box::pin(async move {
+            let who = (&deleter.identity, RequestFlags::default());
+            let removed = close::remove_name(&server, &share, &node, (&remove, open), who, None);
+            let removed = removed.await;
+            server.files.removed(&place, &remove, Some(open));
+            // Whoever waited for this finds the name gone, not going.
+            engine::perform(&server, closed.effects);
+            if let Err(error) = removed {
+                // What stays is told there.
+                tracing::warn!(%error, share = share.config.name, "what another client marked for deletion went not as it should");
+            }
+        }))
+    }
+}
+
+impl<V: Vfs> Drop for Room<V> {
+    fn drop(&mut self) {
+        if let Some(removing) = self.leave() {
+            // The request is given up; what was promised to another is not.
+            self.server.env.spawn(removing);
+        }
+    }
+}
+
+/// What was replaced, or not after all, needs to be held no more.
+pub(super) async fn end<V: Vfs>(room: Option<Room<V>>) {
+    if let Some(room) = room {
+        room.end().await;
+    }
+}
+
+/// Whether what has the target's name may be replaced; holders of it are asked to let go. `None`
+/// where nothing has the name.
+///
+/// # Errors
+/// `OBJECT_NAME_COLLISION`, `ACCESS_DENIED`, `DELETE_PENDING`; with POSIX semantics
+/// `SHARING_VIOLATION` where somebody has it open and does not share deletion.
+pub(super) async fn make_room<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    target: &Target<V>,
+    wanted: &Wanted,
+) -> Result<Option<Room<V>>, Failure> {
+    let Some((node, attr)) = &target.existing else {
+        return Ok(None);
+    };
+    if !wanted.replace {
+        return Err(Status::OBJECT_NAME_COLLISION.into());
+    }
+    check_replaceable(call, target, (node, attr), wanted).await?;
+    let place = Place {
+        key: node.key(),
+        stream: None,
+    };
+    for _ in 0..HOLDS_MAX {
+        if call.server().files.count(node.key(), None) > 0 {
+            engine::make_way(call, Some(open), &place, Actor::Stranger, Operation::Rename).await?;
+            engine::clear_streams(call, open, node.key()).await?;
+            if wanted.posix {
+                // [MS-FSA] 2.1.5.15.12 breaks as for a change of the size: what is cached under
+                // this name is another file's from now on.
+                let change = Operation::SetSize;
+                engine::make_way(call, Some(open), &place, Actor::Stranger, change).await?;
+            }
+        }
+        if let Some(room) = hold(call, &place, node, target, wanted.posix).await? {
+            return Ok(Some(room));
+        }
+    }
+    Err(Status::SHARING_VIOLATION.into())
+}
+
+/// Whether the user may replace it, and whether it is to be replaced at all.
+async fn check_replaceable<V: Vfs>(
+    call: &Call<V>,
+    target: &Target<V>,
+    (node, attr): (&V::Node, &Attr),
+    wanted: &Wanted,
+) -> Result<(), Failure> {
+    let readonly = FileAttributes(attr.dos_attributes).contains(FileAttributes::READONLY);
+    if attr.kind == Kind::Directory || (readonly && !wanted.ignore_readonly) {
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    if call.server().files.is_doomed(node.key()) {
+        return Err(Status::DELETE_PENDING.into());
+    }
+    let subject = Subject {
+        vfs: &*call.share()?.vfs,
+        node,
+        attr,
+        changed: None,
+        parent: Some(access::Parent::seen(&target.parent, None).named(&target.stored)),
+        ceiling: call.tree()?.maximal_access,
+        stream: false,
+    };
+    // Who may change the attribute that is ignored may ignore it, as in [MS-FSA] 2.1.5.15.4.
+    let rights = AccessMask::DELETE | AccessMask::FILE_WRITE_ATTRIBUTES.when(readonly);
+    access::grant(&subject, &*call.token()?, rights).await?;
+    Ok(())
+}
+
+/// Takes the place of whoever might open it. With POSIX semantics as one who deletes it, which
+/// whoever has it open must share; without, nobody may have it open. `None`: somebody caches it
+/// meanwhile, and was asked to let go.
+async fn hold<V: Vfs>(
+    call: &Call<V>,
+    place: &Place,
+    node: &V::Node,
+    target: &Target<V>,
+    posix: bool,
+) -> Result<Option<Room<V>>, Failure> {
+    let server = call.server();
+    let share = Arc::clone(call.share()?);
+    let (waiter, _) = server.waiter();
+    let alone = (
+        AccessMask::FILE_READ_DATA,
+        ShareAccess::READ | ShareAccess::DELETE,
+    );
+    let among_others = (AccessMask::DELETE, alone.1 | ShareAccess::WRITE);
+    let (access, shared) = if posix { among_others } else { alone };
+    let request = OpenRequest {
+        open: OpenId(server.fresh_id()),
+        place: place.clone(),
+        link: target.link(),
+        path: target.path_now(),
+        directory: false,
+        access,
+        share: shared,
+        effect: AccessMask::empty(),
+        delete_on_close: false,
+        client: Guid::default(),
+        cache: CacheRequest::None,
+        allocation: 0,
+        waiter,
+    };
+    let (decision, effects) = server.files.open(&request);
+    engine::perform(server, effects);
+    server.forget_waiter(waiter);
+    match decision {
+        Decision::Granted(_) => {}
+        Decision::Conflict(status) if posix => return Err(status.into()),
+        Decision::MustBreak | Decision::Conflict(_) => {
+            server.files.cancel(place, waiter);
+            return match posix {
+                true => Ok(None),
+                false => Err(Status::ACCESS_DENIED.into()),
+            };
+        }
+    }
+    let room = Room {
+        server: Arc::clone(server),
+        share,
+        node: node.clone(),
+        place: place.clone(),
+        link: request.link,
+        open: request.open,
+        ended: false,
+    };
+    if !posix && server.files.count(place.key, None) > 1 {
+        room.end().await;
+        return Err(Status::ACCESS_DENIED.into());
+    }
+    Ok(Some(room))
+}
+
+/// A replaced file has one name less; the records of its opens say so.
+pub(super) async fn replaced<V: Vfs>(call: &Call<V>, target: &Target<V>) {
+    if let (Some((node, _)), Ok(share)) = (&target.existing, call.share()) {
+        share.gate.replaced(node, &target.parent).await;
+        persistent::inode_changed(call.server(), node.key()).await;
+    }
+}

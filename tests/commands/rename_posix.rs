@@ -1,0 +1,258 @@
+//! FileRenameInformationEx and FileLinkInformationEx ([MS-FSCC] 2.4.43): what has the new name goes
+//! with POSIX semantics, so that its handles stay valid.
+
+use bytes::BytesMut;
+use smb_client::{Break, CreateArgs, File, Options, Tree};
+use smb_tests::{HoldfastServer, MEANWHILE, SOON, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::LeaseState;
+use smb_wire::file_attributes::FileAttributes;
+use smb_wire::fscc::{
+    FileBasicInformation, FileInformationClass as Class, FileRenameInformationEx,
+    FileStandardInformation, RenameFlags,
+};
+use smb_wire::ids::{Guid, LeaseKey};
+use smb_wire::msg::{CreateOptions, InfoType, ShareAccess};
+
+const REPLACE: RenameFlags = RenameFlags::REPLACE_IF_EXISTS;
+const POSIX: RenameFlags = REPLACE.union(RenameFlags::POSIX_SEMANTICS);
+
+fn info(to: &str, flags: RenameFlags) -> BytesMut {
+    let mut buffer = BytesMut::new();
+    FileRenameInformationEx {
+        flags,
+        root_directory: 0,
+        file_name: to.to_owned(),
+    }
+    .encode(&mut buffer);
+    buffer
+}
+
+/// Gives `from` the name `to`, or one more name.
+fn set(tree: &Tree, class: Class, from: &str, to: &str, flags: RenameFlags) -> Status {
+    let access = AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES;
+    let file = tree.create(&CreateArgs::open(from).access(access)).unwrap();
+    let set = status(file.set(class, &info(to, flags)));
+    file.close().unwrap();
+    set
+}
+
+fn rename(tree: &Tree, from: &str, to: &str, flags: RenameFlags) -> Status {
+    set(tree, Class::RENAME_EX, from, to, flags)
+}
+
+fn standard(file: &File) -> FileStandardInformation {
+    FileStandardInformation::read(&file.query(Class::STANDARD).unwrap()).unwrap()
+}
+
+fn names(tree: &Tree) -> Vec<String> {
+    let listed = tree.list("", "*").unwrap();
+    let names = listed.into_iter().map(|entry| entry.file_name);
+    let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_file_that_somebody_reads_is_replaced() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    for class in [Class::RENAME_EX, Class::LINK_EX] {
+        tree.write_file("new", b"new").unwrap();
+        tree.write_file("f", b"old").unwrap();
+        let theirs = other.create(&CreateArgs::open("f")).unwrap();
+        assert_eq!(set(&tree, class, "new", "f", POSIX), Status::SUCCESS);
+        // The handle stays valid, and is one of a file without a name.
+        assert_eq!(theirs.read_all().unwrap(), b"old");
+        theirs.write_all(0, b"OLD and more").unwrap();
+        theirs.flush(false).unwrap();
+        assert_eq!(theirs.read_all().unwrap(), b"OLD and more");
+        assert!(standard(&theirs).delete_pending);
+        // The name is the other file's for everybody, before and after the handle is closed.
+        assert_eq!(other.read_file("f").unwrap(), b"new");
+        theirs.close().unwrap();
+        assert_eq!(tree.read_file("f").unwrap(), b"new");
+        match class {
+            Class::RENAME_EX => assert_eq!(names(&tree), ["f"]),
+            _ => assert_eq!(names(&tree), ["f", "new"]),
+        }
+    }
+}
+
+#[test]
+fn without_the_flag_or_without_sharing_deletion_it_stays() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    tree.write_file("new", b"new").unwrap();
+    tree.write_file("f", b"old").unwrap();
+    for class in [Class::RENAME_EX, Class::LINK_EX] {
+        let read = AccessMask::FILE_GENERIC_READ;
+        for (share, flags, refused) in [
+            (7, REPLACE, Status::ACCESS_DENIED),
+            (
+                7,
+                RenameFlags::POSIX_SEMANTICS,
+                Status::OBJECT_NAME_COLLISION,
+            ),
+            (3, POSIX, Status::SHARING_VIOLATION),
+            (0, POSIX, Status::SHARING_VIOLATION),
+        ] {
+            let args = CreateArgs::open("f").access(read).share(ShareAccess(share));
+            let theirs = other.create(&args).unwrap();
+            assert_eq!(set(&tree, class, "new", "f", flags), refused, "{share}");
+            assert_eq!(theirs.read_all().unwrap(), b"old");
+            assert!(!standard(&theirs).delete_pending);
+            theirs.close().unwrap();
+        }
+    }
+    // Whoever only looks at attributes takes no part in sharing.
+    let args = CreateArgs::open("f").access(AccessMask::FILE_READ_ATTRIBUTES);
+    let theirs = other.create(&args.share(ShareAccess(0))).unwrap();
+    assert_eq!(rename(&tree, "new", "f", POSIX), Status::SUCCESS);
+    assert_eq!(standard(&theirs).number_of_links, 0);
+    assert_eq!(tree.read_file("f").unwrap(), b"new");
+}
+
+#[test]
+fn an_open_stream_forbids_it_unless_it_shares_deletion() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    for (share, answer) in [(3, Status::SHARING_VIOLATION), (7, Status::SUCCESS)] {
+        tree.write_file("new", b"new").unwrap();
+        tree.write_file("f:s", b"stream").unwrap();
+        let args = CreateArgs::open("f:s").share(ShareAccess(share));
+        let theirs = other.create(&args).unwrap();
+        assert_eq!(rename(&tree, "new", "f", POSIX), answer, "{share}");
+        assert_eq!(theirs.read_all().unwrap(), b"stream");
+        theirs.close().unwrap();
+    }
+    assert_eq!(tree.read_file("f").unwrap(), b"new");
+    assert_eq!(
+        status(tree.create(&CreateArgs::open("f:s"))),
+        Status::OBJECT_NAME_NOT_FOUND
+    );
+}
+
+#[test]
+fn closing_what_was_replaced_deletes_nothing() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    tree.write_file("new", b"new").unwrap();
+    tree.write_file("f", b"old").unwrap();
+    let doomed = CreateArgs::open("f").options(CreateOptions::DELETE_ON_CLOSE);
+    let doomed = other.create(&doomed).unwrap();
+    let marking = other.create(&CreateArgs::open("f")).unwrap();
+    assert_eq!(rename(&tree, "new", "f", POSIX), Status::SUCCESS);
+    marking.set_delete(true).unwrap();
+    assert_eq!(
+        status(marking.rename("g", false)),
+        Status::OBJECT_NAME_NOT_FOUND
+    );
+    marking.close().unwrap();
+    doomed.close().unwrap();
+    assert_eq!(tree.read_file("f").unwrap(), b"new");
+    assert_eq!(names(&tree), ["f"]);
+}
+
+#[test]
+fn what_is_marked_for_deletion_is_not_replaced() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    tree.write_file("new", b"new").unwrap();
+    tree.write_file("f", b"old").unwrap();
+    let theirs = other.create(&CreateArgs::open("f")).unwrap();
+    theirs.set_delete(true).unwrap();
+    assert_eq!(rename(&tree, "new", "f", POSIX), Status::DELETE_PENDING);
+    theirs.close().unwrap();
+    assert_eq!(rename(&tree, "new", "f", POSIX), Status::SUCCESS);
+}
+
+#[test]
+fn another_name_of_what_was_replaced_stays() {
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    tree.write_file("new", b"new").unwrap();
+    tree.write_file("f", b"old").unwrap();
+    std::fs::hard_link(server.path("f"), server.path("g")).unwrap();
+    let by_f = other.create(&CreateArgs::open("f")).unwrap();
+    let by_g = other.create(&CreateArgs::open("g")).unwrap();
+    assert_eq!(rename(&tree, "new", "f", POSIX), Status::SUCCESS);
+    assert!(standard(&by_f).delete_pending && !standard(&by_g).delete_pending);
+    by_f.write_all(0, b"OLD").unwrap();
+    assert_eq!(tree.read_file("g").unwrap(), b"OLD");
+    by_g.set_delete(true).unwrap();
+    by_g.close().unwrap();
+    by_f.close().unwrap();
+    assert_eq!(names(&tree), ["f"]);
+    assert_eq!(tree.read_file("f").unwrap(), b"new");
+}
+
+#[test]
+fn read_only_files_and_directories_stay() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("new", b"new").unwrap();
+    tree.mkdir("d").unwrap();
+    tree.write_file("f", b"old").unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    let mut basic = BytesMut::new();
+    FileBasicInformation {
+        file_attributes: FileAttributes::READONLY,
+        ..FileBasicInformation::default()
+    }
+    .encode(&mut basic);
+    file.set(Class::BASIC, &basic).unwrap();
+    file.close().unwrap();
+    for class in [Class::RENAME_EX, Class::LINK_EX] {
+        let refused = Status::ACCESS_DENIED;
+        assert_eq!(set(&tree, class, "new", "f", POSIX), refused);
+        assert_eq!(set(&tree, class, "new", "d", POSIX), refused);
+    }
+    let ignoring = POSIX | RenameFlags::IGNORE_READONLY_ATTRIBUTE;
+    assert_eq!(rename(&tree, "new", "d", ignoring), Status::ACCESS_DENIED);
+    assert_eq!(rename(&tree, "new", "f", ignoring), Status::SUCCESS);
+    assert_eq!(tree.read_file("f").unwrap(), b"new");
+}
+
+#[test]
+fn who_caches_it_is_asked_and_may_cache_what_comes() {
+    const KEY: LeaseKey = LeaseKey([7; 16]);
+    let server = HoldfastServer::new();
+    let (tree, other) = (
+        server.tree_with(Options::default().guid(Guid([1; 16]))),
+        server.tree_with(Options::default().guid(Guid([2; 16]))),
+    );
+    tree.write_file("new", b"new").unwrap();
+    tree.write_file("f", b"old").unwrap();
+    let leased = CreateArgs::open("f").lease_v2(KEY, LeaseState(7), 0);
+    let theirs = other.create(&leased).unwrap();
+    let file = tree.create(&CreateArgs::open("new")).unwrap();
+    let request = file.set_info_request(InfoType::FILE, Class::RENAME_EX.0, 0, &info("f", POSIX));
+    let id = tree.send(request).unwrap();
+    let mut left = Vec::new();
+    while let Some(broken) = other.client().next_break(MEANWHILE).unwrap() {
+        let Break::Lease {
+            key,
+            new,
+            ack_required,
+            ..
+        } = broken
+        else {
+            panic!("{broken:?}");
+        };
+        left.push(new.0);
+        if ack_required {
+            other.acknowledge_lease(key, new).unwrap();
+        }
+    }
+    assert_eq!(left.last(), Some(&0), "{left:?}");
+    let mut connection = tree.client().connection();
+    assert!(connection.answered(id, SOON).unwrap());
+    drop(connection);
+    tree.client().wait(id).unwrap().ok().unwrap();
+    // The client knows files by their names: the same key, for the file that has it now.
+    let again = other.create(&leased).unwrap();
+    assert_eq!(again.read_all().unwrap(), b"new");
+    assert_eq!(theirs.read_all().unwrap(), b"old");
+}
