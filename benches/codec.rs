@@ -26,6 +26,7 @@ fn header(command: Command) -> Header {
         next_command: 0,
         message_id: MessageId(7),
         async_id: None,
+        reserved: 0,
         tree_id: TreeId(5),
         session_id: SessionId(9),
         signature: [0; 16],

@@ -45,3 +45,31 @@ fn many_are_answered_in_any_order_of_asking() {
         client.wait(id).unwrap().ok().unwrap();
     }
 }
+
+/// [MS-SMB2] 2.2.1.2: the field means nothing, but a client that verifies the signature over the
+/// header as it would write it itself finds it forged when the answer has something else there.
+#[test]
+fn the_reserved_field_of_the_header_is_answered_as_it_was_sent() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let session = tree.session();
+    for reserved in [0, 0xfeff, 0xdead_beef] {
+        let with = |mut request: Request| {
+            request.overrides.reserved = reserved;
+            request
+        };
+        let echo = with(Request::new(&EchoRequest).session(session.id()));
+        let refused = with(Request::new(&EchoRequest).session(SessionId(0x4242)));
+        for request in [echo, refused] {
+            let reply = session.client().call(request).unwrap();
+            assert_eq!(reply.header.reserved, reserved, "{:?}", reply.header);
+        }
+        // In a compound each has its own.
+        let mut second = Request::new(&EchoRequest).session(session.id());
+        second.overrides.reserved = !reserved;
+        let first = with(Request::new(&EchoRequest).session(session.id()));
+        let replies = session.client().compound(vec![first, second]).unwrap();
+        let found: Vec<u32> = replies.iter().map(|reply| reply.header.reserved).collect();
+        assert_eq!(found, [reserved, !reserved]);
+    }
+}

@@ -31,7 +31,86 @@ fn bind() -> Vec<u8> {
     out
 }
 
+const FAULT: u8 = 3;
 const BIND_ACK: u8 = 12;
+const BIND_NAK: u8 = 13;
+
+/// The same bind with its integers in big-endian order, as its data representation label says.
+fn big_endian_bind() -> Vec<u8> {
+    let mut out = vec![5, 0, 11, 3, 0, 0, 0, 0, 0, 72, 0, 0, 0, 0, 0, 7];
+    out.extend_from_slice(&[0x10, 0xb8, 0x10, 0xb8, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0]);
+    out.extend_from_slice(&[
+        0x4b, 0x32, 0x4f, 0xc8, 0x16, 0x70, 0x01, 0xd3, 0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1,
+        0x88, 0, 3, 0, 0,
+    ]);
+    out.extend_from_slice(&[
+        0x8a, 0x88, 0x5d, 0x04, 0x1c, 0xeb, 0x11, 0xc9, 0x9f, 0xe8, 0x08, 0x00, 0x2b, 0x10, 0x48,
+        0x60, 0, 0, 0, 2,
+    ]);
+    out
+}
+
+/// The answer names the call, in our byte order, and is of this kind.
+fn assert_refused(answer: &[u8], kind: u8) {
+    assert_eq!(answer[2], kind, "{answer:?}");
+    assert_eq!(answer[4], 0x10, "{answer:?}");
+    assert_eq!(answer[12..16], [7, 0, 0, 0], "{answer:?}");
+}
+
+#[test]
+fn a_big_endian_bind_is_refused_at_once() {
+    let server = HoldfastServer::new();
+    let tree = ipc(&server);
+    for name in ["srvsvc", "wkssvc", "lsarpc", "samr"] {
+        let pipe = open(&tree, name);
+        let transceive = FsctlCode::PIPE_TRANSCEIVE;
+        let answer = pipe.ioctl(transceive, &big_endian_bind(), 4096).unwrap();
+        assert_refused(&answer, BIND_NAK);
+        let again = pipe.ioctl(transceive, &bind(), 4096);
+        assert_eq!(status(again), Status::PIPE_BROKEN);
+        pipe.close().unwrap();
+        let pipe = open(&tree, name);
+        pipe.write(0, &big_endian_bind(), WriteFlags::empty())
+            .unwrap();
+        assert_refused(&pipe.read(0, 4096).unwrap(), BIND_NAK);
+        pipe.close().unwrap();
+    }
+}
+
+/// Who asks for the answer in the same request gets one, though what he sent has none: half of a
+/// PDU, the first fragment of a call, an orphaned call, the end of an authentication.
+#[test]
+fn a_transceive_is_always_answered() {
+    const ORPHANED: u8 = 19;
+    const AUTH3: u8 = 16;
+    let server = HoldfastServer::new();
+    let tree = ipc(&server);
+    let pdu = |kind: u8, flags: u8, length: u8| {
+        let mut pdu = vec![
+            5, 0, kind, flags, 0x10, 0, 0, 0, length, 0, 0, 0, 7, 0, 0, 0,
+        ];
+        pdu.resize(24, 0);
+        pdu
+    };
+    let whole = 3;
+    for (sent, kind) in [
+        (pdu(0, whole, 200), FAULT),
+        (pdu(0, 1, 24), FAULT),
+        (pdu(ORPHANED, whole, 24), FAULT),
+        (pdu(AUTH3, whole, 24), FAULT),
+        (pdu(0, whole, 15), FAULT),
+    ] {
+        let pipe = open(&tree, "srvsvc");
+        let transceive = FsctlCode::PIPE_TRANSCEIVE;
+        pipe.ioctl(transceive, &bind(), 4096).unwrap();
+        let answer = pipe.ioctl(transceive, &sent, 4096).unwrap();
+        assert_eq!(answer[2], kind, "{sent:?}: {answer:?}");
+        pipe.close().unwrap();
+    }
+    let pipe = open(&tree, "srvsvc");
+    let half = pipe.ioctl(FsctlCode::PIPE_TRANSCEIVE, &bind()[..40], 4096);
+    assert_eq!(half.unwrap()[2], BIND_NAK);
+}
 
 #[test]
 fn a_bind_is_answered_by_transceive_and_by_read() {

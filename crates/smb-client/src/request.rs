@@ -83,6 +83,8 @@ pub struct Overrides {
     pub corrupt_signature: bool,
     /// This NextCommand, instead of the distance to the next element.
     pub next_command: Option<u32>,
+    /// This in the header's Reserved field ([MS-SMB2] 2.2.1.2).
+    pub reserved: u32,
     /// SessionId of the transform header of an encrypted message.
     pub transform_session_id: Option<SessionId>,
 }

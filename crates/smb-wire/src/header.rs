@@ -114,6 +114,10 @@ pub struct Header {
     pub message_id: MessageId,
     /// The id of an asynchronous request; takes the place of `tree_id`.
     pub async_id: Option<AsyncId>,
+    /// The field that once was a process id; 0 when `async_id` is present. A request may have
+    /// anything here ([MS-SMB2] 2.2.1.2), and its answer has the same, as Windows and Samba do
+    /// it: clients are known that verify a signature over the header as they would write it.
+    pub reserved: u32,
     /// The tree connect; 0 when `async_id` is present.
     pub tree_id: TreeId,
     /// The session.
@@ -156,9 +160,6 @@ impl Header {
     /// Where Signature lies (16 bytes, to the end of the header).
     pub const SIGNATURE_AT: usize = 48;
 
-    /// What Windows and Samba put into the reserved field that once was a process id.
-    const RESERVED: u32 = 0x0000_feff;
-
     /// Reads the header at the start of `message`.
     ///
     /// # Errors
@@ -173,11 +174,11 @@ impl Header {
         }
         let flags = HeaderFlags(layout.flags.get());
         let [low, high] = layout.ids;
-        let (async_id, tree_id) = if flags.contains(HeaderFlags::ASYNC) {
+        let (async_id, reserved, tree_id) = if flags.contains(HeaderFlags::ASYNC) {
             let id = u64::from(high.get()) << 32 | u64::from(low.get());
-            (Some(AsyncId(id)), TreeId(0))
+            (Some(AsyncId(id)), 0, TreeId(0))
         } else {
-            (None, TreeId(high.get()))
+            (None, low.get(), TreeId(high.get()))
         };
         Ok(Self {
             credit_charge: layout.credit_charge.get(),
@@ -188,6 +189,7 @@ impl Header {
             next_command: layout.next_command.get(),
             message_id: MessageId(layout.message_id.get()),
             async_id,
+            reserved,
             tree_id,
             session_id: SessionId(layout.session_id.get()),
             signature: layout.signature,
@@ -211,7 +213,7 @@ impl Header {
             }
             None => (
                 self.flags.without(HeaderFlags::ASYNC),
-                [Self::RESERVED, self.tree_id.0],
+                [self.reserved, self.tree_id.0],
             ),
         };
         let layout = Layout {

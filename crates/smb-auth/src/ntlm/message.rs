@@ -2,7 +2,7 @@
 //!
 //! Every variable field has a minimum and a maximum; offsets and lengths are checked against the
 //! message before anything is looked at. Decoded fields borrow from the message. Strings are
-//! UTF-16LE and must be well formed. Semantics (what a flag or proof means) are in `server` and
+//! UTF-16LE, which must be well formed, or in an OEM character set ([`Charset`]). Semantics (what a flag or proof means) are in `server` and
 //! `client`.
 
 use super::SIGNATURE;
@@ -11,6 +11,7 @@ use crate::AuthError;
 /// NEGOTIATE flags ([MS-NLMP] 2.2.2.5).
 pub(crate) mod flags {
     pub(crate) const UNICODE: u32 = 0x0000_0001;
+    pub(crate) const OEM: u32 = 0x0000_0002;
     pub(crate) const REQUEST_TARGET: u32 = 0x0000_0004;
     pub(crate) const SIGN: u32 = 0x0000_0010;
     pub(crate) const SEAL: u32 = 0x0000_0020;
@@ -43,7 +44,7 @@ pub(crate) mod av {
 
 /// Largest NTLM message in bytes.
 pub(crate) const MAX_MESSAGE: usize = 16_384;
-/// Longest user, domain or workstation name in bytes of UTF-16.
+/// Longest user, domain or workstation name in bytes.
 pub(crate) const MAX_NAME: usize = 512;
 /// Longest LM answer; there is no valid one but 24 bytes.
 pub(crate) const MAX_LM: usize = 24;
@@ -111,6 +112,58 @@ fn field<'a>(
     message.get(offset..end).ok_or(bad(what))
 }
 
+/// How the strings of CHALLENGE and AUTHENTICATE are encoded ([MS-NLMP] 2.2.2.5, bits A and B).
+/// AV pairs are UTF-16LE always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Charset {
+    Unicode,
+    Oem,
+}
+
+impl Charset {
+    /// What these flags ask for: Unicode before OEM. One of them has to be set.
+    pub(crate) fn of(negotiated: u32) -> Option<Self> {
+        if negotiated & flags::UNICODE != 0 {
+            Some(Self::Unicode)
+        } else {
+            (negotiated & flags::OEM != 0).then_some(Self::Oem)
+        }
+    }
+
+    /// The flag that names it.
+    pub(crate) const fn flag(self) -> u32 {
+        match self {
+            Self::Unicode => flags::UNICODE,
+            Self::Oem => flags::OEM,
+        }
+    }
+
+    /// A name of this server. NetBIOS names are ASCII, which all OEM character sets have in common.
+    pub(crate) fn encode(self, name: &str) -> Vec<u8> {
+        match self {
+            Self::Unicode => super::keys::utf16(name),
+            Self::Oem => name.as_bytes().to_vec(),
+        }
+    }
+
+    fn decode(self, bytes: &[u8], what: &'static str) -> Result<String, AuthError> {
+        match self {
+            Self::Unicode => text(bytes, what),
+            Self::Oem => Ok(oem(bytes)),
+        }
+    }
+}
+
+/// A name in an OEM character set. Which one nothing in the protocol says; it matters beyond ASCII
+/// only. Clients of today that send OEM strings write UTF-8 or Latin-1, so these are tried. A wrong
+/// guess cannot let anybody in: the proof is made from the name in Unicode ([MS-NLMP] 3.3.2).
+fn oem(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(name) => name.to_owned(),
+        Err(_) => bytes.iter().copied().map(char::from).collect(),
+    }
+}
+
 fn text(bytes: &[u8], what: &'static str) -> Result<String, AuthError> {
     let (units, odd) = bytes.as_chunks::<2>();
     if !odd.is_empty() {
@@ -157,11 +210,16 @@ pub(crate) struct Authenticate<'a> {
     pub(crate) mic: Option<[u8; 16]>,
 }
 
-pub(crate) fn parse_authenticate(message: &[u8]) -> Result<Authenticate<'_>, AuthError> {
+pub(crate) fn parse_authenticate(
+    message: &[u8],
+    charset: Charset,
+) -> Result<Authenticate<'_>, AuthError> {
     const FIXED: usize = 64;
     check_header(message, 3)?;
     let flags = u32_at(message, 60)?;
-    let name = |at, what| field(message, at, FIXED, MAX_NAME, what).and_then(|b| text(b, what));
+    let name = |at, what| {
+        field(message, at, FIXED, MAX_NAME, what).and_then(|bytes| charset.decode(bytes, what))
+    };
     let workstation = field(message, 44, FIXED, MAX_NAME, "NTLM: workstation")?;
     let _ = workstation;
     // The field table of LM, NT, domain, user, workstation, key: the MIC exists only when none
@@ -358,7 +416,7 @@ pub(crate) fn build_challenge(
         .finish()
 }
 
-/// What AUTHENTICATE is made of; strings in UTF-16LE.
+/// What AUTHENTICATE is made of; strings in the charset that was agreed on.
 pub(crate) struct AuthenticateFields<'a> {
     pub(crate) lm: &'a [u8],
     pub(crate) nt: &'a [u8],

@@ -10,7 +10,7 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use zeroize::Zeroizing;
 
 use super::keys::{self, Key, MicKeys};
-use super::message::{self, Authenticate, NtAnswer, av, flags};
+use super::message::{self, Authenticate, Charset, NtAnswer, av, flags};
 use crate::acceptor::AcceptorParams;
 use crate::secret::{NtHash, SessionKey};
 use crate::{AuthError, Env, Identity, UserIdentity, UserRecord};
@@ -30,6 +30,7 @@ pub(crate) struct Challenged {
     challenge: Vec<u8>,
     server_challenge: [u8; 8],
     flags: u32,
+    charset: Charset,
 }
 
 /// A completed exchange.
@@ -48,16 +49,15 @@ pub(crate) fn challenge(
     env: &mut Env<'_>,
 ) -> Result<(Vec<u8>, Challenged), AuthError> {
     let asked = message::parse_negotiate(negotiate)?;
-    if asked & flags::UNICODE == 0 {
-        return Err(AuthError::NotSupported("NTLM without Unicode"));
-    }
+    let charset =
+        Charset::of(asked).ok_or(AuthError::InvalidToken("NTLM: neither Unicode nor OEM"))?;
     if asked & flags::EXTENDED_SESSIONSECURITY == 0 {
         return Err(AuthError::NotSupported(
             "NTLM without extended session security",
         ));
     }
     let granted = (asked & GRANTED)
-        | flags::UNICODE
+        | charset.flag()
         | flags::NTLM
         | flags::EXTENDED_SESSIONSECURITY
         | flags::REQUEST_TARGET
@@ -78,13 +78,14 @@ pub(crate) fn challenge(
     // With a timestamp clients send a MIC and no LMv2 answer ([MS-NLMP] 3.1.5.1.2).
     message::push_av(&mut info, av::TIMESTAMP, &env.now_filetime.to_le_bytes());
     message::push_av(&mut info, av::EOL, &[]);
-    let target = keys::utf16(&params.netbios_computer);
+    let target = charset.encode(&params.netbios_computer);
     let challenge = message::build_challenge(granted, &server_challenge, &target, &info);
     let state = Challenged {
         negotiate: negotiate.to_vec(),
         challenge: challenge.clone(),
         server_challenge,
         flags: granted,
+        charset,
     };
     Ok((challenge, state))
 }
@@ -97,14 +98,15 @@ impl Challenged {
         params: &AcceptorParams,
         env: &mut Env<'_>,
     ) -> Result<Accepted, AuthError> {
-        let parsed = message::parse_authenticate(authenticate)?;
+        let parsed = message::parse_authenticate(authenticate, self.charset)?;
         let negotiated = parsed.flags & self.flags;
         // [MS-NLMP] 3.2.5.1.2: no user, no NT answer, LM answer empty or one zero byte. Nothing is
         // proven, so the flags do not matter.
         if parsed.user.is_empty() && parsed.nt.is_empty() && matches!(parsed.lm, [] | [0]) {
             return anonymous(&parsed, negotiated);
         }
-        if negotiated & flags::UNICODE == 0 || negotiated & flags::EXTENDED_SESSIONSECURITY == 0 {
+        let needed = self.charset.flag() | flags::EXTENDED_SESSIONSECURITY;
+        if negotiated & needed != needed {
             return Err(AuthError::InvalidToken("NTLM: flags taken back"));
         }
         let answer = NtAnswer::parse(parsed.nt)?;
@@ -249,6 +251,7 @@ impl Challenged {
             challenge,
             server_challenge,
             flags,
+            charset: Charset::Unicode,
         }
     }
 }

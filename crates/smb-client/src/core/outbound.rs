@@ -188,6 +188,7 @@ impl ClientCore {
                 .unwrap_or(u32::try_from(chained).unwrap_or(u32::MAX)),
             message_id,
             async_id: request.async_id,
+            reserved: overrides.reserved,
             tree_id: request.tree_id,
             session_id: request.session_id,
             signature: [0; 16],

@@ -202,7 +202,7 @@ fn answer_contexts(
         salt,
     };
     reply.push_with(PreauthIntegrityCapabilities::TYPE, |out| ours.encode(out));
-    let cipher = answer_encryption(config, encryption.as_ref(), &mut reply)?;
+    let cipher = answer_encryption(config, encryption.as_ref(), &mut reply);
     let signing = answer_signing(config, signing.as_ref(), &mut reply)?;
     Ok(Contexts {
         cipher,
@@ -211,18 +211,15 @@ fn answer_contexts(
     })
 }
 
-/// Our first cipher among the client's; 0 says that there is none in common.
+/// Our first cipher among the client's; 0 says that there is none in common. A client that names no
+/// cipher has none in common with us: [MS-SMB2] 3.3.5.4 has a status for an empty list of signing
+/// algorithms, and none for this.
 fn answer_encryption(
     config: &ServerConfig,
     offered: Option<&EncryptionCapabilities>,
     reply: &mut NegotiateContextList,
-) -> Result<Option<Cipher>, Failure> {
-    let Some(offered) = offered else {
-        return Ok(None);
-    };
-    if offered.ciphers.is_empty() {
-        return Err(Status::INVALID_PARAMETER.into());
-    }
+) -> Option<Cipher> {
+    let offered = offered?;
     let chosen = config
         .ciphers
         .iter()
@@ -232,7 +229,7 @@ fn answer_encryption(
         ciphers: vec![context::Cipher(chosen.map_or(0, Cipher::id))],
     };
     reply.push_with(EncryptionCapabilities::TYPE, |out| ours.encode(out));
-    Ok(chosen)
+    chosen
 }
 
 /// Our first algorithm among the client's; AES-CMAC, said aloud, if there is none in common.

@@ -137,8 +137,7 @@ impl Link {
                 break;
             };
             if length < PduHeader::SIZE {
-                self.fault(0, 0, FaultStatus::PROTO_ERROR);
-                self.broken = true;
+                self.refuse(&bytes);
                 break;
             }
             if bytes.len() < length {
@@ -146,8 +145,7 @@ impl Link {
             }
             let pdu = bytes.split_to(length);
             if self.pdu(&pdu, world).is_err() {
-                self.fault(0, 0, FaultStatus::PROTO_ERROR);
-                self.broken = true;
+                self.refuse(&pdu);
             }
             if self.unread_bytes > UNREAD_BYTES_MAX {
                 self.unread.clear();
@@ -159,6 +157,29 @@ impl Link {
             self.partial = bytes;
         }
         Ok(())
+    }
+
+    /// Answers a PDU that cannot be acted upon and breaks the pipe. Integers in big-endian order are
+    /// among these.
+    fn refuse(&mut self, bytes: &[u8]) {
+        let (pdu_type, call_id) = PduHeader::call_of(bytes).unwrap_or((PduType::REQUEST, 0));
+        if pdu_type == PduType::BIND && !self.bound {
+            let mut out = BytesMut::new();
+            BindNak::REASON_NOT_SPECIFIED.encode(call_id, &mut out);
+            self.push(out);
+        } else {
+            self.fault(call_id, 0, FaultStatus::PROTO_ERROR);
+        }
+        self.broken = true;
+    }
+
+    /// Whoever wrote waits for the answer. Services answer at once, so where there is none now,
+    /// none is to come: the PDU is not whole, or one that nothing answers.
+    pub(super) fn must_answer(&mut self) {
+        if !self.is_readable() {
+            let partial = std::mem::take(&mut self.partial);
+            self.refuse(&partial);
+        }
     }
 
     /// Memory beyond the first [`PIPE_MEMORY`] bytes.

@@ -144,7 +144,8 @@ impl Pipe {
     /// FSCTL_PIPE_TRANSCEIVE: WRITE and READ in one.
     ///
     /// # Errors
-    /// `PIPE_BUSY` while an earlier answer has not been read; those of both.
+    /// `PIPE_BUSY` while an earlier answer has not been read; those of both. What it writes is
+    /// answered, if only by a fault: it never waits for what another request may bring.
     pub(crate) async fn transceive<V: Vfs>(
         &self,
         call: &Call<V>,
@@ -157,10 +158,15 @@ impl Pipe {
         if !open.granted.contains(both) {
             return Err(Status::ACCESS_DENIED.into());
         }
-        if self.link().is_readable() {
-            return Err(Status::PIPE_BUSY.into());
+        {
+            let link = self.link();
+            link.check()?;
+            if link.is_readable() {
+                return Err(Status::PIPE_BUSY.into());
+            }
         }
         self.write(call, open, data)?;
+        self.link().must_answer();
         self.read(call, open, max).await
     }
 

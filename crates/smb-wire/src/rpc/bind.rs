@@ -254,6 +254,9 @@ impl BindNak {
     /// The client wants an authentication nobody here speaks.
     pub const AUTHENTICATION_TYPE_NOT_RECOGNIZED: Self = Self { reason: 8 };
 
+    /// The bind cannot be read.
+    pub const REASON_NOT_SPECIFIED: Self = Self { reason: 0 };
+
     /// Appends the PDU.
     pub fn encode(self, call_id: u32, out: &mut BytesMut) {
         PduHeader::new(PduType::BIND_NAK, PfcFlags::WHOLE, call_id).encode(out, |out| {

@@ -150,11 +150,35 @@ impl PduHeader {
         Ok((header, body.get(..end).ok_or(malformed)?, rest))
     }
 
-    /// Bytes of the PDU that begins with `bytes`, once its header is there.
+    /// Bytes of the PDU that begins with `bytes`, once its length is there. It is read in the byte
+    /// order that the PDU names (C706 14.1), though [`PduHeader::read`] takes one order only: the
+    /// end of a PDU has to be found to answer it.
     #[must_use]
     pub fn frag_length_of(bytes: &[u8]) -> Option<usize> {
-        let length = bytes.get(8..10)?;
-        Some(usize::from(u16::from_le_bytes(length.try_into().ok()?)))
+        let length = bytes.get(8..10)?.try_into().ok()?;
+        Some(usize::from(if Self::is_big_endian(bytes) {
+            u16::from_be_bytes(length)
+        } else {
+            u16::from_le_bytes(length)
+        }))
+    }
+
+    /// Kind and call of the PDU that begins with `bytes`, once its header is there, in whatever
+    /// byte order: what a refusal has to name.
+    #[must_use]
+    pub fn call_of(bytes: &[u8]) -> Option<(PduType, u32)> {
+        let call_id = bytes.get(12..16)?.try_into().ok()?;
+        let call_id = if Self::is_big_endian(bytes) {
+            u32::from_be_bytes(call_id)
+        } else {
+            u32::from_le_bytes(call_id)
+        };
+        Some((PduType(*bytes.get(2)?), call_id))
+    }
+
+    /// The integer format of the data representation label: the high half of its first byte.
+    fn is_big_endian(bytes: &[u8]) -> bool {
+        bytes.get(4).is_some_and(|format| format >> 4 == 0)
     }
 
     /// Appends the PDU: header and what `body` writes, with the length put in.

@@ -30,7 +30,7 @@ pub(super) fn header() -> impl Strategy<Value = Header> {
     (
         numbers,
         any::<Option<u64>>(),
-        any::<u32>(),
+        any::<(u32, u32)>(),
         any::<u64>(),
         any::<[u8; 16]>(),
     )
@@ -38,7 +38,7 @@ pub(super) fn header() -> impl Strategy<Value = Header> {
             |(
                 (credit_charge, status, command, credits, flags, next_command, id),
                 asynchronous,
-                tree,
+                (reserved, tree),
                 session,
                 signature,
             )| {
@@ -53,6 +53,7 @@ pub(super) fn header() -> impl Strategy<Value = Header> {
                     next_command,
                     message_id: MessageId(id),
                     async_id,
+                    reserved: if async_id.is_some() { 0 } else { reserved },
                     tree_id: TreeId(if async_id.is_some() { 0 } else { tree }),
                     session_id: SessionId(session),
                     signature,
