@@ -30,13 +30,15 @@ const CONNECTIONS_MAX: u64 = 10_000;
 /// Dirty inodes are a part of all descriptors, and at most half of what is left.
 const DIRTY_PART: u64 = 4;
 const DIRTY_MAX: u64 = 262_144;
-/// Opens get what is left then.
+/// Opens get what is left then: two each, as one that has written holds a second for what is to be synced
+/// ([`vfs::Vfs::keeper`]), and nobody knows beforehand which will write.
+const OF_OPEN: u64 = 2;
 const OPENS_MAX: u64 = 262_144;
 /// Fewer of each are no server.
 const LEAST: u32 = 16;
 
-/// What is done with the descriptors that the process may have (RLIMIT_NOFILE): each connection,
-/// each open and each inode that is not synced holds one.
+/// What is done with the descriptors that the process may have (RLIMIT_NOFILE): each connection
+/// and each inode that is not synced holds one, each open up to two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Descriptors {
     /// `connections`.
@@ -55,12 +57,11 @@ impl Descriptors {
 
     fn share(config: &Config, limit: u64) -> Self {
         let (limits, durability) = (&config.limits, &config.durability);
-        let configured = [
-            limits.connections,
-            limits.opens,
-            durability.dirty_inodes_max,
-        ];
-        let taken: u64 = configured.iter().flatten().copied().map(u64::from).sum();
+        let taken = needed([
+            limits.connections.unwrap_or(0),
+            limits.opens.unwrap_or(0),
+            durability.dirty_inodes_max.unwrap_or(0),
+        ]);
         let mut left = limit.saturating_sub(own(limit)).saturating_sub(taken);
         let mut take = |configured: Option<u32>, part: u64| {
             configured.unwrap_or_else(|| {
@@ -73,7 +74,7 @@ impl Descriptors {
         let dirty_inodes = take(durability.dirty_inodes_max, dirty);
         let connections = (free / CONNECTIONS_PART).min(CONNECTIONS_MAX);
         let connections = take(limits.connections, connections);
-        let opens = limits.opens.map_or(left.min(OPENS_MAX), u64::from);
+        let opens = (limits.opens).map_or((left / OF_OPEN).min(OPENS_MAX), u64::from);
         Self {
             connections,
             opens: u32::try_from(opens).unwrap_or(u32::MAX),
@@ -92,7 +93,7 @@ impl Descriptors {
     fn check_within(config: &Config, limit: u64) -> Result<Self, String> {
         let this = Self::share(config, limit);
         let all = [this.connections, this.opens, this.dirty_inodes];
-        let needed = all.iter().copied().map(u64::from).sum::<u64>() + own(limit);
+        let needed = needed(all) + own(limit);
         let limits = &config.limits;
         let derived = [
             limits.connections,
@@ -106,8 +107,8 @@ impl Descriptors {
             return Ok(this);
         }
         Err(format!(
-            "connections = {}, opens = {}, dirty_inodes_max = {} and {} descriptors for the server \
-             itself do not fit into the {limit} that this process may have (RLIMIT_NOFILE)\n  = \
+            "connections = {}, opens = {} (of two descriptors each), dirty_inodes_max = {} and {} \
+             descriptors for the server itself do not fit into the {limit} that this process may have (RLIMIT_NOFILE)\n  = \
              make those that are configured smaller, or raise the limit: `LimitNOFILE=` in the \
              systemd unit, `ulimit -Hn` in a shell",
             this.connections,
@@ -116,6 +117,11 @@ impl Descriptors {
             own(limit),
         ))
     }
+}
+
+/// Descriptors of so many connections, opens and inodes.
+fn needed([connections, opens, dirty_inodes]: [u32; 3]) -> u64 {
+    u64::from(connections) + OF_OPEN * u64::from(opens) + u64::from(dirty_inodes)
 }
 
 fn own(limit: u64) -> u64 {
@@ -208,21 +214,21 @@ mod tests {
             let shared = Descriptors::check_within(&config(""), limit).unwrap();
             (shared.connections, shared.opens, shared.dirty_inodes)
         };
-        assert_eq!(shared(600), (59, 263, 150));
-        assert_eq!(shared(20_000), (2_343, 11_407, 5_000));
+        assert_eq!(shared(600), (59, 131, 150));
+        assert_eq!(shared(20_000), (2_343, 5_703, 5_000));
         assert_eq!(shared(1 << 20), (10_000, 262_144, 262_144));
         assert_eq!(shared(u64::MAX), (10_000, 262_144, 262_144));
     }
 
     #[test]
     fn what_is_configured_counts_and_must_fit() {
-        let two = config("[limits]\nopens = 15000\n[durability]\ndirty_inodes_max = 1000\n");
+        let two = config("[limits]\nopens = 7500\n[durability]\ndirty_inodes_max = 1000\n");
         let shared = Descriptors::check_within(&two, 20_000).unwrap();
-        assert_eq!((shared.opens, shared.dirty_inodes), (15_000, 1_000));
+        assert_eq!((shared.opens, shared.dirty_inodes), (7_500, 1_000));
         assert_eq!(shared.connections, 343);
         for limit in [17_000, 16_000, 100] {
             let error = Descriptors::check_within(&two, limit).unwrap_err();
-            assert!(error.contains("opens = 15000"), "{error}");
+            assert!(error.contains("opens = 7500"), "{error}");
             assert!(error.contains("LimitNOFILE="), "{error}");
         }
         Descriptors::check_within(&config(""), 200).unwrap_err();
