@@ -1,13 +1,13 @@
 //! Leases as the client's, not the connection's ([MS-SMB2] 3.3.4.7, 3.3.5.9.8, 3.3.5.9.11,
 //! 3.3.5.22.2). What one connection sees of them stands in `oplock_break.rs`.
 
-use smb_client::{Break, CreateArgs, Options, Tree};
+use smb_client::{Break, CreateArgs, File, Options, Tree};
 use smb_tests::{HoldfastServer, MEANWHILE, SOON, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
-use smb_wire::create_context::{LeaseState, name};
+use smb_wire::create_context::{LeaseContext, LeaseFlags, LeaseState, LeaseV2, name};
 use smb_wire::ids::{Guid, LeaseKey};
-use smb_wire::msg::{CreateOptions, Dialect, OplockLevel};
+use smb_wire::msg::{CreateDisposition, CreateOptions, Dialect, LockFlags, OplockLevel};
 
 const KEY: LeaseKey = LeaseKey([0x11; 16]);
 const OTHER_KEY: LeaseKey = LeaseKey([0x22; 16]);
@@ -192,6 +192,93 @@ fn opening_to_delete_asks_for_the_handle() {
     let reply = other.client().wait(id).unwrap().ok().unwrap();
     other.file(&reply).unwrap().close().unwrap();
     assert!(!server.path("f").exists());
+}
+
+/// The file `f` of some bytes, its first one locked.
+fn locked(tree: &Tree) -> File {
+    tree.write_file("f", &[7; 8192]).unwrap();
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    file.lock(0, 1, LockFlags(0x12)).unwrap();
+    file
+}
+
+#[test]
+fn an_open_that_empties_the_file_has_no_lock_in_its_way() {
+    // smb2.lease.lock3; [MS-FSA] 2.1.5.18: only locks within what is allocated stand in the way.
+    let server = HoldfastServer::new();
+    let (locker, other) = (of(&server, 1), of(&server, 2));
+    for disposition in [
+        CreateDisposition::OVERWRITE,
+        CreateDisposition::OVERWRITE_IF,
+        CreateDisposition::SUPERSEDE,
+    ] {
+        let file = locked(&locker);
+        let args = CreateArgs::new("f", disposition).lease_v2(KEY, RWH, 1);
+        let overwriting = other.create(&args).unwrap();
+        let lease = overwriting.created().lease().unwrap();
+        assert_eq!(lease.lease_state, RH, "{disposition:?}");
+        overwriting.close().unwrap();
+        file.close().unwrap();
+    }
+}
+
+#[test]
+fn where_nothing_is_granted_the_epoch_is_the_clients() {
+    // smb2.lease.lease-epoch
+    let server = HoldfastServer::new();
+    let (locker, other) = (of(&server, 1), of(&server, 2));
+    let _file = locked(&locker);
+    let asked = |state| {
+        let args = CreateArgs::open("f").lease_v2(KEY, state, 100);
+        let file = other.create(&args).unwrap();
+        assert_eq!(file.created().oplock_level, OplockLevel::LEASE);
+        let lease = file.created().lease().unwrap();
+        file.close().unwrap();
+        (lease.lease_state, lease.v2.unwrap().epoch)
+    };
+    for state in [R, RH, LeaseState(0)] {
+        assert_eq!(asked(state), (LeaseState(0), 100), "{state:?}");
+    }
+}
+
+#[test]
+fn beside_who_only_reads_the_descriptor_nobody_caches_writes() {
+    // It breaks no lease, but it is somebody else who has the file open ([MS-FSA] 2.1.5.18.1).
+    let server = HoldfastServer::new();
+    let (first, second) = (of(&server, 1), of(&server, 2));
+    for (access, state) in [
+        (AccessMask::READ_CONTROL, RH),
+        (AccessMask::FILE_READ_ATTRIBUTES, RWH),
+    ] {
+        first.write_file("f", b"content").unwrap();
+        let args = CreateArgs::open("f").access(access);
+        let looking = first.create(&args).unwrap();
+        let file = second.create(&leased("f")).unwrap();
+        let granted = file.created().lease().unwrap().lease_state;
+        assert_eq!(granted, state, "{access:?}");
+        file.close().unwrap();
+        looking.close().unwrap();
+    }
+}
+
+#[test]
+fn a_request_says_nothing_of_breaks() {
+    // smb2.lease.v2_flags_breaking
+    let server = HoldfastServer::new();
+    let context = LeaseContext {
+        lease_key: KEY,
+        lease_state: RWH,
+        flags: LeaseFlags::BREAK_IN_PROGRESS,
+        v2: Some(LeaseV2 {
+            parent_lease_key: LeaseKey::default(),
+            epoch: 5,
+        }),
+    };
+    let args = CreateArgs::open_if("f").lease_context(&context);
+    let file = of(&server, 1).create(&args).unwrap();
+    let lease = file.created().lease().unwrap();
+    assert_eq!((lease.lease_state, lease.flags), (RWH, LeaseFlags(0)));
+    assert_eq!(lease.v2.unwrap().epoch, 6);
 }
 
 #[test]

@@ -311,7 +311,6 @@ impl Inode {
 
     fn around(&self, request: &OpenRequest, own: Option<Owner>) -> Around {
         let name = &request.place.stream;
-        let leased = matches!(request.cache, CacheRequest::Lease(_));
         let mut around = Around::default();
         let mut own_group = 0;
         if let Some(stream) = self.streams.get(name) {
@@ -327,12 +326,8 @@ impl Inode {
             }
         }
         around.open = self.opens.values().any(|open| {
-            let access = open.mode.access;
-            let stat = if leased {
-                is_lease_stat(access)
-            } else {
-                is_oplock_stat(access)
-            };
+            // READ_CONTROL breaks no lease, but who has it open for that is somebody else there.
+            let stat = is_oplock_stat(open.mode.access);
             let ours = own_group != 0 && open.group == own_group;
             open.stream == *name && !ours && !stat
         });
@@ -420,8 +415,11 @@ fn new_lease(owner: Owner, asked: &LeaseRequest, state: LeaseState, site: Site<'
         LeaseVersion::V2 { epoch } => Some(epoch),
     };
     Holder {
-        // The reply to the first grant carries the client's epoch plus one.
-        epoch: epoch.unwrap_or(0).wrapping_add(1),
+        // The reply to the first grant carries the client's epoch plus one. Where nothing is granted
+        // no state has changed.
+        epoch: epoch
+            .unwrap_or(0)
+            .wrapping_add(u16::from(!state.is_empty())),
         v2: epoch.is_some(),
         parent: asked.parent,
         ..new_holder(owner, state, site)
