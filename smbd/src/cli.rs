@@ -11,7 +11,7 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{account, config, durability_report, inquiry, serve, verify_flush};
+use crate::{account, config, convert_streams, durability_report, inquiry, serve, verify_flush};
 
 /// What clap prints before the rest.
 const ABOUT: &str = "Holdfast serves folders to Windows, macOS and Linux over SMB 2 and 3.";
@@ -122,6 +122,15 @@ enum Command {
         #[command(subcommand)]
         command: durability_report::DurabilityCommand,
     },
+    /// Move all named streams of a share to where its configuration says
+    #[command(after_help = CONVERT_EXAMPLES)]
+    ConvertStreams {
+        /// The share
+        share: String,
+        /// The configuration that has it
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
     /// Prove that what any SMB server acknowledged survives a power cut
     #[command(after_help = verify_flush::EXAMPLES)]
     VerifyFlush {
@@ -129,6 +138,18 @@ enum Command {
         command: verify_flush::VerifyCommand,
     },
 }
+
+const CONVERT_EXAMPLES: &str = "\
+Examples:
+  holdfast convert-streams data --config holdfast.toml
+
+Moves the streams of every file and folder of the share to where `streams` of the share says: into
+extended attributes (\"xattr\", Samba's streams_xattr), or below .streams (\"depot\", Samba's
+streams_depot). No server may serve the folder meanwhile: the command refuses to start while one
+runs with this configuration; stop others, and Samba, by hand. It may be cut off at any time and
+done again: nothing goes from the old place before it is stable in the new one. Each file and folder
+is told. One with a stream that does not fit into attributes keeps all of its streams where they
+were. Status 0: all are where they should be; 1: some are not, or it could not begin.";
 
 const CLOSE_EXAMPLES: &str = "\
 Examples:
@@ -405,6 +426,7 @@ impl Cli {
             } => inquiry::close(&server, command, json),
             Command::Policy { server, command } => inquiry::policy(&server, command),
             Command::Durability { command } => durability_report::run(command),
+            Command::ConvertStreams { share, config } => convert_streams::run(&share, &config),
             Command::VerifyFlush { command } => return verify_flush::run(&command),
         };
         match done {

@@ -157,6 +157,8 @@ pub struct Share {
     pub encryption: Encryption,
     pub hosts: HostRules,
     pub symlinks: Symlinks,
+    /// Where named streams are kept.
+    pub streams: Streams,
     pub hide_dot_files: bool,
     pub browseable: bool,
     pub access_based_enumeration: bool,
@@ -327,6 +329,16 @@ pub enum Symlinks {
     Hide,
     /// Listed; every use is refused.
     Refuse,
+}
+
+/// Where the named streams of a share's files are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Streams {
+    /// In extended attributes, as Samba's `streams_xattr` does.
+    Xattr,
+    /// In files below `.streams`, as Samba's `streams_depot` does.
+    Depot,
 }
 
 /// What unbuffered writes and opens ask for.

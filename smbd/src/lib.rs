@@ -14,6 +14,7 @@ pub mod banner;
 pub mod cli;
 pub mod config;
 pub mod control;
+mod convert_streams;
 pub mod daemon;
 mod durability_report;
 pub mod env;

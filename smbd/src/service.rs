@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use smb_auth::UserDb;
 use smb_server::{MemoryFigures, OpenReport, Server, Share, Shares, outside::HostWatch};
 use vfs::{
-    posix::PosixVfs,
+    posix::{PosixVfs, name::DEPOT},
     sys::{HostDisk, OwnChanges},
 };
 
@@ -270,6 +270,14 @@ fn open_folder(
     };
     let disk = HostDisk::open_observed(path, use_ring, Arc::clone(own))
         .map_err(|errno| failed(io::Error::from_raw_os_error(errno.0).to_string()))?;
+    if share.streams == config::Streams::Xattr && path.join(DEPOT).is_dir() {
+        tracing::warn!(
+            "share {}: {DEPOT} holds named streams; they are served, and new ones go to attributes. \
+             Samba shows those of one place only: say streams = \"depot\", or let \
+             `holdfast convert-streams` move them",
+            share.name
+        );
+    }
     apart(PosixVfs::new(disk, settings::files(share, hidden)))
         .map_err(|error| failed(error.to_string()))
 }

@@ -11,7 +11,7 @@ use smb_server::{
     limits::Limits,
 };
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
-use vfs::posix::{AclNamespace, PosixOptions, SymlinkPolicy};
+use vfs::posix::{AclNamespace, PosixOptions, StreamStore, SymlinkPolicy};
 
 use crate::{
     config::{self, Config},
@@ -241,6 +241,10 @@ pub(crate) fn files(share: &config::Share, hidden: &[(u64, u64)]) -> PosixOption
             config::Symlinks::Refuse => SymlinkPolicy::Refuse,
             config::Symlinks::Hide => SymlinkPolicy::Hide,
         },
+        streams: match share.streams {
+            config::Streams::Xattr => StreamStore::Xattr,
+            config::Streams::Depot => StreamStore::Depot,
+        },
         hide_dot_files: share.hide_dot_files,
         file_mode: share.file_mode,
         directory_mode: share.directory_mode,
@@ -261,6 +265,7 @@ pub(crate) fn same_files(a: &config::Share, b: &config::Share) -> bool {
         (
             share.path.clone(),
             share.symlinks,
+            share.streams,
             share.hide_dot_files,
             share.file_mode,
             share.directory_mode,

@@ -94,11 +94,23 @@ fn any_reserved_value_is_a_flush() {
 }
 
 #[test]
-fn streams_small_and_large_are_flushed() {
-    let server = HoldfastServer::new();
+fn streams_in_attributes_are_flushed() {
+    streams_are_flushed(&HoldfastServer::new(), 1000);
+}
+
+#[test]
+fn streams_in_the_depot_are_flushed() {
+    let options = smb_tests::Options {
+        share: "streams = \"depot\"".to_owned(),
+        ..smb_tests::Options::default()
+    };
+    streams_are_flushed(&HoldfastServer::start(&options), 100_000);
+}
+
+fn streams_are_flushed(server: &HoldfastServer, most: usize) {
     let tree = server.tree();
     tree.write_file("f", b"data").unwrap();
-    for (name, size) in [("f:small", 10), ("f:large", 100_000)] {
+    for (name, size) in [("f:small", 10), ("f:large", most)] {
         let stream = tree.create(&CreateArgs::create(name)).unwrap();
         stream.write_all(0, &vec![1; size]).unwrap();
         for full in [false, true] {

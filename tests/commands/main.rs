@@ -51,6 +51,7 @@ mod session_races;
 mod session_setup;
 mod set_info;
 mod share_modes;
+mod streams;
 mod timestamps;
 mod tree_connect;
 mod tree_disconnect;

@@ -37,7 +37,16 @@ fn data_arrive_where_they_belong() {
 /// Holes of a named stream, and what is behind an end that was moved back and forth.
 #[test]
 fn holes_of_a_stream_are_zeros() {
-    let server = HoldfastServer::new();
+    for place in ["xattr", "depot"] {
+        holes_of_a_stream(place);
+    }
+}
+
+fn holes_of_a_stream(place: &str) {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        share: format!("streams = \"{place}\""),
+        ..smb_tests::Options::default()
+    });
     let tree = server.tree();
     let stream = tree.create(&CreateArgs::create("f:s")).unwrap();
     stream.write_all(0, b"secret").unwrap();
@@ -45,10 +54,10 @@ fn holes_of_a_stream_are_zeros() {
     stream.set_end_of_file(6).unwrap();
     stream.write_all(9, b"!").unwrap();
     assert_eq!(stream.read_all().unwrap(), b"s\0\0\0\0\0\0\0\0!");
-    // Beyond what is kept in an attribute.
-    stream.write_all(200_000, b"!").unwrap();
-    let mut whole = vec![0; 200_001];
-    (whole[0], whole[9], whole[200_000]) = (b's', b'!', b'!');
+    let far = if place == "xattr" { 1000 } else { 200_000 };
+    stream.write_all(far as u64, b"!").unwrap();
+    let mut whole = vec![0; far + 1];
+    (whole[0], whole[9], whole[far]) = (b's', b'!', b'!');
     assert!(stream.read_all().unwrap() == whole, "not zeros in the hole");
 }
 

@@ -19,7 +19,7 @@ use vfs::Env;
 use vfs::sim::{Cut, Profile, SimDisk};
 
 use events::{EVENTS, Special, act};
-use world::{Actor, contents, flush, prepared, served};
+use world::{Actor, contents, flush, prepared, served_with};
 
 const BOUNDED: &str = "bounded:50ms,4MiB";
 const HOST: &str = "treat-host-as-stable-storage";
@@ -77,17 +77,18 @@ async fn stop(server: &SimServer) -> Status {
     Status::SUCCESS
 }
 
-/// One event in one case; what is wrong with it.
+/// One event in one case, in a share that keeps streams in the depot or not; what is wrong with it.
 fn one(
     base: &SimDisk,
     event: (&str, Special),
     case: (&str, bool, Then, Left),
+    depot: bool,
 ) -> Result<(), String> {
     let ((name, special), (policy, through, then, left)) = (event, case);
-    let what = format!("{name}, {policy}, write-through {through}, {then:?}");
+    let what = format!("{name}, {policy}, write-through {through}, {then:?}, depot {depot}");
     let times = special == Special::Times;
     let mut sim = Sim::new(7);
-    let server = served(&mut sim, base, policy);
+    let server = served_with(&mut sim, base, policy, depot);
     let env = sim.env();
     sim.run(async {
         let mut it = Actor::enter(&server, through).await;
@@ -126,7 +127,7 @@ fn one(
     assert_ne!(live, before, "{what}: nothing happened");
     let wrong = match left {
         Left::All => (kept != live).then_some((&live, "something is lost")),
-        Left::Nothing if special == Special::Syncs => None,
+        Left::Nothing if special.syncs(depot) => None,
         Left::Nothing => (kept != before).then_some((&before, "nobody asked for that")),
     };
     wrong.map_or(Ok(()), |(wanted, why)| {
@@ -140,9 +141,12 @@ fn one(
 
 fn all(case: (&str, bool, Then, Left)) {
     let base = prepared(Profile::PosixMin);
-    let wrong: Vec<String> = EVENTS
+    let both = EVENTS
         .iter()
-        .filter_map(|event| one(&base, *event, case).err())
+        .flat_map(|event| [(event, false), (event, true)]);
+    let wrong: Vec<String> = both
+        .filter(|(event, depot)| event.1 != Special::OnlyInDepot || *depot)
+        .filter_map(|(event, depot)| one(&base, *event, case, depot).err())
         .collect();
     assert!(
         wrong.is_empty(),

@@ -151,24 +151,22 @@ pub(crate) fn descriptor(mask: u32) -> Vec<u8> {
     out.to_vec()
 }
 
-pub(crate) fn with_policy(policy: &str) -> MemoryOptions {
+pub(crate) fn with_policy(policy: &str, depot: bool) -> MemoryOptions {
     MemoryOptions {
         policy: policy.parse().unwrap(),
+        depot,
         ..MemoryOptions::default()
     }
 }
 
-/// A disk with a few files, all of it stable.
+/// A disk with a few files, all of it stable. The streams of `f` are in both places.
 pub(crate) fn prepared(profile: Profile) -> SimDisk {
     let disk = SimDisk::new(SimOptions {
         clones: true,
         profile,
         ..SimOptions::default()
     });
-    let mut sim = Sim::new(1);
-    let server = SimServer::plain(&mut sim, disk, &with_policy("honor")).unwrap();
-    sim.run(async {
-        let mut it = Actor::enter(&server, false).await;
+    let disk = filled(disk, false, async |it| {
         for name in ["d", "e"] {
             let dir = it.open(CreateArgs::create_directory(name)).await;
             it.close(dir).await;
@@ -182,11 +180,24 @@ pub(crate) fn prepared(profile: Profile) -> SimDisk {
         it.set(file, FileInformationClass::FULL_EA, &ea_list("OLD", b"old"))
             .await;
         it.close(file).await;
-        for (name, data) in [("f:small", SMALL), ("f:large", &LARGE)] {
-            let stream = it.open(CreateArgs::create(name)).await;
-            it.write(stream, 0, data).await;
-            it.close(stream).await;
-        }
+        stream(it, "f:small", SMALL).await;
+    });
+    filled(disk, true, async |it| stream(it, "f:large", &LARGE).await)
+}
+
+async fn stream(it: &mut Actor, name: &str, data: &[u8]) {
+    let stream = it.open(CreateArgs::create(name)).await;
+    it.write(stream, 0, data).await;
+    it.close(stream).await;
+}
+
+/// The disk after a server of it was used, all of it stable.
+fn filled(disk: SimDisk, depot: bool, fill: impl AsyncFnOnce(&mut Actor)) -> SimDisk {
+    let mut sim = Sim::new(1);
+    let server = SimServer::plain(&mut sim, disk, &with_policy("honor", depot)).unwrap();
+    sim.run(async {
+        let mut it = Actor::enter(&server, false).await;
+        fill(&mut it).await;
     })
     .unwrap();
     let disk = server.cut_power(Cut::Everything);
@@ -266,8 +277,18 @@ async fn digest(
     }
 }
 
-/// A server of `policy` on a copy of `disk`.
+/// A server of `policy` on a copy of `disk`, which keeps streams in attributes.
 pub(crate) fn served(sim: &mut Sim, disk: &SimDisk, policy: &str) -> Rc<SimServer> {
+    served_with(sim, disk, policy, false)
+}
+
+/// The same; `depot`: which keeps streams in the depot.
+pub(crate) fn served_with(
+    sim: &mut Sim,
+    disk: &SimDisk,
+    policy: &str,
+    depot: bool,
+) -> Rc<SimServer> {
     let copy = disk.cut(Cut::Everything);
-    Rc::new(SimServer::plain(sim, copy, &with_policy(policy)).unwrap())
+    Rc::new(SimServer::plain(sim, copy, &with_policy(policy, depot)).unwrap())
 }

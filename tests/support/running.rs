@@ -162,12 +162,21 @@ impl HoldfastServer {
     /// # Panics
     /// When it does not end in order, and as there.
     pub fn stop_and_restart(&mut self) {
+        self.stop_and_restart_after(|_| ());
+    }
+
+    /// As [`HoldfastServer::stop_and_restart`], with something done while no server runs.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn stop_and_restart_after(&mut self, meanwhile: impl FnOnce(&Self)) {
         let mut child = self.child.take().expect("not a server of ours");
         let pid = child.id().to_string();
         let told = Command::new("kill").args(["-TERM", &pid]).status();
         assert!(told.unwrap().success());
         let how = child.wait().unwrap();
         assert!(how.success(), "{how}");
+        meanwhile(self);
         self.restart();
     }
 

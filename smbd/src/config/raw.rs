@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_spanned::Spanned;
 
 use super::{
-    Cipher, Dialect, Encryption, FileIo, LogFormat, Protection, Signing, SigningAlgorithm,
+    Cipher, Dialect, Encryption, FileIo, LogFormat, Protection, Signing, SigningAlgorithm, Streams,
     Symlinks, Unbuffered,
     dialects::Dialects,
     hosts::Network,
@@ -156,6 +156,8 @@ pub(super) struct ShareTable {
     pub(super) hosts_deny: At<Vec<Network>>,
     /// Symbolic links: "follow" within the share, "hide", or "refuse". Default: "follow".
     pub(super) symlinks: At<Symlinks>,
+    /// Where named streams are kept: "xattr" or "depot". Default: "xattr".
+    pub(super) streams: At<Streams>,
     /// Names that begin with a dot carry the hidden attribute. Default: true.
     pub(super) hide_dot_files: At<bool>,
     /// The share appears in lists. Default: true.

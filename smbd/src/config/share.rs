@@ -6,7 +6,8 @@ use durability::Policy;
 use serde_spanned::Spanned;
 
 use super::{
-    Durability, Encryption, Protection, Rules, Server, Share, Signing, Symlinks, Unbuffered,
+    Durability, Encryption, Protection, Rules, Server, Share, Signing, Streams, Symlinks,
+    Unbuffered,
     apart::{self, Kept},
     policy, raw, rules,
     validate::{Findings, absolute, get, hosts, span},
@@ -108,6 +109,7 @@ pub(super) fn share(
         encryption: get(&table.encryption, server.encryption),
         hosts: hosts(&table.hosts_allow, &table.hosts_deny),
         symlinks: get(&table.symlinks, Symlinks::Follow),
+        streams: get(&table.streams, Streams::Xattr),
         hide_dot_files: get(&table.hide_dot_files, true),
         browseable: get(&table.browseable, true),
         access_based_enumeration: get(&table.access_based_enumeration, false),

@@ -6,7 +6,10 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::{PosixNode, PosixVfs, streams::Place};
+use super::{
+    PosixNode, PosixVfs, StreamStore,
+    streams::{IN_XATTR_MAX, Place},
+};
 use crate::{
     Identity, IoAccess, Kind, Node, Range, SyncScope, VfsError, VfsResult, WriteMode,
     disk::{Allocate, Disk, DiskResult},
@@ -177,9 +180,13 @@ impl<D: Disk> PosixVfs<D> {
         let fd = match &node.0.stream {
             None => node.fd().clone(),
             Some(_) => match self.place(node).await? {
-                // Nothing can be reserved in an attribute, and nothing needs to be: a stream that
-                // does not fit there goes to the depot when it is written.
-                Place::Xattr(_) => return Ok(()),
+                // Nothing can be reserved in an attribute. What never fits there is refused before
+                // it is written; clients ask for whole clusters.
+                Place::Xattr(_) => {
+                    let fits = size.saturating_sub(1) <= IN_XATTR_MAX as u64
+                        || self.options.streams == StreamStore::Depot;
+                    return fits.then_some(()).ok_or(VfsError::TooLarge);
+                }
                 Place::Depot(fd) => fd,
             },
         };

@@ -7,8 +7,8 @@
 //! number and is emptied before use.
 //!
 //! Device numbers are given anew at each start (btrfs makes them up at each mount), so an inode
-//! also says where its folder is, in [`PLACE`]. Samba knows no such attribute: what it made is
-//! found where its rule says, as long as the device keeps its number.
+//! also says where its folder is, in [`PLACE`]. Samba knows no such attribute, and shows it to
+//! nobody: what Samba made is found where its rule says, as long as the device keeps its number.
 //!
 //! Invariant: a folder that can be found here is stable with its whole way from the root; it is
 //! made so before anything is put in. A sync of a stream then concerns what is its inode's alone.
@@ -28,8 +28,14 @@ use crate::{
 
 /// Streams of one inode that are listed or removed.
 pub(super) const STREAMS_MAX: usize = 10_000;
-/// Where the folder of an inode's streams is, from the depot on: `XX/YY/ID`.
-const PLACE: &str = "user.holdfast.depot";
+/// Where the folder of an inode's streams is, from the depot on: `XX/YY/ID`. Samba takes every name
+/// that begins so for a stream's, which are not among the extended attributes that it shows, and with
+/// its depot it does not look for streams there. No stream has a `/` in its name.
+const PLACE: &str = "user.DosStream./depot";
+/// [`PLACE`] as it was called in folders of old.
+const OLD_PLACE: &str = "user.holdfast.depot";
+/// Folders that one of the depot is looked at with: there are 256 in each of the two levels.
+const FOLDERS_MAX: usize = 10_000;
 /// Depot folders, as Samba makes them.
 const FOLDER_MODE: u32 = 0o755;
 
@@ -40,9 +46,10 @@ const FOLDER: OpenHow = OpenHow {
     ..PATH_ONLY
 };
 
-/// The folder of an inode's streams, and the one above.
+/// The folder of an inode's streams, and its name in the one above.
 struct Found<D: Disk> {
     above: D::Fd,
+    name: String,
     folder: D::Fd,
 }
 
@@ -50,16 +57,34 @@ impl<D: Disk> PosixVfs<D> {
     /// The folder of an inode's streams: where the inode says, else where Samba's rule does.
     async fn depot_place(&self, node: &PosixNode<D>) -> VfsResult<[String; 3]> {
         let here = depot_path(node.0.key.fs, node.0.key.ino);
-        let told = self.xattr(node.fd(), PLACE).await?;
-        Ok(told.and_then(|told| parse(&told, &here)).unwrap_or(here))
+        for name in [PLACE, OLD_PLACE] {
+            let told = self.xattr(node.fd(), name).await?;
+            if let Some(place) = told.and_then(|told| parse(&told, &here)) {
+                return Ok(place);
+            }
+        }
+        Ok(here)
     }
 
     /// The folder that holds the streams of `node`'s inode; `None` if there is none.
     async fn depot_find(&self, node: &PosixNode<D>) -> VfsResult<Option<Found<D>>> {
-        let [first, second, id] = self.depot_place(node).await?;
+        let place = self.depot_place(node).await?;
+        if let Some(found) = self.depot_at(&place).await? {
+            return Ok(Some(found));
+        }
+        // Moved there by a conversion that was cut off before the inode said so.
+        let here = depot_path(node.0.key.fs, node.0.key.ino);
+        if place == here {
+            return Ok(None);
+        }
+        self.depot_at(&here).await
+    }
+
+    /// A folder of the depot and the one above; `None` if there is none.
+    async fn depot_at(&self, [first, second, id]: &[String; 3]) -> VfsResult<Option<Found<D>>> {
         let mut above = None;
         let mut at = self.root_node().fd().clone();
-        for component in [DEPOT, &first, &second, &id] {
+        for component in [DEPOT, first, second, id] {
             let name = component.as_bytes();
             match self.disk.open_at(&SERVICE, &at, name, FOLDER).await {
                 Ok(folder) => above = Some(std::mem::replace(&mut at, folder)),
@@ -67,24 +92,137 @@ impl<D: Disk> PosixVfs<D> {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        Ok(above.map(|above| Found { above, folder: at }))
+        let name = id.clone();
+        Ok(above.map(|above| Found {
+            above,
+            name,
+            folder: at,
+        }))
     }
 
     /// As [`Self::depot_find`]; what is missing is made. Whatever is found there is stable.
     async fn depot_make(&self, node: &PosixNode<D>) -> VfsResult<D::Fd> {
         let _folders = self.locks.folders().await;
+        if let Some(found) = self.depot_find(node).await? {
+            return Ok(found.folder);
+        }
         let [first, second, id] = self.depot_place(node).await?;
+        self.make_way(&[DEPOT, &first, &second, &id]).await
+    }
+
+    /// Opens the last of some folders below each other, the first of them in the root; what is missing
+    /// is made. The caller holds the lock of folders.
+    async fn make_way(&self, way: &[&str]) -> VfsResult<D::Fd> {
         let mut at = self.root_node().fd().clone();
-        for component in [DEPOT, &first, &second, &id] {
+        for component in way {
             let name = component.as_bytes();
             at = match self.disk.open_at(&SERVICE, &at, name, FOLDER).await {
                 Err(errno) if errno.is(&[libc::ENOENT]) => {
-                    self.depot_add(&at, name, component == DEPOT).await?
+                    self.depot_add(&at, name, *component == DEPOT).await?
                 }
                 opened => opened?,
             };
         }
         Ok(at)
+    }
+
+    /// Whether an attribute of the inode says something of the depot.
+    pub(super) async fn leads_to_depot(&self, node: &PosixNode<D>) -> VfsResult<bool> {
+        let names = self.attribute_names(node.fd()).await?;
+        let leads = |name: &String| [DEPOT_MARK, PLACE, OLD_PLACE].contains(&name.as_str());
+        Ok(names.iter().any(leads))
+    }
+
+    /// Moves the folder of an inode's streams to where Samba's rule has it, if it is elsewhere; whether
+    /// it was. A cut leaves it in one of the two places.
+    pub(super) async fn depot_bring_home(&self, node: &PosixNode<D>) -> VfsResult<bool> {
+        if !self.marked(node).await? {
+            return Ok(false);
+        }
+        let here = depot_path(node.0.key.fs, node.0.key.ino);
+        let told = self.depot_place(node).await?;
+        let named_anew = self.xattr(node.fd(), OLD_PLACE).await?.is_some();
+        if told == here && !named_anew {
+            return Ok(false);
+        }
+        let found = match told == here {
+            true => None,
+            false => self.depot_at(&told).await?,
+        };
+        if let Some(Found { above, name, .. }) = &found {
+            let _folders = self.locks.folders().await;
+            let [first, second, id] = &here;
+            let home = self.make_way(&[DEPOT, first, second]).await?;
+            let (from, to) = (name.as_bytes(), id.as_bytes());
+            let moved = self.disk.rename(&SERVICE, above, from, &home, to, false);
+            moved.await?;
+            // The new name before the end of the old one.
+            for folder in [&home, above] {
+                let listener = self.disk.reopen(&SERVICE, folder, true, false).await?;
+                let synced = self.disk.sync_dir(&listener).await;
+                synced.map_err(VfsError::of_sync)?;
+            }
+        }
+        self.tell_place(node, &here).await?;
+        self.sync_base(node, false).await?;
+        self.drop_attribute(node, OLD_PLACE).await?;
+        Ok(found.is_some())
+    }
+
+    /// Removes the folder of an inode's streams, which are elsewhere by now, and what leads to it.
+    pub(super) async fn depot_leave(&self, node: &PosixNode<D>) -> VfsResult<()> {
+        if self.marked(node).await?
+            && let Some(found) = self.depot_find(node).await?
+        {
+            self.empty_folder(&found.folder).await?;
+            // Something else that lies there stays.
+            self.remove_empty(&found.above, found.name.as_bytes())
+                .await?;
+        }
+        for name in [PLACE, OLD_PLACE, DEPOT_MARK] {
+            self.drop_attribute(node, name).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the folders of the depot that hold nothing, and the depot itself then; whether it is
+    /// gone.
+    pub(super) async fn depot_prune(&self) -> VfsResult<bool> {
+        let _folders = self.locks.folders().await;
+        let root = self.root_node().fd().clone();
+        let depot = match self
+            .disk
+            .open_at(&SERVICE, &root, DEPOT.as_bytes(), FOLDER)
+            .await
+        {
+            Err(errno) if errno.is(&[libc::ENOENT]) => return Ok(true),
+            depot => depot?,
+        };
+        for first in self.folders_in(&depot).await? {
+            let within = self.disk.open_at(&SERVICE, &depot, &first, FOLDER).await?;
+            for second in self.folders_in(&within).await? {
+                self.remove_empty(&within, &second).await?;
+            }
+            self.remove_empty(&depot, &first).await?;
+        }
+        self.remove_empty(&root, DEPOT.as_bytes()).await
+    }
+
+    async fn folders_in(&self, folder: &D::Fd) -> VfsResult<Vec<Box<[u8]>>> {
+        let listing = self.disk.reopen(&SERVICE, folder, true, false).await?;
+        let entries = self.disk.entries(&SERVICE, &listing, FOLDERS_MAX).await?;
+        let folders = entries
+            .into_iter()
+            .filter(|entry| entry.kind == libc::DT_DIR);
+        Ok(folders.map(|entry| entry.name).collect())
+    }
+
+    async fn remove_empty(&self, above: &D::Fd, name: &[u8]) -> VfsResult<bool> {
+        match self.disk.unlink(&SERVICE, above, name, true).await {
+            Err(errno) if errno.is(&[libc::ENOTEMPTY, libc::EEXIST]) => Ok(false),
+            Err(errno) if !errno.is(&[libc::ENOENT]) => Err(errno.into()),
+            _ => Ok(true),
+        }
     }
 
     /// Makes a folder of the depot and its name stable, or leaves none: others are reached through
@@ -123,14 +261,21 @@ impl<D: Disk> PosixVfs<D> {
     /// Writes on the inode that, and where, it has streams in the depot. Always: a failed sync may
     /// have lost what can still be read.
     pub(super) async fn mark(&self, node: &PosixNode<D>) -> VfsResult<()> {
-        let place = self.depot_place(node).await?.join("/");
-        for (name, value) in [(PLACE, place.as_bytes()), (DEPOT_MARK, b"1")] {
-            let how = XattrSet::Either;
-            self.disk
-                .set_xattr(&SERVICE, node.fd(), name, value, how)
-                .await?;
-        }
-        Ok(())
+        let place = self.depot_place(node).await?;
+        self.tell_place(node, &place).await?;
+        Ok(self
+            .disk
+            .set_xattr(&SERVICE, node.fd(), DEPOT_MARK, b"1", XattrSet::Either)
+            .await?)
+    }
+
+    async fn tell_place(&self, node: &PosixNode<D>, place: &[String; 3]) -> VfsResult<()> {
+        let place = place.join("/");
+        let (how, place) = (XattrSet::Either, place.as_bytes());
+        Ok(self
+            .disk
+            .set_xattr(&SERVICE, node.fd(), PLACE, place, how)
+            .await?)
     }
 
     /// The folder of an inode that has streams in the depot.
@@ -279,17 +424,16 @@ impl<D: Disk> PosixVfs<D> {
     }
 
     async fn depot_clear(&self, node: &PosixNode<D>) -> VfsResult<()> {
-        let Some(Found { above, folder }) = self.depot_find(node).await? else {
+        let Some(found) = self.depot_find(node).await? else {
             return Ok(());
         };
         let root = self.root_node();
         let root = self.disk.reopen(&SERVICE, root.fd(), true, false).await?;
         self.disk.sync_fs(&root).await.map_err(VfsError::of_sync)?;
-        self.empty_folder(&folder).await?;
-        let [_, _, id] = self.depot_place(node).await?;
+        self.empty_folder(&found.folder).await?;
         // The hash folders stay, as with Samba.
-        let gone = self.disk.unlink(&SERVICE, &above, id.as_bytes(), true);
-        Ok(gone.await?)
+        let (above, name) = (&found.above, found.name.as_bytes());
+        Ok(self.disk.unlink(&SERVICE, above, name, true).await?)
     }
 
     /// Makes the depot's streams of an inode stable: one (by its file) or all, with their names.

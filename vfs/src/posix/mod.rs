@@ -12,6 +12,7 @@
 
 mod attrib_cache;
 mod attributes;
+mod convert;
 mod create;
 mod data;
 mod depot;
@@ -34,6 +35,7 @@ use std::sync::{Arc, PoisonError, RwLock, atomic::AtomicBool};
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{Mutex, MutexGuard};
 
+pub use convert::{Converted, Moved};
 pub use node::PosixNode;
 pub use options::{AclNamespace, Clock, PosixOptions, StreamStore, SymlinkPolicy};
 

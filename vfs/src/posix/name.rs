@@ -18,8 +18,8 @@ pub const ON_DISK_MAX: usize = 255;
 /// Longest component shown, in UTF-16 units ([MS-FSCC] 2.1.5).
 pub const SHOWN_MAX: usize = 255;
 
-/// Samba's folder for streams that no attribute can hold, in the share's root.
-pub(super) const DEPOT: &str = ".streams";
+/// Samba's folder for streams that are not in attributes, in the share's root.
+pub const DEPOT: &str = ".streams";
 /// How names begin that exist only while something is being made.
 pub(super) const TEMPORARY_PREFIX: &str = ".holdfast-tmp-";
 

@@ -34,13 +34,13 @@ pub enum AclNamespace {
     User,
 }
 
-/// Where named streams live.
+/// Where named streams live. Those in the other place are found as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StreamStore {
-    /// Small ones in attributes (Samba's `streams_xattr`), others in the depot.
+    /// In attributes (Samba's `streams_xattr`), as far as the file system takes them.
     #[default]
     Xattr,
-    /// New ones always in the depot (Samba's `streams_depot`); those in attributes are found.
+    /// In the depot (Samba's `streams_depot`).
     Depot,
 }
 

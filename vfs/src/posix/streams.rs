@@ -1,10 +1,11 @@
-//! Named streams: small ones in attributes as Samba's `streams_xattr` keeps them (with a NUL
-//! behind the data), larger ones in the depot.
+//! Named streams: in attributes as Samba's `streams_xattr` keeps them (with a NUL behind the data),
+//! or in the depot, as the share says ([`StreamStore`]).
 //!
-//! A stream moves from its attribute to the depot when it outgrows [`IN_XATTR_MAX`] or the
-//! attribute does not fit, and never back. If both exist (a cut in the middle of moving), the
-//! attribute counts: its removal is what completes the move. Every read-modify-write of an
-//! attribute holds the inode's lock of [`super::Locks`].
+//! What already lies in the other place is found, read and written too. A stream in an attribute of
+//! a share that keeps them in the depot moves there when it is written; one in the depot stays until
+//! the share is converted. If a stream is in both (a cut in the middle of a move), the attribute
+//! counts: to write or remove it is what completes a move. Every read-modify-write of an attribute
+//! holds the inode's lock of [`super::Locks`].
 //!
 //! Stream names compare without case, and may hold anything but NUL, `/`, `\` and `:`.
 
@@ -23,13 +24,11 @@ use crate::{
     disk::{Disk, XattrSet},
 };
 
-/// Most bytes of a stream in an attribute. ext4 has one 4-KiB block for all attributes of an
-/// inode; a security descriptor and the DOS attributes must still fit beside.
-pub(super) const IN_XATTR_MAX: usize = 2048;
+/// Most bytes of a stream in an attribute: what Linux takes (`XATTR_SIZE_MAX`), without the NUL. Most
+/// file systems take less (ext4 has one block for all attributes of an inode).
+pub(super) const IN_XATTR_MAX: usize = 65_535;
 
 const SERVICE: Identity = Identity::Service;
-/// Errno of an attribute for which there is no room.
-const NO_ROOM: [i32; 4] = [libc::ENOSPC, libc::E2BIG, libc::ERANGE, libc::EDQUOT];
 
 /// Where a stream's bytes are at the moment.
 pub(super) enum Place<F> {
@@ -101,37 +100,47 @@ impl<D: Disk> PosixVfs<D> {
 
     /// Makes an empty stream; the depot's file if it went there.
     async fn create_empty(&self, node: &PosixNode<D>, name: &str) -> VfsResult<Option<D::Fd>> {
-        if self.options.streams == StreamStore::Xattr
-            && let Some(attribute) = stream_attribute(name)
-            && self
-                .set_stream_attribute(node, &attribute, &[], XattrSet::Create)
-                .await?
-        {
-            return Ok(None);
+        match self.options.streams {
+            StreamStore::Depot => self.depot_create(node, name).await.map(Some),
+            StreamStore::Xattr => {
+                let attribute = stream_attribute(name).ok_or(VfsError::NameTooLong)?;
+                let how = XattrSet::Create;
+                self.set_stream_attribute(node, &attribute, &[], how)
+                    .await?;
+                Ok(None)
+            }
         }
-        self.depot_create(node, name).await.map(Some)
     }
 
-    /// Stores a stream's bytes in its attribute; false if there is no room.
-    async fn set_stream_attribute(
+    /// Stores a stream's bytes in its attribute. `TooLarge` if the file system has room, but none in
+    /// the attributes of the inode.
+    pub(super) async fn set_stream_attribute(
         &self,
         node: &PosixNode<D>,
         attribute: &str,
         data: &[u8],
         how: XattrSet,
-    ) -> VfsResult<bool> {
+    ) -> VfsResult<()> {
+        if data.len() > IN_XATTR_MAX {
+            return Err(VfsError::TooLarge);
+        }
         let mut value = Vec::with_capacity(data.len() + 1);
         value.extend_from_slice(data);
         value.push(0);
-        match self
+        let set = self
             .disk
-            .set_xattr(&SERVICE, node.fd(), attribute, &value, how)
-            .await
+            .set_xattr(&SERVICE, node.fd(), attribute, &value, how);
+        let Err(errno) = set.await else {
+            return Ok(());
+        };
+        // ENOSPC is also what ext4 and btrfs say of an inode that takes no more attributes.
+        if errno.is(&[libc::ENOSPC])
+            && let Ok(free) = self.disk.stat_fs(node.fd()).await
+            && free.available > 0
         {
-            Ok(()) => Ok(true),
-            Err(errno) if errno.is(&NO_ROOM) || errno.unsupported() => Ok(false),
-            Err(errno) => Err(errno.into()),
+            return Err(VfsError::TooLarge);
         }
+        Err(errno.into())
     }
 
     /// The stream opened for I/O by `who`; the carrying inode decides.
@@ -183,23 +192,11 @@ impl<D: Disk> PosixVfs<D> {
         })
     }
 
-    /// Replaces a small stream's bytes, moving it to the depot if they do not fit. The caller
-    /// holds the inode's lock. The depot's file if it moved.
-    async fn store(
-        &self,
-        node: &PosixNode<D>,
-        data: &[u8],
-        fits: bool,
-    ) -> VfsResult<Option<D::Fd>> {
+    /// Moves a stream from its attribute, which holds `data`, to the depot. The caller holds the
+    /// inode's lock.
+    pub(super) async fn move_to_depot(&self, node: &PosixNode<D>, data: &[u8]) -> VfsResult<D::Fd> {
         let stream = Self::base_of(node)?;
         let attribute = stream_attribute(&stream.name).ok_or(VfsError::NotFound)?;
-        if fits
-            && self
-                .set_stream_attribute(node, &attribute, data, XattrSet::Replace)
-                .await?
-        {
-            return Ok(None);
-        }
         let fd = self.depot_fresh(node, &stream.name).await?;
         if let Err(error) = self.settle(node, &fd, data).await {
             self.depot_remove(node, &stream.name).await?;
@@ -209,7 +206,7 @@ impl<D: Disk> PosixVfs<D> {
             .remove_xattr(&SERVICE, node.fd(), &attribute)
             .await?;
         stream.set_depot(fd.clone());
-        Ok(Some(fd))
+        Ok(fd)
     }
 
     /// Fills a stream's new file in the depot. What was in an attribute may be stable there, if
@@ -226,7 +223,7 @@ impl<D: Disk> PosixVfs<D> {
 
     /// Makes the inode that carries a stream stable, with the mark that leads to the depot where it
     /// has one. A failure is told to whoever keeps account of what else was dirty.
-    async fn sync_base(&self, node: &PosixNode<D>, marked: bool) -> VfsResult<()> {
+    pub(super) async fn sync_base(&self, node: &PosixNode<D>, marked: bool) -> VfsResult<()> {
         // A failure of somebody else's sync may have lost the mark, and is told once to each
         // descriptor that was open then: so one of our own is, and the mark is set once more.
         let fd = self.own_fd(node).await.map_err(VfsError::before_sync)?;
@@ -293,23 +290,19 @@ impl<D: Disk> PosixVfs<D> {
             .ok_or(VfsError::TooLarge)?;
         let fd = match self.place(node).await? {
             Place::Depot(fd) => fd,
+            Place::Xattr(value) if self.options.streams == StreamStore::Depot => {
+                self.move_to_depot(node, &value).await?
+            }
             Place::Xattr(mut value) => {
-                let (Ok(start), Ok(end)) = (usize::try_from(offset), usize::try_from(end)) else {
-                    return Err(VfsError::TooLarge);
-                };
-                if end > IN_XATTR_MAX {
-                    match self.store(node, &value, false).await? {
-                        Some(fd) => return self.write_all(&fd, offset, data, false).await,
-                        None => return Err(VfsError::Io),
-                    }
-                }
+                let start = within_attribute(offset)?;
+                let end = within_attribute(end)?;
                 if value.len() < end {
                     value.resize(end, 0);
                 }
                 if let Some(place) = value.get_mut(start..end) {
                     place.copy_from_slice(&data);
                 }
-                return self.store(node, &value, true).await.map(drop);
+                return self.rewrite(node, &value).await;
             }
         };
         self.write_all(&fd, offset, data, false).await
@@ -322,17 +315,23 @@ impl<D: Disk> PosixVfs<D> {
         let _inode = self.locks.inode(node.0.key).await;
         let fd = match self.place(node).await? {
             Place::Depot(fd) => fd,
+            Place::Xattr(value) if self.options.streams == StreamStore::Depot => {
+                self.move_to_depot(node, &value).await?
+            }
             Place::Xattr(mut value) => {
-                if let Ok(size) = usize::try_from(size)
-                    && size <= IN_XATTR_MAX.max(value.len())
-                {
-                    value.resize(size, 0);
-                    return self.store(node, &value, true).await.map(drop);
-                }
-                self.store(node, &value, false).await?.ok_or(VfsError::Io)?
+                value.resize(within_attribute(size)?, 0);
+                return self.rewrite(node, &value).await;
             }
         };
         Ok(self.cut(&fd, size).await?)
+    }
+
+    /// Replaces the bytes of a stream in an attribute. The caller holds the inode's lock.
+    async fn rewrite(&self, node: &PosixNode<D>, data: &[u8]) -> VfsResult<()> {
+        let stream = Self::base_of(node)?;
+        let attribute = stream_attribute(&stream.name).ok_or(VfsError::NotFound)?;
+        self.set_stream_attribute(node, &attribute, data, XattrSet::Replace)
+            .await
     }
 
     pub(super) async fn do_streams(&self, node: &PosixNode<D>) -> VfsResult<Vec<StreamInfo>> {
@@ -380,17 +379,22 @@ impl<D: Disk> PosixVfs<D> {
         // The depot first: a cut between the two leaves the attribute, which is the stream.
         let mut gone = self.depot_remove(node, name).await?;
         if let Some(attribute) = stream_attribute(name) {
-            match self
-                .disk
-                .remove_xattr(&SERVICE, node.fd(), &attribute)
-                .await
-            {
-                Ok(()) => gone = true,
-                Err(errno) if errno.is(&[libc::ENODATA]) || errno.unsupported() => {}
-                Err(errno) => return Err(errno.into()),
-            }
+            gone |= self.drop_attribute(node, &attribute).await?;
         }
         gone.then_some(()).ok_or(VfsError::NotFound)
+    }
+
+    /// Removes an attribute of the inode; whether it was there.
+    pub(super) async fn drop_attribute(
+        &self,
+        node: &PosixNode<D>,
+        attribute: &str,
+    ) -> VfsResult<bool> {
+        match self.disk.remove_xattr(&SERVICE, node.fd(), attribute).await {
+            Ok(()) => Ok(true),
+            Err(errno) if errno.is(&[libc::ENODATA]) || errno.unsupported() => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     pub(super) async fn do_rename_stream(
@@ -414,39 +418,27 @@ impl<D: Disk> PosixVfs<D> {
         if target.is_some() && !replace {
             return Err(VfsError::Exists);
         }
-        let depot = match self.place(node).await? {
-            Place::Xattr(value) => {
+        let depot = match (self.place(node).await?, self.options.streams) {
+            (Place::Xattr(value), StreamStore::Xattr) => {
                 // The new one first, and stable: a cut leaves both, never none.
-                let attribute = stream_attribute(to).filter(|_| stream_file(to).is_some());
-                let attribute = attribute.ok_or(VfsError::NameTooLong)?;
+                let attribute = stream_attribute(to).ok_or(VfsError::NameTooLong)?;
                 let how = XattrSet::Either;
-                let stored = self.set_stream_attribute(node, &attribute, &value, how);
-                let depot = if stored.await? {
-                    self.depot_remove(node, to).await?;
-                    self.sync_base(node, false).await?;
-                    None
-                } else {
-                    let fd = self.depot_fresh(node, to).await?;
-                    self.settle(node, &fd, &value).await?;
-                    Some(fd)
-                };
+                self.set_stream_attribute(node, &attribute, &value, how)
+                    .await?;
+                self.depot_remove(node, to).await?;
+                self.sync_base(node, false).await?;
                 self.drop_stream(node, &stream.name).await?;
-                depot
+                None
             }
-            Place::Depot(fd) => {
+            (place, _) => {
+                let fd = match place {
+                    Place::Depot(fd) => fd,
+                    Place::Xattr(value) => self.move_to_depot(node, &value).await?,
+                };
                 self.depot_rename(node, &stream.name, to).await?;
                 // An attribute of that name would count before the depot.
                 if let Some(attribute) = stream_attribute(to) {
-                    match self
-                        .disk
-                        .remove_xattr(&SERVICE, node.fd(), &attribute)
-                        .await
-                    {
-                        Err(errno) if !errno.is(&[libc::ENODATA]) && !errno.unsupported() => {
-                            return Err(errno.into());
-                        }
-                        _ => {}
-                    }
+                    self.drop_attribute(node, &attribute).await?;
                 }
                 Some(fd)
             }
@@ -456,6 +448,14 @@ impl<D: Disk> PosixVfs<D> {
         }
         Ok(node.with_stream(Stream::new(to.to_owned(), stream.io, depot)))
     }
+}
+
+/// A size or place in an attribute.
+fn within_attribute(bytes: u64) -> VfsResult<usize> {
+    let bytes = usize::try_from(bytes).map_err(|_| VfsError::TooLarge)?;
+    (bytes <= IN_XATTR_MAX)
+        .then_some(bytes)
+        .ok_or(VfsError::TooLarge)
 }
 
 /// [MS-FSCC] 2.1.5.3: what a stream may be called.

@@ -2,13 +2,28 @@
 
 use super::*;
 use crate::NewSecurity;
-use crate::posix::streams::IN_XATTR_MAX;
 use crate::sim::{Cut, Fault, FaultAction, Profile, SimOp};
 
 const FIRST: &[u8] = b"stable since the flush";
 
 async fn remount(disk: SimDisk) -> Case<SimDisk> {
-    Case::new(disk, Box::new(|_, _| {})).await
+    mount(disk, StreamStore::Xattr).await
+}
+
+async fn mount(disk: SimDisk, streams: StreamStore) -> Case<SimDisk> {
+    let options = PosixOptions {
+        streams,
+        ..PosixOptions::default()
+    };
+    Case::with(disk, Box::new(|_, _| {}), options).await
+}
+
+/// Where a stream of this size can be.
+fn store_of(data: &[u8]) -> StreamStore {
+    match data.len() {
+        0..1000 => StreamStore::Xattr,
+        _ => StreamStore::Depot,
+    }
 }
 
 async fn open(t: &Case<SimDisk>, node: &PosixNode<SimDisk>, name: &str) -> PosixNode<SimDisk> {
@@ -33,11 +48,11 @@ async fn only_stream(t: &Case<SimDisk>) -> Vec<u8> {
 }
 
 async fn with_stable_stream(profile: Profile, data: &[u8]) -> (Case<SimDisk>, PosixNode<SimDisk>) {
-    let (disk, link) = sim(SimOptions {
+    let (disk, _) = sim(SimOptions {
         profile,
         ..SimOptions::default()
     });
-    let t = Case::new(disk, link).await;
+    let t = mount(disk, store_of(data)).await;
     let file = t.file("f").await;
     let stream = open(&t, &file, "s").await;
     t.write(&stream, 0, data).await;
@@ -151,11 +166,45 @@ fn a_stable_stream_survives_its_move_to_the_depot() {
         cut_everywhere(
             profile,
             FIRST,
-            |t, stream| async move {
+            |t, _| async move {
+                let t = mount(t.vfs.disk().clone(), StreamStore::Depot).await;
+                let stream = open(&t, &t.node("f").await, "s").await;
                 t.write(&stream, FIRST.len() as u64, &[9; 5000]).await;
             },
             |data| assert_eq!(data.get(..FIRST.len()), Some(FIRST), "{profile:?}"),
         );
+    }
+}
+
+/// In both directions, and to its end by doing it again.
+#[test]
+fn a_stable_stream_survives_conversions() {
+    let medium = vec![b'm'; 2000];
+    for profile in [Profile::PosixMin, Profile::Journal, Profile::LogTree] {
+        for data in [FIRST, &medium] {
+            let other = match store_of(data) {
+                StreamStore::Xattr => StreamStore::Depot,
+                StreamStore::Depot => StreamStore::Xattr,
+            };
+            let convert = |t: Rc<Case<SimDisk>>, _| async move {
+                let t = mount(t.vfs.disk().clone(), other).await;
+                let done = t.vfs.convert_streams(|_, _| {}).await.unwrap();
+                assert_eq!((done.moved.streams, done.failed), (1, 0));
+            };
+            for disk in cuts(profile, data, convert) {
+                block_on(async {
+                    assert_eq!(only_stream(&remount(disk.clone()).await).await, data);
+                    let t = mount(disk, other).await;
+                    let done = t.vfs.convert_streams(|_, _| {}).await.unwrap();
+                    assert!(done.moved.streams <= 1 && done.failed == 0);
+                    assert_eq!(only_stream(&t).await, data, "{profile:?}");
+                    let there = t.vfs.disk().list_xattr(t.node("f").await.fd()).await;
+                    let attribute = |name: &String| name == "user.DosStream.s:$DATA";
+                    let attributes = other == StreamStore::Xattr;
+                    assert_eq!(there.unwrap().iter().any(attribute), attributes);
+                });
+            }
+        }
     }
 }
 
@@ -165,7 +214,7 @@ fn a_stable_stream_survives_renames() {
     for profile in [Profile::PosixMin, Profile::Journal, Profile::LogTree] {
         for data in [FIRST, &big] {
             // Nobody's rename(2) is whole on the weakest disk POSIX permits.
-            if profile == Profile::PosixMin && data.len() > IN_XATTR_MAX {
+            if profile == Profile::PosixMin && store_of(data) == StreamStore::Depot {
                 continue;
             }
             let renames = |t: Rc<Case<SimDisk>>, stream| async move {
@@ -244,8 +293,8 @@ fn creation_fails_at_every_step() {
 /// name left the root before where it went is stable.
 #[test]
 fn a_new_depot_takes_no_name_away() {
-    let (disk, link) = sim(SimOptions::default());
-    let t = Rc::new(block_on(Case::new(disk.clone(), link)));
+    let (disk, _) = sim(SimOptions::default());
+    let t = Rc::new(block_on(mount(disk.clone(), StreamStore::Depot)));
     let file = block_on(async {
         let file = t.file("f").await;
         t.vfs.sync(&file, SyncScope::All).await.unwrap();
@@ -316,8 +365,8 @@ fn a_depot_folder_that_failed_loses_no_other_stream() {
     let big = vec![b'b'; 6000];
     let mut failed = 0;
     for after in 0..12 {
-        let (disk, link) = sim(SimOptions::default());
-        let t = block_on(Case::new(disk.clone(), link));
+        let (disk, _) = sim(SimOptions::default());
+        let t = block_on(mount(disk.clone(), StreamStore::Depot));
         block_on(async {
             let (one, two) = (t.file("one").await, t.file("two").await);
             t.vfs.sync(&t.vfs.root(), SyncScope::All).await.unwrap();
@@ -327,7 +376,9 @@ fn a_depot_folder_that_failed_loses_no_other_stream() {
                 action: FaultAction::Fail(libc::EIO),
             });
             let how = StreamOpen::Either;
-            if let Ok((stream, _)) = t.vfs.open_stream(ME, &one, "s", how).await {
+            let opened = t.vfs.open_stream(ME, &one, "s", how).await;
+            failed += usize::from(opened.is_err());
+            if let Ok((stream, _)) = opened {
                 let io = IoAccess {
                     read: true,
                     write: true,

@@ -201,12 +201,30 @@ async fn all<D: Disk>(mut make: impl FnMut(PosixOptions) -> (D, Box<MakeLink>, P
         meta::creation_is_whole,
         meta::file_system,
         streams::small,
-        streams::growing,
+        streams::limits,
         streams::many,
+        streams::renamed,
+        streams::found_in_the_depot,
+        streams::converted,
+        streams::not_converted,
+    );
+    macro_rules! in_the_depot {
+        ($($test:path),* $(,)?) => {$(
+            let (disk, link, mut options) = make(PosixOptions::default());
+            options.streams = StreamStore::Depot;
+            eprintln!(stringify!($test));
+            $test(Case::with(disk, link, options).await).await;
+        )*};
+    }
+    in_the_depot!(
+        streams::growing,
+        streams::moving,
         streams::renamed,
         streams::removed,
         streams::of_directories,
+        streams::all_in_the_depot,
         streams::after_a_restart,
+        streams::converted,
     );
     let (disk, link, mut options) = make(PosixOptions::default());
     options.symlinks = SymlinkPolicy::Hide;
@@ -214,9 +232,6 @@ async fn all<D: Disk>(mut make: impl FnMut(PosixOptions) -> (D, Box<MakeLink>, P
     let (disk, link, mut options) = make(PosixOptions::default());
     options.symlinks = SymlinkPolicy::Refuse;
     conformance::symlinks_refused(Case::with(disk, link, options).await).await;
-    let (disk, link, mut options) = make(PosixOptions::default());
-    options.streams = StreamStore::Depot;
-    streams::all_in_the_depot(Case::with(disk, link, options).await).await;
     let (disk, link, mut options) = make(PosixOptions::default());
     options.read_only = true;
     meta::read_only(Case::with(disk, link, options).await).await;

@@ -224,7 +224,7 @@ async fn writers_may_what_windows_lets_them<D: Disk>(three: &Three<D>) {
         .open_stream(carol, found, "s", StreamOpen::New)
         .await
         .unwrap();
-    t.write(&stream, 0, &[1; 9000]).await;
+    t.write(&stream, 0, &[1; 900]).await;
     assert_eq!(t.vfs.open(bob, &stream, READ).await.unwrap_err(), DENIED);
     assert!(t.vfs.open(carol, &stream, READ).await.is_ok());
 }

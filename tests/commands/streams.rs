@@ -1,0 +1,177 @@
+//! Named streams in the place that the share says: extended attributes, or files below `.streams`.
+
+use std::process::{Command, Output};
+
+use smb_client::{CreateArgs, File, Tree};
+use smb_tests::{HoldfastServer, Options, binary, state::xattrs, status};
+use smb_wire::Status;
+use smb_wire::fscc::FileInformationClass;
+
+fn start(place: &str) -> HoldfastServer {
+    HoldfastServer::start(&Options {
+        share: format!("streams = \"{place}\""),
+        ..Options::default()
+    })
+}
+
+fn stream(tree: &Tree, name: &str) -> File {
+    tree.create(&CreateArgs::open_if(name)).unwrap()
+}
+
+/// Names of the attributes of a file that hold a stream or lead to one.
+fn attributes(server: &HoldfastServer, name: &str) -> Vec<String> {
+    let all = xattrs(&server.path(name)).into_iter().map(|(name, _)| name);
+    let mut all: Vec<_> = all
+        .filter(|name| {
+            !matches!(
+                name.as_str(),
+                "user.DOSATTRIB" | "security.NTACL" | "user.NTACL"
+            )
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn all_lie_in_one_place() {
+    for place in ["xattr", "depot"] {
+        let server = start(place);
+        let tree = server.tree();
+        tree.write_file("f", b"data").unwrap();
+        tree.create(&CreateArgs::create_directory("d")).unwrap();
+        let most = if place == "xattr" { 1000 } else { 10 << 20 };
+        for name in ["f:a", "f:b", "d:c"] {
+            for size in [0, 10, most] {
+                stream(&tree, name).close().unwrap();
+                tree.write_file(name, &vec![7; size]).unwrap();
+                assert!(
+                    tree.read_file(name).unwrap() == vec![7; size],
+                    "{name} {size}"
+                );
+            }
+        }
+        let depot = server.path(".streams").exists();
+        let found = (attributes(&server, "f"), attributes(&server, "d"), depot);
+        let names = |names: &[&str]| -> Vec<String> {
+            names.iter().map(|name| (*name).to_owned()).collect()
+        };
+        let mark = names(&["user.DosStream./depot", "user.SAMBA_STREAMS"]);
+        let expected = match place {
+            "xattr" => (
+                names(&["user.DosStream.a:$DATA", "user.DosStream.b:$DATA"]),
+                names(&["user.DosStream.c:$DATA"]),
+                false,
+            ),
+            _ => (mark.clone(), mark, true),
+        };
+        assert_eq!(found, expected, "{place}");
+        // None of it is an extended attribute of the client's.
+        let file = tree.create(&CreateArgs::open("f")).unwrap();
+        let eas = file.query(FileInformationClass::FULL_EA);
+        assert!(eas.is_err() || eas.unwrap().is_empty());
+    }
+}
+
+/// [MS-FSA] 2.1.5.1.1 <54>: as ReFS refuses a stream that is larger than it takes.
+#[test]
+fn what_attributes_cannot_hold_is_refused_whole() {
+    let server = start("xattr");
+    let tree = server.tree();
+    let file = stream(&tree, "f:s");
+    file.write_all(0, b"before").unwrap();
+    for size in [65_536, 1 << 20] {
+        let written = file.write_all(0, &vec![1; size]);
+        assert_eq!(status(written), Status::FILE_SYSTEM_LIMITATION, "{size}");
+        let behind = file.write_all(size as u64, b"!");
+        assert_eq!(status(behind), Status::FILE_SYSTEM_LIMITATION, "{size}");
+        let end = file.set_end_of_file(size as u64);
+        assert_eq!(status(end), Status::FILE_SYSTEM_LIMITATION, "{size}");
+    }
+    let allocation = (1u64 << 20).to_le_bytes();
+    let reserved = file.set(FileInformationClass::ALLOCATION, &allocation);
+    assert_eq!(status(reserved), Status::FILE_SYSTEM_LIMITATION);
+    assert_eq!(file.read_all().unwrap(), b"before");
+    file.flush(false).unwrap();
+    let long = |len| CreateArgs::create(&format!("f:{}", "n".repeat(len)));
+    tree.create(&long(234)).unwrap();
+    assert_eq!(
+        tree.create_status(&long(235)).unwrap(),
+        Status::OBJECT_NAME_INVALID
+    );
+    assert!(!server.path(".streams").exists());
+}
+
+fn convert(server: &HoldfastServer, share: &str) -> Output {
+    Command::new(binary())
+        .args(["convert-streams", share, "--config"])
+        .arg(server.config())
+        .output()
+        .unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// From one place to the other and back, with what stays where it is in between.
+#[test]
+fn a_share_is_converted() {
+    let mut server = start("depot");
+    if server.is_external() {
+        return;
+    }
+    let write = |tree: &Tree| {
+        tree.create(&CreateArgs::create_directory("d")).unwrap();
+        tree.write_file("d\\f:empty", b"").unwrap();
+        tree.write_file("d\\f:odd 'näme' %41 .", b"odd").unwrap();
+        tree.write_file("d:of a folder", b"folder").unwrap();
+        tree.write_file("big:small", b"small").unwrap();
+        tree.write_file("big:large", &[1; 100_000]).unwrap();
+    };
+    let check = |server: &HoldfastServer| {
+        let tree = server.tree();
+        assert_eq!(tree.read_file("d\\f:empty").unwrap(), b"");
+        assert_eq!(tree.read_file("d\\f:odd 'näme' %41 .").unwrap(), b"odd");
+        assert_eq!(tree.read_file("d:of a folder").unwrap(), b"folder");
+        assert_eq!(tree.read_file("big:small").unwrap(), b"small");
+        assert_eq!(tree.read_file("big:large").unwrap(), [1; 100_000]);
+    };
+    let places = |server: &HoldfastServer| {
+        ["d/f", "d", "big"].map(|name| {
+            let attributes = attributes(server, name);
+            (
+                attributes.iter().any(|name| name.ends_with(":$DATA")),
+                attributes.iter().any(|name| name == "user.SAMBA_STREAMS"),
+            )
+        })
+    };
+    write(&server.tree());
+    let running = convert(&server, "data");
+    assert_eq!(running.status.code(), Some(1), "{}", said(&running));
+    assert!(said(&running).contains("runs"), "{}", said(&running));
+    for (from, to, status, expected) in [
+        (
+            "depot",
+            "xattr",
+            1,
+            [(true, false), (true, false), (false, true)],
+        ),
+        ("xattr", "depot", 0, [(false, true); 3]),
+    ] {
+        server.stop_and_restart_after(|server| {
+            let config = std::fs::read_to_string(server.config()).unwrap();
+            let (from, to) = (format!("\"{from}\""), format!("\"{to}\""));
+            std::fs::write(server.config(), config.replace(&from, &to)).unwrap();
+            let converted = convert(server, "DATA");
+            let said = said(&converted);
+            assert_eq!(converted.status.code(), Some(status), "{said}");
+            assert!(said.contains("d/f: 2 streams, 3 bytes"), "{said}");
+            assert_eq!(said.contains("big: stays as it is"), status == 1, "{said}");
+            assert_eq!(places(server), expected);
+            let again = convert(server, "data");
+            assert_eq!(again.status.code(), Some(status));
+        });
+        check(&server);
+    }
+}

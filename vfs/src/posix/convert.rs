@@ -1,0 +1,215 @@
+//! Brings all streams of a share to the place that the share says ([`StreamStore`]).
+//!
+//! A conversion goes from inode to inode and takes each whole: its streams are in the new place, and
+//! stable, before anything goes from the old one, and if one of them does not fit, all stay where
+//! they were. A cut leaves streams in both places, of which the attribute counts, and a conversion
+//! that is done again completes it. Meant for a share that nobody else serves: the locks of inodes are
+//! held, but who has a stream open elsewhere may write to where it was.
+
+use bytes::BytesMut;
+
+use super::{
+    PosixNode, PosixVfs, StreamStore,
+    lookup::Child,
+    name,
+    node::Stream,
+    samba_xattr::{stream_attribute, stream_of_attribute},
+    streams::{IN_XATTR_MAX, Place},
+};
+use crate::{
+    Identity, IoAccess, Kind, StreamInfo, VfsError, VfsResult,
+    disk::{Disk, RawEntry, XattrSet},
+};
+
+/// Names of one directory that are gone through.
+const NAMES_MAX: usize = 100_000_000;
+
+const SERVICE: Identity = Identity::Service;
+
+/// What became of the streams of one file or directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Moved {
+    /// Streams that are in the other place now.
+    pub streams: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The folder of its streams was not where Samba looks for it, and is now.
+    pub folder: bool,
+}
+
+/// What a conversion did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Converted {
+    /// Files and directories whose streams were moved.
+    pub inodes: u64,
+    /// All that was moved.
+    pub moved: Moved,
+    /// Files and directories that could not be looked at, or whose streams stay where they were.
+    pub failed: u64,
+    /// There is a depot still.
+    pub depot: bool,
+}
+
+/// A directory that is gone through.
+struct Level<F> {
+    fd: F,
+    path: String,
+    names: std::vec::IntoIter<RawEntry>,
+}
+
+impl<D: Disk> PosixVfs<D> {
+    /// Moves all streams to where the options say. `tell` hears of every inode whose streams were
+    /// moved, and of what failed, with the path below the root; the rest goes on. When this returns,
+    /// all of it is stable.
+    pub async fn convert_streams(
+        &self,
+        mut tell: impl FnMut(&str, VfsResult<Moved>),
+    ) -> VfsResult<Converted> {
+        self.writable()?;
+        let mut done = Converted::default();
+        let mut count = |path: &str, moved: VfsResult<Moved>| {
+            match moved {
+                Ok(moved) if moved == Moved::default() => return,
+                Ok(moved) => {
+                    done.inodes += 1;
+                    done.moved.streams += moved.streams;
+                    done.moved.bytes += moved.bytes;
+                    done.moved.folder |= moved.folder;
+                }
+                Err(_) => done.failed += 1,
+            }
+            tell(path, moved);
+        };
+        let root = self.root_node();
+        count(".", self.convert(&root).await);
+        let mut way = vec![self.level(root.fd().clone(), String::new()).await?];
+        while let Some(level) = way.last_mut() {
+            let Some(entry) = level.names.next() else {
+                way.pop();
+                continue;
+            };
+            if level.path.is_empty() && name::is_reserved(true, &name::to_client(&entry.name)) {
+                continue;
+            }
+            let shown = String::from_utf8_lossy(&entry.name);
+            let path = match level.path.as_str() {
+                "" => shown.into_owned(),
+                above => format!("{above}/{shown}"),
+            };
+            let child = self.open_child(&SERVICE, &level.fd, &entry.name).await;
+            let (fd, stat) = match child {
+                Ok(Some(Child::Inode(fd, stat))) => (fd, stat),
+                Ok(_) => continue,
+                Err(error) => {
+                    count(&path, Err(error));
+                    continue;
+                }
+            };
+            let node = PosixNode::path_only(fd.clone(), &stat, false, None);
+            match node.0.kind {
+                Kind::File => count(&path, self.convert(&node).await),
+                Kind::Directory => {
+                    count(&path, self.convert(&node).await);
+                    match self.level(fd, path.clone()).await {
+                        Ok(level) => way.push(level),
+                        Err(error) => count(&path, Err(error)),
+                    }
+                }
+                Kind::SymbolicLink | Kind::Special => {}
+            }
+        }
+        if self.options.streams == StreamStore::Xattr {
+            done.depot = !self.depot_prune().await?;
+        }
+        let root = self.disk.reopen(&SERVICE, root.fd(), true, false).await?;
+        self.disk.sync_fs(&root).await.map_err(VfsError::of_sync)?;
+        Ok(done)
+    }
+
+    async fn level(&self, fd: D::Fd, path: String) -> VfsResult<Level<D::Fd>> {
+        let listing = self.disk.reopen(&SERVICE, &fd, true, false).await?;
+        let names = self.disk.entries(&SERVICE, &listing, NAMES_MAX).await?;
+        let names = names.into_iter();
+        Ok(Level { fd, path, names })
+    }
+
+    async fn convert(&self, node: &PosixNode<D>) -> VfsResult<Moved> {
+        let _inode = self.locks.inode(node.0.key).await;
+        match self.options.streams {
+            StreamStore::Depot => self.convert_to_depot(node).await,
+            StreamStore::Xattr => self.convert_to_attributes(node).await,
+        }
+    }
+
+    async fn convert_to_depot(&self, node: &PosixNode<D>) -> VfsResult<Moved> {
+        let mut moved = Moved {
+            folder: self.depot_bring_home(node).await?,
+            ..Moved::default()
+        };
+        for attribute in self.attribute_names(node.fd()).await? {
+            let Some(name) = stream_of_attribute(&attribute) else {
+                continue;
+            };
+            let stream = node.with_stream(Stream::new(name.to_owned(), IoAccess::default(), None));
+            if let Place::Xattr(data) = self.place(&stream).await? {
+                self.move_to_depot(&stream, &data).await?;
+                moved.streams += 1;
+                moved.bytes += data.len() as u64;
+            }
+        }
+        Ok(moved)
+    }
+
+    async fn convert_to_attributes(&self, node: &PosixNode<D>) -> VfsResult<Moved> {
+        if !self.leads_to_depot(node).await? {
+            return Ok(Moved::default());
+        }
+        let streams = self.depot_streams(node).await?;
+        let mut made = Vec::new();
+        for stream in &streams {
+            match self.copy_to_attribute(node, stream).await {
+                Ok(Some(attribute)) => made.push(attribute),
+                // In both places: the attribute counts.
+                Ok(None) => {}
+                Err(error) => {
+                    for attribute in made {
+                        self.drop_attribute(node, &attribute).await?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        if !streams.is_empty() {
+            self.sync_base(node, false).await?;
+        }
+        self.depot_leave(node).await?;
+        Ok(Moved {
+            streams: streams.len() as u64,
+            bytes: streams.iter().map(|stream| stream.size).sum(),
+            folder: false,
+        })
+    }
+
+    /// The attribute that a stream of the depot was copied to; none if it has one.
+    async fn copy_to_attribute(
+        &self,
+        node: &PosixNode<D>,
+        stream: &StreamInfo,
+    ) -> VfsResult<Option<String>> {
+        let attribute = stream_attribute(&stream.name).ok_or(VfsError::NameTooLong)?;
+        if self.xattr(node.fd(), &attribute).await?.is_some() {
+            return Ok(None);
+        }
+        if stream.size > IN_XATTR_MAX as u64 {
+            return Err(VfsError::TooLarge);
+        }
+        let file = self.depot_open(node, &stream.name).await?;
+        let file = file.ok_or(VfsError::NotFound)?;
+        let data = self.read_all(&file, 0, IN_XATTR_MAX + 1, BytesMut::new());
+        let data = data.await?;
+        let how = XattrSet::Create;
+        self.set_stream_attribute(node, &attribute, &data, how)
+            .await?;
+        Ok(Some(attribute))
+    }
+}
