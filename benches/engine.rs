@@ -91,7 +91,7 @@ fn open_close(criterion: &mut Criterion) {
             group.bench_function(BenchmarkId::new(kind, name), |b| {
                 b.iter(|| {
                     grant(&files, &mine);
-                    drop(black_box(files.close(&mine.place, mine.open)));
+                    drop(black_box(files.close(&mine.place, mine.open, None)));
                 });
             });
         }
@@ -105,7 +105,7 @@ fn open_close(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("same-file", others), |b| {
             b.iter(|| {
                 grant(&files, &mine);
-                drop(black_box(files.close(&mine.place, mine.open)));
+                drop(black_box(files.close(&mine.place, mine.open, None)));
             });
         });
     }
