@@ -108,6 +108,7 @@ def run_on(signing, suites, folder):
                    "--map", "reflink=reflink%w",
                    "--localdir", server.folder / "data%w",
                    "--opt=--option=torture:use_iptables=yes",
+                   "--opt=--option=torture:iptables_command=iptables -w 10",
                    "--workers", WORKERS, "--chunk", "20",
                    "--baseline", HERE / "baseline-samba-4.17.json", "--limit", LIMIT_S, "--retry", "1",
                    "--json", results, *suites]

@@ -75,7 +75,13 @@ fn what_is_under_a_share_is_told_at_start_and_in_status() {
     let share = &json["server"]["shares"][0];
     assert_eq!(share["protection"]["verdict"], verdict);
     assert_eq!(share["device"], device);
-    assert!(share["protection"]["file_systems"][0]["type"].is_string());
+    // In a chroot the mount table does not tell what the root directory is on.
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    if mounts.lines().any(|mount| mount.split(' ').nth(4) == Some("/")) {
+        assert!(share["protection"]["file_systems"][0]["type"].is_string());
+    } else {
+        assert_eq!(verdict, "unknown");
+    }
     let check = daemon.path("h.toml");
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"))
         .arg("check-config")
