@@ -1,6 +1,6 @@
 //! A case: some clients of one server, some hundred requests, an end at which nothing is owed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -444,21 +444,23 @@ impl<W: World> Case<'_, W> {
     async fn drain(&mut self) -> Result<(), String> {
         let begun = self.world.now();
         let patience = self.world.patience();
-        let mut cancelled = false;
+        // Once each, also what begins to wait only then.
+        let mut cancelled = BTreeSet::new();
         loop {
             self.look()?;
             let now = self.world.now();
             let waited = now.saturating_sub(begun);
             for connection in &mut self.connections {
                 connection.acknowledge(&self.opened, now, self.history);
-                if waited > Duration::from_millis(300) && !cancelled {
+                if waited > Duration::from_millis(300) {
                     let waiting: Vec<u64> = connection.pending.keys().copied().collect();
                     for id in waiting {
-                        connection.cancel(id, now, self.history);
+                        if cancelled.insert((connection.number, id)) {
+                            connection.cancel(id, now, self.history);
+                        }
                     }
                 }
             }
-            cancelled |= waited > Duration::from_millis(300);
             self.connections.retain(|connection| !connection.gone);
             let mut owing = self.connections.iter();
             if owing.all(|connection| connection.ledger.lenient || connection.ledger.owed() == 0) {
