@@ -126,6 +126,18 @@ pub enum CacheGrant {
     },
 }
 
+impl CacheGrant {
+    /// Whether anything may be cached, so that anything can be broken.
+    #[must_use]
+    pub fn is_some(self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Oplock(_) => true,
+            Self::Lease { state, .. } => !state.is_empty(),
+        }
+    }
+}
+
 /// Everything the engine must know to judge an open.
 #[derive(Debug, Clone)]
 pub struct OpenRequest {
