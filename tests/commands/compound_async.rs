@@ -1,15 +1,18 @@
 //! Compounds of which an element has to wait ([MS-SMB2] 3.3.5.2.7.2, 3.3.4.2; what
 //! smb2.compound_async and smb2.compound.interim* ask for).
 
+use std::time::{Duration, Instant};
+
 use smb_client::{Break, CreateArgs, File, Reply, Request, Tree};
 use smb_tests::{HoldfastServer, MEANWHILE, SOON};
 use smb_wire::Status;
+use smb_wire::create_context::LeaseState;
 use smb_wire::fscc::FileInformationClass;
-use smb_wire::ids::{FileId, MessageId};
+use smb_wire::ids::{FileId, LeaseKey, MessageId};
 use smb_wire::msg::{
     ChangeNotifyFlags, ChangeNotifyRequest, CloseFlags, CloseRequest, FlushRequest, InfoType,
     LockElement, LockFlags, LockRequest, NotifyFilter, OplockLevel, QueryInfoFlags,
-    QueryInfoRequest, WriteFlags,
+    QueryInfoRequest, SetInfoRequest, WriteFlags,
 };
 
 fn close(file_id: FileId) -> Request {
@@ -84,6 +87,10 @@ fn answered(tree: &Tree, id: MessageId) -> bool {
     connection.answered(id, MEANWHILE / 3).unwrap()
 }
 
+fn is_pending(tree: &Tree, id: MessageId) -> bool {
+    tree.client().connection().is_pending(id)
+}
+
 /// The file `f` held with a batch oplock by somebody.
 fn held(server: &HoldfastServer) -> File {
     let args = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
@@ -94,7 +101,7 @@ const DONE: Status = Status::SUCCESS;
 
 #[test]
 fn what_relates_to_an_open_that_waits_waits_with_it() {
-    // smb2.compound_async.create_lease_break_async
+    // smb2.compound_async.create_lease_break_async, getinfo_middle
     let server = HoldfastServer::new();
     let (file, tree) = (held(&server), server.tree());
     let chain = vec![
@@ -104,11 +111,17 @@ fn what_relates_to_an_open_that_waits_waits_with_it() {
     ];
     let ids = send(&tree, chain);
     assert!(file.tree().client().next_break(SOON).unwrap().is_some());
+    // [MS-SMB2] note 266: of the CREATE the client is told, and of nothing else.
+    assert!(tree.client().wait_pending(ids[0]).unwrap().is_some());
     for id in &ids {
         assert!(!answered(&tree, *id));
     }
+    assert!(!is_pending(&tree, ids[1]) && !is_pending(&tree, ids[2]));
     file.acknowledge_oplock(OplockLevel::NONE).unwrap();
-    assert_eq!(ends(&wait(&tree, &ids)), [DONE; 3]);
+    let replies = wait(&tree, &ids);
+    assert_eq!(ends(&replies), [DONE; 3]);
+    let asyncs = replies.iter().map(|reply| reply.header.async_id.is_some());
+    assert_eq!(asyncs.collect::<Vec<_>>(), [true, false, false]);
     assert!(server.is_external() || server.opens() == 1);
 }
 
@@ -242,18 +255,50 @@ fn a_write_its_flush_and_its_close_in_one() {
 }
 
 #[test]
-fn a_rename_at_the_end_waits_for_the_handle() {
-    // smb2.compound_async.rename_last
-    use smb_wire::create_context::LeaseState;
-    use smb_wire::ids::LeaseKey;
+fn a_waiting_open_in_the_middle_is_cancelled_with_what_relates_to_it() {
     let server = HoldfastServer::new();
-    let (holder, tree) = (server.tree(), server.tree());
-    let key = LeaseKey([1; 16]);
-    let rh = LeaseState(3);
-    let cached = holder
-        .create(&CreateArgs::open_if("f").lease(key, rh))
-        .unwrap();
-    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    let (file, tree) = (held(&server), server.tree());
+    let chain = vec![
+        CreateArgs::open("f").request(),
+        query(FileId::ANY),
+        close(FileId::ANY),
+    ];
+    let ids = send(&tree, chain);
+    assert!(file.tree().client().next_break(SOON).unwrap().is_some());
+    assert!(tree.client().wait_pending(ids[0]).unwrap().is_some());
+    let session = tree.session().id();
+    tree.client().connection().cancel(ids[0], session).unwrap();
+    assert_eq!(ends(&wait(&tree, &ids)), [Status::CANCELLED; 3]);
+    file.close().unwrap();
+}
+
+#[test]
+fn what_comes_before_an_open_that_waits_is_answered() {
+    let server = HoldfastServer::new();
+    let (file, tree) = (held(&server), server.tree());
+    let directory = tree.create(&CreateArgs::directory("")).unwrap();
+    let requests = [
+        query(directory.id()),
+        CreateArgs::open("f").request(),
+        query(directory.id()),
+    ];
+    let requests = requests.map(|request| tree.address(request)).to_vec();
+    let sent = tree.client().connection().send_compound(requests);
+    let ids = sent.unwrap();
+    assert!(tree.client().wait_pending(ids[1]).unwrap().is_some());
+    assert!(answered(&tree, ids[0]) && !answered(&tree, ids[2]));
+    file.close().unwrap();
+    assert_eq!(ends(&wait(&tree, &ids)), [DONE; 3]);
+}
+
+/// The file `f` with its handle cached by somebody.
+fn cached(server: &HoldfastServer) -> File {
+    let (key, rh) = (LeaseKey([1; 16]), LeaseState(3));
+    let args = CreateArgs::open_if("f").lease(key, rh);
+    server.tree().create(&args).unwrap()
+}
+
+fn rename(file_id: FileId) -> Request {
     let mut buffer = bytes::BytesMut::new();
     smb_wire::fscc::FileRenameInformation {
         replace_if_exists: false,
@@ -261,14 +306,64 @@ fn a_rename_at_the_end_waits_for_the_handle() {
         file_name: "g".into(),
     }
     .encode(&mut buffer);
-    let class = FileInformationClass::RENAME;
-    let rename = file.set_info_request(InfoType::FILE, class.0, 0, &buffer);
-    let ids = send(&tree, vec![query(file.id()), rename]);
-    assert!(holder.client().next_break(SOON).unwrap().is_some());
-    assert!(!answered(&tree, ids[1]));
-    cached.close().unwrap();
-    assert_eq!(ends(&wait(&tree, &ids)), [DONE; 2]);
-    assert!(server.path("g").exists());
+    Request::new(&SetInfoRequest {
+        info_type: InfoType::FILE,
+        info_class: FileInformationClass::RENAME.0,
+        additional_information: 0,
+        file_id,
+        buffer: &buffer,
+    })
+}
+
+#[test]
+fn a_rename_waits_for_the_handle_without_a_word() {
+    // smb2.compound_async.rename_last, rename_middle, rename_non_compound_no_async
+    let open = CreateArgs::open("f").lease(LeaseKey([2; 16]), LeaseState(0));
+    let (any, rest) = (FileId::ANY, [DONE; 3]);
+    for length in 1..=3 {
+        let server = HoldfastServer::new();
+        let (holder, tree) = (cached(&server), server.tree());
+        let chain = match length {
+            1 => vec![rename(tree.create(&open).unwrap().id())],
+            2 => vec![open.request(), rename(any)],
+            _ => vec![open.request(), rename(any), close(any)],
+        };
+        let ids = send(&tree, chain);
+        let broken = holder.tree().client().next_break(SOON).unwrap();
+        assert!(broken.is_some());
+        // All answers leave together.
+        let end = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < end {
+            assert!(!answered(&tree, ids[0]), "{length}");
+        }
+        for id in &ids {
+            assert!(!answered(&tree, *id) && !is_pending(&tree, *id), "{length}");
+        }
+        holder.close().unwrap();
+        assert_eq!(ends(&wait(&tree, &ids)), rest[..length]);
+        assert!(server.path("g").exists());
+    }
+}
+
+#[test]
+fn a_rename_that_waits_long_is_pending_and_is_cancelled() {
+    let server = HoldfastServer::new();
+    let (holder, tree) = (cached(&server), server.tree());
+    let file = tree.create(&CreateArgs::open("f")).unwrap();
+    for told in [true, false] {
+        let id = send(&tree, vec![rename(file.id())])[0];
+        if told {
+            assert!(tree.client().wait_pending(id).unwrap().is_some());
+        } else {
+            // A CANCEL that comes before the wait begins cancels nothing.
+            assert!(!answered(&tree, id));
+        }
+        let session = tree.session().id();
+        tree.client().connection().cancel(id, session).unwrap();
+        assert_eq!(ends(&wait(&tree, &[id])), [Status::CANCELLED]);
+    }
+    holder.close().unwrap();
+    file.rename("g", false).unwrap();
 }
 
 #[test]

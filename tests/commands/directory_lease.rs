@@ -199,6 +199,21 @@ fn what_a_listing_says_of_an_entry_takes_the_lease() {
     .encode(&mut times);
     open.set(FileInformationClass::BASIC, &times).unwrap();
     world.assert_broken("its attributes are set");
+    // smb2.dirlease.setbtime, setatime, setmtime, setctime
+    for which in 0..4 {
+        let time = |at| smb_wire::ids::FileTime(u64::from(which == at) * 126_000_000_000_000_000);
+        let mut times = bytes::BytesMut::new();
+        smb_wire::fscc::FileBasicInformation {
+            creation_time: time(0),
+            last_access_time: time(1),
+            last_write_time: time(2),
+            change_time: time(3),
+            ..Default::default()
+        }
+        .encode(&mut times);
+        open.set(FileInformationClass::BASIC, &times).unwrap();
+        world.assert_broken(&format!("one of its times is set, {which}"));
+    }
     open.close().unwrap();
     world.assert_broken("what was written is closed");
     let args = CreateArgs::new("d\\f", CreateDisposition::OVERWRITE)

@@ -39,6 +39,23 @@ fn set(file: &File, times: [FileTime; 4]) {
     file.set(FileInformationClass::BASIC, &buffer).unwrap();
 }
 
+/// Zeroes a byte.
+fn zero(file: &File, at: u64) {
+    let mut input = bytes::BytesMut::new();
+    smb_wire::fsctl::SetZeroData {
+        file_offset: at.cast_signed(),
+        beyond_final_zero: at.cast_signed() + 1,
+    }
+    .encode(&mut input);
+    file.ioctl(smb_wire::fsctl::FsctlCode::SET_ZERO_DATA, &input, 0)
+        .unwrap();
+}
+
+fn allocate(file: &File, size: i64) {
+    let class = FileInformationClass::ALLOCATION;
+    file.set(class, &size.to_le_bytes()).unwrap();
+}
+
 fn tick() {
     std::thread::sleep(A_TICK);
 }
@@ -125,6 +142,91 @@ fn a_time_that_was_set_outlasts_writes_through_the_same_handle() {
     file.close().unwrap();
     let file = file.tree().create(&CreateArgs::open("f")).unwrap();
     assert!(basic(&file).last_write_time > THEN);
+}
+
+#[test]
+fn a_time_that_was_set_hides_no_later_write_of_another_handle() {
+    // smb2.timestamps.modern_write_time_update-1, -2: the handle leaves the time as it is, whatever
+    // that is by now.
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    let other = server.tree().create(&CreateArgs::open("f")).unwrap();
+    let changes: [fn(&File, u64); 3] = [
+        |file, at| file.write_all(at, b"x").unwrap(),
+        |file, at| file.set_end_of_file(100 + at).unwrap(),
+        |file, at| zero(file, at),
+    ];
+    for (n, change) in (0..).zip(changes) {
+        set(&file, [KEEP, KEEP, THEN, THEN]);
+        tick();
+        change(&file, 2 * n);
+        let kept = basic(&file);
+        assert_eq!(
+            (kept.last_write_time, kept.change_time),
+            (THEN, THEN),
+            "{n}"
+        );
+        change(&other, 2 * n + 1);
+        let newer = basic(&other);
+        assert!(
+            newer.last_write_time > THEN && newer.change_time > THEN,
+            "{n}"
+        );
+        tick();
+        change(&file, 2 * n);
+        let after = basic(&file);
+        assert_eq!(after.last_write_time, newer.last_write_time, "{n}");
+        assert_eq!(after.change_time, newer.change_time, "{n}");
+    }
+    // It is the handle that keeps them.
+    file.close().unwrap();
+    let before = basic(&other).last_write_time;
+    tick();
+    other.write_all(0, b"y").unwrap();
+    assert!(basic(&other).last_write_time > before);
+}
+
+#[test]
+fn writes_of_many_handles_beside_one_that_keeps_the_time_show() {
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    let others: Vec<_> = (0..3)
+        .map(|_| server.tree().create(&CreateArgs::open("f")).unwrap())
+        .collect();
+    set(&file, [KEEP, KEEP, THEN, KEEP]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..100 {
+                file.write_all(0, b"x").unwrap();
+            }
+        });
+        for (other, at) in others.iter().zip(1..) {
+            scope.spawn(move || {
+                for _ in 0..50 {
+                    other.write_all(at, b"x").unwrap();
+                    assert!(basic(other).last_write_time > THEN);
+                }
+            });
+        }
+    });
+    assert!(basic(&file).last_write_time > THEN);
+}
+
+#[test]
+fn a_reservation_changes_the_change_time_alone() {
+    // [MS-FSA] 2.1.5.15.1
+    let server = HoldfastServer::new();
+    let file = made(&server);
+    file.write_all(0, b"x").unwrap();
+    for (size, modifies) in [(1 << 20, false), (1 << 20, false), (4096, false), (0, true)] {
+        let before = basic(&file);
+        tick();
+        allocate(&file, size);
+        let after = basic(&file);
+        assert!(after.change_time > before.change_time, "{size}");
+        let moved = after.last_write_time > before.last_write_time;
+        assert_eq!(moved, modifies, "{size}");
+    }
 }
 
 #[test]

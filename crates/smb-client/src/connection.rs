@@ -281,6 +281,13 @@ impl<S: Transport> Connection<S> {
         Ok(self.replies.contains_key(&id))
     }
 
+    /// Whether a request that is not answered yet was answered with STATUS_PENDING, as far as
+    /// [`Connection::answered`] has listened.
+    #[must_use]
+    pub fn is_pending(&self, id: MessageId) -> bool {
+        self.pending.contains_key(&id)
+    }
+
     /// Sends a message as it is, behind a correct transport header. Replies then need no request
     /// of ours.
     ///

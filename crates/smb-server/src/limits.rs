@@ -110,6 +110,9 @@ pub const TURN_TIME_MAX: Duration = Duration::from_millis(2);
 pub const INTERIM_IO_MS: u64 = 1000;
 /// See [`INTERIM_IO_MS`].
 pub const INTERIM_FLUSH_MS: u64 = 20;
+/// See [`INTERIM_IO_MS`]: SET_INFO waits for breaks only. Windows says nothing there, however long it
+/// takes; clients give up after a minute.
+pub const INTERIM_SET_INFO_MS: u64 = 5000;
 
 /// Limits an administrator may change.
 #[derive(Debug, Clone, PartialEq, Eq)]

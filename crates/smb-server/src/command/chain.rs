@@ -2,8 +2,9 @@
 //! ([MS-SMB2] 3.3.5.2.7, 3.3.4.1.3).
 //!
 //! An element that has to wait for somebody else can only do so at the end of its chain: what is
-//! ready then leaves at once with its interim answer. In the middle it runs to its end where it
-//! is bounded by the disk, and is refused where it is not (as Windows does).
+//! ready then leaves at once with its interim answer. So can a CREATE anywhere that waits for a break:
+//! what follows it waits with it. In the middle others run to their end where that is bounded by the
+//! disk or a break, and are refused where it is not (as Windows does).
 
 use std::{
     cell::{Cell, RefCell},
@@ -369,7 +370,8 @@ fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
         .count(connection.id, call.header.command, reply.status);
     chain.answer(call, reply);
     chain.under_way.set(true);
-    if let Some(id) = chain.pending.get() {
+    // What follows is answered for itself.
+    if let Some(id) = chain.pending.take() {
         connection.waiting.borrow_mut().remove(&id);
     }
     Ok(())

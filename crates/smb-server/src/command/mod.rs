@@ -16,6 +16,7 @@ mod echo;
 mod engine;
 mod flush;
 mod ioctl;
+mod kept_times;
 mod lock;
 mod logoff;
 mod negotiate;

@@ -1,16 +1,43 @@
 //! Waiting for something other than the disk: a lock, a change, a break. The only place that
 //! does ([MS-SMB2] 3.3.4.2, 3.3.5.16).
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
-use smb_wire::{ids::AsyncId, status::Status};
+use smb_wire::{header::Command, ids::AsyncId, status::Status};
+use tokio::sync::oneshot;
 use vfs::Vfs;
 
 use super::{Call, Failure};
 use crate::{
+    limits::INTERIM_SET_INFO_MS,
     race::{First, race},
     state::{EndReason, Ender, Open, Session},
 };
+
+/// What came of an event, or why the wait for it ended before.
+async fn first<T>(
+    event: impl Future<Output = T>,
+    ended: oneshot::Receiver<EndReason>,
+) -> Result<T, EndReason> {
+    match race(event, ended).await {
+        First::Left(value) => Ok(value),
+        First::Right(reason) => Err(reason.unwrap_or(EndReason::Gone)),
+    }
+}
+
+/// A request that waits and has not been told so is known by an AsyncId that nobody has heard of.
+struct Registered<'a, V: Vfs> {
+    call: &'a Call<V>,
+    id: AsyncId,
+}
+
+impl<V: Vfs> Drop for Registered<'_, V> {
+    fn drop(&mut self) {
+        if self.call.chain.pending() != Some(self.id) {
+            self.call.connection.waiting.borrow_mut().remove(&self.id);
+        }
+    }
+}
 
 impl<V: Vfs> Call<V> {
     /// Waits for `event`, having told the client so, until it comes or the request is ended:
@@ -42,15 +69,16 @@ impl<V: Vfs> Call<V> {
             // spec-notes 5.7: Windows refuses what would have to wait inside a chain.
             return Err(Status::INTERNAL_ERROR.into());
         }
-        let (ender, ended) = Ender::new();
-        if let Some(open) = open {
-            open.park(&ender);
-            if open.is_closing() {
-                ender.end(EndReason::Closed);
-            }
-        }
-        let id = self.register(ender)?;
-        let mut ended = ended;
+        self.park_told(open, before, event).await
+    }
+
+    async fn park_told<T>(
+        &self,
+        open: Option<&Open<V>>,
+        before: impl Future<Output = ()>,
+        event: impl Future<Output = T>,
+    ) -> Result<Result<T, EndReason>, Failure> {
+        let (id, mut ended) = self.endable(open)?;
         let early = match race(before, &mut ended).await {
             First::Left(()) => None,
             First::Right(reason) => Some(reason.unwrap_or(EndReason::Gone)),
@@ -65,28 +93,62 @@ impl<V: Vfs> Call<V> {
                 First::Right(reason) => Err(reason),
             });
         }
-        let outcome = match race(event, ended).await {
-            First::Left(value) => Ok(value),
-            First::Right(reason) => Err(reason.unwrap_or(EndReason::Gone)),
-        };
-        Ok(outcome)
+        Ok(first(event, ended).await)
     }
 
-    /// As [`Call::park`], for what ends by itself in bounded time (a break): in the middle of a
-    /// chain it waits without a word.
+    /// As [`Call::park`], for what ends by itself in bounded time (a break).
+    ///
+    /// [MS-SMB2] note 266: of those in the middle of a chain only a CREATE is told of. A SET_INFO is
+    /// told of late, as Windows, which never says a word there, is what clients are made for.
     pub(crate) async fn park_bounded<T>(
         &self,
         open: Option<&Open<V>>,
         event: impl Future<Output = T>,
     ) -> Result<Result<T, EndReason>, Failure> {
-        if self.last {
-            return self.park(open, event).await;
+        let command = self.header.command;
+        if command == Command::CREATE || (self.last && command != Command::SET_INFO) {
+            return self.park_told(open, std::future::ready(()), event).await;
         }
         // The event may be the break of what an element before was granted.
         if self.chain.release_grants().is_err() {
             return Ok(Err(EndReason::Gone));
         }
-        Ok(Ok(event.await))
+        let mut event = pin!(event);
+        let quiet = self.park_quietly(open, event.as_mut());
+        if !self.last || self.chain.pending().is_some() {
+            return quiet.await;
+        }
+        let patience = Duration::from_millis(INTERIM_SET_INFO_MS);
+        match race(quiet, self.server().env.sleep(patience)).await {
+            First::Left(ended) => ended,
+            First::Right(()) => self.park_told(open, std::future::ready(()), event).await,
+        }
+    }
+
+    /// Waits without a word; the request can be ended all the same.
+    async fn park_quietly<T>(
+        &self,
+        open: Option<&Open<V>>,
+        event: impl Future<Output = T>,
+    ) -> Result<Result<T, EndReason>, Failure> {
+        let (id, ended) = self.endable(open)?;
+        let _registered = Registered { call: self, id };
+        Ok(first(event, ended).await)
+    }
+
+    /// From here on the request can be ended.
+    fn endable(
+        &self,
+        open: Option<&Open<V>>,
+    ) -> Result<(AsyncId, oneshot::Receiver<EndReason>), Failure> {
+        let (ender, ended) = Ender::new();
+        if let Some(open) = open {
+            open.park(&ender);
+            if open.is_closing() {
+                ender.end(EndReason::Closed);
+            }
+        }
+        Ok((self.register(ender)?, ended))
     }
 
     /// The session of a request that goes on though its channel is lost, for the client finds out

@@ -26,8 +26,6 @@ use smb_wire::{
 };
 use vfs::{FileKey, Node, Vfs};
 
-pub(in crate::command) use basic::keep_frozen;
-
 use super::{Call, Failure, Handled, Reply, engine};
 use crate::{
     file::{Change, Reported},
@@ -151,6 +149,11 @@ fn check_writable<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
 /// changed.
 async fn tell<V: Vfs>(call: &Call<V>, open: &Open<V>, filter: NotifyFilter) {
     engine::modified(call.server(), open, filter);
+    tell_directory(call, open).await;
+}
+
+/// Tells holders of a lease on the directory alone.
+async fn tell_directory<V: Vfs>(call: &Call<V>, open: &Open<V>) {
     // The name may be gone by now; then nobody lists it. Who renames it tells both directories.
     if let Ok(lookup) = engine::glance(call, open).await
         && let Some(parent) = lookup.parent

@@ -8,7 +8,7 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{Call, Failure, Handled, Reply, engine, file_end, range_end, set_info};
+use super::{Call, Failure, Handled, Reply, engine, file_end, kept_times, range_end};
 use crate::{
     file::Operation,
     state::{InFlight, Open, OpenKind},
@@ -72,15 +72,17 @@ async fn file<V: Vfs>(
     } else {
         call.server().persistence.settled_at(disk.place).await;
     }
+    let times = kept_times::begin(call, open, disk.quick).await?;
     let data = (request.offset, call.message.slice_ref(request.data));
     let receipt = gate.write_arrived(arrived, &disk.node, data, flags).await?;
+    let kept = times.put_back(call, open).await;
     if disk.quick.others_cache() {
         engine::operation(call, open, Operation::Write).await?;
     } else {
         call.server().persistence.settled_at(disk.place).await;
     }
     written(open, request.offset + length);
-    set_info::keep_frozen(call, open).await?;
+    kept?;
     Ok(receipt)
 }
 

@@ -143,10 +143,10 @@ impl Inode {
     /// Closes an open; see [`super::Files::close`].
     pub(super) fn close(&mut self, id: OpenId, deletes: Option<&Deleter>) -> Closing {
         let mut effects = Effects::default();
-        let Some(open) = self.opens.remove(&id) else {
+        let Some(mut open) = self.opens.remove(&id) else {
             return Closing::default();
         };
-        let released = self.leave_stream(id, &open, &mut effects);
+        let released = self.leave_stream(id, &mut open, &mut effects);
         // [MS-FSA] 2.1.5.5, phase 1: FILE_DELETE_ON_CLOSE acts now, for the last handle to see.
         let marking = deletes.filter(|_| open.delete_on_close && !open.unlinked);
         if let Some(who) = marking {
@@ -173,8 +173,14 @@ impl Inode {
     }
 
     /// Takes locks and caching of a closing open away. The owner, if its holder is gone.
-    fn leave_stream(&mut self, id: OpenId, open: &Open, effects: &mut Effects) -> Option<Owner> {
+    fn leave_stream(
+        &mut self,
+        id: OpenId,
+        open: &mut Open,
+        effects: &mut Effects,
+    ) -> Option<Owner> {
         let stream = self.streams.get_mut(&open.stream)?;
+        stream.count_time_keeper(open, false);
         stream.locks.drop_open(id, effects);
         let granted = stream.locks.grant_waiting(effects);
         let mut released = None;

@@ -207,6 +207,15 @@ impl Files {
         });
     }
 
+    /// Whether changes through an open leave times as they are; see [`Quick::keeps_times`].
+    pub fn keep_times(&self, place: &Place, open: OpenId, keeps: bool) {
+        self.with(place.key, false, |inode| {
+            if let Some((stream, open)) = inode.stream_of(open) {
+                stream.count_time_keeper(open, keeps);
+            }
+        });
+    }
+
     /// Closes an open: its locks, its caching, its watch. Blocked requests of it end. Where its
     /// name is to be removed, its path stays known ([`Files::leaving`]) until [`Files::removed`].
     ///

@@ -53,6 +53,8 @@ pub(super) struct Open {
     pub(super) marked_deleted: bool,
     /// Its name went already, by POSIX semantics: closing it removes nothing.
     pub(super) unlinked: bool,
+    /// Changes through it leave times of the file as they are.
+    pub(super) keeps_times: bool,
     /// The group of its oplock or lease; 0 for none.
     pub(super) group: u64,
     pub(super) sequences: LockSequences,
@@ -68,6 +70,16 @@ pub(super) struct Stream {
 }
 
 impl Stream {
+    /// Notes whether an open leaves times as they are.
+    pub(super) fn count_time_keeper(&self, open: &mut Open, keeps: bool) {
+        let keepers = &self.quick.time_keepers;
+        match (std::mem::replace(&mut open.keeps_times, keeps), keeps) {
+            (false, true) => keepers.fetch_add(1, Ordering::SeqCst),
+            (true, false) => keepers.fetch_sub(1, Ordering::SeqCst),
+            _ => return,
+        };
+    }
+
     /// Brings what READ and WRITE look at without the lock up to date.
     pub(super) fn publish(&self) {
         self.quick
@@ -301,6 +313,7 @@ impl Inode {
             delete_on_close: request.delete_on_close,
             marked_deleted: false,
             unlinked: false,
+            keeps_times: false,
             group,
             sequences: LockSequences::default(),
         };

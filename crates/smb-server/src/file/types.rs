@@ -2,13 +2,14 @@
 //!
 //! Values only; no rule lives here except how caching states name each other.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{Guid, LeaseKey};
 use smb_wire::msg::{OplockLevel, ShareAccess};
+use tokio::sync::Mutex;
 use vfs::FileKey;
 
 use super::Deleter;
@@ -128,6 +129,18 @@ pub enum CacheGrant {
     },
 }
 
+impl CacheGrant {
+    /// Whether anything may be cached, so that anything can be broken.
+    #[must_use]
+    pub fn is_some(self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Oplock(_) => true,
+            Self::Lease { state, .. } => !state.is_empty(),
+        }
+    }
+}
+
 /// Everything the engine must know to judge an open.
 #[derive(Debug, Clone)]
 pub struct OpenRequest {
@@ -213,6 +226,8 @@ pub struct Quick {
 pub(super) struct QuickState {
     pub(super) ranges: AtomicUsize,
     pub(super) cachers: AtomicU64,
+    pub(super) time_keepers: AtomicUsize,
+    turn: OnceLock<Box<Mutex<()>>>,
 }
 
 impl QuickState {
@@ -220,11 +235,40 @@ impl QuickState {
     pub(super) const SEVERAL: u64 = u64::MAX;
 }
 
+/// See [`Quick::keep_times`].
+#[derive(Debug)]
+pub struct TimeKeeper<'a>(&'a QuickState);
+
+impl Drop for TimeKeeper<'_> {
+    fn drop(&mut self) {
+        self.0.time_keepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Quick {
     /// Whether the stream has byte-range locks, so that READ and WRITE must ask `check_io`.
     #[must_use]
     pub fn ranges_in_use(&self) -> bool {
         self.shared.ranges.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether an open of the stream leaves times as they are, so that changes take turns.
+    #[must_use]
+    pub fn keeps_times(&self) -> bool {
+        self.shared.time_keepers.load(Ordering::SeqCst) != 0
+    }
+
+    /// As if an open of the stream left times as they are, while this lives.
+    #[must_use]
+    pub fn keep_times(&self) -> TimeKeeper<'_> {
+        self.shared.time_keepers.fetch_add(1, Ordering::SeqCst);
+        TimeKeeper(&self.shared)
+    }
+
+    /// The turn of a change where times are kept.
+    #[must_use]
+    pub fn turn(&self) -> &Mutex<()> {
+        self.shared.turn.get_or_init(Box::default)
     }
 
     /// Whether this open belongs to an oplock or lease, whatever is left of it.

@@ -31,7 +31,8 @@ pub(crate) use holders::Holder;
 pub(crate) use loss_warnings::LossWarnings;
 pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{
-    DirectoryCursor, Disk, EndReason, Ender, InFlight, NewOpen, Open, OpenKind, Reconnected,
+    DirectoryCursor, Disk, EndReason, Ender, InFlight, KeepsTimes, NewOpen, Open, OpenKind,
+    Reconnected,
 };
 pub(crate) use opens::{OpenPlace, OpenUser, Opens};
 pub use requests::{CommandCount, Requests};

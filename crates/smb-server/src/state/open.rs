@@ -18,7 +18,7 @@ use smb_wire::{
     status::Status,
 };
 use tokio::sync::oneshot;
-use vfs::{DirName, Timestamp, Vfs};
+use vfs::{DirName, Vfs};
 
 use super::{Admitted, ChannelSequence, Endurance, OpenPlace, Origin, TreeConnect};
 use crate::{
@@ -120,7 +120,7 @@ pub(crate) struct OpenState {
     /// Channel sequence last seen, and what runs under it ([MS-SMB2] 3.3.5.2.10).
     pub(crate) sequence: ChannelSequence,
     /// The handle set times itself: automatic updates of them stop ([MS-FSA] 2.1.5.15.2).
-    pub(crate) frozen_times: FrozenTimes,
+    pub(crate) keeps_times: KeepsTimes,
     /// Something was written through the handle.
     pub(crate) wrote: bool,
     /// It was renamed, and is no directory.
@@ -129,18 +129,18 @@ pub(crate) struct OpenState {
     pub(crate) endurance: Endurance,
 }
 
-/// Which times the handle has set to stay, and at what.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct FrozenTimes {
-    pub(crate) accessed: Option<Timestamp>,
-    pub(crate) written: Option<Timestamp>,
-    pub(crate) changed: Option<Timestamp>,
+/// Which times changes through the handle leave as they are.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeepsTimes {
+    pub(crate) accessed: bool,
+    pub(crate) written: bool,
+    pub(crate) changed: bool,
 }
 
-impl FrozenTimes {
-    /// Nothing is frozen, as nearly always.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.accessed.is_none() && self.written.is_none() && self.changed.is_none()
+impl KeepsTimes {
+    /// None is kept, as nearly always.
+    pub(crate) fn is_empty(self) -> bool {
+        self == Self::default()
     }
 }
 

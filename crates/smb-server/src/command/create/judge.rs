@@ -119,7 +119,7 @@ pub(super) async fn open<V: Vfs>(
             let agreed = Agreed {
                 cache: granted.cache,
                 quick: granted.quick,
-                granting: granting.filter(|_| !matches!(granted.cache, CacheGrant::None)),
+                granting: granting.filter(|_| granted.cache.is_some()),
             };
             Ok(Judged::Granted(request.open, agreed))
         }

@@ -25,7 +25,7 @@ use vfs::{Node, Range, Vfs, VfsError, WriteMode};
 
 use super::{Answer, ranges::is_sparse};
 use crate::{
-    command::{Call, Failure, engine, file_end, range_end, set_info, write},
+    command::{Call, Failure, engine, file_end, kept_times, range_end, write},
     file::Operation,
     state::{Disk, InFlight, OpenKind, Share},
 };
@@ -280,6 +280,7 @@ async fn run<V: Vfs>(
     let gate = &ends.to_share.gate;
     let mut change = gate.changing_arrived(Some(arrived), &ends.to.node);
     gate.keep(&ends.to.node).await;
+    let times = kept_times::begin(call, ends.target, ends.to.quick).await?;
     let mut copied = Ok(());
     for chunk in chunks {
         call.connection.turn.did(size(chunk.length));
@@ -290,11 +291,12 @@ async fn run<V: Vfs>(
         }
     }
     let receipt = change.end(write::open_flags(ends.target)).await;
+    let kept = times.put_back(call, ends.target).await;
     ends.make_way(call).await?;
     if progress.total > 0 {
         ends.target.state().wrote = true;
-        set_info::keep_frozen(call, ends.target).await?;
     }
+    kept?;
     copied?;
     Ok(receipt?)
 }
@@ -448,11 +450,11 @@ pub(super) async fn duplicate<V: Vfs>(
     ends.check_locks(call, from, to, len)?;
     let arrived = ends.arrived();
     ends.make_way(call).await?;
+    let times = kept_times::begin(call, target, ends.to.quick).await?;
     let outcome = clone(&ends, arrived, (from, to, len)).await;
+    let kept = times.put_back(call, target).await;
     ends.make_way(call).await?;
-    if target.state().wrote {
-        set_info::keep_frozen(call, target).await?;
-    }
+    kept?;
     Ok(Answer::done(outcome?))
 }
 

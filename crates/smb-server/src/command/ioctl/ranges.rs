@@ -14,7 +14,7 @@ use vfs::{Attr, Range, SetAttr, Vfs};
 
 use super::Answer;
 use crate::{
-    command::{Call, Failure, engine, range_end, set_info, write},
+    command::{Call, Failure, engine, kept_times, range_end, write},
     file::Operation,
     state::InFlight,
 };
@@ -109,18 +109,20 @@ pub(super) async fn zero<V: Vfs>(
     };
     let mut change = share.gate.changing_arrived(Some(arrived), &disk.node);
     share.gate.keep(&disk.node).await;
+    let times = kept_times::begin(call, open, disk.quick).await?;
     let zeroed = share.vfs.zero(&disk.node, range).await;
     // Never surely rewritten: what is a hole already is left as it is, also where a failed sync lost
     // that it became one; and on an error a part may have been zeroed.
     change.touched(range);
     let receipt = change.end(flags).await;
+    let kept = times.put_back(call, open).await;
     if disk.quick.others_cache() {
         engine::operation(call, open, Operation::ZeroData).await?;
     } else {
         call.server().persistence.settled_at(disk.place).await;
     }
     open.state().wrote = true;
-    set_info::keep_frozen(call, open).await?;
+    kept?;
     zeroed?;
     Ok(Answer::done(receipt?))
 }

@@ -8,9 +8,9 @@ use smb_wire::{
     access_mask::AccessMask, file_attributes::FileAttributes, fscc::FileBasicInformation,
     ids::FileTime, msg::NotifyFilter, status::Status,
 };
-use vfs::{Attr, Node, SetAttr, Timestamp, Vfs};
+use vfs::{Attr, SetAttr, Timestamp, Vfs};
 
-use super::{need, parse, tell};
+use super::{need, parse, tell, tell_directory};
 use crate::{
     command::{Call, Failure, engine, write},
     state::Open,
@@ -89,27 +89,36 @@ pub(super) async fn set<V: Vfs>(
         dos_attributes: attributes,
         ..SetAttr::default()
     };
-    let node = open.disk()?.node;
-    let share = call.share()?;
+    let disk = open.disk()?;
+    let (node, share) = (&disk.node, call.share()?);
     let begun = share.gate.begin();
+    // What a change that is under way puts back is not what is set here.
+    let turn = match disk.quick.keeps_times() {
+        true => Some(disk.quick.turn().lock().await),
+        false => None,
+    };
     if change != SetAttr::default() {
         let token = call.token()?;
-        share.vfs.set_attr(&token.identity, &node, &change).await?;
+        share.vfs.set_attr(&token.identity, node, &change).await?;
     }
-    freeze(open, &times, &before);
-    keep_changed(call, open).await?;
+    keep(call, open, &times)?;
+    show_changed(call, open, times.changed, &before).await?;
+    drop(turn);
     let filter = filter(&change);
     if !filter.is_empty() {
         tell(call, open, filter).await;
+    } else if let Asked::Set(_) = times.changed {
+        // [MS-FSA] 2.1.5.15.2: watchers cannot ask for it, listings show it.
+        tell_directory(call, open).await;
     }
     let mut receipt = share.gate.unchanged();
     let flags = write::open_flags(open);
     let timed = change.created.is_some() || change.accessed.is_some() || change.written.is_some();
     if timed {
-        receipt = begun.meta_changed(&node, Meta::Times, flags).await?;
+        receipt = begun.meta_changed(node, Meta::Times, flags).await?;
     }
     if change.dos_attributes.is_some() {
-        receipt = begun.meta_changed(&node, Meta::Attributes, flags).await?;
+        receipt = begun.meta_changed(node, Meta::Attributes, flags).await?;
     }
     Ok(receipt)
 }
@@ -163,62 +172,47 @@ fn filter(change: &SetAttr) -> NotifyFilter {
         | NotifyFilter::LAST_WRITE.when(change.written.is_some())
 }
 
-/// An explicitly set time stays like one frozen by -1 ([MS-FSA] UserSetModificationTime).
-fn freeze<V: Vfs>(open: &Open<V>, times: &Times, before: &Attr) {
-    let next = |old, asked, current| match asked {
+/// From here on changes through the handle leave these times as they are: those set explicitly, and
+/// those frozen by -1 ([MS-FSA] UserSetModificationTime).
+fn keep<V: Vfs>(call: &Call<V>, open: &Open<V>, times: &Times) -> Result<(), Failure> {
+    let next = |old, asked| match asked {
         Asked::Keep => old,
-        Asked::Freeze => Some(current),
-        Asked::Thaw => None,
-        Asked::Set(at) => Some(at),
+        Asked::Freeze | Asked::Set(_) => true,
+        Asked::Thaw => false,
     };
-    let mut state = open.state();
-    let frozen = &mut state.frozen_times;
-    frozen.accessed = next(frozen.accessed, times.accessed, before.accessed);
-    frozen.written = next(frozen.written, times.written, before.written);
-    frozen.changed = next(frozen.changed, times.changed, before.changed);
+    let (old, new) = {
+        let mut state = open.state();
+        let keeps = &mut state.keeps_times;
+        let old = *keeps;
+        keeps.accessed = next(old.accessed, times.accessed);
+        keeps.written = next(old.written, times.written);
+        keeps.changed = next(old.changed, times.changed);
+        (old, *keeps)
+    };
+    let disk = open.disk()?;
+    if old.is_empty() != new.is_empty() && disk.place.stream.is_none() {
+        let files = &call.server().files;
+        files.keep_times(disk.place, open.engine, !new.is_empty());
+    }
+    Ok(())
 }
 
-/// Puts back the times that the handle has frozen, after it wrote or resized.
-///
-/// # Errors
-/// What the file system says.
-pub(in crate::command) async fn keep_frozen<V: Vfs>(
+/// Shows the change time that was set, or the one before where the handle keeps it, whatever the
+/// kernel made of it.
+async fn show_changed<V: Vfs>(
     call: &Call<V>,
     open: &Open<V>,
+    asked: Asked,
+    before: &Attr,
 ) -> Result<(), Failure> {
-    let frozen = open.state().frozen_times;
-    if frozen.is_empty() {
-        return Ok(());
-    }
-    let node = open.disk()?.node;
-    if node.stream().is_some() {
-        return Ok(());
-    }
-    if frozen.written.is_none() && frozen.accessed.is_none() {
-        return keep_changed(call, open).await;
-    }
-    let change = SetAttr {
-        accessed: frozen.accessed,
-        written: frozen.written,
-        ..SetAttr::default()
-    };
-    let (token, share) = (call.token()?, call.share()?);
-    let begun = share.gate.begin();
-    share.vfs.set_attr(&token.identity, &node, &change).await?;
-    // The times a client set explicitly are owed like any other metadata.
-    let flags = write::open_flags(open);
-    drop(begun.meta_changed(&node, Meta::Times, flags).await?);
-    keep_changed(call, open).await
-}
-
-/// Shows the change time that the handle has set or frozen, whatever the kernel made of it.
-async fn keep_changed<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
-    let Some(changed) = open.state().frozen_times.changed else {
-        return Ok(());
+    let shown = match asked {
+        Asked::Set(at) => at,
+        _ if open.state().keeps_times.changed => before.changed,
+        _ => return Ok(()),
     };
     let node = open.disk()?.node;
     let attr = call.share()?.vfs.attr(&node).await?;
-    call.server().change_times.remember(&attr, changed);
+    call.server().change_times.remember(&attr, shown);
     Ok(())
 }
 

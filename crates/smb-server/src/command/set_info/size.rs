@@ -9,9 +9,9 @@ use smb_wire::{
 };
 use vfs::Vfs;
 
-use super::{basic, need, parse, tell_size};
+use super::{need, parse, tell_size};
 use crate::{
-    command::{Call, Failure, engine, file_end, write},
+    command::{Call, Failure, engine, file_end, kept_times, write},
     file::Operation,
     state::{Disk, Open},
 };
@@ -37,9 +37,13 @@ pub(super) async fn end_of_file<V: Vfs>(
     }
     make_way(call, open, &disk).await?;
     share.gate.keep(&disk.node).await;
+    let times = kept_times::begin(call, open, disk.quick).await?;
     let begun = share.gate.begin();
     share.vfs.set_size(&disk.node, size).await?;
-    done(call, open, &disk, begun).await
+    let kept = times.put_back(call, open).await;
+    done(call, open, &disk, begun)
+        .await
+        .and_then(|done| kept.map(|()| done))
 }
 
 /// FileAllocationInformation: cuts at the cluster or reserves; a reservation below what is there
@@ -65,17 +69,24 @@ pub(super) async fn allocation<V: Vfs>(
     make_way(call, open, &disk).await?;
     let attr = share.vfs.attr(&disk.node).await?;
     share.gate.keep(&disk.node).await;
-    let begun = share.gate.begin();
     if rounded < attr.size {
+        let times = kept_times::begin(call, open, disk.quick).await?;
+        let begun = share.gate.begin();
         share.vfs.set_size(&disk.node, rounded).await?;
-    } else if rounded > attr.allocated {
+        let kept = times.put_back(call, open).await;
+        let done = done(call, open, &disk, begun).await;
+        return done.and_then(|done| kept.map(|()| done));
+    }
+    // What is only reserved modifies nothing ([MS-FSA] 2.1.5.15.1).
+    let times = kept_times::begin_unmodified(call, open, disk.quick).await?;
+    let begun = share.gate.begin();
+    if rounded != attr.allocated {
+        // Where it is less it may do nothing; NTFS gives the space back.
         share.vfs.allocate(&disk.node, rounded).await?;
-    } else if rounded < attr.allocated {
-        // May do nothing; NTFS gives the space back.
-        share.vfs.allocate(&disk.node, rounded).await?;
-        return Ok(share.gate.unchanged());
-    } else {
-        return Ok(share.gate.unchanged());
+    }
+    if times.put_back(call, open).await.is_err() {
+        // It shows as modified: what looks at times looks once more.
+        tracing::debug!("the time of writing moved with a reservation");
     }
     done(call, open, &disk, begun).await
 }
@@ -120,7 +131,6 @@ async fn done<V: Vfs>(
 ) -> Result<Receipt, Failure> {
     // Whoever was granted a cache meanwhile may hold the old bytes.
     make_way(call, open, disk).await?;
-    basic::keep_frozen(call, open).await?;
     let receipt = begun.resized(&disk.node, write::open_flags(open)).await?;
     tell_size(call, open).await;
     Ok(receipt)

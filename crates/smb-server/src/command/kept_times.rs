@@ -1,0 +1,131 @@
+//! Times that a change of data leaves as they are, because the handle it comes through set them
+//! itself ([MS-FSA] 2.1.4.17; Open.UserSetModificationTime and its like).
+//!
+//! The kernel moves the times with each change, so they are put back after it: as they were before
+//! the change, not as this handle once set them, for another handle may have written since. Where a
+//! handle of the file keeps times, changes of its data take turns, so that none of them is hidden by
+//! what another puts back.
+
+use durability::Meta;
+use tokio::sync::MutexGuard;
+use vfs::{Attr, SetAttr, Vfs};
+
+use super::{Call, Failure, engine, write};
+use crate::{
+    file::{Quick, TimeKeeper},
+    state::{KeepsTimes, Open},
+};
+
+/// From before a change until the times are put back. Whoever holds it waits for no break: a client
+/// that gives way may write first.
+#[must_use]
+pub(super) struct KeptTimes<'a> {
+    before: Option<(KeepsTimes, Attr)>,
+    turn: Option<MutexGuard<'a, ()>>,
+    keeper: Option<TimeKeeper<'a>>,
+}
+
+/// A change of the data of an open begins.
+///
+/// # Errors
+/// The times cannot be read.
+pub(super) async fn begin<'a, V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    quick: &'a Quick,
+) -> Result<KeptTimes<'a>, Failure> {
+    if !quick.keeps_times() {
+        return Ok(KeptTimes {
+            before: None,
+            turn: None,
+            keeper: None,
+        });
+    }
+    Box::pin(take_turn(call, open, quick, None)).await
+}
+
+/// A change begins that [MS-FSA] 2.1.4.18 does not count as a modification: it moves the change time
+/// alone.
+///
+/// # Errors
+/// As of [`begin`].
+pub(super) async fn begin_unmodified<'a, V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    quick: &'a Quick,
+) -> Result<KeptTimes<'a>, Failure> {
+    if open.disk()?.place.stream.is_some() {
+        // What is done to a named stream moves no time of the file.
+        return begin(call, open, quick).await;
+    }
+    // Changes that begin meanwhile wait for their turn.
+    take_turn(call, open, quick, Some(quick.keep_times())).await
+}
+
+async fn take_turn<'a, V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    quick: &'a Quick,
+    keeper: Option<TimeKeeper<'a>>,
+) -> Result<KeptTimes<'a>, Failure> {
+    let turn = Some(quick.turn().lock().await);
+    let mut keeps = open.state().keeps_times;
+    keeps.written |= keeper.is_some();
+    let before = if keeps.is_empty() {
+        None
+    } else {
+        Some((keeps, engine::attr(call, open).await?))
+    };
+    Ok(KeptTimes {
+        before,
+        turn,
+        keeper,
+    })
+}
+
+impl KeptTimes<'_> {
+    /// The change is done: puts the times back that the handle keeps.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(super) async fn put_back<V: Vfs>(
+        self,
+        call: &Call<V>,
+        open: &Open<V>,
+    ) -> Result<(), Failure> {
+        let Some((keeps, before)) = self.before else {
+            return Ok(());
+        };
+        Box::pin(put_back(call, open, keeps, &before)).await?;
+        drop((self.turn, self.keeper));
+        Ok(())
+    }
+}
+
+async fn put_back<V: Vfs>(
+    call: &Call<V>,
+    open: &Open<V>,
+    keeps: KeepsTimes,
+    before: &Attr,
+) -> Result<(), Failure> {
+    let node = open.disk()?.node;
+    let change = SetAttr {
+        accessed: keeps.accessed.then_some(before.accessed),
+        written: keeps.written.then_some(before.written),
+        ..SetAttr::default()
+    };
+    if change != SetAttr::default() {
+        let (token, share) = (call.token()?, call.share()?);
+        let begun = share.gate.begin();
+        share.vfs.set_attr(&token.identity, &node, &change).await?;
+        // The times a client set explicitly are owed like any other metadata.
+        let flags = write::open_flags(open);
+        drop(begun.meta_changed(&node, Meta::Times, flags).await?);
+    }
+    if keeps.changed {
+        // Linux lets nobody set it: what is shown is remembered beside the kernel's.
+        let now = call.share()?.vfs.attr(&node).await?;
+        call.server().change_times.remember(&now, before.changed);
+    }
+    Ok(())
+}
