@@ -26,9 +26,9 @@ use crate::{
         breaks::{self, Granting},
         durable, engine,
     },
-    file::Owner,
+    file::{CacheGrant, Owner},
     persistent,
-    state::{Endurance, Holder, Open, Reconnected},
+    state::{Endurance, Holder, Open, Reconnected, Server},
 };
 
 /// By what a client comes back to its open.
@@ -132,10 +132,7 @@ pub(super) async fn resume<V: Vfs>(
     let open = enter(call, old).await?;
     breaks::resume(server, owner);
     call.chain.set_file_id(open.file_id);
-    let cache = match open.disk() {
-        Ok(disk) => server.files.caching_of(disk.place, open.engine),
-        Err(failure) => return Err(failure),
-    };
+    let cache = caching(server, &open, owner)?;
     call.chain.grants_caching(granting);
     answer::push_lease(&mut list, contexts, &cache);
     // Of a reconnect nothing: only who asks for durability is told of it.
@@ -144,6 +141,28 @@ pub(super) async fn resume<V: Vfs>(
     let response = answer::response(&open, by.action(&open), &attr, level, &list);
     tracing::debug!(peer = %call.connection.peer, user = open.user, "a client is back at its open");
     Ok(Reply::changed(&response, call.share()?.gate.unchanged()))
+}
+
+/// What the client may cache now. A break that it has not heard of follows the answer, and its epoch
+/// with it: with that epoch told before, the client would not take the break for news
+/// ([MS-SMB2] 3.2.5.7.5, 3.2.5.19.2).
+fn caching<V: Vfs>(
+    server: &Server<V>,
+    open: &Open<V>,
+    owner: Owner,
+) -> Result<CacheGrant, Failure> {
+    let mut cache = server.files.caching_of(open.disk()?.place, open.engine);
+    if let CacheGrant::Lease {
+        breaking: true,
+        v2: true,
+        epoch,
+        ..
+    } = &mut cache
+        && !server.grants.is_told(owner)
+    {
+        *epoch = epoch.wrapping_sub(1);
+    }
+    Ok(cache)
 }
 
 /// [MS-SMB2] 3.3.5.9.12: a persistent open is known by its CreateGuid as well.
