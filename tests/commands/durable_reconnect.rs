@@ -6,14 +6,17 @@ use std::time::Duration;
 use smb_client::{Break, CreateArgs, File, Login, Options, Tree};
 use smb_tests::durable::{granted_v1, granted_v2, v1, v1_again, v2, v2_again};
 use smb_tests::{
-    DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, PASSWORD, SECOND, SOON, USER, status,
+    DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, PASSWORD, SECOND, SOON, USER, cut, status,
 };
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::{LeaseContext, LeaseFlags, LeaseState, LeaseV2};
+use smb_wire::fscc::FileInformationClass;
+use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{FileId, Guid, LeaseKey, MessageId};
 use smb_wire::msg::{
-    CreateDisposition, CreateOptions, Dialect, LockFlags, OplockLevel, ShareAccess,
+    CreateDisposition, CreateOptions, Dialect, LockFlags, OplockLevel, QueryDirectoryFlags,
+    ShareAccess,
 };
 
 pub(super) const KEY: LeaseKey = LeaseKey([0x33; 16]);
@@ -763,4 +766,62 @@ fn under_read_caching_alone_it_is_no_longer_found() {
     };
     lost.server.lose(&tree);
     lost.assert_gone(leased("f", RH));
+}
+
+/// A durable open on a connection that ends behind requests that the server has not received, and
+/// its client with another connection: one that a worker of its own serves.
+fn left_behind(server: &HoldfastServer, args: &CreateArgs) -> (FileId, Tree) {
+    let (tree, next) = (modern(server), modern(server));
+    let file = tree.create(args).unwrap();
+    let folder = tree.create(&CreateArgs::directory("")).unwrap();
+    for _ in 0..60 {
+        let class = FileInformationClass::ID_BOTH_DIRECTORY;
+        let restart = QueryDirectoryFlags::RESTART_SCANS;
+        let list = folder.query_directory_request(class, "*", restart, 65_536);
+        tree.send(list).unwrap();
+    }
+    cut(tree.client());
+    (file.id(), next)
+}
+
+#[test]
+fn a_client_that_is_back_at_once_finds_its_open() {
+    // 3.3.7.1: the loss of the connection is handled before what comes after it.
+    let server = HoldfastServer::new();
+    for n in 1..100u8 {
+        let name = format!("names {n}");
+        server.tree().write_file(&name, b"").unwrap();
+    }
+    for n in 1..=20u8 {
+        let (args, guid) = (batch(&format!("f{n}")), Guid([n; 16]));
+        let (id, next) = left_behind(&server, &v2(args.clone(), guid, 0));
+        let back = next.create(&v2_again(args, id, guid)).unwrap();
+        assert_eq!(back.id().persistent, id.persistent, "round {n}");
+        let args = batch(&format!("g{n}"));
+        let (id, next) = left_behind(&server, &v1(args.clone()));
+        let back = next.create(&v1_again(args, id)).unwrap();
+        assert_eq!(back.id().persistent, id.persistent, "round {n}");
+    }
+}
+
+#[test]
+fn a_client_that_is_back_at_once_replays_its_create() {
+    let server = HoldfastServer::new();
+    for n in 1..=20u8 {
+        let name = format!("f{n}");
+        let args = CreateArgs::create(&name).oplock(OplockLevel::BATCH);
+        let args = v2(args, Guid([n; 16]), 0);
+        let (id, next) = left_behind(&server, &args);
+        let again = args.request().flag(HeaderFlags::REPLAY);
+        let back = next.file(&next.call(again).unwrap()).unwrap();
+        assert_eq!(back.id().persistent, id.persistent, "round {n}");
+        // One that is not kept is closed by then: the CREATE is carried out anew.
+        let args = v2(CreateArgs::open_if("plain"), Guid([n; 16]), 0);
+        back.close().unwrap();
+        let (id, next) = left_behind(&server, &args);
+        let again = args.request().flag(HeaderFlags::REPLAY);
+        let anew = next.file(&next.call(again).unwrap()).unwrap();
+        assert_ne!(anew.id().persistent, id.persistent, "round {n}");
+        anew.close().unwrap();
+    }
 }

@@ -34,6 +34,7 @@ mod oplocks;
 mod persistent;
 mod persistent_breaks;
 mod persistent_contended;
+mod persistent_directory;
 mod persistent_host;
 mod pipes;
 mod protection;

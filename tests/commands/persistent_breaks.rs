@@ -57,21 +57,22 @@ fn again(args: CreateArgs, id: FileId) -> CreateArgs {
     persistent_again(args, id, CREATE_GUID)
 }
 
-/// The client hears that its lease goes from `from` to `to`.
+/// The client hears that its lease goes from `from` to `to`, and with which epoch.
 #[track_caller]
-fn hears(tree: &Tree, from: LeaseState, to: LeaseState) {
+fn hears(tree: &Tree, from: LeaseState, to: LeaseState) -> u16 {
     let heard = tree.client().next_break(SOON).unwrap();
     let Some(Break::Lease {
         key,
         current,
         new,
         ack_required,
-        ..
+        epoch,
     }) = heard
     else {
         panic!("{heard:?}")
     };
     assert_eq!((key, current, new, ack_required), (KEY, from, to, true));
+    epoch
 }
 
 #[test]
@@ -80,16 +81,19 @@ fn a_client_that_comes_back_hears_what_it_missed() {
     let server = start();
     let theirs = old(&server).create(&CreateArgs::open_if("f")).unwrap();
     let tree = mine(&server);
-    let id = opened(&tree, leased(RH), 60_000).id();
+    let first = opened(&tree, leased(RH), 60_000);
     server.lose(&tree);
     // Nobody waits for a lease without write caching.
     theirs.write_all(0, b"changed").unwrap();
     let tree = mine(&server);
-    let file = tree.create(&again(leased(RH), id)).unwrap();
+    let file = tree.create(&again(leased(RH), first.id())).unwrap();
     let lease = file.created().lease().unwrap();
     assert_eq!(lease.lease_state, RH);
     assert!(lease.flags.contains(LeaseFlags::BREAK_IN_PROGRESS));
-    hears(&tree, RH, NONE);
+    // 3.2.5.19.2: a client takes only an epoch that it does not know.
+    let epoch = |file: &File| file.created().lease().unwrap().v2.unwrap().epoch;
+    assert_eq!(epoch(&file), epoch(&first));
+    assert_eq!(hears(&tree, RH, NONE), epoch(&first) + 1);
     tree.acknowledge_lease(KEY, NONE).unwrap();
     assert_eq!(file.read_all().unwrap(), b"changed");
     // Once.

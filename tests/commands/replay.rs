@@ -4,7 +4,8 @@
 use smb_client::{ClientError, CreateArgs, File, Login, Options, Session, Tree};
 use smb_tests::durable::{granted_v2, v1, v2};
 use smb_tests::{
-    DATA, HoldfastServer, MEANWHILE, OTHER_PASSWORD, OTHER_USER, PASSWORD, SOON, USER, cut, status,
+    DATA, HoldfastServer, MEANWHILE, OTHER_PASSWORD, OTHER_USER, PASSWORD, SECOND, SOON, USER, cut,
+    status,
 };
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -475,16 +476,83 @@ fn two_replays_at_once_over_two_channels_give_one_open() {
 }
 
 #[test]
-fn what_is_lost_comes_back_by_a_reconnect_not_by_a_replay() {
-    // 3.3.5.9: Open.Session is not the session that asks, there is none.
+fn it_gives_back_what_is_lost() {
+    // smb2.replay.durable-reconnect-replay1, replay-twice-durable: the text has
+    // DUPLICATE_OBJECTID, as Open.Session is not the session that asks; Windows and Samba give the
+    // open back to a client that lost its connection before the answer.
+    for args in [batch(), leased(KEY, RWH), leased(KEY, RH)] {
+        let server = HoldfastServer::new();
+        let tree = modern(&server);
+        let file = tree.create(&args).unwrap();
+        server.lose(&tree);
+        let tree = modern(&server);
+        // Another open is not made with its CreateGuid.
+        assert_eq!(status(tree.create(&args)), Status::DUPLICATE_OBJECTID);
+        let back = replay(&tree, &args).unwrap();
+        assert_eq!(back.id().persistent, file.id().persistent);
+        assert_eq!(back.created().create_action, CreateAction::CREATED);
+        assert_eq!(back.created().oplock_level, file.created().oplock_level);
+        assert_eq!(granted_v2(&back), granted_v2(&file));
+        // Once more, and lost once more.
+        assert_same(&back, &replay(&tree, &args).unwrap());
+        server.lose(&tree);
+        let tree = modern(&server);
+        let back = replay(&tree, &args).unwrap();
+        back.write_all(0, b"back").unwrap();
+        assert_eq!(back.read_all().unwrap(), b"back");
+        assert!(server.is_external() || server.opens() == 1);
+        // The answer was seen.
+        assert_eq!(status(replay(&tree, &args)), Status::OBJECT_NAME_COLLISION);
+    }
+}
+
+#[test]
+fn it_gives_back_what_a_session_that_was_replaced_left() {
+    // smb2.replay.durable-reconnect-replay3
     let server = HoldfastServer::new();
     let tree = modern(&server);
-    let file = tree.create(&batch()).unwrap();
-    server.lose(&tree);
+    let args = leased(KEY, RWH);
+    let file = tree.create(&args).unwrap();
+    let login = Login::user(USER, PASSWORD, "").replacing(tree.session().id());
+    let session = server.client(options()).login_with(&login).unwrap();
+    let back = replay(&session.tree(DATA).unwrap(), &args).unwrap();
+    assert_eq!(back.id().persistent, file.id().persistent);
+    back.write_all(0, b"back").unwrap();
+}
+
+#[test]
+fn what_is_lost_is_its_owners_under_its_lease_on_its_share() {
+    let server = HoldfastServer::new();
     let tree = modern(&server);
-    assert_eq!(status(replay(&tree, &batch())), Status::DUPLICATE_OBJECTID);
-    assert_eq!(status(tree.create(&batch())), Status::DUPLICATE_OBJECTID);
-    let args = CreateArgs::open("f").oplock(OplockLevel::BATCH);
-    let again = smb_tests::durable::v2_again(args, file.id(), CREATE_GUID);
-    tree.create(&again).unwrap();
+    let args = leased(KEY, RWH);
+    let file = tree.create(&args).unwrap();
+    server.lose(&tree);
+    let thief = server.client(options());
+    let thief = thief.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
+    let thief = thief.tree(DATA).unwrap();
+    assert_eq!(status(replay(&thief, &args)), Status::ACCESS_DENIED);
+    let tree = modern(&server);
+    let other_key = leased(OTHER_KEY, RWH);
+    assert_eq!(status(replay(&tree, &other_key)), Status::ACCESS_DENIED);
+    let elsewhere = tree.session().tree(SECOND).unwrap();
+    assert_eq!(
+        status(replay(&elsewhere, &args)),
+        Status::DUPLICATE_OBJECTID
+    );
+    let back = replay(&tree, &args).unwrap();
+    assert_eq!(back.id().persistent, file.id().persistent);
+}
+
+#[test]
+fn what_was_lost_and_broken_is_opened_anew() {
+    // 3.3.4.7: another open closed it.
+    let server = HoldfastServer::new();
+    let tree = modern(&server);
+    tree.create(&leased(KEY, RWH)).unwrap();
+    server.lose(&tree);
+    let stranger = server.tree_with(Options::default().guid(Guid([1; 16])));
+    stranger.create(&CreateArgs::open("f")).unwrap();
+    let tree = modern(&server);
+    let again = replay(&tree, &leased(KEY, RWH));
+    assert_eq!(status(again), Status::OBJECT_NAME_COLLISION);
 }

@@ -209,6 +209,7 @@ impl World {
                 "holders",
                 "waiters",
                 "kept_opens",
+                "opens_by_id",
                 "creates_by_guid",
                 "app_instances",
                 "answers_under_way",

@@ -248,6 +248,7 @@ impl World {
             "holders",
             "waiters",
             "kept_opens",
+            "opens_by_id",
             "creates_by_guid",
             "answers_under_way",
             "breaks_under_way",

@@ -21,11 +21,15 @@ use std::{sync::Arc, time::Duration};
 
 use vfs::{Vfs, env::pause};
 
-use super::{breaks, close, revoke};
+use super::{Call, Failure, breaks, close, revoke};
 use crate::{
     file::{Break, LeaseState, OpenId, Owner},
+    race::race,
     state::{EndReason, Endurance, Keeping, Open, OpenKind, Server, Session},
 };
+
+/// How long a client that is back waits for the end of its lost connection.
+const LEAVING_MAX: Duration = Duration::from_secs(5);
 
 /// Keeps what of `opens` is to be kept, whose session is over; gives back what is to be closed.
 pub(super) async fn keep<V: Vfs>(
@@ -53,6 +57,24 @@ pub(super) async fn keep<V: Vfs>(
         shut(server, &open).await;
     }
     rest
+}
+
+/// A client wants an open back that does not wait for it: waits until it is kept, or closed, for
+/// the client may be faster than the news of its lost connection, and than the clean-up on that
+/// connection's worker, which carries out first what was sent before ([MS-SMB2] 3.3.7.1). At once
+/// where this very connection is one of those by which the open is used.
+pub(super) async fn left<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<(), Failure> {
+    let server = call.server();
+    let session = server.session(open.origin.session);
+    if session.is_some_and(|session| session.channels().contains(&call.connection.id)) {
+        return Ok(());
+    }
+    if let Some(left) = server.durables.leaving(open) {
+        let time = server.env.sleep(LEAVING_MAX);
+        // Whatever came, the caller looks again and says what it finds.
+        let _ = call.park_bounded(None, race(left, time)).await?;
+    }
+    Ok(())
 }
 
 fn endures<V: Vfs>(open: &Open<V>) -> bool {

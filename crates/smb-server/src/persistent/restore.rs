@@ -341,9 +341,14 @@ impl<V: Vfs> Server<V> {
         if !caches {
             return Ok(true);
         }
+        if record.directory {
+            // What its client caches of the entries may have changed without a trace at the
+            // directory itself.
+            return Ok(false);
+        }
         let interest = Interest::Caching {
             key: node.key(),
-            directory: node.is_directory(),
+            directory: false,
         };
         let others = record.stream.is_none() && share.config.host_changes;
         if others && self.observe_ahead(engine, node, interest).is_err() {

@@ -1,9 +1,10 @@
 //! Opens that outlive their connection ([MS-SMB2] 3.3.1.10, 3.3.2.2, 3.3.2.4): what the server
 //! knows of them beside the sessions.
 //!
-//! Owns three tables: the kept opens (Open.Session is NULL) with the time each may wait for its
-//! client, the CREATEs that can be replayed by their CreateGuid, and the opens of application
-//! instances. What they mean, and everything that has to wait, is `command::durable`'s affair.
+//! Owns four tables: the opens that a client can come back to, by Open.DurableFileId; the kept
+//! opens (Open.Session is NULL) with the time each may wait for its client; the CREATEs that can
+//! be replayed by their CreateGuid; and the opens of application instances. What they mean, and
+//! everything that has to wait, is `command::durable`'s affair.
 //!
 //! Invariants: a kept open is in no session's table and nothing runs on it any more, or is about
 //! to end; whoever takes it out of the table owns it, and there is exactly one (a reconnect, the
@@ -19,127 +20,12 @@ use std::{
     time::Duration,
 };
 
-use smb_wire::access_mask::AccessMask;
-use smb_wire::{
-    create_context::AppInstanceVersion,
-    dtyp::Sid,
-    ids::{Guid, LeaseKey, SessionId},
-    msg::{CreateAction, ShareAccess},
-};
+use smb_wire::{dtyp::Sid, ids::Guid};
+use tokio::sync::oneshot;
 use vfs::Vfs;
 
-use super::{Open, Token};
+use super::{Endurance, Open};
 use crate::{file::OpenId, limits::Limits};
-
-/// Whether an open outlives its connection, and for how long (Open.IsDurable, Open.IsPersistent,
-/// Open.IsResilient with their time-outs).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Endurance {
-    /// It ends with its session.
-    #[default]
-    None,
-    /// Durable, asked for by DHnQ or DH2Q: kept while its caching of the handle is intact.
-    Durable {
-        /// Open.DurableOpenTimeout.
-        timeout: Duration,
-        /// Recorded in the share's store as well: Open.IsPersistent.
-        persistent: bool,
-    },
-    /// By FSCTL_LMR_REQUEST_RESILIENCY: kept whatever it caches.
-    Resilient {
-        /// Open.ResiliencyTimeout.
-        timeout: Duration,
-    },
-}
-
-impl Endurance {
-    /// How long it waits for its client; `None` where it does not.
-    pub(crate) fn timeout(self) -> Option<Duration> {
-        match self {
-            Self::None => None,
-            Self::Durable { timeout, .. } | Self::Resilient { timeout } => Some(timeout),
-        }
-    }
-
-    pub(crate) fn is_persistent(self) -> bool {
-        matches!(
-            self,
-            Self::Durable {
-                persistent: true,
-                ..
-            }
-        )
-    }
-
-    /// Kept only while its client's right to cache the handle is intact.
-    pub(crate) fn needs_caching(self) -> bool {
-        matches!(
-            self,
-            Self::Durable {
-                persistent: false,
-                ..
-            }
-        )
-    }
-}
-
-/// Which instance of a clustered application has opened ([MS-SMB2] 2.2.13.2.13, .15).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AppInstance {
-    /// Open.AppInstanceId.
-    pub(crate) id: Guid,
-    /// Open.ApplicationInstanceVersionHigh and -Low.
-    pub(crate) version: Option<AppInstanceVersion>,
-}
-
-/// The lease an open was made with: Open.Lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LeaseName {
-    pub(crate) key: LeaseKey,
-    /// Lease.Version is 2.
-    pub(crate) v2: bool,
-}
-
-/// What CREATE said and got, kept to recognize it when it comes again: everything an open is
-/// besides the inode, the options and what the file engine knows of it (path, caching, locks).
-#[derive(Debug, Clone)]
-pub(crate) struct Origin {
-    /// Open.Session.
-    pub(crate) session: SessionId,
-    /// Open.ClientGuid.
-    pub(crate) client: Guid,
-    /// Open.DurableOwner, and as whom it is closed when no session is left.
-    pub(crate) owner: Arc<Token>,
-    /// Open.CreateGuid; all zero without DH2Q.
-    pub(crate) create_guid: Guid,
-    /// Open.Lease; `None` with an oplock or nothing.
-    pub(crate) lease: Option<LeaseName>,
-    /// Of AppInstanceId and its version.
-    pub(crate) app: Option<AppInstance>,
-    /// Open.DesiredAccess.
-    pub(crate) desired: AccessMask,
-    /// Open.ShareAccess.
-    pub(crate) share: ShareAccess,
-    /// What the first answer said was done.
-    pub(crate) action: CreateAction,
-}
-
-impl Origin {
-    /// Of an open that nobody asks for again.
-    pub(crate) fn plain(session: SessionId, owner: Arc<Token>) -> Self {
-        Self {
-            session,
-            client: Guid::default(),
-            owner,
-            create_guid: Guid::default(),
-            lease: None,
-            app: None,
-            desired: AccessMask::empty(),
-            share: ShareAccess::empty(),
-            action: CreateAction::OPENED,
-        }
-    }
-}
 
 /// A CREATE with a CreateGuid.
 enum Replayable<V: Vfs> {
@@ -165,7 +51,16 @@ struct Kept<V: Vfs> {
     until: Duration,
 }
 
+/// An open that endures, or has a CreateGuid.
+struct Found<V: Vfs> {
+    open: Weak<Open<V>>,
+    /// Who wants to know when it is kept, or closed: their other ends are dropped then.
+    leaving: Vec<oneshot::Sender<()>>,
+}
+
 struct Inner<V: Vfs> {
+    /// By Open.DurableFileId.
+    found: BTreeMap<u64, Found<V>>,
     /// By Open.DurableFileId.
     kept: BTreeMap<u64, Kept<V>>,
     /// The same by the engine's number.
@@ -193,6 +88,7 @@ impl<V: Vfs> Default for Durables<V> {
     fn default() -> Self {
         Self {
             inner: Mutex::new(Inner {
+                found: BTreeMap::new(),
                 kept: BTreeMap::new(),
                 numbers: BTreeMap::new(),
                 persistent: BTreeSet::new(),
@@ -265,6 +161,9 @@ impl<V: Vfs> Durables<V> {
             inner.persistent.insert((open.origin.create_guid, id));
         }
         *inner.per_user.entry(user).or_default() += 1;
+        if let Some(found) = inner.found.get_mut(&id) {
+            found.leaving.clear();
+        }
         inner.kept.insert(id, Kept { open, until });
         self.publish(&inner);
         if inner.wakes.is_some_and(|at| at <= until) {
@@ -289,14 +188,35 @@ impl<V: Vfs> Durables<V> {
         Some(Arc::clone(&inner.kept.get(id)?.open))
     }
 
-    /// A persistent open, by its client and Open.CreateGuid, that is not kept.
-    pub(crate) fn made_persistent(&self, client: Guid, create: Guid) -> Option<Arc<Open<V>>> {
-        let inner = self.lock();
-        let Some(Replayable::Made(open)) = inner.creates.get(&(client, create)) else {
+    /// An open, by its client and Open.CreateGuid, whether it is kept or not.
+    pub(crate) fn made_by(&self, client: Guid, create: Guid) -> Option<Arc<Open<V>>> {
+        match self.lock().creates.get(&(client, create))? {
+            Replayable::Made(open) => open.upgrade(),
+            Replayable::UnderWay => None,
+        }
+    }
+
+    /// An open that a client can come back to, by Open.DurableFileId, whether it is kept or not.
+    pub(crate) fn made_as(&self, id: u64) -> Option<Arc<Open<V>>> {
+        self.lock().found.get(&id)?.open.upgrade()
+    }
+
+    /// Ends when this open is kept or closed. `None`: it is already.
+    pub(crate) fn leaving(&self, open: &Open<V>) -> Option<oneshot::Receiver<()>> {
+        let id = open.file_id.persistent;
+        let mut inner = self.lock();
+        if inner.kept.contains_key(&id) {
             return None;
-        };
-        let open = open.upgrade()?;
-        (open.endurance().is_persistent() && !open.is_closing()).then_some(open)
+        }
+        let found = inner.found.get_mut(&id)?;
+        if !std::ptr::eq(found.open.as_ptr(), open) {
+            return None;
+        }
+        // Who has given up waiting takes no room.
+        found.leaving.retain(|left| !left.is_closed());
+        let (left, leaves) = oneshot::channel();
+        found.leaving.push(left);
+        Some(leaves)
     }
 
     /// A kept open, by Open.DurableFileId. It may be gone the next moment.
@@ -418,15 +338,19 @@ impl<V: Vfs> Durables<V> {
         }
     }
 
-    /// An open is there, or has a new form after a reconnect: it can be found by its CreateGuid
-    /// and its application instance.
+    /// An open is there, or has a new form after a reconnect: it can be found by its CreateGuid,
+    /// its application instance and Open.DurableFileId.
     pub(crate) fn made(&self, open: &Arc<Open<V>>) {
         let origin = &open.origin;
-        if origin.create_guid == Guid::default() && origin.app.is_none() {
+        let has_guid = origin.create_guid != Guid::default();
+        if has_guid || open.endurance() != Endurance::None {
+            self.endures(open);
+        }
+        if !has_guid && origin.app.is_none() {
             return;
         }
         let mut inner = self.lock();
-        if origin.create_guid != Guid::default() {
+        if has_guid {
             let made = Replayable::Made(Arc::downgrade(open));
             inner
                 .creates
@@ -438,14 +362,29 @@ impl<V: Vfs> Durables<V> {
         }
     }
 
+    /// A client can come back to this open from now on.
+    pub(crate) fn endures(&self, open: &Arc<Open<V>>) {
+        let found = Found {
+            open: Arc::downgrade(open),
+            leaving: Vec::new(),
+        };
+        self.lock().found.insert(open.file_id.persistent, found);
+    }
+
     /// An open is closed.
     pub(crate) fn ended(&self, open: &Open<V>) {
         let origin = &open.origin;
-        if origin.create_guid == Guid::default() && origin.app.is_none() {
+        let has_guid = origin.create_guid != Guid::default();
+        let endures = open.endurance() != Endurance::None;
+        if !has_guid && origin.app.is_none() && !endures {
             return;
         }
         let is_it = |known: &Weak<Open<V>>| std::ptr::eq(known.as_ptr(), open);
         let mut inner = self.lock();
+        let id = open.file_id.persistent;
+        if inner.found.get(&id).is_some_and(|found| is_it(&found.open)) {
+            inner.found.remove(&id);
+        }
         let name = (origin.client, origin.create_guid);
         if let Some(Replayable::Made(known)) = inner.creates.get(&name)
             && is_it(known)
@@ -474,9 +413,13 @@ impl<V: Vfs> Durables<V> {
         known.filter_map(Weak::upgrade).collect()
     }
 
-    /// Entries of the tables by CreateGuid and by application instance.
-    pub(crate) fn sizes(&self) -> (usize, usize) {
+    /// Entries of the tables by Open.DurableFileId, by CreateGuid and by application instance.
+    pub(crate) fn sizes(&self) -> [usize; 3] {
         let inner = self.lock();
-        (inner.creates.len(), inner.instances.len())
+        [
+            inner.found.len(),
+            inner.creates.len(),
+            inner.instances.len(),
+        ]
     }
 }

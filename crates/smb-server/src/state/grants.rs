@@ -136,6 +136,11 @@ impl Grants {
         self.lock().unsent.remove(&owner)
     }
 
+    /// Whether a break of this owner has been told and is not over.
+    pub(crate) fn is_told(&self, owner: Owner) -> bool {
+        self.lock().told.contains_key(&owner)
+    }
+
     /// The breaks of this owner that have been told or wait for its client.
     pub(crate) fn of(&self, owner: Owner) -> Vec<Break> {
         let inner = self.lock();
@@ -283,9 +288,11 @@ mod tests {
     fn what_waits_for_a_client_is_no_connections_any_more() {
         let grants = Grants::default();
         grants.told(ConnectionId(1), &broken(5));
+        assert!(grants.is_told(owner()));
         grants.waits(broken(5));
         assert!(grants.lost(ConnectionId(1)).is_empty());
         assert_eq!(grants.of(owner()), [broken(5)]);
+        assert!(!grants.is_told(owner()));
         assert_eq!(grants.resume(owner()), Some(broken(5)));
         assert_eq!(grants.resume(owner()), None);
         grants.waits(broken(6));

@@ -16,6 +16,7 @@ mod loss_warnings;
 mod name_turns;
 mod open;
 mod opens;
+mod origin;
 mod requests;
 mod sequence;
 mod server;
@@ -25,7 +26,7 @@ mod token;
 
 pub(crate) use change_times::ChangeTimes;
 pub(crate) use channel::Channel;
-pub(crate) use durable::{AppInstance, Durables, Endurance, Keeping, Known, LeaseName, Origin};
+pub(crate) use durable::{Durables, Keeping, Known};
 pub(crate) use grants::Grants;
 pub(crate) use holders::Holder;
 pub(crate) use loss_warnings::LossWarnings;
@@ -35,6 +36,7 @@ pub(crate) use open::{
     Reconnected,
 };
 pub(crate) use opens::{OpenPlace, OpenUser, Opens};
+pub(crate) use origin::{AppInstance, Endurance, LeaseName, Origin};
 pub use requests::{CommandCount, Requests};
 pub(crate) use sequence::{Admitted, ChannelSequence};
 pub use server::{ConnectionId, ConnectionReport, OpenReport, Report, Server, SessionReport};

@@ -195,6 +195,10 @@ async fn enter<V: Vfs>(
         // Not recorded: durable at most.
         let less = durable::endurance(contexts, &opened.engine.cache, directory, false);
         open.state().endurance = less;
+        if directory {
+            // [MS-SMB2] 3.3.5.9.10: replayed are files, and what is persistent.
+            open.used();
+        }
     }
     server.durables.made(&open);
     // Before the open can be found: another channel may close it at once.

@@ -138,7 +138,8 @@ impl Seen {
 }
 
 /// What the caching granted lets the open be: durable only with a batch oplock or a lease that
-/// caches the handle, and never a directory ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10 with note 342).
+/// caches the handle, and no directory ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10 with note 342); persistent
+/// whatever it caches, and directories too, as Windows and Samba have it.
 pub(super) fn endurance(
     contexts: &Contexts,
     granted: &CacheGrant,
@@ -148,9 +149,8 @@ pub(super) fn endurance(
     let Some(asked) = contexts.durable else {
         return Endurance::None;
     };
-    // [MS-SMB2] 3.3.5.9.10: a persistent one needs no caching.
-    let persistent = persistence && !directory && asks_persistent(asked);
-    if directory || !(persistent || caches_handle(granted)) {
+    let persistent = persistence && asks_persistent(asked);
+    if !persistent && (directory || !caches_handle(granted)) {
         return Endurance::None;
     }
     let timeout = match asked {

@@ -78,13 +78,13 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
     };
     call.connection.turn.did(COMPONENT_WORK * name.path.len());
     // Until the answer is made, or there will be none: the same CREATE sent again waits its turn.
-    let under_way = match replay::begin(call, &wanted, &contexts)? {
+    let under_way = match replay::begin(call, &wanted, &contexts).await? {
         Replay::Of(open) => {
             return Box::pin(replay::answer(call, &wanted, &contexts, &open)).await;
         }
         Replay::Back(open) => {
-            let action = open.origin.action;
-            return Box::pin(reconnect::resume(call, &contexts, open, action)).await;
+            let by = reconnect::By::Replay;
+            return Box::pin(reconnect::resume(call, &contexts, open, by)).await;
         }
         Replay::First(under_way) => under_way,
     };

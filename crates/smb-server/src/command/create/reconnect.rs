@@ -26,10 +26,38 @@ use crate::{
         breaks::{self, Granting},
         durable, engine,
     },
-    file::Owner,
+    file::{CacheGrant, Owner},
     persistent,
-    state::{Endurance, Holder, Open, Reconnected},
+    state::{Endurance, Holder, Open, Reconnected, Server},
 };
+
+/// By what a client comes back to its open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// A reconnect context.
+    Reconnect,
+    /// The CREATE that made it, sent again.
+    Replay,
+}
+
+impl By {
+    /// What the answer says was done.
+    fn action<V: Vfs>(self, open: &Open<V>) -> CreateAction {
+        match self {
+            Self::Reconnect => CreateAction::OPENED,
+            Self::Replay => open.origin.action,
+        }
+    }
+
+    /// The open is no more, or somebody else is faster. A replay is to be sent once more: then it is
+    /// a first one, or finds the open again.
+    fn gone(self) -> Failure {
+        match self {
+            Self::Reconnect => Status::OBJECT_NAME_NOT_FOUND.into(),
+            Self::Replay => Status::FILE_NOT_AVAILABLE.into(),
+        }
+    }
+}
 
 /// Gives a kept open back to its client.
 pub(super) async fn handle<V: Vfs>(
@@ -38,34 +66,49 @@ pub(super) async fn handle<V: Vfs>(
     back: Reconnect,
     name: Option<&Name>,
 ) -> Handled {
-    let server = call.server();
-    let kept = server.durables.find(back.file_id.persistent);
-    let kept = kept
-        .or_else(|| by_create_guid(call, &back))
-        .ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+    let kept = match find(call, &back) {
+        Some(kept) => kept,
+        None => {
+            if let Some(open) = connected(call, &back)? {
+                durable::left(call, &open).await?;
+            }
+            find(call, &back).ok_or(Status::OBJECT_NAME_NOT_FOUND)?
+        }
+    };
     check(call, contexts, &back, name, &kept)?;
-    resume(call, contexts, kept, CreateAction::OPENED).await
+    resume(call, contexts, kept, By::Reconnect).await
 }
 
-/// Gives it back once everything is checked; the answer says that `action` was done.
+fn find<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Option<Arc<Open<V>>> {
+    let kept = call.server().durables.find(back.file_id.persistent);
+    kept.or_else(|| by_create_guid(call, back))
+}
+
+/// What the request means, where it is not kept.
+fn connected<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Result<Option<Arc<Open<V>>>, Failure> {
+    let durables = &call.server().durables;
+    let facts = call.connection.negotiated();
+    let client = facts.ok_or(Status::INVALID_PARAMETER)?.client_guid;
+    let by_guid = || durables.made_by(client, back.v2?.0);
+    Ok(durables.made_as(back.file_id.persistent).or_else(by_guid))
+}
+
+/// Gives it back once everything is checked.
 pub(super) async fn resume<V: Vfs>(
     call: &Call<V>,
     contexts: &Contexts,
     kept: Arc<Open<V>>,
-    action: CreateAction,
+    by: By,
 ) -> Handled {
     let server = call.server();
     let id = kept.file_id.persistent;
     let owner = durable::owner(&kept);
     let granting = Granting::begin(server, owner);
-    let old = server
-        .durables
-        .take(id)
-        .ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
+    let old = server.durables.take(id).ok_or_else(|| by.gone())?;
     if !Arc::ptr_eq(&old, &kept) || !durable::is_intact(server, &old) {
         // It came back and was lost again between the two, or a break was on its way.
         durable::keep_again(server, old).await;
-        return Err(Status::OBJECT_NAME_NOT_FOUND.into());
+        return Err(by.gone());
     }
     // What its client had sent before is over before anything new begins.
     old.quiesce(0).await;
@@ -89,18 +132,37 @@ pub(super) async fn resume<V: Vfs>(
     let open = enter(call, old).await?;
     breaks::resume(server, owner);
     call.chain.set_file_id(open.file_id);
-    let cache = match open.disk() {
-        Ok(disk) => server.files.caching_of(disk.place, open.engine),
-        Err(failure) => return Err(failure),
-    };
+    let cache = caching(server, &open, owner)?;
     call.chain.grants_caching(granting);
     answer::push_lease(&mut list, contexts, &cache);
     // Of a reconnect nothing: only who asks for durability is told of it.
     answers::push_answer(&mut list, contexts, open.endurance());
     let level = answer::level(&cache);
-    let response = answer::response(&open, action, &attr, level, &list);
+    let response = answer::response(&open, by.action(&open), &attr, level, &list);
     tracing::debug!(peer = %call.connection.peer, user = open.user, "a client is back at its open");
     Ok(Reply::changed(&response, call.share()?.gate.unchanged()))
+}
+
+/// What the client may cache now. A break that it has not heard of follows the answer, and its epoch
+/// with it: with that epoch told before, the client would not take the break for news
+/// ([MS-SMB2] 3.2.5.7.5, 3.2.5.19.2).
+fn caching<V: Vfs>(
+    server: &Server<V>,
+    open: &Open<V>,
+    owner: Owner,
+) -> Result<CacheGrant, Failure> {
+    let mut cache = server.files.caching_of(open.disk()?.place, open.engine);
+    if let CacheGrant::Lease {
+        breaking: true,
+        v2: true,
+        epoch,
+        ..
+    } = &mut cache
+        && !server.grants.is_told(owner)
+    {
+        *epoch = epoch.wrapping_sub(1);
+    }
+    Ok(cache)
 }
 
 /// [MS-SMB2] 3.3.5.9.12: a persistent open is known by its CreateGuid as well.

@@ -21,7 +21,7 @@ use super::{
     request::{Contexts, Wanted},
 };
 use crate::{
-    command::{Call, Failure, Handled, Reply, breaks::Granting, durable::owner},
+    command::{Call, Failure, Handled, Reply, breaks::Granting, durable as enduring},
     file::CacheGrant,
     persistent,
     state::{Endurance, Holder, Known, Open, Server},
@@ -46,7 +46,7 @@ pub(super) enum Replay<V: Vfs> {
     First(Option<UnderWay<V>>),
     /// It made this open before.
     Of(Arc<Open<V>>),
-    /// It made this persistent open before, which waits for its client since.
+    /// It made this open before, which waits for its client since.
     Back(Arc<Open<V>>),
 }
 
@@ -56,7 +56,7 @@ pub(super) enum Replay<V: Vfs> {
 /// `DUPLICATE_OBJECTID` for a CreateGuid used before without SMB2_FLAGS_REPLAY_OPERATION or from
 /// another session, `ACCESS_DENIED` for another user or lease, `FILE_NOT_AVAILABLE` while the
 /// first has no answer.
-pub(super) fn begin<V: Vfs>(
+pub(super) async fn begin<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
     contexts: &Contexts,
@@ -69,6 +69,11 @@ pub(super) fn begin<V: Vfs>(
     let (server, create) = (call.server(), asked.create_guid);
     if create == Guid::default() {
         return Ok(Replay::First(None));
+    }
+    let replays = call.header.flags.contains(HeaderFlags::REPLAY);
+    if replays && let Some(open) = server.durables.made_by(client, create) {
+        // Its connection may be lost, and not cleaned up yet.
+        Box::pin(enduring::left(call, &open)).await?;
     }
     if let Some(open) = away(call, wanted, contexts, client, &asked)? {
         return Ok(Replay::Back(open));
@@ -84,7 +89,7 @@ pub(super) fn begin<V: Vfs>(
         Known::UnderWay => return Err(Status::FILE_NOT_AVAILABLE.into()),
         Known::Made(open) => open,
     };
-    if !call.header.flags.contains(HeaderFlags::REPLAY) {
+    if !replays {
         return Err(Status::DUPLICATE_OBJECTID.into());
     }
     let key = contexts.lease.map(|lease| lease.lease_key);
@@ -93,15 +98,24 @@ pub(super) fn begin<V: Vfs>(
     {
         return Err(Status::ACCESS_DENIED.into());
     }
-    // One whose client is away has no session.
+    let waits = server.durables.is_kept(open.engine);
+    // One whose client is away has no session: it goes on in that of the client, who is back, as
+    // with Windows and Samba.
     let here = open.origin.session == call.session()?.id && !open.is_closing();
-    if !here || open.tree.id != call.tree()?.id {
+    let is_ours = match waits {
+        true => reconnect::same_share(call, &open)?,
+        false => here && open.tree.id == call.tree()?.id,
+    };
+    if !is_ours {
         return Err(Status::DUPLICATE_OBJECTID.into());
     }
     if open.endurance().is_persistent() && !asked.flags.contains(DurableHandleFlags::PERSISTENT) {
         return Err(Status::INVALID_PARAMETER.into());
     }
-    Ok(Replay::Of(open))
+    Ok(match waits {
+        true => Replay::Back(open),
+        false => Replay::Of(open),
+    })
 }
 
 /// [MS-SMB2] 3.3.5.9, "Create Context Validation": the CREATE of a persistent open whose client is
@@ -127,10 +141,13 @@ fn away<V: Vfs>(
         };
     }
     let Some(open) = found else {
-        let connected = durables.made_persistent(client, asked.create_guid);
+        let connected = durables.made_by(client, asked.create_guid);
+        let used = |open: &Open<V>| {
+            open.endurance().is_persistent() && !open.is_replayable() && !open.is_closing()
+        };
         // Its client is to come again when the old connection is known to be lost.
         return match connected {
-            Some(open) if !open.is_replayable() => Err(Status::FILE_NOT_AVAILABLE.into()),
+            Some(open) if used(&open) => Err(Status::FILE_NOT_AVAILABLE.into()),
             _ => Ok(None),
         };
     };
@@ -165,7 +182,7 @@ pub(super) async fn answer<V: Vfs>(
     let server = call.server();
     // From here on breaks follow the answer. Of one before it the client may have heard already:
     // it is told nothing that it would go on caching by.
-    let granting = Granting::begin(server, owner(open));
+    let granting = Granting::begin(server, enduring::owner(open));
     let cache = match server.files.caching_of(disk.place, open.engine) {
         CacheGrant::Oplock(_) if server.files.gives_way(disk.place, open.engine) => {
             CacheGrant::None

@@ -44,5 +44,6 @@ pub(super) fn request<V: Vfs>(
         state.endurance = Endurance::Resilient { timeout };
     }
     drop(state);
+    call.server().durables.endures(open);
     Ok(Answer::done(call.nothing_changed()))
 }

@@ -10,7 +10,7 @@ impl<V: Vfs> Server<V> {
     pub fn table_sizes(&self) -> Vec<(&'static str, usize)> {
         let files = self.files.sizes();
         let (answers, told) = self.grants.sizes();
-        let (creates, instances) = self.durables.sizes();
+        let [found, creates, instances] = self.durables.sizes();
         vec![
             ("connections", lock(&self.connections).len()),
             ("sessions", lock(&self.sessions).len()),
@@ -20,6 +20,7 @@ impl<V: Vfs> Server<V> {
             ("failed_logins", lock(&self.limiter).entries()),
             ("answers_under_way", answers),
             ("breaks_under_way", told),
+            ("opens_by_id", found),
             ("kept_opens", self.durables.len()),
             ("creates_by_guid", creates),
             ("app_instances", instances),
