@@ -253,7 +253,8 @@ async fn finish<V: Vfs>(
     if setup.purpose == Purpose::Again {
         return again(call, token);
     }
-    if token.anonymous && !guests_welcome(call) {
+    if token.anonymous && !call.server().welcomes_guests() && !config.anonymous_listing {
+        tracing::debug!(peer = %call.connection.peer, "anonymous session refused: no share allows guests, and anonymous_listing is off");
         return Err(Status::ACCESS_DENIED.into());
     }
     establish(call, request, facts, id, &setup, token, Some(session_key)).await
@@ -357,7 +358,9 @@ async fn establish<V: Vfs>(
     let channel = Rc::new(Channel { session, signing });
     call.connection.add_channel(id, Rc::clone(&channel));
     tracing::debug!(peer = %call.connection.peer, user, session = id.0, "session established");
-    (call.connection.authenticated)();
+    if !channel.session.lists_only(server) {
+        (call.connection.authenticated)();
+    }
     replace_previous(call, request.previous_session_id, &channel.session).await;
     Ok(Done { flags, channel })
 }
@@ -400,14 +403,6 @@ async fn replace_previous<V: Vfs>(call: &Call<V>, previous: SessionId, new: &Ses
     }
 }
 
-/// Whether somebody without an account may have a session at all.
-fn guests_welcome<V: Vfs>(call: &Call<V>) -> bool {
-    call.server()
-        .shares()
-        .iter()
-        .any(|share| share.config.guest)
-}
-
 /// Authentication failed: a session in re-authentication goes with it ([MS-SMB2] 3.3.5.5.3), one
 /// that was to get a channel does not.
 async fn refuse<V: Vfs>(
@@ -421,7 +416,7 @@ async fn refuse<V: Vfs>(
     let new = setup.purpose == Purpose::New;
     if let AuthError::UnknownUser { name, .. } = &error
         && new
-        && guests_welcome(call)
+        && call.server().welcomes_guests()
     {
         let token = Token::guest(&call.server().config());
         tracing::info!(peer = %call.connection.peer, %error, "signed in as guest; a client that requires signing (Windows 11 24H2) will refuse it");

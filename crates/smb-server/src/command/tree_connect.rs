@@ -191,10 +191,7 @@ fn warn_of_loss<V: Vfs>(call: &Call<V>, token: &Token, share: &Share<V>) {
 
 /// Whether the share lets this user in.
 pub(crate) fn admits(config: &ShareConfig, token: &Token) -> bool {
-    if token.anonymous {
-        return false;
-    }
-    if token.guest {
+    if token.guest || token.anonymous {
         return config.guest;
     }
     let Some(users) = &config.users else {

@@ -450,6 +450,11 @@ impl<V: Vfs> Server<V> {
         !differs
     }
 
+    /// Whether somebody without an account may use a share.
+    pub(crate) fn welcomes_guests(&self) -> bool {
+        self.shares().iter().any(|share| share.config.guest)
+    }
+
     /// The channels of a session, `first` before the others; for break notifications
     /// ([MS-SMB2] 3.3.4.6).
     pub(crate) fn channels_of(&self, id: SessionId, first: ConnectionId) -> Vec<ConnectionId> {
