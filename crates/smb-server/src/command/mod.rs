@@ -24,6 +24,7 @@ mod park;
 mod query_directory;
 mod query_info;
 mod read;
+mod refused;
 mod revoke;
 mod rules;
 mod session_bind;

@@ -8,6 +8,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use smb_auth::{
     Acceptor, AcceptorParams, AuthError, Env as AuthEnv, Identity, LoginGate, SessionKey, Step,
+    limiter::network,
 };
 use smb_crypto::{PreauthHash, SessionKeys, SigningKey, derive_keys};
 use smb_wire::{
@@ -25,7 +26,7 @@ use crate::{
     config::{Encryption, ServerConfig},
     connection::Negotiated,
     limits::SETUPS_PER_CONNECTION_MAX,
-    state::{Channel, Login, NewSession, Sealing, Session, SessionPhase, Terms, Token},
+    state::{Channel, Due, Login, NewSession, Sealing, Session, SessionPhase, Terms, Token},
 };
 
 /// What a setup is for.
@@ -403,6 +404,30 @@ async fn replace_previous<V: Vfs>(call: &Call<V>, previous: SessionId, new: &Ses
     }
 }
 
+/// Whether the log says what became of this login; then, how many such lines it left out before. Who
+/// guesses passwords decides how many there would be.
+fn login_line<V: Vfs>(call: &Call<V>) -> Option<u64> {
+    let server = call.server();
+    let from = network(call.connection.peer.ip());
+    let span = match server.login_lines.due(from, server.env.monotonic()) {
+        Due::Write(left_out) => return Some(left_out),
+        Due::LeaveOutFrom(span) => span,
+        Due::LeaveOut => return None,
+    };
+    let (env, server) = (Arc::clone(&server.env), Arc::downgrade(server));
+    let sleeper = Arc::clone(&env);
+    env.spawn(Box::pin(async move {
+        sleeper.sleep(span).await;
+        let left_out = server
+            .upgrade()
+            .map(|server| server.login_lines.take_left_out(from));
+        if let Some(left_out) = left_out.filter(|left_out| *left_out > 0) {
+            tracing::warn!(%from, left_out, "more logins failed or were taken for a guest's");
+        }
+    }));
+    None
+}
+
 /// Authentication failed: a session in re-authentication goes with it ([MS-SMB2] 3.3.5.5.3), one
 /// that was to get a channel does not.
 async fn refuse<V: Vfs>(
@@ -419,7 +444,9 @@ async fn refuse<V: Vfs>(
         && call.server().welcomes_guests()
     {
         let token = Token::guest(&call.server().config());
-        tracing::info!(peer = %call.connection.peer, %error, "signed in as guest; a client that requires signing (Windows 11 24H2) will refuse it");
+        if let Some(left_out) = login_line(call) {
+            tracing::info!(peer = %call.connection.peer, %error, left_out, "signed in as guest; a client that requires signing (Windows 11 24H2) will refuse it");
+        }
         let done = establish(call, request, facts, id, &setup, token, None).await;
         if done.is_ok() {
             // It was counted as failed when it began. Nobody's password can be tried so.
@@ -432,7 +459,9 @@ async fn refuse<V: Vfs>(
     {
         logoff::end(call.server(), session).await;
     }
-    tracing::warn!(peer = %call.connection.peer, %error, "authentication failed");
+    if let Some(left_out) = login_line(call) {
+        tracing::warn!(peer = %call.connection.peer, %error, left_out, "authentication failed");
+    }
     Err(match error {
         AuthError::Disabled { .. } => Status::ACCOUNT_DISABLED,
         AuthError::InvalidToken(_) | AuthError::OutOfSequence => Status::INVALID_PARAMETER,

@@ -12,7 +12,7 @@ mod durable;
 mod grants;
 mod holders;
 mod ids;
-mod loss_warnings;
+mod log_throttle;
 mod name_turns;
 mod open;
 mod opens;
@@ -28,7 +28,7 @@ pub(crate) use channel::Channel;
 pub(crate) use durable::{AppInstance, Durables, Endurance, Keeping, Known, LeaseName, Origin};
 pub(crate) use grants::Grants;
 pub(crate) use holders::Holder;
-pub(crate) use loss_warnings::LossWarnings;
+pub(crate) use log_throttle::{Due, LogThrottle};
 pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{
     DirectoryCursor, Disk, EndReason, Ender, InFlight, NewOpen, Open, OpenKind, Reconnected,
