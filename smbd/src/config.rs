@@ -92,6 +92,7 @@ pub struct Server {
     pub state_dir: PathBuf,
     pub users_file: PathBuf,
     pub allow_empty_passwords: bool,
+    pub anonymous_listing: bool,
     /// As whom on disk everybody acts who has no local user; in force where the server is root.
     pub guest_account: GuestAccount,
     pub file_io: FileIo,

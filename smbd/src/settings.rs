@@ -58,6 +58,7 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
             .map(signing)
             .collect(),
         allow_empty_passwords: server.allow_empty_passwords,
+        anonymous_listing: server.anonymous_listing,
         strict_write_flags: false,
         switch_identity,
         guest_ids: if switch_identity {

@@ -27,6 +27,7 @@ mod lease_breaks;
 mod lock;
 mod lock_sequence;
 mod lock_waits;
+mod log;
 mod logoff;
 mod negotiate;
 mod oplock_break;

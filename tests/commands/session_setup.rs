@@ -1,14 +1,18 @@
 //! SESSION_SETUP ([MS-SMB2] 3.3.5.5): logging in, replacing. Binding is in `session_bind.rs`,
 //! proving anew in `reauthentication.rs`.
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
 use smb_client::core::LoginArgs;
 use smb_client::{
     Client, ClientError, CreateArgs, Credentials, Login, Options, Request, Session, Signing,
 };
 use smb_tests::{
-    DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, Outcome, PASSWORD, USER, outcome, status,
+    DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, Outcome, PASSWORD, SECOND, USER, outcome,
+    status,
 };
 use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
 use smb_wire::ids::{FileTime, SessionId};
 use smb_wire::msg::{
     Capabilities, Dialect, SecurityMode, SessionFlags, SessionSetupFlags, SessionSetupRequest,
@@ -76,14 +80,52 @@ fn wrong_password_and_unknown_user_look_the_same() {
 fn nobody_is_not_let_in() {
     let server = HoldfastServer::new();
     let client = server.client(Options::default());
-    match client.login_with(&Login::anonymous()) {
-        // A null session may exist, but it reaches no share.
-        Ok(session) => {
-            assert!(session.flags().contains(SessionFlags::IS_NULL));
-            assert_eq!(status(session.tree(DATA)), Status::ACCESS_DENIED);
-        }
-        Err(ClientError::Status(status)) => assert!(status.is_error()),
-        Err(other) => panic!("{other}"),
+    // A null session may list the shares, and reaches none.
+    let session = client.login_with(&Login::anonymous()).unwrap();
+    assert!(session.flags().contains(SessionFlags::IS_NULL));
+    assert_eq!(status(session.tree(DATA)), Status::ACCESS_DENIED);
+    let pipes = session.tree("IPC$").unwrap();
+    let srvsvc = CreateArgs::open("srvsvc").access(AccessMask::FILE_GENERIC_READ);
+    pipes.create(&srvsvc).unwrap();
+}
+
+#[test]
+fn nobody_lists_nothing_where_that_is_turned_off() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        server: "anonymous_listing = false\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    let client = server.client(Options::default());
+    let refused = client.login_with(&Login::anonymous()).map(|_| ());
+    assert_eq!(status(refused), Status::ACCESS_DENIED);
+}
+
+/// Who gives no name does what a guest does, with his rights and under his identity.
+#[test]
+fn nobody_is_a_guest_where_a_share_allows_guests() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        server: "signing = \"desired\"\n".to_owned(),
+        tables: "[[share]]\nname = \"open\"\npath = \"second\"\nguest = true\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    let folder = server.share_path(SECOND, "");
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+    for dialect in DIALECTS {
+        let client = || server.client(Options::dialect(dialect).signing(Signing::IfRequired));
+        let nobody = client().login_with(&Login::anonymous()).unwrap();
+        assert!(nobody.flags().contains(SessionFlags::IS_NULL));
+        assert_eq!(status(nobody.tree(DATA)), Status::ACCESS_DENIED);
+        let tree = nobody.tree("open").unwrap();
+        tree.write_file("nobodys", b"written").unwrap();
+        let guest = client().login("no-such-user", "x", "").unwrap();
+        let guests = guest.tree("open").unwrap();
+        assert_eq!(guests.read_file("nobodys").unwrap(), b"written");
+        guests.write_file("guests", b"too").unwrap();
+        let owner = |name| std::fs::metadata(folder.join(name)).unwrap().uid();
+        assert_eq!(owner("nobodys"), owner("guests"));
+        assert_eq!(tree.read_file("guests").unwrap(), b"too");
+        guests.delete("nobodys").unwrap();
+        tree.delete("guests").unwrap();
     }
 }
 

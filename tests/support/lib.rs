@@ -174,6 +174,12 @@ impl HoldfastServer {
         self.root.join("holdfast.toml")
     }
 
+    /// What the server wrote to its log so far; lines come a moment after what they tell of.
+    #[must_use]
+    pub fn log(&self) -> String {
+        log(&self.root)
+    }
+
     /// The process id; `None` for an external server.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {

@@ -48,6 +48,8 @@ pub struct ServerConfig {
     pub signing_algorithms: Vec<SigningAlgorithm>,
     /// Whether a user whose stored password is empty may log in.
     pub allow_empty_passwords: bool,
+    /// Whether an anonymous session may list the shares where none of them allows guests.
+    pub anonymous_listing: bool,
     /// WRITE_THROUGH without NO_INTERMEDIATE_BUFFERING is refused as the text of
     /// [MS-SMB2] 3.3.5.13 says, instead of being honoured.
     pub strict_write_flags: bool,

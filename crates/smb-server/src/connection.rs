@@ -405,7 +405,8 @@ async fn ended<V: Vfs>(connection: &Rc<Connection<V>>) {
 /// login too.
 async fn stays_a_stranger<V: Vfs>(connection: &Connection<V>, patience: Duration) {
     connection.server.env.sleep(patience).await;
-    if !connection.channels.borrow().is_empty() {
+    let somebodys = |channel: &Rc<Channel<V>>| !channel.session.lists_only(&connection.server);
+    if connection.channels.borrow().values().any(somebodys) {
         std::future::pending::<()>().await;
     }
 }

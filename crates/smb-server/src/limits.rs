@@ -62,6 +62,10 @@ pub const OUTBOX_BYTES_MAX: usize = 32 << 20;
 /// further request is read until some are done (a single larger one still runs).
 pub const DATA_IN_FLIGHT_MAX: usize = 64 << 20;
 
+/// Lines of the log about failed logins from one address (IPv6: one /64) in a minute; further ones
+/// are counted.
+pub const LOGIN_LINES: u32 = 10;
+
 /// Sessions that may be in setup at once on one connection; one more gets
 /// `INSUFFICIENT_RESOURCES`.
 pub const SETUPS_PER_CONNECTION_MAX: usize = 16;

@@ -255,6 +255,7 @@ fn server_config(options: &MemoryOptions) -> ServerConfig {
             SigningAlgorithm::HmacSha256,
         ],
         allow_empty_passwords: false,
+        anonymous_listing: true,
         strict_write_flags: false,
         switch_identity: !options.owners.is_empty(),
         guest_ids: if options.owners.is_empty() {

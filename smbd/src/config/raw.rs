@@ -85,6 +85,8 @@ pub(super) struct ServerTable {
     pub(super) users_file: At<PathBuf>,
     /// Let users in whose password is the empty one. Default: false.
     pub(super) allow_empty_passwords: At<bool>,
+    /// Let anonymous sessions list the shares. Default: true.
+    pub(super) anonymous_listing: At<bool>,
     /// Local user as whom guests and users without an owner act on disk: a name or "uid:gid". Only
     /// where the server runs as root. Default: "nobody".
     pub(super) guest_account: At<String>,

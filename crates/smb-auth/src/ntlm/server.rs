@@ -105,6 +105,9 @@ impl Challenged {
         if parsed.user.is_empty() && parsed.nt.is_empty() && matches!(parsed.lm, [] | [0]) {
             return anonymous(&parsed, negotiated);
         }
+        if parsed.nt.is_empty() && parsed.lm.len() < message::MAX_LM {
+            return Err(without_password(parsed, env));
+        }
         let needed = self.charset.flag() | flags::EXTENDED_SESSIONSECURITY;
         if negotiated & needed != needed {
             return Err(AuthError::InvalidToken("NTLM: flags taken back"));
@@ -205,6 +208,19 @@ impl Challenged {
         } else {
             Err(AuthError::BadMic)
         }
+    }
+}
+
+/// A user who answers nothing: clients that are told no password try so before they ask for a null
+/// session. That is no answer of NTLMv1, and fails as a wrong password does.
+fn without_password(parsed: Authenticate<'_>, env: &Env<'_>) -> AuthError {
+    let (name, domain) = (parsed.user, parsed.domain);
+    if !env.gate.admit(&name) {
+        AuthError::TooManyFailures { name }
+    } else if env.users.find(&name).is_some() {
+        AuthError::WrongPassword { name, domain }
+    } else {
+        AuthError::UnknownUser { name, domain }
     }
 }
 

@@ -544,6 +544,25 @@ fn lm_answers_and_missing_flags_never_authenticate() {
         ..right.clone()
     };
     assert_eq!(f.raw(&lm_only).unwrap_err(), AuthError::NtlmV1Refused);
+    // A client that has no password asks so first, with whatever flags.
+    let without = |user| Forge {
+        lm: Vec::new(),
+        drop_flags: flags::EXTENDED_SESSIONSECURITY,
+        ..Forge {
+            nt_len: Some(0),
+            ..Forge::new(user, "")
+        }
+    };
+    let counted = f.gate.lock().unwrap().0;
+    assert!(matches!(
+        f.raw(&without("anna")).unwrap_err(),
+        AuthError::WrongPassword { .. }
+    ));
+    assert!(matches!(
+        f.raw(&without("nobody-here")).unwrap_err(),
+        AuthError::UnknownUser { .. }
+    ));
+    assert_eq!(f.gate.lock().unwrap().0, counted + 2, "they are failures");
     for flag in [flags::UNICODE, flags::EXTENDED_SESSIONSECURITY] {
         let forge = Forge {
             drop_flags: flag,

@@ -23,7 +23,7 @@ use vfs::Vfs;
 
 use super::{
     Call, Failure, Handled, Needs, Reply, admit::admit, breaks::Granting, cancel, dispatch, echo,
-    needs, negotiate,
+    needs, negotiate, refused,
 };
 use crate::{
     connection::{Connection, DataInFlight},
@@ -100,6 +100,11 @@ impl<V: Vfs> Chain<V> {
         self.file
             .get()
             .ok_or(Failure::Status(Status::INVALID_HANDLE))
+    }
+
+    /// The FileId that was named last.
+    pub(super) fn named_file(&self) -> Option<FileId> {
+        self.file.get()
     }
 
     /// Something of this frame came before.
@@ -368,6 +373,7 @@ fn finish<V: Vfs>(call: &Call<V>, handled: Handled) -> Result<(), Misbehaved> {
         .server
         .requests
         .count(connection.id, call.header.command, reply.status);
+    refused::log(call, reply.status);
     chain.answer(call, reply);
     chain.under_way.set(true);
     // What follows is answered for itself.

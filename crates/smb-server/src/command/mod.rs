@@ -25,6 +25,7 @@ mod park;
 mod query_directory;
 mod query_info;
 mod read;
+mod refused;
 mod revoke;
 mod rules;
 mod session_bind;

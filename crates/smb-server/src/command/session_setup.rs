@@ -8,6 +8,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use smb_auth::{
     Acceptor, AcceptorParams, AuthError, Env as AuthEnv, Identity, LoginGate, SessionKey, Step,
+    limiter::network,
 };
 use smb_crypto::{PreauthHash, SessionKeys, SigningKey, derive_keys};
 use smb_wire::{
@@ -25,7 +26,7 @@ use crate::{
     config::{Encryption, ServerConfig},
     connection::Negotiated,
     limits::SETUPS_PER_CONNECTION_MAX,
-    state::{Channel, Login, NewSession, Sealing, Session, SessionPhase, Terms, Token},
+    state::{Channel, Due, Login, NewSession, Sealing, Session, SessionPhase, Terms, Token},
 };
 
 /// What a setup is for.
@@ -253,7 +254,8 @@ async fn finish<V: Vfs>(
     if setup.purpose == Purpose::Again {
         return again(call, token);
     }
-    if token.anonymous && !guests_welcome(call) {
+    if token.anonymous && !call.server().welcomes_guests() && !config.anonymous_listing {
+        tracing::debug!(peer = %call.connection.peer, "anonymous session refused: no share allows guests, and anonymous_listing is off");
         return Err(Status::ACCESS_DENIED.into());
     }
     establish(call, request, facts, id, &setup, token, Some(session_key)).await
@@ -357,7 +359,9 @@ async fn establish<V: Vfs>(
     let channel = Rc::new(Channel { session, signing });
     call.connection.add_channel(id, Rc::clone(&channel));
     tracing::debug!(peer = %call.connection.peer, user, session = id.0, "session established");
-    (call.connection.authenticated)();
+    if !channel.session.lists_only(server) {
+        (call.connection.authenticated)();
+    }
     replace_previous(call, request.previous_session_id, &channel.session).await;
     Ok(Done { flags, channel })
 }
@@ -400,12 +404,28 @@ async fn replace_previous<V: Vfs>(call: &Call<V>, previous: SessionId, new: &Ses
     }
 }
 
-/// Whether somebody without an account may have a session at all.
-fn guests_welcome<V: Vfs>(call: &Call<V>) -> bool {
-    call.server()
-        .shares()
-        .iter()
-        .any(|share| share.config.guest)
+/// Whether the log says what became of this login; then, how many such lines it left out before. Who
+/// guesses passwords decides how many there would be.
+fn login_line<V: Vfs>(call: &Call<V>) -> Option<u64> {
+    let server = call.server();
+    let from = network(call.connection.peer.ip());
+    let span = match server.login_lines.due(from, server.env.monotonic()) {
+        Due::Write(left_out) => return Some(left_out),
+        Due::LeaveOutFrom(span) => span,
+        Due::LeaveOut => return None,
+    };
+    let (env, server) = (Arc::clone(&server.env), Arc::downgrade(server));
+    let sleeper = Arc::clone(&env);
+    env.spawn(Box::pin(async move {
+        sleeper.sleep(span).await;
+        let left_out = server
+            .upgrade()
+            .map(|server| server.login_lines.take_left_out(from));
+        if let Some(left_out) = left_out.filter(|left_out| *left_out > 0) {
+            tracing::warn!(%from, left_out, "more logins failed or were taken for a guest's");
+        }
+    }));
+    None
 }
 
 /// Authentication failed: a session in re-authentication goes with it ([MS-SMB2] 3.3.5.5.3), one
@@ -421,10 +441,12 @@ async fn refuse<V: Vfs>(
     let new = setup.purpose == Purpose::New;
     if let AuthError::UnknownUser { name, .. } = &error
         && new
-        && guests_welcome(call)
+        && call.server().welcomes_guests()
     {
         let token = Token::guest(&call.server().config());
-        tracing::info!(peer = %call.connection.peer, %error, "signed in as guest; a client that requires signing (Windows 11 24H2) will refuse it");
+        if let Some(left_out) = login_line(call) {
+            tracing::info!(peer = %call.connection.peer, %error, left_out, "signed in as guest; a client that requires signing (Windows 11 24H2) will refuse it");
+        }
         let done = establish(call, request, facts, id, &setup, token, None).await;
         if done.is_ok() {
             // It was counted as failed when it began. Nobody's password can be tried so.
@@ -437,7 +459,9 @@ async fn refuse<V: Vfs>(
     {
         logoff::end(call.server(), session).await;
     }
-    tracing::warn!(peer = %call.connection.peer, %error, "authentication failed");
+    if let Some(left_out) = login_line(call) {
+        tracing::warn!(peer = %call.connection.peer, %error, left_out, "authentication failed");
+    }
     Err(match error {
         AuthError::Disabled { .. } => Status::ACCOUNT_DISABLED,
         AuthError::InvalidToken(_) | AuthError::OutOfSequence => Status::INVALID_PARAMETER,

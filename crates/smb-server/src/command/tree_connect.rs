@@ -17,7 +17,7 @@ use super::{Call, Failure, Handled, Reply, revoke};
 use crate::{
     config::ShareConfig,
     misbehaved::Misbehaved,
-    state::{Session, SessionPhase, Share, Token, TreeConnect},
+    state::{Due, Session, SessionPhase, Share, Token, TreeConnect},
 };
 
 /// Longest share name, in characters ([MS-SRVS] allows 80 for the name itself).
@@ -177,7 +177,7 @@ fn warn_of_loss<V: Vfs>(call: &Call<V>, token: &Token, share: &Share<V>) {
         return;
     }
     let server = call.server();
-    if let Some(left_out) = server.loss_warnings.due(share.id, server.env.monotonic()) {
+    if let Due::Write(left_out) = server.loss_warnings.due(share.id, server.env.monotonic()) {
         tracing::warn!(
             share = share.config.name,
             user = token.user,
@@ -191,10 +191,7 @@ fn warn_of_loss<V: Vfs>(call: &Call<V>, token: &Token, share: &Share<V>) {
 
 /// Whether the share lets this user in.
 pub(crate) fn admits(config: &ShareConfig, token: &Token) -> bool {
-    if token.anonymous {
-        return false;
-    }
-    if token.guest {
+    if token.guest || token.anonymous {
         return config.guest;
     }
     let Some(users) = &config.users else {

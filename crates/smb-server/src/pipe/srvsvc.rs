@@ -27,7 +27,11 @@ const FLAG_ENCRYPTED: u32 = 0x8000;
 /// Answers one call.
 pub(super) fn answer(world: &World, opnum: u16, stub: &[u8]) -> Result<BytesMut, FaultStatus> {
     let request = Request::decode(opnum, stub)?;
-    if !world.may_browse() {
+    let lists = matches!(
+        request,
+        Request::ShareEnum { .. } | Request::ShareGetInfo { .. }
+    );
+    if !world.may_browse() && !(lists && world.may_list()) {
         return refused(&request);
     }
     Ok(match request {
@@ -67,9 +71,11 @@ fn refused(request: &Request) -> Result<BytesMut, FaultStatus> {
     }
 }
 
-/// Nobody in particular sees what guests may use.
+/// Nobody in particular also sees what every user may use, if he may list it: people look what there
+/// is before they sign in.
 fn visible(world: &World, share: &SeenShare) -> bool {
-    share.admitted || (world.token.anonymous && share.guest)
+    let shown = world.token.anonymous && world.config.anonymous_listing;
+    share.admitted || (shown && share.open)
 }
 
 fn listed(world: &World) -> impl Iterator<Item = ShareInfo> {

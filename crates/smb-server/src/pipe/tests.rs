@@ -47,12 +47,12 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-fn share(name: &str, guest: bool, admitted: bool) -> SeenShare {
+fn share(name: &str, open: bool, admitted: bool) -> SeenShare {
     SeenShare {
         name: name.to_owned(),
         comment: String::new(),
         browseable: true,
-        guest,
+        open,
         admitted,
         encrypted: false,
         access_based: false,
@@ -74,6 +74,7 @@ pub(crate) fn config() -> ServerConfig {
         ciphers: Vec::new(),
         signing_algorithms: Vec::new(),
         allow_empty_passwords: false,
+        anonymous_listing: false,
         strict_write_flags: false,
         switch_identity: false,
         guest_ids: (0, 0),
@@ -203,7 +204,7 @@ fn nobody_in_particular_learns_nothing_unless_guests_are_welcome() {
     assert!(stub.ends_with(&[5, 0, 0, 0]));
     assert!(!holds(&stub, "IPC$"));
     world.guests_welcome = true;
-    world.shares.push(share("open", true, false));
+    world.shares.push(share("open", true, true));
     let stub = call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
     assert!(holds(&stub, "open") && !holds(&stub, "data"));
 
@@ -213,6 +214,27 @@ fn nobody_in_particular_learns_nothing_unless_guests_are_welcome() {
     let mut link = bound(Interface::Lsarpc, &world);
     let stub = call(&mut link, &world, 6, &[0; 12]).unwrap();
     assert!(stub.ends_with(&Status::ACCESS_DENIED.0.to_le_bytes()));
+}
+
+#[test]
+fn nobody_in_particular_lists_what_all_users_may_use_and_learns_nothing_else() {
+    const SERVER_GET_INFO: u16 = 21;
+    let mut world = world(true);
+    world.config = Arc::new(ServerConfig {
+        anonymous_listing: true,
+        ..config()
+    });
+    world.shares[0].open = true;
+    let mut link = bound(Interface::Srvsvc, &world);
+    let stub = call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
+    assert!(holds(&stub, "data") && holds(&stub, "IPC$") && !holds(&stub, "hers"));
+    let stub = [0, 0, 0, 0, 101, 0, 0, 0];
+    let told = call(&mut link, &world, SERVER_GET_INFO, &stub);
+    assert_eq!(told, Err(FaultStatus::ACCESS_DENIED));
+    // Whom the listing is for is a guest of none of these shares.
+    world.token = Arc::new(Token::guest(&world.config));
+    let stub = call(&mut link, &world, 15, &hex(SHARE_ENUM)).unwrap();
+    assert!(!holds(&stub, "data"));
 }
 
 #[test]

@@ -22,8 +22,8 @@ pub(super) struct SeenShare {
     pub(super) comment: String,
     /// Shown in listings.
     pub(super) browseable: bool,
-    /// Guests may connect.
-    pub(super) guest: bool,
+    /// Every user may connect from where this one asks.
+    pub(super) open: bool,
     /// Whoever asks may connect.
     pub(super) admitted: bool,
     pub(super) encrypted: bool,
@@ -56,7 +56,7 @@ impl World {
                 name: config.name.clone(),
                 comment: config.comment.clone(),
                 browseable: config.browseable,
-                guest: config.guest,
+                open: config.hosts.admits(peer) && config.users.is_none(),
                 admitted: config.hosts.admits(peer) && admits(config, &token),
                 encrypted: config.encryption_required,
                 access_based: config.access_based_enumeration,
@@ -65,7 +65,7 @@ impl World {
         let now = server.env.realtime();
         let seconds = now.secs.saturating_sub(server.started.secs);
         Ok(Self {
-            guests_welcome: shares.iter().any(|share| share.config.guest),
+            guests_welcome: server.welcomes_guests(),
             shares: match interface {
                 Interface::Srvsvc => shares.iter().map(seen).collect(),
                 _ => Vec::new(),
@@ -76,6 +76,11 @@ impl World {
             now,
             uptime: Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
         })
+    }
+
+    /// Whether whoever asks may list the shares.
+    pub(super) fn may_list(&self) -> bool {
+        self.may_browse() || self.config.anonymous_listing
     }
 
     /// Whether whoever asks may learn about the server: everybody who has signed in, and nobody

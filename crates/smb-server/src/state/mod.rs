@@ -12,7 +12,7 @@ mod durable;
 mod grants;
 mod holders;
 mod ids;
-mod loss_warnings;
+mod log_throttle;
 mod name_turns;
 mod open;
 mod opens;
@@ -29,7 +29,7 @@ pub(crate) use channel::Channel;
 pub(crate) use durable::{Durables, Keeping, Known};
 pub(crate) use grants::Grants;
 pub(crate) use holders::Holder;
-pub(crate) use loss_warnings::LossWarnings;
+pub(crate) use log_throttle::{Due, LogThrottle};
 pub(crate) use name_turns::{NameTurns, Renaming, Still};
 pub(crate) use open::{
     DirectoryCursor, Disk, EndReason, Ender, InFlight, KeepsTimes, NewOpen, Open, OpenKind,

@@ -31,14 +31,14 @@ use tokio::sync::{
 use vfs::{Env, Timestamp, Vfs};
 
 use super::{
-    ChangeTimes, Durables, Grants, Holder, LossWarnings, NameTurns, Open, OpenKind, Opens,
-    Requests, Session, Shares, holders::Holders, ids::Ids,
+    ChangeTimes, Durables, Grants, Holder, LogThrottle, NameTurns, Open, OpenKind, Opens, Requests,
+    Session, Shares, holders::Holders, ids::Ids,
 };
 use crate::{
     command::Failure,
     config::{NetworkInterface, ServerConfig},
     file::{Caching, Files, OpenId, Outcome, SharePath, WaiterId},
-    limits::MEMORY_FREED_PART,
+    limits::{LOGIN_LINES, MEMORY_FREED_PART},
     memory::{Account, Memory, Seen},
     outside::Outside,
     persistent::Persistence,
@@ -122,7 +122,10 @@ pub struct Server<V: Vfs> {
     pub memory: Arc<Memory>,
     /// What was asked and refused, by command.
     pub requests: Requests,
-    pub(crate) loss_warnings: LossWarnings,
+    /// Warnings that a share, by its number, loses acknowledged data with its host.
+    pub(crate) loss_warnings: LogThrottle<u32>,
+    /// Lines about logins that failed, or made a guest of somebody, by where they came from.
+    pub(crate) login_lines: LogThrottle<IpAddr>,
     waiters: Mutex<BTreeMap<WaiterId, oneshot::Sender<Outcome>>>,
     /// Which connection and session an open belongs to, for break notifications.
     holders: Holders,
@@ -161,7 +164,8 @@ impl<V: Vfs> Server<V> {
             interfaces: RwLock::new(Arc::new([])),
             limiter: Mutex::new(LoginLimiter::new(limiter)),
             requests: Requests::default(),
-            loss_warnings: LossWarnings::default(),
+            loss_warnings: LogThrottle::new(1),
+            login_lines: LogThrottle::new(LOGIN_LINES),
             sessions: Mutex::new(BTreeMap::new()),
             connections: Mutex::new(BTreeMap::new()),
             // Ids start at a random place so that a client of the last run cannot meet its old
@@ -436,6 +440,11 @@ impl<V: Vfs> Server<V> {
             peer.logged_in = true;
         }
         !differs
+    }
+
+    /// Whether somebody without an account may use a share.
+    pub(crate) fn welcomes_guests(&self) -> bool {
+        self.shares().iter().any(|share| share.config.guest)
     }
 
     /// The channels of a session, `first` before the others; for break notifications

@@ -269,6 +269,11 @@ impl<V: Vfs> Session<V> {
         self.encrypt_data.load(Ordering::Relaxed)
     }
 
+    /// Whether it can do no more than list shares: nobody signed in, and no share allows guests.
+    pub(crate) fn lists_only(&self, server: &Server<V>) -> bool {
+        self.established.anonymous && !server.welcomes_guests()
+    }
+
     pub(crate) fn must_sign(&self) -> bool {
         self.signing_required.load(Ordering::Relaxed)
     }
@@ -300,10 +305,17 @@ impl<V: Vfs> TreeConnect<V> {
     pub(crate) fn token(&self, server: &Server<V>, session: &Session<V>) -> Arc<Token> {
         let token = session.token();
         let share = self.share.as_ref();
-        match share.and_then(|share| share.config.act_as) {
-            Some(ids) => self.acting.token(&server.config(), token, ids),
-            None => token,
+        let ids = share.and_then(|share| share.config.act_as);
+        let as_guest = token.anonymous && share.is_some_and(|share| share.config.guest);
+        if ids.is_none() && !as_guest {
+            return token;
         }
+        self.acting.token(token, |token| {
+            let config = server.config();
+            let guest = as_guest.then(|| Token::guest(&config));
+            let token = guest.as_ref().unwrap_or(token);
+            ids.map_or_else(|| token.clone(), |ids| token.acting_as(&config, ids))
+        })
     }
 
     /// Whether requests may come from this address.

@@ -37,23 +37,23 @@ pub(crate) struct Token {
     pub(crate) anonymous: bool,
 }
 
-/// As whom a tree acts where its share names somebody; made anew when the session's token changes.
+/// As whom a tree acts where that is not the session's user: where its share names somebody, or
+/// takes who is nobody for a guest. Made anew when the session's token changes.
 #[derive(Default)]
 pub(crate) struct Acting(Mutex<Option<(Arc<Token>, Arc<Token>)>>);
 
 impl Acting {
-    /// The session's `token`, acting as `ids`.
+    /// Who acts for the session's `token`, as `make` says where that is not known yet.
     pub(crate) fn token(
         &self,
-        config: &ServerConfig,
         token: Arc<Token>,
-        ids: (u32, u32),
+        make: impl FnOnce(&Token) -> Token,
     ) -> Arc<Token> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
             Some((of, acting)) if Arc::ptr_eq(of, &token) => Arc::clone(acting),
             _ => {
-                let acting = Arc::new(token.acting_as(config, ids));
+                let acting = Arc::new(make(&token));
                 *known = Some((token, Arc::clone(&acting)));
                 acting
             }
@@ -138,7 +138,7 @@ impl Token {
         }
     }
 
-    /// Nobody: enough to ask for the list of shares.
+    /// Nobody: enough to ask for the list of shares. A share that allows guests takes nobody for one.
     pub(crate) fn anonymous(config: &ServerConfig) -> Self {
         let (_, gid) = config.guest_ids;
         Self {

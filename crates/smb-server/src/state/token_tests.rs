@@ -115,13 +115,14 @@ fn everybody_is_one_where_a_share_names_its_owner() {
         let ids = if switch { ALICE } else { GUEST };
         let token = Arc::new(token(&config, 1001, None));
         let acting = Acting::default();
-        let there = acting.token(&config, Arc::clone(&token), ids);
+        let make = |token: &Token| token.acting_as(&config, ids);
+        let there = acting.token(Arc::clone(&token), make);
         assert!(there.owns_by_uid);
         assert!(may_write(&access::derived(of(ids, 0o600), false), &there));
         let expected = switch.then_some((ALICE.0, ALICE.1, vec![50]));
         assert_eq!(on_disk(&there), expected);
         // Made once for each token.
-        let again = acting.token(&config, token, ids);
+        let again = acting.token(token, make);
         assert!(Arc::ptr_eq(&there, &again));
     }
 }

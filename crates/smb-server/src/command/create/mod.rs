@@ -60,8 +60,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         take_place(call)?;
         return pipe::create(call).await;
     }
-    if call.session()?.token().anonymous {
-        // Authenticated again as nobody, whom no share lets in: what is open stays, no more.
+    if call.token()?.anonymous {
+        // Authenticated again as nobody, on a share without guests: what is open stays, no more.
         return Err(Status::ACCESS_DENIED.into());
     }
     let (wanted, contexts, name) = match request::read(call)? {

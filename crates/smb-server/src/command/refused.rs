@@ -1,0 +1,78 @@
+//! What the log says of a refused request at level debug: who asked for what, and the status.
+//!
+//! Nothing is put together while nobody listens at that level. Names are strangers' text: they are
+//! cut, and written with what is unprintable escaped.
+
+use smb_wire::{
+    header::Command,
+    msg::{CreateRequest, IoctlRequest, QueryInfoRequest, SetInfoRequest, TreeConnectRequest},
+    status::Status,
+    utf16,
+};
+use vfs::Vfs;
+
+use super::Call;
+
+/// Most characters of a name.
+const NAME_MAX: usize = 256;
+
+/// Says that a request was answered with an error.
+pub(super) fn log<V: Vfs>(call: &Call<V>, status: Status) {
+    // An error by its severity, though a login goes on with it.
+    let goes_on = status == Status::MORE_PROCESSING_REQUIRED;
+    if !tracing::enabled!(tracing::Level::DEBUG) || !status.is_error() || goes_on {
+        return;
+    }
+    let token = call.token().ok();
+    let user = token.as_ref().map_or("", |token| token.user.as_str());
+    let share = call.tree.as_ref().map_or("", |tree| tree.name());
+    let (path, asked) = (path(call), asked(call));
+    tracing::debug!(
+        peer = %call.connection.peer,
+        command = %call.header.command,
+        %status,
+        user,
+        share,
+        path = ?path.chars().take(NAME_MAX).collect::<String>(),
+        asked,
+        "request refused"
+    );
+}
+
+/// What the request is about: the name that it says, or that of its open.
+fn path<V: Vfs>(call: &Call<V>) -> String {
+    let text = |name: &[u8]| utf16::decode(name, "name").unwrap_or_default();
+    match call.header.command {
+        Command::CREATE => {
+            CreateRequest::read(&call.message).map_or_else(|_| String::new(), |r| text(r.name))
+        }
+        Command::TREE_CONNECT => {
+            TreeConnectRequest::read(&call.message).map_or_else(|_| String::new(), |r| text(r.path))
+        }
+        _ => {
+            let open = call.chain.named_file().and_then(|id| {
+                let session = call.session().ok()?;
+                session.tables().opens.get(&id.volatile).cloned()
+            });
+            open.map_or_else(String::new, |open| call.server().shown_path(&open))
+        }
+    }
+}
+
+/// What of several things a command can do was asked for.
+fn asked<V: Vfs>(call: &Call<V>) -> String {
+    let message = &call.message;
+    let asked = match call.header.command {
+        Command::CREATE => CreateRequest::read(message).map(|asked| {
+            let (access, options) = (asked.desired_access, asked.options);
+            format!("{} {access} {options}", asked.disposition)
+        }),
+        Command::QUERY_INFO => QueryInfoRequest::read(message)
+            .map(|asked| format!("{} {}", asked.info_type, asked.info_class)),
+        Command::SET_INFO => SetInfoRequest::read(message)
+            .map(|asked| format!("{} {}", asked.info_type, asked.info_class)),
+        Command::IOCTL => IoctlRequest::read(message).map(|asked| asked.ctl_code.to_string()),
+        _ => return String::new(),
+    };
+    asked.unwrap_or_else(|malformed| malformed.to_string())
+}

@@ -1,0 +1,127 @@
+//! How often the log says the same of one thing.
+//!
+//! Each tree connect to a share that loses data with its host is worth a line, and so is each
+//! failed login; but who connects or guesses a thousand times must not fill the log. Some lines
+//! are written for each thing and minute, and how many were left out is told with or after them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// Time for which a thing has its number of lines.
+const SPAN: Duration = Duration::from_secs(60);
+/// Things that are remembered; beyond it all are forgotten, and lines too many are written.
+const THINGS_MAX: usize = 16_384;
+
+/// What was written of things, each by its key.
+#[derive(Debug)]
+pub(crate) struct LogThrottle<K> {
+    /// Lines for each thing and [`SPAN`].
+    lines: u32,
+    known: Mutex<BTreeMap<K, Written>>,
+}
+
+/// What was written of one thing.
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    since: Duration,
+    lines: u32,
+    left_out: u64,
+}
+
+/// What becomes of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// It is written; this many were left out since the last one.
+    Write(u64),
+    /// It is left out: the first of a span that ends after this time.
+    LeaveOutFrom(Duration),
+    /// It is left out like others before.
+    LeaveOut,
+}
+
+impl<K: Ord + Copy> LogThrottle<K> {
+    pub(crate) fn new(lines: u32) -> Self {
+        Self {
+            lines,
+            known: Mutex::default(),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<K, Written>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a line about `key` is due at `now` (monotonic).
+    pub(crate) fn due(&self, key: K, now: Duration) -> Due {
+        let mut known = self.known();
+        if known.len() >= THINGS_MAX && !known.contains_key(&key) {
+            known.clear();
+        }
+        let begun = Written {
+            since: now,
+            lines: 0,
+            left_out: 0,
+        };
+        let written = known.entry(key).or_insert(begun);
+        let gone = now.saturating_sub(written.since);
+        if gone >= SPAN {
+            let left_out = written.left_out;
+            *written = Written { lines: 1, ..begun };
+            return Due::Write(left_out);
+        }
+        if written.lines < self.lines {
+            written.lines += 1;
+            return Due::Write(0);
+        }
+        written.left_out = written.left_out.saturating_add(1);
+        if written.left_out == 1 {
+            Due::LeaveOutFrom(SPAN.saturating_sub(gone))
+        } else {
+            Due::LeaveOut
+        }
+    }
+
+    /// How many lines about `key` were left out and not told of; they are told now.
+    pub(crate) fn take_left_out(&self, key: K) -> u64 {
+        let mut known = self.known();
+        let left_out = known.get_mut(&key).map(|written| &mut written.left_out);
+        left_out.map_or(0, std::mem::take)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn one_line_for_each_thing_and_minute() {
+        let throttle = LogThrottle::new(1);
+        assert_eq!(throttle.due(1, at(5)), Due::Write(0));
+        assert_eq!(throttle.due(1, at(5)), Due::LeaveOutFrom(at(60)));
+        assert_eq!(throttle.due(2, at(6)), Due::Write(0), "another");
+        assert_eq!(throttle.due(1, at(64)), Due::LeaveOut);
+        assert_eq!(throttle.due(1, at(65)), Due::Write(2));
+        assert_eq!(throttle.due(1, at(66)), Due::LeaveOutFrom(at(59)));
+        for thing in 10..10 + u32::try_from(THINGS_MAX).unwrap() {
+            throttle.due(thing, at(67));
+        }
+        assert_eq!(throttle.due(1, at(68)), Due::Write(0), "forgotten");
+    }
+
+    #[test]
+    fn what_was_left_out_is_told_once() {
+        let throttle = LogThrottle::new(3);
+        let written = |now| throttle.due((), at(now)) == Due::Write(0);
+        assert_eq!((0..10).filter(|_| written(1)).count(), 3);
+        assert_eq!(throttle.take_left_out(()), 7);
+        assert_eq!(throttle.take_left_out(()), 0);
+        assert_eq!(throttle.due((), at(61)), Due::Write(0), "told already");
+    }
+}

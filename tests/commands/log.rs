@@ -1,0 +1,74 @@
+//! What the log says of requests and logins that were refused.
+
+use smb_client::{CreateArgs, Options};
+use smb_tests::{DATA, HoldfastServer, USER, status, wait_until};
+use smb_wire::Status;
+use smb_wire::fscc::FileInformationClass;
+use smb_wire::msg::CreateDisposition;
+
+fn server(filter: &str) -> HoldfastServer {
+    HoldfastServer::start(&smb_tests::Options {
+        tables: format!("[log]\nfilter = \"{filter}\"\n"),
+        ..smb_tests::Options::default()
+    })
+}
+
+/// The one line about a refused request with all of these in it.
+#[track_caller]
+fn assert_refused(server: &HoldfastServer, parts: &[&str]) {
+    let has = |line: &str| parts.iter().all(|part| line.contains(part));
+    wait_until(&format!("a line with {parts:?}"), || {
+        let log = server.log();
+        let mut lines = log.lines().filter(|line| line.contains("request refused"));
+        lines.any(has)
+    });
+}
+
+#[test]
+fn a_refused_request_is_told_at_level_debug() {
+    let server = server("debug");
+    let tree = server.tree();
+    let file = tree.create(&CreateArgs::open_if("here.txt")).unwrap();
+    let again = CreateArgs::new("here.txt", CreateDisposition::CREATE);
+    assert_eq!(status(tree.create(&again)), Status::OBJECT_NAME_COLLISION);
+    let told = ["CREATE", "OBJECT_NAME_COLLISION", USER, DATA, "here.txt"];
+    assert_refused(&server, &told);
+    // Of a request on a handle, the name of its file; and what of several things was asked.
+    let refused = file.query(FileInformationClass(0xee));
+    assert!(status(refused).is_error());
+    assert_refused(&server, &["QUERY_INFO", "here.txt", "238"]);
+    let session = server.session(Options::default());
+    assert!(status(session.tree("nowhere")).is_error());
+    assert_refused(&server, &["TREE_CONNECT", "BAD_NETWORK_NAME", "nowhere"]);
+    // A name is a stranger's text: it makes no line of its own.
+    let line = CreateArgs::open("a\nWARN forged");
+    assert!(status(tree.create(&line)).is_error());
+    assert_refused(&server, &["CREATE", r"a\nWARN forged"]);
+    // What goes on with an error is no refusal.
+    let log = server.log();
+    assert!(!log.contains("MORE_PROCESSING_REQUIRED"), "{log}");
+}
+
+#[test]
+fn at_level_info_a_refused_request_is_not_told() {
+    let server = server("info");
+    let tree = server.tree();
+    assert!(status(tree.create(&CreateArgs::open("absent"))).is_error());
+    server.assert_serving();
+    assert!(!server.log().contains("request refused"));
+}
+
+#[test]
+fn many_failed_logins_are_counted_and_not_all_told() {
+    const TRIED: usize = 60;
+    let server = server("info");
+    for _ in 0..TRIED {
+        let client = server.client(Options::default());
+        let refused = client.login("somebody", "wrong", "").map(|_| ());
+        assert_eq!(status(refused), Status::LOGON_FAILURE);
+    }
+    let lines = || server.log().matches("authentication failed").count();
+    wait_until("lines of failed logins", || lines() > 0);
+    server.assert_serving();
+    assert!(lines() <= 10, "{}", server.log());
+}
