@@ -158,16 +158,19 @@ fn rounds(arguments: &Arguments, fs: FileSystem, policy: &str) -> Result<Tally, 
     let mut tally = Tally::default();
     let mut left = arguments.cuts;
     while left > 0 {
+        let seed = arguments.seed + tally.rounds as u64;
+        let depot = arguments.peer != Peer::Samba && seed.is_multiple_of(2);
         let task = Task {
             fs,
             peer: arguments.peer.clone(),
             policy: policy.to_owned(),
             plan: Plan {
-                seed: arguments.seed + tally.rounds as u64,
+                seed,
                 clients: arguments.clients,
                 operations: arguments.operations,
-                // Samba keeps all streams in attributes, where ext4 has room for a few KiB.
-                big: if arguments.peer == Peer::Samba { 4 } else { 16 },
+                depot,
+                // In attributes ext4 has room for a few KiB.
+                big: if depot { 16 } else { 4 },
                 // Samba 4.17 sometimes stores other attributes than it says, cut or no cut, and
                 // takes a FLUSH of the root for one of that directory.
                 all: arguments.peer != Peer::Samba,

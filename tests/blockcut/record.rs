@@ -24,7 +24,7 @@ pub(crate) type Fork = u8;
 pub(crate) const DATA: Fork = 0;
 /// A stream that stays small.
 pub(crate) const SMALL: Fork = 1;
-/// A stream too big for an extended attribute of Holdfast.
+/// A stream that grows as large as it can be where it is.
 pub(crate) const BIG: Fork = 2;
 /// Names of the streams; the first is no stream.
 pub(crate) const STREAMS: [&str; 3] = ["", "small", "big"];

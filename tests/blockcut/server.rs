@@ -51,17 +51,18 @@ fn free_address() -> Result<SocketAddr, String> {
 }
 
 impl Server {
-    /// Starts a server for `share` with its state in `dir`.
+    /// Starts a server for `share`, which keeps streams in the depot or not, with its state in `dir`.
     pub(crate) fn start(
         peer: &Peer,
         policy: &str,
+        depot: bool,
         share: &Path,
         dir: &Path,
     ) -> Result<Self, String> {
         std::fs::create_dir_all(dir).map_err(|error| error.to_string())?;
         let addr = free_address()?;
         let mut server = match peer {
-            Peer::Holdfast(binary) => holdfast(binary, policy, share, dir, addr)?,
+            Peer::Holdfast(binary) => holdfast(binary, policy, depot, share, dir, addr)?,
             Peer::Samba => samba(policy, share, dir, addr)?,
         };
         let until = Instant::now() + START_MAX;
@@ -190,10 +191,12 @@ fn spawn(command: &mut Command, dir: &Path) -> Result<Child, String> {
 fn holdfast(
     binary: &Path,
     policy: &str,
+    depot: bool,
     share: &Path,
     dir: &Path,
     addr: SocketAddr,
 ) -> Result<Server, String> {
+    let streams = if depot { "depot" } else { "xattr" };
     let state = dir.join("state");
     let accept = if policy == "treat-host-as-stable-storage" {
         "accept_loss = true\n"
@@ -205,7 +208,8 @@ fn holdfast(
     let text = format!(
         "[server]\nname = \"CUT\"\nstate_dir = \"{}\"\n[[listener]]\naddress = \"{addr}\"\n\
          [metrics]\nlisten = \"{metrics}\"\n\
-         [[share]]\nname = \"data\"\npath = \"{}\"\ndurability = \"{policy}\"\n{accept}",
+         [[share]]\nname = \"data\"\npath = \"{}\"\ndurability = \"{policy}\"\n\
+         streams = \"{streams}\"\n{accept}",
         state.display(),
         share.display(),
     );

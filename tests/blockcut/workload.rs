@@ -45,6 +45,8 @@ pub(crate) struct Plan {
     pub(crate) clients: usize,
     /// Requests of each client, those for opening and closing not counted.
     pub(crate) operations: usize,
+    /// The server keeps streams in its depot, otherwise in attributes.
+    pub(crate) depot: bool,
     /// Units of a big stream.
     pub(crate) big: usize,
     /// Whether what only some servers do right is asked for: attributes, FLUSH of the root.
@@ -427,7 +429,7 @@ impl Client<'_> {
             let from = self.rng.below(known);
             (from, 1 + self.rng.below(most - from))
         };
-        // A big stream may begin as a small one and move.
+        // A big stream may begin as a small one and grow.
         let pieces = if fork == BIG && known == 0 && self.rng.percent(30) {
             vec![(0, SMALL_MAX), (SMALL_MAX, count - SMALL_MAX)]
         } else {

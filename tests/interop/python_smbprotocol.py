@@ -32,11 +32,11 @@ FILE_LOCK_CONFLICT, LOCK_NOT_GRANTED = 0xC0000054, 0xC0000055
 class Peer:
     """A connection, a session and a tree."""
 
-    def __init__(self, port, dialect=None, encrypt=False, password=PASSWORD, share="data", **algorithms):
+    def __init__(self, port, dialect=None, encrypt=False, password=PASSWORD, share="data", user=USER, **algorithms):
         self.connection = Connection(uuid.uuid4(), "127.0.0.1", port, require_signing=True)
         self.connection.connect(dialect, timeout=30, **algorithms)
         try:
-            self.session = Session(self.connection, USER, password, require_encryption=encrypt, auth_protocol="ntlm")
+            self.session = Session(self.connection, user, password, require_encryption=encrypt, auth_protocol="ntlm")
             self.session.connect()
             self.tree = TreeConnect(self.session, rf"\\127.0.0.1\{share}")
             self.tree.connect(require_secure_negotiate=True)

@@ -46,21 +46,23 @@ CONF = """[global]
  map hidden = no
  map system = no
  map readonly = no
- vfs objects = streams_xattr
+ vfs objects = {modules}
 """
 
 
 class Samba:
     """A private smbd over a folder."""
 
-    def __init__(self, state, share):
+    def __init__(self, state, share, modules="streams_xattr"):
         self.state, self.share, self.port = state, share, free_port()
+        self.modules = modules
 
     def __enter__(self):
         for name in ("private", "lock", "state", "cache", "pid", "ncalrpc"):
             (self.state / name).mkdir(parents=True, exist_ok=True)
         conf = self.state / "smb.conf"
-        conf.write_text(CONF.format(port=self.port, state=self.state, share=self.share))
+        conf.write_text(CONF.format(port=self.port, state=self.state, share=self.share,
+                                    modules=self.modules))
         subprocess.run(["smbpasswd", "-c", conf, "-s", "-a", SAMBA_USER], check=True,
                        input=f"{PASSWORD}\n{PASSWORD}\n", text=True, capture_output=True)
         self.process = subprocess.Popen(["smbd", "--foreground", "-s", conf],
@@ -132,3 +134,5 @@ def check(report, folder):
         report.missing("a folder from Samba and back", "root (smbd)")
     else:
         report.check("a folder from Samba and back", both_ways, pathlib.Path(folder))
+        import samba_streams
+        samba_streams.check(report, pathlib.Path(folder))

@@ -391,10 +391,17 @@ class Steps:
     flush_after_the_stream_is_deleted = flush_of_a_new_file
 
     def write_a_large_stream(self):
+        from smbprotocol.tree import TreeConnect
+        self.data, self.peer.tree = self.peer.tree, TreeConnect(self.peer.session, r"\\127.0.0.1\depot")
+        self.peer.tree.connect(require_secure_negotiate=False)
         self.handle["s"] = self.open("f:large", CREATE)
         self.handle["s"].write(bytes(5000), 0)
 
     flush_a_large_stream, write_through_to_a_large_stream = flush_a_stream, write_through_to_a_stream
+
+    def before_flush_of_its_file(self):
+        self.peer.tree = self.data
+
     flush_of_its_file = flush_of_a_new_file
 
     # -- the share

@@ -75,7 +75,10 @@ class Traced:
         self.output = pathlib.Path(self.folder.name) / "trace"
         prefix = ["strace", "-f", "-y", "-ttt", "-s", "0", "-e", f"trace={lines.TRACED}", "-o", str(self.output),
                   *options]
-        self.server = Holdfast({"data": share}, {"file_io": "threads"}, prefix=prefix, folder=self.folder.name)
+        # The same folder twice: large streams are made where streams are kept in the depot.
+        depot = dict(share, path=str(pathlib.Path(self.folder.name) / "data"), streams="depot")
+        self.server = Holdfast({"data": share, "depot": depot}, {"file_io": "threads"}, prefix=prefix,
+                               folder=self.folder.name)
 
     def __enter__(self):
         from python_smbprotocol import Peer

@@ -17,7 +17,7 @@ use vfs::Vfs;
 
 use super::{
     durable,
-    name::{self, Name, Stream},
+    name::{self, Name},
 };
 use crate::{
     command::{Call, Failure},
@@ -217,7 +217,8 @@ fn check_combinations(wanted: &Wanted, name: &Name) -> Result<(), Failure> {
     if name.trailing && non_directory {
         return Err(Status::OBJECT_NAME_INVALID.into());
     }
-    if wanted.directory() && matches!(name.stream, Some(Stream::Named(_))) {
+    // [MS-FSA] 2.1.5.1: the name of a data stream, also of the unnamed one, is no directory's.
+    if wanted.directory() && name.stream.is_some() {
         return Err(Status::NOT_A_DIRECTORY.into());
     }
     Ok(())
