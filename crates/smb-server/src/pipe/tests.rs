@@ -79,6 +79,7 @@ pub(crate) fn config() -> ServerConfig {
         guest_ids: (0, 0),
         limits: Limits::default(),
         local_groups: Default::default(),
+        local_accounts: Default::default(),
     }
 }
 
@@ -280,6 +281,41 @@ fn names_and_sids_are_looked_up_both_ways() {
         assert_eq!(found.sid, sid, "{text}");
     }
     assert_eq!(super::names::of_name(&world, r"nowhere\anna"), None);
+}
+
+/// The local user and group that an account alone is are found as the account, by name and by SID.
+#[test]
+fn a_bound_user_is_found_as_the_account() {
+    let mut world = world(false);
+    let mut config = ServerConfig {
+        switch_identity: true,
+        guest_ids: (65_534, 65_534),
+        ..(*world.config).clone()
+    };
+    let me = world.token.user_sid;
+    let (_, rid) = me.split_rid().unwrap();
+    let bound = [
+        (rid, Some((1000, 100))),
+        (rid + 1, Some((1001, 1001))),
+        (rid + 2, Some((1001, 7))),
+    ];
+    config.local_accounts = crate::config::LocalAccounts::of(&config, bound, false);
+    world.config = Arc::new(config);
+    for sid in [Sid::unix_user(1000), Sid::unix_group(100), me] {
+        let found = super::names::of_sid(&world, &sid).unwrap();
+        assert_eq!((&found.name[..], found.sid), ("anna", me), "{sid}");
+        assert_eq!(found.domain.1, world.config.machine_sid);
+    }
+    for name in [r"Unix User\1000", r"unix group\100", "anna"] {
+        assert_eq!(
+            super::names::of_name(&world, name).unwrap().sid,
+            me,
+            "{name}"
+        );
+    }
+    // Two accounts are that one.
+    let shared = Sid::unix_user(1001);
+    assert_eq!(super::names::of_sid(&world, &shared).unwrap().sid, shared);
 }
 
 #[test]
