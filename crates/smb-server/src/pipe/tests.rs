@@ -318,6 +318,35 @@ fn a_bound_user_is_found_as_the_account() {
     assert_eq!(super::names::of_sid(&world, &shared).unwrap().sid, shared);
 }
 
+/// smbcacls takes for granted that an answer to LsarQueryInformationPolicy2 has a SID; a server that is
+/// in no domain has none to give, and leaves the call to domain controllers, as Samba does.
+#[test]
+fn the_policy_of_a_domain_is_not_told_by_who_has_none() {
+    let world = world(false);
+    let mut link = bound(Interface::Lsarpc, &world);
+    let policy = handle(&call(&mut link, &world, 6, &[0; 12]).unwrap());
+    let mut stub = smb_wire::rpc::NdrWriter::new();
+    stub.handle(&policy);
+    stub.u16(3);
+    let stub = stub.finish();
+    let refused = call(&mut link, &world, 46, &stub);
+    assert_eq!(refused, Err(FaultStatus::OP_RNG_ERROR));
+    assert!(call(&mut link, &world, 7, &stub).is_ok());
+    // [MS-LSAT] 2.1: what is for TCP/IP alone.
+    for opnum in [76, 77] {
+        let refused = call(&mut link, &world, opnum, &stub);
+        assert_eq!(refused, Err(FaultStatus::ACCESS_DENIED));
+    }
+    let answer = call(&mut link, &world, 1, &stub).unwrap();
+    assert_eq!(answer[..], Status::NOT_SUPPORTED.0.to_le_bytes());
+}
+
+#[test]
+fn no_name_at_all_is_the_domain_of_built_in_groups() {
+    let found = super::names::of_name(&world(false), "").unwrap();
+    assert_eq!(found.sid, Sid::BUILTIN);
+}
+
 #[test]
 fn handles_of_another_kind_or_nobody_are_faults() {
     let world = world(false);
