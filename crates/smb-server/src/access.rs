@@ -9,7 +9,7 @@ mod tests;
 
 use smb_wire::{
     access_mask::AccessMask,
-    dtyp::{self, SecurityDescriptor, SecurityInformation, Sid},
+    dtyp::{self, Ace, AceType, SecurityDescriptor, SecurityInformation, Sid},
     file_attributes::FileAttributes,
     status::Status,
 };
@@ -349,10 +349,34 @@ pub(crate) fn may_own(
 pub(crate) fn told(
     config: &ServerConfig,
     ids: Option<(u32, u32)>,
-    mut sd: SecurityDescriptor,
+    sd: SecurityDescriptor,
 ) -> SecurityDescriptor {
-    sd.map_sids(|sid| local_accounts::told_on(config, ids, sid));
-    sd
+    let mut told = sd.clone();
+    told.map_sids(|sid| local_accounts::told_on(config, ids, sid));
+    let (Some(before), Some(list)) = (sd.dacl, &mut told.dacl) else {
+        return told;
+    };
+    // A local user's own group may be the same account: an entry that adds nothing to one before it
+    // is not told twice.
+    let entries = std::mem::take(&mut list.aces);
+    for (ace, was) in entries.into_iter().zip(before.aces) {
+        let adds = !list.aces.iter().any(|known| covers(known, &ace));
+        if adds || ace == was {
+            list.aces.push(ace);
+        }
+    }
+    told
+}
+
+/// Whether an entry that allows leaves nothing for a later one.
+fn covers(first: &Ace, later: &Ace) -> bool {
+    let (Some((mask, sid)), Some((more, who))) = (first.access(), later.access()) else {
+        return false;
+    };
+    let allow = AceType::ACCESS_ALLOWED;
+    (first.ace_type, later.ace_type) == (allow, allow)
+        && (first.flags, sid) == (later.flags, who)
+        && mask.contains(more)
 }
 
 /// READONLY is set.

@@ -124,3 +124,35 @@ fn nobody_is_given_what_is_not_his() {
     let same = |_: &Sid| me;
     assert!(may_own(&sd(other, me), &sd(me, me), parts, &token, same).is_ok());
 }
+
+#[test]
+fn a_group_that_is_its_one_user_is_told_once() {
+    let mut config = ServerConfig {
+        switch_identity: true,
+        guest_ids: (65_534, 65_534),
+        ..crate::pipe::tests::config()
+    };
+    let bound = [(1000, Some((1000, 100)))];
+    config.local_accounts = crate::config::LocalAccounts::of(&config, bound, false);
+    let alice = config.machine_sid.child(1000).unwrap();
+    let sd = told(&config, None, derived(of(0o750), BELOW));
+    assert_eq!((sd.owner, sd.group), (Some(alice), Some(alice)));
+    let aces = sd.dacl.unwrap().aces;
+    let hers = |ace: &&Ace| ace.access().unwrap().1 == &alice;
+    assert_eq!(aces.iter().filter(hers).count(), 1);
+    assert_eq!(aces[0], Ace::allow(alice, FULL, AceFlags::empty()));
+    // What was set twice is told twice, and what adds something is told.
+    let twice = derived(of(0o570), BELOW);
+    assert_eq!(told(&config, None, twice).dacl.unwrap().aces.len(), 6 - 1);
+    let mut set = derived(of(0o750), None);
+    let entry = Ace::allow(Sid::EVERYONE, FULL, AceFlags::empty());
+    set.dacl = Some(Acl::new(vec![entry.clone(), entry]));
+    assert_eq!(
+        told(&config, None, set.clone()),
+        SecurityDescriptor {
+            owner: Some(alice),
+            group: Some(alice),
+            ..set
+        }
+    );
+}
