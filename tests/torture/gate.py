@@ -61,6 +61,7 @@ def run_on(signing, suites, folder):
     shares = {f"data{n}": {} for n in range(1, WORKERS + 1)}
     shares |= {f"enc{n}": {"encryption": "required"} for n in range(1, WORKERS + 1)}
     shares |= {f"ca{n}": {"continuous_availability": True} for n in range(1, WORKERS + 1)}
+    shares["hideunread"] = {"access_based_enumeration": True}  # by this name in smb2.acls.ACCESSBASED
     results = folder / f"results-{signing}.json"
     with Holdfast(shares, {"signing": signing}, (USER, SECOND_USER)) as server:
         command = [sys.executable, HERE / "run.py", "--port", server.port, "--user", USER,
