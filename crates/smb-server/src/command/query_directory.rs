@@ -90,18 +90,14 @@ async fn fill<V: Vfs>(
     pattern: String,
     cursor: &mut DirectoryCursor,
 ) -> Result<bytes::BytesMut, Failure> {
-    let restart = request
-        .flags
-        .intersects(QueryDirectoryFlags::RESTART_SCANS | QueryDirectoryFlags::REOPEN);
-    let single = request
-        .flags
-        .contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
+    let asks = |flag| request.flags.contains(flag);
+    let reopen = asks(QueryDirectoryFlags::REOPEN);
+    let restart = reopen || asks(QueryDirectoryFlags::RESTART_SCANS);
+    let single = asks(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
     let limit = call.server().config().limits.directory_bytes;
     let room = size(request.output_buffer_length.min(limit));
     // With REOPEN it is as if nothing had been asked before ([MS-SMB2] 3.3.5.18).
-    if request.flags.contains(QueryDirectoryFlags::REOPEN) {
-        cursor.started = false;
-    }
+    cursor.started &= !reopen;
     let first = cursor.pattern.is_none();
     let mut ahead = Ahead::default();
     if first || restart {
