@@ -7,7 +7,7 @@ use durability::ShareDurability;
 use rustix::process::{getegid, geteuid};
 use smb_auth::UserDb;
 use smb_server::{
-    config::{self as core, ServerConfig, ShareConfig},
+    config::{self as core, LocalAccounts, ServerConfig, ShareConfig},
     limits::Limits,
 };
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
@@ -39,7 +39,7 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
     let bound = users.users().filter_map(|user| user.uid_gid);
     let owners = config.shares.iter().filter_map(|share| share.owner);
     let guest = server.guest_account.ids;
-    ServerConfig {
+    let mut core = ServerConfig {
         netbios_name: server.name.clone(),
         workgroup: server.workgroup.clone(),
         dns_name: server.name.to_lowercase(),
@@ -72,8 +72,13 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
         } else {
             Default::default()
         },
+        local_accounts: LocalAccounts::default(),
         limits: limits(config),
-    }
+    };
+    let accounts = users.users().map(|user| (user.rid, user.uid_gid));
+    let guests = config.shares.iter().any(|share| share.guest);
+    core.local_accounts = LocalAccounts::of(&core, accounts, guests);
+    core
 }
 
 fn machine_sid(users: &UserDb) -> Sid {

@@ -21,6 +21,7 @@ mod durable_reconnect;
 mod echo;
 mod flush;
 mod host_changes;
+mod inherited_access;
 mod ioctl;
 mod lease;
 mod lease_breaks;

@@ -149,6 +149,11 @@ fn single_entries_and_starting_again() {
     assert_eq!(ask(&directory, "b", RESTART).unwrap(), ["b"]);
     let reopen = QueryDirectoryFlags::REOPEN;
     assert_eq!(ask(&directory, "c", reopen).unwrap(), ["c"]);
+    // What REOPEN begins is a search of its own ([MS-SMB2] 3.3.5.18): it may find nothing at all.
+    assert_eq!(ask(&directory, "zzz", reopen), Err(Status::NO_SUCH_FILE));
+    assert_eq!(ask(&directory, "zzz", NONE), Err(Status::NO_MORE_FILES));
+    assert_eq!(ask(&directory, "z*", reopen), Err(Status::NO_SUCH_FILE));
+    assert_eq!(ask(&directory, "b", reopen).unwrap(), ["b"]);
 }
 
 #[test]

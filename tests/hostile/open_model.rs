@@ -279,7 +279,7 @@ impl Case {
                 granted |= bit;
             }
         }
-        if maximum && self.readonly {
+        if maximum && self.readonly && !self.directory {
             granted &= !(writes | DELETE_CHILD);
         }
         for (right, by) in [(DELETE, DELETE_CHILD), (READ_ATTRIBUTES, READ_DATA)] {

@@ -69,7 +69,9 @@ def main():
                     report.check("signed by default", signed_by_default, server)
                     report.check("encryption required", encryption_required, server)
             if shutil.which("smbclient"):
+                import debian_smbcacls
                 import samba_folder
+                debian_smbcacls.check(report, folder)
                 samba_folder.check(report, folder)
             import verify_flush
             verify_flush.check(report, folder)

@@ -229,7 +229,19 @@ impl HoldfastServer {
         } else {
             [more, &owner].concat()
         };
-        add_user(binary(), &self.config(), user, password, &more);
+        self.add_user_as(user, password, &more);
+    }
+
+    /// Adds a user who acts on disk as the guest account.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn add_unbound_user(&self, user: &str, password: &str) {
+        self.add_user_as(user, password, &[]);
+    }
+
+    fn add_user_as(&self, user: &str, password: &str, more: &[&str]) {
+        add_user(binary(), &self.config(), user, password, more);
         // The control socket comes a moment after the listeners.
         let deadline = Instant::now() + START_MAX;
         while !self.root.join("state/control.sock").exists() && Instant::now() < deadline {

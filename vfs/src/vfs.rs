@@ -70,6 +70,15 @@ pub struct Permissions {
     pub mode: u32,
 }
 
+/// Permission bits of what is made where nothing else is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewModes {
+    /// Of a file.
+    pub file: u32,
+    /// Of a directory.
+    pub directory: u32,
+}
+
 impl From<&Attr> for Permissions {
     fn from(attr: &Attr) -> Self {
         Self {
@@ -477,6 +486,9 @@ pub trait Vfs: Send + Sync + 'static {
         parent: &Self::Node,
         name: &str,
     ) -> VfsResult<()>;
+
+    /// The permission bits of what is made from now on.
+    fn new_modes(&self) -> NewModes;
 
     /// The uid that the kernel knows `who` by.
     fn uid(&self, who: &Identity) -> u32;

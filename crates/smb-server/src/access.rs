@@ -3,21 +3,29 @@
 //!
 //! The kernel's own check comes on top wherever the server runs as root and acts as the user.
 
+mod derived;
+#[cfg(test)]
+mod tests;
+
 use smb_wire::{
     access_mask::AccessMask,
-    dtyp::{self, Ace, AceFlags, Acl, SecurityDescriptor, SecurityDescriptorControl, Sid},
+    dtyp::{self, Ace, AceType, SecurityDescriptor, SecurityInformation, Sid},
     file_attributes::FileAttributes,
     status::Status,
 };
-use vfs::{Attr, Kind, Lookup, Node, Permissions, Seen, Timestamp, Vfs, VfsError};
+use vfs::{Attr, Kind, Lookup, NewModes, Node, Permissions, Seen, Timestamp, Vfs, VfsError};
 
-use crate::{command::Failure, state::Token};
+pub(crate) use self::derived::{derived, derived_for};
+use crate::{command::Failure, config::ServerConfig, local_accounts, state::Token};
 
 /// `S_ISVTX`.
 const STICKY: u32 = 0o1000;
 /// `S_ISUID`; `S_ISGID` where the group may execute, elsewhere it says something else.
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2010;
+
+/// `S_ISGID`.
+const SET_GROUP: u32 = 0o2000;
 
 /// Rights of which MAXIMUM_ALLOWED is deprived by the READONLY attribute.
 const WRITE_RIGHTS: AccessMask = AccessMask(
@@ -34,10 +42,11 @@ pub(crate) async fn descriptor<V: Vfs>(
     attr: &Attr,
     changed: Option<&Timestamp>,
 ) -> Result<SecurityDescriptor, VfsError> {
-    match stored(vfs, node, changed).await? {
-        Some(sd) => Ok(sd),
-        None => Ok(derived(attr.into(), attr.kind == Kind::Directory)),
-    }
+    let below = below(vfs, attr.kind == Kind::Directory);
+    Ok(match stored(vfs, node, changed).await? {
+        Some(sd) => derived::completed(sd, attr.into(), below),
+        None => derived(attr.into(), below),
+    })
 }
 
 /// The stored descriptor. One that cannot be understood opens nothing: only its owner, as Linux
@@ -56,62 +65,9 @@ pub(crate) async fn stored<V: Vfs>(
     }
 }
 
-/// What the permission bits say, as a descriptor: owner, group, everyone.
-pub(crate) fn derived(of: Permissions, directory: bool) -> SecurityDescriptor {
-    derived_for(Sid::unix_user(of.uid), of, directory)
-}
-
-/// The same with this account as the owner, who shares his uid with others.
-pub(crate) fn derived_for(owner: Sid, of: Permissions, directory: bool) -> SecurityDescriptor {
-    let group = Sid::unix_group(of.gid);
-    let rights = |bits| rights(directory, bits);
-    let entry = |sid, mask| Ace::allow(sid, mask, AceFlags::empty());
-    SecurityDescriptor {
-        control: SecurityDescriptorControl::empty(),
-        owner: Some(owner),
-        group: Some(group),
-        sacl: None,
-        dacl: Some(Acl::new(vec![
-            entry(owner, owner_rights(directory, of.mode >> 6)),
-            entry(group, rights(of.mode >> 3)),
-            entry(Sid::EVERYONE, rights(of.mode)),
-        ])),
-    }
-}
-
-/// The owner may always change permissions and attributes, and remove what is his.
-fn owner_rights(directory: bool, bits: u32) -> AccessMask {
-    if bits & 0o6 == 0o6 {
-        return AccessMask::FILE_ALL_ACCESS;
-    }
-    rights(directory, bits)
-        | AccessMask::WRITE_DAC
-        | AccessMask::WRITE_OWNER
-        | AccessMask::DELETE
-        | AccessMask::FILE_WRITE_ATTRIBUTES
-}
-
-/// Rights that three permission bits stand for. Reading a file includes running it: a client
-/// that may read could copy and run it anyway, and Windows asks for both.
-fn rights(directory: bool, bits: u32) -> AccessMask {
-    let mut mask =
-        AccessMask::READ_CONTROL | AccessMask::SYNCHRONIZE | AccessMask::FILE_READ_ATTRIBUTES;
-    if bits & 0o4 != 0 {
-        mask |= AccessMask::FILE_GENERIC_READ;
-        if !directory {
-            mask |= AccessMask::FILE_EXECUTE;
-        }
-    }
-    if bits & 0o2 != 0 {
-        mask = mask | AccessMask::FILE_GENERIC_WRITE | AccessMask::DELETE;
-        if directory {
-            mask |= AccessMask::FILE_DELETE_CHILD;
-        }
-    }
-    if bits & 0o1 != 0 {
-        mask |= AccessMask::FILE_EXECUTE;
-    }
-    mask
+/// What is made in a directory gets of permission bits; `None` for what is none.
+fn below<V: Vfs>(vfs: &V, directory: bool) -> Option<NewModes> {
+    directory.then(|| vfs.new_modes())
 }
 
 /// Everything a token may do according to a descriptor.
@@ -163,19 +119,33 @@ impl<'a, V: Vfs> Parent<'a, V> {
             return Ok((sd, true));
         }
         let permissions = self.permissions(vfs).await?;
-        Ok((derived(permissions, self.node.is_directory()), false))
+        let below = below(vfs, self.node.is_directory());
+        Ok((derived(permissions, below), false))
     }
 
-    /// Whether a stored descriptor says no more than the permission bits and whose the directory
-    /// is. As little is passed on to what is made in it as bits are.
-    async fn only_tells_owner(&self, vfs: &V, sd: &SecurityDescriptor) -> Result<bool, VfsError> {
-        let Some(owner) = sd.owner else {
-            return Ok(false);
-        };
+    /// What its stored descriptor passes on: nothing where that says no more than the permission bits and
+    /// whose the directory is; as little is passed on then as bits are.
+    async fn passes_on(
+        &self,
+        vfs: &V,
+        descriptor: SecurityDescriptor,
+    ) -> Result<Option<Above>, VfsError> {
         let of = self.permissions(vfs).await?;
-        let bits = derived_for(owner, of, self.node.is_directory());
-        Ok((&sd.group, &sd.dacl, &sd.sacl) == (&bits.group, &bits.dacl, &bits.sacl))
+        let below = below(vfs, self.node.is_directory());
+        if derived::only_tells_owner(&descriptor, of, below).is_some() {
+            return Ok(None);
+        }
+        // inode(7): what is made in such a directory has its group.
+        let group = (of.mode & SET_GROUP != 0).then(|| Sid::unix_group(of.gid));
+        Ok(Some(Above { descriptor, group }))
     }
+}
+
+/// What a new object inherits from.
+pub(crate) struct Above {
+    descriptor: SecurityDescriptor,
+    /// The group of what is made there, where that is not the creator's.
+    group: Option<Sid>,
 }
 
 /// What is known about the object an access is asked to.
@@ -210,7 +180,8 @@ pub(crate) async fn grant<V: Vfs>(
         allowed |= parents_gift(subject, token).await?;
     }
     let mut allowed = allowed & subject.ceiling;
-    if maximum && readonly(subject.attr) {
+    // [MS-FSA] 2.1.5.1.2.1, for data files; a directory's READONLY means something to Explorer alone.
+    if maximum && readonly(subject.attr) && subject.attr.kind != Kind::Directory {
         allowed = allowed.without(WRITE_RIGHTS);
     }
     if (wanted.contains(AccessMask::DELETE) || maximum) && is_stuck(subject, token).await? {
@@ -343,7 +314,7 @@ pub(crate) async fn may_add<V: Vfs>(
     parent: Parent<'_, V>,
     token: &Token,
     directory: bool,
-) -> Result<Option<SecurityDescriptor>, Failure> {
+) -> Result<Option<Above>, Failure> {
     let (sd, stored) = parent.descriptor(vfs).await?;
     let needed = if directory {
         AccessMask::FILE_ADD_SUBDIRECTORY
@@ -353,23 +324,88 @@ pub(crate) async fn may_add<V: Vfs>(
     if !maximal(&sd, token).contains(needed) {
         return Err(Status::ACCESS_DENIED.into());
     }
-    let passed_on = stored && !parent.only_tells_owner(vfs, &sd).await?;
-    Ok(passed_on.then_some(sd))
+    match stored {
+        true => Ok(parent.passes_on(vfs, sd).await?),
+        false => Ok(None),
+    }
 }
 
 /// The descriptor to store with a new object: inherited where the parent has a stored one
-/// (`theirs`) or the creator gives one; else none, and the permission bits speak.
+/// (`above`) or the creator gives one; else none, and the permission bits speak.
 pub(crate) fn for_new(
-    theirs: Option<&SecurityDescriptor>,
+    above: Option<&Above>,
     token: &Token,
     given: Option<&SecurityDescriptor>,
     directory: bool,
 ) -> Option<SecurityDescriptor> {
-    if theirs.is_none() && given.is_none() {
+    if above.is_none() && given.is_none() {
         return None;
     }
-    let (user, group) = (token.user_sid, token.group_sid);
-    Some(dtyp::inherit(theirs, given, directory, user, group))
+    let theirs = above.map(|above| &above.descriptor);
+    let group = above.and_then(|above| above.group);
+    let (owner, group) = (token.owner_sid, group.unwrap_or(token.group_sid));
+    Some(dtyp::inherit(theirs, given, directory, owner, group))
+}
+
+/// Nobody has SeRestorePrivilege: an owner or group is given to nobody but oneself and one's
+/// groups, or stays. `same`: by which SID whoever a SID names is told.
+///
+/// # Errors
+/// `INVALID_OWNER`, `INVALID_PRIMARY_GROUP`.
+pub(crate) fn may_own(
+    old: &SecurityDescriptor,
+    new: &SecurityDescriptor,
+    parts: SecurityInformation,
+    token: &Token,
+    same: impl Fn(&Sid) -> Sid,
+) -> Result<(), Failure> {
+    let allowed = |old: Option<Sid>, new: Option<Sid>| {
+        new.is_none_or(|sid| {
+            old.is_some_and(|old| same(&old) == same(&sid)) || token.sids.contains(&sid)
+        })
+    };
+    if parts.contains(SecurityInformation::OWNER) && !allowed(old.owner, new.owner) {
+        return Err(Status::INVALID_OWNER.into());
+    }
+    if parts.contains(SecurityInformation::GROUP) && !allowed(old.group, new.group) {
+        return Err(Status::INVALID_PRIMARY_GROUP.into());
+    }
+    Ok(())
+}
+
+/// A descriptor as clients are told it on a share where everybody acts as `ids`, if as anybody:
+/// whoever has an account by the account's SID.
+pub(crate) fn told(
+    config: &ServerConfig,
+    ids: Option<(u32, u32)>,
+    sd: SecurityDescriptor,
+) -> SecurityDescriptor {
+    let mut told = sd.clone();
+    told.map_sids(|sid| local_accounts::told_on(config, ids, sid));
+    let (Some(before), Some(list)) = (sd.dacl, &mut told.dacl) else {
+        return told;
+    };
+    // A local user's own group may be the same account: an entry that adds nothing to one before it
+    // is not told twice.
+    let entries = std::mem::take(&mut list.aces);
+    for (ace, was) in entries.into_iter().zip(before.aces) {
+        let adds = !list.aces.iter().any(|known| covers(known, &ace));
+        if adds || ace == was {
+            list.aces.push(ace);
+        }
+    }
+    told
+}
+
+/// Whether an entry that allows leaves nothing for a later one.
+fn covers(first: &Ace, later: &Ace) -> bool {
+    let (Some((mask, sid)), Some((more, who))) = (first.access(), later.access()) else {
+        return false;
+    };
+    let allow = AceType::ACCESS_ALLOWED;
+    (first.ace_type, later.ace_type) == (allow, allow)
+        && (first.flags, sid) == (later.flags, who)
+        && mask.contains(more)
 }
 
 /// READONLY is set.

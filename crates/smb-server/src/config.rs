@@ -9,6 +9,7 @@ use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_wire::{dtyp::Sid, ids::Guid, msg::Dialect};
 
 use crate::limits::Limits;
+pub use crate::local_accounts::LocalAccounts;
 
 /// When messages are encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub struct ServerConfig {
     pub guest_ids: (u32, u32),
     /// Supplementary groups of local users, by uid; a user bound to such a uid has them on disk.
     pub local_groups: BTreeMap<u32, Vec<u32>>,
+    /// Which accounts local users and groups stand for.
+    pub local_accounts: LocalAccounts,
     /// Limits.
     pub limits: Limits,
 }
@@ -157,7 +160,7 @@ pub struct ShareConfig {
     pub continuous_availability: bool,
     /// Listed by share enumeration.
     pub browseable: bool,
-    /// Entries that the user may not read are left out of listings.
+    /// Entries that the user may not open for generic read are left out of listings.
     pub access_based_enumeration: bool,
     /// What others on the host do to its files is observed: caches break, watchers hear of it.
     pub host_changes: bool,

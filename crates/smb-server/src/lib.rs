@@ -18,6 +18,7 @@ mod connection;
 pub mod file;
 pub mod limits;
 mod link;
+mod local_accounts;
 mod memory;
 mod misbehaved;
 pub mod outside;

@@ -264,6 +264,7 @@ fn server_config(options: &MemoryOptions) -> ServerConfig {
             NOBODY
         },
         local_groups: BTreeMap::new(),
+        local_accounts: Default::default(),
         limits: options.limits.clone(),
     }
 }

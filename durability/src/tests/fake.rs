@@ -10,7 +10,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use vfs::{
-    Attr, DirName, Env, FileKey, FsInfo, Identity, IoAccess, Kind, Lookup, NewNode, Node,
+    Attr, DirName, Env, FileKey, FsInfo, Identity, IoAccess, Kind, Lookup, NewModes, NewNode, Node,
     Permitted, Range, SetAttr, StreamInfo, StreamOpen, SyncScope, Timestamp, Vfs, VfsError,
     VfsResult, WriteMode,
 };
@@ -478,6 +478,9 @@ impl Vfs for Fake {
         unreachable!()
     }
     async fn may_remove(&self, _: &Identity, _: &FakeNode, _: &FakeNode, _: &str) -> VfsResult<()> {
+        unreachable!()
+    }
+    fn new_modes(&self) -> NewModes {
         unreachable!()
     }
     fn uid(&self, _: &Identity) -> u32 {

@@ -40,9 +40,9 @@ pub use node::PosixNode;
 pub use options::{AclNamespace, Clock, PosixOptions, StreamStore, SymlinkPolicy};
 
 use crate::{
-    Attr, DirName, FailedSync, FileKey, FsInfo, Identity, IoAccess, Listed, Lookup, NewNode,
-    Permissions, Permitted, Range, SetAttr, StreamInfo, StreamOpen, SyncScope, Timestamp, Vfs,
-    VfsError, VfsResult, WriteMode,
+    Attr, DirName, FailedSync, FileKey, FsInfo, Identity, IoAccess, Listed, Lookup, NewModes,
+    NewNode, Permissions, Permitted, Range, SetAttr, StreamInfo, StreamOpen, SyncScope, Timestamp,
+    Vfs, VfsError, VfsResult, WriteMode,
     disk::{Disk, InodeLocks},
 };
 use attrib_cache::AttribCache;
@@ -468,6 +468,14 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         name: &str,
     ) -> VfsResult<()> {
         self.do_may_remove(who, node, parent, name).await
+    }
+
+    fn new_modes(&self) -> NewModes {
+        let options = &self.options;
+        NewModes {
+            file: options.file_mode & options.file_mask,
+            directory: options.directory_mode & options.directory_mask,
+        }
     }
 
     fn uid(&self, who: &Identity) -> u32 {

@@ -90,14 +90,14 @@ async fn fill<V: Vfs>(
     pattern: String,
     cursor: &mut DirectoryCursor,
 ) -> Result<bytes::BytesMut, Failure> {
-    let restart = request
-        .flags
-        .intersects(QueryDirectoryFlags::RESTART_SCANS | QueryDirectoryFlags::REOPEN);
-    let single = request
-        .flags
-        .contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
+    let asks = |flag| request.flags.contains(flag);
+    let reopen = asks(QueryDirectoryFlags::REOPEN);
+    let restart = reopen || asks(QueryDirectoryFlags::RESTART_SCANS);
+    let single = asks(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
     let limit = call.server().config().limits.directory_bytes;
     let room = size(request.output_buffer_length.min(limit));
+    // With REOPEN it is as if nothing had been asked before ([MS-SMB2] 3.3.5.18).
+    cursor.started &= !reopen;
     let first = cursor.pattern.is_none();
     let mut ahead = Ahead::default();
     if first || restart {
@@ -154,7 +154,7 @@ async fn fill<V: Vfs>(
     // No room for names that nobody counts.
     (cursor.held, cursor.names) = (None, VecDeque::new());
     // [MS-FSA] 2.1.5.6.3: nothing at the very first call means that no such file exists.
-    let status = if first && !cursor.started {
+    let status = if (first || restart) && !cursor.started {
         Status::NO_SUCH_FILE
     } else {
         Status::NO_MORE_FILES
@@ -324,7 +324,8 @@ async fn above<V: Vfs>(
     Ok(share.vfs.attr(&node).await?)
 }
 
-/// Whether the user may read an entry, by its descriptor as for an open of it.
+/// Whether the user may open an entry for generic read, by its descriptor: whoever lacks one of those
+/// rights is not shown it.
 async fn visible<V: Vfs>(
     call: &Call<V>,
     open: &InFlight<V>,
@@ -342,7 +343,7 @@ async fn visible<V: Vfs>(
         return Ok(false);
     };
     let sd = access::descriptor(&**vfs, &node, &attr, None).await?;
-    Ok(access::maximal(&sd, &token).contains(AccessMask::FILE_READ_DATA))
+    Ok(access::maximal(&sd, &token).contains(AccessMask::FILE_GENERIC_READ))
 }
 
 /// The short name a listing shows, into `short`: none where the name is one itself.

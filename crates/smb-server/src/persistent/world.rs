@@ -193,6 +193,7 @@ fn config(limits: Limits) -> ServerConfig {
         guest_ids: (0, 0),
         limits,
         local_groups: Default::default(),
+        local_accounts: Default::default(),
     }
 }
 

@@ -10,7 +10,7 @@ use smb_wire::{
         lsarpc::{
             PolicyDomain, ReferencedDomain, Request, SidNameUse, TranslatedName, TranslatedSid,
             encode_get_user_name, encode_handle, encode_lookup_names, encode_lookup_sids,
-            encode_query_information_policy,
+            encode_query_information_policy, encode_status,
         },
     },
     status::Status,
@@ -49,6 +49,7 @@ pub(super) fn answer(
             }
             encode_handle(&ContextHandle::default(), Status::SUCCESS)
         }
+        Request::Reserved => encode_status(Status::NOT_SUPPORTED),
         Request::QueryInformationPolicy { handle, class } => {
             policy(handles, &handle)?;
             encode_query_information_policy(class, Ok(&domain(world, class)))

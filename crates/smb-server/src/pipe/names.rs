@@ -1,12 +1,14 @@
 //! Names and SIDs ([MS-LSAT] 3.1.1): the machine's own domain, BUILTIN, well-known ones, and
 //! the two authorities in which UNIX ids are shown.
 //!
-//! Names compare without case. Nothing is asked of the host: a UNIX id's name is its number.
+//! Names compare without case. Nothing is asked of the host: a UNIX id's name is that of the account it
+//! stands for, else its number.
 
 use smb_auth::Account;
 use smb_wire::{dtyp::Sid, rpc::lsarpc::SidNameUse};
 
 use super::world::World;
+use crate::local_accounts;
 
 /// RID of the group every local user is a member of, called "None" as on Windows.
 pub(super) const NONE_RID: u32 = 513;
@@ -133,6 +135,7 @@ pub(super) fn builtin_of(rid: u32) -> Option<&'static str> {
 
 /// What a SID stands for.
 pub(super) fn of_sid(world: &World, sid: &Sid) -> Option<Found> {
+    let sid = &local_accounts::told(&world.config, sid);
     let found = |domain, name, kind| Found {
         domain,
         name,
@@ -196,8 +199,8 @@ fn of_domain(world: &World, name: &str) -> Option<Found> {
     if name.eq_ignore_ascii_case(&world.config.netbios_name) {
         return Some(domain(machine(world)));
     }
-    name.eq_ignore_ascii_case(BUILTIN_NAME)
-        .then(|| domain(builtin()))
+    // No name at all stands for it, too, as on Windows.
+    (name.is_empty() || name.eq_ignore_ascii_case(BUILTIN_NAME)).then(|| domain(builtin()))
 }
 
 /// Well-known names first, then domains, then accounts ([MS-LSAT] 3.1.4.5).

@@ -80,6 +80,7 @@ pub(crate) fn config() -> ServerConfig {
         guest_ids: (0, 0),
         limits: Limits::default(),
         local_groups: Default::default(),
+        local_accounts: Default::default(),
     }
 }
 
@@ -302,6 +303,70 @@ fn names_and_sids_are_looked_up_both_ways() {
         assert_eq!(found.sid, sid, "{text}");
     }
     assert_eq!(super::names::of_name(&world, r"nowhere\anna"), None);
+}
+
+/// The local user and group that an account alone is are found as the account, by name and by SID.
+#[test]
+fn a_bound_user_is_found_as_the_account() {
+    let mut world = world(false);
+    let mut config = ServerConfig {
+        switch_identity: true,
+        guest_ids: (65_534, 65_534),
+        ..(*world.config).clone()
+    };
+    let me = world.token.user_sid;
+    let (_, rid) = me.split_rid().unwrap();
+    let bound = [
+        (rid, Some((1000, 100))),
+        (rid + 1, Some((1001, 1001))),
+        (rid + 2, Some((1001, 7))),
+    ];
+    config.local_accounts = crate::config::LocalAccounts::of(&config, bound, false);
+    world.config = Arc::new(config);
+    for sid in [Sid::unix_user(1000), Sid::unix_group(100), me] {
+        let found = super::names::of_sid(&world, &sid).unwrap();
+        assert_eq!((&found.name[..], found.sid), ("anna", me), "{sid}");
+        assert_eq!(found.domain.1, world.config.machine_sid);
+    }
+    for name in [r"Unix User\1000", r"unix group\100", "anna"] {
+        assert_eq!(
+            super::names::of_name(&world, name).unwrap().sid,
+            me,
+            "{name}"
+        );
+    }
+    // Two accounts are that one.
+    let shared = Sid::unix_user(1001);
+    assert_eq!(super::names::of_sid(&world, &shared).unwrap().sid, shared);
+}
+
+/// smbcacls takes for granted that an answer to LsarQueryInformationPolicy2 has a SID; a server that is
+/// in no domain has none to give, and leaves the call to domain controllers, as Samba does.
+#[test]
+fn the_policy_of_a_domain_is_not_told_by_who_has_none() {
+    let world = world(false);
+    let mut link = bound(Interface::Lsarpc, &world);
+    let policy = handle(&call(&mut link, &world, 6, &[0; 12]).unwrap());
+    let mut stub = smb_wire::rpc::NdrWriter::new();
+    stub.handle(&policy);
+    stub.u16(3);
+    let stub = stub.finish();
+    let refused = call(&mut link, &world, 46, &stub);
+    assert_eq!(refused, Err(FaultStatus::OP_RNG_ERROR));
+    assert!(call(&mut link, &world, 7, &stub).is_ok());
+    // [MS-LSAT] 2.1: what is for TCP/IP alone.
+    for opnum in [76, 77] {
+        let refused = call(&mut link, &world, opnum, &stub);
+        assert_eq!(refused, Err(FaultStatus::ACCESS_DENIED));
+    }
+    let answer = call(&mut link, &world, 1, &stub).unwrap();
+    assert_eq!(answer[..], Status::NOT_SUPPORTED.0.to_le_bytes());
+}
+
+#[test]
+fn no_name_at_all_is_the_domain_of_built_in_groups() {
+    let found = super::names::of_name(&world(false), "").unwrap();
+    assert_eq!(found.sid, Sid::BUILTIN);
 }
 
 #[test]

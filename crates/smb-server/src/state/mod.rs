@@ -43,4 +43,4 @@ pub use server::{ConnectionId, ConnectionReport, OpenReport, Report, Server, Ses
 pub(crate) use server::{Login, Mail, Peer};
 pub(crate) use session::{NewSession, Sealing, Session, SessionPhase, Terms, TreeConnect};
 pub use share::{Share, Shares};
-pub(crate) use token::{Acting, Token};
+pub(crate) use token::{Acting, Token, carried};

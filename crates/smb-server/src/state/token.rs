@@ -18,6 +18,8 @@ pub(crate) struct Token {
     pub(crate) domain: String,
     /// The user's SID.
     pub(crate) user_sid: Sid,
+    /// Owner of what the user creates: himself, or the local user that he is together with others.
+    pub(crate) owner_sid: Sid,
     /// Primary group of what the user creates.
     pub(crate) group_sid: Sid,
     /// Every SID the access check shall find, the user's own first.
@@ -68,7 +70,9 @@ impl Token {
     /// A user of the database.
     pub(crate) fn user(config: &ServerConfig, user: &UserIdentity, users: &dyn UserStore) -> Self {
         let user_sid = account(config, user.rid);
-        let own = (user.uid_gid).filter(|(uid, _)| may_be(config, *uid));
+        let own = bound(config, user.uid_gid);
+        let together = own.map(|(uid, _)| uid);
+        let together = together.filter(|uid| config.local_accounts.user(*uid) != Some(user.rid));
         let mut sids = vec![user_sid];
         sids.extend(user.group_rids.iter().map(|rid| account(config, *rid)));
         let (local, gid) = local(config, own);
@@ -79,6 +83,7 @@ impl Token {
             domain: user.domain.clone(),
             group_sid: Sid::unix_group(gid),
             user_sid,
+            owner_sid: together.map_or(user_sid, Sid::unix_user),
             sids,
             group_rids: user.group_rids.clone(),
             groups: (user.group_rids.iter())
@@ -100,6 +105,7 @@ impl Token {
         let groups = local_groups(config, uid).iter();
         sids.extend(groups.map(|gid| Sid::unix_group(*gid)));
         Self {
+            owner_sid: Sid::unix_user(uid),
             group_sid: Sid::unix_group(gid),
             sids,
             identity: identity(config, Some((uid, gid))),
@@ -129,6 +135,7 @@ impl Token {
             group_sid: Sid::unix_group(gid),
             sids,
             user_sid,
+            owner_sid: user_sid,
             group_rids: Vec::new(),
             groups: Arc::default(),
             identity: identity(config, None),
@@ -145,6 +152,7 @@ impl Token {
             user: String::new(),
             domain: String::new(),
             user_sid: Sid::ANONYMOUS,
+            owner_sid: Sid::ANONYMOUS,
             group_sid: Sid::unix_group(gid),
             sids: vec![Sid::ANONYMOUS, Sid::NETWORK],
             group_rids: Vec::new(),
@@ -168,28 +176,35 @@ fn local_groups(config: &ServerConfig, uid: u32) -> &[u32] {
     config.local_groups.get(&uid).map_or(&[], Vec::as_slice)
 }
 
-/// Whether somebody bound to `uid` acts as it: a server that cannot switch is one uid alone.
-fn may_be(config: &ServerConfig, uid: u32) -> bool {
-    config.switch_identity || uid == config.guest_ids.0
+/// Whom somebody bound to `ids` acts as: a server that cannot switch is one uid alone.
+fn bound(config: &ServerConfig, ids: Option<(u32, u32)>) -> Option<(u32, u32)> {
+    ids.filter(|(uid, _)| config.switch_identity || *uid == config.guest_ids.0)
 }
 
-/// What the access check knows of who somebody is on disk, and the primary group there; `own`:
-/// whom he is bound to.
+/// The uid that whoever is bound to `ids` has for the access check, and the gids, the primary one first.
 ///
 /// The uid of the guest account stands for nobody in particular, so it makes nobody an owner. The
 /// uid of a server that cannot switch does: what lies there without a descriptor could be used by
 /// nobody otherwise, and what is made there has one.
-fn local(config: &ServerConfig, own: Option<(u32, u32)>) -> (Vec<Sid>, u32) {
+pub(crate) fn carried(config: &ServerConfig, ids: Option<(u32, u32)>) -> (Option<u32>, Vec<u32>) {
+    let own = bound(config, ids);
     let (uid, gid) = own
         .filter(|_| config.switch_identity)
         .unwrap_or(config.guest_ids);
-    let owner = (own.is_some() || !config.switch_identity).then(|| Sid::unix_user(uid));
-    let mut sids: Vec<Sid> = owner.into_iter().collect();
-    sids.push(Sid::unix_group(gid));
-    let groups = local_groups(config, uid).iter();
-    sids.extend(groups.map(|gid| Sid::unix_group(*gid)));
+    let mut gids = vec![gid];
+    gids.extend(local_groups(config, uid));
+    let owns = own.is_some() || !config.switch_identity;
+    (owns.then_some(uid), gids)
+}
+
+/// What the access check knows of who somebody is on disk, and the primary group there; `own`:
+/// whom he is bound to.
+fn local(config: &ServerConfig, own: Option<(u32, u32)>) -> (Vec<Sid>, u32) {
+    let (uid, gids) = carried(config, own);
+    let mut sids: Vec<Sid> = uid.map(Sid::unix_user).into_iter().collect();
+    sids.extend(gids.iter().map(|gid| Sid::unix_group(*gid)));
     sids.extend([Sid::EVERYONE, Sid::NETWORK]);
-    (sids, gid)
+    (sids, gids.first().copied().unwrap_or(config.guest_ids.1))
 }
 
 /// Who the kernel is told is asking. Nobody is the service where identities can be switched.

@@ -75,13 +75,13 @@ fn the_uid_of_the_guest_account_makes_nobody_an_owner() {
     for token in [&bob, &carol, &Token::guest(&config)] {
         assert!(!token.sids.contains(&Sid::unix_user(GUEST.0)));
         assert!(!token.owns_by_uid);
-        let lies_there = access::derived(of(GUEST, 0o644), false);
+        let lies_there = access::derived(of(GUEST, 0o644), None);
         assert!(!may_write(&lies_there, token));
     }
-    let bobs = access::derived_for(bob.user_sid, of(GUEST, 0o644), false);
+    let bobs = access::derived_for(bob.user_sid, of(GUEST, 0o644), None);
     assert!(may_write(&bobs, &bob) && !may_write(&bobs, &carol));
     // As its permissions say.
-    let open = access::derived_for(bob.user_sid, of(GUEST, 0o664), false);
+    let open = access::derived_for(bob.user_sid, of(GUEST, 0o664), None);
     assert!(may_write(&open, &carol));
 }
 
@@ -97,11 +97,11 @@ fn accounts_of_an_unprivileged_server_own_what_they_make() {
         assert_eq!(on_disk(token), None);
         assert!(!token.owns_by_uid);
         // What lies there without a descriptor is everybody's, as its owner's bits allow.
-        let lies_there = |mode| access::derived(of(GUEST, mode), false);
+        let lies_there = |mode| access::derived(of(GUEST, mode), None);
         assert!(may_write(&lies_there(0o600), token));
         assert!(!may_write(&lies_there(0o444), token));
     }
-    let bobs = access::derived_for(bob.user_sid, of(GUEST, 0o644), false);
+    let bobs = access::derived_for(bob.user_sid, of(GUEST, 0o644), None);
     assert!(may_write(&bobs, &bob) && !may_write(&bobs, &carol));
     // Who is bound to the server's own uid says that it is his.
     let own = token(&config, 1003, Some(GUEST));
@@ -118,7 +118,7 @@ fn everybody_is_one_where_a_share_names_its_owner() {
         let make = |token: &Token| token.acting_as(&config, ids);
         let there = acting.token(Arc::clone(&token), make);
         assert!(there.owns_by_uid);
-        assert!(may_write(&access::derived(of(ids, 0o600), false), &there));
+        assert!(may_write(&access::derived(of(ids, 0o600), None), &there));
         let expected = switch.then_some((ALICE.0, ALICE.1, vec![50]));
         assert_eq!(on_disk(&there), expected);
         // Made once for each token.
@@ -146,7 +146,7 @@ fn groups_are_those_of_the_account_as_it_is_now() {
         };
         Token::user(&config, &identity, users)
     };
-    let for_staff = access::derived_for(staff, of((0, 0), 0o600), false);
+    let for_staff = access::derived_for(staff, of((0, 0), 0o600), None);
     assert!(!may_write(&for_staff, &now(&users)));
     users.add_member("staff", "dora").unwrap();
     assert!(may_write(&for_staff, &now(&users)));
@@ -166,6 +166,6 @@ fn an_account_of_the_same_name_is_another() {
     let new = users.add_user("dora").unwrap();
     let (old, new) = (token(&config, old, None), token(&config, new, None));
     assert_ne!(old.user_sid, new.user_sid);
-    let hers = access::derived_for(old.user_sid, of(GUEST, 0o600), false);
+    let hers = access::derived_for(old.user_sid, of(GUEST, 0o600), None);
     assert!(may_write(&hers, &old) && !may_write(&hers, &new));
 }

@@ -17,7 +17,7 @@ pub const MAX_ACES: usize = 2_048;
 /// A list of entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acl {
-    /// 2, or 4 when there are object entries.
+    /// 2, or 4 when there are object entries; 3 is what smbcacls writes, and Windows takes.
     pub revision: u8,
     /// The entries, in the order of evaluation.
     pub aces: Vec<Ace>,
@@ -55,7 +55,7 @@ impl Acl {
         let len = usize::from(header.u16()?);
         let count = usize::from(header.u16()?);
         header.skip(2)?;
-        if !matches!(revision, Self::REVISION | Self::REVISION_DS) || count > MAX_ACES {
+        if !(Self::REVISION..=Self::REVISION_DS).contains(&revision) || count > MAX_ACES {
             return Err(Malformed { what: WHAT });
         }
         let body = bytes.get(Self::MIN..len).ok_or(Malformed { what: WHAT })?;
@@ -131,8 +131,10 @@ mod tests {
         assert!(Acl::read(&[2, 0, 12, 0, 1, 0, 0, 0, 5, 0, 8, 0]).is_err());
         assert!(Acl::read(&[2, 0, 8, 0, 0xff, 0xff, 0, 0]).is_err());
         assert!(Acl::read(&[2, 0, 4, 0, 0, 0, 0, 0]).is_err());
-        assert!(Acl::read(&[3, 0, 8, 0, 0, 0, 0, 0]).is_err());
-        assert!(Acl::read(&[4, 0, 8, 0, 0, 0, 0, 0]).is_ok());
+        for (revision, known) in [(1, false), (2, true), (3, true), (4, true), (5, false)] {
+            let list = Acl::read(&[revision, 0, 8, 0, 0, 0, 0, 0]);
+            assert_eq!(list.is_ok(), known, "{revision}");
+        }
     }
 
     #[test]

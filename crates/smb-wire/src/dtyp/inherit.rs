@@ -4,10 +4,13 @@
 //! Follows the table of 2.5.3.4.4 and what NTFS does where the pseudocode leaves it open: an
 //! entry that is both effective on a directory and passed on becomes one entry, and two only
 //! when the effective one had to be changed (CREATOR OWNER, CREATOR GROUP, generic rights).
+//! DACL_AUTO_INHERIT and SACL_AUTO_INHERIT (2.5.3.4.1) hold where the parent's list is marked as
+//! auto-inherited: only then are entries marked as inherited, is the new list marked, and are the
+//! parent's entries appended to a list that the creator gives.
 //! Object entries are not inherited: files have no object types.
 
 use super::ace::{Ace, AceBody, AceFlags, AceType};
-use super::acl::{Acl, MAX_ACES};
+use super::acl::Acl;
 use super::security_descriptor::{SecurityDescriptor, SecurityDescriptorControl};
 use super::sid::Sid;
 use crate::access_mask::AccessMask;
@@ -38,7 +41,13 @@ pub fn inherit(
     let creator_control = creator.map_or(Control::empty(), |sd| sd.control);
     let given =
         creator.filter(|sd| sd.control.contains(Control::DACL_PRESENT) || sd.dacl.is_some());
-    let parent_dacl = parent.and_then(|sd| sd.dacl.as_ref());
+    // A list that is not there protects nothing.
+    let dacl_protected = given.is_some() && creator_control.contains(Control::DACL_PROTECTED);
+    let parent_control = parent.map_or(Control::empty(), |sd| sd.control);
+    let above = |list, automatic| Above {
+        list,
+        automatic: parent_control.contains(automatic),
+    };
     let dacl = match given {
         // A NULL DACL given on purpose stays one.
         Some(sd) if sd.dacl.is_none() => {
@@ -46,28 +55,38 @@ pub fn inherit(
             None
         }
         given => Some(child.list(
-            parent_dacl,
+            above(
+                parent.and_then(|sd| sd.dacl.as_ref()),
+                Control::DACL_AUTO_INHERITED,
+            ),
             given.and_then(|sd| sd.dacl.as_ref()),
-            creator_control.contains(Control::DACL_PROTECTED),
+            dacl_protected,
         )),
     };
-    let dacl = dacl.map(|(aces, inherited)| {
+    let dacl = dacl.map(|(aces, automatic)| {
         // Windows counts entries that reached the child, not those that could have reached
         // another: a file below a list for directories only gets the default.
         if aces.is_empty() && given.is_none() {
             return Acl::new(default_dacl(owner));
         }
-        control |= Control::DACL_AUTO_INHERITED.when(inherited);
+        control |= Control::DACL_AUTO_INHERITED.when(automatic);
         Acl::new(aces)
     });
-    control |= creator_control & Control::DACL_PROTECTED;
+    control |= Control::DACL_PROTECTED.when(dacl_protected);
 
     let creator_sacl = creator.and_then(|sd| sd.sacl.as_ref());
-    let parent_sacl = parent.and_then(|sd| sd.sacl.as_ref());
-    let protected = creator_control.contains(Control::SACL_PROTECTED);
-    let (aces, inherited) = child.list(parent_sacl, creator_sacl, protected);
-    control |= Control::SACL_AUTO_INHERITED.when(inherited);
-    control |= creator_control & Control::SACL_PROTECTED;
+    let sacl_protected =
+        creator_sacl.is_some() && creator_control.contains(Control::SACL_PROTECTED);
+    let (aces, automatic) = child.list(
+        above(
+            parent.and_then(|sd| sd.sacl.as_ref()),
+            Control::SACL_AUTO_INHERITED,
+        ),
+        creator_sacl,
+        sacl_protected,
+    );
+    control |= Control::SACL_AUTO_INHERITED.when(automatic);
+    control |= Control::SACL_PROTECTED.when(sacl_protected);
     let sacl = (creator_sacl.is_some() || !aces.is_empty()).then(|| Acl::new(aces));
 
     SecurityDescriptor {
@@ -93,53 +112,57 @@ struct Child {
     group: Sid,
 }
 
+/// A list of the parent.
+struct Above<'a> {
+    list: Option<&'a Acl>,
+    /// It is marked as auto-inherited, and so is what comes of it.
+    automatic: bool,
+}
+
 impl Child {
-    /// The new object's list: the creator's explicit entries, then what the parent passes on
-    /// unless the creator's list is protected; and whether the parent passed anything on.
-    fn list(
-        &self,
-        parent: Option<&Acl>,
-        creator: Option<&Acl>,
-        protected: bool,
-    ) -> (Vec<Ace>, bool) {
+    /// The new object's list: the creator's explicit entries, then what the parent passes on: all of it
+    /// where the creator gave no list; and whether the list is auto-inherited.
+    fn list(&self, parent: Above<'_>, creator: Option<&Acl>, protected: bool) -> (Vec<Ace>, bool) {
         let mut aces = Vec::new();
         for ace in creator.iter().flat_map(|acl| &acl.aces) {
-            // 2.5.3.4.6: what the creator's list says it inherited is not taken over, unless
-            // nothing will be inherited afresh.
+            // 2.5.3.4: of a protected list every entry counts as explicit; of another what it says it
+            // inherited is not taken over.
             if protected || !ace.flags.contains(AceFlags::INHERITED) {
                 self.push_explicit(ace, &mut aces);
             }
         }
         let passes_on = |acl: &&Acl| acl.aces.iter().any(Ace::is_inheritable);
-        let Some(parent) = parent.filter(passes_on).filter(|_| !protected) else {
+        let applies = !protected && (creator.is_none() || parent.automatic);
+        let Some(list) = parent.list.filter(passes_on).filter(|_| applies) else {
             return (aces, false);
         };
-        for ace in &parent.aces {
-            self.push_inherited(ace, &mut aces);
+        let mark = AceFlags::INHERITED.when(parent.automatic);
+        for ace in &list.aces {
+            self.push_inherited(ace, mark, &mut aces);
         }
-        // A list over the limit could never be read again; the last entries are the weakest.
-        aces.truncate(MAX_ACES);
-        (aces, true)
+        (aces, parent.automatic)
     }
 
     /// An entry of the creator's, with generic rights and macro SIDs resolved where it takes
     /// effect (2.5.3.4.7).
     fn push_explicit(&self, ace: &Ace, aces: &mut Vec<Ace>) {
+        let only_inherited = ace.flags.contains(AceFlags::INHERIT_ONLY);
         let mut ace = ace.clone();
         ace.flags = ace.flags.without(AceFlags::INHERITED);
-        if !self.is_directory {
+        match (self.is_directory, only_inherited) {
+            (true, true) => aces.push(ace),
+            (true, false) => self.push_effective(ace, aces),
             // Nothing inherits from a file.
-            ace.flags = ace.flags.without(INHERITANCE);
+            (false, true) => {}
+            (false, false) => {
+                ace.flags = ace.flags.without(INHERITANCE);
+                self.push_effective(ace, aces);
+            }
         }
-        if ace.flags.contains(AceFlags::INHERIT_ONLY) {
-            aces.push(ace);
-            return;
-        }
-        self.push_effective(ace, aces);
     }
 
     /// What a child gets from one entry of its parent, by the table of 2.5.3.4.4.
-    fn push_inherited(&self, parent: &Ace, aces: &mut Vec<Ace>) {
+    fn push_inherited(&self, parent: &Ace, mark: AceFlags, aces: &mut Vec<Ace>) {
         if !is_inheritable_type(parent.ace_type) {
             return;
         }
@@ -149,7 +172,7 @@ impl Child {
         let audit = parent.flags & (AceFlags::SUCCESSFUL_ACCESS | AceFlags::FAILED_ACCESS);
         let effective = if self.is_directory { container } else { object };
         let passed_on = self.is_directory && !stops && (object || container);
-        let mut flags = audit | AceFlags::INHERITED;
+        let mut flags = audit | mark;
         if passed_on {
             flags |= parent.flags & (AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT);
         }
@@ -217,6 +240,7 @@ mod tests {
 
     fn parent(sid: Sid, mask: AccessMask, flags: u8) -> SecurityDescriptor {
         SecurityDescriptor {
+            control: SecurityDescriptorControl::DACL_AUTO_INHERITED,
             dacl: Some(Acl::new(vec![Ace::allow(sid, mask, AceFlags(flags))])),
             ..SecurityDescriptor::default()
         }

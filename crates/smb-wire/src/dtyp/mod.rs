@@ -9,6 +9,8 @@ mod ace;
 mod acl;
 mod inherit;
 #[cfg(test)]
+mod inherit_model;
+#[cfg(test)]
 mod random;
 mod security_descriptor;
 mod sid;

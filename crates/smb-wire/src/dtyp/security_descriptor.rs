@@ -183,9 +183,24 @@ impl SecurityDescriptor {
         }
     }
 
-    /// Takes the parts that a set names from `new` ([MS-FSA] 2.1.5.18). An owner or group that
+    /// Names whoever it names by the SID that `name` gives for theirs.
+    pub fn map_sids(&mut self, name: impl Fn(&Sid) -> Sid) {
+        let lists = [&mut self.dacl, &mut self.sacl];
+        let aces = lists.into_iter().flatten().flat_map(|acl| &mut acl.aces);
+        let entries = aces.filter_map(|ace| match &mut ace.body {
+            super::AceBody::Access { sid, .. } => Some(sid),
+            super::AceBody::Opaque(_) => None,
+        });
+        let holders = [&mut self.owner, &mut self.group].into_iter().flatten();
+        for sid in holders.chain(entries) {
+            *sid = name(sid);
+        }
+    }
+
+    /// Takes the parts that a set names from `new` ([MS-FSA] 2.1.5.17). An owner or group that
     /// `new` lacks stays; AUTO_INHERIT_REQ of the client becomes AUTO_INHERITED of the object,
-    /// and generic rights become those of files.
+    /// and generic rights become those of files. A DACL that is set is there from then on: one that
+    /// `new` does not have is set as a NULL DACL, as Windows and Samba do.
     pub fn merge(&mut self, new: &Self, parts: SecurityInformation) {
         use SecurityDescriptorControl as Control;
         if parts.contains(SecurityInformation::OWNER) && new.owner.is_some() {
@@ -205,7 +220,8 @@ impl SecurityDescriptor {
             self.dacl.clone_from(&new.dacl);
             map_generic(self.dacl.as_mut());
             self.control = self.control.without(Control(bits))
-                | taken(new.control, bits, requested, inherited);
+                | taken(new.control, bits, requested, inherited)
+                | Control::DACL_PRESENT;
         }
         if let Some((part, bits, requested, inherited)) = lists.next()
             && parts.contains(part)

@@ -49,12 +49,15 @@ pub enum Request {
         /// What.
         handle: ContextHandle,
     },
+    /// Opnum1NotUsedOnWire ([MS-LSAD] 3.1.4), which Windows has for itself.
+    Reserved,
     /// LsarOpenPolicy, opnum 6, and LsarOpenPolicy2, opnum 44.
     OpenPolicy {
         /// Rights asked for.
         desired_access: u32,
     },
-    /// LsarQueryInformationPolicy, opnum 7, and its second form, opnum 46.
+    /// LsarQueryInformationPolicy, opnum 7. Its second form, opnum 46, is left to domain controllers,
+    /// as by Samba: clients that get an answer take it for granted that there is a domain with a SID.
     QueryInformationPolicy {
         /// The policy.
         handle: ContextHandle,
@@ -97,6 +100,7 @@ impl Request {
             0 => Ok(Self::Close {
                 handle: reader.handle()?,
             }),
+            1 => Ok(Self::Reserved),
             6 | 44 => {
                 // Name and attributes say nothing ([MS-LSAD] 3.1.4.4.1: all ignored); the
                 // rights come last.
@@ -105,7 +109,7 @@ impl Request {
                     desired_access: u32::from_le_bytes(*tail),
                 })
             }
-            7 | 46 => Ok(Self::QueryInformationPolicy {
+            7 => Ok(Self::QueryInformationPolicy {
                 handle: reader.handle()?,
                 class: reader.u16()?,
             }),
@@ -123,6 +127,8 @@ impl Request {
                     wants_domain: reader.pointer()?,
                 })
             }
+            // [MS-LSAT] 2.1: LsarLookupSids3 and LsarLookupNames4 are for TCP/IP, not for pipes.
+            76 | 77 => Err(FaultStatus::ACCESS_DENIED),
             _ => Err(FaultStatus::OP_RNG_ERROR),
         }
     }
@@ -160,6 +166,14 @@ impl Request {
         }
         Ok(Self::LookupSids { handle, form, sids })
     }
+}
+
+/// The reply that is a status.
+#[must_use]
+pub fn encode_status(status: Status) -> BytesMut {
+    let mut writer = NdrWriter::new();
+    writer.u32(status.0);
+    writer.finish()
 }
 
 /// The reply of operations that give out or take back a handle.

@@ -4,12 +4,12 @@ use std::cell::Cell;
 
 use smb_wire::{
     access_mask::AccessMask,
-    dtyp::{SecurityDescriptor, Sid},
+    dtyp::{SecurityDescriptor, SecurityInformation, Sid},
     file_attributes::FileAttributes,
     msg::CreateAction,
     status::Status,
 };
-use vfs::{Attr, NewNode, NewSecurity, Node, Permissions, Vfs, VfsError};
+use vfs::{Attr, NewModes, NewNode, NewSecurity, Node, Permissions, Vfs, VfsError};
 
 use super::{
     Attempt, Known, Opened, Seen, judge,
@@ -17,7 +17,7 @@ use super::{
     request::{Contexts, Wanted},
 };
 use crate::{
-    access::{self, Parent},
+    access::{self, Above, Parent},
     command::{Call, Failure, engine},
     file::{Change, Remove},
 };
@@ -107,7 +107,7 @@ async fn check<V: Vfs>(
     wanted: &Wanted,
     lookup: &Seen<V::Node>,
     parent: &V::Node,
-) -> Result<Option<SecurityDescriptor>, Failure> {
+) -> Result<Option<Above>, Failure> {
     let share = call.share()?;
     let token = call.token()?;
     if share.config.read_only {
@@ -131,14 +131,21 @@ async fn make<V: Vfs>(
     wanted: &Wanted,
     contexts: &Contexts,
     (lookup, parent): (&Seen<V::Node>, &V::Node),
-    inherited: Option<&SecurityDescriptor>,
+    inherited: Option<&Above>,
 ) -> Result<(V::Node, Attr), Failure> {
     let share = call.share()?;
     let token = call.token()?;
     let vfs = &*share.vfs;
     let directory = wanted.directory();
     let given = contexts.security.as_ref();
-    let describe = |of| owned(token.user_sid, of, directory);
+    if let Some(given) = given {
+        let nobody = SecurityDescriptor::default();
+        // Whose group it is gives nobody anything but by entries, which are the creator's to choose.
+        let owner = SecurityInformation::OWNER;
+        access::may_own(&nobody, given, owner, &token, |sid| *sid)?;
+    }
+    let below = directory.then(|| vfs.new_modes());
+    let describe = |of| owned(token.owner_sid, of, below);
     let security = match access::for_new(inherited, &token, given, directory) {
         None => (!token.owns_by_uid).then_some(NewSecurity::Of(&describe)),
         Some(sd) => Some(NewSecurity::Given(encoded(&sd)?)),
@@ -181,9 +188,9 @@ fn encoded(sd: &SecurityDescriptor) -> Result<Vec<u8>, Failure> {
 }
 
 /// The descriptor of a new file or directory: its permission bits say the rights, `owner` is the account.
-fn owned(owner: Sid, of: Permissions, directory: bool) -> Vec<u8> {
-    // Three entries always fit; what could not be encoded could not be read, and opens nothing.
-    encoded(&access::derived_for(owner, of, directory)).unwrap_or_default()
+fn owned(owner: Sid, of: Permissions, below: Option<NewModes>) -> Vec<u8> {
+    // So few entries always fit; what could not be encoded could not be read, and opens nothing.
+    encoded(&access::derived_for(owner, of, below)).unwrap_or_default()
 }
 
 /// The creator gets what it asked for; MAXIMUM_ALLOWED is what the new descriptor gives.

@@ -33,8 +33,11 @@ pub(super) async fn open<V: Vfs>(
     let (node, attr) = match (&lookup.found, stream) {
         (Some((node, attr)), Stream::Unnamed) => {
             if attr.kind == Kind::Directory {
-                // A directory has no unnamed data stream.
-                return Err(Status::FILE_IS_A_DIRECTORY.into());
+                // A directory has no unnamed data stream; and no stream is a directory.
+                return Err(match wanted.directory() {
+                    true => Status::NOT_A_DIRECTORY.into(),
+                    false => Status::FILE_IS_A_DIRECTORY.into(),
+                });
             }
             return existing::open(call, wanted, contexts, lookup, node, attr).await;
         }

@@ -6,7 +6,7 @@
 use smb_wire::{
     codec::size,
     fsctl::{InterfaceCapability, NetworkInterfaceInfo, encode_network_interfaces},
-    msg::{Capabilities, IoctlRequest},
+    msg::{Dialect, IoctlRequest},
     status::Status,
 };
 use vfs::Vfs;
@@ -19,12 +19,8 @@ use crate::{
 
 /// Lists the addresses.
 pub(super) fn query<V: Vfs>(call: &Call<V>, request: &IoctlRequest<'_>) -> Result<Answer, Failure> {
-    let facts = call.connection.negotiated();
-    let offered = facts.is_some_and(|facts| {
-        let capabilities = facts.server_capabilities;
-        capabilities.contains(Capabilities::MULTI_CHANNEL)
-    });
-    if !offered {
+    // 3.3.5.15.11 asks whether the server can, not whether the client said that it can.
+    if call.connection.dialect() < Dialect::SMB_3_0 {
         return Err(Status::NOT_SUPPORTED.into());
     }
     let interfaces: Vec<_> = call.server().interfaces().iter().map(told).collect();

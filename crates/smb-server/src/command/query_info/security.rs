@@ -34,7 +34,9 @@ pub(super) async fn query<V: Vfs>(
     let disk = open.disk()?;
     check_access(parts, open.granted)?;
     let attr = engine::attr(call, open).await?;
-    let sd = access::descriptor(&*call.share()?.vfs, &disk.node, &attr, None).await?;
+    let share = call.share()?;
+    let sd = access::descriptor(&*share.vfs, &disk.node, &attr, None).await?;
+    let sd = access::told(&call.server().config(), share.config.act_as, sd);
     let mut bytes = BytesMut::new();
     sd.select(parts)
         .encode(&mut bytes)

@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use durability::{Meta, Receipt};
 use smb_wire::{
     access_mask::AccessMask,
-    dtyp::{SecurityDescriptor, SecurityInformation},
+    dtyp::{SecurityDescriptor, SecurityInformation, Sid},
     msg::NotifyFilter,
     status::Status,
 };
@@ -16,7 +16,8 @@ use crate::{
     access,
     command::{Call, Failure, engine, write},
     file::Operation,
-    state::{Open, Token},
+    local_accounts,
+    state::Open,
 };
 
 /// Stores the parts named.
@@ -37,7 +38,9 @@ pub(super) async fn set<V: Vfs>(
     let merging = call.server().descriptors.lock(disk.node.key()).await;
     let attr = engine::attr(call, open).await?;
     let mut sd = access::descriptor(&*share.vfs, &disk.node, &attr, None).await?;
-    check_owner(&sd, &new, parts, &token)?;
+    let (config, ids) = (call.server().config(), share.config.act_as);
+    let same = |sid: &Sid| local_accounts::told_on(&config, ids, sid);
+    access::may_own(&sd, &new, parts, &token, same)?;
     sd.merge(&new, parts);
     let mut bytes = BytesMut::new();
     sd.encode(&mut bytes)
@@ -70,26 +73,6 @@ fn check_access(parts: SecurityInformation, granted: AccessMask) -> Result<(), F
     } else {
         Err(Status::ACCESS_DENIED.into())
     }
-}
-
-/// Nobody has SeRestorePrivilege: an owner or group is given to nobody but oneself and one's
-/// groups, or stays.
-fn check_owner(
-    old: &SecurityDescriptor,
-    new: &SecurityDescriptor,
-    parts: SecurityInformation,
-    token: &Token,
-) -> Result<(), Failure> {
-    let allowed = |old: Option<_>, new: Option<_>| {
-        new.is_none_or(|sid| old == Some(sid) || token.sids.contains(&sid))
-    };
-    if parts.contains(SecurityInformation::OWNER) && !allowed(old.owner, new.owner) {
-        return Err(Status::INVALID_OWNER.into());
-    }
-    if parts.contains(SecurityInformation::GROUP) && !allowed(old.group, new.group) {
-        return Err(Status::INVALID_PRIMARY_GROUP.into());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,0 +1,129 @@
+//! What permission bits say, as a security descriptor: for an inode without a stored one.
+//!
+//! A directory's also says what is to be passed on once an entry is added and it is stored: whoever
+//! makes something in it keeps what it would be without descriptors, group and everyone what the
+//! directory gives them, as far as the bits of new files and directories would. Derived, it passes
+//! nothing on: what is made in such a directory has no stored descriptor either.
+
+use smb_wire::{
+    access_mask::AccessMask,
+    dtyp::{Ace, AceFlags, Acl, SecurityDescriptor, SecurityDescriptorControl, Sid},
+};
+use vfs::{NewModes, Permissions};
+
+const PASSED_ON: AceFlags =
+    AceFlags(AceFlags::OBJECT_INHERIT.bits() | AceFlags::CONTAINER_INHERIT.bits());
+
+/// What the permission bits say: owner, group, everyone; `below`: it is a directory, and what is made in
+/// it has these bits.
+pub(crate) fn derived(of: Permissions, below: Option<NewModes>) -> SecurityDescriptor {
+    derived_for(Sid::unix_user(of.uid), of, below)
+}
+
+/// The same with this account as the owner, who shares his uid with others.
+pub(crate) fn derived_for(
+    owner: Sid,
+    of: Permissions,
+    below: Option<NewModes>,
+) -> SecurityDescriptor {
+    let group = Sid::unix_group(of.gid);
+    let directory = below.is_some();
+    let rights = |bits| rights(directory, bits);
+    let entry = |sid, mask| Ace::allow(sid, mask, AceFlags::empty());
+    let mut aces = vec![
+        entry(owner, owner_rights(directory, of.mode >> 6)),
+        entry(group, rights(of.mode >> 3)),
+        entry(Sid::EVERYONE, rights(of.mode)),
+    ];
+    if let Some(below) = below {
+        aces.extend(passed_on(of.mode, below));
+    }
+    SecurityDescriptor {
+        control: SecurityDescriptorControl::empty(),
+        owner: Some(owner),
+        group: Some(group),
+        sacl: None,
+        dacl: Some(Acl::new(aces)),
+    }
+}
+
+/// The entries for what is made in a directory of this mode.
+fn passed_on(mode: u32, below: NewModes) -> impl Iterator<Item = Ace> {
+    // To read a file includes to run it, so a file's bits take nothing from x.
+    let new = below.directory & (below.file | 0o111);
+    let shared = mode & new;
+    let creator = Some((Sid::CREATOR_OWNER, owner_rights(true, new >> 6)));
+    let given = |sid, bits| (bits & 0o7 != 0).then(|| (sid, rights(true, bits)));
+    let entries = [
+        creator,
+        given(Sid::CREATOR_GROUP, shared >> 3),
+        given(Sid::EVERYONE, shared),
+    ];
+    let only = PASSED_ON | AceFlags::INHERIT_ONLY;
+    (entries.into_iter().flatten()).map(move |(sid, mask)| Ace::allow(sid, mask, only))
+}
+
+/// A stored descriptor as it counts: one that an earlier version stored for an account's new directory
+/// says nothing of what is passed on, and counts as what is stored for one today.
+pub(super) fn completed(
+    stored: SecurityDescriptor,
+    of: Permissions,
+    below: Option<NewModes>,
+) -> SecurityDescriptor {
+    match only_tells_owner(&stored, of, below) {
+        Some(today) => today,
+        None => stored,
+    }
+}
+
+/// The descriptor that names whose the inode is, and otherwise says what the permission bits say, if
+/// `sd` is that: the one of today or of an earlier version.
+pub(super) fn only_tells_owner(
+    sd: &SecurityDescriptor,
+    of: Permissions,
+    below: Option<NewModes>,
+) -> Option<SecurityDescriptor> {
+    let today = derived_for(sd.owner?, of, below);
+    let aces = &sd.dacl.as_ref()?.aces;
+    let all = &today.dacl.as_ref()?.aces;
+    let same = aces == all || Some(aces.as_slice()) == all.get(..OF_THE_BITS);
+    (same && (&sd.group, &sd.sacl) == (&today.group, &today.sacl)).then_some(today)
+}
+
+/// Entries that permission bits are: owner, group, everyone.
+const OF_THE_BITS: usize = 3;
+
+/// The owner may always change permissions and attributes, and remove what is his.
+fn owner_rights(directory: bool, bits: u32) -> AccessMask {
+    if bits & 0o6 == 0o6 {
+        return AccessMask::FILE_ALL_ACCESS;
+    }
+    rights(directory, bits)
+        | AccessMask::WRITE_DAC
+        | AccessMask::WRITE_OWNER
+        | AccessMask::DELETE
+        | AccessMask::FILE_WRITE_ATTRIBUTES
+}
+
+/// Rights that three permission bits stand for. Reading a file includes running it: a client
+/// that may read could copy and run it anyway, and Windows asks for both.
+fn rights(directory: bool, bits: u32) -> AccessMask {
+    let mut mask =
+        AccessMask::READ_CONTROL | AccessMask::SYNCHRONIZE | AccessMask::FILE_READ_ATTRIBUTES;
+    if bits & 0o4 != 0 {
+        mask |= AccessMask::FILE_GENERIC_READ;
+        if !directory {
+            mask |= AccessMask::FILE_EXECUTE;
+        }
+    }
+    if bits & 0o2 != 0 {
+        mask = mask | AccessMask::FILE_GENERIC_WRITE | AccessMask::DELETE;
+        if directory {
+            mask |= AccessMask::FILE_DELETE_CHILD;
+        }
+    }
+    if bits & 0o1 != 0 {
+        mask |= AccessMask::FILE_EXECUTE;
+    }
+    mask
+}

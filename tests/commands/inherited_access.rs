@@ -1,0 +1,326 @@
+//! What descriptors do to who makes something: entries added to a directory, owners and groups by
+//! one SID, lists that are not there, and listings that leave out what cannot be read.
+//!
+//! Users who are somebody of their own on disk need root.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use bytes::BytesMut;
+use smb_client::{CreateArgs, File, Options, Tree};
+use smb_tests::{DATA, HoldfastServer, Options as ServerOptions, missing, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::create_context::name;
+use smb_wire::dtyp::{
+    Ace, AceFlags, Acl, SecurityDescriptor, SecurityDescriptorControl as Control, Sid,
+};
+use smb_wire::msg::{CreateOptions, InfoType, SecurityInformation as Part};
+
+const CAROL: u32 = 12_345;
+const DAVE: u32 = 12_346;
+const TEAM: u32 = 12_400;
+/// This directory, its directories and files.
+const BELOW: AceFlags = AceFlags(3);
+/// "Modify" of Windows.
+const MODIFY: AccessMask = AccessMask(0x0013_01bf);
+
+fn whole() -> Part {
+    Part::OWNER | Part::GROUP | Part::DACL
+}
+
+fn told(file: &File, parts: Part) -> SecurityDescriptor {
+    let bytes = file.query_info(InfoType::SECURITY, 0, parts.bits());
+    SecurityDescriptor::read(&bytes.unwrap()).unwrap()
+}
+
+fn descriptor(tree: &Tree, name: &str) -> SecurityDescriptor {
+    let args = CreateArgs::open(name).access(AccessMask::READ_CONTROL);
+    told(&tree.create(&args).unwrap(), whole())
+}
+
+fn encoded(sd: &SecurityDescriptor) -> Vec<u8> {
+    let mut out = BytesMut::new();
+    sd.encode(&mut out).unwrap();
+    out.to_vec()
+}
+
+fn set(file: &File, parts: Part, sd: &SecurityDescriptor) -> Status {
+    let request = file.set_info_request(InfoType::SECURITY, 0, parts.bits(), &encoded(sd));
+    status(file.tree().call(request))
+}
+
+/// As Explorer adds an entry: what is there is read, and set again with one more.
+fn add_entry(tree: &Tree, name: &str, ace: Ace) {
+    let access = AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
+    let file = tree.create(&CreateArgs::open(name).access(access)).unwrap();
+    let mut sd = told(&file, Part::DACL);
+    sd.dacl.as_mut().unwrap().aces.insert(0, ace);
+    sd.control |= Control::DACL_AUTO_INHERITED | Control::DACL_AUTO_INHERIT_REQ;
+    assert_eq!(set(&file, Part::DACL, &sd), Status::SUCCESS);
+}
+
+struct World {
+    server: HoldfastServer,
+    owner: Tree,
+    carol: Tree,
+    dave: Tree,
+}
+
+/// A server with two users who are somebody of their own on disk, in one group; `None` without root.
+fn world(options: &ServerOptions) -> Option<World> {
+    if !rustix::process::geteuid().is_root() {
+        missing("root");
+        return None;
+    }
+    let server = HoldfastServer::start(options);
+    for (name, uid) in [("carol", CAROL), ("dave", DAVE)] {
+        server.add_user(name, "A-password-3", &["--owner", &format!("{uid}:{TEAM}")]);
+    }
+    for path in [server.path(""), server.path("..")] {
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    let login = |name| {
+        let client = server.client(Options::default());
+        let session = client.login(name, "A-password-3", "").unwrap();
+        session.tree(DATA).unwrap()
+    };
+    Some(World {
+        owner: server.tree(),
+        carol: login("carol"),
+        dave: login("dave"),
+        server,
+    })
+}
+
+/// The SID of an account of this server, not of a local user.
+fn is_account(sid: Option<Sid>) -> bool {
+    sid.is_some_and(|sid| sid.to_string().starts_with("S-1-5-21-"))
+}
+
+#[test]
+fn an_added_entry_takes_nothing_from_who_makes_something() {
+    let Some(world) = world(&ServerOptions::default()) else {
+        return;
+    };
+    // A folder of the host, open to all, and one that carol made.
+    let host = world.server.path("host");
+    fs::create_dir(&host).unwrap();
+    fs::set_permissions(&host, Permissions::from_mode(0o777)).unwrap();
+    let carols = world.server.path("carols");
+    fs::create_dir(&carols).unwrap();
+    std::os::unix::fs::chown(&carols, Some(CAROL), Some(TEAM)).unwrap();
+    let dave = descriptor_of_dave(&world);
+    add_entry(&world.owner, "host", Ace::allow(dave, MODIFY, BELOW));
+    add_entry(&world.carol, "carols", Ace::allow(dave, MODIFY, BELOW));
+    for folder in ["host", "carols"] {
+        let (carol, name) = (&world.carol, |end: &str| format!("{folder}\\{end}"));
+        carol.write_file(&name("f"), b"first").unwrap();
+        carol.write_file(&name("f"), b"again").unwrap();
+        assert_eq!(carol.read_file(&name("f")).unwrap(), b"again");
+        carol.mkdir(&name("sub")).unwrap();
+        carol.mkdir(&name("sub\\deeper")).unwrap();
+        carol.write_file(&name("sub\\deeper\\g"), b"below").unwrap();
+        let all = CreateArgs::open(&name("f")).access(AccessMask::FILE_ALL_ACCESS);
+        assert_eq!(status(carol.create(&all)), Status::SUCCESS, "{folder}");
+        // One person is one SID, whether the descriptor was derived or inherited.
+        let made = descriptor(carol, &name("f"));
+        assert!(is_account(made.owner), "{folder}: {:?}", made.owner);
+        assert_ne!(made.owner, Some(dave));
+        let entries = made.dacl.unwrap().aces;
+        let hers = |ace: &&Ace| ace.access().map(|(_, sid)| *sid) == made.owner;
+        assert_eq!(entries.iter().filter(hers).count(), 1, "{folder}");
+        // What was added holds for what is made below; the others only read.
+        assert!(entries.contains(&Ace::allow(dave, MODIFY, AceFlags::INHERITED)));
+        let writes = |ace: &Ace| {
+            let (mask, sid) = ace.access().unwrap();
+            *sid == Sid::EVERYONE && mask.contains(AccessMask::FILE_WRITE_DATA)
+        };
+        assert!(!entries.iter().any(writes), "{folder}: {entries:?}");
+        carol.delete(&name("f")).unwrap();
+    }
+}
+
+fn descriptor_of_dave(world: &World) -> Sid {
+    let path = world.server.path("daves");
+    fs::write(&path, b"").unwrap();
+    std::os::unix::fs::chown(&path, Some(DAVE), Some(TEAM)).unwrap();
+    descriptor(&world.dave, "daves").owner.unwrap()
+}
+
+#[test]
+fn a_bound_user_is_one_sid_and_a_shared_local_user_is_itself() {
+    let Some(world) = world(&ServerOptions::default()) else {
+        return;
+    };
+    let path = world.server.path("f");
+    fs::write(&path, b"").unwrap();
+    std::os::unix::fs::chown(&path, Some(CAROL), Some(TEAM)).unwrap();
+    let carols = descriptor(&world.carol, "f");
+    assert!(is_account(carols.owner));
+    // Everybody is told the same.
+    assert_eq!(descriptor(&world.dave, "f"), carols);
+    let first = carols.dacl.as_ref().unwrap().aces[0].access().unwrap();
+    assert_eq!(Some(*first.1), carols.owner);
+    // Two accounts have the group, and two act as who runs the tests.
+    assert_eq!(carols.group, Some(Sid::unix_group(TEAM)));
+    world.owner.write_file("o", b"").unwrap();
+    let own = Sid::unix_user(rustix::process::geteuid().as_raw());
+    assert_eq!(descriptor(&world.owner, "o").owner, Some(own));
+    world.owner.mkdir("d").unwrap();
+    let everyone = Ace::allow(Sid::EVERYONE, MODIFY, BELOW);
+    add_entry(&world.owner, "d", everyone);
+    world.owner.write_file("d\\o", b"").unwrap();
+    assert_eq!(descriptor(&world.owner, "d\\o").owner, Some(own));
+    // What is told can be set again: it is who it was.
+    let access = AccessMask::READ_CONTROL | AccessMask::WRITE_DAC | AccessMask::WRITE_OWNER;
+    let file = CreateArgs::open("f").access(access);
+    let file = world.carol.create(&file).unwrap();
+    assert_eq!(set(&file, whole(), &carols), Status::SUCCESS);
+    let stored = told(&file, whole());
+    assert_eq!((stored.owner, stored.dacl), (carols.owner, carols.dacl));
+    world.carol.write_file("f", b"still hers").unwrap();
+}
+
+#[test]
+fn users_without_a_local_user_own_as_themselves() {
+    let Some(world) = world(&ServerOptions::default()) else {
+        return;
+    };
+    let path = world.server.path("open");
+    fs::create_dir(&path).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+    let login = |name| {
+        let client = world.server.client(Options::default());
+        let session = client.login(name, "A-password-3", "").unwrap();
+        session.tree(DATA).unwrap()
+    };
+    for name in ["erin", "frank"] {
+        world.server.add_unbound_user(name, "A-password-3");
+    }
+    let (erin, frank) = (login("erin"), login("frank"));
+    erin.write_file("open\\e", b"erin").unwrap();
+    erin.mkdir("open\\erins").unwrap();
+    frank.write_file("open\\f", b"frank").unwrap();
+    let owner = |tree, name| descriptor(tree, name).owner;
+    let (hers, his) = (owner(&erin, "open\\e"), owner(&frank, "open\\f"));
+    assert!(is_account(hers) && is_account(his) && hers != his);
+    assert_eq!(owner(&erin, "open\\erins"), hers);
+    add_entry(
+        &erin,
+        "open\\erins",
+        Ace::allow(his.unwrap(), MODIFY, BELOW),
+    );
+    erin.write_file("open\\erins\\e", b"one").unwrap();
+    frank.write_file("open\\erins\\f", b"two").unwrap();
+    assert_eq!(owner(&erin, "open\\erins\\e"), hers);
+    assert_eq!(owner(&frank, "open\\erins\\f"), his);
+    // She made it, and what her directory gave her she has.
+    assert_eq!(erin.read_file("open\\erins\\e").unwrap(), b"one");
+    // The entry lets frank write hers; nothing lets her write his.
+    frank.write_file("open\\erins\\e", b"changed").unwrap();
+    assert_eq!(
+        erin.write_file("open\\erins\\f", b"x")
+            .unwrap_err()
+            .status(),
+        Some(Status::ACCESS_DENIED)
+    );
+}
+
+#[test]
+fn a_list_that_is_not_there_reads_back_as_what_it_is() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let access = AccessMask::FILE_ALL_ACCESS;
+    // Given with a CREATE, a descriptor without a list leaves it to what the directory says.
+    let nothing = SecurityDescriptor::default();
+    let args = CreateArgs::create("f")
+        .access(access)
+        .context(name::SECURITY_DESCRIPTOR, &encoded(&nothing));
+    let file = tree.create(&args).unwrap();
+    let first = told(&file, Part::DACL);
+    assert!(first.control.contains(Control::DACL_PRESENT) && first.dacl.is_some());
+    let null = SecurityDescriptor {
+        control: Control::DACL_PRESENT,
+        ..SecurityDescriptor::default()
+    };
+    let empty = SecurityDescriptor {
+        dacl: Some(Acl::new(Vec::new())),
+        ..SecurityDescriptor::default()
+    };
+    // Where a DACL is set there is one: to set none is to set a NULL DACL.
+    for (sd, expected) in [(&null, None), (&empty, Some(0)), (&nothing, None)] {
+        assert_eq!(set(&file, Part::DACL, sd), Status::SUCCESS);
+        let now = told(&file, whole());
+        assert!(now.control.contains(Control::DACL_PRESENT), "{now:?}");
+        assert_eq!(now.dacl.map(|list| list.aces.len()), expected);
+        let opened = tree.create_status(&CreateArgs::open("f")).unwrap();
+        let lets_in = expected.is_none();
+        assert_eq!(opened == Status::SUCCESS, lets_in, "{expected:?}");
+    }
+    // Who does not ask for it is told nothing of it.
+    let owner = told(&file, Part::OWNER);
+    assert!(!owner.control.contains(Control::DACL_PRESENT));
+}
+
+#[test]
+fn nobody_makes_a_file_somebody_elses() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    let given = SecurityDescriptor {
+        owner: Some(Sid::unix_user(4711)),
+        ..SecurityDescriptor::default()
+    };
+    let args = CreateArgs::create("f").context(name::SECURITY_DESCRIPTOR, &encoded(&given));
+    assert_eq!(tree.create_status(&args).unwrap(), Status::INVALID_OWNER);
+    assert!(!server.path("f").exists());
+}
+
+#[test]
+fn listings_leave_out_what_lacks_a_right_of_generic_read() {
+    let server = HoldfastServer::start(&ServerOptions {
+        share: "access_based_enumeration = true".into(),
+        ..ServerOptions::default()
+    });
+    let tree = server.tree();
+    tree.write_file("f", b"").unwrap();
+    let access = AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
+    let file = tree.create(&CreateArgs::open("f").access(access)).unwrap();
+    let owner = told(&file, whole()).owner.unwrap();
+    let read = AccessMask::FILE_GENERIC_READ;
+    let lacking = [
+        AccessMask::FILE_READ_DATA,
+        AccessMask::FILE_READ_EA,
+        AccessMask::FILE_READ_ATTRIBUTES,
+        AccessMask::SYNCHRONIZE,
+    ];
+    let masks = lacking.map(|right| (read.without(right), false));
+    for (mask, shown) in [(read, true)].into_iter().chain(masks) {
+        let entry = Ace::allow(owner, mask, AceFlags::empty());
+        let sd = SecurityDescriptor {
+            dacl: Some(Acl::new(vec![entry])),
+            ..SecurityDescriptor::default()
+        };
+        assert_eq!(set(&file, Part::DACL, &sd), Status::SUCCESS);
+        let listed = tree.list("", "*").unwrap();
+        let there = listed.iter().any(|entry| entry.file_name == "f");
+        assert_eq!(there, shown, "{mask}");
+    }
+}
+
+#[test]
+fn the_unnamed_stream_of_a_directory_is_neither_file_nor_directory() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("d").unwrap();
+    let open = |options| {
+        let args = CreateArgs::open("d::$DATA").options(options);
+        tree.create_status(&args).unwrap()
+    };
+    assert_eq!(open(CreateOptions::empty()), Status::FILE_IS_A_DIRECTORY);
+    assert_eq!(
+        open(CreateOptions::NON_DIRECTORY_FILE),
+        Status::FILE_IS_A_DIRECTORY
+    );
+    assert_eq!(open(CreateOptions::DIRECTORY_FILE), Status::NOT_A_DIRECTORY);
+}
