@@ -49,6 +49,7 @@ mod session_races;
 mod session_setup;
 mod set_info;
 mod share_modes;
+mod short_names;
 mod timestamps;
 mod tree_connect;
 mod tree_disconnect;

@@ -25,9 +25,11 @@ mod node;
 mod options;
 pub mod samba_xattr;
 mod security;
+mod short_name;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 
 use std::sync::{Arc, PoisonError, RwLock, atomic::AtomicBool};
 
@@ -46,6 +48,7 @@ use crate::{
 use attrib_cache::AttribCache;
 use create::Temporary;
 use name_cache::NameCache;
+use tunnel::Tunnel;
 
 /// A share's files on a disk.
 pub struct PosixVfs<D: Disk> {
@@ -53,6 +56,7 @@ pub struct PosixVfs<D: Disk> {
     options: PosixOptions,
     root: PosixNode<D>,
     names: NameCache,
+    tunnel: Tunnel,
     attribs: Arc<AttribCache>,
     /// A folder of the depot could neither be made stable nor be removed.
     depot_broken: AtomicBool,
@@ -76,6 +80,7 @@ impl<D: Disk> PosixVfs<D> {
             options,
             root,
             names: NameCache::default(),
+            tunnel: Tunnel::default(),
             attribs: Arc::default(),
             depot_broken: AtomicBool::new(false),
             locks,
@@ -466,6 +471,12 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         name: &str,
     ) -> VfsResult<()> {
         self.do_may_remove(who, node, parent, name).await
+    }
+
+    fn short_name(&self, name: &str, short: &mut String) {
+        if self.options.short_names && !matches!(name, "." | "..") {
+            short_name::put(name, short);
+        }
     }
 
     fn uid(&self, who: &Identity) -> u32 {

@@ -22,7 +22,6 @@ use vfs::{Attr, Node, Vfs, VfsError};
 use super::{Answer, ea, time};
 use crate::{
     command::{Call, Failure, engine},
-    short_name,
     state::{Open, OpenKind},
 };
 
@@ -71,9 +70,12 @@ pub(super) async fn query<V: Vfs>(
         Class::ALTERNATE_NAME => {
             let path = call.server().path_of(open)?;
             let name = path.names().last().ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
-            let short = FileNameInformation {
-                file_name: short_name::of(name),
-            };
+            let mut short = FileNameInformation::default();
+            call.share()?.vfs.short_name(name, &mut short.file_name);
+            // [MS-FSA] 2.1.5.12.4: there is none.
+            if short.file_name.is_empty() {
+                return Err(Status::OBJECT_NAME_NOT_FOUND.into());
+            }
             let sizes = (FileNameInformation::MIN, FileNameInformation::FIXED);
             Answer::named(max, sizes, |out| short.encode(out))
         }
