@@ -132,7 +132,11 @@ fn what_one_class_tells_every_command_finds() {
             "A?????~1.*",
             "a*~1\"txt",
         ] {
-            assert_eq!(listed(&tree, class, pattern), [long.clone()], "{pattern}");
+            assert_eq!(
+                listed(&tree, class, pattern),
+                std::slice::from_ref(&long),
+                "{pattern}"
+            );
         }
     }
     assert_eq!(tree.read_file(&short.to_lowercase()).unwrap(), b"x");

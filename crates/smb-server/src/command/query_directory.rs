@@ -106,7 +106,7 @@ async fn fill<V: Vfs>(
     let mut writer = DirectoryWriter::new(format, room);
     let expected = if single { 1 } else { cursor.names.len() };
     writer.reserve(expected.min(LOOKED_AT_MAX) * ENTRY_BYTES_USUAL);
-    let (vfs, mut short) = (&call.share()?.vfs, String::new());
+    let (vfs, mut short) = (&*call.share()?.vfs, String::new());
     while let Some(name) = cursor.names.front() {
         let looked = if is_dots(name) {
             Some(above(call, open, name).await?)
@@ -124,13 +124,8 @@ async fn fill<V: Vfs>(
         };
         if let Some(mut attr) = looked {
             call.server().change_times.apply(&mut attr);
-            short.clear();
             if format.has_short_name() {
-                vfs.short_name(&name.name, &mut short);
-            }
-            // None is shown of what is one itself.
-            if short.eq_ignore_ascii_case(&name.name) {
-                short.clear();
+                shorten(vfs, &name.name, &mut short);
             }
             match writer.push(&entry(name, &short, &attr, cursor.index)) {
                 Pushed::Pushed => {}
@@ -357,6 +352,15 @@ async fn visible<V: Vfs>(
     };
     let sd = access::descriptor(&**vfs, &node, &attr, None).await?;
     Ok(access::maximal(&sd, &token).contains(AccessMask::FILE_READ_DATA))
+}
+
+/// The short name that a listing shows, into `short`: none where the name is one itself.
+fn shorten<V: Vfs>(vfs: &V, name: &str, short: &mut String) {
+    short.clear();
+    vfs.short_name(name, short);
+    if short.eq_ignore_ascii_case(name) {
+        short.clear();
+    }
 }
 
 fn entry<'a>(
