@@ -161,6 +161,8 @@ pub struct Share {
     /// Where named streams are kept.
     pub streams: Streams,
     pub hide_dot_files: bool,
+    /// Names have short (8.3) forms.
+    pub short_names: bool,
     pub browseable: bool,
     pub access_based_enumeration: bool,
     /// Changes made on the host break caches and are told to watchers.

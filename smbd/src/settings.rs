@@ -252,6 +252,7 @@ pub(crate) fn files(share: &config::Share, hidden: &[(u64, u64)]) -> PosixOption
             config::Streams::Depot => StreamStore::Depot,
         },
         hide_dot_files: share.hide_dot_files,
+        short_names: share.short_names,
         file_mode: share.file_mode,
         directory_mode: share.directory_mode,
         acl: if geteuid().is_root() {
@@ -273,6 +274,7 @@ pub(crate) fn same_files(a: &config::Share, b: &config::Share) -> bool {
             share.symlinks,
             share.streams,
             share.hide_dot_files,
+            share.short_names,
             share.file_mode,
             share.directory_mode,
             share.read_only,

@@ -18,8 +18,10 @@ use smb_client::{ClientError, CreateArgs, File, Tree};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
-    fscc::FileInformationClass,
+    file_attributes::FileAttributes,
+    fscc::{FileBasicInformation, FileInformationClass},
     fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse},
+    ids::FileTime,
     msg::{CreateDisposition, CreateOptions, WriteFlags},
 };
 
@@ -378,6 +380,32 @@ fn what_the_kernel_keeps_is_not_said_to_be_deleted() {
     assert!(!fixed.join("hers").exists());
 }
 
+/// As smbprotocol deletes: whatever it is, it must not be read-only.
+fn cleared_of_attributes_and_deleted(tree: &Tree, data: &Path, name: &str) {
+    let both = AccessMask::DELETE | AccessMask::FILE_WRITE_ATTRIBUTES;
+    let file = tree.create(&CreateArgs::open(name).access(both)).unwrap();
+    let basic = |attributes| {
+        let mut out = BytesMut::new();
+        FileBasicInformation {
+            last_write_time: FileTime(132_223_104_000_000_000),
+            file_attributes: attributes,
+            ..FileBasicInformation::default()
+        }
+        .encode(&mut out);
+        outcome(file.set(FileInformationClass::BASIC, &out))
+    };
+    assert_eq!(basic(FileAttributes::READONLY), Status::NOT_SUPPORTED);
+    assert_eq!(basic(FileAttributes::NORMAL), Status::SUCCESS);
+    let written = fs::symlink_metadata(data.join(name)).unwrap().modified();
+    assert_eq!(
+        written.unwrap(),
+        std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_577_836_800)
+    );
+    file.set_delete(true).unwrap();
+    file.close().unwrap();
+    assert!(fs::symlink_metadata(data.join(name)).is_err());
+}
+
 /// What is no file is looked at, renamed and deleted, and never opened: whoever is at its other end
 /// hears nothing.
 #[test]
@@ -412,7 +440,7 @@ fn special_files_can_be_cleared_away() {
         for refused in [
             CreateArgs::open(&moved).access(AccessMask::FILE_READ_DATA),
             CreateArgs::open(&moved).access(AccessMask::FILE_WRITE_DATA),
-            CreateArgs::open(&moved).access(AccessMask::FILE_WRITE_ATTRIBUTES),
+            CreateArgs::open(&moved).access(AccessMask::FILE_WRITE_EA),
             CreateArgs::open(&moved).access(AccessMask(0x1000_0000)),
             CreateArgs::new(&moved, CreateDisposition::OVERWRITE).access(look),
             CreateArgs::new(&moved, CreateDisposition::SUPERSEDE).access(look),
@@ -428,6 +456,8 @@ fn special_files_can_be_cleared_away() {
         file.set_delete(true).unwrap();
         file.close().unwrap();
         assert!(fs::symlink_metadata(data.join(&moved)).is_err());
+        make(name);
+        cleared_of_attributes_and_deleted(&tree, &data, name);
         make(name);
         let on_close = open.options(CreateOptions::DELETE_ON_CLOSE);
         tree.create(&on_close).unwrap().close().unwrap();

@@ -54,6 +54,7 @@ mod session_races;
 mod session_setup;
 mod set_info;
 mod share_modes;
+mod short_names;
 mod streams;
 mod timestamps;
 mod tree_connect;

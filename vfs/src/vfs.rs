@@ -51,7 +51,8 @@ pub struct Lookup<N> {
     pub parent: Option<N>,
     /// The directory's state, where the lookup had to look at it.
     pub parent_seen: Option<Seen>,
-    /// The last component: as stored if found, as asked otherwise. Empty for the root.
+    /// The last component: as stored if found; otherwise as asked, or what had this short form a
+    /// moment ago ([`Vfs::short_name`]). Empty for the root.
     pub name: String,
     /// Every component as stored (those found), in order, the last one as in `name`.
     pub path: Vec<String>,
@@ -489,6 +490,13 @@ pub trait Vfs: Send + Sync + 'static {
 
     /// The permission bits of what is made from now on.
     fn new_modes(&self) -> NewModes;
+
+    /// Appends the short (8.3) form of a name to `short`: in upper case that by which [`Vfs::lookup`]
+    /// finds it as well, if no other name of the directory has the same. Nothing where there are
+    /// none.
+    fn short_name(&self, name: &str, short: &mut String) {
+        let _ = (name, short);
+    }
 
     /// The uid that the kernel knows `who` by.
     fn uid(&self, who: &Identity) -> u32;

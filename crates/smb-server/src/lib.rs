@@ -26,7 +26,6 @@ mod pattern;
 mod persistent;
 mod pipe;
 mod race;
-mod short_name;
 mod state;
 mod status;
 pub mod transport;

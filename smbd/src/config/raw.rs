@@ -162,6 +162,8 @@ pub(super) struct ShareTable {
     pub(super) streams: At<Streams>,
     /// Names that begin with a dot carry the hidden attribute. Default: true.
     pub(super) hide_dot_files: At<bool>,
+    /// Names have short (8.3) forms as well: told to clients, and found. Default: true.
+    pub(super) short_names: At<bool>,
     /// The share appears in lists. Default: true.
     pub(super) browseable: At<bool>,
     /// Listings leave out what the user may not read. Default: false.

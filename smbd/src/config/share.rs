@@ -111,6 +111,7 @@ pub(super) fn share(
         symlinks: get(&table.symlinks, Symlinks::Follow),
         streams: get(&table.streams, Streams::Xattr),
         hide_dot_files: get(&table.hide_dot_files, true),
+        short_names: get(&table.short_names, true),
         browseable: get(&table.browseable, true),
         access_based_enumeration: get(&table.access_based_enumeration, false),
         host_changes: get(&table.host_changes, true),

@@ -46,7 +46,13 @@ fn defaults() {
     let share = &config.shares[0];
     assert!(share.path.is_absolute() && share.path.ends_with("data"));
     assert_eq!(share.durability, Policy::Honor);
-    assert!(share.hide_dot_files && share.browseable && !share.guest && !share.read_only);
+    assert!(
+        share.hide_dot_files
+            && share.short_names
+            && share.browseable
+            && !share.guest
+            && !share.read_only
+    );
     assert_eq!((share.file_mode, share.directory_mode), (0o644, 0o755));
 }
 

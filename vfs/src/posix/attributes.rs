@@ -270,6 +270,16 @@ impl<D: Disk> PosixVfs<D> {
             .and_then(|old| old.attributes)
             .unwrap_or_else(|| self.derived(stat, kind, named));
         let mut bits = set.dos_attributes.unwrap_or(old_bits) & dos::SETTABLE;
+        if kind == Kind::Special {
+            // Linux keeps no such attributes of it: what it has anyway can be set.
+            let same = bits == old_bits & dos::SETTABLE;
+            let kept = same && set.created.is_none() && set.sparse.is_none();
+            return if kept {
+                Ok(())
+            } else {
+                Err(VfsError::NotSupported)
+            };
+        }
         let sparse = set.sparse.unwrap_or(old_bits & dos::SPARSE != 0);
         if kind == Kind::Directory {
             bits |= dos::DIRECTORY;

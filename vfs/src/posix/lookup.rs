@@ -1,7 +1,7 @@
 //! Walking from the root, one component at a time.
 //!
 //! Every step is one `open_at` that follows no link and one `stat`: the exact name first, then the
-//! name that folds alike ([`super::name_cache`]). Links are walked here, from the directory that
+//! name that folds alike ([`super::name_cache`]), then that of which it is the short form. Links are walked here, from the directory that
 //! holds them, over a stack of the directories above: so nothing leaves the root, whatever is
 //! renamed meanwhile. Components of a link's target are names on disk and match exactly. Only the last
 //! few of the stack are held open, so that deep paths of many requests do not use up the descriptors.
@@ -16,10 +16,11 @@ use super::{
     name,
     name_cache::{Change, ENTRIES_MAX, Folded, Known},
     node::{Trail, kind_of},
+    short_name,
 };
 use crate::{
     FileKey, Identity, Kind, Lookup, PATH_DEPTH_MAX, Permissions, Seen, VfsError, VfsResult,
-    disk::{Disk, DiskResult, Errno, OpenHow, Stat},
+    disk::{Disk, DiskResult, Errno, OpenHow, RawEntry, Stat},
 };
 
 /// Links followed in one lookup (as Linux: MAXSYMLINKS).
@@ -151,10 +152,16 @@ impl<D: Disk> PosixVfs<D> {
         let opened = ahead.0.next();
         let walked = self.walk(who, &mut stack, (last, opened), &mut left, &mut seen);
         let Some((shown, _, step)) = walked.await? else {
+            let name = match self.may_be_short(last) {
+                true => self
+                    .tunnel
+                    .long(parent.0.key, last, self.options.clock.now()),
+                false => None,
+            };
             return Ok(Lookup {
                 parent: Some(parent),
                 parent_seen: seen,
-                name: last.clone(),
+                name: name.unwrap_or_else(|| last.clone()),
                 path: stored,
                 found: None,
             });
@@ -358,7 +365,11 @@ impl<D: Disk> PosixVfs<D> {
         if let Some(child) = self.child_of(opened).await? {
             return Ok(Some((exact, child)));
         }
-        let Some(other) = self.folded(dir, dir_key, component, seen).await? else {
+        let other = match self.folded(dir, dir_key, component, seen).await? {
+            None => self.by_short_name(dir, dir_key, component).await?,
+            other => other,
+        };
+        let Some(other) = other else {
             return Ok(None);
         };
         if other == exact {
@@ -405,7 +416,7 @@ impl<D: Disk> PosixVfs<D> {
         self.options.hidden.contains(&inode)
     }
 
-    /// Whether the cache says that no name folds like `component`. Asked only where the kernel
+    /// Whether the cache says that `component` names nothing. Asked only where the kernel
     /// does not have the name in memory: what another process has just made, it has.
     async fn is_known_absent(
         &self,
@@ -414,6 +425,9 @@ impl<D: Disk> PosixVfs<D> {
         component: &str,
         seen: &mut Option<Seen>,
     ) -> VfsResult<bool> {
+        if self.may_be_short(component) {
+            return Ok(false);
+        }
         let folded = name::fold(component);
         if !self.disk.is_local() || !self.names.may_lack(dir_key, &folded) {
             return Ok(false);
@@ -509,16 +523,8 @@ impl<D: Disk> PosixVfs<D> {
             Known::Absent => return Ok(None),
             Known::Unlisted => {}
         }
-        let service = Identity::Service;
-        let listing = match self.disk.reopen(&service, dir, true, false).await {
-            Ok(fd) => self.disk.entries(&service, &fd, ENTRIES_MAX).await,
-            Err(errno) => Err(errno),
-        };
-        let entries = match listing {
-            Ok(entries) => entries,
-            // What cannot be listed (or is larger than any cache) is matched exactly only.
-            Err(errno) if errno.is(&[libc::EACCES, libc::EOVERFLOW]) => return Ok(None),
-            Err(errno) => return Err(errno.into()),
+        let Some(entries) = self.entries_of(dir).await? else {
+            return Ok(None);
         };
         let after = self.disk.stat(dir).await?;
         let mut names = Folded::with_capacity(entries.len());
@@ -530,6 +536,56 @@ impl<D: Disk> PosixVfs<D> {
         self.names.listed(begun, (&before, &after), names, now);
         *seen = Some((&after).into());
         Ok(found)
+    }
+
+    /// Whether a component may be the short form of a name.
+    fn may_be_short(&self, component: &str) -> bool {
+        self.options.short_names && short_name::is_candidate(component)
+    }
+
+    /// The name on disk of which `component` is the short form; none where there are several.
+    async fn by_short_name(
+        &self,
+        dir: &D::Fd,
+        dir_key: FileKey,
+        component: &str,
+    ) -> VfsResult<Option<Box<[u8]>>> {
+        if !self.may_be_short(component) {
+            return Ok(None);
+        }
+        let in_root = dir_key == self.root_key();
+        let mut found = None;
+        let entries = self.entries_of(dir).await?.unwrap_or_default();
+        for (at, entry) in entries.into_iter().enumerate() {
+            self.pause_at(at).await;
+            let shown = name::to_client(&entry.name);
+            if name::is_reserved(in_root, &shown) || !short_name::leads_to(component, &shown) {
+                continue;
+            }
+            if found.replace((entry.name, shown)).is_some() {
+                return Ok(None);
+            }
+        }
+        if let Some((_, shown)) = &found {
+            let now = self.options.clock.now();
+            self.tunnel.remember(dir_key, component, shown, now);
+        }
+        Ok(found.map(|(on_disk, _)| on_disk))
+    }
+
+    /// The names of a directory. None of one that cannot be listed, or is larger than any cache:
+    /// there names are matched exactly only.
+    async fn entries_of(&self, dir: &D::Fd) -> VfsResult<Option<Vec<RawEntry>>> {
+        let service = Identity::Service;
+        let listing = match self.disk.reopen(&service, dir, true, false).await {
+            Ok(fd) => self.disk.entries(&service, &fd, ENTRIES_MAX).await,
+            Err(errno) => Err(errno),
+        };
+        match listing {
+            Ok(entries) => Ok(Some(entries)),
+            Err(errno) if errno.is(&[libc::EACCES, libc::EOVERFLOW]) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Follows the link `on_disk` in `dir`, which is at the end of `stack`. `None` if it dangles.

@@ -26,9 +26,11 @@ mod node;
 mod options;
 pub mod samba_xattr;
 mod security;
+mod short_name;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 
 use std::sync::{Arc, PoisonError, RwLock, atomic::AtomicBool};
 
@@ -48,6 +50,7 @@ use crate::{
 use attrib_cache::AttribCache;
 use create::Temporary;
 use name_cache::NameCache;
+use tunnel::Tunnel;
 
 /// A share's files on a disk.
 pub struct PosixVfs<D: Disk> {
@@ -55,6 +58,7 @@ pub struct PosixVfs<D: Disk> {
     options: PosixOptions,
     root: PosixNode<D>,
     names: NameCache,
+    tunnel: Tunnel,
     attribs: Arc<AttribCache>,
     /// A folder of the depot could neither be made stable nor be removed.
     depot_broken: AtomicBool,
@@ -78,6 +82,7 @@ impl<D: Disk> PosixVfs<D> {
             options,
             root,
             names: NameCache::default(),
+            tunnel: Tunnel::default(),
             attribs: Arc::default(),
             depot_broken: AtomicBool::new(false),
             locks,
@@ -475,6 +480,12 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         NewModes {
             file: options.file_mode & options.file_mask,
             directory: options.directory_mode & options.directory_mask,
+        }
+    }
+
+    fn short_name(&self, name: &str, short: &mut String) {
+        if self.options.short_names && !matches!(name, "." | "..") {
+            short_name::put(name, short);
         }
     }
 

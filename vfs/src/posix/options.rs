@@ -88,6 +88,8 @@ pub struct PosixOptions {
     pub symlinks: SymlinkPolicy,
     /// A leading dot means HIDDEN where no DOS attributes are stored.
     pub hide_dot_files: bool,
+    /// Names have short (8.3) forms, by which they are found, too.
+    pub short_names: bool,
     /// Permission bits of a new file unless the request brings its own.
     pub file_mode: u32,
     /// Permission bits of a new directory likewise.
@@ -118,6 +120,7 @@ impl Default for PosixOptions {
         Self {
             symlinks: SymlinkPolicy::default(),
             hide_dot_files: true,
+            short_names: true,
             file_mode: 0o644,
             directory_mode: 0o755,
             file_mask: 0o777,

@@ -21,7 +21,6 @@ use crate::{
     access,
     limits::{DIRECTORY_NAMES_MAX, PATTERN_UNITS_MAX},
     pattern::Pattern,
-    short_name,
     state::{DirectoryCursor, InFlight},
     turn::{COMPONENT_WORK, ENTRY_WORK, MATCH_WORK},
 };
@@ -107,7 +106,7 @@ async fn fill<V: Vfs>(
     let mut writer = DirectoryWriter::new(format, room);
     let expected = if single { 1 } else { cursor.names.len() };
     writer.reserve(expected.min(LOOKED_AT_MAX) * ENTRY_BYTES_USUAL);
-    let mut short = String::new();
+    let (vfs, mut short) = (&*call.share()?.vfs, String::new());
     while let Some(name) = cursor.names.front() {
         let looked = if is_dots(name) {
             Some(above(call, open, name).await?)
@@ -126,7 +125,7 @@ async fn fill<V: Vfs>(
         if let Some(mut attr) = looked {
             call.server().change_times.apply(&mut attr);
             if format.has_short_name() {
-                shorten(&name.name, &mut short);
+                shorten(vfs, &name.name, &mut short);
             }
             match writer.push(&entry(name, &short, &attr, cursor.index)) {
                 Pushed::Pushed => {}
@@ -211,17 +210,27 @@ async fn start<V: Vfs>(
     seen(call, open, names, attrs).await
 }
 
-/// Those of `names` that match.
+/// Those of `names` that match, by any of their spellings ([MS-FSA] 2.1.5.6.3).
 async fn matching<V: Vfs>(
     call: &Call<V>,
     pattern: &Pattern,
     names: Vec<DirName>,
 ) -> Result<Vec<DirName>, Failure> {
+    let (vfs, mut short) = (&call.share()?.vfs, String::new());
     let mut matching = Vec::new();
     for name in names {
         call.worked(MATCH_WORK * pattern.cost(&name.name)).await?;
-        let unmapped = || vfs::posix::name::unmapped(&name.name);
-        if pattern.matches(&name.name) || unmapped().is_some_and(|name| pattern.matches(&name)) {
+        let mut matches = pattern.matches(&name.name);
+        if !matches {
+            short.clear();
+            vfs.short_name(&name.name, &mut short);
+            let unmapped = vfs::posix::name::unmapped(&name.name);
+            for other in [Some(&short), unmapped.as_ref()].into_iter().flatten() {
+                call.worked(MATCH_WORK * pattern.cost(other)).await?;
+                matches |= !other.is_empty() && pattern.matches(other);
+            }
+        }
+        if matches {
             matching.push(name);
         }
     }
@@ -346,11 +355,12 @@ async fn visible<V: Vfs>(
     Ok(access::maximal(&sd, &token).contains(AccessMask::FILE_GENERIC_READ))
 }
 
-/// The short name a listing shows, into `short`: none where the name is one itself.
-fn shorten(name: &str, short: &mut String) {
+/// The short name that a listing shows, into `short`: none where the name is one itself.
+fn shorten<V: Vfs>(vfs: &V, name: &str, short: &mut String) {
     short.clear();
-    if !matches!(name, "." | "..") && !short_name::is_short(name) {
-        short_name::put(name, short);
+    vfs.short_name(name, short);
+    if short.eq_ignore_ascii_case(name) {
+        short.clear();
     }
 }
 

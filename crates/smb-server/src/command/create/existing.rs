@@ -22,10 +22,11 @@ use crate::{
 };
 
 /// The rights that an open of a FIFO, socket or device of the host can have: it can be looked at, renamed
-/// and deleted. The node itself is never opened, as that would act on whoever is at its other end.
+/// and deleted, and its times set, which who deletes often asks for as well. The node itself is never opened, as that would act on whoever is at its other end.
 const OF_SPECIAL: AccessMask = AccessMask(
     AccessMask::DELETE.bits()
         | AccessMask::FILE_READ_ATTRIBUTES.bits()
+        | AccessMask::FILE_WRITE_ATTRIBUTES.bits()
         | AccessMask::READ_CONTROL.bits()
         | AccessMask::SYNCHRONIZE.bits(),
 );

@@ -42,8 +42,8 @@ use self::{
 use super::{Call, Failure, Handled, attempts::Count, engine};
 use crate::{
     file::{Look, OpenId, Place},
-    limits::{DIRECTORY_NAMES_MAX, Limits},
-    pipe, short_name,
+    limits::Limits,
+    pipe,
     state::OpenUser,
     turn::COMPONENT_WORK,
 };
@@ -206,16 +206,7 @@ async fn attempt<V: Vfs>(
     let share = call.share()?;
     let token = call.token()?;
     let (look, turn) = (call.server().files.look(), call.turn.get());
-    let mut lookup = share.vfs.lookup(&token.identity, &name.path).await?;
-    if lookup.found.is_none()
-        && short_name::is_candidate(&lookup.name)
-        && let Some(long) = long_path(call, &lookup).await?
-    {
-        let by_long_name = Box::pin(share.vfs.lookup(&token.identity, &long)).await?;
-        if by_long_name.found.is_some() {
-            lookup = by_long_name;
-        }
-    }
+    let lookup = share.vfs.lookup(&token.identity, &name.path).await?;
     let lookup = Seen { lookup, look, turn };
     if let Some(stream) = &name.stream {
         return Box::pin(stream::open(call, wanted, contexts, &lookup, stream)).await;
@@ -225,32 +216,6 @@ async fn attempt<V: Vfs>(
         None if wanted.creates() => claimed(call, wanted, contexts, name, &lookup).await,
         None => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
     }
-}
-
-/// The path of what has this short name, if anything has.
-async fn long_path<V: Vfs>(
-    call: &Call<V>,
-    lookup: &Lookup<V::Node>,
-) -> Result<Option<Vec<String>>, Failure> {
-    let Some(parent) = &lookup.parent else {
-        return Ok(None);
-    };
-    let token = call.token()?;
-    let names = call
-        .share()?
-        .vfs
-        .list(&token.identity, parent, DIRECTORY_NAMES_MAX)
-        .await?;
-    let wanted = lookup.name.to_ascii_uppercase();
-    let long = names
-        .into_iter()
-        .find(|name| short_name::of(&name.name) == wanted);
-    Ok(long.map(|long| {
-        let mut path = lookup.path.clone();
-        path.pop();
-        path.push(long.name);
-        path
-    }))
 }
 
 /// Creates under a claim on the path, so that nobody opens the new file before its creator is in

@@ -22,7 +22,6 @@ use vfs::{Attr, Node, Vfs, VfsError};
 use super::{Answer, ea, time};
 use crate::{
     command::{Call, Failure, engine},
-    short_name,
     state::{Open, OpenKind},
 };
 
@@ -69,11 +68,7 @@ pub(super) async fn query<V: Vfs>(
         Class::ALL => all(call, open, max).await,
         Class::NORMALIZED_NAME => normalized_name(call, open, max),
         Class::ALTERNATE_NAME => {
-            let path = call.server().path_of(open)?;
-            let name = path.names().last().ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
-            let short = FileNameInformation {
-                file_name: short_name::of(name),
-            };
+            let short = alternate_name(call, open)?;
             let sizes = (FileNameInformation::MIN, FileNameInformation::FIXED);
             Answer::named(max, sizes, |out| short.encode(out))
         }
@@ -254,6 +249,19 @@ async fn ea_size<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<FileEaInforma
     Ok(FileEaInformation {
         ea_size: u32::try_from(4 + bytes).unwrap_or(u32::MAX),
     })
+}
+
+/// [MS-FSA] 2.1.5.12.4.
+fn alternate_name<V: Vfs>(call: &Call<V>, open: &Open<V>) -> Result<FileNameInformation, Failure> {
+    let path = call.server().path_of(open)?;
+    let mut short = FileNameInformation::default();
+    if let Some(name) = path.names().last() {
+        call.share()?.vfs.short_name(name, &mut short.file_name);
+    }
+    match short.file_name.is_empty() {
+        true => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+        false => Ok(short),
+    }
 }
 
 async fn all<V: Vfs>(call: &Call<V>, open: &Open<V>, max: usize) -> Result<Answer, Failure> {

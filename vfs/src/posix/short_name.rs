@@ -1,33 +1,34 @@
 //! Short (8.3) names ([MS-FSCC] 2.1.5.2.1): made from the long name by a fixed rule, kept nowhere.
 //!
 //! The rule is a hash, so that a name's short form does not depend on its neighbours and stays
-//! the same over restarts. Two long names of one directory may share a short form; then the first
-//! in the directory's order answers to it, which is what clients that still use them live with.
+//! the same over restarts. Where two long names of a directory share a short form, which is seldom,
+//! it leads to neither.
 
+use super::name::fold;
+
+/// Characters of the long name at the beginning of a short one.
+const PREFIX_CHARS: usize = 1;
 /// Characters of the hash in a short name.
-const HASH_CHARS: usize = 4;
+const HASH_CHARS: usize = 5;
 /// Characters of a short name.
 const SHORT_MAX: usize = 12;
+/// Characters of it before the dot.
+const BASE_MAX: usize = 8;
+/// Characters of its extension.
+const EXTENSION_MAX: usize = 3;
 /// Digits of the hash.
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/// The short form of a name; the name itself, in upper case, where it is one already.
-pub(crate) fn of(name: &str) -> String {
+/// Appends the short form of a name; the name itself, in upper case, where it is one already.
+pub(super) fn put(name: &str, short: &mut String) {
     if is_short(name) {
-        return name.to_ascii_uppercase();
+        return short.extend(name.chars().map(|c| c.to_ascii_uppercase()));
     }
-    let mut short = String::with_capacity(SHORT_MAX);
-    put(name, &mut short);
-    short
-}
-
-/// Appends the short form of a name that is none itself.
-pub(crate) fn put(name: &str, short: &mut String) {
     let (base, extension) = match name.rsplit_once('.') {
         Some((base, extension)) if !base.is_empty() => (base, extension),
         _ => (name, ""),
     };
-    short.extend(legal(base).take(2));
+    short.extend(legal(base).take(PREFIX_CHARS));
     let mut hash = hash(name);
     for _ in 0..HASH_CHARS {
         let digit = usize::try_from(hash % 36).unwrap_or(0);
@@ -35,15 +36,15 @@ pub(crate) fn put(name: &str, short: &mut String) {
         hash /= 36;
     }
     short.push_str("~1");
-    let mut extension = legal(extension).take(3).peekable();
-    if extension.peek().is_some() {
-        short.push('.');
-        short.extend(extension);
+    // A part of an extension is another one: whoever searches for *.htm means no *.html.
+    if extension.len() <= EXTENSION_MAX && legal(extension).count() == extension.len() {
+        short.extend((!extension.is_empty()).then_some('.'));
+        short.extend(legal(extension));
     }
 }
 
 /// Whether a name needs no other short form.
-pub(crate) fn is_short(name: &str) -> bool {
+fn is_short(name: &str) -> bool {
     if name.len() > SHORT_MAX {
         return false;
     }
@@ -51,15 +52,26 @@ pub(crate) fn is_short(name: &str) -> bool {
         |part: &str, max| !part.is_empty() && part.len() <= max && part.bytes().all(is_legal);
     let dot = name.bytes().position(|byte| byte == b'.');
     match dot.and_then(|dot| name.split_at_checked(dot)) {
-        Some((base, extension)) => fits(base, 8) && fits(extension.get(1..).unwrap_or(""), 3),
-        None => fits(name, 8),
+        Some((base, extension)) => {
+            fits(base, BASE_MAX) && fits(extension.get(1..).unwrap_or(""), EXTENSION_MAX)
+        }
+        None => fits(name, BASE_MAX),
     }
 }
 
-/// Whether [`of`] could have made this name: worth looking for its long form.
-pub(crate) fn is_candidate(name: &str) -> bool {
+/// Whether [`put`] could have made this name of another: worth looking for that.
+pub(super) fn is_candidate(name: &str) -> bool {
     let base = name.split_once('.').map_or(name, |(base, _)| base);
-    is_short(name) && base.ends_with("~1") && base.len() > HASH_CHARS + 1
+    base.ends_with("~1") && base.len() > HASH_CHARS + 1 && is_short(name)
+}
+
+/// Whether a short form that [`is_candidate`] is that of this name, which is another.
+pub(super) fn leads_to(short: &str, name: &str) -> bool {
+    let mut other = String::with_capacity(SHORT_MAX);
+    if !is_short(name) {
+        put(name, &mut other);
+    }
+    other.eq_ignore_ascii_case(short)
 }
 
 fn is_legal(byte: u8) -> bool {
@@ -98,12 +110,18 @@ fn hash(name: &str) -> u64 {
         let folded = name.bytes().map(|byte| byte.to_ascii_uppercase());
         return folded.fold(start, step);
     }
-    vfs::posix::name::fold(name).bytes().fold(start, step)
+    fold(name).bytes().fold(start, step)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of(name: &str) -> String {
+        let mut short = String::new();
+        put(name, &mut short);
+        short
+    }
 
     #[test]
     fn names_that_are_short_stay() {
@@ -138,8 +156,20 @@ mod tests {
             assert!(is_short(&short), "{name} {short}");
             assert!(is_candidate(&short), "{name} {short}");
             assert_eq!(of(&name.to_uppercase()), short);
+            assert!(leads_to(&short.to_ascii_lowercase(), name));
+            assert!(!leads_to(&short, &short));
         }
         assert_ne!(of("long file name 1"), of("long file name 2"));
+        assert!(of("a long name.txt").ends_with("~1.TXT"));
+        for cut in [
+            "page.html",
+            "a.b c",
+            "letter.docx",
+            "a long name.~x",
+            "end.",
+        ] {
+            assert!(of(cut).ends_with("~1"), "{cut}");
+        }
         assert!(!is_candidate("README.TXT"));
     }
 }

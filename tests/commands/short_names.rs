@@ -1,0 +1,206 @@
+//! Short (8.3) names ([MS-FSCC] 2.1.5.2.1): told and found everywhere, or nowhere.
+
+use smb_client::{CreateArgs, Tree};
+use smb_tests::{HoldfastServer, Options, status};
+use smb_wire::Status;
+use smb_wire::access_mask::AccessMask;
+use smb_wire::fscc::{
+    DirectoryEntries, DirectoryFormat, FileInformationClass as Class, FileNameInformation,
+};
+use smb_wire::msg::{CreateOptions, QueryDirectoryFlags, ShareAccess};
+
+const LONG: &str = "a long name.txt";
+/// Classes whose entries have a short name.
+const TELLING: [Class; 4] = [
+    Class::BOTH_DIRECTORY,
+    Class::ID_BOTH_DIRECTORY,
+    Class::ID_64_EXTD_BOTH_DIRECTORY,
+    Class::ID_ALL_EXTD_BOTH_DIRECTORY,
+];
+
+/// What FileAlternateNameInformation says of a file or directory.
+fn alternate(tree: &Tree, name: &str) -> Result<String, Status> {
+    let look = AccessMask::FILE_READ_ATTRIBUTES;
+    let file = tree.create(&CreateArgs::open(name).access(look)).unwrap();
+    let asked = file.query(Class::ALTERNATE_NAME);
+    file.close().unwrap();
+    match asked {
+        Ok(bytes) => Ok(FileNameInformation::read(&bytes).unwrap().file_name),
+        Err(error) => Err(error.status().unwrap()),
+    }
+}
+
+/// Long and short names that a class of QUERY_DIRECTORY tells.
+fn listed(tree: &Tree, class: Class, pattern: &str) -> Vec<(String, String)> {
+    let root = tree.create(&CreateArgs::directory("")).unwrap();
+    let restart = QueryDirectoryFlags::RESTART_SCANS;
+    let bytes = match root.query_directory(class, pattern, restart, 65_536) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            assert_eq!(error.status(), Some(Status::NO_SUCH_FILE));
+            return Vec::new();
+        }
+    };
+    let format = DirectoryFormat::of(class).unwrap();
+    assert!(format.has_short_name());
+    let entries = DirectoryEntries::new(format, &bytes).map(Result::unwrap);
+    let mut names: Vec<_> = entries
+        .map(|one| (one.file_name, one.short_name))
+        .filter(|(name, _)| !matches!(name.as_str(), "." | ".."))
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_share_without_tells_none_and_finds_none() {
+    let server = HoldfastServer::start(&Options {
+        share: "short_names = false".into(),
+        ..Options::default()
+    });
+    let tree = server.tree();
+    for name in [LONG, "SHORT.TXT"] {
+        tree.write_file(name, b"x").unwrap();
+        assert_eq!(alternate(&tree, name), Err(Status::OBJECT_NAME_NOT_FOUND));
+    }
+    for class in TELLING {
+        let names = listed(&tree, class, "*");
+        assert!(names.iter().all(|(_, short)| short.is_empty()), "{names:?}");
+        assert_eq!(names.len(), 2);
+    }
+    assert_eq!(listed(&tree, Class::BOTH_DIRECTORY, "*~1*"), []);
+    let elsewhere = HoldfastServer::new();
+    let told = elsewhere.tree();
+    told.write_file(LONG, b"x").unwrap();
+    let short = alternate(&told, LONG).unwrap();
+    assert_eq!(listed(&tree, Class::BOTH_DIRECTORY, &short), []);
+    assert_eq!(
+        tree.create_status(&CreateArgs::open(&short)).unwrap(),
+        Status::OBJECT_NAME_NOT_FOUND
+    );
+}
+
+#[test]
+fn a_name_that_was_found_by_it_comes_back_by_it() {
+    // [MS-FSA] 2.1.5.1.1, tunnel caching: smb2.mangle asks for it.
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file(LONG, b"x").unwrap();
+    let short = alternate(&tree, LONG).unwrap();
+    tree.delete(&short).unwrap();
+    tree.write_file(&short, b"y").unwrap();
+    assert_eq!(std::fs::read(server.path(LONG)).unwrap(), b"y");
+    assert_eq!(alternate(&tree, LONG).unwrap(), short);
+    tree.delete(LONG).unwrap();
+    // Elsewhere it is a name like any other.
+    tree.mkdir("d").unwrap();
+    tree.write_file(&format!("d\\{short}"), b"z").unwrap();
+    assert!(server.path(&format!("d/{short}")).exists());
+}
+
+#[test]
+fn searches_by_extension_find_no_longer_one() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    for name in ["page.html", "letter.docx", "plain text.txt"] {
+        tree.write_file(name, b"x").unwrap();
+    }
+    let found = |pattern| listed(&tree, Class::BOTH_DIRECTORY, pattern).len();
+    assert_eq!((found("*.htm"), found("*.doc"), found("*.txt")), (0, 0, 1));
+    assert_eq!(found("*~1*"), 3);
+}
+
+#[test]
+fn what_one_class_tells_every_command_finds() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file(LONG, b"x").unwrap();
+    tree.write_file("SHORT.TXT", b"y").unwrap();
+    let short = alternate(&tree, LONG).unwrap();
+    assert_eq!(alternate(&tree, "short.txt").unwrap(), "SHORT.TXT");
+    for class in TELLING {
+        let names = listed(&tree, class, "*");
+        let long = (LONG.to_owned(), short.clone());
+        assert_eq!(
+            names,
+            [("SHORT.TXT".to_owned(), String::new()), long.clone()]
+        );
+        for pattern in [
+            &short,
+            &short.to_lowercase(),
+            "*~1*",
+            "A?????~1.*",
+            "a*~1\"txt",
+        ] {
+            assert_eq!(
+                listed(&tree, class, pattern),
+                std::slice::from_ref(&long),
+                "{pattern}"
+            );
+        }
+    }
+    assert_eq!(tree.read_file(&short.to_lowercase()).unwrap(), b"x");
+    assert_eq!(
+        tree.create_status(&CreateArgs::create(&short)).unwrap(),
+        Status::OBJECT_NAME_COLLISION
+    );
+    // Renames: from it, onto it, and of the name to its own short form.
+    tree.rename(&short, "moved away.txt", false).unwrap();
+    let moved = alternate(&tree, "moved away.txt").unwrap();
+    assert_eq!(
+        status(tree.rename("SHORT.TXT", &moved, false)),
+        Status::OBJECT_NAME_COLLISION
+    );
+    tree.rename("SHORT.TXT", &moved, true).unwrap();
+    assert_eq!(tree.read_file(&moved).unwrap(), b"y");
+    assert!(!server.path("moved away.txt").exists());
+    tree.write_file(LONG, b"x").unwrap();
+    tree.rename(LONG, &short, false).unwrap();
+    assert!(server.path(&short).exists());
+    tree.delete(&short).unwrap();
+    // Deletion: by disposition and on close.
+    for options in [CreateOptions::DELETE_ON_CLOSE, CreateOptions::empty()] {
+        tree.write_file(LONG, b"x").unwrap();
+        let file = tree
+            .create(&CreateArgs::open(&short).options(options))
+            .unwrap();
+        if options.is_empty() {
+            file.set_delete(true).unwrap();
+        }
+        file.close().unwrap();
+        assert!(!server.path(LONG).exists());
+    }
+}
+
+#[test]
+fn folders_on_the_way_and_streams_have_them() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.mkdir("a long folder").unwrap();
+    tree.mkdir("a long folder\\another one").unwrap();
+    let folder = alternate(&tree, "a long folder").unwrap();
+    let inner = alternate(&tree, &format!("{folder}\\another one")).unwrap();
+    tree.write_file(&format!("{folder}\\{inner}\\f:stream"), b"s")
+        .unwrap();
+    assert_eq!(
+        tree.read_file("a long folder\\another one\\f:stream")
+            .unwrap(),
+        b"s"
+    );
+    tree.rename(
+        "a long folder\\another one\\f",
+        &format!("{folder}\\g"),
+        false,
+    )
+    .unwrap();
+    assert!(server.path("a long folder/g").exists());
+    // One file, whichever way it is opened.
+    let alone = CreateArgs::open("a long folder\\g").share(ShareAccess(0));
+    let alone = tree.create(&alone).unwrap();
+    let by_short = CreateArgs::open(&format!("{folder}\\g"));
+    assert_eq!(
+        tree.create_status(&by_short).unwrap(),
+        Status::SHARING_VIOLATION
+    );
+    alone.close().unwrap();
+}
