@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use smb_client::{Break, CreateArgs, File, Options, Tree};
 use smb_tests::durable::{granted_v2, persistent, persistent_again};
-use smb_tests::{HoldfastServer, MEANWHILE, SECOND, SOON, status};
+use smb_tests::{HoldfastServer, MEANWHILE, SECOND, SOON, status, wait_until};
 use smb_wire::Status;
 use smb_wire::create_context::{DurableHandleFlags, LeaseFlags, LeaseState};
 use smb_wire::header::HeaderFlags;
@@ -85,6 +85,10 @@ fn a_client_that_comes_back_hears_what_it_missed() {
     server.lose(&tree);
     // Nobody waits for a lease without write caching.
     theirs.write_all(0, b"changed").unwrap();
+    wait_until("the break waits for the client", || {
+        let status = server.status().unwrap();
+        status["server"]["tables"]["breaks_under_way"] == 1
+    });
     let tree = mine(&server);
     let file = tree.create(&again(leased(RH), first.id())).unwrap();
     let lease = file.created().lease().unwrap();

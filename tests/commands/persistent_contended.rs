@@ -24,6 +24,8 @@ const RH: LeaseState = LeaseState(3);
 const RW: LeaseState = LeaseState(5);
 const RWH: LeaseState = LeaseState::RWH;
 const EXCLUSIVE: LockFlags = LockFlags(0x12);
+/// The epoch that a client says its lease has when it is back.
+const EPOCH: u16 = 128;
 /// The patience of a persistent open whose time is to run out in the test.
 const SHORT_MS: u32 = 1_000;
 
@@ -52,6 +54,8 @@ fn other(server: &HoldfastServer) -> Tree {
 struct Held {
     number: u8,
     args: CreateArgs,
+    /// Of its lease.
+    state: Option<LeaseState>,
 }
 
 impl Held {
@@ -60,20 +64,24 @@ impl Held {
     }
 
     fn plain(number: u8) -> Self {
-        let args = CreateArgs::open_if(&Self::name(number));
-        Self { number, args }
+        Self {
+            number,
+            args: CreateArgs::open_if(&Self::name(number)),
+            state: None,
+        }
     }
 
     fn leased(number: u8, state: LeaseState) -> Self {
-        let plain = Self::plain(number);
-        let key = plain.key();
-        let args = plain.args.lease_v2(key, state, 0);
-        Self { number, args }
+        let mut held = Self::plain(number);
+        held.args = held.args.lease_v2(LeaseKey([number; 16]), state, 0);
+        held.state = Some(state);
+        held
     }
 
     fn oplock(number: u8, level: OplockLevel) -> Self {
-        let args = Self::plain(number).args.oplock(level);
-        Self { number, args }
+        let mut held = Self::plain(number);
+        held.args = held.args.oplock(level);
+        held
     }
 
     fn share(mut self, share: ShareAccess) -> Self {
@@ -107,7 +115,13 @@ impl Held {
     }
 
     fn back(&self, tree: &Tree, id: FileId) -> File {
-        let again = persistent_again(self.args.clone(), id, self.guid());
+        let args = match self.state {
+            Some(state) => Self::plain(self.number)
+                .args
+                .lease_v2(self.key(), state, EPOCH),
+            None => self.args.clone(),
+        };
+        let again = persistent_again(args, id, self.guid());
         tree.create(&again).unwrap()
     }
 
@@ -138,6 +152,14 @@ fn gives_up(tree: &Tree, key: LeaseKey, from: LeaseState, to: LeaseState) {
 #[track_caller]
 fn hears_nothing(tree: &Tree) {
     assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
+}
+
+/// Until the break can no longer go by the connection that the client is about to make.
+fn break_waits(server: &HoldfastServer) {
+    wait_until("the break waits for the client", || {
+        let status = server.status().unwrap();
+        status["server"]["tables"]["breaks_under_way"] == 1
+    });
 }
 
 /// The request is told that it waits.
@@ -222,15 +244,30 @@ fn contend(
         // Who caches reads and the handle only is not waited for.
         assert_eq!(answered(), Status::SUCCESS, "{what}");
     }
-    let tree = mine(server);
-    let file = held.back(&tree, id);
     let left = match (conflict, contender.overwrites) {
         (true, _) => state.without(H),
         (false, true) => NONE,
         (false, false) => state.without(W),
     };
     if protected && left != state {
-        assert_eq!(file.created().lease().unwrap().lease_state, state, "{what}");
+        break_waits(server);
+    }
+    let tree = mine(server);
+    let file = held.back(&tree, id);
+    // Beside locks, what does not cache writes is not granted anew.
+    let anew = match locks && !state.contains(W) {
+        true => NONE,
+        false => state,
+    };
+    let lease = file.created().lease().unwrap();
+    assert_eq!(lease.lease_state, anew, "{what}");
+    // One that protected nothing is taken anew from the epoch of the client.
+    let epoch = match protected || state == NONE {
+        true => 1,
+        false => EPOCH + u16::from(anew == R),
+    };
+    assert_eq!(lease.v2.unwrap().epoch, epoch, "{what}");
+    if protected && left != state {
         gives_up(&tree, held.key(), state, left);
     } else {
         hears_nothing(&tree);

@@ -69,7 +69,7 @@ pub(super) async fn handle<V: Vfs>(
     let kept = match find(call, &back) {
         Some(kept) => kept,
         None => {
-            if let Some(open) = connected(call, &back)? {
+            if let Some(open) = connected(call, &back) {
                 durable::left(call, &open).await?;
             }
             find(call, &back).ok_or(Status::OBJECT_NAME_NOT_FOUND)?
@@ -84,13 +84,11 @@ fn find<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Option<Arc<Open<V>>> {
     kept.or_else(|| by_create_guid(call, back))
 }
 
-/// What the request means, where it is not kept.
-fn connected<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Result<Option<Arc<Open<V>>>, Failure> {
-    let durables = &call.server().durables;
-    let facts = call.connection.negotiated();
-    let client = facts.ok_or(Status::INVALID_PARAMETER)?.client_guid;
-    let by_guid = || durables.made_by(client, back.v2?.0);
-    Ok(durables.made_as(back.file_id.persistent).or_else(by_guid))
+/// The open by the handle that the request names, where it is not kept. Who names one of before the
+/// last reconnect has lost it to somebody else.
+fn connected<V: Vfs>(call: &Call<V>, back: &Reconnect) -> Option<Arc<Open<V>>> {
+    let open = call.server().durables.made_as(back.file_id.persistent)?;
+    (open.file_id == back.file_id).then_some(open)
 }
 
 /// Gives it back once everything is checked.
@@ -129,6 +127,9 @@ pub(super) async fn resume<V: Vfs>(
             return Err(failure);
         }
     };
+    if by == By::Reconnect {
+        take_lease_anew(call, contexts, &old).await;
+    }
     let open = enter(call, old).await?;
     breaks::resume(server, owner);
     call.chain.set_file_id(open.file_id);
@@ -141,6 +142,23 @@ pub(super) async fn resume<V: Vfs>(
     let response = answer::response(&open, by.action(&open), &attr, level, &list);
     tracing::debug!(peer = %call.connection.peer, user = open.user, "a client is back at its open");
     Ok(Reply::changed(&response, call.share()?.gate.unchanged()))
+}
+
+/// See [`crate::file::Files::take_anew`]: recorded before the client hears of it.
+async fn take_lease_anew<V: Vfs>(call: &Call<V>, contexts: &Contexts, open: &Open<V>) {
+    let server = call.server();
+    let (Ok(disk), Some(lease)) = (open.disk(), contexts.lease_named) else {
+        return;
+    };
+    if !open.endurance().is_persistent() {
+        return;
+    }
+    let epoch = lease.v2.map_or(0, |v2| v2.epoch);
+    let away = |other| server.durables.is_kept(other);
+    if server.files.take_anew(disk.place, open.engine, epoch, away) {
+        persistent::caching_changed(server, durable::owner(open));
+        server.persistence.settled().await;
+    }
 }
 
 /// What the client may cache now. A break that it has not heard of follows the answer, and its epoch
