@@ -2,12 +2,15 @@
 //!
 //! Owns what changed since the last clean sync, in two parts. The *own* part (data, size,
 //! metadata, streams) is one epoch (`epoch.rs`) that a sync takes whole and either drops (success)
-//! or hands to the latch (failure, `latch.rs`). The *names* are the directories that must be synced
+//! or hands to the latch (failure: `inode/failing.rs`). The *names* (`inode/names.rs`) are the directories that must be synced
 //! afterwards, each with the sequence number of its last change, newest parent first.
 //!
 //! Invariants: nothing becomes clean except through a sync that started after it was marked;
 //! a node is held while anything of the inode is dirty; what was dirty when a sync failed never
 //! becomes clean by a later sync, only by being rewritten.
+
+mod failing;
+mod names;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,18 +21,17 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 use vfs::{FileKey, Node, SyncScope, Vfs, VfsError};
 
+pub(crate) use names::{Left, Name};
+
 use crate::{
     early::Early,
     epoch::{Account, Changed, Epoch, Where},
     gate::Earlier,
     latch::{Failure, Latch},
-    latch_store::LatchRecord,
     opens::Opens,
     order::Still,
-    ranges::Extents,
-    report::LatchedInode,
     settings::PolicyKind,
-    share::{Debt, Lost, Reservation, Share},
+    share::{Reservation, Share},
 };
 
 /// A node and the file system that made it.
@@ -56,42 +58,6 @@ impl<V: Vfs> Held<V> {
     pub(crate) fn is_file(&self) -> bool {
         self.node.stream().is_none() && !self.node.is_directory()
     }
-}
-
-/// A directory that must be synced for a name of the inode.
-pub(crate) struct Name<V: Vfs> {
-    pub(crate) dir: Held<V>,
-    pub(crate) seq: u64,
-    /// It leads to the inode from there.
-    here: bool,
-    /// A name went away there: it may come back, whatever is named later.
-    left: bool,
-    pub(crate) debts: Vec<Debt>,
-}
-
-impl<V: Vfs> Name<V> {
-    pub(crate) fn is_here(&self) -> bool {
-        self.here
-    }
-
-    pub(crate) fn has_left(&self) -> bool {
-        self.left
-    }
-}
-
-/// What an inode leaves when its last name is gone.
-pub(crate) struct Left<V: Vfs> {
-    /// Of shares that promise a bound: what was written may come back with the name. Of all: names
-    /// that it had left.
-    debts: Vec<Debt>,
-    /// Names that went away of it before, as far as no debt is handed on that counts them.
-    removed: u64,
-    /// Where names went that moved out of it.
-    pub(crate) before: Vec<(Held<V>, u64)>,
-    /// A latch ended.
-    pub(crate) latched: bool,
-    /// One by which another name may be left: the error.
-    pub(crate) comes_back: Option<VfsError>,
 }
 
 /// Who waits for a sync, and what it needs held until the sync has ended.
@@ -325,77 +291,6 @@ impl<V: Vfs> Inode<V> {
         }
     }
 
-    /// A name was made, moved (`old`) or removed: these directories must be synced, the new one
-    /// first. Call after [`Inode::owe`]. Answers the shares that need a payer.
-    pub(crate) fn renamed(
-        &mut self,
-        account: &Account<'_>,
-        (new, old): (Option<&Held<V>>, Option<&Held<V>>),
-        (seq, now): (u64, Duration),
-        key: FileKey,
-    ) -> Vec<Arc<Share>> {
-        self.pending.meta = true;
-        let mut idle = Vec::new();
-        let mut front = 0;
-        for dir in [new, old].into_iter().flatten() {
-            let place = self
-                .names
-                .iter()
-                .position(|name| name.dir.key() == dir.key());
-            let is_new = new.is_some_and(|new| new.key() == dir.key());
-            let mut name = match place {
-                // An old parent that is owed already keeps its place behind the newer ones.
-                Some(i) if !is_new && i >= front => {
-                    if let Some(name) = self.names.get_mut(i) {
-                        name.seq = seq;
-                        name.here = false;
-                        name.left = true;
-                    }
-                    continue;
-                }
-                Some(i) => self.names.remove(i),
-                None => Name {
-                    dir: dir.clone(),
-                    seq,
-                    here: false,
-                    left: false,
-                    debts: Vec::new(),
-                },
-            };
-            name.seq = seq;
-            name.here = is_new;
-            name.left |= old.is_some_and(|old| old.key() == dir.key());
-            account.charge(&mut name.debts, (key, now), &mut idle);
-            let at = if is_new {
-                0
-            } else {
-                front.min(self.names.len())
-            };
-            self.names.insert(at, name);
-            front = 1;
-        }
-        idle
-    }
-
-    /// For a directory: a name moved from here to `to`.
-    pub(crate) fn moved_out(&mut self, to: &Held<V>, seq: u64) {
-        self.before.retain(|(dir, _)| dir.key() != to.key());
-        self.before.push((to.clone(), seq));
-    }
-
-    pub(crate) fn names(&self) -> &[Name<V>] {
-        &self.names
-    }
-
-    pub(crate) fn before(&self) -> impl Iterator<Item = &Held<V>> {
-        self.before.iter().map(|(dir, _)| dir)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn before_seq(&self) -> impl Iterator<Item = u64> {
-        self.before.iter().map(|(_, seq)| *seq)
-    }
-
     /// Asks for a sync that starts after now. True if somebody must run it.
     pub(crate) fn ask(
         &mut self,
@@ -522,183 +417,11 @@ impl<V: Vfs> Inode<V> {
             .retain(|stream, _| pending.streams.contains(stream));
     }
 
-    fn end_latch(&mut self) -> bool {
-        let ended = self.latch.as_ref().is_some_and(Latch::is_repaired);
-        if ended {
-            self.latch = None;
-        }
-        ended
-    }
-
-    /// The sync failed: everything dirty now is unproven; if nothing was known to be dirty, all
-    /// of it is. True if it is latched now.
-    ///
-    /// `entries`: names owed to it were to be saved by the sync.
-    pub(crate) fn failed(&mut self, failure: Failure, entries: bool) -> bool {
-        self.failures += 1;
-        let mut epoch = self.running.take().unwrap_or_default();
-        if self.gone {
-            self.before.clear();
-            self.release();
-            return false;
-        }
-        epoch.merge(std::mem::take(&mut self.pending));
-        let names = std::mem::take(&mut self.names);
-        let latch = self.latch_with(failure);
-        latch.add_names(&names);
-        latch.entries |= entries;
-        latch.add_epoch(epoch);
-        if latch.is_repaired() {
-            // Something failed to be saved, and nobody has said what.
-            latch.extents.add_unknown("");
-        }
-        self.before.clear();
-        self.release();
-        true
-    }
-
-    /// The sync of a directory failed: names owed to it are unproven.
-    pub(crate) fn name_failed(&mut self, dir: FileKey, failure: Failure) -> bool {
-        let (failed, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.names)
-            .into_iter()
-            .partition(|name| name.dir.key() == dir);
-        self.names = kept;
-        if failed.is_empty() {
-            return false;
-        }
-        self.latch_with(failure).add_names(&failed);
-        true
-    }
-
-    /// Metadata or size that `change` marks may have been dropped by a sync that failed before. It
-    /// stays dirty: the sync that follows proves nothing of it.
-    pub(crate) fn own_failed(&mut self, failure: Failure, change: impl FnOnce(&mut Self)) -> bool {
-        let others = std::mem::take(&mut self.pending.set_meta);
-        let others_sized = std::mem::take(&mut self.pending.sized);
-        change(self);
-        let what = std::mem::replace(&mut self.pending.set_meta, others);
-        let sized = std::mem::replace(&mut self.pending.sized, others_sized);
-        if self.gone || (what.is_empty() && !sized) {
-            return false;
-        }
-        let latch = self.latch_with(failure);
-        latch.add_metadata(what);
-        latch.size |= sized;
-        true
-    }
-
-    /// A sync failed while something was under way that is marked now: it belongs to the latch, and
-    /// makes one if that of the sync is over. Nothing that is gone is latched.
-    pub(crate) fn doubted(&mut self, failure: impl FnOnce() -> Failure) -> Option<&mut Latch> {
-        if !self.gone && self.latch.is_none() {
-            self.latch_with(failure());
-        }
-        self.latch.as_mut()
-    }
-
-    /// For a directory: a name that was just removed may come back, as the sync failed that was to
-    /// keep it away. True if it is latched now.
-    pub(crate) fn entry_failed(&mut self, failure: Failure) -> bool {
-        if self.gone {
-            return false;
-        }
-        self.latch_with(failure).entries = true;
-        true
-    }
-
-    /// A name that it is reached by is lost.
-    pub(crate) fn is_nameless(&self) -> bool {
-        self.latch
-            .as_ref()
-            .is_some_and(|latch| !latch.names.is_empty())
-    }
-
     /// The folder of a share that it is held through.
     pub(crate) fn root(&self) -> Option<FileKey> {
         let held = self.node.as_ref().or_else(|| self.streams.values().next());
         let held = held.or_else(|| self.names.first().map(|name| &name.dir));
         held.map(|held| held.vfs.root().key())
-    }
-
-    /// A durable write failed. Its sync may have heard of the failure of any earlier write-back,
-    /// which is then told to nobody else: all that is dirty is unproven, also what a sync that is
-    /// under way has in hand. Names are owed as before. True if it is latched now.
-    pub(crate) fn write_failed(
-        &mut self,
-        share: &Arc<Share>,
-        stream: &str,
-        range: (u64, u64),
-        failure: Failure,
-    ) -> bool {
-        self.failures += 1;
-        if self.gone {
-            return false;
-        }
-        self.seen_through(share);
-        let mut epoch = std::mem::take(&mut self.pending);
-        if let Some(running) = &mut self.running {
-            epoch.merge(std::mem::take(running));
-        }
-        let latch = self.latch_with(failure);
-        latch.add_write(share, stream, range);
-        latch.add_epoch(epoch);
-        self.release();
-        true
-    }
-
-    /// A latch read back from a store.
-    pub(crate) fn restore(
-        &mut self,
-        record: &LatchRecord,
-        failure: Failure,
-        shares: &[Arc<Share>],
-    ) {
-        shares.iter().for_each(|share| self.seen_through(share));
-        self.file |= record.file;
-        let latch = self.latch_with(Failure {
-            since: record.at,
-            ..failure
-        });
-        for unproven in &record.unproven {
-            for (start, end) in &unproven.ranges {
-                latch.extents.add(&unproven.stream, *start, *end);
-                if *end < u64::MAX {
-                    // Bytes of an unknown end are not added up.
-                    shares.iter().for_each(|share| {
-                        latch.lost(share).add(end.saturating_sub(*start));
-                    });
-                }
-            }
-        }
-        if record.metadata {
-            // It is not kept which: all of it.
-            latch.add_metadata(Changed::METADATA.into());
-        }
-        latch.size |= record.size;
-        latch.entries |= record.entries;
-        latch.names.extend(&record.names);
-        if latch.path.is_empty() {
-            latch.path.clone_from(&record.path);
-        }
-    }
-
-    /// What a store keeps of the latch.
-    pub(crate) fn latch_record(&self, key: FileKey) -> Option<LatchRecord> {
-        let latch = self.latch.as_ref()?;
-        Some(LatchRecord {
-            key,
-            error: latch.error,
-            at: latch.since,
-            sequence: latch.sequence,
-            unproven: latch.extents.stored(),
-            metadata: !latch.metadata.is_empty(),
-            size: latch.size,
-            entries: latch.entries,
-            file: self.file,
-            names: latch.names.iter().copied().collect(),
-            path: latch.path.clone(),
-            shares: self.shares.iter().map(|share| share.name.clone()).collect(),
-        })
     }
 
     /// Where the inode is, if a node of it is held and the kernel knows.
@@ -708,150 +431,8 @@ impl<V: Vfs> Inode<V> {
             .or_else(|| self.opens.path())
     }
 
-    fn latch_with(&mut self, failure: Failure) -> &mut Latch {
-        let Failure {
-            error,
-            at,
-            since,
-            sequence,
-        } = failure;
-        let unnamed = self.latch.as_ref().is_none_or(|one| one.path.is_empty());
-        let path = unnamed.then(|| self.path_hint()).flatten();
-        let shares = &self.shares;
-        let latch = self.latch.get_or_insert_with(|| Latch {
-            error,
-            at,
-            since,
-            sequence,
-            grown: 0,
-            path: String::new(),
-            mark: sequence,
-            extents: Extents::default(),
-            metadata: BTreeSet::new(),
-            names: BTreeSet::new(),
-            entries: false,
-            size: false,
-            lost: shares.iter().map(Lost::new).collect(),
-        });
-        latch.mark = latch.mark.max(sequence);
-        latch.grown += 1;
-        latch.path = path.unwrap_or(std::mem::take(&mut latch.path));
-        latch
-    }
-
-    /// Names are on disk that were not changed after what `until` says of their directory, those in
-    /// directories that `failed` excepted. True if that ended a latch.
-    pub(crate) fn names_synced(
-        &mut self,
-        until: impl Fn(FileKey) -> u64,
-        failed: &BTreeSet<FileKey>,
-    ) -> bool {
-        let owed = |name: &Name<V>| {
-            let dir = name.dir.key();
-            name.seq > until(dir) || failed.contains(&dir)
-        };
-        if let Some(latch) = &mut self.latch {
-            // Moved since the failure, and that is on disk. Another name proves nothing of a lost
-            // one.
-            for name in self
-                .names
-                .iter()
-                .filter(|name| name.left && !owed(name) && name.seq > latch.mark)
-            {
-                latch.names.remove(&name.dir.key());
-            }
-        }
-        self.names.retain(owed);
-        self.end_latch()
-    }
-
-    /// A durable write of the range succeeded. True if that ended a latch.
-    pub(crate) fn rewritten(&mut self, stream: &str, range: (u64, u64)) -> bool {
-        let Some(latch) = &mut self.latch else {
-            return false;
-        };
-        let mut extents = Extents::default();
-        extents.add(stream, range.0, range.1);
-        latch.extents.repair(&extents);
-        self.end_latch()
-    }
-
-    /// Bytes beyond `size` are gone, proven or not, as soon as that is on disk. Call with the mark.
-    pub(crate) fn truncated(&mut self, stream: &str, size: u64) {
-        if self.latch.is_some() {
-            self.pending.cut_short(stream, size);
-        }
-    }
-
-    /// The last name is gone: once that is stable, nothing of the inode can be read after a
-    /// crash, so nothing is owed and nothing is unproven. Until then the directory that lost
-    /// the name owes what is left here.
-    pub(crate) fn unlinked(&mut self) -> Left<V> {
-        self.gone = true;
-        let mut debts = std::mem::take(&mut self.pending).debts;
-        if let Some(running) = &mut self.running {
-            debts.append(&mut running.debts);
-        }
-        let unbounded = debts.iter().filter(|debt| !debt.is_bounded());
-        let removed = unbounded.map(Debt::removed).sum();
-        debts.retain(Debt::is_bounded);
-        // Its age counts from its own earliest change, a rename's too; names that it left may come
-        // back under every policy.
-        for mut name in std::mem::take(&mut self.names) {
-            name.debts.retain(|debt| name.left || debt.is_bounded());
-            debts.append(&mut name.debts);
-        }
-        if self.running.is_none() {
-            self.release();
-        }
-        // Its number may come back as another file's.
-        let latch = self.latch.take();
-        let nameless = |latch: &Latch| !latch.names.is_empty();
-        Left {
-            debts,
-            removed,
-            before: std::mem::take(&mut self.before),
-            latched: latch.is_some(),
-            comes_back: latch.filter(nameless).map(|latch| latch.error),
-        }
-    }
-
-    /// For the directory that lost the last name of something.
-    pub(crate) fn inherit(&mut self, account: &Account<'_>, key: FileKey, left: Left<V>, seq: u64) {
-        self.pending.entries_removed(account, left.removed);
-        for mut debt in left.debts {
-            let mut mine = self.pending.debts.iter_mut();
-            match mine.find(|mine| mine.is_for(&debt.share, debt.kind())) {
-                Some(mine) => mine.join(debt, key),
-                None => {
-                    debt.move_to(key);
-                    self.pending.debts.push(debt);
-                }
-            }
-        }
-        for (dir, _) in left.before {
-            if dir.key() != key {
-                self.moved_out(&dir, seq);
-            }
-        }
-    }
-
     /// Streams with something owed.
     pub(crate) fn dirty_streams(&self) -> usize {
         self.streams.len()
-    }
-
-    pub(crate) fn view(&self, key: FileKey) -> Option<LatchedInode> {
-        self.latch.as_ref().map(|latch| LatchedInode {
-            key,
-            error: latch.error,
-            at: latch.at,
-            since: latch.since,
-            path: latch.path.clone(),
-            sequence: latch.sequence,
-            unproven_bytes: latch.extents.bytes(),
-            metadata: !latch.metadata.is_empty() || latch.entries || latch.size,
-            names: !latch.names.is_empty(),
-        })
     }
 }

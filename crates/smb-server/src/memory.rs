@@ -103,7 +103,7 @@ impl Memory {
 
     /// The account of a new connection from `peer`.
     pub(crate) fn account(self: &Arc<Self>, peer: IpAddr) -> Arc<Account> {
-        let peer = network(peer.to_canonical());
+        let peer = network(peer);
         let mut networks = self.networks();
         let (network, accounts) = networks.entry(peer).or_default();
         *accounts += 1;

@@ -352,7 +352,7 @@ impl<D: Disk> PosixVfs<D> {
         let opened = match opened.unwrap_or_else(now) {
             Some(opened) => opened,
             None if self.is_known_absent(dir, dir_key, component, seen).await?
-                && self.searches(who, dir, seen.as_ref()).await =>
+                && self.searches(who, seen.as_ref()) =>
             {
                 return Ok(None);
             }
@@ -441,18 +441,29 @@ impl<D: Disk> PosixVfs<D> {
         Ok(self.names.find(&stat, &folded, now) == Known::Absent)
     }
 
-    /// Whether `who` is told what is in a local directory that was seen so: he may search it. An owner
-    /// can say by the permission bits, for others there may be an access control list.
-    async fn searches(&self, who: &Identity, dir: &D::Fd, seen: Option<&Seen>) -> bool {
-        let uid = match who {
-            Identity::Service => self.disk.service_uid(),
-            Identity::User(user) => user.uid,
+    /// Whether `who` may search a directory that was seen so, by its permission bits. Whoever may not by
+    /// these asks the disk, which knows of access control lists, too; one that gives less than the bits
+    /// is not seen here, and hides no more than that a name is absent.
+    fn searches(&self, who: &Identity, seen: Option<&Seen>) -> bool {
+        let Some(of) = seen.map(|seen| seen.permissions) else {
+            return false;
         };
-        match seen.map(|seen| seen.permissions) {
-            _ if uid == 0 => true,
-            Some(of) if uid == of.uid => of.mode & 0o100 != 0,
-            _ => self.disk.access(who, dir, 1).await.is_ok(),
-        }
+        let (uid, in_group) = match who {
+            // Its groups are not known here.
+            Identity::Service => (self.disk.service_uid(), None),
+            Identity::User(user) => {
+                let in_group = user.gid == of.gid || user.groups.contains(&of.gid);
+                (user.uid, Some(in_group))
+            }
+        };
+        let bits = match in_group {
+            _ if uid == 0 => return true,
+            _ if uid == of.uid => 0o100,
+            Some(true) => 0o010,
+            Some(false) => 0o001,
+            None => 0o011,
+        };
+        of.mode & bits == bits
     }
 
     /// What the cache knows as of when the directory was seen.

@@ -1,0 +1,253 @@
+//! What of an inode is unproven: what failed syncs and writes leave to its latch, what ends that, and
+//! what a store keeps of it and gives back.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use vfs::{FileKey, Vfs};
+
+use super::Inode;
+use crate::{
+    epoch::Changed,
+    latch::{Failure, Latch},
+    latch_store::LatchRecord,
+    ranges::Extents,
+    report::LatchedInode,
+    share::{Lost, Share},
+};
+
+impl<V: Vfs> Inode<V> {
+    pub(super) fn end_latch(&mut self) -> bool {
+        let ended = self.latch.as_ref().is_some_and(Latch::is_repaired);
+        if ended {
+            self.latch = None;
+        }
+        ended
+    }
+
+    /// The sync failed: everything dirty now is unproven; if nothing was known to be dirty, all
+    /// of it is. True if it is latched now.
+    ///
+    /// `entries`: names owed to it were to be saved by the sync.
+    pub(crate) fn failed(&mut self, failure: Failure, entries: bool) -> bool {
+        self.failures += 1;
+        let mut epoch = self.running.take().unwrap_or_default();
+        if self.gone {
+            self.before.clear();
+            self.release();
+            return false;
+        }
+        epoch.merge(std::mem::take(&mut self.pending));
+        let names = std::mem::take(&mut self.names);
+        let latch = self.latch_with(failure);
+        latch.add_names(&names);
+        latch.entries |= entries;
+        latch.add_epoch(epoch);
+        if latch.is_repaired() {
+            // Something failed to be saved, and nobody has said what.
+            latch.extents.add_unknown("");
+        }
+        self.before.clear();
+        self.release();
+        true
+    }
+
+    /// The sync of a directory failed: names owed to it are unproven.
+    pub(crate) fn name_failed(&mut self, dir: FileKey, failure: Failure) -> bool {
+        let (failed, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.names)
+            .into_iter()
+            .partition(|name| name.dir.key() == dir);
+        self.names = kept;
+        if failed.is_empty() {
+            return false;
+        }
+        self.latch_with(failure).add_names(&failed);
+        true
+    }
+
+    /// Metadata or size that `change` marks may have been dropped by a sync that failed before. It
+    /// stays dirty: the sync that follows proves nothing of it.
+    pub(crate) fn own_failed(&mut self, failure: Failure, change: impl FnOnce(&mut Self)) -> bool {
+        let others = std::mem::take(&mut self.pending.set_meta);
+        let others_sized = std::mem::take(&mut self.pending.sized);
+        change(self);
+        let what = std::mem::replace(&mut self.pending.set_meta, others);
+        let sized = std::mem::replace(&mut self.pending.sized, others_sized);
+        if self.gone || (what.is_empty() && !sized) {
+            return false;
+        }
+        let latch = self.latch_with(failure);
+        latch.add_metadata(what);
+        latch.size |= sized;
+        true
+    }
+
+    /// A sync failed while something was under way that is marked now: it belongs to the latch, and
+    /// makes one if that of the sync is over. Nothing that is gone is latched.
+    pub(crate) fn doubted(&mut self, failure: impl FnOnce() -> Failure) -> Option<&mut Latch> {
+        if !self.gone && self.latch.is_none() {
+            self.latch_with(failure());
+        }
+        self.latch.as_mut()
+    }
+
+    /// For a directory: a name that was just removed may come back, as the sync failed that was to
+    /// keep it away. True if it is latched now.
+    pub(crate) fn entry_failed(&mut self, failure: Failure) -> bool {
+        if self.gone {
+            return false;
+        }
+        self.latch_with(failure).entries = true;
+        true
+    }
+
+    /// A name that it is reached by is lost.
+    pub(crate) fn is_nameless(&self) -> bool {
+        self.latch
+            .as_ref()
+            .is_some_and(|latch| !latch.names.is_empty())
+    }
+
+    /// A durable write failed. Its sync may have heard of the failure of any earlier write-back,
+    /// which is then told to nobody else: all that is dirty is unproven, also what a sync that is
+    /// under way has in hand. Names are owed as before. True if it is latched now.
+    pub(crate) fn write_failed(
+        &mut self,
+        share: &Arc<Share>,
+        stream: &str,
+        range: (u64, u64),
+        failure: Failure,
+    ) -> bool {
+        self.failures += 1;
+        if self.gone {
+            return false;
+        }
+        self.seen_through(share);
+        let mut epoch = std::mem::take(&mut self.pending);
+        if let Some(running) = &mut self.running {
+            epoch.merge(std::mem::take(running));
+        }
+        let latch = self.latch_with(failure);
+        latch.add_write(share, stream, range);
+        latch.add_epoch(epoch);
+        self.release();
+        true
+    }
+
+    /// A latch read back from a store.
+    pub(crate) fn restore(
+        &mut self,
+        record: &LatchRecord,
+        failure: Failure,
+        shares: &[Arc<Share>],
+    ) {
+        shares.iter().for_each(|share| self.seen_through(share));
+        self.file |= record.file;
+        let latch = self.latch_with(Failure {
+            since: record.at,
+            ..failure
+        });
+        for unproven in &record.unproven {
+            for (start, end) in &unproven.ranges {
+                latch.extents.add(&unproven.stream, *start, *end);
+                if *end < u64::MAX {
+                    // Bytes of an unknown end are not added up.
+                    shares.iter().for_each(|share| {
+                        latch.lost(share).add(end.saturating_sub(*start));
+                    });
+                }
+            }
+        }
+        if record.metadata {
+            // It is not kept which: all of it.
+            latch.add_metadata(Changed::METADATA.into());
+        }
+        latch.size |= record.size;
+        latch.entries |= record.entries;
+        latch.names.extend(&record.names);
+        if latch.path.is_empty() {
+            latch.path.clone_from(&record.path);
+        }
+    }
+
+    /// What a store keeps of the latch.
+    pub(crate) fn latch_record(&self, key: FileKey) -> Option<LatchRecord> {
+        let latch = self.latch.as_ref()?;
+        Some(LatchRecord {
+            key,
+            error: latch.error,
+            at: latch.since,
+            sequence: latch.sequence,
+            unproven: latch.extents.stored(),
+            metadata: !latch.metadata.is_empty(),
+            size: latch.size,
+            entries: latch.entries,
+            file: self.file,
+            names: latch.names.iter().copied().collect(),
+            path: latch.path.clone(),
+            shares: self.shares.iter().map(|share| share.name.clone()).collect(),
+        })
+    }
+
+    fn latch_with(&mut self, failure: Failure) -> &mut Latch {
+        let Failure {
+            error,
+            at,
+            since,
+            sequence,
+        } = failure;
+        let unnamed = self.latch.as_ref().is_none_or(|one| one.path.is_empty());
+        let path = unnamed.then(|| self.path_hint()).flatten();
+        let shares = &self.shares;
+        let latch = self.latch.get_or_insert_with(|| Latch {
+            error,
+            at,
+            since,
+            sequence,
+            grown: 0,
+            path: String::new(),
+            mark: sequence,
+            extents: Extents::default(),
+            metadata: BTreeSet::new(),
+            names: BTreeSet::new(),
+            entries: false,
+            size: false,
+            lost: shares.iter().map(Lost::new).collect(),
+        });
+        latch.mark = latch.mark.max(sequence);
+        latch.grown += 1;
+        latch.path = path.unwrap_or(std::mem::take(&mut latch.path));
+        latch
+    }
+
+    /// A durable write of the range succeeded. True if that ended a latch.
+    pub(crate) fn rewritten(&mut self, stream: &str, range: (u64, u64)) -> bool {
+        let Some(latch) = &mut self.latch else {
+            return false;
+        };
+        let mut extents = Extents::default();
+        extents.add(stream, range.0, range.1);
+        latch.extents.repair(&extents);
+        self.end_latch()
+    }
+
+    /// Bytes beyond `size` are gone, proven or not, as soon as that is on disk. Call with the mark.
+    pub(crate) fn truncated(&mut self, stream: &str, size: u64) {
+        if self.latch.is_some() {
+            self.pending.cut_short(stream, size);
+        }
+    }
+
+    pub(crate) fn view(&self, key: FileKey) -> Option<LatchedInode> {
+        self.latch.as_ref().map(|latch| LatchedInode {
+            key,
+            error: latch.error,
+            at: latch.at,
+            since: latch.since,
+            path: latch.path.clone(),
+            sequence: latch.sequence,
+            unproven_bytes: latch.extents.bytes(),
+            metadata: !latch.metadata.is_empty() || latch.entries || latch.size,
+            names: !latch.names.is_empty(),
+        })
+    }
+}

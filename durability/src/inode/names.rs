@@ -1,0 +1,201 @@
+//! The names of an inode that are owed: the directories that must be synced for them, and where names
+//! went that moved out of it. What of that is left when the last name goes is the directory's that lost it.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use vfs::{FileKey, Vfs, VfsError};
+
+use super::{Held, Inode};
+use crate::{
+    epoch::Account,
+    latch::Latch,
+    share::{Debt, Share},
+};
+
+/// A directory that must be synced for a name of the inode.
+pub(crate) struct Name<V: Vfs> {
+    pub(crate) dir: Held<V>,
+    pub(crate) seq: u64,
+    /// It leads to the inode from there.
+    here: bool,
+    /// A name went away there: it may come back, whatever is named later.
+    left: bool,
+    pub(crate) debts: Vec<Debt>,
+}
+
+impl<V: Vfs> Name<V> {
+    pub(crate) fn is_here(&self) -> bool {
+        self.here
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.left
+    }
+}
+
+/// What an inode leaves when its last name is gone.
+pub(crate) struct Left<V: Vfs> {
+    /// Of shares that promise a bound: what was written may come back with the name. Of all: names
+    /// that it had left.
+    debts: Vec<Debt>,
+    /// Names that went away of it before, as far as no debt is handed on that counts them.
+    removed: u64,
+    /// Where names went that moved out of it.
+    pub(crate) before: Vec<(Held<V>, u64)>,
+    /// A latch ended.
+    pub(crate) latched: bool,
+    /// One by which another name may be left: the error.
+    pub(crate) comes_back: Option<VfsError>,
+}
+
+impl<V: Vfs> Inode<V> {
+    /// A name was made, moved (`old`) or removed: these directories must be synced, the new one
+    /// first. Call after [`Inode::owe`]. Answers the shares that need a payer.
+    pub(crate) fn renamed(
+        &mut self,
+        account: &Account<'_>,
+        (new, old): (Option<&Held<V>>, Option<&Held<V>>),
+        (seq, now): (u64, Duration),
+        key: FileKey,
+    ) -> Vec<Arc<Share>> {
+        self.pending.meta = true;
+        let mut idle = Vec::new();
+        let mut front = 0;
+        for dir in [new, old].into_iter().flatten() {
+            let place = self
+                .names
+                .iter()
+                .position(|name| name.dir.key() == dir.key());
+            let is_new = new.is_some_and(|new| new.key() == dir.key());
+            let mut name = match place {
+                // An old parent that is owed already keeps its place behind the newer ones.
+                Some(i) if !is_new && i >= front => {
+                    if let Some(name) = self.names.get_mut(i) {
+                        name.seq = seq;
+                        name.here = false;
+                        name.left = true;
+                    }
+                    continue;
+                }
+                Some(i) => self.names.remove(i),
+                None => Name {
+                    dir: dir.clone(),
+                    seq,
+                    here: false,
+                    left: false,
+                    debts: Vec::new(),
+                },
+            };
+            name.seq = seq;
+            name.here = is_new;
+            name.left |= old.is_some_and(|old| old.key() == dir.key());
+            account.charge(&mut name.debts, (key, now), &mut idle);
+            let at = if is_new {
+                0
+            } else {
+                front.min(self.names.len())
+            };
+            self.names.insert(at, name);
+            front = 1;
+        }
+        idle
+    }
+
+    /// For a directory: a name moved from here to `to`.
+    pub(crate) fn moved_out(&mut self, to: &Held<V>, seq: u64) {
+        self.before.retain(|(dir, _)| dir.key() != to.key());
+        self.before.push((to.clone(), seq));
+    }
+
+    pub(crate) fn names(&self) -> &[Name<V>] {
+        &self.names
+    }
+
+    pub(crate) fn before(&self) -> impl Iterator<Item = &Held<V>> {
+        self.before.iter().map(|(dir, _)| dir)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn before_seq(&self) -> impl Iterator<Item = u64> {
+        self.before.iter().map(|(_, seq)| *seq)
+    }
+
+    /// Names are on disk that were not changed after what `until` says of their directory, those in
+    /// directories that `failed` excepted. True if that ended a latch.
+    pub(crate) fn names_synced(
+        &mut self,
+        until: impl Fn(FileKey) -> u64,
+        failed: &BTreeSet<FileKey>,
+    ) -> bool {
+        let owed = |name: &Name<V>| {
+            let dir = name.dir.key();
+            name.seq > until(dir) || failed.contains(&dir)
+        };
+        if let Some(latch) = &mut self.latch {
+            // Moved since the failure, and that is on disk. Another name proves nothing of a lost
+            // one.
+            for name in self
+                .names
+                .iter()
+                .filter(|name| name.left && !owed(name) && name.seq > latch.mark)
+            {
+                latch.names.remove(&name.dir.key());
+            }
+        }
+        self.names.retain(owed);
+        self.end_latch()
+    }
+
+    /// The last name is gone: once that is stable, nothing of the inode can be read after a
+    /// crash, so nothing is owed and nothing is unproven. Until then the directory that lost
+    /// the name owes what is left here.
+    pub(crate) fn unlinked(&mut self) -> Left<V> {
+        self.gone = true;
+        let mut debts = std::mem::take(&mut self.pending).debts;
+        if let Some(running) = &mut self.running {
+            debts.append(&mut running.debts);
+        }
+        let unbounded = debts.iter().filter(|debt| !debt.is_bounded());
+        let removed = unbounded.map(Debt::removed).sum();
+        debts.retain(Debt::is_bounded);
+        // Its age counts from its own earliest change, a rename's too; names that it left may come
+        // back under every policy.
+        for mut name in std::mem::take(&mut self.names) {
+            name.debts.retain(|debt| name.left || debt.is_bounded());
+            debts.append(&mut name.debts);
+        }
+        if self.running.is_none() {
+            self.release();
+        }
+        // Its number may come back as another file's.
+        let latch = self.latch.take();
+        let nameless = |latch: &Latch| !latch.names.is_empty();
+        Left {
+            debts,
+            removed,
+            before: std::mem::take(&mut self.before),
+            latched: latch.is_some(),
+            comes_back: latch.filter(nameless).map(|latch| latch.error),
+        }
+    }
+
+    /// For the directory that lost the last name of something.
+    pub(crate) fn inherit(&mut self, account: &Account<'_>, key: FileKey, left: Left<V>, seq: u64) {
+        self.pending.entries_removed(account, left.removed);
+        for mut debt in left.debts {
+            let mut mine = self.pending.debts.iter_mut();
+            match mine.find(|mine| mine.is_for(&debt.share, debt.kind())) {
+                Some(mine) => mine.join(debt, key),
+                None => {
+                    debt.move_to(key);
+                    self.pending.debts.push(debt);
+                }
+            }
+        }
+        for (dir, _) in left.before {
+            if dir.key() != key {
+                self.moved_out(&dir, seq);
+            }
+        }
+    }
+}
