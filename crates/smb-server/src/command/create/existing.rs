@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{
     access::{self, Parent, Subject},
-    command::{Call, Failure, engine},
+    command::{Call, Failure, engine, kept_times},
+    file::Quick,
 };
 
 /// The rights that an open of a FIFO, socket or device of the host can have: it can be looked at, renamed
@@ -69,7 +70,8 @@ pub(super) async fn open<V: Vfs>(
         Judged::Again | Judged::Moved => return Ok(Attempt::Again),
     };
     let policy = super::enter_policy(call, wanted, lookup, node)?;
-    let acted = match act(call, wanted, contexts, node, attr, granted).await {
+    let quick = &granted_by.quick;
+    let acted = match act(call, wanted, contexts, node, attr, granted, quick).await {
         Ok(done) if wanted.overwrites() => {
             let emptied = judge::emptied(call, &place, id, granted, &granted_by);
             let emptied = Box::pin(emptied).await;
@@ -244,6 +246,7 @@ async fn act<V: Vfs>(
     node: &V::Node,
     attr: &Attr,
     granted: AccessMask,
+    quick: &Quick,
 ) -> Result<(V::Node, Receipt), Failure> {
     let share = call.share()?;
     let token = call.token()?;
@@ -257,6 +260,7 @@ async fn act<V: Vfs>(
     if !wanted.overwrites() {
         return Ok((node, share.gate.unchanged()));
     }
+    let _turn = kept_times::turn(quick).await;
     let receipt = Box::pin(overwrite::overwrite(call, wanted, contexts, &node, attr)).await?;
     Ok((node, receipt))
 }
