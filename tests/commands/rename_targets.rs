@@ -3,7 +3,7 @@
 
 use bytes::BytesMut;
 use smb_client::{Break, CreateArgs, File, Options, Tree};
-use smb_tests::{HoldfastServer, SOON, status};
+use smb_tests::{HoldfastServer, MEANWHILE, SOON, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::LeaseState;
@@ -56,6 +56,11 @@ impl World {
         };
         let left = LeaseState(held.0 & !2);
         assert_eq!((key, current, new), (KEY, held, left));
+    }
+
+    fn is_answered(&self, id: MessageId) -> bool {
+        let mut connection = self.other.client().connection();
+        connection.answered(id, MEANWHILE / 3).unwrap()
     }
 
     fn end(&self, id: MessageId) -> Status {
@@ -169,5 +174,66 @@ fn what_is_cached_of_a_stream_of_either_file_is_asked_for() {
         world.assert_asked(RH);
         stream.close().unwrap();
         assert_eq!(world.end(id), Status::SUCCESS, "{cached} {class:?}");
+    }
+}
+
+/// Whether a handle below the directory is cached, and whether its holder closes it when asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Handle {
+    Open,
+    Kept,
+    Closed,
+}
+
+#[test]
+fn who_caches_handles_below_a_directory_is_asked_one_after_the_other() {
+    // smb2.lease.rename_dir_openfile; [MS-FSA] 2.1.5.15.12, note 186
+    use Handle::{Closed, Kept, Open};
+    for (handles, comes_in, end) in [
+        ([Closed, Closed], false, Status::SUCCESS),
+        ([Open, Open], false, Status::ACCESS_DENIED),
+        ([Kept, Closed], false, Status::ACCESS_DENIED),
+        ([Closed, Kept], false, Status::ACCESS_DENIED),
+        ([Closed, Open], false, Status::ACCESS_DENIED),
+        ([Closed, Closed], true, Status::ACCESS_DENIED),
+    ] {
+        let world = World::new();
+        let mut cached = Vec::new();
+        for (handle, at) in handles.into_iter().zip(1u8..) {
+            let key = LeaseKey([at; 16]);
+            let name = format!("d\\{at}");
+            let args = CreateArgs::open_if(&name);
+            let args = if handle == Open {
+                args
+            } else {
+                args.lease_v2(key, RH, 0)
+            };
+            cached.push((handle, key, world.holder.create(&args).unwrap()));
+        }
+        let directory = world.source("d");
+        let id = send(&directory, "e", FileInformationClass::RENAME);
+        let what = format!("{handles:?} {comes_in}");
+        let mut newcomer = None;
+        while !world.is_answered(id) {
+            let broken = world.holder.client().next_break(MEANWHILE / 3).unwrap();
+            let Some(Break::Lease { key, .. }) = broken else {
+                continue;
+            };
+            // Nobody else is asked meanwhile.
+            let other = world.holder.client().next_break(MEANWHILE / 3).unwrap();
+            assert_eq!(other, None, "{what}");
+            let asked = cached.iter().find(|(_, known, _)| *known == key);
+            let (handle, _, file) = asked.unwrap();
+            if *handle == Closed {
+                file.close().unwrap();
+            } else {
+                world.holder.acknowledge_lease(key, R).unwrap();
+            }
+            if comes_in && newcomer.is_none() {
+                let args = CreateArgs::open_if("d\\new");
+                newcomer = Some(world.holder.create(&args).unwrap());
+            }
+        }
+        assert_eq!(world.end(id), end, "{what}");
     }
 }

@@ -25,6 +25,14 @@ pub(super) struct KeptTimes<'a> {
     keeper: Option<TimeKeeper<'a>>,
 }
 
+/// The turn of a change that puts nothing back, where it has to wait for one.
+pub(super) async fn turn(quick: &Quick) -> Option<MutexGuard<'_, ()>> {
+    if quick.keeps_times() {
+        return Some(quick.turn().lock().await);
+    }
+    None
+}
+
 /// A change of the data of an open begins.
 ///
 /// # Errors

@@ -46,8 +46,8 @@ pub enum Step {
 /// What is open below a directory that is to be renamed ([MS-FSA] 2.1.4.2).
 #[derive(Debug)]
 pub struct Below {
-    /// Somebody has something open there: after the waiting, ACCESS_DENIED.
-    pub open: bool,
+    /// How much is open there: if anything, after the waiting, ACCESS_DENIED.
+    pub open: usize,
     /// Whether to wait for handles to be given up.
     pub step: Step,
     /// What to carry out.
@@ -428,15 +428,26 @@ impl Files {
         lock(&self.paths).below(directory)
     }
 
-    /// Before a directory is renamed: asks everybody who caches handles below it to let go.
+    /// Before a directory is renamed: asks those who cache handles below it to let go, one file after
+    /// the other. Refused where no fewer are open than `before`, when one was asked last: either that
+    /// one is really in use or somebody came in ([MS-FSA] 2.1.5.15.12, note 186).
     #[must_use]
-    pub fn clear_below(&self, directory: &SharePath, waiter: WaiterId) -> Below {
+    pub fn clear_below(
+        &self,
+        directory: &SharePath,
+        waiter: WaiterId,
+        before: Option<usize>,
+    ) -> Below {
         let opens = self.opens_below(directory);
         let mut below = Below {
-            open: !opens.is_empty(),
+            open: opens.len(),
             step: Step::Go,
             effects: Effects::default(),
         };
+        if before.is_some_and(|before| below.open >= before) {
+            below.step = Step::Refused(Status::ACCESS_DENIED);
+            return below;
+        }
         let mut places: Vec<Place> = opens.into_iter().map(|(_, place)| place).collect();
         places.sort_unstable();
         places.dedup();
@@ -446,6 +457,7 @@ impl Files {
             below.effects.merge(effects);
             if step != Step::Go {
                 below.step = step;
+                break;
             }
         }
         below

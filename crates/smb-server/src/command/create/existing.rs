@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{
     access::{self, Parent, Subject},
-    command::{Call, Failure, engine},
+    command::{Call, Failure, engine, kept_times},
+    file::Quick,
 };
 
 /// The rights that an open of a FIFO, socket or device of the host can have: it can be looked at, renamed
@@ -70,7 +71,8 @@ pub(super) async fn open<V: Vfs>(
         Judged::Again | Judged::Moved => return Ok(Attempt::Again),
     };
     let policy = super::enter_policy(call, wanted, lookup, node)?;
-    let acted = match act(call, wanted, contexts, node, attr, granted).await {
+    let quick = &granted_by.quick;
+    let acted = match act(call, wanted, contexts, node, attr, granted, quick).await {
         Ok(done) if wanted.overwrites() => {
             let emptied = judge::emptied(call, &place, id, granted, &granted_by);
             let emptied = Box::pin(emptied).await;
@@ -245,6 +247,7 @@ async fn act<V: Vfs>(
     node: &V::Node,
     attr: &Attr,
     granted: AccessMask,
+    quick: &Quick,
 ) -> Result<(V::Node, Receipt), Failure> {
     let share = call.share()?;
     let token = call.token()?;
@@ -258,6 +261,7 @@ async fn act<V: Vfs>(
     if !wanted.overwrites() {
         return Ok((node, share.gate.unchanged()));
     }
+    let _turn = kept_times::turn(quick).await;
     let receipt = Box::pin(overwrite::overwrite(call, wanted, contexts, &node, attr)).await?;
     Ok((node, receipt))
 }

@@ -12,7 +12,7 @@ use vfs::{Attr, SetAttr, Timestamp, Vfs};
 
 use super::{need, parse, tell, tell_directory};
 use crate::{
-    command::{Call, Failure, engine, write},
+    command::{Call, Failure, engine, kept_times, write},
     state::Open,
 };
 
@@ -93,10 +93,7 @@ pub(super) async fn set<V: Vfs>(
     let (node, share) = (&disk.node, call.share()?);
     let begun = share.gate.begin();
     // What a change that is under way puts back is not what is set here.
-    let turn = match disk.quick.keeps_times() {
-        true => Some(disk.quick.turn().lock().await),
-        false => None,
-    };
+    let turn = kept_times::turn(disk.quick).await;
     if change != SetAttr::default() {
         let token = call.token()?;
         share.vfs.set_attr(&token.identity, node, &change).await?;

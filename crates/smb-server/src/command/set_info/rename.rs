@@ -172,14 +172,16 @@ async fn clear_below<V: Vfs>(
 ) -> Result<(), Failure> {
     let server = call.server();
     let place = open.disk()?.place;
+    let mut before = None;
     loop {
         let (id, woken) = server.waiter();
-        let below = server.files.clear_below(directory, id);
+        let below = server.files.clear_below(directory, id, before);
+        before = Some(below.open);
         engine::perform(server, below.effects);
         match below.step {
             Step::Go => {
                 server.forget_waiter(id);
-                if below.open {
+                if below.open > 0 {
                     return Err(Status::ACCESS_DENIED.into());
                 }
                 return Ok(());

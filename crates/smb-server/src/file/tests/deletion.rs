@@ -205,7 +205,10 @@ fn until_a_name_is_removed_what_is_above_knows_of_it() {
     rig.open(&file);
     let (remove, _) = rig.close(&file).remove.unwrap();
     assert_eq!(rig.files.path_of(file.open), None);
-    assert!(rig.files.clear_below(&path("dir"), WaiterId(99)).open);
+    assert_eq!(
+        rig.files.clear_below(&path("dir"), WaiterId(99), None).open,
+        1
+    );
     // One that was past that already.
     rig.files.renamed(
         key(9),
@@ -215,7 +218,10 @@ fn until_a_name_is_removed_what_is_above_knows_of_it() {
     assert_eq!(rig.files.leaving(file.open).unwrap().text(), "new\\1");
     rig.files.removed(&file.place, &remove, Some(file.open));
     assert_eq!(rig.files.leaving(file.open), None);
-    assert!(!rig.files.clear_below(&path("new"), WaiterId(99)).open);
+    assert_eq!(
+        rig.files.clear_below(&path("new"), WaiterId(99), None).open,
+        0
+    );
     assert!(rig.files.is_empty());
 }
 

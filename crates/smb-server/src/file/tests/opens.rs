@@ -216,9 +216,12 @@ fn paths_follow_renames() {
     );
     assert_eq!(rig.files.path_of(directory.open).unwrap().text(), "New");
     assert_eq!(rig.files.count(key(2), Some(&to_link)), 1);
-    let below = rig.files.clear_below(&to, WaiterId(9));
-    assert!(below.open && below.step == Step::Go);
-    assert!(!rig.files.clear_below(&path("Dir"), WaiterId(9)).open);
+    let below = rig.files.clear_below(&to, WaiterId(9), None);
+    assert!(below.open == 1 && below.step == Step::Go);
+    assert_eq!(
+        rig.files.clear_below(&path("Dir"), WaiterId(9), None).open,
+        0
+    );
 }
 
 #[test]
@@ -229,14 +232,17 @@ fn a_rename_above_waits_for_cached_handles() {
         ..rig.leased(1, READ, 1, RH)
     };
     rig.open(&inside);
-    let below = rig.files.clear_below(&path("dir"), WaiterId(99));
-    assert!(below.open && below.step == Step::Wait);
+    let below = rig.files.clear_below(&path("dir"), WaiterId(99), None);
+    assert!(below.open == 1 && below.step == Step::Wait);
     assert_eq!(told(&below.effects.breaks), [(3, 1, true)]);
     // The holder had closed its file long ago: now it really does.
     let closed = rig.close(&inside);
     assert_eq!(closed.effects.wakes.len(), 1);
     assert_eq!(closed.effects.wakes[0].waiter, WaiterId(99));
-    assert!(!rig.files.clear_below(&path("dir"), WaiterId(99)).open);
+    assert_eq!(
+        rig.files.clear_below(&path("dir"), WaiterId(99), None).open,
+        0
+    );
 }
 
 #[test]
