@@ -79,13 +79,7 @@ pub(crate) struct Outcome {
 /// Lets the clients work on a new file system.
 pub(crate) fn record(task: &Task, dir: &Path) -> Result<Recorded, String> {
     let mut stack = Stack::up(task.fs, dir)?;
-    let mut server = Server::start(
-        &task.peer,
-        &task.policy,
-        task.plan.depot,
-        &stack.root(),
-        &dir.join("server"),
-    )?;
+    let mut server = Server::start(task, &stack.root(), &dir.join("server"))?;
     let recorder = Recorder::new(stack.log()?);
     let (pace, stop) = (RwLock::new(()), AtomicBool::new(false));
     let root = stack.root();
@@ -317,6 +311,6 @@ fn keep(task: &Task, planned: &Planned, image: &Path, into: &Path) -> Result<(),
 
 /// Starts a server on what is left, and reads through it.
 fn serve(task: &Task, image: &Checked, dir: &Path) -> Result<View, String> {
-    let server = Server::start(&task.peer, &task.policy, task.plan.depot, image.root(), dir)?;
+    let server = Server::start(task, image.root(), dir)?;
     view::served(&server.tree()?)
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::record::Gauge;
+use crate::round::Task;
 
 const PASSWORD: &str = "Blockcut-pw1";
 const START_MAX: Duration = Duration::from_secs(30);
@@ -51,17 +52,12 @@ fn free_address() -> Result<SocketAddr, String> {
 }
 
 impl Server {
-    /// Starts a server for `share`, which keeps streams in the depot or not, with its state in `dir`.
-    pub(crate) fn start(
-        peer: &Peer,
-        policy: &str,
-        depot: bool,
-        share: &Path,
-        dir: &Path,
-    ) -> Result<Self, String> {
+    /// Starts a server for `share` with its state in `dir`.
+    pub(crate) fn start(task: &Task, share: &Path, dir: &Path) -> Result<Self, String> {
+        let (policy, depot) = (task.policy.as_str(), task.plan.depot);
         std::fs::create_dir_all(dir).map_err(|error| error.to_string())?;
         let addr = free_address()?;
-        let mut server = match peer {
+        let mut server = match &task.peer {
             Peer::Holdfast(binary) => holdfast(binary, policy, depot, share, dir, addr)?,
             Peer::Samba => samba(policy, share, dir, addr)?,
         };

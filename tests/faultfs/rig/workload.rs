@@ -295,19 +295,20 @@ fn files(steps: &mut Steps) {
     steps.write("o", 0, 4, 9000);
 }
 
-/// Streams small and large, and server-side copies.
-fn streams(steps: &mut Steps) {
+/// Streams small and large, one piece beside another, and server-side copies.
+fn streams(steps: &mut Steps, piece: u32) {
     use FileInformationClass as Class;
     steps.create("s", CreateArgs::create("linked:small"));
     steps.write("s", 0, 5, 100);
     steps.flush("s");
     steps.create("l", CreateArgs::create("linked:large"));
-    steps.write("l", 0, 6, 20_000);
-    steps.write("l", 20_000, 7, 20_000);
+    steps.write("l", 0, 6, piece as usize);
+    steps.write("l", piece.into(), 7, piece as usize);
+    let end = u64::from(piece) * 3 / 2;
     steps.set(
         "l",
         Class::END_OF_FILE,
-        BytesMut::from(&30_000u64.to_le_bytes()[..]),
+        BytesMut::from(&end.to_le_bytes()[..]),
     );
     steps.flush("l");
     steps.query("o", Class::STREAM);
@@ -372,11 +373,11 @@ fn ends(steps: &mut Steps) {
     steps.close("root");
 }
 
-/// The whole sequence.
-pub(crate) fn steps() -> Vec<Step> {
+/// The whole sequence, with large streams of twice `piece` bytes.
+pub(crate) fn steps(piece: u32) -> Vec<Step> {
     let mut steps = Steps::default();
     files(&mut steps);
-    streams(&mut steps);
+    streams(&mut steps, piece);
     ends(&mut steps);
     steps.0
 }

@@ -376,12 +376,26 @@ impl<D: Disk> PosixVfs<D> {
 
     /// Removes a stream wherever it is; `NotFound` if nowhere.
     async fn drop_stream(&self, node: &PosixNode<D>, name: &str) -> VfsResult<()> {
+        let attribute = self.attribute_there(node, name).await?;
         // The depot first: a cut between the two leaves the attribute, which is the stream.
         let mut gone = self.depot_remove(node, name).await?;
-        if let Some(attribute) = stream_attribute(name) {
+        if let Some(attribute) = attribute {
             gone |= self.drop_attribute(node, &attribute).await?;
         }
         gone.then_some(()).ok_or(VfsError::NotFound)
+    }
+
+    /// The attribute that holds a stream, if one does.
+    async fn attribute_there(
+        &self,
+        node: &PosixNode<D>,
+        stream: &str,
+    ) -> VfsResult<Option<String>> {
+        let Some(attribute) = stream_attribute(stream) else {
+            return Ok(None);
+        };
+        let there = self.xattr(node.fd(), &attribute).await?;
+        Ok(there.map(|_| attribute))
     }
 
     /// Removes an attribute of the inode; whether it was there.
@@ -435,9 +449,10 @@ impl<D: Disk> PosixVfs<D> {
                     Place::Depot(fd) => fd,
                     Place::Xattr(value) => self.move_to_depot(node, &value).await?,
                 };
-                self.depot_rename(node, &stream.name, to).await?;
                 // An attribute of that name would count before the depot.
-                if let Some(attribute) = stream_attribute(to) {
+                let attribute = self.attribute_there(node, to).await?;
+                self.depot_rename(node, &stream.name, to).await?;
+                if let Some(attribute) = attribute {
                     self.drop_attribute(node, &attribute).await?;
                 }
                 Some(fd)

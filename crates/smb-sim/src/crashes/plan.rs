@@ -186,7 +186,7 @@ impl Plan {
             &mut rng,
             &[Pace::Instant, Pace::Brisk, Pace::Brisk, Pace::Slow],
         );
-        plan.depot = rng.below(5) == 0;
+        plan.depot = rng.below(2) == 0;
         if rng.below(4) == 0 {
             plan.rules = u8::try_from(1 + rng.below(u64::from(SETS) - 1)).unwrap_or(0);
         }

@@ -2,6 +2,7 @@
 //! the ring; then what needs one disk in particular (counting, faults, identities).
 
 mod conformance;
+mod conversions;
 mod counts;
 mod cuts;
 mod meta;
@@ -204,9 +205,9 @@ async fn all<D: Disk>(mut make: impl FnMut(PosixOptions) -> (D, Box<MakeLink>, P
         streams::limits,
         streams::many,
         streams::renamed,
-        streams::found_in_the_depot,
-        streams::converted,
-        streams::not_converted,
+        conversions::found_in_the_depot,
+        conversions::converted,
+        conversions::not_converted,
     );
     macro_rules! in_the_depot {
         ($($test:path),* $(,)?) => {$(
@@ -223,8 +224,8 @@ async fn all<D: Disk>(mut make: impl FnMut(PosixOptions) -> (D, Box<MakeLink>, P
         streams::removed,
         streams::of_directories,
         streams::all_in_the_depot,
-        streams::after_a_restart,
-        streams::converted,
+        conversions::after_a_restart,
+        conversions::converted,
     );
     let (disk, link, mut options) = make(PosixOptions::default());
     options.symlinks = SymlinkPolicy::Hide;

@@ -1,0 +1,267 @@
+//! Streams in the place that a share does not keep them in: found there, and converted.
+
+use super::{
+    streams::{in_depot, names, open},
+    *,
+};
+use crate::posix::{Converted, Moved, samba_xattr::depot_path};
+
+/// A stream as Samba's `streams_xattr` keeps it.
+pub(super) async fn in_attribute<D: Disk>(
+    t: &Case<D>,
+    node: &PosixNode<D>,
+    name: &str,
+    data: &[u8],
+) {
+    let (name, how) = (
+        format!("user.DosStream.{name}:$DATA"),
+        crate::disk::XattrSet::Create,
+    );
+    let value = [data, b"\0"].concat();
+    let set = t.vfs.disk().set_xattr(ME, node.fd(), &name, &value, how);
+    set.await.unwrap();
+}
+
+/// A stream as Samba's `streams_depot` keeps it.
+pub(super) async fn as_samba<D: Disk>(t: &Case<D>, node: &PosixNode<D>, name: &str, data: &[u8]) {
+    let disk = t.vfs.disk();
+    let way = depot_path(node.key().fs, node.key().ino);
+    make_folder(t, ".streams").await;
+    for depth in 1..4 {
+        make_folder(t, &format!(".streams/{}", way[..depth].join("/"))).await;
+    }
+    let folder = folder(t, &format!(".streams/{}", way.join("/"))).await;
+    let how = crate::disk::OpenHow {
+        read: true,
+        write: true,
+        create: Some(0o644),
+        ..Default::default()
+    };
+    let name = format!(":{name}:$DATA");
+    let fd = disk.open_at(ME, &folder, name.as_bytes(), how).await;
+    let fd = fd.unwrap();
+    t.vfs
+        .write_all(&fd, 0, Bytes::copy_from_slice(data), false)
+        .await
+        .unwrap();
+    let how = crate::disk::XattrSet::Either;
+    disk.set_xattr(ME, node.fd(), "user.SAMBA_STREAMS", b"1", how)
+        .await
+        .unwrap();
+}
+
+/// What is in the depot of a share that keeps streams in attributes is read and written there.
+pub(super) async fn found_in_the_depot<D: Disk>(t: Case<D>) {
+    let file = t.file("f").await;
+    in_attribute(&t, &file, "both", b"attribute").await;
+    as_samba(&t, &file, "big", &[7; 100_000]).await;
+    as_samba(&t, &file, "both", b"stale").await;
+    let all = [("big".to_owned(), 100_000), ("both".to_owned(), 9)];
+    assert_eq!(names(&t, &file).await, all);
+    let big = open(&t, &file, "BIG").await;
+    t.write(&big, 100_000, b"more").await;
+    t.vfs.sync(&big, SyncScope::All).await.unwrap();
+    assert!(t.read(&big).await.ends_with(b"\x07more"));
+    let both = open(&t, &file, "both").await;
+    assert_eq!(t.read(&both).await, b"attribute");
+    t.vfs.remove_stream(ME, &both).await.unwrap();
+    assert_eq!(names(&t, &file).await, [("big".to_owned(), 100_004)]);
+    t.vfs.remove_stream(ME, &big).await.unwrap();
+    assert!(names(&t, &file).await.is_empty());
+}
+
+/// Files and folders whose streams are in either place, and in both: where all go together, with
+/// what is said of it.
+pub(super) async fn converted<D: Disk>(t: Case<D>) {
+    let dir = t.dir("d").await;
+    let (mixed, samba) = (t.file("d/mixed").await, t.file("samba").await);
+    t.file("plain").await;
+    in_attribute(&t, &mixed, "x", b"1").await;
+    as_samba(&t, &mixed, "y", &[2; 1000]).await;
+    // A move that was cut off: the attribute counts.
+    as_samba(&t, &mixed, "x", b"stale").await;
+    as_samba(&t, &samba, "empty", b"").await;
+    in_attribute(&t, &dir, "of a folder", b"3").await;
+    as_samba(&t, &t.vfs.root(), "of the root", b"4").await;
+    let told = std::cell::RefCell::new(Vec::new());
+    let tell =
+        |path: &str, moved: VfsResult<Moved>| told.borrow_mut().push((path.to_owned(), moved));
+    let done = t.vfs.convert_streams(tell).await.unwrap();
+    let mut paths: Vec<_> = told.take().into_iter().map(|(path, _)| path).collect();
+    paths.sort();
+    let attributes = t.vfs.options().streams == StreamStore::Xattr;
+    match attributes {
+        true => assert_eq!(paths, [".", "d/mixed", "samba"]),
+        false => assert_eq!(paths, ["d", "d/mixed"]),
+    }
+    assert_eq!((done.inodes, done.failed), (paths.len() as u64, 0));
+    assert!(!done.depot);
+    for (node, stream, data) in [
+        (&mixed, "x", &b"1"[..]),
+        (&mixed, "y", &[2; 1000]),
+        (&samba, "empty", b""),
+        (&dir, "of a folder", b"3"),
+        (&t.vfs.root(), "of the root", b"4"),
+    ] {
+        assert_eq!(
+            t.read(&open(&t, node, stream).await).await,
+            data,
+            "{stream}"
+        );
+        let attribute = format!("user.DosStream.{stream}:$DATA");
+        let there = t.vfs.disk().get_xattr(node.fd(), &attribute).await;
+        assert_eq!(there.is_ok(), attributes, "{stream}");
+        assert_eq!(in_depot(&t, node).await, !attributes, "{stream}");
+        let left = t.vfs.disk().list_xattr(node.fd()).await.unwrap();
+        let mark = left.iter().any(|name| name == "user.SAMBA_STREAMS");
+        assert_eq!(mark, !attributes, "{left:?}");
+        assert!(
+            !left.iter().any(|name| name.contains("holdfast")),
+            "{left:?}"
+        );
+    }
+    assert_eq!(t.gone_outside(b".streams").await, attributes);
+    // There is nothing left to do.
+    let again = t.vfs.convert_streams(tell).await.unwrap();
+    assert_eq!((again, told.take()), (Converted::default(), Vec::new()));
+}
+
+/// What does not fit into attributes stays whole where it was, and is told.
+pub(super) async fn not_converted<D: Disk>(t: Case<D>) {
+    let (big, name) = (t.file("big").await, t.file("name").await);
+    as_samba(&t, &big, "a", b"1").await;
+    as_samba(&t, &big, "b", &[2; 70_000]).await;
+    let long = "n".repeat(240);
+    as_samba(&t, &name, &long, b"3").await;
+    let mut told = Vec::new();
+    let tell = |path: &str, moved| told.push((path.to_owned(), moved));
+    let done = t.vfs.convert_streams(tell).await.unwrap();
+    told.sort_by(|a, b| a.0.cmp(&b.0));
+    let failed = [
+        ("big".to_owned(), Err(VfsError::TooLarge)),
+        ("name".to_owned(), Err(VfsError::NameTooLong)),
+    ];
+    assert!(told == failed && done.failed == 2 && done.inodes == 0 && done.depot);
+    for node in [&big, &name] {
+        let left = t.vfs.disk().list_xattr(node.fd()).await.unwrap();
+        assert!(
+            !left.iter().any(|name| name.ends_with(":$DATA")),
+            "{left:?}"
+        );
+    }
+    let sizes = [("a".to_owned(), 1), ("b".to_owned(), 70_000)];
+    assert_eq!(names(&t, &big).await, sizes);
+    assert_eq!(names(&t, &name).await, [(long, 1)]);
+}
+
+/// The number of a device is another one after a restart: the folder is where the inode says.
+pub(super) async fn after_a_restart<D: Disk>(t: Case<D>) {
+    let disk = t.vfs.disk();
+    let file = t.file("f").await;
+    let stream = open(&t, &file, "big").await;
+    t.write(&stream, 0, &[b'B'; 5000]).await;
+    let place = "user.DosStream./depot";
+    let here = depot_path(file.key().fs, file.key().ino);
+    let told = disk.get_xattr(file.fd(), place).await.unwrap();
+    assert_eq!(told, here.join("/").into_bytes());
+    // As if it had been made when the device had another number.
+    let there = depot_path(file.key().fs ^ 0x17, file.key().ino);
+    for depth in 1..4 {
+        let path = format!(".streams/{}", there[..depth].join("/"));
+        make_folder(&t, &path).await;
+    }
+    let old = folder(&t, &format!(".streams/{}", here.join("/"))).await;
+    let new = folder(&t, &format!(".streams/{}", there.join("/"))).await;
+    let name = b":big:$DATA";
+    disk.rename(ME, &old, name, &new, name, false)
+        .await
+        .unwrap();
+    let how = crate::disk::XattrSet::Either;
+    let told = there.join("/");
+    disk.set_xattr(ME, file.fd(), place, told.as_bytes(), how)
+        .await
+        .unwrap();
+    let file = t.node("f").await;
+    assert_eq!(names(&t, &file).await, [("big".to_owned(), 5000)]);
+    let again = open(&t, &file, "big").await;
+    assert_eq!(t.read(&again).await, [b'B'; 5000]);
+    let second = open(&t, &file, "second").await;
+    t.write(&second, 0, &[b'S'; 5000]).await;
+    assert_eq!(names(&t, &file).await.len(), 2);
+    // A copy of a file with its attributes is not led to the other's streams.
+    let copy = t.file("copy").await;
+    for (name, value) in [(place, told.as_bytes()), ("user.SAMBA_STREAMS", b"1")] {
+        disk.set_xattr(ME, copy.fd(), name, value, how)
+            .await
+            .unwrap();
+    }
+    assert!(names(&t, &copy).await.is_empty());
+    open(&t, &copy, "own").await;
+    assert_eq!(names(&t, &file).await.len(), 2);
+    assert!(t.vfs.eas(&file).await.unwrap().is_empty());
+    brought_home(&t, &file, &here, &told).await;
+}
+
+/// The folder of `file`'s streams is at `told` and is converted: then it is where Samba looks for it.
+async fn brought_home<D: Disk>(t: &Case<D>, file: &PosixNode<D>, here: &[String; 3], told: &str) {
+    let (disk, place, how) = (
+        t.vfs.disk(),
+        "user.DosStream./depot",
+        crate::disk::XattrSet::Either,
+    );
+    // Under the name that the place had before, too.
+    disk.remove_xattr(ME, file.fd(), place).await.unwrap();
+    let before = "user.holdfast.depot";
+    disk.set_xattr(ME, file.fd(), before, told.as_bytes(), how)
+        .await
+        .unwrap();
+    assert_eq!(names(t, file).await.len(), 2);
+    let other = t.file("other").await;
+    let big = open(t, &other, "big").await;
+    t.write(&big, 0, &[b'B'; 5000]).await;
+    // The folder that the file had under the old number is gone, as after a conversion.
+    let above = folder(t, &format!(".streams/{}", here[..2].join("/"))).await;
+    disk.unlink(ME, &above, here[2].as_bytes(), true)
+        .await
+        .unwrap();
+    let done = t.vfs.convert_streams(|_, _| {}).await.unwrap();
+    assert!(
+        done.moved.folder && done.inodes == 1 && done.failed == 0,
+        "{done:?}"
+    );
+    assert!(in_depot(t, file).await);
+    assert_eq!(names(t, file).await.len(), 2);
+    assert!(disk.get_xattr(file.fd(), before).await.is_err());
+    // As if it had been cut off before the inode said so.
+    disk.set_xattr(ME, file.fd(), place, told.as_bytes(), how)
+        .await
+        .unwrap();
+    open(t, file, "third").await;
+    assert_eq!(names(t, file).await.len(), 3);
+    t.remove("f").await.unwrap();
+    assert!(!in_depot(t, file).await && in_depot(t, &other).await);
+}
+
+async fn folder<D: Disk>(t: &Case<D>, path: &str) -> D::Fd {
+    let how = crate::disk::OpenHow {
+        path_only: true,
+        ..Default::default()
+    };
+    let mut at = t.vfs.disk().root();
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        let opened = t.vfs.disk().open_at(ME, &at, name.as_bytes(), how).await;
+        at = opened.unwrap();
+    }
+    at
+}
+
+async fn make_folder<D: Disk>(t: &Case<D>, path: &str) {
+    let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let above = folder(t, above).await;
+    let made = t
+        .vfs
+        .disk()
+        .make_dir(ME, &above, name.as_bytes(), 0o755)
+        .await;
+    assert!(made.is_ok() || made.unwrap_err().is(&[libc::EEXIST]));
+}
