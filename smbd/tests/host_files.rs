@@ -19,7 +19,7 @@ use smb_wire::{
     Status,
     access_mask::AccessMask,
     file_attributes::FileAttributes,
-    fscc::{FileBasicInformation, FileInformationClass},
+    fscc::{FileBasicInformation, FileInformationClass, FileLinkInformation},
     fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse},
     ids::FileTime,
     msg::{CreateDisposition, CreateOptions, WriteFlags},
@@ -401,9 +401,18 @@ fn cleared_of_attributes_and_deleted(tree: &Tree, data: &Path, name: &str) {
         written.unwrap(),
         std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_577_836_800)
     );
+    let mut link = BytesMut::new();
+    FileLinkInformation {
+        replace_if_exists: false,
+        root_directory: 0,
+        file_name: "linked".to_owned(),
+    }
+    .encode(&mut link);
+    file.set(FileInformationClass::LINK, &link).unwrap();
     file.set_delete(true).unwrap();
     file.close().unwrap();
     assert!(fs::symlink_metadata(data.join(name)).is_err());
+    fs::remove_file(data.join("linked")).unwrap();
 }
 
 /// What is no file is looked at, renamed and deleted, and never opened: whoever is at its other end

@@ -256,3 +256,37 @@ fn who_caches_it_is_asked_and_may_cache_what_comes() {
     assert_eq!(again.read_all().unwrap(), b"new");
     assert_eq!(theirs.read_all().unwrap(), b"old");
 }
+
+#[test]
+fn readers_see_one_version_or_the_other() {
+    const VERSIONS: usize = 60;
+    let server = HoldfastServer::new();
+    server.tree().write_file("f", &[0; 3000]).unwrap();
+    std::thread::scope(|scope| {
+        for writer in 1..=2u8 {
+            let tree = server.tree();
+            scope.spawn(move || {
+                let temporary = format!("t{writer}");
+                for version in 0..VERSIONS {
+                    let content = [writer * 60 + u8::try_from(version).unwrap(); 3000];
+                    tree.write_file(&temporary, &content).unwrap();
+                    let renamed = rename(&tree, &temporary, "f", POSIX);
+                    assert_eq!(renamed, Status::SUCCESS, "{writer} {version}");
+                }
+            });
+        }
+        for _ in 0..2 {
+            let tree = server.tree();
+            scope.spawn(move || {
+                for _ in 0..VERSIONS * 2 {
+                    let file = tree.create(&CreateArgs::open("f")).unwrap();
+                    let content = file.read_all().unwrap();
+                    file.close().unwrap();
+                    assert_eq!(content.len(), 3000);
+                    assert!(content.iter().all(|byte| *byte == content[0]));
+                }
+            });
+        }
+    });
+    assert_eq!(names(&server.tree()), ["f"]);
+}

@@ -152,6 +152,7 @@ fn information_to_be_set() {
         let names = [
             FileInformationClass::RENAME,
             FileInformationClass::RENAME_EX,
+            FileInformationClass::LINK_EX,
             FileInformationClass::LINK,
         ];
         let len = random.below(120);

@@ -1,4 +1,5 @@
 """smbclient (Debian): every dialect, plain, signed and sealed; each cipher and signing algorithm."""
+import os
 import re
 import tempfile
 import pathlib
@@ -37,10 +38,38 @@ def check(report, server, folder):
             if protection == "encrypt" and spoken.startswith("2"):
                 continue
             report.check(f"smbclient {dialect} {protection}", everything, server, folder, dialect, protection)
+    report.check("smbclient names", names, server, folder)
     for cipher in CIPHERS:
         report.check(f"smbclient cipher {cipher}", forced_cipher, server, folder, cipher)
     for signer in SIGNERS:
         report.check(f"smbclient signing {signer}", forced_signer, server, folder, signer)
+
+
+def names(server, folder):
+    """Names that Windows would not send, links, short names, what is no file."""
+    share = server.share_path("data")
+    client = Client(server.port, "SMB3_11", "sign")
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        own = pathlib.Path(own)
+        (own / "text").write_text("text")
+        for name in ("Notes v1.", "blank "):
+            client(f'put text "{name}"', f'get "{name}" back', folder=own)
+            expect((share / name).read_text() == (own / "back").read_text() == "text", name)
+            client(f'rename "{name}" "2 {name}"', f'ls "2 {name}"', f'del "2 {name}"')
+            expect(not (share / f"2 {name}").exists(), f"{name} is still there")
+        client("put text linked", "hardlink linked link", "del linked", folder=own)
+        expect((share / "link").read_text() == "text", "the link leads elsewhere")
+        client("del link", 'put text "a long name.txt"', folder=own)
+        short = client('altname "a long name.txt"').strip()
+        expect(short != "a long name.txt" and len(short) <= 12, f"short name {short}")
+        for pattern in (short, short.lower(), short[:5] + "*"):
+            expect("a long name.txt" in client(f"ls {pattern}"), f"{pattern} finds nothing")
+        client(f"get {short} back", f'rename {short} "another long.txt"', folder=own)
+        client("del " + client('altname "another long.txt"').strip())
+        expect(not (share / "another long.txt").exists(), "it was not deleted by its short name")
+        os.mkfifo(share / "fifo")
+        client("rename fifo pipe", "del pipe")
+        expect(not (share / "pipe").exists(), "the FIFO is still there")
 
 
 def everything(server, folder, dialect, protection):

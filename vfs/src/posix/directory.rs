@@ -514,7 +514,7 @@ impl<D: Disk> PosixVfs<D> {
         replaced: Option<FileKey>,
     ) -> VfsResult<()> {
         self.writable()?;
-        if node.0.stream.is_some() || node.0.kind != Kind::File {
+        if node.0.stream.is_some() || node.0.kind == Kind::Directory {
             return Err(VfsError::IsADirectory);
         }
         let _name = self.locks.name(to_parent.0.key, to_name).await;
