@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Real clients against Holdfast: smbclient, rpcclient, Python smbprotocol and impacket.
+"""Real clients against Holdfast: smbclient, rpcclient, Python smbprotocol and impacket, and, each with
+a day's work, libraries in other languages (libraries.py).
 
     run.py                  everything
     run.py smbclient        tests whose name contains the word
@@ -17,6 +18,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "harness"))
+import libraries  # noqa: E402
 from holdfast import PASSWORD, USER, Failure, Holdfast, run  # noqa: E402
 from material import large_directory  # noqa: E402
 from report import Report, arguments, expect  # noqa: E402
@@ -55,6 +57,30 @@ def encryption_required(server):
         expect("NT_STATUS_ACCESS_DENIED" in said, "2.1 on an encrypted share: " + said)
 
 
+def without_a_name(server):
+    """Who gives no name lists what every user may use, and opens nothing."""
+    listed = nameless(server, "-L", "127.0.0.1")
+    expect("data" in listed and "IPC$" in listed, "listed: " + listed)
+    said = nameless(server, "//127.0.0.1/data", "-c", "ls")
+    expect("NT_STATUS_ACCESS_DENIED" in said, "a share without guests: " + said)
+    expect("malformed" not in server.log, "the log: " + server.log)
+
+
+def without_a_name_as_guest(server):
+    """A share that allows guests takes who gives no name for one: whoever lists it can open it."""
+    server.share_path("open").chmod(0o777)
+    expect("open" in nameless(server, "-L", "127.0.0.1"), "not listed")
+    for user in ([], ["-U", "%"]):
+        said = nameless(server, "//127.0.0.1/open", "-c", "put /etc/hostname h; ls; del h", *user)
+        expect("blocks available" in said and "NT_STATUS" not in said, f"{user}: {said}")
+    said = nameless(server, "//127.0.0.1/data", "-c", "ls")
+    expect("NT_STATUS_ACCESS_DENIED" in said, "a share without guests: " + said)
+
+
+def nameless(server, *arguments):
+    return run(["smbclient", "-N", "-p", str(server.port), *arguments], check=False)
+
+
 def main():
     asked = arguments(__doc__.splitlines()[0]).parse_args()
     report = Report("interop", asked.allow_missing, asked.only)
@@ -68,6 +94,12 @@ def main():
                 if shutil.which("smbclient"):
                     report.check("signed by default", signed_by_default, server)
                     report.check("encryption required", encryption_required, server)
+                    report.check("without a name", without_a_name, server)
+                shares = {"data": {}, "open": {"guest": True}, "secret": {"encryption": "required"}}
+                with Holdfast(shares, {"signing": "desired"}) as lenient:
+                    if shutil.which("smbclient"):
+                        report.check("without a name, as guest", without_a_name_as_guest, lenient)
+                    libraries.check(report, server, lenient, folder)
             if shutil.which("smbclient"):
                 import debian_smbcacls
                 import samba_folder

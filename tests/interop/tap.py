@@ -49,6 +49,8 @@ class Tap:
                 return
             server = socket.create_connection(("127.0.0.1", self.server_port))
             self.open += [client, server]
+            for end in (client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for source, sink, look in ((client, server, self._request), (server, client, self._response)):
                 threading.Thread(target=self._pass_on, args=(source, sink, look), daemon=True).start()
 
@@ -57,6 +59,9 @@ class Tap:
         head, skip = b"", 0
         try:
             while data := source.recv(1 << 20):
+                if len(data) <= 4:
+                    # A client that keeps a message back until its length is acknowledged.
+                    source.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                 head, skip = self._note(data, head, skip, look)
                 sink.sendall(data)
         except OSError:
