@@ -225,6 +225,7 @@ fn contend(
     let tree = mine(server);
     let file = held.open(&tree, 60_000);
     if locks {
+        file.write_all(0, b"locked").unwrap();
         file.lock(0, 1, EXCLUSIVE).unwrap();
     }
     let id = file.id();

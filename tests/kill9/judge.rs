@@ -18,7 +18,8 @@ fn stranger(server: &HoldfastServer) -> Result<Tree, ClientError> {
     client.login(OTHER_USER, OTHER_PASSWORD, "")?.tree(DATA)
 }
 
-/// [MS-SMB2] 3.3.5.9: what waits for its client is nobody else's.
+/// [MS-SMB2] 3.3.5.9: what waits for its client and caches no handle is nobody else's. Of what does,
+/// somebody else would ask the client to give it up, who is to find it as it was.
 pub(crate) fn before_anybody_is_back(
     server: &HoldfastServer,
     clients: &[Client],
@@ -30,7 +31,7 @@ pub(crate) fn before_anybody_is_back(
     };
     for handle in clients.iter().flat_map(|client| &client.handles) {
         // One that was being renamed has one of two names.
-        if handle.name.maybe.is_some() {
+        if handle.name.maybe.is_some() || handle.caches != Caches::Nothing {
             continue;
         }
         let name = handle.name.told;

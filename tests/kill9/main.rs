@@ -8,9 +8,10 @@
 //! oplock, under nothing, and all of them on one shared file. They write, lock, unlock, rename, flush,
 //! and open and close further handles, until the server is killed at a moment of its own choosing
 //! (`client.rs`). It is started again on the same folders. Before anybody is back, nobody else gets
-//! the files; then every client comes back and looks at what it was told had happened; then a
-//! stranger tries what the locks and leases are there to prevent (`judge.rs`). What a request that
-//! was not answered did, it may have done or not. The handles live on into the next round.
+//! the files whose handles nobody caches; then every client comes back and looks at what it was
+//! told had happened; then a stranger tries what the locks and leases are there to prevent
+//! (`judge.rs`). What a request that was not answered did, it may have done or not. The handles
+//! live on into the next round.
 //!
 //! A round in which anything is missing counts as failed. The last line is "N passed, N failed".
 //! Traffic stays on 127.0.0.1; the server is ended by its process id.

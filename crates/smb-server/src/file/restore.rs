@@ -170,50 +170,45 @@ impl Inode {
     }
 }
 
-impl Holder {
-    /// See [`Files::take_anew`].
-    fn take_anew(&mut self, locked: bool, epoch: u16) -> bool {
-        let protects = self.state.contains(H) && (self.state.contains(W) || !locked);
-        if protects || self.state.is_empty() || self.is_oplock() || self.breaking.is_some() {
-            return false;
-        }
-        if locked && !self.state.contains(W) {
-            self.state = NONE;
-        }
-        if self.v2 {
-            // What reads alone is granted anew, and the client has to look again.
-            let granted = u16::from(self.state == R);
-            self.epoch = epoch.wrapping_add(granted);
-        }
-        true
-    }
-}
-
 impl Files {
     /// The client of a persistent open is back at it, with this epoch of its lease, and `away` says
     /// whose clients are not. A lease that kept nobody from the open while the client was away has
-    /// ended with the connection: it is taken anew from the client's epoch, and none beside
-    /// byte-range locks of its opens unless it caches writes, as Windows and Samba do it
-    /// ([MS-SMB2] 3.3.5.9.12 <353>). One that other opens are used under stays, and so does one that
-    /// caches nothing. True if it changed.
+    /// ended with the connection: it is granted anew, from the client's epoch, as Windows and Samba
+    /// do it ([MS-SMB2] 3.3.5.9.12 <353>); and no reading alone beside byte-range locks in the
+    /// allocated bytes, as at any grant. One that other opens are used under stays, and so does one
+    /// that caches nothing. True if it changed.
     pub fn take_anew(
         &self,
         place: &Place,
         open: OpenId,
-        epoch: u16,
+        (epoch, allocation): (u16, u64),
         away: impl Fn(OpenId) -> bool,
     ) -> bool {
         self.with(place.key, false, |inode| {
             let stream = inode.stream(&place.stream)?;
             let mut holders = stream.holders.iter_mut();
             let holder = holders.find(|holder| holder.opens.contains(&open))?;
-            if holder.opens.iter().any(|one| *one != open && !away(*one)) {
+            let writes = holder.state.contains(W);
+            let mut opens = holder.opens.iter();
+            let locked = opens.clone().any(|one| stream.locks.any_of(*one));
+            if holder.is_oplock()
+                || holder.breaking.is_some()
+                || holder.state.is_empty()
+                || holder.state.contains(H) && (writes || !locked)
+                || opens.any(|one| *one != open && !away(*one))
+            {
                 return None;
             }
-            let locked = holder.opens.iter().any(|one| stream.locks.any_of(*one));
-            let changed = holder.take_anew(locked, epoch);
+            if !writes && stream.locks.any_below(allocation) {
+                holder.state = NONE;
+            }
+            if holder.v2 {
+                // What reads alone is granted anew, and the client has to look again.
+                let granted = u16::from(holder.state == R);
+                holder.epoch = epoch.wrapping_add(granted);
+            }
             stream.publish();
-            Some(changed)
+            Some(true)
         })
         .flatten()
         .unwrap_or(false)

@@ -128,7 +128,7 @@ pub(super) async fn resume<V: Vfs>(
         }
     };
     if by == By::Reconnect {
-        take_lease_anew(call, contexts, &old).await;
+        take_lease_anew(call, contexts, &old, attr.allocated).await;
     }
     let open = enter(call, old).await?;
     breaks::resume(server, owner);
@@ -145,7 +145,12 @@ pub(super) async fn resume<V: Vfs>(
 }
 
 /// See [`crate::file::Files::take_anew`]: recorded before the client hears of it.
-async fn take_lease_anew<V: Vfs>(call: &Call<V>, contexts: &Contexts, open: &Open<V>) {
+async fn take_lease_anew<V: Vfs>(
+    call: &Call<V>,
+    contexts: &Contexts,
+    open: &Open<V>,
+    allocation: u64,
+) {
     let server = call.server();
     let (Ok(disk), Some(lease)) = (open.disk(), contexts.lease_named) else {
         return;
@@ -153,9 +158,9 @@ async fn take_lease_anew<V: Vfs>(call: &Call<V>, contexts: &Contexts, open: &Ope
     if !open.endurance().is_persistent() {
         return;
     }
-    let epoch = lease.v2.map_or(0, |v2| v2.epoch);
+    let anew = (lease.v2.map_or(0, |v2| v2.epoch), allocation);
     let away = |other| server.durables.is_kept(other);
-    if server.files.take_anew(disk.place, open.engine, epoch, away) {
+    if server.files.take_anew(disk.place, open.engine, anew, away) {
         persistent::caching_changed(server, durable::owner(open));
         server.persistence.settled().await;
     }
