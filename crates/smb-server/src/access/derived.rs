@@ -70,10 +70,11 @@ pub(super) fn completed(
     of: Permissions,
     below: Option<NewModes>,
 ) -> SecurityDescriptor {
-    match only_tells_owner(&stored, of, below) {
-        Some(today) => today,
-        None => stored,
+    let entries = stored.dacl.as_ref().map(|acl| acl.aces.len());
+    if below.is_none() || entries != Some(OF_THE_BITS) {
+        return stored;
     }
+    only_tells_owner(&stored, of, below).unwrap_or(stored)
 }
 
 /// The descriptor that names whose the inode is, and otherwise says what the permission bits say, if
