@@ -329,7 +329,11 @@ const NAMES: [&str; 4] = ["m\\f", "m\\f:s", "m\\d", "m\\source"];
 
 impl World {
     fn new() -> Self {
-        let server = HoldfastServer::new();
+        // Attributes have no room for the stream.
+        let server = HoldfastServer::start(&smb_tests::Options {
+            share: "streams = \"depot\"".to_owned(),
+            ..smb_tests::Options::default()
+        });
         let tree = server.session(Options::default()).tree(DATA).unwrap();
         tree.mkdir("m").unwrap();
         tree.mkdir("m\\d").unwrap();
