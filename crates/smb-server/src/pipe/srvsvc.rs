@@ -31,7 +31,8 @@ pub(super) fn answer(world: &World, opnum: u16, stub: &[u8]) -> Result<BytesMut,
         request,
         Request::ShareEnum { .. } | Request::ShareGetInfo { .. }
     );
-    if !world.may_browse() && !(lists && world.may_list()) {
+    let may = world.may_browse() || lists && world.may_list();
+    if !may {
         return refused(&request);
     }
     Ok(match request {
