@@ -13,14 +13,13 @@ use std::{
     process::Command,
 };
 
-use bytes::BytesMut;
 use smb_client::{ClientError, CreateArgs, File, Tree};
 use smb_wire::{
     Status,
     access_mask::AccessMask,
     file_attributes::FileAttributes,
     fscc::{FileBasicInformation, FileInformationClass, FileLinkInformation},
-    fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse},
+    fsctl::FsctlCode,
     ids::FileTime,
     msg::{CreateDisposition, CreateOptions, WriteFlags},
 };
@@ -79,20 +78,8 @@ fn copy(tree: &Tree, target: &File) {
 
 fn copy_all(tree: &Tree, target: &File, length: usize) {
     let source = tree.create(&CreateArgs::open("source")).unwrap();
-    let key = source.ioctl(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32);
-    let mut input = BytesMut::new();
-    CopyChunkCopy {
-        source_key: RequestResumeKeyResponse::read(&key.unwrap())
-            .unwrap()
-            .resume_key,
-        chunk_count: 1,
-        chunks: vec![CopyChunk {
-            source_offset: 0,
-            target_offset: 0,
-            length: u32::try_from(length).unwrap(),
-        }],
-    }
-    .encode(&mut input);
+    let length = u32::try_from(length).unwrap();
+    let input = source.copy_chunks(&[(0, 0, length)]).unwrap();
     target.ioctl(FsctlCode::SRV_COPYCHUNK, &input, 12).unwrap();
 }
 

@@ -1,6 +1,7 @@
 //! Named pipes of IPC$: what they are for, and what they are not ([MS-SMB2] 3.3.5.9, 3.3.5.12).
 
 use smb_client::{CreateArgs, File, Options, Tree};
+use smb_tests::rpc::bind;
 use smb_tests::{HoldfastServer, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -14,21 +15,6 @@ fn ipc(server: &HoldfastServer) -> Tree {
 fn open(tree: &Tree, name: &str) -> File {
     let access = AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA;
     tree.create(&CreateArgs::open(name).access(access)).unwrap()
-}
-
-/// A DCE/RPC bind to srvsvc 3.0 over NDR.
-fn bind() -> Vec<u8> {
-    let mut out = vec![5, 0, 11, 3, 0x10, 0, 0, 0, 72, 0, 0, 0, 1, 0, 0, 0];
-    out.extend_from_slice(&[0xb8, 0x10, 0xb8, 0x10, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0]);
-    out.extend_from_slice(&[
-        0xc8, 0x4f, 0x32, 0x4b, 0x70, 0x16, 0xd3, 0x01, 0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1,
-        0x88, 3, 0, 0, 0,
-    ]);
-    out.extend_from_slice(&[
-        0x04, 0x5d, 0x88, 0x8a, 0xeb, 0x1c, 0xc9, 0x11, 0x9f, 0xe8, 0x08, 0x00, 0x2b, 0x10, 0x48,
-        0x60, 2, 0, 0, 0,
-    ]);
-    out
 }
 
 const FAULT: u8 = 3;

@@ -5,9 +5,7 @@ use smb_client::{CreateArgs, Encryption, Options, Request, Signing};
 use smb_crypto::{Cipher, SigningAlgorithm};
 use smb_tests::{DATA, HoldfastServer, Outcome, PASSWORD, SEALED, USER, outcome};
 use smb_wire::Status;
-use smb_wire::fsctl::{
-    CopyChunk, CopyChunkCopy, DuplicateExtents, FsctlCode, RequestResumeKeyResponse,
-};
+use smb_wire::fsctl::{DuplicateExtents, FsctlCode};
 use smb_wire::ids::SessionId;
 use smb_wire::msg::{Dialect, EchoRequest};
 
@@ -206,20 +204,7 @@ fn a_sealed_share_is_not_copied_to_where_it_can_be_read_in_the_clear() {
         sealed.write_file("secret", b"secret").unwrap();
         let source = sealed.create(&CreateArgs::open("secret")).unwrap();
         let target = plain.create(&CreateArgs::open_if("copy")).unwrap();
-        let key = source.ioctl(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32);
-        let mut chunks = BytesMut::new();
-        CopyChunkCopy {
-            source_key: RequestResumeKeyResponse::read(&key.unwrap())
-                .unwrap()
-                .resume_key,
-            chunk_count: 1,
-            chunks: vec![CopyChunk {
-                source_offset: 0,
-                target_offset: 0,
-                length: 6,
-            }],
-        }
-        .encode(&mut chunks);
+        let chunks = source.copy_chunks(&[(0, 0, 6)]).unwrap();
         let mut extents = BytesMut::new();
         DuplicateExtents {
             source_file_id: source.id(),

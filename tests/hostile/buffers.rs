@@ -3,7 +3,7 @@
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, Options, Request};
-use smb_tests::{HoldfastServer, USER};
+use smb_tests::{HoldfastServer, USER, rpc};
 use smb_wire::access_mask::AccessMask;
 use smb_wire::create_context::name;
 use smb_wire::fscc::{FileInformationClass, FileRenameInformation};
@@ -332,17 +332,7 @@ fn tokens() {
 #[test]
 fn remote_procedure_calls() {
     let server = HoldfastServer::new();
-    let mut bind = vec![5, 0, 11, 3, 0x10, 0, 0, 0, 72, 0, 0, 0, 1, 0, 0, 0];
-    bind.extend_from_slice(&[0xb8, 0x10, 0xb8, 0x10, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0]);
-    // srvsvc 3.0 with NDR.
-    bind.extend_from_slice(&[
-        0xc8, 0x4f, 0x32, 0x4b, 0x70, 0x16, 0xd3, 0x01, 0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1,
-        0x88, 3, 0, 0, 0,
-    ]);
-    bind.extend_from_slice(&[
-        0x04, 0x5d, 0x88, 0x8a, 0xeb, 0x1c, 0xc9, 0x11, 0x9f, 0xe8, 0x08, 0x00, 0x2b, 0x10, 0x48,
-        0x60, 2, 0, 0, 0,
-    ]);
+    let bind = rpc::bind();
     let mut call = vec![5, 0, 0, 3, 0x10, 0, 0, 0, 64, 0, 0, 0, 2, 0, 0, 0];
     call.extend_from_slice(&[40, 0, 0, 0, 0, 0, 15, 0]);
     call.resize(64, 0);

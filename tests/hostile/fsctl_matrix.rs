@@ -6,6 +6,7 @@ use std::path::Path;
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Options, Request, Tree};
+use smb_tests::rpc::bind;
 use smb_tests::state::{assert_same, by_smb, on_host, settled};
 use smb_tests::{DATA, HoldfastServer, status};
 use smb_wire::Status;
@@ -279,21 +280,6 @@ fn input(code: Code, source: &File, key: [u8; 24]) -> Vec<u8> {
         Code::SET_COMPRESSION => vec![0; 2],
         _ => vec![0; 64],
     }
-}
-
-/// A DCE/RPC bind to srvsvc 3.0 over NDR ([C706] 12.6.4.3).
-fn bind() -> Vec<u8> {
-    let mut out = vec![5, 0, 11, 3, 0x10, 0, 0, 0, 72, 0, 0, 0, 1, 0, 0, 0];
-    out.extend_from_slice(&[0xb8, 0x10, 0xb8, 0x10, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0]);
-    out.extend_from_slice(&[
-        0xc8, 0x4f, 0x32, 0x4b, 0x70, 0x16, 0xd3, 0x01, 0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1,
-        0x88, 3, 0, 0, 0,
-    ]);
-    out.extend_from_slice(&[
-        0x04, 0x5d, 0x88, 0x8a, 0xeb, 0x1c, 0xc9, 0x11, 0x9f, 0xe8, 0x08, 0x00, 0x2b, 0x10, 0x48,
-        0x60, 2, 0, 0, 0,
-    ]);
-    out
 }
 
 fn ask(tree: &Tree, code: Code, file_id: FileId, input: &[u8]) -> Status {

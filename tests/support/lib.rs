@@ -13,6 +13,7 @@ pub mod durable;
 pub mod judge;
 mod outcome;
 pub mod rng;
+pub mod rpc;
 mod running;
 pub mod sample;
 pub mod state;

@@ -10,7 +10,7 @@ use smb_wire::fscc::{
     DirectoryEntries, DirectoryFormat, FileInformationClass, FileNotifyEntry,
     FileRenameInformation, OwnedDirectoryEntry, read_notify_list,
 };
-use smb_wire::fsctl::FsctlCode;
+use smb_wire::fsctl::{CopyChunk, CopyChunkCopy, FsctlCode, RequestResumeKeyResponse};
 use smb_wire::ids::{FileId, LeaseKey, MessageId};
 use smb_wire::msg::{
     ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse, Channel, CloseFlags,
@@ -407,6 +407,28 @@ impl File {
     pub fn ioctl(&self, code: FsctlCode, input: &[u8], max: u32) -> Result<Vec<u8>, ClientError> {
         let reply = self.tree.call(self.ioctl_request(code, input, max))?;
         Ok(IoctlResponse::read(&reply.message)?.output.to_vec())
+    }
+
+    /// The input of SRV_COPYCHUNK that copies these chunks of this file: each from where, to where, how
+    /// many bytes ([MS-SMB2] 2.2.31.1).
+    ///
+    /// # Errors
+    /// The server's status, and all others.
+    pub fn copy_chunks(&self, chunks: &[(u64, u64, u32)]) -> Result<BytesMut, ClientError> {
+        let key = self.ioctl(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32)?;
+        let chunk = |&(source_offset, target_offset, length): &(u64, u64, u32)| CopyChunk {
+            source_offset,
+            target_offset,
+            length,
+        };
+        let mut input = BytesMut::new();
+        CopyChunkCopy {
+            source_key: RequestResumeKeyResponse::read(&key)?.resume_key,
+            chunk_count: u32::try_from(chunks.len()).unwrap_or(u32::MAX),
+            chunks: chunks.iter().map(chunk).collect(),
+        }
+        .encode(&mut input);
+        Ok(input)
     }
 
     /// Asks for changes of this directory, without waiting; see [`File::changes`].
