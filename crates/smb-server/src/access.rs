@@ -118,9 +118,10 @@ impl<'a, V: Vfs> Parent<'a, V> {
         if let Some(sd) = stored(vfs, self.node, changed).await? {
             return Ok((sd, true));
         }
-        let permissions = self.permissions(vfs).await?;
-        let below = below(vfs, self.node.is_directory());
-        Ok((derived(permissions, below), false))
+        let of = self.permissions(vfs).await?;
+        let owner = Sid::unix_user(of.uid);
+        let directory = self.node.is_directory();
+        Ok((derived::effective(owner, of, directory), false))
     }
 
     /// What its stored descriptor passes on: nothing where that says no more than the permission bits and

@@ -26,18 +26,23 @@ pub(crate) fn derived_for(
     of: Permissions,
     below: Option<NewModes>,
 ) -> SecurityDescriptor {
+    let mut sd = effective(owner, of, below.is_some());
+    if let (Some(below), Some(list)) = (below, &mut sd.dacl) {
+        list.aces.extend(passed_on(of.mode, below));
+    }
+    sd
+}
+
+/// The same without what is passed on: enough to judge an access by.
+pub(super) fn effective(owner: Sid, of: Permissions, directory: bool) -> SecurityDescriptor {
     let group = Sid::unix_group(of.gid);
-    let directory = below.is_some();
     let rights = |bits| rights(directory, bits);
     let entry = |sid, mask| Ace::allow(sid, mask, AceFlags::empty());
-    let mut aces = vec![
+    let aces = vec![
         entry(owner, owner_rights(directory, of.mode >> 6)),
         entry(group, rights(of.mode >> 3)),
         entry(Sid::EVERYONE, rights(of.mode)),
     ];
-    if let Some(below) = below {
-        aces.extend(passed_on(of.mode, below));
-    }
     SecurityDescriptor {
         control: SecurityDescriptorControl::empty(),
         owner: Some(owner),
