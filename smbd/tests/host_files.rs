@@ -13,6 +13,7 @@ use std::{
     process::Command,
 };
 
+use bytes::BytesMut;
 use smb_client::{ClientError, CreateArgs, File, Tree};
 use smb_wire::{
     Status,

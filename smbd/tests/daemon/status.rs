@@ -77,7 +77,10 @@ fn what_is_under_a_share_is_told_at_start_and_in_status() {
     assert_eq!(share["device"], device);
     // In a chroot the mount table does not tell what the root directory is on.
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-    if mounts.lines().any(|mount| mount.split(' ').nth(4) == Some("/")) {
+    if mounts
+        .lines()
+        .any(|mount| mount.split(' ').nth(4) == Some("/"))
+    {
         assert!(share["protection"]["file_systems"][0]["type"].is_string());
     } else {
         assert_eq!(verdict, "unknown");
