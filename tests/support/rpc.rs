@@ -1,6 +1,6 @@
 //! DCE/RPC as it is said over pipes.
 
-/// A bind to srvsvc 3.0 over NDR ([C706] 12.6.4.3).
+/// A bind to srvsvc 3.0 over NDR (C706 12.6.4.3).
 #[must_use]
 pub fn bind() -> Vec<u8> {
     let mut out = vec![5, 0, 11, 3, 0x10, 0, 0, 0, 72, 0, 0, 0, 1, 0, 0, 0];
