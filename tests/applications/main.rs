@@ -5,7 +5,10 @@
 //! sequences are those that clients of Windows and macOS are seen to send; where a program goes on after
 //! more than one answer, each of them is allowed. Every test starts a server of its own.
 
+mod databases;
 mod explorer;
 mod finder;
+mod office;
 mod requests;
+mod robocopy;
 mod security_tab;
