@@ -99,9 +99,8 @@ fn the_security_tab_adds_somebody_to_a_folder() {
     assert_eq!(back, [(modify, AceFlags::INHERITED)]);
     child.close().unwrap();
     assert_eq!(write("team\\before"), Status::SUCCESS);
-    // What he makes there from now on inherits his entry.
-    {
-        let maker = &erik;
+    // What either makes there from now on inherits his entry, and is its maker's all the same.
+    for maker in [&tree, &erik] {
         maker.mkdir("team\\sub").unwrap();
         maker.write_file("team\\sub\\after", b"after").unwrap();
         assert_eq!(maker.read_file("team\\sub\\after").unwrap(), b"after");
