@@ -7,8 +7,8 @@ use smb_wire::msg::WriteFlags;
 
 use crate::support::{Daemon, PASSWORD, Plan};
 
-/// Failed logins, each of which writes a line.
-const LINES: usize = 20;
+/// Failed logins, each of which writes a line: as many as one address gets in a minute.
+const LINES: usize = 10;
 
 fn write_lines(daemon: &Daemon) {
     for _ in 0..LINES {
