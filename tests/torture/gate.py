@@ -14,7 +14,7 @@ end by itself is not run: { unrun = "reason" }.
 The server runs with `signing = "desired"`, as Samba's does in the baseline: several tests send
 unsigned requests on purpose; the suites of SIGNED have one with `signing = "required"`. It has port
 445 of a network namespace, since some tests connect to that port whatever they are given, and others
-cut off a connection by iptables. What clones blocks (smb2.ioctl+reflink) has a share on XFS. Needs
+cut off a connection by iptables. What clones blocks (smb2.ioctl) has a share on XFS. Needs
 root and what tests/install installs.
 """
 import contextlib
@@ -108,7 +108,7 @@ def run_on(signing, suites, folder):
                    "--map", "reflink=reflink%w",
                    "--localdir", server.folder / "data%w",
                    "--opt=--option=torture:use_iptables=yes",
-                   "--opt=--option=torture:iptables_command=iptables -w 10",
+                   f"--opt=--option=torture:iptables_command={HERE}/iptables %w",
                    "--workers", WORKERS, "--chunk", "20",
                    "--baseline", HERE / "baseline-samba-4.17.json", "--limit", LIMIT_S, "--retry", "1",
                    "--json", results, *suites]
