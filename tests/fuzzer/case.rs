@@ -395,8 +395,12 @@ impl<W: World> Case<'_, W> {
         made: Vec<Made>,
         at: usize,
     ) -> Vec<(Request, Option<Expect>)> {
+        let here = &self.connections[at].sessions;
+        let user = here.get(&session).copied();
+        let user = user.unwrap_or(self.connections[at].user);
         let sessions: Vec<u64> = (self.connections.iter())
             .flat_map(|other| other.sessions.keys().copied())
+            .filter(|other| !here.contains_key(other))
             .collect();
         let careful = made.iter().any(|made| made.careful);
         let options = self.connections[at].core.options();
@@ -423,7 +427,7 @@ impl<W: World> Case<'_, W> {
             let mut request = request.session(SessionId(session)).tree(TreeId(tree));
             if !careful && self.rng.once_in(5) {
                 let rough;
-                (request, rough) = spoil(&mut self.rng, request, &sessions, sealed);
+                (request, rough) = spoil(&mut self.rng, request, user, &sessions, sealed);
                 if rough {
                     let connection = &mut self.connections[at];
                     connection.ledger.lenient = true;

@@ -139,7 +139,11 @@ impl<W: Wire> Connection<W> {
         history: &mut History,
     ) -> bool {
         let texts: Vec<String> = (requests.iter())
-            .map(|(request, _)| history.asked(now, self.number, self.user, request))
+            .map(|(request, _)| {
+                let user = self.sessions.get(&request.session_id.0);
+                let user = *user.unwrap_or(&self.user);
+                history.asked(now, self.number, user, request)
+            })
             .collect();
         let many = requests.len() as u32;
         let of: Vec<_> = (requests.iter())

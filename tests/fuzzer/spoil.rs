@@ -3,17 +3,26 @@
 use bytes::BytesMut;
 use smb_client::Request;
 use smb_tests::rng::Rng;
+use smb_wire::Command;
 use smb_wire::header::HeaderFlags;
 use smb_wire::ids::{MessageId, SessionId, TreeId};
 
+use crate::judge::foreign;
+
 /// Where the body begins.
 const BODY: usize = 64;
+/// NameOffset in the body of a CREATE ([MS-SMB2] 2.2.13).
+const CREATE_NAME_AT: usize = 44;
 
 /// A request spoilt, and whether the server may close the connection for it or read another
 /// message than was counted.
+///
+/// `sessions` are of other connections: one of the same connection would make the request another
+/// user's, who may do what `user` may not.
 pub(crate) fn spoil(
     rng: &mut Rng,
     request: Request,
+    user: usize,
     sessions: &[u64],
     sealed: bool,
 ) -> (Request, bool) {
@@ -21,7 +30,17 @@ pub(crate) fn spoil(
     let how = rng.below(24);
     let request = match (rough, how) {
         (true, _) => return (roughly(rng, request), true),
-        (false, 0..=14) => request.mutate(|message| body(rng, message)),
+        (false, 0..=14) => match (names_a_secret(&request, user), request.command) {
+            (true, Command::CREATE) => {
+                request.mutate(|message| fields(rng, message, CREATE_NAME_AT))
+            }
+            (true, _) => request,
+            (false, _) => {
+                // Fields lie before the buffers.
+                let part = if rng.once_in(4) { usize::MAX } else { 56 };
+                request.mutate(|message| fields(rng, message, part))
+            }
+        },
         (false, 15) => request.mutate(|message| {
             let len = BODY + rng.below((message.len() - BODY) as u64 + 1) as usize;
             message.truncate(len);
@@ -65,14 +84,19 @@ fn roughly(rng: &mut Rng, mut request: Request) -> Request {
     }
 }
 
-/// Some fields of the body take other values: those at which arithmetic goes wrong, and any.
-fn body(rng: &mut Rng, message: &mut BytesMut) {
-    let len = message.len() - BODY;
-    if len == 0 {
+/// Whether the request names what is somebody else's. Cut or joined otherwise, the name would be one
+/// of the sender's own making, and show him the marker in his own listing.
+fn names_a_secret(request: &Request, user: usize) -> bool {
+    foreign(request.message(), Some(user)).is_some()
+}
+
+/// Some fields in the first `part` bytes of the body take other values: those at which arithmetic
+/// goes wrong, and any.
+fn fields(rng: &mut Rng, message: &mut BytesMut, part: usize) {
+    let end = message.len().min(part.saturating_add(BODY));
+    let Some(fields) = end.checked_sub(BODY).filter(|fields| *fields > 0) else {
         return;
-    }
-    // Fields lie before the buffers.
-    let fields = if rng.once_in(4) { len } else { len.min(56) };
+    };
     for _ in 0..1 + rng.below(3) {
         let width = rng.pick(&[1, 2, 2, 4, 4, 8]);
         let at = BODY + (rng.below(fields as u64) as usize / width) * width;
@@ -94,7 +118,7 @@ fn body(rng: &mut Rng, message: &mut BytesMut) {
             u64::MAX,
         ]);
         let value = if rng.once_in(3) { rng.draw() } else { value };
-        for (to, byte) in message
+        for (to, byte) in message[..end]
             .iter_mut()
             .skip(at)
             .zip(&value.to_le_bytes()[..width])

@@ -165,7 +165,7 @@ impl Files {
     /// Asks the caching of others to make way. `Step::Wait`: `waiter` is parked and the caller
     /// asks again when it is woken; without a waiter the breaks are sent and nobody is parked.
     ///
-    /// For operations that change data see also [`Quick::others_cache`]: asked before, and once
+    /// For operations that change data see also [`super::Quick::others_cache`]: asked before, and once
     /// more after the change is on disk.
     pub fn operation(
         &self,
