@@ -121,7 +121,8 @@ pub(crate) enum Charset {
 }
 
 impl Charset {
-    /// What these flags ask for: Unicode before OEM. One of them has to be set.
+    /// The character set that the client's flags choose. Unicode wins where both are set
+    /// ([MS-NLMP] 2.2.2.5); `None` where neither is.
     pub(crate) fn of(negotiated: u32) -> Option<Self> {
         if negotiated & flags::UNICODE != 0 {
             Some(Self::Unicode)

@@ -1,0 +1,320 @@
+//! Whom the acceptor lets in, and what it refuses.
+
+use super::*;
+
+#[test]
+fn right_password_with_and_without_mic_and_key_exchange() {
+    let mut f = Fixture::new();
+    let right = Forge::new("ANNA", "geheim");
+    let user = user_of(f.raw(&right));
+    assert_eq!(
+        (user.name.as_str(), user.domain.as_str(), user.rid),
+        ("anna", "SERVER", 1000)
+    );
+    user_of(f.raw(&Forge {
+        mic_bit: false,
+        ..right.clone()
+    }));
+    user_of(f.raw(&Forge {
+        proof_domain: "",
+        ..right.clone()
+    }));
+    let no_exchange = Forge {
+        key_exchange: false,
+        key_len: 0,
+        drop_flags: flags::KEY_EXCH,
+        ..right
+    };
+    user_of(f.raw(&no_exchange));
+    assert_eq!(
+        f.gate.lock().unwrap().0,
+        0,
+        "successes take their count back"
+    );
+}
+
+#[test]
+fn wrong_password_never_passes() {
+    let mut f = Fixture::new();
+    let wrong = Forge::new("anna", "Geheim");
+    let denied = AuthError::WrongPassword {
+        name: "anna".into(),
+        domain: "WORKGROUP".into(),
+    };
+    for forge in [
+        wrong.clone(),
+        Forge {
+            mic_bit: false,
+            ..wrong.clone()
+        },
+        Forge {
+            proof_domain: "",
+            ..wrong.clone()
+        },
+        Forge {
+            mic_bit: false,
+            key_exchange: false,
+            key_len: 0,
+            drop_flags: flags::KEY_EXCH,
+            ..wrong.clone()
+        },
+        Forge {
+            proof_domain: "OTHER",
+            ..Forge::new("anna", "geheim")
+        },
+        Forge {
+            hash: None,
+            ..wrong
+        },
+    ] {
+        assert_eq!(f.raw(&forge).unwrap_err(), denied);
+    }
+    assert_eq!(f.gate.lock().unwrap().0, 6, "each failure counts once");
+}
+
+#[test]
+fn unknown_and_passwordless_users_are_refused() {
+    let mut f = Fixture::new();
+    for (user, password) in [
+        ("nobody", "x"),
+        ("none", ""),
+        ("none", "x"),
+        ("empty", ""),
+        ("anna ", "geheim"),
+        ("WORKGROUP\\anna", "geheim"),
+    ] {
+        let error = f.raw(&Forge::new(user, password)).unwrap_err();
+        assert!(error.is_logon_failure(), "{user}: {error:?}");
+        let zero = Forge {
+            hash: None,
+            ..Forge::new(user, "")
+        };
+        assert!(f.raw(&zero).unwrap_err().is_logon_failure(), "{user}");
+    }
+    let mut params = (*f.params).clone();
+    params.allow_empty_passwords = true;
+    f.params = Arc::new(params);
+    assert_eq!(user_of(f.raw(&Forge::new("empty", ""))).name, "empty");
+    assert!(
+        f.raw(&Forge::new("none", "")).is_err(),
+        "no hash is not an empty password"
+    );
+}
+
+#[test]
+fn disabled_is_told_only_to_who_knows_the_password() {
+    let mut f = Fixture::new();
+    assert_eq!(
+        f.raw(&Forge::new("off", "x")).unwrap_err(),
+        AuthError::Disabled { name: "off".into() }
+    );
+    assert!(
+        f.raw(&Forge::new("off", "y"))
+            .unwrap_err()
+            .is_logon_failure()
+    );
+}
+
+#[test]
+fn changed_mic_is_refused() {
+    let mut f = Fixture::new();
+    let forge = Forge {
+        spoil_mic: true,
+        ..Forge::new("anna", "geheim")
+    };
+    assert_eq!(f.raw(&forge).unwrap_err(), AuthError::BadMic);
+    // Announced, but the message has no room for it: the payload is moved over its place.
+    let (mut acceptor, negotiate, challenge) = f.challenged();
+    let (mut message, _) = Forge::new("anna", "geheim").authenticate(&negotiate, &challenge);
+    message.drain(72..88);
+    for at in [12, 20, 28, 36, 44, 52] {
+        let offset = u32::from_le_bytes(message[at + 4..at + 8].try_into().unwrap()) - 16;
+        message[at + 4..at + 8].copy_from_slice(&offset.to_le_bytes());
+    }
+    assert_eq!(
+        f.step(&mut acceptor, &message).unwrap_err(),
+        AuthError::BadMic
+    );
+}
+
+#[test]
+fn short_nt_answers_are_refused() {
+    let mut f = Fixture::new();
+    for len in 0..=43 {
+        let forge = Forge {
+            nt_len: Some(len),
+            ..Forge::new("anna", "geheim")
+        };
+        let error = f.raw(&forge).unwrap_err();
+        let expected = if len <= 24 {
+            AuthError::NtlmV1Refused
+        } else {
+            AuthError::InvalidToken("NTLM: NT answer too short")
+        };
+        assert_eq!(error, expected, "{len}");
+    }
+    let cut = Forge {
+        nt_len: Some(44),
+        ..Forge::new("anna", "geheim")
+    };
+    // Proof and fixed part, but no list of AV pairs.
+    assert!(matches!(f.raw(&cut), Err(AuthError::InvalidToken(_))));
+    let long = Forge {
+        nt_len: Some(message::MAX_NT + 1),
+        ..Forge::new("anna", "geheim")
+    };
+    assert_eq!(
+        f.raw(&long).unwrap_err(),
+        AuthError::InvalidToken("NTLM: NT answer")
+    );
+}
+
+#[test]
+fn session_key_of_wrong_length_is_refused() {
+    let mut f = Fixture::new();
+    for key_len in [0, 1, 15, 17, 32, 65_535] {
+        let forge = Forge {
+            key_len,
+            ..Forge::new("anna", "geheim")
+        };
+        assert!(
+            matches!(f.raw(&forge).unwrap_err(), AuthError::InvalidToken(_)),
+            "{key_len}"
+        );
+    }
+    // A length that lies about bytes that are not there.
+    let (mut acceptor, negotiate, challenge) = f.challenged();
+    let (mut message, _) = Forge::new("anna", "geheim").authenticate(&negotiate, &challenge);
+    message[52..54].copy_from_slice(&u16::MAX.to_le_bytes());
+    assert!(matches!(
+        f.step(&mut acceptor, &message),
+        Err(AuthError::InvalidToken(_))
+    ));
+}
+
+#[test]
+fn a_challenge_is_answered_once_and_only_itself() {
+    let mut f = Fixture::new();
+    let (mut first, negotiate, challenge) = f.challenged();
+    let (message, _) = Forge {
+        mic_bit: false,
+        ..Forge::new("anna", "geheim")
+    }
+    .authenticate(&negotiate, &challenge);
+    user_of(f.step(&mut first, &message));
+    assert_eq!(
+        f.step(&mut first, &message).unwrap_err(),
+        AuthError::OutOfSequence
+    );
+    let (mut second, _, other) = f.challenged();
+    assert_ne!(challenge, other);
+    assert!(
+        f.step(&mut second, &message)
+            .unwrap_err()
+            .is_logon_failure()
+    );
+    assert_eq!(
+        f.step(&mut second, &message).unwrap_err(),
+        AuthError::OutOfSequence
+    );
+}
+
+#[test]
+fn lm_answers_and_missing_flags_never_authenticate() {
+    let mut f = Fixture::new();
+    let right = Forge::new("anna", "geheim");
+    let lm_only = Forge {
+        nt_len: Some(0),
+        lm: vec![3; 24],
+        ..right.clone()
+    };
+    assert_eq!(f.raw(&lm_only).unwrap_err(), AuthError::NtlmV1Refused);
+    // A client that has no password asks so first, with whatever flags.
+    let without = |user| Forge {
+        lm: Vec::new(),
+        drop_flags: flags::EXTENDED_SESSIONSECURITY,
+        ..Forge {
+            nt_len: Some(0),
+            ..Forge::new(user, "")
+        }
+    };
+    let counted = f.gate.lock().unwrap().0;
+    assert!(matches!(
+        f.raw(&without("anna")).unwrap_err(),
+        AuthError::WrongPassword { .. }
+    ));
+    assert!(matches!(
+        f.raw(&without("nobody-here")).unwrap_err(),
+        AuthError::UnknownUser { .. }
+    ));
+    assert_eq!(f.gate.lock().unwrap().0, counted + 2, "they are failures");
+    for flag in [flags::UNICODE, flags::EXTENDED_SESSIONSECURITY] {
+        let forge = Forge {
+            drop_flags: flag,
+            ..right.clone()
+        };
+        assert!(matches!(f.raw(&forge), Err(AuthError::InvalidToken(_))));
+        let mut acceptor = Acceptor::new(f.params.clone());
+        let oem = flags::OEM & flag << 1;
+        let negotiate = message::build_negotiate(0xe208_8297 & !flag & !oem);
+        assert!(matches!(
+            f.step(&mut acceptor, &negotiate),
+            Err(AuthError::NotSupported(_) | AuthError::InvalidToken(_))
+        ));
+    }
+}
+
+#[test]
+fn the_gate_is_asked_before_the_hash() {
+    let mut f = Fixture::new();
+    f.gate.lock().unwrap().1 = false;
+    let error = f.raw(&Forge::new("anna", "geheim")).unwrap_err();
+    assert_eq!(
+        error,
+        AuthError::TooManyFailures {
+            name: "anna".into()
+        }
+    );
+    assert!(error.is_logon_failure());
+}
+
+#[test]
+fn anonymous_is_reported_and_only_when_asked_for() {
+    let mut f = Fixture::new();
+    let null = Forge {
+        nt_len: Some(0),
+        lm: vec![0],
+        domain: "",
+        ..Forge::new("", "")
+    };
+    let Ok(Step::Done {
+        identity: Identity::Anonymous,
+        ..
+    }) = f.raw(&null)
+    else {
+        panic!()
+    };
+    assert_eq!(f.gate.lock().unwrap().0, 0);
+    // An answer without a user name, or a user name without an answer, is not anonymous.
+    assert!(
+        f.raw(&Forge {
+            nt_len: None,
+            ..null.clone()
+        })
+        .is_err()
+    );
+    assert!(
+        f.raw(&Forge {
+            user: "anna",
+            ..null.clone()
+        })
+        .is_err()
+    );
+    assert!(
+        f.raw(&Forge {
+            lm: vec![0; 24],
+            ..null
+        })
+        .is_err()
+    );
+}
