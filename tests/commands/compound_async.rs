@@ -73,6 +73,18 @@ fn send(tree: &Tree, requests: Vec<Request>) -> Vec<MessageId> {
     connection.send_compound(requests).unwrap()
 }
 
+/// Sends a chain whose first element waits for the break of `file`, which its holder has been told of.
+fn open_that_waits(tree: &Tree, file: &File) -> Vec<MessageId> {
+    let chain = vec![
+        CreateArgs::open("f").request(),
+        query(FileId::ANY),
+        close(FileId::ANY),
+    ];
+    let ids = send(tree, chain);
+    assert!(file.tree().client().next_break(SOON).unwrap().is_some());
+    ids
+}
+
 fn wait(tree: &Tree, ids: &[MessageId]) -> Vec<Reply> {
     let wait = |id: &MessageId| tree.client().wait(*id).unwrap();
     ids.iter().map(wait).collect()
@@ -104,13 +116,7 @@ fn what_relates_to_an_open_that_waits_waits_with_it() {
     // smb2.compound_async.create_lease_break_async, getinfo_middle
     let server = HoldfastServer::new();
     let (file, tree) = (held(&server), server.tree());
-    let chain = vec![
-        CreateArgs::open("f").request(),
-        query(FileId::ANY),
-        close(FileId::ANY),
-    ];
-    let ids = send(&tree, chain);
-    assert!(file.tree().client().next_break(SOON).unwrap().is_some());
+    let ids = open_that_waits(&tree, &file);
     // [MS-SMB2] note 266: of the CREATE the client is told, and of nothing else.
     assert!(tree.client().wait_pending(ids[0]).unwrap().is_some());
     for id in &ids {
@@ -258,13 +264,7 @@ fn a_write_its_flush_and_its_close_in_one() {
 fn a_waiting_open_in_the_middle_is_cancelled_with_what_relates_to_it() {
     let server = HoldfastServer::new();
     let (file, tree) = (held(&server), server.tree());
-    let chain = vec![
-        CreateArgs::open("f").request(),
-        query(FileId::ANY),
-        close(FileId::ANY),
-    ];
-    let ids = send(&tree, chain);
-    assert!(file.tree().client().next_break(SOON).unwrap().is_some());
+    let ids = open_that_waits(&tree, &file);
     assert!(tree.client().wait_pending(ids[0]).unwrap().is_some());
     let session = tree.session().id();
     tree.client().connection().cancel(ids[0], session).unwrap();

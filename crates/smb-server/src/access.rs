@@ -65,7 +65,7 @@ pub(crate) async fn stored<V: Vfs>(
     }
 }
 
-/// What is made in a directory gets of permission bits; `None` for what is none.
+/// The permission bits of new objects in a directory; `None` where the inode is no directory.
 fn below<V: Vfs>(vfs: &V, directory: bool) -> Option<NewModes> {
     directory.then(|| vfs.new_modes())
 }
@@ -124,8 +124,8 @@ impl<'a, V: Vfs> Parent<'a, V> {
         Ok((derived::effective(owner, of, directory), false))
     }
 
-    /// What its stored descriptor passes on: nothing where that says no more than the permission bits and
-    /// whose the directory is; as little is passed on then as bits are.
+    /// The descriptor from which new objects in this directory inherit. `None` where the stored one
+    /// says no more than owner, group and permission bits do: bits are not inherited either.
     async fn passes_on(
         &self,
         vfs: &V,
@@ -142,7 +142,7 @@ impl<'a, V: Vfs> Parent<'a, V> {
     }
 }
 
-/// What a new object inherits from.
+/// The directory's descriptor, from which a new object inherits ([MS-DTYP] 2.5.3.4).
 pub(crate) struct Above {
     descriptor: SecurityDescriptor,
     /// The group of what is made there, where that is not the creator's.

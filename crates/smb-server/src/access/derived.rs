@@ -1,9 +1,9 @@
-//! What permission bits say, as a security descriptor: for an inode without a stored one.
+//! The security descriptor of an inode that has none stored: it is derived from the permission bits.
 //!
-//! A directory's also says what is to be passed on once an entry is added and it is stored: whoever
-//! makes something in it keeps what it would be without descriptors, group and everyone what the
-//! directory gives them, as far as the bits of new files and directories would. Derived, it passes
-//! nothing on: what is made in such a directory has no stored descriptor either.
+//! The derived descriptor of a directory also has inheritable entries: CREATOR OWNER with full
+//! access, CREATOR GROUP and Everyone with what the directory gives them, as far as the permission
+//! bits of new files and directories would. They take effect when a client adds an entry and so
+//! stores the descriptor. Until then nothing is inherited, and a new object has only its bits.
 
 use smb_wire::{
     access_mask::AccessMask,
@@ -14,8 +14,8 @@ use vfs::{NewModes, Permissions};
 const PASSED_ON: AceFlags =
     AceFlags(AceFlags::OBJECT_INHERIT.bits() | AceFlags::CONTAINER_INHERIT.bits());
 
-/// What the permission bits say: owner, group, everyone; `below`: it is a directory, and what is made in
-/// it has these bits.
+/// The descriptor that the permission bits mean: one entry each for owner, group and everyone. For a
+/// directory `below` has the permission bits of what is made in it.
 pub(crate) fn derived(of: Permissions, below: Option<NewModes>) -> SecurityDescriptor {
     derived_for(Sid::unix_user(of.uid), of, below)
 }
