@@ -12,7 +12,7 @@ use vfs::{Attr, SetAttr, Vfs};
 
 use super::{Call, Failure, engine, write};
 use crate::{
-    file::{Quick, TimeKeeper},
+    file::{DataChange, Quick, TimeKeeper},
     state::{KeepsTimes, Open},
 };
 
@@ -23,6 +23,7 @@ pub(super) struct KeptTimes<'a> {
     before: Option<(KeepsTimes, Attr)>,
     turn: Option<MutexGuard<'a, ()>>,
     keeper: Option<TimeKeeper<'a>>,
+    change: Option<DataChange<'a>>,
 }
 
 /// The turn of a change that puts nothing back, where it has to wait for one.
@@ -42,11 +43,13 @@ pub(super) async fn begin<'a, V: Vfs>(
     open: &Open<V>,
     quick: &'a Quick,
 ) -> Result<KeptTimes<'a>, Failure> {
-    if !quick.keeps_times() {
+    let change = quick.change_without_turn();
+    if change.is_some() {
         return Ok(KeptTimes {
             before: None,
             turn: None,
             keeper: None,
+            change,
         });
     }
     Box::pin(take_turn(call, open, quick, None)).await
@@ -78,7 +81,9 @@ async fn take_turn<'a, V: Vfs>(
 ) -> Result<KeptTimes<'a>, Failure> {
     let turn = Some(quick.turn().lock().await);
     let mut keeps = open.state().keeps_times;
-    keeps.written |= keeper.is_some();
+    // A change that began before the keeper was counted would be hidden by what is put back. For a
+    // reservation it is better to show as modified.
+    keeps.written |= keeper.is_some() && !quick.has_changes_without_turn();
     let before = if keeps.is_empty() {
         None
     } else {
@@ -88,6 +93,7 @@ async fn take_turn<'a, V: Vfs>(
         before,
         turn,
         keeper,
+        change: None,
     })
 }
 
@@ -104,8 +110,9 @@ impl KeptTimes<'_> {
         let Some((keeps, before)) = self.before else {
             return Ok(());
         };
-        Box::pin(put_back(call, open, keeps, &before)).await?;
-        drop((self.turn, self.keeper));
+        let reserved = self.keeper.is_some();
+        Box::pin(put_back(call, open, keeps, &before, reserved)).await?;
+        drop((self.turn, self.keeper, self.change));
         Ok(())
     }
 }
@@ -115,6 +122,7 @@ async fn put_back<V: Vfs>(
     open: &Open<V>,
     keeps: KeepsTimes,
     before: &Attr,
+    reserved: bool,
 ) -> Result<(), Failure> {
     let node = open.disk()?.node;
     let change = SetAttr {
@@ -125,10 +133,19 @@ async fn put_back<V: Vfs>(
     if change != SetAttr::default() {
         let (token, share) = (call.token()?, call.share()?);
         let begun = share.gate.begin();
-        share.vfs.set_attr(&token.identity, &node, &change).await?;
-        // The times a client set explicitly are owed like any other metadata.
-        let flags = write::open_flags(open);
-        drop(begun.meta_changed(&node, Meta::Times, flags).await?);
+        match share.vfs.set_attr(&token.identity, &node, &change).await {
+            // Whoever may only write may set no times. The file shows as modified then: what looks at
+            // times looks once more.
+            Err(error) if reserved => {
+                tracing::debug!(%error, "the write time moved with a reservation of space");
+            }
+            set => {
+                set?;
+                // The times a client set explicitly are owed like any other metadata.
+                let flags = write::open_flags(open);
+                drop(begun.meta_changed(&node, Meta::Times, flags).await?);
+            }
+        }
     }
     if keeps.changed {
         // Linux lets nobody set it: what is shown is remembered beside the kernel's.

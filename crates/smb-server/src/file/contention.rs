@@ -60,7 +60,7 @@ impl Inode {
     ///
     /// [MS-FSA] 2.1.5.1.2.1: deleting a file deletes its named streams, so whoever may delete the
     /// file and whoever has a stream open without sharing deletion exclude each other. Overwriting
-    /// the file takes its named streams away as well.
+    /// the file takes its named streams away as well, until it is done.
     fn violated(&self, stream: &StreamName, mode: ShareMode, overwrite: bool) -> Vec<StreamName> {
         let mut violated: Vec<StreamName> = self
             .opens
@@ -68,7 +68,7 @@ impl Inode {
             .filter(|open| match (stream, &open.stream) {
                 (one, other) if one == other => mode.conflicts(open.mode),
                 (None, _) => (mode.deletes() || overwrite) && open.mode.forbids_deletion(),
-                (Some(_), None) => open.mode.deletes() && mode.forbids_deletion(),
+                (Some(_), None) => (open.mode.deletes() || open.empties) && mode.forbids_deletion(),
                 (Some(_), Some(_)) => false,
             })
             .map(|open| open.stream.clone())

@@ -54,7 +54,8 @@ impl Inode {
         Ok(())
     }
 
-    /// A named stream that somebody has open goes with its last handle. False if nobody has.
+    /// A named stream goes with its last handle; one that somebody removes already stays his affair.
+    /// False if nobody has it open and nobody removes it.
     pub(super) fn remove_at_last_close(&mut self, name: &StreamName, who: &Deleter) -> bool {
         let Some(stream) = self.streams.get_mut(name) else {
             return false;

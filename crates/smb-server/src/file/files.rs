@@ -203,6 +203,7 @@ impl Files {
         self.with(place.key, false, |inode| {
             if let Some(open) = inode.open_mut(open) {
                 open.mode.access = access;
+                open.empties = false;
             }
         });
     }
@@ -259,7 +260,8 @@ impl Files {
         .unwrap_or(false)
     }
 
-    /// Marks a named stream for deletion with its last handle. False if nobody has it open.
+    /// Marks a named stream for deletion with its last handle, unless somebody removes it already.
+    /// False if the engine knows no such stream.
     #[must_use]
     pub fn remove_at_last_close(&self, place: &Place, who: &Deleter) -> bool {
         self.with(place.key, false, |inode| {

@@ -53,6 +53,8 @@ pub(super) struct Open {
     pub(super) marked_deleted: bool,
     /// Its name went already, by POSIX semantics: closing it removes nothing.
     pub(super) unlinked: bool,
+    /// It is granted and empties the file, whose named streams go with it, at this moment.
+    pub(super) empties: bool,
     /// Changes through it leave times of the file as they are.
     pub(super) keeps_times: bool,
     /// The group of its oplock or lease; 0 for none.
@@ -313,6 +315,7 @@ impl Inode {
             delete_on_close: request.delete_on_close,
             marked_deleted: false,
             unlinked: false,
+            empties: request.overwrites(),
             keeps_times: false,
             group,
             sequences: LockSequences::default(),

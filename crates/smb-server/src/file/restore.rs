@@ -150,6 +150,7 @@ impl Inode {
             delete_on_close: kept.delete_on_close,
             marked_deleted: false,
             unlinked: false,
+            empties: false,
             keeps_times: false,
             group,
             sequences: Default::default(),

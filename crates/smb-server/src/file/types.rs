@@ -227,6 +227,7 @@ pub(super) struct QuickState {
     pub(super) ranges: AtomicUsize,
     pub(super) cachers: AtomicU64,
     pub(super) time_keepers: AtomicUsize,
+    changes: AtomicUsize,
     turn: OnceLock<Box<Mutex<()>>>,
 }
 
@@ -242,6 +243,16 @@ pub struct TimeKeeper<'a>(&'a QuickState);
 impl Drop for TimeKeeper<'_> {
     fn drop(&mut self) {
         self.0.time_keepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// See [`Quick::change_without_turn`].
+#[derive(Debug)]
+pub struct DataChange<'a>(&'a QuickState);
+
+impl Drop for DataChange<'_> {
+    fn drop(&mut self) {
+        self.0.changes.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -263,6 +274,22 @@ impl Quick {
     pub fn keep_times(&self) -> TimeKeeper<'_> {
         self.shared.time_keepers.fetch_add(1, Ordering::SeqCst);
         TimeKeeper(&self.shared)
+    }
+
+    /// Counts a change while it lives that takes no turn, as nobody keeps times. Such a change and
+    /// [`Quick::keep_times`] both count first and look then, so that one of them sees the other.
+    /// `None`: times are kept.
+    #[must_use]
+    pub fn change_without_turn(&self) -> Option<DataChange<'_>> {
+        self.shared.changes.fetch_add(1, Ordering::SeqCst);
+        let change = DataChange(&self.shared);
+        (!self.keeps_times()).then_some(change)
+    }
+
+    /// Whether changes are under way that took no turn.
+    #[must_use]
+    pub fn has_changes_without_turn(&self) -> bool {
+        self.shared.changes.load(Ordering::SeqCst) != 0
     }
 
     /// The turn of a change where times are kept.

@@ -79,6 +79,11 @@ pub(super) async fn set<V: Vfs>(
         written: asked(info.last_write_time)?,
         changed: asked(info.change_time)?,
     };
+    let disk = open.disk()?;
+    let (node, share) = (&disk.node, call.share()?);
+    let begun = share.gate.begin();
+    // What a change that is under way puts back is not what is set here, and its times are over.
+    let turn = kept_times::turn(disk.quick).await;
     let before = engine::attr(call, open).await?;
     let root = call.server().path_of(open)?.names().is_empty();
     let attributes = attributes(open, &before, info.file_attributes, root)?;
@@ -89,11 +94,6 @@ pub(super) async fn set<V: Vfs>(
         dos_attributes: attributes,
         ..SetAttr::default()
     };
-    let disk = open.disk()?;
-    let (node, share) = (&disk.node, call.share()?);
-    let begun = share.gate.begin();
-    // What a change that is under way puts back is not what is set here.
-    let turn = kept_times::turn(disk.quick).await;
     if change != SetAttr::default() {
         let token = call.token()?;
         share.vfs.set_attr(&token.identity, node, &change).await?;
@@ -177,19 +177,17 @@ fn keep<V: Vfs>(call: &Call<V>, open: &Open<V>, times: &Times) -> Result<(), Fai
         Asked::Freeze | Asked::Set(_) => true,
         Asked::Thaw => false,
     };
-    let (old, new) = {
-        let mut state = open.state();
-        let keeps = &mut state.keeps_times;
-        let old = *keeps;
-        keeps.accessed = next(old.accessed, times.accessed);
-        keeps.written = next(old.written, times.written);
-        keeps.changed = next(old.changed, times.changed);
-        (old, *keeps)
-    };
     let disk = open.disk()?;
-    if old.is_empty() != new.is_empty() && disk.place.stream.is_none() {
+    let mut state = open.state();
+    let keeps = &mut state.keeps_times;
+    let old = *keeps;
+    keeps.accessed = next(old.accessed, times.accessed);
+    keeps.written = next(old.written, times.written);
+    keeps.changed = next(old.changed, times.changed);
+    if old.is_empty() != keeps.is_empty() && disk.place.stream.is_none() {
+        // While the state is locked: another SET_INFO of this open may be on its way.
         let files = &call.server().files;
-        files.keep_times(disk.place, open.engine, !new.is_empty());
+        files.keep_times(disk.place, open.engine, !keeps.is_empty());
     }
     Ok(())
 }

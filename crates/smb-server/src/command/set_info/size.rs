@@ -77,18 +77,17 @@ pub(super) async fn allocation<V: Vfs>(
         let done = done(call, open, &disk, begun).await;
         return done.and_then(|done| kept.map(|()| done));
     }
+    if rounded == attr.allocated {
+        return Ok(share.gate.unchanged());
+    }
     // What is only reserved modifies nothing ([MS-FSA] 2.1.5.15.1).
     let times = kept_times::begin_unmodified(call, open, disk.quick).await?;
     let begun = share.gate.begin();
-    if rounded != attr.allocated {
-        // Where it is less it may do nothing; NTFS gives the space back.
-        share.vfs.allocate(&disk.node, rounded).await?;
-    }
-    if times.put_back(call, open).await.is_err() {
-        // It shows as modified: what looks at times looks once more.
-        tracing::debug!("the time of writing moved with a reservation");
-    }
-    done(call, open, &disk, begun).await
+    // Where it is less it may do nothing; NTFS gives the space back.
+    share.vfs.allocate(&disk.node, rounded).await?;
+    let kept = times.put_back(call, open).await;
+    let done = done(call, open, &disk, begun).await;
+    done.and_then(|done| kept.map(|()| done))
 }
 
 fn check<V: Vfs>(open: &Open<V>, size: i64) -> Result<(Disk<'_, V>, u64), Failure> {

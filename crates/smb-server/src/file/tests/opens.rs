@@ -104,6 +104,49 @@ fn overwriting_takes_what_is_cached_of_the_streams_that_go_along() {
 }
 
 #[test]
+fn while_a_file_is_overwritten_its_streams_are_opened_by_who_shares_their_deletion() {
+    let rig = Rig::new(Caching::None);
+    let on_stream = |share| OpenRequest {
+        place: stream(1, "S"),
+        share,
+        ..rig.request(1, WRITE)
+    };
+    let overwriting = OpenRequest {
+        effect: WRITE,
+        ..rig.request(1, READ)
+    };
+    rig.open(&overwriting);
+    let keeps = on_stream(ShareAccess::READ | ShareAccess::WRITE);
+    assert_eq!(rig.refused(&keeps), Status::SHARING_VIOLATION);
+    let shares = on_stream(SHARE_ALL);
+    rig.open(&shares);
+    let _ = rig.close(&shares);
+    rig.files
+        .overwritten(&overwriting.place, overwriting.open, READ);
+    rig.open(&keeps);
+}
+
+#[test]
+fn a_change_that_took_no_turn_is_seen_by_who_keeps_times() {
+    let rig = Rig::new(Caching::None);
+    let request = rig.request(1, WRITE);
+    let (decision, _) = rig.files.open(&request);
+    let Decision::Granted(granted) = decision else {
+        panic!("{decision:?}");
+    };
+    let quick = &granted.quick;
+    let change = quick.change_without_turn();
+    assert!(change.is_some() && quick.has_changes_without_turn());
+    drop(change);
+    assert!(!quick.has_changes_without_turn());
+    let keeper = quick.keep_times();
+    assert!(quick.change_without_turn().is_none());
+    assert!(!quick.has_changes_without_turn());
+    drop(keeper);
+    assert!(quick.change_without_turn().is_some());
+}
+
+#[test]
 fn a_stream_to_be_removed_by_somebody_else_goes_with_its_last_handle() {
     let rig = Rig::new(Caching::None);
     let place = stream(1, "S");
