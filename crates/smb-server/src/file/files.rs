@@ -48,6 +48,8 @@ pub enum Step {
 pub struct Below {
     /// How much is open there: if anything, after the waiting, ACCESS_DENIED.
     pub open: usize,
+    /// Whom to wait for.
+    pub asked: Option<Place>,
     /// Whether to wait for handles to be given up.
     pub step: Step,
     /// What to carry out.
@@ -431,34 +433,45 @@ impl Files {
     }
 
     /// Before a directory is renamed: asks those who cache handles below it to let go, one file after
-    /// the other. Refused where no fewer are open than `before`, when one was asked last: either that
-    /// one is really in use or somebody came in ([MS-FSA] 2.1.5.15.12, note 186).
+    /// the other. `before` says what was open when one was asked last, and which. Where no fewer are
+    /// open and that one has nothing more to give up, the rename is refused: either it is really in
+    /// use or somebody came in ([MS-FSA] 2.1.5.15.12, note 186).
     #[must_use]
     pub fn clear_below(
         &self,
         directory: &SharePath,
         waiter: WaiterId,
-        before: Option<usize>,
+        before: Option<&(usize, Place)>,
     ) -> Below {
         let opens = self.opens_below(directory);
         let mut below = Below {
             open: opens.len(),
+            asked: None,
             step: Step::Go,
             effects: Effects::default(),
         };
-        if before.is_some_and(|before| below.open >= before) {
-            below.step = Step::Refused(Status::ACCESS_DENIED);
+        let ask =
+            |place: &Place| self.operation(place, Actor::Stranger, Operation::Rename, Some(waiter));
+        if let Some((_, last)) = before.filter(|(count, _)| below.open >= *count) {
+            // It may be in the middle of a break that goes in steps.
+            let (step, effects) = ask(last);
+            below.effects = effects;
+            below.asked = Some(last.clone());
+            below.step = match step {
+                Step::Go => Step::Refused(Status::ACCESS_DENIED),
+                step => step,
+            };
             return below;
         }
         let mut places: Vec<Place> = opens.into_iter().map(|(_, place)| place).collect();
         places.sort_unstable();
         places.dedup();
         for place in places {
-            let (step, effects) =
-                self.operation(&place, Actor::Stranger, Operation::Rename, Some(waiter));
+            let (step, effects) = ask(&place);
             below.effects.merge(effects);
             if step != Step::Go {
                 below.step = step;
+                below.asked = Some(place);
                 break;
             }
         }

@@ -175,8 +175,8 @@ async fn clear_below<V: Vfs>(
     let mut before = None;
     loop {
         let (id, woken) = server.waiter();
-        let below = server.files.clear_below(directory, id, before);
-        before = Some(below.open);
+        let below = server.files.clear_below(directory, id, before.as_ref());
+        before = below.asked.map(|asked| (below.open, asked));
         engine::perform(server, below.effects);
         match below.step {
             Step::Go => {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn ack(rig: &Rig, n: u8, state: LeaseState) -> (Result<LeaseState, Status>, Effects) {
+pub(super) fn ack(rig: &Rig, n: u8, state: LeaseState) -> (Result<LeaseState, Status>, Effects) {
     rig.files.acknowledge_lease(client(n), lease_key(n), state)
 }
 

@@ -1,5 +1,6 @@
 //! Share modes across opens, streams and links; quick answers; limits of what is kept.
 
+use super::caching::ack;
 use super::*;
 
 #[test]
@@ -124,6 +125,32 @@ fn while_a_file_is_overwritten_its_streams_are_opened_by_who_shares_their_deleti
     rig.files
         .overwritten(&overwriting.place, overwriting.open, READ);
     rig.open(&keeps);
+}
+
+#[test]
+fn a_rename_above_waits_for_a_break_that_goes_in_steps() {
+    let rig = Rig::new(Caching::Full);
+    let below = OpenRequest {
+        path: path("dir\\1"),
+        ..rig.leased(1, READ, 1, RWH)
+    };
+    rig.open(&below);
+    assert_eq!(told(&rig.waits(&rig.request(1, READ))), [(7, 3, true)]);
+    let first = rig.files.clear_below(&path("dir"), WaiterId(98), None);
+    assert_eq!(first.step, Step::Wait);
+    let before = (first.open, first.asked.unwrap());
+    let (answer, effects) = ack(&rig, 1, RH);
+    assert_eq!(
+        (answer, told(&effects.breaks)),
+        (Ok(RH), vec![(3, 1, true)])
+    );
+    // Its holder is asked for the handle only now.
+    let files = &rig.files;
+    let second = files.clear_below(&path("dir"), WaiterId(99), Some(&before));
+    assert_eq!(second.step, Step::Wait);
+    assert!(ack(&rig, 1, ONLY_R).0.is_ok());
+    let third = files.clear_below(&path("dir"), WaiterId(100), Some(&before));
+    assert_eq!(third.step, Step::Refused(Status::ACCESS_DENIED));
 }
 
 #[test]
