@@ -53,7 +53,7 @@ tests/blockcut/run [options]
   --policy P;P            Holdfast: honor;strict-sync;bounded:50ms,4MiB;treat-host-as-stable-storage
                           Samba: strict-sync-yes;strict-sync-no;sync-always
   --cuts N                cuts for each file system and policy (40)
-  --cuts-per-round N      a round is a new file system and a new run of the clients (100)
+  --cuts-per-round N      a round is a new file system and a new run of the clients (20)
   --clients N             connections (4)
   --operations N          changes and flushes of each client in a round (100)
   --served N              images of a round that are also read through a server (1)
@@ -93,7 +93,7 @@ fn arguments() -> Result<Arguments, String> {
         peer: Peer::Holdfast(Path::new(&target).join("debug/holdfast")),
         policies: Vec::new(),
         cuts: 40,
-        cuts_per_round: 100,
+        cuts_per_round: 20,
         clients: 4,
         operations: 100,
         served: 1,
