@@ -3,7 +3,10 @@
 //! For a folder that nobody serves: it takes the state folder, which a server with the same
 //! configuration has while it runs.
 
-use std::{io, path::Path};
+use std::{
+    io::{self, Write},
+    path::Path,
+};
 
 use vfs::{
     VfsError,
@@ -13,6 +16,7 @@ use vfs::{
 
 use crate::{
     config::{self, Config, Share, Streams},
+    inquiry::visible,
     settings, state_dir,
 };
 
@@ -58,9 +62,14 @@ fn convert(config: &Config, share: &Share) -> Result<Converted, String> {
     let runtime = runtime.map_err(|error| error.to_string())?;
     let done = runtime.block_on(async {
         let vfs = PosixVfs::new(disk, options).await?;
-        vfs.convert_streams(|path, moved| match moved {
-            Ok(moved) => println!("{path}: {}", moved_in_words(&moved)),
-            Err(error) => println!("{path}: stays as it is: {}", reason(error)),
+        vfs.convert_streams(|path, moved| {
+            let said = match moved {
+                Ok(moved) => moved_in_words(&moved),
+                Err(error) => format!("stays as it is: {}", reason(error)),
+            };
+            let path: String = path.chars().flat_map(visible).collect();
+            // Whether anybody reads this does not matter to the conversion.
+            let _ = writeln!(io::stdout(), "{path}: {said}");
         })
         .await
     });
@@ -84,6 +93,9 @@ fn moved_in_words(moved: &Moved) -> String {
 fn reason(error: VfsError) -> String {
     match error {
         VfsError::TooLarge => "a stream is larger than the file system's attributes".to_owned(),
+        VfsError::NotFound => {
+            "the folder of its streams is not found: it goes by another device number".to_owned()
+        }
         VfsError::NameTooLong => "a stream's name is too long for an attribute".to_owned(),
         other => other.to_string(),
     }

@@ -381,7 +381,8 @@ fn cell(value: &Value) -> String {
     }
 }
 
-fn visible(c: char) -> Vec<char> {
+/// Control characters in names go to the terminal escaped.
+pub(crate) fn visible(c: char) -> Vec<char> {
     if c.is_control() {
         c.escape_default().collect()
     } else {

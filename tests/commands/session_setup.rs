@@ -87,6 +87,15 @@ fn nobody_is_not_let_in() {
     let pipes = session.tree("IPC$").unwrap();
     let srvsvc = CreateArgs::open("srvsvc").access(AccessMask::FILE_GENERIC_READ);
     pipes.create(&srvsvc).unwrap();
+    // Nor does it learn which there are, or take what users need.
+    assert_eq!(status(session.tree("no-such-share")), Status::ACCESS_DENIED);
+    let second = client.login_with(&Login::anonymous()).map(|_| ());
+    assert_eq!(status(second), Status::REQUEST_NOT_ACCEPTED);
+    let more: Vec<_> = (0..8).map(|_| session.tree("IPC$")).collect();
+    let refused = more.into_iter().find_map(|tree| tree.err());
+    let refused = refused.and_then(|error| error.status());
+    assert_eq!(refused, Some(Status::INSUFFICIENT_RESOURCES));
+    client.login(USER, PASSWORD, "").unwrap();
 }
 
 #[test]

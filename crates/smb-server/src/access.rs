@@ -15,17 +15,18 @@ use smb_wire::{
 };
 use vfs::{Attr, Kind, Lookup, NewModes, Node, Permissions, Seen, Timestamp, Vfs, VfsError};
 
-pub(crate) use self::derived::{derived, derived_for};
+pub(crate) use self::derived::{derived, effective};
 use crate::{command::Failure, config::ServerConfig, local_accounts, state::Token};
 
 /// `S_ISVTX`.
 const STICKY: u32 = 0o1000;
-/// `S_ISUID`; `S_ISGID` where the group may execute, elsewhere it says something else.
+/// `S_ISUID`.
 const SET_UID: u32 = 0o4000;
-const SET_GID: u32 = 0o2010;
-
-/// `S_ISGID`.
-const SET_GROUP: u32 = 0o2000;
+/// `S_ISGID`: in a directory, new objects get its group.
+const SET_GID: u32 = 0o2000;
+/// `S_ISGID` with the group's permission to execute: a program that runs as its group. Without that
+/// permission the bit once meant mandatory locking.
+const SET_GID_AND_EXECUTE: u32 = 0o2010;
 
 /// Rights of which MAXIMUM_ALLOWED is deprived by the READONLY attribute.
 const WRITE_RIGHTS: AccessMask = AccessMask(
@@ -137,7 +138,7 @@ impl<'a, V: Vfs> Parent<'a, V> {
             return Ok(None);
         }
         // inode(7): what is made in such a directory has its group.
-        let group = (of.mode & SET_GROUP != 0).then(|| Sid::unix_group(of.gid));
+        let group = (of.mode & SET_GID != 0).then(|| Sid::unix_group(of.gid));
         Ok(Some(Above { descriptor, group }))
     }
 }
@@ -297,7 +298,8 @@ pub(crate) async fn may_link<V: Vfs>(
     }
     let sd = descriptor(vfs, subject.node, attr, subject.changed).await?;
     let owns = sd.owner.is_some_and(|owner| token.sids.contains(&owner));
-    let runs_as_its_owner = attr.mode & SET_UID != 0 || attr.mode & SET_GID == SET_GID;
+    let runs_as_its_owner =
+        attr.mode & SET_UID != 0 || attr.mode & SET_GID_AND_EXECUTE == SET_GID_AND_EXECUTE;
     let needed = AccessMask::FILE_READ_DATA | AccessMask::FILE_WRITE_DATA;
     if owns || (!runs_as_its_owner && maximal(&sd, token).contains(needed)) {
         return Ok(());
@@ -390,8 +392,7 @@ pub(crate) fn told(
     // is not told twice.
     let entries = std::mem::take(&mut list.aces);
     for (ace, was) in entries.into_iter().zip(before.aces) {
-        let adds = !list.aces.iter().any(|known| covers(known, &ace));
-        if adds || ace == was {
+        if ace == was || !list.aces.iter().any(|known| covers(known, &ace)) {
             list.aces.push(ace);
         }
     }

@@ -73,6 +73,7 @@ enum_of_the_wire! {
         INVALID_ACL = 0xc000_0077,
         INVALID_SID = 0xc000_0078,
         INVALID_SECURITY_DESCR = 0xc000_0079,
+        BAD_INHERITANCE_ACL = 0xc000_007d,
         RANGE_NOT_LOCKED = 0xc000_007e,
         DISK_FULL = 0xc000_007f,
         INSUFFICIENT_RESOURCES = 0xc000_009a,

@@ -164,6 +164,9 @@ impl<D: Disk> PosixVfs<D> {
         if !self.leads_to_depot(node).await? {
             return Ok(Moved::default());
         }
+        if self.depot_is_lost(node).await? {
+            return Err(VfsError::NotFound);
+        }
         let streams = self.depot_streams(node).await?;
         let mut made = Vec::new();
         for stream in &streams {

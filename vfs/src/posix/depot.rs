@@ -56,14 +56,34 @@ struct Found<D: Disk> {
 impl<D: Disk> PosixVfs<D> {
     /// The folder of an inode's streams: where the inode says, else where Samba's rule does.
     async fn depot_place(&self, node: &PosixNode<D>) -> VfsResult<[String; 3]> {
+        let told = self.told_place(node).await?;
+        Ok(told.unwrap_or_else(|| depot_path(node.0.key.fs, node.0.key.ino)))
+    }
+
+    /// Where the inode says that its folder is. Only on the root's file system does that count: a
+    /// snapshot of it below the root has inodes of the same numbers that say the same, and the folder
+    /// is not theirs.
+    async fn told_place(&self, node: &PosixNode<D>) -> VfsResult<Option<[String; 3]>> {
+        if node.0.key.fs != self.root_node().0.key.fs {
+            return Ok(None);
+        }
         let here = depot_path(node.0.key.fs, node.0.key.ino);
         for name in [PLACE, OLD_PLACE] {
             let told = self.xattr(node.fd(), name).await?;
             if let Some(place) = told.and_then(|told| parse(&told, &here)) {
-                return Ok(place);
+                return Ok(Some(place));
             }
         }
-        Ok(here)
+        Ok(None)
+    }
+
+    /// Whether the inode is marked to have a folder that is not where it could be found: Samba made it
+    /// under another number of the device, or the inode is a snapshot's. The mark must stay then, as
+    /// nothing else says that the folder is not a dead inode's.
+    pub(super) async fn depot_is_lost(&self, node: &PosixNode<D>) -> VfsResult<bool> {
+        Ok(self.marked(node).await?
+            && self.told_place(node).await?.is_none()
+            && self.depot_find(node).await?.is_none())
     }
 
     /// The folder that holds the streams of `node`'s inode; `None` if there is none.
@@ -179,7 +199,12 @@ impl<D: Disk> PosixVfs<D> {
             self.remove_empty(&found.above, found.name.as_bytes())
                 .await?;
         }
-        for name in [PLACE, OLD_PLACE, DEPOT_MARK] {
+        // The mark first, and stable: without it what is left leads to nothing, and beside it what is
+        // told says that the folder is not lost but gone.
+        if self.drop_attribute(node, DEPOT_MARK).await? {
+            self.sync_base(node, false).await?;
+        }
+        for name in [PLACE, OLD_PLACE] {
             self.drop_attribute(node, name).await?;
         }
         Ok(())

@@ -449,12 +449,18 @@ impl<D: Disk> PosixVfs<D> {
                     Place::Depot(fd) => fd,
                     Place::Xattr(value) => self.move_to_depot(node, &value).await?,
                 };
-                // An attribute of that name would count before the depot.
-                let attribute = self.attribute_there(node, to).await?;
-                self.depot_rename(node, &stream.name, to).await?;
-                if let Some(attribute) = attribute {
-                    self.drop_attribute(node, &attribute).await?;
+                // An attribute of that name would count before the depot: what it holds is replaced
+                // there, in one step, so that a cut leaves one of the two streams under the name.
+                let old = node.with_stream(Stream::new(to.to_owned(), IoAccess::default(), None));
+                match self.place(&old).await {
+                    Ok(Place::Xattr(value)) => {
+                        self.move_to_depot(&old, &value).await?;
+                        self.sync_base(&old, false).await?;
+                    }
+                    Ok(Place::Depot(_)) | Err(VfsError::NotFound) => {}
+                    Err(error) => return Err(error),
                 }
+                self.depot_rename(node, &stream.name, to).await?;
                 Some(fd)
             }
         };

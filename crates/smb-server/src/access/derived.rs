@@ -21,7 +21,7 @@ pub(crate) fn derived(of: Permissions, below: Option<NewModes>) -> SecurityDescr
 }
 
 /// The same with this account as the owner, who shares his uid with others.
-pub(crate) fn derived_for(
+pub(super) fn derived_for(
     owner: Sid,
     of: Permissions,
     below: Option<NewModes>,
@@ -34,7 +34,7 @@ pub(crate) fn derived_for(
 }
 
 /// The same without what is passed on: enough to judge an access by.
-pub(super) fn effective(owner: Sid, of: Permissions, directory: bool) -> SecurityDescriptor {
+pub(crate) fn effective(owner: Sid, of: Permissions, directory: bool) -> SecurityDescriptor {
     let group = Sid::unix_group(of.gid);
     let rights = |bits| rights(directory, bits);
     let entry = |sid, mask| Ace::allow(sid, mask, AceFlags::empty());
@@ -68,8 +68,8 @@ fn passed_on(mode: u32, below: NewModes) -> impl Iterator<Item = Ace> {
     (entries.into_iter().flatten()).map(move |(sid, mask)| Ace::allow(sid, mask, only))
 }
 
-/// A stored descriptor as it counts: one that an earlier version stored for an account's new directory
-/// says nothing of what is passed on, and counts as what is stored for one today.
+/// A stored descriptor as it counts: the one of an account's new directory says nothing of what is
+/// passed on, which is added here.
 pub(super) fn completed(
     stored: SecurityDescriptor,
     of: Permissions,

@@ -2,6 +2,7 @@
 
 use smb_wire::dtyp::{Ace, AceFlags, Acl};
 
+use super::derived::derived_for;
 use super::*;
 
 const BELOW: Option<NewModes> = Some(NewModes {

@@ -25,7 +25,7 @@ use super::{Call, Failure, Handled, Reply, logoff, revoke, session_bind};
 use crate::{
     config::{Encryption, ServerConfig},
     connection::Negotiated,
-    limits::SETUPS_PER_CONNECTION_MAX,
+    limits::{LISTING_SESSIONS, SETUPS_PER_CONNECTION_MAX},
     state::{Channel, Due, Login, NewSession, Sealing, Session, SessionPhase, Terms, Token},
 };
 
@@ -311,7 +311,9 @@ async fn establish<V: Vfs>(
 ) -> Result<Done<V>, Failure> {
     let server = call.server();
     let config = server.config();
-    if !server.logged_in(call.connection.id) {
+    // Whoever signed in as nobody may list the shares, once, and takes nothing from users.
+    let lists_only = token.anonymous && !server.welcomes_guests();
+    if !lists_only && !server.logged_in(call.connection.id) {
         return Err(Status::USER_SESSION_DELETED.into());
     }
     let known = !token.guest && !token.anonymous;
@@ -350,7 +352,11 @@ async fn establish<V: Vfs>(
         encrypt_data,
         sealing,
     }));
-    if call.connection.sessions() >= config.limits.sessions_per_connection {
+    let most = match lists_only {
+        true => LISTING_SESSIONS,
+        false => config.limits.sessions_per_connection,
+    };
+    if call.connection.sessions() >= most {
         return Err(Status::REQUEST_NOT_ACCEPTED.into());
     }
     if !server.add_session(Arc::clone(&session), config.limits.sessions) {
@@ -359,7 +365,7 @@ async fn establish<V: Vfs>(
     let channel = Rc::new(Channel { session, signing });
     call.connection.add_channel(id, Rc::clone(&channel));
     tracing::debug!(peer = %call.connection.peer, user, session = id.0, "session established");
-    if !channel.session.lists_only(server) {
+    if !lists_only {
         (call.connection.authenticated)();
     }
     replace_previous(call, request.previous_session_id, &channel.session).await;

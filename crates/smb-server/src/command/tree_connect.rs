@@ -16,6 +16,7 @@ use vfs::Vfs;
 use super::{Call, Failure, Handled, Reply, revoke};
 use crate::{
     config::ShareConfig,
+    limits::LISTING_TREES,
     misbehaved::Misbehaved,
     state::{Due, Session, SessionPhase, Share, Token, TreeConnect},
 };
@@ -44,8 +45,12 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         return Err(Failure::Disconnect(Misbehaved::UnsignedTreeConnect));
     }
     let name = share_name(request.path)?;
+    let lists_only = session.lists_only(call.server());
     let (tree, response) = if name.eq_ignore_ascii_case("IPC$") {
         pipes(session)
+    } else if lists_only {
+        // Nor does it learn which names there are.
+        return Err(Status::ACCESS_DENIED.into());
     } else {
         let shares = call.server().shares();
         let share = shares.find(&name).cloned().ok_or({
@@ -64,7 +69,11 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
             // Another channel ended it meanwhile; its tables have been emptied.
             return Err(Status::USER_SESSION_DELETED.into());
         }
-        if tables.trees.len() >= call.server().config().limits.trees_per_session {
+        let most = match lists_only {
+            true => LISTING_TREES,
+            false => call.server().config().limits.trees_per_session,
+        };
+        if tables.trees.len() >= most {
             return Err(Status::INSUFFICIENT_RESOURCES.into());
         }
         let id = tables.new_tree_id();

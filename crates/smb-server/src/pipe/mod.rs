@@ -56,6 +56,13 @@ pub(crate) struct Pipe {
     readable: Notify,
 }
 
+/// Whether what is written must have its answer at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answered {
+    Now,
+    Later,
+}
+
 impl Pipe {
     pub(super) fn new(interface: Interface) -> Self {
         Self {
@@ -128,12 +135,26 @@ impl Pipe {
         open: &Open<V>,
         data: &[u8],
     ) -> Result<(), Failure> {
+        self.put(call, open, data, Answered::Later)
+    }
+
+    fn put<V: Vfs>(
+        &self,
+        call: &Call<V>,
+        open: &Open<V>,
+        data: &[u8],
+        answered: Answered,
+    ) -> Result<(), Failure> {
         if !open.granted.contains(AccessMask::FILE_WRITE_DATA) {
             return Err(Status::ACCESS_DENIED.into());
         }
         let world = World::of(call, self.interface)?;
         let mut link = self.link();
         link.write(data, &world)?;
+        if answered == Answered::Now {
+            // Before a READ on another channel can take the answer.
+            link.must_answer();
+        }
         link.charge(call.connection.account())?;
         if link.is_readable() {
             self.readable.notify_one();
@@ -165,8 +186,7 @@ impl Pipe {
                 return Err(Status::PIPE_BUSY.into());
             }
         }
-        self.write(call, open, data)?;
-        self.link().must_answer();
+        self.put(call, open, data, Answered::Now)?;
         self.read(call, open, max).await
     }
 

@@ -96,12 +96,15 @@ fn find(world: &World, name: &str) -> Result<ShareInfo, Win32Error> {
     let share = world
         .shares
         .iter()
-        .find(|share| share.name.to_uppercase() == name)
-        .ok_or(Win32Error::NERR_NET_NAME_NOT_FOUND)?;
-    if !visible(world, share) {
-        return Err(Win32Error::ACCESS_DENIED);
+        .find(|share| share.name.to_uppercase() == name);
+    match share {
+        Some(share) if visible(world, share) && (share.browseable || world.may_browse()) => {
+            Ok(info(share))
+        }
+        // Whoever has not signed in does not learn which other names there are.
+        None if world.may_browse() => Err(Win32Error::NERR_NET_NAME_NOT_FOUND),
+        _ => Err(Win32Error::ACCESS_DENIED),
     }
-    Ok(info(share))
 }
 
 fn info(share: &SeenShare) -> ShareInfo {

@@ -71,7 +71,8 @@ impl Token {
     pub(crate) fn user(config: &ServerConfig, user: &UserIdentity, users: &dyn UserStore) -> Self {
         let user_sid = account(config, user.rid);
         let own = bound(config, user.uid_gid);
-        let together = own.map(|(uid, _)| uid);
+        // Where the server is not root, all are one uid: that cannot tell them apart.
+        let together = own.filter(|_| config.switch_identity).map(|(uid, _)| uid);
         let together = together.filter(|uid| config.local_accounts.user(*uid) != Some(user.rid));
         let mut sids = vec![user_sid];
         sids.extend(user.group_rids.iter().map(|rid| account(config, *rid)));

@@ -78,10 +78,10 @@ fn the_uid_of_the_guest_account_makes_nobody_an_owner() {
         let lies_there = access::derived(of(GUEST, 0o644), None);
         assert!(!may_write(&lies_there, token));
     }
-    let bobs = access::derived_for(bob.user_sid, of(GUEST, 0o644), None);
+    let bobs = access::effective(bob.user_sid, of(GUEST, 0o644), false);
     assert!(may_write(&bobs, &bob) && !may_write(&bobs, &carol));
     // As its permissions say.
-    let open = access::derived_for(bob.user_sid, of(GUEST, 0o664), None);
+    let open = access::effective(bob.user_sid, of(GUEST, 0o664), false);
     assert!(may_write(&open, &carol));
 }
 
@@ -101,7 +101,7 @@ fn accounts_of_an_unprivileged_server_own_what_they_make() {
         assert!(may_write(&lies_there(0o600), token));
         assert!(!may_write(&lies_there(0o444), token));
     }
-    let bobs = access::derived_for(bob.user_sid, of(GUEST, 0o644), None);
+    let bobs = access::effective(bob.user_sid, of(GUEST, 0o644), false);
     assert!(may_write(&bobs, &bob) && !may_write(&bobs, &carol));
     // Who is bound to the server's own uid says that it is his.
     let own = token(&config, 1003, Some(GUEST));
@@ -146,7 +146,7 @@ fn groups_are_those_of_the_account_as_it_is_now() {
         };
         Token::user(&config, &identity, users)
     };
-    let for_staff = access::derived_for(staff, of((0, 0), 0o600), None);
+    let for_staff = access::effective(staff, of((0, 0), 0o600), false);
     assert!(!may_write(&for_staff, &now(&users)));
     users.add_member("staff", "dora").unwrap();
     assert!(may_write(&for_staff, &now(&users)));
@@ -166,6 +166,6 @@ fn an_account_of_the_same_name_is_another() {
     let new = users.add_user("dora").unwrap();
     let (old, new) = (token(&config, old, None), token(&config, new, None));
     assert_ne!(old.user_sid, new.user_sid);
-    let hers = access::derived_for(old.user_sid, of(GUEST, 0o600), None);
+    let hers = access::effective(old.user_sid, of(GUEST, 0o600), false);
     assert!(may_write(&hers, &old) && !may_write(&hers, &new));
 }

@@ -235,6 +235,38 @@ fn a_stable_stream_survives_renames() {
     }
 }
 
+/// The stream that is replaced lies in an attribute, which would count before the depot.
+#[test]
+fn a_stable_stream_survives_a_rename_over_another_in_an_attribute() {
+    let big = vec![b'b'; 6000];
+    // Nobody's rename(2) is whole on the weakest disk POSIX permits.
+    for profile in [Profile::Journal, Profile::LogTree] {
+        let rename = |t: Rc<Case<SimDisk>>, stream: PosixNode<SimDisk>| async move {
+            let small = remount(t.vfs.disk().clone()).await;
+            let file = small.node("f").await;
+            let old = open(&small, &file, "t").await;
+            small.write(&old, 0, b"old").await;
+            small.vfs.sync(&old, SyncScope::All).await.unwrap();
+            let renamed = t.vfs.rename_stream(ME, &stream, "t", true).await.unwrap();
+            t.vfs.sync(&renamed, SyncScope::All).await.unwrap();
+        };
+        for disk in cuts(profile, &big, rename) {
+            block_on(async {
+                let t = remount(disk).await;
+                let file = t.node("f").await;
+                let all = t.vfs.streams(&file).await.unwrap();
+                let there = all.iter().any(|stream| stream.name == "s");
+                let name = if there { "s" } else { "t" };
+                assert_eq!(
+                    t.read(&open(&t, &file, name).await).await,
+                    big,
+                    "{profile:?}"
+                );
+            });
+        }
+    }
+}
+
 #[test]
 fn a_flushed_stream_in_the_depot_is_stable() {
     let big = vec![b'b'; 100_000];

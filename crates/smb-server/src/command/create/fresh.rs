@@ -9,7 +9,7 @@ use smb_wire::{
     msg::CreateAction,
     status::Status,
 };
-use vfs::{Attr, NewModes, NewNode, NewSecurity, Node, Permissions, Vfs, VfsError};
+use vfs::{Attr, NewNode, NewSecurity, Node, Permissions, Vfs, VfsError};
 
 use super::{
     Attempt, Known, Opened, Seen, judge,
@@ -144,11 +144,15 @@ async fn make<V: Vfs>(
         let owner = SecurityInformation::OWNER;
         access::may_own(&nobody, given, owner, &token, |sid| *sid)?;
     }
-    let below = directory.then(|| vfs.new_modes());
-    let describe = |of| owned(token.owner_sid, of, below);
+    let describe = |of| owned(token.owner_sid, of, directory);
     let security = match access::for_new(inherited, &token, given, directory) {
         None => (!token.owns_by_uid).then_some(NewSecurity::Of(&describe)),
-        Some(sd) => Some(NewSecurity::Given(encoded(&sd)?)),
+        // Inheritance makes two entries of one; what then is too long a list cannot be cut, as its
+        // end may deny.
+        Some(sd) => {
+            let bytes = encoded(&sd).map_err(|_| Status::BAD_INHERITANCE_ACL)?;
+            Some(NewSecurity::Given(bytes))
+        }
     };
     let new = NewNode {
         mode: None,
@@ -188,9 +192,10 @@ fn encoded(sd: &SecurityDescriptor) -> Result<Vec<u8>, Failure> {
 }
 
 /// The descriptor of a new file or directory: its permission bits say the rights, `owner` is the account.
-fn owned(owner: Sid, of: Permissions, below: Option<NewModes>) -> Vec<u8> {
+/// What a directory passes on is not stored: it follows `file_mode` and `directory_mode`.
+fn owned(owner: Sid, of: Permissions, directory: bool) -> Vec<u8> {
     // So few entries always fit; what could not be encoded could not be read, and opens nothing.
-    encoded(&access::derived_for(owner, of, below)).unwrap_or_default()
+    encoded(&access::effective(owner, of, directory)).unwrap_or_default()
 }
 
 /// The creator gets what it asked for; MAXIMUM_ALLOWED is what the new descriptor gives.
