@@ -77,14 +77,13 @@ pub(super) async fn allocation<V: Vfs>(
         let done = done(call, open, &disk, begun).await;
         return done.and_then(|done| kept.map(|()| done));
     }
-    if rounded == attr.allocated {
-        return Ok(share.gate.unchanged());
-    }
-    // What is only reserved modifies nothing ([MS-FSA] 2.1.5.15.1).
+    // [MS-FSA] 2.1.5.15.1: a reservation moves the change time alone, also one of what is there.
     let times = kept_times::begin_unmodified(call, open, disk.quick).await?;
     let begun = share.gate.begin();
-    // Where it is less it may do nothing; NTFS gives the space back.
-    share.vfs.allocate(&disk.node, rounded).await?;
+    if rounded != attr.allocated {
+        // A smaller reservation may leave the blocks as they are; NTFS gives the space back.
+        share.vfs.allocate(&disk.node, rounded).await?;
+    }
     let kept = times.put_back(call, open).await;
     let done = done(call, open, &disk, begun).await;
     done.and_then(|done| kept.map(|()| done))
