@@ -1,13 +1,18 @@
 //! Short (8.3) names ([MS-FSCC] 2.1.5.2.1): told and found everywhere, or nowhere.
 
+use bytes::BytesMut;
 use smb_client::{CreateArgs, Tree};
 use smb_tests::{HoldfastServer, Options, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::fscc::{
-    DirectoryEntries, DirectoryFormat, FileInformationClass as Class, FileNameInformation,
+    DirectoryEntries, DirectoryFormat, FileAction, FileInformationClass as Class,
+    FileNameInformation, FileNotifyEntry, FileRenameInformationEx, FileStandardInformation,
+    RenameFlags,
 };
-use smb_wire::msg::{CreateOptions, QueryDirectoryFlags, ShareAccess};
+use smb_wire::msg::{
+    ChangeNotifyFlags, CreateOptions, NotifyFilter, QueryDirectoryFlags, ShareAccess,
+};
 
 const LONG: &str = "a long name.txt";
 /// Classes whose entries have a short name.
@@ -203,4 +208,51 @@ fn folders_on_the_way_and_streams_have_them() {
         Status::SHARING_VIOLATION
     );
     alone.close().unwrap();
+}
+
+#[test]
+fn a_file_that_is_replaced_by_its_short_name_goes_under_its_long_one() {
+    // [MS-FSA] 2.1.5.15.12: a link is found by its ShortName as well. The new link has the name as asked.
+    let server = HoldfastServer::new();
+    let (tree, other) = (server.tree(), server.tree());
+    tree.write_file(LONG, b"old").unwrap();
+    tree.write_file("new", b"new").unwrap();
+    let short = alternate(&tree, LONG).unwrap();
+    let root = other.create(&CreateArgs::directory("")).unwrap();
+    let watch = || root.notify(NotifyFilter::FILE_NAME, ChangeNotifyFlags::empty(), 65_536);
+    let mut asked = watch().unwrap();
+    other.client().wait_pending(asked).unwrap();
+    let reader = other.create(&CreateArgs::open(LONG)).unwrap();
+    let file = tree
+        .create(&CreateArgs::open("new").access(AccessMask::DELETE))
+        .unwrap();
+    let mut buffer = BytesMut::new();
+    FileRenameInformationEx {
+        flags: RenameFlags::REPLACE_IF_EXISTS | RenameFlags::POSIX_SEMANTICS,
+        root_directory: 0,
+        file_name: short.clone(),
+    }
+    .encode(&mut buffer);
+    file.set(Class::RENAME_EX, &buffer).unwrap();
+    file.close().unwrap();
+    // The handle of the replaced file is one of a file without a name.
+    assert_eq!(reader.read_all().unwrap(), b"old");
+    let standard = reader.query(Class::STANDARD).unwrap();
+    let standard = FileStandardInformation::read(&standard).unwrap();
+    assert!(standard.delete_pending);
+    assert!(!server.path(LONG).exists());
+    assert_eq!(tree.read_file(&short).unwrap(), b"new");
+    let mut changes = Vec::new();
+    while changes.len() < 3 {
+        let reply = other.client().wait(asked).unwrap();
+        let entries: Vec<FileNotifyEntry> = root.changes(reply).unwrap();
+        changes.extend(entries.into_iter().map(|one| (one.action, one.file_name)));
+        asked = watch().unwrap();
+    }
+    let expected = [
+        (FileAction::REMOVED, LONG.to_owned()),
+        (FileAction::RENAMED_OLD_NAME, "new".to_owned()),
+        (FileAction::RENAMED_NEW_NAME, short),
+    ];
+    assert_eq!(changes, expected);
 }

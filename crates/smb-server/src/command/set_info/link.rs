@@ -105,11 +105,11 @@ async fn attempt<V: Vfs>(
     let receipt = begun.linked(&disk.node, &target.parent, flags).await;
     let filter = engine::name_filter(false);
     let mut reports = Vec::with_capacity(2);
-    let path = target.path_now();
     if replace {
-        reports.push(engine::change(path.clone(), Change::REMOVED, filter));
+        let replaced = target.existing_path();
+        reports.push(engine::change(replaced, Change::REMOVED, filter));
     }
-    reports.push(engine::change(path, Change::ADDED, filter));
+    reports.push(engine::change(target.path_now(), Change::ADDED, filter));
     engine::report(server, &reports);
     entries_changed(call, open, target.parent.key());
     room::end(room).await;

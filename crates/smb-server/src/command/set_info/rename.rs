@@ -154,7 +154,11 @@ async fn decide<V: Vfs>(
     } else if same_parent && target.stored == source.name {
         // Only the case of letters changes.
         There::Free
-    } else if call.server().files.is_going(one.node.key(), &target.link()) {
+    } else if call
+        .server()
+        .files
+        .is_going(one.node.key(), &target.existing_link())
+    {
         // With the old name gone its removal would be that of the file.
         return Err(Status::DELETE_PENDING.into());
     } else {
@@ -329,7 +333,8 @@ fn report<V: Vfs>(call: &Call<V>, one: &Move<'_, V>, there: &There<V>) {
     let mut reports = Vec::with_capacity(3);
     if let There::Other(_) = there {
         let filter = engine::name_filter(false);
-        reports.push(engine::change(to.clone(), Change::REMOVED, filter));
+        let replaced = one.target.existing_path();
+        reports.push(engine::change(replaced, Change::REMOVED, filter));
     }
     let (old, new) = if one.parent.key() == one.target.parent.key() {
         (Change::RENAMED_OLD_NAME, Change::RENAMED_NEW_NAME)

@@ -196,8 +196,8 @@ async fn hold<V: Vfs>(
     let request = OpenRequest {
         open: OpenId(server.fresh_id()),
         place: place.clone(),
-        link: target.link(),
-        path: target.path_now(),
+        link: target.existing_link(),
+        path: target.existing_path(),
         directory: false,
         access,
         share: shared,

@@ -138,7 +138,7 @@ impl<V: Vfs> Drop for Way<V> {
 /// Where a new name leads.
 pub(super) struct Target<V: Vfs> {
     pub(super) parent: V::Node,
-    /// The last component, as asked for; where that is a short name, the long one that it leads to.
+    /// The last component, as asked for.
     pub(super) name: String,
     /// The whole path with that component, as it was found.
     pub(super) path: SharePath,
@@ -158,6 +158,23 @@ impl<V: Vfs> Target<V> {
     pub(super) fn path_now(&self) -> SharePath {
         let now = self.way.server.files.coming(self.way.id);
         now.unwrap_or_else(|| self.path.clone())
+    }
+
+    /// The link of the file that has the new name now. It differs from [`Target::link`] where the
+    /// new name is the short form of the stored one.
+    pub(super) fn existing_link(&self) -> Link {
+        link(self.parent.key(), &self.stored)
+    }
+
+    /// The whole path of the file that has the new name now.
+    pub(super) fn existing_path(&self) -> SharePath {
+        let path = self.path_now();
+        let above = path
+            .names()
+            .split_last()
+            .map_or(&[][..], |(_, above)| above);
+        let names = above.iter().map(|name| &**name);
+        SharePath::new(path.share, names.chain([&*self.stored]), fold)
     }
 }
 
@@ -199,28 +216,15 @@ async fn leads_there<V: Vfs>(call: &Call<V>, path: &[String], target: &Target<V>
         return false;
     };
     let parent = again.parent.as_ref().map(Node::key);
-    parent == Some(target.parent.key()) && {
-        let name = new_name(path, again.found.as_ref().map(|_| &*again.name));
-        whole(share.id, path.len(), again.path, name).is_some_and(|now| now == target.path_now())
-    }
+    parent == Some(target.parent.key())
+        && whole(share.id, path, again.path).is_some_and(|found| found == target.path_now())
 }
 
-/// The last component of a new name. What is found by its short name is replaced under its long one.
-fn new_name<'a>(asked: &'a [String], found: Option<&'a str>) -> Option<&'a str> {
-    let asked = asked.last()?;
-    let long = found.filter(|found| fold(found) != fold(asked));
-    Some(long.unwrap_or(asked))
-}
-
-/// The way to a directory as it was found, and the last of `components` behind it.
-fn whole(
-    share: u32,
-    components: usize,
-    found: Vec<String>,
-    name: Option<&str>,
-) -> Option<SharePath> {
-    let mut names: Vec<String> = found.into_iter().take(components.checked_sub(1)?).collect();
-    names.push(name?.to_owned());
+/// The way to a directory as it was found, and the last component as it was asked for.
+fn whole(share: u32, asked: &[String], found: Vec<String>) -> Option<SharePath> {
+    let (name, above) = asked.split_last()?;
+    let mut names: Vec<String> = found.into_iter().take(above.len()).collect();
+    names.push(name.clone());
     Some(engine::share_path(share, &names))
 }
 
@@ -233,9 +237,8 @@ async fn look_up<V: Vfs>(
     let share = call.share()?;
     let token = call.token()?;
     let lookup = share.vfs.lookup(&token.identity, path).await?;
-    let name = new_name(path, lookup.found.as_ref().map(|_| &*lookup.name)).map(str::to_owned);
-    let whole = whole(share.id, path.len(), lookup.path, name.as_deref());
-    let (Some(parent), Some(name), Some(whole)) = (lookup.parent, name, whole) else {
+    let whole = whole(share.id, path, lookup.path);
+    let (Some(parent), Some(name), Some(whole)) = (lookup.parent, path.last(), whole) else {
         return Err(Status::OBJECT_NAME_INVALID.into());
     };
     let files = &call.server().files;
@@ -252,7 +255,7 @@ async fn look_up<V: Vfs>(
     engine::wait_for(call, Some(open), &place, ask).await?;
     Ok(Target {
         parent,
-        name,
+        name: name.clone(),
         way: Way::begin(call.server(), &whole),
         path: whole,
         existing: lookup.found,
