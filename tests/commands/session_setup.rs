@@ -98,6 +98,32 @@ fn nobody_is_not_let_in() {
     client.login(USER, PASSWORD, "").unwrap();
 }
 
+/// A connection may carry a user's session and an anonymous one, and a client that always signs and
+/// encrypts does so in the latter with keys that everybody can compute.
+#[test]
+fn an_anonymous_session_beside_a_users_signs_and_encrypts_with_its_own_keys() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        server: "signing = \"desired\"\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    for dialect in [Dialect::SMB_3_0, Dialect::SMB_3_1_1] {
+        let client = server.client(Options::dialect(dialect).signing(Signing::IfRequired));
+        let user = client.login(USER, PASSWORD, "").unwrap();
+        let nobody = client.login_with(&Login::anonymous()).unwrap();
+        assert!(nobody.flags().contains(SessionFlags::IS_NULL));
+        for (sign, encrypt) in [(true, false), (false, true), (false, false)] {
+            let mut request = nobody.tree_connect("\\\\server\\IPC$");
+            request.overrides.sign = Some(sign);
+            request.overrides.encrypt = Some(encrypt);
+            let reply = client.call(request).unwrap();
+            let what = format!("{dialect:?}, signed {sign}, encrypted {encrypt}");
+            assert_eq!(reply.status(), Status::SUCCESS, "{what}");
+            assert_eq!((reply.signed, reply.encrypted), (sign, encrypt), "{what}");
+        }
+        user.tree(DATA).unwrap().write_file("f", b"x").unwrap();
+    }
+}
+
 #[test]
 fn nobody_lists_nothing_where_that_is_turned_off() {
     let server = HoldfastServer::start(&smb_tests::Options {
