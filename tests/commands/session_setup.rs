@@ -121,6 +121,21 @@ fn an_anonymous_session_beside_a_users_signs_and_encrypts_with_its_own_keys() {
             assert_eq!((reply.signed, reply.encrypted), (sign, encrypt), "{what}");
         }
         user.tree(DATA).unwrap().write_file("f", b"x").unwrap();
+        // The refusal of a wrong signature is signed with the right key.
+        let mut request = nobody.tree_connect("\\\\server\\IPC$");
+        request.overrides.sign = Some(true);
+        request.overrides.corrupt_signature = true;
+        let reply = client.call(request).unwrap();
+        assert_eq!(
+            (reply.status(), reply.signed),
+            (Status::ACCESS_DENIED, true)
+        );
+        // [MS-SMB2] 3.3.5.2.1.1: where nobody else has authenticated, nothing is encrypted.
+        let alone = server.client(Options::dialect(dialect).signing(Signing::IfRequired));
+        let nobody = alone.login_with(&Login::anonymous()).unwrap();
+        let mut request = nobody.tree_connect("\\\\server\\IPC$");
+        request.overrides.encrypt = Some(true);
+        assert_eq!(outcome(alone.call(request)), Outcome::Closed, "{dialect:?}");
     }
 }
 

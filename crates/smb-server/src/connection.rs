@@ -199,6 +199,12 @@ impl<V: Vfs> Connection<V> {
         self.count_sessions(|_| true)
     }
 
+    /// Connection.ConstrainedConnection: nobody but anonymous users has authenticated here.
+    pub(crate) fn is_constrained(&self) -> bool {
+        let channels = self.channels.borrow();
+        (channels.values()).all(|channel| channel.session.established.anonymous)
+    }
+
     /// Anonymous sessions that live on this connection.
     pub(crate) fn anonymous_sessions(&self) -> usize {
         self.count_sessions(|session| session.established.anonymous)
