@@ -49,6 +49,7 @@ pub(super) async fn open<V: Vfs>(
         }
         (Some((node, attr)), Stream::Named(_)) => (node, attr),
         (None, Stream::Named(_)) if wanted.creates() => {
+            judge::check_new(call, wanted, contexts, None)?;
             base(call, contexts, wanted, lookup).await?;
             return Ok(Attempt::Again);
         }
@@ -122,6 +123,9 @@ async fn named<V: Vfs>(
         Err(error) => return Err(error.into()),
     };
     let granted = grant(call, wanted, lookup, file, attr, known.is_some()).await?;
+    if known.is_none() && wanted.creates() {
+        judge::check_new(call, wanted, contexts, Some((lookup, file.key(), name)))?;
+    }
     let policy = super::enter_policy(call, wanted, lookup, file)?;
     let (node, created, receipt) = find_or_make(call, wanted, file, name, known).await?;
     let place = judge::place(&node);
