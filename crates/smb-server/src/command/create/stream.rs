@@ -122,8 +122,16 @@ async fn named<V: Vfs>(
         Err(VfsError::NotFound | VfsError::NoAttribute) => None,
         Err(error) => return Err(error.into()),
     };
+    // [MS-FSA] 2.1.5.1.2: what the disposition forbids comes before what the access does.
+    match known {
+        Some(_) if wanted.disposition == CreateDisposition::CREATE => {
+            return Err(Status::OBJECT_NAME_COLLISION.into());
+        }
+        None if !wanted.creates() => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
+        _ => {}
+    }
     let granted = grant(call, wanted, lookup, file, attr, known.is_some()).await?;
-    if known.is_none() && wanted.creates() {
+    if known.is_none() {
         judge::check_new(call, wanted, contexts, Some((lookup, file.key(), name)))?;
     }
     let policy = super::enter_policy(call, wanted, lookup, file)?;
@@ -230,7 +238,7 @@ fn new_stream(attr: &Attr) -> Attr {
     }
 }
 
-/// The stream found, or made where the disposition says so.
+/// The stream found, or made.
 async fn find_or_make<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -239,33 +247,29 @@ async fn find_or_make<V: Vfs>(
     known: Option<V::Node>,
 ) -> Result<(V::Node, bool, Receipt), Failure> {
     let share = call.share()?;
-    match known {
-        Some(_) if wanted.disposition == CreateDisposition::CREATE => {
-            Err(Status::OBJECT_NAME_COLLISION.into())
+    if let Some(node) = known {
+        return Ok((node, false, share.gate.unchanged()));
+    }
+    let who = &call.token()?.identity;
+    let begun = share.gate.begin();
+    let (node, created) = share
+        .vfs
+        .open_stream(who, file, name, StreamOpen::Either)
+        .await?;
+    if !created {
+        // Somebody else was faster.
+        return match wanted.disposition {
+            CreateDisposition::CREATE => Err(Status::OBJECT_NAME_COLLISION.into()),
+            _ => Ok((node, false, share.gate.unchanged())),
+        };
+    }
+    // Marked at once: whoever else opens and flushes it is owed it.
+    match begun.stream_created(&node, wanted.flags()).await {
+        Ok(receipt) => Ok((node, true, receipt)),
+        Err(error) => {
+            unmake(call, &judge::place(&node), &node).await?;
+            Err(error.into())
         }
-        Some(node) => Ok((node, false, share.gate.unchanged())),
-        None if wanted.creates() => {
-            let who = &call.token()?.identity;
-            let begun = share.gate.begin();
-            let (node, created) = share
-                .vfs
-                .open_stream(who, file, name, StreamOpen::Either)
-                .await?;
-            let receipt = if created {
-                // Marked at once: whoever else opens and flushes it is owed it.
-                match begun.stream_created(&node, wanted.flags()).await {
-                    Ok(receipt) => receipt,
-                    Err(error) => {
-                        unmake(call, &judge::place(&node), &node).await?;
-                        return Err(error.into());
-                    }
-                }
-            } else {
-                share.gate.unchanged()
-            };
-            Ok((node, created, receipt))
-        }
-        None => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
     }
 }
 
@@ -296,10 +300,9 @@ async fn grant<V: Vfs>(
             return Err(Status::ACCESS_DENIED.into());
         }
     }
-    let implied = if exists {
-        wanted.effect()
-    } else {
-        AccessMask::FILE_WRITE_DATA
+    let implied = match wanted.disposition {
+        CreateDisposition::SUPERSEDE if exists => AccessMask::DELETE,
+        _ => AccessMask::FILE_WRITE_DATA.when(!exists || wanted.overwrites()),
     };
     if !implied.is_empty() {
         access::grant(&subject, &token, implied).await?;
