@@ -68,7 +68,7 @@ fn ace((allow, who, mask, below): &Entry) -> Ace {
     }
 }
 
-fn store(tree: &Tree, name: &str, stored: Stored) {
+pub(crate) fn store(tree: &Tree, name: &str, stored: Stored) {
     let Some(bytes) = descriptor(stored) else {
         return;
     };
@@ -180,17 +180,18 @@ impl Target {
     }
 }
 
-struct World {
-    server: HoldfastServer,
-    owner: Tree,
-    carol: Tree,
+/// A server, somebody who owns everything, and Carol.
+pub(crate) struct World {
+    pub(crate) server: HoldfastServer,
+    pub(crate) owner: Tree,
+    pub(crate) carol: Tree,
     cases: u32,
     refused: u32,
     wrong: Vec<String>,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let server = HoldfastServer::new();
         let owner = format!("{CAROL}:{CAROL}");
         server.add_user("carol", "Carol-pw-3", &["--owner", &owner]);
@@ -207,6 +208,29 @@ impl World {
             refused: 0,
             wrong: Vec::new(),
         }
+    }
+
+    /// One case more.
+    pub(crate) fn count(&mut self, refused: bool) {
+        self.cases += 1;
+        self.refused += u32::from(refused);
+    }
+
+    /// A case that was decided otherwise than it should have been.
+    pub(crate) fn wrong(&mut self, what: String) {
+        self.wrong.push(what);
+    }
+
+    /// Fails if any was.
+    pub(crate) fn end(self) {
+        eprintln!("{} cases, {} refused", self.cases, self.refused);
+        let wrong = &self.wrong;
+        assert!(
+            wrong.is_empty(),
+            "{} wrong:\n{}",
+            wrong.len(),
+            wrong.join("\n")
+        );
     }
 
     /// Every disposition, access and option on one target.
@@ -245,7 +269,6 @@ impl World {
                 stamps = target.stamps();
                 continue;
             }
-            self.refused += 1;
             // Whatever changes an inode changes a time of it; all the rest is looked at in the end.
             let now = target.stamps();
             assert_eq!(stamps, now, "{what}: {case:?} changed something");
@@ -264,7 +287,6 @@ impl World {
 
     /// One open; whether it was refused.
     fn open(&mut self, target: &Target, case: &Case, what: &str) -> bool {
-        self.cases += 1;
         let args = CreateArgs::new(&target.opened, case.disposition)
             .access(Mask(case.access))
             .options(case.options);
@@ -284,8 +306,9 @@ impl World {
         };
         if answer != decision {
             let line = format!("{what}: {case:?}: {answer:x?}, not {decision:x?}");
-            self.wrong.push(line);
+            self.wrong(line);
         }
+        self.count(answer.is_err());
         answer.is_err()
     }
 }
@@ -353,12 +376,5 @@ fn every_open(directory: bool, part: Part) {
             }
         }
     }
-    eprintln!("{} cases, {} refused", world.cases, world.refused);
-    let wrong = &world.wrong;
-    assert!(
-        wrong.is_empty(),
-        "{} wrong:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    world.end();
 }
