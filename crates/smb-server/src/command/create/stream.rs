@@ -112,24 +112,8 @@ async fn named<V: Vfs>(
     name: &str,
 ) -> Result<Attempt<V>, Failure> {
     let share = call.share()?;
-    let token = call.token()?;
-    let known = match share
-        .vfs
-        .open_stream(&token.identity, file, name, StreamOpen::Existing)
-        .await
-    {
-        Ok((node, _)) => Some(node),
-        Err(VfsError::NotFound | VfsError::NoAttribute) => None,
-        Err(error) => return Err(error.into()),
-    };
-    // [MS-FSA] 2.1.5.1.2: what the disposition forbids comes before what the access does.
-    match known {
-        Some(_) if wanted.disposition == CreateDisposition::CREATE => {
-            return Err(Status::OBJECT_NAME_COLLISION.into());
-        }
-        None if !wanted.creates() => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
-        _ => {}
-    }
+    let known = find(call, file, name).await?;
+    check_disposition(wanted, known.is_some())?;
     let granted = grant(call, wanted, lookup, file, attr, known.is_some()).await?;
     if known.is_none() {
         judge::check_new(call, wanted, contexts, Some((lookup, file.key(), name)))?;
@@ -189,6 +173,31 @@ async fn named<V: Vfs>(
             Err(failure)
         }
     }
+}
+
+/// The stream, if it is there.
+async fn find<V: Vfs>(
+    call: &Call<V>,
+    file: &V::Node,
+    name: &str,
+) -> Result<Option<V::Node>, Failure> {
+    let (vfs, who) = (&call.share()?.vfs, &call.token()?.identity);
+    match vfs.open_stream(who, file, name, StreamOpen::Existing).await {
+        Ok((node, _)) => Ok(Some(node)),
+        Err(VfsError::NotFound | VfsError::NoAttribute) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// [MS-FSA] 2.1.5.1.2: what the disposition forbids comes before what the access does.
+fn check_disposition(wanted: &Wanted, exists: bool) -> Result<(), Failure> {
+    if exists && wanted.disposition == CreateDisposition::CREATE {
+        return Err(Status::OBJECT_NAME_COLLISION.into());
+    }
+    if !exists && !wanted.creates() {
+        return Err(Status::OBJECT_NAME_NOT_FOUND.into());
+    }
+    Ok(())
 }
 
 /// Takes back a stream that this request made, unless somebody else has it open by now or has
