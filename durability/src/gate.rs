@@ -134,6 +134,13 @@ impl<V: Vfs> Gate<V> {
         self.share.effective().policy
     }
 
+    /// Whether a FLUSH that asks for full sync is stable before its answer, through whatever handle
+    /// of the share. It is not where [`ShareDurability::ignore_full_sync`] makes it an ordinary
+    /// FLUSH, and the share's policy or that of one of its rules answers one before the disk does.
+    pub fn honors_full_sync(&self) -> bool {
+        !self.settings().ignore_full_sync || !self.share.has_lazy()
+    }
+
     /// Changes the policy, for `who` (noted with the time). A loosening holds at once. A
     /// tightening, or a policy under which nothing is answered before the disk, holds for every
     /// request from now on; the future completes when everything owed so far is on disk, or reports

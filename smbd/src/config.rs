@@ -79,6 +79,8 @@ pub struct Server {
     /// Upper case, 1 to 15 characters.
     pub workgroup: String,
     pub comment: String,
+    /// Up to 79 characters; empty: Macs are told no model.
+    pub apple_model: String,
     /// Not newer than `max_protocol`.
     pub min_protocol: Dialect,
     pub max_protocol: Dialect,

@@ -44,6 +44,7 @@ pub(crate) fn server(config: &Config, users: &UserDb) -> ServerConfig {
         workgroup: server.workgroup.clone(),
         dns_name: server.name.to_lowercase(),
         comment: server.comment.clone(),
+        apple_model: server.apple_model.clone(),
         server_guid: Guid(guid),
         machine_sid: machine_sid(users),
         dialect_min: dialect(server.min_protocol),

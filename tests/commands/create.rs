@@ -2,13 +2,14 @@
 //! contexts. Names are in `create_names`.
 
 use smb_client::{CreateArgs, Options, Request, Tree};
+use smb_tests::state::{assert_same, on_host, settled};
 use smb_tests::{HoldfastServer, READ_ONLY, status};
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
-use smb_wire::create_context::name;
+use smb_wire::create_context::{LeaseState, name};
 use smb_wire::file_attributes::FileAttributes;
 use smb_wire::fscc::FileInformationClass;
-use smb_wire::ids::{FileId, FileTime};
+use smb_wire::ids::{FileId, FileTime, LeaseKey};
 use smb_wire::msg::{
     CreateAction, CreateDisposition, CreateOptions, ImpersonationLevel, OplockLevel, ShareAccess,
 };
@@ -221,6 +222,35 @@ fn a_refused_open_changes_nothing() {
     assert_eq!(attempt(&tree, &overwrite), Err(Status::SHARING_VIOLATION));
     held.close().unwrap();
     assert_eq!(std::fs::read(server.path("f")).unwrap(), b"precious");
+}
+
+/// Nothing is made and taken away again for it: the times of the file and of its folder, and who
+/// watches on the host, would tell.
+#[test]
+fn what_is_refused_is_not_made_first() {
+    let server = HoldfastServer::new();
+    let tree = server.tree();
+    tree.write_file("f", b"x").unwrap();
+    let key = LeaseKey([7; 16]);
+    let leased = |name: &str| CreateArgs::open_if(name).lease(key, LeaseState::RWH);
+    let held = tree.create(&leased("f")).unwrap();
+    let look = || settled(|| on_host(&server.path("")));
+    let before = look();
+    // [MS-SMB2] 3.3.5.9.8: the key is that of another file, or of another stream of this one.
+    for name in ["new", "f:new", "new:new"] {
+        let refused = attempt(&tree, &leased(name));
+        assert_eq!(refused, Err(Status::INVALID_PARAMETER), "{name}");
+        assert_same(&before, &look(), name);
+    }
+    held.set(FileInformationClass::DISPOSITION, &[1]).unwrap();
+    let before = look();
+    let refused = attempt(&tree, &CreateArgs::open_if("f:new"));
+    assert_eq!(refused, Err(Status::DELETE_PENDING));
+    assert_same(&before, &look(), "a stream of what is deleted");
+    held.close().unwrap();
+    assert!(!server.path("f").exists());
+    let made = tree.create(&leased("new:new")).unwrap();
+    made.close().unwrap();
 }
 
 #[test]

@@ -237,10 +237,25 @@ fn context(
         7 => durable::app_instance(args, guid),
         8 => args.context(name::QUERY_MAXIMAL_ACCESS, b""),
         9 => args.context(name::QUERY_ON_DISK_ID, b""),
+        18 => args.context(name::APPLE, &apple(rng)),
         10 => args.context(name::ALLOCATION_SIZE, &rng.below(1 << 20).to_le_bytes()),
         _ if kind == Kind::Play => args.context(name::SECURITY_DESCRIPTOR, &descriptor(rng, user)),
         _ => args,
     }
+}
+
+/// What a Mac asks, or what is no such question.
+fn apple(rng: &mut Rng) -> Vec<u8> {
+    let mut query = vec![0; rng.pick(&[24, 24, 24, 24, 0, 8, 16, 23, 32])];
+    for (at, byte) in query.iter_mut().enumerate() {
+        *byte = match at {
+            0 => rng.pick(&[1, 1, 1, 1, 0, 2, 3]),
+            8 => rng.pick(&[7, 7, 7, 0, 2, 255]),
+            16 => rng.below(64) as u8,
+            _ => 0,
+        };
+    }
+    query
 }
 
 /// A descriptor: everybody, the user or nobody may, some or everything.

@@ -23,7 +23,7 @@ use smb_wire::msg::{InfoType, IoctlFlags, IoctlRequest, SecurityInformation, Wri
 /// A block of the file systems that share extents, bytes.
 const BLOCK: u32 = 4096;
 
-const RIGHTS: [(&str, Mask); 19] = [
+pub(crate) const RIGHTS: [(&str, Mask); 19] = [
     ("READ_DATA", Mask::FILE_READ_DATA),
     ("WRITE_DATA", Mask::FILE_WRITE_DATA),
     ("APPEND_DATA", Mask::FILE_APPEND_DATA),

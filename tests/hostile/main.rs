@@ -12,6 +12,7 @@ mod memory;
 mod open_matrix;
 mod open_model;
 mod random;
+mod rename_matrix;
 mod requests;
 mod turns;
 mod untaken;

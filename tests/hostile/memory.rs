@@ -7,7 +7,9 @@ use std::{
 };
 
 use smb_client::{CreateArgs, Options, Request, Tree};
-use smb_tests::{DATA, HoldfastServer, PASSWORD, SOON, USER};
+use smb_tests::{DATA, HoldfastServer, PASSWORD, SOON, USER, wait_until};
+use smb_wire::ids::SessionId;
+use smb_wire::msg::{Capabilities, SecurityMode, SessionSetupFlags, SessionSetupRequest};
 
 const MIB: usize = 1 << 20;
 const CONNECTIONS: usize = 100;
@@ -138,4 +140,69 @@ fn a_hundred_clients_that_take_nothing_hold_a_bounded_part_of_the_memory() {
         "{before} MiB before, {now} MiB after"
     );
     server.assert_serving();
+}
+
+/// What the server may have grown by when all is over: less than 200 bytes for each login.
+const LEFT: usize = 4 * MIB;
+
+/// The memory that stays when `act` is done `times` times, after what the first tenth takes for good.
+fn left_by(server: &HoldfastServer, times: usize, act: impl Fn()) -> usize {
+    let settled = || {
+        wait_until("all sessions are gone", || server.sessions().is_empty());
+        resident(server).unwrap_or(0)
+    };
+    for _ in 0..times / 10 {
+        act();
+    }
+    let before = settled();
+    for _ in 0..times {
+        act();
+    }
+    // Memory is given back at a quiet moment.
+    let end = Instant::now() + SOON;
+    while settled() > before + LEFT && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    settled().saturating_sub(before)
+}
+
+/// CVE-2023-32247: first legs of logins, which nobody goes on with.
+#[test]
+fn logins_that_nobody_finishes_leave_nothing() {
+    let server = HoldfastServer::new();
+    if server.is_external() {
+        return;
+    }
+    let grown = left_by(&server, 400, || {
+        let client = server.client(Options::default());
+        for _ in 0..50 {
+            let first_leg = Request::new(&SessionSetupRequest {
+                flags: SessionSetupFlags::empty(),
+                security_mode: SecurityMode::SIGNING_ENABLED,
+                capabilities: Capabilities::empty(),
+                previous_session_id: SessionId(0),
+                security_buffer:
+                    b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            });
+            // MORE_PROCESSING_REQUIRED.
+            let _challenge = client.call(first_leg);
+        }
+    });
+    assert!(grown <= LEFT, "{} KiB stay", grown / 1024);
+}
+
+/// CVE-2022-47941: a NEGOTIATE where there has been one.
+#[test]
+fn second_negotiates_leave_nothing() {
+    let server = HoldfastServer::new();
+    if server.is_external() {
+        return;
+    }
+    let grown = left_by(&server, 8_000, || {
+        let client = server.client(Options::default());
+        let again = client.connection().core_mut().negotiate_request();
+        // The connection ends.
+        assert!(client.call(again).is_err());
+    });
+    assert!(grown <= LEFT, "{} KiB stay", grown / 1024);
 }

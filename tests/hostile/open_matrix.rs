@@ -1,6 +1,6 @@
 //! Opens of what exists by a user who does not own it: every disposition with every access, over
 //! stored access control lists, the READONLY attribute, create options and what the directory
-//! above lets happen. The decision is that of the model in `open_model.rs`, and what is refused
+//! above lets happen; of files, directories, and named streams of both that are there or not. The decision is that of the model in `open_model.rs`, and what is refused
 //! changes nothing.
 //!
 //! Needs root: only then is a user somebody else on disk.
@@ -22,7 +22,7 @@ use smb_wire::msg::{
 };
 
 use crate::open_model::{
-    ABOVE, ACCESSES, ALL, Case, DISPOSITIONS, Entry, FEW, OPTIONS, STORED, Stored, Who,
+    ABOVE, ACCESSES, ALL, Case, DISPOSITIONS, Entry, FEW, OPTIONS, Part, STORED, Stored, Who,
 };
 
 const CAROL: u32 = 12_345;
@@ -68,7 +68,7 @@ fn ace((allow, who, mask, below): &Entry) -> Ace {
     }
 }
 
-fn store(tree: &Tree, name: &str, stored: Stored) {
+pub(crate) fn store(tree: &Tree, name: &str, stored: Stored) {
     let Some(bytes) = descriptor(stored) else {
         return;
     };
@@ -82,7 +82,10 @@ fn store(tree: &Tree, name: &str, stored: Stored) {
 
 /// The target of the opens, and how to have it again.
 struct Target {
+    /// The file or directory.
     name: String,
+    /// What of it is opened.
+    opened: String,
     path: PathBuf,
     directory: bool,
     mode: u32,
@@ -103,8 +106,8 @@ impl Target {
         let file = tree.create(&args).unwrap();
         if !case.directory {
             file.write_all(0, CONTENT).unwrap();
-            tree.write_file(&format!("{name}:s"), b"a stream").unwrap();
         }
+        tree.write_file(&format!("{name}:s"), b"a stream").unwrap();
         if case.readonly {
             let mut basic = vec![0; 40];
             basic[32] = 1;
@@ -122,6 +125,11 @@ impl Target {
         store(tree, &name, case.stored);
         Self {
             xattrs: xattrs(&path),
+            opened: match case.part {
+                Part::Itself => name.clone(),
+                Part::Stream => format!("{name}:s"),
+                Part::NewStream => format!("{name}:new"),
+            },
             name,
             path,
             directory: case.directory,
@@ -161,23 +169,29 @@ impl Target {
             fs::write(&self.path, CONTENT).unwrap();
         }
         fs::set_permissions(&self.path, fs::Permissions::from_mode(self.mode)).unwrap();
+        for (name, _) in xattrs(&self.path) {
+            if self.xattrs.iter().all(|(old, _)| *old != name) {
+                rustix::fs::removexattr(&self.path, name.as_str()).unwrap();
+            }
+        }
         for (name, value) in &self.xattrs {
             rustix::fs::setxattr(&self.path, name, value, XattrFlags::empty()).unwrap();
         }
     }
 }
 
-struct World {
-    server: HoldfastServer,
-    owner: Tree,
-    carol: Tree,
+/// A server, somebody who owns everything, and Carol.
+pub(crate) struct World {
+    pub(crate) server: HoldfastServer,
+    pub(crate) owner: Tree,
+    pub(crate) carol: Tree,
     cases: u32,
     refused: u32,
     wrong: Vec<String>,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let server = HoldfastServer::new();
         let owner = format!("{CAROL}:{CAROL}");
         server.add_user("carol", "Carol-pw-3", &["--owner", &owner]);
@@ -194,6 +208,29 @@ impl World {
             refused: 0,
             wrong: Vec::new(),
         }
+    }
+
+    /// One case more.
+    pub(crate) fn count(&mut self, refused: bool) {
+        self.cases += 1;
+        self.refused += u32::from(refused);
+    }
+
+    /// A case that was decided otherwise than it should have been.
+    pub(crate) fn wrong(&mut self, what: String) {
+        self.wrong.push(what);
+    }
+
+    /// Fails if any was.
+    pub(crate) fn end(self) {
+        eprintln!("{} cases, {} refused", self.cases, self.refused);
+        let wrong = &self.wrong;
+        assert!(
+            wrong.is_empty(),
+            "{} wrong:\n{}",
+            wrong.len(),
+            wrong.join("\n")
+        );
     }
 
     /// Every disposition, access and option on one target.
@@ -232,7 +269,6 @@ impl World {
                 stamps = target.stamps();
                 continue;
             }
-            self.refused += 1;
             // Whatever changes an inode changes a time of it; all the rest is looked at in the end.
             let now = target.stamps();
             assert_eq!(stamps, now, "{what}: {case:?} changed something");
@@ -243,7 +279,7 @@ impl World {
         }
         for case in &granted {
             self.open(&target, case, what);
-            if case.overwrites() || case.options.contains(With::DELETE_ON_CLOSE) {
+            if case.changes() {
                 target.restore();
             }
         }
@@ -251,8 +287,7 @@ impl World {
 
     /// One open; whether it was refused.
     fn open(&mut self, target: &Target, case: &Case, what: &str) -> bool {
-        self.cases += 1;
-        let args = CreateArgs::new(&target.name, case.disposition)
+        let args = CreateArgs::new(&target.opened, case.disposition)
             .access(Mask(case.access))
             .options(case.options);
         let decision = case.decision();
@@ -260,7 +295,7 @@ impl World {
             Ok(file) => {
                 // Of an overwriting one the rights it only implies do not count.
                 let granted = match decision {
-                    Ok(granted) if case.overwrites() => granted,
+                    Ok(granted) if case.changes() => granted,
                     _ => granted(&file),
                 };
                 file.close().unwrap();
@@ -271,8 +306,9 @@ impl World {
         };
         if answer != decision {
             let line = format!("{what}: {case:?}: {answer:x?}, not {decision:x?}");
-            self.wrong.push(line);
+            self.wrong(line);
         }
+        self.count(answer.is_err());
         answer.is_err()
     }
 }
@@ -285,15 +321,31 @@ fn granted(file: &File) -> u32 {
 
 #[test]
 fn opens_of_files_are_decided_as_specified_and_refused_ones_change_nothing() {
-    every_open(false);
+    every_open(false, Part::Itself);
 }
 
 #[test]
 fn opens_of_directories_are_decided_as_specified_and_refused_ones_change_nothing() {
-    every_open(true);
+    every_open(true, Part::Itself);
 }
 
-fn every_open(directory: bool) {
+#[test]
+fn opens_of_streams_are_decided_as_specified_and_refused_ones_change_nothing() {
+    every_open(false, Part::Stream);
+}
+
+#[test]
+fn opens_of_streams_of_directories_are_decided_as_specified_and_refused_ones_change_nothing() {
+    every_open(true, Part::Stream);
+}
+
+#[test]
+fn opens_of_new_streams_are_decided_as_specified_and_refused_ones_make_nothing() {
+    every_open(false, Part::NewStream);
+    every_open(true, Part::NewStream);
+}
+
+fn every_open(directory: bool, part: Part) {
     if !rustix::process::geteuid().is_root() {
         missing("root");
         return;
@@ -311,6 +363,7 @@ fn every_open(directory: bool) {
                 folder += 1;
                 let case = Case {
                     directory,
+                    part,
                     readonly,
                     stored,
                     above,
@@ -323,12 +376,5 @@ fn every_open(directory: bool) {
             }
         }
     }
-    eprintln!("{} cases, {} refused", world.cases, world.refused);
-    let wrong = &world.wrong;
-    assert!(
-        wrong.is_empty(),
-        "{} wrong:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    world.end();
 }

@@ -87,6 +87,17 @@ pub(crate) enum Who {
 /// An entry: whether it allows, whom, what, and whether it is only for what is made below.
 pub(crate) type Entry = (bool, Who, u32, bool);
 
+/// What of the object is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The file or directory itself.
+    Itself,
+    /// A named stream that is there.
+    Stream,
+    /// A named stream that is not.
+    NewStream,
+}
+
 /// What is stored.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stored {
@@ -188,6 +199,7 @@ pub(crate) fn allows(stored: Stored, right: u32, directory: bool) -> bool {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) directory: bool,
+    pub(crate) part: Part,
     pub(crate) readonly: bool,
     pub(crate) stored: Stored,
     pub(crate) above: Stored,
@@ -197,12 +209,24 @@ pub(crate) struct Case {
 }
 
 impl Case {
+    /// Whether the disposition is one that empties what is there.
     pub(crate) fn overwrites(&self) -> bool {
         use Disposition as D;
         matches!(
             self.disposition,
             D::SUPERSEDE | D::OVERWRITE | D::OVERWRITE_IF
         )
+    }
+
+    fn creates(&self) -> bool {
+        use Disposition as D;
+        !matches!(self.disposition, D::OPEN | D::OVERWRITE)
+    }
+
+    /// Whether the open changes what is there, if it is granted.
+    pub(crate) fn changes(&self) -> bool {
+        let made = self.part == Part::NewStream && self.creates();
+        made || self.overwrites() || self.options.contains(With::DELETE_ON_CLOSE)
     }
 
     /// The access asked for, generic rights by their meaning.
@@ -228,12 +252,22 @@ impl Case {
         {
             return Err(Status::INVALID_PARAMETER);
         }
+        // What the name says is no directory.
+        if directory && self.part != Part::Itself {
+            return Err(Status::NOT_A_DIRECTORY);
+        }
         Ok(())
     }
 
     /// Phase 7 of 2.1.5.1 and the beginning of 2.1.5.1.2. What exists is not created, whatever its
     /// kind: clients tell a collision from a wrong kind.
     fn kind(&self) -> Result<(), Status> {
+        match self.part {
+            Part::NewStream if !self.creates() => return Err(Status::OBJECT_NAME_NOT_FOUND),
+            Part::NewStream => return Ok(()),
+            Part::Stream if self.disposition != Disposition::CREATE => return Ok(()),
+            Part::Stream | Part::Itself => {}
+        }
         if self.disposition == Disposition::CREATE {
             return Err(Status::OBJECT_NAME_COLLISION);
         }
@@ -261,12 +295,21 @@ impl Case {
             return Err(Status::CANNOT_DELETE);
         }
         // The text looks only at what is named; Windows and Samba empty no such file.
-        if self.readonly && self.overwrites() {
+        if self.readonly && self.overwrites() && !self.directory {
+            return Err(Status::ACCESS_DENIED);
+        }
+        // A stream that is made is written to a file.
+        if self.readonly && !self.directory && self.part == Part::NewStream {
             return Err(Status::ACCESS_DENIED);
         }
         let mut wanted = desired;
-        if self.overwrites() {
-            wanted |= WRITE_EA | WRITE_ATTRIBUTES;
+        if self.part == Part::NewStream {
+            wanted |= WRITE_DATA;
+        } else if self.overwrites() {
+            // The attributes are not a stream's.
+            if self.part == Part::Itself {
+                wanted |= WRITE_EA | WRITE_ATTRIBUTES;
+            }
             wanted |= match self.disposition {
                 Disposition::SUPERSEDE => DELETE,
                 _ => WRITE_DATA,

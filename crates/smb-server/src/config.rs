@@ -31,6 +31,8 @@ pub struct ServerConfig {
     pub dns_name: String,
     /// Text shown beside the server's name.
     pub comment: String,
+    /// Model of the machine, as Macs that ask are told it; empty: none is told.
+    pub apple_model: String,
     /// ServerGuid of NEGOTIATE; stable across restarts.
     pub server_guid: Guid,
     /// The machine's SID, the domain of its users and groups.

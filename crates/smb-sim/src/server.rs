@@ -237,6 +237,7 @@ fn server_config(options: &MemoryOptions) -> ServerConfig {
         workgroup: "WORKGROUP".to_owned(),
         dns_name: "memory".to_owned(),
         comment: String::new(),
+        apple_model: String::new(),
         server_guid: Guid(*b"holdfast-memory!"),
         machine_sid: Sid::new(5, &[21, a, b, c]).unwrap_or(Sid::NULL),
         dialect_min: Dialect::SMB_2_0_2,

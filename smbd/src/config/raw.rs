@@ -15,7 +15,7 @@ use super::{
     Symlinks, Unbuffered,
     dialects::Dialects,
     hosts::Network,
-    values::{BitRate, ByteSize, Mode, Owner, Span},
+    values::{AppleModel, BitRate, ByteSize, Mode, Owner, Span},
 };
 
 /// A value that remembers where it was written.
@@ -61,6 +61,8 @@ pub(super) struct ServerTable {
     pub(super) workgroup: At<String>,
     /// Text shown next to the server's name. Default: "".
     pub(super) comment: At<String>,
+    /// Model of the machine, by which Macs choose its icon; "": none is told. Default: "Holdfast".
+    pub(super) apple_model: At<AppleModel>,
     /// Oldest dialect spoken: "2.0.2", "2.1", "3.0", "3.0.2", "3.1.1". Default: "2.0.2".
     pub(super) min_protocol: At<Dialect>,
     /// Newest dialect spoken. Default: "3.1.1".

@@ -19,7 +19,7 @@ use super::{
     Cipher, Config, Dialect, Durability, EVERY_ADDRESS, Encryption, FileIo, Listener, Log,
     LogFormat, Policy, Protection, SMB_PORT, Sandbox, Server, Share, Signing, SigningAlgorithm,
     guest_account::guest_account, hosts::Network, is_loopback, limits, policy, raw,
-    report::Problem, rules::Source, share,
+    report::Problem, rules::Source, share, values::AppleModel,
 };
 use crate::state_dir;
 
@@ -156,6 +156,7 @@ fn server(table: &raw::ServerTable, folder: &Path, findings: &mut Findings) -> S
         name: netbios_name(&table.name, "name", default_name(), findings),
         workgroup: netbios_name(&table.workgroup, "workgroup", "WORKGROUP".into(), findings),
         comment: get(&table.comment, String::new()),
+        apple_model: get(&table.apple_model, AppleModel::default()).0,
         min_protocol,
         max_protocol,
         signing: get(&table.signing, Signing::Required),

@@ -1,4 +1,4 @@
-//! Values that people write in words: sizes, spans of time, masks, owners.
+//! Values that people write in words: sizes, spans of time, masks, owners, models.
 //!
 //! Each type reads one TOML value and is exact afterwards (bytes, `Duration`, mode bits, ids), so
 //! that nobody downstream multiplies by 1,024 again. Every refusal says what would have been
@@ -32,6 +32,36 @@ pub struct Owner {
     pub uid: u32,
     /// Local group id.
     pub gid: u32,
+}
+
+/// The model of a machine as Macs are told it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppleModel(pub String);
+
+impl AppleModel {
+    /// Most characters: the client of macOS keeps 80 bytes, with a NUL.
+    const CHARACTERS_MAX: usize = 79;
+}
+
+impl Default for AppleModel {
+    fn default() -> Self {
+        Self("Holdfast".to_owned())
+    }
+}
+
+impl FromStr for AppleModel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let printable = |c: char| c.is_ascii_graphic() || c == ' ';
+        if text.len() > Self::CHARACTERS_MAX || !text.chars().all(printable) {
+            return Err(format!(
+                "`{text}` is no model: write up to {} ASCII characters, as in \"Xserve\"",
+                Self::CHARACTERS_MAX
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
 }
 
 impl FromStr for ByteSize {
@@ -216,6 +246,15 @@ impl<'de> Deserialize<'de> for Mode {
     }
 }
 
+impl<'de> Deserialize<'de> for AppleModel {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Text {
+            expected: "a model such as \"Xserve\"",
+            integer: None,
+        })
+    }
+}
+
 impl<'de> Deserialize<'de> for Owner {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_any(Text {
@@ -261,6 +300,16 @@ mod tests {
             "99999999999Gbit",
         ] {
             assert!(bad.parse::<BitRate>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn models() {
+        for good in ["", "Xserve", "TimeCapsule8,119", &"x".repeat(79)] {
+            assert_eq!(good.parse(), Ok(AppleModel(good.to_owned())));
+        }
+        for bad in ["a\nb", "Caf\u{e9}", &"x".repeat(80)] {
+            assert!(bad.parse::<AppleModel>().is_err(), "{bad}");
         }
     }
 

@@ -144,7 +144,8 @@ impl Files {
             next_ticket: &next_ticket,
         };
         let decision = self.with(request.place.key, true, |inode| {
-            if self.lease_elsewhere(request) {
+            let of = (&request.place, &request.link);
+            if self.lease_elsewhere((request.client, &request.cache), Some(of)) {
                 return Decision::Conflict(Status::INVALID_PARAMETER);
             }
             match inode.open(request, self.caching == Caching::Full, site, &mut effects) {
@@ -162,17 +163,36 @@ impl Files {
         (decision, effects)
     }
 
-    /// [MS-SMB2] 3.3.5.9.8: a lease key stays with its file, unless that is to be deleted.
-    fn lease_elsewhere(&self, request: &OpenRequest) -> bool {
-        let CacheRequest::Lease(lease) = request.cache else {
+    /// What would refuse the open of something that is still to be made: a lease of another file,
+    /// or, of a stream, the state of the file that it is to be of. Asked before it is made, so that
+    /// nothing is made for a refusal and removed again.
+    pub fn refusal_of_new(
+        &self,
+        (client, cache): (Guid, &CacheRequest),
+        stream: Option<(&Place, &Link)>,
+    ) -> Option<Status> {
+        if self.lease_elsewhere((client, cache), stream) {
+            return Some(Status::INVALID_PARAMETER);
+        }
+        let (place, link) = stream?;
+        let refusal = self.with(place.key, false, |inode| inode.refusal(&place.stream, link));
+        refusal.flatten()
+    }
+
+    /// [MS-SMB2] 3.3.5.9.8: a lease key stays with its file, unless that is to be deleted. `of`: the
+    /// place and name of what is opened, if there is any yet.
+    fn lease_elsewhere(
+        &self,
+        (client, cache): (Guid, &CacheRequest),
+        of: Option<(&Place, &Link)>,
+    ) -> bool {
+        let CacheRequest::Lease(lease) = cache else {
             return false;
         };
-        lock(&self.leases)
-            .get(&(request.client, lease.key))
-            .is_some_and(|bound| {
-                let same = bound.place == request.place && bound.link == request.link;
-                !same && !bound.delete_on_close
-            })
+        let leases = lock(&self.leases);
+        leases
+            .get(&(client, lease.key))
+            .is_some_and(|bound| of != Some((&bound.place, &bound.link)) && !bound.delete_on_close)
     }
 
     /// Enters a granted open into the tables that span inodes.

@@ -229,7 +229,7 @@ impl Inode {
         site: Site<'_>,
         out: &mut Effects,
     ) -> Judged {
-        if let Some(refusal) = self.refusal(request) {
+        if let Some(refusal) = self.refusal(&request.place.stream, &request.link) {
             return Judged::Conflict(refusal);
         }
         let mode = ShareMode {
@@ -278,11 +278,11 @@ impl Inode {
     }
 
     /// What refuses an open before anything is broken.
-    fn refusal(&self, request: &OpenRequest) -> Option<Status> {
+    pub(super) fn refusal(&self, stream: &StreamName, link: &Link) -> Option<Status> {
         // [MS-FSA] 2.1.5.1: what is marked deleted is not opened any more.
-        let stream = self.streams.get(&request.place.stream);
+        let stream = self.streams.get(stream);
         let stream_goes = stream.is_some_and(|stream| stream.deletion.is_some());
-        if stream_goes || self.links.contains_key(&request.link) {
+        if stream_goes || self.links.contains_key(link) {
             return Some(Status::DELETE_PENDING);
         }
         if self.opens.len() >= OPENS_MAX {

@@ -178,6 +178,7 @@ fn config(limits: Limits) -> ServerConfig {
         workgroup: "GROUP".to_owned(),
         dns_name: "hold.example".to_owned(),
         comment: String::new(),
+        apple_model: String::new(),
         server_guid: Guid::default(),
         machine_sid: Sid::of(5, [21, a, b, c]),
         dialect_min: Dialect::SMB_2_0_2,

@@ -65,6 +65,7 @@ pub(crate) fn config() -> ServerConfig {
         workgroup: "GROUP".to_owned(),
         dns_name: "hold.example".to_owned(),
         comment: String::new(),
+        apple_model: String::new(),
         server_guid: Guid::default(),
         machine_sid: Sid::of(5, [21, 1, 2, 3]),
         dialect_min: Dialect::SMB_2_0_2,

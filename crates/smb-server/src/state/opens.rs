@@ -1,9 +1,9 @@
 //! How many opens there are, in all and of each user, whatever his sessions and connections.
 //!
-//! Every open costs the server a descriptor. A place is taken before a CREATE begins and given back
-//! when the open is closed or none came of it, so that no number is ever above its limit. Unless an
-//! administrator has said how many one user may have, it is half of what is free to him: whoever
-//! comes later finds places left.
+//! Every open costs the server a descriptor, and a second one from its first write on. A place is
+//! taken before a CREATE begins and given back when the open is closed or none came of it, so that
+//! no number is ever above its limit. Unless an administrator has said how many one user may have,
+//! it is half of what is free to him: whoever comes later finds places left.
 
 use std::{
     collections::BTreeMap,

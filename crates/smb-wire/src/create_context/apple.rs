@@ -1,6 +1,6 @@
-//! AAPL: what Apple's clients ask a server at their first CREATE. There is no specification;
-//! the layout is what clients and servers are seen to exchange (24 bytes asked, fields answered
-//! in the order of the bitmap).
+//! AAPL: what Apple's clients ask a server at their first CREATE. The server query stands in Apple's
+//! "Time Machine over SMB Specification" (24 bytes asked, fields answered in the order of the
+//! bitmap), most of the bits in the source of Apple's client only.
 
 use bytes::{BufMut, BytesMut};
 
@@ -176,6 +176,49 @@ impl<'a> AppleResponse<'a> {
             out.put_u32_le(0);
             out.put_u32_le(len);
             out.put_slice(model);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The exchange that Apple's specification prints: a Mac and a server that is none.
+    #[test]
+    fn the_published_exchange_is_read_and_written() {
+        let query = [
+            1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0x0f, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        let asked = AppleRequest::read(&query).unwrap();
+        let all = AppleBitmap::SERVER_CAPABILITIES
+            | AppleBitmap::VOLUME_CAPABILITIES
+            | AppleBitmap::MODEL_INFO;
+        let expected = AppleRequest::ServerQuery {
+            bitmap: all,
+            client_capabilities: AppleClientCapabilities(0x0f),
+        };
+        assert_eq!(asked, expected);
+        let mut written = BytesMut::new();
+        asked.encode(&mut written);
+        assert_eq!(written[..], query);
+
+        let reply = [
+            1, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0,
+            0, 0, 0,
+        ];
+        let answer = AppleResponse::read(&reply).unwrap();
+        let expected = AppleResponse {
+            server_capabilities: Some(AppleServerCapabilities::empty()),
+            volume_capabilities: Some(AppleVolumeCapabilities::SUPPORTS_FULL_SYNC),
+            model: None,
+        };
+        assert_eq!(answer, expected);
+        let mut written = BytesMut::new();
+        answer.encode(&mut written);
+        assert_eq!(written[..], reply);
+        for end in 0..reply.len() {
+            assert!(AppleResponse::read(&reply[..end]).is_err(), "{end}");
         }
     }
 }

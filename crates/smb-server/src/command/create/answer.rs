@@ -15,7 +15,7 @@ use smb_wire::{
 use vfs::{Attr, Node, Vfs};
 
 use super::{
-    Opened, durable, judge,
+    Opened, apple, durable, judge,
     request::{Contexts, Wanted},
 };
 use crate::{
@@ -274,6 +274,9 @@ pub(super) async fn answers<V: Vfs>(
             volume_id: attr.key.fs,
         };
         list.push_with(name::QUERY_ON_DISK_ID, |out| answer.encode(out));
+    }
+    if let Some(asked) = contexts.apple {
+        apple::push_answer(call, asked, &mut list)?;
     }
     Ok(list)
 }

@@ -42,6 +42,7 @@ pub(super) async fn create<V: Vfs>(
         .as_ref()
         .ok_or(Status::OBJECT_NAME_NOT_FOUND)?;
     let inherited = check(call, wanted, lookup, parent).await?;
+    judge::check_new(call, wanted, contexts, None)?;
     let begun = call.share()?.gate.begin();
     let made = make(call, wanted, contexts, (lookup, parent), inherited.as_ref()).await;
     let (node, attr) = match made {

@@ -4,10 +4,11 @@ use std::cell::Cell;
 
 use smb_wire::{
     access_mask::AccessMask,
+    ids::Guid,
     msg::{Dialect, OplockLevel},
     status::Status,
 };
-use vfs::{Node, Vfs};
+use vfs::{FileKey, Node, Vfs};
 
 use super::{
     Seen,
@@ -56,6 +57,35 @@ pub(super) struct Case<'a, V: Vfs> {
     pub(super) allocation: u64,
 }
 
+/// Whether something may be opened that is still to be made, as far as that can be known before: what is
+/// refused is not to be made and removed again. `stream`: the file that it is to be a stream of, found
+/// by `lookup`, and the stream's name.
+///
+/// # Errors
+/// What refuses it.
+pub(super) fn check_new<V: Vfs>(
+    call: &Call<V>,
+    wanted: &Wanted,
+    contexts: &Contexts,
+    stream: Option<(&Seen<V::Node>, FileKey, &str)>,
+) -> Result<(), Failure> {
+    let stream = stream.map(|(lookup, key, name)| {
+        let stream = Some(vfs::posix::name::fold(name).into());
+        (Place { key, stream }, super::link(lookup))
+    });
+    let stream = stream.as_ref().map(|(place, link)| (place, link));
+    let asks = (client(call), &cache(wanted, contexts));
+    match call.server().files.refusal_of_new(asks, stream) {
+        Some(refusal) => Err(refusal.into()),
+        None => Ok(()),
+    }
+}
+
+fn client<V: Vfs>(call: &Call<V>) -> Guid {
+    let negotiated = call.connection.negotiated();
+    negotiated.map_or_else(Default::default, |facts| facts.client_guid)
+}
+
 /// Puts an open to the engine.
 pub(super) async fn open<V: Vfs>(
     call: &Call<V>,
@@ -75,10 +105,6 @@ pub(super) async fn open<V: Vfs>(
         return Err(Status::FILE_NOT_AVAILABLE.into());
     }
     let (waiter, woken) = server.waiter();
-    let client = call
-        .connection
-        .negotiated()
-        .map_or_else(Default::default, |facts| facts.client_guid);
     let share = call.share()?;
     let request = OpenRequest {
         open: OpenId(server.fresh_id()),
@@ -90,7 +116,7 @@ pub(super) async fn open<V: Vfs>(
         share: wanted.share,
         effect: case.effect,
         delete_on_close: wanted.delete_on_close(),
-        client,
+        client: client(call),
         cache: cache(wanted, contexts),
         allocation: case.allocation,
         waiter,

@@ -8,12 +8,14 @@
 //! `existing.rs` opens what is there, `overwrite.rs` empties it, `fresh.rs` creates what is not,
 //! `answer.rs` makes the open and its reply. `durable.rs` says what is granted for losses of the
 //! connection, `reconnect.rs` gives a kept open back, `replay.rs` knows a CREATE that comes
-//! twice, `app_instance.rs` closes what another instance of the same application left open.
+//! twice, `app_instance.rs` closes what another instance of the same application left open,
+//! `apple.rs` tells Macs what the server can do.
 //!
 //! What is seldom done is awaited on the heap: the future of a CREATE has room for what most do.
 
 mod answer;
 mod app_instance;
+mod apple;
 mod durable;
 mod existing;
 mod fresh;

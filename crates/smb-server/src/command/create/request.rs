@@ -3,7 +3,7 @@
 
 use smb_wire::{
     access_mask::AccessMask,
-    create_context::{LeaseContext, RequestContext},
+    create_context::{AppleBitmap, LeaseContext, RequestContext},
     dtyp::SecurityDescriptor,
     file_attributes::FileAttributes,
     fscc::{EaEntry, check_ea_name, read_ea_list},
@@ -16,7 +16,7 @@ use smb_wire::{
 use vfs::Vfs;
 
 use super::{
-    durable,
+    apple, durable,
     name::{self, Name},
 };
 use crate::{
@@ -114,6 +114,8 @@ pub(super) struct Contexts {
     pub(super) durable: Option<durable::Asked>,
     /// A durable open is come back to.
     pub(super) reconnect: Option<durable::Reconnect>,
+    /// The parts of AAPL that a Mac asks for.
+    pub(super) apple: Option<AppleBitmap>,
     /// The application instance that opens.
     pub(super) app: Option<AppInstance>,
 }
@@ -267,6 +269,7 @@ fn contexts<V: Vfs>(call: &Call<V>, request: &CreateRequest<'_>) -> Result<Conte
             RequestContext::AllocationSize(size) => found.allocation = size.0,
             RequestContext::QueryMaximalAccess(_) => found.maximal_access = true,
             RequestContext::QueryOnDiskId => found.on_disk_id = true,
+            RequestContext::Apple(request) => found.apple = apple::asked(request),
             // There are no snapshots, so none has this time.
             RequestContext::TimewarpToken(_) => return Err(Status::OBJECT_NAME_NOT_FOUND.into()),
             RequestContext::Lease(lease)

@@ -49,6 +49,7 @@ pub(super) async fn open<V: Vfs>(
         }
         (Some((node, attr)), Stream::Named(_)) => (node, attr),
         (None, Stream::Named(_)) if wanted.creates() => {
+            judge::check_new(call, wanted, contexts, None)?;
             base(call, contexts, wanted, lookup).await?;
             return Ok(Attempt::Again);
         }
@@ -111,17 +112,12 @@ async fn named<V: Vfs>(
     name: &str,
 ) -> Result<Attempt<V>, Failure> {
     let share = call.share()?;
-    let token = call.token()?;
-    let known = match share
-        .vfs
-        .open_stream(&token.identity, file, name, StreamOpen::Existing)
-        .await
-    {
-        Ok((node, _)) => Some(node),
-        Err(VfsError::NotFound | VfsError::NoAttribute) => None,
-        Err(error) => return Err(error.into()),
-    };
+    let known = find(call, file, name).await?;
+    check_disposition(wanted, known.is_some())?;
     let granted = grant(call, wanted, lookup, file, attr, known.is_some()).await?;
+    if known.is_none() {
+        judge::check_new(call, wanted, contexts, Some((lookup, file.key(), name)))?;
+    }
     let policy = super::enter_policy(call, wanted, lookup, file)?;
     let (node, created, receipt) = find_or_make(call, wanted, file, name, known).await?;
     let place = judge::place(&node);
@@ -179,6 +175,31 @@ async fn named<V: Vfs>(
     }
 }
 
+/// The stream, if it is there.
+async fn find<V: Vfs>(
+    call: &Call<V>,
+    file: &V::Node,
+    name: &str,
+) -> Result<Option<V::Node>, Failure> {
+    let (vfs, who) = (&call.share()?.vfs, &call.token()?.identity);
+    match vfs.open_stream(who, file, name, StreamOpen::Existing).await {
+        Ok((node, _)) => Ok(Some(node)),
+        Err(VfsError::NotFound | VfsError::NoAttribute) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// [MS-FSA] 2.1.5.1.2: what the disposition forbids comes before what the access does.
+fn check_disposition(wanted: &Wanted, exists: bool) -> Result<(), Failure> {
+    if exists && wanted.disposition == CreateDisposition::CREATE {
+        return Err(Status::OBJECT_NAME_COLLISION.into());
+    }
+    if !exists && !wanted.creates() {
+        return Err(Status::OBJECT_NAME_NOT_FOUND.into());
+    }
+    Ok(())
+}
+
 /// Takes back a stream that this request made, unless somebody else has it open by now or has
 /// written to it. The failure is told already, so nobody waits for a sync of this.
 async fn unmake<V: Vfs>(call: &Call<V>, place: &Place, node: &V::Node) -> Result<(), Failure> {
@@ -226,7 +247,7 @@ fn new_stream(attr: &Attr) -> Attr {
     }
 }
 
-/// The stream found, or made where the disposition says so.
+/// The stream found, or made.
 async fn find_or_make<V: Vfs>(
     call: &Call<V>,
     wanted: &Wanted,
@@ -235,33 +256,29 @@ async fn find_or_make<V: Vfs>(
     known: Option<V::Node>,
 ) -> Result<(V::Node, bool, Receipt), Failure> {
     let share = call.share()?;
-    match known {
-        Some(_) if wanted.disposition == CreateDisposition::CREATE => {
-            Err(Status::OBJECT_NAME_COLLISION.into())
+    if let Some(node) = known {
+        return Ok((node, false, share.gate.unchanged()));
+    }
+    let who = &call.token()?.identity;
+    let begun = share.gate.begin();
+    let (node, created) = share
+        .vfs
+        .open_stream(who, file, name, StreamOpen::Either)
+        .await?;
+    if !created {
+        // Somebody else was faster.
+        return match wanted.disposition {
+            CreateDisposition::CREATE => Err(Status::OBJECT_NAME_COLLISION.into()),
+            _ => Ok((node, false, share.gate.unchanged())),
+        };
+    }
+    // Marked at once: whoever else opens and flushes it is owed it.
+    match begun.stream_created(&node, wanted.flags()).await {
+        Ok(receipt) => Ok((node, true, receipt)),
+        Err(error) => {
+            unmake(call, &judge::place(&node), &node).await?;
+            Err(error.into())
         }
-        Some(node) => Ok((node, false, share.gate.unchanged())),
-        None if wanted.creates() => {
-            let who = &call.token()?.identity;
-            let begun = share.gate.begin();
-            let (node, created) = share
-                .vfs
-                .open_stream(who, file, name, StreamOpen::Either)
-                .await?;
-            let receipt = if created {
-                // Marked at once: whoever else opens and flushes it is owed it.
-                match begun.stream_created(&node, wanted.flags()).await {
-                    Ok(receipt) => receipt,
-                    Err(error) => {
-                        unmake(call, &judge::place(&node), &node).await?;
-                        return Err(error.into());
-                    }
-                }
-            } else {
-                share.gate.unchanged()
-            };
-            Ok((node, created, receipt))
-        }
-        None => Err(Status::OBJECT_NAME_NOT_FOUND.into()),
     }
 }
 
@@ -292,10 +309,9 @@ async fn grant<V: Vfs>(
             return Err(Status::ACCESS_DENIED.into());
         }
     }
-    let implied = if exists {
-        wanted.effect()
-    } else {
-        AccessMask::FILE_WRITE_DATA
+    let implied = match wanted.disposition {
+        CreateDisposition::SUPERSEDE if exists => AccessMask::DELETE,
+        _ => AccessMask::FILE_WRITE_DATA.when(!exists || wanted.overwrites()),
     };
     if !implied.is_empty() {
         access::grant(&subject, &token, implied).await?;
