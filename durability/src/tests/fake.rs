@@ -363,7 +363,9 @@ impl Vfs for Fake {
     }
 
     fn path_hint(&self, node: &FakeNode) -> Option<String> {
-        lock(&self.state).paths.get(&node.ino).cloned()
+        let root = node.ino == lock(&self.times).root;
+        let known = lock(&self.state).paths.get(&node.ino).cloned();
+        known.or_else(|| root.then(String::new))
     }
 
     fn root(&self) -> FakeNode {

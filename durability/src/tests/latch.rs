@@ -533,7 +533,8 @@ fn what_is_below_a_directory_whose_name_is_lost_is_lost() {
             (5, "d/e/f"),
             (6, "d/e/g"),
             (7, "d/h"),
-            (8, "x"),
+            (8, "x/y"),
+            (20, "x"),
         ];
         lock(&w.fake.state)
             .paths
@@ -558,7 +559,7 @@ fn what_is_below_a_directory_whose_name_is_lost_is_lost() {
         let other = file(8);
         w.create(&other, &dir(20)).await.unwrap();
         assert_eq!(w.flush(&other).await, Ok(()));
-        assert!(w.gate.clear_latches() > 0);
+        assert!(w.gate.clear_latches() >= 5);
         for made in [&f, &g, &h] {
             assert_eq!(w.flush(made).await, Ok(()));
         }

@@ -398,7 +398,7 @@ fn a_lost_move_of_a_directory_fails_what_is_below_and_nothing_else() {
         );
         w.create(&f, &m).await.unwrap();
         w.flush(&f).await.unwrap();
-        for (node, path) in [(&m, "A/M"), (&f, "a/m/sub/F"), (&g, "a/more")] {
+        for (node, path) in [(&a, "a"), (&m, "A/M"), (&f, "a/m/sub/F"), (&g, "a/more")] {
             w.is_at(node, path);
         }
         w.fake.script(10, &[Err(VfsError::Io)]);
@@ -419,7 +419,7 @@ fn a_lost_move_of_a_directory_fails_what_is_below_and_nothing_else() {
         let _ = w.rename(&a, &root, &root).await;
         assert_eq!(w.flush(&f).await, IO);
         assert_eq!(w.flush(&g).await, Ok(()));
-        w.is_at(&g, "");
+        lock(&w.fake.state).paths.remove(&g.ino);
         assert_eq!(w.flush(&g).await, IO, "nobody knows where it is");
         // Who suffers by it is shown it, and may end it.
         assert!(other.latched().iter().any(|latched| latched.key == key(11)));
@@ -459,9 +459,12 @@ fn a_lost_directory_is_known_after_a_restart() {
         assert_eq!(w.flush(&f).await, IO);
         assert_eq!(w.flush(&g).await, Ok(()));
         // Where it is by now nobody knows.
-        w.rename(&dir(12), &dir(1), &dir(1)).await.unwrap_err();
+        let other = dir(12);
+        w.is_at(&other, "other");
+        let _ = w.rename(&other, &dir(1), &dir(1)).await;
         assert_eq!(w.flush(&g).await, IO);
         assert!(w.gate.clear_latch(m.key_of()));
+        let _ = w.gate.clear_latch(other.key_of());
         assert_eq!(w.flush(&g).await, Ok(()));
     });
 }
@@ -478,6 +481,24 @@ fn what_is_made_in_a_lost_directory_is_lost_with_it() {
         w.create(&f, &d).await.unwrap();
         assert_eq!(w.flush(&f).await, IO);
         assert_eq!(w.flush(&f).await, IO);
+    });
+}
+
+/// The file is found by a name elsewhere, too.
+#[test]
+fn a_link_made_in_a_lost_directory_is_lost_whatever_other_name_is_flushed() {
+    honor(|w| async move {
+        let (root, d, e, f) = (dir(1), dir(10), dir(11), file(5));
+        w.is_at(&d, "d");
+        w.is_at(&e, "d/e");
+        w.is_at(&f, "f");
+        w.create(&e, &d).await.unwrap();
+        w.flush(&e).await.unwrap();
+        w.fake.script(1, &[Err(VfsError::Io)]);
+        assert_eq!(w.rename(&d, &root, &root).await, IO);
+        w.gate.linked(&f, &e, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        assert_eq!(w.flush(&f).await, IO, "nor later");
     });
 }
 
