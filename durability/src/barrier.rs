@@ -1,23 +1,21 @@
-//! The barrier: everything that must be on disk before an inode counts as stable, in order.
+//! The barrier: everything that must be on disk before an inode counts as stable.
 //!
-//! Owns which directories are synced before an inode and after it, and what a success of all of
-//! them proves. An inode is stable when it is synced, its names are, and so is the way to them:
-//! directories that moved are part of the way of whatever may be below.
+//! Owns which directories are synced after an inode, and what a success of all of them proves. An
+//! inode is stable when it is synced, its names are, and no directory above it is lost.
 //!
 //! Invariants: a name counts as stable only by a sync of its directory that began after it was
-//! marked, and that was done; no directory saves that a name left before the way to where it went
-//! is stable; nothing moves between directories meanwhile (`order.rs`).
+//! marked, and that was done; outstanding moves (`moves.rs`) are made stable first.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, future::Future, sync::Arc};
 
+use tokio::sync::oneshot;
 use vfs::{FileKey, Node, Vfs, VfsError};
 
 use crate::{
     inode::{Held, Inode, Name},
-    order::Still,
     planted::Planted,
     share::lock,
-    table::Durability,
+    table::{Durability, tell},
 };
 
 impl<V: Vfs> Durability<V> {
@@ -30,190 +28,246 @@ impl<V: Vfs> Durability<V> {
         key: FileKey,
         node: Option<Held<V>>,
     ) -> Result<(), VfsError> {
+        let asked = node.clone();
         let marked = self.tick();
-        // What is not known to be a file may be a directory, or become known as one by the time
-        // that it is synced.
+        // What is not known to be a file may be a directory, whose sync is one of names.
         let file = node.as_ref().is_some_and(Held::is_file)
             || self.peek(key, Inode::is_file) == Some(true);
-        // Without it the inode is synced only if it is known to be dirty.
         let named = node.is_some();
-        let asked = node.clone();
-        let mut still = None;
-        if !file {
-            still = Some(self.orders.still(key.fs).await);
+        let mut itself = Some(node);
+        if file {
+            self.sync_one(key, itself.take().flatten()).await?;
         }
-        let mut failed = Failed::default();
-        let moved_to = self.moved_to(key);
-        for dir in &moved_to {
-            failed.sync(self, dir.clone(), still.as_ref()).await?;
-        }
-        self.sync_one(key, node, still.clone()).await?;
-        let (planned, plan) = loop {
-            let planned = self.tick();
-            let plan = if self.planted(Planted::NoParentSync) {
-                Vec::new()
+        let owes = self.peek(key, |inode| !inode.names().is_empty()) == Some(true);
+        if itself.is_some() || owes || !self.moves.outstanding(key.fs).is_empty() {
+            let since = (marked, named);
+            if self.may_half_rename(key, asked.as_ref()) {
+                let still = self.moves.still(key.fs).await;
+                self.to_its_end(move |me| async move {
+                    let _still = still;
+                    me.directories(key, itself, since).await
+                })
+                .await?;
             } else {
-                self.plan(key)
-            };
-            if plan.is_empty() || still.is_some() {
-                break (planned, plan);
+                self.directories(key, itself, since).await?;
             }
-            still = Some(self.orders.still(key.fs).await);
-        };
-        for dir in &plan {
-            failed.sync(self, dir.clone(), still.as_ref()).await?;
         }
-        drop(still);
-        self.latch_below(key, moved_to.iter().chain(&plan).map(Held::key), &failed);
-        let before = |_| marked;
-        // The plan leaves the inode itself out, which was synced before it was made, if it was.
-        let own = if named { marked } else { 0 };
-        let until = |dir| if dir == key { own } else { planned };
-        self.names_synced(key, before, &failed.dirs);
-        let early = |dir| if dir == key { own } else { marked };
-        (moved_to.iter()).for_each(|dir| self.names_synced(dir.key(), early, &failed.dirs));
-        plan.iter()
-            .for_each(|dir| self.names_synced(dir.key(), until, &failed.dirs));
-        self.moved_synced(key.fs, until, &failed.dirs);
-        self.sync_above(key, asked.as_ref(), &mut failed).await?;
-        failed.error.map_or_else(|| self.check_latch(key), Err)?;
-        self.check_way(key, asked.as_ref())
+        self.settle_above(key, asked.as_ref()).await?;
+        self.check_latch(key)?;
+        self.check_above(key, asked.as_ref())
     }
 
-    /// The error of a directory whose move is lost, or whose name an earlier server process lost,
-    /// if the inode may be below: which inodes were reached through it nobody knows. By their
-    /// paths where both are of the same folder and no directory has moved since; otherwise it may.
-    pub(crate) fn check_way(&self, key: FileKey, node: Option<&Held<V>>) -> Result<(), VfsError> {
-        let lost = lock(&self.kept.nameless).clone();
+    /// Makes the names of an inode stable, and the inode itself if that is still to be done; the
+    /// outstanding moves of its file system first. Where renames are not atomic, whoever calls this
+    /// holds the lock of `moves.rs`.
+    pub(crate) async fn directories(
+        &self,
+        key: FileKey,
+        itself: Option<Option<Held<V>>>,
+        since: (u64, bool),
+    ) -> Result<(), VfsError> {
+        self.settle(key.fs, key).await?;
+        if let Some(node) = itself {
+            self.sync_one(key, node).await?;
+        }
+        self.names(key, since).await
+    }
+
+    /// Makes the outstanding moves of a file system stable, but for that of `except`. An error of
+    /// one is its own: it is latched. `NotStarted` is an error: nothing may be synced before them.
+    pub(crate) async fn settle(&self, fs: u64, except: FileKey) -> Result<(), VfsError> {
+        let mut moved = self.moves.outstanding(fs);
+        moved.retain(|key| *key != except);
+        for key in moved {
+            let marked = self.tick();
+            let mut result = self.sync_one(key, None).await;
+            if result.is_ok() {
+                result = self.names(key, (marked, false)).await;
+            }
+            if result == Err(VfsError::NotStarted) {
+                return result;
+            }
+            self.with(key, |inode| {
+                if inode.names().is_empty() {
+                    self.moves.settled(key);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Syncs the directories that the names of an inode are owed to, newest first, each with what
+    /// it is reached by. `marked` was drawn before the inode itself was synced, if that was surely
+    /// `done`.
+    async fn names(&self, key: FileKey, (marked, done): (u64, bool)) -> Result<(), VfsError> {
+        let planned = self.tick();
+        let plan = if self.planted(Planted::NoParentSync) {
+            Vec::new()
+        } else {
+            self.plan(key)
+        };
+        let (mut first, mut failed) = (None, BTreeSet::new());
+        for dir in &plan {
+            match self.sync_one(dir.key(), Some(dir.clone())).await {
+                Ok(()) => {}
+                // Nothing was tried: a later attempt can still keep the order.
+                Err(VfsError::NotStarted) => return Err(VfsError::NotStarted),
+                // It is latched. The others are synced all the same, or what waits behind a
+                // directory that always fails would be owed for ever.
+                Err(error) => {
+                    first.get_or_insert(error);
+                    failed.insert(dir.key());
+                }
+            }
+        }
+        for dir in &plan {
+            // What it holds cannot be reached after a power cut, however often it is synced.
+            if let Err(error) = self.check_above(dir.key(), Some(dir)) {
+                first.get_or_insert(error);
+                let failure = self.failure(error);
+                for key in plan.iter().map(Held::key).chain([key]) {
+                    self.lose(key, failure, |inode| inode.name_failed(dir.key(), failure));
+                }
+            }
+        }
+        self.names_synced(key, |_| marked, &failed);
+        // The plan leaves the inode itself out, which was synced before, if it was.
+        let own = if done { marked } else { 0 };
+        let until = |dir| if dir == key { own } else { planned };
+        plan.iter()
+            .for_each(|dir| self.names_synced(dir.key(), until, &failed));
+        first.map_or(Ok(()), Err)
+    }
+
+    fn names_synced(
+        &self,
+        key: FileKey,
+        until: impl Fn(FileKey) -> u64,
+        failed: &BTreeSet<FileKey>,
+    ) {
+        let repaired = self.with(key, |inode| {
+            let repaired = inode.names_synced(until, failed);
+            if inode.names().is_empty() {
+                self.moves.settled(key);
+            }
+            repaired
+        });
+        if repaired {
+            self.repaired(key);
+        }
+    }
+
+    /// Directories to sync after an inode, in order: those that its own name is owed to, newest
+    /// first, each followed by those that its own name is owed to, and so on up.
+    fn plan(&self, key: FileKey) -> Vec<Held<V>> {
+        let names = |key: FileKey| -> Vec<Held<V>> {
+            let names = self.peek(key, |inode| {
+                inode.names().iter().rev().map(|n| n.dir.clone()).collect()
+            });
+            names.unwrap_or_default()
+        };
+        let (mut seen, mut plan) = (BTreeSet::from([key]), Vec::new());
+        let mut stack = names(key);
+        while let Some(dir) = stack.pop() {
+            if seen.insert(dir.key()) {
+                stack.extend(names(dir.key()));
+                plan.push(dir);
+            }
+        }
+        plan
+    }
+
+    /// Syncs one after the other that make stable what an inode owes.
+    pub(crate) fn chain(&self, key: FileKey) -> usize {
+        1 + self.plan(key).len()
+    }
+
+    /// Whether the inode is on a file system whose renames are not atomic. What nothing is held of
+    /// has nothing to sync.
+    fn may_half_rename(&self, key: FileKey, node: Option<&Held<V>>) -> bool {
+        let own = node.map(|held| Arc::clone(&held.vfs));
+        let vfs = own.or_else(|| self.peek(key, Inode::vfs).flatten());
+        vfs.is_some_and(|vfs| !vfs.renames_are_atomic(key.fs))
+    }
+
+    /// Where the inode is on a file system mounted below the share's folder: the moves that are
+    /// outstanding on the folder's.
+    async fn settle_above(&self, key: FileKey, node: Option<&Held<V>>) -> Result<(), VfsError> {
+        let root = self.root(key, node).filter(|root| root.fs != key.fs);
+        for moved in root.map_or_else(Vec::new, |root| self.moves.outstanding(root.fs)) {
+            // Its error is its own, as in `settle`.
+            if Box::pin(self.barrier(moved, None)).await == Err(VfsError::NotStarted) {
+                return Err(VfsError::NotStarted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a move is outstanding by which the inode may be reached.
+    pub(crate) fn has_outstanding(&self, key: FileKey, node: &Held<V>) -> bool {
+        let above = node.vfs.root().key().fs;
+        let moved = |fs| !self.moves.outstanding(fs).is_empty();
+        moved(key.fs) || (above != key.fs && moved(above))
+    }
+
+    /// The error of a directory whose own name is lost if the inode is it or may be below: after a power
+    /// cut it would be found elsewhere, or nowhere. Which directories are above is told by the
+    /// paths; where one is not known, or the two shares are of different folders, it may be.
+    pub(crate) fn check_above(&self, key: FileKey, node: Option<&Held<V>>) -> Result<(), VfsError> {
+        let lost = lock(&self.lost).clone();
         if lost.is_empty() {
             return Ok(());
         }
         // Fresh where it can be: the path of an open is where it was then.
         let path = node.and_then(|held| held.vfs.path_hint(&held.node));
         let path = path.or_else(|| self.peek(key, Inode::path_hint).flatten());
-        let path = path.unwrap_or_default().to_lowercase();
+        let path = path.map(|path| path.to_lowercase());
         let root = self.root(key, node);
-        let way = [Some(key.fs), root.map(|root| root.fs)];
-        for (dir, stands) in lost
-            .into_iter()
-            .filter(|(dir, _)| way.contains(&Some(dir.fs)))
-        {
-            let latch = self.peek(dir, |inode| {
+        let file_systems = [Some(key.fs), root.map(|root| root.fs)];
+        for dir in lost {
+            if !file_systems.contains(&Some(dir.fs)) {
+                continue;
+            }
+            let lost = self.peek(dir, |inode| {
                 let latch = inode.view(dir).filter(|latch| latch.names)?;
-                let roots: BTreeSet<_> = inode.shares.iter().flat_map(|one| one.roots()).collect();
-                Some((latch, roots))
+                Some((latch.error, self.place_of_lost(dir, inode, latch.path)))
             });
-            let Some((latch, roots)) = latch.flatten() else {
-                // Cleared or proven, unless it is lost again by now.
-                self.with(dir, |inode| {
-                    if !inode.is_nameless() {
-                        lock(&self.kept.nameless).remove(&dir);
-                    }
-                });
+            let Some((error, (roots, above))) = lost.flatten() else {
                 continue;
             };
-            let above = latch.path.to_lowercase();
-            let apart = stands
-                && !path.is_empty()
-                && !above.is_empty()
-                && roots.iter().eq(&root)
-                && !(path.strip_prefix(above.as_str())).is_some_and(|rest| rest.starts_with('/'));
+            let below = |above: &String| {
+                let rest = path.as_ref().map(|path| path.strip_prefix(above.as_str()));
+                rest.is_none_or(|rest| rest.is_some_and(|rest| rest.starts_with('/')))
+            };
+            let apart = dir != key
+                && above.is_some_and(|above| !above.is_empty() && !below(&above))
+                && roots.iter().eq(&root);
             if !apart {
-                return Err(latch.error);
+                return Err(error);
             }
         }
         Ok(())
     }
 
-    /// What a directory holds whose own name is lost, now or since an earlier failure, cannot be
-    /// reached after a crash: its name is lost too, and so on down to the inode.
-    fn latch_below(&self, key: FileKey, dirs: impl Iterator<Item = FileKey>, failed: &Failed) {
-        if self.no_latches() {
-            return;
-        }
-        let below: Vec<FileKey> = dirs.chain([key]).collect();
-        // What is latched on the way may be above another one. A name is lost once.
-        while below.iter().any(|key| self.latch_nameless(*key, failed)) {}
-    }
-
-    /// True if a name of the inode was lost with its directory's.
-    fn latch_nameless(&self, key: FileKey, failed: &Failed) -> bool {
-        let lost = |dir: &FileKey| self.peek(*dir, Inode::is_nameless) == Some(true);
-        let above: Vec<_> = self.with(key, |inode| {
-            inode.names().iter().map(|n| n.dir.key()).collect()
-        });
-        let mut grown = false;
-        for dir in above.into_iter().filter(lost) {
-            let earlier = self.check_latch(dir).err();
-            let failure = self.failure(failed.error.or(earlier).unwrap_or(VfsError::Io));
-            grown |= self.lose(key, failure, |inode| inode.name_failed(dir, failure));
-        }
-        grown
-    }
-
-    pub(crate) fn names_synced(
+    /// Where a directory is whose own name is lost: the folders that its path is from, and the
+    /// path, if that is known. An earlier server process may have lost it: then the path is the one
+    /// that was stored, until a directory moves.
+    fn place_of_lost(
         &self,
-        key: FileKey,
-        until: impl Fn(FileKey) -> u64,
-        failed: &BTreeSet<FileKey>,
-    ) {
-        if self.with(key, |inode| inode.names_synced(until, failed)) {
-            self.repaired(key);
-        }
-    }
-
-    /// Directories to sync before an inode, in order: those that names moved to out of it, each
-    /// with what it is reached by. What left the inode is then found where it went.
-    fn moved_to(&self, key: FileKey) -> Vec<Held<V>> {
-        let dirs = self.with(key, |inode| inode.before().cloned().collect());
-        self.order(key, dirs)
-    }
-
-    /// Directories to sync after an inode, in order: those that its own name is owed to, newest
-    /// first, and those that the name of a directory is owed to that moved: the inode may be
-    /// below it, however long ago it got its own name.
-    fn plan(&self, key: FileKey) -> Vec<Held<V>> {
-        let mut dirs: Vec<_> = self.with(key, |inode| {
-            inode.names().iter().map(|n| n.dir.clone()).collect()
-        });
-        dirs.extend(self.moved_names(key.fs));
-        self.order(key, dirs)
-    }
-
-    /// The directories that names of directories of a file system are owed to that moved.
-    fn moved_names(&self, fs: u64) -> Vec<Held<V>> {
-        let moved = lock(&self.moved).clone();
-        let mut dirs = Vec::new();
-        for moved in moved.into_iter().filter(|moved| moved.fs == fs) {
-            let names = |inode: &Inode<V>| -> Vec<_> {
-                inode.names().iter().map(|n| n.dir.clone()).collect()
-            };
-            dirs.extend(self.peek(moved, names).unwrap_or_default());
-        }
-        dirs
-    }
-
-    /// Where the inode is on a file system mounted below the share's folder: the directories that
-    /// moved on the folder's, in a turn of their own, so that neither waits for the other's syncs.
-    async fn sync_above(
-        &self,
-        key: FileKey,
-        node: Option<&Held<V>>,
-        failed: &mut Failed,
-    ) -> Result<(), VfsError> {
-        let root = self.root(key, node).filter(|root| root.fs != key.fs);
-        let Some(root) = root.filter(|root| !self.moved_names(root.fs).is_empty()) else {
-            return Ok(());
+        dir: FileKey,
+        inode: &Inode<V>,
+        stored: String,
+    ) -> (BTreeSet<FileKey>, Option<String>) {
+        let above = match inode.root() {
+            Some(root) => (BTreeSet::from([root]), inode.path_hint()),
+            None => {
+                let shares = inode.shares.iter();
+                let roots = shares.flat_map(|share| share.roots()).collect();
+                let stands = !self.moves.has_directory_moved(dir.fs);
+                (roots, stands.then_some(stored))
+            }
         };
-        let still = self.orders.still(root.fs).await;
-        let planned = self.tick();
-        let plan = self.order(key, self.moved_names(root.fs));
-        for dir in &plan {
-            failed.sync(self, dir.clone(), Some(&still)).await?;
-        }
-        drop(still);
-        self.moved_synced(root.fs, |_| planned, &failed.dirs);
-        Ok(())
+        (above.0, above.1.map(|path| path.to_lowercase()))
     }
 
     /// Other directories than `parent` that a name of the inode of some kind is owed to.
@@ -231,183 +285,31 @@ impl<V: Vfs> Durability<V> {
         names.unwrap_or_default()
     }
 
-    /// The ways that names may be found to have gone once a directory is removed from `parent`:
-    /// from there, and from where they came, to where they are.
-    pub(crate) fn ways_through(&self, dir: FileKey, parent: FileKey) -> Vec<(FileKey, FileKey)> {
-        let to = self.peek(dir, |inode| {
-            inode.before().map(Held::key).collect::<Vec<_>>()
-        });
-        let to = to.filter(|to| !to.is_empty()).unwrap_or_default();
-        let mut from = vec![parent];
-        if !to.is_empty() {
-            from.extend(self.every(|_, inode| inode.before().any(|one| one.key() == dir)));
-        }
-        let ways = |from: FileKey| to.iter().map(move |to| (from, *to));
-        from.into_iter()
-            .flat_map(ways)
-            .filter(|(from, to)| from != to)
-            .collect()
-    }
-
-    /// A directory that, on the way to `to`, must not be synced before `from` is, as something
-    /// moved from it to there: a name that goes from `from` to `to` is against that.
-    pub(crate) fn against(&self, from: FileKey, to: FileKey) -> Option<FileKey> {
-        let (mut seen, mut stack) = (BTreeSet::new(), vec![to]);
-        while let Some(dir) = stack.pop() {
-            if dir == from || !seen.insert(dir) {
-                continue;
-            }
-            let next = self.peek(dir, |inode| {
-                let before: Vec<_> = inode.before().map(Held::key).collect();
-                let names: Vec<_> = inode.names().iter().map(|name| name.dir.key()).collect();
-                (before, names)
-            });
-            let (before, names) = next.unwrap_or_default();
-            if before.contains(&from) {
-                return Some(dir);
-            }
-            stack.extend(before.into_iter().chain(names));
-        }
-        None
-    }
-
-    /// A directory is gone that names had moved out of, to these: what had moved through it to
-    /// there is found there, whichever directory it had left before.
-    pub(crate) fn passed_on(&self, gone: FileKey, to: &[(Held<V>, u64)]) {
-        if to.is_empty() {
-            return;
-        }
-        let from = |inode: &Inode<V>| inode.before().any(|dir| dir.key() == gone);
-        for key in self.every(|_, inode| from(inode)) {
-            self.with(key, |inode| {
-                if from(inode) {
-                    (to.iter()).for_each(|(dir, _)| inode.moved_out(dir, self.tick()));
-                }
-            });
-        }
-    }
-
-    /// The directory moved, under its lock: until its name is synced it is in every barrier of its file system.
-    pub(crate) fn directory_moved(&self, dir: FileKey) {
-        lock(&self.moved).insert(dir);
-        // What is below it has another path from now on.
-        let mut lost = lock(&self.kept.nameless);
-        (lost.iter_mut().filter(|(lost, _)| lost.fs == dir.fs)).for_each(|(_, path)| *path = false);
-    }
-
-    /// Whether a directory that the inode may be below moved and its name is owed.
-    pub(crate) fn has_moved(&self, key: FileKey, node: &Held<V>) -> bool {
-        let moved = lock(&self.moved).clone();
-        !moved.is_empty() && {
-            let above = node.vfs.root().key().fs;
-            moved.iter().any(|dir| dir.fs == key.fs || dir.fs == above)
-        }
-    }
-
     /// The folder of the share that an inode was reached through, by `node` or what is held of it.
     fn root(&self, key: FileKey, node: Option<&Held<V>>) -> Option<FileKey> {
         let own = node.map(|held| held.vfs.root().key());
         own.or_else(|| self.peek(key, Inode::root).flatten())
     }
 
-    /// The names of directories that moved are on disk, as in [`Inode::names_synced`].
-    fn moved_synced(&self, fs: u64, until: impl Fn(FileKey) -> u64, failed: &BTreeSet<FileKey>) {
-        let moved = lock(&self.moved).clone();
-        for dir in moved.into_iter().filter(|dir| dir.fs == fs) {
-            self.names_synced(dir, &until, failed);
-            // Under the inode's lock, as when it moves.
-            self.with(dir, |inode| {
-                if inode.names().is_empty() {
-                    if inode.is_nameless() {
-                        lock(&self.kept.nameless).insert(dir, false);
-                        tracing::error!(
-                            fs = dir.fs,
-                            inode = dir.ino,
-                            path = inode.view(dir).map(|latch| latch.path).unwrap_or_default(),
-                            "the move of a directory is lost: every FLUSH on its file system fails, \
-                             as it may be of something below, until the directory moves again, is \
-                             deleted, or its latch is cleared"
-                        );
-                    }
-                    lock(&self.moved).remove(&dir);
-                }
-            });
-        }
-    }
-
-    /// Syncs one after the other that make stable what an inode owes.
-    pub(crate) fn chain(&self, key: FileKey) -> usize {
-        self.moved_to(key).len() + 1 + self.plan(key).len()
-    }
-
-    /// These directories and all that must go before and after them, in order: for each the ones
-    /// that names moved to out of it (with theirs), then itself, then the directories that its
-    /// own name is owed to (with theirs). So no directory saves that a name left before the way
-    /// to where it went is stable. No longer than there are dirty inodes, which are limited.
-    fn order(&self, of: FileKey, dirs: Vec<Held<V>>) -> Vec<Held<V>> {
-        // Depth first with an explicit stack. A cycle (names moved both ways) is cut where it
-        // closes.
-        let mut seen = BTreeSet::from([of]);
-        let mut order = Vec::new();
-        let mut stack: Vec<Visit<V>> = dirs.into_iter().rev().map(Visit::Enter).collect();
-        while let Some(visit) = stack.pop() {
-            let dir = match visit {
-                Visit::Enter(dir) => dir,
-                Visit::Place(dir) => {
-                    order.push(dir);
-                    continue;
-                }
-            };
-            if !seen.insert(dir.key()) {
-                continue;
-            }
-            let (before, after) = self.with(dir.key(), |inode| {
-                let before: Vec<_> = inode.before().cloned().collect();
-                let after: Vec<_> = inode.names().iter().map(|n| n.dir.clone()).collect();
-                (before, after)
-            });
-            stack.extend(after.into_iter().rev().map(Visit::Enter));
-            stack.push(Visit::Place(dir));
-            stack.extend(before.into_iter().map(Visit::Enter));
-        }
-        order
-    }
-}
-
-/// A step of [`Durability::order`].
-enum Visit<V: Vfs> {
-    /// What goes before the directory, the directory, what goes after.
-    Enter(Held<V>),
-    /// The directory itself.
-    Place(Held<V>),
-}
-
-/// Directories on a barrier's way whose sync failed. They are latched; the others are synced all
-/// the same, or what waits behind a directory that always fails would be owed for ever.
-#[derive(Default)]
-struct Failed {
-    error: Option<VfsError>,
-    dirs: BTreeSet<FileKey>,
-}
-
-impl Failed {
-    /// Syncs a directory. The error is one after which nothing is tried: the order would break
-    /// where a later attempt can still keep it.
-    async fn sync<V: Vfs>(
-        &mut self,
-        core: &Durability<V>,
-        dir: Held<V>,
-        still: Option<&Still>,
-    ) -> Result<(), VfsError> {
-        let key = dir.key();
-        match core.sync_one(key, Some(dir), still.cloned()).await {
-            Ok(()) => {}
-            Err(VfsError::NotStarted) => return Err(VfsError::NotStarted),
-            Err(error) => {
-                self.error.get_or_insert(error);
-                self.dirs.insert(key);
-            }
-        }
-        Ok(())
+    /// Runs a step in a task of its own, so that it ends although nobody waits for it any more, and
+    /// what it holds is held until then.
+    pub(crate) async fn to_its_end<F, T>(
+        &self,
+        step: impl FnOnce(Arc<Self>) -> F,
+    ) -> Result<T, VfsError>
+    where
+        F: Future<Output = Result<T, VfsError>> + 'static,
+        T: 'static,
+    {
+        let Some(me) = self.me.upgrade() else {
+            return Err(VfsError::Io);
+        };
+        let (ended, end) = oneshot::channel();
+        let step = step(me);
+        self.env.spawn(Box::pin(async move {
+            tell(ended, step.await);
+        }));
+        // The sender is dropped only if the worker that ran the step is gone.
+        end.await.unwrap_or(Err(VfsError::Io))
     }
 }

@@ -40,7 +40,7 @@ use crate::{
     receipt::Receipt,
     report::{Exposure, LatchedInode, StopReport},
     settings::{Bound, Policy, PolicyKind, ShareDurability},
-    share::Share,
+    share::{Share, lock},
     table::Durability,
 };
 
@@ -353,7 +353,7 @@ impl<V: Vfs> Gate<V> {
         let mut noted = self.note(node, bytes);
         if barriers.wait == Wait::Nothing {
             core.check_latch(key)?;
-            core.check_way(key, Some(&self.held(node)))?;
+            core.check_above(key, Some(&self.held(node)))?;
             if matches!(target, FlushTarget::ShareRoot) {
                 self.check_share(core)?;
             }
@@ -439,7 +439,7 @@ impl<V: Vfs> Gate<V> {
         }
         let mut result = result.and_then(|()| core.check_latch(key));
         if judged.barriers.wait != Wait::Nothing {
-            result = result.and_then(|()| core.check_way(key, Some(&self.held(node))));
+            result = result.and_then(|()| core.check_above(key, Some(&self.held(node))));
         }
         self.told(core, result).await.map(|()| Receipt::new())
     }
@@ -472,7 +472,7 @@ impl<V: Vfs> Gate<V> {
     }
 
     /// The latched inodes that were changed or flushed through this share, and directories of its
-    /// file system whose move is lost, which concern all that is there.
+    /// file system whose own name is lost, which concern all that is below.
     pub fn latched(&self) -> Vec<LatchedInode> {
         let core = &self.core;
         let mut latched = core.latched_where(|inode| {
@@ -481,7 +481,7 @@ impl<V: Vfs> Gate<V> {
         });
         let known: Vec<FileKey> = latched.iter().map(|latched| latched.key).collect();
         let fs = self.vfs.root().key().fs;
-        let lost = core.nameless().into_iter();
+        let lost = lock(&core.lost).clone().into_iter();
         let lost = lost.filter(|dir| dir.fs == fs && !known.contains(dir));
         latched.extend(lost.filter_map(|dir| core.peek(dir, |inode| inode.view(dir)).flatten()));
         latched
@@ -584,11 +584,11 @@ impl<V: Vfs> Gate<V> {
         let key = node.key();
         let (mut idle, mut lost) = (Vec::new(), None);
         let judged = self.mark(core, node, asked, |inode, account| {
+            if event == Event::Move {
+                core.moves.marked(key, node.is_directory());
+            }
             // Drawn under the lock: a barrier that draws a later number finds the name in
             // its plan.
-            if event == Event::Rename && node.is_directory() {
-                core.directory_moved(key);
-            }
             let at = (core.tick(), core.now());
             idle = inode.renamed(account, (new.as_ref(), old.as_ref()), at, key);
             lost = core.names_begun(&dirs, since, inode);
@@ -682,17 +682,17 @@ impl<V: Vfs> Gate<V> {
             // Answered before the disk, but not against what is known of it.
             Wait::Nothing if barriers.deferred => {
                 core.check_latch(key)?;
-                core.check_way(key, Some(&self.held(node)))?;
+                core.check_above(key, Some(&self.held(node)))?;
             }
             Wait::Nothing => {}
             Wait::Names => {
                 if core.with(key, |inode| !inode.names().is_empty())
-                    || core.has_moved(key, &self.held(node))
+                    || core.has_outstanding(key, &self.held(node))
                 {
                     core.barrier(key, None).await?;
                 }
                 core.check_latch(key)?;
-                core.check_way(key, Some(&self.held(node)))?;
+                core.check_above(key, Some(&self.held(node)))?;
             }
             Wait::Inode | Wait::Parent => core.barrier(key, None).await?,
             Wait::Share => {

@@ -29,7 +29,6 @@ use crate::{
     gate::Earlier,
     latch::{Failure, Latch},
     opens::Opens,
-    order::Still,
     settings::PolicyKind,
     share::{Reservation, Share},
 };
@@ -60,15 +59,14 @@ impl<V: Vfs> Held<V> {
     }
 }
 
-/// Who waits for a sync, and what it needs held until the sync has ended.
-type Waiter = (oneshot::Sender<Result<(), VfsError>>, Option<Still>);
+/// Who waits for a sync.
+type Waiter = oneshot::Sender<Result<(), VfsError>>;
 
 /// One sync of an inode, taken out of its state.
 pub(crate) struct Job<V: Vfs> {
     pub(crate) targets: Vec<(Held<V>, SyncScope)>,
     pub(crate) waiters: Vec<Waiter>,
     pub(crate) share: Option<Arc<Share>>,
-    pub(crate) sequence: u64,
 }
 
 pub(crate) struct Inode<V: Vfs> {
@@ -79,9 +77,6 @@ pub(crate) struct Inode<V: Vfs> {
     pub(crate) pending: Epoch,
     running: Option<Epoch>,
     names: Vec<Name<V>>,
-    /// For a directory that a name moved out of: where it went. Synced first, or a crash in
-    /// between leaves the moved inode without any name.
-    before: Vec<(Held<V>, u64)>,
     pub(crate) latch: Option<Latch>,
     /// No directory.
     file: bool,
@@ -114,7 +109,6 @@ impl<V: Vfs> Default for Inode<V> {
             pending: Epoch::default(),
             running: None,
             names: Vec::new(),
-            before: Vec::new(),
             latch: None,
             file: false,
             gone: false,
@@ -147,7 +141,6 @@ impl<V: Vfs> Inode<V> {
     /// Nothing here that must be remembered.
     pub(crate) fn is_idle(&self) -> bool {
         !self.is_dirty()
-            && self.before.is_empty()
             && self.latch.is_none()
             && self.in_flight.is_empty()
             && self.arrived.is_empty()
@@ -295,10 +288,9 @@ impl<V: Vfs> Inode<V> {
     pub(crate) fn ask(
         &mut self,
         node: Option<Held<V>>,
-        still: Option<Still>,
     ) -> (oneshot::Receiver<Result<(), VfsError>>, bool) {
         let (tell, told) = oneshot::channel();
-        self.waiters.push((tell, still));
+        self.waiters.push(tell);
         self.file |= node.as_ref().is_some_and(Held::is_file);
         if let Some(held) = node
             && !self
@@ -320,7 +312,7 @@ impl<V: Vfs> Inode<V> {
     }
 
     /// The next sync, if anybody waits for one.
-    pub(crate) fn take_job(&mut self, sequence: u64) -> Option<Job<V>> {
+    pub(crate) fn take_job(&mut self) -> Option<Job<V>> {
         if self.waiters.is_empty() {
             self.syncing = false;
             return None;
@@ -362,14 +354,12 @@ impl<V: Vfs> Inode<V> {
             targets,
             waiters: std::mem::take(&mut self.waiters),
             share,
-            sequence,
         })
     }
 
     /// The sync succeeded. True if that ended a latch.
-    pub(crate) fn synced(&mut self, sequence: u64) -> bool {
+    pub(crate) fn synced(&mut self) -> bool {
         let epoch = self.running.take().unwrap_or_default();
-        self.before.retain(|(_, seq)| *seq > sequence);
         if let Some(latch) = &mut self.latch {
             latch.extents.repair(&epoch.extents);
             for (stream, size) in &epoch.cut {
@@ -406,9 +396,11 @@ impl<V: Vfs> Inode<V> {
         self.running.is_some() && self.failed(failure, entries)
     }
 
-    /// Gives back the nodes that nothing dirty needs, nor a change that is under way.
+    /// Gives back the nodes that nothing dirty needs, nor a change that is under way. Of a directory
+    /// whose name is owed or lost one stays: it tells where the directory is.
     fn release(&mut self) {
-        if self.pending.is_clean() && self.in_flight.is_empty() {
+        let named = !self.file && (!self.names.is_empty() || self.has_lost_name());
+        if self.pending.is_clean() && self.in_flight.is_empty() && !named {
             self.node = None;
             self.wrote = false;
         }
@@ -419,9 +411,14 @@ impl<V: Vfs> Inode<V> {
 
     /// The folder of a share that it is held through.
     pub(crate) fn root(&self) -> Option<FileKey> {
+        self.vfs().map(|vfs| vfs.root().key())
+    }
+
+    /// The back end that it is held through.
+    pub(crate) fn vfs(&self) -> Option<Arc<V>> {
         let held = self.node.as_ref().or_else(|| self.streams.values().next());
         let held = held.or_else(|| self.names.first().map(|name| &name.dir));
-        held.map(|held| held.vfs.root().key())
+        held.map(|held| Arc::clone(&held.vfs))
     }
 
     /// Where the inode is, if a node of it is held and the kernel knows.

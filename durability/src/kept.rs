@@ -8,10 +8,9 @@
 //! may have to be rewritten once more.
 
 use std::{
-    collections::BTreeMap,
     future::poll_fn,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, RwLock,
+        Arc, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     task::Poll,
@@ -41,10 +40,6 @@ pub(crate) struct Kept {
     journaling: AtomicBool,
     /// Somebody waited for the store in vain, and it is not done yet.
     late: Arc<AtomicBool>,
-    /// Inodes whose names an earlier process lost, as far as it is known, and directories whose
-    /// move is lost: whether the path of the latch is still the one they would be found by. No
-    /// more than latches.
-    pub(crate) nameless: Mutex<BTreeMap<FileKey, bool>>,
 }
 
 impl Kept {
@@ -109,17 +104,9 @@ impl<V: Vfs> Durability<V> {
         let mut shares = self.shares();
         shares.retain(|share| named(&share.name));
         self.with(record.key, |inode| inode.restore(record, failure, &shares));
-        if !record.names.is_empty() && !record.file {
-            lock(&self.kept.nameless).insert(record.key, true);
-        }
         for share in &shares {
             share.trip(self.now());
         }
-    }
-
-    /// Directories whose move is lost.
-    pub(crate) fn nameless(&self) -> Vec<FileKey> {
-        lock(&self.kept.nameless).keys().copied().collect()
     }
 
     /// A file system of this share (by its name) lost data that nobody holds: the share honors

@@ -46,8 +46,11 @@ pub enum Event {
     Close,
     /// End of file or allocation was set.
     Resize,
-    /// A name moved.
+    /// A name of a file moved, within a directory or where the file system keeps a rename whole.
     Rename,
+    /// A name moved that others are reached by, a directory's, or of which the file system may keep
+    /// one half.
+    Move,
     /// A name was added.
     Link,
     /// A name was removed.
@@ -159,12 +162,15 @@ pub fn barriers(event: Event, settings: &ShareDurability, flags: RequestFlags) -
             };
             answer(asked, honored)
         }
+        // A policy that answers FLUSH before the disk has to have it stable by then, too.
+        Event::Move if asked != Asked::Deferred => Barriers::wait(Wait::Inode),
         // FILE_WRITE_THROUGH: whatever is done through the open is synced too.
         Event::Resize
         | Event::Content
         | Event::Meta(_)
         | Event::Create
         | Event::Rename
+        | Event::Move
         | Event::Link
         | Event::Remove
         | Event::Stream

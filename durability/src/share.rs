@@ -158,11 +158,6 @@ impl Share {
     }
 
     /// Whether its policy or one of its rules answers before the disk does.
-    /// Whether anything acknowledged through it may be promised to be stable.
-    pub(crate) fn promises(&self) -> bool {
-        self.effective().policy != Policy::TreatHostAsStableStorage || !self.rules().is_empty()
-    }
-
     pub(crate) fn has_lazy(&self) -> bool {
         self.settings().policy.is_lazy() || self.has_lazy_rules()
     }

@@ -6,8 +6,8 @@
 //! joins only a sync that starts after the request came; all that joined hear the same result.
 //!
 //! A sync of an inode never waits for a sync of another one: the barrier (`barrier.rs`) puts them
-//! in order (moved-to directories with their parents, the inode, its parents newest first, each
-//! with theirs), so no cycle of renames can lock two of them up.
+//! in order (the inode, its parents newest first, each with theirs), so no cycle of renames can
+//! lock two of them up.
 //!
 //! `payer.rs` starts syncs by age; `gate.rs` says what changed.
 
@@ -30,8 +30,8 @@ use crate::{
     kept::Kept,
     latch::Failure,
     metrics::count,
+    moves::Moves,
     opens::OpenEntry,
-    order::{Orders, Still},
     planted::Planted,
     receipt::Receipt,
     report::{Exposure, LatchedInode, Limits, StopReport},
@@ -65,10 +65,10 @@ pub struct Durability<V: Vfs> {
     pub(crate) guard: Arc<AtomicBool>,
     /// An inode became clean.
     pub(crate) room: Notify,
-    /// Directories that moved and owe their name: a part of the path of whatever is below.
-    pub(crate) moved: Mutex<BTreeSet<FileKey>>,
-    /// Between syncs of directories and moves between them.
-    pub(crate) orders: Orders,
+    /// Moves of names that are not on disk yet.
+    pub(crate) moves: Moves,
+    /// Directories whose own name is lost. No more than there are latches.
+    pub(crate) lost: Mutex<BTreeSet<FileKey>>,
     /// Inodes that background work is syncing.
     pub(crate) paying: Mutex<BTreeSet<FileKey>>,
     /// What outlives the process.
@@ -100,8 +100,8 @@ impl<V: Vfs> Durability<V> {
             failures: Failures::default(),
             guard: Arc::default(),
             room: Notify::new(),
-            moved: Mutex::default(),
-            orders: Orders::default(),
+            moves: Moves::default(),
+            lost: Mutex::default(),
             paying: Mutex::default(),
             kept: Kept::default(),
             #[cfg(feature = "planted-faults")]
@@ -242,6 +242,7 @@ impl<V: Vfs> Durability<V> {
         let mut shard = lock(self.shard(key));
         let inode = shard.entry(key).or_default();
         let (dirty, latched) = (inode.is_dirty(), inode.latch.is_some());
+        let lost = inode.is_lost_directory();
         let mark = Kept::mark(inode);
         let out = step(inode);
         match (dirty, inode.is_dirty()) {
@@ -273,6 +274,11 @@ impl<V: Vfs> Durability<V> {
             }
             inode.latch = None;
             self.latched.fetch_sub(1, SeqCst);
+        }
+        match (lost, inode.is_lost_directory()) {
+            (false, true) => _ = lock(&self.lost).insert(key),
+            (true, false) => _ = lock(&self.lost).remove(&key),
+            _ => {}
         }
         if mark != Kept::mark(inode) {
             self.kept.latch_changed(key, inode);
@@ -340,11 +346,6 @@ impl<V: Vfs> Durability<V> {
         })
     }
 
-    /// Nothing has failed, or it is repaired.
-    pub(crate) fn no_latches(&self) -> bool {
-        self.latched.load(SeqCst) == 0
-    }
-
     pub(crate) fn has_overflow(&self) -> bool {
         self.overflow.load(SeqCst)
     }
@@ -356,7 +357,7 @@ impl<V: Vfs> Durability<V> {
     }
 
     /// Inodes that anything is known of.
-    pub(crate) fn every(&self, wanted: impl Fn(&FileKey, &Inode<V>) -> bool) -> Vec<FileKey> {
+    fn every(&self, wanted: impl Fn(&FileKey, &Inode<V>) -> bool) -> Vec<FileKey> {
         let mut keys = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
@@ -387,7 +388,7 @@ impl<V: Vfs> Durability<V> {
     }
 
     /// The last name of the inode is gone. The answer goes to the directory that had it.
-    pub(crate) fn unlinked(&self, key: FileKey) -> Left<V> {
+    pub(crate) fn unlinked(&self, key: FileKey) -> Left {
         let (left, shares) = self.with(key, |inode| (inode.unlinked(), inode.shares.clone()));
         if left.latched {
             shares.iter().for_each(|share| share.untrip_if_clean());
@@ -397,16 +398,14 @@ impl<V: Vfs> Durability<V> {
     }
 
     /// One sync of one inode that starts after now, shared with whoever else asks.
-    /// `still` is held until it has ended, whoever gives up waiting for it.
     pub(crate) async fn sync_one(
         &self,
         key: FileKey,
         node: Option<Held<V>>,
-        still: Option<Still>,
     ) -> Result<(), VfsError> {
         let asked = node.is_some();
         let (told, (run, share)) = self.with(key, |inode| {
-            let (told, run) = inode.ask(node, still);
+            let (told, run) = inode.ask(node);
             (told, (run, inode.shares.first().cloned()))
         });
         if let Some(share) = share {
@@ -475,7 +474,7 @@ impl<V: Vfs> Durability<V> {
     fn finish(&self, key: FileKey, job: &Job<V>, result: Result<(), VfsError>) {
         match result {
             Ok(()) => {
-                if self.with(key, |inode| inode.synced(job.sequence)) {
+                if self.with(key, |inode| inode.synced()) {
                     self.repaired(key);
                 }
             }
@@ -606,8 +605,8 @@ impl<V: Vfs> Abandon<V> {
     async fn drive(mut self) {
         let (core, key) = (Arc::clone(&self.core), self.key);
         loop {
-            // Drawn under the lock: what is marked before belongs to this sync whole.
-            let Some(job) = core.with(key, |inode| inode.take_job(core.tick())) else {
+            // What is marked before belongs to this sync whole.
+            let Some(job) = core.with(key, Inode::take_job) else {
                 break;
             };
             let mut result = core.run(&job).await;
@@ -619,7 +618,7 @@ impl<V: Vfs> Abandon<V> {
                 // The latch is stored before anybody hears of it.
                 core.latches_settled().await;
             }
-            for (waiter, _still) in job.waiters {
+            for waiter in job.waiters {
                 // A waiter that went away does not care.
                 let _ = waiter.send(result);
             }

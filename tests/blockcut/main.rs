@@ -56,6 +56,7 @@ tests/blockcut/run [options]
   --cuts-per-round N      a round is a new file system and a new run of the clients (20)
   --clients N             connections (4)
   --operations N          changes and flushes of each client in a round (100)
+  --renames               mostly renames, of files and of directories, between directories
   --served N              images of a round that are also read through a server (1)
   --oracle-every N        the simulator's oracle is asked of every so manieth image too (1)
   --seed N                of the first round; each further one is one more
@@ -73,6 +74,7 @@ struct Arguments {
     cuts_per_round: usize,
     clients: usize,
     operations: usize,
+    renames: bool,
     served: usize,
     oracle_every: usize,
     seed: u64,
@@ -96,6 +98,7 @@ fn arguments() -> Result<Arguments, String> {
         cuts_per_round: 20,
         clients: 4,
         operations: 100,
+        renames: false,
         served: 1,
         oracle_every: 1,
         seed: 1,
@@ -122,6 +125,7 @@ fn arguments() -> Result<Arguments, String> {
             "--cuts" => out.cuts = number(&value()?)?,
             "--cuts-per-round" => out.cuts_per_round = number(&value()?)?.max(1),
             "--clients" => out.clients = number(&value()?)?.max(1),
+            "--renames" => out.renames = true,
             "--operations" => out.operations = number(&value()?)?,
             "--served" => out.served = number(&value()?)?,
             "--oracle-every" => out.oracle_every = number(&value()?)?,
@@ -174,6 +178,7 @@ fn rounds(arguments: &Arguments, fs: FileSystem, policy: &str) -> Result<Tally, 
                 // Samba 4.17 sometimes stores other attributes than it says, cut or no cut, and
                 // takes a FLUSH of the root for one of that directory.
                 all: arguments.peer != Peer::Samba,
+                renames: arguments.renames,
                 log_max: 1 << 30,
             },
             cuts: left.min(arguments.cuts_per_round),

@@ -58,6 +58,15 @@ impl<'a> Places<'a> {
     }
 }
 
+impl Places<'_> {
+    fn keeps_its_name(&self, object: Object, path: &str) -> bool {
+        let name = |path: &str| path.rsplit('/').next().map(str::to_owned);
+        self.of
+            .get(&object)
+            .is_some_and(|old| name(old) == name(path))
+    }
+}
+
 impl Oracle {
     pub(crate) fn new(record: &History) -> Self {
         let mut events: Vec<(Moment, Event<'_>)> = Vec::new();
@@ -281,6 +290,16 @@ fn other<'a>(
 ) -> Vec<Effect> {
     let object = oracle::Object(u64::from(cell.object()));
     match (cell, value) {
+        // What is below a directory that was renamed keeps its own name.
+        (Cell::Name(below), Value::Path(path))
+            if operation.kind == Kind::RenameDirectory && places.keeps_its_name(below, path) =>
+        {
+            if let Some(old) = places.of.insert(below, path) {
+                places.at.remove(old);
+            }
+            places.at.insert(path, below);
+            Vec::new()
+        }
         (Cell::Name(moved), Value::Path(path)) => {
             let (dir, name) = places.slot(path);
             let to = Some(object);

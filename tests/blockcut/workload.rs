@@ -51,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) big: usize,
     /// Whether what only some servers do right is asked for: attributes, FLUSH of the root.
     pub(crate) all: bool,
+    /// Most of what is asked for are renames, of files and of directories.
+    pub(crate) renames: bool,
     /// The log must not grow beyond, bytes.
     pub(crate) log_max: u64,
 }
@@ -214,6 +216,13 @@ impl Client<'_> {
     }
 
     fn step(&mut self) {
+        if self.world.plan.renames && self.rng.percent(60) {
+            return match self.rng.below(10) {
+                0..6 => self.change(Self::rename),
+                6..8 => self.replace(),
+                _ => self.rename_directory(),
+            };
+        }
         match self.rng.below(100) {
             0..18 => self.create(),
             18..42 => self.change(Self::write),
@@ -225,7 +234,8 @@ impl Client<'_> {
             73..80 => self.change(Self::rename),
             80..84 => self.replace(),
             84..88 => self.delete(),
-            88..90 => {
+            88 => self.rename_directory(),
+            89 => {
                 let above = self.rng.below(self.directories.len());
                 let _ = self.make_directory(Some(above));
             }
@@ -498,6 +508,51 @@ impl Client<'_> {
         self.act(Kind::Rename, effects, Promise::Nothing, || {
             handle.rename(&wire(&path), false)
         })
+    }
+
+    /// Moves a directory with all that is below, between directories or not.
+    fn rename_directory(&mut self) {
+        let (at, above) = (
+            self.rng.below(self.directories.len()),
+            self.rng.below(self.directories.len()),
+        );
+        let old = self.directories[at].path.clone();
+        let below = |path: &str| path.strip_prefix(old.as_str()).map(str::to_owned);
+        let below = |path: &str| below(path).filter(|rest| rest.starts_with('/'));
+        // The first one is the client's own, and none moves below itself.
+        let target = self.directories[above].path.clone();
+        if at == 0 || at == above || below(&target).is_some() {
+            return;
+        }
+        let new = format!("{target}/d{}", self.object());
+        for file in 0..self.files.len() {
+            if below(&self.files[file].path).is_some() && self.close(file).is_none() {
+                return;
+            }
+        }
+        let mut effects = vec![(
+            Cell::Name(self.directories[at].object),
+            Value::Path(new.clone()),
+        )];
+        self.directories[at].path.clone_from(&new);
+        let directories = self.directories.iter_mut().map(|d| (d.object, &mut d.path));
+        let files = self.files.iter_mut().map(|f| (f.object, &mut f.path));
+        for (object, path) in directories.chain(files) {
+            if let Some(rest) = below(path) {
+                *path = format!("{new}{rest}");
+                effects.push((Cell::Name(object), Value::Path(path.clone())));
+            }
+        }
+        let tree = self.tree;
+        let done = self.act(Kind::RenameDirectory, effects, Promise::Nothing, || {
+            tree.rename(&wire(&old), &wire(&new), false)
+        });
+        if done.is_none() {
+            // Nobody knows where it is, and what is below.
+            let lost = |path: &str| path == new || path.starts_with(&format!("{new}/"));
+            self.directories.retain(|d| !lost(&d.path));
+            self.files.retain(|f| !lost(&f.path));
+        }
     }
 
     fn replace(&mut self) {

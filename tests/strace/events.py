@@ -9,7 +9,9 @@ policies nothing is done before the answer, but for a full sync, which is as und
 Paths are those in the share ("." is the share); "depot" is a folder of the depot, "depot file" what
 it keeps of a stream. A call that is repeated at once stands once.
 """
+import os
 import struct
+import subprocess
 
 from smbprotocol.file_info import FileInformationClass as Class
 from smbprotocol.ioctl import IOCTLFlags, SMB2IOCTLRequest, SMB2IOCTLResponse
@@ -100,21 +102,36 @@ EVENTS = [
 
 # A full sync under a policy that has not synced anything before it owes more.
 FULL_LATE = {"full sync": "F a/f, F a, F ."}
-# A name that goes back the way it came waits until that is on disk, under every policy that promises.
-TURNED = {"rename of a write-through open": "F ., F a"}
+# Between two directories, where the file system may keep half of a rename: on disk before the answer.
+HALVED = {"rename to another directory", "rename to a link of its own in another case",
+          "rename of a write-through open", "full sync after it"}
+# Under the policy that waits for nothing, the rename before is on disk before the next.
+BEFORE_THE_NEXT = {"rename of a write-through open": "F f, F ., F a"}
 
 
-def wanted(event, policy):
+def renames_are_atomic(path):
+    """Whether the file system keeps a rename whole over a power cut, as the server judges it."""
+    kind = subprocess.run(["stat", "-f", "-c", "%T", path], capture_output=True, text=True, check=True).stdout.strip()
+    if kind != "ext2/ext3":
+        return kind in ("xfs", "btrfs")
+    device = os.stat(path).st_dev
+    link = f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"
+    return os.path.exists(f"/proc/fs/jbd2/{os.path.basename(os.path.realpath(link))}-8")
+
+
+def wanted(event, policy, atomic):
     """The calls due before the answer; None: not said; "all": every inode that was changed."""
     name, honor, strict = event
     if policy == "strict-sync":
         return strict
+    if not atomic and name in HALVED and policy in ("honor", "bounded"):
+        return strict
+    if not atomic and name in BEFORE_THE_NEXT:
+        return BEFORE_THE_NEXT[name]
     if policy == "honor":
         return honor
     if name.startswith(FULL):
         return FULL_LATE.get(name, honor)
-    if policy == "bounded" and name in TURNED:
-        return TURNED[name]
     return None if honor is None else "-"
 
 

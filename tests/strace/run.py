@@ -102,6 +102,7 @@ def before_the_answer(report, policy):
     import events
     marks = []
     with Traced(dict(POLICIES[policy])) as traced:
+        atomic = events.renames_are_atomic(traced.folder.name)
         steps = events.Steps(traced.peer)
         for event in events.EVENTS:
             prepare = "before_" + event[0].replace(" ", "_").replace("-", "_")
@@ -115,7 +116,7 @@ def before_the_answer(report, policy):
         calls = events.shown(lines.before(written, begun, ended), traced.share)
         if verbose():
             print(f"  {policy}: {event[0]}: {calls}")
-        wanted = events.wanted(event, policy)
+        wanted = events.wanted(event, policy, atomic)
         # Some only prepare what comes after them.
         if wanted is not None:
             report.check(f"{policy}: {event[0]}", judge, calls, wanted, event[0])
@@ -184,7 +185,7 @@ def cloned(report, policy, folder):
     written, _ = lines.answers(traced.text)
     for event, begun, ended in marks:
         calls = events.shown(lines.before(written, begun, ended), traced.share)
-        report.check(f"{policy}: XFS: {event[0]}", judge, calls, events.wanted(event, policy), event[0])
+        report.check(f"{policy}: XFS: {event[0]}", judge, calls, events.wanted(event, policy, True), event[0])
 
 
 def judge(calls, wanted, name):

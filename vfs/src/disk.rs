@@ -521,6 +521,13 @@ pub trait Disk: Send + Sync + 'static {
         gid: Option<u32>,
     ) -> DiskResult<()>;
 
+    /// Whether a power cut leaves every rename on a file system (a device number) either whole or not
+    /// made, whichever of its two directories was synced. `false` where nobody knows.
+    fn renames_are_atomic(&self, fs: u64) -> bool {
+        let _ = fs;
+        false
+    }
+
     /// The path of what is open now, from the root of this disk, as the kernel has it in memory
     /// (`/proc/self/fd`). A hint: `None` where it has no name, lies outside, or nobody knows.
     fn path_hint(&self, fd: &Self::Fd) -> Option<Vec<u8>> {

@@ -552,6 +552,14 @@ pub trait Vfs: Send + Sync + 'static {
         let _ = (node, range);
     }
 
+    /// Whether a power cut leaves every rename on this file system (a device number, as in
+    /// [`FileKey::fs`]) either whole or not made, whichever of the two directories was synced. Told
+    /// without I/O; `false` where nobody knows.
+    fn renames_are_atomic(&self, fs: u64) -> bool {
+        let _ = fs;
+        false
+    }
+
     /// Where the inode is now, as far as that can be told without I/O: components from the root
     /// of the share with `/` between them, as on disk. A hint, for people and journals; `None`
     /// where it has no name below the root or nobody knows.

@@ -1,24 +1,19 @@
 //! Names that move, and names that go.
 //!
-//! A move between two directories excludes syncs of directories on its file system (`order.rs`)
-//! from before it is made until it is marked: else one of them saves that the name left and knows
-//! nothing of where it went. A name that goes while the inode has another one elsewhere is such a
-//! move, and with a directory that is removed goes what was known of where names went from there.
+//! A move between two directories of a file system whose renames are not atomic is made stable
+//! before the next one, and nothing else of its directories is synced in between (`moves.rs`). A
+//! name of an inode goes there, or is replaced, only when the inode's other names are on disk.
 
+use tokio::sync::OwnedRwLockWriteGuard;
 use vfs::{FileKey, Node, Vfs, VfsError};
 
 use super::{Asked, Begun, Gate, Judged};
 use crate::{
     inode::{Held, Name},
-    order::Move,
     planted::Planted,
     policy::{Event, RequestFlags, Wait},
     receipt::Receipt,
 };
-
-/// How often what went the other way is made stable before a move goes on all the same: others
-/// move on meanwhile, or the disk fails.
-const TURNS_MAX: usize = 8;
 
 /// A move that is about to be made; made by [`Gate::begin_move`]. Dropped it says nothing: for
 /// one that failed. Keep it no longer than the move takes.
@@ -27,97 +22,87 @@ pub struct Moving<'a, V: Vfs> {
     begun: Begun<'a, V>,
     from: &'a V::Node,
     to: &'a V::Node,
-    alone: Option<Move>,
+    /// Where the file system may keep half of it.
+    alone: Option<OwnedRwLockWriteGuard<()>>,
 }
 
 impl<V: Vfs> Gate<V> {
-    /// A name is about to move, within a directory (both the same) or between two: then this waits
-    /// until no directory of the file system is being synced. It may replace another one.
+    /// A name is about to move, within a directory (both the same) or between two. It may replace
+    /// another one.
+    ///
+    /// # Errors
+    /// `NotStarted`: what must be on disk before could not be synced now.
     pub async fn begin_move<'a>(
         &'a self,
         from: &'a V::Node,
         to: &'a V::Node,
         replaced: Option<&V::Node>,
-    ) -> Moving<'a, V> {
-        let ways = || {
-            let mut ways = replaced.map_or_else(Vec::new, |node| self.elsewhere(node, to));
-            if from.key() != to.key() {
-                ways.push((from.key(), to.key()));
-            }
-            ways
-        };
-        let alone = match ways().is_empty() {
-            true => None,
-            false => Some(self.alone(from.key().fs, ways).await),
-        };
-        Moving {
+    ) -> Result<Moving<'a, V>, VfsError> {
+        let mut alone = None;
+        if let Some(replaced) = replaced {
+            self.begin_replacement(replaced, to).await?;
+        }
+        if from.key() != to.key() && !self.vfs.renames_are_atomic(from.key().fs) {
+            let fs = from.key().fs;
+            let held = self.core.moves.alone(fs).await;
+            let settled = self.core.to_its_end(move |me| async move {
+                me.settle(fs, FileKey::default()).await?;
+                Ok(held)
+            });
+            alone = Some(settled.await?);
+        }
+        Ok(Moving {
             begun: self.begin(),
             from,
             to,
             alone,
+        })
+    }
+
+    /// A name of `node` in `from` is about to be replaced by a link: on a file system whose renames are
+    /// not atomic the inode's other names are on disk first.
+    ///
+    /// # Errors
+    /// As of [`Gate::begin_move`].
+    pub async fn begin_replacement(&self, node: &V::Node, from: &V::Node) -> Result<(), VfsError> {
+        let key = node.key();
+        let elsewhere = || self.core.names_elsewhere(key, from.key(), Name::is_here);
+        if self.vfs.renames_are_atomic(key.fs) || elsewhere().is_empty() {
+            return Ok(());
+        }
+        match self.core.barrier(key, None).await {
+            Err(VfsError::NotStarted) => Err(VfsError::NotStarted),
+            // What fails is latched, and nothing is promised of it any more.
+            _ => Ok(()),
         }
     }
 }
 
 /// A removal that is about to be made; made by [`Gate::begin_removal`]. Dropped it says nothing:
-/// for one that failed. Keep it no longer than the removal takes.
+/// for one that failed.
 #[must_use = "the removal must be said"]
 pub struct Removing<'a, V: Vfs> {
     begun: Begun<'a, V>,
     node: &'a V::Node,
     from: &'a V::Node,
-    alone: Option<Move>,
 }
 
 impl<V: Vfs> Gate<V> {
-    /// A name of `node` is about to be removed from a directory. That of a directory, or of a file
-    /// with another name that is not on disk, goes while no directory of the file system is synced.
+    /// A name of `node` is about to be removed from a directory.
+    ///
+    /// # Errors
+    /// As of [`Gate::begin_move`].
     pub async fn begin_removal<'a>(
         &'a self,
         node: &'a V::Node,
         from: &'a V::Node,
-    ) -> Removing<'a, V> {
-        let ways = || match node.is_directory() {
-            true => self.core.ways_through(node.key(), from.key()),
-            false => self.elsewhere(node, from),
-        };
-        let alone = match node.is_directory() || !ways().is_empty() {
-            true => Some(self.alone(from.key().fs, ways).await),
-            false => None,
-        };
-        Removing {
+    ) -> Result<Removing<'a, V>, VfsError> {
+        self.begin_replacement(node, from).await?;
+        Ok(Removing {
             begun: self.begin(),
             node,
             from,
-            alone,
-        }
-    }
-}
-
-impl<V: Vfs> Gate<V> {
-    /// From a directory to those where the inode has another name that is not on disk.
-    fn elsewhere(&self, node: &V::Node, from: &V::Node) -> Vec<(FileKey, FileKey)> {
-        let names = (self.core).names_elsewhere(node.key(), from.key(), Name::is_here);
-        names.iter().map(|dir| (from.key(), dir.key())).collect()
-    }
-
-    /// Waits until no directory of the file system is being synced, and until names may go these
-    /// ways: where something went the other way before, and that is not on disk, no order of the
-    /// two directories would keep both. What promises nothing does not wait for that.
-    async fn alone(&self, fs: u64, ways: impl Fn() -> Vec<(FileKey, FileKey)>) -> Move {
-        let core = &self.core;
-        for _ in 0..TURNS_MAX {
-            let alone = core.orders.moving(fs).await;
-            let mut ways = ways().into_iter();
-            let against = ways.find_map(|(from, to)| core.against(from, to));
-            let Some(dir) = against.filter(|_| self.share.promises()) else {
-                return alone;
-            };
-            drop(alone);
-            // What fails is latched, and nothing is promised of it any more.
-            let _ = core.barrier(dir, None).await;
-        }
-        core.orders.moving(fs).await
+        })
     }
 }
 
@@ -131,12 +116,10 @@ impl<V: Vfs> Removing<'_, V> {
             begun: Begun { gate, at },
             node,
             from,
-            alone,
         } = self;
         let core = &gate.core;
         let gone = gate.name_gone(node, from, flags).await;
         core.entry_failed_since(from.key(), at);
-        drop(alone);
         let result = match gone.judged.barriers.wait {
             Wait::Parent => {
                 let synced = core.barrier(from.key(), Some(gate.held(from))).await;
@@ -163,15 +146,14 @@ struct Gone<V: Vfs> {
 }
 
 impl<V: Vfs> Gate<V> {
-    /// The name of `node` in a directory was replaced by another, in a move that
-    /// [`Gate::begin_move`] was told of.
+    /// The name of `node` in a directory was replaced by another, as
+    /// [`Gate::begin_move`] or [`Gate::begin_replacement`] was told.
     pub async fn replaced(&self, node: &V::Node, from: &V::Node) {
         self.name_gone(node, from, RequestFlags::default()).await;
     }
 
     async fn name_gone(&self, node: &V::Node, from: &V::Node, flags: RequestFlags) -> Gone<V> {
         let core = &self.core;
-        let elsewhere = core.names_elsewhere(node.key(), from.key(), Name::is_here);
         let left = core.names_elsewhere(node.key(), from.key(), Name::has_left);
         let asked = Asked {
             others: self.asked_of([node]),
@@ -179,10 +161,6 @@ impl<V: Vfs> Gate<V> {
         };
         let judged = self.mark(core, from, asked, |inode, account| {
             inode.pending.entries_removed(account, 1);
-            // It is found under its other names: they must be on disk first.
-            for dir in &elsewhere {
-                inode.moved_out(dir, core.tick());
-            }
         });
         // A directory has one name. A file whose last name is gone owes nothing: once the
         // directory is synced, no crash can bring back what was written to it.
@@ -205,10 +183,9 @@ impl<V: Vfs> Gate<V> {
         let core = &self.core;
         let left = core.unlinked(key);
         let comes_back = left.comes_back;
-        core.passed_on(key, &left.before);
         let plain = Asked::of(Event::Remove, RequestFlags::default());
         self.mark(core, from, plain, |inode, account| {
-            inode.inherit(account, from.key(), left, core.tick());
+            inode.inherit(account, from.key(), left);
         });
         comes_back
     }
@@ -228,17 +205,29 @@ impl<V: Vfs> Moving<'_, V> {
         } = self;
         let (gate, core) = (begun.gate, &begun.gate.core);
         if from.key() != to.key() {
-            let to = gate.held(to);
             let plain = Asked::of(Event::Rename, RequestFlags::default());
-            gate.mark(core, from, plain, |inode, _| {
-                inode.pending.entries = true;
-                inode.moved_out(&to, core.tick());
-            });
+            gate.mark(core, from, plain, |inode, _| inode.pending.entries = true);
         }
         let forgotten = core.planted(Planted::OneParentOnRename);
         let parents = (Some(to), (!forgotten).then_some(from));
-        let judged = gate.mark_name(Event::Rename, node, parents, (flags, begun.at));
-        drop(alone);
+        let event = match node.is_directory() || alone.is_some() {
+            true => Event::Move,
+            false => Event::Rename,
+        };
+        let since = (flags, begun.at);
+        let judged = gate.mark_name(event, node, parents, since);
+        if let Some(alone) = alone
+            && judged.barriers.wait != Wait::Nothing
+        {
+            let (key, marked) = (node.key(), core.tick());
+            let stable = core.to_its_end(move |me| async move {
+                let _alone = alone;
+                me.directories(key, Some(None), (marked, false)).await
+            });
+            if let Err(error) = stable.await {
+                return gate.changed_told(core, key, Err(error)).await;
+            }
+        }
         gate.after(core, node, judged).await
     }
 }

@@ -32,7 +32,6 @@ impl<V: Vfs> Inode<V> {
         self.failures += 1;
         let mut epoch = self.running.take().unwrap_or_default();
         if self.gone {
-            self.before.clear();
             self.release();
             return false;
         }
@@ -46,7 +45,6 @@ impl<V: Vfs> Inode<V> {
             // Something failed to be saved, and nobody has said what.
             latch.extents.add_unknown("");
         }
-        self.before.clear();
         self.release();
         true
     }
@@ -101,10 +99,15 @@ impl<V: Vfs> Inode<V> {
     }
 
     /// A name that it is reached by is lost.
-    pub(crate) fn is_nameless(&self) -> bool {
+    pub(super) fn has_lost_name(&self) -> bool {
         self.latch
             .as_ref()
             .is_some_and(|latch| !latch.names.is_empty())
+    }
+
+    /// It is a directory whose own name is lost, and with it the way to what is below.
+    pub(crate) fn is_lost_directory(&self) -> bool {
+        !self.file && self.has_lost_name()
     }
 
     /// A durable write failed. Its sync may have heard of the failure of any earlier write-back,

@@ -1,5 +1,5 @@
-//! The names of an inode that are owed: the directories that must be synced for them, and where names
-//! went that moved out of it. What of that is left when the last name goes is the directory's that lost it.
+//! The names of an inode that are owed: the directories that must be synced for them. What of that is
+//! left when the last name goes is the directory's that lost it.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -34,14 +34,12 @@ impl<V: Vfs> Name<V> {
 }
 
 /// What an inode leaves when its last name is gone.
-pub(crate) struct Left<V: Vfs> {
+pub(crate) struct Left {
     /// Of shares that promise a bound: what was written may come back with the name. Of all: names
     /// that it had left.
     debts: Vec<Debt>,
     /// Names that went away of it before, as far as no debt is handed on that counts them.
     removed: u64,
-    /// Where names went that moved out of it.
-    pub(crate) before: Vec<(Held<V>, u64)>,
     /// A latch ended.
     pub(crate) latched: bool,
     /// One by which another name may be left: the error.
@@ -101,23 +99,8 @@ impl<V: Vfs> Inode<V> {
         idle
     }
 
-    /// For a directory: a name moved from here to `to`.
-    pub(crate) fn moved_out(&mut self, to: &Held<V>, seq: u64) {
-        self.before.retain(|(dir, _)| dir.key() != to.key());
-        self.before.push((to.clone(), seq));
-    }
-
     pub(crate) fn names(&self) -> &[Name<V>] {
         &self.names
-    }
-
-    pub(crate) fn before(&self) -> impl Iterator<Item = &Held<V>> {
-        self.before.iter().map(|(dir, _)| dir)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn before_seq(&self) -> impl Iterator<Item = u64> {
-        self.before.iter().map(|(_, seq)| *seq)
     }
 
     /// Names are on disk that were not changed after what `until` says of their directory, those in
@@ -143,13 +126,16 @@ impl<V: Vfs> Inode<V> {
             }
         }
         self.names.retain(owed);
+        if self.running.is_none() {
+            self.release();
+        }
         self.end_latch()
     }
 
     /// The last name is gone: once that is stable, nothing of the inode can be read after a
     /// crash, so nothing is owed and nothing is unproven. Until then the directory that lost
     /// the name owes what is left here.
-    pub(crate) fn unlinked(&mut self) -> Left<V> {
+    pub(crate) fn unlinked(&mut self) -> Left {
         self.gone = true;
         let mut debts = std::mem::take(&mut self.pending).debts;
         if let Some(running) = &mut self.running {
@@ -173,14 +159,13 @@ impl<V: Vfs> Inode<V> {
         Left {
             debts,
             removed,
-            before: std::mem::take(&mut self.before),
             latched: latch.is_some(),
             comes_back: latch.filter(nameless).map(|latch| latch.error),
         }
     }
 
     /// For the directory that lost the last name of something.
-    pub(crate) fn inherit(&mut self, account: &Account<'_>, key: FileKey, left: Left<V>, seq: u64) {
+    pub(crate) fn inherit(&mut self, account: &Account<'_>, key: FileKey, left: Left) {
         self.pending.entries_removed(account, left.removed);
         for mut debt in left.debts {
             let mut mine = self.pending.debts.iter_mut();
@@ -190,11 +175,6 @@ impl<V: Vfs> Inode<V> {
                     debt.move_to(key);
                     self.pending.debts.push(debt);
                 }
-            }
-        }
-        for (dir, _) in left.before {
-            if dir.key() != key {
-                self.moved_out(&dir, seq);
             }
         }
     }

@@ -131,8 +131,8 @@ fn a_sync_whose_worker_is_gone_counts_as_failed() {
         let (f, key) = (file(5), file(5).key_of());
         w.write(&f, 0, 1).await.unwrap();
         // Taken up by a worker that dies in the middle.
-        let told = w.engine.with(key, |inode| inode.ask(None, None).0);
-        let job = w.engine.with(key, |inode| inode.take_job(w.engine.tick()));
+        let told = w.engine.with(key, |inode| inode.ask(None).0);
+        let job = w.engine.with(key, |inode| inode.take_job());
         let failure = w.engine.failure(VfsError::Io);
         assert!(w.engine.with(key, |inode| inode.abandon(failure, false)));
         drop(job);
@@ -141,7 +141,7 @@ fn a_sync_whose_worker_is_gone_counts_as_failed() {
         // One that was asked for and never begun lost nothing.
         w.write(&file(6), 0, 1).await.unwrap();
         let six = file(6).key_of();
-        drop(w.engine.with(six, |inode| inode.ask(None, None)));
+        drop(w.engine.with(six, |inode| inode.ask(None)));
         assert!(!w.engine.with(six, |inode| inode.abandon(failure, false)));
         assert_eq!(w.flush(&file(6)).await, Ok(()));
     });

@@ -113,6 +113,8 @@ pub(super) struct State {
     /// Results of the next syncs of an inode.
     pub(super) script: BTreeMap<u64, VecDeque<VfsResult<()>>>,
     version: u64,
+    /// Where inodes are.
+    pub(super) paths: BTreeMap<u64, String>,
 }
 
 pub(super) struct Fake {
@@ -130,6 +132,8 @@ pub(super) struct Times {
     pub(super) fail_one_in: u64,
     /// Number of the root directory.
     pub(super) root: u64,
+    /// Whether renames are atomic.
+    pub(super) atomic: bool,
 }
 
 impl Fake {
@@ -144,6 +148,7 @@ impl Fake {
             rng: None,
             fail_one_in: 0,
             root: 1,
+            atomic: true,
         });
         Arc::new(Self {
             env: Arc::clone(env),
@@ -351,6 +356,16 @@ impl Vfs for Fake {
             gid: 0,
             mode: 0,
         })
+    }
+
+    fn renames_are_atomic(&self, _: u64) -> bool {
+        lock(&self.times).atomic
+    }
+
+    fn path_hint(&self, node: &FakeNode) -> Option<String> {
+        let root = node.ino == lock(&self.times).root;
+        let known = lock(&self.state).paths.get(&node.ino).cloned();
+        known.or_else(|| root.then(String::new))
     }
 
     fn root(&self) -> FakeNode {

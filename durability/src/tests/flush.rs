@@ -279,7 +279,6 @@ fn the_new_parent_is_synced_before_the_old_one() {
         // And back: the directory that holds the name now comes first.
         w.rename(&f, &a, &b).await.unwrap();
         w.rename(&f, &b, &a).await.unwrap();
-        assert_eq!(w.fake.take_log(), ["all 11", "all 10"], "once it was there");
         w.flush(&f).await.unwrap();
         let log = w.fake.take_log();
         assert_eq!(log[0], "all 5");
@@ -287,17 +286,6 @@ fn the_new_parent_is_synced_before_the_old_one() {
             log.contains(&"all 10".into()) && log.contains(&"all 11".into()),
             "{log:?}"
         );
-    });
-}
-
-#[test]
-fn a_directory_that_lost_a_name_is_synced_after_the_one_that_got_it() {
-    honor(|w| async move {
-        let (f, a, b) = (file(5), dir(10), dir(11));
-        w.rename(&f, &a, &b).await.unwrap();
-        w.flush(&a).await.unwrap();
-        let log = w.fake.take_log();
-        assert_eq!(log, ["all 11", "all 10"]);
     });
 }
 
@@ -536,11 +524,6 @@ fn a_name_is_numbered_where_a_barrier_can_see_it() {
             engine.with(f.key(), |inode| {
                 assert!(inode.names().iter().any(|name| name.seq > drawn));
             });
-            if moved {
-                engine.with(a.key(), |inode| {
-                    assert!(inode.before_seq().all(|seq| seq > drawn));
-                });
-            }
         }
     });
 }

@@ -159,7 +159,7 @@ fn a_sync_beside_a_change_leaves_what_is_held() {
         let mut change = place.gate.changing(&node);
         place.gate.keep(&node).await;
         // As background work does: it waits for nothing that is under way.
-        let synced = place.engine.sync_one(node.key(), None, None).await;
+        let synced = place.engine.sync_one(node.key(), None).await;
         assert_eq!(synced, Ok(()));
         let range = Range { offset: 0, len: 1 };
         place.vfs.zero(&node, range).await.unwrap();

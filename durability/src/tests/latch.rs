@@ -527,6 +527,18 @@ fn what_is_below_a_directory_whose_name_is_lost_is_lost() {
     honor(|w| async move {
         let (root, d, e) = (dir(1), dir(10), dir(11));
         let (f, g, h) = (file(5), file(6), file(7));
+        let paths = [
+            (10, "d"),
+            (11, "d/e"),
+            (5, "d/e/f"),
+            (6, "d/e/g"),
+            (7, "d/h"),
+            (8, "x/y"),
+            (20, "x"),
+        ];
+        lock(&w.fake.state)
+            .paths
+            .extend(paths.map(|(ino, path)| (ino, path.to_owned())));
         w.create(&d, &root).await.unwrap();
         w.create(&e, &d).await.unwrap();
         w.create(&f, &e).await.unwrap();
@@ -633,7 +645,7 @@ fn a_removal_that_a_sync_failed_beside_is_lost_with_it() {
     honor(|w| async move {
         let (f, d) = (file(5), dir(50));
         w.gate.meta_changed(&d, Meta::Times, PLAIN).await.unwrap();
-        let begun = w.gate.begin_removal(&f, &d).await;
+        let begun = w.gate.begin_removal(&f, &d).await.unwrap();
         w.fake.script(50, &[IO]);
         assert_eq!(w.flush(&d).await, IO);
         begun.removed(PLAIN).await.unwrap();

@@ -1,4 +1,5 @@
-//! What moves between directories: at no time is it found under no name.
+//! What moves between directories: at no time is it found under no name, and what is below a
+//! directory that moved is found where it went.
 
 use std::{
     rc::Rc,
@@ -13,57 +14,138 @@ use vfs::{
 };
 
 use super::{
-    fake::{ELSEWHERE, dir, file, key, stream},
-    flush::{PLAIN, THROUGH, honor},
+    fake::{ELSEWHERE, Fake, FakeNode, dir, file, key, stream},
+    flush::{PLAIN, THROUGH, World, honor},
     sim::{TestEnv, ms},
     stores::{disk, run},
 };
 use crate::{share::lock, *};
 
 const ME: &Identity = &Identity::Service;
+const IO: Result<(), VfsError> = Err(VfsError::Io);
+
+/// As [`honor`], where the file system may keep half of a rename.
+fn halves<F: Future<Output = ()> + 'static>(main: impl Fn(Rc<World>) -> F) {
+    honor(|w| {
+        lock(&w.fake.times).atomic = false;
+        main(w)
+    });
+}
+
+impl World {
+    /// A share over the same folder that answers before the disk does.
+    fn lazy(&self) -> Arc<Gate<Fake>> {
+        let lazy = ShareDurability::with_policy(Policy::TreatHostAsStableStorage);
+        self.engine.share("lazy", Arc::clone(&self.fake), lazy)
+    }
+
+    async fn rename_by(&self, gate: &Gate<Fake>, what: &FakeNode, ways: [&FakeNode; 2]) {
+        self.fake.name(ways[0].ino);
+        self.fake.name(ways[1].ino);
+        drop(gate.renamed(what, ways[0], ways[1], PLAIN).await.unwrap());
+    }
+
+    fn is_at(&self, what: &FakeNode, path: &str) {
+        lock(&self.fake.state).paths.insert(what.ino, path.into());
+    }
+}
 
 #[test]
-fn the_way_to_where_it_went_goes_before_the_directory_it_left() {
-    honor(|w| async move {
+fn a_rename_that_may_be_halved_is_on_disk_before_its_answer_the_new_directory_first() {
+    halves(|w| async move {
         let (root, old, new, f) = (dir(1), dir(10), dir(11), file(5));
-        w.write(&f, 0, 1).await.unwrap();
-        w.flush(&f).await.unwrap();
         w.create(&new, &root).await.unwrap();
+        w.fake.take_log();
         w.rename(&f, &old, &new).await.unwrap();
-        w.fake.take_log();
-        w.flush(&f).await.unwrap();
         assert_eq!(w.fake.take_log(), ["all 5", "all 11", "all 1", "all 10"]);
-        let (new, above, g) = (dir(12), dir(13), file(6));
-        w.create(&above, &root).await.unwrap();
-        w.create(&new, &above).await.unwrap();
-        w.rename(&g, &old, &new).await.unwrap();
-        w.fake.take_log();
-        w.flush(&old).await.unwrap();
-        assert_eq!(w.fake.take_log(), ["all 12", "all 13", "all 1", "all 10"]);
-        // The moved file's own name is still owed, in the new directory and the old.
-        w.flush(&g).await.unwrap();
+        w.rename(&f, &new, &new).await.unwrap();
+        assert!(w.fake.take_log().is_empty(), "within one directory");
+    });
+    honor(|w| async move {
+        w.rename(&file(5), &dir(10), &dir(11)).await.unwrap();
+        assert!(w.fake.take_log().is_empty(), "renames are atomic");
+    });
+}
+
+#[test]
+fn under_a_bound_it_is_on_disk_before_the_bound_ends() {
+    halves(|w| async move {
+        let bounded = ShareDurability::with_policy("bounded:500ms,64KiB".parse().unwrap());
+        let other = w.engine.share("other", Arc::clone(&w.fake), bounded);
+        w.rename_by(&other, &file(5), [&dir(10), &dir(11)]).await;
+        w.rename_by(&other, &dir(12), [&dir(10), &dir(10)]).await;
+        w.env.sleep(ms(500)).await;
+        assert!(w.fake.is_stable_in(10) && w.fake.is_stable_in(11));
+    });
+}
+
+#[test]
+fn a_lazy_share_waits_only_for_the_rename_before() {
+    halves(|w| async move {
+        let lazy = w.lazy();
+        let (a, b, c) = (dir(10), dir(11), dir(12));
+        w.rename_by(&lazy, &file(5), [&a, &b]).await;
+        assert!(w.fake.take_log().is_empty(), "nobody asked");
+        w.rename_by(&lazy, &file(6), [&b, &c]).await;
+        assert_eq!(w.fake.take_log(), ["all 5", "all 11", "all 10"]);
+        // Whoever promises something pays for it first.
+        w.flush(&a).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 6", "all 12", "all 11", "all 10"]);
         assert_eq!(w.engine.dirty_inodes(), 0);
     });
 }
 
 #[test]
-fn a_directory_that_moved_is_part_of_the_path_of_what_is_below() {
+fn a_stricter_policy_finds_all_moves_on_disk() {
+    for atomic in [false, true] {
+        honor(move |w| async move {
+            lock(&w.fake.times).atomic = atomic;
+            let lazy = w.lazy();
+            w.rename_by(&lazy, &file(5), [&dir(10), &dir(11)]).await;
+            w.rename_by(&lazy, &dir(12), [&dir(13), &dir(14)]).await;
+            let report = lazy.set_policy(Policy::Honor, "test").await;
+            assert_eq!(report.failed, 0);
+            assert!((10..15).all(|at| w.fake.is_stable_in(at)));
+            assert_eq!(w.engine.dirty_inodes(), 0);
+        });
+    }
+}
+
+#[test]
+fn a_directory_that_moves_is_on_disk_before_its_answer() {
     honor(|w| async move {
-        let (root, a, b, f, g) = (dir(1), dir(10), dir(11), file(5), file(6));
-        for node in [&f, &g] {
-            w.create(node, &b).await.unwrap();
-            w.flush(node).await.unwrap();
-        }
+        let (root, a, b, f) = (dir(1), dir(10), dir(11), file(5));
+        w.create(&f, &b).await.unwrap();
+        w.flush(&f).await.unwrap();
+        w.fake.take_log();
         w.rename(&b, &root, &a).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 11", "all 10", "all 1"]);
+        w.flush(&f).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5"]);
+        w.rename(&b, &a, &a).await.unwrap();
+        assert!(w.fake.is_stable_in(10), "a new name in the same directory");
+    });
+}
+
+#[test]
+fn a_directory_that_moved_lazily_is_part_of_the_path_of_what_is_below() {
+    honor(|w| async move {
+        let (lazy, root, a, b) = (w.lazy(), dir(1), dir(10), dir(11));
+        let (f, g, below) = (file(5), file(6), file(ELSEWHERE + 5));
+        w.rename_by(&lazy, &b, [&root, &a]).await;
+        assert!(w.fake.take_log().is_empty(), "nobody asked");
+        w.flush(&f).await.unwrap();
+        assert!(w.fake.is_stable_in(1) && w.fake.is_stable_in(10));
         w.fake.take_log();
         w.flush(&f).await.unwrap();
-        assert_eq!(w.fake.take_log(), ["all 5", "all 10", "all 1"]);
-        w.flush(&f).await.unwrap();
         assert_eq!(w.fake.take_log(), ["all 5"], "once");
-        assert!(w.fake.is_stable_in(1) && w.fake.is_stable_in(10));
-        // A durable write promises the path as well.
-        w.rename(&b, &a, &root).await.unwrap();
+        // A durable write promises the path as well, and so does a FLUSH of what is on a file
+        // system that is mounted below.
+        w.rename_by(&lazy, &b, [&a, &root]).await;
         w.write_as(&g, 0, 1, THROUGH).await.unwrap();
+        assert!(w.fake.is_stable_in(1) && w.fake.is_stable_in(10));
+        w.rename_by(&lazy, &b, [&root, &a]).await;
+        w.flush(&below).await.unwrap();
         assert!(w.fake.is_stable_in(1) && w.fake.is_stable_in(10));
     });
 }
@@ -71,23 +153,20 @@ fn a_directory_that_moved_is_part_of_the_path_of_what_is_below() {
 #[test]
 fn a_directory_that_was_not_synced_makes_no_name_stable() {
     honor(|w| async move {
-        let (root, a, f) = (dir(1), dir(10), file(5));
+        let (root, a) = (dir(1), dir(10));
         w.create(&a, &root).await.unwrap();
-        w.create(&f, &a).await.unwrap();
-        w.flush(&f).await.unwrap();
-        w.rename(&a, &root, &root).await.unwrap();
         w.fake.take_log();
         // Nothing is known of it that would have to be synced, and nobody brings it along.
         w.engine.barrier(key(1), None).await.unwrap();
         assert!(w.fake.take_log().is_empty());
-        w.flush(&f).await.unwrap();
-        assert_eq!(w.fake.take_log(), ["all 5", "all 1"]);
+        w.flush(&a).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 10", "all 1"]);
     });
 }
 
 #[test]
 fn names_moved_both_ways_end() {
-    honor(|w| async move {
+    halves(|w| async move {
         let (root, a, b) = (dir(1), dir(10), dir(11));
         w.create(&a, &root).await.unwrap();
         w.create(&b, &root).await.unwrap();
@@ -101,16 +180,15 @@ fn names_moved_both_ways_end() {
     });
 }
 
-/// A FLUSH has planned to sync the directory that another file leaves meanwhile.
+/// A FLUSH syncs the directory that another file leaves meanwhile.
 #[test]
-fn nothing_leaves_a_directory_between_a_plan_and_its_syncs() {
+fn nothing_leaves_a_directory_while_it_is_synced() {
     for at in 0..12 {
-        honor(move |w| async move {
-            let (old, between, new) = (dir(10), dir(12), dir(11));
+        halves(move |w| async move {
+            let (old, new) = (dir(10), dir(11));
             let (f, g) = (file(5), file(6));
             w.write(&f, 0, 1).await.unwrap();
             w.create(&f, &old).await.unwrap();
-            w.rename(&f, &old, &between).await.unwrap();
             let flusher = Rc::clone(&w);
             w.env.spawn(Box::pin(async move {
                 flusher.flush(&f).await.unwrap();
@@ -118,7 +196,7 @@ fn nothing_leaves_a_directory_between_a_plan_and_its_syncs() {
             w.env.sleep(ms(3 * at)).await;
             let mover = Rc::clone(&w);
             w.env.spawn(Box::pin(async move {
-                let moving = mover.gate.begin_move(&old, &new, None).await;
+                let moving = mover.gate.begin_move(&old, &new, None).await.unwrap();
                 // The move itself takes its time.
                 mover.env.sleep(ms(1)).await;
                 let names = (mover.fake.name(old.ino), mover.fake.name(new.ino));
@@ -132,7 +210,7 @@ fn nothing_leaves_a_directory_between_a_plan_and_its_syncs() {
                     }
                 }));
                 drop(moving.renamed(&g, PLAIN).await.unwrap());
-                mover.flush(&g).await.unwrap();
+                assert!(mover.fake.is_stable_in(old.ino) && mover.fake.is_stable_in(new.ino));
             }));
             w.env.sleep(ms(200)).await;
             assert_eq!(w.engine.dirty_inodes(), 0);
@@ -140,9 +218,61 @@ fn nothing_leaves_a_directory_between_a_plan_and_its_syncs() {
     }
 }
 
+/// Who went away while what it asked for was under way.
+#[test]
+fn a_client_that_goes_away_leaves_no_half_of_a_rename() {
+    for (at, flushes) in (0..40).map(|n| (n, n % 2 == 0)) {
+        halves(move |w| async move {
+            let (old, new, f) = (dir(10), dir(11), file(5));
+            w.create(&file(7), &old).await.unwrap();
+            let names = Rc::new(std::cell::Cell::new(None));
+            let (gone, seen) = (Rc::clone(&w), Rc::clone(&names));
+            let (from, to) = (old.clone(), new.clone());
+            let asks = async move {
+                if flushes {
+                    return gone.flush(&from).await.unwrap();
+                }
+                let moving = gone.gate.begin_move(&from, &to, None).await.unwrap();
+                seen.set(Some((gone.fake.name(from.ino), gone.fake.name(to.ino))));
+                drop(moving.renamed(&f, PLAIN).await.unwrap());
+            };
+            let mut asks = Box::pin(asks);
+            let mut leaves = w.env.sleep(ms(at));
+            std::future::poll_fn(|cx| {
+                let done = asks.as_mut().poll(cx).is_ready();
+                match done || leaves.as_mut().poll(cx).is_ready() {
+                    true => std::task::Poll::Ready(()),
+                    false => std::task::Poll::Pending,
+                }
+            })
+            .await;
+            drop(asks);
+            let watcher = Rc::clone(&w);
+            let moves = Rc::clone(&names);
+            w.env.spawn(Box::pin(async move {
+                let stable = |name| lock(&watcher.fake.state).names[&name].1;
+                for _ in 0..200 {
+                    if let Some((from, to)) = moves.get() {
+                        assert!(stable(to) || !stable(from), "under no name");
+                    }
+                    watcher.env.sleep(ms(1)).await;
+                }
+            }));
+            if flushes {
+                let moving = w.gate.begin_move(&old, &new, None).await.unwrap();
+                names.set(Some((w.fake.name(old.ino), w.fake.name(new.ino))));
+                drop(moving.renamed(&file(6), PLAIN).await.unwrap());
+            }
+            w.flush(&old).await.unwrap();
+            w.env.sleep(ms(210)).await;
+        });
+    }
+}
+
 /// Who pays.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Paid {
+    Rename,
     FlushOfFile,
     FlushOfOldDirectory,
     Background,
@@ -151,6 +281,7 @@ enum Paid {
 #[test]
 fn a_flushed_file_that_moves_is_found_under_a_name_at_every_sync() {
     for paid in [
+        Paid::Rename,
         Paid::FlushOfFile,
         Paid::FlushOfOldDirectory,
         Paid::Background,
@@ -169,7 +300,10 @@ fn a_flushed_file_that_moves_is_found_under_a_name_at_every_sync() {
                 }
                 seen
             });
-            assert!(seen > 0, "gone if the power fails before sync {number}");
+            assert!(
+                seen > 0,
+                "{paid:?}: gone if the power fails before sync {number}"
+            );
         }
     }
 }
@@ -190,6 +324,8 @@ fn images(paid: Paid) -> Vec<SimDisk> {
         );
         let settings = ShareDurability::with_policy(Policy::Honor);
         let gate = engine.share("s", Arc::clone(&vfs), settings);
+        let lazy = ShareDurability::with_policy(Policy::TreatHostAsStableStorage);
+        let lazy = engine.share("lazy", Arc::clone(&vfs), lazy);
         let (root, none) = (vfs.root(), Default::default());
         let a = vfs.create_directory(ME, &root, "a", &none).await.unwrap().0;
         drop(gate.created(&a, &root, PLAIN).await.unwrap());
@@ -207,8 +343,6 @@ fn images(paid: Paid) -> Vec<SimDisk> {
         drop(gate.created(&c, &root, PLAIN).await.unwrap());
         let b = vfs.create_directory(ME, &c, "b", &none).await.unwrap().0;
         drop(gate.created(&b, &c, PLAIN).await.unwrap());
-        vfs.rename(ME, &f, &a, "f", &b, "f", None).await.unwrap();
-        drop(gate.renamed(&f, &a, &b, PLAIN).await.unwrap());
         let (cut, keep) = (on.clone(), Arc::clone(&into));
         on.set_hook(Some(Arc::new(move |op| {
             if op == SimOp::Sync {
@@ -216,8 +350,16 @@ fn images(paid: Paid) -> Vec<SimDisk> {
             }
             None
         })));
+        let mover = match paid {
+            Paid::Rename => &gate,
+            _ => &lazy,
+        };
+        let moving = mover.begin_move(&a, &b, None).await.unwrap();
+        vfs.rename(ME, &f, &a, "f", &b, "f", None).await.unwrap();
+        drop(moving.renamed(&f, PLAIN).await.unwrap());
         let parent = Some(root.clone());
         match paid {
+            Paid::Rename => {}
             Paid::FlushOfFile => drop(gate.flush(&io, FlushTarget::File, PLAIN).await.unwrap()),
             Paid::FlushOfOldDirectory => drop(
                 gate.flush(&a, FlushTarget::Directory { parent }, PLAIN)
@@ -239,108 +381,130 @@ fn a_directory_whose_stream_could_not_be_synced_owes_its_names_for_good() {
         let (d, f) = (dir(10), file(5));
         w.create(&f, &d).await.unwrap();
         w.fake.script(10, &[Err(VfsError::Io)]);
-        assert_eq!(w.flush(&stream(10, "s")).await, Err(VfsError::Io));
-        assert_eq!(w.flush(&f).await, Err(VfsError::Io), "its name is lost");
-        assert_eq!(w.flush(&f).await, Err(VfsError::Io), "and stays lost");
-    });
-}
-
-/// A barrier that came while the directory was synced already, and whose own turn had nothing left
-/// to sync, brings nothing along for what went elsewhere.
-#[test]
-fn a_sync_that_was_not_done_makes_no_name_of_what_moved_out_stable() {
-    honor(|w| async move {
-        let (d, t, f) = (dir(10), dir(11), file(5));
-        w.create(&t, &d).await.unwrap();
-        w.flush(&t).await.unwrap();
-        w.rename(&f, &d, &t).await.unwrap();
-        let payer = Rc::clone(&w);
-        w.env.spawn(Box::pin(async move {
-            payer.engine.barrier(key(10), None).await.unwrap();
-        }));
-        // The new place took ten milliseconds: the directory itself is under sync.
-        w.env.sleep(ms(15)).await;
-        w.rename(&t, &d, &d).await.unwrap();
-        w.engine.barrier(key(10), None).await.unwrap();
-        w.fake.take_log();
-        w.flush(&t).await.unwrap();
-        let log = w.fake.take_log();
-        assert!(log.contains(&"all 10".to_owned()), "{log:?}");
+        assert_eq!(w.flush(&stream(10, "s")).await, IO);
+        assert_eq!(w.flush(&f).await, IO, "its name is lost");
+        assert_eq!(w.flush(&f).await, IO, "and stays lost");
     });
 }
 
 #[test]
-fn below_a_directory_whose_move_is_lost_nothing_is_promised() {
+fn a_lost_move_of_a_directory_fails_what_is_below_and_nothing_else() {
     honor(|w| async move {
-        let (root, a, m, f) = (dir(1), dir(10), dir(11), file(5));
+        let (root, a, m, f, g) = (dir(1), dir(10), dir(11), file(5), file(6));
+        let other = w.engine.share(
+            "other",
+            Arc::clone(&w.fake),
+            ShareDurability::with_policy("bounded:50ms,64KiB".parse().unwrap()),
+        );
         w.create(&f, &m).await.unwrap();
         w.flush(&f).await.unwrap();
-        w.rename(&m, &root, &a).await.unwrap();
-        w.fake.script(10, &[Err(VfsError::Io)]);
-        for _ in 0..3 {
-            assert_eq!(w.flush(&f).await, Err(VfsError::Io));
+        for (node, path) in [(&a, "a"), (&m, "A/M"), (&f, "a/m/sub/F"), (&g, "a/more")] {
+            w.is_at(node, path);
         }
-        let through = w.write_as(&file(6), 0, 1, THROUGH).await;
-        assert_eq!(through, Err(VfsError::Io), "it may be below as well");
+        w.fake.script(10, &[Err(VfsError::Io)]);
+        assert_eq!(w.rename(&m, &root, &a).await, IO);
+        for _ in 0..3 {
+            assert_eq!(w.flush(&f).await, IO);
+        }
+        assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, IO);
+        let told = other.flush(&f, FlushTarget::File, PLAIN).await;
+        assert_eq!(told.err(), Some(VfsError::Io), "under no policy");
+        assert_eq!(w.flush(&g).await, Ok(()), "it is beside");
+        assert_eq!(w.write_as(&g, 0, 1, THROUGH).await, Ok(()));
+        let closed = w.gate.closed(&f, PLAIN).await;
+        assert!(closed.is_ok(), "nothing is promised by a CLOSE");
+        // The directory above moves, and with it both.
+        w.is_at(&m, "z/m");
+        w.is_at(&f, "z/m/sub/f");
+        let _ = w.rename(&a, &root, &root).await;
+        assert_eq!(w.flush(&f).await, IO);
+        assert_eq!(w.flush(&g).await, Ok(()));
+        lock(&w.fake.state).paths.remove(&g.ino);
+        assert_eq!(w.flush(&g).await, IO, "nobody knows where it is");
+        // Who suffers by it is shown it, and may end it.
+        assert!(other.latched().iter().any(|latched| latched.key == key(11)));
+        assert!(other.clear_latch(key(11)));
+        w.flush(&f).await.unwrap();
+        w.flush(&g).await.unwrap();
         // It moves again, and that is proven.
+        w.fake.script(10, &[Err(VfsError::Io)]);
+        assert_eq!(w.rename(&m, &root, &a).await, IO);
+        assert_eq!(w.flush(&f).await, IO);
+        assert!(w.gate.clear_latch(key(10)), "what else it lost");
         w.rename(&m, &a, &root).await.unwrap();
         w.flush(&f).await.unwrap();
-        // Once more; an administrator accepts the loss.
-        w.rename(&m, &root, &a).await.unwrap();
-        w.fake.script(10, &[Err(VfsError::Io)]);
-        w.flush(&file(6)).await.unwrap_err();
-        w.flush(&f).await.unwrap_err();
-        assert!(w.gate.clear_latch(key(11)));
-        w.flush(&f).await.unwrap();
-    });
-}
-
-/// f was flushed in X, moved to T and on to U; T goes.
-#[test]
-fn a_directory_in_the_middle_of_the_way_may_go() {
-    honor(|w| async move {
-        let (root, x, t, u, f) = (dir(1), dir(10), dir(11), dir(12), file(5));
-        w.create(&f, &x).await.unwrap();
-        w.flush(&f).await.unwrap();
-        w.rename(&f, &x, &t).await.unwrap();
-        w.rename(&f, &t, &u).await.unwrap();
-        w.gate.removed(&t, &root, PLAIN).await.unwrap();
-        w.fake.take_log();
-        w.flush(&x).await.unwrap();
-        let log = w.fake.take_log();
-        let place = |what: &str| log.iter().position(|line| line == what);
-        assert!(
-            place("all 12").is_some() && place("all 12") < place("all 10"),
-            "{log:?}"
-        );
     });
 }
 
 #[test]
-fn a_directory_goes_while_none_is_synced() {
+fn a_lost_directory_is_known_after_a_restart() {
     honor(|w| async move {
-        let (p, x, y, f, g) = (dir(1), dir(10), dir(12), file(5), file(6));
-        w.write(&g, 0, 1).await.unwrap();
-        w.create(&y, &p).await.unwrap();
-        w.create(&g, &y).await.unwrap();
-        let begun = w.env.monotonic();
-        let flusher = Rc::clone(&w);
-        w.env.spawn(Box::pin(async move {
-            flusher.flush(&g).await.unwrap();
-        }));
-        w.env.sleep(ms(15)).await;
-        // A file that has no other name waits for nobody.
-        drop(w.gate.begin_removal(&f, &x).await);
-        assert_eq!(w.env.monotonic(), begun + ms(15));
-        let removal = w.gate.begin_removal(&x, &p).await;
-        assert_eq!(w.env.monotonic(), begun + ms(30), "the file, y, p");
-        removal.removed(PLAIN).await.unwrap();
+        let (m, f, g) = (dir(11), file(5), file(6));
+        w.is_at(&f, "a/m/f");
+        w.is_at(&g, "a/g");
+        w.engine.restore_latch(&LatchRecord {
+            key: m.key_of(),
+            error: VfsError::Io,
+            at: Default::default(),
+            sequence: 1,
+            unproven: Vec::new(),
+            metadata: false,
+            size: false,
+            entries: false,
+            file: false,
+            names: vec![key(10)],
+            path: "a/m".into(),
+            shares: vec!["share".into()],
+        });
+        assert_eq!(w.flush(&f).await, IO);
+        assert_eq!(w.flush(&g).await, Ok(()));
+        // Where it is by now nobody knows.
+        let other = dir(12);
+        w.is_at(&other, "other");
+        let _ = w.rename(&other, &dir(1), &dir(1)).await;
+        assert_eq!(w.flush(&g).await, IO);
+        assert!(w.gate.clear_latch(m.key_of()));
+        let _ = w.gate.clear_latch(other.key_of());
+        assert_eq!(w.flush(&g).await, Ok(()));
+    });
+}
+
+#[test]
+fn what_is_made_in_a_lost_directory_is_lost_with_it() {
+    honor(|w| async move {
+        let (root, d, f) = (dir(1), dir(10), file(5));
+        w.is_at(&d, "d");
+        w.is_at(&f, "d/f");
+        w.create(&d, &root).await.unwrap();
+        w.fake.script(1, &[Err(VfsError::Io)]);
+        assert_eq!(w.flush(&d).await, IO);
+        w.create(&f, &d).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        assert_eq!(w.flush(&f).await, IO);
+    });
+}
+
+/// The file is found by a name elsewhere, too.
+#[test]
+fn a_link_made_in_a_lost_directory_is_lost_whatever_other_name_is_flushed() {
+    honor(|w| async move {
+        let (root, d, e, f) = (dir(1), dir(10), dir(11), file(5));
+        w.is_at(&d, "d");
+        w.is_at(&e, "d/e");
+        w.is_at(&f, "f");
+        w.create(&e, &d).await.unwrap();
+        w.flush(&e).await.unwrap();
+        w.fake.script(1, &[Err(VfsError::Io)]);
+        assert_eq!(w.rename(&d, &root, &root).await, IO);
+        w.gate.linked(&f, &e, PLAIN).await.unwrap();
+        assert_eq!(w.flush(&f).await, IO);
+        assert_eq!(w.flush(&f).await, IO, "nor later");
     });
 }
 
 #[test]
 fn another_name_is_on_disk_before_one_goes() {
-    honor(|w| async move {
+    halves(|w| async move {
         let (x, t, f) = (dir(10), dir(11), file(5));
         w.create(&f, &x).await.unwrap();
         w.flush(&f).await.unwrap();
@@ -348,8 +512,16 @@ fn another_name_is_on_disk_before_one_goes() {
         w.gate.begin().linked(&f, &t, PLAIN).await.unwrap();
         lock(&w.fake.state).links.insert(5, 1);
         w.fake.take_log();
-        w.gate.removed(&f, &x, THROUGH).await.unwrap();
-        assert_eq!(w.fake.take_log(), ["all 11", "all 10"]);
+        w.gate.removed(&f, &x, PLAIN).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5", "all 11"]);
+        // The same of one that is replaced.
+        let u = dir(12);
+        w.gate.begin().linked(&f, &u, PLAIN).await.unwrap();
+        drop(w.gate.begin_move(&t, &t, Some(&f)).await.unwrap());
+        assert_eq!(w.fake.take_log(), ["all 5", "all 12"]);
+        w.gate.begin().linked(&f, &x, PLAIN).await.unwrap();
+        w.gate.begin_replacement(&f, &t).await.unwrap();
+        assert_eq!(w.fake.take_log(), ["all 5", "all 10"]);
     });
 }
 
@@ -369,39 +541,6 @@ fn what_is_deleted_for_good_comes_back_under_no_earlier_name() {
     });
 }
 
-#[test]
-fn a_directory_that_moved_may_have_another_file_system_below() {
-    honor(|w| async move {
-        let (root, a, m, f) = (dir(1), dir(10), dir(11), file(ELSEWHERE + 5));
-        w.rename(&m, &root, &a).await.unwrap();
-        w.fake.take_log();
-        w.flush(&f).await.unwrap();
-        let log = w.fake.take_log();
-        assert_eq!(log[1..], ["all 10", "all 1"], "{log:?}");
-    });
-}
-
-#[test]
-fn what_goes_the_other_way_waits_until_no_order_is_needed() {
-    honor(|w| async move {
-        let (a, b, f, g) = (dir(10), dir(11), file(5), file(6));
-        for (node, dir) in [(&f, &a), (&g, &b)] {
-            w.create(node, dir).await.unwrap();
-            w.flush(node).await.unwrap();
-        }
-        w.rename(&f, &a, &b).await.unwrap();
-        w.fake.take_log();
-        w.rename(&f, &b, &a).await.unwrap();
-        assert_eq!(w.fake.take_log(), ["all 11", "all 10"], "f is in b first");
-        w.rename(&g, &b, &dir(12)).await.unwrap();
-        w.rename(&f, &a, &dir(13)).await.unwrap();
-        assert!(w.fake.take_log().is_empty(), "other ways are free");
-        // Through a third: 13 goes before a, which goes before b.
-        w.rename(&file(7), &dir(13), &b).await.unwrap();
-        assert_eq!(w.fake.take_log(), ["all 13", "all 10"]);
-    });
-}
-
 /// A directory whose sync failed has lost what was made in it, whatever becomes of its own name.
 #[test]
 fn a_directory_that_moves_has_still_lost_what_was_in_it() {
@@ -410,9 +549,9 @@ fn a_directory_that_moves_has_still_lost_what_was_in_it() {
         w.create(&d, &root).await.unwrap();
         w.create(&f, &d).await.unwrap();
         w.fake.script(10, &[Err(VfsError::Io)]);
-        assert_eq!(w.flush(&f).await, Err(VfsError::Io));
-        w.rename(&d, &root, &to).await.unwrap();
-        assert_eq!(w.flush(&d).await, Err(VfsError::Io));
+        assert_eq!(w.flush(&f).await, IO);
+        assert_eq!(w.rename(&d, &root, &to).await, IO);
+        assert_eq!(w.flush(&d).await, IO);
     });
 }
 
@@ -420,41 +559,15 @@ fn a_directory_that_moves_has_still_lost_what_was_in_it() {
 fn a_directory_that_may_come_back_takes_what_is_below_along() {
     honor(|w| async move {
         let (old, new, d, f) = (dir(10), dir(11), dir(12), file(5));
-        w.rename(&d, &old, &new).await.unwrap();
         w.fake.script(10, &[Err(VfsError::Io)]);
-        assert_eq!(
-            w.flush(&d).await,
-            Err(VfsError::Io),
-            "it may come back there"
-        );
-        assert_eq!(w.flush(&f).await, Err(VfsError::Io), "under its old path");
-    });
-}
-
-#[test]
-fn what_is_below_a_lost_directory_is_promised_by_no_policy() {
-    honor(|w| async move {
-        let lazy = ShareDurability::with_policy("bounded:50ms,64KiB".parse().unwrap());
-        let other = w.engine.share("other", Arc::clone(&w.fake), lazy);
-        let (root, a, m, f) = (dir(1), dir(10), dir(11), file(5));
-        w.rename(&m, &root, &a).await.unwrap();
-        w.fake.script(10, &[Err(VfsError::Io)]);
-        w.flush(&m).await.unwrap_err();
-        drop(other.content_changed(&f, 7).await);
-        let told = other.flush(&f, FlushTarget::File, PLAIN).await;
-        assert_eq!(told.err(), Some(VfsError::Io));
-        let closed = w.gate.closed(&f, PLAIN).await;
-        assert!(closed.is_ok(), "nothing is promised by a CLOSE");
-        // Who suffers by it is shown it, and may end it.
-        assert!(other.latched().iter().any(|latched| latched.key == key(11)));
-        assert!(other.clear_latch(key(11)));
-        drop(other.flush(&f, FlushTarget::File, PLAIN).await.unwrap());
+        assert_eq!(w.rename(&d, &old, &new).await, IO, "it may come back there");
+        assert_eq!(w.flush(&f).await, IO, "under its old path");
     });
 }
 
 #[test]
 fn a_file_system_that_hangs_below_a_share_holds_up_none_above() {
-    honor(|w| async move {
+    halves(|w| async move {
         let (a, b, f, g) = (dir(10), dir(11), file(5), file(ELSEWHERE + 5));
         w.create(&g, &dir(ELSEWHERE + 10)).await.unwrap();
         lock(&w.fake.times).sync = ms(1_000_000);
@@ -464,8 +577,8 @@ fn a_file_system_that_hangs_below_a_share_holds_up_none_above() {
         }));
         w.env.sleep(ms(5)).await;
         lock(&w.fake.times).sync = ms(10);
-        w.rename(&f, &a, &b).await.unwrap();
         let begun = w.env.monotonic();
+        w.rename(&f, &a, &b).await.unwrap();
         w.flush(&f).await.unwrap();
         assert!(w.env.monotonic() < begun + ms(100));
     });

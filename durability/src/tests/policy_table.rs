@@ -37,6 +37,8 @@ const TABLE: &[(&[Event], When, [&str; 4])] = &[
         |f, s| s.durable_acl && OPEN_THROUGH(f, s),      ["inode", "inode", "inode", "owed"]),
     (&[Event::Meta(Meta::Security)],
         |_, s| s.durable_acl,                            ["inode", "inode", "inode", "owe"]),
+    (&[Event::Move], OPEN_THROUGH,                       ["inode", "inode", "defer", "inode"]),
+    (&[Event::Move], ALWAYS,                             ["inode", "inode", "-",     "inode"]),
     // FILE_WRITE_THROUGH: its SET_INFO and names synced too.
     (&[Event::Resize, Event::Content, Event::Meta(Meta::Security), Event::Meta(Meta::Times),
        Event::Meta(Meta::Attributes), Event::Meta(Meta::Eas),
@@ -88,7 +90,7 @@ fn cell(text: &str) -> Barriers {
     }
 }
 
-const EVENTS: [Event; 18] = [
+const EVENTS: [Event; 19] = [
     Event::Flush(Flushed::File),
     Event::Flush(Flushed::Directory),
     Event::Flush(Flushed::ShareRoot),
@@ -98,6 +100,7 @@ const EVENTS: [Event; 18] = [
     Event::Close,
     Event::Resize,
     Event::Rename,
+    Event::Move,
     Event::Link,
     Event::Remove,
     Event::Stream,

@@ -20,10 +20,10 @@ impl<V: Vfs> Gate<V> {
         to: &V::Node,
         how: RequestFlags,
     ) -> Said {
-        self.begin_move(from, to, None).await.renamed(n, how).await
+        self.begin_move(from, to, None).await?.renamed(n, how).await
     }
     pub(super) async fn removed(&self, n: &V::Node, from: &V::Node, how: RequestFlags) -> Said {
-        self.begin_removal(n, from).await.removed(how).await
+        self.begin_removal(n, from).await?.removed(how).await
     }
     pub(super) async fn stream_created(&self, n: &V::Node, how: RequestFlags) -> Said {
         self.begin().stream_created(n, how).await

@@ -544,6 +544,10 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         }
     }
 
+    fn renames_are_atomic(&self, fs: u64) -> bool {
+        self.disk.renames_are_atomic(fs)
+    }
+
     fn path_hint(&self, node: &Self::Node) -> Option<String> {
         let path = self.disk.path_hint(node.fd())?;
         Some(String::from_utf8_lossy(&path).into_owned())

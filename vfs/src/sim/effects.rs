@@ -38,7 +38,8 @@ pub enum Profile {
     /// that has metadata to commit commits all metadata before it.
     Journal,
     /// Like btrfs as measured: `fsync` of a file covers its own names too, and those of the new
-    /// directories on the way there.
+    /// directories on the way there; `fsync` of a directory that a name has left covers all names
+    /// and attributes.
     LogTree,
     /// Nothing is lost and nothing is tracked: a plain memory disk. A cut keeps everything.
     Untracked,
@@ -246,6 +247,7 @@ impl Durable {
         match self.profile {
             Profile::Untracked => {}
             Profile::PosixMin => self.persist(|e| own(e, target, scope)),
+            Profile::LogTree if self.was_left(target) => self.commit(target, scope, true),
             Profile::LogTree => {
                 let logged = self.logged(target);
                 self.persist(|e| {
@@ -262,15 +264,29 @@ impl Durable {
                     .image
                     .get(target)
                     .is_some_and(super::image::Inode::is_dir);
-                // In one go: a page written after the file was cut short comes after the cut.
-                let metadata = grows || dir || scope == Scope::All;
-                self.persist(|e| match e {
-                    Effect::Page { .. } => own(e, target, scope),
-                    Effect::Size { ino, .. } => metadata && *ino == target,
-                    _ => metadata,
-                });
+                self.commit(target, scope, grows || dir || scope == Scope::All);
             }
         }
+    }
+
+    /// A transaction: what the sync of `target` covers itself and, with `metadata`, all names and
+    /// attributes. In one go: a page written after the file was cut short comes after the cut.
+    fn commit(&mut self, target: u64, scope: Scope, metadata: bool) {
+        self.persist(|e| match e {
+            Effect::Page { .. } => own(e, target, scope),
+            Effect::Size { ino, .. } => metadata && *ino == target,
+            _ => metadata,
+        });
+    }
+
+    /// Whether a name left a directory that no sync has covered since: btrfs commits then, on its
+    /// own account or because the back end asks for it (`sys/removed.rs`).
+    fn was_left(&self, dir: u64) -> bool {
+        let mut names = self.pending.iter().filter_map(|(_, effect)| match effect {
+            Effect::Name { dir, ino: None, .. } => Some(*dir),
+            _ => None,
+        });
+        names.any(|left| left == dir)
     }
 
     /// Inodes whose names a log tree saves with a sync of `target`: its own, and those of the

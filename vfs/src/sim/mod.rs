@@ -516,6 +516,10 @@ impl Disk for SimDisk {
         result
     }
 
+    fn renames_are_atomic(&self, _: u64) -> bool {
+        self.shared.lock().durable.profile != Profile::PosixMin
+    }
+
     async fn fdatasync(&self, fd: &SimFd) -> DiskResult<()> {
         let ino = fd.usable(false, false)?;
         self.shared.pause(SimOp::Sync).await;

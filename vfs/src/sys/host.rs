@@ -494,6 +494,13 @@ impl Disk for HostDisk {
         }
     }
 
+    fn renames_are_atomic(&self, fs: u64) -> bool {
+        match &self.kind {
+            Kind::Sys(disk) => disk.renames_are_atomic(fs),
+            Kind::Uring(disk) => disk.renames_are_atomic(fs),
+        }
+    }
+
     fn path_hint(&self, fd: &SysFd) -> Option<Vec<u8>> {
         match &self.kind {
             Kind::Sys(disk) => disk.path_hint(fd),

@@ -731,6 +731,10 @@ impl Disk for SysDisk {
         .await
     }
 
+    fn renames_are_atomic(&self, fs: u64) -> bool {
+        super_block::renames_are_atomic(fs)
+    }
+
     fn path_hint(&self, fd: &SysFd) -> Option<Vec<u8>> {
         let root = calls::path(&self.root)?;
         let path = calls::path(fd)?;

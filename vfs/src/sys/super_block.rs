@@ -1,5 +1,6 @@
 //! A mounted file system as a whole: what names it over reboots, what it says of lost
-//! write-back, and whether the birth time of its inodes can serve as their generation.
+//! write-back, whether the birth time of its inodes can serve as their generation, and whether its
+//! renames are atomic.
 //!
 //! A device number is no name: loop and anonymous devices get another one after a reboot. The
 //! UUID is (asked by ioctl, with `f_fsid` beside it where that is not made of the device number).
@@ -8,6 +9,10 @@
 //! life on ext4, XFS, btrfs and tmpfs (tried: `tests.rs`). Elsewhere it may: a copy-up of overlayfs
 //! takes the upper file's, CIFS, NTFS and FUSE let it be set, NFS tells what its server says. There
 //! the generation is 0.
+//!
+//! A rename between two directories is one transaction of ext4's journal and of XFS's log, and the
+//! commits of btrfs (`removed.rs`) are whole. Every other kind of file system, and ext4 without a
+//! journal, may keep one half of a rename over a power cut.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -24,7 +29,9 @@ use super::{
 use crate::{Identity, Timestamp, disk::DiskResult, posix_sys as raw};
 
 /// `f_type` of file systems whose birth times never change: ext4, XFS, btrfs, tmpfs.
-const KEEPS_BIRTH: [u64; 4] = [0xEF53, XFS, BTRFS, 0x0102_1994];
+const KEEPS_BIRTH: [u64; 4] = [EXT4, XFS, BTRFS, 0x0102_1994];
+/// `f_type` of ext4, and of ext2 and ext3, which the same driver serves.
+const EXT4: u64 = 0xEF53;
 /// `f_type` of btrfs.
 pub(crate) const BTRFS: u64 = 0x9123_683E;
 /// `f_type` of XFS, whose `f_fsid` is made of the device number.
@@ -32,12 +39,26 @@ const XFS: u64 = 0x5846_5342;
 /// Slots of the cache below.
 const SLOTS: usize = 64;
 
-/// By device number, whether birth times are kept there: `(dev + 1) << 1 | kept`; 0 is empty. A
-/// number that meets another in its slot is asked for again.
-static KEEPS: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
+/// By device number, what is known of the file system there: `(dev + 1) << 2`, with [`ATOMIC`] and
+/// [`KEPT`]; 0 is empty. A number that meets another in its slot is asked for again.
+static KNOWN: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
+/// Birth times are kept.
+const KEPT: u64 = 1;
+/// Renames are atomic.
+const ATOMIC: u64 = 2;
 
 fn slot(dev: u64) -> &'static AtomicU64 {
-    &KEEPS[(dev % SLOTS as u64) as usize]
+    &KNOWN[(dev % SLOTS as u64) as usize]
+}
+
+fn tag(dev: u64) -> u64 {
+    dev.wrapping_add(1) << 2
+}
+
+/// What is known of a device number now.
+fn known(dev: u64) -> Option<u64> {
+    let known = slot(dev).load(Relaxed);
+    (known & !(KEPT | ATOMIC) == tag(dev)).then_some(known)
 }
 
 /// Forgets what is known of a device number: it may be another file system's now.
@@ -45,26 +66,49 @@ pub(crate) fn forget(dev: u64) {
     slot(dev).store(0, Relaxed);
 }
 
+/// Whether a power cut leaves every rename on `dev` whole or not made. Known once an inode of it
+/// has been looked at ([`generation`]); `false` where it is not known.
+pub(crate) fn renames_are_atomic(dev: u64) -> bool {
+    known(dev).is_some_and(|known| known & ATOMIC != 0)
+}
+
 /// The generation of an inode born then on `dev`; `kind` tells the file system's `f_type`.
 pub(crate) fn generation(dev: u64, born: Timestamp, kind: impl FnOnce() -> DiskResult<u64>) -> u64 {
-    let known = slot(dev).load(Relaxed);
-    let tag = dev.wrapping_add(1) << 1;
-    let kept = if known & !1 == tag {
-        known & 1 != 0
-    } else {
+    let known = known(dev).or_else(|| {
         // Not remembered when it cannot be told: asked again next time.
-        let Ok(kind) = kind() else { return 0 };
-        let kept = KEEPS_BIRTH.contains(&kind);
-        slot(dev).store(tag | u64::from(kept), Relaxed);
-        kept
-    };
-    if !kept {
+        let kind = kind().ok()?;
+        let kept = if KEEPS_BIRTH.contains(&kind) { KEPT } else { 0 };
+        let atomic = match kind {
+            XFS | BTRFS => ATOMIC,
+            EXT4 if has_journal(dev) => ATOMIC,
+            _ => 0,
+        };
+        let known = tag(dev) | kept | atomic;
+        slot(dev).store(known, Relaxed);
+        Some(known)
+    });
+    if known.unwrap_or(0) & KEPT == 0 {
         return 0;
     }
     // Wraps around after 584 years: two such inodes of one number do not meet.
     (born.secs as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(u64::from(born.nanos))
+}
+
+/// Whether the ext4 on a block device runs with a journal of its own: the kernel shows it below
+/// `/proc/fs/jbd2` by the device's name and the journal's inode number, which is always 8. Where
+/// that cannot be seen (a container, a journal on another device) there is none.
+fn has_journal(dev: u64) -> bool {
+    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}"));
+    let Ok(device) = device else { return false };
+    let name = device.file_name().map(|name| name.to_string_lossy());
+    name.is_some_and(|name| {
+        Path::new("/proc/fs/jbd2")
+            .join(format!("{name}-8"))
+            .exists()
+    })
 }
 
 /// What names a file system over reboots.

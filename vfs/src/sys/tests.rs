@@ -358,6 +358,14 @@ fn birth_times_that_may_change_are_no_generation() {
         secs: -1,
         nanos: 999_999_999,
     };
+    // Ours is no block device, so it has no journal.
+    let atomic = super_block::renames_are_atomic;
+    assert!(!atomic(ours) && !atomic(theirs), "{:?}", (ours, theirs));
+    super_block::forget(ours);
+    assert_eq!(generation(ours, Ok(0x5846_5342)), 1_600_000_000_000_000_007);
+    assert!(atomic(ours), "XFS");
+    super_block::forget(ours);
+    assert!(!atomic(ours), "not known");
     super_block::forget(ours);
     let early = super_block::generation(ours, before, || Ok(0xEF53));
     assert_eq!(early, u64::MAX, "no panic before 1970");

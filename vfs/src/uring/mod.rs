@@ -499,6 +499,10 @@ impl Disk for UringDisk {
         self.calls.set_owner(who, fd, uid, gid).await
     }
 
+    fn renames_are_atomic(&self, fs: u64) -> bool {
+        self.calls.renames_are_atomic(fs)
+    }
+
     fn path_hint(&self, fd: &SysFd) -> Option<Vec<u8>> {
         self.calls.path_hint(fd)
     }

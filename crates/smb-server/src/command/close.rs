@@ -328,7 +328,7 @@ impl<V: Vfs> Removal<'_, V> {
         let (Some(parent), Some(name)) = (&parent, names.last()) else {
             return Err(VfsError::NotFound);
         };
-        let begun = gate.begin_removal(&file, parent).await;
+        let begun = gate.begin_removal(&file, parent).await?;
         vfs.remove(who, &file, parent, name).await?;
         drop(still);
         let filter = engine::name_filter(file.is_directory());

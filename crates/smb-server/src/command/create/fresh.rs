@@ -238,10 +238,19 @@ async fn take_back<V: Vfs>(
     let share = call.share()?;
     let files = &call.server().files;
     let (place, name) = (judge::place(node), Remove::Link(super::link(lookup)));
+    let stays = |error: VfsError| {
+        tracing::warn!(%error, share = share.config.name, "a file that could not be opened stays");
+    };
+    let begun = match share.gate.begin_removal(node, parent).await {
+        Ok(begun) => begun,
+        Err(error) => {
+            stays(error);
+            return Ok(());
+        }
+    };
     if !files.take_out(&place, &name) {
         return Ok(());
     }
-    let begun = share.gate.begin_removal(node, parent).await;
     let removed = share
         .vfs
         .remove(&token.identity, node, parent, &lookup.name)
@@ -256,9 +265,7 @@ async fn take_back<V: Vfs>(
         }
         // Somebody opened it and removed it.
         Err(VfsError::NotFound) => {}
-        Err(error) => {
-            tracing::warn!(%error, share = share.config.name, "a file that could not be opened stays");
-        }
+        Err(error) => stays(error),
     }
     Ok(())
 }

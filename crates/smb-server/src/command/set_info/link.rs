@@ -71,13 +71,13 @@ async fn attempt<V: Vfs>(
     }
     let room = room::make_room(call, open, &target, wanted).await?;
     let replace = room.is_some();
-    // While no directory is being synced: what is replaced may have names elsewhere that are not
-    // on disk.
-    let replaced = target.existing.as_ref().filter(|_| replace);
-    let removal = match replaced {
-        Some((node, _)) => Some(share.gate.begin_removal(node, &target.parent).await),
-        None => None,
-    };
+    // What is replaced may have names elsewhere that are not on disk.
+    if let Some((node, _)) = target.existing.as_ref().filter(|_| replace)
+        && let Err(error) = share.gate.begin_replacement(node, &target.parent).await
+    {
+        room::end(room).await;
+        return Err(error.into());
+    }
     let begun = share.gate.begin();
     let linked = share
         .vfs
@@ -90,8 +90,6 @@ async fn attempt<V: Vfs>(
         )
         .await;
     if let Err(error) = linked {
-        // What the end of the room may have to remove wants a turn of its own.
-        drop(removal);
         room::end(room).await;
         return again(error, target.existing.is_none());
     }
@@ -99,7 +97,6 @@ async fn attempt<V: Vfs>(
         room.is_replaced();
         room::replaced(call, &target).await;
     }
-    drop(removal);
     // Before anything else is waited for: a sync in between would know nothing of the new name.
     let flags = write::open_flags(open);
     let receipt = begun.linked(&disk.node, &target.parent, flags).await;

@@ -273,7 +273,7 @@ async fn begin<'a, V: Vfs>(
     for _ in 0..RECORDED_MAX {
         // Until the paths have followed, who does not find what it removes waits.
         let turn = server.name_turns.rename(one.from.share).await;
-        let moving = gate.begin_move(one.parent, &to.parent, replaced).await;
+        let moving = gate.begin_move(one.parent, &to.parent, replaced).await?;
         let now = to.path_now();
         // Where nothing is recorded nothing has to be true.
         if now == recorded || !is_recorded {
