@@ -268,6 +268,7 @@ impl<V: Vfs> Gate<V> {
         let stream = node.stream().unwrap_or_default();
         self.changed(Event::Resize, node, through, |inode, _| {
             inode.pending.data = true;
+            inode.pending.times = true;
             inode.pending.sized = true;
             inode.truncated(stream, size);
         })
@@ -739,8 +740,7 @@ impl<V: Vfs> Gate<V> {
             }
             // A tripped share keeps no bound any more: what is owed is paid and errors are told.
             let asked = core.peek(key, |inode| inode.opens.effective(&self.share));
-            let own = || self.share.asked(self.share.settings().policy);
-            let asked = asked.unwrap_or_else(own);
+            let asked = asked.unwrap_or_else(|| self.share.asked(None));
             match asked.bound {
                 Some(now) => bound = now,
                 None => return,
