@@ -17,6 +17,7 @@
 mod arrived;
 mod begun;
 mod changing;
+mod found;
 mod moving;
 mod noted;
 mod opened;
@@ -345,6 +346,10 @@ impl<V: Vfs> Gate<V> {
         let metrics = &self.share.metrics;
         metrics.flush_bytes.add(bytes);
         let mut noted = self.note(node, bytes);
+        if matches!(target, FlushTarget::File) {
+            let waits = barriers.wait != Wait::Nothing;
+            self.owe_name(core, node, waits).await?;
+        }
         if barriers.wait == Wait::Nothing {
             core.check_latch(key)?;
             core.check_way(key, Some(&self.held(node)))?;
@@ -672,6 +677,10 @@ impl<V: Vfs> Gate<V> {
     ) -> Result<(), VfsError> {
         let key = node.key();
         let barriers = judged.barriers;
+        if barriers != Barriers::default() {
+            let waits = barriers.wait != Wait::Nothing;
+            self.owe_name(core, node, waits).await?;
+        }
         match barriers.wait {
             // Answered before the disk, but not against what is known of it.
             Wait::Nothing if barriers.deferred => {

@@ -98,6 +98,9 @@ pub(crate) struct Inode<V: Vfs> {
     asked: Vec<Held<V>>,
     /// Somebody who waits for the next sync wants the times as well.
     times_wanted: bool,
+    /// Where its name was found by a client's handle and put down as owed, since the first of those
+    /// that are open was opened. It may have been made by somebody else on the host.
+    pub(crate) found_at: Option<String>,
     waiters: Vec<Waiter>,
     pub(crate) syncing: bool,
     /// The shares it was changed or flushed through.
@@ -126,6 +129,7 @@ impl<V: Vfs> Default for Inode<V> {
             written: Arc::default(),
             asked: Vec::new(),
             times_wanted: false,
+            found_at: None,
             waiters: Vec::new(),
             syncing: false,
             shares: Vec::new(),

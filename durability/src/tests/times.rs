@@ -5,12 +5,12 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use vfs::{Env, VfsError};
 
 use super::{
-    fake::file,
+    fake::{dir, file},
     flush::{PLAIN, THROUGH, World, honor, world},
     opens::{opener, rule},
     sim::ms,
 };
-use crate::*;
+use crate::{share::lock, *};
 
 const AGE_MAX: Duration = Duration::from_secs(30);
 
@@ -146,4 +146,91 @@ fn a_change_of_metadata_is_flushed_in_full_without_flush_times() {
         w.flush(&f).await.unwrap();
         assert_eq!(syncs(&w), ["all 5"]);
     });
+}
+
+fn place(w: &World, ino: u64, dir: u64, path: &str) {
+    lock(&w.fake.places).insert(ino, (dir, path.to_owned()));
+}
+
+#[test]
+fn the_first_flush_after_an_open_covers_a_name_that_the_host_made() {
+    honor(|w| async move {
+        place(&w, 5, 10, "d/f");
+        let f = file(5);
+        for _ in 0..2 {
+            let handle = w.gate.opened(&f, opener("d/f"));
+            let second = w.gate.opened(&f, opener("d/f"));
+            w.write(&f, 0, 1).await.unwrap();
+            w.flush(&f).await.unwrap();
+            assert_eq!(syncs(&w), ["all 5", "all 10"]);
+            w.write(&f, 0, 1).await.unwrap();
+            w.flush(&f).await.unwrap();
+            assert_eq!(syncs(&w), ["all 5"]);
+            // The host moves it.
+            place(&w, 5, 11, "e/g");
+            w.write_as(&f, 0, 1, THROUGH).await.unwrap();
+            assert_eq!(syncs(&w), ["dsync 5", "all 5", "all 11"]);
+            place(&w, 5, 10, "d/f");
+            w.flush(&f).await.unwrap();
+            assert_eq!(syncs(&w), ["all 5", "all 10"]);
+            drop((handle, second));
+        }
+    });
+}
+
+#[test]
+fn without_flush_times_the_first_flush_after_an_open_is_a_full_one() {
+    cheap(|w| async move {
+        place(&w, 5, 10, "d/f");
+        let f = file(5);
+        let _handle = w.gate.opened(&f, opener("d/f"));
+        for expected in [&["all 5", "all 10"][..], &["data 5"], &["data 5"]] {
+            w.write(&f, 0, 1).await.unwrap();
+            w.flush(&f).await.unwrap();
+            assert_eq!(syncs(&w), expected);
+        }
+    });
+}
+
+#[test]
+fn a_name_that_this_process_made_is_synced_once() {
+    honor(|w| async move {
+        place(&w, 5, 10, "d/f");
+        let (f, d) = (file(5), dir(10));
+        let _handle = w.gate.opened(&f, opener("d/f"));
+        w.create(&f, &d).await.unwrap();
+        w.write(&f, 0, 1).await.unwrap();
+        w.flush(&f).await.unwrap();
+        assert_eq!(syncs(&w), ["all 5", "all 10"]);
+    });
+}
+
+#[test]
+fn a_name_that_the_host_made_and_that_cannot_be_synced_fails_the_flush() {
+    honor(|w| async move {
+        place(&w, 5, 10, "d/f");
+        let f = file(5);
+        let _handle = w.gate.opened(&f, opener("d/f"));
+        w.write(&f, 0, 1).await.unwrap();
+        w.fake.script(10, &[Err(VfsError::Io)]);
+        assert_eq!(w.flush(&f).await, Err(VfsError::Io));
+        assert_eq!(w.flush(&f).await, Err(VfsError::Io));
+    });
+}
+
+#[test]
+fn every_policy_that_promises_covers_a_name_that_the_host_made() {
+    for policy in ["strict-sync", "bounded:50ms,4MiB"] {
+        world(policy, Limits::default(), |w| async move {
+            place(&w, 5, 10, "d/f");
+            let f = file(5);
+            let _handle = w.gate.opened(&f, opener("d/f"));
+            w.write(&f, 0, 1).await.unwrap();
+            w.env.sleep(ms(60)).await;
+            assert_eq!(syncs(&w), ["all 5", "all 10"]);
+            w.write(&f, 0, 1).await.unwrap();
+            w.env.sleep(ms(60)).await;
+            assert_eq!(syncs(&w), ["all 5"]);
+        });
+    }
 }
