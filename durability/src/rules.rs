@@ -96,6 +96,15 @@ pub struct Decision {
     pub rule: Option<Arc<Rule>>,
 }
 
+impl Decision {
+    /// Whether a FLUSH covers the times of a file whose contents changed, on a share that has it so.
+    #[must_use]
+    pub fn flushes_times(&self, share: bool) -> bool {
+        let own = self.rule.as_ref().and_then(|rule| rule.flush_times);
+        self.policy.flushes_times(own.unwrap_or(share))
+    }
+}
+
 /// The rules of a share, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules(Vec<Arc<Rule>>);

@@ -120,6 +120,7 @@ impl<V: Vfs> Gate<V> {
             Some(InForce {
                 policy: asked.policy,
                 bound: asked.bound,
+                flush_times: asked.times,
                 because: Arc::clone(&because.opener),
                 share: because.share.name.clone(),
                 rule: because.rule.clone(),
