@@ -91,6 +91,8 @@ pub(crate) enum Where {
 pub(crate) struct Epoch {
     /// Contents or size of the unnamed stream.
     pub(crate) data: bool,
+    /// Times that a change of contents set, which `fdatasync` leaves behind.
+    pub(crate) times: bool,
     /// Metadata, or a name (whose record in the inode only a full sync saves).
     pub(crate) meta: bool,
     /// Metadata that a client set, as against names only.
@@ -110,20 +112,31 @@ pub(crate) struct Epoch {
 
 impl Epoch {
     pub(crate) fn is_clean(&self) -> bool {
-        !self.data && !self.meta && !self.entries && self.streams.is_empty()
+        !self.data && !self.times && !self.meta && !self.entries && self.streams.is_empty()
     }
 
-    /// Just data and size: `fdatasync` will do.
-    pub(crate) fn scope(&self) -> SyncScope {
-        if self.meta || self.entries || !self.streams.is_empty() {
+    /// What a sync must cover. If nobody who waits for it wants the times, `fdatasync` is enough for
+    /// data and size.
+    pub(crate) fn scope(&self, times: bool) -> SyncScope {
+        if times || self.meta || self.entries || !self.streams.is_empty() {
             SyncScope::All
         } else {
             SyncScope::Data
         }
     }
 
+    /// What stays dirty when only data and size are synced: the times, as long as they have been.
+    pub(crate) fn without_data(&self) -> Self {
+        Self {
+            times: self.times,
+            debts: self.debts.iter().filter_map(Debt::of_times).collect(),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn merge(&mut self, other: Epoch) {
         self.data |= other.data;
+        self.times |= other.times;
         self.meta |= other.meta;
         self.set_meta.extend(other.set_meta);
         self.entries |= other.entries;

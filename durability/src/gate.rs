@@ -17,6 +17,7 @@
 mod arrived;
 mod begun;
 mod changing;
+mod found;
 mod moving;
 mod noted;
 mod opened;
@@ -275,6 +276,7 @@ impl<V: Vfs> Gate<V> {
         let stream = node.stream().unwrap_or_default();
         self.changed(Event::Resize, node, through, |inode, _| {
             inode.pending.data = true;
+            inode.pending.times = true;
             inode.pending.sized = true;
             inode.truncated(stream, size);
         })
@@ -351,6 +353,10 @@ impl<V: Vfs> Gate<V> {
         let metrics = &self.share.metrics;
         metrics.flush_bytes.add(bytes);
         let mut noted = self.note(node, bytes);
+        if matches!(target, FlushTarget::File) {
+            let waits = barriers.wait != Wait::Nothing;
+            self.owe_name(core, node, waits).await?;
+        }
         if barriers.wait == Wait::Nothing {
             core.check_latch(key)?;
             core.check_above(key, Some(&self.held(node)))?;
@@ -678,6 +684,10 @@ impl<V: Vfs> Gate<V> {
     ) -> Result<(), VfsError> {
         let key = node.key();
         let barriers = judged.barriers;
+        if barriers != Barriers::default() {
+            let waits = barriers.wait != Wait::Nothing;
+            self.owe_name(core, node, waits).await?;
+        }
         match barriers.wait {
             // Answered before the disk, but not against what is known of it.
             Wait::Nothing if barriers.deferred => {
@@ -746,8 +756,7 @@ impl<V: Vfs> Gate<V> {
             }
             // A tripped share keeps no bound any more: what is owed is paid and errors are told.
             let asked = core.peek(key, |inode| inode.opens.effective(&self.share));
-            let own = || self.share.asked(self.share.settings().policy);
-            let asked = asked.unwrap_or_else(own);
+            let asked = asked.unwrap_or_else(|| self.share.asked(None));
             match asked.bound {
                 Some(now) => bound = now,
                 None => return,

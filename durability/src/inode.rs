@@ -91,6 +91,11 @@ pub(crate) struct Inode<V: Vfs> {
     /// A write ended, or came under way.
     pub(crate) written: Arc<Notify>,
     asked: Vec<Held<V>>,
+    /// Somebody who waits for the next sync wants the times as well.
+    times_wanted: bool,
+    /// Where its name was found by a client's handle and put down as owed, since the first of those
+    /// that are open was opened. It may have been made by somebody else on the host.
+    pub(crate) found_at: Option<String>,
     waiters: Vec<Waiter>,
     pub(crate) syncing: bool,
     /// The shares it was changed or flushed through.
@@ -117,6 +122,8 @@ impl<V: Vfs> Default for Inode<V> {
             arrived: BTreeMap::new(),
             written: Arc::default(),
             asked: Vec::new(),
+            times_wanted: false,
+            found_at: None,
             waiters: Vec::new(),
             syncing: false,
             shares: Vec::new(),
@@ -231,7 +238,7 @@ impl<V: Vfs> Inode<V> {
     /// Whether it is metadata of a file only that makes the inode hold a descriptor with which nobody
     /// can run it. A file that was only made is empty: nobody wants to.
     pub(crate) fn forbids_execution(&self) -> bool {
-        !self.pending.set_meta.is_empty() && self.held_forbids_execution()
+        (self.pending.times || !self.pending.set_meta.is_empty()) && self.held_forbids_execution()
     }
 
     pub(crate) fn held_forbids_execution(&self) -> bool {
@@ -267,6 +274,7 @@ impl<V: Vfs> Inode<V> {
             // writer's own, if nothing else was kept.
             self.keep(held.clone());
             self.pending.data = true;
+            self.pending.times = true;
         }
         match range {
             Where::At(start, end) => self.pending.extents.add(stream, start, end),
@@ -291,6 +299,7 @@ impl<V: Vfs> Inode<V> {
     ) -> (oneshot::Receiver<Result<(), VfsError>>, bool) {
         let (tell, told) = oneshot::channel();
         self.waiters.push(tell);
+        self.times_wanted |= node.is_none() || self.flushes_times();
         self.file |= node.as_ref().is_some_and(Held::is_file);
         if let Some(held) = node
             && !self
@@ -301,6 +310,13 @@ impl<V: Vfs> Inode<V> {
             self.asked.push(held);
         }
         (told, !std::mem::replace(&mut self.syncing, true))
+    }
+
+    /// Whether a FLUSH covers the times: as its handles ask for, or the shares it was reached through.
+    fn flushes_times(&self) -> bool {
+        let mut shares = self.shares.iter();
+        let opened = self.opens.strictest().map(|asked| asked.times);
+        opened.unwrap_or_else(|| shares.any(|share| share.asked(None).times))
     }
 
     /// A stream got this name: what is synced for it from now on is this one, not another that had
@@ -318,11 +334,12 @@ impl<V: Vfs> Inode<V> {
             return None;
         }
         let epoch = std::mem::take(&mut self.pending);
+        let times = std::mem::take(&mut self.times_wanted);
         self.early = Early::default();
         let mut targets: Vec<(Held<V>, SyncScope)> = Vec::new();
         let mut streams = epoch.streams.clone();
         let mut base = (!epoch.is_clean()).then(|| match self.latch {
-            None => epoch.scope(),
+            None => epoch.scope(times),
             // What failed may have left metadata behind that nobody counts (a new change time).
             Some(_) => SyncScope::All,
         });
@@ -347,6 +364,9 @@ impl<V: Vfs> Inode<V> {
         }
         if let (Some(node), Some(scope)) = (base_node, base) {
             targets.push((node, scope));
+            if scope == SyncScope::Data {
+                self.pending = epoch.without_data();
+            }
         }
         self.running = Some(epoch);
         let share = self.shares.first().cloned();

@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    rules::{Opener, Rule},
+    rules::{Opener, Rule, RuleTerms},
     settings::{Bound, Policy},
     share::Share,
 };
@@ -20,15 +20,22 @@ pub(crate) struct Effective {
     /// Of every bounded one among them, also where a stricter one decides: what it promises
     /// about changes that nobody flushed, the stricter one does not.
     pub(crate) bound: Option<Bound>,
+    /// A FLUSH covers the times of a file whose contents changed.
+    pub(crate) times: bool,
 }
 
 impl Effective {
-    pub(crate) fn of(policy: Policy) -> Self {
+    pub(crate) fn of(policy: Policy, times: bool) -> Self {
         let bound = match policy {
             Policy::Bounded(bound) => Some(bound),
             _ => None,
         };
-        Self { policy, bound }
+        let times = policy.flushes_times(times);
+        Self {
+            policy,
+            bound,
+            times,
+        }
     }
 
     pub(crate) fn join(self, other: Self) -> Self {
@@ -38,6 +45,7 @@ impl Effective {
                 (Some(a), Some(b)) => Some(a.tighter(b)),
                 (a, b) => a.or(b),
             },
+            times: self.times || other.times,
         }
     }
 
@@ -68,8 +76,8 @@ impl OpenEntry {
         }
     }
 
-    fn ruled(&self) -> Option<Policy> {
-        self.rule.as_ref().map(|rule| rule.policy)
+    fn ruled(&self) -> Option<RuleTerms> {
+        self.rule.as_ref().map(|rule| rule.terms())
     }
 }
 
@@ -77,15 +85,12 @@ impl OpenEntry {
 struct Counted {
     share: Arc<Share>,
     /// `None`: they follow the share.
-    asked: Vec<(Option<Policy>, usize)>,
+    asked: Vec<(Option<RuleTerms>, usize)>,
 }
 
 impl Counted {
     fn strictest(&self) -> Option<Effective> {
-        let each = self.asked.iter().map(|(rule, _)| {
-            self.share
-                .asked(rule.unwrap_or_else(|| self.share.settings().policy))
-        });
+        let each = self.asked.iter().map(|(rule, _)| self.share.asked(*rule));
         each.reduce(Effective::join)
     }
 }
@@ -192,7 +197,7 @@ impl Opens {
         {
             return asked;
         }
-        let mine = own.asked(own.settings().policy);
+        let mine = own.asked(None);
         asked.map_or(mine, |asked| asked.join(mine))
     }
 

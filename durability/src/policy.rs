@@ -102,7 +102,7 @@ pub enum Wait {
 /// The answer of [`barriers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Barriers {
-    /// The write itself is durable (`RWF_DSYNC`).
+    /// The write itself is durable (`RWF_DSYNC`), but for the times that it sets.
     pub durable_write: bool,
     /// What the reply waits for.
     pub wait: Wait,
@@ -192,13 +192,11 @@ pub fn barriers(event: Event, settings: &ShareDurability, flags: RequestFlags) -
     }
 }
 
+/// Also a WRITE waits for a sync of its inode: a durable write (`RWF_DSYNC`) would leave the times
+/// behind, and a sync after one would flush the device twice.
 fn strict(event: Event) -> Barriers {
     match event {
         Event::Flush(Flushed::ShareRoot) | Event::Stop => Barriers::wait(Wait::Share),
-        Event::Write => Barriers {
-            durable_write: true,
-            ..Barriers::wait(Wait::Names)
-        },
         Event::Remove => Barriers::wait(Wait::Parent),
         _ => Barriers::wait(Wait::Inode),
     }

@@ -104,6 +104,8 @@ pub struct InForce {
     pub policy: Policy,
     /// Of all bounded ones among its opens' policies, the tightest limits.
     pub bound: Option<Bound>,
+    /// A FLUSH covers the times of the file if its contents changed.
+    pub flush_times: bool,
     /// The open whose policy that is, or one of them.
     pub because: Arc<Opener>,
     /// The share that open is through.

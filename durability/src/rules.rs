@@ -52,9 +52,25 @@ pub struct Rule {
     pub unbuffered: Option<bool>,
     /// What then holds.
     pub policy: Policy,
+    /// Whether a FLUSH covers the times of a file whose contents changed; `None`: as the share has it.
+    pub flush_times: Option<bool>,
+}
+
+/// What a rule says of the opens that it is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RuleTerms {
+    pub(crate) policy: Policy,
+    pub(crate) flush_times: Option<bool>,
 }
 
 impl Rule {
+    pub(crate) fn terms(&self) -> RuleTerms {
+        RuleTerms {
+            policy: self.policy,
+            flush_times: self.flush_times,
+        }
+    }
+
     /// Whether the rule is for this open; `path` is the opener's, folded, by components.
     fn holds(&self, opener: &Opener, path: &[Vec<char>]) -> bool {
         let same = |a: &str, b: &str| a == b || fold(a) == fold(b);
@@ -78,6 +94,15 @@ pub struct Decision {
     pub policy: Policy,
     /// The rule that says so; `None`: the share's own policy.
     pub rule: Option<Arc<Rule>>,
+}
+
+impl Decision {
+    /// Whether a FLUSH covers the times of a file whose contents changed, on a share that has it so.
+    #[must_use]
+    pub fn flushes_times(&self, share: bool) -> bool {
+        let own = self.rule.as_ref().and_then(|rule| rule.flush_times);
+        self.policy.flushes_times(own.unwrap_or(share))
+    }
 }
 
 /// The rules of a share, in order.
@@ -458,6 +483,7 @@ mod tests {
             write_through: None,
             unbuffered: None,
             policy: policy.parse().unwrap(),
+            flush_times: None,
         }
     }
 

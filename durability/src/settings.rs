@@ -143,6 +143,13 @@ impl Policy {
         self.kind().is_lazy()
     }
 
+    /// Whether a FLUSH covers the times of a file whose contents changed, where `flush_times` is set
+    /// so. Under strict-sync every answer does.
+    #[must_use]
+    pub fn flushes_times(&self, flush_times: bool) -> bool {
+        flush_times || *self == Self::StrictSync
+    }
+
     /// The stricter of two; of two bounds the smaller of each limit.
     #[must_use]
     pub fn stricter(self, other: Self) -> Self {
@@ -274,6 +281,9 @@ pub struct ShareDurability {
     pub unbuffered_is_write_through: bool,
     /// Sync what is owed when the server stops.
     pub sync_on_stop: bool,
+    /// A FLUSH covers the times that a change of contents set. Off: where nothing else changed it
+    /// makes data and size stable (`fdatasync`), and the times become stable by age.
+    pub flush_times: bool,
 }
 
 impl Default for ShareDurability {
@@ -284,6 +294,7 @@ impl Default for ShareDurability {
             durable_acl: false,
             unbuffered_is_write_through: true,
             sync_on_stop: true,
+            flush_times: true,
         }
     }
 }

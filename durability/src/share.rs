@@ -22,7 +22,7 @@ use crate::{
     opens::Effective,
     pace::Pace,
     report::{Exposure, PolicyExposure},
-    rules::Rules,
+    rules::{RuleTerms, Rules},
     settings::{Bound, Policy, PolicyKind, ShareDurability},
 };
 
@@ -143,13 +143,17 @@ impl Share {
         }
     }
 
-    /// What such a policy asks for as in force. A guarded share keeps its bounds, too; a tripped
-    /// one keeps none.
-    pub(crate) fn asked(&self, policy: Policy) -> Effective {
-        let now = Effective::of(self.in_force(policy));
+    /// What the share asks for as in force, or one of its rules in its place. A guarded share keeps
+    /// its bounds, too; a tripped one keeps none.
+    pub(crate) fn asked(&self, rule: Option<RuleTerms>) -> Effective {
+        let settings = self.settings();
+        let policy = rule.map_or(settings.policy, |rule| rule.policy);
+        let times = rule.and_then(|rule| rule.flush_times);
+        let times = times.unwrap_or(settings.flush_times);
+        let now = Effective::of(self.in_force(policy), times);
         match self.is_tripped() {
             true => now,
-            false => now.join(Effective::of(policy)),
+            false => now.join(Effective::of(policy, times)),
         }
     }
 
@@ -505,6 +509,24 @@ impl Debt {
             },
             first,
         )
+    }
+
+    /// What is still owed when only data and size are synced: nothing of its bytes, for as long as
+    /// it has been.
+    pub(crate) fn of_times(&self) -> Option<Self> {
+        let mut ages = lock(&self.share.ages);
+        let key = ages.owed.get(&self.at)?.key;
+        ages.next += 1;
+        let at = (self.at.0, ages.next);
+        let (kind, removed) = (self.kind, 0);
+        // The share's payer runs, as the share owes something.
+        ages.owed.insert(at, Owed { key, kind, removed });
+        Some(Self {
+            share: Arc::clone(&self.share),
+            at,
+            bytes: 0,
+            kind,
+        })
     }
 
     /// Takes the bytes of a write that ended.

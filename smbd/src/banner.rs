@@ -95,7 +95,7 @@ fn write(out: &mut String, facts: &Facts<'_>) -> std::fmt::Result {
         out,
         "  Durability \"{}\": {}.",
         facts.policy,
-        policy::promise(&facts.policy)
+        policy::promise(&facts.policy, true)
     )?;
     connect(out, facts)?;
     writeln!(

@@ -153,6 +153,8 @@ pub struct Share {
     pub unbuffered: Unbuffered,
     /// Security descriptors are made stable at once.
     pub durable_acl: bool,
+    /// A flush covers the times of a file whose contents changed.
+    pub flush_times: bool,
     /// Acknowledged flushes are written down.
     pub flush_journal: bool,
     /// Opens with another policy; each named by its place in the file.

@@ -65,7 +65,7 @@ fn share_in_words(share: &config::Share, found: &protection::Assessment) -> Stri
         &mut out,
         &format!("  share {} = {}", share.name, share.path.display()),
     );
-    let promise = config::policy::promise(&share.durability);
+    let promise = config::policy::promise(&share.durability, share.flush_times);
     let policy = share.durability.to_string();
     push(&mut out, &format!("    {policy}: {promise}"));
     if let Some(broken) = protection::broken_promise(Some(&policy), found) {
@@ -238,7 +238,12 @@ fn explain_by_file(file: &Path, question: &Question) -> Result<Value, String> {
     let mut shares = shares.filter(|share| share.name == located.share);
     let share = shares.next().ok_or("no such share")?;
     let opener = &located.opener;
-    let mut answer = explain::explain(&share.name, share.durability, &share.rules, opener);
+    let mut answer = explain::explain(
+        &share.name,
+        (share.durability, share.flush_times),
+        &share.rules,
+        opener,
+    );
     let note = "by the file: no server runs with it".to_owned();
     explain::note(&mut answer, note);
     Ok(answer)

@@ -153,7 +153,7 @@ fn from_file(file: &Path, config: Config) -> Result<Setup, String> {
             path = %share.path.display(),
             durability = %share.durability,
             "{}",
-            config::policy::promise(&share.durability)
+            config::policy::promise(&share.durability, share.flush_times)
         );
     }
     let sockets = config.listeners.iter().map(listener::bind);

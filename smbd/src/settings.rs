@@ -171,6 +171,7 @@ pub(crate) fn share_durability(config: &Config, share: &config::Share) -> ShareD
     ShareDurability {
         ignore_full_sync: share.ignore_full_sync,
         durable_acl: share.durable_acl,
+        flush_times: share.flush_times,
         unbuffered_is_write_through: share.unbuffered == config::Unbuffered::WriteThrough,
         sync_on_stop: config.durability.sync_on_stop,
         ..ShareDurability::with_policy(share.durability)

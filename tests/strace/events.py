@@ -6,6 +6,8 @@ policies nothing is done before the answer, but for a full sync, which is as und
     F path   fsync         W path   pwritev2 with RWF_DSYNC
     D path   fdatasync     -        nothing
 
+With `flush_times = false`, which Cheap is about, FLUSH makes data and size alone stable.
+
 Paths are those in the share ("." is the share); "depot" is a folder of the depot, "depot file" what
 it keeps of a stream. A call that is repeated at once stands once.
 """
@@ -31,34 +33,35 @@ EVENTS = [
     # Names of a new file and of the directories above it.
     ("mkdir", "-", "F a, F ."),
     ("create", "-", "F a/f, F a"),
-    ("write", "-", "W a/f"),
+    ("write", "-", "F a/f"),
     ("flush of a new file", "F a/f, F a, F .", "F a/f"),
     ("flush of a clean file", "F a/f", "F a/f"),
     # Data.
-    ("overwrite", "-", "W a/f"),
-    ("flush after an overwrite", "D a/f", "F a/f"),
-    ("write-through", "W a/f", "W a/f"),
-    ("unbuffered write", "W a/f", "W a/f"),
-    ("write of a write-through open", "W a/f", "W a/f"),
-    ("end of file of a write-through open", "D a/f", "D a/f"),
+    ("overwrite", "-", "F a/f"),
+    ("flush after an overwrite", "F a/f", "F a/f"),
+    ("write-through", "W a/f", "F a/f"),
+    ("flush after a write-through", "F a/f", "F a/f"),
+    ("unbuffered write", "W a/f", "F a/f"),
+    ("write of a write-through open", "W a/f", "F a/f"),
+    ("end of file of a write-through open", "F a/f", "F a/f"),
     ("times of a write-through open", "F a/f", "F a/f"),
-    ("end of file", "-", "D a/f"),
-    ("flush after end of file", "D a/f", "F a/f"),
-    ("allocation", "-", "D a/f"),
-    ("zero data", "-", "D a/f"),
-    ("copychunk of 16 pieces", "-", "D a/f"),
-    ("flush after copychunk", "D a/f", "F a/f"),
-    ("copychunk to a write-through open", "D a/f", "D a/f"),
-    ("overwriting create", "-", "F a/f, D a/f"),
-    # Metadata: fsync, never fdatasync.
+    ("end of file", "-", "F a/f"),
+    ("flush after end of file", "F a/f", "F a/f"),
+    ("allocation", "-", "F a/f"),
+    ("zero data", "-", "F a/f"),
+    ("copychunk of 16 pieces", "-", "F a/f"),
+    ("flush after copychunk", "F a/f", "F a/f"),
+    ("copychunk to a write-through open", "F a/f", "F a/f"),
+    ("overwriting create", "-", "F a/f"),
+    # Metadata.
     ("attributes", "-", "F a/f"),
     ("times", "-", "F a/f"),
     ("extended attributes", "-", "F a/f"),
     ("security descriptor", "-", "F a/f"),
     ("sparse", "-", "F a/f"),
-    ("write under frozen times", "-", "W a/f, F a/f"),
+    ("write under frozen times", "-", "F a/f"),
     ("flush after frozen times", "F a/f", "F a/f"),
-    ("write and attributes", "-", "W a/f, F a/f"),
+    ("write and attributes", "-", "F a/f"),
     ("flush after data and attributes", "F a/f", "F a/f"),
     ("full sync", "F a/f", "F a/f"),
     # Names that move: the new directory before the old one.
@@ -80,10 +83,10 @@ EVENTS = [
     ("flush of the directory", "F a, F .", "F a, F ."),
     ("rmdir", "-", "F ."),
     ("delete of a write-through open", "F .", "F ."),
-    # Streams: in an attribute of the file, and in the depot.
-    ("create a stream", "-", "F f"),
+    # Streams: in an attribute of the file, and in the depot. The file was opened anew.
+    ("create a stream", "-", "F f, F ."),
     ("write a stream", "-", "F f"),
-    ("flush a stream", "F f", "F f"),
+    ("flush a stream", "F f, F .", "F f"),
     ("write-through to a stream", "F f", "F f"),
     ("end of file of a stream", "-", "F f"),
     ("delete a stream", "-", "F f"),
@@ -92,11 +95,16 @@ EVENTS = [
     ("flush a large stream", DEPOT, DEPOT),
     ("write-through to a large stream", DEPOT, DEPOT),
     ("flush of its file", DEPOT, DEPOT),
+    # Names that somebody else on the host made or moved.
+    ("flush of what the host made", "F made, F .", "F made"),
+    ("flush of it again", "F made", "F made"),
+    ("flush of what the host moved", "F moved, F .", "F moved"),
+    ("flush of what the host moved while it was open", "F there, F .", "F there"),
     # The share.
     ("changes here and there", None, None),
     ("flush of the root", "all", "F ."),
     ("full sync of the root", "all", "F ."),
-    ("write before the stop", "-", "W f"),
+    ("write before the stop", "-", DEPOT),
 ]
 
 
@@ -152,8 +160,9 @@ def place(path, share):
 class Steps:
     """Does the events one after the other, each in what its predecessors left."""
 
-    def __init__(self, peer):
+    def __init__(self, peer, root=None):
         self.peer = peer
+        self.root = root
         self.handle = {}
 
     def run(self, name):
@@ -210,6 +219,7 @@ class Steps:
         self.flush(self.handle["f"])
 
     flush_of_a_clean_file = flush_after_an_overwrite = flush_after_end_of_file = flush_of_a_new_file
+    flush_after_a_write_through = flush_of_a_new_file
     flush_after_copychunk = flush_after_data_and_attributes = flush_after_it = flush_of_a_new_file
     flush_after_a_replacing_rename = flush_after_a_link = flush_after_frozen_times = flush_of_a_new_file
 
@@ -421,6 +431,30 @@ class Steps:
 
     flush_of_its_file = flush_of_a_new_file
 
+    # -- what the host did
+
+    def before_flush_of_what_the_host_made(self):
+        (self.root / "made").write_bytes(b"by the host")
+        (self.root / "made").chmod(0o666)
+        self.handle["made"] = self.open("made", OPEN)
+        self.handle["made"].write(b"by a client", 0)
+
+    def flush_of_what_the_host_made(self):
+        self.flush(self.handle["made"])
+
+    flush_of_it_again = flush_of_what_the_host_made
+    flush_of_what_the_host_moved = flush_of_what_the_host_moved_while_it_was_open = flush_of_what_the_host_made
+
+    def before_flush_of_what_the_host_moved(self):
+        self.handle["made"].close()
+        (self.root / "made").rename(self.root / "moved")
+        self.handle["made"] = self.open("moved", OPEN)
+        self.handle["made"].write(b"again", 0)
+
+    def before_flush_of_what_the_host_moved_while_it_was_open(self):
+        (self.root / "moved").rename(self.root / "there")
+        self.handle["made"].write(b"once more", 0)
+
     # -- the share
 
     def changes_here_and_there(self):
@@ -445,13 +479,47 @@ class Steps:
         self.handle["f"].write(b"left", 0)
 
 
+class Cheap:
+    """A share with flush_times = false."""
+
+    EVENTS = [
+        ("flush of a new file", "F f, F ."),
+        ("flush after an overwrite", "D f"),
+        ("flush after end of file", "D f"),
+        ("write-through", "W f"),
+        ("flush after write-through", "D f"),
+        ("flush after attributes", "F f"),
+        ("flush after the host moved it", "F g, F ."),
+        ("flush after that and an overwrite", "D g"),
+    ]
+
+    def __init__(self, peer, root):
+        self.steps = Steps(peer, root)
+        self.file = self.steps.open("f", CREATE)
+
+    def prepare(self, name):
+        if name == "flush after attributes":
+            self.steps.basic(self.file, 0, 0x22)
+        elif name == "flush after end of file":
+            self.steps.end(self.file, 5000)
+        elif name == "flush after the host moved it":
+            (self.steps.root / "f").rename(self.steps.root / "g")
+        if name not in ("write-through", "flush after write-through"):
+            self.file.write(b"data", 0)
+
+    def run(self, name):
+        if name == "write-through":
+            return self.file.write(b"through", 0, write_through=True)
+        return self.steps.flush(self.file)
+
+
 class Clones:
     """FSCTL_DUPLICATE_EXTENTS_TO_FILE, on a file system that has them."""
 
     EVENTS = [
-        ("duplicate extents", "-", "D target"),
-        ("flush after it", "D target", "F target"),
-        ("duplicate extents through a write-through open", "D target", "D target"),
+        ("duplicate extents", "-", "F target"),
+        ("flush after it", "F target", "F target"),
+        ("duplicate extents through a write-through open", "F target", "F target"),
     ]
 
     def __init__(self, peer):
@@ -472,6 +540,6 @@ class Clones:
 
 # What a flush of the share's root has to reach, in any order.
 EVERYTHING = {
-    "flush of the root": {"D f", "F one/new", "F two/new", "F one", "F two", "F ."},
-    "full sync of the root": {"D f", "F one/moved", "F two/moved", "F one", "F two", "F ."},
+    "flush of the root": {"F f", "F one/new", "F two/new", "F one", "F two", "F ."},
+    "full sync of the root": {"F f", "F one/moved", "F two/moved", "F one", "F two", "F ."},
 }

@@ -45,6 +45,7 @@ def main():
     for policy in POLICIES:
         report.check(policy, before_the_answer, report, policy)
     clones(report)
+    report.check("flush_times = false", cheap, report)
     report.check("bounded: paid within the delay", paid_in_time)
     for own in True, False:
         whose = "its own" if own else "another"
@@ -103,7 +104,7 @@ def before_the_answer(report, policy):
     marks = []
     with Traced(dict(POLICIES[policy])) as traced:
         atomic = events.renames_are_atomic(traced.folder.name)
-        steps = events.Steps(traced.peer)
+        steps = events.Steps(traced.peer, traced.server.share_path("data"))
         for event in events.EVENTS:
             prepare = "before_" + event[0].replace(" ", "_").replace("-", "_")
             if hasattr(steps, prepare):
@@ -122,6 +123,22 @@ def before_the_answer(report, policy):
             report.check(f"{policy}: {event[0]}", judge, calls, wanted, event[0])
     report.check(f"{policy}: the stop syncs what is owed", stopped, policy, events.shown(rest, traced.share))
     report.check(f"{policy}: only fsync, fdatasync and RWF_DSYNC", lawful, traced.text)
+
+
+def cheap(report):
+    import events
+    marks = []
+    with Traced({"durability": "honor", "flush_times": False}) as traced:
+        steps = events.Cheap(traced.peer, traced.server.share_path("data"))
+        for name, due in steps.EVENTS:
+            steps.prepare(name)
+            begun = traced.tap.received
+            steps.run(name)
+            marks.append((name, due, begun, traced.tap.received))
+    written, _ = lines.answers(traced.text)
+    for name, due, begun, ended in marks:
+        calls = events.shown(lines.before(written, begun, ended), traced.share)
+        report.check(f"flush_times = false: {name}", judge, calls, due, name)
 
 
 def verbose():

@@ -560,6 +560,13 @@ pub trait Vfs: Send + Sync + 'static {
         false
     }
 
+    /// The directory that holds the name by which `node` is found now, whoever gave it that name. `None`
+    /// for the root, and wherever [`Vfs::path_hint`] answers nothing.
+    async fn parent_of(&self, node: &Self::Node) -> VfsResult<Option<Self::Node>> {
+        let _ = node;
+        Ok(None)
+    }
+
     /// Where the inode is now, as far as that can be told without I/O: components from the root
     /// of the share with `/` between them, as on disk. A hint, for people and journals; `None`
     /// where it has no name below the root or nobody knows.

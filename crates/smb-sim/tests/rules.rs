@@ -22,6 +22,7 @@ fn rule(name: &str, policy: &str) -> Rule {
         write_through: None,
         unbuffered: None,
         policy: policy.parse().unwrap(),
+        flush_times: None,
     }
 }
 

@@ -37,8 +37,12 @@ impl<V: Vfs> Gate<V> {
     pub fn opened(&self, node: &V::Node, opener: Arc<Opener>) -> OpenPolicy<V> {
         let (key, id) = (node.key(), self.core.tick());
         // Judged under the inode's lock: a change of rules meets it before or after.
-        self.core
-            .with(key, |inode| inode.opens.insert(id, &self.share, opener));
+        self.core.with(key, |inode| {
+            if inode.opens.is_empty() {
+                inode.found_at = None;
+            }
+            inode.opens.insert(id, &self.share, opener);
+        });
         OpenPolicy {
             core: Arc::clone(&self.core),
             key,
@@ -116,6 +120,7 @@ impl<V: Vfs> Gate<V> {
             Some(InForce {
                 policy: asked.policy,
                 bound: asked.bound,
+                flush_times: asked.times,
                 because: Arc::clone(&because.opener),
                 share: because.share.name.clone(),
                 rule: because.rule.clone(),

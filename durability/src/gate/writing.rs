@@ -116,7 +116,7 @@ pub(super) enum Outcome {
     Dirty,
     /// Written in part or not at all: it repairs nothing.
     Doubtful,
-    /// Written and stable.
+    /// Written and stable, but for the times.
     Durable,
     /// A durable write failed; older data of the range may be lost with it.
     Failed(VfsError),
@@ -184,6 +184,9 @@ impl<V: Vfs> WriteInFlight<'_, V> {
                 }
                 None if matches!(outcome, Outcome::Durable) => {
                     repaired = !doubt && inode.rewritten(stream, range);
+                    // The data are stable; when they were written is not.
+                    idle = inode.owe(account, &self.held, now);
+                    inode.pending.times = true;
                 }
                 None => {
                     idle = inode.owe(account, &self.held, now);

@@ -121,6 +121,8 @@ pub(super) struct Fake {
     env: Arc<dyn Env>,
     pub(super) state: Mutex<State>,
     pub(super) times: Mutex<Times>,
+    /// Where inodes are: their directory and path. What is not said nobody knows.
+    pub(super) places: Mutex<BTreeMap<u64, (u64, String)>>,
 }
 
 /// How long things take.
@@ -154,6 +156,7 @@ impl Fake {
             env: Arc::clone(env),
             state: Mutex::default(),
             times,
+            places: Mutex::default(),
         })
     }
 
@@ -370,6 +373,15 @@ impl Vfs for Fake {
 
     fn root(&self) -> FakeNode {
         dir(lock(&self.times).root)
+    }
+
+    fn path_hint(&self, node: &FakeNode) -> Option<String> {
+        let places = lock(&self.places);
+        places.get(&node.ino).map(|(_, path)| path.clone())
+    }
+
+    async fn parent_of(&self, node: &FakeNode) -> VfsResult<Option<FakeNode>> {
+        Ok(lock(&self.places).get(&node.ino).map(|(at, _)| dir(*at)))
     }
 
     // The engine calls nothing below this line.

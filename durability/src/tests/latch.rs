@@ -297,7 +297,7 @@ fn a_share_that_answered_before_the_disk_honors_after_an_error() {
             w.fake.take_log();
             w.write(&g, 0, 1).await.unwrap();
             w.flush(&g).await.unwrap();
-            assert_eq!(w.fake.take_log(), ["write 6", "data 6"]);
+            assert_eq!(w.fake.take_log(), ["write 6", "all 6"]);
             assert_eq!(w.gate.counters().trips, 1);
             assert!(w.gate.clear_latch(key(5)));
             assert_eq!(w.gate.effective_policy(), Policy::TreatHostAsStableStorage);

@@ -25,4 +25,5 @@ mod shorthand;
 mod sim;
 mod stores;
 mod stress;
+mod times;
 mod told;

@@ -25,6 +25,7 @@ pub(super) fn rule(pattern: &str, policy: &str) -> Rule {
         write_through: None,
         unbuffered: None,
         policy: policy.parse().unwrap(),
+        flush_times: None,
     }
 }
 
@@ -78,7 +79,7 @@ fn a_rule_holds_for_the_handles_it_matches_while_they_are_open() {
         );
         let strict = w.gate.opened(&db, opener("db/x"));
         w.write(&db, 0, 1).await.unwrap();
-        assert_eq!(w.fake.take_log(), ["dsync 6"]);
+        assert_eq!(w.fake.take_log(), ["write 6", "all 6"]);
         drop((open, strict));
         w.write(&db, 0, 1).await.unwrap();
         assert_eq!(w.fake.take_log(), ["write 6"]);
@@ -102,14 +103,14 @@ fn the_strictest_handle_decides_for_all_over_shares_and_streams() {
         // Through the other share too, and it is of its exposure.
         drop(other.content_changed(&f, 7).await.unwrap());
         drop(other.flush(&f, FlushTarget::File, PLAIN).await.unwrap());
-        assert_eq!(w.fake.take_log(), ["data 5"]);
+        assert_eq!(w.fake.take_log(), ["all 5"]);
         // A handle on a stream counts for its file.
         let strict = other.opened(&stream(5, "s"), opener("x"));
         drop((honored, strict));
         assert_eq!(flushed(&w, &f).await, "no");
         let strict = w.gate.opened(&stream(5, "s"), opener("b.db"));
         drop(other.resized(&f, PLAIN).await.unwrap());
-        assert_eq!(w.fake.take_log(), ["data 5"], "strict-sync decides");
+        assert_eq!(w.fake.take_log(), ["all 5"], "strict-sync decides");
         drop((lazy, also, strict));
         assert_eq!(w.engine.dirty_inodes(), 0);
     });
@@ -494,7 +495,7 @@ fn rules_set_once_more_answer_when_nothing_is_owed() {
         w.fake.take_log();
         let report = w.gate.set_rules(Arc::default(), "test").await;
         assert_eq!((report.inodes, report.failed), (1, 0));
-        assert_eq!(w.fake.take_log(), ["data 5"]);
+        assert_eq!(w.fake.take_log(), ["all 5"]);
         assert_eq!(w.gate.exposure(), Exposure::default());
     });
 }

@@ -29,8 +29,8 @@ const TABLE: &[(&[Event], When, [&str; 4])] = &[
     (&[Event::Flush(Flushed::File), Event::Flush(Flushed::Directory)], ALWAYS,
                                                          ["inode", "inode", "defer", "owed"]),
     (&[Event::Flush(Flushed::ShareRoot)], ALWAYS,        ["share", "share", "defer", "owed"]),
-    (&[Event::Write], THROUGH,                           ["dsync", "dsync", "defer", "owed"]),
-    (&[Event::Write], ALWAYS,                            ["-",     "dsync", "-",     "owe"]),
+    (&[Event::Write], THROUGH,                           ["dsync", "inode", "defer", "owed"]),
+    (&[Event::Write], ALWAYS,                            ["-",     "inode", "-",     "owe"]),
     (&[Event::WriteStream], THROUGH,                     ["inode", "inode", "defer", "owed"]),
     (&[Event::WriteStream], ALWAYS,                      ["-",     "inode", "-",     "owe"]),
     (&[Event::Meta(Meta::Security)],
@@ -132,6 +132,7 @@ fn the_function_is_the_table() {
                     durable_acl: bit(1),
                     unbuffered_is_write_through: bit(2),
                     sync_on_stop: bit(3),
+                    flush_times: true,
                 };
                 let flags = RequestFlags {
                     write_through: bit(4),

@@ -127,7 +127,7 @@ fn a_copy_in_many_pieces_is_synced_once() {
                 copy.rewrote(pages(piece * 3, 1));
             }
             copy.end(flags).await.unwrap();
-            assert_eq!(w.fake.take_log(), ["data 5"]);
+            assert_eq!(w.fake.take_log(), ["all 5"]);
             assert_eq!(w.gate.exposure(), Exposure::default());
             // Of a copy that changed nothing there is nothing to sync.
             w.gate.changing(&f).end(flags).await.unwrap();
@@ -149,7 +149,7 @@ fn a_copy_that_was_dropped_may_have_changed_anything() {
         assert_eq!(w.gate.exposure().inodes, 1);
         assert_eq!(w.gate.exposure().bytes, 0);
         w.flush(&f).await.unwrap();
-        assert_eq!(w.fake.take_log(), ["data 5"]);
+        assert_eq!(w.fake.take_log(), ["all 5"]);
         assert_eq!(w.gate.exposure(), Exposure::default());
     });
 }

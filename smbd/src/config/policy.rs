@@ -116,8 +116,13 @@ pub fn one_word(name: &str) -> String {
 
 /// What a client can rely on, in one sentence.
 #[must_use]
-pub fn promise(policy: &Policy) -> String {
+pub fn promise(policy: &Policy, flush_times: bool) -> String {
     match policy {
+        Policy::Honor if !flush_times => {
+            "when a client's flush or write-through succeeds, that data and its name survive a \
+             power failure; its modification time may be an older one (flush_times = false)"
+                .to_owned()
+        }
         Policy::Honor => "when a client's flush or write-through succeeds, that data and its \
                           name survive a power failure"
             .to_owned(),
@@ -170,8 +175,13 @@ mod tests {
     #[test]
     fn promises_name_the_bounds() {
         let bounded = parse("bounded:50ms,4MiB").unwrap();
-        assert!(promise(&bounded).contains("at most the last 50ms or 4MiB of"));
-        assert!(promise(&Policy::TreatHostAsStableStorage).contains("but NOT a crash"));
+        assert!(promise(&bounded, true).contains("at most the last 50ms or 4MiB of"));
+        assert!(promise(&Policy::TreatHostAsStableStorage, true).contains("but NOT a crash"));
+        let cheap = promise(&Policy::Honor, false);
+        assert!(
+            cheap.contains("modification time may be an older one"),
+            "{cheap}"
+        );
     }
 
     #[test]

@@ -179,6 +179,8 @@ pub(super) struct ShareTable {
     pub(super) unbuffered: At<Unbuffered>,
     /// Security descriptors are stable at once. Default: that of [durability].
     pub(super) durable_acl: At<bool>,
+    /// A flush covers modification times. Default: that of [durability].
+    pub(super) flush_times: At<bool>,
     /// Acknowledged flushes are written down. Default: that of [durability].
     pub(super) flush_journal: At<bool>,
     /// Opens with another policy, tried in this order; the first that is for an open holds.
@@ -204,6 +206,8 @@ pub(super) struct RuleTable {
     pub(super) open: At<Vec<OpenFlag>>,
     /// The policy. Required.
     pub(super) durability: At<String>,
+    /// A flush covers modification times. Default: that of the share.
+    pub(super) flush_times: At<bool>,
 }
 
 /// What an open asked for.
@@ -234,6 +238,8 @@ pub(super) struct DurabilityTable {
     pub(super) ignore_full_sync: At<bool>,
     /// Make changes of security descriptors stable at once. Default: false.
     pub(super) durable_acl: At<bool>,
+    /// A flush covers modification times. Default: true.
+    pub(super) flush_times: At<bool>,
     /// Inodes with unflushed changes whose descriptors are kept. Default: a quarter of RLIMIT_NOFILE.
     pub(super) dirty_inodes_max: At<u32>,
     /// Age at which unflushed changes are synced in the background. Default: "30s".

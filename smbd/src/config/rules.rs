@@ -11,7 +11,7 @@ use smb_server::config::{HostRange, HostRules};
 
 use super::{
     Server, policy, raw,
-    share::UNGUARDED,
+    share::{UNGUARDED, times},
     validate::{Findings, get, span},
 };
 
@@ -78,7 +78,9 @@ pub(super) fn rules(
             write_through: asks(table, raw::OpenFlag::WriteThrough),
             unbuffered: asks(table, raw::OpenFlag::Unbuffered),
             policy,
+            flush_times: table.flush_times.as_ref().map(|at| *at.get_ref()),
         };
+        times(&table.flush_times, policy, findings);
         promises(at, policy, around, findings);
         says_something(table, &rule, place.clone(), around, findings);
         if let Some(earlier) = rules.iter().find(|earlier| covers(earlier, &rule)) {
@@ -367,6 +369,7 @@ mod tests {
             write_through: None,
             unbuffered: None,
             policy: Policy::Honor,
+            flush_times: None,
         };
         change(&mut rule);
         rule

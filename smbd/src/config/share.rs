@@ -104,6 +104,7 @@ pub(super) fn share(
             get(&inherited.unbuffered, Unbuffered::WriteThrough),
         ),
         durable_acl: get(&table.durable_acl, get(&inherited.durable_acl, false)),
+        flush_times: get(&table.flush_times, get(&inherited.flush_times, true)),
         flush_journal: get(&table.flush_journal, get(&inherited.flush_journal, false)),
         rules: share_rules(table, from, findings),
         encryption: get(&table.encryption, server.encryption),
@@ -223,6 +224,7 @@ fn share_policy(table: &raw::ShareTable, from: &From<'_>, findings: &mut Finding
 fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, findings: &mut Findings) {
     availability(table, share, findings);
     secrecy(table, share, server, findings);
+    times(&table.flush_times, share.durability, findings);
     if share.comment.chars().count() > COMMENT_MAX {
         let message = "the comment is longer than clients show";
         findings.add(
@@ -265,6 +267,18 @@ fn combinations(table: &raw::ShareTable, share: &Share, server: &Server, finding
                 "remove the key to let every user in, or name some",
             );
         }
+    }
+}
+
+/// A key that would take back a part of what strict-sync promises.
+pub(super) fn times(flush_times: &raw::At<bool>, policy: Policy, findings: &mut Findings) {
+    if policy == Policy::StrictSync && !get(flush_times, true) {
+        findings.add(
+            span(flush_times),
+            "under strict-sync every answer covers the times: flush_times = false has no effect"
+                .into(),
+            "remove flush_times, or use honor",
+        );
     }
 }
 

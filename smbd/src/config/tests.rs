@@ -109,21 +109,41 @@ error: unknown key `durabilty`
 }
 
 #[test]
+fn strict_sync_takes_no_times_away_from_a_flush() {
+    let own = refuse("", "durability = \"strict-sync\"\nflush_times = false");
+    assert!(
+        own.contains("under strict-sync every answer covers the times"),
+        "{own}"
+    );
+    let rule = "[[share.durability_rule]]\npaths = [\"db/**\"]\ndurability = \"strict-sync\"\n\
+                flush_times = false";
+    assert!(refuse("", rule).contains("under strict-sync every answer covers the times"));
+    let rule = rule.replace("strict-sync", "honor");
+    let config = accept("", &rule);
+    let mut rules = config.shares[0].rules.iter();
+    assert_eq!(rules.next().unwrap().flush_times, Some(false));
+}
+
+#[test]
 fn options_of_durability_are_inherited_and_overridden() {
-    let before = "[durability]\nunbuffered = \"hint\"\ndurable_acl = true\nflush_journal = true";
+    let before = "[durability]\nunbuffered = \"hint\"\ndurable_acl = true\nflush_times = false\n\
+                  flush_journal = true";
     let of = |config: &Config| {
         let share = &config.shares[0];
-        (share.unbuffered, share.durable_acl, share.flush_journal)
+        let options = (share.durable_acl, share.flush_times, share.flush_journal);
+        (share.unbuffered, options)
     };
     assert_eq!(
         of(&accept("", "")),
-        (Unbuffered::WriteThrough, false, false)
+        (Unbuffered::WriteThrough, (false, true, false))
     );
-    assert_eq!(of(&accept(before, "")), (Unbuffered::Hint, true, true));
-    let own = "unbuffered = \"write-through\"\ndurable_acl = false\nflush_journal = false";
+    let inherited = (Unbuffered::Hint, (true, false, true));
+    assert_eq!(of(&accept(before, "")), inherited);
+    let own = "unbuffered = \"write-through\"\ndurable_acl = false\nflush_times = true\n\
+               flush_journal = false";
     assert_eq!(
         of(&accept(before, own)),
-        (Unbuffered::WriteThrough, false, false)
+        (Unbuffered::WriteThrough, (false, true, false))
     );
 }
 

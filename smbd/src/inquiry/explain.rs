@@ -192,10 +192,16 @@ fn groups(config: &Config, user: &str) -> Vec<Box<str>> {
         .collect()
 }
 
-/// What holds for such an open of a share with this policy and these rules.
+/// What holds for such an open of a share with this policy, `flush_times` and these rules.
 #[must_use]
-pub fn explain(share: &str, policy: Policy, rules: &Rules, opener: &Opener) -> Value {
+pub fn explain(
+    share: &str,
+    (policy, flush_times): (Policy, bool),
+    rules: &Rules,
+    opener: &Opener,
+) -> Value {
     let decision = rules.decide(policy, opener);
+    let times = decision.flushes_times(flush_times);
     let mut reached = true;
     let each = rules.iter().map(|rule| {
         let holds = decision
@@ -224,7 +230,8 @@ pub fn explain(share: &str, policy: Policy, rules: &Rules, opener: &Opener) -> V
         "policy": decision.policy.to_string(),
         "configured_policy": decision.policy.to_string(),
         "decided_by": decided_by.map(|rule| &rule.name),
-        "promise": config::policy::promise(&decision.policy),
+        "flush_times": times,
+        "promise": config::policy::promise(&decision.policy, times),
         "notes": [],
     })
 }

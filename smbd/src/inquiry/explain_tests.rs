@@ -98,7 +98,7 @@ fn reasons_read_well() {
         path: "Scratch/x".into(),
         ..Opener::default()
     };
-    let answer = explain("s", Policy::Honor, &rules, &opener);
+    let answer = explain("s", (Policy::Honor, true), &rules, &opener);
     assert_eq!(
         in_words(&answer),
         "\
@@ -118,7 +118,7 @@ data survives a crash of Holdfast, but NOT a crash or power failure of this mach
     opener.path = "".into();
     opener.user = "".into();
     opener.client = None;
-    let mut answer = explain("s", Policy::Honor, &rules, &opener);
+    let mut answer = explain("s", (Policy::Honor, true), &rules, &opener);
     answer["in_force"] = json!({
         "policy": "strict-sync", "opens": 2, "share": "s", "rule": null, "bound": "50ms, 4MiB",
         "because": { "user": "bob", "groups": [], "client": "::1", "dialect": "3.0",
@@ -167,6 +167,7 @@ prop_compose! {
             write_through,
             unbuffered,
             policy: Policy::StrictSync,
+            flush_times: None,
         }
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn share_status(share: &Share<HostVfs>) -> Value {
         "policy": policy.to_string(),
         "configured_policy": configured.to_string(),
         "set_aside": reasons(share.gate.set_aside()),
-        "promise": policy::promise(&policy),
+        "promise": policy::promise(&policy, share.gate.settings().flush_times),
         "rules": rules.collect::<Vec<_>>(),
         "exposed_bytes": exposure.bytes,
         "exposed_inodes": exposure.inodes,
@@ -300,10 +300,15 @@ pub(super) fn check_groups(config: &Config, users: &UserDb) -> io::Result<()> {
 /// What holds for an open, and what is in force where it is open now.
 pub(super) fn explain_open(share: &Share<HostVfs>, located: &Located) -> Value {
     let gate = &share.gate;
-    let configured = gate.settings().policy;
+    let settings = gate.settings();
+    let configured = (settings.policy, settings.flush_times);
     let opener = &located.opener;
     let mut answer = explain::explain(&share.config.name, configured, &gate.rules(), opener);
-    let now = gate.explain(opener).policy;
+    let decision = gate.explain(opener);
+    let (now, times) = (
+        decision.policy,
+        decision.flushes_times(settings.flush_times),
+    );
     let by_rule = answer["policy"].as_str().unwrap_or_default().to_owned();
     if now.to_string() != by_rule {
         let aside = gate.set_aside();
@@ -322,7 +327,7 @@ pub(super) fn explain_open(share: &Share<HostVfs>, located: &Located) -> Value {
             explain::note(&mut answer, note);
         }
         answer["policy"] = json!(now.to_string());
-        answer["promise"] = json!(policy::promise(&now));
+        answer["promise"] = json!(policy::promise(&now, times));
     }
     let in_force = gate.in_force_at(&opener.path);
     answer["in_force"] = in_force.map_or_else(|| json!({}), in_force_json);
@@ -332,6 +337,7 @@ pub(super) fn explain_open(share: &Share<HostVfs>, located: &Located) -> Value {
 fn in_force_json(now: InForce) -> Value {
     json!({
         "policy": now.policy.to_string(),
+        "flush_times": now.flush_times,
         "bound": now.bound.map(|bound| Policy::Bounded(bound).to_string()),
         "share": now.share,
         "rule": now.rule.map(|rule| rule.name.clone()),

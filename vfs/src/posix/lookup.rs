@@ -242,6 +242,34 @@ impl<D: Disk> PosixVfs<D> {
         Ok(Some(self.node_of(&above.stack)?))
     }
 
+    /// The directory of the name by which a node is found now, as the kernel has it: no client named
+    /// it, so nothing is folded and no link followed.
+    pub(super) async fn do_parent_of(
+        &self,
+        node: &PosixNode<D>,
+    ) -> VfsResult<Option<PosixNode<D>>> {
+        let path = self
+            .disk
+            .path_hint(node.fd())
+            .filter(|path| !path.is_empty());
+        let Some(path) = path else {
+            return Ok(None);
+        };
+        let mut above: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+        above.pop();
+        let mut at = self.root_node();
+        for name in above {
+            match self.open_child(&Identity::Service, at.fd(), name).await? {
+                Some(Child::Inode(fd, stat)) => {
+                    at = PosixNode::path_only(fd, &stat, name.starts_with(b"."), None);
+                }
+                // It has moved meanwhile.
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(at))
+    }
+
     /// One component that a client named, which may have been opened ahead, links followed; `stack`
     /// ends as the real directory of what was found. Answers the stored name, whether it is the
     /// exact one and no link, and the inode.

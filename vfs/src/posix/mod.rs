@@ -548,6 +548,10 @@ impl<D: Disk> Vfs for PosixVfs<D> {
         self.disk.renames_are_atomic(fs)
     }
 
+    async fn parent_of(&self, node: &Self::Node) -> VfsResult<Option<Self::Node>> {
+        self.do_parent_of(node).await
+    }
+
     fn path_hint(&self, node: &Self::Node) -> Option<String> {
         let path = self.disk.path_hint(node.fd())?;
         Some(String::from_utf8_lossy(&path).into_owned())

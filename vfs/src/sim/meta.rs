@@ -3,7 +3,7 @@
 use super::{
     effects::Effect,
     faults::SimOp,
-    image::{BLOCK, Inode, S_IFMT},
+    image::{BLOCK, Inode, ROOT, S_IFMT},
     state::{Cred, State, err},
 };
 use crate::{
@@ -19,6 +19,8 @@ const XATTR_NAME_MAX: usize = 255;
 const FILE_CAPABILITIES: &str = "security.capability";
 /// What ext4 needs for one entry beside name and value.
 const XATTR_ENTRY: usize = 16;
+/// Most directories above an inode that a path is told of.
+const PATH_DEPTH_MAX: usize = 256;
 /// Longest name of a file.
 pub(super) const NAME_MAX: u64 = 255;
 /// `f_type` the simulated disk answers ("HFSM").
@@ -49,6 +51,25 @@ impl State {
             born: Some(node.born),
             fixed: false,
         })
+    }
+
+    /// Where an inode is, from the root: of several names the first. A disk that nothing is lost of
+    /// does not look for it.
+    pub(super) fn path(&self, ino: u64) -> Option<Vec<u8>> {
+        let (mut at, mut names) = (ino, Vec::new());
+        while at != ROOT {
+            if !self.durable.tracks() || names.len() >= PATH_DEPTH_MAX {
+                return None;
+            }
+            let inodes = self.live.inodes.iter();
+            let (dir, name) = inodes
+                .flat_map(|(dir, node)| node.entries.iter().map(move |entry| (dir, entry)))
+                .find_map(|(dir, (name, to))| (*to == at).then_some((*dir, name)))?;
+            names.push(&**name);
+            at = dir;
+        }
+        names.reverse();
+        Some(names.join(&b'/'))
     }
 
     pub(super) fn access(&self, who: &Identity, ino: u64, mode: u32) -> DiskResult<()> {

@@ -657,6 +657,10 @@ impl Disk for SimDisk {
         self.shared.lock().set_owner(who, fd.0.ino, uid, gid)
     }
 
+    fn path_hint(&self, fd: &SimFd) -> Option<Vec<u8>> {
+        self.shared.lock().path(fd.0.ino)
+    }
+
     async fn stat_fs(&self, _: &SimFd) -> DiskResult<StatFs> {
         self.shared.pause(SimOp::Look).await;
         Ok(self.shared.lock().stat_fs())

@@ -58,6 +58,7 @@ pub(super) fn rules(number: u8) -> Rules {
             write_through: rule.through.then_some(true),
             unbuffered: None,
             policy: rule.policy,
+            flush_times: None,
         }
     });
     Rules::new(rules.collect()).unwrap_or_default()

@@ -1,0 +1,236 @@
+//! Modification times: a FLUSH covers them, a write-through WRITE leaves them to the next sync.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use vfs::{Env, VfsError};
+
+use super::{
+    fake::{dir, file},
+    flush::{PLAIN, THROUGH, World, honor, world},
+    opens::{opener, rule},
+    sim::ms,
+};
+use crate::{share::lock, *};
+
+const AGE_MAX: Duration = Duration::from_secs(30);
+
+/// The syncs and durable writes among what happened.
+fn syncs(w: &World) -> Vec<String> {
+    let mut log = w.fake.take_log();
+    log.retain(|line| !line.starts_with("write"));
+    log
+}
+
+#[test]
+fn a_flush_after_an_overwrite_covers_the_times() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 1).await.unwrap();
+        w.flush(&f).await.unwrap();
+        assert_eq!(syncs(&w), ["all 5"]);
+    });
+}
+
+#[test]
+fn every_answer_under_strict_sync_covers_the_times() {
+    world("strict-sync", Limits::default(), |w| async move {
+        let f = file(5);
+        w.write(&f, 0, 1).await.unwrap();
+        assert_eq!(syncs(&w), ["all 5"]);
+        assert!(w.engine.is_stable());
+    });
+}
+
+#[test]
+fn the_times_of_a_write_through_write_are_stable_with_the_next_flush() {
+    honor(|w| async move {
+        let f = file(5);
+        w.write_as(&f, 0, 1, THROUGH).await.unwrap();
+        assert_eq!(syncs(&w), ["dsync 5"]);
+        assert_eq!(w.engine.dirty_inodes(), 1);
+        w.flush(&f).await.unwrap();
+        assert_eq!(syncs(&w), ["all 5"]);
+        assert_eq!(w.engine.dirty_inodes(), 0);
+    });
+}
+
+#[test]
+fn the_times_of_a_write_through_write_are_synced_by_age() {
+    honor(|w| async move {
+        let f = file(5);
+        for _ in 0..3 {
+            w.write_as(&f, 0, 1, THROUGH).await.unwrap();
+        }
+        assert_eq!(syncs(&w), ["dsync 5", "dsync 5", "dsync 5"]);
+        w.env.sleep(AGE_MAX + ms(100)).await;
+        assert_eq!(syncs(&w), ["all 5"]);
+        assert!(w.engine.is_stable());
+    });
+}
+
+/// A share whose FLUSHes leave times behind.
+fn cheap<F: Future<Output = ()> + 'static>(main: impl Fn(Rc<World>) -> F + Copy + 'static) {
+    honor(move |w| async move {
+        w.gate.set_options(ShareDurability {
+            flush_times: false,
+            ..w.gate.settings()
+        });
+        main(w).await;
+    });
+}
+
+#[test]
+fn without_flush_times_a_flush_syncs_data_and_the_times_follow_by_age() {
+    cheap(|w| async move {
+        let f = file(5);
+        for _ in 0..3 {
+            w.write(&f, 0, 1).await.unwrap();
+            w.flush(&f).await.unwrap();
+            assert_eq!(syncs(&w), ["data 5"]);
+            let exposure = w.gate.exposure();
+            assert_eq!((exposure.bytes, exposure.inodes), (0, 1));
+            w.env.sleep(ms(8000)).await;
+        }
+        // As old as the first of them, however often it was flushed.
+        w.env.sleep(ms(7000)).await;
+        assert_eq!(syncs(&w), ["all 5"]);
+        assert!(w.engine.is_stable());
+        assert_eq!(w.gate.exposure(), Exposure::default());
+    });
+}
+
+#[test]
+fn without_flush_times_a_failed_flush_still_is_told_to_all() {
+    cheap(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 1).await.unwrap();
+        w.fake.script(5, &[Err(VfsError::Io)]);
+        assert_eq!(w.flush(&f).await, Err(VfsError::Io));
+        assert_eq!(w.flush(&f).await, Err(VfsError::Io));
+        w.write(&f, 0, 1).await.unwrap();
+        w.fake.take_log();
+        w.flush(&f).await.unwrap();
+        assert_eq!(syncs(&w), ["all 5"]);
+    });
+}
+
+#[test]
+fn the_strictest_handle_decides_whether_a_flush_covers_the_times() {
+    cheap(|w| async move {
+        let wanted = Rule {
+            flush_times: Some(true),
+            ..rule("db/**", "honor")
+        };
+        let rules = Arc::new(Rules::new(vec![wanted]).unwrap());
+        w.gate.set_rules(rules, "test").await;
+        let f = file(5);
+        let plain = w.gate.opened(&f, opener("f"));
+        let strict = w.gate.opened(&f, opener("db/f"));
+        w.write(&f, 0, 1).await.unwrap();
+        w.flush(&f).await.unwrap();
+        assert_eq!(syncs(&w), ["all 5"]);
+        drop(strict);
+        w.write(&f, 0, 1).await.unwrap();
+        w.flush(&f).await.unwrap();
+        assert_eq!(syncs(&w), ["data 5"]);
+        drop(plain);
+    });
+}
+
+#[test]
+fn a_change_of_metadata_is_flushed_in_full_without_flush_times() {
+    cheap(|w| async move {
+        let f = file(5);
+        w.write(&f, 0, 1).await.unwrap();
+        w.gate.meta_changed(&f, Meta::Eas, PLAIN).await.unwrap();
+        w.flush(&f).await.unwrap();
+        assert_eq!(syncs(&w), ["all 5"]);
+    });
+}
+
+fn place(w: &World, ino: u64, dir: u64, path: &str) {
+    lock(&w.fake.places).insert(ino, (dir, path.to_owned()));
+}
+
+#[test]
+fn the_first_flush_after_an_open_covers_a_name_that_the_host_made() {
+    honor(|w| async move {
+        place(&w, 5, 10, "d/f");
+        let f = file(5);
+        for _ in 0..2 {
+            let handle = w.gate.opened(&f, opener("d/f"));
+            let second = w.gate.opened(&f, opener("d/f"));
+            w.write(&f, 0, 1).await.unwrap();
+            w.flush(&f).await.unwrap();
+            assert_eq!(syncs(&w), ["all 5", "all 10"]);
+            w.write(&f, 0, 1).await.unwrap();
+            w.flush(&f).await.unwrap();
+            assert_eq!(syncs(&w), ["all 5"]);
+            // The host moves it.
+            place(&w, 5, 11, "e/g");
+            w.write_as(&f, 0, 1, THROUGH).await.unwrap();
+            assert_eq!(syncs(&w), ["dsync 5", "all 5", "all 11"]);
+            place(&w, 5, 10, "d/f");
+            w.flush(&f).await.unwrap();
+            assert_eq!(syncs(&w), ["all 5", "all 10"]);
+            drop((handle, second));
+        }
+    });
+}
+
+#[test]
+fn without_flush_times_the_first_flush_after_an_open_is_a_full_one() {
+    cheap(|w| async move {
+        place(&w, 5, 10, "d/f");
+        let f = file(5);
+        let _handle = w.gate.opened(&f, opener("d/f"));
+        for expected in [&["all 5", "all 10"][..], &["data 5"], &["data 5"]] {
+            w.write(&f, 0, 1).await.unwrap();
+            w.flush(&f).await.unwrap();
+            assert_eq!(syncs(&w), expected);
+        }
+    });
+}
+
+#[test]
+fn a_name_that_this_process_made_is_synced_once() {
+    honor(|w| async move {
+        place(&w, 5, 10, "d/f");
+        let (f, d) = (file(5), dir(10));
+        let _handle = w.gate.opened(&f, opener("d/f"));
+        w.create(&f, &d).await.unwrap();
+        w.write(&f, 0, 1).await.unwrap();
+        w.flush(&f).await.unwrap();
+        assert_eq!(syncs(&w), ["all 5", "all 10"]);
+    });
+}
+
+#[test]
+fn a_name_that_the_host_made_and_that_cannot_be_synced_fails_the_flush() {
+    honor(|w| async move {
+        place(&w, 5, 10, "d/f");
+        let f = file(5);
+        let _handle = w.gate.opened(&f, opener("d/f"));
+        w.write(&f, 0, 1).await.unwrap();
+        w.fake.script(10, &[Err(VfsError::Io)]);
+        assert_eq!(w.flush(&f).await, Err(VfsError::Io));
+        assert_eq!(w.flush(&f).await, Err(VfsError::Io));
+    });
+}
+
+#[test]
+fn every_policy_that_promises_covers_a_name_that_the_host_made() {
+    for policy in ["strict-sync", "bounded:50ms,4MiB"] {
+        world(policy, Limits::default(), |w| async move {
+            place(&w, 5, 10, "d/f");
+            let f = file(5);
+            let _handle = w.gate.opened(&f, opener("d/f"));
+            w.write(&f, 0, 1).await.unwrap();
+            w.env.sleep(ms(60)).await;
+            assert_eq!(syncs(&w), ["all 5", "all 10"]);
+            w.write(&f, 0, 1).await.unwrap();
+            w.env.sleep(ms(60)).await;
+            assert_eq!(syncs(&w), ["all 5"]);
+        });
+    }
+}
