@@ -22,9 +22,12 @@ pub(crate) enum Special {
     OnlyInDepot,
     /// Times were set, which counts.
     Times,
+    /// A name moves that is on disk before the answer under every policy that promises anything: that
+    /// of a directory, or one between directories where renames are not atomic.
+    Renames,
 }
 
-use Special::{Moves, No, OnlyInDepot, Syncs, Times};
+use Special::{Moves, No, OnlyInDepot, Renames, Syncs, Times};
 
 impl Special {
     /// Whether the back end itself syncs, in a share that keeps streams in the depot or not.
@@ -32,7 +35,7 @@ impl Special {
         match self {
             Syncs | OnlyInDepot => true,
             Moves => depot,
-            No | Times => false,
+            No | Times | Renames => false,
         }
     }
 }
@@ -43,7 +46,7 @@ pub(crate) const EVENTS: &[(&str, Special)] = &[
     ("create with attributes, descriptor and reservation", No),
     ("mkdir", No),
     ("create below new directories", No),
-    ("create in a directory that then moves", No),
+    ("create in a directory that then moves", Renames),
     ("delete and create again", No),
     // What was replaced has a stream in the depot: the way is synced before that goes.
     ("a name goes to another and back", Syncs),
@@ -65,10 +68,10 @@ pub(crate) const EVENTS: &[(&str, Special)] = &[
     ("extended attributes", No),
     ("descriptor", No),
     ("rename", No),
-    ("rename to another directory", No),
+    ("rename to another directory", Renames),
     ("rename over another", No),
     ("rename over one that is open", No),
-    ("rename of a directory", No),
+    ("rename of a directory", Renames),
     ("rename that changes case", No),
     ("link", No),
     ("link over another", No),

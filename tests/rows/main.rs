@@ -128,6 +128,7 @@ fn one(
     let wrong = match left {
         Left::All => (kept != live).then_some((&live, "something is lost")),
         Left::Nothing if special.syncs(depot) => None,
+        Left::Nothing if special == Special::Renames && policy != HOST => None,
         Left::Nothing => (kept != before).then_some((&before, "nobody asked for that")),
     };
     wrong.map_or(Ok(()), |(wanted, why)| {
