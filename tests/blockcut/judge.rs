@@ -122,7 +122,12 @@ impl<'a> Judge<'a> {
                 self.cover_path(number, object, &mut covered);
             }
             Promise::Itself(object) => {
-                covered.extend(self.own[number].iter().copied());
+                // The time follows later.
+                let own = self.own[number].iter().copied();
+                let stable = |(track, _): &(usize, Version)| {
+                    !matches!(self.tracks[*track].cell, Cell::Written(_))
+                };
+                covered.extend(own.filter(stable));
                 self.cover_path(number, object, &mut covered);
             }
             Promise::Directory(object) => {
@@ -236,6 +241,9 @@ impl<'a> Judge<'a> {
                 verdict.promised.push(number);
                 let why = self.explain(missing, newest[missing.0]);
                 verdict.missing.insert(number, why);
+            }
+            if operation.kind.is_host() {
+                continue;
             }
             if let Some(missing) = lost(&self.own[number], &missed) {
                 verdict.answered.push(number);
@@ -433,8 +441,8 @@ impl Found<'_> {
             self.deleted.insert(object);
         }
         let node = paths.iter().find_map(|path| view.get(*path));
-        let cells = [Cell::Attributes(object)..=Cell::Attributes(object)]
-            .into_iter()
+        let single = [Cell::Attributes, Cell::Written, Cell::Mark].map(|cell| cell(object));
+        let cells = (single.into_iter().map(|cell| cell..=cell))
             .chain((0..3).map(|fork| Cell::Size(object, fork)..=Cell::Size(object, fork)))
             .chain([Cell::Unit(object, 0, 0)..=Cell::Unit(object, Fork::MAX, u32::MAX)]);
         for (cell, track) in cells.flat_map(|range| judge.index.range(range)) {
@@ -464,6 +472,20 @@ impl Found<'_> {
             Cell::Name(_) => (BEFORE, None),
             Cell::Attributes(_) => {
                 let same = |value: &Value| *value == Value::Attributes(node.attributes);
+                (newest(&same).unwrap_or(BEFORE), None)
+            }
+            Cell::Written(_) => {
+                let Some(at) = node.written else {
+                    return (NEWEST, None);
+                };
+                let late = |value: &Value| matches!(value, Value::Written(least) if *least <= at);
+                (newest(&late).unwrap_or(BEFORE), None)
+            }
+            Cell::Mark(_) => {
+                let Some(mark) = node.mark else {
+                    return (NEWEST, None);
+                };
+                let same = |value: &Value| *value == Value::Mark(mark);
                 (newest(&same).unwrap_or(BEFORE), None)
             }
             Cell::Size(_, fork) => {

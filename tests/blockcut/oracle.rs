@@ -15,8 +15,8 @@ use smb_sim::oracle::{
 
 use crate::judge::Cut;
 use crate::record::{
-    Cell, Contents, DATA, Fork, Gauge, History, Kind, Moment, Object, Operation, Promise, STREAMS,
-    UNIT, Value,
+    Cell, Contents, DATA, Fork, Gauge, History, Kind, MARK, Moment, Object, Operation, Promise,
+    STREAMS, UNIT, Value,
 };
 use crate::view::{Node, View};
 use crate::workload::{OBJECTS, SHARED, SHARED_EACH};
@@ -175,7 +175,7 @@ impl Oracle {
             }),
             directory: node.forks[usize::from(DATA)].is_none(),
             streams,
-            meta: vec![(Key::Attributes, attributes(node.attributes))],
+            meta: meta(node),
         }
     }
 
@@ -196,6 +196,15 @@ impl Oracle {
             }),
         }
     }
+}
+
+fn meta(node: &Node) -> Vec<(Key, oracle::Value)> {
+    let mut meta = vec![(Key::Attributes, attributes(node.attributes))];
+    let written = node.written.map(oracle::Value::NotBefore);
+    meta.extend(written.map(|at| (Key::Written, at)));
+    let mark = node.mark.map(attributes);
+    meta.extend(mark.map(|mark| (Key::Ea(MARK.to_owned()), mark)));
+    meta
 }
 
 fn attributes(value: u32) -> oracle::Value {
@@ -247,6 +256,9 @@ fn request<'a>(operation: &'a Operation, places: &mut Places<'a>) -> Request {
         request.effects.extend(run.replace(next));
     }
     request.effects.extend(run);
+    if operation.kind.is_host() {
+        request = request.by_host();
+    }
     let object = |object: Object| oracle::Object(u64::from(object));
     match operation.promise {
         Promise::Nothing => request,
@@ -365,6 +377,16 @@ fn other<'a>(
         (Cell::Attributes(_), Value::Attributes(value)) => vec![Effect::Meta {
             object,
             key: Key::Attributes,
+            value: attributes(*value),
+        }],
+        (Cell::Written(_), Value::Written(least)) => vec![Effect::Meta {
+            object,
+            key: Key::Written,
+            value: oracle::Value::NotBefore(*least),
+        }],
+        (Cell::Mark(_), Value::Mark(value)) => vec![Effect::Meta {
+            object,
+            key: Key::Ea(MARK.to_owned()),
             value: attributes(*value),
         }],
         _ => Vec::new(),

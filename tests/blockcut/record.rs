@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::block_log::BlockLog;
 
@@ -43,7 +43,16 @@ pub(crate) enum Cell {
     Unit(Object, Fork, u32),
     /// The attributes [`ATTRIBUTES`].
     Attributes(Object),
+    /// When the unnamed data were written to.
+    Written(Object),
+    /// The extended attribute [`MARK`], which the host sets.
+    Mark(Object),
 }
+
+/// What the host sets behind the server's back.
+pub(crate) const MARK: &str = "user.blockcut";
+/// The kernel stamps files with a clock that may be that much late, in nanoseconds.
+const STAMP_LATE: u64 = 20_000_000;
 
 /// Attributes that are set and judged: hidden and system.
 pub(crate) const ATTRIBUTES: u32 = 0x6;
@@ -54,7 +63,9 @@ impl Cell {
             Self::Name(object)
             | Self::Size(object, _)
             | Self::Unit(object, ..)
-            | Self::Attributes(object) => object,
+            | Self::Attributes(object)
+            | Self::Written(object)
+            | Self::Mark(object) => object,
         }
     }
 }
@@ -120,6 +131,18 @@ pub(crate) enum Value {
     Size(u32),
     Contents(Contents),
     Attributes(u32),
+    /// No earlier than this, in nanoseconds since 1970.
+    Written(u64),
+    Mark(u32),
+}
+
+impl Value {
+    /// The least time that a request issued now leaves a file with.
+    pub(crate) fn written_now() -> Self {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.map_or(0, |now| now.as_nanos() as u64);
+        Self::Written(now.saturating_sub(STAMP_LATE))
+    }
 }
 
 /// What a client asked for.
@@ -142,9 +165,17 @@ pub(crate) enum Kind {
     FlushBigStream,
     FlushDirectory,
     FlushRoot,
+    HostMove,
+    HostMark,
+    HostCreate,
 }
 
 impl Kind {
+    /// Nobody asked the server for it, and it is promised only by a FLUSH later.
+    pub(crate) fn is_host(self) -> bool {
+        matches!(self, Self::HostMove | Self::HostMark | Self::HostCreate)
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -164,6 +195,9 @@ impl Kind {
             Self::FlushBigStream => "FLUSH of a big stream",
             Self::FlushDirectory => "FLUSH of a directory",
             Self::FlushRoot => "FLUSH of the share's root",
+            Self::HostMove => "mv on the host",
+            Self::HostMark => "chmod and setfattr on the host",
+            Self::HostCreate => "create on the host",
         }
     }
 }

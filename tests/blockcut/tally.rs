@@ -304,6 +304,8 @@ impl Tally {
             Cell::Size(_, DATA) | Cell::Unit(_, DATA, _) => "data",
             Cell::Size(..) | Cell::Unit(..) => "stream",
             Cell::Attributes(_) => "attributes",
+            Cell::Written(_) => "modification time",
+            Cell::Mark(_) => "attribute that the host set",
         };
         let count = self.missing.entry(format!("{kind}: {what}")).or_default();
         *count += 1;

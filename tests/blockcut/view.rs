@@ -9,7 +9,7 @@ use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
 use smb_wire::file_attributes::FileAttributes;
 
-use crate::record::{ATTRIBUTES, STREAMS};
+use crate::record::{ATTRIBUTES, MARK, STREAMS};
 
 /// A file or directory.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +19,10 @@ pub(crate) struct Node {
     /// Unnamed data and streams; `None` where there is no such stream.
     pub(crate) forks: [Option<Vec<u8>>; 3],
     pub(crate) attributes: u32,
+    /// When it was written to, in nanoseconds since 1970; `None`: not looked at.
+    pub(crate) written: Option<u64>,
+    /// What the host has set; `None`: not looked at.
+    pub(crate) mark: Option<u32>,
 }
 
 /// Everything below the share's root by its path.
@@ -94,6 +98,8 @@ fn walk(
         let mut node = Node {
             inode: Some(meta.ino()),
             attributes: attributes(&place),
+            written: Some(meta.mtime() as u64 * 1_000_000_000 + meta.mtime_nsec() as u64),
+            mark: Some(mark(&place)),
             ..Node::default()
         };
         if meta.is_file() {
@@ -112,6 +118,12 @@ fn xattr(at: &Path, name: &str) -> Option<Vec<u8>> {
     let len = rustix::fs::lgetxattr(at, name, &mut value[..]).ok()?;
     value.truncate(len);
     Some(value)
+}
+
+/// What the host has set; 0 if nothing.
+fn mark(at: &Path) -> u32 {
+    let value = xattr(at, MARK).unwrap_or_default();
+    value.try_into().map_or(0, u32::from_le_bytes)
 }
 
 /// DOS attributes as Samba keeps them, versions 3 to 5: a text, then aligned fields.

@@ -20,7 +20,7 @@ use smb_wire::msg::{
 use vfs::Env;
 use vfs::sim::{Cut, Fault, FaultAction, Profile, SimDisk, SimOp};
 
-use crate::world::{Actor, Contents, contents, descriptor, flush, prepared, served};
+use crate::world::{Actor, Contents, Times, contents, descriptor, flush, prepared, served};
 
 /// Operations of a kind take this long from now on.
 fn slow(server: &SimServer, kind: SimOp, span: Duration) {
@@ -34,11 +34,11 @@ fn ms(n: u64) -> Duration {
 }
 
 fn kept(server: &SimServer) -> Contents {
-    contents(server.cut_power(Cut::Nothing), false)
+    contents(server.cut_power(Cut::Nothing), Times::No)
 }
 
 fn live(server: &SimServer) -> Contents {
-    contents(server.cut_power(Cut::Everything), false)
+    contents(server.cut_power(Cut::Everything), Times::No)
 }
 
 fn copy_request(source_key: [u8; 24], target: FileId) -> Request {
@@ -106,7 +106,7 @@ fn a_flush_covers_what_was_received_before_it() {
             })
             .unwrap();
         assert_eq!(before, after, "copy {copy}, own connection {own}");
-        assert_ne!(before, contents(base.cut(Cut::Everything), false));
+        assert_ne!(before, contents(base.cut(Cut::Everything), Times::No));
     }
 }
 
@@ -207,7 +207,7 @@ fn survives(base: &SimDisk, name: &str, case: &Through) -> bool {
     })
     .unwrap();
     let kept = kept(&server);
-    assert!(kept == live(&server) || kept == contents(base.cut(Cut::Everything), false));
+    assert!(kept == live(&server) || kept == contents(base.cut(Cut::Everything), Times::No));
     kept == live(&server)
 }
 
@@ -297,8 +297,8 @@ fn a_time_set_before_the_flush_stays() {
         env.sleep(Duration::from_secs(3)).await;
     })
     .unwrap();
-    let kept = contents(server.cut_power(Cut::Nothing), true);
-    let live = contents(server.cut_power(Cut::Everything), true);
+    let kept = contents(server.cut_power(Cut::Nothing), Times::All);
+    let live = contents(server.cut_power(Cut::Everything), Times::All);
     assert_eq!(kept["f"], live["f"]);
     // 1997-02-11, as seconds of Unix.
     assert!(live["f"].contains("secs: 855526400"), "{}", live["f"]);

@@ -208,8 +208,18 @@ fn filled(disk: SimDisk, depot: bool, fill: impl AsyncFnOnce(&mut Actor)) -> Sim
 /// Everything that is in a share, as text by path.
 pub(crate) type Contents = BTreeMap<String, String>;
 
-/// What is on a disk; with the times that a client can set if `times`.
-pub(crate) fn contents(disk: SimDisk, times: bool) -> Contents {
+/// Which times of files and directories are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Times {
+    No,
+    /// When files were written to.
+    Written,
+    /// All that a client can set.
+    All,
+}
+
+/// What is on a disk, with these times.
+pub(crate) fn contents(disk: SimDisk, times: Times) -> Contents {
     let mut sim = Sim::new(2);
     sim.run(async {
         let vfs = PosixVfs::new(disk, PosixOptions::default()).await.unwrap();
@@ -218,7 +228,10 @@ pub(crate) fn contents(disk: SimDisk, times: bool) -> Contents {
         while let Some(path) = todo.pop() {
             let (node, attr) = vfs.lookup(&WHO, &path).await.unwrap().found.unwrap();
             let mut text = format!("{:#x}, {} bytes", attr.dos_attributes, attr.size);
-            if times {
+            if times == Times::Written && attr.kind == Kind::File {
+                text += &format!(", written {:?}", attr.written);
+            }
+            if times == Times::All {
                 let set = (attr.created, attr.accessed, attr.written);
                 text += &format!(", {set:?}");
             }

@@ -236,7 +236,13 @@ impl SimDisk {
                 image.check();
                 image
             }
-            _ => state.durable.cut(cut),
+            _ => {
+                let mut image = state.durable.cut(cut);
+                if cut == Cut::Everything {
+                    state.add_times(&mut image);
+                }
+                image
+            }
         };
         let next = state.after_cut(image);
         drop(state);

@@ -308,19 +308,38 @@ impl State {
         }
         self.tell(serial, ino)?;
         self.durable.sync(ino, scope);
-        if scope == Scope::All
-            && self.durable.tracks()
+        if scope == Scope::All {
+            self.keep_times(ino);
+        }
+        Ok(())
+    }
+
+    /// The times that changes set are on disk. They are no effects of their own: only a full sync of
+    /// the inode makes them durable, also where a file system may do more.
+    fn keep_times(&mut self, ino: u64) {
+        if self.durable.tracks()
             && let (Some(live), Some(kept)) = (self.live.get(ino), self.durable.image.get_mut(ino))
         {
             (kept.accessed, kept.written, kept.changed) =
                 (live.accessed, live.written, live.changed);
         }
-        Ok(())
+    }
+
+    /// As if all times that changes set had been written back.
+    pub(super) fn add_times(&self, image: &mut Image) {
+        for (ino, live) in &self.live.inodes {
+            if let Some(kept) = image.get_mut(*ino) {
+                (kept.accessed, kept.written, kept.changed) =
+                    (live.accessed, live.written, live.changed);
+            }
+        }
     }
 
     /// All that waits is written back.
     pub(super) fn sync_all(&mut self) {
         self.durable.sync_all();
+        let all: Vec<u64> = self.live.inodes.keys().copied().collect();
+        all.into_iter().for_each(|ino| self.keep_times(ino));
     }
 
     /// `syncfs`: tells what failed of any inode since the descriptor was opened or last asked. A

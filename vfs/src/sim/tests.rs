@@ -142,6 +142,36 @@ fn fdatasync_leaves_attributes_behind() {
 }
 
 #[test]
+fn times_that_changes_set_are_kept_by_fsync_alone() {
+    for profile in [Profile::PosixMin, Profile::Journal, Profile::LogTree] {
+        let disk = SimDisk::new(SimOptions {
+            profile,
+            ..SimOptions::default()
+        });
+        let fd = block_on(new_file(&disk, &disk.root(), b"f"));
+        block_on(put(&disk, &fd, 0, b"data"));
+        block_on(disk.fsync(&fd)).unwrap();
+        block_on(disk.fsync(&disk.root())).unwrap();
+        let written = |disk: &SimDisk| {
+            let fd = open(disk, b"f").unwrap();
+            block_on(disk.stat(&fd)).unwrap().written
+        };
+        let old = written(&disk);
+        block_on(put(&disk, &fd, 0, b"more"));
+        let new = written(&disk);
+        assert!(old < new);
+        block_on(disk.fdatasync(&fd)).unwrap();
+        assert_eq!(written(&disk.cut(Cut::Nothing)), old);
+        assert_eq!(written(&disk.cut(Cut::Everything)), new);
+        let data = Bytes::from_static(b"last");
+        block_on(disk.write(&fd, 0, data, true)).unwrap();
+        assert_eq!(written(&disk.cut(Cut::Nothing)), old);
+        block_on(disk.fsync(&fd)).unwrap();
+        assert_eq!(written(&disk.cut(Cut::Nothing)), written(&disk));
+    }
+}
+
+#[test]
 fn a_rename_needs_both_directories() {
     let disk = disk();
     let root = disk.root();

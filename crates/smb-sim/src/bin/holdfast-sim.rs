@@ -328,6 +328,7 @@ impl<'a> Report<'a> {
             ("rules by open", plan.rules > 0),
             ("policy set at run time", has(Kind::Policy)),
             ("security descriptors", has(Kind::Security)),
+            ("changes by the host", has(Kind::Host)),
             ("durable-acl", plan.durable_acl),
             ("several clients", plan.clients > 1),
             ("a disk that fails", !plan.troubles.is_empty()),

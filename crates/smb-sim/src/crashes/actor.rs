@@ -127,6 +127,7 @@ impl Actor {
             Kind::Kill => {}
             Kind::Security => self.security(step).await,
             Kind::Policy => self.set_policy(step).await,
+            Kind::Host => self.host(step).await,
         }
     }
 

@@ -73,6 +73,9 @@ impl Actor {
         let data = fill(hand.object, stream, sectors.start, count, version);
         let offset = History::bytes(sectors.start);
         let mut record = Request::write(hand.object, stream, sectors, version);
+        if stream.is_empty() {
+            record = record.written(hand.object, self.world.file_time());
+        }
         if through {
             record = record.through();
         }
@@ -111,7 +114,8 @@ impl Actor {
             return;
         };
         let sectors = u64::from(step.b() % 32);
-        let record = through(hand, Request::set_size(hand.object, "", sectors));
+        let record = Request::set_size(hand.object, "", sectors);
+        let record = through(hand, record.written(hand.object, self.world.file_time()));
         let end = History::bytes(sectors).to_le_bytes();
         let wire = set_request(hand.id, FileInformationClass::END_OF_FILE, &end);
         self.ask("set size", Some(record), wire, step.is_hasty())
@@ -291,7 +295,7 @@ impl Actor {
         let (first, count) = (u64::from(step.a() % 8), 1 + u64::from(step.b() % 8));
         let at = u64::from(step.b() % 16);
         let record = Request::copy((from.object, "", first), (to.object, "", at), count);
-        let record = through(to, record);
+        let record = through(to, record.written(to.object, self.world.file_time()));
         let mut input = BytesMut::new();
         CopyChunkCopy {
             source_key: key.resume_key,
@@ -319,6 +323,7 @@ impl Actor {
             beyond_final_zero: bytes(sectors.end),
         }
         .encode(&mut input);
+        // Beyond the end of file nothing changes, the time neither.
         let record = through(hand, Request::zero(hand.object, "", sectors));
         let wire = ioctl(hand.id, FsctlCode::SET_ZERO_DATA, &input, 0);
         self.ask("zero", Some(record), wire, step.is_hasty()).await;

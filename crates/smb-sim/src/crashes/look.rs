@@ -120,6 +120,8 @@ impl Reader {
             found
                 .meta
                 .push((Key::Created, created_value(entry.creation_time)));
+            let written = Value::NotBefore(entry.last_write_time.0);
+            found.meta.push((Key::Written, written));
             self.file(&path.join("\\"), entry, &mut found).await?;
         }
         self.view.entries.insert(path.to_vec(), found);

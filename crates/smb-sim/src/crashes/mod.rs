@@ -14,6 +14,7 @@ mod actor;
 mod contents;
 mod exhaustive;
 mod flavour;
+mod host;
 mod ledger;
 mod look;
 mod names;

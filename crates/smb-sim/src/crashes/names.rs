@@ -76,7 +76,7 @@ impl Actor {
     }
 
     /// Directory and path of a place, if slot and place are free.
-    fn free(&self, slot: usize, place: Place) -> Option<(Object, String)> {
+    pub(super) fn free(&self, slot: usize, place: Place) -> Option<(Object, String)> {
         let beliefs = self.world.beliefs.borrow();
         if beliefs.file(slot).is_some() || beliefs.names.contains_key(&place) {
             return None;

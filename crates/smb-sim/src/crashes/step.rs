@@ -73,6 +73,9 @@ kinds! {
     Security = 3,
     /// An administrator sets the share's policy.
     Policy = 1,
+    /// Somebody on the host moves a file, sets an attribute of it or makes one, behind the server's
+    /// back; the flag has the file flushed by a client that opens it then.
+    Host = 4,
 }
 
 /// A step: kind, who and what, and two numbers.

@@ -255,6 +255,14 @@ impl World {
         })
     }
 
+    /// The time as a file has it, in 100 ns since 1601.
+    pub(super) fn file_time(&self) -> u64 {
+        const UNIX_EPOCH: i64 = 11_644_473_600;
+        let now = self.env.realtime();
+        let seconds = u64::try_from(now.secs + UNIX_EPOCH).unwrap_or(0);
+        seconds * 10_000_000 + u64::from(now.nanos) / 100
+    }
+
     pub(super) fn history(&self) -> MutexGuard<'_, History> {
         history(&self.history)
     }

@@ -79,6 +79,8 @@ pub struct Terms {
     pub ignore_full_sync: bool,
     /// A security descriptor is stable before its answer.
     pub durable_acl: bool,
+    /// A FLUSH covers the times of a file that was written to.
+    pub flush_times: bool,
     /// The end.
     pub cut: Cut,
     /// The last exposure told before the end, if any.
@@ -103,6 +105,7 @@ impl Terms {
             mixed: false,
             ignore_full_sync: false,
             durable_acl: false,
+            flush_times: true,
             cut,
             exposure: None,
             renames_atomic: false,

@@ -17,7 +17,7 @@ pub enum Key {
     Attributes,
     /// Time of creation.
     Created,
-    /// Time of last write, where it was set explicitly.
+    /// Time of last write.
     Written,
     /// An extended attribute.
     Ea(String),
@@ -34,6 +34,8 @@ pub enum Value {
     Bytes(Vec<u8>),
     /// There is no telling: anything found is right.
     Unknown,
+    /// A time no earlier than this; as found, this time.
+    NotBefore(u64),
 }
 
 /// What sectors hold.
@@ -171,6 +173,9 @@ pub struct Request {
     pub ask: Ask,
     /// It makes a further name of a file.
     pub links: bool,
+    /// No client asked for it: somebody on the host did it behind the server's back. It is promised
+    /// only by what a client asks for later.
+    pub host: bool,
 }
 
 impl Request {
@@ -181,6 +186,7 @@ impl Request {
             effects,
             ask: Ask::Nothing,
             links: false,
+            host: false,
         }
     }
 
@@ -313,6 +319,24 @@ impl Request {
             ask: Ask::Close(object),
             ..Self::new(effects)
         }
+    }
+
+    /// It changes contents, which sets the time of last write: no earlier than to this.
+    #[must_use]
+    pub fn written(mut self, object: Object, at: u64) -> Self {
+        self.effects.push(Effect::Meta {
+            object,
+            key: Key::Written,
+            value: Value::NotBefore(at),
+        });
+        self
+    }
+
+    /// Done on the host, behind the server's back.
+    #[must_use]
+    pub fn by_host(mut self) -> Self {
+        self.host = true;
+        self
     }
 
     /// Write-through, of the request or of its open.

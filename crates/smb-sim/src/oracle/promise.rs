@@ -26,6 +26,11 @@ pub(super) struct Known<'h> {
 }
 
 impl Known<'_> {
+    /// A client was told that it was done.
+    fn told(&self) -> bool {
+        self.succeeded() && !self.request.host
+    }
+
     pub(super) fn succeeded(&self) -> bool {
         matches!(self.answered, Some((_, _, Answer::Success)))
     }
@@ -147,7 +152,7 @@ impl Covered {
     pub(super) fn answered(registers: &Registers<'_>, at: Duration) -> Self {
         let mut this = Self::none(registers);
         for (number, op) in registers.ops.iter().enumerate() {
-            if op.succeeded() && op.answered_at().is_some_and(|then| then <= at) {
+            if op.told() && op.answered_at().is_some_and(|then| then <= at) {
                 this.add_all(number);
             }
         }
@@ -198,7 +203,7 @@ impl Covered {
                 continue;
             }
             for (number, op) in registers.ops.iter().enumerate() {
-                if op.answered_before(switch.begun.0) {
+                if op.told() && op.answered_before(switch.begun.0) {
                     self.add_all(number);
                 }
             }
@@ -216,13 +221,14 @@ impl Covered {
         let Some((_, at, Answer::Success)) = op.answered else {
             return;
         };
-        if unasked.is_some_and(|before| at < before) {
+        if op.told() && unasked.is_some_and(|before| at < before) {
             self.add_all(number);
         }
         let honors = matches!(policy, Policy::Honor | Policy::StrictSync);
         match &op.request.ask {
             Ask::Flush { covers, full } if honors || (*full && !terms.ignore_full_sync) => {
-                self.add_flush(registers, covers, op.issued);
+                let times = policy.flushes_times(terms.flush_times);
+                self.add_flush(registers, covers, op.issued, times);
             }
             Ask::Through if honors => self.add_through(registers, number),
             _ => {}
@@ -242,9 +248,14 @@ impl Covered {
         }
     }
 
+    /// A write-through request is stable but for the time of last write.
     fn add_through(&mut self, registers: &Registers<'_>, number: usize) {
-        self.add_all(number);
         let op = &registers.ops[number];
+        for (index, effect) in op.request.effects.iter().enumerate() {
+            if !is_time(effect) {
+                self.add((number, index));
+            }
+        }
         for effect in &op.request.effects {
             match effect {
                 Effect::Name {
@@ -263,7 +274,7 @@ impl Covered {
         }
     }
 
-    fn add_flush(&mut self, registers: &Registers<'_>, covers: &Covers, before: u64) {
+    fn add_flush(&mut self, registers: &Registers<'_>, covers: &Covers, before: u64, times: bool) {
         for (number, op) in registers.ops.iter().enumerate() {
             if !op.answered_before(before) {
                 continue;
@@ -296,7 +307,7 @@ impl Covered {
                             }
                     }
                 };
-                if own {
+                if own && (times || !is_time(effect)) {
                     self.add((number, index));
                 }
             }
@@ -343,6 +354,12 @@ impl Covered {
             }
         }
     }
+}
+
+/// Whether an effect is that contents changed at some time.
+fn is_time(effect: &Effect) -> bool {
+    let key = Key::Written;
+    matches!(effect, Effect::Meta { key: is, .. } if *is == key)
 }
 
 /// Whether `bounded` cannot have decided a request that was treated no laxer than `policy`.

@@ -487,8 +487,12 @@ fn meta(
         .iter()
         .copied()
         .filter(|p| {
-            matches!(registers.effect(*p), Effect::Meta { value, .. }
-                if value == found || *value == Value::Unknown)
+            let right = |value: &Value| match (value, found) {
+                (Value::NotBefore(least), Value::NotBefore(at)) => least <= at,
+                (Value::Unknown, _) => true,
+                (value, found) => value == found,
+            };
+            matches!(registers.effect(*p), Effect::Meta { value, .. } if right(value))
         })
         .collect();
     let after = superseded(registers, covered, places, &from, true)?;

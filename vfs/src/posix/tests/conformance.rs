@@ -641,6 +641,12 @@ pub(super) async fn deep<D: Disk>(t: Case<D>) {
     assert_eq!(found.found.unwrap().0.key(), file.key());
     let parent = t.vfs.lookup_parent(ME, &deepest).await.unwrap().unwrap();
     assert_eq!(parent.key(), at.key());
+    // As the kernel has it, whoever named it so.
+    let parent = t.vfs.parent_of(&file).await.unwrap().unwrap();
+    assert_eq!(parent.key(), at.key());
+    let top = t.vfs.parent_of(&middle).await.unwrap().unwrap();
+    assert_ne!(top.key(), at.key());
+    assert!(t.vfs.parent_of(&t.vfs.root()).await.unwrap().is_none());
     let beyond = [&deepest[..], &["x".to_owned()]].concat();
     for error in [
         t.vfs.lookup(ME, &beyond).await.unwrap_err(),
