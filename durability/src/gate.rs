@@ -25,6 +25,7 @@ mod writing;
 use std::{
     pin::pin,
     sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -35,10 +36,11 @@ use crate::{
     inode::{Held, Inode},
     metrics::{Counters, count},
     opens::Effective,
+    payer::race,
     planted::Planted,
     policy::{Barriers, Event, Flushed, Meta, RequestFlags, Wait, barriers},
     receipt::Receipt,
-    report::{Exposure, LatchedInode, StopReport},
+    report::{Exposure, LatchedInode, StopReport, TooSlow},
     settings::{Bound, Policy, PolicyKind, ShareDurability},
     share::Share,
     table::Durability,
@@ -344,7 +346,8 @@ impl<V: Vfs> Gate<V> {
         let metrics = &self.share.metrics;
         metrics.flush_bytes.add(bytes);
         let mut noted = self.note(node, bytes);
-        if barriers.wait == Wait::Nothing {
+        let waits = barriers.owed && self.is_too_slow(core, key, judged);
+        if barriers.wait == Wait::Nothing && !waits {
             core.check_latch(key)?;
             core.check_way(key, Some(&self.held(node)))?;
             if matches!(target, FlushTarget::ShareRoot) {
@@ -353,7 +356,7 @@ impl<V: Vfs> Gate<V> {
             self.cover(core, key).await?;
             if barriers.owed {
                 count(&metrics.flushes_owed);
-                self.keep_bound(core, key, judged).await?;
+                self.pace(core, key, judged.bound).await;
             } else {
                 count(&metrics.flushes_ignored);
             }
@@ -368,22 +371,28 @@ impl<V: Vfs> Gate<V> {
         }
         core.wait_writes(key, Some(earlier)).await;
         self.measure(&mut noted, node).await;
-        if barriers.wait == Wait::Share {
+        // What waits only because the disk is slow is promised of what clients changed, which is
+        // known: a sync that has covered it needs no other one.
+        let unless_clean = |node: &V::Node| (!waits).then(|| self.held(node));
+        if matches!(target, FlushTarget::ShareRoot) {
             let report = core.sync_root(&self.share, key).await;
-            core.barrier(key, Some(self.held(node))).await?;
+            core.barrier(key, unless_clean(node)).await?;
             if let Some((_, error)) = report.errors.first() {
                 return Err(*error);
             }
             self.check_share(core)?;
         } else {
-            core.barrier(key, Some(self.held(node))).await?;
+            core.barrier(key, unless_clean(node)).await?;
             if let FlushTarget::Directory {
                 parent: Some(parent),
             } = &target
             {
                 // Its own name, which an earlier server process may have left owed.
-                core.barrier(parent.key(), Some(self.held(parent))).await?;
+                core.barrier(parent.key(), unless_clean(parent)).await?;
             }
+        }
+        if waits {
+            core.check_way(key, Some(&self.held(node)))?;
         }
         if let Some(noted) = noted {
             noted.done(self.env.realtime()).await;
@@ -705,36 +714,62 @@ impl<V: Vfs> Gate<V> {
         Ok(())
     }
 
-    /// Waits until an acknowledgement keeps the bound.
+    /// Waits until the acknowledgement of a change keeps the bound.
     async fn keep_bound(
         &self,
         core: &Durability<V>,
         key: FileKey,
         judged: Judged,
     ) -> Result<(), VfsError> {
-        let Some(bound) = judged.bound else {
-            return Ok(());
-        };
-        if core.planted(Planted::BoundExceeded) {
-            return Ok(());
-        }
-        if self.share.is_too_slow(&bound, core.chain(key)) {
-            // The disk cannot keep it: nothing is acknowledged before it is there.
-            count(&self.share.metrics.backpressure);
+        // A client that asked for stability gets it now where it cannot have it in time. Nothing
+        // else is synced here: it waits for the background syncs to keep up.
+        if judged.barriers.deferred && self.is_too_slow(core, key, judged) {
             return core.barrier(key, None).await;
         }
-        self.settle(core, key, bound).await;
+        self.pace(core, key, judged.bound).await;
         Ok(())
     }
 
-    async fn settle(&self, core: &Durability<V>, key: FileKey, mut bound: Bound) {
+    /// Whether the disk is too slow for the bound of what the inode owes: a request that asks for
+    /// stability waits then as under `honor`.
+    fn is_too_slow(&self, core: &Durability<V>, key: FileKey, judged: Judged) -> bool {
+        let Some(bound) = judged.bound else {
+            return false;
+        };
+        if core.planted(Planted::BoundExceeded) {
+            return false;
+        }
+        let slow = !self.share.keeping(&bound, core.chain(key)).at_once;
+        if slow {
+            count(&self.share.metrics.backpressure);
+        }
+        slow
+    }
+
+    /// Holds an answer back until what it acknowledges keeps the bound, by waiting for syncs that
+    /// run anyway.
+    async fn pace(&self, core: &Durability<V>, key: FileKey, bound: Option<Bound>) {
+        let Some(mut bound) = bound.filter(|_| !core.planted(Planted::BoundExceeded)) else {
+            return;
+        };
         let at_once = core.limits.syncs_in_flight_max;
+        let marked = core.tick();
         let mut held_back = false;
         loop {
             let mut room = pin!(self.share.room.notified());
             room.as_mut().enable();
             let now = core.now();
-            if !self.share.breaks(&bound, now) && !self.share.is_behind(&bound, at_once) {
+            let keeping = self.share.keeping(&bound, core.chain(key));
+            let allowed = Bound {
+                max_delay: keeping.oldest,
+                ..bound
+            };
+            let behind = core.peek(key, |inode| inode.begun_before(marked)).flatten();
+            let until = behind.map_or(Duration::ZERO, |begun| keeping.held_until(begun));
+            if until <= now
+                && !self.share.breaks(&allowed, now)
+                && !self.share.is_behind(&allowed, at_once)
+            {
                 return;
             }
             // A tripped share keeps no bound any more: what is owed is paid and errors are told.
@@ -756,8 +791,17 @@ impl<V: Vfs> Gate<V> {
                 }
             }
             self.share.kick.notify_one();
-            room.await;
+            match until > now {
+                true => race(self.env.sleep(until - now), room).await,
+                false => room.await,
+            }
         }
+    }
+
+    /// Since when the disk is too slow for the share's bound to be kept while FLUSH is answered at
+    /// once, if it is.
+    pub fn too_slow(&self) -> Option<TooSlow> {
+        self.share.too_slow()
     }
 }
 
