@@ -14,6 +14,9 @@ use crate::settings::Bound;
 /// Spans that are remembered.
 const REMEMBERED: usize = 16;
 
+/// How long the longest background sync is remembered at least; twice as long at most.
+const WINDOW: Duration = Duration::from_secs(5);
+
 /// For how long nothing has to be too slow before a share counts as quick enough again.
 const QUIET: Duration = Duration::from_secs(5);
 
@@ -47,6 +50,29 @@ impl Recent {
 
     fn longest(&self) -> Option<Duration> {
         (self.noted > 0).then_some(self.longest)
+    }
+}
+
+/// The longest of what was noted within the last [`WINDOW`].
+#[derive(Debug, Clone, Copy, Default)]
+struct Longest {
+    since: Duration,
+    now: Option<Duration>,
+    before: Option<Duration>,
+}
+
+impl Longest {
+    fn note(&mut self, span: Duration, now: Duration, window: Duration) {
+        let age = now.saturating_sub(self.since);
+        if self.now.is_none() || age > window {
+            self.before = self.now.filter(|_| age <= window * 2);
+            (self.since, self.now) = (now, None);
+        }
+        self.now = self.now.max(Some(span));
+    }
+
+    fn known(&self) -> Option<Duration> {
+        self.now.max(self.before)
     }
 }
 
@@ -94,6 +120,10 @@ pub(crate) enum Turn {
 pub(crate) struct Pace {
     sync: Recent,
     payment: Recent,
+    /// The longest background sync.
+    longest: Longest,
+    /// The longest that was expected of all syncs that make one thing stable.
+    chains: Longest,
     slow: Option<Slow>,
 }
 
@@ -104,19 +134,18 @@ impl Pace {
     }
 
     /// A background sync, with all that had to go before and after it, took so long.
-    pub(crate) fn paid(&mut self, span: Duration) {
+    pub(crate) fn paid(&mut self, span: Duration, now: Duration, bound: Option<&Bound>) {
         self.payment.note(span);
+        self.longest.note(span, now, window(bound));
     }
 
     /// How the bound is kept for something that takes so many syncs one after the other.
-    pub(crate) fn keeping(&mut self, bound: &Bound, syncs: usize) -> Keeping {
+    pub(crate) fn keeping(&mut self, bound: &Bound, syncs: usize, now: Duration) -> Keeping {
         let guess = || (bound.max_delay / 8).min(Duration::from_millis(25));
         let sync = self.sync.usual().unwrap_or_else(guess);
         let chain = sync.saturating_mul(u32::try_from(syncs).unwrap_or(u32::MAX));
         // Background syncs are to begin early enough for a chain that is longer than those lately.
-        if self.payment.longest().is_none_or(|known| known < chain) && self.sync.noted > 0 {
-            self.payment.note(chain);
-        }
+        self.chains.note(chain, now, window(Some(bound)));
         let delay = bound.max_delay;
         if chain <= delay / 2 {
             return Keeping {
@@ -187,19 +216,22 @@ impl Pace {
     /// where no moment would be, after a short while in which a FLUSH may come that does it.
     pub(crate) fn start_age(&self, bound: &Bound, rounds: usize) -> Duration {
         let delay = bound.max_delay;
-        if times(self.payment.usual(), bound, 1) <= delay / 2 {
-            let longest = times(self.payment.longest(), bound, rounds);
-            return delay.saturating_sub(longest * 2).min(delay / 2);
+        let chain = self.chains.known().unwrap_or_default();
+        if chain <= delay / 2 {
+            let longest = self.longest.known().max(self.chains.known());
+            return delay
+                .saturating_sub(times(longest, bound, rounds) * 2)
+                .min(delay / 2);
         }
-        let usual = times(self.payment.usual(), bound, rounds);
-        match usual <= delay {
-            true => {
-                let longest = times(self.payment.longest(), bound, rounds);
-                delay.saturating_sub(longest)
-            }
-            false => delay.min(self.sync.usual().unwrap_or_default()) / 2,
+        match times(Some(chain), bound, rounds) {
+            all if all <= delay => delay - all,
+            _ => delay.min(self.sync.usual().unwrap_or_default()) / 2,
         }
     }
+}
+
+fn window(bound: Option<&Bound>) -> Duration {
+    bound.map_or(WINDOW, |bound| WINDOW.max(bound.max_delay))
 }
 
 /// That many times as long as one round takes, or as long as is guessed.
@@ -230,9 +262,9 @@ mod tests {
     fn three_slow_syncs_of_sixteen_decide_nothing_and_a_fourth_does() {
         let fast = std::iter::repeat_n(3, 13);
         let mut pace = after(fast.chain([400; 3]));
-        assert!(pace.keeping(&bound(50), 1).at_once);
+        assert!(pace.keeping(&bound(50), 1, ms(1)).at_once);
         pace.synced(ms(400));
-        assert!(!pace.keeping(&bound(50), 1).at_once);
+        assert!(!pace.keeping(&bound(50), 1, ms(1)).at_once);
     }
 
     #[test]
@@ -240,56 +272,81 @@ mod tests {
         let mut pace = after([400; 100]);
         for _ in 0..12 {
             pace.synced(ms(3));
-            assert!(!pace.keeping(&bound(50), 1).at_once);
+            assert!(!pace.keeping(&bound(50), 1, ms(1)).at_once);
         }
         pace.synced(ms(3));
-        assert!(pace.keeping(&bound(50), 1).at_once);
+        assert!(pace.keeping(&bound(50), 1, ms(1)).at_once);
     }
 
     #[test]
     fn the_first_sync_of_all_decides_by_itself() {
-        assert!(after([]).keeping(&bound(50), 1).at_once);
-        assert!(!after([40]).keeping(&bound(50), 1).at_once);
-        assert!(after([20]).keeping(&bound(50), 1).at_once);
-        assert!(!after([20]).keeping(&bound(50), 2).at_once, "two of them");
+        assert!(after([]).keeping(&bound(50), 1, ms(1)).at_once);
+        assert!(!after([40]).keeping(&bound(50), 1, ms(1)).at_once);
+        assert!(after([20]).keeping(&bound(50), 1, ms(1)).at_once);
+        assert!(
+            !after([20]).keeping(&bound(50), 2, ms(1)).at_once,
+            "two of them"
+        );
     }
 
     #[test]
     fn an_answer_waits_until_the_sync_after_the_running_one_can_end_in_time() {
-        let paced = after([40; 16]).keeping(&bound(50), 1);
+        let paced = after([40; 16]).keeping(&bound(50), 1, ms(1));
         // The running one ends at 1,040, the next one at 1,080: 50 ms after 1,030.
         assert_eq!(paced.held_until(ms(1000)), ms(1030));
         // As slow as the slowest of late.
-        let paced = after(std::iter::repeat_n(40, 15).chain([44])).keeping(&bound(50), 1);
+        let paced = after(std::iter::repeat_n(40, 15).chain([44])).keeping(&bound(50), 1, ms(1));
         assert_eq!(paced.held_until(ms(1000)), ms(1038));
         // Slower than the bound: the next one begins at 1,040.
-        let beyond = after([40; 16]).keeping(&bound(10), 1);
+        let beyond = after([40; 16]).keeping(&bound(10), 1, ms(1));
         assert_eq!(beyond.held_until(ms(1000)), ms(1030));
-        let quick = after([20; 16]).keeping(&bound(50), 1);
+        let quick = after([20; 16]).keeping(&bound(50), 1, ms(1));
         assert_eq!(quick.held_until(ms(1000)), ms(0));
     }
 
     #[test]
     fn background_syncs_begin_in_time_for_the_longest() {
         let mut pace = after([5; 16]);
-        (0..16).for_each(|_| pace.paid(ms(5)));
+        (0..16).for_each(|_| pace.paid(ms(5), ms(1), None));
         assert_eq!(pace.start_age(&bound(50), 1), ms(25));
-        pace.paid(ms(20));
+        pace.paid(ms(20), ms(2), None);
         assert_eq!(pace.start_age(&bound(50), 1), ms(10));
         assert_eq!(pace.start_age(&bound(50), 2), ms(0));
-        pace.paid(ms(400));
+        pace.paid(ms(400), ms(3), None);
         assert_eq!(pace.start_age(&bound(50), 1), ms(0));
+        pace.paid(ms(5), ms(12_000), None);
+        assert_eq!(pace.start_age(&bound(50), 1), ms(25), "long ago");
         // Always slow: in time if it can be, and not at once if it cannot.
         let mut pace = after([40; 16]);
-        (0..16).for_each(|_| pace.paid(ms(40)));
+        pace.keeping(&bound(50), 1, ms(1));
         assert_eq!(pace.start_age(&bound(50), 1), ms(10));
         assert_eq!(pace.start_age(&bound(10), 1), ms(5));
     }
 
     #[test]
+    fn the_longest_is_known_for_a_window_and_forgotten_after_two() {
+        let s = Duration::from_secs;
+        let mut longest = Longest::default();
+        assert_eq!(longest.known(), None);
+        for (at, span, known) in [
+            (1, 3, 3),
+            (2, 9, 9),
+            (5, 1, 9),
+            (6, 1, 9),
+            (7, 1, 9),
+            (11, 1, 9),
+            (13, 2, 2),
+            (40, 1, 1),
+        ] {
+            longest.note(s(span), s(at), WINDOW);
+            assert_eq!(longest.known(), Some(s(known)), "at {at}");
+        }
+    }
+
+    #[test]
     fn the_turn_is_told_once_each_way() {
-        let slow = after([40; 16]).keeping(&bound(50), 1);
-        let quick = after([4; 16]).keeping(&bound(50), 1);
+        let slow = after([40; 16]).keeping(&bound(50), 1, ms(1));
+        let quick = after([4; 16]).keeping(&bound(50), 1, ms(1));
         let mut pace = Pace::default();
         assert_eq!(pace.judged(&quick, ms(1)), None);
         assert_eq!(pace.judged(&slow, ms(2)), Some(Turn::TooSlow));

@@ -240,7 +240,8 @@ impl Share {
 
     /// A background sync, with all that had to go before and after it, took so long.
     pub(crate) fn paid_in(&self, span: Duration) {
-        lock(&self.pace).paid(span);
+        let bound = self.bound();
+        lock(&self.pace).paid(span, self.env.monotonic(), bound.as_ref());
     }
 
     /// How many times background syncs run one after the other to pay everything owed.
@@ -259,7 +260,7 @@ impl Share {
     pub(crate) fn keeping(&self, bound: &Bound, chain: usize) -> Keeping {
         let now = self.env.monotonic();
         let mut pace = lock(&self.pace);
-        let keeping = pace.keeping(bound, chain);
+        let keeping = pace.keeping(bound, chain, now);
         let turn = pace.judged(&keeping, now);
         let sync = pace.too_slow().map(|(_, sync)| sync.as_millis());
         drop(pace);

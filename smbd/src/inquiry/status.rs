@@ -226,6 +226,19 @@ fn write_promise(out: &mut String, share: &Value) {
     if let Some(aside) = set_aside(share) {
         push(out, &format!("    {aside}"));
     }
+    let slow = &share["too_slow"];
+    if slow.is_object() {
+        let of = |key: &str| span(slow[key].as_u64().unwrap_or(0));
+        push(
+            out,
+            &format!(
+                "    the disk is too slow for the bound: FLUSH waits as under honor, for {} so far \
+                 (a sync takes {})",
+                of("for_ms"),
+                of("sync_ms")
+            ),
+        );
+    }
     let change = &share["changed"];
     if change.is_object() {
         let of = |key: &str| cell(&change[key]);
