@@ -659,6 +659,18 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_that_is_too_slow_for_the_bound_is_told_with_since_when() {
+        let mut status = a_status();
+        let line = "\n    the disk is too slow for the bound: FLUSH waits as under honor, for 12.0 s so \
+                    far (a sync takes 80 ms)\n";
+        assert!(!in_words(&status).contains("too slow"));
+        let slow = json!({ "for_ms": 12_000, "sync_ms": 80 });
+        status["server"]["shares"][0]["too_slow"] = slow;
+        let text = in_words(&status);
+        assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
     fn a_status_reads_well() {
         let status = a_status();
         assert_eq!(
