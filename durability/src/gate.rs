@@ -16,6 +16,7 @@
 
 mod arrived;
 mod begun;
+mod bound;
 mod changing;
 mod found;
 mod moving;
@@ -23,10 +24,7 @@ mod noted;
 mod opened;
 mod writing;
 
-use std::{
-    pin::pin,
-    sync::{Arc, atomic::Ordering::SeqCst},
-};
+use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use bytes::Bytes;
 use vfs::{Env, FileKey, Node, Timestamp, Vfs, VfsError, WriteMode};
@@ -353,11 +351,12 @@ impl<V: Vfs> Gate<V> {
         let metrics = &self.share.metrics;
         metrics.flush_bytes.add(bytes);
         let mut noted = self.note(node, bytes);
+        let waits = barriers.owed && self.is_too_slow(core, key, judged);
         if matches!(target, FlushTarget::File) {
-            let waits = barriers.wait != Wait::Nothing;
-            self.owe_name(core, node, waits).await?;
+            let looks = waits || barriers.wait != Wait::Nothing;
+            self.owe_name(core, node, looks).await?;
         }
-        if barriers.wait == Wait::Nothing {
+        if barriers.wait == Wait::Nothing && !waits {
             core.check_latch(key)?;
             core.check_above(key, Some(&self.held(node)))?;
             if matches!(target, FlushTarget::ShareRoot) {
@@ -366,7 +365,7 @@ impl<V: Vfs> Gate<V> {
             self.cover(core, key).await?;
             if barriers.owed {
                 count(&metrics.flushes_owed);
-                self.keep_bound(core, key, judged).await?;
+                self.pace(core, key, judged.bound).await;
             } else {
                 count(&metrics.flushes_ignored);
             }
@@ -381,21 +380,24 @@ impl<V: Vfs> Gate<V> {
         }
         core.wait_writes(key, Some(earlier)).await;
         self.measure(&mut noted, node).await;
-        if barriers.wait == Wait::Share {
+        // What waits only because the disk is slow is promised of what clients changed, which is
+        // known: a sync that has covered it needs no other one.
+        let unless_clean = |node: &V::Node| (!waits).then(|| self.held(node));
+        if matches!(target, FlushTarget::ShareRoot) {
             let report = core.sync_root(&self.share, key).await;
-            core.barrier(key, Some(self.held(node))).await?;
+            core.barrier(key, unless_clean(node)).await?;
             if let Some((_, error)) = report.errors.first() {
                 return Err(*error);
             }
             self.check_share(core)?;
         } else {
-            core.barrier(key, Some(self.held(node))).await?;
+            core.barrier(key, unless_clean(node)).await?;
             if let FlushTarget::Directory {
                 parent: Some(parent),
             } = &target
             {
                 // Its own name, which an earlier server process may have left owed.
-                core.barrier(parent.key(), Some(self.held(parent))).await?;
+                core.barrier(parent.key(), unless_clean(parent)).await?;
             }
         }
         if let Some(noted) = noted {
@@ -720,60 +722,6 @@ impl<V: Vfs> Gate<V> {
             self.keep_bound(core, key, judged).await?;
         }
         Ok(())
-    }
-
-    /// Waits until an acknowledgement keeps the bound.
-    async fn keep_bound(
-        &self,
-        core: &Durability<V>,
-        key: FileKey,
-        judged: Judged,
-    ) -> Result<(), VfsError> {
-        let Some(bound) = judged.bound else {
-            return Ok(());
-        };
-        if core.planted(Planted::BoundExceeded) {
-            return Ok(());
-        }
-        if self.share.is_too_slow(&bound, core.chain(key)) {
-            // The disk cannot keep it: nothing is acknowledged before it is there.
-            count(&self.share.metrics.backpressure);
-            return core.barrier(key, None).await;
-        }
-        self.settle(core, key, bound).await;
-        Ok(())
-    }
-
-    async fn settle(&self, core: &Durability<V>, key: FileKey, mut bound: Bound) {
-        let at_once = core.limits.syncs_in_flight_max;
-        let mut held_back = false;
-        loop {
-            let mut room = pin!(self.share.room.notified());
-            room.as_mut().enable();
-            let now = core.now();
-            if !self.share.breaks(&bound, now) && !self.share.is_behind(&bound, at_once) {
-                return;
-            }
-            // A tripped share keeps no bound any more: what is owed is paid and errors are told.
-            let asked = core.peek(key, |inode| inode.opens.effective(&self.share));
-            let asked = asked.unwrap_or_else(|| self.share.asked(None));
-            match asked.bound {
-                Some(now) => bound = now,
-                None => return,
-            }
-            if !std::mem::replace(&mut held_back, true) {
-                count(&self.share.metrics.backpressure);
-                if self
-                    .share
-                    .oldest()
-                    .is_some_and(|(since, _)| now >= since + bound.max_delay)
-                {
-                    count(&self.share.metrics.bound_exceeded);
-                }
-            }
-            self.share.kick.notify_one();
-            room.await;
-        }
     }
 }
 

@@ -76,6 +76,8 @@ pub(crate) struct Inode<V: Vfs> {
     streams: BTreeMap<String, Held<V>>,
     pub(crate) pending: Epoch,
     running: Option<Epoch>,
+    /// Number and time of the last sync that began.
+    pub(crate) begun: (u64, Duration),
     names: Vec<Name<V>>,
     pub(crate) latch: Option<Latch>,
     /// No directory.
@@ -113,6 +115,7 @@ impl<V: Vfs> Default for Inode<V> {
             streams: BTreeMap::new(),
             pending: Epoch::default(),
             running: None,
+            begun: (0, Duration::ZERO),
             names: Vec::new(),
             latch: None,
             file: false,
@@ -167,6 +170,12 @@ impl<V: Vfs> Inode<V> {
         let mut earlier = self.arrived.range(..now);
         self.in_flight.first().is_some_and(|ticket| *ticket < now)
             || earlier.any(|(_, open)| waits(open))
+    }
+
+    /// When the sync that runs began, if one does that does not cover what has changed by `marked`.
+    pub(crate) fn begun_before(&self, marked: u64) -> Option<Duration> {
+        let (sequence, at) = self.begun;
+        (self.running.is_some() && sequence < marked).then_some(at)
     }
 
     /// Bytes owed, of the epoch under sync too.

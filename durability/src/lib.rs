@@ -80,7 +80,7 @@ pub use metrics::{BUCKETS, Counters, HistogramView};
 pub use planted::Planted;
 pub use policy::{Barriers, Event, Flushed, Meta, RequestFlags, Wait, barriers};
 pub use receipt::Receipt;
-pub use report::{Exposure, InForce, LatchedInode, Limits, PolicyExposure, StopReport};
+pub use report::{Exposure, InForce, LatchedInode, Limits, PolicyExposure, StopReport, TooSlow};
 pub use rules::{Decision, Network, Opener, PathPattern, Rule, Rules};
 pub use settings::{
     Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability, parse_bytes, parse_delay,

@@ -347,7 +347,7 @@ impl Drop for PayerGone {
 }
 
 /// Completes with the first of two.
-async fn race(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
+pub(crate) async fn race(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
     let (mut a, mut b) = (pin!(a), pin!(b));
     poll_fn(|cx| match (a.as_mut().poll(cx), b.as_mut().poll(cx)) {
         (Poll::Pending, Poll::Pending) => Poll::Pending,

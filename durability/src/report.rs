@@ -97,6 +97,16 @@ pub struct PolicyExposure {
     pub oldest_age: Duration,
 }
 
+/// The disk is too slow for a share's bound to be kept while FLUSH is answered at once: FLUSH and
+/// write-through wait as under `honor`, and other changes are paced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooSlow {
+    /// For how long it has been so.
+    pub lasts: Duration,
+    /// What three quarters of the last syncs took at most.
+    pub sync: Duration,
+}
+
 /// What decides for an inode that is open.
 #[derive(Debug, Clone)]
 pub struct InForce {

@@ -20,8 +20,8 @@ use crate::{
     guard::SetAside,
     metrics::{Metrics, count},
     opens::Effective,
-    pace::Pace,
-    report::{Exposure, PolicyExposure},
+    pace::{Keeping, Pace, Turn},
+    report::{Exposure, PolicyExposure, TooSlow},
     rules::{RuleTerms, Rules},
     settings::{Bound, Policy, PolicyKind, ShareDurability},
 };
@@ -190,6 +190,7 @@ impl Share {
             rules,
         };
         *self.ruled.write().unwrap_or_else(PoisonError::into_inner) = new;
+        lock(&self.pace).forget_slow();
         self.room.notify_waiters();
         self.kick.notify_one();
     }
@@ -233,7 +234,7 @@ impl Share {
 
     /// A sync of one inode took so long.
     pub(crate) fn synced_in(&self, span: Duration) {
-        lock(&self.pace).synced(span, self.env.monotonic());
+        lock(&self.pace).synced(span);
     }
 
     /// A background sync, with all that had to go before and after it, took so long.
@@ -242,38 +243,55 @@ impl Share {
         lock(&self.pace).paid(span, self.env.monotonic(), bound.as_ref());
     }
 
-    /// How long it takes by experience to pay everything owed, so many at a time.
-    fn pay_time(&self, bound: &Bound, at_once: usize) -> Duration {
-        let rounds = lock(&self.ages).owed.len().div_ceil(at_once.max(1));
-        lock(&self.pace).of_rounds(bound, rounds)
+    /// How many times background syncs run one after the other to pay everything owed.
+    fn rounds(&self, at_once: usize) -> usize {
+        lock(&self.ages).owed.len().div_ceil(at_once.max(1))
     }
 
-    /// The age at which the payment of something owed starts: half the bound, or earlier where
-    /// twice the time that it is expected to take would go beyond.
+    /// The age at which the payment of something owed starts.
     pub(crate) fn start_age(&self, bound: &Bound, at_once: usize) -> Duration {
-        let twice = self.pay_time(bound, at_once).saturating_mul(2);
-        bound
-            .max_delay
-            .saturating_sub(twice)
-            .min(bound.max_delay / 2)
+        let rounds = self.rounds(at_once);
+        lock(&self.pace).start_age(bound, rounds)
     }
 
-    /// Whether paying something that takes so many syncs one after the other is expected to take
-    /// too long for the bound: then it is not acknowledged before it is on disk. Otherwise
-    /// payments start early enough for it.
-    pub(crate) fn is_too_slow(&self, bound: &Bound, chain: usize) -> bool {
+    /// How the bound is kept for something whose payment takes so many syncs one after the other.
+    /// The log hears of it when that changes.
+    pub(crate) fn keeping(&self, bound: &Bound, chain: usize) -> Keeping {
+        let now = self.env.monotonic();
         let mut pace = lock(&self.pace);
-        let chain = pace.of_chain(bound, chain);
-        if chain.max(pace.of_rounds(bound, 1)) > bound.max_delay / 2 {
-            return true;
+        let keeping = pace.keeping(bound, chain, now);
+        let turn = pace.judged(&keeping, now);
+        let sync = pace.too_slow().map(|(_, sync)| sync.as_millis());
+        drop(pace);
+        match turn {
+            Some(Turn::TooSlow) => tracing::warn!(
+                share = self.name,
+                bound_ms = bound.max_delay.as_millis(),
+                sync_ms = sync,
+                "the disk is too slow for the bound: FLUSH waits as under honor"
+            ),
+            Some(Turn::QuickAgain) => tracing::warn!(
+                share = self.name,
+                bound_ms = bound.max_delay.as_millis(),
+                "the disk is quick enough for the bound again: FLUSH is answered at once"
+            ),
+            None => {}
         }
-        pace.paid(chain, self.env.monotonic(), Some(bound));
-        false
+        keeping
     }
 
-    /// Whether so much is owed that paying it is expected to take too long for the bound.
+    /// Since when the disk is too slow for the bound to be kept without that FLUSH waits, if it is.
+    pub(crate) fn too_slow(&self) -> Option<TooSlow> {
+        self.bound()?;
+        let (since, sync) = lock(&self.pace).too_slow()?;
+        let lasts = self.env.monotonic().saturating_sub(since);
+        Some(TooSlow { lasts, sync })
+    }
+
+    /// Whether more is owed than can be paid in time, one round of background syncs after the other.
     pub(crate) fn is_behind(&self, bound: &Bound, at_once: usize) -> bool {
-        self.pay_time(bound, at_once) > bound.max_delay / 2
+        let rounds = self.rounds(at_once);
+        rounds > 1 && lock(&self.pace).of_rounds(bound, rounds) > bound.max_delay / 2
     }
 
     /// An administrator changes the policy: the loss, if any, is known.
@@ -291,6 +309,7 @@ impl Share {
                 .write()
                 .unwrap_or_else(PoisonError::into_inner),
         );
+        lock(&self.pace).forget_slow();
         self.room.notify_waiters();
         self.kick.notify_one();
     }

@@ -432,6 +432,10 @@ impl<V: Vfs> Durability<V> {
     }
 
     async fn run(&self, job: &Job<V>) -> Result<(), VfsError> {
+        if job.targets.is_empty() {
+            // Whoever asked had nothing left to be synced: that is no sync, and took no time.
+            return Ok(());
+        }
         let started = self.env.monotonic();
         let mut result = Ok(());
         for (held, scope) in &job.targets {
@@ -441,6 +445,7 @@ impl<V: Vfs> Durability<V> {
             } else {
                 *scope
             };
+            let begun = self.env.monotonic();
             let synced = held.vfs.sync(&held.node, scope).await;
             if let Err(error) = synced
                 && error != VfsError::NotStarted
@@ -460,12 +465,15 @@ impl<V: Vfs> Durability<V> {
                     SyncScope::Data => &share.metrics.syncs_data,
                     SyncScope::All => &share.metrics.syncs_all,
                 });
+                let span = self.env.monotonic().saturating_sub(begun);
+                share.metrics.sync_micros.add_time(span);
             }
         }
         if let Some(share) = &job.share {
             let span = self.env.monotonic().saturating_sub(started);
-            share.synced_in(span);
-            share.metrics.sync_micros.add_time(span);
+            if result != Err(VfsError::NotStarted) {
+                share.synced_in(span);
+            }
             share.metrics.join_factor.add(job.waiters.len() as u64);
         }
         result
@@ -606,9 +614,12 @@ impl<V: Vfs> Abandon<V> {
         let (core, key) = (Arc::clone(&self.core), self.key);
         loop {
             // What is marked before belongs to this sync whole.
-            let Some(job) = core.with(key, Inode::take_job) else {
-                break;
-            };
+            let begun = core.now();
+            let job = core.with(key, |inode| {
+                inode.begun = (core.tick(), begun);
+                inode.take_job()
+            });
+            let Some(job) = job else { break };
             let mut result = core.run(&job).await;
             if core.planted(Planted::SwallowedError) {
                 result = Ok(());

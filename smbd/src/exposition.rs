@@ -178,6 +178,16 @@ fn exposure(page: &mut Page, shares: &[&Share<HostVfs>]) {
         let guarded = share.gate.set_aside().guard;
         family.sample("", &[("share", &share.config.name)], u8::from(guarded));
     }
+    let help = "For how long the disk has been too slow for the bound, so that FLUSH waits as under \
+                honor; 0 while it is not.";
+    let mut family = page.family("holdfast_bound_too_slow_seconds", Kind::Gauge, help);
+    for share in shares {
+        let lasts = share
+            .gate
+            .too_slow()
+            .map_or(0.0, |slow| slow.lasts.as_secs_f64());
+        family.sample("", &[("share", &share.config.name)], lasts);
+    }
     type Figure = fn(&durability::Exposure) -> f64;
     let figures: [(&str, &str, Figure); 5] = [
         (
@@ -321,7 +331,7 @@ const HELP: [(&str, &str); 22] = [
     ),
     (
         "bound_exceeded",
-        "Times something owed was older than the bound.",
+        "Times something not stable was older than the bound, counted from when it was changed.",
     ),
     (
         "dirty_at_close",
@@ -337,7 +347,10 @@ const HELP: [(&str, &str); 22] = [
         "Times a failed sync set the policy aside for honor.",
     ),
     ("flush_micros", "Time from a FLUSH to its answer."),
-    ("sync_micros", "Time of one sync of one inode."),
+    (
+        "sync_micros",
+        "Time of each fdatasync and fsync: as many as syncs_data and syncs_all together.",
+    ),
     (
         "flush_bytes",
         "Bytes owed by an inode when a FLUSH of it came.",

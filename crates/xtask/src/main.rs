@@ -48,6 +48,9 @@ cargo xtask price [OPTIONS]
     --rounds N        rounds over all servers, each with fresh processes (default 3; quick: 1)
     --seconds S       length of a cell (default 2; quick: 0.5)
     --lanes LIST      instead: honor with so many sync threads each (\"8,16,32,64\"), 64 openers
+    --flush-ms LIST   instead: honor and bounded at 10, 50, 200 ms and 1 s, by 1 and 8 openers, on
+                      devices whose cache flush takes so long (\"20,40\"), and the greatest age of a
+                      change that was not stable. Needs qemu-storage-daemon and strace, too
     --only TEXT       only loads whose name contains TEXT (1 opener; many files)
     --fs LIST         file systems (default ext4,xfs,btrfs)
     --binary FILE     this holdfast instead of a release build of this tree

@@ -15,6 +15,7 @@ use crate::{
     metrics::count,
     planted::Planted,
     policy::{Barriers, Event, RequestFlags, Wait},
+    settings::Bound,
     share::Reservation,
     table::Durability,
 };
@@ -57,9 +58,11 @@ impl<V: Vfs> Gate<V> {
                             },
                             ..Barriers::default()
                         };
-                    } else if self.share.breaks(&bound, core.now()) {
-                        return None;
                     } else {
+                        let max_delay = self.share.keeping(&bound, 1).oldest;
+                        if self.share.breaks(&Bound { max_delay, ..bound }, core.now()) {
+                            return None;
+                        }
                         max = bound.max_bytes;
                     }
                 }

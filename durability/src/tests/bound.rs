@@ -1,11 +1,11 @@
 //! The bound: what is acknowledged stays volatile no longer than promised, on disks slow and fast.
 
-use std::{cell::Cell, rc::Rc};
+use std::{cell::Cell, rc::Rc, time::Duration};
 
 use vfs::Env;
 
 use super::{
-    fake::{dir, file},
+    fake::{dir, file, stream},
     flush::{PLAIN, World, world},
     sim::{join, ms},
 };
@@ -85,38 +85,184 @@ fn a_chain_that_takes_longer_than_half_the_delay_starts_earlier() {
     });
 }
 
+/// A world whose disk is known to take that long for a sync.
+async fn slow(w: &World, sync: u64) {
+    lock(&w.fake.times).sync = ms(sync);
+    lock(&w.fake.times).write = ms(0);
+    for _ in 0..16 {
+        w.write(&file(900), 0, 1).await.unwrap();
+        w.flush(&file(900)).await.unwrap();
+        w.env.sleep(ms(10 * sync)).await;
+    }
+    w.fake.take_log();
+}
+
+fn syncs(w: &World) -> usize {
+    let log = w.fake.take_log();
+    log.iter()
+        .filter(|what| what.starts_with("data ") || what.starts_with("all "))
+        .count()
+}
+
 #[test]
-fn on_a_disk_that_is_too_slow_nothing_is_acknowledged_before_it_is_there() {
-    world("bounded:50ms,64MiB", Limits::default(), |w| async move {
-        let f = file(5);
-        // The first one shows how slow it is, which nobody could know.
-        lock(&w.fake.times).sync = ms(80);
-        w.write(&f, 0, 1).await.unwrap();
-        w.flush(&f).await.unwrap();
-        w.env.sleep(ms(500)).await;
-        assert_eq!(w.gate.counters().bound_exceeded, 1);
-        for _ in 0..3 {
+fn on_a_disk_that_is_too_slow_a_flush_waits_and_costs_one_sync() {
+    // Slower than the bound, and slower than half of it.
+    for (policy, sync) in [("bounded:50ms,64MiB", 80), ("bounded:50ms,64MiB", 40)] {
+        world(policy, Limits::default(), move |w| async move {
+            slow(&w, sync).await;
+            let held_back = w.gate.counters().backpressure;
+            let honored = w.gate.counters().flushes_honored;
+            let f = file(5);
+            for _ in 0..5 {
+                let begun = w.env.monotonic();
+                for page in 0..4 {
+                    w.write(&f, page, 1).await.unwrap();
+                }
+                assert_eq!(w.env.monotonic(), begun, "no sync of its own");
+                w.flush(&f).await.unwrap();
+                assert_eq!(w.env.monotonic(), begun + ms(sync), "as under honor");
+                assert_eq!(w.gate.exposure(), Exposure::default());
+            }
+            assert_eq!(syncs(&w), 5);
+            let counters = w.gate.counters();
+            assert!(counters.backpressure >= held_back + 5);
+            assert_eq!(counters.flushes_honored, honored + 5);
+            assert!(w.gate.too_slow().is_some_and(|slow| slow.sync == ms(sync)));
+            // And when it is quick again, answers are too, after as many syncs as are remembered.
+            lock(&w.fake.times).sync = ms(1);
+            for _ in 0..16 {
+                w.write(&f, 0, 1).await.unwrap();
+                w.flush(&f).await.unwrap();
+            }
+            w.env.sleep(ms(6000)).await;
             w.write(&f, 0, 1).await.unwrap();
-            assert_eq!(
-                w.gate.exposure(),
-                Exposure::default(),
-                "stable when answered"
-            );
+            let begun = w.env.monotonic();
             w.flush(&f).await.unwrap();
-        }
-        assert!(w.gate.counters().backpressure >= 3);
-        // And when it is quick again, answers are too.
-        lock(&w.fake.times).sync = ms(1);
-        for _ in 0..60 {
-            w.write(&f, 0, 1).await.unwrap();
-            w.env.sleep(ms(200)).await;
-        }
+            assert_eq!(w.env.monotonic(), begun);
+            assert_eq!(w.gate.exposure().of(PolicyKind::Bounded).bytes, 4096);
+            assert_eq!(w.gate.too_slow(), None);
+            drop(w.gate.created(&file(6), &dir(10), PLAIN).await.unwrap());
+        });
+    }
+}
+
+#[test]
+fn one_slow_sync_does_not_make_flushes_wait() {
+    world("bounded:50ms,64MiB", Limits::default(), |w| async move {
+        slow(&w, 5).await;
+        let f = file(5);
+        lock(&w.fake.times).sync = ms(200);
+        w.write(&f, 0, 1).await.unwrap();
+        w.env.sleep(ms(1000)).await;
+        lock(&w.fake.times).sync = ms(5);
         w.write(&f, 0, 1).await.unwrap();
         let begun = w.env.monotonic();
         w.flush(&f).await.unwrap();
         assert_eq!(w.env.monotonic(), begun);
-        assert_eq!(w.gate.exposure().of(PolicyKind::Bounded).bytes, 4096);
-        drop(w.gate.created(&file(6), &dir(10), PLAIN).await.unwrap());
+        assert_eq!(w.gate.too_slow(), None);
+        // It is remembered all the same: background syncs begin earlier for a while.
+        w.env.sleep(ms(6)).await;
+        assert_eq!(w.gate.exposure(), Exposure::default());
+    });
+}
+
+#[test]
+fn changes_that_nobody_flushes_are_paced_and_share_their_syncs() {
+    // How many WRITEs a lone client gets answered for each sync, and how old each of them is when
+    // it is on disk: within the bound where a sync is no longer than that, else the bound and a
+    // sync.
+    for (delay, sync, oldest) in [(50, 40, 50), (10, 40, 50), (10, 20, 30), (200, 90, 200)] {
+        let policy: &str = &format!("bounded:{delay}ms,64MiB");
+        world(policy, Limits::default(), move |w| async move {
+            slow(&w, sync).await;
+            let seen = Rc::new(Cell::new((0, 0)));
+            let end = w.env.monotonic() + ms(40 * sync);
+            let mut turn = 0;
+            while w.env.monotonic() < end {
+                turn += 1;
+                w.write(&file(5), turn, 1).await.unwrap();
+                let (v, seen) = (Rc::clone(&w), Rc::clone(&seen));
+                w.env.spawn(Box::pin(async move {
+                    v.env.sleep(ms(oldest) + Duration::from_micros(1)).await;
+                    let page = lock(&v.fake.state).pages[&(5, turn)];
+                    let (late, all) = seen.get();
+                    seen.set((late + u64::from(page.durable < page.live), all + 1));
+                }));
+                w.env.sleep(ms(1)).await;
+            }
+            w.env.sleep(ms(oldest + 1)).await;
+            let (late, all) = seen.get();
+            assert_eq!(late, 0, "{delay} ms, syncs of {sync} ms: {late} of {all}");
+            let syncs = syncs(&w) as u64;
+            assert!(syncs <= 41, "{syncs}: never more than one after the other");
+            assert!(all >= 5 * syncs, "{all} answers, {syncs} syncs");
+        });
+    }
+}
+
+#[test]
+fn clients_that_flush_on_a_slow_disk_wait_no_longer_than_under_honor() {
+    for one_file in [true, false] {
+        for (delay, sync) in [(10, 20), (10, 40), (50, 40)] {
+            let mut seen = Vec::new();
+            for policy in ["honor", &format!("bounded:{delay}ms,64MiB")] {
+                let done = Rc::new(Cell::new((0_u64, 0_u64)));
+                let told = Rc::clone(&done);
+                world(policy, Limits::default(), move |w| {
+                    let done = Rc::clone(&done);
+                    async move {
+                        slow(&w, sync).await;
+                        let end = w.env.monotonic() + ms(60 * sync);
+                        let client = |n: u64| {
+                            let (w, done) = (Rc::clone(&w), Rc::clone(&done));
+                            Box::pin(async move {
+                                let f = file(if one_file { 5 } else { 5 + n });
+                                w.env.sleep(ms(7 * n)).await;
+                                while w.env.monotonic() < end {
+                                    for page in 0..3 {
+                                        w.write(&f, 10 * n + page, 1).await.unwrap();
+                                    }
+                                    w.env.sleep(ms(1)).await;
+                                    w.flush(&f).await.unwrap();
+                                    let (flushes, syncs) = done.get();
+                                    done.set((flushes + 1, syncs));
+                                }
+                            }) as vfs::env::LocalTask
+                        };
+                        join(&w.env, (0..8).map(client).collect()).await;
+                        let (flushes, old) = done.get();
+                        done.set((flushes, old + syncs(&w) as u64));
+                    }
+                });
+                seen.push(told.get());
+            }
+            let [(honor, honored), (bounded, synced)] = seen[..] else {
+                panic!()
+            };
+            let what = format!("{delay} ms, syncs of {sync} ms, one file {one_file}: {seen:?}");
+            assert!(bounded * 100 >= honor * 98, "{what}");
+            assert!(synced * honor * 100 <= honored * bounded * 102, "{what}");
+        }
+    }
+}
+
+#[test]
+fn syncs_are_timed_as_often_as_they_are_counted() {
+    world("bounded:50ms,64MiB", Limits::default(), |w| async move {
+        slow(&w, 80).await;
+        let f = file(5);
+        for _ in 0..3 {
+            w.write(&f, 0, 1).await.unwrap();
+            w.flush(&f).await.unwrap();
+            // Nothing is left to be synced.
+            w.flush(&f).await.unwrap();
+        }
+        w.write(&stream(5, "s"), 0, 1).await.unwrap();
+        w.flush(&f).await.unwrap();
+        let counters = w.gate.counters();
+        let syncs = counters.syncs_data + counters.syncs_all;
+        assert_eq!(counters.sync_micros.count(), syncs);
+        assert_eq!(counters.sync_micros.sum, syncs * 80_000);
     });
 }
 

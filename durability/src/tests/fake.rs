@@ -115,14 +115,14 @@ pub(super) struct State {
     version: u64,
     /// Where inodes are.
     pub(super) paths: BTreeMap<u64, String>,
+    /// The directories of inodes. An inode that is not here has none that is known.
+    pub(super) parents: BTreeMap<u64, u64>,
 }
 
 pub(super) struct Fake {
     env: Arc<dyn Env>,
     pub(super) state: Mutex<State>,
     pub(super) times: Mutex<Times>,
-    /// Where inodes are: their directory and path. What is not said nobody knows.
-    pub(super) places: Mutex<BTreeMap<u64, (u64, String)>>,
 }
 
 /// How long things take.
@@ -156,7 +156,6 @@ impl Fake {
             env: Arc::clone(env),
             state: Mutex::default(),
             times,
-            places: Mutex::default(),
         })
     }
 
@@ -375,13 +374,9 @@ impl Vfs for Fake {
         dir(lock(&self.times).root)
     }
 
-    fn path_hint(&self, node: &FakeNode) -> Option<String> {
-        let places = lock(&self.places);
-        places.get(&node.ino).map(|(_, path)| path.clone())
-    }
-
     async fn parent_of(&self, node: &FakeNode) -> VfsResult<Option<FakeNode>> {
-        Ok(lock(&self.places).get(&node.ino).map(|(at, _)| dir(*at)))
+        let parents = &lock(&self.state).parents;
+        Ok(parents.get(&node.ino).map(|at| dir(*at)))
     }
 
     // The engine calls nothing below this line.

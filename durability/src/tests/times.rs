@@ -149,7 +149,9 @@ fn a_change_of_metadata_is_flushed_in_full_without_flush_times() {
 }
 
 fn place(w: &World, ino: u64, dir: u64, path: &str) {
-    lock(&w.fake.places).insert(ino, (dir, path.to_owned()));
+    let mut state = lock(&w.fake.state);
+    state.paths.insert(ino, path.to_owned());
+    state.parents.insert(ino, dir);
 }
 
 #[test]

@@ -226,6 +226,19 @@ fn write_promise(out: &mut String, share: &Value) {
     if let Some(aside) = set_aside(share) {
         push(out, &format!("    {aside}"));
     }
+    let slow = &share["too_slow"];
+    if slow.is_object() {
+        let of = |key: &str| span(slow[key].as_u64().unwrap_or(0));
+        push(
+            out,
+            &format!(
+                "    the disk is too slow for the bound: FLUSH waits as under honor, for {} so far \
+                 (a sync takes {})",
+                of("for_ms"),
+                of("sync_ms")
+            ),
+        );
+    }
     let change = &share["changed"];
     if change.is_object() {
         let of = |key: &str| cell(&change[key]);
@@ -643,6 +656,18 @@ mod tests {
                                   "since": "2026-11-21 16:22:40 UTC" }] }],
             },
         })
+    }
+
+    #[test]
+    fn a_disk_that_is_too_slow_for_the_bound_is_told_with_since_when() {
+        let mut status = a_status();
+        let line = "\n    the disk is too slow for the bound: FLUSH waits as under honor, for 12.0 s so \
+                    far (a sync takes 80 ms)\n";
+        assert!(!in_words(&status).contains("too slow"));
+        let slow = json!({ "for_ms": 12_000, "sync_ms": 80 });
+        status["server"]["shares"][0]["too_slow"] = slow;
+        let text = in_words(&status);
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

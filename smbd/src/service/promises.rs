@@ -60,12 +60,17 @@ pub(super) fn share_status(share: &Share<HostVfs>) -> Value {
         })
     });
     let (configured, policy) = (share.gate.settings().policy, share.gate.effective_policy());
+    let too_slow = share
+        .gate
+        .too_slow()
+        .map(|slow| json!({ "for_ms": millis(slow.lasts), "sync_ms": millis(slow.sync) }));
     json!({
         "share": share.config.name,
         "policy": policy.to_string(),
         "configured_policy": configured.to_string(),
         "set_aside": reasons(share.gate.set_aside()),
         "promise": policy::promise(&policy, share.gate.settings().flush_times),
+        "too_slow": too_slow,
         "rules": rules.collect::<Vec<_>>(),
         "exposed_bytes": exposure.bytes,
         "exposed_inodes": exposure.inodes,

@@ -129,7 +129,8 @@ fn the_parser_is_strict() {
 }
 
 /// Every durability figure of the page: name, kind.
-const DURABILITY: [(&str, &str); 32] = [
+const DURABILITY: [(&str, &str); 33] = [
+    ("bound_too_slow_seconds", "gauge"),
     ("share_tripped", "gauge"),
     ("share_guarded", "gauge"),
     ("power_supply", "gauge"),

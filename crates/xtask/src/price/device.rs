@@ -7,8 +7,10 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
+use super::slow::SlowDisk;
 use crate::Failure;
 
 const IMAGE_BYTES: u64 = 1 << 30;
@@ -55,6 +57,8 @@ pub(crate) struct Device {
     device: Option<String>,
     mounted: bool,
     pub(crate) mount: PathBuf,
+    /// What is below the loop device, if its flushes are slowed down.
+    slow: Option<SlowDisk>,
 }
 
 fn run(program: &str, args: &[&str]) -> Result<String, Failure> {
@@ -69,13 +73,18 @@ fn run(program: &str, args: &[&str]) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
 }
 
-fn text(path: &Path) -> Result<&str, Failure> {
+pub(super) fn text(path: &Path) -> Result<&str, Failure> {
     path.to_str().ok_or("a path that is not UTF-8".into())
 }
 
 impl Device {
-    /// Makes image, device, file system and mount.
-    pub(crate) fn make(kind: Kind, scratch: &Path) -> Result<Self, Failure> {
+    /// Makes image, device, file system and mount. With `flush`, each cache flush of the device takes
+    /// at least so long.
+    pub(crate) fn make(
+        kind: Kind,
+        scratch: &Path,
+        flush: Option<Duration>,
+    ) -> Result<Self, Failure> {
         let image = scratch.join(format!("{}.img", kind.name()));
         fs::File::create(&image)?.set_len(IMAGE_BYTES)?;
         let mount = scratch.join(format!("mount-{}", kind.name()));
@@ -85,8 +94,10 @@ impl Device {
             device: None,
             mounted: false,
             mount,
+            slow: flush.map(|time| SlowDisk::over(&image, time)).transpose()?,
         };
-        let device = run("losetup", &["--find", "--show", text(&image)?])?;
+        let below = this.slow.as_ref().map_or(&image, |slow| &slow.export);
+        let device = run("losetup", &["--find", "--show", text(below)?])?;
         this.device = Some(device.clone());
         let quiet = if kind == Kind::Ext4 { "-Fq" } else { "-fq" };
         run(&format!("mkfs.{}", kind.name()), &[quiet, &device])?;
@@ -126,6 +137,7 @@ impl Device {
         if let Some(device) = self.device.take() {
             run("losetup", &["--detach", &device])?;
         }
+        self.slow = None;
         Ok(())
     }
 }

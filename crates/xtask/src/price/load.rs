@@ -42,6 +42,9 @@ impl Shape {
     ];
     /// What differs by the number of sync threads.
     pub(crate) const LANES: [Self; 1] = [Self::new(64, false)];
+    /// On a disk that is slow.
+    pub(crate) const SLOW: [Self; 3] =
+        [Self::new(1, true), Self::new(8, true), Self::new(8, false)];
 
     const fn new(openers: usize, one_file: bool) -> Self {
         Self { openers, one_file }

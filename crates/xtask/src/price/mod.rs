@@ -7,14 +7,19 @@
 //! else uses the machine; CPU time, latency and throughput do, and are compared within a round.
 //! All other writes are kept out: the file system is synced before each cell, and what a lazy
 //! policy leaves to the kernel is not waited for, nor counted: it is not what was acknowledged.
+//!
+//! With `--flush-ms` the device is a slow one (`slow.rs`), and `honor` is compared with `bounded` at
+//! several delays.
 
 mod device;
 mod load;
 mod report;
 mod servers;
+mod slow;
 
 use std::{
     path::Path,
+    sync::mpsc,
     time::{Duration, Instant},
 };
 
@@ -32,6 +37,8 @@ pub(crate) struct Options {
     common: Common,
     cell: Duration,
     lanes: Vec<u32>,
+    /// Milliseconds that a cache flush of the device takes at least.
+    flush_ms: Vec<u64>,
     systems: Vec<FileSystem>,
 }
 
@@ -40,6 +47,7 @@ impl Options {
     pub(crate) fn parse(args: &[String]) -> Result<Self, Failure> {
         let mut cell = None;
         let mut lanes = Vec::new();
+        let mut flush_ms = Vec::new();
         let mut systems = FileSystem::ALL.to_vec();
         let common = Common::parse(args, "price", (3, 1), |option, values| {
             match option {
@@ -50,6 +58,10 @@ impl Options {
                 "--lanes" => {
                     let wanted = values.text()?.split(',').map(str::parse::<u32>);
                     lanes = wanted.collect::<Result<_, _>>()?;
+                }
+                "--flush-ms" => {
+                    let wanted = values.text()?.split(',').map(str::parse::<u64>);
+                    flush_ms = wanted.collect::<Result<_, _>>()?;
                 }
                 "--fs" => {
                     let wanted = values.text()?.split(',').map(FileSystem::named);
@@ -64,6 +76,7 @@ impl Options {
             common,
             cell: cell.unwrap_or(usual),
             lanes,
+            flush_ms,
             systems,
         })
     }
@@ -77,7 +90,9 @@ pub(crate) fn price(options: &Options) -> Result<(), Failure> {
         "for loop devices, mounts and Samba",
     )?;
     let (binary, scratch) = (&bed.binary, bed.path());
-    let (kinds, shapes) = if options.lanes.is_empty() {
+    let (kinds, shapes) = if !options.flush_ms.is_empty() {
+        (Kind::SLOW.to_vec(), Shape::SLOW.to_vec())
+    } else if options.lanes.is_empty() {
         (Kind::ALL.to_vec(), Shape::ALL.to_vec())
     } else {
         let lanes = options.lanes.iter().copied().map(Kind::Lane);
@@ -86,16 +101,29 @@ pub(crate) fn price(options: &Options) -> Result<(), Failure> {
     let wanted = |shape: &Shape| options.common.wants(&shape.name());
     let shapes: Vec<Shape> = shapes.into_iter().filter(wanted).collect();
     let mut samples = Vec::new();
-    for system in &options.systems {
-        let device = Device::make(*system, scratch)?;
+    let mut flushes: Vec<Option<u64>> = options.flush_ms.iter().copied().map(Some).collect();
+    if flushes.is_empty() {
+        flushes.push(None);
+    }
+    for (system, flush_ms) in options
+        .systems
+        .iter()
+        .flat_map(|system| flushes.iter().map(move |flush| (*system, *flush)))
+    {
+        let device = Device::make(system, scratch, flush_ms.map(Duration::from_millis))?;
         for round in 0..options.common.rounds {
-            let place = scratch.join(format!("{}-{round}", system.name()));
+            let place = scratch.join(format!(
+                "{}-{}-{round}",
+                system.name(),
+                flush_ms.unwrap_or(0)
+            ));
             let mut running = Running::start(&kinds, &place, &device, binary)?;
             for shape in &shapes {
                 let count = running.servers.len();
                 for turn in 0..count {
                     let number = (round + turn) % count;
-                    let sample = cell(options, &device, &mut running, number, *shape, round)?;
+                    let mut sample = cell(options, &device, &mut running, number, *shape, round)?;
+                    sample.flush_ms = flush_ms;
                     samples.push(sample);
                 }
             }
@@ -108,6 +136,10 @@ pub(crate) fn price(options: &Options) -> Result<(), Failure> {
             );
         }
         device.end()?;
+    }
+    if !options.flush_ms.is_empty() {
+        print!("{}", report::slow_markdown(&samples));
+        return write_json(options, &samples, &options.common.json);
     }
     print!("{}", report::markdown(&samples));
     write_json(options, &samples, &options.common.json)
@@ -141,9 +173,11 @@ fn cell(
     let before = device.counts()?;
     let syncs = one.syncs()?;
     let cpu_before = one.server.cpu()?;
+    let watch = (!options.flush_ms.is_empty()).then(|| Watch::begin(one.oldest()));
     let begun = Instant::now();
     let done = load.run(options.cell).map_err(named)?;
     let wall = begun.elapsed();
+    let oldest_ms = watch.map(|watch| watch.end() * 1e3);
     std::thread::sleep(SETTLE);
     let cpu_after = one.server.cpu()?;
     let after = device.counts()?;
@@ -153,6 +187,8 @@ fn cell(
     };
     let sample = Sample {
         system: device.kind.name(),
+        flush_ms: None,
+        oldest_ms,
         shape,
         server: one.kind.name(),
         round,
@@ -168,4 +204,33 @@ fn cell(
     load.end();
     one.server.settle()?;
     Ok(sample)
+}
+
+/// How often is looked how old the oldest change is that is not stable.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Looks for the oldest change that is not stable, while a load runs.
+struct Watch {
+    over: mpsc::Sender<()>,
+    thread: std::thread::JoinHandle<f64>,
+}
+
+impl Watch {
+    fn begin(look: impl Fn() -> Option<f64> + Send + 'static) -> Self {
+        let (over, told) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut oldest = 0.0_f64;
+            while told.recv_timeout(LOOK_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+                oldest = oldest.max(look().unwrap_or(f64::NAN));
+            }
+            oldest
+        });
+        Self { over, thread }
+    }
+
+    /// The greatest age seen, in seconds.
+    fn end(self) -> f64 {
+        drop(self.over);
+        self.thread.join().unwrap_or(f64::NAN)
+    }
 }

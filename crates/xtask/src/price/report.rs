@@ -35,6 +35,10 @@ impl Latency {
 /// One load on one server in one round.
 pub(crate) struct Sample {
     pub(crate) system: &'static str,
+    /// What a cache flush of the device takes at least, if it is slowed down.
+    pub(crate) flush_ms: Option<u64>,
+    /// The greatest age seen of a change that was not stable, where it was looked for.
+    pub(crate) oldest_ms: Option<f64>,
     pub(crate) shape: Shape,
     pub(crate) server: &'static str,
     pub(crate) round: usize,
@@ -51,6 +55,10 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
+    fn device(&self) -> (&'static str, Option<u64>) {
+        (self.system, self.flush_ms)
+    }
+
     fn rate(&self) -> f64 {
         self.flushes as f64 / self.wall_seconds
     }
@@ -64,6 +72,9 @@ impl Sample {
 #[derive(Serialize)]
 struct Row {
     system: &'static str,
+    flush_ms: Option<u64>,
+    /// The greatest of all rounds.
+    oldest_ms: Option<f64>,
     openers: usize,
     one_file: bool,
     server: &'static str,
@@ -95,8 +106,8 @@ fn row(mine: &[&Sample], all: &[Sample]) -> Option<Row> {
     let base = |sample: &Sample| {
         all.iter().find(|other| {
             other.server == BASE
-                && (other.system, other.shape, other.round)
-                    == (sample.system, sample.shape, sample.round)
+                && other.device() == sample.device()
+                && (other.shape, other.round) == (sample.shape, sample.round)
         })
     };
     let ratio = |value: &dyn Fn(&Sample) -> f64| {
@@ -105,6 +116,8 @@ fn row(mine: &[&Sample], all: &[Sample]) -> Option<Row> {
     let cpu = |s: &Sample| s.cpu_seconds / s.flushes as f64;
     Some(Row {
         system: first.system,
+        flush_ms: first.flush_ms,
+        oldest_ms: mine.iter().filter_map(|s| s.oldest_ms).reduce(f64::max),
         openers: first.shape.openers,
         one_file: first.shape.one_file,
         server: first.server,
@@ -129,7 +142,7 @@ fn row(mine: &[&Sample], all: &[Sample]) -> Option<Row> {
 fn rows(samples: &[Sample]) -> Vec<Row> {
     let mut keys = Vec::new();
     for sample in samples {
-        let key = (sample.system, sample.shape, sample.server);
+        let key = (sample.device(), sample.shape, sample.server);
         if !keys.contains(&key) {
             keys.push(key);
         }
@@ -138,8 +151,8 @@ fn rows(samples: &[Sample]) -> Vec<Row> {
     let servers: Vec<&str> = samples.iter().map(|sample| sample.server).collect();
     let place = |server: &str| servers.iter().position(|other| *other == server);
     let mut ordered = keys.clone();
-    ordered.sort_by_key(|(system, shape, server)| {
-        let group = keys.iter().position(|k| (k.0, k.1) == (*system, *shape));
+    ordered.sort_by_key(|(device, shape, server)| {
+        let group = keys.iter().position(|k| (k.0, k.1) == (*device, *shape));
         (group, place(server))
     });
     ordered
@@ -147,7 +160,7 @@ fn rows(samples: &[Sample]) -> Vec<Row> {
         .filter_map(|key| {
             let mine: Vec<&Sample> = samples
                 .iter()
-                .filter(|s| (s.system, s.shape, s.server) == key)
+                .filter(|s| (s.device(), s.shape, s.server) == key)
                 .collect();
             row(&mine, samples)
         })
@@ -209,6 +222,42 @@ pub(crate) fn markdown(samples: &[Sample]) -> String {
     text
 }
 
+/// A table of what was measured on slow devices, as a page shows it.
+pub(crate) fn slow_markdown(samples: &[Sample]) -> String {
+    let mut text = "| device | load | policy | FLUSHes a second | of `honor` | device flushes for each FLUSH | \
+                    FLUSH p50, ms | oldest change seen, ms |\n|---|---|---|--:|--:|--:|--:|--:|\n"
+        .to_owned();
+    let rows = rows(samples);
+    for row in &rows {
+        let same = |other: &&Row| {
+            other.server == "honor"
+                && (other.system, other.flush_ms) == (row.system, row.flush_ms)
+                && (other.openers, other.one_file) == (row.openers, row.one_file)
+        };
+        let honor = rows.iter().find(same);
+        let ratio = honor.map(|honor| row.flushes_per_second / honor.flushes_per_second);
+        let shape = Shape {
+            openers: row.openers,
+            one_file: row.one_file,
+        };
+        let _ = writeln!(
+            text,
+            "| {}, {} ms | {} | `{}` | {} | {} | {} | {} | {} |",
+            row.system,
+            row.flush_ms.unwrap_or(0),
+            shape.name(),
+            row.server,
+            number(Some(row.flushes_per_second)),
+            number(ratio),
+            number(Some(row.device_flushes_per_flush)),
+            number(Some(row.flush_p50_us / 1e3)),
+            row.oldest_ms
+                .map_or("-".to_owned(), |oldest| format!("{oldest:.0}")),
+        );
+    }
+    text
+}
+
 #[derive(Serialize)]
 struct Everything {
     quick: bool,
@@ -237,6 +286,8 @@ mod tests {
     fn sample(server: &'static str, round: usize, flushes: u64) -> Sample {
         Sample {
             system: "ext4",
+            flush_ms: None,
+            oldest_ms: None,
             shape: Shape {
                 openers: 16,
                 one_file: true,

@@ -2,9 +2,11 @@
 
 use std::{
     io::{Read, Write},
+    iter::Sum,
     net::TcpStream,
     path::Path,
     process::Command,
+    str::FromStr,
     time::Duration,
 };
 
@@ -28,6 +30,8 @@ pub(crate) enum Kind {
     SambaYes,
     /// `honor` with so many threads that sync.
     Lane(u32),
+    /// `bounded` by so many milliseconds.
+    Within(u32),
 }
 
 impl Kind {
@@ -38,6 +42,14 @@ impl Kind {
         Self::StrictSync,
         Self::SambaNo,
         Self::SambaYes,
+    ];
+    /// On a disk that is slow.
+    pub(crate) const SLOW: [Self; 5] = [
+        Self::Honor,
+        Self::Within(10),
+        Self::Within(50),
+        Self::Within(200),
+        Self::Within(1000),
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -55,12 +67,16 @@ impl Kind {
             Self::Lane(64) => "64 sync threads",
             Self::Lane(128) => "128 sync threads",
             Self::Lane(_) => "other sync threads",
+            Self::Within(10) => "bounded:10ms,4MiB",
+            Self::Within(50) => "bounded:50ms,4MiB",
+            Self::Within(200) => "bounded:200ms,4MiB",
+            Self::Within(_) => "bounded:1s,4MiB",
         }
     }
 
     fn policy(self) -> &'static str {
         match self {
-            Self::TreatHost | Self::StrictSync | Self::Bounded => self.name(),
+            Self::TreatHost | Self::StrictSync | Self::Bounded | Self::Within(_) => self.name(),
             _ => "honor",
         }
     }
@@ -122,29 +138,40 @@ pub(crate) struct One {
 impl One {
     /// Syncs of inodes and durable writes so far; `None` with Samba, which does not say.
     pub(crate) fn syncs(&self) -> Result<Option<u64>, Failure> {
-        let Some(port) = self.metrics else {
+        let Some(page) = self.metrics.map(page).transpose()? else {
             return Ok(None);
         };
-        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-        let mut page = String::new();
-        stream.take(PAGE_MAX).read_to_string(&mut page)?;
         let mut total = 0;
         for name in ["syncs_data", "syncs_all", "writes_durable"] {
-            total += value(&page, &format!("holdfast_{name}_total"))
+            total += value::<u64>(&page, &format!("holdfast_{name}_total"))
                 .ok_or(format!("no {name} in the metrics page"))?;
         }
         Ok(Some(total))
     }
+
+    /// A look at how old the oldest change is that is not stable, in seconds, for another thread.
+    pub(crate) fn oldest(&self) -> impl Fn() -> Option<f64> + Send + use<> {
+        let port = self.metrics;
+        move || value(&page(port?).ok()?, "holdfast_exposed_oldest_seconds")
+    }
+}
+
+/// A server's metrics page.
+fn page(port: u16) -> Result<String, Failure> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+    let mut page = String::new();
+    stream.take(PAGE_MAX).read_to_string(&mut page)?;
+    Ok(page)
 }
 
 /// The sum of a counter over its labels.
-fn value(page: &str, name: &str) -> Option<u64> {
+fn value<T: FromStr + Sum>(page: &str, name: &str) -> Option<T> {
     let mut lines = page
         .lines()
         .filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '))
-        .filter_map(|(_, number)| number.parse::<u64>().ok())
+        .filter_map(|(_, number)| number.parse().ok())
         .peekable();
     lines.peek()?;
     Some(lines.sum())
@@ -200,7 +227,7 @@ mod tests {
     fn counters_are_added_over_shares() {
         let page = "# TYPE holdfast_syncs_all_total counter\nholdfast_syncs_all_total{share=\"a\"} 3\n\
                     holdfast_syncs_all_total{share=\"b\"} 4\n";
-        assert_eq!(value(page, "holdfast_syncs_all_total"), Some(7));
-        assert_eq!(value(page, "holdfast_syncs_data_total"), None);
+        assert_eq!(value(page, "holdfast_syncs_all_total"), Some(7_u64));
+        assert_eq!(value::<u64>(page, "holdfast_syncs_data_total"), None);
     }
 }

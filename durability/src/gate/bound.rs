@@ -1,0 +1,104 @@
+//! How an acknowledgement keeps the bound: FLUSH and write-through wait for the disk where it is too
+//! slow, other changes wait for the background syncs to keep up. No change is synced here on its own
+//! account. What the disk can do is judged in `pace.rs`.
+
+use std::{pin::pin, time::Duration};
+
+use vfs::{FileKey, Vfs, VfsError};
+
+use super::{Gate, Judged};
+use crate::{
+    metrics::count, payer::race, planted::Planted, report::TooSlow, settings::Bound,
+    table::Durability,
+};
+
+impl<V: Vfs> Gate<V> {
+    /// Waits until the acknowledgement of a change keeps the bound.
+    pub(super) async fn keep_bound(
+        &self,
+        core: &Durability<V>,
+        key: FileKey,
+        judged: Judged,
+    ) -> Result<(), VfsError> {
+        // A client that asked for stability gets it now where it cannot have it in time. Nothing
+        // else is synced here: it waits for the background syncs to keep up.
+        if judged.barriers.deferred && self.is_too_slow(core, key, judged) {
+            return core.barrier(key, None).await;
+        }
+        self.pace(core, key, judged.bound).await;
+        Ok(())
+    }
+
+    /// Whether the disk is too slow for the bound of what the inode owes: a request that asks for
+    /// stability waits then as under `honor`.
+    pub(super) fn is_too_slow(&self, core: &Durability<V>, key: FileKey, judged: Judged) -> bool {
+        let Some(bound) = judged.bound else {
+            return false;
+        };
+        if core.planted(Planted::BoundExceeded) {
+            return false;
+        }
+        let slow = !self.share.keeping(&bound, core.chain(key)).at_once;
+        if slow {
+            count(&self.share.metrics.backpressure);
+        }
+        slow
+    }
+
+    /// Holds an answer back until what it acknowledges keeps the bound, by waiting for syncs that
+    /// run anyway.
+    pub(super) async fn pace(&self, core: &Durability<V>, key: FileKey, bound: Option<Bound>) {
+        let Some(mut bound) = bound.filter(|_| !core.planted(Planted::BoundExceeded)) else {
+            return;
+        };
+        let at_once = core.limits.syncs_in_flight_max;
+        let marked = core.tick();
+        let mut held_back = false;
+        loop {
+            let mut room = pin!(self.share.room.notified());
+            room.as_mut().enable();
+            let now = core.now();
+            let keeping = self.share.keeping(&bound, core.chain(key));
+            let allowed = Bound {
+                max_delay: keeping.oldest,
+                ..bound
+            };
+            let behind = core.peek(key, |inode| inode.begun_before(marked)).flatten();
+            let until = behind.map_or(Duration::ZERO, |begun| keeping.held_until(begun));
+            if until <= now
+                && !self.share.breaks(&allowed, now)
+                && !self.share.is_behind(&allowed, at_once)
+            {
+                return;
+            }
+            // A tripped share keeps no bound any more: what is owed is paid and errors are told.
+            let asked = core.peek(key, |inode| inode.opens.effective(&self.share));
+            let asked = asked.unwrap_or_else(|| self.share.asked(None));
+            match asked.bound {
+                Some(now) => bound = now,
+                None => return,
+            }
+            if !std::mem::replace(&mut held_back, true) {
+                count(&self.share.metrics.backpressure);
+                if self
+                    .share
+                    .oldest()
+                    .is_some_and(|(since, _)| now >= since + bound.max_delay)
+                {
+                    count(&self.share.metrics.bound_exceeded);
+                }
+            }
+            self.share.kick.notify_one();
+            match until > now {
+                true => race(self.env.sleep(until - now), room).await,
+                false => room.await,
+            }
+        }
+    }
+
+    /// Since when the disk is too slow for the share's bound to be kept while FLUSH is answered at
+    /// once, if it is.
+    pub fn too_slow(&self) -> Option<TooSlow> {
+        self.share.too_slow()
+    }
+}
