@@ -139,12 +139,29 @@ impl<S: Service> Front<S> {
         Ok(answer)
     }
 
+    /// An administrator accepts what the start lost of a share, or of all.
+    pub(super) fn accept_loss(&self, share: Option<&str>) {
+        let config = self.config();
+        let wanted = |one: &&config::Share| {
+            share.is_none_or(|name| name.to_uppercase() == one.name.to_uppercase())
+        };
+        let shares = config.shares.iter().filter(wanted);
+        let late = self.late.borrow();
+        late.lost().accept(shares.map(|one| &one.path));
+    }
+
     /// Adds what the front knows to the status of shares.
     pub(super) fn tell_of_shares(&self, shares: &mut Value) {
         for share in shares.as_array_mut().into_iter().flatten() {
             self.changes.tell(share);
             if let Some(warning) = warning(share) {
                 share["warning"] = json!(warning);
+            }
+            let name = share["share"].as_str().unwrap_or_default();
+            let config = self.config();
+            let named = config.shares.iter().find(|one| one.name == name);
+            if let Some(lost) = named.and_then(|one| self.late.borrow().lost().of(&one.path)) {
+                share["lost_at_start"] = json!(lost);
             }
         }
         self.protection.tell(shares);
