@@ -736,7 +736,7 @@ impl<S: Service> Control for FrontControl<S> {
                     let gone = || Err("the worker that clears latches is gone".to_owned());
                     let cleared = clearing.unwrap_or_else(gone);
                     if cleared.is_ok() {
-                        self.0.accept_loss(share.as_deref());
+                        self.0.accept_loss(share.as_deref()).await;
                     }
                     let describing = tokio::task::spawn_blocking(move || caller.describe());
                     let who = describing.await.unwrap_or_default();

@@ -7,6 +7,7 @@
 use std::{
     cell::RefCell,
     collections::BTreeMap,
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -140,14 +141,18 @@ impl<S: Service> Front<S> {
     }
 
     /// An administrator accepts what the start lost of a share, or of all.
-    pub(super) fn accept_loss(&self, share: Option<&str>) {
+    pub(super) async fn accept_loss(&self, share: Option<&str>) {
         let config = self.config();
         let wanted = |one: &&config::Share| {
             share.is_none_or(|name| name.to_uppercase() == one.name.to_uppercase())
         };
         let shares = config.shares.iter().filter(wanted);
-        let late = self.late.borrow();
-        late.lost().accept(shares.map(|one| &one.path));
+        let folders: Vec<_> = shares.map(|one| one.path.clone()).collect();
+        let lost = Arc::clone(self.late.borrow().lost());
+        let accepting = tokio::task::spawn_blocking(move || lost.accept(folders.iter()));
+        if let Err(error) = accepting.await {
+            tracing::error!(%error, "what the start lost goes on being told");
+        }
     }
 
     /// Adds what the front knows to the status of shares.

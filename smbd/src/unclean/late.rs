@@ -268,7 +268,7 @@ impl Late {
     }
 
     /// What the first sync after an unclean end lost, for administrators.
-    pub(crate) fn lost(&self) -> &Lost {
+    pub(crate) fn lost(&self) -> &Arc<Lost> {
         &self.asking.lost
     }
 

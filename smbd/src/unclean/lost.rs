@@ -25,6 +25,8 @@ const FILE_MAX: u64 = 64 << 20;
 pub(crate) struct Lost {
     file: PathBuf,
     known: Mutex<BTreeMap<PathBuf, String>>,
+    /// Held while the file is written: who only asks what is known waits for no disk.
+    writing: Mutex<()>,
 }
 
 impl Lost {
@@ -45,6 +47,7 @@ impl Lost {
         Self {
             file,
             known: Mutex::new(known),
+            writing: Mutex::default(),
         }
     }
 
@@ -55,19 +58,22 @@ impl Lost {
             return;
         }
         known.insert(folder.to_owned(), error.to_owned());
+        drop(known);
         tracing::error!("{}: {}", folder.display(), in_words(error));
-        self.write(&known);
+        self.write();
     }
 
-    /// An administrator accepts the loss of these folders.
+    /// An administrator accepts the loss of these folders. May wait for the state folder's disk.
     pub(crate) fn accept(&self, folders: impl Iterator<Item = impl AsRef<Path>>) {
         let mut known = self.known();
         let before = known.len();
         for folder in folders {
             known.remove(folder.as_ref());
         }
-        if known.len() < before {
-            self.write(&known);
+        let changed = known.len() < before;
+        drop(known);
+        if changed {
+            self.write();
         }
     }
 
@@ -80,11 +86,14 @@ impl Lost {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, known: &BTreeMap<PathBuf, String>) {
+    fn write(&self) {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        // As it is now: whoever wrote meanwhile knew less.
+        let known = self.known().clone();
         let written = if known.is_empty() {
             fs::remove_file(&self.file)
         } else {
-            let text = serde_json::to_vec(known).map_err(io::Error::from);
+            let text = serde_json::to_vec(&known).map_err(io::Error::from);
             text.and_then(|text| crate::atomic::replace(&self.file, &text))
         };
         if let Err(error) = written {
