@@ -20,14 +20,19 @@ use crate::{
 
 impl<V: Vfs> Durability<V> {
     /// Makes stable what is owed for an inode: the inode, then its names. With `node`, the inode
-    /// is synced even if nothing is known to be dirty. Fails with the first error, also an
-    /// earlier one that is not repaired. Dropping the future undoes nothing and leaves owed what
-    /// was not reached.
+    /// is synced even if nothing is known to be dirty. Fails with the first error: while the inode
+    /// is latched that is the error of its latch, whatever the disk says now. Dropping the future
+    /// undoes nothing and leaves owed what was not reached.
     pub(crate) async fn barrier(
         &self,
         key: FileKey,
         node: Option<Held<V>>,
     ) -> Result<(), VfsError> {
+        let result = self.sync_in_order(key, node).await;
+        result.map_err(|error| self.latch_error(key).unwrap_or(error))
+    }
+
+    async fn sync_in_order(&self, key: FileKey, node: Option<Held<V>>) -> Result<(), VfsError> {
         let asked = node.clone();
         let marked = self.tick();
         // What is not known to be a file may be a directory, whose sync is one of names.

@@ -218,6 +218,11 @@ impl<V: Vfs> Gate<V> {
             Err(_) => Outcome::Doubtful,
         });
         drop(write);
+        let doubtful = |error| barriers.durable_write && leaves_doubt(error);
+        let result = result.map_err(|error| {
+            let first = core.latch_error(node.key()).filter(|_| doubtful(error));
+            first.unwrap_or(error)
+        });
         self.told(core, result).await?;
         self.after(core, node, judged).await
     }
@@ -386,10 +391,10 @@ impl<V: Vfs> Gate<V> {
         if matches!(target, FlushTarget::ShareRoot) {
             let report = core.sync_root(&self.share, key).await;
             core.barrier(key, unless_clean(node)).await?;
+            self.check_share(core)?;
             if let Some((_, error)) = report.errors.first() {
                 return Err(*error);
             }
-            self.check_share(core)?;
         } else {
             core.barrier(key, unless_clean(node)).await?;
             if let FlushTarget::Directory {
@@ -407,7 +412,7 @@ impl<V: Vfs> Gate<V> {
         Ok(())
     }
 
-    /// The true error if anything of the share is latched, whatever its policy.
+    /// The first error of all that is latched of the share, whatever its policy.
     fn check_share(&self, core: &Durability<V>) -> Result<(), VfsError> {
         if core.has_overflow() {
             return Err(VfsError::Io);
@@ -417,8 +422,9 @@ impl<V: Vfs> Gate<V> {
             let mut shares = inode.shares.iter();
             inode.shares.is_empty() || shares.any(|share| share.is_same_folder(&self.share))
         };
-        let latched = core.latched_where(mine).into_iter().next();
-        latched.map_or(Ok(()), |latched| Err(latched.error))
+        let latched = core.latched_where(mine).into_iter();
+        let first = latched.min_by_key(|latched| latched.sequence);
+        first.map_or(Ok(()), |latched| Err(latched.error))
     }
 
     /// A handle is being closed. The handle is free whatever the answer: an error says that

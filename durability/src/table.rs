@@ -338,12 +338,13 @@ impl<V: Vfs> Durability<V> {
         if self.latched.load(SeqCst) == 0 {
             return Ok(());
         }
-        self.with(key, |inode| {
-            inode
-                .latch
-                .as_ref()
-                .map_or(Ok(()), |latch| Err(latch.error))
-        })
+        self.latch_error(key).map_or(Ok(()), Err)
+    }
+
+    /// The first error of an inode that is latched.
+    pub(crate) fn latch_error(&self, key: FileKey) -> Option<VfsError> {
+        let latch = |inode: &Inode<V>| inode.latch.as_ref().map(|latch| latch.error);
+        self.peek(key, latch).flatten()
     }
 
     pub(crate) fn has_overflow(&self) -> bool {

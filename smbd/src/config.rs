@@ -37,7 +37,7 @@ pub use durability::{Policy, Rules};
 pub use guest_account::{GuestAccount, default_guest_account};
 pub use policy::PolicyError;
 pub use report::{Problem, Report};
-pub(crate) use share::in_time;
+pub(crate) use share::{in_time, is_mistake};
 pub use validate::listen_everywhere;
 pub use values::Owner;
 

@@ -56,7 +56,7 @@ use crate::{
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// A grace of nothing is for connections: the disk gets this long to answer.
 const GRACE_MIN: Duration = Duration::from_secs(1);
-/// How often it is looked whether a share that is late can be served.
+/// How often the server looks whether a share that is held back can be served.
 const LATE_AGAIN: Duration = Duration::from_millis(250);
 /// How often a reload looks whether a folder that it brings has answered.
 const ASKED_AGAIN: Duration = Duration::from_millis(20);
@@ -145,7 +145,7 @@ pub fn run_with<S: Service>(
     let shares = setup.config.shares.iter().map(|share| share.path.as_path());
     let shares: Vec<_> = shares.collect();
     let (mark, late) = unclean::Mark::set(&folder, &shares, unclean::ANSWER_MAX)
-        .map_err(|error| format!("syncing after an unclean end: {error}"))?;
+        .map_err(|error| format!("before serving: {error}"))?;
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())
@@ -173,9 +173,9 @@ struct Front<S> {
     config: RefCell<Arc<Config>>,
     /// The users in force, for whoever is late.
     users: RefCell<UserDb>,
-    /// Shares whose file systems have not answered since the start.
+    /// Shares that are held back: their file systems do not answer, or fail.
     late: RefCell<unclean::Late>,
-    /// A reload has brought one more.
+    /// Another configuration is in force, perhaps with one more.
     late_again: tokio::sync::Notify,
     /// One at a time brings a configuration into force.
     applying: tokio::sync::Mutex<()>,
@@ -298,27 +298,31 @@ impl<S: Service> Front<S> {
     /// Serves shares as soon as their file systems answer.
     async fn take_in_late(self: Rc<Self>) {
         loop {
-            if !self.late.borrow().is_awaited() {
+            if self.late.borrow().is_empty() {
                 self.late_again.notified().await;
             }
             tokio::time::sleep(LATE_AGAIN).await;
-            let news = self.late.borrow_mut().take_answers();
-            if !news {
+            self.late.borrow_mut().take_answers();
+            if !self.late.borrow().has_ready() {
                 continue;
             }
             let _applying = self.applying.lock().await;
-            let mut config = (*self.config()).clone();
-            config.shares.append(&mut config.late);
-            let users = self.users.borrow().clone();
-            match self.put_into_force(config, users).await {
-                Ok(applied) => {
-                    let applied = applied.in_force;
-                    tracing::info!(%applied, "a share that was late is served");
+            // One by one: one that cannot be taken in after all keeps no other out.
+            let next = || self.late.borrow_mut().next_ready();
+            while let Some(folder) = next() {
+                let mut config = (*self.config()).clone();
+                config.shares.append(&mut config.late);
+                let users = self.users.borrow().clone();
+                match self.put_into_force(config, users).await {
+                    Ok(applied) => {
+                        let applied = applied.in_force;
+                        tracing::info!(%applied, "{}: its shares are served", folder.display());
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "{}: its shares are not served", folder.display());
+                        self.late.borrow_mut().put_back(folder, error);
+                    }
                 }
-                Err(error) => tracing::error!(
-                    %error,
-                    "a share whose file system was late is not served\n  = holdfast reload"
-                ),
             }
         }
     }
@@ -490,8 +494,7 @@ impl<S: Service> Front<S> {
             "stopped"
         );
         if report.errors.is_empty() {
-            // Who is still late was not synced.
-            return Ok(self.service.is_stable() && self.late.borrow().is_empty());
+            return Ok(self.service.is_stable() && self.late.borrow().has_synced_all());
         }
         for error in &report.errors {
             tracing::error!(%error, "not stable");
@@ -589,8 +592,8 @@ impl<S: Service> Front<S> {
         })
     }
 
-    /// Asks the file systems that a reload brings, if the last end was unclean; who does not answer
-    /// in time is late. Hold [`Front::applying`].
+    /// Asks the file systems that have failed, and after an unclean end those that a reload brings.
+    /// One that does not answer in time stays late. Hold [`Front::applying`].
     async fn ask_new(&self, new: &Config) -> Result<(), String> {
         let asked = self.late.borrow_mut().ask_new(&self.config(), new);
         let asked = asked.map_err(|error| error.to_string())?;
@@ -606,7 +609,6 @@ impl<S: Service> Front<S> {
             ?asked,
             "a file system does not answer: its shares are refused until it does"
         );
-        self.late_again.notify_one();
         Ok(())
     }
 
@@ -619,6 +621,8 @@ impl<S: Service> Front<S> {
             .await;
         let applied = applied.ok_or("the worker that reloads is gone")??;
         self.admission.apply(&config);
+        self.late.borrow_mut().keep_only(&config);
+        self.late_again.notify_one();
         self.config.replace(config);
         self.users.replace(known);
         // A mount that does not answer holds no reload up.
@@ -731,6 +735,9 @@ impl<S: Service> Control for FrontControl<S> {
                         .await;
                     let gone = || Err("the worker that clears latches is gone".to_owned());
                     let cleared = clearing.unwrap_or_else(gone);
+                    if cleared.is_ok() {
+                        self.0.accept_loss(share.as_deref()).await;
+                    }
                     let describing = tokio::task::spawn_blocking(move || caller.describe());
                     let who = describing.await.unwrap_or_default();
                     tracing::warn!(

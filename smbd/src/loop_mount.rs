@@ -108,9 +108,30 @@ impl LoopMount {
 
     /// Unmounts and mounts again.
     pub(crate) fn remount(&self) {
+        self.unmount();
+        self.mount();
+    }
+
+    pub(crate) fn unmount(&self) {
+        assert!(run("umount", &[self.point.to_str().unwrap()]));
+    }
+
+    /// Mounts again what was unmounted.
+    pub(crate) fn mount(&self) {
         let (image, point) = (self.image.to_str().unwrap(), self.point.to_str().unwrap());
-        assert!(run("umount", &[point]));
         assert!(run("mount", &["-o", "loop", image, point]));
+    }
+
+    pub(crate) fn make_read_only(&self) {
+        let point = self.point.to_str().unwrap();
+        assert!(run("mount", &["-o", "remount,ro", point]));
+    }
+
+    /// For ext4: as if it had met an error.
+    pub(crate) fn abort(&self) {
+        let point = self.point.to_str().unwrap();
+        assert!(run("mount", &["-o", "remount,errors=remount-ro", point]));
+        assert!(run("mount", &["-o", "remount,abort", point]));
     }
 
     /// From now on about so many KiB more can be written to the image: then write-back fails.

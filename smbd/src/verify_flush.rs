@@ -48,36 +48,67 @@ On the machine that is cut itself, the ledger must go elsewhere:
   holdfast verify-flush write //127.0.0.1/data/verify --user alice --password-file pw \\
       --ledger - | ssh other 'cat > run1'
 
+Checked are records, names and, after a FLUSH, modification times. (A write-through WRITE covers no time.)
+
 Exit status of write: 0 ended as asked, or by the cut; 1 the server or the ledger failed; 2 it could
-not begin. Of check: 0 all is there; 1 something acknowledged is lost; 2 it could not be checked.";
+not begin. Of check: 0 all is there after a cut; 1 something acknowledged is lost; 2 it could not be
+checked; 3 all is there, but no cut ended the run: nothing was tested.";
 
 /// `holdfast verify-flush ...`
 #[derive(Debug, Subcommand)]
 pub enum VerifyCommand {
     /// Write records until the connection breaks, and keep a ledger of what was acknowledged
     Write(WriteArgs),
-    /// Say which acknowledged records are missing, torn or stale
+    /// Say which acknowledged records are missing, torn or stale, and which files' times are old
     Check(CheckArgs),
 }
 
 /// Why something could not be done at all: exit status 2.
 type Failure = String;
 
+/// What `check` says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    /// Nothing that was acknowledged before the cut is lost.
+    AllThere,
+    /// Something is.
+    Lost,
+    /// All is there, but the run was not ended by a cut.
+    Untested,
+}
+
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Self::AllThere => "all-there",
+            Self::Lost => "lost",
+            Self::Untested => "untested",
+        }
+    }
+
+    fn exit(self) -> ExitCode {
+        match self {
+            Self::AllThere => ExitCode::SUCCESS,
+            Self::Lost => ExitCode::FAILURE,
+            Self::Untested => ExitCode::from(3),
+        }
+    }
+}
+
 /// Does it.
 #[must_use]
 pub fn run(command: &VerifyCommand) -> ExitCode {
     let done = match command {
-        VerifyCommand::Write(args) => write::write(args),
-        VerifyCommand::Check(args) => check::check(args),
+        VerifyCommand::Write(args) => write::write(args).map(|good| match good {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        }),
+        VerifyCommand::Check(args) => check::check(args).map(Verdict::exit),
     };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(why) => {
-            eprintln!("error: {why}");
-            ExitCode::from(2)
-        }
-    }
+    done.unwrap_or_else(|why| {
+        eprintln!("error: {why}");
+        ExitCode::from(2)
+    })
 }
 
 /// Microseconds since 1970.

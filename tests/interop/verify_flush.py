@@ -64,12 +64,15 @@ class Verify:
 
     @staticmethod
     def _outcome(done):
-        if done.returncode not in (0, 1):
+        if done.returncode not in (0, 1, 3):
             raise Failure(f"exit {done.returncode}: {done.stderr}")
         said = json.loads(done.stdout)
         lost = [f"{item['loss']} {item['name'].split('-', 3)[3]} {item['sequence']}"
                 for item in said["items"]]
-        expect(done.returncode == (1 if lost else 0), f"exit {done.returncode} with {lost}")
+        tested = said["ended_by_cut"] is not False
+        verdict, status = ("lost", 1) if lost else ("all-there", 0) if tested else ("untested", 3)
+        expect(done.returncode == status, f"exit {done.returncode} with {lost}")
+        expect(said["verdict"] == verdict, f"{said['verdict']}, not {verdict}")
         expect(said["lost"] == len(lost), f"{said['lost']} lost, {len(lost)} listed")
         return sorted(lost), said
 
@@ -95,14 +98,23 @@ def kept(verify):
         said = verify.write("--mode", mode, "--records", "150", "--connections", "3",
                             "--files", "10", "--batch", "2")
         expect("acknowledged; ended as asked" in said, said)
-        acknowledged = verify.nothing_lost()["acknowledged"]
-        expect(acknowledged == 150, f"{acknowledged} acknowledged")
+        found = verify.nothing_lost()
+        expect(found["acknowledged"] == 150, f"{found['acknowledged']} acknowledged")
+        # No cut ended the run.
+        expect(found["verdict"] == "untested", found["verdict"])
+        expect(found["times_checked"] > 10, f"{found['times_checked']} times")
 
 
 def overwrite(path, offset, data):
     with open(path, "r+b") as file:
         file.seek(offset)
         file.write(data)
+
+
+def older(path):
+    """Its data as they are, and its modification time as before the last write."""
+    meta = path.stat()
+    os.utime(path, ns=(meta.st_atime_ns, meta.st_mtime_ns - 1_000_000))
 
 
 def damaged(verify):
@@ -132,6 +144,8 @@ def damaged(verify):
         "old-name tmp-9 9": lambda: os.link(fresh, temporary),
         "torn save 39": lambda: os.truncate(save, 1000),
         "torn stream 39": lambda: os.setxattr(stream, attribute, bytes(flipped)),
+        "old-time ring 39": lambda: older(ring),
+        "old-time fresh-0009 9": lambda: older(fresh),
     }
     for name, spoil in cases.items():
         spoil()
@@ -202,7 +216,8 @@ def killed(server, folder):
     expect(writer.returncode == 0 and "the connection broke" in said, f"{writer.returncode}: {said}")
     with Holdfast({"data": {"path": str(server.share_path("data"))}}) as again:
         verify.place = f"//127.0.0.1:{again.port}/data/runs"
-        expect(verify.nothing_lost()["acknowledged"] > 10, said)
+        found = verify.nothing_lost()
+        expect(found["acknowledged"] > 10 and found["verdict"] == "all-there", f"{found}")
 
 
 def each(report, title, port, user, share, folder):

@@ -62,6 +62,57 @@ fn an_error_is_told_until_every_dirty_range_is_rewritten_and_synced() {
     });
 }
 
+/// A disk that failed once may fail in another way the next time (a file system that went read-only
+/// after it was full): clients hear the first error until the latch ends.
+#[test]
+fn the_first_error_of_a_latch_is_told_until_the_latch_ends() {
+    honor(|w| async move {
+        let f = file(5);
+        let no_space = Err(VfsError::NoSpace);
+        w.write(&f, 0, 1).await.unwrap();
+        w.fake.script(5, &[no_space]);
+        assert_eq!(w.flush(&f).await, no_space);
+        let again = || w.fake.script(5, &[IO]);
+        again();
+        assert_eq!(w.flush(&f).await, no_space);
+        w.write(&f, 1, 1).await.unwrap();
+        let closed = w.gate.closed(&f, PLAIN).await;
+        assert_eq!(closed.err(), Some(VfsError::NoSpace));
+        again();
+        assert_eq!(w.write_as(&f, 0, 1, THROUGH).await, no_space);
+        w.write(&f, 1, 1).await.unwrap();
+        again();
+        let root = w.gate.flush(&dir(1), FlushTarget::ShareRoot, PLAIN).await;
+        assert_eq!(root.err(), Some(VfsError::NoSpace));
+        w.write(&f, 0, 2).await.unwrap();
+        assert_eq!(w.flush(&f).await, Ok(()));
+        w.write(&f, 0, 1).await.unwrap();
+        w.fake.script(5, &[IO]);
+        assert_eq!(
+            w.flush(&f).await,
+            IO,
+            "another latch has an error of its own"
+        );
+    });
+}
+
+/// Of several latched files the root of the share tells the one that failed first.
+#[test]
+fn the_root_of_a_share_tells_the_first_error_of_all() {
+    honor(|w| async move {
+        for (number, error) in [(7, VfsError::NoSpace), (5, VfsError::Io), (6, VfsError::Io)] {
+            w.write(&file(number), 0, 1).await.unwrap();
+            w.fake.script(number, &[Err(error), Err(VfsError::Io)]);
+            assert_eq!(w.flush(&file(number)).await, Err(error));
+        }
+        for _ in 0..2 {
+            let root = w.gate.flush(&dir(1), FlushTarget::ShareRoot, PLAIN).await;
+            assert_eq!(root.err(), Some(VfsError::NoSpace));
+            w.write(&file(5), 9, 1).await.unwrap();
+        }
+    });
+}
+
 /// Also where a FLUSH is answered before the disk: found by the simulator, a policy that was set
 /// after the failure.
 #[test]

@@ -1,6 +1,9 @@
 //! Checks of one `[[share]]`: the name, the folder, and combinations that cannot both be kept.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use durability::Policy;
 use serde_spanned::Spanned;
@@ -163,11 +166,28 @@ pub(crate) fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'stat
     told.recv_timeout(LOOK_MAX).ok()
 }
 
+/// Whether that error of opening a share's folder is one of the configuration: there is no such
+/// folder, or the server may not open it. Any other is one of the file system, which keeps no other
+/// share from being served.
+pub(crate) fn is_mistake(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::InvalidFilename
+            | io::ErrorKind::InvalidInput
+    ) || error.raw_os_error() == Some(libc::ELOOP)
+}
+
 fn check_folder(path: &Path, place: std::ops::Range<usize>, findings: &mut Findings) {
     let folder = path.to_owned();
     match in_time(move || std::fs::metadata(folder)) {
         None => tracing::warn!("{}: its disk does not answer", path.display()),
         Some(Ok(meta)) if meta.is_dir() => {}
+        Some(Err(error)) if !is_mistake(&error) => {
+            tracing::warn!(%error, "{}: its file system fails", path.display());
+        }
         Some(Ok(_)) => findings.add(
             Some(place),
             format!("{} is not a directory", path.display()),

@@ -7,6 +7,7 @@
 use std::{
     cell::RefCell,
     collections::BTreeMap,
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -139,12 +140,33 @@ impl<S: Service> Front<S> {
         Ok(answer)
     }
 
+    /// An administrator accepts what the start lost of a share, or of all.
+    pub(super) async fn accept_loss(&self, share: Option<&str>) {
+        let config = self.config();
+        let wanted = |one: &&config::Share| {
+            share.is_none_or(|name| name.to_uppercase() == one.name.to_uppercase())
+        };
+        let shares = config.shares.iter().filter(wanted);
+        let folders: Vec<_> = shares.map(|one| one.path.clone()).collect();
+        let lost = Arc::clone(self.late.borrow().lost());
+        let accepting = tokio::task::spawn_blocking(move || lost.accept(folders.iter()));
+        if let Err(error) = accepting.await {
+            tracing::error!(%error, "what the start lost goes on being told");
+        }
+    }
+
     /// Adds what the front knows to the status of shares.
     pub(super) fn tell_of_shares(&self, shares: &mut Value) {
         for share in shares.as_array_mut().into_iter().flatten() {
             self.changes.tell(share);
             if let Some(warning) = warning(share) {
                 share["warning"] = json!(warning);
+            }
+            let name = share["share"].as_str().unwrap_or_default();
+            let config = self.config();
+            let named = config.shares.iter().find(|one| one.name == name);
+            if let Some(lost) = named.and_then(|one| self.late.borrow().lost().of(&one.path)) {
+                share["lost_at_start"] = json!(lost);
             }
         }
         self.protection.tell(shares);

@@ -114,11 +114,31 @@ impl<S: Service> Front<S> {
             let spent = worker.cpu_time().as_secs_f64();
             family.sample("", &[("worker", &index.to_string())], spent);
         }
-        let help = "Shares refused because their file system has not answered since the start.";
-        let late = self.config.borrow().late.len();
-        page.one("holdfast_shares_late", gauge, help, late);
+        self.late_metrics(&mut page);
         self.service.metrics(&mut page);
         self.protection.metrics(&mut page);
         page.finish()
+    }
+
+    /// Of shares that are held back, and of those that a start lost something of.
+    fn late_metrics(&self, page: &mut Page) {
+        let (config, late) = (self.config(), self.late.borrow());
+        let help =
+            "Shares refused because their file system has not answered since the start, or fails.";
+        page.one("holdfast_shares_late", Kind::Gauge, help, config.late.len());
+        let help =
+            "Shares that are not served, and whether their file system fails or hangs; 1 each.";
+        let mut family = page.family("holdfast_share_not_served", Kind::Gauge, help);
+        for share in &config.late {
+            let why = if late.fails(share) { "fails" } else { "hangs" };
+            family.sample("", &[("share", &share.name), ("file_system", why)], 1);
+        }
+        let help =
+            "Shares whose first sync after an unclean end failed, until the loss is accepted.";
+        let mut family = page.family("holdfast_share_lost_at_start", Kind::Gauge, help);
+        for share in config.shares.iter().chain(&config.late) {
+            let lost = late.lost().of(&share.path).is_some();
+            family.sample("", &[("share", &share.name)], u8::from(lost));
+        }
     }
 }

@@ -186,9 +186,25 @@ fn write_late(out: &mut String, late: &Value) {
             "its file system has not answered for {}; it is served when it does",
             span(late["waited_ms"].as_u64().unwrap_or(0))
         ),
-        error => cell(error),
+        error => format!(
+            "{}; tried again in {}",
+            cell(error),
+            span(late["again_in_ms"].as_u64().unwrap_or(0))
+        ),
     };
     push(out, &format!("    NOT SERVED: {why}"));
+    if !late["way_out"].is_null() {
+        push(out, &format!("    = {}", cell(&late["way_out"])));
+    }
+    write_lost(out, late);
+}
+
+/// What the start could not sync of a share.
+fn write_lost(out: &mut String, share: &Value) {
+    if !share["lost_at_start"].is_null() {
+        let lost = cell(&share["lost_at_start"]);
+        push(out, &format!("    ACKNOWLEDGED DATA MAY BE LOST: {lost}"));
+    }
 }
 
 fn write_share(out: &mut String, share: &Value) {
@@ -203,6 +219,7 @@ fn write_share(out: &mut String, share: &Value) {
     write_promise(out, share);
     write_protection(out, &share["protection"]);
     write_exposure(out, share);
+    write_lost(out, share);
     write_latched(out, share);
 }
 

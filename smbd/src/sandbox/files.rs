@@ -6,16 +6,22 @@
 //! (mounts, block devices, network cards). Nothing can be run, and no TCP connection be made.
 
 use std::{
+    io,
     os::fd::AsFd,
     path::{Path, PathBuf},
 };
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
-    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
-use crate::config::{Config, in_time};
+use rustix::fs::{Mode, OFlags};
+
+use crate::{
+    config::{Config, in_time, is_mistake},
+    unclean::{mount_point, mount_points},
+};
 
 /// Newest version of Landlock whose rights are asked for; an older kernel has fewer.
 const VERSION: ABI = ABI::V6;
@@ -42,17 +48,25 @@ pub(super) fn restrict(
         .and_then(|rules| rules.scope(Scope::Signal))
         .and_then(Ruleset::create)
         .map_err(failed)?;
-    let written = written(config);
+    let mut folders = Vec::new();
     let change = all & !BitFlags::from(AccessFs::Execute);
-    for folder in &written {
-        rules = allow(rules, folder, change)?;
+    for folder in written(config) {
+        let is_share = config.shares.iter().any(|share| share.path == folder);
+        folders.push(match allow(&mut rules, &folder, change) {
+            Err(no_rule) if is_share && !no_rule.mistake => {
+                let above = around(&folder, no_rule)?;
+                allow(&mut rules, &above, change).map_err(NoRule::fatal)?;
+                above
+            }
+            allowed => allowed.map(|()| folder).map_err(NoRule::fatal)?,
+        });
     }
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     for folder in READ.map(Path::new) {
-        rules = allow(rules, folder, read)?;
+        allow(&mut rules, folder, read).map_err(NoRule::fatal)?;
     }
     if let Some(folder) = config_file.and_then(Path::parent) {
-        rules = allow(rules, folder, read)?;
+        allow(&mut rules, folder, read).map_err(NoRule::fatal)?;
     }
     let status = rules.restrict_self().map_err(failed)?;
     match status.ruleset {
@@ -60,7 +74,7 @@ pub(super) fn restrict(
             let why = "this kernel has no Landlock (Linux 5.13 with `landlock` among its security modules)";
             Err(Failure::Without(why.to_owned()))
         }
-        _ => Ok(written),
+        _ => Ok(folders),
     }
 }
 
@@ -78,22 +92,70 @@ fn written(config: &Config) -> Vec<PathBuf> {
     folders
 }
 
+/// Why there is no rule for a folder.
+struct NoRule {
+    why: String,
+    /// The folder does not answer.
+    silent: bool,
+    /// There is no such folder, or it may not be opened.
+    mistake: bool,
+}
+
+impl NoRule {
+    fn fatal(self) -> Failure {
+        if self.silent {
+            Failure::Without(self.why)
+        } else {
+            Failure::Failed(self.why)
+        }
+    }
+}
+
+/// What is allowed in place of the folder of a share that fails or does not answer: the folder that its
+/// file system is mounted in, so that the share can be served when that is repaired.
+fn around(folder: &Path, no_rule: NoRule) -> Result<PathBuf, Failure> {
+    let points = mount_points();
+    let above = mount_point(folder, &points).and_then(|point| point.parent());
+    match above.filter(|above| above.parent().is_some()) {
+        Some(above) => {
+            tracing::warn!(
+                why = no_rule.why,
+                "{}: Landlock allows all of {} in its place until the next start",
+                folder.display(),
+                above.display()
+            );
+            Ok(above.to_owned())
+        }
+        None => Err(Failure::Without(no_rule.why)),
+    }
+}
+
 fn allow(
-    rules: RulesetCreated,
+    rules: &mut RulesetCreated,
     folder: &Path,
     access: BitFlags<AccessFs>,
-) -> Result<RulesetCreated, Failure> {
+) -> Result<(), NoRule> {
     let (path, shown) = (folder.to_owned(), folder.display());
-    let failed = |error: &dyn std::fmt::Display| Failure::Failed(format!("{shown}: {error}"));
+    let failed = |error: io::Error| NoRule {
+        why: format!("{shown}: {error}"),
+        silent: false,
+        mistake: is_mistake(&error),
+    };
+    // The same set of rules in the kernel.
+    let same = rules.try_clone().map_err(failed)?;
     // Both look at the folder, and a file system that hangs must not hold the start up.
     let added = in_time(move || {
-        let opened = PathFd::new(path).map_err(|error| error.to_string())?;
+        let how = OFlags::PATH | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(path, how, Mode::empty())?;
         let rule = PathBeneath::new(opened.as_fd(), access);
-        rules.add_rule(rule).map_err(|error| error.to_string())
+        same.add_rule(rule).map_err(io::Error::other)
     });
     match added {
-        Some(Ok(rules)) => Ok(rules),
-        Some(Err(error)) => Err(failed(&error)),
-        None => Err(Failure::Without(format!("{shown} does not answer"))),
+        Some(added) => added.map(|added| *rules = added).map_err(failed),
+        None => Err(NoRule {
+            why: format!("{shown} does not answer"),
+            silent: true,
+            mistake: false,
+        }),
     }
 }

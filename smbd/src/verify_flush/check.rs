@@ -5,6 +5,9 @@
 //! excused: the records after the last acknowledged one, or after the highest one that is found
 //! (a ledger behind a pipe lags), as many as go under one FLUSH. Nothing else is excused, and a
 //! renaming kind never: its record was flushed before it got its name.
+//!
+//! A file's modification time is right when it is not older than the one that the server told after
+//! the last acknowledged FLUSH; later WRITEs only make it newer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +19,7 @@ use std::{
 use clap::Args;
 
 use super::{
-    Failure,
+    Failure, Verdict,
     access::{Access, Place},
     ledger::{self, Ledger},
     plan::{Kind, Plan},
@@ -60,8 +63,8 @@ enum Slot {
     Unreadable,
 }
 
-/// `holdfast verify-flush check`; whether all is there.
-pub(super) fn check(args: &CheckArgs) -> Result<bool, Failure> {
+/// `holdfast verify-flush check`.
+pub(super) fn check(args: &CheckArgs) -> Result<Verdict, Failure> {
     let text = read_ledger(&args.ledger)?;
     let named = |why: String| format!("ledger {}: {why}", args.ledger.display());
     let ledger = ledger::read(&text[..], |_| ()).map_err(named)?;
@@ -80,7 +83,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<bool, Failure> {
     } else {
         print!("{}", report.in_words());
     }
-    Ok(report.is_good())
+    Ok(report.verdict())
 }
 
 /// Largest ledger, bytes: some 20 million acknowledgements.
@@ -115,6 +118,20 @@ fn examine(ledger: &Ledger, source: &mut dyn Source) -> Result<Report, Failure> 
         };
         one.judge(&one.read(source)?, &mut report);
         one.old_names(&names, &mut report);
+    }
+    for ((file, slot), told) in &ledger.times {
+        let name = ledger.plan.name(*file, *slot);
+        match source.modified(&name) {
+            Ok(modified) => {
+                report.times_checked += 1;
+                if modified < told.modified {
+                    report.lose(Loss::OldTime, &name, *file, told.sequence, false);
+                }
+            }
+            // Its records have told.
+            Err(Fault::Absent | Fault::Unreadable(_)) => {}
+            Err(Fault::Unknown(why)) => return Err(format!("{name}: {why}")),
+        }
     }
     Ok(report)
 }

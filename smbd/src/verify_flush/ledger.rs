@@ -2,17 +2,25 @@
 //!
 //! A line is a JSON object, a space, the CRC-64/XZ of the object's bytes as 16 hexadecimal digits,
 //! and a line feed. The first is `{"run":PLAN}`; then `{"ack":{"f":FILE,"s":FIRST,"n":COUNT,
-//! "t":MICROSECONDS,"us":LATENCY}}` for records FIRST to FIRST+COUNT-1, in order and without gaps in
-//! each file; `{"end":{"why":TEXT,"acknowledged":N}}` when `write` could still say why it ended.
+//! "t":MICROSECONDS,"us":LATENCY,"m":TOLD}}` for records FIRST to FIRST+COUNT-1, in order and without
+//! gaps in each file (TOLD: the file's modification time as the server told it after the FLUSH, 100 ns
+//! since 1601; left out where there was no FLUSH);
+//! `{"end":{"why":TEXT,"acknowledged":N,"cut":BOOL}}` when `write` could still say why it ended.
 //!
 //! A tail that is no line is what a cut leaves of a ledger, and is told, not refused; a bad
 //! line before a good one is damage. What it does not do: decide what a loss is.
 
-use std::io::{self, BufRead, Read};
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead, Read},
+};
 
 use serde::{Deserialize, Serialize};
 
-use super::{plan::Plan, record::Crc64};
+use super::{
+    plan::{Kind, Plan},
+    record::Crc64,
+};
 
 /// Longest line, bytes.
 const LINE_MAX: u64 = 8192;
@@ -33,6 +41,9 @@ pub(super) struct Ack {
     /// What the FLUSH took, or the write-through WRITE, microseconds.
     #[serde(rename = "us")]
     pub(super) latency: u64,
+    /// The file's modification time as the server told it after the FLUSH: a FILETIME.
+    #[serde(rename = "m", default, skip_serializing_if = "Option::is_none")]
+    pub(super) modified: Option<u64>,
 }
 
 /// One line.
@@ -49,7 +60,30 @@ pub(super) enum Line {
         why: String,
         /// Records, of all files.
         acknowledged: u64,
+        /// The connection broke, or the server lost its disk. Older ledgers say it in `why` only.
+        #[serde(default)]
+        cut: bool,
     },
+}
+
+/// How [`Line::End`] of ledgers without `cut` begins where the connection broke.
+pub(super) const BROKE: &str = "then the connection broke";
+
+/// Why `write` ended, as it said.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct End {
+    pub(super) why: String,
+    /// The connection broke, or the server lost its disk: a cut of either's power looks so.
+    pub(super) cut: bool,
+}
+
+/// A modification time that the server told after a FLUSH.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Told {
+    /// The last record under that FLUSH.
+    pub(super) sequence: u64,
+    /// A FILETIME.
+    pub(super) modified: u64,
 }
 
 impl Line {
@@ -82,8 +116,10 @@ pub(super) struct Ledger {
     pub(super) last_time: u64,
     /// The last bytes are no line.
     pub(super) torn: bool,
-    /// Why `write` ended, as it said.
-    pub(super) end: Option<String>,
+    /// The last time that was told of each file, and of each slot where that is a file of its own.
+    pub(super) times: BTreeMap<(u32, u64), Told>,
+    /// Absent where `write` could not say it any more.
+    pub(super) end: Option<End>,
 }
 
 /// Reads a ledger that anybody may have spoilt; `each` sees all acknowledgements in order.
@@ -115,6 +151,7 @@ pub(super) fn read(mut from: impl BufRead, mut each: impl FnMut(&Ack)) -> Result
                     plan,
                     acknowledged: 0,
                     torn: false,
+                    times: BTreeMap::new(),
                     end: None,
                 });
             }
@@ -126,7 +163,10 @@ pub(super) fn read(mut from: impl BufRead, mut each: impl FnMut(&Ack)) -> Result
                 }
                 each(&ack);
             }
-            (Line::End { why, .. }, Some(ledger)) => ledger.end = Some(why),
+            (Line::End { why, cut, .. }, Some(ledger)) => {
+                let cut = cut || why.starts_with(BROKE);
+                ledger.end = Some(End { why, cut });
+            }
         }
     }
     let mut ledger = ledger.ok_or("there is no whole line in it")?;
@@ -147,6 +187,16 @@ impl Ledger {
             return Err("more records than there are under one flush, or none");
         }
         *next = next.checked_add(ack.count).ok_or("sequence too large")?;
+        if let Some(modified) = ack.modified {
+            let sequence = *next - 1;
+            let kind = self.plan.kind(ack.file);
+            let slot = match kind {
+                Kind::Fresh => sequence % kind.slots(),
+                _ => 0,
+            };
+            let told = Told { sequence, modified };
+            self.times.insert((ack.file, slot), told);
+        }
         self.acknowledged = self.acknowledged.saturating_add(ack.count);
         self.last_time = self.last_time.max(ack.time);
         Ok(())
@@ -187,6 +237,7 @@ mod tests {
             count,
             time: 100 + first,
             latency: 7,
+            modified: (file == 0).then_some(500 + first),
         })
     }
 
@@ -200,7 +251,7 @@ mod tests {
     }
 
     fn whole() -> Vec<u8> {
-        let why = "the connection broke".into();
+        let why = "then the connection broke (why)".into();
         text(&[
             Line::Run(plan()),
             ack(0, 0, 4),
@@ -209,6 +260,7 @@ mod tests {
             Line::End {
                 why,
                 acknowledged: 7,
+                cut: true,
             },
         ])
     }
@@ -220,8 +272,32 @@ mod tests {
         assert_eq!(ledger.plan, plan());
         assert_eq!((ledger.next, ledger.acknowledged), (vec![6, 1], 7));
         assert_eq!((ledger.last_time, ledger.torn), (104, false));
-        assert_eq!(ledger.end.as_deref(), Some("the connection broke"));
+        assert!(ledger.end.unwrap().cut);
+        let told = Told {
+            sequence: 5,
+            modified: 504,
+        };
+        assert_eq!(ledger.times, BTreeMap::from([((0, 0), told)]));
         assert_eq!(seen, [(0, 0), (1, 0), (0, 4)]);
+    }
+
+    /// What version 0.1 wrote first: without times, and without a word of its own for the end.
+    #[test]
+    fn older_ledgers_are_read() {
+        let line = |text: &str| format!("{text} {:016x}\n", Crc64::of(text.as_bytes()));
+        for (why, cut) in [
+            ("then the connection broke (TimedOut)", true),
+            ("ended as asked", false),
+        ] {
+            let mut text = Line::Run(plan()).encode().unwrap();
+            text += &line("{\"ack\":{\"f\":0,\"s\":0,\"n\":1,\"t\":9,\"us\":1}}");
+            text += &line(&format!(
+                "{{\"end\":{{\"why\":\"{why}\",\"acknowledged\":1}}}}"
+            ));
+            let ledger = parse(text.as_bytes()).unwrap();
+            assert_eq!((ledger.acknowledged, ledger.times.len()), (1, 0));
+            assert_eq!(ledger.end.unwrap().cut, cut, "{why}");
+        }
     }
 
     #[test]

@@ -138,6 +138,7 @@ mod tests {
         Line::End {
             why: "test".into(),
             acknowledged: number,
+            cut: false,
         }
     }
 

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use serde_json::{Value, json};
 
-use super::ledger::{Ack, Ledger};
+use super::{
+    Verdict,
+    ledger::{Ack, End, Ledger},
+};
 
 /// Losses that are listed one by one as JSON; all are counted.
 const LISTED_MAX: usize = 10_000;
@@ -28,10 +31,12 @@ pub(super) enum Loss {
     OldName,
     /// The server, or the file system, cannot read it.
     Unreadable,
+    /// The file's modification time is older than the one that was told after the FLUSH.
+    OldTime,
 }
 
 impl Loss {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Missing,
         Self::Torn,
         Self::Stale,
@@ -39,6 +44,7 @@ impl Loss {
         Self::Absent,
         Self::OldName,
         Self::Unreadable,
+        Self::OldTime,
     ];
 
     fn word(self) -> &'static str {
@@ -50,6 +56,7 @@ impl Loss {
             Self::Absent => "absent",
             Self::OldName => "old-name",
             Self::Unreadable => "unreadable",
+            Self::OldTime => "old-time",
         }
     }
 
@@ -62,6 +69,9 @@ impl Loss {
             Self::Absent => "its file or stream has no name",
             Self::OldName => "the name before an acknowledged rename is still there",
             Self::Unreadable => "cannot be read",
+            Self::OldTime => {
+                "the file's modification time is older than the one told after its FLUSH"
+            }
         }
     }
 }
@@ -81,9 +91,11 @@ pub(super) struct Report {
     acknowledged: u64,
     last_time: u64,
     torn_ledger: bool,
-    end: Option<String>,
+    end: Option<End>,
     /// Records that were looked for; the others had been replaced.
     pub(super) checked: u64,
+    /// Modification times that were looked at.
+    pub(super) times_checked: u64,
     /// Slots with records that were not acknowledged, or not yet in the ledger.
     pub(super) later: u64,
     /// Slots that a record on its way at the cut was overwriting.
@@ -104,6 +116,7 @@ impl Report {
             torn_ledger: ledger.torn,
             end: ledger.end.clone(),
             checked: 0,
+            times_checked: 0,
             later: 0,
             excused: 0,
             counts: BTreeMap::new(),
@@ -141,8 +154,17 @@ impl Report {
         time.copied().flatten()
     }
 
-    pub(super) fn is_good(&self) -> bool {
-        self.counts.is_empty()
+    /// Whether no cut can have ended the run: then that all is there proves nothing.
+    fn is_untested(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| !end.cut)
+    }
+
+    pub(super) fn verdict(&self) -> Verdict {
+        match self.counts.is_empty() {
+            false => Verdict::Lost,
+            true if self.is_untested() => Verdict::Untested,
+            true => Verdict::AllThere,
+        }
     }
 
     fn lost(&self) -> u64 {
@@ -170,14 +192,17 @@ impl Report {
             "run": self.run,
             "place": self.place,
             "acknowledged": self.acknowledged,
+            "verdict": self.verdict().word(),
             "checked": self.checked,
+            "times_checked": self.times_checked,
             "lost": self.lost(),
             "losses": counts,
             "oldest_lost_us": self.oldest(),
             "later": self.later,
             "overwritten_at_the_cut": self.excused,
             "ledger_tail_torn": self.torn_ledger,
-            "write_ended": self.end,
+            "write_ended": self.end.as_ref().map(|end| &end.why),
+            "ended_by_cut": self.end.as_ref().map(|end| end.cut),
             "items": items,
             "items_left_out": self.lost() - items_len(&self.items),
         })
@@ -186,8 +211,8 @@ impl Report {
     pub(super) fn in_words(&self) -> String {
         let mut text = format!(
             "run {} to {}\n{} records acknowledged, {} of them not replaced by later ones: \
-             looked for\n",
-            self.run, self.place, self.acknowledged, self.checked
+             looked for\n{} modification times compared\n",
+            self.run, self.place, self.acknowledged, self.checked, self.times_checked
         );
         if self.torn_ledger {
             text.push_str("the ledger's last line is torn: it was being written\n");
@@ -205,11 +230,23 @@ impl Report {
             self.excused,
             "places were being overwritten at the cut, and are torn: nothing wrong",
         );
-        if self.is_good() {
-            text.push_str("all there: nothing that was acknowledged is lost\n");
-            return text;
+        match self.verdict() {
+            Verdict::AllThere => {
+                text.push_str("all there: nothing that was acknowledged is lost\n");
+                return text;
+            }
+            Verdict::Untested => {
+                let why = self.end.as_ref().map_or("", |end| &end.why);
+                let _ = writeln!(
+                    text,
+                    "NOTHING WAS TESTED: no cut ended the run ({why}). All is there, as it is without \
+                     any flush: let `write` run until the power is cut"
+                );
+                return text;
+            }
+            Verdict::Lost => {}
         }
-        let _ = writeln!(text, "LOST: {} acknowledged records", self.lost());
+        let _ = writeln!(text, "LOST: {} acknowledged records or times", self.lost());
         for (loss, count) in &self.counts {
             let _ = writeln!(text, "  {:<11}{count:>8}  {}", loss.word(), loss.meaning());
         }

@@ -8,12 +8,17 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{ErrorKind, Read, Seek, SeekFrom},
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
 };
 
 use smb_client::{ClientError, CreateArgs, File, Tree};
-use smb_wire::{Status, access_mask::AccessMask};
+use smb_wire::{
+    Status,
+    access_mask::AccessMask,
+    fscc::{FileBasicInformation, FileInformationClass},
+    ids::FileTime,
+};
 
 use super::{access::Place, plan::STREAM};
 
@@ -42,6 +47,9 @@ pub(super) trait Source {
 
     /// The same of its stream [`STREAM`].
     fn read_stream(&mut self, name: &str, offset: u64, length: u32) -> Result<Vec<u8>, Fault>;
+
+    /// When its contents were modified last: a FILETIME.
+    fn modified(&mut self, name: &str) -> Result<u64, Fault>;
 
     /// All names in the folder; none where it is missing.
     fn names(&mut self) -> Result<BTreeSet<String>, String>;
@@ -84,6 +92,16 @@ impl Share {
     }
 }
 
+/// The modification time of an open file as the server tells it: a FILETIME.
+///
+/// # Errors
+/// Of the query.
+pub(super) fn modified(file: &File) -> Result<u64, ClientError> {
+    let bytes = file.query(FileInformationClass::BASIC)?;
+    let basic = FileBasicInformation::read(&bytes)?;
+    Ok(basic.last_write_time.0)
+}
+
 fn fault(error: &ClientError) -> Fault {
     const FILE_CORRUPT: Status = Status(0xc000_0102);
     const DISK_CORRUPT: Status = Status(0xc000_0032);
@@ -121,6 +139,11 @@ impl Source for Share {
 
     fn read_stream(&mut self, name: &str, offset: u64, length: u32) -> Result<Vec<u8>, Fault> {
         self.read(&format!("{name}:{STREAM}"), offset, length)
+    }
+
+    fn modified(&mut self, name: &str) -> Result<u64, Fault> {
+        let file = self.file(name).map_err(|error| fault(&error))?;
+        modified(&file).map_err(|error| fault(&error))
     }
 
     fn names(&mut self) -> Result<BTreeSet<String>, String> {
@@ -185,6 +208,12 @@ impl Source for Folder {
             Err(rustix::io::Errno::NODATA) => Err(Fault::Absent),
             Err(error) => Err(local_fault(&error.into())),
         }
+    }
+
+    fn modified(&mut self, name: &str) -> Result<u64, Fault> {
+        let meta = fs::metadata(self.0.join(name)).map_err(|error| local_fault(&error))?;
+        let nanos = u32::try_from(meta.mtime_nsec()).unwrap_or(0);
+        Ok(FileTime::from_unix(meta.mtime(), nanos).0)
     }
 
     fn names(&mut self) -> Result<BTreeSet<String>, String> {

@@ -5,6 +5,9 @@
 //! file are on their way at any moment, which is what `check` excuses. A renaming kind flushes
 //! before the rename and after it: the second FLUSH is what the name rests on (MS-FSA 2.1.5.7).
 //!
+//! After a FLUSH the server is asked for the file's modification time: a FLUSH covers that as well, so
+//! it is acknowledged like the records.
+//!
 //! An error of the server ends the run: what it refused to acknowledge is not in the ledger.
 
 use std::{
@@ -18,17 +21,21 @@ use std::{
 
 use clap::Args;
 use smb_client::{ClientError, CreateArgs, File, Tree};
-use smb_wire::msg::{CreateDisposition, CreateOptions, Dialect, WriteFlags};
+use smb_wire::{
+    Status,
+    msg::{CreateDisposition, CreateOptions, Dialect, WriteFlags},
+};
 
 use super::{
     Failure,
     access::{Access, Door, Place, is_cut},
     latency::Latencies,
-    ledger::{Ack, Line},
+    ledger::{Ack, BROKE, Line},
     ledger_writer::LedgerWriter,
     now,
     plan::{FILES_MAX, Kind, Mode, Plan, STREAM, Wishes},
     record::{Record, RunId},
+    source,
 };
 use crate::config::values::ByteSize;
 
@@ -82,6 +89,8 @@ enum Stop {
     Enough,
     /// The connection broke.
     Cut(String),
+    /// The server has lost its disk: that may be what was cut.
+    Disk(String),
     /// The server, or the ledger, said no.
     Failed(String),
 }
@@ -127,10 +136,12 @@ pub(super) fn write(args: &WriteArgs) -> Result<bool, Failure> {
     let stops = run.connections(tree, connections);
     let stop = worst(stops);
     let (good, why) = run.verdict(&stop);
+    let cut = matches!(stop, Stop::Cut(_) | Stop::Disk(_));
     let acknowledged = run.acknowledged.load(Ordering::Relaxed);
     let end = Line::End {
         why: why.clone(),
         acknowledged,
+        cut,
     };
     // What the ledger lacks is only this explanation; a failure of it is in `why` already.
     let _ = ledger.append(&end);
@@ -164,7 +175,9 @@ fn worst(stops: Vec<Stop>) -> Stop {
     let mut worst = Stop::Enough;
     for stop in stops {
         match (&worst, &stop) {
-            (Stop::Enough, _) | (Stop::Cut(_), Stop::Failed(_)) => worst = stop,
+            (Stop::Enough, _)
+            | (Stop::Cut(_), Stop::Disk(_) | Stop::Failed(_))
+            | (Stop::Disk(_), Stop::Failed(_)) => worst = stop,
             _ => {}
         }
     }
@@ -240,9 +253,9 @@ impl Run<'_> {
             Stop::Enough => (true, "ended as asked".into()),
             Stop::Cut(why) => (
                 self.acknowledged.load(Ordering::Relaxed) > 0,
-                format!("then the connection broke ({why})"),
+                format!("{BROKE} ({why})"),
             ),
-            Stop::Failed(why) => (false, format!("then it failed: {why}")),
+            Stop::Disk(why) | Stop::Failed(why) => (false, format!("then it failed: {why}")),
         }
     }
 }
@@ -305,27 +318,28 @@ impl<'a> Work<'a> {
     /// Writes `count` records, has them acknowledged and says so to the ledger.
     fn step(&mut self, run: &Run<'_>, count: u64, latencies: &mut Latencies) -> Result<(), Stop> {
         let first = self.next;
-        let latency = match self.open.clone() {
+        let done = match self.open.clone() {
             Some(open) => {
                 let mut latency = Duration::ZERO;
                 for sequence in first..first + count {
                     latency = self.record(run, &open, sequence)?;
                 }
-                if run.plan.mode == Mode::Flush {
-                    latency = self.flush(&open)?;
+                match run.plan.mode {
+                    Mode::Flush => self.flush(&open)?.timed(self.kind, &open),
+                    Mode::WriteThrough => Acknowledged::after(latency),
                 }
-                latency
             }
             None => self.renamed(run, first)?,
         };
         self.next += count;
-        latencies.add(latency);
+        latencies.add(done.latency);
         let line = Line::Ack(Ack {
             file: self.file,
             first,
             count,
-            time: now(),
-            latency: u64::try_from(latency.as_micros()).unwrap_or(u64::MAX),
+            time: done.time,
+            latency: u64::try_from(done.latency.as_micros()).unwrap_or(u64::MAX),
+            modified: done.modified,
         });
         run.ledger.append(&line).map_err(Stop::Failed)?;
         run.acknowledged.fetch_add(count, Ordering::Relaxed);
@@ -333,7 +347,7 @@ impl<'a> Work<'a> {
     }
 
     /// A record in a file that gets its name when it is whole.
-    fn renamed(&self, run: &Run<'_>, sequence: u64) -> Result<Duration, Stop> {
+    fn renamed(&self, run: &Run<'_>, sequence: u64) -> Result<Acknowledged, Stop> {
         let temporary = run.plan.temporary(self.file, sequence);
         let slot = sequence % self.kind.slots();
         let name = run.plan.name(self.file, slot);
@@ -345,9 +359,9 @@ impl<'a> Work<'a> {
         let to = run.door.place().path(&name);
         open.rename(&to, true)
             .map_err(|error| stop(&name, &error))?;
-        let latency = self.flush(&open)?;
+        let done = self.flush(&open)?.timed(self.kind, &open);
         open.close().map_err(|error| stop(&name, &error))?;
-        Ok(latency)
+        Ok(done)
     }
 
     fn record(&self, run: &Run<'_>, open: &File, sequence: u64) -> Result<Duration, Stop> {
@@ -378,20 +392,51 @@ impl<'a> Work<'a> {
         Ok(begun.elapsed())
     }
 
-    fn flush(&self, open: &File) -> Result<Duration, Stop> {
+    fn flush(&self, open: &File) -> Result<Acknowledged, Stop> {
         let begun = Instant::now();
         open.flush(false)
             .map_err(|error| stop(&format!("FLUSH of file {}", self.file), &error))?;
-        Ok(begun.elapsed())
+        Ok(Acknowledged::after(begun.elapsed()))
+    }
+}
+
+/// A success that an acknowledgement rests on.
+struct Acknowledged {
+    latency: Duration,
+    /// Microseconds since 1970.
+    time: u64,
+    /// The file's modification time as the server told it then.
+    modified: Option<u64>,
+}
+
+impl Acknowledged {
+    fn after(latency: Duration) -> Self {
+        Self {
+            latency,
+            time: now(),
+            modified: None,
+        }
+    }
+
+    /// Asks for the modification time that the FLUSH covers. A server that does not say it promises
+    /// none; where the connection breaks, the next request says so, and what was flushed is
+    /// acknowledged all the same. A stream has no time of its own.
+    fn timed(mut self, kind: Kind, open: &File) -> Self {
+        if kind != Kind::Stream {
+            self.modified = source::modified(open).ok();
+        }
+        self
     }
 }
 
 fn stop(what: &str, error: &ClientError) -> Stop {
     let why = format!("{what}: {error}");
     if is_cut(error) {
-        Stop::Cut(why)
-    } else {
-        Stop::Failed(why)
+        return Stop::Cut(why);
+    }
+    match error.status() {
+        Some(Status::IO_DEVICE_ERROR | Status::MEDIA_WRITE_PROTECTED) => Stop::Disk(why),
+        _ => Stop::Failed(why),
     }
 }
 

@@ -3,6 +3,7 @@
 mod accounts;
 mod apart;
 mod close;
+mod failed_start;
 mod failing;
 mod hosts;
 mod kept;

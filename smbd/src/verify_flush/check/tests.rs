@@ -13,6 +13,8 @@ use proptest::prelude::*;
 struct Memory {
     files: BTreeMap<String, Vec<u8>>,
     broken: BTreeMap<String, u64>,
+    /// Where nothing is said they are newer than anything.
+    times: BTreeMap<String, u64>,
 }
 
 impl Source for Memory {
@@ -29,6 +31,12 @@ impl Source for Memory {
 
     fn read_stream(&mut self, name: &str, offset: u64, length: u32) -> Result<Vec<u8>, Fault> {
         self.read(&format!("{name}:verify"), offset, length)
+    }
+
+    fn modified(&mut self, name: &str) -> Result<u64, Fault> {
+        let time = self.times.get(name).copied();
+        self.files.get(name).ok_or(Fault::Absent)?;
+        Ok(time.unwrap_or(u64::MAX))
     }
 
     fn names(&mut self) -> Result<BTreeSet<String>, String> {
@@ -91,7 +99,12 @@ impl Memory {
     }
 }
 
+/// The times that the server told are 5000 and as many as the number of the record.
 fn ledger(plan: &Plan, counts: &[u64]) -> Ledger {
+    ledger_ended(plan, counts, None)
+}
+
+fn ledger_ended(plan: &Plan, counts: &[u64], end: Option<(&str, bool)>) -> Ledger {
     let mut text = Line::Run(plan.clone()).encode().unwrap();
     for (file, count) in (0..).zip(counts) {
         for first in 0..*count {
@@ -101,14 +114,27 @@ fn ledger(plan: &Plan, counts: &[u64]) -> Ledger {
                 count: 1,
                 time: 1000 + first,
                 latency: 1,
+                modified: (plan.kind(file) != Kind::Stream).then_some(5000 + first),
             };
             text.push_str(&Line::Ack(ack).encode().unwrap());
         }
+    }
+    if let Some((why, cut)) = end {
+        let end = Line::End {
+            why: why.into(),
+            acknowledged: counts.iter().sum(),
+            cut,
+        };
+        text.push_str(&end.encode().unwrap());
     }
     ledger::read(text.as_bytes(), |_| ()).unwrap()
 }
 
 const COUNTS: [u64; 5] = [40, 40, 40, 40, 40];
+
+fn is_good(report: &Report) -> bool {
+    report.verdict() == Verdict::AllThere
+}
 
 /// What is lost, as words, when `spoil` has had the disk.
 fn losses(spoil: impl FnOnce(&mut Memory, &Plan)) -> Vec<String> {
@@ -117,7 +143,7 @@ fn losses(spoil: impl FnOnce(&mut Memory, &Plan)) -> Vec<String> {
     spoil(&mut memory, &plan);
     let report = examine(&ledger(&plan, &COUNTS), &mut memory).unwrap();
     let json = report.json();
-    assert_eq!(report.is_good(), json["lost"] == 0);
+    assert_eq!(is_good(&report), json["lost"] == 0);
     let items = json["items"].as_array().unwrap();
     let word = |item: &serde_json::Value| {
         let name = item["name"].as_str().unwrap();
@@ -207,6 +233,21 @@ fn each_loss_has_its_name() {
     }
 }
 
+/// A server that syncs with fdatasync leaves all data, and the time of an earlier sync.
+#[test]
+fn a_time_that_went_back_is_a_loss() {
+    let told = |file, slot, time| {
+        losses(|memory, plan| {
+            memory.times.insert(plan.name(file, slot), time);
+        })
+    };
+    assert_eq!(told(1, 0, 5038), ["old-time 0001-ring 39"]);
+    assert_eq!(told(2, 7, 5006), ["old-time 0002-fresh-0007 7"]);
+    assert!(told(1, 0, 5039).is_empty());
+    // A stream's is not looked at.
+    assert!(told(4, 0, 0).is_empty());
+}
+
 #[test]
 fn what_came_later_is_no_loss() {
     let lost = losses(|memory, plan| {
@@ -237,7 +278,7 @@ fn only_what_was_being_overwritten_may_be_torn() {
         memory.spoil(&name, slot * 256 + 70);
         let report = examine(&ledger, &mut memory).unwrap();
         assert_eq!(
-            (report.is_good(), report.excused),
+            (is_good(&report), report.excused),
             (excused, u64::from(excused)),
             "{file} {slot}"
         );
@@ -247,7 +288,43 @@ fn only_what_was_being_overwritten_may_be_torn() {
     (40..46).for_each(|sequence| memory.put(&plan, 1, sequence));
     memory.spoil(&plan.name(1, 0), 70);
     let report = examine(&ledger, &mut memory).unwrap();
-    assert_eq!((report.is_good(), report.excused), (true, 1));
+    assert_eq!((is_good(&report), report.excused), (true, 1));
+}
+
+/// A run that ended as asked had no cut: what is there was never in danger. What is lost is lost.
+#[test]
+fn without_a_cut_nothing_was_tested() {
+    let plan = plan(1);
+    for (end, verdict, says) in [
+        (None, Verdict::AllThere, "all there"),
+        (
+            Some(("then the connection broke", true)),
+            Verdict::AllThere,
+            "all there",
+        ),
+        (
+            Some(("ended as asked", false)),
+            Verdict::Untested,
+            "NOTHING WAS TESTED",
+        ),
+        (
+            Some(("then it failed: ?", false)),
+            Verdict::Untested,
+            "NOTHING WAS TESTED",
+        ),
+    ] {
+        let ledger = ledger_ended(&plan, &COUNTS, end);
+        let mut memory = Memory::whole(&plan, &COUNTS);
+        let report = examine(&ledger, &mut memory).unwrap();
+        assert_eq!(report.verdict(), verdict, "{end:?}");
+        assert!(report.in_words().contains(says), "{}", report.in_words());
+        assert_eq!(report.json()["verdict"], verdict.word());
+        // A file each of append, ring and save, and 40 fresh ones.
+        assert_eq!(report.json()["times_checked"], 43);
+        memory.spoil(&plan.name(0, 0), 9 * 256);
+        let report = examine(&ledger, &mut memory).unwrap();
+        assert_eq!(report.verdict(), Verdict::Lost, "{end:?}");
+    }
 }
 
 #[test]
@@ -262,6 +339,7 @@ fn the_age_of_a_loss_is_told() {
         count: 1,
         time: 1009,
         latency: 1,
+        modified: None,
     };
     report.acknowledged_at(&ack);
     assert_eq!(report.json()["oldest_lost_us"], 30);
@@ -281,6 +359,9 @@ fn what_cannot_be_looked_at_is_no_verdict() {
             Err(Fault::Unknown("ACCESS_DENIED".into()))
         }
         fn read_stream(&mut self, _: &str, _: u64, _: u32) -> Result<Vec<u8>, Fault> {
+            Err(Fault::Unknown("ACCESS_DENIED".into()))
+        }
+        fn modified(&mut self, _: &str) -> Result<u64, Fault> {
             Err(Fault::Unknown("ACCESS_DENIED".into()))
         }
         fn names(&mut self) -> Result<BTreeSet<String>, String> {
@@ -305,7 +386,7 @@ proptest! {
         let issued: Vec<u64> = acknowledged.iter().zip(&more).map(|(a, m)| a + m).collect();
         let mut memory = Memory::whole(&plan, &issued);
         let report = examine(&ledger(&plan, &acknowledged), &mut memory).unwrap();
-        prop_assert!(report.is_good(), "{}", report.in_words());
+        prop_assert!(is_good(&report), "{}", report.in_words());
     }
 
     /// A disk that lost the last acknowledged record of any file is found out.
@@ -316,6 +397,6 @@ proptest! {
         kept[liar as usize] -= 1;
         let mut memory = Memory::whole(&plan, &kept);
         let report = examine(&ledger(&plan, &counts), &mut memory).unwrap();
-        prop_assert!(!report.is_good());
+        prop_assert!(!is_good(&report));
     }
 }

@@ -1,0 +1,350 @@
+//! The threads that ask file systems whether they are there: one for each mount, so that one that
+//! hangs or fails holds up its own shares and no others.
+//!
+//! A file system is there when its folder can be opened, and after an unclean end when it has been
+//! synced before that, each file system once. What fails is tried again, after a pause that doubles
+//! from [`PAUSE_MIN`] to [`PAUSE_MAX`], or at once when an administrator reloads.
+//!
+//! A folder must lie on the same mount as when it was first asked: where a disk that failed has been
+//! unmounted, the empty folder below it is not the share.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    fs::File,
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    time::Duration,
+};
+
+use vfs::sys::SysDisk;
+
+use super::{lost::Lost, mount_point, mount_points, mounts_below, sync::named};
+use crate::config;
+
+/// Pause after the first error of a file system.
+pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Longest pause.
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Most threads that ask; mounts beyond share one.
+const THREADS_MAX: usize = 256;
+
+/// What may be in the way of a folder that has failed before.
+const MOUNTED_ANEW: &str = "; if its file system is mounted anew, the sandbox does not reach it: restart \
+                            the server, or let `folders` in [sandbox] name the folder above it";
+
+/// How a file system is synced.
+pub(super) type Sync = Box<dyn Fn(&Path, &File) -> io::Result<()> + Send + std::marker::Sync>;
+
+/// Why a share cannot be served.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) error: String,
+    /// The configuration names no folder there, or one that may not be opened: no disk fails.
+    pub(super) mistake: bool,
+}
+
+impl Refusal {
+    fn of(folder: &Path, error: io::Error) -> Self {
+        Self {
+            mistake: config::is_mistake(&error),
+            error: named(folder, error).to_string(),
+        }
+    }
+}
+
+/// What was found of one folder.
+pub(super) struct Told {
+    pub(super) folder: PathBuf,
+    pub(super) answer: Result<(), Refusal>,
+    /// When it will be asked again if that is an error.
+    pub(super) pause: Duration,
+}
+
+/// What the threads share.
+pub(super) struct Asking {
+    /// After an unclean end only.
+    sync: Option<Sync>,
+    file_systems: Mutex<BTreeMap<u64, Arc<Mutex<FileSystem>>>>,
+    pub(super) lost: Arc<Lost>,
+    tell: mpsc::Sender<Told>,
+    wanted: Mutex<Wanted>,
+    changed: Condvar,
+}
+
+/// One file system, by its device number.
+#[derive(Default)]
+struct FileSystem {
+    synced: bool,
+    /// The first error, which the kernel tells once.
+    lost: Option<String>,
+}
+
+#[derive(Default)]
+struct Wanted {
+    folders: BTreeSet<PathBuf>,
+    /// The mount points that folders were on when they were first asked.
+    mounts: BTreeMap<PathBuf, Option<PathBuf>>,
+    /// How often all were to be asked at once.
+    rounds: u64,
+}
+
+impl fmt::Debug for Asking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asking").finish_non_exhaustive()
+    }
+}
+
+impl Asking {
+    pub(super) fn new(sync: Option<Sync>, lost: Arc<Lost>, tell: mpsc::Sender<Told>) -> Arc<Self> {
+        Arc::new(Self {
+            sync,
+            file_systems: Mutex::default(),
+            lost,
+            tell,
+            wanted: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Whether file systems are synced before they are served.
+    pub(super) fn syncs(&self) -> bool {
+        self.sync.is_some()
+    }
+
+    /// Asks these folders until each has answered without an error, the first time after `pause`.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(super) fn begin<'a>(
+        self: &Arc<Self>,
+        folders: impl Iterator<Item = &'a PathBuf>,
+        pause: Duration,
+    ) -> io::Result<()> {
+        let folders: Vec<_> = folders.cloned().collect();
+        for places in self.by_mount(folders) {
+            let asking = Arc::clone(self);
+            std::thread::Builder::new()
+                .name("late".to_owned())
+                .spawn(move || asking.ask(places, pause))?;
+        }
+        Ok(())
+    }
+
+    /// The folders by where they were mounted first, as their paths are written, which asks no file
+    /// system. A link may lead elsewhere: then its answer takes longer, or others wait for it.
+    fn by_mount(&self, folders: Vec<PathBuf>) -> Vec<Vec<Place>> {
+        let points = mount_points();
+        let mut groups: BTreeMap<Option<PathBuf>, Vec<Place>> = BTreeMap::new();
+        let mut wanted = self.wanted();
+        for folder in folders {
+            wanted.folders.insert(folder.clone());
+            let now = || mount_point(&folder, &points).cloned();
+            let mount = wanted.mounts.entry(folder.clone()).or_insert_with(now);
+            groups.entry(mount.clone()).or_default().push(Place {
+                mount: mount.clone(),
+                folder,
+                real: None,
+                has_failed: false,
+            });
+        }
+        let mut groups: Vec<_> = groups.into_values().collect();
+        let beyond = groups.split_off(groups.len().min(THREADS_MAX));
+        if let Some(last) = groups.last_mut() {
+            last.extend(beyond.into_iter().flatten());
+        }
+        groups
+    }
+
+    /// All that have failed are asked at once.
+    pub(super) fn ask_again(&self) {
+        self.wanted().rounds += 1;
+        self.changed.notify_all();
+    }
+
+    /// This folder is not asked any more.
+    pub(super) fn forget(&self, folder: &Path) {
+        let mut wanted = self.wanted();
+        wanted.folders.remove(folder);
+        wanted.mounts.remove(folder);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn forget_all(&self) {
+        self.wanted().folders.clear();
+        self.changed.notify_all();
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+        lock(&self.wanted)
+    }
+
+    fn ask(&self, mut places: Vec<Place>, first: Duration) {
+        let mut pause = PAUSE_MIN;
+        let mut rounds = self.wanted().rounds;
+        if !first.is_zero() {
+            self.wait(&mut rounds, &places, first);
+        }
+        loop {
+            places.retain_mut(|place| {
+                if !self.wanted().folders.contains(&place.folder) {
+                    return false;
+                }
+                let answer = self
+                    .answer(place)
+                    .map_err(|refusal| self.refused(place, refusal));
+                let failed = answer.is_err();
+                if !failed {
+                    self.wanted().folders.remove(&place.folder);
+                }
+                let folder = place.folder.clone();
+                let told = Told {
+                    folder,
+                    answer,
+                    pause,
+                };
+                // Nobody listens any more after a start that failed.
+                self.tell.send(told).is_ok() && failed
+            });
+            if places.is_empty() {
+                return;
+            }
+            let woken = self.wait(&mut rounds, &places, pause);
+            pause = if woken {
+                PAUSE_MIN
+            } else {
+                pause.saturating_mul(2).min(PAUSE_MAX)
+            };
+        }
+    }
+
+    /// A folder answered with an error. After an unclean end what is owed there may be lost, also where
+    /// it could not even be opened: who repairs it by mounting it anew drops what was in memory.
+    fn refused(&self, place: &mut Place, mut refusal: Refusal) -> Refusal {
+        if refusal.mistake && place.has_failed {
+            refusal.error.push_str(MOUNTED_ANEW);
+        } else if !refusal.mistake && self.sync.is_some() {
+            self.lost.note(&place.folder, &refusal.error);
+        }
+        place.has_failed |= !refusal.mistake;
+        refusal
+    }
+
+    /// Waits for a pause; true if all are to be asked at once.
+    fn wait(&self, rounds: &mut u64, places: &[Place], pause: Duration) -> bool {
+        let known = *rounds;
+        let waits = |wanted: &mut Wanted| {
+            let left = |place: &Place| wanted.folders.contains(&place.folder);
+            wanted.rounds == known && places.iter().any(left)
+        };
+        let ended = self.changed.wait_timeout_while(self.wanted(), pause, waits);
+        let (wanted, _) = ended.unwrap_or_else(PoisonError::into_inner);
+        *rounds = wanted.rounds;
+        *rounds != known
+    }
+
+    /// Waits for the file systems of a folder.
+    fn answer(&self, place: &mut Place) -> Result<(), Refusal> {
+        let folder = place.folder.clone();
+        let refused = |error: io::Error| Refusal::of(&folder, error);
+        place.is_where_it_was()?;
+        if self.sync.is_some() {
+            let below = mounts_below(&folder).map_err(refused)?;
+            for mounted in std::iter::once(folder.as_path()).chain(below.iter().map(AsRef::as_ref))
+            {
+                self.sync_once(mounted, &folder)?;
+            }
+        }
+        // As it will be opened to be served.
+        let opened = SysDisk::open(&folder);
+        let opened = opened.map_err(|errno| refused(io::Error::from_raw_os_error(errno.0)));
+        match opened {
+            // After an orderly end the share's own opening says so, and ends the start.
+            Err(refusal) if self.sync.is_none() && refusal.mistake && !place.has_failed => Ok(()),
+            opened => opened.map(drop),
+        }
+    }
+
+    /// Syncs the file system that is mounted there, of the share in `folder`, unless that has been
+    /// done. A share that comes second waits for the first.
+    fn sync_once(&self, mounted: &Path, folder: &Path) -> Result<(), Refusal> {
+        let Some(sync) = &self.sync else {
+            return Ok(());
+        };
+        let refused = |error: io::Error| Refusal::of(mounted, error);
+        let file = File::open(mounted).map_err(refused)?;
+        let device = file.metadata().map_err(refused)?.dev();
+        let one = Arc::clone(lock(&self.file_systems).entry(device).or_default());
+        let mut one = lock(&one);
+        let mut failed = None;
+        if !one.synced {
+            match sync(mounted, &file) {
+                Ok(()) => one.synced = true,
+                // Nothing more can be written there, so nothing is owed: it is served to be read.
+                Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                    one.synced = true;
+                    one.lost.get_or_insert(error.to_string());
+                }
+                Err(error) => {
+                    one.lost.get_or_insert(error.to_string());
+                    failed = Some(error.to_string());
+                }
+            }
+        }
+        if let Some(lost) = &one.lost {
+            self.lost.note(folder, lost);
+        }
+        let refusal = |error| Refusal {
+            error,
+            mistake: false,
+        };
+        failed.map_or(Ok(()), |error| Err(refusal(error)))
+    }
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A folder, and the mount points that it was on when it was first asked.
+struct Place {
+    folder: PathBuf,
+    /// Of the path as it is written, which asks no file system.
+    mount: Option<PathBuf>,
+    /// The same without links, as soon as a file system has told.
+    real: Option<(PathBuf, Option<PathBuf>)>,
+    has_failed: bool,
+}
+
+impl Place {
+    /// Refuses a folder whose mount has gone.
+    fn is_where_it_was(&mut self) -> Result<(), Refusal> {
+        let points = mount_points();
+        let moved = |path: &Path, mount: &Option<PathBuf>| {
+            mount_point(path, &points) != mount.as_ref() && mount.is_some()
+        };
+        let mut gone = moved(&self.folder, &self.mount).then(|| self.mount.clone());
+        if let Some((path, mount)) = &self.real {
+            gone = gone.or_else(|| moved(path, mount).then(|| mount.clone()));
+        } else if gone.is_none() {
+            self.real = self.folder.canonicalize().ok().map(|real| {
+                let mount = mount_point(&real, &points).cloned();
+                (real, mount)
+            });
+        }
+        let Some(mount) = gone.flatten() else {
+            return Ok(());
+        };
+        Err(Refusal {
+            error: format!(
+                "{}: nothing is mounted at {} any more",
+                self.folder.display(),
+                mount.display()
+            ),
+            mistake: false,
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! The kernel's mount table: what is mounted where, without asking any file system.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    os::unix::ffi::OsStringExt,
+    path::{Path, PathBuf},
+};
+
+/// Most lines of the kernel's mount table that are looked at.
+const MOUNTS_MAX: usize = 100_000;
+/// Types of file systems without a device of their own that keep things nevertheless.
+const KEEPS: [&str; 9] = [
+    "nfs", "nfs4", "cifs", "smb3", "overlay", "zfs", "9p", "virtiofs", "ceph",
+];
+
+/// Where file systems that keep things are mounted below a folder.
+///
+/// # Errors
+/// The folder is not there.
+pub(crate) fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let full = folder.canonicalize()?;
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let without_device = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    let mut mounts = mounts(&table, &without_device);
+    mounts.retain(|mount| mount.starts_with(&full) && *mount != full);
+    Ok(mounts)
+}
+
+/// Every mount point.
+pub(crate) fn mount_points() -> Vec<PathBuf> {
+    mounts(&fs::read("/proc/self/mountinfo").unwrap_or_default(), "")
+}
+
+/// Of these mount points the one that a path as it is written lies on. A link may lead elsewhere.
+pub(crate) fn mount_point<'a>(path: &Path, points: &'a [PathBuf]) -> Option<&'a PathBuf> {
+    let above = points.iter().filter(|point| path.starts_with(point));
+    above.max_by_key(|point| point.as_os_str().len())
+}
+
+/// Mount points of file systems that keep things, by the kernel's tables (`proc(5)`).
+fn mounts(table: &[u8], without_device: &str) -> Vec<PathBuf> {
+    let pseudo: BTreeSet<&str> = without_device
+        .lines()
+        .filter_map(|line| line.strip_prefix("nodev\t"))
+        .filter(|kind| !KEEPS.contains(kind))
+        .collect();
+    let lines = table.split(|byte| *byte == b'\n').take(MOUNTS_MAX);
+    lines
+        .filter_map(|line| {
+            let mut fields = line.split(|byte| *byte == b' ');
+            let point = fields.nth(4)?;
+            let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+            let kind = std::str::from_utf8(kind).ok()?;
+            (!pseudo.contains(kind)).then(|| unescape(point))
+        })
+        .collect()
+}
+
+/// `\040` is a blank, and so on.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut out = Vec::new();
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| *first == b'\\');
+        let code = digits
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        out.push(code.unwrap_or(*first));
+        rest = match code {
+            Some(_) => after.get(3..).unwrap_or_default(),
+            None => after,
+        };
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_that_keep_things_are_told_from_those_that_do_not() {
+        let table = b"36 35 98:0 / /mnt/a\\040b rw,noatime master:1 - ext4 /dev/sda1 rw\n\
+            37 35 0:5 / /proc rw - proc proc rw\n\
+            38 35 0:9 / /srv/n rw shared:3 master:2 - nfs4 host:/x rw\n\
+            39 35 0:8 / /tmp/\\13 rw - tmpfs none rw\nrubbish\n";
+        let pseudo = "nodev\tproc\nnodev\tnfs4\nnodev\ttmpfs\n\text4\n";
+        assert_eq!(
+            mounts(table, pseudo),
+            [PathBuf::from("/mnt/a b"), PathBuf::from("/srv/n")]
+        );
+        assert_eq!(unescape(b"x\\"), PathBuf::from("x\\"));
+        assert_eq!(unescape(b"\\999\\134"), PathBuf::from("\\999\\"));
+    }
+
+    #[test]
+    fn the_deepest_mount_point_holds_a_path() {
+        let points = ["/", "/mnt", "/mnt/a"].map(PathBuf::from);
+        let on = |path: &str| mount_point(Path::new(path), &points).unwrap().to_str();
+        assert_eq!(on("/mnt/a/b"), Some("/mnt/a"));
+        assert_eq!(on("/mnt/ab"), Some("/mnt"));
+        assert_eq!(on("/srv"), Some("/"));
+    }
+}

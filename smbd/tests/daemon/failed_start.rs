@@ -1,0 +1,243 @@
+//! What a start after a SIGKILL does where the file system of one share fails. Needs root.
+
+use std::{process::Command, time::Duration};
+
+use serde_json::Value;
+use smb_client::{ClientError, CreateArgs};
+use smb_wire::Status;
+
+use crate::{
+    loop_mount::{KINDS, LoopMount, missing},
+    support::{Daemon, OWN, PASSWORD, Plan, USER, eventually},
+};
+
+/// The share `data` on a disk that works, and `bad` on `mount`.
+fn plan(mount: &LoopMount, users: Vec<(&'static str, &'static str)>) -> Plan {
+    Plan {
+        tables: format!(
+            "[[share]]\nname = \"bad\"\npath = {:?}\ndurability = \"treat-host-as-stable-storage\"\n\
+             accept_loss = true\n[durability]\ndirty_age_max = \"10min\"\n",
+            mount.path(),
+        ),
+        users,
+        ..Plan::default()
+    }
+}
+
+/// Acknowledges 24 MiB on `bad`, has `fail` happen to its disk, kills the server and starts it anew.
+fn kill_and_start(mount: &LoopMount, fail: impl FnOnce()) -> Daemon {
+    let mut daemon = plan(mount, vec![(USER, OWN)]).start();
+    let session = daemon.client().login(USER, PASSWORD, "").unwrap();
+    let tree = session.tree("bad").unwrap();
+    let file = tree.create(&CreateArgs::create("f")).unwrap();
+    file.write_all(0, &vec![1; 1 << 20]).unwrap();
+    fail();
+    file.write_all(0, &vec![2; 24 << 20]).ok();
+    daemon.signal("KILL");
+    daemon.wait(Duration::from_secs(10));
+    plan(mount, Vec::new()).start_in(daemon.into_folder())
+}
+
+/// What a TREE_CONNECT answers.
+fn refused(daemon: &Daemon, share: &str) -> Option<Status> {
+    let session = daemon.client().login(USER, PASSWORD, "").unwrap();
+    match session.tree(share) {
+        Ok(_) => None,
+        Err(ClientError::Status(status)) => Some(status),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn status(daemon: &Daemon) -> (Value, String) {
+    let json = daemon.ask(&["status", "--json"]).unwrap();
+    let json = serde_json::from_str(&json).unwrap();
+    (json, daemon.ask(&["status"]).unwrap())
+}
+
+fn serves(daemon: &Daemon) {
+    let file = daemon.tree().create(&CreateArgs::open_if("g")).unwrap();
+    file.write_all(0, b"data").unwrap();
+    file.flush(false).unwrap();
+}
+
+fn late(daemon: &Daemon) -> Value {
+    status(daemon).0["late_shares"][0].clone()
+}
+
+fn is_served(daemon: &Daemon) {
+    eventually("the share is served", || {
+        refused(daemon, "bad").is_none() && late(daemon).is_null()
+    });
+}
+
+fn error(daemon: &Daemon) -> String {
+    late(daemon)["error"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn lost(daemon: &Daemon) -> String {
+    let (json, _) = status(daemon);
+    let shares = json["server"]["shares"].as_array().unwrap().clone();
+    let bad = shares.iter().find(|share| share["share"] == "bad").unwrap();
+    bad["lost_at_start"].as_str().unwrap_or_default().to_owned()
+}
+
+fn again(mount: &LoopMount, mut daemon: Daemon) -> Daemon {
+    daemon.signal("KILL");
+    daemon.wait(Duration::from_secs(10));
+    plan(mount, Vec::new()).start_in(daemon.into_folder())
+}
+
+/// Write-back fails as the disk below is full. The kernel tells that to the first sync only: the share
+/// is served when another one succeeds, and administrators go on being told what it may lack.
+#[test]
+fn a_start_that_cannot_sync_one_share_serves_the_others() {
+    for kind in KINDS {
+        let Some(mount) = LoopMount::on_tmpfs(kind, 400) else {
+            continue;
+        };
+        let daemon = kill_and_start(&mount, || mount.starve(512));
+        serves(&daemon);
+        let log = daemon.log();
+        assert!(log.contains("NOT SERVED"), "{kind}: {log}");
+        mount.feed();
+        is_served(&daemon);
+        assert!(lost(&daemon).contains("may be lost"), "{kind}");
+        let (_, text) = status(&daemon);
+        assert!(
+            text.contains("ACKNOWLEDGED DATA MAY BE LOST"),
+            "{kind}: {text}"
+        );
+        // The next server has no error to hear any more.
+        let daemon = again(&mount, daemon);
+        is_served(&daemon);
+        assert!(lost(&daemon).contains("may be lost"), "{kind}");
+        daemon.ask(&["policy", "clear-latch", "bad"]).unwrap();
+        assert_eq!(lost(&daemon), "", "{kind}");
+    }
+}
+
+/// Whether every call to the file system fails from now on.
+fn shut_down(mount: &LoopMount) -> bool {
+    let words = ["-x", "-c", "shutdown", mount.path().to_str().unwrap()];
+    let done = Command::new("xfs_io").args(words).status();
+    let done = done.is_ok_and(|status| status.success());
+    if !done {
+        missing("xfs_io");
+    }
+    done
+}
+
+/// Every call fails until the disk is repaired.
+#[test]
+fn a_share_that_fails_is_served_when_it_is_repaired() {
+    for kind in ["xfs", "ext4"] {
+        let Some(mount) = LoopMount::new(kind, 400) else {
+            continue;
+        };
+        let mut could = false;
+        let daemon = kill_and_start(&mount, || could = shut_down(&mount));
+        if !could {
+            continue;
+        }
+        serves(&daemon);
+        let unavailable = Some(Status::SHARE_UNAVAILABLE);
+        assert_eq!(refused(&daemon, "bad"), unavailable, "{kind}");
+        let told = error(&daemon);
+        assert!(told.contains("os error 5"), "{kind}: {told}");
+        let (_, text) = status(&daemon);
+        for part in ["NOT SERVED: ", "tried again in", "ACKNOWLEDGED DATA"] {
+            assert!(text.contains(part), "{kind}: {text}");
+        }
+        // A reload is not refused by what has failed before.
+        daemon.ask(&["reload"]).unwrap();
+        // Killed once more, the next server still knows that the share was never synced.
+        let daemon = again(&mount, daemon);
+        serves(&daemon);
+        assert_eq!(refused(&daemon, "bad"), unavailable, "{kind}");
+        mount.unmount();
+        daemon.ask(&["reload"]).unwrap();
+        let told = error(&daemon);
+        assert!(told.contains("nothing is mounted"), "{kind}: {told}");
+        assert_eq!(refused(&daemon, "bad"), unavailable, "{kind}");
+        mount.mount();
+        daemon.ask(&["reload"]).unwrap();
+        let daemon = if kind == "ext4" && daemon.log().contains("landlock=true") {
+            // Its root could be opened when the sandbox was entered, which names that root only.
+            let told = error(&daemon);
+            assert!(told.contains("`folders` in [sandbox]"), "{told}");
+            again(&mount, daemon)
+        } else {
+            daemon
+        };
+        is_served(&daemon);
+        assert!(lost(&daemon).contains("may be lost"), "{kind}");
+        serves(&daemon);
+    }
+}
+
+/// Nothing was owed, but a folder that cannot be opened keeps no other share from being served.
+#[test]
+fn a_share_that_fails_after_an_orderly_end_is_served_when_it_is_repaired() {
+    let Some(mount) = LoopMount::new("xfs", 400) else {
+        return;
+    };
+    let mut daemon = plan(&mount, vec![(USER, OWN)]).start();
+    daemon.signal("TERM");
+    assert!(daemon.wait(Duration::from_secs(15)).success());
+    if !shut_down(&mount) {
+        return;
+    }
+    let mut daemon = plan(&mount, Vec::new()).start_in(daemon.into_folder());
+    serves(&daemon);
+    assert_eq!(refused(&daemon, "bad"), Some(Status::SHARE_UNAVAILABLE));
+    assert!(error(&daemon).contains("os error 5"));
+    mount.remount();
+    is_served(&daemon);
+    assert_eq!(lost(&daemon), "");
+    daemon.signal("TERM");
+    assert!(daemon.wait(Duration::from_secs(15)).success());
+    assert!(!daemon.path("state/running").exists());
+}
+
+/// What an ext4 does by itself after an error.
+#[test]
+fn a_share_that_became_read_only_by_an_error_is_served() {
+    let Some(mount) = LoopMount::new("ext4", 400) else {
+        return;
+    };
+    let daemon = kill_and_start(&mount, || mount.abort());
+    assert_eq!(refused(&daemon, "bad"), None);
+    assert!(lost(&daemon).contains("os error 30"), "{}", lost(&daemon));
+    let again = again(&mount, daemon);
+    assert_eq!(refused(&again, "bad"), None);
+}
+
+/// A file system that was made read-only owes nothing.
+#[test]
+fn a_share_that_is_read_only_is_served() {
+    for kind in KINDS {
+        let Some(mount) = LoopMount::new(kind, 400) else {
+            continue;
+        };
+        let daemon = kill_and_start(&mount, || ());
+        is_served(&daemon);
+        let mut daemon = daemon;
+        daemon.signal("KILL");
+        daemon.wait(Duration::from_secs(10));
+        mount.make_read_only();
+        let daemon = plan(&mount, Vec::new()).start_in(daemon.into_folder());
+        assert_eq!(refused(&daemon, "bad"), None, "{kind}");
+        assert_eq!(lost(&daemon), "", "{kind}");
+        let tree = daemon
+            .client()
+            .login(USER, PASSWORD, "")
+            .unwrap()
+            .tree("bad")
+            .unwrap();
+        assert_eq!(tree.read_file("f").unwrap().len(), 24 << 20, "{kind}");
+        assert!(tree.create(&CreateArgs::create("new")).is_err(), "{kind}");
+    }
+}
