@@ -22,19 +22,19 @@ use crate::request::Request;
 pub struct CreateArgs {
     /// The name in raw UTF-16LE, relative to the share.
     pub name: Vec<u8>,
-    /// The access asked for.
+    /// The requested access.
     pub desired_access: AccessMask,
-    /// Attributes for a file that is made or overwritten.
+    /// The attributes of a file that is created or overwritten.
     pub file_attributes: FileAttributes,
-    /// What others may do meanwhile.
+    /// The access that other opens may have at the same time.
     pub share_access: ShareAccess,
-    /// What to do when the file exists or not.
+    /// The disposition: the action if the file exists, and if it does not.
     pub disposition: CreateDisposition,
     /// Options.
     pub options: CreateOptions,
-    /// The oplock asked for.
+    /// The requested oplock level.
     pub oplock_level: OplockLevel,
-    /// How far the server may act for the client.
+    /// The impersonation level: how far the server may act in the client's name.
     pub impersonation_level: ImpersonationLevel,
     /// The create contexts.
     pub contexts: CreateContextList,
@@ -198,15 +198,15 @@ pub struct Created {
     pub oplock_level: OplockLevel,
     /// Flags (3.x).
     pub flags: CreateResponseFlags,
-    /// What was done.
+    /// The action taken.
     pub create_action: CreateAction,
-    /// When the file was made.
+    /// The time of creation.
     pub creation_time: FileTime,
-    /// When it was last read.
+    /// The time of the last access.
     pub last_access_time: FileTime,
-    /// When its data last changed.
+    /// The time of the last change of the data.
     pub last_write_time: FileTime,
-    /// When anything about it last changed.
+    /// The time of the last change of data or metadata.
     pub change_time: FileTime,
     /// Bytes allocated.
     pub allocation_size: u64,

@@ -14,7 +14,7 @@ pub trait RequestBody {
     /// The command it belongs to.
     const COMMAND: Command;
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     fn encode(&self, out: &mut BytesMut, start: usize);
 
     /// Bytes that request or response carry, whichever is more: what credits are charged for.

@@ -39,7 +39,7 @@ pub struct Negotiated {
     pub dialect: Dialect,
     /// The server.
     pub server_guid: Guid,
-    /// What the server can do.
+    /// The capabilities of the server.
     pub capabilities: Capabilities,
     /// The server's security mode.
     pub security_mode: SecurityMode,
