@@ -1,4 +1,4 @@
-//! The Finder of macOS: the mount's probes, the metadata beside a file, names of its own.
+//! The Finder of macOS: the probes of a mount, the metadata beside a file, and its special names.
 
 use smb_client::{CreateArgs, Request};
 use smb_tests::{HoldfastServer, Options, status};
@@ -11,7 +11,7 @@ use smb_wire::msg::{IoctlFlags, IoctlRequest, IoctlResponse};
 use crate::requests::{names, related_close, statuses, streams};
 
 #[test]
-fn the_mount_asks_for_apples_extensions_and_for_copies() {
+fn the_mount_probes_apples_extensions_and_server_side_copies() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let mut apple = bytes::BytesMut::new();
@@ -22,7 +22,7 @@ fn the_mount_asks_for_apples_extensions_and_for_copies() {
     .encode(&mut apple);
     let args = CreateArgs::directory("").context(name::APPLE, &apple);
     tree.create(&args).unwrap().close().unwrap();
-    // Whether this one succeeds decides whether the client ever asks the server to copy.
+    // The client uses server-side copies only if this request succeeds.
     let key = Request::new(&IoctlRequest {
         ctl_code: FsctlCode::SRV_REQUEST_RESUME_KEY.0,
         file_id: FileId::ANY,
@@ -44,14 +44,14 @@ fn the_mount_asks_for_apples_extensions_and_for_copies() {
 }
 
 #[test]
-fn metadata_and_names_of_macos_are_kept() {
-    // Resource forks are longer than what an attribute of ext4 holds.
+fn metadata_and_names_of_macos_are_preserved() {
+    // Resource forks are longer than an extended attribute of ext4 can be.
     let server = HoldfastServer::start(&Options {
         share: "streams = \"depot\"\n".into(),
         ..Options::default()
     });
     let tree = server.tree();
-    // A colon, a question mark and a final dot, as the client maps them.
+    // A colon, a question mark and a final dot, in the client's mapping.
     let photo = "9\u{f022}41 Cafe\u{301} wo\u{f025} etc\u{f029}";
     for file in [".DS_Store", "._old", photo] {
         let opened = tree.create(&CreateArgs::create(file)).unwrap();

@@ -1,9 +1,9 @@
-//! Opens of what exists by a user who does not own it: every disposition with every access, over
-//! stored access control lists, the READONLY attribute, create options and what the directory
-//! above lets happen. The decision is that of the model in `open_model.rs`, and what is refused
-//! changes nothing.
+//! Opens of existing files by a user who does not own them: every disposition with every access,
+//! over stored access control lists, the READONLY attribute, create options and the rights on the
+//! parent directory. The expected decision is that of the model in `open_model.rs`, and a refused
+//! open changes nothing.
 //!
-//! Needs root: only then is a user somebody else on disk.
+//! The test needs root: only then do users have different identities on disk.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -32,7 +32,7 @@ fn descriptor(stored: Stored) -> Option<Vec<u8>> {
         Stored::Nothing => return None,
         Stored::Null => None,
         Stored::Empty => Some(Acl::new(Vec::new())),
-        // The owner makes the targets and looks at them.
+        // The owner creates the targets and inspects them.
         Stored::List(entries) => {
             let owner = (true, Who::Owner, ALL, false);
             Some(Acl::new(entries.iter().chain([&owner]).map(ace).collect()))
@@ -80,7 +80,7 @@ fn store(tree: &Tree, name: &str, stored: Stored) {
     file.close().unwrap();
 }
 
-/// The target of the opens, and how to have it again.
+/// The target of the opens, and the means to restore it.
 struct Target {
     name: String,
     path: PathBuf,
@@ -111,7 +111,7 @@ impl Target {
             file.set(FileInformationClass::BASIC, &basic).unwrap();
         }
         file.close().unwrap();
-        // Where a list is stored, the kernel shall leave the decision to it.
+        // If a list is stored, the permission bits must allow everything, so that the list decides.
         let mode = match (case.stored, case.directory) {
             (Stored::Nothing, false) => 0o644,
             (Stored::Nothing, true) => 0o755,
@@ -129,7 +129,7 @@ impl Target {
         }
     }
 
-    /// The times and sizes of it and of the directory above.
+    /// The times and sizes of the target and of its parent directory.
     fn stamps(&self) -> [[i64; 8]; 2] {
         let above = self.path.parent().unwrap();
         [self.path.as_path(), above].map(|path| {
@@ -148,7 +148,7 @@ impl Target {
         })
     }
 
-    /// As it was, after it was emptied or deleted.
+    /// Restores the target after it was truncated or deleted.
     fn restore(&self) {
         if !self.path.exists() {
             if self.directory {
@@ -196,11 +196,12 @@ impl World {
         }
     }
 
-    /// Every disposition, access and option on one target.
+    /// Opens one target with every disposition, access and option.
     fn opens(&mut self, folder: &str, case: Case, what: &str) {
         let path = self.server.path(folder);
         self.owner.mkdir(folder).unwrap();
-        // A list counts as long as the permission bits are those of when it was stored.
+        // A stored list is valid only while the permission bits are the ones with which it was
+        // stored.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
         let target = Target::new(self, folder, &case);
         store(&self.owner, folder, case.above);
@@ -218,7 +219,7 @@ impl World {
             .filter(|case| case.depends_on_access() || FEW.contains(&case.access))
             .partition(|case| case.decision().is_err());
         let owner = self.owner.clone();
-        // An empty list keeps its owner out, too.
+        // An empty list denies its owner access, too.
         let tell = || match case.stored {
             Stored::Empty => Vec::new(),
             _ => by_smb(&owner, &target.name),
@@ -233,7 +234,8 @@ impl World {
                 continue;
             }
             self.refused += 1;
-            // Whatever changes an inode changes a time of it; all the rest is looked at in the end.
+            // Every change of an inode changes one of its times; the other state is compared at the
+            // end.
             let now = target.stamps();
             assert_eq!(stamps, now, "{what}: {case:?} changed something");
         }
@@ -249,7 +251,7 @@ impl World {
         }
     }
 
-    /// One open; whether it was refused.
+    /// Performs one open; returns whether it was refused.
     fn open(&mut self, target: &Target, case: &Case, what: &str) -> bool {
         self.cases += 1;
         let args = CreateArgs::new(&target.name, case.disposition)
@@ -258,7 +260,7 @@ impl World {
         let decision = case.decision();
         let answer = match self.carol.create(&args) {
             Ok(file) => {
-                // Of an overwriting one the rights it only implies do not count.
+                // The rights that an overwriting open only implies are not granted to the handle.
                 let granted = match decision {
                     Ok(granted) if case.overwrites() => granted,
                     _ => granted(&file),
@@ -302,7 +304,7 @@ fn every_open(directory: bool) {
     let mut folder = 0;
     for (above_name, above) in ABOVE {
         for (name, stored) in STORED {
-            // What the directory above gives is the same beside most lists.
+            // For most lists the rights on the parent directory make no difference.
             let twice = ["empty", "readers", "denied"].contains(&name);
             if above_name == "generous" && !twice {
                 continue;

@@ -1,13 +1,13 @@
-"""Every event of the table once, and the system calls that must have ended before its answer.
+"""Runs every event of the table once; lists the system calls that must have ended before its answer.
 
-A line of EVENTS is a name, what `honor` and what `strict-sync` do, in order. Under the other two
-policies nothing is done before the answer, but for a full sync, which is as under `honor`.
+A line of EVENTS is a name, the calls under `honor` and those under `strict-sync`, in order. Under the
+other two policies there are none before the answer, except for a full sync, which is as under `honor`.
 
     F path   fsync         W path   pwritev2 with RWF_DSYNC
     D path   fdatasync     -        nothing
 
-Paths are those in the share ("." is the share); "depot" is a folder of the depot, "depot file" what
-it keeps of a stream. A call that is repeated at once stands once.
+Paths are those in the share ("." is the share); "depot" is a folder of the depot, "depot file" the
+file of a stream in it. A call that is repeated immediately is listed once.
 """
 import struct
 
@@ -98,14 +98,14 @@ EVENTS = [
 ]
 
 
-# A full sync under a policy that has not synced anything before it owes more.
+# Under a policy that has not synced anything before, a full sync needs more calls.
 FULL_LATE = {"full sync": "F a/f, F a, F ."}
-# A name that goes back the way it came waits until that is on disk, under every policy that promises.
+# A rename back to the old folder waits until the first rename is on disk, under every policy that promises it.
 TURNED = {"rename of a write-through open": "F ., F a"}
 
 
 def wanted(event, policy):
-    """The calls due before the answer; None: not said; "all": every inode that was changed."""
+    """The calls required before the answer; None: not specified; "all": every inode that was changed."""
     name, honor, strict = event
     if policy == "strict-sync":
         return strict
@@ -119,7 +119,7 @@ def wanted(event, policy):
 
 
 def shown(syncs, share):
-    """Calls as EVENTS has them."""
+    """Formats calls as in EVENTS."""
     letters = {"fsync": "F", "fdatasync": "D", "pwritev2": "W"}
     said = [f"{letters.get(sync.name, sync.name)} {place(sync.path, share)}" for sync in syncs]
     return [call for at, call in enumerate(said) if not at or said[at - 1] != call]
@@ -133,7 +133,7 @@ def place(path, share):
 
 
 class Steps:
-    """Does the events one after the other, each in what its predecessors left."""
+    """Executes the events in order, each on the result of the ones before."""
 
     def __init__(self, peer):
         self.peer = peer
@@ -429,7 +429,7 @@ class Steps:
 
 
 class Clones:
-    """FSCTL_DUPLICATE_EXTENTS_TO_FILE, on a file system that has them."""
+    """FSCTL_DUPLICATE_EXTENTS_TO_FILE, on a file system that supports it."""
 
     EVENTS = [
         ("duplicate extents", "-", "D target"),
@@ -453,7 +453,7 @@ class Clones:
         self.steps.ioctl(target, DUPLICATE_EXTENTS, self.source.file_id + struct.pack("<QQQ", 0, 16384, 32768))
 
 
-# What a flush of the share's root has to reach, in any order.
+# The inodes that a flush of the share's root must sync, in any order.
 EVERYTHING = {
     "flush of the root": {"D f", "F one/new", "F two/new", "F one", "F two", "F ."},
     "full sync of the root": {"D f", "F one/moved", "F two/moved", "F one", "F two", "F ."},
