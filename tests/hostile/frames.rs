@@ -42,7 +42,7 @@ fn framed(message: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn other_protocols_are_disconnected() {
+fn bytes_that_are_not_smb_end_the_connection() {
     let server = HoldfastServer::new();
     let long = [0x41; 70_000];
     for bytes in [
