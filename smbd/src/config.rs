@@ -227,7 +227,7 @@ impl Default for Limits {
             opens: None,
             opens_per_user: None,
             locks_per_open: 4_096,
-            pending_per_connection: 512,
+            pending_per_connection: 511,
             compound_length: 64,
             credits: 8_192,
             io_size_bytes: 8 << 20,

@@ -98,6 +98,47 @@ fn an_anonymous_session_cannot_open_a_share() {
     client.login(USER, PASSWORD, "").unwrap();
 }
 
+/// A connection may carry a user's session and an anonymous one, and a client that always signs and
+/// encrypts does so in the latter with keys that everybody can compute.
+#[test]
+fn an_anonymous_session_beside_a_users_signs_and_encrypts_with_its_own_keys() {
+    let server = HoldfastServer::start(&smb_tests::Options {
+        server: "signing = \"desired\"\n".to_owned(),
+        ..smb_tests::Options::default()
+    });
+    for dialect in [Dialect::SMB_3_0, Dialect::SMB_3_1_1] {
+        let client = server.client(Options::dialect(dialect).signing(Signing::IfRequired));
+        let user = client.login(USER, PASSWORD, "").unwrap();
+        let nobody = client.login_with(&Login::anonymous()).unwrap();
+        assert!(nobody.flags().contains(SessionFlags::IS_NULL));
+        for (sign, encrypt) in [(true, false), (false, true), (false, false)] {
+            let mut request = nobody.tree_connect("\\\\server\\IPC$");
+            request.overrides.sign = Some(sign);
+            request.overrides.encrypt = Some(encrypt);
+            let reply = client.call(request).unwrap();
+            let what = format!("{dialect:?}, signed {sign}, encrypted {encrypt}");
+            assert_eq!(reply.status(), Status::SUCCESS, "{what}");
+            assert_eq!((reply.signed, reply.encrypted), (sign, encrypt), "{what}");
+        }
+        user.tree(DATA).unwrap().write_file("f", b"x").unwrap();
+        // The refusal of a wrong signature is signed with the right key.
+        let mut request = nobody.tree_connect("\\\\server\\IPC$");
+        request.overrides.sign = Some(true);
+        request.overrides.corrupt_signature = true;
+        let reply = client.call(request).unwrap();
+        assert_eq!(
+            (reply.status(), reply.signed),
+            (Status::ACCESS_DENIED, true)
+        );
+        // [MS-SMB2] 3.3.5.2.1.1: where nobody else has authenticated, nothing is encrypted.
+        let alone = server.client(Options::dialect(dialect).signing(Signing::IfRequired));
+        let nobody = alone.login_with(&Login::anonymous()).unwrap();
+        let mut request = nobody.tree_connect("\\\\server\\IPC$");
+        request.overrides.encrypt = Some(true);
+        assert_eq!(outcome(alone.call(request)), Outcome::Closed, "{dialect:?}");
+    }
+}
+
 #[test]
 fn an_anonymous_session_lists_nothing_if_that_is_disabled() {
     let server = HoldfastServer::start(&smb_tests::Options {

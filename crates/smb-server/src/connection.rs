@@ -196,11 +196,25 @@ impl<V: Vfs> Connection<V> {
 
     /// Sessions that live on this connection.
     pub(crate) fn sessions(&self) -> usize {
+        self.count_sessions(|_| true)
+    }
+
+    /// Connection.ConstrainedConnection: nobody but anonymous users has authenticated here.
+    pub(crate) fn is_constrained(&self) -> bool {
         let channels = self.channels.borrow();
-        channels
-            .values()
-            .filter(|channel| channel.session.phase() != SessionPhase::Closed)
-            .count()
+        (channels.values()).all(|channel| channel.session.established.anonymous)
+    }
+
+    /// Anonymous sessions that live on this connection.
+    pub(crate) fn anonymous_sessions(&self) -> usize {
+        self.count_sessions(|session| session.established.anonymous)
+    }
+
+    fn count_sessions(&self, counts: impl Fn(&Session<V>) -> bool) -> usize {
+        let channels = self.channels.borrow();
+        let sessions = channels.values().map(|channel| &channel.session);
+        let live = sessions.filter(|session| session.phase() != SessionPhase::Closed);
+        live.filter(|session| counts(session)).count()
     }
 
     /// A session works on this connection. Channels of sessions that ended are kept to answer

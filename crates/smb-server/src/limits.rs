@@ -62,8 +62,8 @@ pub const OUTBOX_BYTES_MAX: usize = 32 << 20;
 /// further request is read until some are done (a single larger one still runs).
 pub const DATA_IN_FLIGHT_MAX: usize = 64 << 20;
 
-/// Sessions that a connection may have, of all kinds, for one more to be established that may only
-/// list shares; one beyond gives REQUEST_NOT_ACCEPTED.
+/// Anonymous sessions of a connection that may only list shares; one more gives
+/// REQUEST_NOT_ACCEPTED.
 pub const LISTING_SESSIONS: usize = 1;
 
 /// Tree connects of a session that may only list shares; one more gives INSUFFICIENT_RESOURCES.

@@ -273,7 +273,8 @@ pub(super) struct LimitsTable {
     /// Byte-range locks of one open; more get STATUS_INSUFFICIENT_RESOURCES. Default: 8192.
     pub(super) locks_per_open: At<u32>,
     /// Requests of one connection that wait for something; more get
-    /// STATUS_INSUFFICIENT_RESOURCES. Default: 512.
+    /// STATUS_INSUFFICIENT_RESOURCES. Default: 511, as Windows has it (512 asynchronous credits, of
+    /// which it keeps one).
     pub(super) pending_per_connection: At<u32>,
     /// Requests in one compound, up to 64; those beyond get STATUS_INVALID_PARAMETER. Default: 64.
     pub(super) compound_length: At<u32>,

@@ -227,14 +227,18 @@ impl ClientCore {
                 .step(response.security_buffer, setup.now, &mut self.random)?;
             return Ok(info);
         }
-        if flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL) {
+        if flags.contains(SessionFlags::IS_GUEST) {
             self.sessions
                 .insert(session_id, SessionState::keyless(flags));
             return Ok(info);
         }
-        setup
-            .initiator
-            .step(response.security_buffer, setup.now, &mut self.random)?;
+        // The keys of an anonymous session prove nothing; only requests that ask for it use them.
+        let anonymous = flags.contains(SessionFlags::IS_NULL);
+        if !anonymous {
+            setup
+                .initiator
+                .step(response.security_buffer, setup.now, &mut self.random)?;
+        }
         let negotiated = self.negotiated.clone().ok_or(NOT_NOW)?;
         let key = setup
             .initiator
@@ -248,17 +252,20 @@ impl ClientCore {
         )
         .map_err(|_| ClientError::Protocol("no keys for this dialect"))?;
         let channel_key = keys.signing_key(negotiated.signing_algorithm);
-        verify_final(reply, &channel_key, &negotiated, self.signing_required())?;
+        let signs = !anonymous && self.signing_required();
+        if !anonymous {
+            verify_final(reply, &channel_key, &negotiated, signs)?;
+        }
         let state = match setup.kind {
             LoginKind::Bind(secret) => {
-                let mut state = SessionState::keyed(secret, &negotiated, self.signing_required());
+                let mut state = SessionState::keyed(secret, &negotiated, signs);
                 state.signing = Some(channel_key);
                 state
             }
             _ => {
                 let secret = SessionSecret::new(session_id, flags, keys)
                     .signed_in(negotiated.signing_algorithm);
-                SessionState::keyed(secret, &negotiated, self.signing_required())
+                SessionState::keyed(secret, &negotiated, signs)
             }
         };
         self.sessions.insert(session_id, state);

@@ -75,7 +75,7 @@ impl SessionSecret {
 /// A session on this connection.
 pub(super) struct SessionState {
     pub(super) flags: SessionFlags,
-    /// `None` for guests and null sessions.
+    /// `None` for guests.
     pub(super) secret: Option<SessionSecret>,
     pub(super) signing: Option<SigningKey>,
     /// Requests are signed by default.
@@ -100,7 +100,7 @@ impl SessionState {
         }
     }
 
-    /// Creates a guest or null session, which has no keys and signs nothing.
+    /// Creates a guest session, which has no keys and signs nothing.
     pub(super) fn keyless(flags: SessionFlags) -> Self {
         Self {
             flags,

@@ -194,7 +194,9 @@ impl<V: Vfs> Chain<V> {
             return Some(channel).filter(|channel| channel.signing.is_some());
         }
         let channel = call.channel.as_ref()?;
-        let wanted = call.signed || channel.session.must_sign();
+        // Also where the signature is wrong: clients take no unsigned refusal of a signed request.
+        let asked = call.header.flags.contains(HeaderFlags::SIGNED);
+        let wanted = asked || channel.session.must_sign();
         (wanted && channel.signing.is_some()).then(|| Rc::clone(channel))
     }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use durability::{Receipt, RequestFlags};
 use smb_wire::{
-    ids::{FileTime, Guid, LeaseKey, TreeId},
+    ids::{FileTime, LeaseKey, TreeId},
     msg::{CloseFlags, CloseRequest, CloseResponse, CreateOptions, NotifyFilter},
     status::Status,
 };
@@ -235,7 +235,7 @@ pub(super) async fn remove_name<V: Vfs>(
     node: &V::Node,
     (remove, open): (&Remove, OpenId),
     (who, flags): (&Identity, RequestFlags),
-    spared: Option<(Guid, LeaseKey)>,
+    spared: Option<LeaseKey>,
 ) -> Result<Option<Receipt>, VfsError> {
     let Some(path) = server.files.leaving(open) else {
         return Ok(None);
@@ -301,7 +301,7 @@ struct Removal<'a, V: Vfs> {
     node: &'a V::Node,
     who: &'a Identity,
     flags: RequestFlags,
-    spared: Option<(Guid, LeaseKey)>,
+    spared: Option<LeaseKey>,
 }
 
 impl<V: Vfs> Removal<'_, V> {

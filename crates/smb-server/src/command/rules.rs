@@ -74,7 +74,7 @@ impl<V: Vfs> Rules<V> {
 
     /// Whether a session is protected as one that is established now has to be.
     pub(super) fn protects(&self, session: &Session<V>) -> bool {
-        let has_keys = session.signing.is_some();
+        let has_keys = session.signing.is_some() && !session.established.anonymous;
         let encrypted = self.config.encryption != Encryption::Required || session.encrypts();
         let signed = !self.config.signing_required || !has_keys || session.must_sign();
         encrypted && signed

@@ -220,8 +220,9 @@ async fn answer<V: Vfs>(
     done: Result<Done<V>, Failure>,
 ) -> Handled {
     let done = done?;
-    // [MS-SMB2] 3.3.5.5.3: the success is signed with the new key; guests have none.
-    if !call.encrypted {
+    // [MS-SMB2] 3.3.5.5.3: the success is signed with the new key. Guests have none, and clients
+    // expect no signature for an anonymous session.
+    if !call.encrypted && !done.channel.session.established.anonymous {
         *call.sign_with.borrow_mut() = Some(done.channel);
     }
     let response = SessionSetupResponse {
@@ -311,19 +312,21 @@ async fn establish<V: Vfs>(
 ) -> Result<Done<V>, Failure> {
     let server = call.server();
     let config = server.config();
-    // Whoever signed in as nobody may list the shares, once, and takes nothing from users.
+    // An anonymous session may list the shares, one on each connection, and takes nothing from users.
     let lists_only = token.anonymous && !server.welcomes_guests();
     if !lists_only && !server.logged_in(call.connection.id) {
         return Err(Status::USER_SESSION_DELETED.into());
     }
     let known = !token.guest && !token.anonymous;
+    // An anonymous session has keys as well, which everybody can compute: they let a client sign and
+    // encrypt that always does, and protect nothing.
     let keys = session_key
-        .filter(|_| known)
+        .filter(|_| !token.guest)
         .map(|key| derive(facts, setup, key))
         .transpose()?;
     let sealing = keys.as_ref().and_then(|keys| sealing(call, keys));
     let encrypt_data = config.encryption == Encryption::Required;
-    if encrypt_data && sealing.is_none() {
+    if encrypt_data && (!known || sealing.is_none()) {
         return Err(Status::ACCESS_DENIED.into());
     }
     let client_requires = request
@@ -352,11 +355,10 @@ async fn establish<V: Vfs>(
         encrypt_data,
         sealing,
     }));
-    let most = match lists_only {
-        true => LISTING_SESSIONS,
-        false => config.limits.sessions_per_connection,
-    };
-    if call.connection.sessions() >= most {
+    let connection = &call.connection;
+    if connection.sessions() >= config.limits.sessions_per_connection
+        || (lists_only && connection.anonymous_sessions() >= LISTING_SESSIONS)
+    {
         return Err(Status::REQUEST_NOT_ACCEPTED.into());
     }
     if !server.add_session(Arc::clone(&session), config.limits.sessions) {

@@ -144,8 +144,8 @@ fn disk<V: Vfs>(
         );
         return Err(Status::ACCESS_DENIED.into());
     }
-    let can_encrypt = session.sealing().is_some();
-    if config.encryption_required && !can_encrypt {
+    // An anonymous session can encrypt as well, but guests are let into no share that requires it.
+    if config.encryption_required && session.sealing().is_none() {
         // [MS-SMB2] 3.3.5.7: RejectUnencryptedAccess.
         return Err(Status::ACCESS_DENIED.into());
     }

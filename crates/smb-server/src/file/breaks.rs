@@ -107,7 +107,7 @@ impl Files {
     /// An entry of a directory was created, deleted, renamed or changed in attributes, times or
     /// size: leases on the directory lose what they hold, except the one the acting open named
     /// as its parent's ([MS-FSA] 2.1.4.12 with PARENT_OBJECT, 2.1.4.12.2).
-    pub fn entries_changed(&self, directory: FileKey, actor: Option<(Guid, LeaseKey)>) -> Effects {
+    pub fn entries_changed(&self, directory: FileKey, actor: Option<LeaseKey>) -> Effects {
         let mut effects = Effects::default();
         let next_ticket = || self.next_ticket();
         let place = Place {
@@ -118,9 +118,8 @@ impl Files {
             place: &place,
             next_ticket: &next_ticket,
         };
-        let spared = actor.map(|(client, key)| Owner::Lease(client, key));
         self.with(directory, false, |inode| {
-            inode.entries_changed(spared, site, &mut effects);
+            inode.entries_changed(actor, site, &mut effects);
         });
         effects
     }

@@ -4,7 +4,7 @@
 //! Owns which streams of an inode a request concerns, and whose caching it spares. What is asked of
 //! one holder is `caching`'s affair.
 
-use smb_wire::Status;
+use smb_wire::{Status, ids::LeaseKey};
 
 use super::caching::{Cause, Holder, Site};
 use super::files::{Files, Step};
@@ -149,14 +149,19 @@ impl Inode {
         self.contend(&site.place.stream, cause, spared, site, out)
     }
 
-    /// An entry of this directory changed. Spares the lease the actor named as its parent's.
+    /// An entry of this directory changed. Spares the lease that the actor named as its parent's:
+    /// [MS-FSA] 2.1.4.12.2 compares the keys of oplocks, and since Windows 8 that of a lease is the
+    /// LeaseKey alone, whichever client holds it ([MS-SMB2] 3.3.1.4 <211>).
     pub(super) fn entries_changed(
         &mut self,
-        spared: Option<Owner>,
+        spared: Option<LeaseKey>,
         site: Site<'_>,
         out: &mut Effects,
     ) {
-        let spared = |holder: &Holder| Some(holder.owner) == spared;
+        let spared = |holder: &Holder| match holder.owner {
+            Owner::Lease(_, key) => Some(key) == spared,
+            _ => false,
+        };
         self.contend(&None, Cause::Entries, spared, site, out);
     }
 }

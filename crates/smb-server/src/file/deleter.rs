@@ -1,6 +1,6 @@
 //! Who marked a name for deletion.
 
-use smb_wire::ids::{Guid, LeaseKey};
+use smb_wire::ids::LeaseKey;
 use vfs::Identity;
 
 /// Whoever marked a name for deletion; another may be the one who closes it last.
@@ -9,12 +9,12 @@ pub struct Deleter {
     /// On whose behalf the name goes.
     pub identity: Identity,
     /// The directory lease that the marking open named as its parent's.
-    pub(super) parent_lease: Option<(Guid, LeaseKey)>,
+    pub(super) parent_lease: Option<LeaseKey>,
 }
 
 impl Deleter {
     #[must_use]
-    pub fn new(identity: &Identity, parent_lease: Option<(Guid, LeaseKey)>) -> Self {
+    pub fn new(identity: &Identity, parent_lease: Option<LeaseKey>) -> Self {
         Self {
             identity: identity.clone(),
             parent_lease,
@@ -25,7 +25,7 @@ impl Deleter {
     /// ([MS-FSA] 2.1.4.12.2). Whoever neither deletes nor closes learns of it by the break, and so
     /// does whoever did only one of these: its client has not seen the name go.
     #[must_use]
-    pub fn spares(&self, closer: Option<(Guid, LeaseKey)>) -> Option<(Guid, LeaseKey)> {
+    pub fn spares(&self, closer: Option<LeaseKey>) -> Option<LeaseKey> {
         closer.filter(|_| self.parent_lease == closer)
     }
 }

@@ -233,6 +233,10 @@ fn unseal<V: Vfs>(
         .channel(transform.session_id)
         .ok_or(Misbehaved::Encryption("unknown session"))?;
     let session: &Session<V> = &channel.session;
+    // [MS-SMB2] 3.3.5.2.1.1: everybody knows the keys of an anonymous session.
+    if session.established.anonymous && connection.is_constrained() {
+        return Err(Misbehaved::Encryption("nobody has authenticated"));
+    }
     let sealing = session
         .sealing()
         .ok_or(Misbehaved::Encryption("session has no keys"))?;

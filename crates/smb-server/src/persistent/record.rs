@@ -72,7 +72,7 @@ pub(crate) struct OpenRecord {
     /// Open.Lease: its key and whether it is of version 2.
     pub(crate) lease: Option<(LeaseKey, bool)>,
     /// The directory lease that what this open does spares.
-    pub(crate) parent_lease: Option<(Guid, LeaseKey)>,
+    pub(crate) parent_lease: Option<LeaseKey>,
     /// Open.AppInstanceId and its version.
     pub(crate) app: Option<(Guid, Option<AppInstanceVersion>)>,
     /// What the file engine knows of it. A lease's state is in its own record.
@@ -189,8 +189,9 @@ impl OpenRecord {
         out.put_u32_le(self.action.0);
         out.put_u32_le(self.timeout_ms);
         option(&mut out, self.lease, |out, (key, _)| out.put_slice(&key.0));
-        option(&mut out, self.parent_lease, |out, (client, key)| {
-            out.put_slice(&client.0);
+        option(&mut out, self.parent_lease, |out, key| {
+            // The layout has room for a client, which the comparison of keys does not need.
+            out.put_slice(&self.client.0);
             out.put_slice(&key.0);
         });
         option(&mut out, self.app, |out, (id, version)| {
@@ -234,7 +235,8 @@ impl OpenRecord {
             Some((LeaseKey(from.array().ok()?), is(LEASE_V2)))
         })?;
         let parent_lease = read_option(&mut from, |from| {
-            Some((guid(from).ok()?, LeaseKey(from.array().ok()?)))
+            guid(from).ok()?;
+            Some(LeaseKey(from.array().ok()?))
         })?;
         let app = read_option(&mut from, |from| {
             let id = guid(from).ok()?;
@@ -411,7 +413,7 @@ mod tests {
             action: CreateAction::CREATED,
             timeout_ms: 60_000,
             lease: Some((LeaseKey([7; 16]), true)),
-            parent_lease: Some((Guid([2; 16]), LeaseKey([8; 16]))),
+            parent_lease: Some(LeaseKey([8; 16])),
             app: Some((Guid([9; 16]), Some(AppInstanceVersion { high: 1, low: 2 }))),
             engine: KeptOpen {
                 access: AccessMask::FILE_READ_DATA,

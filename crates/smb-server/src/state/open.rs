@@ -156,7 +156,7 @@ pub(crate) struct Open<V: Vfs> {
     /// The number the file engine knows it by.
     pub(crate) engine: OpenId,
     /// The directory lease that changes through this open spare.
-    pub(crate) parent_lease: Option<(Guid, LeaseKey)>,
+    pub(crate) parent_lease: Option<LeaseKey>,
     /// The CREATE it came from.
     pub(crate) origin: Origin,
     /// Open.IsReplayEligible.
@@ -187,7 +187,7 @@ pub(crate) struct NewOpen<V: Vfs> {
     pub(crate) user: String,
     pub(crate) engine: OpenId,
     pub(crate) channel_sequence: u16,
-    pub(crate) parent_lease: Option<(Guid, LeaseKey)>,
+    pub(crate) parent_lease: Option<LeaseKey>,
     pub(crate) policy: Option<OpenPolicy<V>>,
     pub(crate) place: Option<OpenPlace>,
     pub(crate) origin: Origin,

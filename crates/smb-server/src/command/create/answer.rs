@@ -8,7 +8,7 @@ use smb_wire::{
         CreateContextList, LeaseContext, LeaseFlags, LeaseV2, QueryMaximalAccessResponse,
         QueryOnDiskIdResponse, name,
     },
-    ids::{FileId, FileTime, Guid, LeaseKey},
+    ids::{FileId, FileTime, LeaseKey},
     msg::{CreateAction, CreateResponse, CreateResponseFlags, OplockLevel},
     status::Status,
 };
@@ -185,7 +185,7 @@ async fn enter<V: Vfs>(
         user: session.token().user.clone(),
         engine: opened.id,
         channel_sequence: call.header.channel_sequence(),
-        parent_lease: parent_lease(call, contexts),
+        parent_lease: parent_lease(contexts),
         policy: Some(opened.policy),
         place: call.place.borrow_mut().take(),
         origin,
@@ -232,12 +232,8 @@ pub(crate) fn insert<V: Vfs>(session: &Session<V>, open: Arc<Open<V>>) -> bool {
 }
 
 /// The directory lease that what this open does shall spare ([MS-FSA] 2.1.4.12.2).
-pub(super) fn parent_lease<V: Vfs>(
-    call: &Call<V>,
-    contexts: &Contexts,
-) -> Option<(Guid, LeaseKey)> {
-    let key = contexts.lease.as_ref()?.parent_lease_key()?;
-    Some((call.connection.negotiated()?.client_guid, key))
+pub(super) fn parent_lease(contexts: &Contexts) -> Option<LeaseKey> {
+    contexts.lease.as_ref()?.parent_lease_key()
 }
 
 /// What the request asks to be told of the object: the node, and its directory where known.

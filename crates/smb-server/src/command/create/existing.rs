@@ -83,7 +83,7 @@ pub(super) async fn open<V: Vfs>(
     match acted {
         Ok((node, receipt)) => {
             if let (true, Some(parent)) = (wanted.overwrites(), &lookup.parent) {
-                let spared = super::answer::parent_lease(call, contexts);
+                let spared = super::answer::parent_lease(contexts);
                 let server = call.server();
                 let after = server.files.entries_changed(parent.key(), spared);
                 engine::perform(server, after);

@@ -275,7 +275,7 @@ fn announce<V: Vfs>(
     let path = engine::share_path(share.id, &lookup.path);
     let filter = engine::name_filter(wanted.directory());
     engine::report(server, &[engine::change(path, Change::ADDED, filter)]);
-    let spared = super::answer::parent_lease(call, contexts);
+    let spared = super::answer::parent_lease(contexts);
     let effects = server.files.entries_changed(parent.key(), spared);
     engine::perform(server, effects);
     Ok(())

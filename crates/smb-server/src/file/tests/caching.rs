@@ -599,17 +599,13 @@ fn directory_leases_break_for_all_but_the_parent_key() {
         ..rig.request(5, READ)
     };
     assert_eq!(rig.open(&batch), CacheGrant::None);
-    let effects = rig
-        .files
-        .entries_changed(key(5), Some((client(1), lease_key(1))));
+    let effects = rig.files.entries_changed(key(5), Some(lease_key(1)));
     assert_eq!(told(&effects.breaks), [(3, 0, true)]);
     assert_eq!(
         effects.breaks[0].owner,
         Owner::Lease(client(2), lease_key(2))
     );
-    let effects = rig
-        .files
-        .entries_changed(key(5), Some((client(3), lease_key(1))));
+    let effects = rig.files.entries_changed(key(5), Some(lease_key(3)));
     assert_eq!(told(&effects.breaks), [(3, 0, true)]);
     assert!(rig.files.entries_changed(key(5), None).is_empty());
     assert!(rig.files.entries_changed(key(6), None).is_empty());
