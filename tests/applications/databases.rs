@@ -1,4 +1,5 @@
-//! Hyper-V's disks, SQL Server's files and Access' locks: unbuffered, written through, shared by ranges.
+//! Hyper-V's disks, SQL Server's files and the locks of Access: unbuffered, written through, shared
+//! by byte ranges.
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Tree};
@@ -16,7 +17,7 @@ use crate::requests::{file_system, standard};
 const MIB: u64 = 1 << 20;
 const DIRECT: CreateOptions = CreateOptions(0x0A);
 
-/// NO_INTERMEDIATE_BUFFERING and WRITE_THROUGH, as both ask for.
+/// Opens with NO_INTERMEDIATE_BUFFERING and WRITE_THROUGH, as Hyper-V and SQL Server do.
 fn direct(tree: &Tree, name: &str, share: ShareAccess) -> Result<File, smb_client::ClientError> {
     let access = AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE;
     let args = CreateArgs::new(name, CreateDisposition::OPEN_IF)
@@ -33,7 +34,8 @@ fn range(from: u64, to: u64) -> [u8; 16] {
     out
 }
 
-/// Every policy that promises something serves a disk the same; what differs is what a cut takes.
+/// Starts a server with a durability policy. A disk works in the same way under each of them; the
+/// difference is what a power failure can lose.
 fn server(durability: &str) -> HoldfastServer {
     HoldfastServer::start(&Options {
         share: format!("durability = \"{durability}\"\n"),
@@ -49,7 +51,7 @@ fn a_virtual_disk_is_made_used_and_backed_up() {
         let disk = direct(&tree, "vm.vhdx", ShareAccess::READ).unwrap();
         let sectors = file_system(&disk, FsInformationClass::SECTOR_SIZE);
         let sectors = FileFsSectorSizeInformation::read(&sectors).unwrap();
-        // What the disk writes is aligned to this.
+        // The disk's writes are aligned to this size.
         assert_eq!(4096 % sectors.logical_bytes_per_sector, 0);
         disk.ioctl(FsctlCode::SET_SPARSE, &[1], 0).unwrap();
         disk.set_end_of_file(64 * MIB).unwrap();
@@ -63,7 +65,7 @@ fn a_virtual_disk_is_made_used_and_backed_up() {
         let told = read_allocated_ranges(&told.unwrap()).unwrap();
         let lengths = told.iter().map(|range| range.length as u64).sum::<u64>();
         assert!((3 * MIB..8 * MIB).contains(&lengths), "{told:?}");
-        // The guest trims what it has deleted.
+        // The guest trims blocks that it has deleted.
         disk.ioctl(FsctlCode::SET_ZERO_DATA, &range(8 * MIB, 9 * MIB), 0)
             .unwrap();
         assert!(
@@ -72,7 +74,7 @@ fn a_virtual_disk_is_made_used_and_backed_up() {
                 .iter()
                 .all(|byte| *byte == 0)
         );
-        // A backup reads beside it, and nobody else writes.
+        // A backup may read at the same time, and nobody else may write.
         let args = CreateArgs::open("vm.vhdx").access(AccessMask::FILE_GENERIC_READ);
         let backup = tree.create(&args.share(ShareAccess(3))).unwrap();
         assert_eq!(backup.read(4096, 4096).unwrap(), [1; 4096]);
@@ -85,10 +87,10 @@ fn a_virtual_disk_is_made_used_and_backed_up() {
     }
 }
 
-/// SQL Server zeroes a new file itself where it may not set the valid data length, then has it for
-/// itself.
+/// SQL Server zeroes a new file itself if it may not set the valid data length, then opens it
+/// exclusively.
 #[test]
-fn a_data_base_file_is_zeroed_and_its_pages_are_written() {
+fn a_database_file_is_zeroed_and_its_pages_are_written() {
     let server = server("honor");
     let tree = server.tree();
     let data = direct(&tree, "data.mdf", ShareAccess::empty()).unwrap();
@@ -120,9 +122,10 @@ fn a_data_base_file_is_zeroed_and_its_pages_are_written() {
     assert_eq!(on_disk.len(), 3 * 8192);
 }
 
-/// Access: each user holds a lock far behind the end of the lock file, and page locks while he writes.
+/// Access: each user holds a lock far behind the end of the lock file, and takes page locks for
+/// writing.
 #[test]
-fn users_of_an_access_file_meet_at_its_locks() {
+fn users_of_an_access_file_see_each_others_locks() {
     const USERS: u64 = 0x1000_0001;
     const NOW: LockFlags = LockFlags::FAIL_IMMEDIATELY;
     let exclusive = LockFlags::EXCLUSIVE | NOW;
@@ -139,7 +142,7 @@ fn users_of_an_access_file_meet_at_its_locks() {
             .unwrap();
         lock.lock(USERS + at as u64, 1, exclusive).unwrap();
     }
-    // Who is in is seen by whose lock is refused.
+    // A refused lock shows which users are present.
     let refused = status(locks[1].lock(USERS, 1, exclusive));
     assert_eq!(refused, Status::LOCK_NOT_GRANTED);
     data[0].lock(4096, 4096, exclusive).unwrap();
@@ -150,7 +153,7 @@ fn users_of_an_access_file_meet_at_its_locks() {
     data[0].write_all(4096, &[2; 4096]).unwrap();
     data[0].unlock(4096, 4096).unwrap();
     assert_eq!(data[1].read(4096, 4096).unwrap(), [2; 4096]);
-    // The locks go with their handle.
+    // The locks are released when their handle is closed.
     locks[0].close().unwrap();
     locks[1].lock(USERS, 1, exclusive).unwrap();
     let mut size = BytesMut::new();

@@ -1,4 +1,4 @@
-//! Explorer of Windows: a window on a folder, copies, new folders, deletions.
+//! Windows Explorer: a window on a folder, copies, new folders, deletions.
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Reply, Request, Tree};
@@ -67,7 +67,7 @@ fn the_root_is_opened_and_the_volume_looked_at() {
     let root = window(&tree, "");
     let created = root.created();
     assert_eq!(created.file_attributes, FileAttributes::DIRECTORY);
-    // Without R the window asks again at each look, without H it opens again.
+    // Without R the window queries at each refresh, without H it opens the folder again.
     assert_eq!(granted(&root), LeaseState::READ | LeaseState::HANDLE);
     let maximal = created.context(name::QUERY_MAXIMAL_ACCESS).unwrap();
     let maximal = QueryMaximalAccessResponse::read(maximal).unwrap();
@@ -82,7 +82,7 @@ fn the_root_is_opened_and_the_volume_looked_at() {
     let internal = root.query(Class::INTERNAL).unwrap();
     let internal = FileInternalInformation::read(&internal).unwrap();
     assert_eq!(on_disk.disk_file_id, internal.index_number);
-    // One compound tells of the volume.
+    // One compound queries the volume.
     let open = CreateArgs::open("").access(AccessMask::FILE_READ_ATTRIBUTES);
     let replies = tree.client().compound(vec![
         tree.address(asking(open).request()),
@@ -95,7 +95,7 @@ fn the_root_is_opened_and_the_volume_looked_at() {
     assert_eq!(statuses(&replies), [Status::SUCCESS; 5]);
     FileFsVolumeInformation::read(told(&replies[1])).unwrap();
     let attribute = FileFsAttributeInformation::read(told(&replies[2])).unwrap();
-    // What the security tab, the alternate streams and long names hang on.
+    // The security tab, alternate streams and long names depend on these attributes.
     let needed = FileSystemAttributes::PERSISTENT_ACLS
         | FileSystemAttributes::NAMED_STREAMS
         | FileSystemAttributes::UNICODE_ON_DISK
@@ -105,7 +105,7 @@ fn the_root_is_opened_and_the_volume_looked_at() {
     assert_eq!(attribute.file_system_name, "NTFS");
     let network = FileNetworkOpenInformation::read(told(&replies[3])).unwrap();
     assert_eq!(network.creation_time, created.creation_time);
-    // The free space, of which both classes have to say the same.
+    // Both classes must report the same free space.
     let size = file_system(&root, FsClass::SIZE);
     let size = FileFsSizeInformation::read(&size).unwrap();
     let full = file_system(&root, FsClass::FULL_SIZE);
@@ -117,7 +117,7 @@ fn the_root_is_opened_and_the_volume_looked_at() {
     for class in [FsClass::DEVICE, FsClass::SECTOR_SIZE, FsClass::OBJECT_ID] {
         assert!(!file_system(&root, class).is_empty(), "{class}");
     }
-    // The tab "Previous Versions": first only how many there are.
+    // The tab "Previous Versions" first queries only the number of versions.
     let snapshots = root.ioctl(FsctlCode::SRV_ENUMERATE_SNAPSHOTS, &[], 16);
     let snapshots = SnapshotArray::read(&snapshots.unwrap()).unwrap();
     assert_eq!(snapshots.number_of_snapshots, 0);
@@ -155,19 +155,19 @@ fn a_folder_is_listed_in_one_round_trip() {
         assert_eq!(entry.end_of_file, at as u64, "{}", entry.file_name);
         assert!(!entry.file_attributes.contains(FileAttributes::DIRECTORY));
     }
-    // A listing and an open speak of the same file.
+    // A listing and an open report the same file.
     let one = format!("folder\\{}", files[7].file_name);
     let one = tree.create(&CreateArgs::open(&one)).unwrap();
     let internal = one.query(Class::INTERNAL).unwrap();
     let internal = FileInternalInformation::read(&internal).unwrap();
     assert_eq!(internal.index_number, files[7].file_id);
     assert_eq!(one.created().last_write_time, files[7].last_write_time);
-    // Everything above it came from the cache: no look has taken the lease.
+    // All of this was served from the cache: no query has broken the lease.
     folder.close().unwrap();
 }
 
 #[test]
-fn what_is_not_there_is_missed_and_nothing_else() {
+fn missing_names_have_the_status_that_clients_cache() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.mkdir("folder").unwrap();
@@ -185,7 +185,7 @@ fn what_is_not_there_is_missed_and_nothing_else() {
             related_query(&tree, InfoType::FILE, Class::NETWORK_OPEN.0, 56),
             related_close(&tree),
         ]);
-        // The redirector remembers the name as missing because of this very status.
+        // The redirector caches the name as missing because of this very status.
         let missed = [Status::OBJECT_NAME_NOT_FOUND; 3];
         assert_eq!(statuses(&replies.unwrap()), missed, "{probe}");
     }
@@ -196,7 +196,8 @@ fn what_is_not_there_is_missed_and_nothing_else() {
     assert_eq!(status(folder.list("*.url")), Status::NO_SUCH_FILE);
 }
 
-/// As CopyFileEx: the space asked for at once, the end set first, the times last.
+/// Copies like CopyFileEx: the space is requested at once, the end of file is set first, the times
+/// last.
 #[test]
 fn a_file_is_copied_to_the_server() {
     let server = HoldfastServer::new();
@@ -216,7 +217,7 @@ fn a_file_is_copied_to_the_server() {
     assert_eq!(granted(&file), LeaseState::RWH);
     file.set_end_of_file(size).unwrap();
     assert!(standard(&file).allocation_size >= size);
-    // Writes in flight together, which may arrive in any order.
+    // Concurrent writes, which may arrive in any order.
     let pieces = content.chunks(MIB as usize).enumerate().rev();
     let sent: Vec<MessageId> = pieces
         .map(|(at, piece)| {
@@ -232,7 +233,7 @@ fn a_file_is_copied_to_the_server() {
     let closed = file.close_with(CloseFlags::POSTQUERY_ATTRIB).unwrap();
     assert_eq!(closed.last_write_time.0, LONG_AGO + 1);
     assert_eq!(closed.end_of_file, size);
-    // The mark of the zone it came from, which must not make the file look new.
+    // The zone identifier of a download, which must not make the file look new.
     let mark = b"[ZoneTransfer]\r\nZoneId=3\r\n";
     let stream = "Setup.exe:Zone.Identifier:$DATA";
     tree.write_file(stream, mark).unwrap();
@@ -249,7 +250,7 @@ fn a_file_is_copied_to_the_server() {
         (":Zone.Identifier:$DATA".to_owned(), mark.len() as u64),
     ];
     assert_eq!(streams(&tree, "Setup.exe"), expected);
-    // "Unblock" in the properties.
+    // The button "Unblock" in the properties.
     assert_eq!(delete(&tree, "Setup.exe:Zone.Identifier"), Status::SUCCESS);
     assert_eq!(streams(&tree, "Setup.exe"), expected[..1]);
     assert!(tree.read_file("Setup.exe").unwrap() == content);
@@ -312,7 +313,7 @@ fn watch(window: &File) -> MessageId {
         .unwrap()
 }
 
-/// Reads notifications until this one has come; the window asks again after each.
+/// Reads notifications until this one is received; the window sends a new request after each.
 #[track_caller]
 fn wait_for(window: &File, mut id: MessageId, action: FileAction, name: &str) -> MessageId {
     loop {
@@ -329,7 +330,7 @@ fn wait_for(window: &File, mut id: MessageId, action: FileAction, name: &str) ->
 }
 
 #[test]
-fn a_second_window_sees_folders_come_change_and_go() {
+fn a_second_window_sees_folders_created_changed_and_deleted() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     let theirs = other.create(&CreateArgs::directory("")).unwrap();
@@ -341,7 +342,7 @@ fn a_second_window_sees_folders_come_change_and_go() {
     };
     assert_eq!(make("New folder"), Status::SUCCESS);
     let id = wait_for(&theirs, id, FileAction::ADDED, "New folder");
-    // Explorer tries the next number when the name is taken, also in another case.
+    // Explorer tries the next number if the name exists, also in another case.
     assert_eq!(make("NEW FOLDER"), Status::OBJECT_NAME_COLLISION);
     assert_eq!(make("New folder (2)"), Status::SUCCESS);
     let id = wait_for(&theirs, id, FileAction::ADDED, "New folder (2)");
@@ -363,7 +364,7 @@ fn a_second_window_sees_folders_come_change_and_go() {
 }
 
 #[test]
-fn a_folder_is_deleted_to_nothing() {
+fn a_folder_is_deleted_with_all_its_content() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     tree.mkdir("old").unwrap();
@@ -372,14 +373,14 @@ fn a_folder_is_deleted_to_nothing() {
     let read_only = CreateArgs::new("old\\protected", CreateDisposition::CREATE)
         .attributes(FileAttributes::READONLY);
     tree.create(&read_only).unwrap().close().unwrap();
-    // A preview pane of somebody else, which lets others delete.
+    // Another client's preview pane, which permits deletion.
     let reader = CreateArgs::open("old\\read").access(AccessMask::FILE_GENERIC_READ);
     let reader = other.create(&reader).unwrap();
     assert_eq!(delete(&tree, "old"), Status::DIRECTORY_NOT_EMPTY);
     for entry in names(&tree, "old") {
         let name = format!("old\\{entry}");
         assert_eq!(delete(&tree, &name), Status::SUCCESS, "{name}");
-        // The name is free at once, whoever still reads.
+        // The name is free at once, even if somebody still reads the file.
         let gone = tree.create_status(&CreateArgs::open(&name)).unwrap();
         assert_eq!(gone, Status::OBJECT_NAME_NOT_FOUND, "{name}");
     }

@@ -1,4 +1,4 @@
-//! The Finder of macOS: the mount's probes, the metadata beside a file, names of its own.
+//! The Finder of macOS: the probes of a mount, the metadata beside a file, and its special names.
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, Request, Tree};
@@ -66,7 +66,7 @@ fn full_sync_announced(tree: &Tree) -> bool {
 }
 
 #[test]
-fn the_mount_asks_for_apples_extensions_and_for_copies() {
+fn the_mount_probes_apples_extensions_and_server_side_copies() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let answer = answer_to(&tree, &PUBLISHED_QUERY);
@@ -194,14 +194,14 @@ fn full_sync_is_announced_where_it_is_honored() {
 }
 
 #[test]
-fn metadata_and_names_of_macos_are_kept() {
-    // Resource forks are longer than what an attribute of ext4 holds.
+fn metadata_and_names_of_macos_are_preserved() {
+    // Resource forks are longer than an extended attribute of ext4 can be.
     let server = HoldfastServer::start(&Options {
         share: "streams = \"depot\"\n".into(),
         ..Options::default()
     });
     let tree = server.tree();
-    // A colon, a question mark and a final dot, as the client maps them.
+    // A colon, a question mark and a final dot, in the client's mapping.
     let photo = "9\u{f022}41 Cafe\u{301} wo\u{f025} etc\u{f029}";
     for file in [".DS_Store", "._old", photo] {
         let opened = tree.create(&CreateArgs::create(file)).unwrap();

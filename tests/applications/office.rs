@@ -1,4 +1,4 @@
-//! Word, Excel and PowerPoint: the owner file, saves by way of a temporary file, the second user.
+//! Word, Excel and PowerPoint: the owner file, saving by way of a temporary file, the second user.
 
 use smb_client::{CreateArgs, File, Options, Tree};
 use smb_tests::{HoldfastServer, status};
@@ -14,14 +14,15 @@ use crate::requests::{LONG_AGO, basic, names, open_to_delete, set_basic, streams
 const READERS: ShareAccess = ShareAccess::READ;
 const READERS_AND_DELETERS: ShareAccess = ShareAccess(5);
 
-/// The document, as its program keeps it open: others may read it.
+/// Opens a document as its program does: others may read it.
 fn document(tree: &Tree, name: &str) -> File {
     let access = AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE;
     let args = CreateArgs::open(name).access(access).share(READERS);
     tree.create(&args).unwrap()
 }
 
-/// `~$x`: says who has the document open; hidden, and gone with its handle.
+/// Creates the owner file `~$x`, which names the user who has the document open; it is hidden, and
+/// deleted with its handle.
 fn owner_file(tree: &Tree, name: &str) -> File {
     let access =
         AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE | AccessMask::DELETE;
@@ -35,7 +36,7 @@ fn owner_file(tree: &Tree, name: &str) -> File {
     file
 }
 
-/// A new file of the program's, written through to its end.
+/// Creates a temporary file and writes it through.
 fn temporary(tree: &Tree, name: &str, content: &[u8]) {
     let file = tree.create(&CreateArgs::create(name)).unwrap();
     file.set_end_of_file(content.len() as u64).unwrap();
@@ -58,7 +59,7 @@ fn a_second_user_learns_who_has_the_document_and_reads_it() {
     first.write_file("Plan.docx", b"version 1").unwrap();
     let open = document(&first, "Plan.docx");
     let owner = owner_file(&first, "~$Plan.docx");
-    // The second user's Word asks to write, is refused, and offers a read-only copy.
+    // The second user's Word requests write access, is refused, and offers a read-only copy.
     let write = AccessMask::FILE_GENERIC_READ | AccessMask::FILE_GENERIC_WRITE;
     let args = CreateArgs::open("Plan.docx").access(write).share(READERS);
     let refused = second.create_status(&args).unwrap();
@@ -70,7 +71,7 @@ fn a_second_user_learns_who_has_the_document_and_reads_it() {
     let args = CreateArgs::open("Plan.docx").access(AccessMask::FILE_GENERIC_READ);
     let reading = second.create(&args.share(ShareAccess(3))).unwrap();
     assert_eq!(reading.read_all().unwrap(), b"version 1");
-    // The owner file goes when the first user closes, for whoever looks at it, too.
+    // The owner file is deleted when the first user closes it, even while others read it.
     reading.close().unwrap();
     who.close().unwrap();
     owner.close().unwrap();
@@ -79,8 +80,8 @@ fn a_second_user_learns_who_has_the_document_and_reads_it() {
     document(&second, "Plan.docx").close().unwrap();
 }
 
-/// Word: a new temporary file, the document renamed away, the temporary renamed in its place, and the old one
-/// deleted.
+/// Word writes a new temporary file, renames the document away, renames the temporary file in its
+/// place, and deletes the old one.
 #[test]
 fn word_saves_by_two_renames() {
     let server = HoldfastServer::new();
@@ -111,8 +112,8 @@ fn word_saves_by_two_renames() {
     assert_eq!(names(&tree, ""), ["Letter.docx"]);
 }
 
-/// Excel: a temporary file of eight random letters without an extension, which replaces the workbook in one
-/// rename while the owner file stands.
+/// Excel writes a temporary file with a name of eight random letters without an extension, which
+/// replaces the workbook in one rename while the owner file exists.
 #[test]
 fn excel_saves_by_a_rename_that_replaces() {
     let server = HoldfastServer::new();
@@ -123,7 +124,7 @@ fn excel_saves_by_a_rename_that_replaces() {
     let owner = owner_file(&tree, "~$Sums.xlsx");
     let open = document(&tree, "Sums.xlsx");
     temporary(&tree, "A1B2C3D4", b"2");
-    // The workbook that is open is not replaced under its reader.
+    // A workbook is not replaced while it is open.
     let file = open_to_delete(&tree, "A1B2C3D4");
     assert_eq!(
         status(file.rename("Sums.xlsx", true)),
@@ -133,16 +134,16 @@ fn excel_saves_by_a_rename_that_replaces() {
     file.rename("Sums.xlsx", true).unwrap();
     file.close().unwrap();
     assert_eq!(tree.read_file("Sums.xlsx").unwrap(), b"2");
-    // What was beside the old content is not beside the new one.
+    // Streams of the old file are not transferred to the new one.
     assert_eq!(streams(&tree, "Sums.xlsx"), [("::$DATA".to_owned(), 1)]);
     owner.close().unwrap();
     assert_eq!(names(&tree, ""), ["Sums.xlsx"]);
 }
 
-/// PowerPoint, by ReplaceFile: the presentation becomes the backup and the temporary file the presentation,
-/// while somebody who shares deletion reads it.
+/// PowerPoint uses ReplaceFile: the presentation becomes the backup and the temporary file the
+/// presentation, while another user who shares deletion reads it.
 #[test]
-fn powerpoint_replaces_what_somebody_reads() {
+fn powerpoint_replaces_a_file_that_is_being_read() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     tree.write_file("Talk.pptx", b"old slides").unwrap();
@@ -154,16 +155,17 @@ fn powerpoint_replaces_what_somebody_reads() {
     let backup = open_to_delete(&tree, "ppt51F.bak");
     backup.set_delete(true).unwrap();
     backup.close().unwrap();
-    // The show goes on with what it began with, and its file goes with it.
+    // The slide show continues with its old content, and the old file disappears with it.
     assert_eq!(shown.read_all().unwrap(), b"old slides");
     assert_eq!(tree.read_file("Talk.pptx").unwrap(), b"new slides");
     shown.close().unwrap();
     assert_eq!(names(&tree, ""), ["Talk.pptx"]);
 }
 
-/// A program that caches the document lets go of it when the next one asks for it, and loses nothing.
+/// A program that caches the document gives up its cache when the next one opens it, and loses
+/// nothing.
 #[test]
-fn what_is_cached_is_written_before_another_reads() {
+fn cached_writes_are_written_back_before_another_client_reads() {
     let server = HoldfastServer::new();
     let guid = |at| Options::default().guid(Guid([at; 16]));
     let (first, second) = (server.tree_with(guid(1)), server.tree_with(guid(2)));

@@ -1,4 +1,4 @@
-//! The requests that several of the programs send, in their form.
+//! Requests that several of the programs send in the same form.
 
 use bytes::BytesMut;
 use smb_client::{ClientError, CreateArgs, File, Reply, Request, Tree};
@@ -18,18 +18,18 @@ use smb_wire::msg::{
     SecurityInformation,
 };
 
-/// 2021-03-04 05:06:07 and a fraction that only 100 ns steps can express.
+/// 2021-03-04 05:06:07 and a fraction that needs the full resolution of 100 ns.
 pub(crate) const LONG_AGO: u64 = 132_593_079_671_234_567;
-/// Everything that Explorer's security tab shows without asking for the audit entries.
+/// The parts of a descriptor that Explorer's security tab shows without the audit entries.
 pub(crate) const OWNER_GROUP_DACL: SecurityInformation = SecurityInformation(7);
 
-/// With MxAc and QFid, which the redirector of Windows adds to each of its opens.
+/// Adds MxAc and QFid, which the redirector of Windows adds to each of its opens.
 pub(crate) fn asking(args: CreateArgs) -> CreateArgs {
     args.context(name::QUERY_MAXIMAL_ACCESS, &[])
         .context(name::QUERY_ON_DISK_ID, &[])
 }
 
-/// With a lease below the directory whose lease has the key `parent`.
+/// Adds a lease below the directory whose lease has the key `parent`.
 pub(crate) fn leased(args: CreateArgs, key: LeaseKey, parent: LeaseKey) -> CreateArgs {
     args.lease_context(&LeaseContext {
         lease_key: key,
@@ -42,13 +42,13 @@ pub(crate) fn leased(args: CreateArgs, key: LeaseKey, parent: LeaseKey) -> Creat
     })
 }
 
-/// What the lease of an open was granted.
+/// Returns the granted lease state of an open.
 #[track_caller]
 pub(crate) fn granted(file: &File) -> LeaseState {
     file.created().lease().expect("a lease").lease_state
 }
 
-/// Opens a name as MoveFile and DeleteFile do.
+/// Opens a file as MoveFile and DeleteFile do.
 #[track_caller]
 pub(crate) fn open_to_delete(tree: &Tree, name: &str) -> File {
     let access = AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES | AccessMask::SYNCHRONIZE;
@@ -58,7 +58,7 @@ pub(crate) fn open_to_delete(tree: &Tree, name: &str) -> File {
     tree.create(&asking(args)).unwrap()
 }
 
-/// A related QUERY_INFO in a compound.
+/// Builds a related QUERY_INFO for a compound.
 pub(crate) fn related_query(tree: &Tree, info_type: InfoType, info_class: u8, max: u32) -> Request {
     tree.address(Request::new(&QueryInfoRequest {
         info_type,
@@ -72,7 +72,7 @@ pub(crate) fn related_query(tree: &Tree, info_type: InfoType, info_class: u8, ma
     .related()
 }
 
-/// A related CLOSE in a compound.
+/// Builds a related CLOSE for a compound.
 pub(crate) fn related_close(tree: &Tree) -> Request {
     tree.address(Request::new(&CloseRequest {
         flags: CloseFlags::POSTQUERY_ATTRIB,
@@ -81,7 +81,7 @@ pub(crate) fn related_close(tree: &Tree) -> Request {
     .related()
 }
 
-/// The statuses of a compound's replies.
+/// Returns the statuses of a compound's replies.
 pub(crate) fn statuses(replies: &[Reply]) -> Vec<Status> {
     replies.iter().map(Reply::status).collect()
 }
@@ -96,7 +96,7 @@ pub(crate) fn standard(file: &File) -> FileStandardInformation {
     FileStandardInformation::read(&file.query(Class::STANDARD).unwrap()).unwrap()
 }
 
-/// Sets the times of creation and last write, and attributes; what is 0 or empty stays.
+/// Sets the times of creation and last write, and attributes; values of 0 or empty change nothing.
 #[track_caller]
 pub(crate) fn set_basic(file: &File, creation: u64, last_write: u64, attributes: FileAttributes) {
     let mut buffer = BytesMut::new();
@@ -111,7 +111,8 @@ pub(crate) fn set_basic(file: &File, creation: u64, last_write: u64, attributes:
     file.set(Class::BASIC, &buffer).unwrap();
 }
 
-/// DeleteFile of Windows 10 and later: 0x13, with POSIX semantics and read-only files too.
+/// Deletes a file like DeleteFile of Windows 10 and later: flags 0x13, with POSIX semantics and
+/// including read-only files.
 #[track_caller]
 pub(crate) fn delete(tree: &Tree, name: &str) -> Status {
     let access = AccessMask::DELETE
@@ -130,13 +131,13 @@ pub(crate) fn delete(tree: &Tree, name: &str) -> Status {
     set
 }
 
-/// A class of the file system's information.
+/// Queries an information class of the file system.
 #[track_caller]
 pub(crate) fn file_system(file: &File, class: FsInformationClass) -> Vec<u8> {
     file.query_info(InfoType::FILESYSTEM, class.0, 0).unwrap()
 }
 
-/// The descriptor, asked for as Windows does: the size first, then all of it.
+/// Queries the descriptor as Windows does: first the size, then the content.
 #[track_caller]
 pub(crate) fn descriptor(file: &File, parts: SecurityInformation) -> SecurityDescriptor {
     let short = file.query_info_request(InfoType::SECURITY, 0, parts.bits(), 0);
@@ -146,7 +147,7 @@ pub(crate) fn descriptor(file: &File, parts: SecurityInformation) -> SecurityDes
     SecurityDescriptor::read(&bytes.unwrap()).unwrap()
 }
 
-/// The entries of the DACL.
+/// Returns the entries of the DACL.
 #[track_caller]
 pub(crate) fn entries(file: &File) -> Vec<Ace> {
     let sd = descriptor(file, OWNER_GROUP_DACL);
@@ -173,7 +174,7 @@ pub(crate) fn set_entries(
     file.tree().call(request).map(|_| ())
 }
 
-/// Names and sizes of a file's streams, the data stream's too.
+/// Returns the names and sizes of a file's streams, including the data stream.
 #[track_caller]
 pub(crate) fn streams(tree: &Tree, name: &str) -> Vec<(String, u64)> {
     let args = CreateArgs::open(name).access(AccessMask::FILE_READ_ATTRIBUTES);
@@ -186,7 +187,7 @@ pub(crate) fn streams(tree: &Tree, name: &str) -> Vec<(String, u64)> {
     list
 }
 
-/// What a directory holds but for itself and its parent, sorted by name.
+/// Lists a directory without itself and its parent, sorted by name.
 #[track_caller]
 pub(crate) fn listed(tree: &Tree, folder: &str) -> Vec<OwnedDirectoryEntry> {
     let mut entries = tree.list(folder, "*").unwrap();

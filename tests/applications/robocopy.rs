@@ -1,4 +1,5 @@
-//! robocopy of Windows (`/E /COPY:DATS /DCOPY:DAT`, `/Z`): a tree with its attributes and times.
+//! robocopy of Windows (`/E /COPY:DATS /DCOPY:DAT`, `/Z`) copies a tree with its attributes and
+//! times.
 
 use smb_client::{CreateArgs, File, Tree};
 use smb_tests::HoldfastServer;
@@ -38,10 +39,10 @@ fn target(tree: &Tree, name: &str, disposition: CreateDisposition) -> File {
     tree.create(&args).unwrap()
 }
 
-/// The files first, then the times of their folder, deepest first: nothing that comes after may
+/// Copies the files first, then sets the times of their folders, deepest first: no later step may
 /// change them again.
 #[test]
-fn a_tree_keeps_its_times_and_attributes() {
+fn a_copied_tree_keeps_its_times_and_attributes() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let (top, below) = ("copy", "copy\\below");
@@ -73,7 +74,7 @@ fn a_tree_keeps_its_times_and_attributes() {
         set_basic(&open, times(1), times(at), hidden);
         open.close().unwrap();
     }
-    // The next run compares these, and copies again what differs.
+    // The next run compares these, and copies files again that differ.
     for (at, (entry, wanted)) in listed(&tree, below).iter().zip(attributes).enumerate() {
         assert_eq!(entry.last_write_time.0, times(at as u64 + 2), "{at}");
         assert_eq!(entry.creation_time.0, times(1), "{at}");
@@ -91,7 +92,7 @@ fn a_tree_keeps_its_times_and_attributes() {
     }
 }
 
-/// `/COPY:S`: the entries of the source, and those that it inherits nothing else beside.
+/// `/COPY:S` copies the entries of the source, and inherits nothing in addition.
 #[test]
 fn descriptors_are_copied() {
     let server = HoldfastServer::new();
@@ -109,9 +110,9 @@ fn descriptors_are_copied() {
     assert_eq!(tree.read_file("copy").unwrap(), b"");
 }
 
-/// `/Z`: a copy that was broken off goes on where it stood, which its times tell.
+/// `/Z` resumes an interrupted copy, which it recognises by its times.
 #[test]
-fn a_restarted_copy_goes_on() {
+fn an_interrupted_copy_is_resumed() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let data: Vec<u8> = (0..3_000_000_u32).map(|at| (at >> 8) as u8).collect();
@@ -120,7 +121,7 @@ fn a_restarted_copy_goes_on() {
         .unwrap();
     file.set_end_of_file(data.len() as u64).unwrap();
     file.write_all(0, &data[..1_000_000]).unwrap();
-    // 1980: not whole.
+    // The year 1980 marks an incomplete copy.
     let unfinished = 119_600_064_000_000_000;
     set_basic(&file, 0, unfinished, FileAttributes::empty());
     file.close().unwrap();

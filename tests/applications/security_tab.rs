@@ -1,4 +1,4 @@
-//! The security tab of Explorer: the descriptor read, one entry added, inheritance turned off.
+//! The security tab of Explorer: reads the descriptor, adds an entry, disables inheritance.
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use smb_wire::dtyp::{Ace, AceFlags, SecurityDescriptorControl as Control, Sid};
 
 use crate::requests::{OWNER_GROUP_DACL, asking, delete, descriptor, entries, set_entries};
 
-/// Two users whom only the descriptors tell apart: neither has a local user of his own.
+/// Logs in two users who differ only in descriptors: neither has a local user of his own.
 fn two_people(server: &HoldfastServer) -> [Tree; 2] {
     let run = |arguments: &[&str]| {
         let mut command = Command::new(smb_tests::binary());
@@ -58,7 +58,7 @@ fn owner_of(tree: &Tree, name: &str) -> Sid {
     owner
 }
 
-/// The entries of somebody: their masks and flags.
+/// Returns the masks and flags of the entries for a SID.
 fn of(sid: &Sid, entries: &[Ace]) -> Vec<(AccessMask, AceFlags)> {
     let theirs = entries.iter().filter_map(|ace| {
         let (mask, who) = ace.access()?;
@@ -68,7 +68,7 @@ fn of(sid: &Sid, entries: &[Ace]) -> Vec<(AccessMask, AceFlags)> {
 }
 
 #[test]
-fn the_security_tab_adds_somebody_to_a_folder() {
+fn the_security_tab_adds_a_user_to_a_folder() {
     let server = HoldfastServer::new();
     let [tree, erik] = two_people(&server);
     erik.write_file("his", b"").unwrap();
@@ -83,14 +83,14 @@ fn the_security_tab_adds_somebody_to_a_folder() {
         status(erik.create(&CreateArgs::open(name).access(access)))
     };
     assert_eq!(write("team\\before"), Status::ACCESS_DENIED);
-    // "erik: Modify; this folder, subfolders and files", behind what was there.
+    // "erik: Modify; this folder, subfolders and files", behind the existing entries.
     let folder = security_tab(&tree, "team");
     let mut list = entries(&folder);
     list.push(Ace::allow(his, modify, whole));
     set_entries(&folder, &list, Control::DACL_AUTO_INHERITED).unwrap();
     assert_eq!(entries(&folder), list);
     folder.close().unwrap();
-    // Explorer itself goes down to what is there already.
+    // Explorer itself applies the change to existing files below.
     let child = security_tab(&tree, "team\\before");
     let mut list = entries(&child);
     list.push(Ace::allow(his, modify, AceFlags::INHERITED));
@@ -99,7 +99,8 @@ fn the_security_tab_adds_somebody_to_a_folder() {
     assert_eq!(back, [(modify, AceFlags::INHERITED)]);
     child.close().unwrap();
     assert_eq!(write("team\\before"), Status::SUCCESS);
-    // What either makes there from now on inherits his entry, and is its maker's all the same.
+    // Files that either user creates from now on inherit erik's entry, and still belong to their
+    // creator.
     for maker in [&tree, &erik] {
         maker.mkdir("team\\sub").unwrap();
         maker.write_file("team\\sub\\after", b"after").unwrap();
@@ -112,7 +113,7 @@ fn the_security_tab_adds_somebody_to_a_folder() {
         assert_eq!(delete(maker, "team\\sub\\after"), Status::SUCCESS);
         assert_eq!(delete(maker, "team\\sub"), Status::SUCCESS);
     }
-    // "Disable inheritance", with copies of the entries.
+    // "Disable inheritance", converting the entries to explicit ones.
     let child = security_tab(&tree, "team\\before");
     let mut list = entries(&child);
     list.retain(|ace| ace.access().is_none_or(|(_, who)| *who != his));

@@ -1,5 +1,6 @@
-//! Application instances ([MS-SMB2] 3.3.5.9.13): an instance that opens its file from another
-//! client closes the open that it left behind on the first, unless that one is newer.
+//! Application instances ([MS-SMB2] 3.3.5.9.13): when an instance opens its file from another
+//! client, the server closes the open that the instance left behind on the first client, unless
+//! that one has a newer version.
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Options, Tree};
@@ -21,12 +22,12 @@ fn of(server: &HoldfastServer, client: u8, dialect: Dialect) -> Tree {
     server.tree_with(Options::dialect(dialect).guid(Guid([client; 16])))
 }
 
-/// The open of a virtual machine's disk: nobody else may.
+/// Opens the disk of a virtual machine, without any sharing.
 fn alone(name: &str) -> CreateArgs {
     CreateArgs::open_if(name).share(ShareAccess::empty())
 }
 
-/// As an instance, with a CreateGuid of its own.
+/// Opens a file as an application instance, with a CreateGuid of its own.
 fn of_instance(name: &str, id: Guid, create: u8) -> CreateArgs {
     app_instance(v2(alone(name), Guid([create; 16]), 0), id)
 }
@@ -61,7 +62,7 @@ impl Two {
         Self::new(&of_instance("f", INSTANCE, 1))
     }
 
-    /// The second's open takes the file over.
+    /// Asserts that the second client's open takes the file over.
     fn assert_taken(&self, args: &CreateArgs) -> File {
         let file = self.second.create(args).unwrap();
         assert_eq!(file.read_all().unwrap(), b"of the first");
@@ -69,7 +70,8 @@ impl Two {
         file
     }
 
-    /// The second's open is refused, and the first's works on.
+    /// Asserts that the second client's open is refused, and that the first client's open still
+    /// works.
     fn assert_kept(&self, args: &CreateArgs, expected: Status) {
         assert_eq!(status(self.second.create(args)), expected);
         assert_eq!(self.file.read_all().unwrap(), b"of the first");
@@ -87,21 +89,21 @@ fn the_instance_takes_its_file_over() {
 
 #[test]
 fn the_same_create_guid_from_another_client_is_another_open() {
-    // Windows' cluster clients send it again: it is looked up with the ClientGuid.
+    // Windows' cluster clients send the same one, which is looked up with the ClientGuid.
     let two = Two::plain();
     two.assert_taken(&of_instance("f", INSTANCE, 1));
 }
 
 #[test]
-fn it_needs_no_durable_request_beside_it() {
-    // 3.3.5.9: a server with 3.1.1 sets Open.AppInstanceId without DH2Q, too.
+fn the_instance_context_needs_no_durable_request() {
+    // 3.3.5.9: a server with 3.1.1 sets Open.AppInstanceId even without DH2Q.
     let args = app_instance(alone("f"), INSTANCE);
     let two = Two::new(&args);
     two.assert_taken(&args);
 }
 
 #[test]
-fn an_open_that_is_lost_is_taken_over_and_gone() {
+fn a_disconnected_open_is_taken_over_and_closed() {
     let server = HoldfastServer::new();
     let (first, second) = (
         of(&server, 1, Dialect::SMB_3_1_1),
@@ -129,7 +131,7 @@ fn an_open_that_is_lost_is_taken_over_and_gone() {
 }
 
 #[test]
-fn its_locks_and_caching_end_with_the_open() {
+fn locks_and_caching_end_with_the_closed_open() {
     let key = LeaseKey([3; 16]);
     let args = |create| {
         let args = CreateArgs::open_if("f").lease_v2(key, LeaseState::RWH, 0);
@@ -143,17 +145,17 @@ fn its_locks_and_caching_end_with_the_open() {
         LeaseState::RWH
     );
     taken.lock(0, 10, EXCLUSIVE).unwrap();
-    // There is no lease left to be broken at the first.
+    // The first client has no lease any more that could be broken.
     let broken = two.first.client().next_break(smb_tests::MEANWHILE);
     assert_eq!(broken.unwrap(), None);
 }
 
 #[test]
-fn the_same_client_closes_nothing_of_its_own() {
+fn the_same_client_closes_none_of_its_own_opens() {
     let two = Two::plain();
     let again = two.first.create(&of_instance("f", INSTANCE, 2));
     assert_eq!(status(again), Status::SHARING_VIOLATION);
-    // From its second connection neither.
+    // The same holds for its second connection.
     let other = of(&two.server, 1, Dialect::SMB_3_1_1);
     let again = other.create(&of_instance("f", INSTANCE, 2));
     assert_eq!(status(again), Status::SHARING_VIOLATION);
@@ -168,7 +170,7 @@ fn another_instance_closes_nothing() {
 }
 
 #[test]
-fn who_names_no_instance_closes_nothing() {
+fn an_open_without_an_instance_closes_nothing() {
     let two = Two::plain();
     two.assert_kept(&v2(alone("f"), Guid([2; 16]), 0), Status::SHARING_VIOLATION);
     let two = Two::new(&v2(alone("f"), Guid([1; 16]), 0));
@@ -191,7 +193,7 @@ fn another_share_closes_nothing() {
 }
 
 #[test]
-fn the_path_is_the_files_whatever_the_case() {
+fn the_path_is_compared_without_case() {
     let two = Two::plain();
     two.assert_taken(&of_instance("F", INSTANCE, 2));
 }
@@ -210,7 +212,7 @@ fn a_context_of_another_size_is_refused_and_closes_nothing() {
 }
 
 #[test]
-fn before_3_0_it_means_nothing() {
+fn before_3_0_the_context_is_ignored() {
     let args = app_instance(alone("f"), INSTANCE);
     let two = Two::speaking(&args, Dialect::SMB_2_1);
     two.assert_kept(&args, Status::SHARING_VIOLATION);
@@ -237,13 +239,13 @@ fn a_newer_version_takes_over() {
 }
 
 #[test]
-fn no_version_against_a_version_is_refused() {
+fn an_open_without_a_version_is_refused_if_the_other_has_one() {
     let two = Two::new(&versioned(0, 1, 1));
     two.assert_kept(&of_instance("f", INSTANCE, 2), Status::FILE_FORCED_CLOSED);
 }
 
 #[test]
-fn any_version_takes_over_what_has_none() {
+fn any_version_takes_over_an_open_without_a_version() {
     let two = Two::plain();
     two.assert_taken(&versioned(0, 0, 2));
 }
@@ -257,21 +259,21 @@ fn a_refused_version_may_open_once_the_newer_is_closed() {
 }
 
 #[test]
-fn a_version_without_an_instance_means_nothing() {
+fn a_version_without_an_instance_is_ignored() {
     let two = Two::plain();
     let args = app_version(v2(alone("f"), Guid([2; 16]), 0), 9, 9);
     two.assert_kept(&args, Status::SHARING_VIOLATION);
 }
 
 #[test]
-fn before_3_1_1_the_version_means_nothing() {
-    // Open.ApplicationInstanceVersion* stay empty, and the request's is not looked at.
+fn before_3_1_1_the_version_is_ignored() {
+    // Open.ApplicationInstanceVersion* remain empty, and the request's version is ignored.
     let two = Two::speaking(&versioned(5, 5, 1), Dialect::SMB_3_0_2);
     two.assert_taken(&versioned(4, 4, 2));
 }
 
 #[test]
-fn who_may_not_read_the_file_closes_nothing() {
+fn a_user_without_read_access_closes_nothing() {
     // "If the maximal access includes GENERIC_READ access, the server MUST close the open"
     let server = HoldfastServer::new();
     let first = of(&server, 1, Dialect::SMB_3_1_1);

@@ -12,7 +12,7 @@ use smb_wire::msg::{
     InfoType, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, SecurityInformation,
 };
 
-/// A FILE_FULL_EA_INFORMATION list ([MS-FSCC] 2.4.15).
+/// Builds a FILE_FULL_EA_INFORMATION list ([MS-FSCC] 2.4.15).
 fn list(attributes: &[(&str, &[u8])]) -> Vec<u8> {
     let mut out: Vec<u8> = Vec::new();
     for (index, (name, value)) in attributes.iter().enumerate() {
@@ -36,7 +36,8 @@ fn full_access(tree: &Tree, name: &str) -> File {
     tree.create(&args).unwrap()
 }
 
-/// All attributes, from the first: without RESTART_SCAN a query goes on where the last ended.
+/// Queries all attributes, from the first: without RESTART_SCAN a query continues after the last
+/// one.
 fn attributes(file: &File) -> Vec<u8> {
     let request = Request::new(&QueryInfoRequest {
         info_type: InfoType::FILE,
@@ -59,7 +60,7 @@ fn has(bytes: &[u8], needle: &[u8]) -> bool {
 }
 
 #[test]
-fn attributes_are_set_told_and_removed() {
+fn attributes_are_set_returned_and_removed() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = full_access(&tree, "f");
@@ -74,7 +75,7 @@ fn attributes_are_set_told_and_removed() {
     assert!(has(&told, b"first") && has(&told, b"second"));
     let size = file.query(FileInformationClass::EA).unwrap();
     assert_ne!(u32::from_le_bytes(size.try_into().unwrap()), 0);
-    // Without a value it goes.
+    // An attribute without a value is removed.
     assert_eq!(set(&[("ONE", b"")]), Status::SUCCESS);
     let told = attributes(&file);
     assert!(!has(&told, b"first") && has(&told, b"second"));
@@ -136,7 +137,7 @@ fn set_descriptor(file: &File, parts: SecurityInformation, bytes: &[u8]) -> Stat
 }
 
 #[test]
-fn a_descriptor_set_is_a_descriptor_told() {
+fn a_descriptor_reads_back_as_it_was_set() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = full_access(&tree, "f");
@@ -153,7 +154,7 @@ fn a_descriptor_set_is_a_descriptor_told() {
 }
 
 #[test]
-fn descriptors_need_rights_and_a_form() {
+fn descriptors_need_rights_and_a_valid_form() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = full_access(&tree, "f");
@@ -168,23 +169,23 @@ fn descriptors_need_rights_and_a_form() {
         assert!(refused.is_error(), "{refused}");
     }
     let mut buffer = BytesMut::from(&good[..]);
-    // The DACL's offset points nowhere.
+    // The DACL's offset is outside the buffer.
     buffer[16..20].copy_from_slice(&0xffff_fff0u32.to_le_bytes());
     assert!(set_descriptor(&file, dacl, &buffer).is_error());
     let same = SecurityDescriptor::read(&descriptor(&file, dacl)).unwrap();
     assert_eq!(same.dacl, SecurityDescriptor::read(&good).unwrap().dacl);
 }
 
-/// A list of very many entries, asked for with every buffer around each border: all of it, or the
-/// size that it needs and nothing of it ([MS-SMB2] 3.3.5.20.3).
+/// A very long list, queried with every buffer size around each boundary: the server returns all of
+/// it, or only the required size ([MS-SMB2] 3.3.5.20.3).
 #[test]
-fn a_long_list_is_told_whole_or_not_at_all() {
+fn a_long_list_is_returned_entirely_or_not_at_all() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = full_access(&tree, "f");
     let dacl = SecurityInformation::DACL;
     let mut sd = SecurityDescriptor::read(&descriptor(&file, dacl)).unwrap();
-    // As many as the file system keeps.
+    // As many entries as the file system can store.
     let set = [1000u32, 500, 200, 100].into_iter().find(|count| {
         let user = |n| {
             Ace::allow(
@@ -226,6 +227,6 @@ fn a_long_list_is_told_whole_or_not_at_all() {
             assert!(!has(&reply.message, &whole[whole.len() - 32..]), "{max}");
         }
     }
-    // The server still judges by it.
+    // The server still evaluates it.
     assert_eq!(status(tree.create(&CreateArgs::open("f"))), Status::SUCCESS);
 }

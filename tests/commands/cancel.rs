@@ -25,7 +25,7 @@ fn a_waiting_notification_is_cancelled() {
     let session = tree.session().id();
     tree.client().connection().cancel(id, session).unwrap();
     assert_eq!(tree.client().wait(id).unwrap().status(), Status::CANCELLED);
-    // The handle is as good as before.
+    // The handle still works.
     let again = root
         .notify(NotifyFilter::FILE_NAME, ChangeNotifyFlags::empty(), 4096)
         .unwrap();
@@ -59,7 +59,7 @@ fn a_waiting_lock_is_cancelled_and_leaves_nothing() {
 }
 
 #[test]
-fn what_is_not_there_is_ignored_without_an_answer() {
+fn a_cancel_of_an_unknown_request_is_ignored_without_an_answer() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let (_root, id) = watch(&tree);
@@ -77,7 +77,7 @@ fn what_is_not_there_is_ignored_without_an_answer() {
         request.async_id = async_id;
         connection.send(request).unwrap();
     }
-    // Ids and credits are as they were.
+    // Ids and credits have not changed.
     for _ in 0..3 {
         connection
             .call(Request::new(&EchoRequest))
@@ -105,7 +105,7 @@ fn another_connection_cannot_cancel() {
 }
 
 #[test]
-fn twice_is_once() {
+fn a_second_cancel_is_ignored() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let (_root, id) = watch(&tree);

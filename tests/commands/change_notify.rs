@@ -28,7 +28,7 @@ fn open(tree: &Tree, name: &str) -> File {
 }
 
 #[test]
-fn names_that_come_and_go_are_told() {
+fn created_and_deleted_names_are_reported() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     let root = open(&tree, "");
@@ -48,7 +48,7 @@ fn names_that_come_and_go_are_told() {
 }
 
 #[test]
-fn a_rename_tells_both_names() {
+fn a_rename_reports_both_names() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     other.write_file("old", b"").unwrap();
@@ -72,7 +72,7 @@ fn a_rename_tells_both_names() {
 }
 
 #[test]
-fn only_what_the_filter_names_is_told() {
+fn only_changes_of_the_filter_are_reported() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     other.write_file("f", b"x").unwrap();
@@ -86,7 +86,7 @@ fn only_what_the_filter_names_is_told() {
 }
 
 #[test]
-fn changes_below_are_told_only_on_request() {
+fn changes_in_subdirectories_are_reported_only_on_request() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     other.mkdir("d").unwrap();
@@ -100,7 +100,7 @@ fn changes_below_are_told_only_on_request() {
 }
 
 #[test]
-fn what_happens_between_requests_is_kept() {
+fn changes_between_two_requests_are_reported() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     let root = open(&tree, "");
@@ -117,7 +117,7 @@ fn what_happens_between_requests_is_kept() {
 }
 
 #[test]
-fn a_buffer_too_small_means_look_yourself() {
+fn a_buffer_that_is_too_small_gives_notify_enum_dir() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     let root = open(&tree, "");
@@ -132,7 +132,7 @@ fn a_buffer_too_small_means_look_yourself() {
 }
 
 #[test]
-fn several_on_one_handle_are_served_in_turn() {
+fn requests_on_one_handle_are_answered_in_order() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     let root = open(&tree, "");
@@ -146,7 +146,7 @@ fn several_on_one_handle_are_served_in_turn() {
 }
 
 #[test]
-fn refusals() {
+fn invalid_requests_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"x").unwrap();
@@ -171,7 +171,7 @@ fn refusals() {
 }
 
 #[test]
-fn a_directory_that_is_to_go_says_so() {
+fn a_pending_deletion_of_the_directory_is_reported() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     tree.mkdir("d").unwrap();
@@ -190,7 +190,7 @@ fn a_directory_that_is_to_go_says_so() {
 }
 
 #[test]
-fn changes_behind_the_servers_back_are_told() {
+fn changes_on_the_host_are_reported() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let root = open(&tree, "");
@@ -213,8 +213,8 @@ fn end(tree: &Tree, id: MessageId) -> Status {
     tree.client().wait(id).unwrap().status()
 }
 
-/// A directory opened to be deleted with its handle.
-fn doomed(tree: &Tree, name: &str) -> File {
+/// Opens a directory that is deleted when its handle is closed.
+fn delete_on_close(tree: &Tree, name: &str) -> File {
     let args = CreateArgs::open(name)
         .access(AccessMask::DELETE)
         .options(CreateOptions::DIRECTORY_FILE | CreateOptions::DELETE_ON_CLOSE);
@@ -222,27 +222,27 @@ fn doomed(tree: &Tree, name: &str) -> File {
 }
 
 #[test]
-fn delete_on_close_ends_the_waiting_of_others() {
+fn delete_on_close_completes_the_requests_of_others() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     tree.mkdir("d").unwrap();
     let directory = open(&tree, "d");
     let id = watch(&directory, NAMES, FLAT);
-    doomed(&other, "d").close().unwrap();
+    delete_on_close(&other, "d").close().unwrap();
     assert_eq!(end(&tree, id), Status::DELETE_PENDING);
-    // A directory that is not empty does not go, and nobody is told that it would.
+    // A directory that is not empty is not deleted, and no watcher is notified of a deletion.
     tree.mkdir("full").unwrap();
     tree.write_file("full\\f", b"").unwrap();
     let full = open(&tree, "full");
     let id = watch(&full, NAMES, FLAT);
-    doomed(&other, "full").close().unwrap();
+    delete_on_close(&other, "full").close().unwrap();
     assert!(!tree.client().connection().answered(id, MEANWHILE).unwrap());
     other.write_file("full\\g", b"").unwrap();
     assert_eq!(changes(&full, id), [(FileAction::ADDED, "g".into())]);
 }
 
 #[test]
-fn a_renamed_file_has_other_attributes_a_directory_has_not() {
+fn a_rename_modifies_the_attributes_of_a_file_but_not_of_a_directory() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     other.write_file("f", b"").unwrap();
@@ -276,7 +276,7 @@ fn filter_and_tree_are_those_of_the_first_request() {
 }
 
 #[test]
-fn bits_that_mean_nothing_are_ignored() {
+fn undefined_bits_are_ignored() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     let (some, none) = (open(&tree, ""), open(&tree, ""));
@@ -284,7 +284,7 @@ fn bits_that_mean_nothing_are_ignored() {
     let without = watch(&none, NotifyFilter(0x8000_0000), FLAT);
     other.write_file("f", b"").unwrap();
     assert_eq!(changes(&some, with)[0], (FileAction::ADDED, "f".into()));
-    // Without one that is valid it waits until it is cancelled or the handle closed.
+    // A request without a valid bit is pending until it is cancelled or its handle is closed.
     let mut connection = tree.client().connection();
     assert!(!connection.answered(without, MEANWHILE).unwrap());
     drop(connection);
@@ -293,7 +293,7 @@ fn bits_that_mean_nothing_are_ignored() {
 }
 
 #[test]
-fn a_cancelled_request_loses_no_news() {
+fn a_cancelled_request_loses_no_changes() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     let root = open(&tree, "");
@@ -308,7 +308,7 @@ fn a_cancelled_request_loses_no_news() {
 }
 
 #[test]
-fn every_end_of_the_handle_ends_the_waiting() {
+fn every_way_to_end_the_handle_completes_the_request() {
     let server = HoldfastServer::new();
     let wait = || {
         let tree = server.tree();
@@ -330,11 +330,11 @@ fn every_end_of_the_handle_ends_the_waiting() {
 }
 
 #[test]
-fn too_much_between_two_requests_means_look_yourself() {
+fn too_many_changes_between_two_requests_give_notify_enum_dir() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     let root = open(&tree, "");
-    // Room for a few names; the handle's first request decides.
+    // Space for a few names; the first request of the handle determines it.
     let id = root.notify(NAMES, FLAT, 100).unwrap();
     assert!(tree.client().wait_pending(id).unwrap().is_some());
     other.write_file("first", b"").unwrap();
@@ -344,14 +344,14 @@ fn too_much_between_two_requests_means_look_yourself() {
     }
     let id = root.notify(NAMES, FLAT, 65_536).unwrap();
     assert_eq!(end(&tree, id), Status::NOTIFY_ENUM_DIR);
-    // Once said, it goes on as before.
+    // After it was reported, notifications continue as before.
     other.write_file("last", b"").unwrap();
     assert_eq!(next(&root), [(FileAction::ADDED, "last".into())]);
 }
 
-/// Each watcher is told what is below it, by the name from there, and nothing else.
+/// Each watcher is notified of the changes below it only, by names relative to its directory.
 #[test]
-fn watchers_at_every_depth_are_told_their_part() {
+fn watchers_at_every_depth_see_the_changes_below_them() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     let folders = ["", "a", "a\\b", "a\\b\\c", "a\\bb", "z"];
@@ -399,9 +399,9 @@ fn watchers_at_every_depth_are_told_their_part() {
     }
 }
 
-/// Needs root: only then has each user an identity of their own.
+/// Needs root: only then does each user have an identity on disk.
 #[test]
-fn names_below_folders_closed_to_the_user_are_not_told() {
+fn names_below_folders_that_the_user_may_not_traverse_are_not_reported() {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, chown};
     if fs::metadata("/proc/self")
@@ -449,7 +449,7 @@ fn names_below_folders_closed_to_the_user_are_not_told() {
             .answered(first, MEANWHILE)
             .unwrap()
     );
-    // The first stays the first.
+    // The first request is answered first.
     fs::write(server.path("open/sub/f"), b"").unwrap();
     assert_eq!(
         changes(&root, first),
@@ -462,7 +462,7 @@ fn names_below_folders_closed_to_the_user_are_not_told() {
             .answered(second, MEANWHILE)
             .unwrap()
     );
-    // The folder itself lies in a folder where the user may go.
+    // The folder itself is in a folder that the user may traverse.
     fs::rename(server.path("secret"), server.path("other")).unwrap();
     assert_eq!(changes(&root, second)[0].1, "secret");
 }

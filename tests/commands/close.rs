@@ -9,7 +9,7 @@ use smb_wire::msg::{
 };
 
 #[test]
-fn it_tells_attributes_only_when_asked() {
+fn attributes_are_returned_only_on_request() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
@@ -37,7 +37,7 @@ fn a_handle_is_closed_once() {
 }
 
 #[test]
-fn both_halves_of_the_handle_count() {
+fn both_halves_of_the_handle_are_checked() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
@@ -89,7 +89,7 @@ fn deletion_happens_when_the_last_handle_closes() {
 }
 
 #[test]
-fn waiting_notifications_end() {
+fn pending_notifications_end() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let root = tree.create(&CreateArgs::directory("")).unwrap();

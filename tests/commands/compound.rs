@@ -1,4 +1,4 @@
-//! Compounds ([MS-SMB2] 3.3.5.2.7): related chains, their errors, and what is no compound.
+//! Compounds ([MS-SMB2] 3.3.5.2.7): related chains, their errors, and invalid compounds.
 
 use smb_client::{CreateArgs, Options, Request, Tree};
 use smb_tests::{HoldfastServer, Outcome, outcome};
@@ -65,7 +65,7 @@ fn flush(file_id: FileId) -> Request {
     })
 }
 
-/// A related element whose own ids are those clients send: all ones.
+/// Builds a related element with the ids that clients send: all ones.
 fn related(request: Request) -> Request {
     request.session(SessionId::ANY).tree(TreeId::ANY).related()
 }
@@ -107,7 +107,7 @@ fn a_related_chain_works_on_the_file_it_opened() {
 }
 
 #[test]
-fn a_failed_create_fails_all_that_relates_to_it() {
+fn a_failed_create_fails_all_related_elements() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let statuses = run(
@@ -139,7 +139,7 @@ fn a_failed_element_in_the_middle_does_not_stop_the_close() {
     assert_eq!(statuses[0], Status::SUCCESS);
     assert_eq!(statuses[1], Status::INVALID_INFO_CLASS);
     assert_eq!(statuses[2], Status::SUCCESS);
-    // Really closed: an exclusive open succeeds.
+    // The file is really closed: an exclusive open succeeds.
     let alone = CreateArgs::open("f").share(smb_wire::msg::ShareAccess::empty());
     tree.create(&alone).unwrap();
 }
@@ -161,7 +161,7 @@ fn the_first_element_cannot_be_related() {
 }
 
 #[test]
-fn unrelated_elements_stand_alone() {
+fn unrelated_elements_are_independent() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
@@ -203,7 +203,7 @@ fn a_chain_can_begin_with_a_handle() {
 }
 
 #[test]
-fn without_a_handle_before_there_is_none() {
+fn a_related_element_needs_a_handle_before_it() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let statuses = run(
@@ -241,7 +241,7 @@ fn opening_deleting_and_closing_in_one_message_deletes() {
 }
 
 #[test]
-fn chains_that_lead_nowhere_are_no_messages() {
+fn invalid_next_command_offsets_are_refused() {
     let server = HoldfastServer::new();
     for next in [1, 7, 8, 56, 63, 0xffff_fff8, 0xffff_ffff] {
         let tree = server.tree();
@@ -254,13 +254,13 @@ fn chains_that_lead_nowhere_are_no_messages() {
     server.assert_serving();
 }
 
-/// An element that has no whole header is no request, and no reply is made of it.
+/// An element without a complete header is no request, and gets no reply.
 #[test]
 fn a_last_element_shorter_than_a_header_is_no_message() {
     let server = HoldfastServer::new();
     for length in 1..64 {
         let client = server.client(Options::default());
-        // The first element: an ECHO with its padding.
+        // The first element is an ECHO with its padding.
         let mut body = vec![4, 0, 0, 0, 0, 0, 0, 0];
         body.extend((0..length).map(|at| b"\xfeSMB\x40\0".get(at).copied().unwrap_or(0)));
         let request = Request::raw(Command::ECHO, &body);
@@ -273,7 +273,7 @@ fn a_last_element_shorter_than_a_header_is_no_message() {
 }
 
 #[test]
-fn an_unknown_command_is_not_obeyed() {
+fn an_unknown_command_is_refused() {
     let server = HoldfastServer::new();
     for command in [0x13, 0x14, 0xff, 0xffff] {
         let tree = server.tree();

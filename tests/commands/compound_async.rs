@@ -1,5 +1,5 @@
-//! Compounds of which an element has to wait ([MS-SMB2] 3.3.5.2.7.2, 3.3.4.2; what
-//! smb2.compound_async and smb2.compound.interim* ask for).
+//! Compounds with an element that becomes pending ([MS-SMB2] 3.3.5.2.7.2, 3.3.4.2; the cases of
+//! smb2.compound_async and smb2.compound.interim*).
 
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ fn notify(file_id: FileId) -> Request {
     })
 }
 
-/// Sends a chain in which everything relates to what is before it.
+/// Sends a chain in which every element is related to the one before it.
 fn send(tree: &Tree, requests: Vec<Request>) -> Vec<MessageId> {
     let address = |(at, request)| {
         let request = tree.address(request);
@@ -73,7 +73,8 @@ fn send(tree: &Tree, requests: Vec<Request>) -> Vec<MessageId> {
     connection.send_compound(requests).unwrap()
 }
 
-/// Sends a chain whose first element waits for the break of `file`, which its holder has been told of.
+/// Sends a chain whose first element waits for the break of `file`, of which its holder has been
+/// notified.
 fn open_that_waits(tree: &Tree, file: &File) -> Vec<MessageId> {
     let chain = vec![
         CreateArgs::open("f").request(),
@@ -103,7 +104,7 @@ fn is_pending(tree: &Tree, id: MessageId) -> bool {
     tree.client().connection().is_pending(id)
 }
 
-/// The file `f` held with a batch oplock by somebody.
+/// Opens the file `f` with a batch oplock on another connection.
 fn held(server: &HoldfastServer) -> File {
     let args = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
     server.tree().create(&args).unwrap()
@@ -112,12 +113,12 @@ fn held(server: &HoldfastServer) -> File {
 const DONE: Status = Status::SUCCESS;
 
 #[test]
-fn what_relates_to_an_open_that_waits_waits_with_it() {
+fn elements_related_to_a_pending_open_wait_for_it() {
     // smb2.compound_async.create_lease_break_async, getinfo_middle
     let server = HoldfastServer::new();
     let (file, tree) = (held(&server), server.tree());
     let ids = open_that_waits(&tree, &file);
-    // [MS-SMB2] note 266: of the CREATE the client is told, and of nothing else.
+    // [MS-SMB2] appendix A on 3.3.5.2.7: only the CREATE is reported as pending.
     assert!(tree.client().wait_pending(ids[0]).unwrap().is_some());
     for id in &ids {
         assert!(!answered(&tree, *id));
@@ -132,7 +133,7 @@ fn what_relates_to_an_open_that_waits_waits_with_it() {
 }
 
 #[test]
-fn an_open_that_fails_after_its_wait_fails_what_relates_to_it() {
+fn an_open_that_fails_after_its_wait_fails_the_related_elements() {
     let server = HoldfastServer::new();
     let (file, tree) = (held(&server), server.tree());
     let alone = CreateArgs::open("f").share(smb_wire::msg::ShareAccess::empty());
@@ -145,7 +146,7 @@ fn an_open_that_fails_after_its_wait_fails_what_relates_to_it() {
 }
 
 #[test]
-fn the_connection_goes_on_meanwhile() {
+fn the_connection_is_served_meanwhile() {
     let server = HoldfastServer::new();
     let (file, tree) = (held(&server), server.tree());
     let chain = vec![CreateArgs::open("f").request(), close(FileId::ANY)];
@@ -159,7 +160,7 @@ fn the_connection_goes_on_meanwhile() {
 
 #[test]
 fn the_last_element_may_wait() {
-    // smb2.compound.interim1; A266
+    // smb2.compound.interim1; docs/protocol-notes.md, "Waiting inside a compound"
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     let chain = vec![
@@ -169,7 +170,7 @@ fn the_last_element_may_wait() {
     ];
     let ids = send(&tree, chain);
     assert!(tree.client().wait_pending(ids[2]).unwrap().is_some());
-    // What is before it need not be kept back for it.
+    // The answers before it need not wait for it.
     other.write_file("new", b"").unwrap();
     assert_eq!(ends(&wait(&tree, &ids)), [DONE; 3]);
 }
@@ -185,14 +186,15 @@ fn a_waiting_last_element_is_cancelled() {
     tree.client().connection().cancel(ids[1], session).unwrap();
     let replies = wait(&tree, &ids);
     assert_eq!(ends(&replies), [DONE, Status::CANCELLED]);
-    // The open is there still.
+    // The open still exists.
     let directory = tree.file(&replies[0]).unwrap();
     directory.close().unwrap();
 }
 
 #[test]
 fn an_element_in_the_middle_waits_or_is_refused() {
-    // The text lets all that follows wait; Windows refuses with INTERNAL_ERROR (A266).
+    // [MS-SMB2] 3.3.5.2.7.2 lets all following elements wait; Windows refuses with INTERNAL_ERROR
+    // (docs/protocol-notes.md, "Waiting inside a compound").
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     let chain = vec![
@@ -201,7 +203,7 @@ fn an_element_in_the_middle_waits_or_is_refused() {
         close(FileId::ANY),
     ];
     let ids = send(&tree, chain);
-    // If it waits, this ends it.
+    // If it is pending, this completes it.
     other.write_file("new", b"").unwrap();
     let ends = ends(&wait(&tree, &ids));
     assert_eq!(ends[0], DONE);
@@ -244,7 +246,7 @@ fn flushes_and_the_close_after_them_all_succeed() {
 }
 
 #[test]
-fn a_write_its_flush_and_its_close_in_one() {
+fn a_write_a_flush_and_a_close_in_one_compound_succeed() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
@@ -261,7 +263,7 @@ fn a_write_its_flush_and_its_close_in_one() {
 }
 
 #[test]
-fn a_waiting_open_in_the_middle_is_cancelled_with_what_relates_to_it() {
+fn a_pending_open_is_cancelled_together_with_the_related_elements() {
     let server = HoldfastServer::new();
     let (file, tree) = (held(&server), server.tree());
     let ids = open_that_waits(&tree, &file);
@@ -273,7 +275,7 @@ fn a_waiting_open_in_the_middle_is_cancelled_with_what_relates_to_it() {
 }
 
 #[test]
-fn what_comes_before_an_open_that_waits_is_answered() {
+fn elements_before_a_pending_open_are_answered() {
     let server = HoldfastServer::new();
     let (file, tree) = (held(&server), server.tree());
     let directory = tree.create(&CreateArgs::directory("")).unwrap();
@@ -291,7 +293,7 @@ fn what_comes_before_an_open_that_waits_is_answered() {
     assert_eq!(ends(&wait(&tree, &ids)), [DONE; 3]);
 }
 
-/// The file `f` with its handle cached by somebody.
+/// Opens the file `f` with handle caching on another connection.
 fn cached(server: &HoldfastServer) -> File {
     let (key, rh) = (LeaseKey([1; 16]), LeaseState(3));
     let args = CreateArgs::open_if("f").lease(key, rh);
@@ -316,7 +318,7 @@ fn rename(file_id: FileId) -> Request {
 }
 
 #[test]
-fn a_rename_waits_for_the_handle_without_a_word() {
+fn a_rename_waits_for_a_handle_break_without_an_interim_response() {
     // smb2.compound_async.rename_last, rename_middle, rename_non_compound_no_async
     let open = CreateArgs::open("f").lease(LeaseKey([2; 16]), LeaseState(0));
     let (any, rest) = (FileId::ANY, [DONE; 3]);
@@ -331,7 +333,7 @@ fn a_rename_waits_for_the_handle_without_a_word() {
         let ids = send(&tree, chain);
         let broken = holder.tree().client().next_break(SOON).unwrap();
         assert!(broken.is_some());
-        // All answers leave together.
+        // All answers are sent together.
         let end = Instant::now() + Duration::from_secs(1);
         while Instant::now() < end {
             assert!(!answered(&tree, ids[0]), "{length}");
@@ -355,7 +357,7 @@ fn a_rename_that_waits_long_is_pending_and_is_cancelled() {
         if told {
             assert!(tree.client().wait_pending(id).unwrap().is_some());
         } else {
-            // A CANCEL that comes before the wait begins cancels nothing.
+            // A CANCEL that arrives before the wait begins has no effect.
             assert!(!answered(&tree, id));
         }
         let session = tree.session().id();
@@ -390,7 +392,7 @@ fn an_element_that_waits_for_the_oplock_of_one_before_it_is_answered() {
     let requests = requests.map(|args| tree.address(args.request())).to_vec();
     let sent = tree.client().connection().send_compound(requests);
     let ids = sent.unwrap();
-    // The first answer comes by itself: without its FileId nobody could acknowledge the break.
+    // The first answer is sent separately: without its FileId nobody could acknowledge the break.
     let first = tree.client().wait(ids[0]).unwrap();
     let file = tree.file(&first).unwrap();
     let broken = tree.client().next_break(SOON).unwrap();

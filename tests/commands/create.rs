@@ -27,7 +27,7 @@ fn attempt(tree: &Tree, args: &CreateArgs) -> Result<CreateAction, Status> {
 }
 
 #[test]
-fn dispositions_on_what_is_there_and_what_is_not() {
+fn dispositions_on_existing_and_missing_files() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     for (disposition, there, not_there) in [
@@ -80,7 +80,7 @@ fn dispositions_on_what_is_there_and_what_is_not() {
 }
 
 #[test]
-fn directories_are_made_opened_and_not_overwritten() {
+fn directories_are_created_opened_and_not_overwritten() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let directory =
@@ -116,7 +116,7 @@ fn directories_are_made_opened_and_not_overwritten() {
 }
 
 #[test]
-fn files_and_directories_are_told_apart() {
+fn files_and_directories_are_distinguished() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"").unwrap();
@@ -166,7 +166,7 @@ fn the_answer_describes_the_file() {
 }
 
 #[test]
-fn sharing_goes_both_ways() {
+fn sharing_is_checked_in_both_directions() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"x").unwrap();
@@ -205,7 +205,7 @@ fn sharing_goes_both_ways() {
     check((execute, all), (write, w), false);
     check((delete, all), (read, rw), false);
     check((read, rw), (delete, all), false);
-    // Attributes concern nobody.
+    // Opens that only access attributes conflict with nothing.
     check((attributes, NOTHING), (write, NOTHING), true);
     check((read, NOTHING), (attributes, NOTHING), true);
 }
@@ -254,7 +254,7 @@ fn what_is_refused_is_not_made_first() {
 }
 
 #[test]
-fn fields_that_mean_nothing_are_refused() {
+fn undefined_values_of_fields_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"x").unwrap();
@@ -338,7 +338,7 @@ fn read_only_files_are_not_written_or_deleted() {
         .attributes(FileAttributes::READONLY)
         .access(AccessMask::FILE_WRITE_DATA | AccessMask::FILE_READ_ATTRIBUTES);
     let file = tree.create(&make).unwrap();
-    // The creator may write.
+    // The open that created the file may write.
     file.write_all(0, b"x").unwrap();
     file.close().unwrap();
     for access in [AccessMask::FILE_WRITE_DATA, AccessMask::FILE_APPEND_DATA] {
@@ -364,10 +364,10 @@ fn read_only_files_are_not_written_or_deleted() {
     );
 }
 
-/// [MS-FSA] 2.1.5.1.2.1: READONLY keeps a directory, though not what is in it; and the streams of
-/// a file.
+/// [MS-FSA] 2.1.5.1.2.1: READONLY protects a directory itself but not its entries, and the streams
+/// of a file.
 #[test]
-fn read_only_directories_stay_and_so_do_streams_of_read_only_files() {
+fn read_only_directories_and_streams_of_read_only_files_are_not_deleted() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let readonly = |args: CreateArgs| tree.create(&args.attributes(FileAttributes::READONLY));
@@ -388,7 +388,8 @@ fn read_only_directories_stay_and_so_do_streams_of_read_only_files() {
     let stream = CreateArgs::create("f:s");
     assert_eq!(attempt(&tree, &stream), Err(Status::ACCESS_DENIED));
     assert_eq!(tree.read_file("d:s").unwrap(), b"comes");
-    // What may be had of a read-only directory includes its entries: they come and go.
+    // The maximal access to a read-only directory includes its entries, which can be created and
+    // deleted.
     let most = CreateArgs::open("d").access(AccessMask::MAXIMUM_ALLOWED);
     let told = tree.create(&most).unwrap();
     let told = told.query(FileInformationClass::ACCESS).unwrap();
@@ -413,7 +414,7 @@ fn an_overwrite_must_not_lose_hidden_and_system() {
 }
 
 #[test]
-fn attributes_of_new_files_are_kept() {
+fn attributes_of_new_files_are_stored() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let asked = FileAttributes::HIDDEN | FileAttributes::SYSTEM;
@@ -428,7 +429,7 @@ fn attributes_of_new_files_are_kept() {
 }
 
 #[test]
-fn maximal_access_and_disk_id_are_told_when_asked() {
+fn maximal_access_and_disk_id_are_returned_on_request() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"x").unwrap();
@@ -478,7 +479,7 @@ fn contexts_of_wrong_form_are_refused_and_unknown_ones_ignored() {
 }
 
 #[test]
-fn context_chains_that_lead_astray_are_refused() {
+fn invalid_context_chains_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"x").unwrap();
@@ -493,7 +494,7 @@ fn context_chains_that_lead_astray_are_refused() {
         .unwrap()
         - 16;
     for (field, value) in [
-        (0, 1u32), // Next unaligned
+        (0, 1u32), // Next is unaligned
         (0, 8),
         (0, 0xffff_fff8),
         (4, 0x0004_ffff),  // NameOffset
@@ -515,7 +516,7 @@ fn context_chains_that_lead_astray_are_refused() {
 }
 
 #[test]
-fn a_read_only_share_makes_nothing() {
+fn nothing_is_created_on_a_read_only_share() {
     let server = HoldfastServer::new();
     let tree = server.session(Options::default()).tree(READ_ONLY).unwrap();
     std::fs::write(server.share_path(READ_ONLY, "f"), b"x").unwrap();
@@ -548,7 +549,7 @@ fn a_read_only_share_makes_nothing() {
 }
 
 #[test]
-fn oplocks_are_granted_to_the_only_one() {
+fn oplocks_are_granted_to_a_single_opener() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     for level in [OplockLevel::BATCH, OplockLevel::EXCLUSIVE, OplockLevel::II] {
@@ -571,7 +572,7 @@ fn oplocks_are_granted_to_the_only_one() {
 }
 
 #[test]
-fn a_name_that_is_going_away_is_pending() {
+fn a_name_that_is_being_deleted_is_delete_pending() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
@@ -589,7 +590,7 @@ fn a_name_that_is_going_away_is_pending() {
 }
 
 #[test]
-fn the_trees_session_is_needed() {
+fn a_tree_needs_its_own_session() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let request: Request = CreateArgs::create("f").request();

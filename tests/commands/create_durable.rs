@@ -1,5 +1,5 @@
-//! Asking for durable opens ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10): who gets one, for how long, and
-//! which contexts exclude each other. Coming back to one stands in `durable_reconnect.rs`.
+//! Requests for durable opens ([MS-SMB2] 3.3.5.9.6, 3.3.5.9.10): the conditions, the timeout, and
+//! the contexts that exclude each other. Reconnects are in `durable_reconnect.rs`.
 
 use smb_client::{CreateArgs, Options, Tree};
 use smb_tests::durable::{granted_v1, granted_v2, v1, v1_again, v2, v2_again};
@@ -17,7 +17,7 @@ const CREATE_GUID: Guid = Guid([0x44; 16]);
 const RH: LeaseState = LeaseState(3);
 const RW: LeaseState = LeaseState(5);
 
-/// A client of this dialect: one ClientGuid speaks one dialect (3.3.5.5.3).
+/// Connects a client with a dialect; each ClientGuid is limited to one dialect (3.3.5.5.3).
 fn of(server: &HoldfastServer, dialect: Dialect) -> Tree {
     let guid = Guid([dialect.0.to_le_bytes()[0]; 16]);
     server.tree_with(Options::dialect(dialect).guid(guid))
@@ -72,7 +72,7 @@ fn it_is_granted_with_a_lease_that_has_handle_caching() {
         assert!(granted_v2(&file).is_some(), "{state:?}, lease of version 1");
         file.close().unwrap();
     }
-    // 3.3.5.5.3: one dialect for each ClientGuid at a time.
+    // 3.3.5.5.3: each ClientGuid is limited to one dialect at a time.
     server.lose(&tree);
     let old = of(&server, Dialect::SMB_2_1);
     let file = old
@@ -103,8 +103,9 @@ fn without_batch_or_handle_caching_nothing_is_durable() {
 }
 
 #[test]
-fn what_is_asked_but_not_granted_does_not_count() {
-    // 3.3.5.9.10, A342: the answer says durable when BATCH or H is held, not when asked for.
+fn a_batch_oplock_that_was_not_granted_makes_no_durable_open() {
+    // [MS-SMB2] appendix A on 3.3.5.9.10: the response grants a durable open if BATCH or H is held;
+    // the request alone does not suffice.
     let server = HoldfastServer::new();
     let (tree, other) = (modern(&server), server.tree());
     let reader = CreateArgs::open_if("f").oplock(OplockLevel::II);
@@ -115,7 +116,7 @@ fn what_is_asked_but_not_granted_does_not_count() {
 }
 
 #[test]
-fn a_plain_open_says_nothing_of_durability() {
+fn a_plain_open_has_no_durable_context() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     for args in [batch("f"), leased("f", LeaseState::RWH)] {
@@ -128,7 +129,8 @@ fn a_plain_open_says_nothing_of_durability() {
 
 #[test]
 fn a_directory_is_not_durable() {
-    // 3.3.5.9.6: ignored for a lease on a directory; 3.3.5.9.10: the attribute says directory.
+    // 3.3.5.9.6: the context is ignored for a lease on a directory; 3.3.5.9.10: for any open of a
+    // directory.
     let server = HoldfastServer::new();
     let tree = modern(&server);
     tree.mkdir("d").unwrap();
@@ -144,7 +146,7 @@ fn a_directory_is_not_durable() {
 
 #[test]
 fn a_pipe_is_not_durable() {
-    // 3.3.5.9: no oplock is tried for on a pipe.
+    // 3.3.5.9: no oplock is requested on a pipe.
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     let tree = session.tree("IPC$").unwrap();
@@ -159,13 +161,13 @@ fn a_pipe_is_not_durable() {
 
 #[test]
 fn version_2_begins_with_3_0() {
-    // 3.3.5.9.10: 3.x only; to the others it is an unknown context.
+    // 3.3.5.9.10: 3.x only; for other dialects it is an unknown context.
     let server = HoldfastServer::new();
     for dialect in [Dialect::SMB_2_0_2, Dialect::SMB_2_1] {
         let tree = of(&server, dialect);
         let file = tree.create(&v2(batch("f"), CREATE_GUID, 0)).unwrap();
         assert_eq!(granted_v2(&file), None);
-        // Nor is the CreateGuid remembered.
+        // The CreateGuid is not remembered either.
         let again = tree
             .create(&v2(CreateArgs::open_if("g"), CREATE_GUID, 0))
             .unwrap();
@@ -175,7 +177,7 @@ fn version_2_begins_with_3_0() {
 }
 
 #[test]
-fn the_time_is_what_was_asked_up_to_300_seconds() {
+fn the_timeout_is_the_requested_one_up_to_300_seconds() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     for (asked, given) in [
@@ -184,7 +186,7 @@ fn the_time_is_what_was_asked_up_to_300_seconds() {
         (300_000, Some(300_000)),
         (300_001, Some(300_000)),
         (u32::MAX, Some(300_000)),
-        // The server's own choice.
+        // The server chooses.
         (0, None),
     ] {
         let file = tree.create(&v2(batch("f"), CREATE_GUID, asked)).unwrap();
@@ -199,7 +201,7 @@ fn the_time_is_what_was_asked_up_to_300_seconds() {
 }
 
 #[test]
-fn persistent_is_only_durable_where_nothing_is_continuously_available() {
+fn a_persistent_request_is_only_durable_on_other_shares() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let args = smb_tests::durable::persistent(batch("f"), CREATE_GUID, 0);
@@ -217,7 +219,8 @@ const NO_SUCH: FileId = FileId {
     volatile: 1,
 };
 
-/// 3.3.5.9.6, .7, .10, .12: INVALID_PARAMETER, and no file.
+/// Asserts that a CREATE fails with INVALID_PARAMETER and creates no file (3.3.5.9.6, .7, .10,
+/// .12).
 fn assert_excluded(args: &CreateArgs) {
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -279,7 +282,7 @@ fn contexts_of_another_size_are_refused() {
 }
 
 #[test]
-fn asking_does_not_weaken_the_checks_of_an_open() {
+fn a_durable_request_does_not_weaken_the_checks_of_an_open() {
     let server = HoldfastServer::new();
     let (tree, other) = (modern(&server), server.tree());
     let alone = CreateArgs::create("f").share(ShareAccess::empty());
@@ -290,7 +293,7 @@ fn asking_does_not_weaken_the_checks_of_an_open() {
         status(tree.create(&v2(take, CREATE_GUID, 0))),
         Status::SHARING_VIOLATION
     );
-    // The CreateGuid of an open that failed is free.
+    // The CreateGuid of a failed open can be used again.
     held.close().unwrap();
     let file = tree.create(&v2(batch("f"), CREATE_GUID, 0)).unwrap();
     assert_eq!(file.read_all().unwrap(), b"theirs");
@@ -298,7 +301,7 @@ fn asking_does_not_weaken_the_checks_of_an_open() {
 }
 
 #[test]
-fn while_it_is_connected_its_oplock_breaks_like_any_other() {
+fn while_connected_a_durable_opens_oplock_breaks_like_any_other() {
     let server = HoldfastServer::new();
     let (tree, other) = (modern(&server), server.tree());
     let file = tree.create(&v2(batch("f"), CREATE_GUID, 0)).unwrap();
@@ -310,12 +313,12 @@ fn while_it_is_connected_its_oplock_breaks_like_any_other() {
     drop(connection);
     file.acknowledge_oplock(OplockLevel::II).unwrap();
     other.client().wait(id).unwrap().ok().unwrap();
-    // It works on.
+    // The open still works.
     file.write_all(0, b"still open").unwrap();
 }
 
 #[test]
-fn a_closed_one_leaves_nothing() {
+fn a_closed_durable_open_leaves_nothing() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let before = server.opens();
@@ -352,14 +355,14 @@ fn old_requests_of_another_channel_are_refused() {
     );
     assert_eq!(std::fs::read(server.path("f")).unwrap(), b"new");
     assert_eq!(write(6, b"NEW"), Status::SUCCESS);
-    // Reading is not refused for that.
+    // A READ is not refused for this reason.
     let mut read = file.read_request(0, 3, 0);
     read.channel_sequence = 1;
     assert_eq!(tree.reply(read).unwrap().status(), Status::SUCCESS);
 }
 
 #[test]
-fn the_replay_flag_means_nothing_before_3_0() {
+fn the_replay_flag_is_ignored_or_refused_before_3_0() {
     // 2.2.1.2: only valid for 3.x.
     let server = HoldfastServer::new();
     let tree = of(&server, Dialect::SMB_2_1);

@@ -1,5 +1,5 @@
-//! Names in CREATE ([MS-SMB2] 3.3.5.9, [MS-FSCC] 2.1.5, [MS-FSA] 2.1.5.1): what they may be, and
-//! that none of them leaves the share.
+//! Names in CREATE ([MS-SMB2] 3.3.5.9, [MS-FSCC] 2.1.5, [MS-FSA] 2.1.5.1): which ones are valid,
+//! and that none of them leaves the share.
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, Request, Tree};
@@ -20,7 +20,7 @@ fn raw(tree: &Tree, name: &[u8]) -> Status {
 }
 
 #[test]
-fn names_of_all_kinds_are_kept() {
+fn names_of_all_kinds_are_preserved() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let long = "n".repeat(255);
@@ -46,7 +46,7 @@ fn names_of_all_kinds_are_kept() {
 }
 
 #[test]
-fn case_is_kept_and_does_not_matter() {
+fn case_is_preserved_and_ignored_in_comparisons() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("MixedCase.TXT", b"x").unwrap();
@@ -77,7 +77,7 @@ fn forbidden_characters_are_refused() {
 }
 
 #[test]
-fn what_is_no_utf_16_is_refused() {
+fn invalid_utf_16_is_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let lone = [b'a', 0, 0x00, 0xd8, b'b', 0];
@@ -86,7 +86,7 @@ fn what_is_no_utf_16_is_refused() {
         [Status::OBJECT_NAME_INVALID, Status::ILLEGAL_CHARACTER].contains(&refused),
         "{refused}"
     );
-    // An odd length.
+    // The length is odd.
     let refused = raw(&tree, b"a\0b");
     assert!(
         [
@@ -116,7 +116,7 @@ fn too_long_names_are_refused() {
             name.len()
         );
     }
-    // 255 UTF-16 units are 765 bytes of UTF-8, more than Linux keeps in a name.
+    // 255 UTF-16 units are 765 bytes of UTF-8, more than Linux allows in a name.
     let wide = "語".repeat(255);
     let end = create(&tree, &wide);
     assert!(
@@ -131,7 +131,7 @@ fn too_long_names_are_refused() {
 }
 
 #[test]
-fn separators_at_the_ends() {
+fn misplaced_separators_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.mkdir("d").unwrap();
@@ -150,7 +150,7 @@ fn separators_at_the_ends() {
 }
 
 #[test]
-fn nothing_leads_out_of_the_share() {
+fn no_path_leaves_the_share() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.mkdir("d").unwrap();
@@ -180,7 +180,7 @@ fn nothing_leads_out_of_the_share() {
 }
 
 #[test]
-fn links_of_the_host_do_not_lead_out() {
+fn symbolic_links_of_the_host_do_not_leave_the_share() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let outside = server.share_path("", "target");
@@ -200,7 +200,7 @@ fn links_of_the_host_do_not_lead_out() {
 }
 
 #[test]
-fn missing_parents_are_paths_not_found() {
+fn missing_parents_give_object_path_not_found() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"x").unwrap();
@@ -208,7 +208,7 @@ fn missing_parents_are_paths_not_found() {
     assert_eq!(open("missing"), Status::OBJECT_NAME_NOT_FOUND);
     assert_eq!(open("missing\\f"), Status::OBJECT_PATH_NOT_FOUND);
     assert_eq!(create(&tree, "missing\\f"), Status::OBJECT_PATH_NOT_FOUND);
-    // A file is no directory to go through.
+    // A file cannot be traversed like a directory.
     assert_eq!(open("f\\g"), Status::OBJECT_PATH_NOT_FOUND);
 }
 
@@ -252,7 +252,7 @@ fn streams_are_files_of_their_own() {
 }
 
 #[test]
-fn stream_names_have_a_form() {
+fn invalid_stream_names_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"main").unwrap();
@@ -303,10 +303,10 @@ fn a_name_outside_its_message_is_refused() {
     tree.call(good()).unwrap();
 }
 
-/// [MS-FSA] 2.1.5.1: what is no pathname is OBJECT_NAME_INVALID, in every request that names one. A
-/// path of more components than the server walks is none, also where nothing of it is there.
+/// [MS-FSA] 2.1.5.1: an invalid pathname is OBJECT_NAME_INVALID in every request that contains one.
+/// A path with more components than the server walks is invalid, even if no part of it exists.
 #[test]
-fn paths_are_so_deep_and_no_deeper() {
+fn paths_are_limited_in_depth() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let deep = |components: usize| vec!["d"; components].join("\\");
@@ -332,7 +332,7 @@ fn paths_are_so_deep_and_no_deeper() {
         let linked = file.set(FileInformationClass::LINK, &link);
         assert_eq!(status(linked), expected);
     }
-    // The deepest file there may be.
+    // The deepest possible file.
     let mut at = server.path("");
     for _ in 0..255 {
         at.push("d");
@@ -345,7 +345,7 @@ fn paths_are_so_deep_and_no_deeper() {
     assert!(!at.join("d").exists());
 }
 
-/// Both spellings of names that end in a dot or a blank: as sent plainly, and as listed.
+/// Both spellings of names that end in a dot or a blank: unmapped, and as in listings.
 const LAST: [(&str, &str); 4] = [
     ("Notes v1.", "Notes v1\u{F029}"),
     ("blank ", "blank\u{F028}"),
@@ -354,7 +354,7 @@ const LAST: [(&str, &str); 4] = [
 ];
 
 #[test]
-fn a_last_dot_or_blank_is_kept() {
+fn a_last_dot_or_blank_is_preserved() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     for (sent, listed) in LAST {
@@ -367,7 +367,7 @@ fn a_last_dot_or_blank_is_kept() {
                 let names: Vec<_> = names.into_iter().map(|entry| entry.file_name).collect();
                 assert_eq!(names, [listed], "{found}");
             }
-            // One file to the engine, whichever way it is opened.
+            // Both spellings are the same file for sharing and oplocks.
             let alone = CreateArgs::open(sent).share(ShareAccess(0));
             let alone = tree.create(&alone).unwrap();
             let other = tree.create_status(&CreateArgs::open(listed)).unwrap();
@@ -381,7 +381,7 @@ fn a_last_dot_or_blank_is_kept() {
 }
 
 #[test]
-fn a_last_dot_or_blank_is_kept_on_the_way_and_in_new_names() {
+fn a_last_dot_or_blank_is_preserved_in_parents_and_in_new_names() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.mkdir("dir.").unwrap();
@@ -391,7 +391,7 @@ fn a_last_dot_or_blank_is_kept_on_the_way_and_in_new_names() {
     assert_eq!(tree.read_file("dir.\\f :stream.").unwrap(), b"s");
     tree.rename("dir.\\f ", "dir\u{F029}\\g..", false).unwrap();
     assert_eq!(std::fs::read(server.path("dir./g..")).unwrap(), b"x");
-    // Onto itself by the other spelling: nothing is to be done.
+    // The other spelling is the same name: nothing has to be done.
     tree.rename("dir.\\g..", "dir.\\g.\u{F029}", false).unwrap();
     tree.rename("dir.\\g.\u{F029}", "dir.\\G..", false).unwrap();
     tree.write_file("h.", b"y").unwrap();
@@ -411,7 +411,7 @@ fn a_last_dot_or_blank_is_kept_on_the_way_and_in_new_names() {
 }
 
 #[test]
-fn two_names_of_the_host_that_differ_by_the_mapping_alone_stay_two() {
+fn two_names_of_the_host_that_differ_only_by_the_mapping_remain_distinct() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     std::fs::write(server.path("end."), b"plain").unwrap();
@@ -427,8 +427,8 @@ fn two_names_of_the_host_that_differ_by_the_mapping_alone_stay_two() {
 }
 
 #[test]
-fn new_names_may_begin_at_the_root() {
-    // smbclient's `link` and `rename` send them so.
+fn new_names_may_begin_with_a_backslash() {
+    // smbclient's `link` and `rename` send such names.
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.mkdir("d").unwrap();

@@ -10,13 +10,13 @@ fn echo() -> Request {
 }
 
 #[test]
-fn a_client_never_runs_dry() {
+fn a_client_always_keeps_a_credit() {
     let server = HoldfastServer::new();
     for dialect in [Dialect::SMB_2_0_2, Dialect::SMB_3_1_1] {
         let session = server.session(Options::dialect(dialect));
         let mut connection = session.client().connection();
         for _ in 0..50 {
-            // Asks for nothing at all.
+            // The request asks for no credits.
             let request = echo().overriding(|o| o.credits = Some(0));
             connection.call(request).unwrap().ok().unwrap();
             assert!(connection.core().credits() >= 1);
@@ -25,7 +25,7 @@ fn a_client_never_runs_dry() {
 }
 
 #[test]
-fn what_is_asked_is_granted_within_a_cap() {
+fn requested_credits_are_granted_up_to_a_limit() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     let mut connection = session.client().connection();
@@ -76,7 +76,7 @@ fn ids_within_the_window_come_in_any_order() {
 }
 
 #[test]
-fn a_charge_uses_up_as_many_ids() {
+fn a_charge_consumes_as_many_ids() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     let mut connection = session.client().connection();
@@ -88,7 +88,7 @@ fn a_charge_uses_up_as_many_ids() {
         })
     };
     connection.call(of(next, 4)).unwrap().ok().unwrap();
-    // The ids between are gone.
+    // The ids between are used up.
     assert_eq!(outcome(connection.call(of(next + 2, 1))), Outcome::Closed);
 }
 
@@ -102,7 +102,7 @@ fn a_charge_beyond_what_was_granted_ends_the_connection() {
 }
 
 #[test]
-fn an_interim_reply_brings_the_credits_and_the_final_one_none() {
+fn an_interim_response_grants_the_credits_and_the_final_one_none() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let root = tree.create(&CreateArgs::directory("")).unwrap();

@@ -1,5 +1,5 @@
-//! DELETE_ON_CLOSE and pending deletion ([MS-FSA] 2.1.5.1, 2.1.5.5, 2.1.5.15.3; what
-//! smb2.delete-on-close-perms asks for).
+//! DELETE_ON_CLOSE and pending deletion ([MS-FSA] 2.1.5.1, 2.1.5.5, 2.1.5.15.3; the cases of
+//! smb2.delete-on-close-perms).
 
 use smb_client::{CreateArgs, File, Tree};
 use smb_tests::{HoldfastServer, Options, status};
@@ -39,7 +39,7 @@ fn a_new_file_is_gone_after_its_close() {
 }
 
 #[test]
-fn a_file_that_was_there_is_gone_after_its_close() {
+fn an_existing_file_is_gone_after_its_close() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     for disposition in DISPOSITIONS
@@ -59,7 +59,7 @@ fn a_file_that_was_there_is_gone_after_its_close() {
 }
 
 #[test]
-fn without_the_right_to_delete_it_is_refused_and_nothing_is_made() {
+fn without_the_right_to_delete_it_is_refused_and_nothing_is_created() {
     // [MS-FSA] 2.1.5.1: DELETE_ON_CLOSE without DELETE or GENERIC_ALL in the desired access
     let server = HoldfastServer::new();
     let tree = server.tree();
@@ -85,8 +85,9 @@ fn without_the_right_to_delete_it_is_refused_and_nothing_is_made() {
 }
 
 #[test]
-fn a_read_only_file_is_not_deleted_so() {
-    // New: CANNOT_DELETE and nothing made; there: CANNOT_DELETE and still there.
+fn a_read_only_file_is_not_deleted_by_delete_on_close() {
+    // A new file: CANNOT_DELETE, and nothing is created; an existing one: CANNOT_DELETE, and it
+    // remains.
     let server = HoldfastServer::new();
     let tree = server.tree();
     for disposition in [CreateDisposition::CREATE, CreateDisposition::OPEN_IF] {
@@ -105,7 +106,7 @@ fn a_read_only_file_is_not_deleted_so() {
 }
 
 #[test]
-fn it_is_set_by_the_close_of_that_handle() {
+fn the_deletion_becomes_pending_when_that_handle_is_closed() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree
@@ -113,7 +114,7 @@ fn it_is_set_by_the_close_of_that_handle() {
         .unwrap();
     let other = tree.create(&CreateArgs::open("f")).unwrap();
     assert!(!pending(&other));
-    // Until then it can be opened.
+    // Before the close the file can be opened.
     tree.create(&CreateArgs::open("f"))
         .unwrap()
         .close()
@@ -130,16 +131,16 @@ fn it_is_set_by_the_close_of_that_handle() {
     assert!(!server.path("f").exists());
 }
 
-/// A new file that goes with its handle, and another handle of it.
-fn doomed_and_other(tree: &Tree) -> (File, File) {
+/// Creates a file that is deleted with its handle, and opens another handle of it.
+fn delete_on_close_and_other(tree: &Tree) -> (File, File) {
     let file = tree.create(&doomed("f", CreateDisposition::CREATE));
     (file.unwrap(), tree.create(&CreateArgs::open("f")).unwrap())
 }
 
 #[test]
-fn the_other_handles_close_first_and_it_goes_with_its_own() {
+fn if_the_other_handles_close_first_the_file_is_deleted_with_its_own_handle() {
     let server = HoldfastServer::new();
-    let (file, other) = doomed_and_other(&server.tree());
+    let (file, other) = delete_on_close_and_other(&server.tree());
     other.close().unwrap();
     assert!(server.path("f").exists());
     file.close().unwrap();
@@ -147,10 +148,10 @@ fn the_other_handles_close_first_and_it_goes_with_its_own() {
 }
 
 #[test]
-fn once_pending_it_can_be_taken_back_through_a_handle_that_is_left() {
+fn a_pending_deletion_can_be_revoked_through_another_handle() {
     let server = HoldfastServer::new();
     let tree = server.tree();
-    let (file, other) = doomed_and_other(&tree);
+    let (file, other) = delete_on_close_and_other(&tree);
     file.close().unwrap();
     other.set_delete(false).unwrap();
     assert!(!pending(&other));
@@ -160,7 +161,7 @@ fn once_pending_it_can_be_taken_back_through_a_handle_that_is_left() {
 }
 
 #[test]
-fn it_goes_when_the_connection_does() {
+fn the_file_is_deleted_when_the_connection_is_lost() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree
@@ -172,7 +173,7 @@ fn it_goes_when_the_connection_does() {
 }
 
 #[test]
-fn every_disposition_meets_a_pending_deletion_alike() {
+fn every_disposition_is_refused_during_a_pending_deletion() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"content").unwrap();
@@ -188,7 +189,7 @@ fn every_disposition_meets_a_pending_deletion_alike() {
         let end = status(tree.create(&CreateArgs::new("f", disposition)));
         assert_eq!(end, Status::DELETE_PENDING, "{disposition:?}");
     }
-    // The name is taken, whatever will become of it.
+    // The name exists until the deletion is complete.
     let end = status(tree.create(&CreateArgs::create("f")));
     let taken = [Status::OBJECT_NAME_COLLISION, Status::DELETE_PENDING];
     assert!(taken.contains(&end), "{end}");
@@ -199,7 +200,7 @@ fn every_disposition_meets_a_pending_deletion_alike() {
 }
 
 #[test]
-fn a_directory_with_something_in_it_stays() {
+fn a_directory_that_is_not_empty_is_not_deleted() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.mkdir("d").unwrap();
@@ -216,8 +217,8 @@ fn a_directory_with_something_in_it_stays() {
 }
 
 #[test]
-fn nothing_is_made_in_a_directory_that_is_to_go() {
-    // [MS-FSA] 2.1.5.1.1: the parent's deletion is pending.
+fn nothing_is_created_in_a_directory_whose_deletion_is_pending() {
+    // [MS-FSA] 2.1.5.1.1: the deletion of the parent is pending.
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.mkdir("d").unwrap();
@@ -233,7 +234,7 @@ fn nothing_is_made_in_a_directory_that_is_to_go() {
 }
 
 #[test]
-fn setting_it_needs_the_right() {
+fn setting_the_disposition_needs_the_right_to_delete() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"x").unwrap();
@@ -273,7 +274,7 @@ fn a_hard_link_keeps_the_data() {
     assert_eq!(tree.read_file("g").unwrap(), b"content");
 }
 
-/// Opens to be found by a second handle of the same client with nothing shared.
+/// Opens the file without any sharing and returns the status.
 fn alone(tree: &Tree) -> Status {
     let args = CreateArgs::open_if("f").share(ShareAccess::empty());
     tree.create_status(&args).unwrap()
@@ -294,7 +295,7 @@ fn a_name_is_free_at_once_after_the_last_close() {
 }
 
 #[test]
-fn what_another_share_has_renamed_goes_and_what_nobody_finds_is_not_told_as_gone() {
+fn a_file_renamed_through_another_share_is_deleted_and_a_missing_one_is_not_reported_as_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let table = |name| {
         let path = folder.path().display();
@@ -318,7 +319,7 @@ fn what_another_share_has_renamed_goes_and_what_nobody_finds_is_not_told_as_gone
     };
     closed_beside(&|| same.rename("f", "G", false).unwrap()).unwrap();
     assert!(!there("f") && !there("G"));
-    // Another name of it in the folder is not the one.
+    // Another link to the file in the folder is not the deleted one.
     same.mkdir("d").unwrap();
     let closed = closed_beside(&|| {
         std::fs::hard_link(folder.path().join("f"), folder.path().join("g")).unwrap();
@@ -334,7 +335,7 @@ fn what_another_share_has_renamed_goes_and_what_nobody_finds_is_not_told_as_gone
     assert_eq!(status(closed), Status::OBJECT_NAME_NOT_FOUND);
     assert!(there("h"));
     closed_beside(&|| std::fs::remove_file(folder.path().join("f")).unwrap()).unwrap();
-    // Also with all that was above.
+    // The same after a rename of the parent folders.
     one.mkdir("e").unwrap();
     one.write_file("e\\f", b"content").unwrap();
     let file = one.create(&doomed("e\\f", CreateDisposition::OPEN));

@@ -1,6 +1,6 @@
 //! Directory leases ([MS-SMB2] 3.3.5.9.11, 3.3.4.7; [MS-FSA] 2.1.4.12 with PARENT_OBJECT,
-//! 2.1.4.12.2, 2.1.5.15): R and H on a directory, taken by changes of its entries, but for those
-//! made through opens that name the lease as their parent's.
+//! 2.1.4.12.2, 2.1.5.15): R and H on a directory are broken by changes of its entries, except for
+//! changes through opens that name the lease as their parent's.
 
 use smb_client::{Break, CreateArgs, File, Options, Tree};
 use smb_tests::{HoldfastServer, MEANWHILE, SOON, status};
@@ -18,7 +18,7 @@ const FILE_KEY: LeaseKey = LeaseKey([0x22; 16]);
 const RH: LeaseState = LeaseState(3);
 const NONE: LeaseState = LeaseState(0);
 
-/// A directory `d` with the file `f`, leased by a client that goes on listening.
+/// A directory `d` with the file `f`, leased by a client that continues to receive breaks.
 struct Leased {
     server: HoldfastServer,
     holder: Tree,
@@ -49,7 +49,8 @@ impl Leased {
         }
     }
 
-    /// The lease was taken, all of it, and must be acknowledged. Takes it anew.
+    /// Asserts that the lease was broken to nothing with an acknowledgment required, and takes it
+    /// again.
     fn assert_broken(&mut self, what: &str) {
         let broken = self.holder.client().next_break(SOON).unwrap();
         let Some(Break::Lease {
@@ -85,7 +86,7 @@ impl Leased {
     }
 }
 
-/// A lease on a file that names the lease of its directory.
+/// Requests a lease on a file that names the lease of its directory.
 fn child(name: &str, parent: LeaseKey, disposition: CreateDisposition) -> CreateArgs {
     CreateArgs::new(name, disposition).lease_context(&LeaseContext {
         lease_key: FILE_KEY,
@@ -99,7 +100,7 @@ fn child(name: &str, parent: LeaseKey, disposition: CreateDisposition) -> Create
 }
 
 #[test]
-fn from_3_0_on() {
+fn directory_leases_exist_from_3_0_on() {
     let server = HoldfastServer::new();
     for (dialect, offered) in [
         (Dialect::SMB_2_0_2, Capabilities::empty()),
@@ -121,7 +122,7 @@ fn from_3_0_on() {
 }
 
 #[test]
-fn version_one_and_oplocks_know_no_directories() {
+fn version_one_and_oplocks_are_not_granted_on_directories() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.mkdir("d").unwrap();
@@ -136,14 +137,14 @@ fn version_one_and_oplocks_know_no_directories() {
         assert!(open.created().lease().is_none());
         open.close().unwrap();
     }
-    // Nor does 2.1 know version two.
+    // 2.1 does not know version two either.
     let old = server.tree_with(Options::dialect(Dialect::SMB_2_1));
     let open = old.create(&directory.lease_v2(KEY, RH, 1)).unwrap();
     assert_eq!(open.created().oplock_level, OplockLevel::NONE);
 }
 
 #[test]
-fn states_without_write_caching_are_granted_as_asked() {
+fn states_without_write_caching_are_granted_as_requested() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.mkdir("d").unwrap();
@@ -163,7 +164,7 @@ fn states_without_write_caching_are_granted_as_asked() {
 }
 
 #[test]
-fn names_that_come_and_go_take_the_lease() {
+fn created_and_deleted_names_break_the_lease() {
     let mut world = Leased::new();
     let new = world.other.create(&CreateArgs::create("d\\new")).unwrap();
     world.assert_broken("a file is created");
@@ -183,7 +184,7 @@ fn names_that_come_and_go_take_the_lease() {
 }
 
 #[test]
-fn what_a_listing_says_of_an_entry_takes_the_lease() {
+fn changes_of_listed_facts_of_an_entry_break_the_lease() {
     let mut world = Leased::new();
     let open = world.other.create(&CreateArgs::open("d\\f")).unwrap();
     world.assert_kept("a file is opened");
@@ -223,7 +224,7 @@ fn what_a_listing_says_of_an_entry_takes_the_lease() {
 }
 
 #[test]
-fn what_is_below_an_entry_does_not() {
+fn changes_below_an_entry_do_not_break_the_lease() {
     let world = Leased::new();
     world.holder.mkdir("sub").unwrap();
     world.other.write_file("sub\\x", b"elsewhere").unwrap();
@@ -233,7 +234,7 @@ fn what_is_below_an_entry_does_not() {
 }
 
 #[test]
-fn who_names_the_lease_as_the_parents_spares_it() {
+fn opens_that_name_the_lease_as_their_parents_do_not_break_it() {
     let mut world = Leased::new();
     let open_if = CreateDisposition::OPEN_IF;
     let open = world.holder.create(&child("d\\new", KEY, open_if)).unwrap();
@@ -248,7 +249,7 @@ fn who_names_the_lease_as_the_parents_spares_it() {
     open.set_delete(true).unwrap();
     open.close().unwrap();
     world.assert_kept("deleted under the key");
-    // The key alone counts, whichever client names it ([MS-SMB2] 3.3.1.4 <211>).
+    // Only the key is compared, not the client that names it ([MS-SMB2] appendix A on 3.3.1.4).
     let open = world.other.create(&child("d\\new", KEY, open_if)).unwrap();
     open.set_end_of_file(5).unwrap();
     world.assert_kept("changed by another client under the key");
@@ -271,7 +272,7 @@ fn the_client_itself_breaks_it_without_the_key() {
 }
 
 #[test]
-fn looking_takes_nothing() {
+fn queries_break_nothing() {
     let world = Leased::new();
     let names = world.other.list("d", "*").unwrap();
     assert_eq!(names.len(), 3);
@@ -282,7 +283,7 @@ fn looking_takes_nothing() {
     let second = world.other.create(&lease).unwrap();
     assert_eq!(second.created().lease().unwrap().lease_state, RH);
     world.assert_kept("listed, looked at and leased by another");
-    // Both lose it to a third.
+    // A third client breaks both.
     let third = world.server.tree();
     third.write_file("d\\new", b"").unwrap();
     for tree in [&world.holder, &world.other] {
@@ -294,14 +295,14 @@ fn looking_takes_nothing() {
 #[test]
 fn nobody_waits_for_the_acknowledgement() {
     let world = Leased::new();
-    // Neither break is acknowledged.
+    // Neither client acknowledges its break.
     world.other.write_file("d\\new", b"").unwrap();
     world.other.write_file("d\\newer", b"").unwrap();
     assert_eq!(world.other.list("d", "n*").unwrap().len(), 2);
 }
 
 #[test]
-fn a_sharing_conflict_asks_for_the_handle() {
+fn a_sharing_conflict_breaks_handle_caching() {
     let world = Leased::new();
     let alone = CreateArgs::directory("d").share(ShareAccess::empty());
     let id = world.other.send(alone.request()).unwrap();
@@ -325,7 +326,7 @@ fn a_sharing_conflict_asks_for_the_handle() {
 }
 
 #[test]
-fn deleting_the_directory_asks_for_the_handle() {
+fn deleting_the_directory_breaks_handle_caching() {
     let world = Leased::new();
     world.holder.delete("d\\f").unwrap();
     world.holder.client().next_break(SOON).unwrap().unwrap();
@@ -360,13 +361,13 @@ fn deleting_the_directory_asks_for_the_handle() {
     world.other.client().wait(id).unwrap().ok().unwrap();
 }
 
-/// A second lease on `d`, of the client that deletes.
+/// The key of a second lease on `d`, held by the client that deletes.
 const OTHER_KEY: LeaseKey = LeaseKey([0x33; 16]);
 
-/// Which of the two leases on `d` a deletion takes: of who only looks on, and of who names the other
-/// as its parent's. `mark` and `last` say whether the open that marks the file, and the one that is
-/// closed last, names it.
-fn assert_deletion_takes(mark: bool, last: bool, on_close: bool) {
+/// Asserts which of the two leases on `d` a deletion breaks: the one of a client that only watches,
+/// and the one that the deleting opens name as their parent's. `mark` and `last` say whether the
+/// open that marks the file for deletion, and the one that is closed last, name it.
+fn assert_deletion_breaks(mark: bool, last: bool, on_close: bool) {
     let what = format!("marked {mark}, closed {last}, at the open {on_close}");
     let world = Leased::new();
     let deleter = &world.other;
@@ -414,19 +415,20 @@ fn assert_deletion_takes(mark: bool, last: bool, on_close: bool) {
 }
 
 #[test]
-fn a_deletion_spares_the_lease_that_who_marks_and_who_closes_last_both_name() {
-    // smb2.dirlease.unlink_same_set_and_close, unlink_different_set_and_close and the two of
+fn a_deletion_spares_the_lease_that_the_marking_and_the_last_open_both_name() {
+    // smb2.dirlease.unlink_same_set_and_close, unlink_different_set_and_close, and both tests of
     // initial deletion
     for on_close in [false, true] {
-        assert_deletion_takes(true, true, on_close);
-        // Who closes last has not deleted it: it goes on listing the file.
-        assert_deletion_takes(false, true, on_close);
-        assert_deletion_takes(true, false, on_close);
+        assert_deletion_breaks(true, true, on_close);
+        // The client that closes last has not deleted the file itself, so its listing still shows
+        // it.
+        assert_deletion_breaks(false, true, on_close);
+        assert_deletion_breaks(true, false, on_close);
     }
 }
 
 #[test]
-fn a_key_of_a_directory_is_no_files() {
+fn a_key_of_a_directory_cannot_be_used_for_a_file() {
     let world = Leased::new();
     let args = CreateArgs::open("d\\f").lease_v2(KEY, RH, 1);
     assert_eq!(

@@ -1,5 +1,5 @@
-//! What happens to a durable open while its connection is lost ([MS-SMB2] 3.3.4.6, 3.3.4.7,
-//! 3.3.6.2): what others do purges it or leaves it, and its time runs out.
+//! Durable opens while their connection is lost ([MS-SMB2] 3.3.4.6, 3.3.4.7, 3.3.6.2): operations
+//! of other clients close them or leave them open, and their timeout expires.
 
 use std::time::Duration;
 
@@ -15,17 +15,22 @@ use super::durable_reconnect::{
     CREATE_GUID, EXCLUSIVE, KEY, Lost, OTHER_KEY, RH, RWH, batch, leased, modern, other,
 };
 
-/// Another client does this while the open is lost, and is not kept waiting.
+/// Lets another client act while the open is disconnected, and asserts that it does not have to
+/// wait.
 fn meanwhile(lost: &Lost, what: impl FnOnce(&Tree)) {
     let tree = other(&lost.server);
     let started = std::time::Instant::now();
     what(&tree);
-    assert!(started.elapsed() < SOON, "somebody waited for the dead");
+    assert!(
+        started.elapsed() < SOON,
+        "the client waited for a lost connection"
+    );
 }
 
 #[test]
-fn a_kept_open_still_counts_for_sharing() {
-    // The conflict breaks its handle caching; nobody answers, so it is closed (3.3.4.7).
+fn a_disconnected_open_still_takes_part_in_sharing() {
+    // The conflict breaks the handle caching of the open; since nobody answers, it is closed
+    // (3.3.4.7).
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let alone = leased("f", RWH).share(ShareAccess::empty());
@@ -42,7 +47,7 @@ fn a_kept_open_still_counts_for_sharing() {
 }
 
 #[test]
-fn another_open_purges_a_batch_oplock() {
+fn another_open_closes_a_disconnected_open_with_a_batch_oplock() {
     // 3.3.4.6: the notification cannot be sent, so the open is closed.
     let lost = Lost::new(batch("f"));
     meanwhile(&lost, |tree| {
@@ -53,9 +58,9 @@ fn another_open_purges_a_batch_oplock() {
 }
 
 #[test]
-fn another_open_purges_write_caching() {
-    // 3.3.4.7; durable-v2-open.purge-disconnected-rwh-with-rwh-open: the break to RH cannot be
-    // sent and is completed with NONE, so that H is held no more.
+fn another_open_closes_a_disconnected_open_with_write_caching() {
+    // 3.3.4.7; durable-v2-open.purge-disconnected-rwh-with-rwh-open: the break to RH cannot be sent
+    // and is completed with NONE, so H is lost as well.
     for theirs in [RH, RWH] {
         let lost = Lost::new(leased("f", RWH));
         meanwhile(&lost, |tree| {
@@ -67,7 +72,7 @@ fn another_open_purges_write_caching() {
 }
 
 #[test]
-fn another_open_keeps_what_has_no_write_caching() {
+fn another_open_leaves_a_disconnected_open_without_write_caching() {
     // durable-v2-open.keep-disconnected-rh-with-rh-open, -with-rwh-open
     for theirs in [RH, RWH] {
         let lost = Lost::new(leased("f", RH));
@@ -82,7 +87,7 @@ fn another_open_keeps_what_has_no_write_caching() {
 }
 
 #[test]
-fn looking_at_its_attributes_keeps_it() {
+fn an_attribute_only_open_leaves_a_disconnected_open() {
     // durable-v2-open.keep-disconnected-rwh-with-stat-open
     for args in [leased("f", RWH), leased("f", RH), batch("f")] {
         let lost = Lost::new(args.clone());
@@ -96,7 +101,7 @@ fn looking_at_its_attributes_keeps_it() {
 }
 
 #[test]
-fn an_open_that_shares_nothing_purges_it() {
+fn an_open_without_sharing_closes_a_disconnected_open() {
     // durable-v2-open.purge-disconnected-rh-with-share-none-open
     let lost = Lost::new(leased("f", RH));
     meanwhile(&lost, |tree| {
@@ -107,7 +112,7 @@ fn an_open_that_shares_nothing_purges_it() {
 }
 
 #[test]
-fn a_write_of_another_purges_it() {
+fn a_write_of_another_client_closes_a_disconnected_open() {
     // durable-v2-open.purge-disconnected-rh-with-write: RH to NONE
     let lost = Lost::new(leased("f", RH));
     meanwhile(&lost, |tree| {
@@ -118,7 +123,7 @@ fn a_write_of_another_purges_it() {
 }
 
 #[test]
-fn a_rename_by_another_purges_it() {
+fn a_rename_by_another_client_closes_a_disconnected_open() {
     // durable-v2-open.purge-disconnected-rh-with-rename: RH to R
     let lost = Lost::new(leased("f", RH));
     meanwhile(&lost, |tree| {
@@ -128,7 +133,7 @@ fn a_rename_by_another_purges_it() {
 }
 
 #[test]
-fn its_own_lease_key_purges_nothing() {
+fn an_open_with_the_same_lease_key_closes_nothing() {
     let lost = Lost::new(leased("f", RWH));
     let tree = modern(&lost.server);
     let second = tree.create(&leased("f", RWH)).unwrap();
@@ -138,7 +143,8 @@ fn its_own_lease_key_purges_nothing() {
     assert_eq!(file.read_all().unwrap(), b"BEFORE");
 }
 
-/// A durable open under a lease, after `act`, is lost; `None`: it was not kept.
+/// Opens a file under a lease, runs `act` and loses the connection. Returns `None` if the open was
+/// not preserved.
 fn lost_after(
     state: LeaseState,
     act: impl FnOnce(&HoldfastServer, &File),
@@ -165,8 +171,8 @@ fn lost_after(
 }
 
 #[test]
-fn locks_without_write_caching_end_with_the_client() {
-    // durable-v2-open.lock-noW-lease: nothing would keep others from what is locked.
+fn an_open_with_locks_but_without_write_caching_is_not_preserved() {
+    // durable-v2-open.lock-noW-lease: without write caching nothing would protect the locked range.
     let (server, back) = lost_after(RH, |_, file| file.lock(0, 10, EXCLUSIVE).unwrap());
     assert!(back.is_none());
     let theirs = other(&server).create(&CreateArgs::open("f")).unwrap();
@@ -175,7 +181,7 @@ fn locks_without_write_caching_end_with_the_client() {
 }
 
 #[test]
-fn what_was_unlocked_before_is_kept() {
+fn an_open_whose_locks_were_released_is_preserved() {
     let (_server, back) = lost_after(RH, |_, file| {
         file.lock(0, 10, EXCLUSIVE).unwrap();
         file.unlock(0, 10).unwrap();
@@ -184,7 +190,7 @@ fn what_was_unlocked_before_is_kept() {
 }
 
 #[test]
-fn locks_are_kept_with_write_caching_as_long_as_it_is_held() {
+fn locks_are_preserved_as_long_as_write_caching_is_held() {
     let (_server, back) = lost_after(RWH, |_, file| file.lock(0, 10, EXCLUSIVE).unwrap());
     let file = back.unwrap();
     let again = file.lock(5, 10, EXCLUSIVE);
@@ -192,7 +198,7 @@ fn locks_are_kept_with_write_caching_as_long_as_it_is_held() {
 
     let (server, back) = lost_after(RWH, |server, file| {
         file.lock(0, 10, EXCLUSIVE).unwrap();
-        // Another client takes the write caching.
+        // Another client breaks the write caching.
         let stranger = other(server);
         let waiting = stranger.send(CreateArgs::open("f").request()).unwrap();
         assert!(file.tree().client().next_break(SOON).unwrap().is_some());
@@ -204,16 +210,16 @@ fn locks_are_kept_with_write_caching_as_long_as_it_is_held() {
     theirs.lock(0, 10, EXCLUSIVE).unwrap();
 }
 
-/// Opened with DELETE_ON_CLOSE, kept so long.
-fn doomed(timeout_ms: u32) -> Lost {
+/// Opens a file with DELETE_ON_CLOSE and a timeout, and loses the connection.
+fn delete_on_close(timeout_ms: u32) -> Lost {
     let args = batch("f").options(CreateOptions::DELETE_ON_CLOSE);
     Lost::opened(&v2(args, CREATE_GUID, timeout_ms), Dialect::SMB_3_1_1)
 }
 
 #[test]
-fn what_is_to_be_deleted_waits_for_its_close() {
+fn a_delete_on_close_file_is_deleted_when_the_reconnected_open_is_closed() {
     // durable-open.delete_on_close2
-    let lost = doomed(60_000);
+    let lost = delete_on_close(60_000);
     assert!(lost.server.path("f").exists());
     let file = lost.back(batch("f"));
     assert_eq!(file.read_all().unwrap(), b"before");
@@ -223,9 +229,9 @@ fn what_is_to_be_deleted_waits_for_its_close() {
 }
 
 #[test]
-fn what_is_to_be_deleted_is_gone_for_who_opens_it_anew() {
+fn a_delete_on_close_file_is_deleted_when_another_client_opens_it() {
     // durable-open.delete_on_close1
-    let lost = doomed(60_000);
+    let lost = delete_on_close(60_000);
     meanwhile(&lost, |tree| {
         let file = tree.create(&CreateArgs::open_if("f")).unwrap();
         assert_eq!(file.created().end_of_file, 0);
@@ -239,10 +245,10 @@ fn what_is_to_be_deleted_is_gone_for_who_opens_it_anew() {
 }
 
 #[test]
-fn after_its_time_it_is_closed() {
+fn a_disconnected_open_is_closed_after_its_timeout() {
     // 3.3.6.2
-    let lost = doomed(300);
-    // That it deletes the file shows when it is closed.
+    let lost = delete_on_close(300);
+    // The deletion of the file shows that it was closed.
     wait_until("the scavenger closes it", || {
         !lost.server.path("f").exists()
     });
@@ -251,10 +257,10 @@ fn after_its_time_it_is_closed() {
 }
 
 #[test]
-fn before_its_time_it_is_not_closed() {
+fn a_disconnected_open_is_not_closed_before_its_timeout() {
     // "The server MUST guarantee that the open is not closed before the timer expires."
     let started = std::time::Instant::now();
-    let lost = doomed(1500);
+    let lost = delete_on_close(1500);
     wait_until("the scavenger closes it", || {
         !lost.server.path("f").exists()
     });
@@ -262,9 +268,9 @@ fn before_its_time_it_is_not_closed() {
 }
 
 #[test]
-fn coming_back_stops_the_clock_and_losing_it_starts_it_anew() {
-    // CVE-2026-31718: the timer of the first loss must not close what came back.
-    let mut lost = doomed(800);
+fn a_reconnect_stops_the_timer_and_another_loss_restarts_it() {
+    // CVE-2026-31718: the timer of the first loss must not close the reconnected open.
+    let mut lost = delete_on_close(800);
     let file = lost.back(batch("f"));
     std::thread::sleep(Duration::from_millis(1600));
     assert_eq!(file.read_all().unwrap(), b"before");
@@ -278,10 +284,10 @@ fn coming_back_stops_the_clock_and_losing_it_starts_it_anew() {
 }
 
 #[test]
-fn coming_back_at_the_last_moment_is_all_or_nothing() {
-    // CVE-2026-31718: reconnect and scavenger at the same moment.
+fn a_reconnect_at_the_last_moment_succeeds_or_fails_entirely() {
+    // CVE-2026-31718: the reconnect and the expiry happen at the same moment.
     for round in 0..8u64 {
-        let lost = doomed(150);
+        let lost = delete_on_close(150);
         std::thread::sleep(Duration::from_millis(90 + 15 * round));
         let tree = modern(&lost.server);
         match tree.create(&lost.again(batch("f"))) {
@@ -297,7 +303,7 @@ fn coming_back_at_the_last_moment_is_all_or_nothing() {
 }
 
 #[test]
-fn a_lost_one_whose_time_is_over_frees_name_locks_and_sharing() {
+fn an_expired_open_releases_its_name_locks_and_share_mode() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let args = leased("f", RWH).share(ShareAccess::empty());
@@ -305,7 +311,7 @@ fn a_lost_one_whose_time_is_over_frees_name_locks_and_sharing() {
     file.lock(0, 10, EXCLUSIVE).unwrap();
     server.lose(&tree);
     std::thread::sleep(Duration::from_millis(400));
-    // The lease's key is free for another file, the CreateGuid for another open.
+    // The key of the lease can be used for another file, the CreateGuid for another open.
     let tree = modern(&server);
     wait_until("the key is free", || {
         let args = v2(leased("g", RWH), CREATE_GUID, 0);

@@ -1,5 +1,5 @@
-//! Coming back to a durable open ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12): what is checked, what
-//! survives (3.3.7.1). What ends it meanwhile stands in `durable_meanwhile.rs`.
+//! Reconnects to a durable open ([MS-SMB2] 3.3.5.9.7, 3.3.5.9.12): the checks, and the state that
+//! survives (3.3.7.1). Events that end the open meanwhile are in `durable_meanwhile.rs`.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use smb_wire::msg::{
 pub(super) const KEY: LeaseKey = LeaseKey([0x33; 16]);
 pub(super) const OTHER_KEY: LeaseKey = LeaseKey([0x34; 16]);
 pub(super) const CREATE_GUID: Guid = Guid([0x44; 16]);
-/// Of the clients of 3.1.1.
+/// The ClientGuid of the clients of 3.1.1.
 const CLIENT_GUID: Guid = Guid([0x11; 16]);
 const OTHER_CLIENT: Guid = Guid([0x56; 16]);
 const R: LeaseState = LeaseState::READ;
@@ -30,7 +30,7 @@ pub(super) const RH: LeaseState = LeaseState(3);
 pub(super) const RWH: LeaseState = LeaseState::RWH;
 pub(super) const EXCLUSIVE: LockFlags = LockFlags(0x12);
 
-/// A client of this dialect: one ClientGuid speaks one dialect (3.3.5.5.3).
+/// Connects a client with a dialect; each ClientGuid is limited to one dialect (3.3.5.5.3).
 fn of(server: &HoldfastServer, dialect: Dialect) -> Tree {
     let guid = Guid([dialect.0.to_le_bytes()[0]; 16]);
     server.tree_with(Options::dialect(dialect).guid(guid))
@@ -63,7 +63,7 @@ pub(super) struct Lost {
 }
 
 impl Lost {
-    /// Opened so, by version 2.
+    /// Opens a file with a durable request of version 2 and loses the connection.
     pub(super) fn new(args: CreateArgs) -> Self {
         Self::opened(&v2(args, CREATE_GUID, 0), Dialect::SMB_3_1_1)
     }
@@ -83,12 +83,13 @@ impl Lost {
         v2_again(args, self.id, CREATE_GUID)
     }
 
-    /// Comes back as the client it was.
+    /// Reconnects as the same client.
     pub(super) fn back(&self, args: CreateArgs) -> File {
         modern(&self.server).create(&self.again(args)).unwrap()
     }
 
-    /// This attempt ends so, and harms nothing: the right one succeeds after it.
+    /// Asserts that an attempt ends with a status and leaves the open intact: the right one
+    /// succeeds after it.
     fn assert_refused(&self, attempt: &CreateArgs, expected: Status, right: CreateArgs) {
         let tree = modern(&self.server);
         assert_eq!(status(tree.create(attempt)), expected);
@@ -97,7 +98,7 @@ impl Lost {
         file.close().unwrap();
     }
 
-    /// It is there no more.
+    /// Asserts that the open does not exist any more.
     pub(super) fn assert_gone(&self, args: CreateArgs) {
         let tree = modern(&self.server);
         assert_eq!(
@@ -146,7 +147,7 @@ fn version_2_survives_with_its_oplock() {
     assert_eq!(file.created().oplock_level, OplockLevel::BATCH);
     assert_eq!(file.read_all().unwrap(), b"before");
     file.write_all(6, b"after").unwrap();
-    // The break of the oplock comes to where the open is now.
+    // The break of the oplock is sent to the connection of the reconnected open.
     let stranger = other(&lost.server);
     let id = stranger.send(CreateArgs::open("f").request()).unwrap();
     let broken = file.tree().client().next_break(SOON).unwrap();
@@ -187,8 +188,8 @@ fn version_2_survives_with_its_lease() {
 }
 
 #[test]
-fn the_parents_key_is_told_again() {
-    // 3.3.5.9.12: ParentLeaseKey and its flag, when the lease has one.
+fn the_parents_key_is_returned_again() {
+    // 3.3.5.9.12: the response contains ParentLeaseKey and its flag if the lease has one.
     let child = || {
         CreateArgs::open_if("f").lease_context(&LeaseContext {
             lease_key: KEY,
@@ -220,7 +221,7 @@ fn locks_survive() {
         server.lose(&tree);
         let tree = modern(&server);
         let file = tree.create(&v2_again(args(), id, CREATE_GUID)).unwrap();
-        // Still there: it meets itself, and is there to be unlocked, once.
+        // The lock still exists: the same range conflicts, and can be unlocked once.
         assert_eq!(
             status(file.lock(0, 10, EXCLUSIVE)),
             Status::LOCK_NOT_GRANTED
@@ -231,8 +232,8 @@ fn locks_survive() {
 }
 
 #[test]
-fn the_old_handle_is_not_the_new_ones() {
-    // 3.3.5.9.7: FileId.Volatile is made anew, unique in the new session.
+fn the_volatile_id_changes_with_the_reconnect() {
+    // 3.3.5.9.7: FileId.Volatile is assigned again, unique in the new session.
     let lost = Lost::new(batch("f"));
     let file = lost.back(batch("f"));
     assert_eq!(file.id().persistent, lost.id.persistent);
@@ -247,7 +248,7 @@ fn the_old_handle_is_not_the_new_ones() {
 }
 
 #[test]
-fn only_the_persistent_half_of_the_id_counts() {
+fn only_the_persistent_half_of_the_id_is_compared() {
     let lost = Lost::new(batch("f"));
     let half = FileId {
         volatile: lost.id.volatile ^ 0xff,
@@ -283,7 +284,7 @@ fn a_request_beside_the_reconnect_of_version_1_is_ignored() {
 }
 
 #[test]
-fn version_1_brings_back_what_version_2_opened() {
+fn version_1_reconnects_to_an_open_of_version_2() {
     let lost = Lost::new(batch("f"));
     let tree = modern(&lost.server);
     let file = tree.create(&v1_again(batch("f"), lost.id)).unwrap();
@@ -291,8 +292,8 @@ fn version_1_brings_back_what_version_2_opened() {
 }
 
 #[test]
-fn version_2_does_not_bring_back_what_version_1_opened() {
-    // Its CreateGuid is none.
+fn version_2_does_not_reconnect_to_an_open_of_version_1() {
+    // The open has no CreateGuid.
     let lost = Lost::opened(&v1(batch("f")), Dialect::SMB_3_1_1);
     lost.assert_gone(batch("f"));
     let tree = modern(&lost.server);
@@ -300,7 +301,7 @@ fn version_2_does_not_bring_back_what_version_1_opened() {
 }
 
 #[test]
-fn an_open_that_is_not_durable_dies_with_its_connection() {
+fn an_open_that_is_not_durable_ends_with_its_connection() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let file = tree
@@ -392,7 +393,7 @@ fn another_lease_version_is_not_found() {
 }
 
 #[test]
-fn the_state_asked_for_beside_the_key_does_not_matter() {
+fn the_requested_lease_state_is_ignored() {
     let lost = Lost::new(leased("f", RWH));
     let file = lost.back(leased("f", LeaseState::empty()));
     assert_eq!(file.created().lease().unwrap().lease_state, RWH);
@@ -416,7 +417,7 @@ fn another_name_under_a_lease_is_refused_by_version_1() {
 }
 
 #[test]
-fn another_name_without_a_lease_does_not_matter() {
+fn another_name_without_a_lease_is_ignored() {
     let lost = Lost::new(batch("f"));
     assert_eq!(lost.back(batch("g")).read_all().unwrap(), b"before");
     assert!(!lost.server.path("g").exists());
@@ -472,7 +473,7 @@ fn an_open_that_is_connected_is_not_found() {
 }
 
 #[test]
-fn once_back_it_is_not_found_again() {
+fn a_reconnected_open_is_not_found_again() {
     let lost = Lost::new(batch("f"));
     let file = lost.back(batch("f"));
     lost.assert_gone(batch("f"));
@@ -482,14 +483,14 @@ fn once_back_it_is_not_found_again() {
 
 #[test]
 fn a_durable_open_is_not_persistent() {
-    // 3.3.5.9.12: the flag on an open that is not.
+    // 3.3.5.9.12: the PERSISTENT flag on an open that is not persistent.
     let lost = Lost::new(batch("f"));
     let attempt = smb_tests::durable::persistent_again(batch("f"), lost.id, CREATE_GUID);
     lost.assert_refused(&attempt, Status::INVALID_PARAMETER, batch("f"));
 }
 
 #[test]
-fn it_can_be_lost_again_and_again() {
+fn an_open_can_be_reconnected_repeatedly() {
     let mut lost = Lost::new(leased("f", RWH));
     for round in 0..5u8 {
         let file = lost.back(leased("f", RWH));
@@ -503,7 +504,7 @@ fn it_can_be_lost_again_and_again() {
 }
 
 #[test]
-fn two_opens_of_one_lease_come_back() {
+fn two_opens_of_one_lease_reconnect() {
     // durable-v2-open.two-same-lease
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -522,7 +523,7 @@ fn two_opens_of_one_lease_come_back() {
 }
 
 #[test]
-fn opens_under_two_leases_come_back() {
+fn opens_under_two_leases_reconnect() {
     // durable-v2-open.two-different-lease
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -542,8 +543,8 @@ fn opens_under_two_leases_come_back() {
 }
 
 #[test]
-fn a_logoff_keeps_it() {
-    // 3.3.5.6: a durable open loses its session and starts its timer.
+fn a_logoff_preserves_a_durable_open() {
+    // 3.3.5.6: a durable open is detached from its session, and its timer starts.
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let file = tree.create(&v2(batch("f"), CREATE_GUID, 0)).unwrap();
@@ -556,7 +557,7 @@ fn a_logoff_keeps_it() {
 }
 
 #[test]
-fn a_tree_disconnect_closes_it() {
+fn a_tree_disconnect_closes_a_durable_open() {
     // 3.3.5.8
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -568,8 +569,8 @@ fn a_tree_disconnect_closes_it() {
 }
 
 #[test]
-fn a_session_that_replaces_the_old_one_finds_it() {
-    // 3.3.5.5.3 with PreviousSessionId: the old one ends as on loss of its connection.
+fn a_session_that_replaces_the_old_one_can_reconnect() {
+    // 3.3.5.5.3 with PreviousSessionId: the old session ends as at the loss of its connection.
     for args in [batch("f"), leased("f", RWH)] {
         let server = HoldfastServer::new();
         let tree = modern(&server);
@@ -585,9 +586,9 @@ fn a_session_that_replaces_the_old_one_finds_it() {
 }
 
 #[test]
-fn through_another_share_it_belongs_to_that_tree() {
-    // 3.3.5.9.12 checks no share: Open.TreeConnect is set to the one it came by. A server may
-    // refuse; it must not open another file.
+fn a_reconnect_through_another_share_belongs_to_that_tree() {
+    // 3.3.5.9.12 does not check the share: Open.TreeConnect is set to that of the request. A server
+    // may refuse; it must not open another file.
     let lost = Lost::new(batch("f"));
     let tree = modern(&lost.server).session().tree(SECOND).unwrap();
     match status(tree.create(&lost.again(batch("f")))) {
@@ -600,7 +601,7 @@ fn through_another_share_it_belongs_to_that_tree() {
     assert!(!lost.server.share_path(SECOND, "f").exists());
 }
 
-/// A durable open of `f` that somebody's open breaks.
+/// A durable open of `f` that is being broken by another client's open.
 struct Breaking {
     tree: Tree,
     file: File,
@@ -622,7 +623,7 @@ impl Breaking {
         }
     }
 
-    /// The stranger's open succeeds now.
+    /// Asserts that the other client's open succeeds now.
     fn ended(&self) {
         let client = self.stranger.client();
         client.wait(self.waits).unwrap().ok().unwrap();
@@ -636,18 +637,18 @@ impl Breaking {
 }
 
 #[test]
-fn an_open_whose_oplock_is_breaking_is_not_kept() {
+fn an_open_whose_oplock_is_breaking_is_not_preserved() {
     // 3.3.7.1: OplockState must be Held.
     let server = HoldfastServer::new();
     let breaking = Breaking::new(&server, batch("f"));
     let lost = breaking.lose(server);
-    // Nobody waits for its acknowledgement any more.
+    // Nobody waits for its acknowledgment any more.
     breaking.ended();
     lost.assert_gone(batch("f"));
 }
 
 #[test]
-fn an_open_whose_lease_is_breaking_is_not_kept() {
+fn an_open_whose_lease_is_breaking_is_not_preserved() {
     let server = HoldfastServer::new();
     let breaking = Breaking::new(&server, leased("f", RWH));
     let lost = breaking.lose(server);
@@ -656,7 +657,7 @@ fn an_open_whose_lease_is_breaking_is_not_kept() {
 }
 
 #[test]
-fn an_open_that_lost_its_batch_oplock_is_not_kept() {
+fn an_open_that_lost_its_batch_oplock_is_not_preserved() {
     let server = HoldfastServer::new();
     let breaking = Breaking::new(&server, batch("f"));
     let level = OplockLevel::II;
@@ -666,8 +667,8 @@ fn an_open_that_lost_its_batch_oplock_is_not_kept() {
 }
 
 #[test]
-fn an_open_that_kept_handle_caching_is_kept() {
-    // RWH was broken to RH while it was connected.
+fn an_open_that_still_caches_its_handle_is_preserved() {
+    // RWH was broken to RH while the client was connected.
     let server = HoldfastServer::new();
     let breaking = Breaking::new(&server, leased("f", RWH));
     breaking.tree.acknowledge_lease(KEY, RH).unwrap();
@@ -677,7 +678,7 @@ fn an_open_that_kept_handle_caching_is_kept() {
 }
 
 #[test]
-fn one_channel_lost_of_two_changes_nothing() {
+fn the_loss_of_one_of_two_channels_changes_nothing() {
     // 3.3.7.1: the session has another channel.
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -696,7 +697,7 @@ fn one_channel_lost_of_two_changes_nothing() {
 }
 
 #[test]
-fn a_waiting_lock_dies_with_the_connection_though_the_open_stays() {
+fn a_pending_lock_ends_with_the_connection_although_the_open_is_preserved() {
     // 3.3.7.1: all requests of the connection are cancelled.
     let server = HoldfastServer::new();
     let (tree, stranger) = (modern(&server), other(&server));
@@ -705,7 +706,7 @@ fn a_waiting_lock_dies_with_the_connection_though_the_open_stays() {
     let args = leased("f", RH);
     let file = tree.create(&v2(args.clone(), CREATE_GUID, 0)).unwrap();
     if granted_v2(&file).is_none() {
-        // A lock in the file may keep handle caching away ([MS-FSA] 2.1.5.18).
+        // A lock in the file may prevent handle caching ([MS-FSA] 2.1.5.18).
         return;
     }
     let element = smb_wire::msg::LockElement {
@@ -717,8 +718,8 @@ fn a_waiting_lock_dies_with_the_connection_though_the_open_stays() {
     assert!(tree.client().wait_pending(id).unwrap().is_some());
     server.lose(&tree);
     theirs.unlock(0, 10).unwrap();
-    // Nobody was granted it since: a lock of theirs to find out would break the lease
-    // ([MS-FSA] 2.1.5.8), and with it the open.
+    // Nobody was granted the lock since. A lock request to find out would break the lease ([MS-FSA]
+    // 2.1.5.8), and thereby close the open.
     assert_eq!(status(theirs.read(0, 10)), Status::END_OF_FILE);
     let tree = modern(&server);
     tree.create(&v2_again(args, file.id(), CREATE_GUID))
@@ -726,7 +727,7 @@ fn a_waiting_lock_dies_with_the_connection_though_the_open_stays() {
 }
 
 #[test]
-fn many_lost_opens_come_back() {
+fn many_disconnected_opens_reconnect() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let name = |n: u8| format!("f{n}");
@@ -748,7 +749,7 @@ fn many_lost_opens_come_back() {
 }
 
 #[test]
-fn under_read_caching_alone_it_is_no_longer_found() {
+fn an_open_with_read_caching_only_is_not_preserved() {
     // 3.3.7.1 with a lease broken to R while connected.
     let server = HoldfastServer::new();
     let (tree, stranger) = (modern(&server), other(&server));
@@ -768,8 +769,8 @@ fn under_read_caching_alone_it_is_no_longer_found() {
     lost.assert_gone(leased("f", RH));
 }
 
-/// A durable open on a connection that ends behind requests that the server has not received, and
-/// its client with another connection: one that a worker of its own serves.
+/// Creates a durable open on a connection that ends behind requests that the server has not
+/// received yet, and connects the same client again, on a connection that another worker serves.
 fn left_behind(server: &HoldfastServer, args: &CreateArgs) -> (FileId, Tree) {
     let (tree, next) = (modern(server), modern(server));
     let file = tree.create(args).unwrap();
@@ -785,8 +786,8 @@ fn left_behind(server: &HoldfastServer, args: &CreateArgs) -> (FileId, Tree) {
 }
 
 #[test]
-fn a_client_that_is_back_at_once_finds_its_open() {
-    // 3.3.7.1: the loss of the connection is handled before what comes after it.
+fn a_client_that_reconnects_immediately_finds_its_open() {
+    // 3.3.7.1: the loss of the connection is processed before later requests.
     let server = HoldfastServer::new();
     for n in 1..100u8 {
         let name = format!("names {n}");
@@ -805,7 +806,7 @@ fn a_client_that_is_back_at_once_finds_its_open() {
 }
 
 #[test]
-fn a_client_that_is_back_at_once_replays_its_create() {
+fn a_client_that_reconnects_immediately_can_replay_its_create() {
     let server = HoldfastServer::new();
     for n in 1..=20u8 {
         let name = format!("f{n}");
@@ -815,7 +816,7 @@ fn a_client_that_is_back_at_once_replays_its_create() {
         let again = args.request().flag(HeaderFlags::REPLAY);
         let back = next.file(&next.call(again).unwrap()).unwrap();
         assert_eq!(back.id().persistent, id.persistent, "round {n}");
-        // One that is not kept is closed by then: the CREATE is carried out anew.
+        // An open that is not preserved is closed by then, so the CREATE is executed again.
         let args = v2(CreateArgs::open_if("plain"), Guid([n; 16]), 0);
         back.close().unwrap();
         let (id, next) = left_behind(&server, &args);

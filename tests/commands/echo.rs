@@ -7,7 +7,7 @@ use smb_wire::ids::SessionId;
 use smb_wire::msg::{EchoRequest, EchoResponse};
 
 #[test]
-fn it_is_answered_with_and_without_a_session() {
+fn an_echo_is_answered_with_and_without_a_session() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     for id in [SessionId(0), session.id()] {
@@ -23,7 +23,7 @@ fn it_is_answered_with_and_without_a_session() {
 }
 
 #[test]
-fn a_session_that_is_not_there_is_refused() {
+fn an_unknown_session_is_refused() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     let request = Request::new(&EchoRequest).session(SessionId(0x4242));
@@ -34,7 +34,7 @@ fn a_session_that_is_not_there_is_refused() {
 }
 
 #[test]
-fn many_are_answered_in_any_order_of_asking() {
+fn many_concurrent_echoes_are_answered() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     let client = session.client();
@@ -46,10 +46,10 @@ fn many_are_answered_in_any_order_of_asking() {
     }
 }
 
-/// [MS-SMB2] 2.2.1.2: the field means nothing, but a client that verifies the signature over the
-/// header as it would write it itself finds it forged when the answer has something else there.
+/// [MS-SMB2] 2.2.1.2: the field has no meaning, but a client that verifies the signature over the
+/// header as it would have written it itself fails if the response has another value there.
 #[test]
-fn the_reserved_field_of_the_header_is_answered_as_it_was_sent() {
+fn the_response_repeats_the_reserved_field_of_the_header() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let session = tree.session();
@@ -64,7 +64,7 @@ fn the_reserved_field_of_the_header_is_answered_as_it_was_sent() {
             let reply = session.client().call(request).unwrap();
             assert_eq!(reply.header.reserved, reserved, "{:?}", reply.header);
         }
-        // In a compound each has its own.
+        // In a compound each element has its own.
         let mut second = Request::new(&EchoRequest).session(session.id());
         second.overrides.reserved = !reserved;
         let first = with(Request::new(&EchoRequest).session(session.id()));

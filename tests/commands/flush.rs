@@ -8,7 +8,7 @@ use smb_wire::ids::FileId;
 use smb_wire::msg::{FlushRequest, FlushResponse, WriteFlags};
 
 #[test]
-fn files_are_flushed_plainly_and_fully() {
+fn files_are_flushed_with_and_without_full_sync() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
@@ -61,7 +61,7 @@ fn directories_need_a_right_to_add() {
 }
 
 #[test]
-fn handles_that_are_not_there_are_refused() {
+fn unknown_handles_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     for file_id in [
@@ -94,12 +94,12 @@ fn any_reserved_value_is_a_flush() {
 }
 
 #[test]
-fn streams_in_attributes_are_flushed() {
+fn streams_stored_in_attributes_are_flushed() {
     streams_are_flushed(&HoldfastServer::new(), 1000);
 }
 
 #[test]
-fn streams_in_the_depot_are_flushed() {
+fn streams_stored_in_the_depot_are_flushed() {
     let options = smb_tests::Options {
         share: "streams = \"depot\"".to_owned(),
         ..smb_tests::Options::default()
@@ -124,7 +124,7 @@ fn streams_are_flushed(server: &HoldfastServer, most: usize) {
 }
 
 #[test]
-fn the_root_of_the_share_is_a_directory_like_any() {
+fn the_root_of_the_share_is_flushed_like_any_directory() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"dirty").unwrap();
@@ -140,7 +140,7 @@ fn the_root_of_the_share_is_a_directory_like_any() {
     adds.flush(true).unwrap();
 }
 
-/// No handle of a read-only share can have the rights: 3.3.5.11 asks for those first.
+/// No handle of a read-only share can have the required rights, which 3.3.5.11 checks first.
 #[test]
 fn on_a_read_only_share_nothing_can_be_flushed() {
     let server = HoldfastServer::new();
@@ -157,7 +157,7 @@ fn on_a_read_only_share_nothing_can_be_flushed() {
 }
 
 #[test]
-fn a_handle_of_elsewhere_is_no_handle_here() {
+fn a_handle_of_another_session_or_tree_is_refused() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     let (tree, second) = (session.tree(DATA).unwrap(), session.tree(SECOND).unwrap());
@@ -186,7 +186,8 @@ fn a_handle_of_elsewhere_is_no_handle_here() {
     tree.call(flush(id)).unwrap();
 }
 
-/// Of a pipe it waits for the reader, which here has taken everything before the WRITE's reply.
+/// The flush of a pipe waits for its reader, which here has read everything before the WRITE's
+/// reply.
 #[test]
 fn a_pipe_is_flushed() {
     let server = HoldfastServer::new();
@@ -197,14 +198,14 @@ fn a_pipe_is_flushed() {
     for full in [false, true] {
         pipe.flush(full).unwrap();
     }
-    // A part of a PDU: taken, though nothing can be answered yet.
+    // A part of a PDU is read although it cannot be answered yet.
     pipe.write(0, &[5, 0, 11, 3, 0x10, 0, 0, 0], WriteFlags::empty())
         .unwrap();
     pipe.flush(false).unwrap();
     pipe.close().unwrap();
     assert_eq!(status(pipe.flush(false)), Status::FILE_CLOSED);
-    // What is no RPC (a fragment shorter than its header) breaks the pipe, and whoever flushes it
-    // hears so.
+    // Data that are no RPC (a fragment shorter than its header) break the pipe, and a flush returns
+    // an error.
     let pipe = open().unwrap();
     let short = [5, 0, 11, 3, 0x10, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0];
     pipe.write(0, &short, WriteFlags::empty()).unwrap();

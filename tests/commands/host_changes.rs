@@ -1,5 +1,5 @@
-//! Changes that other processes make to the files of a share: watchers hear of them, caches are
-//! broken, and what the server did itself is told once.
+//! Changes by other processes to the files of a share: watchers are notified, caches are broken,
+//! and the server's own changes are reported only once.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const ALL: NotifyFilter = NotifyFilter(0xfff);
 const TREE: ChangeNotifyFlags = ChangeNotifyFlags::WATCH_TREE;
 const FLAT: ChangeNotifyFlags = ChangeNotifyFlags(0);
 const KEY: LeaseKey = LeaseKey([0x11; 16]);
-/// How old news may be, with room for a busy test machine.
+/// The maximal delay of a notification, with a margin for a busy test machine.
 const FRESH: Duration = Duration::from_secs(2);
 
 type Told = (FileAction, String);
@@ -53,7 +53,7 @@ impl Watcher {
         self.waits = asked.unwrap();
     }
 
-    /// The next news; `None` where the client is to look for itself.
+    /// Returns the next notification; `None` for NOTIFY_ENUM_DIR.
     fn next(&mut self) -> Option<Vec<Told>> {
         let reply = self.directory.tree().client().wait(self.waits).unwrap();
         let news = if reply.status() == Status::NOTIFY_ENUM_DIR {
@@ -66,13 +66,13 @@ impl Watcher {
         news
     }
 
-    /// Whether there is news within `span`.
+    /// Returns whether there is a notification within `span`.
     fn has_news(&self, span: Duration) -> bool {
         let mut connection = self.directory.tree().client().connection();
         connection.answered(self.waits, span).unwrap()
     }
 
-    /// News until none comes for a while.
+    /// Collects notifications until there is none for a while.
     fn all(&mut self) -> Vec<Told> {
         let mut all = Vec::new();
         while self.has_news(MEANWHILE) {
@@ -90,13 +90,13 @@ impl Watcher {
     }
 }
 
-/// inotify watches of the server, by the kernel's account (proc(5)).
+/// Counts the server's inotify watches as reported by the kernel (proc(5)).
 fn watches(server: &HoldfastServer) -> usize {
     let folder = format!("/proc/{}/fdinfo", server.pid().unwrap());
     let entries = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path());
-    // Descriptors come and go meanwhile. One instance can have several descriptors.
+    // Descriptors may disappear meanwhile. One instance can have several descriptors.
     let texts = entries.filter_map(|path| fs::read_to_string(path).ok());
     let count = |text: String| {
         text.lines()
@@ -115,7 +115,7 @@ fn wait_for_watches(server: &HoldfastServer, wanted: usize) {
 }
 
 #[test]
-fn names_that_come_go_and_change() {
+fn created_deleted_and_renamed_names_are_reported() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let mut root = Watcher::new(&tree, "", NAMES, FLAT);
@@ -137,7 +137,7 @@ fn names_that_come_go_and_change() {
 }
 
 #[test]
-fn data_and_attributes() {
+fn changes_of_data_and_attributes_are_reported() {
     use std::os::unix::fs::PermissionsExt;
     let server = HoldfastServer::new();
     let tree = server.tree();
@@ -154,14 +154,14 @@ fn data_and_attributes() {
 }
 
 #[test]
-fn below_a_watched_tree() {
+fn changes_below_a_watched_tree_are_reported() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     fs::create_dir_all(server.path("a/b/c")).unwrap();
     let mut whole = Watcher::new(&tree, "", NAMES, TREE);
     fs::write(server.path("a/b/c/f"), b"").unwrap();
     whole.expect(&[told(FileAction::ADDED, "a/b/c/f")]);
-    // What is made at once is told, in whatever order it is found.
+    // Files created immediately afterwards are reported, in any order.
     fs::create_dir_all(server.path("new/x/y")).unwrap();
     fs::write(server.path("new/x/y/f"), b"").unwrap();
     let mut seen = Vec::new();
@@ -184,13 +184,13 @@ fn below_a_watched_tree() {
 }
 
 #[test]
-fn directories_that_move() {
+fn moved_directories_remain_watched() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     fs::create_dir_all(server.path("a/b")).unwrap();
     fs::create_dir_all(server.path("z")).unwrap();
     let mut whole = Watcher::new(&tree, "", NAMES, TREE);
-    // Within a directory, and written to at once.
+    // A rename within a directory, followed by a write at once.
     fs::rename(server.path("a"), server.path("moved")).unwrap();
     fs::write(server.path("moved/b/f"), b"").unwrap();
     whole.expect(&[
@@ -198,7 +198,7 @@ fn directories_that_move() {
         told(FileAction::RENAMED_NEW_NAME, "moved"),
         told(FileAction::ADDED, "moved/b/f"),
     ]);
-    // From one directory to another.
+    // A rename from one directory to another.
     fs::rename(server.path("moved/b"), server.path("z/b")).unwrap();
     fs::write(server.path("z/b/g"), b"").unwrap();
     whole.expect(&[
@@ -206,7 +206,7 @@ fn directories_that_move() {
         told(FileAction::ADDED, "z/b"),
         told(FileAction::ADDED, "z/b/g"),
     ]);
-    // Out of what is watched, and in again.
+    // A rename out of the watched tree, and back.
     let outside = server.share_path(SECOND, "b");
     let before = watches(&server);
     fs::rename(server.path("z/b"), &outside).unwrap();
@@ -236,7 +236,7 @@ fn links_are_not_followed() {
 }
 
 #[test]
-fn own_changes_are_told_once() {
+fn own_changes_are_reported_once() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     let mut whole = Watcher::new(&tree, "", ALL, TREE);
@@ -263,7 +263,7 @@ fn own_changes_are_told_once() {
     assert_eq!(news(&mut whole), [told(FileAction::ADDED, "d")]);
     other.mkdir("d\\e").unwrap();
     assert_eq!(news(&mut whole), [told(FileAction::ADDED, "d/e")]);
-    // New directories of ours are watched, too.
+    // Directories that the server created are watched, too.
     fs::write(server.path("d/e/by-hand"), b"").unwrap();
     assert_eq!(
         whole.next().unwrap()[0],
@@ -275,7 +275,7 @@ fn own_changes_are_told_once() {
 }
 
 #[test]
-fn many_own_changes_are_told_once() {
+fn many_own_changes_are_reported_once() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     let mut root = Watcher::new(&tree, "", NAMES, FLAT);
@@ -296,7 +296,7 @@ fn an_oplock_breaks() {
         let file = tree
             .create(&CreateArgs::open_if("f").oplock(level))
             .unwrap();
-        // What the holder does itself breaks nothing, but for level II ([MS-FSA] 2.1.4.12).
+        // The holder's own operations break nothing except level II ([MS-FSA] 2.1.4.12).
         if level != OplockLevel::II {
             file.write(0, b"mine", WriteFlags::empty()).unwrap();
         }
@@ -339,7 +339,7 @@ fn a_lease_breaks() {
     assert_eq!(lease_break(&tree), (LeaseState::RWH, LeaseState(0)));
     tree.acknowledge_lease(KEY, LeaseState(0)).unwrap();
     file.close().unwrap();
-    // A name that goes takes cached handles along.
+    // The deletion of a name breaks cached handles.
     let file = leased();
     fs::remove_file(server.path("f")).unwrap();
     let (current, new) = lease_break(&tree);
@@ -382,7 +382,7 @@ fn a_directory_lease_breaks() {
 }
 
 #[test]
-fn watches_go_with_who_asked_for_them() {
+fn watches_are_removed_with_their_last_user() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     for at in 0..40 {
@@ -404,7 +404,7 @@ fn watches_go_with_who_asked_for_them() {
     wait_for_watches(&server, 81);
     whole.directory.close().unwrap();
     wait_for_watches(&server, 1);
-    // A connection that is lost takes its watches along.
+    // The watches of a lost connection are removed.
     drop((whole, flat, file, plain, tree));
     wait_for_watches(&server, 0);
     let tree = server.tree();
@@ -415,11 +415,11 @@ fn watches_go_with_who_asked_for_them() {
 }
 
 #[test]
-fn too_much_at_once_means_look_yourself() {
+fn too_many_changes_at_once_give_notify_enum_dir() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let mut root = Watcher::new(&tree, "", NAMES, FLAT);
-    // More than a watcher's queue holds between two requests.
+    // More changes than a watcher's queue can store between two requests.
     for at in 0..3_000 {
         let name = format!("a-name-of-some-length-{at:06}");
         fs::write(server.path(&name), b"").unwrap();
@@ -435,7 +435,7 @@ fn too_much_at_once_means_look_yourself() {
 }
 
 #[test]
-fn many_directories() {
+fn many_directories_are_watched() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     for at in 0..2_000 {
@@ -443,7 +443,7 @@ fn many_directories() {
     }
     let mut whole = Watcher::new(&tree, "", NAMES, TREE);
     fs::write(server.path("19/1999/f"), b"").unwrap();
-    // On a machine that does other things the walk can be late: then the client looks for itself.
+    // On a busy machine the walk can be late: then the client gets NOTIFY_ENUM_DIR.
     if let Some(news) = whole.next() {
         assert_eq!(news, [told(FileAction::ADDED, "19/1999/f")]);
     }
@@ -453,7 +453,7 @@ fn many_directories() {
 }
 
 #[test]
-fn shares_are_told_of_their_own() {
+fn every_share_is_notified_of_its_own_changes() {
     let server = HoldfastServer::new();
     let session = server
         .client(Options::default())
@@ -467,12 +467,13 @@ fn shares_are_told_of_their_own() {
     assert!(!root.has_news(MEANWHILE));
 }
 
-/// A change on the host is news for clients within this, counted from the end of the system call.
+/// The maximal delay until clients are notified of a change on the host, from the end of the system
+/// call.
 const NEWS_MAX: Duration = Duration::from_millis(100);
 const NEWS_CHANGES: usize = 200;
 
-/// 200 changes: how long after each the directory's lease breaks, and how long until who watches
-/// the tree hears of it. The longest of each.
+/// Makes 200 changes and measures the delays until the lease of the directory breaks, and until a
+/// watcher of the tree is notified. Returns both.
 fn news_delays(server: &HoldfastServer, round: usize) -> [Vec<Duration>; 2] {
     let caches = server.tree_with(Options::default().guid(Guid([1; 16])));
     let watches = server.tree_with(Options::default().guid(Guid([2; 16])));
@@ -493,9 +494,9 @@ fn news_delays(server: &HoldfastServer, round: usize) -> [Vec<Duration>; 2] {
         let (_, new) = lease_break(&caches);
         delays[0].push(changed.elapsed());
         assert_eq!(whole.next().unwrap().len(), 1);
-        // The lease was waited for first: an upper bound.
+        // The break was awaited first, so this is an upper bound.
         delays[1].push(changed.elapsed());
-        // Who looks now sees it.
+        // A listing shows the change now.
         let seen = caches.list(&leased, &format!("f{at}")).unwrap();
         assert_eq!(seen.len(), 1);
         caches.acknowledge_lease(KEY, new).unwrap();
@@ -507,9 +508,9 @@ fn news_delays(server: &HoldfastServer, round: usize) -> [Vec<Duration>; 2] {
     })
 }
 
-/// Three tries: on a machine that does other things the scheduler alone can take 100 ms.
+/// Three attempts: on a busy machine the scheduler alone can take 100 ms.
 #[test]
-fn news_is_never_older_than_100_ms() {
+fn notifications_are_not_later_than_100_ms() {
     let server = HoldfastServer::new();
     let mut worst = Vec::new();
     for round in 0..3 {
@@ -533,7 +534,7 @@ fn news_is_never_older_than_100_ms() {
 }
 
 #[test]
-fn a_share_may_do_without() {
+fn watching_the_host_can_be_turned_off_for_a_share() {
     let options = smb_tests::Options {
         share: "host_changes = false".to_owned(),
         ..smb_tests::Options::default()
@@ -549,17 +550,17 @@ fn a_share_may_do_without() {
     fs::write(server.path("g"), b"").unwrap();
     assert!(!root.has_news(MEANWHILE));
     assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
-    // What clients do is told all the same.
+    // Changes by clients are still reported.
     server.tree().write_file("h", b"").unwrap();
     root.expect(&[told(FileAction::ADDED, "h")]);
     file.close().unwrap();
 }
 
-/// A kernel that has three watches for us: what it cannot watch may not be cached. Needs a user
-/// namespace of its own, where that limit can be set, and one in it where the server is not root:
-/// it could not become its users there.
+/// With a limit of three watches in the kernel, files and directories that cannot be watched must
+/// not be cached. The test needs a user namespace, where that limit can be set, in which the server
+/// is not root: it could not switch to its users there.
 #[test]
-fn what_cannot_be_watched_is_not_cached() {
+fn files_and_directories_that_cannot_be_watched_are_not_cached() {
     const LIMITED: &str =
         "echo 3 > /proc/sys/user/max_inotify_watches && exec unshare -U \"$0\" \"$@\"";
     let limited = ["unshare", "-U", "-r", "sh", "-c", LIMITED].map(str::to_owned);
@@ -582,7 +583,7 @@ fn what_cannot_be_watched_is_not_cached() {
     };
     let mut watched: Vec<File> = (1..=3).map(leased).collect();
     assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
-    // The answer and the break go together: the client never trusts what it caches.
+    // The response and the break are sent together: the client never trusts its cache.
     let fourth = leased(4);
     let (_, new) = lease_break(&tree);
     assert_eq!(new, LeaseState(0));
@@ -593,7 +594,7 @@ fn what_cannot_be_watched_is_not_cached() {
     assert_eq!(lease_break(&tree).1, LeaseState(0));
     tree.acknowledge_lease(LeaseKey([5; 16]), LeaseState(0))
         .unwrap();
-    // What is watched stays cached, and a watch that is free again serves the next.
+    // Watched files remain cached, and a released watch is used for the next file.
     fs::write(server.path("f2"), b"theirs").unwrap();
     assert_eq!(lease_break(&tree).1, LeaseState(0));
     tree.acknowledge_lease(LeaseKey([2; 16]), LeaseState(0))

@@ -1,7 +1,7 @@
-//! What descriptors do to who makes something: entries added to a directory, owners and groups by
-//! one SID, lists that are not there, and listings that leave out what cannot be read.
+//! Descriptors and the users who create files: entries added to a directory, owners and groups with
+//! one SID, absent lists, and listings that omit unreadable entries.
 //!
-//! Users who are somebody of their own on disk need root.
+//! Users with identities of their own on disk need root.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ use smb_wire::msg::{CreateOptions, InfoType, SecurityInformation as Part};
 const CAROL: u32 = 12_345;
 const DAVE: u32 = 12_346;
 const TEAM: u32 = 12_400;
-/// This directory, its directories and files.
+/// Inheritance by subdirectories and files.
 const BELOW: AceFlags = AceFlags(3);
 /// "Modify" of Windows.
 const MODIFY: AccessMask = AccessMask(0x0013_01bf);
@@ -50,7 +50,7 @@ fn set(file: &File, parts: Part, sd: &SecurityDescriptor) -> Status {
     status(file.tree().call(request))
 }
 
-/// As Explorer adds an entry: what is there is read, and set again with one more.
+/// Adds an entry as Explorer does: reads the list, and sets it again with one more entry.
 fn add_entry(tree: &Tree, name: &str, ace: Ace) {
     let access = AccessMask::READ_CONTROL | AccessMask::WRITE_DAC;
     let file = tree.create(&CreateArgs::open(name).access(access)).unwrap();
@@ -67,7 +67,8 @@ struct World {
     dave: Tree,
 }
 
-/// A server with two users who are somebody of their own on disk, in one group; `None` without root.
+/// Starts a server with two users who have identities of their own on disk, in one group; `None`
+/// without root.
 fn world(options: &ServerOptions) -> Option<World> {
     if !rustix::process::geteuid().is_root() {
         missing("root");
@@ -93,17 +94,17 @@ fn world(options: &ServerOptions) -> Option<World> {
     })
 }
 
-/// The SID of an account of this server, not of a local user.
+/// Returns whether it is the SID of an account of this server, not of a local user.
 fn is_account(sid: Option<Sid>) -> bool {
     sid.is_some_and(|sid| sid.to_string().starts_with("S-1-5-21-"))
 }
 
 #[test]
-fn an_added_entry_takes_nothing_from_who_makes_something() {
+fn an_added_entry_takes_no_rights_from_the_creator_of_a_file() {
     let Some(world) = world(&ServerOptions::default()) else {
         return;
     };
-    // A folder of the host, open to all, and one that carol made.
+    // A folder of the host, open to all, and one that carol created.
     let host = world.server.path("host");
     fs::create_dir(&host).unwrap();
     fs::set_permissions(&host, Permissions::from_mode(0o777)).unwrap();
@@ -123,14 +124,14 @@ fn an_added_entry_takes_nothing_from_who_makes_something() {
         carol.write_file(&name("sub\\deeper\\g"), b"below").unwrap();
         let all = CreateArgs::open(&name("f")).access(AccessMask::FILE_ALL_ACCESS);
         assert_eq!(status(carol.create(&all)), Status::SUCCESS, "{folder}");
-        // One person is one SID, whether the descriptor was derived or inherited.
+        // A user has one SID, whether the descriptor was derived or inherited.
         let made = descriptor(carol, &name("f"));
         assert!(is_account(made.owner), "{folder}: {:?}", made.owner);
         assert_ne!(made.owner, Some(dave));
         let entries = made.dacl.unwrap().aces;
         let hers = |ace: &&Ace| ace.access().map(|(_, sid)| *sid) == made.owner;
         assert_eq!(entries.iter().filter(hers).count(), 1, "{folder}");
-        // What was added holds for what is made below; the others only read.
+        // The added entry applies to files created below; others may only read.
         assert!(entries.contains(&Ace::allow(dave, MODIFY, AceFlags::INHERITED)));
         let writes = |ace: &Ace| {
             let (mask, sid) = ace.access().unwrap();
@@ -149,7 +150,7 @@ fn descriptor_of_dave(world: &World) -> Sid {
 }
 
 #[test]
-fn a_bound_user_is_one_sid_and_a_shared_local_user_is_itself() {
+fn a_bound_user_has_one_sid_and_a_shared_local_user_keeps_its_own() {
     let Some(world) = world(&ServerOptions::default()) else {
         return;
     };
@@ -158,11 +159,11 @@ fn a_bound_user_is_one_sid_and_a_shared_local_user_is_itself() {
     std::os::unix::fs::chown(&path, Some(CAROL), Some(TEAM)).unwrap();
     let carols = descriptor(&world.carol, "f");
     assert!(is_account(carols.owner));
-    // Everybody is told the same.
+    // Every user sees the same SIDs.
     assert_eq!(descriptor(&world.dave, "f"), carols);
     let first = carols.dacl.as_ref().unwrap().aces[0].access().unwrap();
     assert_eq!(Some(*first.1), carols.owner);
-    // Two accounts have the group, and two act as who runs the tests.
+    // Two accounts have this group, and two accounts act as the user who runs the tests.
     assert_eq!(carols.group, Some(Sid::unix_group(TEAM)));
     world.owner.write_file("o", b"").unwrap();
     let own = Sid::unix_user(rustix::process::geteuid().as_raw());
@@ -172,7 +173,7 @@ fn a_bound_user_is_one_sid_and_a_shared_local_user_is_itself() {
     add_entry(&world.owner, "d", everyone);
     world.owner.write_file("d\\o", b"").unwrap();
     assert_eq!(descriptor(&world.owner, "d\\o").owner, Some(own));
-    // What is told can be set again: it is who it was.
+    // The reported owner and group can be set again.
     let access = AccessMask::READ_CONTROL | AccessMask::WRITE_DAC | AccessMask::WRITE_OWNER;
     let file = CreateArgs::open("f").access(access);
     let file = world.carol.create(&file).unwrap();
@@ -215,9 +216,9 @@ fn users_without_a_local_user_own_as_themselves() {
     frank.write_file("open\\erins\\f", b"two").unwrap();
     assert_eq!(owner(&erin, "open\\erins\\e"), hers);
     assert_eq!(owner(&frank, "open\\erins\\f"), his);
-    // She made it, and what her directory gave her she has.
+    // She created it, and has the access that her directory grants.
     assert_eq!(erin.read_file("open\\erins\\e").unwrap(), b"one");
-    // The entry lets frank write hers; nothing lets her write his.
+    // The entry allows frank to write her file; nothing allows her to write his.
     frank.write_file("open\\erins\\e", b"changed").unwrap();
     assert_eq!(
         erin.write_file("open\\erins\\f", b"x")
@@ -228,11 +229,11 @@ fn users_without_a_local_user_own_as_themselves() {
 }
 
 #[test]
-fn a_list_that_is_not_there_reads_back_as_what_it_is() {
+fn absent_and_empty_lists_read_back_as_they_were_set() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let access = AccessMask::FILE_ALL_ACCESS;
-    // Given with a CREATE, a descriptor without a list leaves it to what the directory says.
+    // If a CREATE supplies a descriptor without a list, the list is inherited from the directory.
     let nothing = SecurityDescriptor::default();
     let args = CreateArgs::create("f")
         .access(access)
@@ -248,7 +249,7 @@ fn a_list_that_is_not_there_reads_back_as_what_it_is() {
         dacl: Some(Acl::new(Vec::new())),
         ..SecurityDescriptor::default()
     };
-    // Where a DACL is set there is one: to set none is to set a NULL DACL.
+    // A set DACL is present: setting no DACL sets a NULL DACL.
     for (sd, expected) in [(&null, None), (&empty, Some(0)), (&nothing, None)] {
         assert_eq!(set(&file, Part::DACL, sd), Status::SUCCESS);
         let now = told(&file, whole());
@@ -258,13 +259,13 @@ fn a_list_that_is_not_there_reads_back_as_what_it_is() {
         let lets_in = expected.is_none();
         assert_eq!(opened == Status::SUCCESS, lets_in, "{expected:?}");
     }
-    // Who does not ask for it is told nothing of it.
+    // A client that does not request the DACL gets no information about it.
     let owner = told(&file, Part::OWNER);
     assert!(!owner.control.contains(Control::DACL_PRESENT));
 }
 
 #[test]
-fn nobody_makes_a_file_somebody_elses() {
+fn an_owner_cannot_be_set_to_another_user() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let given = SecurityDescriptor {
@@ -277,7 +278,7 @@ fn nobody_makes_a_file_somebody_elses() {
 }
 
 #[test]
-fn listings_leave_out_what_lacks_a_right_of_generic_read() {
+fn listings_omit_entries_without_all_rights_of_generic_read() {
     let server = HoldfastServer::start(&ServerOptions {
         share: "access_based_enumeration = true".into(),
         ..ServerOptions::default()

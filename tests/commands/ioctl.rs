@@ -69,7 +69,7 @@ fn chunks_are_copied_by_the_server() {
 }
 
 #[test]
-fn too_much_at_once_is_answered_with_the_limits() {
+fn copies_beyond_the_limits_are_answered_with_the_limits() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let (source, target) = two(&tree);
@@ -127,7 +127,7 @@ fn copies_need_a_key_and_rights() {
         Status::ACCESS_DENIED,
         "source not readable"
     );
-    // SRV_COPYCHUNK wants to read the target too; SRV_COPYCHUNK_WRITE does not.
+    // SRV_COPYCHUNK requires read access to the target too; SRV_COPYCHUNK_WRITE does not.
     let write_only = open("target", AccessMask::FILE_WRITE_DATA);
     let input = copy(good, &[(0, 0, 5)]);
     assert_eq!(
@@ -135,14 +135,14 @@ fn copies_need_a_key_and_rights() {
         Status::ACCESS_DENIED
     );
     assert_eq!(copying(&write_only, good, 12), Status::SUCCESS);
-    // Reading beyond the end.
+    // The source range is beyond the end.
     let input = copy(good, &[(5, 0, 100)]);
     let beyond = status(target.ioctl(FsctlCode::SRV_COPYCHUNK, &input, 12));
     assert!(beyond.is_error(), "{beyond}");
 }
 
 #[test]
-fn copies_between_shares() {
+fn files_are_copied_between_shares() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     let (here, there) = (
@@ -158,7 +158,7 @@ fn copies_between_shares() {
 }
 
 #[test]
-fn what_is_no_fsctl_is_not_supported() {
+fn a_device_ioctl_is_not_supported() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
@@ -191,7 +191,7 @@ fn unknown_codes_are_refused() {
 }
 
 #[test]
-fn buffers_have_bounds() {
+fn buffers_outside_the_message_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
@@ -200,7 +200,7 @@ fn buffers_have_bounds() {
     assert_eq!(status(over), Status::INVALID_PARAMETER);
     let under = file.ioctl(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 4);
     assert_eq!(status(under), Status::INVALID_PARAMETER);
-    // InputOffset and InputCount outside the message.
+    // InputOffset and InputCount point outside the message.
     for (at, value) in [(88, u32::MAX), (92, u32::MAX), (92, 0x10000), (88, 0x10)] {
         let spoilt = file
             .ioctl_request(FsctlCode::SET_SPARSE, &[1, 2, 3, 4], 0)
@@ -213,7 +213,8 @@ fn buffers_have_bounds() {
 #[test]
 fn the_negotiation_is_confirmed() {
     let server = HoldfastServer::new();
-    // The client checks by itself after the tree connect; here once more by hand.
+    // The client verifies the negotiation itself after the tree connect; here it is done once more
+    // explicitly.
     for dialect in [Dialect::SMB_3_0, Dialect::SMB_3_0_2] {
         let tree = server.tree_with(Options::dialect(dialect));
         tree.validate_negotiate().unwrap();
@@ -226,7 +227,7 @@ fn the_negotiation_is_confirmed() {
 }
 
 #[test]
-fn a_negotiation_that_was_changed_ends_the_connection() {
+fn a_modified_negotiation_ends_the_connection() {
     // [MS-SMB2] 3.3.5.15.12
     let server = HoldfastServer::new();
     for (at, what) in [
@@ -257,7 +258,7 @@ fn a_negotiation_that_was_changed_ends_the_connection() {
 }
 
 #[test]
-fn on_3_1_1_nobody_asks_to_confirm() {
+fn on_3_1_1_the_negotiation_is_not_validated_by_ioctl() {
     let server = HoldfastServer::new();
     let tree = server.tree_with(Options::dialect(Dialect::SMB_3_1_1));
     let request = ioctl(
@@ -270,7 +271,8 @@ fn on_3_1_1_nobody_asks_to_confirm() {
     assert_eq!(outcome(tree.reply(request)), Outcome::Closed);
 }
 
-/// A file that is no longer sparse says that all of it is allocated, and takes no space for that.
+/// A file that is no longer sparse reports all of its ranges as allocated, but takes no additional
+/// space.
 #[test]
 fn clearing_the_sparse_flag_allocates_nothing() {
     const SIZE: u64 = 1 << 30;
@@ -291,7 +293,7 @@ fn clearing_the_sparse_flag_allocates_nothing() {
 }
 
 #[test]
-fn holes_are_made_and_told() {
+fn holes_are_created_and_reported() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();

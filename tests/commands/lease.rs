@@ -1,5 +1,5 @@
-//! Leases as the client's, not the connection's ([MS-SMB2] 3.3.4.7, 3.3.5.9.8, 3.3.5.9.11,
-//! 3.3.5.22.2). What one connection sees of them stands in `oplock_break.rs`.
+//! Leases belong to the client, not to the connection ([MS-SMB2] 3.3.4.7, 3.3.5.9.8, 3.3.5.9.11,
+//! 3.3.5.22.2). The behaviour on one connection is tested in `oplock_break.rs`.
 
 use smb_client::{Break, CreateArgs, File, Options, Tree};
 use smb_tests::{HoldfastServer, MEANWHILE, SOON, status};
@@ -23,7 +23,7 @@ fn leased(name: &str) -> CreateArgs {
     CreateArgs::open_if(name).lease_v2(KEY, RWH, 1)
 }
 
-/// A break of [`KEY`] from RWH to RH.
+/// Asserts a break of [`KEY`] from RWH to RH.
 fn assert_breaks(tree: &Tree) {
     let broken = tree.client().next_break(SOON).unwrap();
     let to_rh = matches!(
@@ -40,13 +40,13 @@ fn assert_breaks(tree: &Tree) {
 }
 
 #[test]
-fn connections_of_one_client_share_it() {
+fn connections_of_one_client_share_a_lease() {
     let server = HoldfastServer::new();
     let (first, second, other) = (of(&server, 1), of(&server, 1), of(&server, 2));
     first.create(&leased("f")).unwrap();
     let again = second.create(&leased("f")).unwrap();
     assert_eq!(again.created().lease().unwrap().lease_state, RWH);
-    // The lease outlives the connection that took it.
+    // The lease outlives the connection that requested it.
     drop(first);
     assert_eq!(second.client().next_break(MEANWHILE).unwrap(), None);
     let id = other.send(CreateArgs::open("f").request()).unwrap();
@@ -76,7 +76,7 @@ fn any_connection_of_the_client_acknowledges() {
 }
 
 #[test]
-fn a_break_comes_again_when_its_connection_is_lost() {
+fn a_break_is_sent_again_if_its_connection_is_lost() {
     let server = HoldfastServer::new();
     let (first, second, other) = (of(&server, 1), of(&server, 1), of(&server, 2));
     first.create(&leased("f")).unwrap();
@@ -105,16 +105,16 @@ fn a_promotion_is_all_or_nothing() {
     assert_eq!(state(&lease(R)), R);
     let theirs = CreateArgs::open("f").lease(KEY, R);
     other.create(&theirs).unwrap();
-    // RWH cannot be; R and H of it are not what was asked.
+    // RWH cannot be granted, and R and H alone are not what was requested.
     assert_eq!(state(&lease(RWH)), R);
     assert_eq!(state(&lease(RH)), RH);
-    // Less than it holds is not taken from it.
+    // A request for less does not reduce the lease.
     assert_eq!(state(&lease(R)), RH);
     assert_eq!(other.client().next_break(MEANWHILE).unwrap(), None);
 }
 
 #[test]
-fn its_version_is_that_of_the_first_open() {
+fn the_version_of_a_lease_is_that_of_its_first_open() {
     let server = HoldfastServer::new();
     let tree = of(&server, 1);
     let v1 = CreateArgs::open_if("f").lease(KEY, R);
@@ -155,7 +155,7 @@ fn two_clients_with_one_key_have_two_leases() {
     let reply = other.client().wait(id).unwrap().ok().unwrap();
     let second = other.file(&reply).unwrap();
     assert_eq!(second.created().lease().unwrap().lease_state, RH);
-    // And each may bind the key to a file of its own.
+    // Each client can use the key for a file of its own.
     other
         .create(&CreateArgs::open_if("g").lease(OTHER_KEY, RH))
         .unwrap();
@@ -164,7 +164,7 @@ fn two_clients_with_one_key_have_two_leases() {
 }
 
 #[test]
-fn opening_to_delete_asks_for_the_handle() {
+fn opening_to_delete_breaks_handle_caching() {
     let server = HoldfastServer::new();
     let (holder, other) = (of(&server, 1), of(&server, 2));
     let file = holder
@@ -194,7 +194,7 @@ fn opening_to_delete_asks_for_the_handle() {
     assert!(!server.path("f").exists());
 }
 
-/// The file `f` of some bytes, its first one locked.
+/// Creates the file `f` with some bytes and locks the first one.
 fn locked(tree: &Tree) -> File {
     tree.write_file("f", &[7; 8192]).unwrap();
     let file = tree.create(&CreateArgs::open("f")).unwrap();
@@ -203,8 +203,8 @@ fn locked(tree: &Tree) -> File {
 }
 
 #[test]
-fn an_open_that_empties_the_file_has_no_lock_in_its_way() {
-    // smb2.lease.lock3; [MS-FSA] 2.1.5.18: only locks within what is allocated stand in the way.
+fn an_open_that_truncates_the_file_is_granted_a_lease_despite_locks() {
+    // smb2.lease.lock3; [MS-FSA] 2.1.5.18: only locks within the allocation prevent the lease.
     let server = HoldfastServer::new();
     let (locker, other) = (of(&server, 1), of(&server, 2));
     for disposition in [
@@ -223,7 +223,7 @@ fn an_open_that_empties_the_file_has_no_lock_in_its_way() {
 }
 
 #[test]
-fn where_nothing_is_granted_the_epoch_is_the_clients() {
+fn if_nothing_is_granted_the_epoch_is_the_clients() {
     // smb2.lease.lease-epoch
     let server = HoldfastServer::new();
     let (locker, other) = (of(&server, 1), of(&server, 2));
@@ -242,8 +242,8 @@ fn where_nothing_is_granted_the_epoch_is_the_clients() {
 }
 
 #[test]
-fn beside_who_only_reads_the_descriptor_nobody_caches_writes() {
-    // It breaks no lease, but it is somebody else who has the file open ([MS-FSA] 2.1.5.18.1).
+fn write_caching_is_not_granted_beside_an_open_for_read_control() {
+    // The open breaks no lease, but it is another open of the file ([MS-FSA] 2.1.5.18.1).
     let server = HoldfastServer::new();
     let (first, second) = (of(&server, 1), of(&server, 2));
     for (access, state) in [
@@ -262,7 +262,7 @@ fn beside_who_only_reads_the_descriptor_nobody_caches_writes() {
 }
 
 #[test]
-fn a_request_says_nothing_of_breaks() {
+fn the_breaking_flag_of_a_request_is_ignored() {
     // smb2.lease.v2_flags_breaking
     let server = HoldfastServer::new();
     let context = LeaseContext {
@@ -282,7 +282,7 @@ fn a_request_says_nothing_of_breaks() {
 }
 
 #[test]
-fn smb_2_0_2_acknowledges_no_leases() {
+fn smb_2_0_2_does_not_accept_lease_acknowledgments() {
     let server = HoldfastServer::new();
     let tree = server.tree_with(Options::dialect(Dialect::SMB_2_0_2));
     assert_eq!(
@@ -291,8 +291,8 @@ fn smb_2_0_2_acknowledges_no_leases() {
     );
 }
 
-/// [MS-SMB2] 2.2.13.2.8, 2.2.13.2.10: 32 bytes or 52. Others are refused (3.3.5.9), and nothing is
-/// made.
+/// [MS-SMB2] 2.2.13.2.8, 2.2.13.2.10: the context has 32 or 52 bytes. Others are refused (3.3.5.9),
+/// and nothing is created.
 #[test]
 fn contexts_of_another_size_are_refused() {
     let server = HoldfastServer::new();

@@ -1,6 +1,6 @@
-//! What takes which part of a lease, in tables: state held × what another does ([MS-FSA]
-//! 2.1.4.12, [MS-SMB2] 3.3.4.7), what a second opener is granted ([MS-FSA] 2.1.5.18, [MS-SMB2]
-//! 3.3.5.9), how the epoch counts (3.3.5.9.11), breaks that meet (3.3.5.22.2).
+//! Tables of lease breaks: the state held × the operation of another client ([MS-FSA] 2.1.4.12,
+//! [MS-SMB2] 3.3.4.7), the state granted to a second opener ([MS-FSA] 2.1.5.18, [MS-SMB2] 3.3.5.9),
+//! the counting of the epoch (3.3.5.9.11), and concurrent breaks (3.3.5.22.2).
 
 use smb_client::{Break, CreateArgs, File, Options, Request, Tree};
 use smb_tests::{HoldfastServer, MEANWHILE, SOON, status};
@@ -39,8 +39,8 @@ fn answered(tree: &Tree, id: MessageId) -> bool {
     connection.answered(id, MEANWHILE / 3).unwrap()
 }
 
-/// The next break of [`KEY`]: from, to, the epoch; it must be acknowledged unless only reading
-/// was cached.
+/// Returns the next break of [`KEY`]: old state, new state, epoch. Asserts that it requires an
+/// acknowledgment unless only reads were cached.
 #[track_caller]
 fn next(tree: &Tree) -> (LeaseState, LeaseState, u16) {
     let broken = tree.client().next_break(SOON).unwrap();
@@ -59,19 +59,19 @@ fn next(tree: &Tree) -> (LeaseState, LeaseState, u16) {
     (current, new, epoch)
 }
 
-/// What becomes of the lease, and whether the other one waits for the acknowledgement.
+/// The expected break, and whether the other request waits for its acknowledgment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Taken {
     Nothing,
-    /// To this state, and nobody waits.
+    /// The lease is broken to this state, and the request does not wait.
     To(LeaseState),
-    /// To this state, and the other waits until it is acknowledged.
+    /// The lease is broken to this state, and the request waits for the acknowledgment.
     Awaited(LeaseState),
 }
 use Taken::{Awaited, Nothing, To};
 
-/// One client holds a lease on a file of 8192 bytes; another, whose request is made first, sends
-/// it; this is taken. How the request ended.
+/// One client holds a lease on a file of 8192 bytes; another sends a request that is prepared
+/// before the lease is granted. Asserts the break and returns the status of the request.
 #[track_caller]
 fn assert_taken(held: LeaseState, taken: Taken, prepare: impl Fn(&Tree) -> Request) -> Status {
     let server = HoldfastServer::new();
@@ -105,7 +105,7 @@ fn open(disposition: CreateDisposition) -> CreateArgs {
 }
 
 #[test]
-fn an_open_takes_the_write_caching() {
+fn an_open_breaks_write_caching() {
     for (held, taken) in [
         (R, Nothing),
         (RH, Nothing),
@@ -118,7 +118,7 @@ fn an_open_takes_the_write_caching() {
 }
 
 #[test]
-fn an_overwrite_takes_everything() {
+fn an_overwrite_breaks_all_caching() {
     for disposition in [
         CreateDisposition::OVERWRITE,
         CreateDisposition::OVERWRITE_IF,
@@ -133,7 +133,7 @@ fn an_overwrite_takes_everything() {
 
 #[test]
 fn an_overwrite_does_not_wait_for_read_and_handle_caching() {
-    // 9.3: waits happen only for W and H that are in the way.
+    // A request waits only for conflicting W and H.
     let end = assert_taken(RH, To(NONE), |_| {
         open(CreateDisposition::OVERWRITE).request()
     });
@@ -141,8 +141,8 @@ fn an_overwrite_does_not_wait_for_read_and_handle_caching() {
 }
 
 #[test]
-fn looking_at_attributes_takes_nothing() {
-    // READ_CONTROL, too, where there is a lease and no oplock.
+fn an_attribute_only_open_breaks_nothing() {
+    // READ_CONTROL too, if there is a lease and no oplock.
     let stat = AccessMask::FILE_READ_ATTRIBUTES
         | AccessMask::FILE_WRITE_ATTRIBUTES
         | AccessMask::READ_CONTROL
@@ -155,8 +155,8 @@ fn looking_at_attributes_takes_nothing() {
 }
 
 #[test]
-fn a_sharing_conflict_takes_the_handle_caching_and_remains() {
-    // The holder keeps its handle open: after the acknowledgement it is a conflict still.
+fn a_sharing_conflict_breaks_handle_caching_and_remains() {
+    // The holder does not close its handle, so the conflict remains after the acknowledgment.
     for (held, taken) in [
         (R, Nothing),
         (RW, Nothing),
@@ -169,7 +169,8 @@ fn a_sharing_conflict_takes_the_handle_caching_and_remains() {
     }
 }
 
-/// Changes through a handle that was there before the lease: only R and RH can be held then.
+/// Asserts the breaks caused by changes through a handle that is older than the lease; then only R
+/// and RH can be held.
 #[track_caller]
 fn assert_change_takes(to: [Taken; 2], act: impl Fn(&File) -> Request) {
     for (held, taken) in [R, RH].into_iter().zip(to) {
@@ -182,22 +183,22 @@ fn assert_change_takes(to: [Taken; 2], act: impl Fn(&File) -> Request) {
 }
 
 #[test]
-fn a_write_takes_everything() {
+fn a_write_breaks_all_caching() {
     assert_change_takes([To(NONE), To(NONE)], |file| {
         file.write_request(0, b"x", WriteFlags::empty())
     });
 }
 
 #[test]
-fn a_write_of_nothing_takes_nothing() {
-    // [MS-FSA] 2.1.5.4: it returns before oplocks are looked at.
+fn a_write_of_no_bytes_breaks_nothing() {
+    // [MS-FSA] 2.1.5.4: the write returns before oplocks are examined.
     assert_change_takes([Nothing, Nothing], |file| {
         file.write_request(0, b"", WriteFlags::empty())
     });
 }
 
 #[test]
-fn reading_and_flushing_take_nothing_of_it() {
+fn a_read_and_a_flush_break_nothing() {
     assert_change_takes([Nothing, Nothing], |file| file.read_request(0, 10, 0));
     assert_change_takes([Nothing, Nothing], |file| file.flush_request(false));
 }
@@ -212,7 +213,7 @@ fn lock_at(file: &File, offset: u64) -> Request {
 }
 
 #[test]
-fn a_lock_takes_everything() {
+fn a_lock_breaks_all_caching() {
     // [MS-FSA] 2.1.5.8; smb2.lease.lock1
     assert_change_takes([To(NONE), To(NONE)], |file| lock_at(file, 0));
 }
@@ -224,7 +225,7 @@ fn a_lock_beyond_the_allocation_takes_nothing() {
 }
 
 #[test]
-fn another_end_takes_everything() {
+fn a_change_of_the_end_of_file_breaks_all_caching() {
     for class in [
         FileInformationClass::END_OF_FILE,
         FileInformationClass::ALLOCATION,
@@ -237,7 +238,7 @@ fn another_end_takes_everything() {
 }
 
 #[test]
-fn zeros_take_everything() {
+fn zeroing_a_range_breaks_all_caching() {
     // FSCTL_SET_ZERO_DATA, [MS-FSA] 2.1.5.10.36
     use smb_wire::fsctl::{FsctlCode, SetZeroData};
     assert_change_takes([To(NONE), To(NONE)], |file| {
@@ -252,7 +253,7 @@ fn zeros_take_everything() {
 }
 
 #[test]
-fn a_deletion_asks_for_the_handle() {
+fn a_deletion_breaks_handle_caching() {
     assert_change_takes([Nothing, Awaited(R)], |file| {
         let class = FileInformationClass::DISPOSITION;
         file.set_info_request(InfoType::FILE, class.0, 0, &[1])
@@ -260,7 +261,7 @@ fn a_deletion_asks_for_the_handle() {
 }
 
 #[test]
-fn a_deletion_taken_back_asks_for_nothing() {
+fn a_revoked_deletion_breaks_nothing() {
     assert_change_takes([Nothing, Nothing], |file| {
         let class = FileInformationClass::DISPOSITION;
         file.set_info_request(InfoType::FILE, class.0, 0, &[0])
@@ -268,7 +269,7 @@ fn a_deletion_taken_back_asks_for_nothing() {
 }
 
 #[test]
-fn attributes_and_times_take_nothing() {
+fn changes_of_attributes_and_times_break_nothing() {
     assert_change_takes([Nothing, Nothing], |file| {
         let mut buffer = bytes::BytesMut::new();
         smb_wire::fscc::FileBasicInformation {
@@ -282,14 +283,14 @@ fn attributes_and_times_take_nothing() {
 }
 
 #[test]
-fn a_write_of_its_own_key_through_another_handle_takes_nothing() {
+fn a_write_with_the_same_key_through_another_handle_breaks_nothing() {
     // smb2.lease.nobreakself
     let server = HoldfastServer::new();
     let holder = client(&server, 1);
     let first = holder.create(&leased(KEY, R)).unwrap();
     let second = holder.create(&leased(OTHER_KEY, R)).unwrap();
     second.write_all(0, b"x").unwrap();
-    // Of the two keys the other one's is taken, as from anybody.
+    // A write with one key breaks the lease of the other key, as from any client.
     assert_eq!(next(&holder), (R, NONE, 2));
     first.write_all(0, b"y").unwrap();
     let broken = holder.client().next_break(SOON).unwrap();
@@ -303,7 +304,7 @@ fn a_write_of_its_own_key_through_another_handle_takes_nothing() {
 }
 
 #[test]
-fn a_second_lease_gets_what_is_left() {
+fn a_second_lease_is_granted_the_compatible_state() {
     for (held, asked, left, given) in [
         (R, RWH, R, RH),
         (R, RW, R, R),
@@ -330,8 +331,8 @@ fn a_second_lease_gets_what_is_left() {
 }
 
 #[test]
-fn an_oplock_beside_a_lease() {
-    // [MS-FSA] 2.1.5.18: level II beside R; none beside H.
+fn an_oplock_beside_a_lease_is_limited() {
+    // [MS-FSA] 2.1.5.18: level II is possible beside R, and no oplock beside H.
     for (held, asked, given) in [
         (R, OplockLevel::II, OplockLevel::II),
         (R, OplockLevel::BATCH, OplockLevel::II),
@@ -349,8 +350,8 @@ fn an_oplock_beside_a_lease() {
 }
 
 #[test]
-fn a_lease_beside_an_oplock() {
-    // Beside level II only reading can be cached.
+fn a_lease_beside_an_oplock_is_limited() {
+    // Beside level II only read caching is possible.
     for (asked, given) in [(R, R), (RH, R), (RW, R), (RWH, R)] {
         let server = HoldfastServer::new();
         let (holder, other) = (client(&server, 1), client(&server, 2));
@@ -365,8 +366,9 @@ fn a_lease_beside_an_oplock() {
 }
 
 #[test]
-fn a_lease_beside_a_lock_in_the_file() {
-    // [MS-FSA] 2.1.5.18: no R or RH while somebody's lock is within the allocation.
+fn a_lease_beside_a_lock_in_the_file_is_limited() {
+    // [MS-FSA] 2.1.5.18: no R or RH is granted while another client's lock is within the
+    // allocation.
     let server = HoldfastServer::new();
     let (locker, other) = (client(&server, 1), client(&server, 2));
     locker.write_file("f", &[7; 8192]).unwrap();
@@ -390,7 +392,8 @@ fn the_epoch_counts_changes() {
         let lease = holder.create(&args).unwrap().created().lease().unwrap();
         (lease.lease_state, lease.v2.unwrap().epoch)
     };
-    // The client's number plus one; then its own count, whatever the client says.
+    // The first epoch is the client's number plus one; later the server counts, regardless of the
+    // client's number.
     assert_eq!(epoch(R, 0x4711), (R, 0x4712));
     assert_eq!(epoch(R, 0x1000), (R, 0x4712));
     assert_eq!(epoch(RH, 0x1000), (RH, 0x4713));
@@ -423,8 +426,8 @@ fn an_acknowledgement_may_give_up_more() {
 }
 
 #[test]
-fn an_open_under_the_key_meanwhile_says_that_it_is_breaking() {
-    // 3.3.5.9.11: SMB2_LEASE_FLAG_BREAK_IN_PROGRESS, and the state as it still is.
+fn an_open_with_the_same_key_during_a_break_reports_it() {
+    // 3.3.5.9.11: SMB2_LEASE_FLAG_BREAK_IN_PROGRESS, and the unchanged state.
     let server = HoldfastServer::new();
     let (holder, other) = (client(&server, 1), client(&server, 2));
     holder.create(&leased(KEY, RWH)).unwrap();
@@ -445,7 +448,7 @@ fn an_open_under_the_key_meanwhile_says_that_it_is_breaking() {
 
 #[test]
 fn a_deeper_break_follows_the_acknowledgement() {
-    // smb2.lease.breaking3: an overwrite comes while RWH is broken to RH.
+    // smb2.lease.breaking3: an overwrite arrives while RWH is being broken to RH.
     let server = HoldfastServer::new();
     let (holder, other, third) = (client(&server, 1), client(&server, 2), client(&server, 3));
     holder.create(&leased(KEY, RWH)).unwrap();
@@ -457,7 +460,8 @@ fn a_deeper_break_follows_the_acknowledgement() {
     assert!(!answered(&other, opening));
     assert!(!answered(&third, overwriting));
     holder.acknowledge_lease(KEY, RH).unwrap();
-    // Step by step, or all at once, until nothing is left; the first may wait for that, too.
+    // The state is broken step by step or at once, until nothing is left; the first open may wait
+    // for that, too.
     let mut state = RH;
     while state != NONE {
         let (current, new, _) = next(&holder);
@@ -472,7 +476,7 @@ fn a_deeper_break_follows_the_acknowledgement() {
 }
 
 #[test]
-fn several_waiters_go_on_together() {
+fn several_waiting_opens_continue_together() {
     let server = HoldfastServer::new();
     let holder = client(&server, 1);
     let file = holder.create(&leased(KEY, RWH)).unwrap();
@@ -491,13 +495,13 @@ fn several_waiters_go_on_together() {
     for (tree, id) in &others {
         tree.client().wait(*id).unwrap().ok().unwrap();
     }
-    // One break for all of them.
+    // There is one break for all of them.
     assert_eq!(holder.client().next_break(MEANWHILE).unwrap(), None);
     file.close().unwrap();
 }
 
 #[test]
-fn a_close_of_one_of_its_handles_answers_no_break() {
+fn a_close_of_one_of_several_handles_does_not_complete_a_break() {
     let server = HoldfastServer::new();
     let (holder, other) = (client(&server, 1), client(&server, 2));
     let first = holder.create(&leased(KEY, RWH)).unwrap();
@@ -506,7 +510,7 @@ fn a_close_of_one_of_its_handles_answers_no_break() {
     assert_eq!(next(&holder).1, RH);
     first.close().unwrap();
     assert!(!answered(&other, id));
-    // The last one does.
+    // The last close does.
     second.close().unwrap();
     other.client().wait(id).unwrap().ok().unwrap();
     assert_eq!(
@@ -516,7 +520,7 @@ fn a_close_of_one_of_its_handles_answers_no_break() {
 }
 
 #[test]
-fn a_cancelled_open_lets_the_break_stand() {
+fn a_cancelled_open_does_not_revoke_the_break() {
     let server = HoldfastServer::new();
     let (holder, other) = (client(&server, 1), client(&server, 2));
     holder.create(&leased(KEY, RWH)).unwrap();
@@ -532,7 +536,7 @@ fn a_cancelled_open_lets_the_break_stand() {
 }
 
 #[test]
-fn delete_on_close_asks_for_the_handle_at_the_open() {
+fn delete_on_close_breaks_handle_caching_at_the_open() {
     for (held, taken) in [(R, Nothing), (RH, Awaited(R))] {
         let args = open(CreateDisposition::OPEN)
             .access(AccessMask::DELETE)

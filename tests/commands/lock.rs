@@ -41,7 +41,7 @@ fn ranges_are_locked_and_unlocked() {
 }
 
 #[test]
-fn shared_locks_meet_and_exclusive_ones_do_not() {
+fn shared_locks_coexist_and_exclusive_ones_conflict() {
     let server = HoldfastServer::new();
     let (_tree, first, second) = two(&server);
     let (shared, exclusive) = (LockFlags::SHARED | NOW, LockFlags::EXCLUSIVE | NOW);
@@ -51,7 +51,7 @@ fn shared_locks_meet_and_exclusive_ones_do_not() {
         status(second.lock(0, 1, exclusive)),
         Status::LOCK_NOT_GRANTED
     );
-    // Not even on the same handle.
+    // Two exclusive locks conflict even on the same handle.
     assert_eq!(
         status(first.lock(0, 1, exclusive)),
         Status::LOCK_NOT_GRANTED
@@ -61,7 +61,7 @@ fn shared_locks_meet_and_exclusive_ones_do_not() {
         status(first.lock(100, 10, exclusive)),
         Status::LOCK_NOT_GRANTED
     );
-    // A shared one stacks on the handle's own exclusive one.
+    // A shared lock can be added to the handle's own exclusive one.
     first.lock(100, 10, shared).unwrap();
     assert_eq!(
         status(second.lock(100, 1, shared)),
@@ -70,7 +70,7 @@ fn shared_locks_meet_and_exclusive_ones_do_not() {
 }
 
 #[test]
-fn only_what_is_locked_is_unlocked() {
+fn only_a_locked_range_can_be_unlocked() {
     let server = HoldfastServer::new();
     let (_tree, first, second) = two(&server);
     first.lock(0, 10, LockFlags::EXCLUSIVE | NOW).unwrap();
@@ -91,7 +91,7 @@ fn only_what_is_locked_is_unlocked() {
 }
 
 #[test]
-fn flags_that_mean_nothing_are_refused() {
+fn undefined_flags_are_refused() {
     let server = HoldfastServer::new();
     let (_tree, first, _second) = two(&server);
     for flags in [
@@ -114,7 +114,7 @@ fn flags_that_mean_nothing_are_refused() {
 }
 
 #[test]
-fn ranges_end_before_the_numbers_do() {
+fn ranges_beyond_64_bits_are_refused() {
     let server = HoldfastServer::new();
     let (_tree, first, second) = two(&server);
     let exclusive = LockFlags::EXCLUSIVE | NOW;
@@ -134,7 +134,7 @@ fn ranges_end_before_the_numbers_do() {
 }
 
 #[test]
-fn empty_ranges_meet_only_what_surrounds_them() {
+fn empty_ranges_conflict_only_with_ranges_around_them() {
     let server = HoldfastServer::new();
     let (_tree, first, second) = two(&server);
     let exclusive = LockFlags::EXCLUSIVE | NOW;
@@ -154,7 +154,7 @@ fn empty_ranges_meet_only_what_surrounds_them() {
 }
 
 #[test]
-fn a_list_is_granted_whole_or_not_at_all() {
+fn a_list_is_granted_entirely_or_not_at_all() {
     let server = HoldfastServer::new();
     let (tree, first, second) = two(&server);
     let exclusive = LockFlags::EXCLUSIVE | NOW;
@@ -168,7 +168,7 @@ fn a_list_is_granted_whole_or_not_at_all() {
         status(tree.call(first.lock_request(0, &list))),
         Status::LOCK_NOT_GRANTED
     );
-    // What was taken on the way was given back.
+    // The locks acquired before the failure were released.
     second.lock(0, 30, exclusive).unwrap();
     second.unlock(0, 30).unwrap();
     tree.call(first.lock_request(0, &list[..2])).unwrap();
@@ -181,7 +181,7 @@ fn a_list_is_granted_whole_or_not_at_all() {
 }
 
 #[test]
-fn lists_that_wait_or_mix_are_refused() {
+fn lists_with_waiting_or_mixed_elements_are_refused() {
     let server = HoldfastServer::new();
     let (tree, first, _second) = two(&server);
     let call = |list: &[LockElement]| status(tree.call(first.lock_request(0, list)));
@@ -191,7 +191,7 @@ fn lists_that_wait_or_mix_are_refused() {
         element(5, 1, LockFlags::EXCLUSIVE),
     ];
     assert_eq!(call(&waiting), Status::INVALID_PARAMETER);
-    // [MS-SMB2] 3.3.5.14.1: a series of unlocks holds nothing else.
+    // [MS-SMB2] 3.3.5.14.1: a list of unlocks contains nothing else.
     first.lock(0, 1, LockFlags::EXCLUSIVE | NOW).unwrap();
     let mixed = [
         element(0, 1, LockFlags::UNLOCK),
@@ -207,7 +207,7 @@ fn lists_that_wait_or_mix_are_refused() {
 }
 
 #[test]
-fn a_lock_that_waits_is_granted_when_it_can_be() {
+fn a_pending_lock_is_granted_when_the_range_is_released() {
     let server = HoldfastServer::new();
     let (_tree, first, _) = two(&server);
     let other = server.tree();
@@ -235,7 +235,7 @@ fn locks_end_with_their_handle() {
     first.lock(0, 10, LockFlags::EXCLUSIVE | NOW).unwrap();
     first.close().unwrap();
     second.lock(0, 10, LockFlags::EXCLUSIVE | NOW).unwrap();
-    // And with the connection.
+    // They also end with the connection.
     let gone = server.tree();
     let file = gone.create(&CreateArgs::open("f")).unwrap();
     file.lock(100, 10, LockFlags::EXCLUSIVE | NOW).unwrap();
@@ -245,7 +245,7 @@ fn locks_end_with_their_handle() {
 }
 
 #[test]
-fn a_waiting_lock_ends_with_its_handle() {
+fn a_pending_lock_ends_with_its_handle() {
     let server = HoldfastServer::new();
     let (tree, first, second) = two(&server);
     first.lock(0, 10, LockFlags::EXCLUSIVE | NOW).unwrap();
@@ -259,7 +259,7 @@ fn a_waiting_lock_ends_with_its_handle() {
 }
 
 #[test]
-fn handles_that_are_not_there_and_directories_are_refused() {
+fn unknown_handles_and_directories_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let request = Request::new(&LockRequest {
@@ -276,7 +276,7 @@ fn handles_that_are_not_there_and_directories_are_refused() {
 }
 
 #[test]
-fn a_sequence_seen_before_is_done_already() {
+fn a_repeated_sequence_number_is_not_executed_again() {
     // [MS-SMB2] 3.3.5.14: verified on 3.x with multichannel, and for durable opens.
     let server = HoldfastServer::new();
     let (tree, first, _second) = two(&server);
@@ -287,14 +287,15 @@ fn a_sequence_seen_before_is_done_already() {
     let sequence = (3 << 4) | 5;
     let lock = [element(0, 10, LockFlags::EXCLUSIVE | NOW)];
     tree.call(first.lock_request(sequence, &lock)).unwrap();
-    // The same again: answered, not done; done it would meet itself.
+    // The same request again is answered without being executed; a second execution would conflict
+    // with the first.
     tree.call(first.lock_request(sequence, &lock)).unwrap();
     // Another number is a new request.
     assert_eq!(
         status(tree.call(first.lock_request(sequence + 1, &lock))),
         Status::LOCK_NOT_GRANTED
     );
-    // Index 0 means that nothing is remembered.
+    // Index 0 means that the sequence is not recorded.
     first.unlock(0, 10).unwrap();
     tree.call(first.lock_request(5, &lock)).unwrap();
     assert_eq!(

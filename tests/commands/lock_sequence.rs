@@ -1,5 +1,5 @@
-//! Locks that are sent again ([MS-SMB2] 3.3.5.14, .1, .2): for whom LockSequenceNumber is
-//! compared, and what it remembers.
+//! Repeated lock requests ([MS-SMB2] 3.3.5.14, .1, .2): the opens for which LockSequenceNumber is
+//! verified, and the numbers that are recorded.
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File, Options, Tree};
@@ -13,7 +13,7 @@ use smb_wire::msg::{Capabilities, Dialect, LockElement, LockFlags, OplockLevel};
 const CREATE_GUID: Guid = Guid([0x44; 16]);
 const EXCLUSIVE: LockFlags = LockFlags(0x12);
 
-/// A client of this dialect: one ClientGuid speaks one dialect (3.3.5.5.3).
+/// Connects a client with a dialect; each ClientGuid is limited to one dialect (3.3.5.5.3).
 fn of(server: &HoldfastServer, dialect: Dialect) -> Tree {
     let guid = Guid([dialect.0.to_le_bytes()[0]; 16]);
     server.tree_with(Options::dialect(dialect).guid(guid))
@@ -27,7 +27,7 @@ fn open(tree: &Tree) -> File {
     tree.create(&CreateArgs::open_if("f")).unwrap()
 }
 
-/// LockSequence of index and number.
+/// Returns the LockSequence of an index and a number.
 fn at(index: u32, number: u32) -> u32 {
     (index << 4) | number
 }
@@ -41,12 +41,12 @@ fn act(file: &File, sequence: u32, flags: LockFlags) -> Status {
     status(file.tree().call(file.lock_request(sequence, &[element])))
 }
 
-/// An exclusive lock of one range; done twice it meets itself.
+/// Sends an exclusive lock of one range; a second execution conflicts with the first.
 fn lock(file: &File, sequence: u32) -> Status {
     act(file, sequence, EXCLUSIVE)
 }
 
-/// Its unlock; done twice there is nothing to unlock.
+/// Sends the unlock of the range; a second execution finds nothing to unlock.
 fn unlock(file: &File, sequence: u32) -> Status {
     act(file, sequence, LockFlags::UNLOCK)
 }
@@ -56,20 +56,20 @@ const LOCKED: Status = Status::LOCK_NOT_GRANTED;
 const UNLOCKED: Status = Status::RANGE_NOT_LOCKED;
 
 #[test]
-fn the_same_again_is_done_already() {
+fn a_repeated_lock_is_not_executed_again() {
     let server = HoldfastServer::new();
     let file = open(&modern(&server));
     assert_eq!(lock(&file, at(1, 1)), DONE);
     for _ in 0..3 {
         assert_eq!(lock(&file, at(1, 1)), DONE);
     }
-    // It was done once: one unlock frees it.
+    // It was executed once: one unlock releases the range.
     assert_eq!(unlock(&file, at(2, 1)), DONE);
     assert_eq!(unlock(&file, 0), UNLOCKED);
 }
 
 #[test]
-fn an_unlock_again_is_done_already() {
+fn a_repeated_unlock_is_not_executed_again() {
     let server = HoldfastServer::new();
     let file = open(&modern(&server));
     assert_eq!(lock(&file, at(1, 1)), DONE);
@@ -84,12 +84,12 @@ fn another_number_is_another_request() {
     let file = open(&modern(&server));
     assert_eq!(lock(&file, at(1, 1)), DONE);
     assert_eq!(lock(&file, at(1, 2)), LOCKED);
-    // Which made the entry invalid: the first one is new again, too.
+    // This replaced the entry, so the first number counts as new again.
     assert_eq!(lock(&file, at(1, 1)), LOCKED);
 }
 
 #[test]
-fn what_failed_is_not_remembered() {
+fn a_failed_request_is_not_recorded() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let (file, other) = (open(&tree), open(&tree));
@@ -103,7 +103,7 @@ fn what_failed_is_not_remembered() {
 }
 
 #[test]
-fn every_index_from_1_to_64_remembers_for_itself() {
+fn every_index_from_1_to_64_is_recorded_separately() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let file = open(&tree);
@@ -124,7 +124,7 @@ fn every_index_from_1_to_64_remembers_for_itself() {
 }
 
 #[test]
-fn index_0_and_beyond_64_remember_nothing() {
+fn index_0_and_indexes_beyond_64_are_not_recorded() {
     let server = HoldfastServer::new();
     let file = open(&modern(&server));
     for index in [0, 65, 66, 0x0fff_ffff] {
@@ -136,7 +136,7 @@ fn index_0_and_beyond_64_remember_nothing() {
 }
 
 #[test]
-fn every_open_remembers_for_itself() {
+fn every_open_has_its_own_sequences() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let (file, other) = (open(&tree), open(&tree));
@@ -145,8 +145,8 @@ fn every_open_remembers_for_itself() {
 }
 
 #[test]
-fn without_multichannel_nothing_is_compared_for_a_plain_open() {
-    // 2.1 has no such capability; 3.x need not be told of it.
+fn without_multichannel_a_plain_open_has_no_sequences() {
+    // 2.1 has no multichannel capability, and a server of 3.x need not announce it.
     let server = HoldfastServer::new();
     let tree = of(&server, Dialect::SMB_2_1);
     let file = open(&tree);
@@ -166,7 +166,7 @@ fn without_multichannel_nothing_is_compared_for_a_plain_open() {
 }
 
 #[test]
-fn of_a_durable_open_it_is_compared_on_2_1() {
+fn a_durable_open_has_sequences_on_2_1() {
     let server = HoldfastServer::new();
     let tree = of(&server, Dialect::SMB_2_1);
     let batch = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
@@ -178,7 +178,7 @@ fn of_a_durable_open_it_is_compared_on_2_1() {
 }
 
 #[test]
-fn of_a_resilient_open_it_is_compared_on_2_1() {
+fn a_resilient_open_has_sequences_on_2_1() {
     let server = HoldfastServer::new();
     let tree = of(&server, Dialect::SMB_2_1);
     let file = open(&tree);
@@ -192,7 +192,7 @@ fn of_a_resilient_open_it_is_compared_on_2_1() {
 }
 
 #[test]
-fn smb_2_0_2_has_none() {
+fn smb_2_0_2_has_no_sequences() {
     let server = HoldfastServer::new();
     let tree = of(&server, Dialect::SMB_2_0_2);
     let batch = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
@@ -203,7 +203,7 @@ fn smb_2_0_2_has_none() {
 }
 
 #[test]
-fn it_is_remembered_across_a_lost_connection() {
+fn a_sequence_survives_a_lost_connection() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let batch = || CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
@@ -219,7 +219,7 @@ fn it_is_remembered_across_a_lost_connection() {
 }
 
 #[test]
-fn several_locks_of_one_request_are_one() {
+fn several_locks_of_one_request_have_one_sequence() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let (file, other) = (open(&tree), open(&tree));
@@ -231,14 +231,14 @@ fn several_locks_of_one_request_are_one() {
     let both = [element(0, EXCLUSIVE), element(100, EXCLUSIVE)];
     tree.call(file.lock_request(at(1, 1), &both)).unwrap();
     tree.call(file.lock_request(at(1, 1), &both)).unwrap();
-    // The content of what is repeated is not looked at.
+    // The content of a repeated request is ignored.
     let one = [element(500, EXCLUSIVE)];
     tree.call(file.lock_request(at(1, 1), &one)).unwrap();
     other.lock(500, 10, EXCLUSIVE).unwrap();
 }
 
 #[test]
-fn a_lock_that_waited_is_remembered() {
+fn a_lock_that_was_pending_is_recorded() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let (file, other) = (open(&tree), open(&tree));

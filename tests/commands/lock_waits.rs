@@ -1,6 +1,6 @@
-//! Locks that wait, what ends their waiting, and what locks are looked at by ([MS-FSA] 2.1.5.8,
-//! 2.1.5.9, 2.1.4.10, [MS-SMB2] 3.3.5.14; what smb2.lock asks for). Forms and conflicts stand in
-//! `lock.rs`.
+//! Pending locks, the events that end them, and the effect of locks on other requests ([MS-FSA]
+//! 2.1.5.8, 2.1.5.9, 2.1.4.10, [MS-SMB2] 3.3.5.14; the cases of smb2.lock). Formats and conflicts
+//! are tested in `lock.rs`.
 
 use smb_client::{CreateArgs, File, Tree};
 use smb_tests::{DATA, HoldfastServer, MEANWHILE, PASSWORD, USER, status};
@@ -11,7 +11,7 @@ use smb_wire::msg::{LockElement, LockFlags, WriteFlags};
 const EXCLUSIVE: LockFlags = LockFlags(0x12);
 const SHARED: LockFlags = LockFlags(0x11);
 
-/// A file of 1000 bytes, opened by two.
+/// A file of 1000 bytes, opened by two clients.
 struct Two {
     server: HoldfastServer,
     held: File,
@@ -34,7 +34,7 @@ impl Two {
         }
     }
 
-    /// The first has the range; the second waits for it.
+    /// The first client holds a lock; the second one waits for it.
     fn waiting() -> (Self, MessageId) {
         let two = Self::new();
         two.held.lock(0, 10, EXCLUSIVE).unwrap();
@@ -43,7 +43,7 @@ impl Two {
     }
 }
 
-/// A lock that has to wait.
+/// Sends a lock that becomes pending.
 fn wait_for(file: &File, offset: u64, flags: LockFlags) -> MessageId {
     let element = LockElement {
         offset,
@@ -66,7 +66,7 @@ fn answered(file: &File, id: MessageId) -> bool {
 }
 
 #[test]
-fn the_holders_close_grants_it() {
+fn a_close_of_the_holder_grants_the_lock() {
     let (two, id) = Two::waiting();
     two.held.close().unwrap();
     assert_eq!(end(&two.waits, id), Status::SUCCESS);
@@ -74,21 +74,21 @@ fn the_holders_close_grants_it() {
 }
 
 #[test]
-fn the_loss_of_the_holder_grants_it() {
+fn the_loss_of_the_holders_connection_grants_the_lock() {
     let (two, id) = Two::waiting();
     two.server.lose(two.held.tree());
     assert_eq!(end(&two.waits, id), Status::SUCCESS);
 }
 
 #[test]
-fn the_holders_logoff_grants_it() {
+fn a_logoff_of_the_holder_grants_the_lock() {
     let (two, id) = Two::waiting();
     two.held.tree().session().logoff().unwrap();
     assert_eq!(end(&two.waits, id), Status::SUCCESS);
 }
 
 #[test]
-fn its_own_tree_disconnect_ends_it() {
+fn a_tree_disconnect_of_the_waiting_client_ends_the_request() {
     // smb2.lock.cancel-tdis
     let (two, id) = Two::waiting();
     two.waits.tree().disconnect().unwrap();
@@ -97,13 +97,13 @@ fn its_own_tree_disconnect_ends_it() {
         [Status::RANGE_NOT_LOCKED, Status::CANCELLED].contains(&end),
         "{end}"
     );
-    // Nobody has it in its name.
+    // The range was not locked for the ended open.
     two.held.unlock(0, 10).unwrap();
     two.held.lock(0, 10, EXCLUSIVE).unwrap();
 }
 
 #[test]
-fn its_own_logoff_ends_it() {
+fn a_logoff_of_the_waiting_client_ends_the_request() {
     // smb2.lock.cancel-logoff
     let (two, id) = Two::waiting();
     two.waits.tree().session().logoff().unwrap();
@@ -125,7 +125,7 @@ fn its_own_logoff_ends_it() {
 }
 
 #[test]
-fn its_own_loss_leaves_no_lock() {
+fn the_loss_of_the_waiting_client_leaves_no_lock() {
     let (two, _id) = Two::waiting();
     two.server.lose(two.waits.tree());
     two.held.unlock(0, 10).unwrap();
@@ -133,7 +133,7 @@ fn its_own_loss_leaves_no_lock() {
 }
 
 #[test]
-fn one_of_two_ranges_that_is_freed_is_not_enough() {
+fn the_release_of_one_of_two_ranges_does_not_suffice() {
     let two = Two::new();
     two.held.lock(0, 5, EXCLUSIVE).unwrap();
     two.held.lock(5, 5, EXCLUSIVE).unwrap();
@@ -145,7 +145,7 @@ fn one_of_two_ranges_that_is_freed_is_not_enough() {
 }
 
 #[test]
-fn those_that_can_share_are_granted_together() {
+fn pending_shared_locks_are_granted_together() {
     let two = Two::new();
     two.held.lock(0, 10, EXCLUSIVE).unwrap();
     let others: Vec<(File, MessageId)> = (0..4)
@@ -166,7 +166,7 @@ fn those_that_can_share_are_granted_together() {
 }
 
 #[test]
-fn of_those_that_cannot_share_one_is_granted_at_a_time() {
+fn pending_exclusive_locks_are_granted_one_at_a_time() {
     let two = Two::new();
     two.held.lock(0, 10, EXCLUSIVE).unwrap();
     let mut others: Vec<(File, MessageId)> = (0..4)
@@ -203,7 +203,7 @@ fn one_handle_can_wait_for_several_ranges() {
     let ids: Vec<MessageId> = (0..5)
         .map(|n| wait_for(&two.waits, n * 100, LockFlags::EXCLUSIVE))
         .collect();
-    // Freed in another order.
+    // The ranges are released in another order.
     for n in [3, 0, 4, 1, 2] {
         two.held.unlock(n * 100, 10).unwrap();
         let n = usize::try_from(n).unwrap();
@@ -212,7 +212,7 @@ fn one_handle_can_wait_for_several_ranges() {
 }
 
 #[test]
-fn two_that_wait_for_each_other_can_be_cancelled() {
+fn a_deadlock_of_two_clients_can_be_cancelled() {
     let two = Two::new();
     two.held.lock(0, 10, EXCLUSIVE).unwrap();
     two.waits.lock(100, 10, EXCLUSIVE).unwrap();
@@ -227,7 +227,7 @@ fn two_that_wait_for_each_other_can_be_cancelled() {
 }
 
 #[test]
-fn an_empty_read_meets_no_lock() {
+fn an_empty_read_conflicts_with_no_lock() {
     // smb2.lock.zerobyteread
     let two = Two::new();
     two.held.lock(0, 10, EXCLUSIVE).unwrap();
@@ -236,7 +236,7 @@ fn an_empty_read_meets_no_lock() {
 }
 
 #[test]
-fn writes_meet_shared_locks_even_their_own() {
+fn writes_conflict_with_shared_locks_even_of_the_same_handle() {
     // smb2.lock.rw-shared; [MS-FSA] 2.1.4.10
     let two = Two::new();
     two.held.lock(0, 10, SHARED).unwrap();
@@ -249,7 +249,7 @@ fn writes_meet_shared_locks_even_their_own() {
 }
 
 #[test]
-fn an_exclusive_lock_is_its_handles_alone() {
+fn an_exclusive_lock_excludes_all_other_handles() {
     // smb2.lock.rw-exclusive
     let two = Two::new();
     two.held.lock(0, 10, EXCLUSIVE).unwrap();
@@ -257,14 +257,14 @@ fn an_exclusive_lock_is_its_handles_alone() {
     assert_eq!(write(&two.held, 0), Status::SUCCESS);
     assert_eq!(write(&two.waits, 0), Status::FILE_LOCK_CONFLICT);
     assert_eq!(status(two.waits.read(0, 1)), Status::FILE_LOCK_CONFLICT);
-    // Another handle of the same connection is another.
+    // Another handle of the same connection does not own the lock.
     let second = open(two.held.tree());
     assert_eq!(write(&second, 0), Status::FILE_LOCK_CONFLICT);
     assert_eq!(status(second.read(0, 1)), Status::FILE_LOCK_CONFLICT);
 }
 
 #[test]
-fn a_write_that_is_refused_writes_nothing_of_itself() {
+fn a_refused_write_writes_nothing() {
     let two = Two::new();
     two.held.lock(500, 10, EXCLUSIVE).unwrap();
     let end = two.waits.write(400, &[9; 200], WriteFlags::empty());
@@ -273,8 +273,8 @@ fn a_write_that_is_refused_writes_nothing_of_itself() {
 }
 
 #[test]
-fn locks_do_not_keep_the_end_where_it_is() {
-    // smb2.lock.truncate; [MS-FSA] 2.1.5.15.5 looks at no lock.
+fn locks_do_not_prevent_truncation() {
+    // smb2.lock.truncate; [MS-FSA] 2.1.5.15.5 examines no locks.
     let two = Two::new();
     two.held.lock(0, 1000, EXCLUSIVE).unwrap();
     two.waits.set_end_of_file(10).unwrap();
@@ -297,14 +297,14 @@ fn a_stream_has_locks_of_its_own() {
 }
 
 #[test]
-fn stacked_locks_are_unlocked_one_by_one_the_exclusive_first() {
+fn stacked_locks_are_released_one_by_one_the_exclusive_first() {
     // smb2.lock.stacking; [MS-FSA] 2.1.5.9
     let two = Two::new();
     two.held.lock(0, 10, EXCLUSIVE).unwrap();
     two.held.lock(0, 10, SHARED).unwrap();
     two.held.lock(0, 10, SHARED).unwrap();
     two.held.unlock(0, 10).unwrap();
-    // What is left is shared.
+    // The remaining lock is a shared one.
     two.waits.lock(0, 10, SHARED).unwrap();
     two.waits.unlock(0, 10).unwrap();
     assert_eq!(
@@ -318,7 +318,7 @@ fn stacked_locks_are_unlocked_one_by_one_the_exclusive_first() {
 }
 
 #[test]
-fn a_copy_meets_locks_at_both_ends() {
+fn a_copy_conflicts_with_locks_on_source_and_target() {
     // [MS-SMB2] 3.3.5.15.6
     use smb_wire::fsctl::FsctlCode;
     let two = Two::new();

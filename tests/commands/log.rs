@@ -1,4 +1,4 @@
-//! What the log says of requests and logins that were refused.
+//! Log lines about refused requests and logins.
 
 use smb_client::{CreateArgs, Options};
 use smb_tests::{DATA, HoldfastServer, USER, status, wait_until};
@@ -13,7 +13,7 @@ fn server(filter: &str) -> HoldfastServer {
     })
 }
 
-/// The one line about a refused request with all of these in it.
+/// Asserts that there is exactly one line about a refused request that contains all of the parts.
 #[track_caller]
 fn assert_refused(server: &HoldfastServer, parts: &[&str]) {
     let has = |line: &str| parts.iter().all(|part| line.contains(part));
@@ -25,7 +25,7 @@ fn assert_refused(server: &HoldfastServer, parts: &[&str]) {
 }
 
 #[test]
-fn a_refused_request_is_told_at_level_debug() {
+fn a_refused_request_is_logged_at_level_debug() {
     let server = server("debug");
     let tree = server.tree();
     let file = tree.create(&CreateArgs::open_if("here.txt")).unwrap();
@@ -33,24 +33,24 @@ fn a_refused_request_is_told_at_level_debug() {
     assert_eq!(status(tree.create(&again)), Status::OBJECT_NAME_COLLISION);
     let told = ["CREATE", "OBJECT_NAME_COLLISION", USER, DATA, "here.txt"];
     assert_refused(&server, &told);
-    // Of a request on a handle, the name of its file; and what of several things was asked.
+    // A request on a handle is logged with the name of its file, and with the queried class.
     let refused = file.query(FileInformationClass(0xee));
     assert!(status(refused).is_error());
     assert_refused(&server, &["QUERY_INFO", "here.txt", "238"]);
     let session = server.session(Options::default());
     assert!(status(session.tree("nowhere")).is_error());
     assert_refused(&server, &["TREE_CONNECT", "BAD_NETWORK_NAME", "nowhere"]);
-    // A name is a stranger's text: it makes no line of its own.
+    // A name is untrusted text: it must not create a line of its own.
     let line = CreateArgs::open("a\nWARN forged");
     assert!(status(tree.create(&line)).is_error());
     assert_refused(&server, &["CREATE", r"a\nWARN forged"]);
-    // What goes on with an error is no refusal.
+    // A status with which a request continues is no refusal.
     let log = server.log();
     assert!(!log.contains("MORE_PROCESSING_REQUIRED"), "{log}");
 }
 
 #[test]
-fn at_level_info_a_refused_request_is_not_told() {
+fn a_refused_request_is_not_logged_at_level_info() {
     let server = server("info");
     let tree = server.tree();
     assert!(status(tree.create(&CreateArgs::open("absent"))).is_error());
@@ -59,7 +59,7 @@ fn at_level_info_a_refused_request_is_not_told() {
 }
 
 #[test]
-fn of_many_failed_logins_ten_are_told() {
+fn ten_of_many_failed_logins_are_logged() {
     const TRIED: usize = 60;
     let server = server("info");
     for _ in 0..TRIED {

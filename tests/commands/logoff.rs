@@ -22,7 +22,7 @@ fn everything_of_the_session_ends() {
     LogoffResponse::read(&reply.message).unwrap();
     let after = tree.create(&CreateArgs::open("held"));
     assert_eq!(status(after), Status::USER_SESSION_DELETED);
-    // The open is gone with the session.
+    // The open was closed with the session.
     server.tree().create(&CreateArgs::open("held")).unwrap();
 }
 
@@ -37,7 +37,7 @@ fn the_connection_can_log_in_again() {
 }
 
 #[test]
-fn other_sessions_of_the_connection_stay() {
+fn other_sessions_of_the_connection_are_not_affected() {
     let server = HoldfastServer::new();
     let first = server.session(Options::default());
     let second = first.client().login(USER, PASSWORD, "").unwrap();
@@ -46,7 +46,7 @@ fn other_sessions_of_the_connection_stay() {
 }
 
 #[test]
-fn sessions_that_are_not_there_are_deleted_ones() {
+fn unknown_sessions_give_user_session_deleted() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     let client = session.client().clone();

@@ -1,7 +1,7 @@
-//! One file per command of MS-SMB2: what it gives, and each status with which it refuses.
+//! One file per command of MS-SMB2: its results, and every status with which the server refuses it.
 //!
-//! Written from the specification; a test says which section it is about. Every test starts a
-//! server of its own.
+//! The tests are derived from the specification and cite its sections. Every test starts a server
+//! of its own.
 
 mod app_instance;
 mod attributes_and_security;

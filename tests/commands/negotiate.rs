@@ -84,7 +84,7 @@ fn answer(server: &HoldfastServer, request: Request) -> Reply {
 }
 
 #[test]
-fn each_dialect_can_be_had_alone() {
+fn each_dialect_can_be_negotiated_alone() {
     let server = HoldfastServer::new();
     for dialect in ALL {
         let client = server.client(Options::dialect(dialect));
@@ -93,7 +93,7 @@ fn each_dialect_can_be_had_alone() {
 }
 
 #[test]
-fn the_newest_common_dialect_wins_whatever_the_order() {
+fn the_newest_common_dialect_is_chosen_in_any_order() {
     let server = HoldfastServer::new();
     let none = NegotiateContextList::new();
     for (offered, chosen) in [
@@ -123,7 +123,7 @@ fn no_dialect_and_no_common_dialect_are_refused() {
         refused(&[Dialect(0x0203), Dialect(0x0400)]),
         Outcome::Answered(Status::NOT_SUPPORTED)
     );
-    // The multi-protocol value is no dialect of SMB2 NEGOTIATE.
+    // The multi-protocol value is not a dialect of SMB2 NEGOTIATE.
     assert_eq!(
         refused(&[Dialect::WILDCARD]),
         Outcome::Answered(Status::NOT_SUPPORTED)
@@ -159,7 +159,7 @@ fn anything_before_negotiate_ends_the_connection() {
 }
 
 #[test]
-fn exactly_one_preauth_context_with_sha_512_is_needed() {
+fn exactly_one_preauth_context_with_sha_512_is_required() {
     let server = HoldfastServer::new();
     let status =
         |contexts: &NegotiateContextList| ask(&server, request(&[Dialect::SMB_3_1_1], contexts));
@@ -185,7 +185,7 @@ fn exactly_one_preauth_context_with_sha_512_is_needed() {
 }
 
 #[test]
-fn contexts_that_say_twice_or_nothing_are_refused() {
+fn duplicate_and_truncated_contexts_are_refused() {
     let server = HoldfastServer::new();
     let status = |add: &dyn Fn(&mut NegotiateContextList)| {
         let mut list = with_preauth();
@@ -223,7 +223,7 @@ fn contexts_of(reply: &Reply) -> Vec<(NegotiateContextType, Vec<u8>)> {
 }
 
 #[test]
-fn contexts_are_answered_only_when_asked() {
+fn contexts_are_answered_only_if_requested() {
     let server = HoldfastServer::new();
     let reply = answer(&server, request(&[Dialect::SMB_3_1_1], &with_preauth()));
     let contexts = contexts_of(&reply);
@@ -265,7 +265,7 @@ fn preauth_last(list: &mut NegotiateContextList) {
 #[test]
 fn without_an_overlap_cipher_is_none_and_signing_is_cmac() {
     let server = HoldfastServer::new();
-    // One that is not known, and a client that names none at all.
+    // An unknown cipher, and an empty list.
     for offered in [&[0x77][..], &[]] {
         let mut list = with_preauth();
         ciphers(&mut list, offered);
@@ -287,7 +287,7 @@ fn without_an_overlap_cipher_is_none_and_signing_is_cmac() {
 }
 
 #[test]
-fn an_unknown_compression_is_not_agreed_to() {
+fn an_unknown_compression_is_not_accepted() {
     let server = HoldfastServer::new();
     let mut list = with_preauth();
     let context = CompressionCapabilities {
@@ -296,13 +296,13 @@ fn an_unknown_compression_is_not_agreed_to() {
     };
     list.push_with(CompressionCapabilities::TYPE, |out| context.encode(out));
     let reply = answer(&server, request(&[Dialect::SMB_3_1_1], &list));
-    // No compression is offered, so nothing is said of it.
+    // The server supports no compression, so the response has no such context.
     let kinds: Vec<_> = contexts_of(&reply).iter().map(|(kind, _)| *kind).collect();
     assert_eq!(kinds, [PreauthIntegrityCapabilities::TYPE]);
 }
 
 #[test]
-fn every_cipher_and_signing_algorithm_can_be_had() {
+fn every_cipher_and_signing_algorithm_can_be_negotiated() {
     let server = HoldfastServer::new();
     for cipher in [
         Cipher::Aes128Ccm,
@@ -346,7 +346,7 @@ fn smb1_negotiates_lead_to_smb2() {
 }
 
 #[test]
-fn the_response_says_what_the_dialect_allows() {
+fn the_capabilities_of_the_response_depend_on_the_dialect() {
     let server = HoldfastServer::new();
     let first = server.client(Options::default()).negotiated().server_guid;
     assert_ne!(first, Guid::default());
@@ -366,7 +366,7 @@ fn the_response_says_what_the_dialect_allows() {
         } else {
             assert!(said.capabilities.contains(Capabilities::LARGE_MTU));
         }
-        // [MS-SMB2] 3.3.5.4: the bit belongs to 3.0 and 3.0.2; on 3.1.1 the context speaks.
+        // [MS-SMB2] 3.3.5.4: the bit belongs to 3.0 and 3.0.2; 3.1.1 uses the context instead.
         let encryption = said.capabilities.contains(Capabilities::ENCRYPTION);
         let expected = [Dialect::SMB_3_0, Dialect::SMB_3_0_2].contains(&dialect);
         assert_eq!(encryption, expected, "{dialect}");
@@ -374,7 +374,7 @@ fn the_response_says_what_the_dialect_allows() {
 }
 
 #[test]
-fn a_client_that_cannot_encrypt_is_not_told_that_the_server_can() {
+fn the_encryption_capability_is_hidden_from_clients_without_it() {
     let server = HoldfastServer::new();
     let options = Options::dialect(Dialect::SMB_3_0).encryption(Encryption::Never);
     let client = server.client(options);

@@ -63,7 +63,7 @@ fn another_open_waits_for_the_acknowledgement() {
 }
 
 #[test]
-fn closing_acknowledges_too() {
+fn a_close_acknowledges_a_break_too() {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree(), server.tree());
     let args = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
@@ -75,7 +75,7 @@ fn closing_acknowledges_too() {
 }
 
 #[test]
-fn a_holder_that_disappears_stops_nobody() {
+fn a_holder_that_disconnects_blocks_nobody() {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree(), server.tree());
     let args = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
@@ -123,7 +123,7 @@ fn an_overwrite_breaks_to_nothing() {
             ..
         }
     ));
-    // Nothing is overwritten before the holder has let go.
+    // Nothing is overwritten before the holder has acknowledged the break.
     assert_eq!(std::fs::read(server.path("f")).unwrap(), b"content");
     file.acknowledge_oplock(OplockLevel::NONE).unwrap();
     opened(&other, id);
@@ -143,7 +143,7 @@ fn attribute_opens_break_nothing() {
 }
 
 #[test]
-fn acknowledgements_out_of_place_are_refused() {
+fn unexpected_oplock_acknowledgments_are_refused() {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree(), server.tree());
     let args = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
@@ -171,13 +171,13 @@ fn acknowledgements_out_of_place_are_refused() {
     );
     let higher = status(file.acknowledge_oplock(OplockLevel::BATCH));
     assert!(higher.is_error(), "{higher}");
-    // However it ended, the other one is not kept waiting for ever.
+    // In any case the other client must not wait forever.
     file.close().unwrap();
     opened(&other, id);
 }
 
 #[test]
-fn leases_are_granted_as_asked() {
+fn leases_are_granted_as_requested() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let (r, h, w) = (LeaseState::READ, LeaseState::HANDLE, LeaseState::WRITE);
@@ -237,7 +237,7 @@ fn another_key_breaks_the_write_caching() {
     holder.acknowledge_lease(KEY, rh).unwrap();
     let second = opened(&other, id);
     assert_eq!(second.created().lease().unwrap().lease_state, rh);
-    // A write takes the read caching from the other, not from its own.
+    // A write breaks the read caching of the other key, not of its own.
     second.write(0, b"x", WriteFlags::empty()).unwrap();
     let (current, new, _) = lease_break(next(&holder));
     assert_eq!((current, new), (rh, LeaseState::empty()));
@@ -256,13 +256,13 @@ fn a_sharing_conflict_breaks_the_handle_caching() {
     let id = other.send(CreateArgs::open("f").request()).unwrap();
     let rw = LeaseState::READ | LeaseState::WRITE;
     assert_eq!(lease_break(next(&holder)), (LeaseState::RWH, rw, true));
-    // The holder only kept the handle for later: it closes, and there is no conflict.
+    // The holder only cached the handle: it closes it, and there is no conflict.
     file.close().unwrap();
     opened(&other, id);
 }
 
 #[test]
-fn lease_acknowledgements_out_of_place_are_refused() {
+fn unexpected_lease_acknowledgments_are_refused() {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree(), server.tree());
     let args = CreateArgs::open_if("f").lease(KEY, LeaseState::RWH);
@@ -302,7 +302,7 @@ fn a_key_belongs_to_one_file() {
 }
 
 #[test]
-fn smb_2_0_2_knows_no_leases() {
+fn smb_2_0_2_has_no_leases() {
     let server = HoldfastServer::new();
     let tree = server.tree_with(Options::dialect(Dialect::SMB_2_0_2));
     let args = CreateArgs::open_if("f").lease(KEY, LeaseState::RWH);
@@ -312,7 +312,7 @@ fn smb_2_0_2_knows_no_leases() {
 }
 
 #[test]
-fn a_lock_of_another_takes_the_read_caching() {
+fn a_lock_of_another_client_breaks_read_caching() {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree(), server.tree());
     let args = CreateArgs::open_if("f").lease(KEY, LeaseState::READ);
@@ -330,7 +330,7 @@ fn a_lock_of_another_takes_the_read_caching() {
 }
 
 #[test]
-fn a_rename_takes_the_handle_caching() {
+fn a_rename_breaks_handle_caching() {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree(), server.tree());
     let rh = LeaseState::READ | LeaseState::HANDLE;

@@ -1,6 +1,6 @@
-//! Oplocks in tables: what a second opener takes and is granted ([MS-FSA] 2.1.4.12, 2.1.5.18,
-//! [MS-SMB2] 3.3.4.6, 3.3.5.9; what smb2.oplock asks for). Acknowledgements and their refusals
-//! stand in `oplock_break.rs`.
+//! Tables of oplocks: the breaks that a second opener causes, and the level that it is granted
+//! ([MS-FSA] 2.1.4.12, 2.1.5.18, [MS-SMB2] 3.3.4.6, 3.3.5.9; the cases of smb2.oplock).
+//! Acknowledgments and their errors are tested in `oplock_break.rs`.
 
 use smb_client::{Break, CreateArgs, File, Request, Tree};
 use smb_tests::{HoldfastServer, MEANWHILE, SOON, status};
@@ -39,7 +39,7 @@ fn none(tree: &Tree) {
     assert_eq!(tree.client().next_break(MEANWHILE / 3).unwrap(), None);
 }
 
-/// The second's open breaks the oplock to this, and ends so.
+/// Asserts that the open of a second client breaks the oplock to a level, and ends with a status.
 fn assert_broken(level: OplockLevel, args: &CreateArgs, to: OplockLevel, expected: Status) {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree(), server.tree());
@@ -55,7 +55,7 @@ fn assert_broken(level: OplockLevel, args: &CreateArgs, to: OplockLevel, expecte
     none(&holder);
 }
 
-/// The second's open breaks nothing, and ends so.
+/// Asserts that the open of a second client breaks nothing, and ends with a status.
 fn assert_unbroken(level: OplockLevel, args: &CreateArgs, expected: Status) {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree(), server.tree());
@@ -91,7 +91,7 @@ fn an_open_that_collides_breaks_nothing() {
 
 #[test]
 fn a_sharing_conflict_breaks_batch_alone() {
-    // smb2.oplock.exclusive1, batch10 and its kin: batch goes before sharing is looked at.
+    // smb2.oplock.exclusive1, batch10 and similar tests: batch is broken before sharing is checked.
     let alone = CreateArgs::open("f").share(ShareAccess::empty());
     assert_unbroken(EXCLUSIVE, &alone, Status::SHARING_VIOLATION);
     assert_unbroken(II, &alone, Status::SHARING_VIOLATION);
@@ -111,7 +111,7 @@ fn a_batch_holder_that_closes_resolves_the_conflict() {
 }
 
 #[test]
-fn looking_at_attributes_breaks_nothing() {
+fn an_attribute_only_open_breaks_nothing() {
     let stat = AccessMask::FILE_READ_ATTRIBUTES
         | AccessMask::FILE_WRITE_ATTRIBUTES
         | AccessMask::SYNCHRONIZE;
@@ -123,7 +123,7 @@ fn looking_at_attributes_breaks_nothing() {
 
 #[test]
 fn reading_the_descriptor_breaks_an_oplock() {
-    // [MS-FSA] 2.1.4.12: READ_CONTROL counts as looking only beside leases.
+    // [MS-FSA] 2.1.4.12: READ_CONTROL is a stat open only beside leases.
     let args = CreateArgs::open("f").access(AccessMask::READ_CONTROL);
     for level in [EXCLUSIVE, BATCH] {
         assert_broken(level, &args, II, Status::SUCCESS);
@@ -147,7 +147,8 @@ fn a_second_opener_is_granted_level_ii_at_most() {
     }
 }
 
-/// The open of `other` that breaks what `file` holds to level II, which acknowledges with `left`.
+/// Returns the open of `other`, which breaks the oplock of `file` to level II; its holder
+/// acknowledges with `left`.
 fn broken_by(holder: &Tree, file: &File, other: &Tree, left: OplockLevel) -> File {
     let id = other
         .send(CreateArgs::open("f").oplock(BATCH).request())
@@ -173,7 +174,7 @@ fn after_a_break_both_have_level_ii() {
         let (holder, other) = (server.tree(), server.tree());
         let file = held(&holder, level);
         let second = broken_by(&holder, &file, &other, II);
-        // A write of a third takes both, and waits for nobody.
+        // A write of a third client breaks both without waiting.
         a_third_writes(&server);
         assert_eq!(next(&holder, &file), NONE);
         assert_eq!(next(&other, &second), NONE);
@@ -186,13 +187,13 @@ fn an_acknowledgement_with_none_leaves_the_second_level_ii() {
     let (holder, other) = (server.tree(), server.tree());
     let file = held(&holder, BATCH);
     let second = broken_by(&holder, &file, &other, NONE);
-    // The first holds nothing: a write of the third tells only the second.
+    // The first client holds no oplock: a write of the third is reported only to the second.
     a_third_writes(&server);
     assert_eq!(next(&other, &second), NONE);
     none(&holder);
 }
 
-/// Level II, and what another handle does to it.
+/// Asserts whether an operation of another handle breaks level II.
 fn assert_level_ii(broken: bool, act: impl Fn(&File) -> Request) {
     let server = HoldfastServer::new();
     let (holder, other) = (server.tree(), server.tree());
@@ -200,12 +201,12 @@ fn assert_level_ii(broken: bool, act: impl Fn(&File) -> Request) {
     let file = held(&holder, II);
     let theirs = other.create(&CreateArgs::open("f")).unwrap();
     none(&holder);
-    // It never waits.
+    // The operation never waits.
     other.call(act(&theirs)).unwrap();
     if broken {
         assert_eq!(next(&holder, &file), NONE);
-        // Nothing is to be acknowledged: OplockState is not Breaking (3.3.5.22.1 has the first,
-        // Windows and Samba the second).
+        // There is nothing to acknowledge: OplockState is not Breaking (3.3.5.22.1 specifies the
+        // first status, Windows and Samba return the second).
         let end = status(file.acknowledge_oplock(NONE));
         let refused = [
             Status::INVALID_DEVICE_STATE,
@@ -217,7 +218,7 @@ fn assert_level_ii(broken: bool, act: impl Fn(&File) -> Request) {
 }
 
 #[test]
-fn changes_take_level_ii() {
+fn changes_break_level_ii() {
     assert_level_ii(true, |file| {
         file.write_request(0, b"x", WriteFlags::empty())
     });
@@ -237,7 +238,7 @@ fn changes_take_level_ii() {
 }
 
 #[test]
-fn looks_do_not_take_level_ii() {
+fn queries_do_not_break_level_ii() {
     assert_level_ii(false, |file| file.read_request(0, 10, 0));
     assert_level_ii(false, |file| file.flush_request(false));
     assert_level_ii(false, |file| {
@@ -257,7 +258,7 @@ fn looks_do_not_take_level_ii() {
 }
 
 #[test]
-fn the_holders_own_work_breaks_nothing() {
+fn operations_of_the_holder_break_nothing() {
     let server = HoldfastServer::new();
     let holder = server.tree();
     for level in [EXCLUSIVE, BATCH] {
@@ -277,7 +278,7 @@ fn the_holders_own_work_breaks_nothing() {
 
 #[test]
 fn another_handle_of_the_same_connection_breaks_it() {
-    // An oplock has no key: the second handle is another opener.
+    // An oplock has no key, so the second handle counts as another opener.
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = held(&tree, BATCH);
@@ -307,7 +308,7 @@ fn a_stream_has_an_oplock_of_its_own() {
 }
 
 #[test]
-fn directories_get_none() {
+fn directories_get_no_oplock() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.mkdir("d").unwrap();
@@ -320,7 +321,7 @@ fn directories_get_none() {
 }
 
 #[test]
-fn several_waiters_go_on_together() {
+fn several_waiting_opens_continue_together() {
     let server = HoldfastServer::new();
     let holder = server.tree();
     let file = held(&holder, BATCH);
@@ -341,7 +342,7 @@ fn several_waiters_go_on_together() {
 
 #[test]
 fn a_deeper_break_follows() {
-    // An overwrite comes while the break to level II is under way.
+    // An overwrite arrives while the break to level II is in progress.
     let server = HoldfastServer::new();
     let (holder, other, third) = (server.tree(), server.tree(), server.tree());
     let file = held(&holder, BATCH);
@@ -352,7 +353,7 @@ fn a_deeper_break_follows() {
     let mut connection = third.client().connection();
     assert!(!connection.answered(overwriting, MEANWHILE / 3).unwrap());
     drop(connection);
-    // Level II was offered; by now it may be told to come with none.
+    // Level II was offered; meanwhile the server may require an acknowledgment with none.
     let end = status(file.acknowledge_oplock(II));
     assert!(
         [Status::SUCCESS, Status::REQUEST_NOT_ACCEPTED].contains(&end),

@@ -1,6 +1,6 @@
 //! Persistent opens of a continuously available share ([MS-SMB2] 3.3.5.9, 3.3.5.9.10, 3.3.5.9.12):
-//! who gets one, what others see of one that is lost, and that it outlives the server itself,
-//! killed without warning.
+//! the conditions, the behaviour of a disconnected open towards other clients, and its survival of
+//! the server process, which is killed without warning.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ const RWH: LeaseState = LeaseState::RWH;
 
 fn start() -> HoldfastServer {
     HoldfastServer::start(&smb_tests::Options {
-        // What is cached comes back whenever the file was written (`persistent_host.rs`).
+        // Cached state is restored regardless of the time of the last write (`persistent_host.rs`).
         share: "continuous_availability = true".into(),
         ..smb_tests::Options::default()
     })
@@ -61,7 +61,7 @@ fn ask(args: CreateArgs) -> CreateArgs {
     persistent(args, CREATE_GUID, 60_000)
 }
 
-/// As [`ask`], for the second time.
+/// Repeats a request of [`ask`].
 fn sent_again(tree: &Tree, args: CreateArgs) -> Result<File, ClientError> {
     let again = ask(args).request().flag(HeaderFlags::REPLAY);
     tree.file(&tree.call(again)?)
@@ -82,7 +82,7 @@ fn again(args: CreateArgs, id: FileId) -> CreateArgs {
     persistent_again(args, id, CREATE_GUID)
 }
 
-/// Opened persistently; the connection is lost, the server stays.
+/// Opens persistently, then loses the connection; the server keeps running.
 fn lost(server: &HoldfastServer, args: CreateArgs) -> FileId {
     let tree = modern(server);
     let file = open(&tree, args);
@@ -90,7 +90,7 @@ fn lost(server: &HoldfastServer, args: CreateArgs) -> FileId {
     file.id()
 }
 
-/// Opened persistently; the server is killed and started again.
+/// Opens persistently; then the server is killed and restarted.
 fn killed(server: &mut HoldfastServer, args: CreateArgs) -> FileId {
     let id = open(&modern(server), args).id();
     server.kill_and_restart();
@@ -102,7 +102,7 @@ fn end<T>(result: Result<T, ClientError>) -> Status {
 }
 
 #[test]
-fn the_share_and_the_server_say_so_on_3x() {
+fn the_share_and_the_server_announce_persistence_on_3x() {
     // 3.3.5.4, 3.3.5.7
     let server = start();
     for (dialect, expected) in [
@@ -124,9 +124,9 @@ fn the_share_and_the_server_say_so_on_3x() {
 }
 
 #[test]
-fn what_an_administrator_closes_does_not_come_back() {
+fn an_open_closed_by_an_administrator_cannot_be_reconnected() {
     let mut server = start();
-    // Once while its client is there, once while it is away.
+    // Once while its client is connected, once while it is not.
     let tree = modern(&server);
     let id = open(&tree, batch()).id();
     assert!(server.close_user(USER));
@@ -145,7 +145,7 @@ fn what_an_administrator_closes_does_not_come_back() {
 }
 
 #[test]
-fn it_is_granted_whatever_is_cached() {
+fn a_persistent_open_is_granted_with_any_caching() {
     let server = start();
     let tree = modern(&server);
     for args in [
@@ -164,7 +164,7 @@ fn it_is_granted_whatever_is_cached() {
 }
 
 #[test]
-fn it_is_granted_only_to_who_asks_for_it() {
+fn a_persistent_open_is_granted_only_on_request() {
     let server = start();
     let tree = modern(&server);
     let file = tree.create(&v2(batch(), CREATE_GUID, 0)).unwrap();
@@ -175,7 +175,7 @@ fn it_is_granted_only_to_who_asks_for_it() {
 }
 
 #[test]
-fn a_client_that_knows_none_gets_none() {
+fn a_client_without_the_capability_gets_no_persistent_open() {
     // "Connection.ServerCapabilities includes SMB2_GLOBAL_CAP_PERSISTENT_HANDLES"
     let server = start();
     let mut silent = options();
@@ -192,7 +192,7 @@ fn a_flush_succeeds_at_once() {
     let file = open(&modern(&server), plain());
     file.flush(false).unwrap();
     file.flush(true).unwrap();
-    // The rights are checked before.
+    // The access rights are still checked first.
     let reader = persistent(
         plain().access(AccessMask::FILE_GENERIC_READ),
         Guid([9; 16]),
@@ -203,7 +203,7 @@ fn a_flush_succeeds_at_once() {
 }
 
 #[test]
-fn it_survives_a_lost_connection_whatever_is_cached() {
+fn a_persistent_open_survives_a_lost_connection_with_any_caching() {
     for args in [plain(), batch(), leased(RH), leased(RWH)] {
         let server = start();
         let id = lost(&server, args.clone());
@@ -215,8 +215,8 @@ fn it_survives_a_lost_connection_whatever_is_cached() {
 }
 
 #[test]
-fn before_3_0_the_paragraph_does_not_count() {
-    // Then the share mode does.
+fn before_3_0_the_open_is_not_refused_for_availability() {
+    // The share mode is decisive then.
     let server = start();
     let id = lost(&server, plain().share(ShareAccess::empty()));
     let old = server.tree_with(Options::dialect(Dialect::SMB_2_1));
@@ -228,7 +228,7 @@ fn before_3_0_the_paragraph_does_not_count() {
 }
 
 #[test]
-fn coming_back_without_the_flag_is_not_found() {
+fn a_reconnect_without_the_flag_is_not_found() {
     // 3.3.5.9.12
     let server = start();
     let id = lost(&server, plain());
@@ -239,8 +239,8 @@ fn coming_back_without_the_flag_is_not_found() {
 }
 
 #[test]
-fn the_create_guid_alone_finds_it() {
-    // 3.3.5.9.12: looked up by CreateGuid when the id is not there.
+fn the_create_guid_alone_finds_the_open() {
+    // 3.3.5.9.12: the open is looked up by CreateGuid if the id is unknown.
     let server = start();
     let id = lost(&server, plain());
     let tree = modern(&server);
@@ -266,14 +266,14 @@ fn another_user_is_denied() {
         end(thief.create(&again(plain(), id))),
         Status::ACCESS_DENIED
     );
-    // Neither by its CREATE sent again.
+    // A repeated CREATE is denied, too.
     assert_eq!(end(sent_again(&thief, plain())), Status::ACCESS_DENIED);
     modern(&server).create(&again(plain(), id)).unwrap();
 }
 
 #[test]
-fn its_create_sent_again_finds_it() {
-    // 3.3.5.9 "Create Context Validation", for a client that lost even the answer.
+fn a_repeated_create_finds_the_open() {
+    // 3.3.5.9 "Create Context Validation", for a client that lost even the response.
     let server = start();
     let id = lost(&server, plain());
     let file = sent_again(&modern(&server), plain()).unwrap();
@@ -283,7 +283,7 @@ fn its_create_sent_again_finds_it() {
 }
 
 #[test]
-fn its_create_sent_again_must_be_the_same() {
+fn a_repeated_create_must_have_the_same_parameters() {
     let server = start();
     let id = lost(&server, plain());
     let tree = modern(&server);
@@ -302,7 +302,7 @@ fn its_create_sent_again_must_be_the_same() {
 }
 
 #[test]
-fn its_create_sent_again_while_it_is_connected_is_too_early() {
+fn a_repeated_create_while_connected_is_not_available() {
     // "If Open.Connection is not NULL, ... STATUS_FILE_NOT_AVAILABLE"
     let server = start();
     let file = open(&modern(&server), plain());
@@ -313,7 +313,7 @@ fn its_create_sent_again_while_it_is_connected_is_too_early() {
 }
 
 #[test]
-fn another_create_with_its_guid_is_refused() {
+fn another_create_with_the_same_guid_is_refused() {
     // 3.3.5.9.10: an open is found "and the SMB2_FLAGS_REPLAY_OPERATION bit is not set".
     let server = start();
     let tree = modern(&server);
@@ -341,7 +341,7 @@ fn a_replay_without_the_flag_is_refused() {
 }
 
 #[test]
-fn after_its_time_it_is_closed() {
+fn a_disconnected_open_is_closed_after_its_timeout() {
     let server = start();
     let tree = modern(&server);
     let args = persistent(plain(), CREATE_GUID, 1000);
@@ -360,7 +360,7 @@ fn after_its_time_it_is_closed() {
 }
 
 #[test]
-fn it_survives_the_server() {
+fn a_persistent_open_survives_the_server() {
     let mut server = start();
     let id = killed(&mut server, plain());
     let file = modern(&server).create(&again(plain(), id)).unwrap();
@@ -377,7 +377,7 @@ fn it_survives_the_server() {
 }
 
 #[test]
-fn it_survives_the_server_again_and_again() {
+fn a_persistent_open_survives_repeated_restarts() {
     let mut server = start();
     let mut id = killed(&mut server, plain());
     for round in 0..3u8 {
@@ -386,14 +386,14 @@ fn it_survives_the_server_again_and_again() {
         id = file.id();
         server.kill_and_restart();
     }
-    // Also when it was not come back to in between.
+    // Also if the client did not reconnect in between.
     server.kill_and_restart();
     let file = modern(&server).create(&again(plain(), id)).unwrap();
     assert_eq!(file.read_all().unwrap(), b"before\0\x01\x02");
 }
 
 #[test]
-fn what_it_cached_survives_the_server() {
+fn cached_state_survives_the_server() {
     for args in [
         batch(),
         plain().oplock(OplockLevel::EXCLUSIVE),
@@ -415,7 +415,7 @@ fn what_it_cached_survives_the_server() {
 }
 
 #[test]
-fn its_lease_is_broken_after_the_restart_like_any_other() {
+fn a_lease_is_broken_after_the_restart_like_any_other() {
     let mut server = start();
     let id = killed(&mut server, leased(RWH));
     let tree = modern(&server);
@@ -429,7 +429,7 @@ fn its_lease_is_broken_after_the_restart_like_any_other() {
 }
 
 #[test]
-fn its_share_mode_survives_the_server() {
+fn the_share_mode_survives_the_server() {
     let mut server = start();
     let alone = || plain().share(ShareAccess::empty());
     let id = killed(&mut server, alone());
@@ -448,7 +448,7 @@ fn its_share_mode_survives_the_server() {
 }
 
 #[test]
-fn its_locks_survive_the_server() {
+fn locks_survive_the_server() {
     let mut server = start();
     let file = open(&modern(&server), plain());
     file.lock(0, 10, EXCLUSIVE).unwrap();
@@ -470,8 +470,8 @@ fn its_locks_survive_the_server() {
 }
 
 #[test]
-fn a_lock_sent_again_after_the_restart_is_done_already() {
-    // 3.3.5.14: its answer may have been lost with the server.
+fn a_lock_repeated_after_the_restart_is_not_executed_again() {
+    // 3.3.5.14: its response may have been lost with the server.
     let mut server = start();
     let tree = modern(&server);
     let file = open(&tree, plain());
@@ -491,7 +491,7 @@ fn a_lock_sent_again_after_the_restart_is_done_already() {
 }
 
 #[test]
-fn after_the_restart_the_same_is_checked() {
+fn after_the_restart_a_reconnect_is_checked_in_the_same_way() {
     let mut server = start();
     let id = killed(&mut server, leased(RWH));
     let tree = modern(&server);
@@ -526,7 +526,7 @@ fn after_the_restart_the_same_is_checked() {
 }
 
 #[test]
-fn after_the_restart_the_create_guid_alone_finds_it() {
+fn after_the_restart_the_create_guid_alone_finds_the_open() {
     let mut server = start();
     let id = killed(&mut server, plain());
     let wrong = FileId {
@@ -538,7 +538,7 @@ fn after_the_restart_the_create_guid_alone_finds_it() {
 }
 
 #[test]
-fn after_the_restart_its_create_sent_again_finds_it() {
+fn after_the_restart_a_repeated_create_finds_the_open() {
     let mut server = start();
     let id = killed(&mut server, plain());
     let tree = modern(&server);
@@ -550,7 +550,7 @@ fn after_the_restart_its_create_sent_again_finds_it() {
 }
 
 #[test]
-fn what_was_closed_does_not_come_back() {
+fn a_closed_open_is_not_restored() {
     let mut server = start();
     let file = open(&modern(&server), plain());
     file.close().unwrap();
@@ -563,7 +563,7 @@ fn what_was_closed_does_not_come_back() {
 }
 
 #[test]
-fn what_was_only_durable_does_not_come_back() {
+fn a_durable_open_is_not_restored() {
     let mut server = start();
     let tree = modern(&server);
     let file = tree.create(&v2(batch(), CREATE_GUID, 60_000)).unwrap();
@@ -573,20 +573,20 @@ fn what_was_only_durable_does_not_come_back() {
         end(modern(&server).create(&v2_again(batch(), file.id(), CREATE_GUID))),
         Status::OBJECT_NAME_NOT_FOUND
     );
-    // Nothing holds the file.
+    // Nothing keeps the file open.
     let alone = CreateArgs::open("f").share(ShareAccess::empty());
     other(&server).create(&alone).unwrap();
 }
 
 #[test]
-fn after_the_restart_its_time_runs() {
+fn after_the_restart_the_timeout_runs() {
     let mut server = start();
     let tree = modern(&server);
     let doomed = plain().options(CreateOptions::DELETE_ON_CLOSE);
     let args = persistent(doomed, CREATE_GUID, 1000);
     let file = tree.create(&args).unwrap();
     server.kill_and_restart();
-    // Closed by the scavenger, it deletes its file.
+    // The expiry of its timeout closes it and deletes the file.
     wait_until("it is closed", || !server.path("f").exists());
     assert_eq!(
         end(modern(&server).create(&again(plain(), file.id()))),
@@ -631,7 +631,7 @@ fn a_file_renamed_through_it_is_found_under_its_new_name() {
 }
 
 #[test]
-fn another_file_of_its_name_is_not_its_file() {
+fn another_file_of_the_same_name_is_not_reopened() {
     // Changed on the host while the server was down.
     let mut server = start();
     let id = open(&modern(&server), plain()).id();
@@ -640,7 +640,7 @@ fn another_file_of_its_name_is_not_its_file() {
     server.kill_and_restart();
     match modern(&server).create(&again(plain(), id)) {
         Ok(file) => {
-            // By its identity: the file that was open.
+            // The open was found by the file's identity: it is the same file.
             assert_eq!(file.read_all().unwrap(), b"before");
         }
         Err(error) => assert!(end::<()>(Err(error)).is_error()),
@@ -649,7 +649,7 @@ fn another_file_of_its_name_is_not_its_file() {
 }
 
 #[test]
-fn a_file_that_is_gone_keeps_nobody_from_starting() {
+fn a_missing_file_does_not_prevent_the_start() {
     let mut server = start();
     let id = open(&modern(&server), plain()).id();
     std::fs::remove_file(server.path("f")).unwrap();
@@ -657,12 +657,12 @@ fn a_file_that_is_gone_keeps_nobody_from_starting() {
     let refused = end(modern(&server).create(&again(plain(), id)));
     assert!(refused.is_error(), "{refused}");
     assert!(!server.path("f").exists());
-    // The name is free.
+    // The name can be used again.
     other(&server).create(&CreateArgs::create("f")).unwrap();
 }
 
 #[test]
-fn many_survive_the_server() {
+fn many_persistent_opens_survive_the_server() {
     let mut server = start();
     let tree = modern(&server);
     let name = |n: u8| CreateArgs::open_if(&format!("f{n}"));
@@ -686,8 +686,8 @@ fn many_survive_the_server() {
 }
 
 #[test]
-fn one_that_is_killed_while_it_is_opened_is_there_or_not() {
-    // The record is stable before the answer: who has the answer finds the open.
+fn an_open_that_is_answered_before_the_kill_is_restored() {
+    // The record is stable before the response is sent: a client with the response finds the open.
     let mut server = start();
     for round in 1..=5u8 {
         let tree = modern(&server);
@@ -698,7 +698,7 @@ fn one_that_is_killed_while_it_is_opened_is_there_or_not() {
                 tree.send(args.request()).unwrap()
             })
             .collect();
-        // Some answers, then the end.
+        // A few responses are received before the server is killed.
         let seen: Vec<FileId> = ids[..usize::from(round) * 3]
             .iter()
             .map(|id| {
@@ -724,7 +724,7 @@ fn one_that_is_killed_while_it_is_opened_is_there_or_not() {
 }
 
 #[test]
-fn it_survives_a_server_that_is_stopped_in_order() {
+fn a_persistent_open_survives_a_regular_stop() {
     let mut server = start();
     let file = open(&modern(&server), plain().share(ShareAccess::empty()));
     file.lock(0, 10, EXCLUSIVE).unwrap();
@@ -735,7 +735,7 @@ fn it_survives_a_server_that_is_stopped_in_order() {
 }
 
 #[test]
-fn what_waits_for_deletion_outlives_a_stop_in_order() {
+fn a_pending_deletion_survives_a_regular_stop() {
     let mut server = start();
     let doomed = plain().options(CreateOptions::DELETE_ON_CLOSE);
     let file = open(&modern(&server), doomed);
@@ -790,8 +790,8 @@ fn two_opens_that_share_survive_the_server() {
 }
 
 #[test]
-fn locks_are_as_they_were_answered_whenever_it_is_killed() {
-    // A lock that was answered is held after the restart, one that was given back is not.
+fn locks_match_their_responses_after_a_kill_at_any_time() {
+    // A granted lock is held after the restart, a released one is not.
     let mut server = start();
     for round in 0..4u64 {
         let tree = modern(&server);
@@ -821,8 +821,8 @@ fn locks_are_as_they_were_answered_whenever_it_is_killed() {
 }
 
 #[test]
-fn a_record_cut_short_costs_no_other() {
-    // A power cut in the middle of the second record's write: the first is whole.
+fn a_truncated_record_affects_no_other_record() {
+    // A power failure during the write of the second record: the first one is complete.
     use std::os::unix::fs::FileExt;
     let mut server = start();
     let tree = modern(&server);
@@ -844,7 +844,7 @@ fn a_record_cut_short_costs_no_other() {
     let tree = modern(&server);
     let file = tree.create(&again(plain(), id)).unwrap();
     assert_eq!(file.read_all().unwrap(), b"before");
-    // The second is there or not; the server goes on either way.
+    // The second open may exist or not; the server works in both cases.
     let again = persistent_again(args(), second, Guid([2; 16]));
     let end = end(tree.create(&again));
     assert!(
@@ -854,7 +854,7 @@ fn a_record_cut_short_costs_no_other() {
 }
 
 #[test]
-fn what_the_server_keeps_of_closed_ones_is_bounded() {
+fn the_records_of_closed_opens_are_bounded() {
     let server = start();
     let tree = modern(&server);
     let kept = || -> u64 {
@@ -894,8 +894,9 @@ fn a_stream_survives_the_server() {
 }
 
 #[test]
-fn a_directory_above_it_that_moved_does_not_lose_it() {
-    // Moved on the host while the server was down: found by its identity, or not at all.
+fn a_file_is_found_after_its_directory_was_moved() {
+    // The directory is moved on the host while the server is down: the file is found by its
+    // identity, or not at all.
     let mut server = start();
     let tree = modern(&server);
     tree.mkdir("d").unwrap();
@@ -917,9 +918,10 @@ fn a_directory_above_it_that_moved_does_not_lose_it() {
 }
 
 #[test]
-fn an_instance_of_the_application_takes_over_what_the_server_lost() {
-    // 3.3.5.9.13 for a machine that moved to another host while the server was down. The first
-    // paragraph of 3.3.5.9 would have the name not available: then the instance could not move.
+fn an_application_instance_takes_over_a_restored_open() {
+    // 3.3.5.9.13 for a virtual machine that moved to another host while the server was down. By the
+    // first paragraph of 3.3.5.9 the name would not be available, and then the instance could not
+    // move.
     use smb_tests::durable::app_instance;
     let mut server = start();
     let tree = modern(&server);

@@ -1,7 +1,8 @@
-//! Breaks of what a persistent open caches while its client is away ([MS-SMB2] 3.3.4.7, 3.3.5.9.7,
-//! 3.3.5.9.12): Lease.BreakNotification waits for the client, whoever asked for the break gets on
-//! when the client answers or the open's time is over, and a client that is there by another
-//! connection hears at once. And what a client must not find again after a restart.
+//! Breaks of the cached state of a persistent open while its client is disconnected ([MS-SMB2]
+//! 3.3.4.7, 3.3.5.9.7, 3.3.5.9.12): Lease.BreakNotification waits for the client, the request that
+//! caused the break continues when the client answers or the open expires, and a client with
+//! another connection is notified at once. Also the state that a client must not find again after a
+//! restart.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ const RWH: LeaseState = LeaseState::RWH;
 
 fn start() -> HoldfastServer {
     HoldfastServer::start(&smb_tests::Options {
-        // What is cached comes back whenever the file was written (`persistent_host.rs`).
+        // Cached state is restored regardless of the time of the last write (`persistent_host.rs`).
         share: "continuous_availability = true".into(),
         ..smb_tests::Options::default()
     })
@@ -35,7 +36,8 @@ fn mine(server: &HoldfastServer) -> Tree {
     server.tree_with(Options::dialect(Dialect::SMB_3_1_1).guid(CLIENT_GUID))
 }
 
-/// One who opens beside an open that is lost: 2.1 does not know [MS-SMB2] 3.3.5.9's paragraph.
+/// A client of dialect 2.1 that opens files beside a disconnected open: the paragraph in [MS-SMB2]
+/// 3.3.5.9 does not apply to it.
 fn old(server: &HoldfastServer) -> Tree {
     server.tree_with(Options::dialect(Dialect::SMB_2_1).guid(OTHER_CLIENT))
 }
@@ -57,7 +59,7 @@ fn again(args: CreateArgs, id: FileId) -> CreateArgs {
     persistent_again(args, id, CREATE_GUID)
 }
 
-/// The client hears that its lease goes from `from` to `to`, and with which epoch.
+/// Asserts that the client is notified of a break from `from` to `to`, and returns the epoch.
 #[track_caller]
 fn hears(tree: &Tree, from: LeaseState, to: LeaseState) -> u16 {
     let heard = tree.client().next_break(SOON).unwrap();
@@ -76,14 +78,14 @@ fn hears(tree: &Tree, from: LeaseState, to: LeaseState) -> u16 {
 }
 
 #[test]
-fn a_client_that_comes_back_hears_what_it_missed() {
-    // 3.3.5.9.12: Lease.BreakNotification is sent; 3.3.4.7: it waited.
+fn a_reconnected_client_is_notified_of_missed_breaks() {
+    // 3.3.5.9.12: Lease.BreakNotification is sent; 3.3.4.7: it was stored.
     let server = start();
     let theirs = old(&server).create(&CreateArgs::open_if("f")).unwrap();
     let tree = mine(&server);
     let first = opened(&tree, leased(RH), 60_000);
     server.lose(&tree);
-    // Nobody waits for a lease without write caching.
+    // A break of a lease without write caching is not waited for.
     theirs.write_all(0, b"changed").unwrap();
     wait_until("the break waits for the client", || {
         let status = server.status().unwrap();
@@ -94,18 +96,18 @@ fn a_client_that_comes_back_hears_what_it_missed() {
     let lease = file.created().lease().unwrap();
     assert_eq!(lease.lease_state, RH);
     assert!(lease.flags.contains(LeaseFlags::BREAK_IN_PROGRESS));
-    // 3.2.5.19.2: a client takes only an epoch that it does not know.
+    // 3.2.5.19.2: a client accepts only a newer epoch.
     let epoch = |file: &File| file.created().lease().unwrap().v2.unwrap().epoch;
     assert_eq!(epoch(&file), epoch(&first));
     assert_eq!(hears(&tree, RH, NONE), epoch(&first) + 1);
     tree.acknowledge_lease(KEY, NONE).unwrap();
     assert_eq!(file.read_all().unwrap(), b"changed");
-    // Once.
+    // The notification is sent once.
     assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
 }
 
 #[test]
-fn one_that_is_lost_again_before_it_answers_hears_it_again() {
+fn a_client_lost_before_its_acknowledgment_is_notified_again() {
     let server = start();
     let theirs = old(&server).create(&CreateArgs::open_if("f")).unwrap();
     let mut tree = mine(&server);
@@ -125,7 +127,7 @@ fn one_that_is_lost_again_before_it_answers_hears_it_again() {
 }
 
 #[test]
-fn who_waits_for_write_caching_gets_on_when_the_client_is_back() {
+fn a_request_waiting_for_write_caching_continues_when_the_client_reconnects() {
     let server = start();
     let tree = mine(&server);
     let id = opened(&tree, leased(RWH), 60_000).id();
@@ -144,7 +146,7 @@ fn who_waits_for_write_caching_gets_on_when_the_client_is_back() {
 }
 
 #[test]
-fn who_waits_for_write_caching_waits_no_longer_than_the_open() {
+fn a_request_waiting_for_write_caching_continues_when_the_open_expires() {
     let server = start();
     let tree = mine(&server);
     opened(&tree, leased(RWH), 1_000);
@@ -158,7 +160,7 @@ fn who_waits_for_write_caching_waits_no_longer_than_the_open() {
 }
 
 #[test]
-fn a_client_with_another_connection_hears_at_once() {
+fn a_client_with_another_connection_is_notified_at_once() {
     // 3.3.4.7: "using the first available connection" of the ClientGuid.
     let server = start();
     let theirs = old(&server).create(&CreateArgs::open_if("f")).unwrap();
@@ -174,8 +176,9 @@ fn a_client_with_another_connection_hears_at_once() {
 }
 
 #[test]
-fn what_is_breaking_does_not_come_back_with_the_server() {
-    // Who caused the break was answered, or will be: the client must not cache as before.
+fn breaking_state_is_not_restored_after_a_restart() {
+    // The request that caused the break was answered, or will be: the client must not cache as
+    // before.
     let mut server = start();
     let theirs = server.tree().create(&CreateArgs::open_if("f")).unwrap();
     let tree = mine(&server);
@@ -199,7 +202,7 @@ fn what_is_breaking_does_not_come_back_with_the_server() {
 }
 
 #[test]
-fn a_create_sent_again_is_of_the_same_share_and_lease() {
+fn a_repeated_create_must_have_the_same_share_and_lease() {
     let server = start();
     let tree = mine(&server);
     let id = opened(&tree, leased(RH), 60_000).id();
@@ -226,8 +229,8 @@ fn a_create_sent_again_is_of_the_same_share_and_lease() {
 }
 
 #[test]
-fn pipelined_locks_do_not_pass_the_limit() {
-    /// What the server records of one open.
+fn pipelined_locks_do_not_exceed_the_limit() {
+    /// The limit of the server's records of one open.
     const LIMIT: usize = 4096;
     const EACH: usize = 64;
     let mut server = start();
@@ -258,7 +261,7 @@ fn pipelined_locks_do_not_pass_the_limit() {
         }
     }
     assert_eq!(held, LIMIT);
-    // What is given back can be taken again, and what was refused was not counted.
+    // A released range can be locked again, and a refused one was not counted.
     file.unlock(0, 1).unwrap();
     file.lock(0, 1, LockFlags(0x12)).unwrap();
     let more = file.lock(1 << 40, 1, LockFlags(0x12));

@@ -1,8 +1,8 @@
-//! Who opens a file beside a persistent open whose client is away ([MS-SMB2] 3.3.5.9 with note
-//! 301, 3.3.4.6, 3.3.4.7): an open that caches its handle is asked to make way as if its client
-//! were there, and answers when it is back; beside any other nobody is let in. The client gets its
-//! open back in every case, as smb2.persistent-open-reconnect-contended of later versions of
-//! smbtorture asks.
+//! Opens of a file beside a persistent open whose client is disconnected ([MS-SMB2] 3.3.5.9 with
+//! note 301, 3.3.4.6, 3.3.4.7): a persistent open with handle caching is broken as if its client
+//! were connected, and the client answers after it has reconnected; beside any other persistent
+//! open nobody is admitted. The client gets its open back in every case, as
+//! smb2.persistent-open-reconnect-contended of later versions of smbtorture requires.
 
 use std::time::{Duration, Instant};
 
@@ -24,9 +24,9 @@ const RH: LeaseState = LeaseState(3);
 const RW: LeaseState = LeaseState(5);
 const RWH: LeaseState = LeaseState::RWH;
 const EXCLUSIVE: LockFlags = LockFlags(0x12);
-/// The epoch that a client says its lease has when it is back.
+/// The epoch that a client sends with its reconnect.
 const EPOCH: u16 = 128;
-/// The patience of a persistent open whose time is to run out in the test.
+/// The timeout of a persistent open that is to expire in the test.
 const SHORT_MS: u32 = 1_000;
 
 fn start() -> HoldfastServer {
@@ -49,12 +49,12 @@ fn other(server: &HoldfastServer) -> Tree {
     of(server, Dialect::SMB_3_1_1)
 }
 
-/// An open of one file, named by a number: its CREATE, CreateGuid and lease key.
+/// An open of a file, identified by a number: its CREATE, CreateGuid and lease key.
 #[derive(Debug, Clone)]
 struct Held {
     number: u8,
     args: CreateArgs,
-    /// Of its lease.
+    /// The state of its lease.
     state: Option<LeaseState>,
 }
 
@@ -97,7 +97,7 @@ impl Held {
         LeaseKey([self.number; 16])
     }
 
-    /// Opened persistently, for so long.
+    /// Opens persistently with a timeout.
     fn open(&self, tree: &Tree, timeout_ms: u32) -> File {
         let args = persistent(self.args.clone(), self.guid(), timeout_ms);
         let file = tree.create(&args).unwrap();
@@ -106,7 +106,7 @@ impl Held {
         file
     }
 
-    /// Opened persistently, and the connection is lost.
+    /// Opens persistently and loses the connection.
     fn lose(&self, server: &HoldfastServer, timeout_ms: u32) -> FileId {
         let tree = mine(server);
         let id = self.open(&tree, timeout_ms).id();
@@ -125,13 +125,13 @@ impl Held {
         tree.create(&again).unwrap()
     }
 
-    /// What somebody else asks for.
+    /// The request of another client.
     fn theirs(&self) -> CreateArgs {
         CreateArgs::open(&Self::name(self.number))
     }
 }
 
-/// The client hears that its lease goes from `from` to `to`, and agrees.
+/// Asserts that the client is notified of a break from `from` to `to`, and acknowledges it.
 #[track_caller]
 fn gives_up(tree: &Tree, key: LeaseKey, from: LeaseState, to: LeaseState) {
     let heard = tree.client().next_break(SOON).unwrap();
@@ -154,7 +154,7 @@ fn hears_nothing(tree: &Tree) {
     assert_eq!(tree.client().next_break(MEANWHILE).unwrap(), None);
 }
 
-/// Until the break can no longer go by the connection that the client is about to make.
+/// Waits until the break can no longer be sent on the connection that the client is about to make.
 fn break_waits(server: &HoldfastServer) {
     wait_until("the break waits for the client", || {
         let status = server.status().unwrap();
@@ -162,13 +162,13 @@ fn break_waits(server: &HoldfastServer) {
     });
 }
 
-/// The request is told that it waits.
+/// Asserts that the request is pending.
 #[track_caller]
 fn waits(tree: &Tree, id: MessageId) {
     assert!(tree.client().wait_pending(id).unwrap().is_some());
 }
 
-/// What a contender asks for.
+/// The request of a contender.
 #[derive(Debug, Clone, Copy)]
 struct Contender {
     access: AccessMask,
@@ -212,7 +212,7 @@ impl Contender {
     }
 }
 
-/// One open is lost, another client asks for the file, the first comes back.
+/// One client's open is disconnected, another client opens the file, the first client reconnects.
 fn contend(
     server: &HoldfastServer,
     (number, state): (u8, LeaseState),
@@ -242,7 +242,7 @@ fn contend(
     if !protected {
         assert_eq!(answered(), Status::FILE_NOT_AVAILABLE, "{what}");
     } else if !conflict && !state.contains(W) {
-        // Who caches reads and the handle only is not waited for.
+        // A break of read and handle caching only is not waited for.
         assert_eq!(answered(), Status::SUCCESS, "{what}");
     }
     let left = match (conflict, contender.overwrites) {
@@ -255,15 +255,15 @@ fn contend(
     }
     let tree = mine(server);
     let file = held.back(&tree, id);
-    // Beside locks, what does not cache writes is not granted anew.
+    // Beside locks, a state without write caching is not granted again.
     let anew = match locks && !state.contains(W) {
         true => NONE,
         false => state,
     };
     let lease = file.created().lease().unwrap();
     assert_eq!(lease.lease_state, anew, "{what}");
-    // One that protected nothing is taken anew from the epoch of the client; where nothing was
-    // granted to begin with, it never rose.
+    // A lease that protected nothing is granted again with the client's epoch; if nothing was
+    // granted originally, the epoch was never increased.
     let epoch = match (protected, state) {
         (true, _) => 1,
         (false, NONE) => 0,
@@ -283,7 +283,7 @@ fn contend(
         assert_eq!(answered(), expected, "{what}");
     }
     if locks {
-        // They were held all the time.
+        // The locks were held all the time.
         let again = file.lock(0, 1, EXCLUSIVE);
         assert_eq!(status(again), Status::LOCK_NOT_GRANTED, "{what}");
     }
@@ -291,7 +291,7 @@ fn contend(
 }
 
 #[test]
-fn a_contender_is_let_in_where_share_mode_and_handle_caching_allow_it() {
+fn a_contender_is_admitted_if_share_mode_and_handle_caching_allow_it() {
     let server = start();
     let everything = ShareAccess::READ | ShareAccess::WRITE | ShareAccess::DELETE;
     let mut number = 0;
@@ -317,7 +317,7 @@ fn byte_range_locks_need_write_caching_beside_it() {
 }
 
 #[test]
-fn its_locks_hold_meanwhile() {
+fn locks_are_held_while_disconnected() {
     let server = start();
     let (tree, stranger) = (mine(&server), other(&server));
     let held = Held::plain(1);
@@ -335,14 +335,14 @@ fn its_locks_hold_meanwhile() {
 }
 
 #[test]
-fn beside_oplocks_it_is_the_same() {
+fn oplocks_behave_in_the_same_way() {
     // Note 301: "or Open.OplockLevel is equal to SMB2_OPLOCK_LEVEL_BATCH".
     let server = start();
     let levels = [OplockLevel::NONE, OplockLevel::II, OplockLevel::EXCLUSIVE];
     for (number, level) in (1..).zip(levels) {
         let held = Held::oplock(number, level);
         let id = held.lose(&server, 60_000);
-        // Its own client has to come back as what it was, too.
+        // Even its own client has to reconnect with the original open.
         for tree in [other(&server), mine(&server)] {
             let refused = status(tree.create(&held.theirs()));
             assert_eq!(refused, Status::FILE_NOT_AVAILABLE, "{level:?}");
@@ -355,9 +355,9 @@ fn beside_oplocks_it_is_the_same() {
 }
 
 #[test]
-fn a_batch_oplock_is_asked_for_when_its_client_is_back() {
+fn a_batch_oplock_is_broken_when_its_client_reconnects() {
     let server = start();
-    // Of 2.1 too: the changes that the client has not written back are as good as its lease's.
+    // On 2.1 as well: unwritten changes of the client need the same protection as under a lease.
     for (number, dialect) in (1..).zip([Dialect::SMB_3_1_1, Dialect::SMB_2_1]) {
         let held = Held::oplock(number, OplockLevel::BATCH);
         let id = held.lose(&server, 60_000);
@@ -377,7 +377,7 @@ fn a_batch_oplock_is_asked_for_when_its_client_is_back() {
 }
 
 #[test]
-fn who_waits_gets_on_when_the_time_of_the_open_is_over() {
+fn a_waiting_contender_continues_when_the_open_expires() {
     let server = start();
     for held in [
         Held::leased(1, RWH),
@@ -399,7 +399,7 @@ fn who_waits_gets_on_when_the_time_of_the_open_is_over() {
 }
 
 #[test]
-fn who_waits_can_cancel() {
+fn a_waiting_contender_can_cancel() {
     let server = start();
     let held = Held::leased(1, RWH);
     let id = held.lose(&server, 60_000);
@@ -421,8 +421,8 @@ fn who_waits_can_cancel() {
 
 #[test]
 fn of_two_opens_of_a_lease_the_second_still_counts() {
-    // smb2.persistent-open-reconnect-contended.two: the lease is given up by the client, who is
-    // back at one of its opens, and the other one is lost and caches no handle any more.
+    // smb2.persistent-open-reconnect-contended.two: the client has reconnected one of its opens and
+    // gives up the lease; the other open is still disconnected and caches no handle any more.
     let server = start();
     let first = Held::leased(1, RWH);
     let second_guid = Guid([0x77; 16]);
@@ -446,7 +446,7 @@ fn of_two_opens_of_a_lease_the_second_still_counts() {
 }
 
 #[test]
-fn after_a_restart_it_is_the_same() {
+fn a_restarted_server_behaves_in_the_same_way() {
     let mut server = start();
     let (kept, plain) = (Held::leased(1, RWH), Held::plain(2));
     let tree = mine(&server);
@@ -469,7 +469,7 @@ fn after_a_restart_it_is_the_same() {
 }
 
 #[test]
-fn a_refused_contender_gets_in_when_the_time_is_over() {
+fn a_refused_contender_is_admitted_after_the_timeout() {
     // smb2.persistent-open.timeout_5
     let server = start();
     let held = Held::plain(1);

@@ -1,6 +1,6 @@
-//! Persistent opens of directories ([MS-SMB2] 3.3.5.9.10, 3.3.5.9.12): granted on a continuously
-//! available share as on files, under the rules of files; smb2.persistent-open.directory-* of later
-//! versions of smbtorture.
+//! Persistent opens of directories ([MS-SMB2] 3.3.5.9.10, 3.3.5.9.12): on a continuously available
+//! share they are granted as for files, under the same rules; smb2.persistent-open.directory-* of
+//! later versions of smbtorture.
 
 use smb_client::{Break, CreateArgs, File, Options, Tree};
 use smb_tests::durable::{granted_v2, persistent, persistent_again, v2};
@@ -82,7 +82,7 @@ fn names(file: &File) -> Vec<String> {
 }
 
 #[test]
-fn it_is_granted_whatever_is_cached() {
+fn a_persistent_open_is_granted_with_any_caching() {
     let server = start();
     let tree = mine(&server);
     for (asked, granted) in [(NONE, NONE), (R, R), (RH, RH), (RWH, RH)] {
@@ -93,22 +93,22 @@ fn it_is_granted_whatever_is_cached() {
     let file = open(&tree, plain().oplock(OplockLevel::BATCH));
     assert_eq!(file.created().oplock_level, OplockLevel::NONE);
     file.close().unwrap();
-    // One that is made, and the root.
+    // A new directory, and the root.
     open(&tree, CreateArgs::create_directory("new"))
         .close()
         .unwrap();
     open(&tree, CreateArgs::directory("")).close().unwrap();
-    // Durable alone is no directory.
+    // A directory cannot be opened as merely durable.
     let durable = tree.create(&v2(leased(RH), CREATE_GUID, 0)).unwrap();
     assert_eq!(granted_v2(&durable), None);
 }
 
 #[test]
-fn it_survives_a_lost_connection() {
+fn a_persistent_open_survives_a_lost_connection() {
     for args in [plain(), leased(R), leased(RH)] {
         let server = start();
         let id = lost(&server, args.clone());
-        // What is below it is everybody's.
+        // Files below the directory are not reserved.
         let stranger = other(&server);
         let below = CreateArgs::create("d\\meanwhile");
         stranger.create(&below).unwrap().close().unwrap();
@@ -120,7 +120,7 @@ fn it_survives_a_lost_connection() {
 }
 
 #[test]
-fn its_client_hears_what_changed_in_it() {
+fn the_client_is_notified_of_changes_in_the_directory() {
     let server = start();
     let id = lost(&server, leased(RH));
     let stranger = other(&server);
@@ -142,7 +142,7 @@ fn its_client_hears_what_changed_in_it() {
 }
 
 #[test]
-fn beside_it_others_are_judged_as_beside_a_file() {
+fn other_opens_are_treated_as_beside_a_file() {
     // smb2.persistent-open.directory-disconnect
     let server = start();
     let alone = || plain().share(ShareAccess::empty());
@@ -164,7 +164,7 @@ fn beside_it_others_are_judged_as_beside_a_file() {
 }
 
 #[test]
-fn its_create_sent_again_finds_it() {
+fn a_repeated_create_finds_the_open() {
     let server = start();
     let tree = mine(&server);
     let args = CreateArgs::create_directory("new");
@@ -181,7 +181,7 @@ fn its_create_sent_again_finds_it() {
 }
 
 #[test]
-fn it_survives_the_server() {
+fn a_persistent_open_survives_the_server() {
     let mut server = start();
     let access = AccessMask::FILE_GENERIC_READ | AccessMask::DELETE;
     let alone = || plain().access(access).share(ShareAccess::empty());
@@ -204,8 +204,8 @@ fn it_survives_the_server() {
 }
 
 #[test]
-fn a_restart_takes_its_caching() {
-    // The size of an entry, for one, changes without a trace at the directory.
+fn a_restart_removes_the_caching() {
+    // The size of an entry, for example, can change without a trace in the directory.
     let mut server = start();
     let id = open(&mine(&server), leased(RH)).id();
     let entry = server.path("d/before");
@@ -216,7 +216,7 @@ fn a_restart_takes_its_caching() {
 }
 
 #[test]
-fn it_is_deleted_when_it_is_closed_and_not_before() {
+fn the_directory_is_deleted_when_it_is_closed_and_not_before() {
     let mut server = start();
     let doomed = || {
         CreateArgs::create_directory("doomed")
@@ -229,7 +229,7 @@ fn it_is_deleted_when_it_is_closed_and_not_before() {
     let file = mine(&server).create(&again(doomed(), id)).unwrap();
     file.close().unwrap();
     assert!(!server.path("doomed").exists());
-    // By the scavenger, too.
+    // It is also deleted when the open expires.
     let tree = mine(&server);
     let args = persistent(doomed(), CREATE_GUID, 500);
     tree.create(&args).unwrap();

@@ -1,5 +1,5 @@
-//! What others on this host change beside a persistent open that caches, over a restart of the
-//! server: its client hears of it, or does not get its caching back.
+//! Changes by other processes of the host to a file with a caching persistent open, across a
+//! restart of the server: the client is notified, or its caching is not restored.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const KEY: LeaseKey = LeaseKey([0x33; 16]);
 const RH: LeaseState = LeaseState(3);
 const NONE: LeaseState = LeaseState(0);
 const SOON: Duration = Duration::from_secs(5);
-/// A change older than this was heard of and told (`smbd/src/persistent_store.rs`).
+/// A change older than this has been noticed and recorded (`smbd/src/persistent_store.rs`).
 const HEARD: Duration = Duration::from_millis(4500);
 
 fn tree(server: &HoldfastServer) -> Tree {
@@ -27,7 +27,7 @@ fn leased() -> CreateArgs {
 }
 
 #[test]
-fn caching_comes_back_observed_unless_the_file_changed_meanwhile() {
+fn caching_is_restored_and_watched_unless_the_file_changed_meanwhile() {
     let mut server = HoldfastServer::start(&smb_tests::Options {
         share: "continuous_availability = true".into(),
         ..smb_tests::Options::default()
@@ -41,7 +41,7 @@ fn caching_comes_back_observed_unless_the_file_changed_meanwhile() {
     let back = persistent_again(leased(), file.id(), CREATE_GUID);
     std::thread::sleep(HEARD);
     server.kill_and_restart();
-    // Nothing happened, and from now on it is observed again.
+    // Nothing has changed, and from now on the file is watched again.
     let mine = tree(&server);
     let file = mine.create(&back).unwrap();
     let lease = file.created().lease().unwrap();
@@ -55,7 +55,7 @@ fn caching_comes_back_observed_unless_the_file_changed_meanwhile() {
 }
 
 #[test]
-fn caching_is_gone_where_the_file_changed_while_no_server_ran() {
+fn caching_is_not_restored_if_the_file_changed_while_no_server_ran() {
     let mut server = HoldfastServer::start(&smb_tests::Options {
         share: "continuous_availability = true".into(),
         ..smb_tests::Options::default()
@@ -70,7 +70,7 @@ fn caching_is_gone_where_the_file_changed_while_no_server_ran() {
     let back = persistent_again(leased(), file.id(), CREATE_GUID);
     std::thread::sleep(HEARD);
     server.kill_and_restart_after(|| std::fs::write(&path, "changed").unwrap());
-    // Nor is it there after one more restart.
+    // It is not restored after another restart either.
     for restarts in 0..2 {
         if restarts > 0 {
             std::thread::sleep(HEARD);

@@ -1,4 +1,4 @@
-//! Named pipes of IPC$: what they are for, and what they are not ([MS-SMB2] 3.3.5.9, 3.3.5.12).
+//! Named pipes of IPC$: supported and unsupported operations ([MS-SMB2] 3.3.5.9, 3.3.5.12).
 
 use smb_client::{CreateArgs, File, Options, Tree};
 use smb_tests::rpc::bind;
@@ -21,7 +21,7 @@ const FAULT: u8 = 3;
 const BIND_ACK: u8 = 12;
 const BIND_NAK: u8 = 13;
 
-/// The same bind with its integers in big-endian order, as its data representation label says.
+/// Builds the same bind with big-endian integers, as its data representation label says.
 fn big_endian_bind() -> Vec<u8> {
     let mut out = vec![5, 0, 11, 3, 0, 0, 0, 0, 0, 72, 0, 0, 0, 0, 0, 7];
     out.extend_from_slice(&[0x10, 0xb8, 0x10, 0xb8, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0]);
@@ -36,7 +36,7 @@ fn big_endian_bind() -> Vec<u8> {
     out
 }
 
-/// The answer names the call, in our byte order, and is of this kind.
+/// Asserts that the answer has the id of the call, in our byte order, and is of a certain type.
 fn assert_refused(answer: &[u8], kind: u8) {
     assert_eq!(answer[2], kind, "{answer:?}");
     assert_eq!(answer[4], 0x10, "{answer:?}");
@@ -63,8 +63,8 @@ fn a_big_endian_bind_is_refused_at_once() {
     }
 }
 
-/// Who asks for the answer in the same request gets one, though what he sent has none: half of a
-/// PDU, the first fragment of a call, an orphaned call, the end of an authentication.
+/// A TRANSCEIVE always gets an answer, even if its input has none: half of a PDU, the first
+/// fragment of a call, an orphaned call, the end of an authentication.
 #[test]
 fn a_transceive_is_always_answered() {
     const ORPHANED: u8 = 19;
@@ -115,7 +115,7 @@ fn a_bind_is_answered_by_transceive_and_by_read() {
 }
 
 #[test]
-fn an_answer_too_long_is_given_in_parts() {
+fn an_answer_that_is_too_long_is_returned_in_parts() {
     let server = HoldfastServer::new();
     let tree = ipc(&server);
     let pipe = open(&tree, "srvsvc");
@@ -129,7 +129,7 @@ fn an_answer_too_long_is_given_in_parts() {
 }
 
 #[test]
-fn pipes_that_are_not_there() {
+fn unknown_pipes_are_refused() {
     let server = HoldfastServer::new();
     let tree = ipc(&server);
     for name in ["nothing", "..", "srvsvc\\x", "data"] {
@@ -147,7 +147,7 @@ fn pipes_that_are_not_there() {
 }
 
 #[test]
-fn a_pipe_is_not_written_through() {
+fn write_through_to_a_pipe_is_refused() {
     // [MS-SMB2] 3.3.5.13
     let server = HoldfastServer::new();
     let pipe = open(&ipc(&server), "srvsvc");
@@ -160,10 +160,10 @@ fn a_pipe_is_not_written_through() {
     }
 }
 
-/// What the handle may not read the answer of is not carried out: the second request would meet
-/// that answer and be told that the pipe is busy.
+/// A TRANSCEIVE through a handle without read access is not executed: a second request would
+/// otherwise find the unread answer and fail with PIPE_BUSY.
 #[test]
-fn half_the_rights_of_a_transceive_write_nothing() {
+fn a_transceive_without_all_its_rights_writes_nothing() {
     let server = HoldfastServer::new();
     let tree = ipc(&server);
     for access in [AccessMask::FILE_WRITE_DATA, AccessMask::FILE_READ_DATA] {

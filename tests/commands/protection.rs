@@ -54,7 +54,7 @@ fn every_algorithm_signs() {
 }
 
 #[test]
-fn a_wrong_signature_is_refused_and_nothing_done() {
+fn a_wrong_signature_is_refused_without_effect() {
     let server = HoldfastServer::new();
     for dialect in DIALECTS {
         let tree = server.tree_with(Options::dialect(dialect).signing(Signing::Required));
@@ -87,7 +87,7 @@ fn unsigned_requests_are_refused_where_signing_is_required() {
 }
 
 #[test]
-fn where_it_is_only_desired_the_client_decides() {
+fn if_signing_is_only_desired_the_client_decides() {
     let server = relaxed();
     if server.is_external() {
         return;
@@ -97,7 +97,7 @@ fn where_it_is_only_desired_the_client_decides() {
         let reply = tree.reply(CreateArgs::open_if("f").request()).unwrap();
         assert_eq!(reply.status(), Status::SUCCESS);
         assert!(!reply.signed);
-        // A signed one is verified and answered signed all the same.
+        // A signed request is still verified, and answered signed.
         let signed = CreateArgs::open("f")
             .request()
             .overriding(|o| o.sign = Some(true));
@@ -116,7 +116,7 @@ fn where_it_is_only_desired_the_client_decides() {
 
 #[test]
 fn a_client_that_requires_signing_gets_it() {
-    // [MS-SMB2] 3.3.5.5.3: the request's security mode makes the session's signing required.
+    // [MS-SMB2] 3.3.5.5.3: the security mode of the request makes signing required for the session.
     let server = relaxed();
     let tree = server.tree_with(Options::default().signing(Signing::Required));
     let bare = CreateArgs::create("bare")
@@ -178,7 +178,7 @@ fn encrypted_requests_get_encrypted_replies() {
 }
 
 #[test]
-fn a_sealed_share_is_not_read_in_the_clear() {
+fn an_encrypted_share_refuses_unencrypted_requests() {
     let server = HoldfastServer::new();
     for options in [Options::default(), Options::dialect(Dialect::SMB_3_0)] {
         let tree = server.session(options).tree(SEALED).unwrap();
@@ -194,9 +194,9 @@ fn a_sealed_share_is_not_read_in_the_clear() {
     }
 }
 
-/// The server copies by itself, but what it wrote could be read in the clear.
+/// The server copies the data itself, but its copy could be read without encryption.
 #[test]
-fn a_sealed_share_is_not_copied_to_where_it_can_be_read_in_the_clear() {
+fn an_encrypted_share_is_not_copied_to_an_unencrypted_one() {
     let server = HoldfastServer::new();
     let copies = |options: Options, into: &str| {
         let session = server.session(options);
@@ -214,7 +214,7 @@ fn a_sealed_share_is_not_copied_to_where_it_can_be_read_in_the_clear() {
         }
         .encode(&mut extents);
         let ask = |code, input: &[u8]| {
-            // Also where this request itself is sealed.
+            // It is refused even if this request is encrypted.
             let request = target.ioctl_request(code, input, 12);
             let sealed = request.overriding(|o| o.encrypt = Some(true));
             plain.reply(plain.address(sealed)).unwrap().status()
@@ -230,7 +230,7 @@ fn a_sealed_share_is_not_copied_to_where_it_can_be_read_in_the_clear() {
     let (refused, copied) = copies(Options::default(), DATA);
     assert_eq!(refused, [Status::ACCESS_DENIED; 3]);
     assert_eq!(copied, b"");
-    // Within the share, as before; whether extents can be shared is the file system's business.
+    // Copies within the share still work; the file system decides whether extents can be shared.
     let ([one, other, extents], copied) = copies(Options::default(), SEALED);
     assert_eq!((one, other), (Status::SUCCESS, Status::SUCCESS));
     assert_ne!(extents, Status::ACCESS_DENIED);
@@ -262,13 +262,13 @@ fn an_encrypted_message_of_no_session_ends_the_connection() {
 }
 
 #[test]
-fn keys_of_one_session_are_not_those_of_another() {
+fn keys_of_another_session_are_refused() {
     let server = HoldfastServer::new();
     let client = server.client(Options::default().encryption(Encryption::Always));
     let first = client.login(USER, PASSWORD, "").unwrap();
     let second = client.login(USER, PASSWORD, "").unwrap();
     let tree = first.tree(DATA).unwrap();
-    // Sealed with the keys of the first, said to be of the second.
+    // The message is encrypted with the keys of the first session, and names the second.
     let request = tree
         .address(CreateArgs::create("mixed").request())
         .overriding(|o| o.transform_session_id = Some(second.id()));

@@ -50,7 +50,7 @@ fn everything_is_listed_once() {
     }
     let directory = root(&tree);
     let mut seen = Vec::new();
-    // Small buffers, so that it takes many requests.
+    // Small buffers, so that many requests are needed.
     while let Ok(bytes) = directory.query_directory(NAMES, "*", NONE, 1024) {
         seen.extend(names(&bytes));
     }
@@ -60,7 +60,7 @@ fn everything_is_listed_once() {
 }
 
 #[test]
-fn every_class_tells_the_same_names() {
+fn every_class_returns_the_same_names() {
     let server = HoldfastServer::new();
     fill(&server, &["one", "two"]);
     let tree = server.tree();
@@ -89,7 +89,7 @@ fn every_class_tells_the_same_names() {
 }
 
 #[test]
-fn patterns_choose() {
+fn patterns_select_names() {
     let server = HoldfastServer::new();
     fill(&server, &["a.txt", "ab.txt", "b.TXT", "c", "d.tar.gz"]);
     let tree = server.tree();
@@ -101,11 +101,11 @@ fn patterns_choose() {
         // The parent's own name has two dots.
         ("*.*.*", &["..", "d.tar.gz"]),
         ("c", &["c"]),
-        // DOS_STAR runs up to the final dot.
+        // DOS_STAR matches up to the final dot.
         ("<.gz", &["d.tar.gz"]),
-        // DOS_DOT is a dot or nothing at the end.
+        // DOS_DOT matches a dot, or nothing at the end.
         ("c\"", &["c"]),
-        // DOS_QM is a character or nothing before a dot.
+        // DOS_QM matches a character, or nothing before a dot.
         (">>.txt", &["a.txt", "ab.txt", "b.TXT"]),
     ] {
         let directory = root(&tree);
@@ -116,7 +116,7 @@ fn patterns_choose() {
 }
 
 #[test]
-fn nothing_fits_first_and_nothing_is_left_later() {
+fn an_unsuccessful_first_search_and_the_end_have_different_statuses() {
     let server = HoldfastServer::new();
     fill(&server, &["a"]);
     let tree = server.tree();
@@ -130,7 +130,7 @@ fn nothing_fits_first_and_nothing_is_left_later() {
 }
 
 #[test]
-fn single_entries_and_starting_again() {
+fn single_entries_and_restarts_are_supported() {
     let server = HoldfastServer::new();
     fill(&server, &["a", "b", "c"]);
     let tree = server.tree();
@@ -145,11 +145,11 @@ fn single_entries_and_starting_again() {
     assert_eq!(ask(&directory, "*", single), Err(Status::NO_MORE_FILES));
     assert_eq!(sorted(seen.clone()), [".", "..", "a", "b", "c"]);
     assert_eq!(ask(&directory, "*", RESTART).unwrap(), seen);
-    // A new pattern comes with a restart, or not at all.
+    // A restart may change the pattern or not.
     assert_eq!(ask(&directory, "b", RESTART).unwrap(), ["b"]);
     let reopen = QueryDirectoryFlags::REOPEN;
     assert_eq!(ask(&directory, "c", reopen).unwrap(), ["c"]);
-    // What REOPEN begins is a search of its own ([MS-SMB2] 3.3.5.18): it may find nothing at all.
+    // REOPEN starts a new search ([MS-SMB2] 3.3.5.18), which may find nothing at all.
     assert_eq!(ask(&directory, "zzz", reopen), Err(Status::NO_SUCH_FILE));
     assert_eq!(ask(&directory, "zzz", NONE), Err(Status::NO_MORE_FILES));
     assert_eq!(ask(&directory, "z*", reopen), Err(Status::NO_SUCH_FILE));
@@ -157,7 +157,7 @@ fn single_entries_and_starting_again() {
 }
 
 #[test]
-fn the_first_pattern_stays() {
+fn the_first_pattern_is_used_for_the_whole_search() {
     // [MS-FSA] 2.1.5.6.3
     let server = HoldfastServer::new();
     fill(&server, &["a1", "a2", "b1"]);
@@ -170,7 +170,7 @@ fn the_first_pattern_stays() {
 }
 
 #[test]
-fn buffers_too_small() {
+fn buffers_that_are_too_small_are_refused() {
     let server = HoldfastServer::new();
     fill(&server, &["a-name-of-some-length"]);
     let tree = server.tree();
@@ -194,7 +194,7 @@ fn buffers_too_small() {
 }
 
 #[test]
-fn refusals() {
+fn invalid_requests_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"x").unwrap();

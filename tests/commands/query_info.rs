@@ -59,7 +59,7 @@ fn the_classes_agree_about_a_file() {
 }
 
 #[test]
-fn granted_access_is_told() {
+fn granted_access_is_returned() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"x").unwrap();
@@ -114,7 +114,7 @@ fn the_file_system_describes_itself() {
 }
 
 #[test]
-fn security_is_told_to_those_who_may_read_it() {
+fn security_is_returned_to_handles_with_read_control() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"x").unwrap();
@@ -124,7 +124,7 @@ fn security_is_told_to_those_who_may_read_it() {
         .query_info(InfoType::SECURITY, 0, wanted.bits())
         .unwrap();
     smb_wire::dtyp::SecurityDescriptor::read(&descriptor).unwrap();
-    // Too small: the size that is needed, and no piece of a descriptor.
+    // A buffer that is too small gets the required size, and no part of the descriptor.
     let request = file.query_info_request(InfoType::SECURITY, 0, wanted.bits(), 4);
     let reply = tree.reply(request).unwrap();
     assert_eq!(reply.status(), Status::BUFFER_TOO_SMALL);
@@ -142,7 +142,7 @@ fn security_is_told_to_those_who_may_read_it() {
 }
 
 #[test]
-fn buffers_too_small() {
+fn buffers_that_are_too_small_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("a-file", b"x").unwrap();
@@ -196,7 +196,7 @@ fn buffers_too_small() {
 }
 
 #[test]
-fn refusals() {
+fn invalid_requests_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = open(&tree, "f");
@@ -229,7 +229,7 @@ fn refusals() {
             "type {kind}"
         );
     }
-    // Set-only and local classes.
+    // Classes that can only be set, and local classes.
     for class in [
         FileInformationClass::DISPOSITION,
         FileInformationClass::RENAME,
@@ -261,7 +261,7 @@ fn attributes_need_the_right_to_read_them() {
             "{class}"
         );
     }
-    // Standard information is for everybody.
+    // Standard information needs no right.
     assert_eq!(
         ask(
             &blind,

@@ -22,7 +22,7 @@ fn request(file_id: FileId, offset: u64, length: u32) -> ReadRequest<'static> {
 }
 
 #[test]
-fn it_gives_what_is_there() {
+fn a_read_returns_the_existing_data() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let content: Vec<u8> = (0..100_000u32).map(|i| i.to_le_bytes()[1]).collect();
@@ -39,7 +39,7 @@ fn it_gives_what_is_there() {
 }
 
 #[test]
-fn past_the_end_there_is_end_of_file() {
+fn a_read_beyond_the_end_gives_end_of_file() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", &[1; 100]).unwrap();
@@ -69,13 +69,13 @@ fn the_right_to_read_is_needed() {
 }
 
 #[test]
-fn lengths_and_offsets_have_bounds() {
+fn invalid_lengths_and_offsets_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"x").unwrap();
     let file = tree.create(&CreateArgs::open("f")).unwrap();
     let max = tree.client().negotiated().max_read_size;
-    // Charged rightly, the length alone is wrong.
+    // The charge is right; only the length is invalid.
     let reply = tree.reply(file.read_request(0, max + 1, 0)).unwrap();
     assert_eq!(reply.status(), Status::INVALID_PARAMETER);
     for offset in [u64::MAX, u64::MAX - 1, 1 << 63, i64::MAX as u64] {
@@ -97,7 +97,8 @@ fn the_charge_must_cover_the_length() {
         (65_537, 1, Status::INVALID_PARAMETER),
         (65_537, 2, Status::SUCCESS),
     ] {
-        // A request of one credit whose header tells the charge: the ids must not move further.
+        // The request uses one credit, although its header announces the charge: the ids must not
+        // advance further.
         let body = request(file.id(), 0, length);
         let asked = if charge < 2 {
             Request::raw(smb_wire::Command::READ, &[]).mutate(|message| {
@@ -114,7 +115,7 @@ fn the_charge_must_cover_the_length() {
 }
 
 #[test]
-fn handles_that_are_not_there_and_directories_are_refused() {
+fn unknown_handles_and_directories_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let reply = tree
@@ -153,7 +154,7 @@ fn channels_of_other_transports_are_refused() {
 }
 
 #[test]
-fn anothers_exclusive_lock_is_respected() {
+fn a_read_conflicts_with_another_clients_exclusive_lock() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", &[1; 100]).unwrap();
@@ -171,24 +172,24 @@ fn anothers_exclusive_lock_is_respected() {
 }
 
 #[test]
-fn large_reads_come_whole() {
+fn large_reads_are_returned_completely() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let max = tree.client().negotiated().max_read_size.min(4 << 20);
     let content: Vec<u8> = (0..max).map(|i| (i >> 12).to_le_bytes()[0]).collect();
     std::fs::write(server.path("f"), &content).unwrap();
     let file = tree.create(&CreateArgs::open("f")).unwrap();
-    // The first request alone may lack the credits; the client waits for them.
+    // The client may not have enough credits for the first request; it waits for them.
     tree.client().echo().unwrap();
     assert!(file.read(0, max).unwrap() == content);
 }
 
-/// Pieces of a size that the server may send as the file's own pages, asked for often enough that it
-/// does where nothing protects the answer.
+/// The size of pieces that the server may send directly from the page cache; they are requested
+/// often enough for this, and without protection of the answers.
 const PIECE: u32 = 65_536;
 
 #[test]
-fn pieces_are_the_same_however_they_are_protected() {
+fn data_are_the_same_with_every_protection() {
     use smb_client::{Encryption, Signing};
     let server = HoldfastServer::new();
     let content: Vec<u8> = (0..1u32 << 20)
@@ -210,7 +211,7 @@ fn pieces_are_the_same_however_they_are_protected() {
                 "{offset}"
             );
         }
-        // Two in one message, with other requests before and behind.
+        // Two READs in one message, between other requests.
         let read = |offset| file.read_request(offset, PIECE, 0);
         let requests = vec![file.read_request(5, 10, 0), read(4096), read(9999)];
         tree.client().echo().unwrap();
@@ -224,7 +225,7 @@ fn pieces_are_the_same_however_they_are_protected() {
 }
 
 #[test]
-fn what_is_changed_is_what_is_read_next() {
+fn a_read_after_a_change_returns_the_new_data() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::open_if("f")).unwrap();
@@ -238,7 +239,7 @@ fn what_is_changed_is_what_is_read_next() {
         for offset in [0, 1, u64::from(2 * PIECE)] {
             assert!(file.read(offset, PIECE).unwrap() == content[..PIECE as usize]);
         }
-        // Less than a piece is left.
+        // Less than a piece remains.
         let short = file.read(u64::from(2 * PIECE) + 1, PIECE).unwrap();
         assert_eq!(short.len(), PIECE as usize - 1);
         std::fs::File::options()
@@ -256,7 +257,7 @@ fn what_is_changed_is_what_is_read_next() {
 }
 
 #[test]
-fn answers_that_are_taken_late_are_whole() {
+fn answers_that_are_read_late_are_complete() {
     let server = HoldfastServer::new();
     let content: Vec<u8> = (0..8u32 << 20)
         .map(|i| (i >> 9).to_le_bytes()[0] ^ 0x5a)
@@ -266,7 +267,7 @@ fn answers_that_are_taken_late_are_whole() {
     let file = tree.create(&CreateArgs::open("f")).unwrap();
     let at = |number: usize| number * 60_001 % (7 << 20);
     for _ in 0..3 {
-        // More than any socket holds.
+        // More than any socket can buffer.
         let sent: Vec<_> = (0..100)
             .map(|number| {
                 let read = file.read_request(at(number) as u64, PIECE, 0);
@@ -283,7 +284,7 @@ fn answers_that_are_taken_late_are_whole() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_keeps_nothing_of_others() {
+fn a_client_that_reads_no_answers_does_not_block_others() {
     let server = HoldfastServer::new();
     std::fs::write(server.path("f"), vec![9; 1 << 20]).unwrap();
     let trees: Vec<_> = (0..12).map(|_| server.tree()).collect();
@@ -291,7 +292,7 @@ fn a_client_that_takes_nothing_keeps_nothing_of_others() {
         .iter()
         .map(|tree| tree.create(&CreateArgs::open("f")).unwrap())
         .collect();
-    // All of them ask for more than is sent to somebody who does not take it.
+    // All clients request more data than is sent to a client that does not read.
     for (tree, file) in trees.iter().zip(&files) {
         for number in 0..100 {
             tree.send(file.read_request(number * 4096, PIECE, 0))

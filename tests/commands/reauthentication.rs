@@ -1,5 +1,5 @@
-//! SESSION_SETUP that names a session of its connection: the user proves his identity again
-//! ([MS-SMB2] 3.3.5.5, 3.3.5.5.2, 3.3.5.5.3).
+//! SESSION_SETUP for a session of the same connection: the user authenticates again ([MS-SMB2]
+//! 3.3.5.5, 3.3.5.5.2, 3.3.5.5.3).
 
 use smb_auth::{Credentials, Initiator, InitiatorParams};
 use smb_client::{
@@ -31,7 +31,7 @@ fn bob() -> Login {
     Login::user(OTHER_USER, OTHER_PASSWORD, "")
 }
 
-/// How a leg is protected.
+/// The protection of a SESSION_SETUP request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leg {
     Signed,
@@ -39,10 +39,10 @@ enum Leg {
     WronglySigned,
 }
 
-/// What may not be obeyed.
+/// Requests that must be refused.
 const FOREIGN: [Leg; 2] = [Leg::Unsigned, Leg::WronglySigned];
 
-/// A proof whose legs are sent one at a time.
+/// A reauthentication whose requests are sent one at a time.
 struct Proof<'a> {
     client: &'a Client,
     session: SessionId,
@@ -68,7 +68,7 @@ impl<'a> Proof<'a> {
         Self::new(session, Credentials::password(user, "", password))
     }
 
-    /// The client's answer to a token of the server.
+    /// Returns the client's answer to a token of the server.
     fn token(&mut self, of_server: &[u8]) -> Vec<u8> {
         let now = FileTime::from_unix(2_000_000_000, 0).0;
         let mut random = |out: &mut [u8]| out.fill(7);
@@ -92,7 +92,7 @@ impl<'a> Proof<'a> {
         self.client.call(request).unwrap()
     }
 
-    /// The first leg, signed; gives the client's answer to the challenge.
+    /// Sends the first request, signed, and returns the client's answer to the challenge.
     fn begin(&mut self) -> Vec<u8> {
         let first = self.token(&[]);
         let reply = self.send(&first, Leg::Signed);
@@ -103,7 +103,7 @@ impl<'a> Proof<'a> {
     }
 }
 
-/// A server that leaves it to the clients whether they sign.
+/// Starts a server that does not require signing.
 fn lenient() -> HoldfastServer {
     HoldfastServer::start(&smb_tests::Options {
         server: "signing = \"desired\"\n".to_owned(),
@@ -112,7 +112,7 @@ fn lenient() -> HoldfastServer {
 }
 
 #[test]
-fn a_new_proof_keeps_everything() {
+fn a_reauthentication_preserves_the_session() {
     let servers = [HoldfastServer::new(), lenient()];
     for dialect in DIALECTS {
         for (server, options) in [
@@ -133,18 +133,18 @@ fn a_new_proof_keeps_everything() {
     }
 }
 
-/// What a stranger on the way of the messages may try on a session.
-fn strangers_legs(session: &Session, told: &str) {
+/// Tries the attacks on a session that are possible for an attacker on the network.
+fn attacks_on(session: &Session, told: &str) {
     let tree = session.tree(DATA).unwrap();
     let file = tree.create(&CreateArgs::open_if("f")).unwrap();
     for foreign in FOREIGN {
-        // A first leg begins nothing.
+        // A first request starts nothing.
         let mut stranger = Proof::of(session, OTHER_USER, OTHER_PASSWORD);
         let first = stranger.token(&[]);
         let reply = stranger.send(&first, foreign);
         assert_eq!(reply.status(), Status::ACCESS_DENIED, "{told} {foreign:?}");
-        // Nor does a later one, be it rubbish or another's answer, take the place of the rightful
-        // client's or end his session.
+        // A later one, whether garbage or copied, neither replaces the request of the legitimate
+        // client nor ends the session.
         let mut rightful = Proof::of(session, USER, PASSWORD);
         let answer = rightful.begin();
         for token in [&b"rubbish"[..], b"", &first, &answer] {
@@ -158,23 +158,23 @@ fn strangers_legs(session: &Session, told: &str) {
 }
 
 #[test]
-fn a_leg_without_the_sessions_key_harms_nobody() {
+fn an_unsigned_or_wrongly_signed_request_does_not_affect_the_session() {
     let (strict, lenient) = (HoldfastServer::new(), lenient());
     for dialect in DIALECTS {
         let options = || Options::dialect(dialect);
         let signs = options().signing(Signing::Required);
-        strangers_legs(&strict.session(signs.clone()), "signing required");
-        strangers_legs(&lenient.session(signs), "signing chosen");
+        attacks_on(&strict.session(signs.clone()), "signing required");
+        attacks_on(&lenient.session(signs), "signing chosen");
         if dialect >= Dialect::SMB_3_0 {
             let seals = options().encryption(Encryption::Always);
-            strangers_legs(&strict.session(seals), "sealed");
+            attacks_on(&strict.session(seals), "sealed");
         }
     }
 }
 
 #[test]
-fn a_new_proof_that_fails_ends_the_session() {
-    // [MS-SMB2] 3.3.5.5.3: an error of the authentication protocol, on whichever leg.
+fn a_failed_reauthentication_ends_the_session() {
+    // [MS-SMB2] 3.3.5.5.3: an error of the authentication protocol, in any of the requests.
     let server = HoldfastServer::new();
     let wrong_password =
         |session: &Session| status(session.reauthenticate(&Login::user(USER, "wrong", "")));
@@ -203,8 +203,8 @@ fn a_new_proof_that_fails_ends_the_session() {
 }
 
 #[test]
-fn what_is_no_setup_at_all_leaves_session_and_setup_alone() {
-    // The message is wrong, not the proof: nobody has looked at a token.
+fn a_malformed_request_affects_neither_the_session_nor_the_setup() {
+    // The message is malformed, so no token has been evaluated.
     let server = HoldfastServer::new();
     let session = server.session(Options::default().signing(Signing::Required));
     let mut proof = Proof::of(&session, USER, PASSWORD);
@@ -219,7 +219,7 @@ fn what_is_no_setup_at_all_leaves_session_and_setup_alone() {
 }
 
 #[test]
-fn a_session_stays_its_users() {
+fn a_session_cannot_change_its_user() {
     let server = HoldfastServer::new();
     for dialect in DIALECTS {
         let session = server.session(Options::dialect(dialect));
@@ -229,7 +229,7 @@ fn a_session_stays_its_users() {
             status(session.reauthenticate(&bob())),
             Status::ACCESS_DENIED
         );
-        // He has proved who he is: that ends nothing, and changes nothing.
+        // The other user has proved his identity, which neither ends nor changes the session.
         file.write_all(0, b"hers").unwrap();
         let owners: Vec<_> = server.sessions();
         assert!(owners.iter().all(|one| one["user"] == USER), "{owners:?}");
@@ -240,7 +240,7 @@ fn a_session_stays_its_users() {
 }
 
 #[test]
-fn a_session_that_turned_anonymous_keeps_its_handles_and_gets_no_more() {
+fn a_session_that_became_anonymous_keeps_its_handles_and_gets_no_more() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     let tree = session.tree(DATA).unwrap();
@@ -250,7 +250,7 @@ fn a_session_that_turned_anonymous_keeps_its_handles_and_gets_no_more() {
     let opened = tree.create(&CreateArgs::open("f"));
     assert_eq!(status(opened), Status::ACCESS_DENIED);
     assert_eq!(status(session.tree(DATA)), Status::ACCESS_DENIED);
-    // It can be nobody's but the user's it was.
+    // It cannot become the session of another user.
     assert_eq!(
         status(session.reauthenticate(&bob())),
         Status::ACCESS_DENIED
@@ -260,7 +260,7 @@ fn a_session_that_turned_anonymous_keeps_its_handles_and_gets_no_more() {
 }
 
 #[test]
-fn a_session_without_keys_never_becomes_a_users() {
+fn a_session_without_keys_cannot_become_a_users() {
     let server = HoldfastServer::start(&smb_tests::Options {
         server: "signing = \"desired\"\n".to_owned(),
         tables: "[[share]]\nname = \"open\"\npath = \"data\"\nguest = true\n".to_owned(),
@@ -284,7 +284,7 @@ fn a_session_without_keys_never_becomes_a_users() {
             status(nobody.reauthenticate(&alice())),
             Status::ACCESS_DENIED
         );
-        // A share that allows guests takes nobody for one.
+        // A share that allows guests admits the anonymous session as a guest.
         nobody.tree("open").unwrap();
     }
     let users = |name: &str| {
@@ -295,8 +295,8 @@ fn a_session_without_keys_never_becomes_a_users() {
 }
 
 #[test]
-fn a_leg_that_does_not_bind_leaves_a_binding_alone() {
-    // It is not signed, so that anybody may have sent it.
+fn a_request_without_the_binding_flag_does_not_affect_a_binding() {
+    // It is not signed, so anybody could have sent it.
     let server = HoldfastServer::new();
     let options = || Options::default().guid(smb_wire::ids::Guid([5; 16]));
     let first = server.session(options());
@@ -332,7 +332,8 @@ fn a_leg_that_does_not_bind_leaves_a_binding_alone() {
             .overriding(|o| o.sign = Some(true)),
         )
         .unwrap();
-    // The success is signed with a key that this client, written by hand, has not derived.
+    // The successful response is signed with a key that this manually driven client has not
+    // derived.
     let refused = second.wait(id);
     assert!(
         matches!(refused, Err(smb_client::ClientError::BadSignature(_))),

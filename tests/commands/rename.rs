@@ -1,5 +1,5 @@
-//! Renames among other opens ([MS-FSA] 2.1.5.15.12, 2.1.4.2; what smb2.rename asks for). Forms
-//! and refusals of the request stand in `set_info.rs`.
+//! Renames of files with other opens ([MS-FSA] 2.1.5.15.12, 2.1.4.2; the cases of smb2.rename).
+//! Formats and errors of the request are tested in `set_info.rs`.
 
 use smb_client::{CreateArgs, File, Tree};
 use smb_tests::{HoldfastServer, status};
@@ -17,7 +17,7 @@ fn with_delete(tree: &Tree, name: &str, share: ShareAccess) -> File {
 }
 
 #[test]
-fn through_a_handle_without_the_right_it_is_denied() {
+fn a_rename_needs_the_right_to_delete() {
     // smb2.rename.simple_nodelete, share_delete_no_delete_access
     let server = HoldfastServer::new();
     let tree = server.tree();
@@ -33,7 +33,7 @@ fn through_a_handle_without_the_right_it_is_denied() {
 }
 
 #[test]
-fn the_handles_own_share_mode_does_not_matter() {
+fn the_share_mode_of_the_renaming_handle_is_ignored() {
     // smb2.rename.no_sharing, share_delete_and_delete_access,
     // no_share_delete_but_delete_access
     let server = HoldfastServer::new();
@@ -61,7 +61,7 @@ fn the_handle_follows_its_file() {
         assert_eq!(file.read_all().unwrap(), b"CONTENT");
         assert_eq!(tree.read_file(name).unwrap(), b"CONTENT");
     }
-    // What is put in the old place is another file.
+    // A new file at the old name is another file.
     file.rename("g", false).unwrap();
     tree.write_file("f", b"another").unwrap();
     assert_eq!(file.read_all().unwrap(), b"CONTENT");
@@ -81,7 +81,7 @@ fn other_handles_follow_it_too() {
 }
 
 #[test]
-fn what_is_replaced_must_not_be_open() {
+fn a_replaced_file_must_not_be_open() {
     // [MS-FSA] 2.1.5.15.12: an open target is not removed.
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
@@ -96,8 +96,8 @@ fn what_is_replaced_must_not_be_open() {
 }
 
 #[test]
-fn a_cached_handle_of_what_is_replaced_is_asked_for() {
-    // Its oplock is broken first; the holder lets go, and the rename goes on.
+fn the_handle_caching_of_a_replaced_file_is_broken() {
+    // Its oplock is broken first; the holder closes the file, and the rename continues.
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     tree.write_file("f", b"new").unwrap();
@@ -124,7 +124,7 @@ fn a_cached_handle_of_what_is_replaced_is_asked_for() {
 }
 
 #[test]
-fn a_directory_with_open_files_stays_where_it_is() {
+fn a_directory_with_open_files_is_not_renamed() {
     // smb2.rename.rename_dir_openfile
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
@@ -155,7 +155,7 @@ fn the_case_alone_can_change() {
 }
 
 #[test]
-fn one_that_is_to_be_deleted_keeps_its_name() {
+fn a_file_with_a_pending_deletion_is_not_renamed() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"x").unwrap();
@@ -167,7 +167,7 @@ fn one_that_is_to_be_deleted_keeps_its_name() {
 }
 
 #[test]
-fn delete_on_close_goes_along() {
+fn delete_on_close_remains_after_a_rename() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree
@@ -181,7 +181,7 @@ fn delete_on_close_goes_along() {
 }
 
 #[test]
-fn its_locks_go_along() {
+fn locks_remain_after_a_rename() {
     use smb_wire::msg::LockFlags;
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
@@ -197,7 +197,7 @@ fn its_locks_go_along() {
 }
 
 #[test]
-fn its_streams_go_along() {
+fn streams_remain_after_a_rename() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"content").unwrap();
@@ -211,8 +211,8 @@ fn its_streams_go_along() {
 }
 
 #[test]
-fn onto_its_other_name_that_is_to_be_deleted_it_stays() {
-    // The close of the other handle would remove the last name of what was just renamed.
+fn a_file_is_not_renamed_onto_its_other_link_with_a_pending_deletion() {
+    // The close of the other handle would remove the last name of the renamed file.
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("a", b"content").unwrap();

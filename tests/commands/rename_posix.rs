@@ -1,5 +1,5 @@
-//! FileRenameInformationEx and FileLinkInformationEx ([MS-FSCC] 2.4.43): what has the new name goes
-//! with POSIX semantics, so that its handles stay valid.
+//! FileRenameInformationEx and FileLinkInformationEx ([MS-FSCC] 2.4.43): with POSIX semantics the
+//! replaced file loses its name while its handles remain valid.
 
 use bytes::BytesMut;
 use smb_client::{Break, CreateArgs, File, Options, Tree};
@@ -29,7 +29,7 @@ fn info(to: &str, flags: RenameFlags) -> BytesMut {
     buffer
 }
 
-/// Gives `from` the name `to`, or one more name.
+/// Renames `from` to `to`, or adds `to` as a link.
 fn set(tree: &Tree, class: Class, from: &str, to: &str, flags: RenameFlags) -> Status {
     let access = AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES;
     let file = tree.create(&CreateArgs::open(from).access(access)).unwrap();
@@ -55,7 +55,7 @@ fn names(tree: &Tree) -> Vec<String> {
 }
 
 #[test]
-fn a_file_that_somebody_reads_is_replaced() {
+fn an_open_file_is_replaced() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     for class in [Class::RENAME_EX, Class::LINK_EX] {
@@ -63,13 +63,13 @@ fn a_file_that_somebody_reads_is_replaced() {
         tree.write_file("f", b"old").unwrap();
         let theirs = other.create(&CreateArgs::open("f")).unwrap();
         assert_eq!(set(&tree, class, "new", "f", POSIX), Status::SUCCESS);
-        // The handle stays valid, and is one of a file without a name.
+        // The handle remains valid, for a file without a name.
         assert_eq!(theirs.read_all().unwrap(), b"old");
         theirs.write_all(0, b"OLD and more").unwrap();
         theirs.flush(false).unwrap();
         assert_eq!(theirs.read_all().unwrap(), b"OLD and more");
         assert!(standard(&theirs).delete_pending);
-        // The name is the other file's for everybody, before and after the handle is closed.
+        // Everybody finds the new file under the name, before and after the handle is closed.
         assert_eq!(other.read_file("f").unwrap(), b"new");
         theirs.close().unwrap();
         assert_eq!(tree.read_file("f").unwrap(), b"new");
@@ -81,7 +81,7 @@ fn a_file_that_somebody_reads_is_replaced() {
 }
 
 #[test]
-fn without_the_flag_or_without_sharing_deletion_it_stays() {
+fn an_open_file_is_not_replaced_without_the_flag_or_shared_deletion() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     tree.write_file("new", b"new").unwrap();
@@ -106,7 +106,7 @@ fn without_the_flag_or_without_sharing_deletion_it_stays() {
             theirs.close().unwrap();
         }
     }
-    // Whoever only looks at attributes takes no part in sharing.
+    // An attribute-only open takes no part in sharing.
     let args = CreateArgs::open("f").access(AccessMask::FILE_READ_ATTRIBUTES);
     let theirs = other.create(&args.share(ShareAccess(0))).unwrap();
     assert_eq!(rename(&tree, "new", "f", POSIX), Status::SUCCESS);
@@ -115,7 +115,7 @@ fn without_the_flag_or_without_sharing_deletion_it_stays() {
 }
 
 #[test]
-fn an_open_stream_forbids_it_unless_it_shares_deletion() {
+fn an_open_stream_prevents_the_replacement_unless_it_shares_deletion() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     for (share, answer) in [(3, Status::SHARING_VIOLATION), (7, Status::SUCCESS)] {
@@ -135,7 +135,7 @@ fn an_open_stream_forbids_it_unless_it_shares_deletion() {
 }
 
 #[test]
-fn closing_what_was_replaced_deletes_nothing() {
+fn closing_a_replaced_file_deletes_nothing() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     tree.write_file("new", b"new").unwrap();
@@ -156,7 +156,7 @@ fn closing_what_was_replaced_deletes_nothing() {
 }
 
 #[test]
-fn what_is_marked_for_deletion_is_not_replaced() {
+fn a_file_with_a_pending_deletion_is_not_replaced() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     tree.write_file("new", b"new").unwrap();
@@ -169,7 +169,7 @@ fn what_is_marked_for_deletion_is_not_replaced() {
 }
 
 #[test]
-fn another_name_of_what_was_replaced_stays() {
+fn other_links_of_a_replaced_file_remain() {
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     tree.write_file("new", b"new").unwrap();
@@ -189,7 +189,7 @@ fn another_name_of_what_was_replaced_stays() {
 }
 
 #[test]
-fn read_only_files_and_directories_stay() {
+fn read_only_files_and_directories_are_not_replaced() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("new", b"new").unwrap();
@@ -216,7 +216,7 @@ fn read_only_files_and_directories_stay() {
 }
 
 #[test]
-fn who_caches_it_is_asked_and_may_cache_what_comes() {
+fn the_caching_of_a_replaced_file_is_broken_and_can_be_granted_on_the_new_one() {
     const KEY: LeaseKey = LeaseKey([7; 16]);
     let server = HoldfastServer::new();
     let (tree, other) = (
@@ -251,7 +251,7 @@ fn who_caches_it_is_asked_and_may_cache_what_comes() {
     assert!(connection.answered(id, SOON).unwrap());
     drop(connection);
     tree.client().wait(id).unwrap().ok().unwrap();
-    // The client knows files by their names: the same key, for the file that has it now.
+    // The client identifies files by their names, so it uses the same key for the new file.
     let again = other.create(&leased).unwrap();
     assert_eq!(again.read_all().unwrap(), b"new");
     assert_eq!(theirs.read_all().unwrap(), b"old");

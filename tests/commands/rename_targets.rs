@@ -1,5 +1,5 @@
-//! Where a new name goes, and whom that asks ([MS-FSA] 2.1.5.15.12, 2.1.5.15.7): the directory is
-//! opened for it, what has the name must go, and handles that are only cached are asked for.
+//! The target of a rename or link ([MS-FSA] 2.1.5.15.12, 2.1.5.15.7): its directory is opened, an
+//! existing file must be removed, and handle caching is broken.
 
 use bytes::BytesMut;
 use smb_client::{Break, CreateArgs, File, Options, Tree};
@@ -24,7 +24,7 @@ struct World {
 }
 
 impl World {
-    /// The directory `d`, and `f`, a file beside it.
+    /// Creates the directory `d`, and the file `f` beside it.
     fn new() -> Self {
         let server = HoldfastServer::new();
         let holder = server.tree_with(Options::default().guid(Guid([1; 16])));
@@ -44,7 +44,7 @@ impl World {
         self.other.create(&args).unwrap()
     }
 
-    /// The handle caching of [`KEY`] was asked for.
+    /// Asserts that the handle caching of [`KEY`] is broken.
     #[track_caller]
     fn assert_asked(&self, held: LeaseState) {
         let broken = self.holder.client().next_break(SOON).unwrap();
@@ -93,7 +93,7 @@ fn send(file: &File, to: &str, class: FileInformationClass) -> MessageId {
 const BOTH: [FileInformationClass; 2] = [FileInformationClass::RENAME, FileInformationClass::LINK];
 
 #[test]
-fn who_caches_a_handle_that_may_delete_the_directory_is_asked_for_it() {
+fn a_cached_handle_that_may_delete_the_target_directory_is_broken() {
     // smb2.dirlease.rename_dst_parent
     for class in BOTH {
         let world = World::new();
@@ -106,7 +106,7 @@ fn who_caches_a_handle_that_may_delete_the_directory_is_asked_for_it() {
         world.assert_asked(RH);
         world.holder.acknowledge_lease(KEY, R).unwrap();
         assert_eq!(world.end(id), Status::SHARING_VIOLATION, "{class:?}");
-        // It has the lease again, and lets go of the handle this time.
+        // The holder has the lease again, and closes the handle this time.
         let again = world.holder.create(&args).unwrap();
         let lease = again.created().lease().unwrap();
         assert_eq!((lease.lease_state, lease.v2.unwrap().epoch), (RH, 3));
@@ -120,7 +120,7 @@ fn who_caches_a_handle_that_may_delete_the_directory_is_asked_for_it() {
 }
 
 #[test]
-fn who_has_the_directory_open_and_shares_no_writing_keeps_new_names_out() {
+fn an_open_of_the_target_directory_without_shared_writing_prevents_new_names() {
     let world = World::new();
     let open = |share| {
         let args = CreateArgs::directory("d").access(READ).share(share);
@@ -139,7 +139,8 @@ fn who_has_the_directory_open_and_shares_no_writing_keeps_new_names_out() {
         file.close().unwrap();
         world.holder.write_file("f", b"content").unwrap();
     }
-    // A directory may go where another may be deleted, not where nobody may write.
+    // A directory can be moved to a place where another client may delete, but not where nobody may
+    // write.
     world.holder.mkdir("e").unwrap();
     let keeps = open(ShareAccess::READ | ShareAccess::DELETE);
     let moved = world.other.rename("e", "d\\e", false);
@@ -151,7 +152,7 @@ fn who_has_the_directory_open_and_shares_no_writing_keeps_new_names_out() {
 }
 
 #[test]
-fn what_is_cached_of_a_stream_of_either_file_is_asked_for() {
+fn the_handle_caching_of_streams_of_both_files_is_broken() {
     for (cached, class) in [
         ("f:s", FileInformationClass::RENAME),
         ("g:s", FileInformationClass::RENAME),
@@ -177,7 +178,8 @@ fn what_is_cached_of_a_stream_of_either_file_is_asked_for() {
     }
 }
 
-/// Whether a handle below the directory is cached, and whether its holder closes it when asked.
+/// Whether a handle below the directory is cached, and whether its holder closes it when the
+/// caching is broken.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Handle {
     Open,
@@ -186,7 +188,7 @@ enum Handle {
 }
 
 #[test]
-fn who_caches_handles_below_a_directory_is_asked_one_after_the_other() {
+fn cached_handles_below_a_directory_are_broken_one_after_the_other() {
     // smb2.lease.rename_dir_openfile; [MS-FSA] 2.1.5.15.12, note 186
     use Handle::{Closed, Kept, Open};
     for (handles, comes_in, end) in [
@@ -219,7 +221,7 @@ fn who_caches_handles_below_a_directory_is_asked_one_after_the_other() {
             let Some(Break::Lease { key, .. }) = broken else {
                 continue;
             };
-            // Nobody else is asked meanwhile.
+            // No other caching is broken meanwhile.
             let other = world.holder.client().next_break(MEANWHILE / 3).unwrap();
             assert_eq!(other, None, "{what}");
             let asked = cached.iter().find(|(_, known, _)| *known == key);

@@ -1,5 +1,5 @@
-//! A CREATE that is sent again ([MS-SMB2] 3.3.5.9 "Create Context Validation", 3.3.5.9.10): the
-//! CreateGuid finds the open that the first one made, if its answer can have been lost.
+//! A repeated CREATE ([MS-SMB2] 3.3.5.9 "Create Context Validation", 3.3.5.9.10): the CreateGuid
+//! finds the open of the first one, if its response can have been lost.
 
 use smb_client::{ClientError, CreateArgs, File, Login, Options, Session, Tree};
 use smb_tests::durable::{granted_v2, v1, v2};
@@ -33,7 +33,7 @@ fn modern(server: &HoldfastServer) -> Tree {
     server.tree_with(options())
 }
 
-/// A file that is not there yet: done twice it collides.
+/// Creates a new file; a second execution would collide.
 fn new_file() -> CreateArgs {
     v2(CreateArgs::create("f"), CREATE_GUID, 0)
 }
@@ -57,7 +57,7 @@ fn replay(tree: &Tree, args: &CreateArgs) -> Result<File, ClientError> {
     tree.file(&reply)
 }
 
-/// The answer is the first one again.
+/// Asserts that the response is the same as the first one.
 fn assert_same(first: &File, again: &File) {
     let (first, again) = (first.created(), again.created());
     assert_eq!(again.file_id, first.file_id);
@@ -75,7 +75,7 @@ fn assert_same(first: &File, again: &File) {
     );
 }
 
-/// Another channel of a session.
+/// Connects another channel of a session.
 fn channel(server: &HoldfastServer, session: &Session, tree: &Tree) -> Tree {
     let client = server.client(session.client().options().clone());
     let login = Login::user(USER, PASSWORD, "");
@@ -84,8 +84,9 @@ fn channel(server: &HoldfastServer, session: &Session, tree: &Tree) -> Tree {
 }
 
 #[test]
-fn it_gives_the_same_open() {
-    // With an oplock, with a lease, and with neither: eligible is what can read, write or delete.
+fn a_replay_returns_the_same_open() {
+    // With an oplock, with a lease, and with neither: opens that can read, write or delete are
+    // eligible.
     for args in [new_file(), batch(), leased(KEY, RWH), leased(KEY, RH)] {
         let server = HoldfastServer::new();
         let tree = modern(&server);
@@ -97,15 +98,15 @@ fn it_gives_the_same_open() {
             assert_eq!(granted_v2(&again), granted_v2(&file));
         }
         assert!(server.is_external() || server.opens() == 1);
-        // One close closes it.
+        // A single close closes it.
         file.close().unwrap();
         assert_eq!(status(file.close()), Status::FILE_CLOSED);
     }
 }
 
 #[test]
-fn it_does_not_do_the_open_again() {
-    // An overwrite that is replayed does not truncate what was written meanwhile by others.
+fn a_replay_does_not_execute_the_open_again() {
+    // A replayed overwrite does not truncate data that others have written meanwhile.
     let server = HoldfastServer::new();
     let tree = modern(&server);
     tree.write_file("f", b"old").unwrap();
@@ -132,7 +133,7 @@ fn without_the_flag_a_create_guid_in_use_is_a_duplicate() {
     let elsewhere = v2(CreateArgs::create("g"), CREATE_GUID, 0);
     assert_eq!(status(tree.create(&elsewhere)), Status::DUPLICATE_OBJECTID);
     assert!(!server.path("g").exists());
-    // It is the client's, whatever its connection.
+    // The CreateGuid belongs to the client, on any connection.
     assert_eq!(
         status(modern(&server).create(&elsewhere)),
         Status::DUPLICATE_OBJECTID
@@ -141,7 +142,7 @@ fn without_the_flag_a_create_guid_in_use_is_a_duplicate() {
 }
 
 #[test]
-fn of_another_client_a_create_guid_means_nothing() {
+fn the_create_guid_of_another_client_is_ignored() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let file = tree.create(&new_file()).unwrap();
@@ -157,7 +158,7 @@ fn of_another_client_a_create_guid_means_nothing() {
 }
 
 #[test]
-fn a_replay_of_what_never_came_is_a_first_one() {
+fn a_replay_of_an_unknown_create_is_executed() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let file = replay(&tree, &batch()).unwrap();
@@ -167,7 +168,7 @@ fn a_replay_of_what_never_came_is_a_first_one() {
 }
 
 #[test]
-fn a_replay_of_what_failed_is_a_first_one() {
+fn a_replay_of_a_failed_create_is_executed() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let args = v2(CreateArgs::open("f"), CREATE_GUID, 0);
@@ -178,7 +179,7 @@ fn a_replay_of_what_failed_is_a_first_one() {
 }
 
 #[test]
-fn without_a_create_guid_the_flag_means_nothing() {
+fn without_a_create_guid_the_flag_is_ignored() {
     // smb2.replay.replay-regular
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -230,8 +231,8 @@ fn another_session_finds_a_duplicate() {
 }
 
 #[test]
-fn it_comes_over_the_channel_that_is_left() {
-    // 3.2.7.1: what a client does whose channel is lost before the answer.
+fn a_replay_can_use_the_remaining_channel() {
+    // 3.2.7.1: the behaviour of a client whose channel is lost before the response.
     for args in [new_file(), batch(), leased(KEY, RWH)] {
         let server = HoldfastServer::new();
         let tree = modern(&server);
@@ -249,8 +250,8 @@ fn it_comes_over_the_channel_that_is_left() {
 }
 
 #[test]
-fn a_break_after_a_replay_comes_over_one_of_the_channels() {
-    // 3.3.5.9.10 sets Open.Connection to the replay's; 3.3.4.6 sends by the first channel.
+fn a_break_after_a_replay_is_sent_on_one_of_the_channels() {
+    // 3.3.5.9.10 sets Open.Connection to that of the replay; 3.3.4.6 sends on the first channel.
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let other = channel(&server, tree.session(), &tree);
@@ -267,7 +268,8 @@ fn a_break_after_a_replay_comes_over_one_of_the_channels() {
     stranger.client().wait(id).unwrap().ok().unwrap();
 }
 
-/// After this use of the handle the CREATE's answer was seen: a replay is a first one.
+/// Asserts that after this use of the handle a replay counts as a new CREATE, because the response
+/// was obviously received.
 fn assert_spent_by(what: &str, usage: impl FnOnce(&File)) {
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -278,33 +280,33 @@ fn assert_spent_by(what: &str, usage: impl FnOnce(&File)) {
         Status::OBJECT_NAME_COLLISION,
         "{what}"
     );
-    // The CreateGuid is free for another open.
+    // The CreateGuid can be used for another open.
     let elsewhere = v2(CreateArgs::create("g"), CREATE_GUID, 0);
     tree.create(&elsewhere).unwrap();
     file.close().unwrap();
 }
 
 #[test]
-fn a_write_spends_it() {
+fn no_replay_after_a_write() {
     assert_spent_by("WRITE", |file| {
         file.write(0, b"x", WriteFlags::empty()).unwrap();
     });
 }
 
 #[test]
-fn a_read_spends_it() {
+fn no_replay_after_a_read() {
     assert_spent_by("READ", |file| {
         assert_eq!(status(file.read(0, 1)), Status::END_OF_FILE);
     });
 }
 
 #[test]
-fn a_flush_spends_it() {
+fn no_replay_after_a_flush() {
     assert_spent_by("FLUSH", |file| file.flush(false).unwrap());
 }
 
 #[test]
-fn a_lock_spends_it() {
+fn no_replay_after_a_lock() {
     assert_spent_by("LOCK", |file| {
         let element = LockElement {
             offset: 0,
@@ -316,7 +318,7 @@ fn a_lock_spends_it() {
 }
 
 #[test]
-fn a_query_spends_it() {
+fn no_replay_after_a_query() {
     assert_spent_by("QUERY_INFO", |file| {
         file.query(smb_wire::fscc::FileInformationClass::BASIC)
             .unwrap();
@@ -324,12 +326,12 @@ fn a_query_spends_it() {
 }
 
 #[test]
-fn a_set_spends_it() {
+fn no_replay_after_a_set() {
     assert_spent_by("SET_INFO", |file| file.set_end_of_file(1).unwrap());
 }
 
 #[test]
-fn an_ioctl_spends_it() {
+fn no_replay_after_an_ioctl() {
     assert_spent_by("IOCTL", |file| {
         let code = smb_wire::fsctl::FsctlCode::SRV_REQUEST_RESUME_KEY;
         file.ioctl(code, &[], 64).unwrap();
@@ -337,7 +339,7 @@ fn an_ioctl_spends_it() {
 }
 
 #[test]
-fn an_acknowledgement_of_its_lease_spends_it() {
+fn no_replay_after_an_acknowledgment_of_its_lease() {
     // 3.3.5.22.2
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -367,15 +369,15 @@ fn a_close_frees_the_create_guid() {
 }
 
 #[test]
-fn an_open_that_cannot_touch_data_is_not_eligible() {
-    // 3.3.5.9.10: read, execute, write, append or delete is needed.
+fn an_attribute_only_open_is_not_eligible() {
+    // 3.3.5.9.10: read, execute, write, append or delete access is required.
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let stat = AccessMask::FILE_READ_ATTRIBUTES | AccessMask::SYNCHRONIZE;
     let args = v2(CreateArgs::create("f").access(stat), CREATE_GUID, 0);
     tree.create(&args).unwrap();
     assert_eq!(status(replay(&tree, &args)), Status::OBJECT_NAME_COLLISION);
-    // Nor is it a duplicate.
+    // It is no duplicate either.
     let elsewhere = v2(CreateArgs::create("g"), CREATE_GUID, 0);
     tree.create(&elsewhere).unwrap();
 }
@@ -405,7 +407,7 @@ fn the_fields_of_the_replay_do_not_change_the_open() {
         .share(ShareAccess::empty());
     let again = replay(&tree, &v2(args, CREATE_GUID, 0)).unwrap();
     assert_eq!(again.id(), file.id());
-    // All is shared still: another open breaks the oplock and is let in.
+    // The file is still fully shared: another open breaks the oplock and succeeds.
     let stranger = server.tree();
     let id = stranger.send(CreateArgs::open("f").request()).unwrap();
     assert!(tree.client().next_break(SOON).unwrap().is_some());
@@ -414,7 +416,7 @@ fn the_fields_of_the_replay_do_not_change_the_open() {
 }
 
 #[test]
-fn a_lease_that_grew_meanwhile_is_told_as_it_is() {
+fn a_lease_that_was_upgraded_meanwhile_is_returned_as_it_is() {
     // smb2.replay.replay-dhv2-lease1
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -428,7 +430,7 @@ fn a_lease_that_grew_meanwhile_is_told_as_it_is() {
 }
 
 #[test]
-fn the_time_is_told_as_it_was() {
+fn the_timeout_is_returned_unchanged() {
     // "If SMB2_FLAGS_REPLAY_OPERATION ... Timeout MUST be set to Open.DurableOpenTimeout"
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -445,7 +447,7 @@ fn the_time_is_told_as_it_was() {
 }
 
 #[test]
-fn two_replays_at_once_over_two_channels_give_one_open() {
+fn two_concurrent_replays_on_two_channels_give_one_open() {
     for round in 0..10u8 {
         let server_args = v2(
             CreateArgs::create(&format!("f{round}")),
@@ -462,7 +464,7 @@ fn two_replays_at_once_over_two_channels_give_one_open() {
             tree.client().wait(first).unwrap(),
             other.client().wait(second).unwrap(),
         ];
-        // One made it; the other found it, or is told to come again.
+        // One replay creates the open; the other finds it, or has to try again.
         let mut ids = Vec::new();
         for reply in ends {
             match reply.status() {
@@ -476,24 +478,24 @@ fn two_replays_at_once_over_two_channels_give_one_open() {
 }
 
 #[test]
-fn it_gives_back_what_is_lost() {
-    // smb2.replay.durable-reconnect-replay1, replay-twice-durable: the text has
-    // DUPLICATE_OBJECTID, as Open.Session is not the session that asks; Windows and Samba give the
-    // open back to a client that lost its connection before the answer.
+fn a_replay_returns_a_disconnected_open() {
+    // smb2.replay.durable-reconnect-replay1, replay-twice-durable: by the specification the status
+    // is DUPLICATE_OBJECTID, since Open.Session is not the session of the request; Windows and
+    // Samba return the open to a client that lost its connection before the response.
     for args in [batch(), leased(KEY, RWH), leased(KEY, RH)] {
         let server = HoldfastServer::new();
         let tree = modern(&server);
         let file = tree.create(&args).unwrap();
         server.lose(&tree);
         let tree = modern(&server);
-        // Another open is not made with its CreateGuid.
+        // No other open can be created with its CreateGuid.
         assert_eq!(status(tree.create(&args)), Status::DUPLICATE_OBJECTID);
         let back = replay(&tree, &args).unwrap();
         assert_eq!(back.id().persistent, file.id().persistent);
         assert_eq!(back.created().create_action, CreateAction::CREATED);
         assert_eq!(back.created().oplock_level, file.created().oplock_level);
         assert_eq!(granted_v2(&back), granted_v2(&file));
-        // Once more, and lost once more.
+        // The client replays again after another loss.
         assert_same(&back, &replay(&tree, &args).unwrap());
         server.lose(&tree);
         let tree = modern(&server);
@@ -501,13 +503,13 @@ fn it_gives_back_what_is_lost() {
         back.write_all(0, b"back").unwrap();
         assert_eq!(back.read_all().unwrap(), b"back");
         assert!(server.is_external() || server.opens() == 1);
-        // The answer was seen.
+        // The response was received.
         assert_eq!(status(replay(&tree, &args)), Status::OBJECT_NAME_COLLISION);
     }
 }
 
 #[test]
-fn it_gives_back_what_a_session_that_was_replaced_left() {
+fn a_replay_returns_the_open_of_a_replaced_session() {
     // smb2.replay.durable-reconnect-replay3
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -521,7 +523,7 @@ fn it_gives_back_what_a_session_that_was_replaced_left() {
 }
 
 #[test]
-fn what_is_lost_is_its_owners_under_its_lease_on_its_share() {
+fn a_disconnected_open_needs_its_user_lease_and_share() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let args = leased(KEY, RWH);
@@ -544,8 +546,8 @@ fn what_is_lost_is_its_owners_under_its_lease_on_its_share() {
 }
 
 #[test]
-fn what_was_lost_and_broken_is_opened_anew() {
-    // 3.3.4.7: another open closed it.
+fn a_disconnected_open_that_was_broken_is_created_again() {
+    // 3.3.4.7: another client's open closed it.
     let server = HoldfastServer::new();
     let tree = modern(&server);
     tree.create(&leased(KEY, RWH)).unwrap();

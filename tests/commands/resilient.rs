@@ -1,5 +1,5 @@
-//! Resilient opens ([MS-SMB2] 3.3.5.15.9, 3.3.7.1, 3.3.5.6, 3.3.6.4): kept whatever they cache,
-//! and come back to by version 1 of the durable reconnect (3.3.5.9.7).
+//! Resilient opens ([MS-SMB2] 3.3.5.15.9, 3.3.7.1, 3.3.5.6, 3.3.6.4): preserved with any caching,
+//! and reconnected by version 1 of the durable reconnect (3.3.5.9.7).
 
 use std::time::{Duration, Instant};
 
@@ -16,14 +16,14 @@ use smb_wire::msg::{
     CreateOptions, Dialect, IoctlResponse, LockElement, LockFlags, OplockLevel, ShareAccess,
 };
 
-/// Of the clients of 3.1.1.
+/// The ClientGuid of the clients of 3.1.1.
 const CLIENT_GUID: Guid = Guid([0x11; 16]);
 const CREATE_GUID: Guid = Guid([0x44; 16]);
 const EXCLUSIVE: LockFlags = LockFlags(0x12);
-/// MaxResiliencyTimeout of Windows (A226).
+/// MaxResiliencyTimeout of Windows ([MS-SMB2] appendix A on 3.3.3).
 const TIMEOUT_MAX_MS: u32 = 300_000;
 
-/// A client of this dialect: one ClientGuid speaks one dialect (3.3.5.5.3).
+/// Connects a client with a dialect; each ClientGuid is limited to one dialect (3.3.5.5.3).
 fn of(server: &HoldfastServer, dialect: Dialect) -> Tree {
     let guid = Guid([dialect.0.to_le_bytes()[0]; 16]);
     server.tree_with(Options::dialect(dialect).guid(guid))
@@ -47,7 +47,7 @@ fn plain() -> CreateArgs {
     CreateArgs::open_if("f")
 }
 
-/// A resilient open without oplock whose connection is lost.
+/// Creates a resilient open without an oplock and loses its connection.
 fn lost(server: &HoldfastServer, args: &CreateArgs, timeout_ms: u32) -> FileId {
     let tree = modern(server);
     let file = tree.create(args).unwrap();
@@ -58,7 +58,7 @@ fn lost(server: &HoldfastServer, args: &CreateArgs, timeout_ms: u32) -> FileId {
 }
 
 #[test]
-fn it_is_granted_on_2_1_and_later() {
+fn resiliency_is_granted_on_2_1_and_later() {
     let server = HoldfastServer::new();
     for dialect in [Dialect::SMB_2_1, Dialect::SMB_3_0, Dialect::SMB_3_1_1] {
         let tree = of(&server, dialect);
@@ -81,7 +81,7 @@ fn it_is_granted_on_2_1_and_later() {
 }
 
 #[test]
-fn smb_2_0_2_may_refuse_it() {
+fn smb_2_0_2_may_refuse_resiliency() {
     // "MAY fail the request with STATUS_INVALID_DEVICE_REQUEST"
     let server = HoldfastServer::new();
     let tree = of(&server, Dialect::SMB_2_0_2);
@@ -101,7 +101,7 @@ fn smb_2_0_2_may_refuse_it() {
 }
 
 #[test]
-fn an_input_too_short_is_refused() {
+fn an_input_that_is_too_short_is_refused() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let file = tree.create(&plain()).unwrap();
@@ -110,7 +110,7 @@ fn an_input_too_short_is_refused() {
         let end = file.ioctl(FsctlCode::LMR_REQUEST_RESILIENCY, short, 0);
         assert_eq!(status(end), Status::INVALID_PARAMETER, "{size}");
     }
-    // One that is longer is not: only smaller is.
+    // A longer input is accepted: only shorter ones are refused.
     let mut long = input(1000);
     long.extend_from_slice(&[0; 8]);
     file.ioctl(FsctlCode::LMR_REQUEST_RESILIENCY, &long, 0)
@@ -118,7 +118,7 @@ fn an_input_too_short_is_refused() {
 }
 
 #[test]
-fn more_time_than_there_is_is_refused() {
+fn a_timeout_above_the_maximum_is_refused() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let file = tree.create(&plain()).unwrap();
@@ -129,7 +129,7 @@ fn more_time_than_there_is_is_refused() {
             "{timeout_ms}"
         );
     }
-    // And it is not resilient for that.
+    // The open does not become resilient.
     let id = file.id();
     server.lose(&tree);
     let again = modern(&server).create(&v1_again(plain(), id));
@@ -137,7 +137,7 @@ fn more_time_than_there_is_is_refused() {
 }
 
 #[test]
-fn a_handle_that_is_not_there_is_closed() {
+fn an_unknown_handle_gives_file_closed() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let file = tree.create(&plain()).unwrap();
@@ -146,7 +146,7 @@ fn a_handle_that_is_not_there_is_closed() {
 }
 
 #[test]
-fn it_survives_without_any_oplock() {
+fn a_resilient_open_survives_without_an_oplock() {
     for (dialect, level) in [
         (Dialect::SMB_2_1, OplockLevel::NONE),
         (Dialect::SMB_3_1_1, OplockLevel::NONE),
@@ -167,7 +167,7 @@ fn it_survives_without_any_oplock() {
 }
 
 #[test]
-fn an_oplock_that_waits_for_acknowledgements_comes_back() {
+fn an_exclusive_oplock_is_restored_by_the_reconnect() {
     for level in [OplockLevel::EXCLUSIVE, OplockLevel::BATCH] {
         let server = HoldfastServer::new();
         let tree = modern(&server);
@@ -181,8 +181,8 @@ fn an_oplock_that_waits_for_acknowledgements_comes_back() {
 }
 
 #[test]
-fn level_ii_comes_back() {
-    // 3.3.7.1 leaves Open.OplockLevel alone; 3.3.5.9 "Response Construction" tells it.
+fn level_ii_is_restored_by_the_reconnect() {
+    // 3.3.7.1 does not change Open.OplockLevel; 3.3.5.9 "Response Construction" returns it.
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let file = tree.create(&plain().oplock(OplockLevel::II)).unwrap();
@@ -194,7 +194,7 @@ fn level_ii_comes_back() {
 }
 
 #[test]
-fn its_locks_hold_and_come_back() {
+fn locks_are_held_and_restored() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let file = tree.create(&plain()).unwrap();
@@ -215,7 +215,7 @@ fn its_locks_hold_and_come_back() {
 }
 
 #[test]
-fn its_share_mode_holds() {
+fn the_share_mode_applies_while_disconnected() {
     let server = HoldfastServer::new();
     let alone = plain().share(ShareAccess::empty());
     let id = lost(&server, &alone, 60_000);
@@ -230,14 +230,18 @@ fn its_share_mode_holds() {
 }
 
 #[test]
-fn a_conflicting_open_does_not_purge_it() {
-    // 3.3.4.6 closes what is durable; this is not ("Open.IsDurable MUST be set to FALSE").
+fn a_conflicting_open_does_not_close_a_resilient_open() {
+    // 3.3.4.6 closes durable opens; this one is not durable ("Open.IsDurable MUST be set to
+    // FALSE").
     let server = HoldfastServer::new();
     let batch = plain().oplock(OplockLevel::BATCH);
     let id = lost(&server, &batch, 60_000);
     let started = Instant::now();
     let theirs = server.tree().create(&CreateArgs::open("f")).unwrap();
-    assert!(started.elapsed() < SOON, "somebody waited for the dead");
+    assert!(
+        started.elapsed() < SOON,
+        "the client waited for a lost connection"
+    );
     theirs.write_all(0, b"BEFORE").unwrap();
     let tree = modern(&server);
     let file = tree.create(&v1_again(plain(), id)).unwrap();
@@ -245,7 +249,7 @@ fn a_conflicting_open_does_not_purge_it() {
 }
 
 #[test]
-fn a_logoff_keeps_it() {
+fn a_logoff_preserves_a_resilient_open() {
     // 3.3.5.6
     let server = HoldfastServer::new();
     let tree = modern(&server);
@@ -272,7 +276,7 @@ fn another_user_is_denied() {
 }
 
 #[test]
-fn one_that_is_connected_is_not_found() {
+fn a_connected_open_is_not_found() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let file = tree.create(&plain()).unwrap();
@@ -283,8 +287,8 @@ fn one_that_is_connected_is_not_found() {
 }
 
 #[test]
-fn a_durable_one_made_resilient_comes_back_by_either_version() {
-    // 3.3.5.9.12 takes what is resilient, too; its CreateGuid stays.
+fn a_durable_open_made_resilient_reconnects_by_either_version() {
+    // 3.3.5.9.12 accepts resilient opens, too; the CreateGuid remains.
     let server = HoldfastServer::new();
     let args = || {
         CreateArgs::open_if("f").lease_v2(
@@ -308,7 +312,7 @@ fn a_durable_one_made_resilient_comes_back_by_either_version() {
 }
 
 #[test]
-fn after_its_time_it_is_closed_and_not_before() {
+fn a_resilient_open_is_closed_after_its_timeout_and_not_before() {
     // 3.3.6.4
     let server = HoldfastServer::new();
     let doomed = plain().options(CreateOptions::DELETE_ON_CLOSE);
@@ -322,7 +326,7 @@ fn after_its_time_it_is_closed_and_not_before() {
 }
 
 #[test]
-fn the_last_time_asked_for_counts() {
+fn the_last_requested_timeout_applies() {
     let server = HoldfastServer::new();
     let tree = modern(&server);
     let doomed = plain().options(CreateOptions::DELETE_ON_CLOSE);
@@ -340,8 +344,8 @@ fn the_last_time_asked_for_counts() {
 }
 
 #[test]
-fn a_lock_repeated_after_coming_back_is_done_already() {
-    // 3.3.5.14, on 2.1 for what is resilient.
+fn a_lock_repeated_after_the_reconnect_is_not_executed_again() {
+    // 3.3.5.14, on 2.1 for resilient opens.
     let server = HoldfastServer::new();
     let tree = of(&server, Dialect::SMB_2_1);
     let file = tree.create(&plain()).unwrap();

@@ -1,5 +1,5 @@
-//! Several channels of one session: binding and its checks ([MS-SMB2] 3.3.5.5, 3.3.5.5.3), what
-//! all channels see of each other, and what the end of one does (3.3.7.1, 3.3.4.6).
+//! Several channels of one session: binding and its checks ([MS-SMB2] 3.3.5.5, 3.3.5.5.3), the
+//! state that all channels share, and the consequences of losing one (3.3.7.1, 3.3.4.6).
 
 use std::thread::sleep;
 
@@ -22,7 +22,7 @@ use smb_wire::msg::{
 };
 
 const GUID: Guid = Guid([0x5a; 16]);
-/// Channels of one session, as Windows and Samba allow.
+/// Maximum number of channels of a session, as on Windows and Samba.
 const CHANNELS_MAX: usize = 32;
 
 fn options() -> Options {
@@ -43,17 +43,17 @@ fn bind_with(client: &Client, to: &Session) -> Result<Session, smb_client::Clien
     client.bind(to.secret().unwrap(), &alice())
 }
 
-/// Another channel of a session.
+/// Connects another channel of a session.
 fn channel(server: &HoldfastServer, to: &Session) -> Session {
     bind_with(&server.client(to.client().options().clone()), to).unwrap()
 }
 
-/// The same tree over another channel.
+/// Returns the same tree on another channel.
 fn over(channel: &Session, tree: &Tree) -> Tree {
     channel.tree_of(tree.id(), *tree.info())
 }
 
-/// A session with two channels, and its tree over both.
+/// Creates a session with two channels, and returns its tree on both.
 fn two(server: &HoldfastServer) -> (Tree, Tree) {
     let first = server.session(options());
     let second = channel(server, &first);
@@ -79,7 +79,7 @@ fn binding(token: &[u8], flags: SessionSetupFlags) -> Request {
 }
 
 #[test]
-fn multichannel_is_announced_to_those_who_ask_on_3x() {
+fn multichannel_is_announced_on_request_on_3x() {
     let server = HoldfastServer::new();
     let offered = |options: Options| {
         let client = server.client(options);
@@ -125,7 +125,7 @@ fn a_second_connection_is_bound_and_has_keys_of_its_own() {
     }
 }
 
-/// Bytes that differ each time it is called.
+/// Returns different bytes in each call.
 fn rand() -> [u8; 16] {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
     static NEXT: AtomicU8 = AtomicU8::new(1);
@@ -133,16 +133,16 @@ fn rand() -> [u8; 16] {
 }
 
 #[test]
-fn every_check_has_its_status_and_harms_nobody() {
+fn every_failed_check_has_its_status_and_no_effect() {
     let server = HoldfastServer::new();
     let cmac = || options().signing_algorithm(SigningAlgorithm::AesCmac);
     let first = server.session(cmac());
     let refused = |options: Options| status(bind_with(&server.client(options), &first));
     let cases = [
-        // Another dialect: 3.x, and one that knows no binding.
+        // Another dialect of 3.x, and one that does not support binding.
         (of(Dialect::SMB_3_0), Status::INVALID_PARAMETER),
         (of(Dialect::SMB_2_1), Status::REQUEST_NOT_ACCEPTED),
-        // Another cipher: the keys of sealing are the session's.
+        // Another cipher: the encryption keys belong to the session.
         (cmac().cipher(Cipher::Aes256Gcm), Status::INVALID_PARAMETER),
         // Another ClientGuid.
         (cmac().guid(Guid([7; 16])), Status::USER_SESSION_DELETED),
@@ -160,14 +160,14 @@ fn every_check_has_its_status_and_harms_nobody() {
         status(bind_with(&client, &gmac)),
         Status::REQUEST_OUT_OF_SEQUENCE
     );
-    // The connection that was refused is as good as any.
+    // The refused connection still works.
     let own = client.login(USER, PASSWORD, "").unwrap();
     unharmed(&own);
     unharmed(&gmac);
 }
 
 #[test]
-fn requests_to_bind_that_prove_nothing_are_refused() {
+fn unauthenticated_binding_requests_are_refused() {
     let server = HoldfastServer::new();
     let first = server.session(options());
     let client = server.client(options());
@@ -178,7 +178,7 @@ fn requests_to_bind_that_prove_nothing_are_refused() {
         ask(first.id(), bind),
         Outcome::Answered(Status::INVALID_PARAMETER)
     );
-    // No such session; none named at all.
+    // An unknown session; no session at all.
     assert_eq!(
         ask(SessionId(0x77), bind),
         Outcome::Answered(Status::USER_SESSION_DELETED)
@@ -187,12 +187,12 @@ fn requests_to_bind_that_prove_nothing_are_refused() {
         ask(SessionId(0), bind),
         Outcome::Answered(Status::INVALID_PARAMETER)
     );
-    // A foreign session cannot be authenticated again.
+    // A session of another connection cannot be reauthenticated.
     assert_eq!(
         ask(first.id(), SessionSetupFlags::empty()),
         Outcome::Answered(Status::USER_SESSION_DELETED)
     );
-    // Signed, but with another session's key.
+    // The request is signed with another session's key.
     let other = server.client(options().guid(GUID));
     let stranger = other.login(USER, PASSWORD, "").unwrap();
     let forged = binding(b"x", bind).session(stranger.id());
@@ -208,13 +208,13 @@ fn requests_to_bind_that_prove_nothing_are_refused() {
 }
 
 #[test]
-fn only_the_sessions_user_binds() {
+fn only_the_user_of_the_session_can_bind() {
     let server = HoldfastServer::new();
     let first = server.session(options());
     let tree = first.tree(DATA).unwrap();
     let kept = tree.create(&CreateArgs::open_if("kept")).unwrap();
     let client = server.client(options());
-    // The connection has a session of its own meanwhile.
+    // The connection has a session of its own at the same time.
     let own = client.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
     for (login, expected) in [
         (
@@ -227,11 +227,11 @@ fn only_the_sessions_user_binds() {
     ] {
         let bound = client.bind(first.secret().unwrap(), &login);
         assert_eq!(status(bound), expected);
-        // CVE-2026-31476: nothing happened to the session, nor to the connection.
+        // CVE-2026-31476: neither the session nor the connection is affected.
         kept.write_all(0, b"still mine").unwrap();
         unharmed(&own);
     }
-    // It is no channel.
+    // The connection is not a channel.
     client
         .connection()
         .core_mut()
@@ -241,7 +241,7 @@ fn only_the_sessions_user_binds() {
         outcome(client.call(adopted)),
         Outcome::Answered(Status::USER_SESSION_DELETED)
     );
-    // The right one still can, on the same connection.
+    // The right user can still bind, on the same connection.
     let bound = bind_with(&client, &first).unwrap();
     let through = kept.through(&over(&bound, &tree));
     assert_eq!(through.read_all().unwrap(), b"still mine");
@@ -250,7 +250,7 @@ fn only_the_sessions_user_binds() {
 #[test]
 fn a_connection_is_one_channel_only() {
     let server = HoldfastServer::new();
-    // There the channel's key is the session's, so that the signature is right.
+    // On the first connection the channel's key is the session's, so the signature is right.
     let first = server.session(options());
     let again = binding(b"x", SessionSetupFlags::BINDING).session(first.id());
     let reply = first.client().call(again);
@@ -265,14 +265,14 @@ fn a_connection_is_one_channel_only() {
         outcome(reply),
         Outcome::Answered(Status::REQUEST_NOT_ACCEPTED)
     );
-    // With the session's key it is a wrong signature.
+    // The session's key makes it a wrong signature.
     let wrong = bind_with(second.client(), &first);
     assert_eq!(status(wrong), Status::ACCESS_DENIED);
     unharmed(&first);
 }
 
 #[test]
-fn a_session_has_so_many_channels_and_no_more() {
+fn the_number_of_channels_is_limited() {
     let server = HoldfastServer::new();
     let first = server.session(options());
     let mut channels: Vec<Session> = (1..CHANNELS_MAX)
@@ -285,7 +285,7 @@ fn a_session_has_so_many_channels_and_no_more() {
     );
     unharmed(&first);
     channels.pop();
-    // The end of a connection takes a moment to be seen.
+    // The server notices the end of a connection with a delay.
     let bound = (0..100).find_map(|_| {
         sleep(MEANWHILE / 10);
         bind_with(&client, &first).ok()
@@ -294,7 +294,7 @@ fn a_session_has_so_many_channels_and_no_more() {
 }
 
 #[test]
-fn the_session_lives_until_its_last_channel_goes() {
+fn the_session_ends_with_its_last_channel() {
     let server = HoldfastServer::new();
     let (tree, other) = two(&server);
     let alone = CreateArgs::open_if("held").share(ShareAccess::empty());
@@ -316,7 +316,7 @@ fn the_session_lives_until_its_last_channel_goes() {
 }
 
 #[test]
-fn what_one_channel_ends_is_ended_for_all() {
+fn close_disconnect_and_logoff_on_one_channel_apply_to_all() {
     let server = HoldfastServer::new();
     let (tree, other) = two(&server);
     let file = tree.create(&CreateArgs::open_if("f")).unwrap();
@@ -330,20 +330,20 @@ fn what_one_channel_ends_is_ended_for_all() {
         status(tree.session().tree(DATA)),
         Status::USER_SESSION_DELETED
     );
-    // The connection stays.
+    // The connection remains.
     tree.client().echo().unwrap();
     tree.client().login(USER, PASSWORD, "").unwrap();
 }
 
 #[test]
-fn a_new_proof_over_any_channel_counts_for_all() {
+fn a_reauthentication_on_any_channel_applies_to_all() {
     let server = HoldfastServer::new();
     let (tree, other) = two(&server);
     let file = tree.create(&CreateArgs::open_if("f")).unwrap();
     other.session().reauthenticate(&alice()).unwrap();
     file.write_all(0, b"as before").unwrap();
     assert_eq!(file.through(&other).read_all().unwrap(), b"as before");
-    // [MS-SMB2] 3.3.5.5.3: one that fails ends the session.
+    // [MS-SMB2] 3.3.5.5.3: a failed one ends the session.
     let wrong = other
         .session()
         .reauthenticate(&Login::user(USER, "wrong", ""));
@@ -367,13 +367,13 @@ fn a_session_that_is_replaced_loses_all_its_channels() {
 }
 
 #[test]
-fn a_lost_channel_takes_its_own_waiting_requests_along() {
+fn pending_requests_end_with_their_channel() {
     let server = HoldfastServer::new();
     let (tree, other) = two(&server);
     let exclusive = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
     let held = tree.create(&CreateArgs::open_if("f")).unwrap();
     held.lock(0, 10, exclusive).unwrap();
-    // Waits on the second channel, through a handle of the session.
+    // The request is pending on the second channel, through a handle of the session.
     let waiting = tree.create(&CreateArgs::open("f")).unwrap();
     let element = smb_wire::msg::LockElement {
         offset: 0,
@@ -386,24 +386,24 @@ fn a_lost_channel_takes_its_own_waiting_requests_along() {
     drop(other);
     sleep(MEANWHILE);
     held.unlock(0, 10).unwrap();
-    // Nobody got it in the name of the dead.
+    // The lock was not granted to the lost channel.
     held.lock(0, 10, exclusive).unwrap();
     waiting.close().unwrap();
 }
 
 #[test]
-fn a_break_goes_by_the_opens_connection_else_by_another_channel() {
+fn a_break_is_sent_on_the_opens_connection_or_another_channel() {
     let server = HoldfastServer::new();
     let (tree, other) = two(&server);
     let stranger = server.tree();
     let batch = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
     for lost in [false, true] {
-        // Opened over the second channel.
+        // The file was opened on the second channel.
         let file = other.create(&batch).unwrap();
         let through = file.through(&tree);
         let file_id = file.id();
         let teller = if lost {
-            // Keep the handle's number; the connection goes.
+            // The connection ends; the FileId remains valid.
             drop(file);
             None
         } else {
@@ -439,7 +439,7 @@ fn a_break_goes_by_the_opens_connection_else_by_another_channel() {
 }
 
 #[test]
-fn a_break_under_way_on_a_lost_channel_comes_by_another() {
+fn a_break_on_a_lost_channel_is_sent_again_on_another() {
     let server = HoldfastServer::new();
     let (tree, other) = two(&server);
     let stranger = server.tree();
@@ -449,7 +449,7 @@ fn a_break_under_way_on_a_lost_channel_comes_by_another() {
     let through = file.through(&tree);
     let id = stranger.send(CreateArgs::open("f").request()).unwrap();
     assert!(other.client().next_break(SOON).unwrap().is_some());
-    // Told, and lost before it could be answered.
+    // The break was sent, but the channel is lost before the acknowledgment.
     drop(file);
     drop(other);
     assert!(tree.client().next_break(SOON).unwrap().is_some());
@@ -458,9 +458,9 @@ fn a_break_under_way_on_a_lost_channel_comes_by_another() {
 }
 
 #[test]
-fn channels_on_two_workers_see_locks_and_changes_of_each_other() {
+fn channels_on_two_workers_share_locks_and_changes() {
     let server = HoldfastServer::new();
-    // One after the other they are given to the workers in turn.
+    // Connections are assigned to the workers in turn.
     let (tree, other) = two(&server);
     let stranger = server.tree();
     let exclusive = LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY;
@@ -474,7 +474,7 @@ fn channels_on_two_workers_see_locks_and_changes_of_each_other() {
             Status::LOCK_NOT_GRANTED
         );
     }
-    // A lock taken over one channel is given back over the other, and wakes who waits.
+    // A lock acquired on one channel is released on the other, which wakes the waiting request.
     let element = smb_wire::msg::LockElement {
         offset: 0,
         length: 1,
@@ -507,7 +507,7 @@ fn channels_on_two_workers_see_locks_and_changes_of_each_other() {
 }
 
 #[test]
-fn the_addresses_of_the_server_are_told_on_3x() {
+fn the_addresses_of_the_server_are_reported_on_3x() {
     // [MS-SMB2] 2.2.32.5, 3.3.5.15.11
     let server = HoldfastServer::new();
     let code = FsctlCode::QUERY_NETWORK_INTERFACE_INFO;
@@ -517,7 +517,7 @@ fn the_addresses_of_the_server_are_told_on_3x() {
     };
     let told = ask(Options::default(), 65_536).unwrap();
     let interfaces = read_network_interfaces(&told).unwrap();
-    // It listens on one address of loopback, and there is nothing else to tell.
+    // The server listens on one loopback address, so it is the only one to report.
     assert_eq!(interfaces.len(), 1, "{interfaces:?}");
     assert_eq!(interfaces[0].address, server.addr().ip());
     assert_ne!(interfaces[0].if_index, 0);
@@ -539,7 +539,7 @@ fn the_addresses_of_the_server_are_told_on_3x() {
 }
 
 #[test]
-fn a_replay_waits_for_what_the_lost_channel_still_runs() {
+fn a_replay_waits_for_pending_requests_of_the_lost_channel() {
     // [MS-SMB2] 3.3.5.2.10
     let server = HoldfastServer::new();
     let (tree, other) = two(&server);
@@ -553,7 +553,7 @@ fn a_replay_waits_for_what_the_lost_channel_still_runs() {
         length: 10,
         flags: LockFlags::EXCLUSIVE,
     };
-    // Runs under number 0 on the first channel for as long as the lock is held.
+    // The request with channel sequence 0 is pending on the first channel while the lock is held.
     let waiting = tree.send(file.lock_request(0, &[element])).unwrap();
     assert!(tree.client().wait_pending(waiting).unwrap().is_some());
     let write = |by: &Tree, number: u16, replay: bool| {
@@ -569,21 +569,21 @@ fn a_replay_waits_for_what_the_lost_channel_still_runs() {
     assert_eq!(write(&other, 0, true), Status::SUCCESS);
     assert_eq!(write(&other, 1, true), Status::FILE_NOT_AVAILABLE);
     assert_eq!(write(&other, 1, true), Status::FILE_NOT_AVAILABLE);
-    // What is no replay need not wait; what is older must not come any more.
+    // Other requests need not wait; older ones must be refused.
     assert_eq!(write(&other, 1, false), Status::SUCCESS);
     assert_eq!(write(&tree, 0, false), Status::FILE_NOT_AVAILABLE);
     theirs.unlock(1000, 10).unwrap();
     tree.client().wait(waiting).unwrap().ok().unwrap();
     assert_eq!(write(&other, 1, true), Status::SUCCESS);
-    // 0x7fff ahead is newer, 0x8000 is older.
+    // A difference of 0x7fff is newer, 0x8000 is older.
     assert_eq!(write(&other, 1 + 0x7fff, false), Status::SUCCESS);
     assert_eq!(write(&other, 0, false), Status::FILE_NOT_AVAILABLE);
-    // Reading changes nothing.
+    // A READ changes nothing.
     assert_eq!(file.read(0, 4).unwrap(), b"once");
 }
 
-/// Reads over each of the trees at once, as fast as the server gives: MB/s in all. What comes is
-/// counted and dropped undecrypted, so that the clients' work weighs little.
+/// Reads on all trees at the same time, as fast as possible; returns the total rate in MB/s. The
+/// replies are counted and dropped without decryption, so that the clients use little time.
 fn rate(trees: &[Tree], file: &smb_client::File) -> f64 {
     use std::io::Read;
     const BLOCK: u32 = 1 << 20;
@@ -617,7 +617,7 @@ fn rate(trees: &[Tree], file: &smb_client::File) -> f64 {
     bytes as f64 / 1e6 / started.elapsed().as_secs_f64()
 }
 
-/// What a second channel, on another worker, adds to the reads of one session.
+/// Measures the gain of a second channel, on another worker, for the reads of one session.
 #[test]
 #[ignore = "measures; run it alone, on a machine that does nothing else"]
 fn two_channels_read_faster_than_one() {

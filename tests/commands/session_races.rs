@@ -1,7 +1,7 @@
-//! What several channels do to one session at the same moment: SESSION_SETUP, LOGOFF,
-//! TREE_DISCONNECT and CLOSE ([MS-SMB2] 3.3.5.5, .6, .8, .10). One of them wins, the others are
-//! told that it is over; nothing is left. (CVE-2023-32250, -32252, -32254, -32257, -32258,
-//! -52479, -52480 of another server were such races.)
+//! Concurrent requests of several channels of one session: SESSION_SETUP, LOGOFF, TREE_DISCONNECT
+//! and CLOSE ([MS-SMB2] 3.3.5.5, .6, .8, .10). One of them succeeds, the others are refused, and
+//! nothing is left. (CVE-2023-32250, -32252, -32254, -32257, -32258, -52479, -52480 of another
+//! server were such races.)
 
 use std::sync::Barrier;
 use std::thread;
@@ -15,12 +15,12 @@ use smb_wire::msg::{
     ChangeNotifyFlags, LockElement, LockFlags, NotifyFilter, OplockLevel, WriteFlags,
 };
 
-/// Rounds of each race; every one starts a session of its own.
+/// Number of rounds of each race; every round starts a session of its own.
 const ROUNDS: u8 = 12;
 const CHANNELS: usize = 3;
 const EXCLUSIVE: LockFlags = LockFlags(0x12);
 
-/// What may be said to who comes too late.
+/// The statuses that a request may get after the end of its session.
 const OVER: [Status; 4] = [
     Status::USER_SESSION_DELETED,
     Status::NETWORK_NAME_DELETED,
@@ -28,8 +28,8 @@ const OVER: [Status; 4] = [
     Status::CANCELLED,
 ];
 
-/// What may be said to a binding whose session ends between its two legs: the text knows only
-/// USER_SESSION_DELETED (3.3.5.5), but the setup that is in progress can be named, too.
+/// The statuses of a binding whose session ends between its two requests: the specification has
+/// only USER_SESSION_DELETED (3.3.5.5), but the server may also reject the setup in progress.
 const UNBOUND: [Status; 2] = [Status::USER_SESSION_DELETED, Status::REQUEST_NOT_ACCEPTED];
 
 fn options(round: u8) -> Options {
@@ -46,7 +46,7 @@ fn bind(client: &Client, session: &Session) -> Result<Session, ClientError> {
     client.bind(session.secret().unwrap(), &alice())
 }
 
-/// One tree over several channels of one session.
+/// Returns one tree on several channels of one session.
 fn channels(server: &HoldfastServer, round: u8) -> Vec<Tree> {
     let first = server.session(options(round));
     let tree = first.tree(DATA).unwrap();
@@ -58,7 +58,7 @@ fn channels(server: &HoldfastServer, round: u8) -> Vec<Tree> {
     trees
 }
 
-/// Everything at once; what each came to.
+/// Runs all actions at the same time and returns their results.
 fn race<T: Send>(acts: Vec<Box<dyn FnOnce() -> T + Send + '_>>) -> Vec<T> {
     let start = Barrier::new(acts.len());
     thread::scope(|scope| {
@@ -76,7 +76,7 @@ fn race<T: Send>(acts: Vec<Box<dyn FnOnce() -> T + Send + '_>>) -> Vec<T> {
     })
 }
 
-/// Nothing is left, and it serves.
+/// Asserts that nothing is left, and that the server still works.
 fn assert_clean(server: &HoldfastServer) {
     if !server.is_external() {
         wait_until("all sessions are gone", || server.sessions().is_empty());
@@ -84,7 +84,7 @@ fn assert_clean(server: &HoldfastServer) {
     server.assert_serving();
 }
 
-/// Exactly one succeeded, the others came too late.
+/// Asserts that exactly one succeeded and the others got the status `late`.
 fn assert_one_won(ends: &[Status], late: Status) {
     let won = ends.iter().filter(|end| end.is_success()).count();
     assert_eq!(won, 1, "{ends:?}");
@@ -100,7 +100,7 @@ fn assert_over(ends: &[Status]) {
 }
 
 #[test]
-fn of_many_closes_one_wins() {
+fn one_of_many_concurrent_closes_succeeds() {
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {
         let trees = channels(&server, round);
@@ -112,7 +112,8 @@ fn of_many_closes_one_wins() {
     assert_clean(&server);
 }
 
-/// Every tree does the same at the same moment: one of them wins, the others hear `late`.
+/// Runs the same action on every tree at the same time, and asserts that one succeeds and the
+/// others get `late`.
 fn all_at_once(trees: &[Tree], late: Status, act: impl Fn(&Tree) -> Status + Send + Sync) {
     let act = &act;
     let acts: Vec<Box<dyn FnOnce() -> Status + Send + '_>> = trees
@@ -123,7 +124,7 @@ fn all_at_once(trees: &[Tree], late: Status, act: impl Fn(&Tree) -> Status + Sen
 }
 
 #[test]
-fn of_many_tree_disconnects_one_wins() {
+fn one_of_many_concurrent_tree_disconnects_succeeds() {
     // CVE-2023-32254
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {
@@ -138,7 +139,7 @@ fn of_many_tree_disconnects_one_wins() {
 }
 
 #[test]
-fn of_many_logoffs_one_wins() {
+fn one_of_many_concurrent_logoffs_succeeds() {
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {
         let trees = channels(&server, round);
@@ -151,7 +152,7 @@ fn of_many_logoffs_one_wins() {
 }
 
 #[test]
-fn closes_meet_a_logoff() {
+fn closes_race_with_a_logoff() {
     // CVE-2023-32258
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {
@@ -177,7 +178,7 @@ fn closes_meet_a_logoff() {
 }
 
 #[test]
-fn creates_meet_a_tree_disconnect() {
+fn creates_race_with_a_tree_disconnect() {
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {
         let trees = channels(&server, round);
@@ -193,7 +194,7 @@ fn creates_meet_a_tree_disconnect() {
         ]);
         assert_over(&ends[0]);
         assert_eq!(ends[1], [Status::SUCCESS]);
-        // An open that was made while its tree went is gone with it.
+        // An open that was created while its tree was disconnected is closed with it.
         if !server.is_external() {
             wait_until("no open is left", || server.opens() == 0);
         }
@@ -202,7 +203,7 @@ fn creates_meet_a_tree_disconnect() {
 }
 
 #[test]
-fn creates_meet_a_logoff() {
+fn creates_race_with_a_logoff() {
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {
         let trees = channels(&server, round);
@@ -233,7 +234,7 @@ fn creates_meet_a_logoff() {
 }
 
 #[test]
-fn requests_meet_the_close_of_their_session_by_an_administrator() {
+fn requests_race_with_the_close_of_their_session_by_an_administrator() {
     let server = HoldfastServer::new();
     if server.is_external() {
         return;
@@ -286,7 +287,7 @@ fn requests_meet_the_close_of_their_session_by_an_administrator() {
 }
 
 #[test]
-fn reads_and_writes_meet_a_close() {
+fn reads_and_writes_race_with_a_close() {
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {
         let trees = channels(&server, round);
@@ -307,7 +308,7 @@ fn reads_and_writes_meet_a_close() {
         assert_over(&ends[0]);
         assert_over(&ends[1]);
         assert_eq!(ends[2], [Status::SUCCESS]);
-        // After the first refusal there is no success.
+        // After the first failure there is no success.
         for ends in &ends[..2] {
             let late = ends.iter().skip_while(|end| end.is_success());
             assert!(late.into_iter().all(|end| !end.is_success()), "{ends:?}");
@@ -317,8 +318,8 @@ fn reads_and_writes_meet_a_close() {
 }
 
 #[test]
-fn what_waits_is_answered_when_the_session_ends() {
-    // A lock and a notification wait over one channel, another ends the session.
+fn pending_requests_are_answered_when_the_session_ends() {
+    // A lock and a notification are pending on one channel; another channel ends the session.
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {
         let trees = channels(&server, round);
@@ -339,7 +340,7 @@ fn what_waits_is_answered_when_the_session_ends() {
         for id in [lock, notify] {
             assert!(trees[0].client().wait_pending(id).unwrap().is_some());
         }
-        // The lock is freed, and a name comes, while the session goes.
+        // The lock is released, and a name is created, while the session ends.
         let ends = race(vec![
             Box::new(|| status(trees[1].session().logoff())) as Box<dyn FnOnce() -> _ + Send>,
             Box::new(|| status(held.unlock(0, 10))),
@@ -349,15 +350,15 @@ fn what_waits_is_answered_when_the_session_ends() {
         for id in [lock, notify] {
             trees[0].client().wait(id).unwrap();
         }
-        // Whoever got the lock: it is free now.
+        // In any case the range is unlocked now.
         held.lock(0, 10, EXCLUSIVE).unwrap();
     }
     assert_clean(&server);
 }
 
 #[test]
-fn bindings_meet_a_logoff() {
-    // CVE-2023-32250 and its kin
+fn bindings_race_with_a_logoff() {
+    // CVE-2023-32250 and similar
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {
         let trees = channels(&server, round);
@@ -376,7 +377,7 @@ fn bindings_meet_a_logoff() {
         for end in &ends[..2] {
             assert!(end.is_success() || UNBOUND.contains(end), "{ends:?}");
         }
-        // Bound or not, there is no session over it.
+        // Whether bound or not, the connection has no session.
         for client in &clients {
             let own = client.login(USER, PASSWORD, "").unwrap();
             own.tree(DATA).unwrap();
@@ -386,13 +387,13 @@ fn bindings_meet_a_logoff() {
 }
 
 #[test]
-fn bindings_meet_the_loss_of_the_last_channel() {
+fn bindings_race_with_the_loss_of_the_last_channel() {
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {
         let first = server.session(options(round));
         let alone = CreateArgs::open_if("f").share(smb_wire::msg::ShareAccess::empty());
         let tree = first.tree(DATA).unwrap();
-        // The session of the round before may have lived on over its second channel.
+        // The session of the previous round may have survived on its second channel.
         wait_until("the file is free", || tree.create(&alone).is_ok());
         let client = server.client(options(round));
         let secret = first.secret().unwrap();
@@ -415,8 +416,8 @@ fn bindings_meet_the_loss_of_the_last_channel() {
 }
 
 #[test]
-fn new_proofs_meet_each_other_and_a_logoff() {
-    // Reauthentication over two channels (CVE-2025-38561 had one hash for both).
+fn reauthentications_race_with_each_other_and_a_logoff() {
+    // Reauthentication on two channels (in CVE-2025-38561 both shared one hash).
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {
         let trees = channels(&server, round);
@@ -434,7 +435,7 @@ fn new_proofs_meet_each_other_and_a_logoff() {
             assert_eq!(ends[2], Status::SUCCESS);
             assert_over(&ends[..2]);
         } else {
-            // Each proves itself; one may be told to come again while the other is at it.
+            // Each channel authenticates; one may be refused while the other is in progress.
             assert!(ends.iter().any(|end| end.is_success()), "{ends:?}");
             file.write_all(0, b"as before").unwrap();
         }
@@ -443,8 +444,8 @@ fn new_proofs_meet_each_other_and_a_logoff() {
 }
 
 #[test]
-fn sessions_that_replace_each_other() {
-    // PreviousSessionId from two connections at once: the old one ends once.
+fn sessions_race_to_replace_the_same_session() {
+    // PreviousSessionId from two connections at the same time: the old session ends once.
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {
         let old = server.session(options(round));
@@ -469,7 +470,7 @@ fn sessions_that_replace_each_other() {
 }
 
 #[test]
-fn an_acknowledgement_meets_a_close() {
+fn an_acknowledgment_races_with_a_close() {
     // CVE-2023-52479
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {
@@ -499,7 +500,7 @@ fn an_acknowledgement_meets_a_close() {
 }
 
 #[test]
-fn cancels_meet_what_they_cancel() {
+fn cancels_race_with_the_grant_of_a_lock() {
     // CVE-2023-1193: the lock is granted or cancelled, and answered once.
     let server = HoldfastServer::new();
     let (holder, tree) = (server.tree(), server.tree());
@@ -530,7 +531,7 @@ fn cancels_meet_what_they_cancel() {
     assert_clean(&server);
 }
 
-/// A durable open whose connection is lost.
+/// Creates a durable open and loses its connection.
 fn lost_open(server: &HoldfastServer, round: u8) -> (CreateArgs, FileId, Guid) {
     let args = CreateArgs::open_if("f").oplock(OplockLevel::BATCH);
     let guid = Guid([round + 1; 16]);
@@ -541,7 +542,7 @@ fn lost_open(server: &HoldfastServer, round: u8) -> (CreateArgs, FileId, Guid) {
 }
 
 #[test]
-fn of_many_reconnects_one_wins() {
+fn one_of_many_concurrent_reconnects_succeeds() {
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {
         let (args, id, guid) = lost_open(&server, round);
@@ -558,15 +559,15 @@ fn of_many_reconnects_one_wins() {
             .collect();
         assert_one_won(&race(acts), Status::OBJECT_NAME_NOT_FOUND);
         drop(trees);
-        // Lost again; a conflicting open purges it.
+        // The connection is lost again, and a conflicting open closes it.
         server.tree().delete("f").unwrap();
     }
     assert_clean(&server);
 }
 
 #[test]
-fn a_reconnect_meets_an_open_of_another() {
-    // Either it was back in time and its oplock is broken, or it was purged.
+fn a_reconnect_races_with_an_open_of_another_client() {
+    // Either the client reconnected in time and its oplock is broken, or the open was closed.
     let server = HoldfastServer::new();
     for round in 0..ROUNDS {
         let (args, id, guid) = lost_open(&server, round);
@@ -589,8 +590,8 @@ fn a_reconnect_meets_an_open_of_another() {
 }
 
 #[test]
-fn half_a_session_is_not_kept() {
-    // CVE-2023-32247: first legs that nobody finishes go with their connection.
+fn unfinished_setups_are_dropped() {
+    // CVE-2023-32247: unfinished setups end with their connection.
     let server = HoldfastServer::new();
     let clients: Vec<Client> = (0..20)
         .map(|_| {
@@ -604,7 +605,7 @@ fn half_a_session_is_not_kept() {
                     security_buffer:
                         b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
                 });
-                // MORE_PROCESSING_REQUIRED, until there are too many.
+                // The status is MORE_PROCESSING_REQUIRED, until there are too many.
                 let _ = client.call(first_leg);
             }
             client

@@ -1,5 +1,5 @@
-//! SESSION_SETUP ([MS-SMB2] 3.3.5.5): logging in, replacing. Binding is in `session_bind.rs`,
-//! proving anew in `reauthentication.rs`.
+//! SESSION_SETUP ([MS-SMB2] 3.3.5.5): logging in and replacing a session. Binding is tested in
+//! `session_bind.rs`, reauthentication in `reauthentication.rs`.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -53,7 +53,7 @@ fn users_log_in_on_every_dialect() {
 }
 
 #[test]
-fn user_names_have_no_case_and_passwords_have() {
+fn user_names_ignore_case_and_passwords_do_not() {
     let server = HoldfastServer::new();
     let client = server.client(Options::default());
     client.login("ALICE", PASSWORD, "").unwrap();
@@ -72,22 +72,22 @@ fn wrong_password_and_unknown_user_look_the_same() {
             "{user}"
         );
     }
-    // The connection is as good as new.
+    // The connection still works.
     client.login(USER, PASSWORD, "").unwrap();
 }
 
 #[test]
-fn nobody_is_not_let_in() {
+fn an_anonymous_session_cannot_open_a_share() {
     let server = HoldfastServer::new();
     let client = server.client(Options::default());
-    // A null session may list the shares, and reaches none.
+    // A null session may list the shares, but cannot open any.
     let session = client.login_with(&Login::anonymous()).unwrap();
     assert!(session.flags().contains(SessionFlags::IS_NULL));
     assert_eq!(status(session.tree(DATA)), Status::ACCESS_DENIED);
     let pipes = session.tree("IPC$").unwrap();
     let srvsvc = CreateArgs::open("srvsvc").access(AccessMask::FILE_GENERIC_READ);
     pipes.create(&srvsvc).unwrap();
-    // Nor does it learn which there are, or take what users need.
+    // It cannot find out which shares exist either, and does not use up the limits of users.
     assert_eq!(status(session.tree("no-such-share")), Status::ACCESS_DENIED);
     let second = client.login_with(&Login::anonymous()).map(|_| ());
     assert_eq!(status(second), Status::REQUEST_NOT_ACCEPTED);
@@ -140,7 +140,7 @@ fn an_anonymous_session_beside_a_users_signs_and_encrypts_with_its_own_keys() {
 }
 
 #[test]
-fn nobody_lists_nothing_where_that_is_turned_off() {
+fn an_anonymous_session_lists_nothing_if_that_is_disabled() {
     let server = HoldfastServer::start(&smb_tests::Options {
         server: "anonymous_listing = false\n".to_owned(),
         ..smb_tests::Options::default()
@@ -150,9 +150,9 @@ fn nobody_lists_nothing_where_that_is_turned_off() {
     assert_eq!(status(refused), Status::ACCESS_DENIED);
 }
 
-/// Who gives no name does what a guest does, with his rights and under his identity.
+/// An anonymous client has the rights and the identity of a guest.
 #[test]
-fn nobody_is_a_guest_where_a_share_allows_guests() {
+fn an_anonymous_session_is_a_guest_on_shares_that_allow_guests() {
     let server = HoldfastServer::start(&smb_tests::Options {
         server: "signing = \"desired\"\n".to_owned(),
         tables: "[[share]]\nname = \"open\"\npath = \"second\"\nguest = true\n".to_owned(),
@@ -180,7 +180,7 @@ fn nobody_is_a_guest_where_a_share_allows_guests() {
 }
 
 #[test]
-fn tokens_that_are_rubbish_are_refused() {
+fn invalid_tokens_are_refused() {
     let server = HoldfastServer::new();
     let client = server.client(Options::default());
     for token in [
@@ -203,7 +203,7 @@ fn tokens_that_are_rubbish_are_refused() {
 }
 
 #[test]
-fn a_session_that_does_not_exist_is_said_to_be_deleted() {
+fn an_unknown_session_gives_user_session_deleted() {
     let server = HoldfastServer::new();
     let client = server.client(Options::default());
     let reply = client.call(setup(b"x").session(SessionId(0x1234_5678)));
@@ -224,7 +224,7 @@ fn several_users_share_a_connection() {
     let file = a.create(&CreateArgs::create("f")).unwrap();
     // A handle belongs to its session.
     assert_eq!(status(file.through(&b).close()), Status::FILE_CLOSED);
-    // So does a tree.
+    // A tree belongs to its session, too.
     let stranger = bob.tree_of(a.id(), *a.info());
     if a.id() != b.id() {
         let opened = stranger.create(&CreateArgs::open("f"));
@@ -234,13 +234,13 @@ fn several_users_share_a_connection() {
 }
 
 #[test]
-fn logins_that_are_interleaved_on_one_connection_have_a_hash_each() {
-    // [MS-SMB2] 3.3.5.5.1: Session.PreauthIntegrityHashValue belongs to the session. With one for
-    // both, the keys of neither client would be the server's.
+fn interleaved_logins_on_one_connection_have_separate_hashes() {
+    // [MS-SMB2] 3.3.5.5.1: Session.PreauthIntegrityHashValue belongs to the session. If both logins
+    // shared one, the keys of neither client would match the server's.
     let server = HoldfastServer::new();
     for dialect in DIALECTS {
         let client = server.client(Options::dialect(dialect).signing(Signing::Required));
-        // A session that is there already brings the credits for several requests at once.
+        // An existing session provides the credits for several concurrent requests.
         client.login(USER, PASSWORD, "").unwrap();
         let mut connection = client.connection();
         let begin = |user: &str, password: &str| {
@@ -256,7 +256,7 @@ fn logins_that_are_interleaved_on_one_connection_have_a_hash_each() {
             let args = begin(user, password);
             connection.core_mut().begin_login(args).unwrap()
         });
-        // All first legs leave before any answer is read, and so before any second leg.
+        // All first requests are sent before any answer is read, and so before any second request.
         let ids = tickets.map(|ticket| connection.finish_login(ticket).unwrap().session_id);
         for id in ids {
             let path = smb_wire::utf16::encode(r"\\127.0.0.1\data");
@@ -281,7 +281,7 @@ fn a_new_session_replaces_the_old_one_of_the_same_user() {
     let login = Login::user(USER, PASSWORD, "").replacing(old.id());
     let new = client.login_with(&login).unwrap();
     let tree = new.tree(DATA).unwrap();
-    // The open of the old session is closed, so nothing stands in the way.
+    // The open of the old session was closed, so nothing conflicts.
     tree.create(&CreateArgs::open("held")).unwrap();
     match file.write(0, b"x", smb_wire::msg::WriteFlags::empty()) {
         Err(ClientError::Status(Status::USER_SESSION_DELETED) | ClientError::Disconnected) => {}
@@ -306,7 +306,7 @@ fn second(server: &HoldfastServer, first: &Session, options: Options) -> Client 
 }
 
 #[test]
-fn smb_2_1_knows_no_binding() {
+fn smb_2_1_has_no_binding() {
     let server = HoldfastServer::new();
     let first = server.session(Options::dialect(Dialect::SMB_2_1).signing(Signing::Required));
     let other = second(&server, &first, Options::dialect(Dialect::SMB_2_1));
@@ -315,8 +315,8 @@ fn smb_2_1_knows_no_binding() {
 }
 
 #[test]
-fn one_client_speaks_one_dialect() {
-    // [MS-SMB2] 3.3.5.5.3: another dialect under the same ClientGuid loses its session.
+fn one_client_uses_one_dialect() {
+    // [MS-SMB2] 3.3.5.5.3: a login with another dialect under the same ClientGuid is refused.
     let server = HoldfastServer::new();
     let first = server.session(Options::default());
     let other = second(&server, &first, Options::dialect(Dialect::SMB_2_1));

@@ -39,11 +39,11 @@ fn get_basic(file: &File) -> FileBasicInformation {
     FileBasicInformation::read(&file.query(FileInformationClass::BASIC).unwrap()).unwrap()
 }
 
-/// 2020-01-01 00:00:00 and some days.
+/// A time in January 2020.
 const TIME: u64 = 132_223_104_000_000_000;
 
 #[test]
-fn times_are_set_and_kept() {
+fn times_are_set_and_preserved() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = open(&tree, "f");
@@ -61,7 +61,7 @@ fn times_are_set_and_kept() {
     assert_eq!(got.creation_time.0, times[0]);
     assert_eq!(got.last_access_time.0, times[1]);
     assert_eq!(got.last_write_time.0, times[2]);
-    // Zero keeps.
+    // Zero changes nothing.
     assert_eq!(
         set_basic(&file, [0; 4], FileAttributes::empty()),
         Status::SUCCESS
@@ -76,7 +76,7 @@ fn times_are_set_and_kept() {
 }
 
 #[test]
-fn times_before_their_beginning_are_refused() {
+fn undefined_negative_times_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = open(&tree, "f");
@@ -97,7 +97,7 @@ fn times_before_their_beginning_are_refused() {
 }
 
 #[test]
-fn attributes_are_set_and_judged() {
+fn attributes_are_set_and_checked() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = open(&tree, "f");
@@ -125,7 +125,7 @@ fn attributes_are_set_and_judged() {
 }
 
 #[test]
-fn the_end_moves() {
+fn the_end_of_file_is_set() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = open(&tree, "f");
@@ -156,7 +156,7 @@ fn the_end_moves() {
 }
 
 #[test]
-fn deletion_can_be_set_and_taken_back() {
+fn deletion_can_be_set_and_revoked() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = open(&tree, "f");
@@ -177,7 +177,7 @@ fn deletion_can_be_set_and_taken_back() {
 }
 
 #[test]
-fn deletion_is_refused_where_it_cannot_be() {
+fn impossible_deletions_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.mkdir("d").unwrap();
@@ -223,7 +223,7 @@ fn files_and_directories_are_renamed() {
 }
 
 #[test]
-fn what_is_in_the_way_is_replaced_only_when_asked() {
+fn an_existing_target_is_replaced_only_on_request() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("from", b"new").unwrap();
@@ -235,7 +235,7 @@ fn what_is_in_the_way_is_replaced_only_when_asked() {
     assert_eq!(std::fs::read(server.path("to")).unwrap(), b"old");
     tree.rename("from", "to", true).unwrap();
     assert_eq!(std::fs::read(server.path("to")).unwrap(), b"new");
-    // A directory is not replaced, nor is what somebody has open.
+    // A directory is not replaced, and neither is an open file.
     tree.mkdir("d").unwrap();
     assert_eq!(status(tree.rename("to", "d", true)), Status::ACCESS_DENIED);
     tree.write_file("held", b"held").unwrap();
@@ -249,7 +249,7 @@ fn what_is_in_the_way_is_replaced_only_when_asked() {
 }
 
 #[test]
-fn renames_that_cannot_be() {
+fn impossible_renames_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.mkdir("d").unwrap();
@@ -258,14 +258,14 @@ fn renames_that_cannot_be() {
         status(tree.rename("f", "missing\\g", false)),
         Status::OBJECT_PATH_NOT_FOUND
     );
-    // Into itself.
+    // Into its own subtree.
     assert!(status(tree.rename("d", "d\\e", false)).is_error());
     // With an open child.
     tree.write_file("d\\f", b"x").unwrap();
     let child = tree.create(&CreateArgs::open("d\\f")).unwrap();
     assert_eq!(status(tree.rename("d", "e", false)), Status::ACCESS_DENIED);
     child.close().unwrap();
-    // Without the right.
+    // Without the right to delete.
     let blind = CreateArgs::open("f").access(AccessMask::FILE_READ_DATA);
     let blind = tree.create(&blind).unwrap();
     assert_eq!(status(blind.rename("g", false)), Status::ACCESS_DENIED);
@@ -279,7 +279,7 @@ fn renames_that_cannot_be() {
 }
 
 #[test]
-fn rename_structures_of_wrong_form() {
+fn malformed_rename_structures_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = open(&tree, "f");
@@ -325,7 +325,7 @@ fn rename_structures_of_wrong_form() {
 }
 
 #[test]
-fn refusals() {
+fn invalid_requests_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = open(&tree, "f");
@@ -356,7 +356,7 @@ fn refusals() {
             "{class}"
         );
     }
-    // Query-only.
+    // Classes that can only be queried.
     for class in [
         FileInformationClass::STANDARD,
         FileInformationClass::INTERNAL,
@@ -403,9 +403,10 @@ fn a_directory_that_is_not_empty_outlives_delete_on_close() {
     assert!(server.path("d/f").exists());
 }
 
-/// The largest file ([MS-FSA] 2.1.1.1), to the byte: end of file, allocation, WRITE, copies.
+/// The exact limit of the file size ([MS-FSA] 2.1.1.1) for end of file, allocation, WRITE and
+/// copies.
 #[test]
-fn a_file_is_as_long_as_it_may_be_and_no_longer() {
+fn the_file_size_is_limited() {
     const LARGEST: u64 = 0x0fff_ffff_0000;
     let server = HoldfastServer::new();
     let tree = server.tree();
@@ -456,7 +457,7 @@ fn a_file_is_as_long_as_it_may_be_and_no_longer() {
         assert_eq!(size(), 1, "{name}");
     }
     let file = open(&tree, "f");
-    // Sparse, or the file system's own limit is below: then nothing is to be said here.
+    // The file is sparse, or the file system's own limit is lower: then this cannot be tested here.
     let wanted = file.set(FileInformationClass::END_OF_FILE, &LARGEST.to_le_bytes());
     if status(wanted) == Status::SUCCESS {
         let last = file.write(LARGEST - 1, b"z", WriteFlags::empty());

@@ -1,4 +1,4 @@
-//! Sharing ([MS-FSA] 2.1.5.1.2.2) in all combinations: who may open what beside whom.
+//! All combinations of access and share modes of two opens ([MS-FSA] 2.1.5.1.2.2).
 
 use smb_client::{CreateArgs, Request, Tree};
 use smb_tests::{HoldfastServer, status};
@@ -12,7 +12,7 @@ const WRITE: AccessMask = AccessMask::FILE_WRITE_DATA;
 const APPEND: AccessMask = AccessMask::FILE_APPEND_DATA;
 const EXECUTE: AccessMask = AccessMask::FILE_EXECUTE;
 const DELETE: AccessMask = AccessMask::DELETE;
-/// Rights to the file, not to its data.
+/// Rights to the metadata of a file, not to its data.
 const ABOUT: AccessMask = AccessMask(
     AccessMask::FILE_READ_ATTRIBUTES.0
         | AccessMask::FILE_WRITE_ATTRIBUTES.0
@@ -27,8 +27,8 @@ fn shares() -> impl Iterator<Item = ShareAccess> {
     (0..=ALL).map(ShareAccess)
 }
 
-/// What the text says: of two opens that both touch data, neither may do what the other does not
-/// share.
+/// The rule of the specification: if two opens both access data, neither may have access that the
+/// other does not share.
 fn conflict(first: (AccessMask, ShareAccess), second: (AccessMask, ShareAccess)) -> bool {
     let touches = READ | EXECUTE | WRITE | APPEND | DELETE;
     if !first.0.intersects(touches) || !second.0.intersects(touches) {
@@ -46,7 +46,7 @@ fn conflict(first: (AccessMask, ShareAccess), second: (AccessMask, ShareAccess))
     denied(first.1, second.0) || denied(second.1, first.0)
 }
 
-/// Opens and closes in one message; how the opening ended.
+/// Opens and closes in one message; returns the status of the open.
 fn attempt(tree: &Tree, name: &str, access: AccessMask, share: ShareAccess) -> Status {
     let open = CreateArgs::open(name).access(access).share(share);
     let close = Request::new(&CloseRequest {
@@ -96,7 +96,7 @@ fn every_access_beside_every_other() {
 }
 
 #[test]
-fn within_one_connection_it_is_the_same() {
+fn opens_of_one_connection_are_checked_in_the_same_way() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", b"content").unwrap();
@@ -112,13 +112,13 @@ fn directories_share_like_files() {
 }
 
 #[test]
-fn a_stream_shares_for_itself() {
+fn a_stream_has_its_own_share_mode() {
     let server = HoldfastServer::new();
     let (held, tried) = (server.tree(), server.tree());
     held.write_file("f", b"content").unwrap();
     held.write_file("f:s", b"stream").unwrap();
     matrix("f:s", &held, &tried, &[READ, WRITE, DELETE]);
-    // Who has one stream alone has not the other.
+    // An exclusive open of one stream does not exclude opens of the other.
     let alone = |name: &str| {
         let args = CreateArgs::open(name).access(READ | WRITE);
         args.share(ShareAccess::empty())
@@ -135,7 +135,7 @@ fn a_stream_shares_for_itself() {
 }
 
 #[test]
-fn several_holders_are_all_asked() {
+fn the_share_modes_of_all_holders_are_checked() {
     let server = HoldfastServer::new();
     let (held, tried) = (server.tree(), server.tree());
     held.write_file("f", b"content").unwrap();
@@ -153,7 +153,7 @@ fn several_holders_are_all_asked() {
 }
 
 #[test]
-fn maximum_allowed_counts_as_what_it_gave() {
+fn maximum_allowed_counts_as_the_granted_access() {
     let server = HoldfastServer::new();
     let (held, tried) = (server.tree(), server.tree());
     held.write_file("f", b"content").unwrap();
@@ -169,7 +169,7 @@ fn maximum_allowed_counts_as_what_it_gave() {
 }
 
 #[test]
-fn generic_rights_count_as_what_they_mean() {
+fn generic_rights_count_as_the_mapped_rights() {
     let server = HoldfastServer::new();
     let (held, tried) = (server.tree(), server.tree());
     held.write_file("f", b"content").unwrap();
@@ -216,7 +216,7 @@ fn an_overwrite_that_may_not_write_beside_others_changes_nothing() {
     }
 }
 
-/// What overwrites, and what else than writing that does.
+/// Overwriting dispositions, and the access that they imply beside writing.
 const OVERWRITING: [(CreateDisposition, ShareAccess); 3] = [
     (CreateDisposition::OVERWRITE, ShareAccess(0)),
     (CreateDisposition::OVERWRITE_IF, ShareAccess(0)),
@@ -224,8 +224,9 @@ const OVERWRITING: [(CreateDisposition, ShareAccess); 3] = [
 ];
 
 #[test]
-fn an_overwrite_is_a_write_whatever_rights_it_names() {
-    // [MS-FSA] 2.1.5.1.2: the right to write, to delete where it supersedes, is added to those asked for.
+fn an_overwrite_counts_as_a_write_with_any_desired_access() {
+    // [MS-FSA] 2.1.5.1.2: the right to write, or to delete for SUPERSEDE, is added to the requested
+    // ones.
     let server = HoldfastServer::new();
     let (held, tried) = (server.tree(), server.tree());
     for name in ["f", "f:s"] {
@@ -257,11 +258,11 @@ fn an_overwrite_is_a_write_whatever_rights_it_names() {
 }
 
 #[test]
-fn what_is_overwritten_shares_as_what_was_asked_for() {
+fn after_an_overwrite_only_the_desired_access_counts_for_sharing() {
     let server = HoldfastServer::new();
     let (held, tried) = (server.tree(), server.tree());
     held.write_file("f", b"content").unwrap();
-    // Who overwrites takes part in sharing: it does not share with the reader there.
+    // The overwriting open takes part in sharing: it does not share with the existing reader.
     let alone = CreateArgs::new("f", CreateDisposition::OVERWRITE)
         .access(AccessMask::FILE_READ_ATTRIBUTES)
         .share(ShareAccess::WRITE);
@@ -270,7 +271,7 @@ fn what_is_overwritten_shares_as_what_was_asked_for() {
     assert_eq!(status(tried.create(&alone)), Status::SHARING_VIOLATION);
     assert_eq!(std::fs::read(server.path("f")).unwrap(), b"content");
     file.close().unwrap();
-    // Once it is done, it reads.
+    // After the overwrite it only reads.
     let overwrite = CreateArgs::new("f", CreateDisposition::OVERWRITE).access(READ);
     let _overwritten = tried.create(&overwrite).unwrap();
     assert_eq!(
@@ -280,7 +281,7 @@ fn what_is_overwritten_shares_as_what_was_asked_for() {
 }
 
 #[test]
-fn an_overwrite_does_not_take_a_stream_from_who_keeps_it() {
+fn an_overwrite_does_not_delete_a_stream_against_its_share_mode() {
     let server = HoldfastServer::new();
     let (held, tried) = (server.tree(), server.tree());
     for (disposition, _) in OVERWRITING {
@@ -295,7 +296,7 @@ fn an_overwrite_does_not_take_a_stream_from_who_keeps_it() {
         assert_eq!(std::fs::read(server.path("f")).unwrap(), b"content");
         assert_eq!(stream.read(0, 100).unwrap(), b"stream");
         stream.close().unwrap();
-        // Where its deletion is shared it goes with its last handle.
+        // If its deletion is shared, the stream is deleted with its last handle.
         let stream = held.create(&open).unwrap();
         tried.create(&args).unwrap().close().unwrap();
         assert_eq!(stream.read(0, 100).unwrap(), b"stream", "{disposition:?}");
@@ -312,7 +313,7 @@ fn an_overwrite_does_not_take_a_stream_from_who_keeps_it() {
 }
 
 #[test]
-fn a_stream_that_is_not_to_be_deleted_and_who_may_delete_the_file_exclude_each_other() {
+fn an_open_stream_without_shared_deletion_excludes_delete_access_to_the_file() {
     // [MS-FSA] 2.1.5.1.2.1.
     let server = HoldfastServer::new();
     let (held, tried) = (server.tree(), server.tree());

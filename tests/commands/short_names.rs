@@ -1,4 +1,4 @@
-//! Short (8.3) names ([MS-FSCC] 2.1.5.2.1): told and found everywhere, or nowhere.
+//! Short (8.3) names ([MS-FSCC] 2.1.5.2.1): reported and accepted everywhere, or nowhere.
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, Tree};
@@ -23,7 +23,7 @@ const TELLING: [Class; 4] = [
     Class::ID_ALL_EXTD_BOTH_DIRECTORY,
 ];
 
-/// What FileAlternateNameInformation says of a file or directory.
+/// Queries FileAlternateNameInformation of a file or directory.
 fn alternate(tree: &Tree, name: &str) -> Result<String, Status> {
     let look = AccessMask::FILE_READ_ATTRIBUTES;
     let file = tree.create(&CreateArgs::open(name).access(look)).unwrap();
@@ -35,7 +35,7 @@ fn alternate(tree: &Tree, name: &str) -> Result<String, Status> {
     }
 }
 
-/// Long and short names that a class of QUERY_DIRECTORY tells.
+/// Returns the long and short names in a class of QUERY_DIRECTORY.
 fn listed(tree: &Tree, class: Class, pattern: &str) -> Vec<(String, String)> {
     let root = tree.create(&CreateArgs::directory("")).unwrap();
     let restart = QueryDirectoryFlags::RESTART_SCANS;
@@ -58,7 +58,7 @@ fn listed(tree: &Tree, class: Class, pattern: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_share_without_tells_none_and_finds_none() {
+fn a_share_without_short_names_neither_reports_nor_accepts_them() {
     let server = HoldfastServer::start(&Options {
         share: "short_names = false".into(),
         ..Options::default()
@@ -86,8 +86,8 @@ fn a_share_without_tells_none_and_finds_none() {
 }
 
 #[test]
-fn a_name_that_was_found_by_it_comes_back_by_it() {
-    // [MS-FSA] 2.1.5.1.1, tunnel caching: smb2.mangle asks for it.
+fn a_file_recreated_by_its_short_name_gets_its_long_name_back() {
+    // [MS-FSA] 2.1.5.1.1, tunnel caching, which smb2.mangle tests.
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file(LONG, b"x").unwrap();
@@ -97,14 +97,14 @@ fn a_name_that_was_found_by_it_comes_back_by_it() {
     assert_eq!(std::fs::read(server.path(LONG)).unwrap(), b"y");
     assert_eq!(alternate(&tree, LONG).unwrap(), short);
     tree.delete(LONG).unwrap();
-    // Elsewhere it is a name like any other.
+    // In another folder it is an ordinary name.
     tree.mkdir("d").unwrap();
     tree.write_file(&format!("d\\{short}"), b"z").unwrap();
     assert!(server.path(&format!("d/{short}")).exists());
 }
 
 #[test]
-fn searches_by_extension_find_no_longer_one() {
+fn searches_by_extension_do_not_match_short_names_of_longer_extensions() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     for name in ["page.html", "letter.docx", "plain text.txt"] {
@@ -116,7 +116,7 @@ fn searches_by_extension_find_no_longer_one() {
 }
 
 #[test]
-fn what_one_class_tells_every_command_finds() {
+fn every_command_accepts_the_reported_short_names() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file(LONG, b"x").unwrap();
@@ -149,7 +149,7 @@ fn what_one_class_tells_every_command_finds() {
         tree.create_status(&CreateArgs::create(&short)).unwrap(),
         Status::OBJECT_NAME_COLLISION
     );
-    // Renames: from it, onto it, and of the name to its own short form.
+    // Renames from the short name, onto it, and of the file to its own short name.
     tree.rename(&short, "moved away.txt", false).unwrap();
     let moved = alternate(&tree, "moved away.txt").unwrap();
     assert_eq!(
@@ -163,7 +163,7 @@ fn what_one_class_tells_every_command_finds() {
     tree.rename(LONG, &short, false).unwrap();
     assert!(server.path(&short).exists());
     tree.delete(&short).unwrap();
-    // Deletion: by disposition and on close.
+    // Deletion by disposition and on close.
     for options in [CreateOptions::DELETE_ON_CLOSE, CreateOptions::empty()] {
         tree.write_file(LONG, b"x").unwrap();
         let file = tree
@@ -178,7 +178,7 @@ fn what_one_class_tells_every_command_finds() {
 }
 
 #[test]
-fn folders_on_the_way_and_streams_have_them() {
+fn short_names_work_for_parent_folders_and_streams() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.mkdir("a long folder").unwrap();
@@ -199,7 +199,7 @@ fn folders_on_the_way_and_streams_have_them() {
     )
     .unwrap();
     assert!(server.path("a long folder/g").exists());
-    // One file, whichever way it is opened.
+    // Both names open the same file.
     let alone = CreateArgs::open("a long folder\\g").share(ShareAccess(0));
     let alone = tree.create(&alone).unwrap();
     let by_short = CreateArgs::open(&format!("{folder}\\g"));
@@ -211,8 +211,9 @@ fn folders_on_the_way_and_streams_have_them() {
 }
 
 #[test]
-fn a_file_that_is_replaced_by_its_short_name_goes_under_its_long_one() {
-    // [MS-FSA] 2.1.5.15.12: a link is found by its ShortName as well. The new link has the name as asked.
+fn a_file_replaced_by_its_short_name_disappears_under_its_long_one() {
+    // [MS-FSA] 2.1.5.15.12: a link is found by its ShortName as well. The new link has the
+    // requested name.
     let server = HoldfastServer::new();
     let (tree, other) = (server.tree(), server.tree());
     tree.write_file(LONG, b"old").unwrap();
@@ -235,7 +236,7 @@ fn a_file_that_is_replaced_by_its_short_name_goes_under_its_long_one() {
     .encode(&mut buffer);
     file.set(Class::RENAME_EX, &buffer).unwrap();
     file.close().unwrap();
-    // The handle of the replaced file is one of a file without a name.
+    // The handle of the replaced file refers to a file without a name.
     assert_eq!(reader.read_all().unwrap(), b"old");
     let standard = reader.query(Class::STANDARD).unwrap();
     let standard = FileStandardInformation::read(&standard).unwrap();

@@ -1,4 +1,5 @@
-//! Named streams in the place that the share says: extended attributes, or files below `.streams`.
+//! Named streams in the configured storage of the share: extended attributes, or files below
+//! `.streams`.
 
 use std::process::{Command, Output};
 
@@ -18,7 +19,7 @@ fn stream(tree: &Tree, name: &str) -> File {
     tree.create(&CreateArgs::open_if(name)).unwrap()
 }
 
-/// Names of the attributes of a file that hold a stream or lead to one.
+/// Returns the names of the extended attributes of a file that contain a stream or refer to one.
 fn attributes(server: &HoldfastServer, name: &str) -> Vec<String> {
     let all = xattrs(&server.path(name)).into_iter().map(|(name, _)| name);
     let mut all: Vec<_> = all
@@ -34,7 +35,7 @@ fn attributes(server: &HoldfastServer, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn all_lie_in_one_place() {
+fn all_streams_are_in_one_storage() {
     for place in ["xattr", "depot"] {
         let server = start(place);
         let tree = server.tree();
@@ -66,16 +67,16 @@ fn all_lie_in_one_place() {
             _ => (mark.clone(), mark, true),
         };
         assert_eq!(found, expected, "{place}");
-        // None of it is an extended attribute of the client's.
+        // Clients do not see any of them as extended attributes.
         let file = tree.create(&CreateArgs::open("f")).unwrap();
         let eas = file.query(FileInformationClass::FULL_EA);
         assert!(eas.is_err() || eas.unwrap().is_empty());
     }
 }
 
-/// [MS-FSA] 2.1.5.1.1 <54>: as ReFS refuses a stream that is larger than it takes.
+/// [MS-FSA] 2.1.5.1.1 <54>: a stream that is too large is refused, as ReFS does.
 #[test]
-fn what_attributes_cannot_hold_is_refused_whole() {
+fn a_stream_that_attributes_cannot_hold_is_refused_entirely() {
     let server = start("xattr");
     let tree = server.tree();
     let file = stream(&tree, "f:s");
@@ -114,7 +115,8 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// From one place to the other and back, with what stays where it is in between.
+/// Converts a share from one storage to the other and back, with streams that cannot be converted
+/// in between.
 #[test]
 fn a_share_is_converted() {
     let mut server = start("depot");

@@ -1,5 +1,5 @@
-//! File times as clients see them change ([MS-FSA] 2.1.4.17, 2.1.5.15.2; what smb2.timestamps
-//! asks for): written, set, kept.
+//! File times as clients observe them ([MS-FSA] 2.1.4.17, 2.1.5.15.2; the cases of
+//! smb2.timestamps): updated by writes, set explicitly, frozen.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use smb_wire::msg::CloseFlags;
 
 /// A day in the year 2001.
 const THEN: FileTime = FileTime(126_000_000_000_000_000);
-/// -1: leave it, and do not change it through this handle any more.
+/// -1: do not change the time, and stop its automatic updates through this handle.
 const FROZEN: FileTime = FileTime(u64::MAX);
-/// -2: change it again.
+/// -2: resume automatic updates.
 const THAWED: FileTime = FileTime(u64::MAX - 1);
 const KEEP: FileTime = FileTime(0);
-/// Longer than the clock of any file system is coarse.
+/// Longer than the resolution of any file system's clock.
 const A_TICK: Duration = Duration::from_millis(30);
 
 fn basic(file: &File) -> FileBasicInformation {
@@ -25,7 +25,7 @@ fn basic(file: &File) -> FileBasicInformation {
     FileBasicInformation::read(&bytes).unwrap()
 }
 
-/// Creation, access, write, change.
+/// Sets the times of creation, access, write and change.
 fn set(file: &File, times: [FileTime; 4]) {
     let mut buffer = BytesMut::new();
     FileBasicInformation {
@@ -39,7 +39,7 @@ fn set(file: &File, times: [FileTime; 4]) {
     file.set(FileInformationClass::BASIC, &buffer).unwrap();
 }
 
-/// Zeroes a byte.
+/// Writes a zero byte.
 fn zero(file: &File, at: u64) {
     let mut input = bytes::BytesMut::new();
     smb_wire::fsctl::SetZeroData {
@@ -67,7 +67,7 @@ fn made(server: &HoldfastServer) -> File {
 }
 
 #[test]
-fn a_write_shows_at_the_latest_after_the_close() {
+fn a_write_updates_the_time_at_the_latest_on_close() {
     let server = HoldfastServer::new();
     let file = made(&server);
     let before = basic(&file);
@@ -81,7 +81,7 @@ fn a_write_shows_at_the_latest_after_the_close() {
 }
 
 #[test]
-fn a_flush_shows_it() {
+fn a_flush_updates_the_time() {
     let server = HoldfastServer::new();
     let file = made(&server);
     let before = basic(&file);
@@ -91,7 +91,7 @@ fn a_flush_shows_it() {
 }
 
 #[test]
-fn a_close_that_is_asked_tells_the_new_time() {
+fn a_close_with_postquery_returns_the_new_time() {
     let server = HoldfastServer::new();
     let file = made(&server);
     let before = basic(&file);
@@ -102,7 +102,7 @@ fn a_close_that_is_asked_tells_the_new_time() {
 }
 
 #[test]
-fn setting_the_end_shows_at_once() {
+fn setting_the_end_of_file_updates_the_time_at_once() {
     let server = HoldfastServer::new();
     let file = made(&server);
     let before = basic(&file);
@@ -111,8 +111,8 @@ fn setting_the_end_shows_at_once() {
 }
 
 #[test]
-fn a_time_that_was_set_outlasts_writes_before_it() {
-    // rclone#7411, rsync#479: written, then set, then closed.
+fn a_set_time_survives_earlier_writes() {
+    // rclone#7411, rsync#479: the file is written, then its time is set, then it is closed.
     let server = HoldfastServer::new();
     let file = made(&server);
     file.write_all(0, b"x").unwrap();
@@ -127,7 +127,7 @@ fn a_time_that_was_set_outlasts_writes_before_it() {
 }
 
 #[test]
-fn a_time_that_was_set_outlasts_writes_through_the_same_handle() {
+fn a_set_time_survives_writes_through_the_same_handle() {
     // [MS-FSA] 2.1.4.17: Open.UserSetModificationTime
     let server = HoldfastServer::new();
     let file = made(&server);
@@ -137,7 +137,7 @@ fn a_time_that_was_set_outlasts_writes_through_the_same_handle() {
     file.close().unwrap();
     let file = file.tree().create(&CreateArgs::open("f")).unwrap();
     assert_eq!(basic(&file).last_write_time, THEN);
-    // Another handle changes it again.
+    // A write through another handle changes the time again.
     file.write_all(0, b"again").unwrap();
     file.close().unwrap();
     let file = file.tree().create(&CreateArgs::open("f")).unwrap();
@@ -145,9 +145,9 @@ fn a_time_that_was_set_outlasts_writes_through_the_same_handle() {
 }
 
 #[test]
-fn a_time_that_was_set_hides_no_later_write_of_another_handle() {
-    // smb2.timestamps.modern_write_time_update-1, -2: the handle leaves the time as it is, whatever
-    // that is by now.
+fn a_set_time_does_not_hide_later_writes_of_another_handle() {
+    // smb2.timestamps.modern_write_time_update-1, -2: the handle does not change the time, whatever
+    // its current value.
     let server = HoldfastServer::new();
     let file = made(&server);
     let other = server.tree().create(&CreateArgs::open("f")).unwrap();
@@ -178,7 +178,7 @@ fn a_time_that_was_set_hides_no_later_write_of_another_handle() {
         assert_eq!(after.last_write_time, newer.last_write_time, "{n}");
         assert_eq!(after.change_time, newer.change_time, "{n}");
     }
-    // It is the handle that keeps them.
+    // The frozen state belongs to the handle.
     file.close().unwrap();
     let before = basic(&other).last_write_time;
     tick();
@@ -187,7 +187,7 @@ fn a_time_that_was_set_hides_no_later_write_of_another_handle() {
 }
 
 #[test]
-fn writes_of_many_handles_beside_one_that_keeps_the_time_show() {
+fn writes_of_many_handles_beside_a_frozen_one_update_the_time() {
     let server = HoldfastServer::new();
     let file = made(&server);
     let others: Vec<_> = (0..3)
@@ -213,7 +213,7 @@ fn writes_of_many_handles_beside_one_that_keeps_the_time_show() {
 }
 
 #[test]
-fn a_reservation_changes_the_change_time_alone() {
+fn a_reservation_changes_only_the_change_time() {
     // [MS-FSA] 2.1.5.15.1
     let server = HoldfastServer::new();
     let file = made(&server);
@@ -230,7 +230,7 @@ fn a_reservation_changes_the_change_time_alone() {
 }
 
 #[test]
-fn a_frozen_time_stays_and_a_thawed_one_moves() {
+fn a_frozen_time_is_constant_and_a_resumed_one_is_updated() {
     let server = HoldfastServer::new();
     let file = made(&server);
     let before = basic(&file).last_write_time;
@@ -246,8 +246,8 @@ fn a_frozen_time_stays_and_a_thawed_one_moves() {
 }
 
 #[test]
-fn the_ends_of_time_are_kept() {
-    // smb2.timestamps.time_t_*: what a time_t cannot hold, or holds below 0.
+fn extreme_times_are_preserved() {
+    // smb2.timestamps.time_t_*: times that a time_t cannot represent, or that are negative in it.
     let server = HoldfastServer::new();
     let file = made(&server);
     for unix in [
@@ -267,7 +267,7 @@ fn the_ends_of_time_are_kept() {
 }
 
 #[test]
-fn hundreds_of_nanoseconds_are_kept() {
+fn a_resolution_of_100_ns_is_preserved() {
     let server = HoldfastServer::new();
     let file = made(&server);
     let time = FileTime(THEN.0 + 1_234_567);
@@ -279,7 +279,7 @@ fn hundreds_of_nanoseconds_are_kept() {
 }
 
 #[test]
-fn reading_changes_no_time_of_writing() {
+fn reads_do_not_change_the_write_time() {
     let server = HoldfastServer::new();
     let file = made(&server);
     file.write_all(0, b"x").unwrap();
@@ -297,7 +297,7 @@ fn reading_changes_no_time_of_writing() {
 }
 
 #[test]
-fn a_rename_changes_the_change_time_alone() {
+fn a_rename_changes_only_the_change_time() {
     let server = HoldfastServer::new();
     let file = made(&server);
     let before = basic(&file);
@@ -309,7 +309,7 @@ fn a_rename_changes_the_change_time_alone() {
 }
 
 #[test]
-fn attributes_change_the_change_time_alone() {
+fn attributes_change_only_the_change_time() {
     let server = HoldfastServer::new();
     let file = made(&server);
     let before = basic(&file);
@@ -326,7 +326,7 @@ fn attributes_change_the_change_time_alone() {
 }
 
 #[test]
-fn an_overwrite_is_a_write_and_keeps_the_creation() {
+fn an_overwrite_updates_the_write_time_and_preserves_the_creation_time() {
     use smb_wire::msg::CreateDisposition;
     let server = HoldfastServer::new();
     let file = made(&server);

@@ -8,7 +8,7 @@ use smb_wire::ids::{SessionId, TreeId};
 use smb_wire::msg::{Dialect, ShareFlags, ShareType, TreeConnectFlags, TreeConnectRequest};
 
 #[test]
-fn a_share_says_what_it_is() {
+fn a_share_returns_its_properties() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     let tree = session.tree(DATA).unwrap();
@@ -39,7 +39,7 @@ fn each_connect_is_a_tree_of_its_own() {
 }
 
 #[test]
-fn names_have_no_case_and_the_host_does_not_matter() {
+fn share_names_ignore_case_and_the_host_name_is_ignored() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     for path in [
@@ -60,7 +60,7 @@ fn ipc_is_a_pipe_share() {
 }
 
 #[test]
-fn shares_that_are_not_there_are_refused() {
+fn unknown_shares_are_refused() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     for share in ["nowhere", "data ", "dat", "..", "data\\sub", "*", "C$"] {
@@ -92,7 +92,7 @@ fn connect(path: &[u8]) -> Request {
 }
 
 #[test]
-fn paths_of_another_form_are_refused() {
+fn malformed_paths_are_refused() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     let wide = smb_wire::utf16::encode;
@@ -123,7 +123,7 @@ fn paths_of_another_form_are_refused() {
 }
 
 #[test]
-fn without_a_session_there_is_no_tree() {
+fn a_tree_connect_needs_a_session() {
     let server = HoldfastServer::new();
     let client = server.client(Options::default());
     let path = smb_wire::utf16::encode(r"\\127.0.0.1\data");
@@ -139,7 +139,7 @@ fn without_a_session_there_is_no_tree() {
 
 #[test]
 fn on_3_1_1_an_unsigned_one_ends_the_connection() {
-    // It would leave the negotiation unproved.
+    // The negotiation would remain unverified.
     let server = HoldfastServer::start(&smb_tests::Options {
         server: "signing = \"desired\"".into(),
         ..smb_tests::Options::default()
@@ -156,7 +156,7 @@ fn on_3_1_1_an_unsigned_one_ends_the_connection() {
 }
 
 #[test]
-fn a_read_only_share_says_so() {
+fn a_read_only_share_reports_its_maximal_access() {
     let server = HoldfastServer::new();
     let tree = server.session(Options::default()).tree(READ_ONLY).unwrap();
     let access = tree.info().maximal_access;
@@ -173,7 +173,7 @@ fn a_read_only_share_says_so() {
 }
 
 #[test]
-fn a_sealed_share_needs_a_client_that_can_encrypt() {
+fn an_encrypted_share_needs_a_client_that_can_encrypt() {
     let server = HoldfastServer::new();
     for dialect in [Dialect::SMB_3_0, Dialect::SMB_3_1_1] {
         let tree = server

@@ -7,7 +7,7 @@ use smb_wire::ids::{SessionId, TreeId};
 use smb_wire::msg::{ShareAccess, TreeDisconnectRequest, TreeDisconnectResponse};
 
 #[test]
-fn the_tree_and_its_opens_end() {
+fn a_tree_disconnect_closes_the_opens_of_the_tree() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     let (first, other) = (session.tree(DATA).unwrap(), session.tree(DATA).unwrap());
@@ -29,7 +29,7 @@ fn the_tree_and_its_opens_end() {
 }
 
 #[test]
-fn trees_that_are_not_there_are_deleted_ones() {
+fn unknown_trees_give_network_name_deleted() {
     let server = HoldfastServer::new();
     let session = server.session(Options::default());
     session.tree(DATA).unwrap();

@@ -22,7 +22,7 @@ fn request(file_id: FileId, offset: u64, data: &[u8]) -> WriteRequest<'_> {
 }
 
 #[test]
-fn data_arrive_where_they_belong() {
+fn data_are_written_at_their_offset() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
@@ -34,7 +34,7 @@ fn data_arrive_where_they_belong() {
     assert_eq!(std::fs::read(server.path("f")).unwrap(), b"heLLo\0\0\0!");
 }
 
-/// Holes of a named stream, and what is behind an end that was moved back and forth.
+/// Holes of a named stream, and data beyond an end that was moved back and forth, read as zeros.
 #[test]
 fn holes_of_a_stream_are_zeros() {
     for place in ["xattr", "depot"] {
@@ -81,7 +81,7 @@ fn every_flag_is_accepted() {
 }
 
 #[test]
-fn nothing_written_changes_nothing() {
+fn a_write_of_no_bytes_changes_nothing() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
@@ -115,7 +115,7 @@ fn one_of_the_two_write_rights_is_needed() {
 }
 
 #[test]
-fn lengths_and_offsets_have_bounds() {
+fn invalid_lengths_and_offsets_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
@@ -138,19 +138,19 @@ fn lengths_and_offsets_have_bounds() {
     let reply = tree.reply(file.write_request(0, &data, WriteFlags::empty()));
     match smb_tests::outcome(reply) {
         smb_tests::Outcome::Answered(status) => assert_eq!(status, Status::INVALID_PARAMETER),
-        // [MS-SMB2] 3.3.5.2: a message of more than the largest size allows it.
+        // [MS-SMB2] 3.3.5.2: a message that exceeds the maximal size allows this.
         smb_tests::Outcome::Closed => {}
     }
     assert_eq!(std::fs::metadata(server.path("f")).unwrap().len(), 0);
 }
 
 #[test]
-fn data_must_lie_in_the_message() {
+fn data_outside_the_message_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();
     let good = || Request::new(&request(file.id(), 0, b"0123456789"));
-    // Length beyond the message; DataOffset beyond 0x100; DataOffset inside the header.
+    // Length beyond the message; DataOffset above 0x100; DataOffset inside the header.
     for (at, value) in [
         (68, 11u16),
         (68, 0xffff),
@@ -193,7 +193,7 @@ fn the_charge_must_cover_the_data() {
 }
 
 #[test]
-fn handles_that_are_not_there_and_directories_are_refused() {
+fn unknown_handles_and_directories_are_refused() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let reply = tree
@@ -237,7 +237,7 @@ fn channels_of_other_transports_are_refused() {
 }
 
 #[test]
-fn locks_are_respected() {
+fn writes_conflict_with_locks() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     tree.write_file("f", &[1; 100]).unwrap();
@@ -254,7 +254,7 @@ fn locks_are_respected() {
             Status::FILE_LOCK_CONFLICT
         );
         other.write(20, b"xx", none).unwrap();
-        // [MS-FSA] 2.1.4.10: a shared lock stops its own handle's writes too.
+        // [MS-FSA] 2.1.4.10: a shared lock also prevents writes of its own handle.
         let own = status(mine.write(10, b"x", none));
         let expected = if flags == LockFlags::SHARED {
             Status::FILE_LOCK_CONFLICT
@@ -262,14 +262,14 @@ fn locks_are_respected() {
             Status::SUCCESS
         };
         assert_eq!(own, expected);
-        // Nothing written meets no lock.
+        // A write of no bytes conflicts with no lock.
         other.write(15, b"", none).unwrap();
         mine.unlock(10, 10).unwrap();
     }
 }
 
 #[test]
-fn a_read_only_share_is_not_written() {
+fn writes_to_a_read_only_share_are_refused() {
     let server = HoldfastServer::new();
     std::fs::write(server.share_path(smb_tests::READ_ONLY, "f"), b"as it was").unwrap();
     let tree = server
@@ -295,7 +295,7 @@ fn a_read_only_share_is_not_written() {
 }
 
 #[test]
-fn sixteen_at_once_all_arrive() {
+fn sixteen_concurrent_writes_all_succeed() {
     let server = HoldfastServer::new();
     let tree = server.tree();
     let file = tree.create(&CreateArgs::create("f")).unwrap();

@@ -1,4 +1,4 @@
-//! Structures inside requests, spoilt: create contexts, information, FSCTL inputs, descriptors,
+//! Corrupted structures inside requests: create contexts, information, FSCTL inputs, descriptors,
 //! attributes, tokens, remote procedure calls.
 
 use bytes::BytesMut;
@@ -17,7 +17,7 @@ use smb_wire::msg::{
 use crate::random::Random;
 use crate::requests::{Attacker, End, Precious, end};
 
-/// Sends `count` requests made by `make` from one seed each.
+/// Sends `count` requests that `make` builds from one seed each.
 fn many(
     server: &HoldfastServer,
     count: u64,
@@ -32,7 +32,7 @@ fn many(
         let what = format!("{what}, seed {seed}");
         let ended = end(&attacker, request, &what);
         precious.check(&what);
-        // Handles pile up and locks wait: a new attacker now and then.
+        // Handles and pending locks accumulate, so the attacker is replaced from time to time.
         if ended == End::Closed || ended == End::Pending || seed % 200 == 0 {
             attacker = Attacker::new(server, Options::default());
         }
@@ -91,7 +91,7 @@ fn create_contexts() {
             let (name, data) = &all[random.below(all.len())];
             args = args.context(name, &random.spoil(data));
         }
-        // Sometimes the chain itself is spoilt too.
+        // Sometimes the chain itself is corrupted too.
         let request = attacker.tree.address(args.request());
         if random.below(2) == 0 {
             return request;
@@ -159,7 +159,7 @@ fn information_to_be_set() {
         let buffer = if names.contains(&class) {
             random.spoil(&rename)
         } else if class == FileInformationClass::ALLOCATION {
-            // More than any file can have, so that nothing really fills the disk.
+            // Larger than any file, so that the disk is not filled.
             (1u64 << (60 + random.below(4))).to_le_bytes().to_vec()
         } else {
             random.bytes(len)
@@ -229,7 +229,7 @@ fn fsctl_inputs() {
         };
         let len = random.below(130);
         let mut input = random.bytes(len);
-        // Small numbers get further than large ones.
+        // Small numbers pass more checks than large ones.
         if random.below(2) == 0 {
             for chunk in input.chunks_mut(8) {
                 if let Some(rest) = chunk.get_mut(2..) {
@@ -283,7 +283,7 @@ fn tokens() {
         })
         .session(id)
     };
-    // A bare NTLMSSP NEGOTIATE, which begins an exchange, and an AUTHENTICATE of no use.
+    // A bare NTLMSSP NEGOTIATE, which starts an exchange, and an AUTHENTICATE that cannot succeed.
     let mut first = b"NTLMSSP\0\x01\0\0\0\x97\x82\x08\xe2".to_vec();
     first.extend_from_slice(&[0; 24]);
     let mut last = b"NTLMSSP\0\x03\0\0\0".to_vec();
@@ -357,12 +357,12 @@ fn remote_procedure_calls() {
                     pipe.ioctl_request(FsctlCode::PIPE_TRANSCEIVE, &bytes, 4096)
                 };
                 let id = tree.send(request).unwrap();
-                // Half a call waits for its other half.
+                // Half a call remains pending until its other half arrives.
                 if session.client().wait_pending(id).unwrap().is_none() {
                     session.client().wait(id).unwrap();
                 }
             }
-            // Whatever waits ends with its pipe.
+            // Pending requests end when the pipe is closed.
             let _ = pipe.close();
             tree.disconnect().unwrap();
         }

@@ -1,5 +1,5 @@
-//! Compounds that mean harm ([MS-SMB2] 3.3.5.2.7): elements that name somebody else's session, tree
-//! or handle, and every command where it stands in the middle of a chain.
+//! Malicious compounds ([MS-SMB2] 3.3.5.2.7): elements that name another client's session, tree or
+//! handle, and every command in the middle of a chain.
 
 use smb_client::{ClientError, CreateArgs, Options, Request};
 use smb_tests::{DATA, HoldfastServer, OTHER_PASSWORD, OTHER_USER, PASSWORD, USER};
@@ -12,7 +12,7 @@ use smb_wire::{
 
 use crate::requests::{Attacker, Precious};
 
-/// A related element whose header says whose session and tree it were.
+/// Builds a related element whose header names a session and a tree.
 fn naming(request: Request, session: SessionId, tree: TreeId) -> Request {
     request.session(session).tree(tree).related()
 }
@@ -36,12 +36,12 @@ fn close(file_id: FileId) -> Request {
     })
 }
 
-/// What a related element says of its session, tree and file does not count: those of the element
-/// before do ([MS-SMB2] 3.3.5.2.7.2).
+/// The session, tree and file that a related element names are ignored; those of the element before
+/// apply ([MS-SMB2] 3.3.5.2.7.2).
 #[test]
-fn a_related_element_reaches_nobody_elses_session_tree_or_file() {
+fn a_related_element_cannot_use_another_clients_session_tree_or_file() {
     let server = HoldfastServer::new();
-    // Both on one connection: the server knows both sessions there.
+    // Both sessions are on one connection, where the server knows both.
     let client = server.client(Options::default());
     let bob = client.login(OTHER_USER, OTHER_PASSWORD, "").unwrap();
     let alice = client.login(USER, PASSWORD, "").unwrap();
@@ -66,7 +66,7 @@ fn a_related_element_reaches_nobody_elses_session_tree_or_file() {
                 let replies = replies.unwrap();
                 assert_eq!(replies.len(), 3);
                 assert_eq!(replies[0].header.session_id, bob.id());
-                // As bob, on bob's file, or not at all.
+                // The element is executed as bob, on bob's file, or not at all.
                 for reply in &replies[1..] {
                     let answered = (reply.header.session_id, reply.status());
                     let as_victim = (victim.id(), Status::SUCCESS);
@@ -79,10 +79,10 @@ fn a_related_element_reaches_nobody_elses_session_tree_or_file() {
     server.assert_serving();
 }
 
-/// One answer for each element, or none at all where the connection ends; the chain's own handle is
-/// closed by its last element, and nobody is harmed.
+/// There is one answer for each element, or none if the server closes the connection. The last
+/// element closes the chain's own handle, and other clients are not affected.
 #[test]
-fn every_command_stands_in_the_middle_of_a_chain() {
+fn every_command_is_answered_in_the_middle_of_a_chain() {
     let server = HoldfastServer::new();
     let precious = Precious::new(&server);
     let mut answered = 0;

@@ -1,4 +1,4 @@
-//! Bodies cut short, of the wrong size, and with every field at its extremes.
+//! Truncated bodies, bodies of the wrong size, and every field at its extremes.
 
 use bytes::BytesMut;
 use smb_client::{Options, Request};
@@ -9,7 +9,7 @@ use crate::requests::{Attacker, End, Precious, end};
 
 const BODY: usize = 64;
 
-/// Runs `spoil` for every command, with a new connection whenever the last is used up.
+/// Runs `spoil` for every command, with a new connection whenever the last one has become unusable.
 fn each(
     server: &HoldfastServer,
     spoils: impl Fn(&Request) -> Vec<(String, Request)>,
@@ -21,7 +21,7 @@ fn each(
     for index in 0..commands {
         let (command, good) = attacker.requests().swap_remove(index);
         for nth in 0..spoils(&good).len() {
-            // Handles may be new since the last one.
+            // The handles may have changed since the last request.
             let (_, good) = attacker.requests().swap_remove(index);
             let (what, spoilt) = spoils(&good).swap_remove(nth);
             let what = format!("{command}, {what}");
@@ -36,7 +36,7 @@ fn each(
     server.assert_serving();
 }
 
-/// Whether the attacker needs a new session or new handles.
+/// Returns whether the attacker needs a new session or new handles.
 fn used_up(command: &str, ended: End) -> bool {
     match ended {
         End::Closed | End::Pending => true,
@@ -58,12 +58,12 @@ fn with(request: &Request, change: impl FnOnce(&mut BytesMut)) -> Request {
 }
 
 #[test]
-fn bodies_cut_short_are_refused() {
+fn truncated_bodies_are_refused() {
     let server = HoldfastServer::new();
     each(
         &server,
         |good| {
-            // The fixed part, whose length StructureSize tells (rounded down to even).
+            // The fixed part, whose length is StructureSize (rounded down to even).
             let size = u16::from_le_bytes([good.message()[BODY], good.message()[BODY + 1]]);
             let fixed = usize::from(size & !1);
             (0..fixed.min(good.message().len() - BODY))
@@ -177,8 +177,8 @@ fn every_32_bit_field_at_its_extremes_is_survived() {
 fn header_fields_at_their_extremes_are_survived() {
     let server = HoldfastServer::new();
     let precious = Precious::new(&server);
-    // CreditCharge, Status, Command, Flags, NextCommand: what the client itself fills in is
-    // written over by hand in a raw message.
+    // CreditCharge, Status, Command, Flags, NextCommand: the client fills these fields in itself,
+    // so they are overwritten in a raw message.
     for (at, len) in [(4, 2), (6, 2), (8, 4), (12, 2), (16, 4), (20, 4), (24, 8)] {
         for byte in [0x00, 0x01, 0x7f, 0x80, 0xff] {
             let attacker = Attacker::new(&server, Options::default());
@@ -196,7 +196,7 @@ fn header_fields_at_their_extremes_are_survived() {
             header[at..at + len].fill(byte);
             connection.send_message(&header).unwrap();
             connection.set_timeout(smb_tests::MEANWHILE);
-            // Answered, ignored (a CANCEL) or closed.
+            // The message is answered, ignored (a CANCEL), or the connection is closed.
             let _ = connection.receive();
             drop(connection);
             precious.check("header");

@@ -1,4 +1,4 @@
-//! Bytes that are no messages: lies in the transport header, garbage, and half of something.
+//! Invalid bytes on the transport: false lengths in its header, garbage, and incomplete messages.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,12 +11,12 @@ use smb_wire::header::transport_header;
 use crate::random::Random;
 use crate::requests::Precious;
 
-/// Sends bytes and waits until the server closes or has said nothing for `quiet`.
+/// Sends bytes and waits until the server closes the connection or has been silent for `quiet`.
 fn throw(server: &HoldfastServer, bytes: &[u8], quiet: Duration) -> Closed {
     let mut stream = TcpStream::connect(server.addr()).unwrap();
     stream.set_read_timeout(Some(quiet)).unwrap();
     stream.set_write_timeout(Some(SOON)).unwrap();
-    // The server may close before it has taken everything.
+    // The server may close the connection before it has read everything.
     let _ = stream.write_all(bytes);
     let mut buffer = [0; 4096];
     loop {
@@ -42,7 +42,7 @@ fn framed(message: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_smb_is_not_listened_to() {
+fn bytes_that_are_not_smb_end_the_connection() {
     let server = HoldfastServer::new();
     let long = [0x41; 70_000];
     for bytes in [
@@ -61,7 +61,8 @@ fn what_is_no_smb_is_not_listened_to() {
         &long,
     ] {
         let start = &bytes[..bytes.len().min(12)];
-        // Not a length of one's own choosing: 0x41414141 and HTTP announce much more than comes.
+        // Here the bytes of the length field are not chosen: 0x41414141 and HTTP announce much more
+        // than is sent.
         let complete = bytes.starts_with(&[0]);
         let closed = throw(
             &server,
@@ -81,13 +82,13 @@ fn what_is_no_smb_is_not_listened_to() {
 }
 
 #[test]
-fn lengths_that_lie_are_not_waited_for_in_memory() {
+fn announced_lengths_do_not_reserve_memory() {
     let server = HoldfastServer::new();
     let before = resident(&server);
     let mut held = Vec::new();
     for _ in 0..50 {
         let mut stream = TcpStream::connect(server.addr()).unwrap();
-        // 16 MiB announced, a few bytes sent.
+        // The header announces 16 MiB, but only a few bytes are sent.
         let _ = stream.write_all(&[0x00, 0xff, 0xff, 0xff, 0xfe, b'S', b'M', b'B']);
         held.push(stream);
     }
@@ -109,7 +110,7 @@ fn resident(server: &HoldfastServer) -> Option<usize> {
 }
 
 #[test]
-fn half_of_something_is_forgotten() {
+fn incomplete_messages_are_dropped() {
     let server = HoldfastServer::new();
     let mut connection = server.connection(Options::default());
     let request = connection.core_mut().negotiate_request();
@@ -126,7 +127,7 @@ fn half_of_something_is_forgotten() {
 }
 
 #[test]
-fn a_message_may_come_byte_by_byte() {
+fn a_message_can_arrive_byte_by_byte() {
     let server = HoldfastServer::new();
     let mut connection = server.connection(Options::default());
     let request = connection.core_mut().negotiate_request();
@@ -146,7 +147,7 @@ fn a_message_may_come_byte_by_byte() {
 }
 
 #[test]
-fn garbage_behind_a_rightful_start_is_survived() {
+fn garbage_behind_a_valid_header_is_survived() {
     let server = HoldfastServer::new();
     let precious = Precious::new(&server);
     for seed in 1..=60 {
@@ -164,7 +165,7 @@ fn garbage_behind_a_rightful_start_is_survived() {
                 _ => b"\xfeSMB",
             });
             if message.len() >= 64 && !random.next().is_multiple_of(4) {
-                // Looks like a header of a known command, with the next id.
+                // The bytes look like a header of a known command with the next id.
                 message[4..6].copy_from_slice(&64u16.to_le_bytes());
                 message[12..14].copy_from_slice(&u16::to_le_bytes((random.next() % 20) as u16));
                 message[16..24].fill(0);
@@ -182,7 +183,7 @@ fn garbage_behind_a_rightful_start_is_survived() {
 }
 
 #[test]
-fn encrypted_headers_that_lie_end_the_connection() {
+fn invalid_transform_headers_end_the_connection() {
     use smb_client::Encryption;
     use smb_wire::ids::SessionId;
     use smb_wire::transform::TransformHeader;
@@ -221,7 +222,7 @@ fn encrypted_headers_that_lie_end_the_connection() {
 }
 
 #[test]
-fn many_connections_that_say_nothing_stop_nobody() {
+fn many_silent_connections_do_not_block_others() {
     let server = HoldfastServer::new();
     let idle: Vec<_> = (0..100)
         .map(|_| TcpStream::connect(server.addr()).unwrap())

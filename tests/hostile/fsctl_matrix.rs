@@ -1,6 +1,6 @@
-//! Every control code by every kind of handle with every right: the status is the one of a table
-//! made of [MS-SMB2] 3.3.5.15, [MS-FSCC] 2.3 and [MS-FSA] 2.1.5.10, and what is refused changes
-//! nothing.
+//! Sends every control code through every kind of handle with every right: the status is that of a
+//! table derived from [MS-SMB2] 3.3.5.15, [MS-FSCC] 2.3 and [MS-FSA] 2.1.5.10, and a refused
+//! request changes nothing.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use smb_wire::fsctl::{
 use smb_wire::ids::FileId;
 use smb_wire::msg::{InfoType, IoctlFlags, IoctlRequest, SecurityInformation, WriteFlags};
 
-/// A block of the file systems that share extents, bytes.
+/// The block size of file systems that share extents, in bytes.
 const BLOCK: u32 = 4096;
 
 pub(crate) const RIGHTS: [(&str, Mask); 19] = [
@@ -37,7 +37,7 @@ pub(crate) const RIGHTS: [(&str, Mask); 19] = [
     ("READ_CONTROL", Mask::READ_CONTROL),
     ("WRITE_DAC", Mask::WRITE_DAC),
     ("WRITE_OWNER", Mask::WRITE_OWNER),
-    // With nothing else it is no right at all.
+    // SYNCHRONIZE alone grants nothing.
     ("SYNCHRONIZE", Mask::SYNCHRONIZE),
     ("GENERIC_READ", Mask::GENERIC_READ),
     ("GENERIC_WRITE", Mask::GENERIC_WRITE),
@@ -54,14 +54,14 @@ enum Kind {
     Pipe,
 }
 
-/// What a code answers.
+/// The expected answer to a code.
 #[derive(Debug, Clone, Copy)]
 enum Answer {
-    /// The same to every handle of the kind.
+    /// The same status for every handle of the kind.
     Always(Status),
-    /// This to a handle with one right of each set, ACCESS_DENIED to others.
+    /// This status for a handle with one right of each set, ACCESS_DENIED for others.
     Needing(&'static [Mask], Status),
-    /// As before; where the file system shares no extents it is INVALID_DEVICE_REQUEST.
+    /// As above; INVALID_DEVICE_REQUEST if the file system cannot share extents.
     Sharing(&'static [Mask]),
 }
 
@@ -71,7 +71,7 @@ const READ: Mask = Mask::FILE_READ_DATA;
 const WRITE: Mask = Mask::FILE_WRITE_DATA;
 const WRITE_OR_APPEND: Mask = Mask(WRITE.0 | Mask::FILE_APPEND_DATA.0);
 const DESCRIBE: Mask = Mask(WRITE.0 | Mask::FILE_WRITE_ATTRIBUTES.0);
-/// [MS-FSA] 2.1.5.10.38 names the first two; Windows takes FILE_APPEND_DATA as well.
+/// [MS-FSA] 2.1.5.10.38 names the first two; Windows accepts FILE_APPEND_DATA as well.
 const SPARSE: Mask = Mask(DESCRIBE.0 | Mask::FILE_APPEND_DATA.0);
 
 const GOOD: Answer = Always(Status::SUCCESS);
@@ -79,10 +79,10 @@ const NOT_OF_THIS: Answer = Always(Status::INVALID_DEVICE_REQUEST);
 const NOT_ALLOWED: Answer = Always(Status::NOT_SUPPORTED);
 const WRONG: Answer = Always(Status::INVALID_PARAMETER);
 
-/// The codes that do something, or are refused otherwise than as unsupported: the answer to a
-/// stream, a directory and a pipe.
+/// The codes that have an effect, or are refused with another status than unsupported: the answers
+/// for a stream, a directory and a pipe.
 const TABLE: &[(Code, [Answer; 3])] = &[
-    // 3.3.5.15: these take no handle.
+    // 3.3.5.15: these codes use no handle.
     (Code::DFS_GET_REFERRALS, [WRONG; 3]),
     (Code::DFS_GET_REFERRALS_EX, [WRONG; 3]),
     (Code::QUERY_NETWORK_INTERFACE_INFO, [WRONG; 3]),
@@ -101,9 +101,10 @@ const TABLE: &[(Code, [Answer; 3])] = &[
         Code::PIPE_PEEK,
         [NOT_ALLOWED, NOT_ALLOWED, Needing(&[READ], Status::SUCCESS)],
     ),
-    // 3.3.5.15.5: whatever the handle.
+    // 3.3.5.15.5: any handle.
     (Code::SRV_REQUEST_RESUME_KEY, [GOOD; 3]),
-    // 3.3.5.15.6: INVALID_PARAMETER where a pipe takes part. A directory has no data to write.
+    // 3.3.5.15.6: INVALID_PARAMETER if one of the handles is a pipe. A directory has no data to
+    // write.
     (
         Code::SRV_COPYCHUNK,
         [
@@ -120,7 +121,7 @@ const TABLE: &[(Code, [Answer; 3])] = &[
             WRONG,
         ],
     ),
-    // [MS-FSA] 2.1.5.10.4: NOT_SUPPORTED for what is no data stream.
+    // [MS-FSA] 2.1.5.10.4: NOT_SUPPORTED unless the handle is a data stream.
     (
         Code::DUPLICATE_EXTENTS_TO_FILE,
         [Sharing(&[WRITE]), NOT_ALLOWED, NOT_OF_THIS],
@@ -129,7 +130,7 @@ const TABLE: &[(Code, [Answer; 3])] = &[
         Code::DUPLICATE_EXTENTS_TO_FILE_EX,
         [Sharing(&[WRITE]), NOT_ALLOWED, NOT_OF_THIS],
     ),
-    // [MS-FSA] 2.1.5.10.38, .39 and .22: INVALID_PARAMETER for what is no data stream.
+    // [MS-FSA] 2.1.5.10.38, .39 and .22: INVALID_PARAMETER unless the handle is a data stream.
     (
         Code::SET_SPARSE,
         [Needing(&[SPARSE], Status::SUCCESS), WRONG, NOT_OF_THIS],
@@ -143,7 +144,7 @@ const TABLE: &[(Code, [Answer; 3])] = &[
         [Needing(&[READ], Status::SUCCESS), WRONG, NOT_OF_THIS],
     ),
     (Code::GET_COMPRESSION, [GOOD, GOOD, NOT_OF_THIS]),
-    // To no compression, which is what they have.
+    // The request is for no compression, which is the current state.
     (
         Code::SET_COMPRESSION,
         [
@@ -170,9 +171,9 @@ const TABLE: &[(Code, [Answer; 3])] = &[
             NOT_OF_THIS,
         ],
     ),
-    // 3.3.5.15.9: concerns the handle's own end only.
+    // 3.3.5.15.9: affects only the open itself.
     (Code::LMR_REQUEST_RESILIENCY, [GOOD, GOOD, NOT_OF_THIS]),
-    // 3.3.5.15.7, and 3.3.5.15 with its note on what is not allowed over the network.
+    // 3.3.5.15.7, and 3.3.5.15 with its note about codes that are not allowed over the network.
     (Code::SRV_READ_HASH, [NOT_ALLOWED; 3]),
     (Code::REQUEST_OPLOCK_LEVEL_1, [NOT_ALLOWED; 3]),
     (Code::REQUEST_OPLOCK_LEVEL_2, [NOT_ALLOWED; 3]),
@@ -184,7 +185,7 @@ const TABLE: &[(Code, [Answer; 3])] = &[
     (Code::REQUEST_FILTER_OPLOCK, [NOT_ALLOWED; 3]),
 ];
 
-/// Codes of [MS-FSCC] 2.3 and [MS-RSVD] that have no name here, and numbers that mean nothing.
+/// Codes of [MS-FSCC] 2.3 and [MS-RSVD] without a constant here, and numbers that are not defined.
 const UNNAMED: [u32; 17] = [
     0x0009_00fc,
     0x0009_03d3,
@@ -205,7 +206,7 @@ const UNNAMED: [u32; 17] = [
     0xffff_ffff,
 ];
 
-/// What the table says; what is not in it is optional, and then INVALID_DEVICE_REQUEST.
+/// Returns the answers of the table; other codes are optional, so INVALID_DEVICE_REQUEST.
 fn expected(code: Code, kind: Kind, granted: Mask) -> &'static [Status] {
     const DENIED: &[Status] = &[Status::ACCESS_DENIED];
     let row = TABLE.iter().find(|(known, _)| *known == code);
@@ -225,7 +226,7 @@ fn encoded(encode: impl FnOnce(&mut BytesMut)) -> Vec<u8> {
     out.to_vec()
 }
 
-/// An input with which the code would change what it can.
+/// An input with which the code would have its effect.
 fn input(code: Code, source: &File, key: [u8; 24]) -> Vec<u8> {
     match code {
         Code::SRV_COPYCHUNK | Code::SRV_COPYCHUNK_WRITE => encoded(|out| {
@@ -275,7 +276,7 @@ fn input(code: Code, source: &File, key: [u8; 24]) -> Vec<u8> {
             .encode(out);
         }),
         Code::PIPE_TRANSCEIVE => bind(),
-        // Sparse; no compression; a resiliency of the server's own length.
+        // Sparse; no compression; a resiliency with the server's default timeout.
         Code::SET_SPARSE => vec![1],
         Code::SET_COMPRESSION => vec![0; 2],
         _ => vec![0; 64],
@@ -315,7 +316,7 @@ const NAMES: [&str; 4] = ["m\\f", "m\\f:s", "m\\d", "m\\source"];
 
 impl World {
     fn new() -> Self {
-        // Attributes have no room for the stream.
+        // Extended attributes are too small for the stream.
         let server = HoldfastServer::start(&smb_tests::Options {
             share: "streams = \"depot\"".to_owned(),
             ..smb_tests::Options::default()
@@ -363,13 +364,13 @@ impl World {
         }
     }
 
-    /// Every code on one handle; first those that are refused.
+    /// Sends every code through one handle, first those that are refused.
     fn every_code(&mut self, tree: &Tree, file: &File, kind: Kind, granted: Mask, what: &str) {
         let (told, host) = settled(|| (self.told(), self.host()));
         let refused = |code| expected(code, kind, granted)[0].is_error();
         for code in codes().filter(|code| refused(*code)) {
             let input = input(code, &self.source, self.key);
-            // Twice: what a refused one leaves behind would be met by the second.
+            // Twice, so that the second would reveal what a refused one leaves behind.
             for _ in 0..2 {
                 let why = format!("{code} on {what}");
                 let answer = ask(tree, code, file.id(), &input);
@@ -395,7 +396,7 @@ impl World {
     }
 }
 
-/// Gives it an extended attribute and a security descriptor of its own.
+/// Gives a file an extended attribute and a security descriptor of its own.
 fn describe(tree: &Tree, name: &str) {
     let file = tree
         .create(&CreateArgs::open(name).access(Mask::FILE_ALL_ACCESS))
@@ -417,7 +418,7 @@ fn describe(tree: &Tree, name: &str) {
     file.close().unwrap();
 }
 
-/// What a CREATE with this access is granted, where everything may be granted.
+/// The access granted to a CREATE with this desired access, if all rights can be granted.
 fn granted(access: Mask, all: Mask) -> Mask {
     if access.contains(Mask::MAXIMUM_ALLOWED) {
         return all;
@@ -426,7 +427,7 @@ fn granted(access: Mask, all: Mask) -> Mask {
 }
 
 #[test]
-fn every_code_asks_for_its_rights_and_refused_changes_nothing() {
+fn every_code_checks_its_rights_and_a_refused_one_changes_nothing() {
     let mut world = World::new();
     let tree = world.tree.clone();
     for (name, kind) in [
@@ -460,7 +461,7 @@ fn every_code_asks_for_its_rights_and_refused_changes_nothing() {
     assert!(world.wrong.is_empty(), "{}", world.wrong.join("\n"));
 }
 
-/// A handle that is closed, and none at all.
+/// Sends codes with a closed handle, and without a handle.
 #[test]
 fn codes_without_their_handle_are_refused() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Requests under names that are not one's own: wrong sessions, trees, handles and signatures.
+//! Requests that use other clients' identifiers: wrong sessions, trees, handles and signatures.
 
 use smb_client::{Encryption, Options, Request, Signing};
 use smb_tests::HoldfastServer;
@@ -9,7 +9,7 @@ use crate::requests::{Attacker, End, Precious, end};
 
 const WITHOUT_SESSION: [&str; 2] = ["SESSION_SETUP", "ECHO"];
 const WITHOUT_TREE: [&str; 4] = ["SESSION_SETUP", "ECHO", "TREE_CONNECT", "LOGOFF"];
-/// Commands with a FileId, and where it lies in the body.
+/// Commands with a FileId, and its position in the body.
 const FILE_ID_AT: [(&str, usize); 11] = [
     ("CLOSE", 8),
     ("FLUSH", 8),
@@ -55,7 +55,7 @@ fn each(
 }
 
 #[test]
-fn no_command_works_on_a_session_that_is_not_there() {
+fn no_command_works_without_its_session() {
     let server = HoldfastServer::new();
     each(
         &server,
@@ -71,7 +71,7 @@ fn no_command_works_on_a_session_that_is_not_there() {
 }
 
 #[test]
-fn no_command_works_on_a_tree_that_is_not_there() {
+fn no_command_works_without_its_tree() {
     let server = HoldfastServer::new();
     each(
         &server,
@@ -87,7 +87,7 @@ fn no_command_works_on_a_tree_that_is_not_there() {
 }
 
 #[test]
-fn no_command_works_on_a_handle_that_is_not_there() {
+fn no_command_works_without_its_handle() {
     let server = HoldfastServer::new();
     let named: Vec<&str> = FILE_ID_AT.iter().map(|(command, _)| *command).collect();
     let others = [
@@ -131,7 +131,7 @@ fn no_command_works_on_a_handle_that_is_not_there() {
 }
 
 #[test]
-fn nothing_unsigned_or_wrongly_signed_is_obeyed() {
+fn unsigned_and_wrongly_signed_requests_are_refused() {
     let server = HoldfastServer::new();
     for algorithm in [
         smb_crypto::SigningAlgorithm::AesGmac,
@@ -157,7 +157,7 @@ fn nothing_unsigned_or_wrongly_signed_is_obeyed() {
 }
 
 #[test]
-fn nothing_wrongly_encrypted_is_obeyed() {
+fn wrongly_encrypted_requests_are_refused() {
     let server = HoldfastServer::new();
     let options = Options::default().encryption(Encryption::Always);
     each(
@@ -170,7 +170,7 @@ fn nothing_wrongly_encrypted_is_obeyed() {
 }
 
 #[test]
-fn handles_of_another_session_are_of_no_use() {
+fn handles_of_another_session_are_refused() {
     let server = HoldfastServer::new();
     let victim = Attacker::new(&server, Options::default());
     victim.file.write_all(0, b"victim's").unwrap();
@@ -181,7 +181,8 @@ fn handles_of_another_session_are_of_no_use() {
         }
         let stolen = thief.tree.address(request);
         let ended = end(&thief, stolen, command);
-        // The numbers may happen to be the thief's own; then it is the thief's file.
+        // The numbers may be identical to the thief's own; then the request concerns the thief's
+        // file.
         let own = thief.file.id() == victim.file.id() || thief.root.id() == victim.root.id();
         assert!(
             own || ended == End::Status(Status::FILE_CLOSED) || ended == End::Closed,

@@ -1,6 +1,6 @@
-//! Clients that mean harm, or do not know what they do: whatever they send, the server answers
-//! with an error or closes the connection, in time, changes no file it was not rightly asked to
-//! change, and goes on serving everybody else.
+//! Malicious and broken clients: for everything that they send, the server answers with an error or
+//! closes the connection, in time, changes no file without authorisation, and continues to serve
+//! other clients.
 
 mod buffers;
 mod chains;

@@ -1,5 +1,5 @@
-//! Many clients that ask for much and take nothing: what they hold of the server's memory is
-//! bounded in all, others are served meanwhile, and it is given back afterwards.
+//! Many clients that request much data and read no answers: the server's memory that they occupy is
+//! bounded in total, other clients are served meanwhile, and the memory is released afterwards.
 
 use std::{
     io::Write,
@@ -15,10 +15,11 @@ const MIB: usize = 1 << 20;
 const CONNECTIONS: usize = 100;
 const READS: usize = 400;
 const LENGTH: u32 = 64 << 10;
-/// What all connections may hold beside the budget, 128 KiB each, and what the process has anyway:
-/// stacks, tables, sessions, receive buffers of its threads.
+/// The memory that all connections may occupy beside the budget, 128 KiB each, and the base size of
+/// the process: stacks, tables, sessions, receive buffers of its threads.
 const BESIDE: usize = CONNECTIONS * (128 << 10) + 48 * MIB;
-/// Receive buffers that two workers keep for the next request, and what they have not given back.
+/// Receive buffers that two workers reserve for the next request, and memory not yet returned to
+/// the system.
 const KEPT: usize = 24 * MIB;
 /// A WRITE of 8 MiB.
 const FRAME: usize = 8 * MIB + 112;
@@ -31,7 +32,7 @@ fn server() -> HoldfastServer {
     })
 }
 
-/// Memory of the server in use, in bytes.
+/// Resident memory of the server in bytes.
 fn resident(server: &HoldfastServer) -> Option<usize> {
     let pid = server.pid()?;
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -40,7 +41,7 @@ fn resident(server: &HoldfastServer) -> Option<usize> {
     Some(kib * 1024)
 }
 
-/// Sends READs on a connection of its own and takes no answer of them.
+/// Sends READs on a connection of its own and never reads the answers.
 fn ask_and_take_nothing(server: &HoldfastServer) -> Option<Tree> {
     let options = Options {
         credits: 512,
@@ -62,9 +63,9 @@ fn ask_and_take_nothing(server: &HoldfastServer) -> Option<Tree> {
     Some(tree)
 }
 
-/// Frames that never become whole hold buffers of their size.
+/// Incomplete frames occupy buffers of their announced size.
 #[test]
-fn requests_that_never_end_hold_a_bounded_part_of_the_memory() {
+fn incomplete_requests_occupy_bounded_memory() {
     let server = server();
     server.assert_serving();
     let before = resident(&server).unwrap_or(0);
@@ -77,7 +78,7 @@ fn requests_that_never_end_hold_a_bounded_part_of_the_memory() {
         let length = u32::try_from(FRAME).unwrap().to_be_bytes();
         let patience = Some(Duration::from_millis(100));
         stream.set_write_timeout(patience).unwrap();
-        // As much as the server takes.
+        // Sends as much as the server accepts.
         let _ = stream
             .write_all(&length)
             .and_then(|()| stream.write_all(&part));
@@ -95,7 +96,7 @@ fn requests_that_never_end_hold_a_bounded_part_of_the_memory() {
 }
 
 #[test]
-fn a_hundred_clients_that_take_nothing_hold_a_bounded_part_of_the_memory() {
+fn a_hundred_clients_that_read_no_answers_occupy_bounded_memory() {
     let server = server();
     std::fs::write(server.path("large"), vec![7; LENGTH as usize]).unwrap();
     let behaved = server.tree();
@@ -108,7 +109,7 @@ fn a_hundred_clients_that_take_nothing_hold_a_bounded_part_of_the_memory() {
     let mut hogs = Vec::new();
     for _ in 0..CONNECTIONS {
         hogs.push(ask_and_take_nothing(&server));
-        // Small work of another connection from the same address goes on.
+        // Small requests of another connection from the same address are still served.
         is_served();
         most = most.max(resident(&server).unwrap_or(0));
     }
@@ -117,17 +118,17 @@ fn a_hundred_clients_that_take_nothing_hold_a_bounded_part_of_the_memory() {
         is_served();
         most = most.max(resident(&server).unwrap_or(0));
     }
-    // Who holds memory and does not move makes room for larger work, too.
+    // Stalled clients that occupy memory are disconnected in favour of large requests too.
     let large = vec![9; 8 * MIB];
     behaved.write_file("written", &large).unwrap();
     assert!(behaved.read_file("written").unwrap() == large);
     let before = before.unwrap_or(most);
     let grown = most.saturating_sub(before) / MIB;
-    // All come from one address, which has half of the budget.
+    // All clients have the same address, which may use half of the budget.
     assert!(most - before <= LIMIT / 2 + BESIDE, "grown by {grown} MiB");
     drop(hogs);
     drop((small, behaved));
-    // Given back at a quiet moment.
+    // The memory is released when the server is idle.
     let end = Instant::now() + SOON;
     let mut now = resident(&server).unwrap_or(0);
     while now > before + KEPT && Instant::now() < end {

@@ -3,7 +3,7 @@
 //! above lets happen; of files, directories, and named streams of both that are there or not. The decision is that of the model in `open_model.rs`, and what is refused
 //! changes nothing.
 //!
-//! Needs root: only then is a user somebody else on disk.
+//! The test needs root: only then do users have different identities on disk.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -32,7 +32,7 @@ fn descriptor(stored: Stored) -> Option<Vec<u8>> {
         Stored::Nothing => return None,
         Stored::Null => None,
         Stored::Empty => Some(Acl::new(Vec::new())),
-        // The owner makes the targets and looks at them.
+        // The owner creates the targets and inspects them.
         Stored::List(entries) => {
             let owner = (true, Who::Owner, ALL, false);
             Some(Acl::new(entries.iter().chain([&owner]).map(ace).collect()))
@@ -80,7 +80,7 @@ pub(crate) fn store(tree: &Tree, name: &str, stored: Stored) {
     file.close().unwrap();
 }
 
-/// The target of the opens, and how to have it again.
+/// The target of the opens, and the means to restore it.
 struct Target {
     /// The file or directory.
     name: String,
@@ -114,7 +114,7 @@ impl Target {
             file.set(FileInformationClass::BASIC, &basic).unwrap();
         }
         file.close().unwrap();
-        // Where a list is stored, the kernel shall leave the decision to it.
+        // If a list is stored, the permission bits must allow everything, so that the list decides.
         let mode = match (case.stored, case.directory) {
             (Stored::Nothing, false) => 0o644,
             (Stored::Nothing, true) => 0o755,
@@ -137,7 +137,7 @@ impl Target {
         }
     }
 
-    /// The times and sizes of it and of the directory above.
+    /// The times and sizes of the target and of its parent directory.
     fn stamps(&self) -> [[i64; 8]; 2] {
         let above = self.path.parent().unwrap();
         [self.path.as_path(), above].map(|path| {
@@ -156,7 +156,7 @@ impl Target {
         })
     }
 
-    /// As it was, after it was emptied or deleted.
+    /// Restores the target after it was truncated or deleted.
     fn restore(&self) {
         if !self.path.exists() {
             if self.directory {
@@ -237,7 +237,8 @@ impl World {
     fn opens(&mut self, folder: &str, case: Case, what: &str) {
         let path = self.server.path(folder);
         self.owner.mkdir(folder).unwrap();
-        // A list counts as long as the permission bits are those of when it was stored.
+        // A stored list is valid only while the permission bits are the ones with which it was
+        // stored.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
         let target = Target::new(self, folder, &case);
         store(&self.owner, folder, case.above);
@@ -255,7 +256,7 @@ impl World {
             .filter(|case| case.depends_on_access() || FEW.contains(&case.access))
             .partition(|case| case.decision().is_err());
         let owner = self.owner.clone();
-        // An empty list keeps its owner out, too.
+        // An empty list denies its owner access, too.
         let tell = || match case.stored {
             Stored::Empty => Vec::new(),
             _ => by_smb(&owner, &target.name),
@@ -285,7 +286,7 @@ impl World {
         }
     }
 
-    /// One open; whether it was refused.
+    /// Performs one open; returns whether it was refused.
     fn open(&mut self, target: &Target, case: &Case, what: &str) -> bool {
         let args = CreateArgs::new(&target.opened, case.disposition)
             .access(Mask(case.access))
@@ -293,7 +294,7 @@ impl World {
         let decision = case.decision();
         let answer = match self.carol.create(&args) {
             Ok(file) => {
-                // Of an overwriting one the rights it only implies do not count.
+                // The rights that an overwriting open only implies are not granted to the handle.
                 let granted = match decision {
                     Ok(granted) if case.changes() => granted,
                     _ => granted(&file),
@@ -354,7 +355,7 @@ fn every_open(directory: bool, part: Part) {
     let mut folder = 0;
     for (above_name, above) in ABOVE {
         for (name, stored) in STORED {
-            // What the directory above gives is the same beside most lists.
+            // For most lists the rights on the parent directory make no difference.
             let twice = ["empty", "readers", "denied"].contains(&name);
             if above_name == "generous" && !twice {
                 continue;

@@ -1,6 +1,6 @@
-//! What an open of something that exists is granted to somebody who does not own it, by
-//! [MS-FSA] 2.1.5.1, 2.1.5.1.2 and 2.1.5.1.2.1 and [MS-DTYP] 2.5.3.2, as plainly as can be said;
-//! and the sets of what is asked for and stored.
+//! A model of the access that an open of an existing file grants to somebody who does not own it,
+//! by [MS-FSA] 2.1.5.1, 2.1.5.1.2 and 2.1.5.1.2.1 and [MS-DTYP] 2.5.3.2, in its simplest form; and
+//! the sets of requested and stored values.
 
 use smb_wire::Status;
 use smb_wire::msg::{CreateDisposition as Disposition, CreateOptions as With};
@@ -42,7 +42,7 @@ pub(crate) const ACCESSES: [u32; 24] = [
     0x4000_0000,
     0x8000_0000,
     MAXIMUM,
-    // What clients ask for together.
+    // Combinations that clients request.
     READ_DATA | WRITE_DATA,
     READ_DATA | DELETE,
     GENERIC_READ | GENERIC_WRITE | DELETE,
@@ -59,7 +59,7 @@ pub(crate) const DISPOSITIONS: [Disposition; 6] = [
     Disposition::OVERWRITE_IF,
 ];
 
-/// The accesses with which everything is asked that is refused whatever the access.
+/// The accesses that are combined with requests that are refused for any access.
 pub(crate) const FEW: [u32; 4] = [
     READ_DATA,
     DELETE,
@@ -84,7 +84,7 @@ pub(crate) enum Who {
     OwnerRights,
 }
 
-/// An entry: whether it allows, whom, what, and whether it is only for what is made below.
+/// An entry: whether it allows, for whom, which rights, and whether it is inherit-only.
 pub(crate) type Entry = (bool, Who, u32, bool);
 
 /// What of the object is opened.
@@ -101,11 +101,11 @@ pub(crate) enum Part {
 /// What is stored.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stored {
-    /// Nothing: permission bits by which others may only read.
+    /// None: permission bits that allow others only to read.
     Nothing,
-    /// A descriptor without a list lets everybody in.
+    /// A descriptor without a list, which allows everybody.
     Null,
-    /// A list without entries lets nobody in.
+    /// A list without entries, which allows nobody.
     Empty,
     List(&'static [Entry]),
 }
@@ -163,19 +163,20 @@ pub(crate) const STORED: [(&str, Stored); 13] = [
     ),
 ];
 
-/// What the directory above has stored: it gives nothing, or it gives DELETE and READ_ATTRIBUTES.
+/// The access control of the parent directory: it grants nothing, or DELETE and READ_ATTRIBUTES.
 pub(crate) const ABOVE: [(&str, Stored); 2] = [
     ("strict", List(&[(true, Who::Everyone, EXECUTE, false)])),
     ("generous", EVERYBODY),
 ];
 
-/// [MS-DTYP] 2.5.3.2 for one right of somebody who is not the owner: the first entry for him that
+/// [MS-DTYP] 2.5.3.2 for one right of somebody who is not the owner: the first matching entry that
 /// names it decides.
 pub(crate) fn allows(stored: Stored, right: u32, directory: bool) -> bool {
     let entries = match stored {
         Stored::Null => return true,
         Stored::Empty => return false,
-        // Others may read, and run what they can read; folders they may list and pass.
+        // Others may read, and execute files that they can read; they may list and traverse
+        // directories.
         Stored::Nothing => {
             let may = if directory {
                 GENERIC_READ | GENERIC_EXECUTE
@@ -241,11 +242,11 @@ impl Case {
         self.access & 0x0fff_ffff | meanings.into_iter().map(named).fold(0, |a, b| a | b)
     }
 
-    /// Phase 1 of 2.1.5.1: what is refused without a look at the file.
+    /// Phase 1 of 2.1.5.1: checks that do not depend on the file.
     fn parameters(&self) -> Result<(), Status> {
         let directory = self.options.contains(With::DIRECTORY_FILE);
         let deletes = self.options.contains(With::DELETE_ON_CLOSE);
-        // MAXIMUM_ALLOWED counts as asking; it must then be granted.
+        // MAXIMUM_ALLOWED counts as requesting DELETE, which must then be granted.
         if (deletes && self.desired() & (DELETE | MAXIMUM) == 0)
             || (directory && self.options.contains(With::NON_DIRECTORY_FILE))
             || (directory && self.overwrites())
@@ -259,8 +260,8 @@ impl Case {
         Ok(())
     }
 
-    /// Phase 7 of 2.1.5.1 and the beginning of 2.1.5.1.2. What exists is not created, whatever its
-    /// kind: clients tell a collision from a wrong kind.
+    /// Phase 7 of 2.1.5.1 and the beginning of 2.1.5.1.2. An existing name cannot be created, of
+    /// whatever kind: clients distinguish a collision from a wrong kind.
     fn kind(&self) -> Result<(), Status> {
         match self.part {
             Part::NewStream if !self.creates() => return Err(Status::OBJECT_NAME_NOT_FOUND),

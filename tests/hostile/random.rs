@@ -1,4 +1,4 @@
-//! A small generator, so that a failure can be repeated from its seed.
+//! A small random generator, so that a failure can be repeated from its seed.
 
 /// xorshift64*; the seed is not zero.
 pub(crate) struct Random(pub(crate) u64);
@@ -11,7 +11,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() >> 33).unwrap() % end
     }
@@ -20,7 +20,7 @@ impl Random {
         (0..len).map(|_| self.next().to_le_bytes()[3]).collect()
     }
 
-    /// A copy with a few bytes changed, most often to an extreme, and sometimes cut.
+    /// Returns a copy with a few bytes changed, most often to an extreme, and sometimes truncated.
     pub(crate) fn spoil(&mut self, good: &[u8]) -> Vec<u8> {
         let mut bad = good.to_vec();
         for _ in 0..=self.below(3) {

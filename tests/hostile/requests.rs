@@ -1,4 +1,4 @@
-//! One rightful request of every command, for others to spoil.
+//! One valid request of every command, for the tests to corrupt.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,7 +21,7 @@ pub(crate) struct Attacker {
     pub(crate) tree: Tree,
     pub(crate) file: File,
     pub(crate) root: File,
-    /// The file's name: nobody else's.
+    /// The file's name, which no other attacker uses.
     pub(crate) name: String,
 }
 
@@ -42,7 +42,8 @@ impl Attacker {
         }
     }
 
-    /// The command's name and a request of it. What ends the attacker's session comes last.
+    /// Returns the name of every command and a request. Those that end the attacker's session come
+    /// last.
     pub(crate) fn requests(&self) -> Vec<(&'static str, Request)> {
         let mut all = self.of_session();
         all.extend(self.of_file());
@@ -157,16 +158,16 @@ impl Attacker {
     }
 }
 
-/// How a spoilt request ended.
+/// The result of a corrupted request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Status(smb_wire::Status),
-    /// It waits, which it may; nobody will wake it.
+    /// The request is pending, which is allowed; nothing will complete it.
     Pending,
     Closed,
 }
 
-/// Sends one request and sees how it ends.
+/// Sends one request and returns its result.
 #[track_caller]
 pub(crate) fn end(attacker: &Attacker, request: Request, what: &str) -> End {
     use smb_client::ClientError;
@@ -184,7 +185,7 @@ pub(crate) fn end(attacker: &Attacker, request: Request, what: &str) -> End {
     }
 }
 
-/// Files that nobody asks to change.
+/// Files that no request may change.
 pub(crate) struct Precious {
     file: std::path::PathBuf,
 }

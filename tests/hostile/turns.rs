@@ -1,5 +1,5 @@
-//! Requests that make the server work for long: everybody else on the same worker is served
-//! meanwhile, for a connection has only its turns.
+//! Requests that keep the server busy for long: other clients of the same worker are served
+//! meanwhile, because each connection only gets its turn.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ use smb_wire::{
 
 use crate::requests::Attacker;
 
-/// Names of the folder that is listed, each as long as names are.
+/// Number of names in the listed folder, each of the maximal length.
 const NAMES: usize = 20_000;
-/// How deep the path is that is opened.
+/// Depth of the opened path.
 const DEPTH: usize = 250;
-/// How long anybody else may wait. What was to be done took many times as long in one piece.
+/// The longest time that another client may wait. In one piece the work took many times as long.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 fn fill(server: &HoldfastServer) {
@@ -39,8 +39,8 @@ fn client(credits: u16) -> Options {
     }
 }
 
-/// Six listings with the costliest patterns, of one connection each, and as many openings of a deep
-/// path as another may have under way.
+/// Six listings with the most expensive patterns on two connections, and opens of a deep path on
+/// two others.
 struct Attack {
     by: Vec<Attacker>,
     sent: Vec<(usize, MessageId)>,
@@ -49,7 +49,8 @@ struct Attack {
 impl Attack {
     fn begin(server: &HoldfastServer) -> Self {
         let mut by: Vec<_> = (0..2).map(|_| Attacker::new(server, client(256))).collect();
-        // Each a worker's, wherever they went.
+        // Connections are assigned to the workers in turn, so each of the two workers gets one of
+        // these.
         let openers = [
             Attacker::new(server, client(256)),
             Attacker::new(server, client(256)),
@@ -100,7 +101,7 @@ impl Attack {
 fn others_are_served_while_long_requests_run() {
     let server = HoldfastServer::new();
     fill(&server);
-    // Enough of them for every worker.
+    // Enough clients for every worker.
     let others: Vec<_> = (0..4).map(|_| server.tree()).collect();
     let attack = Attack::begin(&server);
     let expected = attack.sent.len();
@@ -149,6 +150,6 @@ fn a_pattern_is_no_longer_than_a_name() {
         let long = ask(&units(&"*".repeat(length)));
         assert_eq!(long, Status::OBJECT_NAME_INVALID, "{length}");
     }
-    // What was asked before goes on as it was.
+    // An earlier search continues unchanged.
     assert_eq!(ask(&units("play*")), Status::SUCCESS);
 }

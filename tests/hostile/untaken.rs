@@ -1,5 +1,5 @@
-//! A client that asks and does not take the answers: what they hold of the server's memory is
-//! bounded, however little they say and however much was asked for.
+//! A client that does not read the answers: the server's memory that they occupy is bounded by
+//! their actual size, not by the requested one.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::requests::Attacker;
 
 const LARGEST: u32 = 8 << 20;
 const MIB: usize = 1 << 20;
-/// Short answers that wait behind the long ones.
+/// Number of short answers queued behind the long ones.
 const SHORT: usize = 3_000;
 
-/// Most memory the server had mapped at a time, in bytes.
+/// Peak of the server's mapped memory in bytes.
 fn peak(server: &HoldfastServer) -> Option<usize> {
     let pid = server.pid()?;
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -23,7 +23,7 @@ fn peak(server: &HoldfastServer) -> Option<usize> {
     Some(kib * 1024)
 }
 
-/// Waits until the server has done what it was asked.
+/// Waits until the server has finished its requests.
 fn quiet(server: &HoldfastServer) -> Option<usize> {
     let end = Instant::now() + SOON;
     let (mut last, mut same) = (peak(server)?, 0);
@@ -38,14 +38,14 @@ fn quiet(server: &HoldfastServer) -> Option<usize> {
 
 fn read(attacker: &Attacker, file: &File, offset: u64) -> MessageId {
     let request = attacker.tree.address(file.read_request(offset, LARGEST, 1));
-    // Their credits come with the answers, which stay where they are.
+    // Their credits come with the answers, which the client does not read.
     let request: Request = request.overriding(|how| how.ignore_credits = true);
     attacker.session.client().send(request).unwrap()
 }
 
-/// Each of these answers was read into 8 MiB; that is not what waits for the client.
+/// Each of these answers was read into a buffer of 8 MiB, which must not wait for the client.
 #[test]
-fn short_answers_to_large_reads_hold_little_until_they_are_taken() {
+fn short_answers_to_large_reads_occupy_little_memory() {
     let server = HoldfastServer::new();
     let options = Options {
         credits: 4096,
@@ -57,11 +57,11 @@ fn short_answers_to_large_reads_hold_little_until_they_are_taken() {
     for _ in 0..4 {
         client.echo().unwrap();
     }
-    // In the page cache, and a buffer of this size in use once.
+    // Fills the page cache, and makes the server allocate a buffer of this size once.
     let whole = attacker.file.read(0, LARGEST).unwrap();
     assert_eq!(whole.len(), LARGEST as usize);
     let before = quiet(&server);
-    // More than sockets hold: everything behind it waits in the server.
+    // More than the sockets can buffer: everything behind it is queued in the server.
     let long = [
         read(&attacker, &attacker.file, 0),
         read(&attacker, &attacker.file, 0),

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""smbcacls (Debian): who is told as whom, an added entry, lists that are protected and come back.
+"""smbcacls (Debian): the names of owners and groups, an added entry, protected lists and their restoration.
 
-smbcacls knows no port but 445, so this runs itself in a network namespace of its own, where that is
-free. Needs root: only then are users somebody of their own on disk.
+smbcacls always uses port 445, so the test runs in a network namespace of its own, where that port is
+free. It needs root: only then do users have identities of their own on disk.
 """
 import os
 import pathlib
@@ -36,7 +36,7 @@ def entries(said):
 
 
 def told(server):
-    """The owner is the account, derived or inherited, and nobody is named by number who has one."""
+    """The owner is the account, whether the descriptor is derived or inherited; accounts are not shown as numbers."""
     put("d/before", ALONE)
     cacls("d", "--add", "ACL:S-1-5-32-545:ALLOWED/OI|CI/READ", user=ALONE)
     put("d/after", ALONE)
@@ -50,13 +50,13 @@ def told(server):
 
 
 def sddl(server):
-    """There is no domain whose SID could be told: smbcacls says so, and goes on."""
+    """There is no domain SID to report; smbcacls prints an error and continues."""
     said = cacls("d", "--sddl", user=ALONE)
     expect("O:S-1-5-21-" in said and "(A;OICIIO;0x001f01ff;;;CO)" in said, said)
 
 
 def inheritance(server):
-    """Taken away and given back; what smbcacls sends then is a list of revision 3."""
+    """Inheritance is disabled and enabled again; smbcacls then sends a list of revision 3."""
     cacls("d", "-I", "remove", user=ALONE)
     said = cacls("d", user=ALONE)
     expect("CONTROL:SR|PD|DP" in said, said)
@@ -69,7 +69,7 @@ def inheritance(server):
 
 
 def ownership(server):
-    """Nobody gives away what is his; that it is his can be said again."""
+    """An owner cannot be changed to another user; setting the same owner again succeeds."""
     cacls("d", "-C", ALONE, user=ALONE)
     try:
         cacls("d", "-C", USER, user=ALONE)

@@ -46,7 +46,7 @@ def check(report, server, folder):
 
 
 def names(server, folder):
-    """Names that Windows would not send, links, short names, what is no file."""
+    """Names that Windows would not send, links, short names, and special files."""
     share = server.share_path("data")
     client = Client(server.port, "SMB3_11", "sign")
     with tempfile.TemporaryDirectory(dir=folder) as own:

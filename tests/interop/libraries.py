@@ -1,12 +1,12 @@
-"""Client libraries that anybody can install by name: a day's work with each.
+"""Client libraries from package registries: a typical working day with each.
 
-A driver in the library's own language (libraries/) does what a line tells it and answers with a
-line: `ok`, `error` and the library's words, or `absent` where the library has no such thing. What
-is done and what is expected stands here, once for all of them; data go through local files. The
-share is looked at from the server's side as well, and a tap sees whether requests were signed.
+A driver in the library's own language (libraries/) executes one command per line and answers with a
+line: `ok`, `error` and the library's message, or `absent` if the library lacks the function. The
+commands and the expected results are here, once for all libraries; data are passed in local files.
+The share is also checked on the server, and a tap checks whether requests were signed.
 
-FACTS says what a library does not do for reasons of its own. A check with a fact has to fail: when
-a newer version does it, the row goes.
+FACTS lists the functions that a library lacks for reasons of its own. A check listed there has to
+fail: when a newer version passes it, the row is removed.
 """
 import os
 import pathlib
@@ -37,7 +37,7 @@ LIBRARIES = {
     "smbj 0.14.0": JAVA + ["smbj"],
     "jcifs-ng 2.1.10": JAVA + ["jcifs"],
     "Rust smb 0.12.1": [BUILT / "rust/debug/interop-rust"],
-    # It hashes passwords by MD4, which OpenSSL 3 has among what is obsolete.
+    # It hashes passwords with MD4, which OpenSSL 3 provides only as a legacy algorithm.
     "v9u-smb2 1.0.6": ["node", "--openssl-legacy-provider", HERE / "node/main.js"],
 }
 
@@ -71,7 +71,7 @@ FACTS = {
     },
 }
 
-# What libraries say of these: the status by number or name, or words of their own.
+# The messages of libraries for these: the status by number or name, or a text of their own.
 MISSING = r"(?i)c0000034|c000003a|c000000f|not.?found|no such file|cannot find|does not exist"
 EXISTS = r"(?i)c0000035|collision|exists"
 REFUSED = r"(?i)c000006d|logon.?failure|attempted logon is invalid|access.?denied|bad user ?name or password|unknown user|permission"
@@ -80,7 +80,7 @@ NOT_EMPTY = r"(?i)c0000101|not.?empty"
 
 
 class Absent(Exception):
-    """The library has no such thing."""
+    """The library lacks the function."""
 
 
 class Driver:
@@ -102,7 +102,7 @@ class Driver:
         self.process.stdout.close()
 
     def ask(self, *parts):
-        """The value of an `ok`; an `error` is raised."""
+        """Returns the value of an `ok`; raises an `error`."""
         try:
             self.process.stdin.write("\t".join(map(str, parts)).encode() + b"\n")
             self.process.stdin.flush()
@@ -129,7 +129,7 @@ class Driver:
 
 
 class Work:
-    """What one library does in a folder of its own."""
+    """The actions of one library in a folder of its own."""
 
     def __init__(self, driver, tap, server, folder, name):
         self.driver, self.ask, self.tap = driver, driver.ask, tap
@@ -269,7 +269,7 @@ class Work:
         expect(re.search(r"S-1-|\\|\w", owner), f"owner {owner!r}")
 
     def signed(self):
-        # Samba's library asks whether the server is still there without naming a session.
+        # Samba's library checks whether the server is alive without naming a session.
         plain = self.tap.plain_commands - {ECHO}
         expect(self.tap.signed > 100 and not plain,
                f"signed {self.tap.signed}, neither signed nor sealed: {plain}")
@@ -284,7 +284,7 @@ class Work:
         expect(self.tap.sealed > before, "nothing was sealed")
 
 
-# In this order: what follows works with what came before.
+# The order matters: each check uses the results of those before it.
 CHECKS = ["wrong_password", "unknown_user", "unknown_share", "connect", "shares", "folders", "small_file", "empty_file",
           "large_file", "append", "overwrite", "truncate", "rename", "stat", "set_time", "list_300", "wildcards",
           "make_and_remove", "unicode_names", "missing", "delete", "remove_folder", "full_folder", "streams",
@@ -292,7 +292,7 @@ CHECKS = ["wrong_password", "unknown_user", "unknown_share", "connect", "shares"
 
 
 def check(report, server, plain, folder):
-    """`server` requires signing; `plain` does not, for who cannot sign."""
+    """`server` requires signing; `plain` does not, for libraries that cannot sign."""
     for name, command in LIBRARIES.items():
         if not report.wants(name):
             continue
@@ -303,7 +303,7 @@ def check(report, server, plain, folder):
 
 
 def missing(name, command):
-    """What a library lacks here."""
+    """Returns what is missing here to run a library."""
     if name == "libsmbclient":
         found = subprocess.run(["/usr/bin/python3", "-c", "import smbc"], stderr=subprocess.DEVNULL)
         return "Debian package python3-smbc" if found.returncode else ""

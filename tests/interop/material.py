@@ -1,4 +1,4 @@
-"""What the clients are given to work with: the large file, the large directory, odd names."""
+"""The data that the clients work with: the large file, the large directory, odd names."""
 import hashlib
 import os
 
@@ -9,7 +9,7 @@ NAMES = ["Grüße an alle.txt", "日本語のファイル.txt", "snow ☃ man.tx
 
 
 def large_file(folder):
-    """64 MiB that do not compress; the same for all clients of a run."""
+    """64 MiB that cannot be compressed; the same for all clients of a run."""
     path = folder / "large.bin"
     if not path.exists():
         path.write_bytes(os.urandom(1 << 20) * (LARGE >> 20))
@@ -22,7 +22,7 @@ def digest(path):
 
 
 def large_directory(share):
-    """`many` with 3,000 files, made on the server's side."""
+    """`many` with 3,000 files, created on the server."""
     many = share / "many"
     many.mkdir(exist_ok=True)
     for number in range(ENTRIES):

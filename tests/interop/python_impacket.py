@@ -1,4 +1,4 @@
-"""impacket (Python): every dialect it speaks (not 3.0.2); the calls its users make."""
+"""impacket (Python): every dialect that it supports (not 3.0.2), and the calls that its users make."""
 import hashlib
 import io
 import os

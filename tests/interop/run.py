@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Real clients against Holdfast: smbclient, rpcclient, Python smbprotocol and impacket, and, each with
-a day's work, libraries in other languages (libraries.py).
+"""Real clients against Holdfast: smbclient, rpcclient, Python smbprotocol and impacket, and libraries in
+other languages (libraries.py), each with a typical working day.
 
     run.py                  everything
     run.py smbclient        tests whose name contains the word
-    run.py --allow-missing  clients that are not installed are named, and are no failure
+    run.py --allow-missing  clients that are not installed are reported, but are no failure
 
-Each works through what people do: log in (and be refused), list shares, make, list 3,000 entries
+Each carries out typical actions: log in (and be refused), list shares, create, list 3,000 entries
 with wildcards and Unicode names, write 64 MiB and read it back by hash, rename, overwrite, delete,
-set times and attributes, query space, flush, meet another's lock. A tap between client and server
+set times and attributes, query space, flush, run into another client's lock. A tap between client and server
 checks dialect, signing and encryption on the wire. Run it with .venv/bin/python (tests/install).
 """
 import pathlib
@@ -25,7 +25,7 @@ from report import Report, arguments, expect  # noqa: E402
 
 
 def rpc(server):
-    """What rpcclient asks: server, workstation, names of users."""
+    """The queries of rpcclient: server, workstation, names of users."""
     ask = ["rpcclient", "-p", str(server.port), "-U", f"{USER}%{PASSWORD}", "127.0.0.1", "-c"]
     expect("netname: data" in run(ask + ["netshareenum 1"]), "netshareenum")
     expect("netname: data" in run(ask + ["netsharegetinfo data 1"]), "netsharegetinfo")
@@ -38,7 +38,7 @@ def rpc(server):
 
 
 def signed_by_default(server):
-    """A server with nothing configured makes a client sign that would not have."""
+    """A server with the default configuration makes a client sign that would not do so by itself."""
     import debian_smbclient
     from tap import Tap
     with Tap(server.port) as tap:
@@ -47,7 +47,7 @@ def signed_by_default(server):
 
 
 def encryption_required(server):
-    """A share that requires encryption refuses who does not encrypt; smbclient does so by itself."""
+    """A share that requires encryption refuses clients that do not encrypt; smbclient encrypts by itself."""
     import debian_smbclient
     from tap import Tap
     with Tap(server.port) as tap:
@@ -58,7 +58,7 @@ def encryption_required(server):
 
 
 def without_a_name(server):
-    """Who gives no name lists what every user may use, and opens nothing."""
+    """An anonymous client can list the shares that every user may use, and cannot open any."""
     listed = nameless(server, "-L", "127.0.0.1")
     expect("data" in listed and "IPC$" in listed, "listed: " + listed)
     said = nameless(server, "//127.0.0.1/data", "-c", "ls")
@@ -67,7 +67,7 @@ def without_a_name(server):
 
 
 def without_a_name_as_guest(server):
-    """A share that allows guests takes who gives no name for one: whoever lists it can open it."""
+    """A share that allows guests treats an anonymous client as a guest, so a listed share can be opened."""
     server.share_path("open").chmod(0o777)
     expect("open" in nameless(server, "-L", "127.0.0.1"), "not listed")
     for user in ([], ["-U", "%"]):

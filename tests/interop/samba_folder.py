@@ -1,7 +1,7 @@
-"""A folder that goes from Samba to Holdfast and back keeps what Linux has no place for.
+"""A folder that moves from Samba to Holdfast and back keeps the metadata that Linux cannot store.
 
-DOS attributes, creation time and named streams lie in extended attributes in Samba's formats
-(`user.DOSATTRIB`, `user.DosStream.*`): what one server wrote, the other must show. A private smbd
+DOS attributes, creation time and named streams are stored in extended attributes in Samba's formats
+(`user.DOSATTRIB`, `user.DosStream.*`): each server must show what the other wrote. A private smbd
 serves the same folder before and after Holdfast, never at the same time. Needs root.
 """
 import os
@@ -16,7 +16,7 @@ import time
 from holdfast import PASSWORD, USER, Holdfast, free_port, run
 from report import expect
 
-# Samba wants an account of the system.
+# Samba needs a system account.
 SAMBA_USER = "daemon"
 CONF = """[global]
  server role = standalone server
@@ -82,7 +82,7 @@ class Samba:
 
 
 def client(server, user, *commands):
-    """Runs smbclient commands and returns what it said."""
+    """Runs smbclient commands and returns the output."""
     return run(["smbclient", "//127.0.0.1/data", "-p", str(server.port), "-U",
                 f"{user}%{PASSWORD}", "-c", "; ".join(commands)])
 
@@ -97,7 +97,7 @@ def write(server, user, folder, name):
 
 
 def facts(server, user, folder, name):
-    """What a server shows of a file: attributes, creation time, data, stream."""
+    """Returns a file as a server shows it: attributes, creation time, data, stream."""
     info = client(server, user, f"allinfo {name}")
     attributes = re.search(r"attributes: (\w*)", info)
     created = re.search(r"create_time: +(.*)", info)

@@ -1,9 +1,9 @@
-"""Named streams of a folder that goes from Samba to Holdfast and back, in either place.
+"""Named streams of a folder that moves from Samba to Holdfast and back, in both kinds of storage.
 
-`streams = "xattr"` is Samba's `streams_xattr`, `streams = "depot"` its `streams_depot`. What one
-server wrote, the other reads, changes, renames and removes, of files and folders, from nothing to 10
-MiB, with odd names; and nobody shows an extended attribute that no client has set. In between,
-`holdfast convert-streams` takes the folder from one place to the other. Needs root, smbprotocol and
+`streams = "xattr"` is Samba's `streams_xattr`, `streams = "depot"` its `streams_depot`. Each
+server reads, changes, renames and removes streams that the other wrote, on files and folders, from
+empty to 10 MiB, with unusual names; and neither shows an extended attribute that no client has set.
+In between, `holdfast convert-streams` converts the folder from one kind of storage to the other. Needs root, smbprotocol and
 the Debian package samba-vfs-modules.
 """
 import pathlib
@@ -31,7 +31,7 @@ def content(seed, size):
 
 
 class Streams:
-    """What a client does with the streams of a folder, on either server."""
+    """The operations of a client on the streams of a folder, on either server."""
 
     def __init__(self, server):
         from python_smbprotocol import Peer
@@ -107,7 +107,7 @@ class Streams:
 
 
 class Expected:
-    """The streams that there must be: (file or folder, stream) -> bytes."""
+    """The expected streams: (file or folder, stream) -> bytes."""
 
     def __init__(self):
         self.streams = {}
@@ -143,7 +143,7 @@ def make(client, expected, mark, sizes):
         client.write(f"{mark}-{size}", b"data")
         expected.write(client, f"{mark}-{size}", "stream", content(size, size))
     for number, name in enumerate(NAMES):
-        # A few to a file: names take space, too.
+        # Only a few for each file, because names need space as well.
         base = f"{mark}-names-{number // 4}"
         client.write(base, b"data")
         expected.write(client, base, name, name.encode())
@@ -154,7 +154,7 @@ def make(client, expected, mark, sizes):
 
 
 def change(client, expected, mark, sizes):
-    """What the other server made: written to, renamed, removed, and one beside."""
+    """Writes to, renames and removes streams that the other server created, and adds one."""
     expected.write(client, f"{mark}-{sizes[1]}", "stream", b"!" * 50, 1)
     expected.write(client, f"{mark}-{sizes[-1]}", "stream", b"?" * 10, sizes[-1] // 2)
     expected.write(client, f"{mark}-{sizes[1]}", "beside", b"from the other")
@@ -185,7 +185,7 @@ def round_trip(folder, place):
 
 
 def hosts_view(share, place):
-    """All of it is in one place, and nothing of ours has a name that Samba would show."""
+    """All streams are in one kind of storage, and no attribute of ours has a name that Samba would show."""
     import os
     for path in [share, *share.rglob("*")]:
         if ".streams" in path.relative_to(share).parts:
@@ -207,7 +207,7 @@ def convert(keys, folder):
 
 
 def converted(folder, place):
-    """Samba's folder in the one place, converted to the other, is Samba's again there."""
+    """A folder of Samba in one kind of storage, converted to the other, works with Samba again."""
     other = {"xattr": "depot", "depot": "xattr"}[place]
     share, state = folder / f"converted-{place}", folder / f"samba-converted-{place}"
     home = folder / f"home-{place}"

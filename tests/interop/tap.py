@@ -1,12 +1,12 @@
-"""A wire tap: clients connect to it, it passes everything on to the server and notes what the
-frames say in the clear, so that a test does not have to believe a client that it signed, sealed or
-spoke a certain dialect ([MS-SMB2] 2.2.1, 2.2.3, 2.2.4, 2.2.41).
+"""A wire tap: clients connect to it, it forwards everything to the server and records the unencrypted
+fields of the frames, so that a test does not have to trust a client that it signed, encrypted or
+used a certain dialect ([MS-SMB2] 2.2.1, 2.2.3, 2.2.4, 2.2.41).
 """
 import socket
 import struct
 import threading
 
-KEPT = 1024  # bytes of each frame that are looked at; what is asked stands at its beginning
+KEPT = 1024  # bytes of each frame that are parsed; all fields of interest are at its beginning
 NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT, CANCEL = 0, 1, 2, 3, 12
 DIALECTS = {0x0202: "2.0.2", 0x0210: "2.1", 0x0300: "3.0", 0x0302: "3.0.2", 0x0311: "3.1.1"}
 CIPHERS = {1: "AES-128-CCM", 2: "AES-128-GCM", 3: "AES-256-CCM", 4: "AES-256-GCM"}
@@ -14,7 +14,7 @@ SIGNERS = {0: "HMAC-SHA256", 1: "AES-128-CMAC", 2: "AES-128-GMAC"}
 
 
 class Tap:
-    """What was seen: `dialects`, `ciphers`, `signers` (sets of names; empty where 3.1.1 does not
+    """The observations: `dialects`, `ciphers`, `signers` (sets of names; empty where 3.1.1 does not
     name them), how many requests after authentication were `plain`, `signed` or `sealed`, and how
     many bytes of whole frames the server sent (`received`)."""
 
@@ -55,12 +55,12 @@ class Tap:
                 threading.Thread(target=self._pass_on, args=(source, sink, look), daemon=True).start()
 
     def _pass_on(self, source, sink, look):
-        """Looks first: what a client has got has been counted."""
+        """Records before it forwards, so that everything that a client has received has been counted."""
         head, skip = b"", 0
         try:
             while data := source.recv(1 << 20):
                 if len(data) <= 4:
-                    # A client that keeps a message back until its length is acknowledged.
+                    # Some clients hold a message back until its length has been acknowledged.
                     source.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                 head, skip = self._note(data, head, skip, look)
                 sink.sendall(data)
@@ -74,7 +74,7 @@ class Tap:
 
     @staticmethod
     def _note(data, head, skip, look):
-        """Shows `look` the beginning of each frame; `skip` bytes of the last one are still to come."""
+        """Passes the beginning of each frame to `look`; `skip` bytes of the last one are still missing."""
         while data:
             if skip:
                 step = min(skip, len(data))
@@ -97,7 +97,7 @@ class Tap:
                 self.sealed += 1
             elif frame[:4] == b"\xfeSMB":
                 command, flags = struct.unpack_from("<H", frame, 12)[0], struct.unpack_from("<I", frame, 16)[0]
-                # 3.1.1 signs TREE_CONNECT whatever was agreed; CANCEL and LOGOFF say nothing.
+                # 3.1.1 always signs TREE_CONNECT; CANCEL and LOGOFF prove nothing.
                 if command in (NEGOTIATE, SESSION_SETUP, LOGOFF, TREE_CONNECT, CANCEL):
                     return
                 if flags & 8:

@@ -1,8 +1,8 @@
-"""`holdfast verify-flush` against Holdfast and Debian's smbd, and against disks that lost something.
+"""`holdfast verify-flush` against Holdfast and Debian's smbd, and against disks with damaged data.
 
-What a server kept must be found whole; what is damaged, cut off, replaced by something older, moved or
-deleted behind the server's back must be reported as what it is, and nothing else with it. (No power is
-cut here: tests/blockcut does that.) Samba needs root.
+Intact data must be found intact; data that were damaged, truncated, replaced by an older version, moved or
+deleted behind the server's back must be reported as such, and nothing else. (No power is cut here:
+tests/blockcut does that.) Samba needs root.
 """
 import json
 import os
@@ -37,12 +37,12 @@ class Verify:
         return run(self.command("write", "--rename", "--streams", *more))
 
     def begin(self, *more):
-        """The same, under way."""
+        """Starts the same command in the background."""
         return subprocess.Popen([str(part) for part in self.command("write", *more)],
                                 stdout=subprocess.PIPE, text=True)
 
     def await_lines(self, count, writer):
-        """Until the ledger has so many lines."""
+        """Waits until the ledger has a number of lines."""
         end = time.monotonic() + 60
         while not self.ledger.exists() or self.ledger.read_bytes().count(b"\n") < count:
             if writer.poll() is not None or time.monotonic() > end:
@@ -51,7 +51,7 @@ class Verify:
             time.sleep(0.02)
 
     def check(self, *more):
-        """Exit status, and what was lost as words like "torn append 3"."""
+        """Returns the exit status, and the losses in words such as "torn append 3"."""
         done = subprocess.run([str(part) for part in self.command("check", "--json", *more)],
                               capture_output=True, text=True, timeout=60)
         return self._outcome(done)
@@ -77,7 +77,7 @@ class Verify:
         return sorted(lost), said
 
     def file(self, end):
-        """The path of the run's only file whose name ends so."""
+        """Returns the path of the only file of the run whose name ends with a suffix."""
         found = [path for path in self.local.iterdir() if path.name.endswith(end)]
         expect(len(found) == 1, f"{end}: {found}")
         return found[0]
@@ -92,7 +92,7 @@ class Verify:
 
 
 def kept(verify):
-    """All kinds of files, both ways to ask for stability: nothing is lost."""
+    """All kinds of files, both ways to request stability: nothing is lost."""
     for mode in ("flush", "write-through"):
         verify.ledger = verify.ledger.with_name(f"ledger-{mode}")
         said = verify.write("--mode", mode, "--records", "150", "--connections", "3",
@@ -118,7 +118,7 @@ def older(path):
 
 
 def damaged(verify):
-    """Each damage is reported as what it is. Files: append, ring, fresh, save, stream; 40 each."""
+    """Each kind of damage is reported as such. Files: append, ring, fresh, save, stream; 40 each."""
     verify.write("--files", "5", "--records", "200")
     verify.nothing_lost()
     append, ring = verify.file("-append"), verify.file("-ring")
@@ -160,11 +160,11 @@ def damaged(verify):
 
 
 def forgotten(verify):
-    """A disk that lies: the folder as it was a while before the last acknowledgement."""
+    """A disk that acknowledges flushes falsely: the folder is restored to a state before the last acknowledgement."""
     writer = verify.begin("--rename", "--files", "4")
     verify.await_lines(200, writer)
     before = verify.local.with_name("before")
-    # Files come and go under the copy: a disk at a cut is no better.
+    # Files are created and deleted during the copy, as at a power failure.
     try:
         shutil.copytree(verify.local, before)
     except shutil.Error:
@@ -182,7 +182,7 @@ def forgotten(verify):
 
 
 def unknown(verify):
-    """What cannot be checked is no verdict: exit status 2."""
+    """If the data cannot be checked there is no verdict: exit status 2."""
     verify.write("--records", "20")
     whole = verify.ledger.read_bytes()
     spoilt = bytearray(whole)
@@ -200,14 +200,14 @@ def unknown(verify):
     command[command.index("--user") + 1] = "nobody-of-this-name"
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     expect(done.returncode == 2, f"a wrong user: exit {done.returncode}")
-    # A torn last line is what a cut leaves of a ledger.
+    # A power failure can leave an incomplete last line in the ledger.
     verify.ledger.write_bytes(whole[:-20])
     lost, said = verify.check()
     expect(not lost and said["ledger_tail_torn"], f"torn tail: {lost}, {said}")
 
 
 def killed(server, folder):
-    """The server dies in the middle: `write` ends well, and all it noted is there afterwards."""
+    """The server is killed during the run: `write` succeeds, and all that it recorded is present afterwards."""
     verify = Verify(server.port, USER, server.share_path("data"), folder)
     writer = verify.begin("--rename", "--streams", "--connections", "4")
     verify.await_lines(100, writer)

@@ -1,7 +1,7 @@
-"""Every event of the table once, and the system calls that must have ended before its answer.
+"""Runs every event of the table once; lists the system calls that must have ended before its answer.
 
-A line of EVENTS is a name, what `honor` and what `strict-sync` do, in order. Under the other two
-policies nothing is done before the answer, but for a full sync, which is as under `honor`.
+A line of EVENTS is a name, the calls under `honor` and those under `strict-sync`, in order. Under the
+other two policies there are none before the answer, except for a full sync, which is as under `honor`.
 
     F path   fsync         W path   pwritev2 with RWF_DSYNC
     D path   fdatasync     -        nothing
@@ -108,7 +108,7 @@ EVENTS = [
 ]
 
 
-# A full sync under a policy that has not synced anything before it owes more.
+# Under a policy that has not synced anything before, a full sync needs more calls.
 FULL_LATE = {"full sync": "F a/f, F a, F ."}
 # Between two directories, where the file system may keep half of a rename: on disk before the answer.
 HALVED = {"rename to another directory", "rename to a link of its own in another case",
@@ -144,7 +144,7 @@ def wanted(event, policy, atomic):
 
 
 def shown(syncs, share):
-    """Calls as EVENTS has them."""
+    """Formats calls as in EVENTS."""
     letters = {"fsync": "F", "fdatasync": "D", "pwritev2": "W"}
     said = [f"{letters.get(sync.name, sync.name)} {place(sync.path, share)}" for sync in syncs]
     return [call for at, call in enumerate(said) if not at or said[at - 1] != call]
@@ -158,7 +158,7 @@ def place(path, share):
 
 
 class Steps:
-    """Does the events one after the other, each in what its predecessors left."""
+    """Executes the events in order, each on the result of the ones before."""
 
     def __init__(self, peer, root=None):
         self.peer = peer
@@ -514,7 +514,7 @@ class Cheap:
 
 
 class Clones:
-    """FSCTL_DUPLICATE_EXTENTS_TO_FILE, on a file system that has them."""
+    """FSCTL_DUPLICATE_EXTENTS_TO_FILE, on a file system that supports it."""
 
     EVENTS = [
         ("duplicate extents", "-", "F target"),
@@ -538,7 +538,7 @@ class Clones:
         self.steps.ioctl(target, DUPLICATE_EXTENTS, self.source.file_id + struct.pack("<QQQ", 0, 16384, 32768))
 
 
-# What a flush of the share's root has to reach, in any order.
+# The inodes that a flush of the share's root must sync, in any order.
 EVERYTHING = {
     "flush of the root": {"F f", "F one/new", "F two/new", "F one", "F two", "F ."},
     "full sync of the root": {"F f", "F one/moved", "F two/moved", "F one", "F two", "F ."},

@@ -1,7 +1,8 @@
-"""Reads what strace wrote and tells which syncs had completed between one answer and another.
+"""Parses the output of strace and determines which syncs completed between two answers.
 
-Works for one connection. Answers are found by their place in the stream of bytes: two frames may
-leave in one write, and one in several. A call that strace shows as unfinished counts where it resumes.
+Works for one connection. Answers are located by their position in the byte stream: one write may contain
+two frames, and a frame may need several writes. A call that strace shows as unfinished counts where it
+resumes.
 """
 import re
 
@@ -17,7 +18,7 @@ TRACED = ",".join(SYNCS + WRITES + SENDS + OPENS + ("io_uring_enter",))
 
 
 class Sync:
-    """A completed call that makes something stable: its name, the path it was given, when it ended."""
+    """A completed call that makes data stable: its name, its path, and the time when it ended."""
 
     def __init__(self, name, path, at):
         self.name, self.path, self.at = name, path, at
@@ -27,8 +28,8 @@ class Sync:
 
 
 class Answer:
-    """A write to the socket: the syncs completed since the one before it, when it began, and the bytes
-    it took."""
+    """A write to the socket: the syncs completed since the previous one, the time when it began, and the
+    number of bytes written."""
 
     def __init__(self, syncs, at):
         self.syncs, self.at, self.bytes = syncs, at, 0
@@ -40,7 +41,7 @@ def time_of(line):
 
 def answers(text):
     """The writes to the socket in order, and the syncs after the last of them. A write counts from
-    where it begins, a sync from where it has ended."""
+    its beginning, a sync from its end."""
     written, current, cut = [], [], {}
     for line in text.splitlines():
         split = LINE.match(line)

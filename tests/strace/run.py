@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""The server under strace: what it does before it answers.
+"""Runs the server under strace and checks its system calls before each answer.
 
     run.py                  everything
     run.py honor            tests whose name contains the word
-    run.py --allow-missing  without strace or root: named, and no failure
+    run.py --allow-missing  missing strace or root is reported, but is no failure
 
-Under each policy, every event of the table (events.py) has done exactly the system calls that the
-policy promises, in order, before its answer is written to the socket. What a bound owes is paid
-within it; a FLUSH waits for WRITEs under way; one slow fsync delays no other request of the same
-connection. The server runs with `file_io = "threads"`,
-since strace does not see what a ring does; syncs never go through the ring anyway.
+Under each policy, every event of the table (events.py) executes exactly the system calls that the
+policy promises, in order, before its answer is written to the socket. Under `bounded`, data are synced
+within the bound; a FLUSH waits for outstanding WRITEs; a slow fsync delays no other request of the same
+connection. The server runs with `file_io = "threads"`, since strace does not show operations of a ring;
+syncs never use the ring anyway.
 Run it with .venv/bin/python (tests/install).
 """
 import os
@@ -76,7 +76,7 @@ class Traced:
         self.output = pathlib.Path(self.folder.name) / "trace"
         prefix = ["strace", "-f", "-y", "-ttt", "-s", "0", "-e", f"trace={lines.TRACED}", "-o", str(self.output),
                   *options]
-        # The same folder twice: large streams are made where streams are kept in the depot.
+        # The same folder is shared twice: large streams are created through the share that stores them in the depot.
         depot = dict(share, path=str(pathlib.Path(self.folder.name) / "data"), streams="depot")
         self.server = Holdfast({"data": share, "depot": depot}, {"file_io": "threads"}, prefix=prefix,
                                folder=self.folder.name)
@@ -99,7 +99,7 @@ class Traced:
 
 
 def before_the_answer(report, policy):
-    """All events against one server; each is then a test of its own."""
+    """Runs all events against one server; each is reported as a test of its own."""
     import events
     marks = []
     with Traced(dict(POLICIES[policy])) as traced:
@@ -218,16 +218,16 @@ def judge(calls, wanted, name):
 
 
 def stopped(policy, calls):
-    """What nobody flushed goes to the disk with the server."""
+    """Data that no client flushed are synced when the server stops."""
     owed = policy != "strict-sync"
     expect(not owed or {"D f", "F f"} & set(calls), f"the last write was not synced: {calls}")
 
 
 def lawful(text):
     """sync_file_range flushes no device and syncfs is no barrier on XFS; O_SYNC would outlive a
-    change of the policy; what a ring does strace does not see. A depot is made, and a removed
-    file's streams go, behind one syncfs of the share's root: it puts names in order, and the fsyncs
-    that follow are the barrier."""
+    change of the policy; strace does not show operations of a ring. Before a depot is created, and before
+    the streams of a removed file are deleted, there is one syncfs of the share's root: it orders the names,
+    and the fsyncs that follow are the barrier."""
     depots = 0
     served = text[text.index("/data/a/f>"):]
     for line in served.splitlines():
@@ -242,7 +242,7 @@ def lawful(text):
 
 
 def paid_in_time():
-    """What a FLUSH was answered for is on the disk when the bound says so."""
+    """Data of an answered FLUSH are on disk within the bound."""
     delay = 1.0
     with Traced({"durability": f"bounded:{int(delay * 1000)}ms,4MiB"}) as traced:
         from smbprotocol.open import CreateDisposition
@@ -269,7 +269,7 @@ def paid_in_time():
 
 
 def flush_after_write(own):
-    """The write is slow and was received before: its end comes before the sync begins."""
+    """A slow write that was received before a FLUSH ends before the sync begins."""
     slow = 0.5
     delay = f"inject=pwrite64,pwritev,pwritev2:delay_enter={int(slow * 1_000_000)}"
     with Traced({"durability": "honor"}, "-e", delay) as traced:

@@ -1,5 +1,5 @@
-//! The create contexts of opens that outlive their connection ([MS-SMB2] 2.2.13.2.3, .4, .11,
-//! .12, .13, .15), put on a CREATE and read from its answer.
+//! The create contexts of opens that outlive their connection ([MS-SMB2] 2.2.13.2.3, .4, .11, .12,
+//! .13, .15): adding them to a CREATE and reading them from its response.
 
 use bytes::BytesMut;
 use smb_client::{CreateArgs, File};
@@ -11,13 +11,13 @@ use smb_wire::ids::{FileId, Guid};
 
 const PLAIN: DurableHandleFlags = DurableHandleFlags::empty();
 
-/// Asks for a durable open, version 1.
+/// Requests a durable open, version 1.
 #[must_use]
 pub fn v1(args: CreateArgs) -> CreateArgs {
     args.context(name::DURABLE_HANDLE_REQUEST, &[0; 16])
 }
 
-/// Comes back to a durable or resilient open, version 1.
+/// Reconnects to a durable or resilient open, version 1.
 #[must_use]
 pub fn v1_again(args: CreateArgs, file_id: FileId) -> CreateArgs {
     let mut data = BytesMut::new();
@@ -25,13 +25,13 @@ pub fn v1_again(args: CreateArgs, file_id: FileId) -> CreateArgs {
     args.context(name::DURABLE_HANDLE_RECONNECT, &data)
 }
 
-/// Asks for a durable open, version 2.
+/// Requests a durable open, version 2.
 #[must_use]
 pub fn v2(args: CreateArgs, create_guid: Guid, timeout_ms: u32) -> CreateArgs {
     request(args, create_guid, timeout_ms, PLAIN)
 }
 
-/// Asks for a persistent open.
+/// Requests a persistent open.
 #[must_use]
 pub fn persistent(args: CreateArgs, create_guid: Guid, timeout_ms: u32) -> CreateArgs {
     request(
@@ -58,13 +58,13 @@ fn request(
     args.context(name::DURABLE_HANDLE_REQUEST_V2, &data)
 }
 
-/// Comes back to a durable open, version 2.
+/// Reconnects to a durable open, version 2.
 #[must_use]
 pub fn v2_again(args: CreateArgs, file_id: FileId, create_guid: Guid) -> CreateArgs {
     reconnect(args, file_id, create_guid, PLAIN)
 }
 
-/// Comes back to a persistent open.
+/// Reconnects to a persistent open.
 #[must_use]
 pub fn persistent_again(args: CreateArgs, file_id: FileId, create_guid: Guid) -> CreateArgs {
     reconnect(args, file_id, create_guid, DurableHandleFlags::PERSISTENT)
@@ -86,7 +86,7 @@ fn reconnect(
     args.context(name::DURABLE_HANDLE_RECONNECT_V2, &data)
 }
 
-/// Names the instance of the application.
+/// Adds the id of the application instance.
 #[must_use]
 pub fn app_instance(args: CreateArgs, id: Guid) -> CreateArgs {
     let mut data = BytesMut::new();
@@ -94,7 +94,7 @@ pub fn app_instance(args: CreateArgs, id: Guid) -> CreateArgs {
     args.context(name::APP_INSTANCE_ID, &data)
 }
 
-/// Names its version.
+/// Adds the version of the application instance.
 #[must_use]
 pub fn app_version(args: CreateArgs, high: u64, low: u64) -> CreateArgs {
     let mut data = BytesMut::new();
@@ -102,10 +102,10 @@ pub fn app_version(args: CreateArgs, high: u64, low: u64) -> CreateArgs {
     args.context(name::APP_INSTANCE_VERSION, &data)
 }
 
-/// Whether the answer says durable, version 1.
+/// Returns whether the response grants a durable open, version 1.
 ///
 /// # Panics
-/// When it says so in another form than 8 bytes.
+/// When the context has another length than 8 bytes.
 #[must_use]
 pub fn granted_v1(file: &File) -> bool {
     let context = file.created().context(name::DURABLE_HANDLE_REQUEST);
@@ -115,10 +115,10 @@ pub fn granted_v1(file: &File) -> bool {
     })
 }
 
-/// What the answer says of version 2, if it says durable.
+/// Returns the context of version 2 in the response, if it grants a durable open.
 ///
 /// # Panics
-/// When it says so in another form than the structure's.
+/// When the context is malformed.
 #[must_use]
 pub fn granted_v2(file: &File) -> Option<DurableHandleResponseV2> {
     let context = file.created().context(name::DURABLE_HANDLE_REQUEST_V2)?;

@@ -1,34 +1,37 @@
-//! Whether the figures are flat, and whether nothing is left.
+//! Judges the figures of a long run: whether they stay flat, and whether nothing is left at its
+//! end.
 
 use std::collections::BTreeMap;
 
 use crate::sample::Sample;
 
-/// Part of the time that is warm-up: caches fill, the allocator takes what it needs.
+/// The part of the run that counts as warm-up, in which caches fill and the allocator reserves
+/// memory.
 const WARM_UP: f64 = 0.2;
-/// What the last quarter's median may be above the first's (after the warm-up): a part of it...
+/// The tolerated growth from the median of the first quarter after the warm-up to that of the last,
+/// as a fraction.
 const PART_MAX: f64 = 0.10;
-/// ...and what counts for nothing: KiB of memory,
+/// Growth of memory that is tolerated in addition, in KiB.
 const MEMORY_SLACK_KIB: f64 = 4_096.0;
-/// and entries of a table or descriptors: clients come and go by chance.
+/// Growth of tables and descriptors that is tolerated in addition: clients come and go at random.
 const ENTRIES_SLACK: f64 = 24.0;
-/// Descriptors that may be there after the load and were not before: the rings, pools and pipes
-/// that the first request made.
+/// Number of descriptors that may remain after the load: the rings, pools and pipes that the first
+/// request created.
 const DESCRIPTORS_LEFT_MAX: f64 = 16.0;
 
-/// What is wrong.
+/// The failures found.
 #[derive(Default)]
 pub struct Verdict {
     failures: Vec<String>,
 }
 
 impl Verdict {
-    /// One more.
+    /// Adds a failure.
     pub fn fail(&mut self, why: String) {
         self.failures.push(why);
     }
 
-    /// Says it; true if nothing is wrong.
+    /// Prints the failures; returns true if there are none.
     pub fn print(&self) -> bool {
         for failure in &self.failures {
             println!("FAILED: {failure}");
@@ -49,7 +52,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Least squares: units an hour.
+/// The slope by least squares, in units per hour.
 fn slope_per_hour(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
@@ -102,11 +105,11 @@ pub fn flat(samples: &[Sample], verdict: &mut Verdict) {
     }
 }
 
-/// What is there now and was not before anybody came.
+/// Lists the figures that exceed those of the idle server.
 pub fn left(idle: &Sample, now: &Sample) -> Vec<String> {
     let allowed: BTreeMap<&str, f64> = BTreeMap::from([
         ("fds", DESCRIPTORS_LEFT_MAX),
-        // Bounded by their own limits, and remembered on purpose.
+        // These are bounded by their own limits and retained deliberately.
         ("threads", f64::INFINITY),
         ("change_times", f64::INFINITY),
         ("failed_logins", f64::INFINITY),

@@ -1,13 +1,13 @@
-//! The real `holdfast` binary on a directory of its own, for black-box tests.
+//! Runs the real `holdfast` binary on a directory of its own, for black-box tests.
 //!
-//! [`HoldfastServer::start`] makes a state folder with two users, four shares and a
+//! [`HoldfastServer::start`] creates a state folder with two users, four shares and a
 //! configuration, starts the daemon on a free port of 127.0.0.1 and waits until it listens;
-//! dropping it ends the process by its id. The binary is `$HOLDFAST_BIN`, else the one next to
-//! the tests, built if need be.
+//! dropping it ends the process by its id. The binary is `$HOLDFAST_BIN`, else the one next to the
+//! tests, which is built if necessary.
 //!
-//! With `HOLDFAST_TEST_SERVER=addr,directory` the same tests speak to a server that somebody
-//! else runs (Samba, for comparison), which must know the users and the shares, each being the
-//! folder of its name in that directory; run them with `--test-threads=1` then.
+//! With `HOLDFAST_TEST_SERVER=addr,directory` the same tests connect to a server that somebody else
+//! runs (Samba, for comparison). It must have the users and the shares, each of which is the folder
+//! of its name in that directory; use `--test-threads=1` then.
 
 pub mod durable;
 pub mod judge;
@@ -32,20 +32,20 @@ pub use running::{cut, wait_until};
 
 /// The user of the tests.
 pub const USER: &str = "alice";
-/// Their password.
+/// The password of [`USER`].
 pub const PASSWORD: &str = "Alice-pw-1";
 /// Another user.
 pub const OTHER_USER: &str = "bob";
-/// The other's password.
+/// The password of [`OTHER_USER`].
 pub const OTHER_PASSWORD: &str = "Bob-pw-2";
 
 /// The share most tests use.
 pub const DATA: &str = "data";
-/// A second one, also writable.
+/// A second writable share.
 pub const SECOND: &str = "second";
-/// One that cannot be changed.
+/// A read-only share.
 pub const READ_ONLY: &str = "readonly";
-/// One that has to be encrypted.
+/// A share that requires encryption.
 pub const SEALED: &str = "sealed";
 
 /// How long a test waits for something that should happen at once.
@@ -55,16 +55,16 @@ pub const MEANWHILE: Duration = Duration::from_millis(300);
 
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// What to start.
+/// The configuration of a server to start.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Lines for `[server]`.
+    /// Additional lines for `[server]`.
     pub server: String,
-    /// Lines for each `[[share]]`.
+    /// Additional lines for each `[[share]]`.
     pub share: String,
     /// Whole tables at the end of the configuration.
     pub tables: String,
-    /// A program and its arguments that ends by running what follows them, the server.
+    /// A program with its arguments that finally executes the command line behind them, the server.
     pub prefix: Vec<String>,
 }
 
@@ -79,16 +79,16 @@ pub struct HoldfastServer {
 }
 
 impl HoldfastServer {
-    /// A server with the configuration's defaults.
+    /// Starts a server with the configuration's defaults.
     #[must_use]
     pub fn new() -> Self {
         Self::start(&Options::default())
     }
 
-    /// A server.
+    /// Starts a server.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// When it does not start.
     #[must_use]
     pub fn start(options: &Options) -> Self {
         if let Ok(external) = std::env::var("HOLDFAST_TEST_SERVER") {
@@ -117,7 +117,7 @@ impl HoldfastServer {
                         _dir: Some(dir),
                     };
                 }
-                Err(said) => assert!(attempt < 4, "holdfast does not start: {said}"),
+                Err(error) => assert!(attempt < 4, "holdfast does not start: {error}"),
             }
         }
         unreachable!()
@@ -145,13 +145,13 @@ impl HoldfastServer {
         }
     }
 
-    /// Whether the tests speak to a server of somebody else.
+    /// Returns whether the tests connect to a server that somebody else runs.
     #[must_use]
     pub fn is_external(&self) -> bool {
         self.child.is_none()
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
@@ -175,7 +175,7 @@ impl HoldfastServer {
         self.root.join("holdfast.toml")
     }
 
-    /// What the server wrote to its log so far; lines come a moment after what they tell of.
+    /// Returns the log so far; lines appear a moment after the events that they report.
     #[must_use]
     pub fn log(&self) -> String {
         log(&self.root)
@@ -187,41 +187,41 @@ impl HoldfastServer {
         self.child.as_ref().map(Child::id)
     }
 
-    /// A connection that has not said anything.
+    /// Connects without sending anything.
     #[must_use]
     pub fn connection(&self, options: smb_client::Options) -> Connection<TcpStream> {
         Client::open(self.addr, options).unwrap()
     }
 
-    /// A negotiated connection.
+    /// Connects and negotiates.
     #[must_use]
     pub fn client(&self, options: smb_client::Options) -> Client {
         Client::connect(self.addr, options).unwrap()
     }
 
-    /// A session of [`USER`].
+    /// Logs in as [`USER`].
     #[must_use]
     pub fn session(&self, options: smb_client::Options) -> Session {
         self.client(options).login(USER, PASSWORD, "").unwrap()
     }
 
-    /// The share [`DATA`] as [`USER`] with the client's defaults.
+    /// Opens the share [`DATA`] as [`USER`] with the client's defaults.
     #[must_use]
     pub fn tree(&self) -> Tree {
         self.tree_with(smb_client::Options::default())
     }
 
-    /// The share [`DATA`] as [`USER`].
+    /// Opens the share [`DATA`] as [`USER`].
     #[must_use]
     pub fn tree_with(&self, options: smb_client::Options) -> Tree {
         self.session(options).tree(DATA).unwrap()
     }
 
-    /// Adds another user, who acts on disk as who runs the tests unless said otherwise, with these further arguments of `holdfast user add`, to the running
-    /// server.
+    /// Adds another user to the running server, with these further arguments of `holdfast user
+    /// add`. Unless they say otherwise, the user acts on disk as the user who runs the tests.
     ///
     /// # Panics
-    /// When that fails.
+    /// When the command fails.
     pub fn add_user(&self, user: &str, password: &str, more: &[&str]) {
         let own = own_ids();
         let owner = ["--owner", own.as_str()];
@@ -236,14 +236,14 @@ impl HoldfastServer {
     /// Adds a user who acts on disk as the guest account.
     ///
     /// # Panics
-    /// When that fails.
+    /// When the command fails.
     pub fn add_unbound_user(&self, user: &str, password: &str) {
         self.add_user_as(user, password, &[]);
     }
 
     fn add_user_as(&self, user: &str, password: &str, more: &[&str]) {
         add_user(binary(), &self.config(), user, password, more);
-        // The control socket comes a moment after the listeners.
+        // The control socket appears a moment after the listeners.
         let deadline = Instant::now() + START_MAX;
         while !self.root.join("state/control.sock").exists() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
@@ -287,7 +287,7 @@ impl Drop for HoldfastServer {
                 panic!("the server ended by itself: {how}\n{}", log(&self.root));
             }
             if std::thread::panicking() {
-                eprintln!("--- what the server said\n{}", log(&self.root));
+                eprintln!("--- log of the server\n{}", log(&self.root));
             } else {
                 let log = log(&self.root);
                 let refused = log.contains("the sandbox refused");
@@ -340,7 +340,8 @@ fn write_config(root: &Path, port: u16, options: &Options) -> PathBuf {
     file
 }
 
-/// Who runs the tests, on disk: what he makes beside the server is the users', too.
+/// The uid and gid of the process that runs the tests: files that it creates beside the server thus
+/// belong to the users of the tests as well.
 fn own_ids() -> String {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     format!("{}:{}", uid.as_raw(), gid.as_raw())
@@ -372,7 +373,7 @@ fn spawn(
     config: &Path,
     port: u16,
 ) -> Result<(Child, SocketAddr), String> {
-    // A server started again on the same folder goes on in the same log.
+    // A restarted server appends to the same log.
     let out = std::fs::File::options()
         .create(true)
         .append(true)
@@ -400,7 +401,8 @@ fn spawn(
         if child.try_wait().unwrap().is_some() {
             return Err(log(root));
         }
-        // Whoever listens on the port may be another test's server, and ours about to end.
+        // The port may belong to the server of another test while ours is about to end, so the
+        // control socket is checked as well.
         if running::answers(root, child.id()) && TcpStream::connect(addr).is_ok() {
             return Ok((child, addr));
         }
@@ -413,10 +415,10 @@ fn spawn(
     }
 }
 
-/// Says that a test cannot run here; with `HOLDFAST_REQUIRE_ROOT=1` (`tests/run`) it fails.
+/// Reports that a test cannot run here; with `HOLDFAST_REQUIRE_ROOT=1` (`tests/run`) it fails.
 ///
 /// # Panics
-/// When everything is required.
+/// With `HOLDFAST_REQUIRE_ROOT=1`.
 #[track_caller]
 pub fn missing(what: &str) {
     assert!(
@@ -426,7 +428,8 @@ pub fn missing(what: &str) {
     eprintln!("missing: {what}");
 }
 
-/// The server's binary, built once for this process if it was not named.
+/// The path of the server's binary, which is built once for this process unless the environment
+/// names it.
 ///
 /// # Panics
 /// When it does not build.

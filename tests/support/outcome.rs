@@ -1,22 +1,22 @@
-//! How a request ended, for tests that allow more than one end.
+//! The result of a request, for tests that allow more than one.
 
 use smb_client::{ClientError, Reply};
 use smb_wire::Status;
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// With this status.
+    /// The server answered with this status.
     Answered(Status),
     /// The server closed the connection.
     Closed,
 }
 
-/// How the request ended.
+/// Returns the result of the request.
 ///
 /// # Panics
-/// When it ended neither by a status nor by closing: no answer in time, or an answer that breaks
-/// the protocol.
+/// When the result is neither a status nor a closed connection: no answer in time, or one that
+/// violates the protocol.
 #[track_caller]
 pub fn outcome(result: Result<Reply, ClientError>) -> Outcome {
     match result {
@@ -27,10 +27,10 @@ pub fn outcome(result: Result<Reply, ClientError>) -> Outcome {
     }
 }
 
-/// The status an operation ended with; SUCCESS when it gave something.
+/// Returns the status of an operation; SUCCESS if it returned a value.
 ///
 /// # Panics
-/// When it failed otherwise than by a status.
+/// When it failed with another error than a status.
 #[track_caller]
 pub fn status<T>(result: Result<T, ClientError>) -> Status {
     match result {

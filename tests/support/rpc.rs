@@ -1,4 +1,4 @@
-//! DCE/RPC as it is said over pipes.
+//! Messages of DCE/RPC over pipes.
 
 /// A bind to srvsvc 3.0 over NDR (C706 12.6.4.3).
 #[must_use]

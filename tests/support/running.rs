@@ -1,5 +1,5 @@
-//! What a test asks of a running server besides SMB: what it holds (over its control socket),
-//! that a connection be lost, that it be killed and come up again.
+//! Control of a running server besides SMB: queries over its control socket, losing a connection,
+//! killing and restarting it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
@@ -14,13 +14,13 @@ use smb_wire::ids::SessionId;
 
 use crate::{HoldfastServer, SOON, START_MAX, binary, spawn};
 
-/// Between two looks at something that should change soon.
+/// The interval between two checks of something that should change soon.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 ///
 /// # Panics
-/// When it does not within [`SOON`].
+/// When the condition does not hold within [`SOON`].
 #[track_caller]
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + SOON;
@@ -30,13 +30,13 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Loses the connection under a client, as when a cable is pulled.
+/// Breaks the connection of a client, as if a cable were pulled.
 pub fn cut(client: &Client) {
-    // It may be gone already.
+    // The connection may be closed already.
     let _ = client.connection().stream_mut().shutdown(Shutdown::Both);
 }
 
-/// What the server of this folder says of itself.
+/// Queries the status of the server of this folder.
 fn ask(root: &Path) -> std::io::Result<Value> {
     request(root, "{\"v\":1,\"cmd\":\"status\"}").map(|mut answer| {
         assert_eq!(answer["ok"], true, "{answer}");
@@ -44,7 +44,7 @@ fn ask(root: &Path) -> std::io::Result<Value> {
     })
 }
 
-/// The answer to a request over the control socket.
+/// Sends a request over the control socket and returns the answer.
 fn request(root: &Path, request: &str) -> std::io::Result<Value> {
     let mut stream = UnixStream::connect(root.join("state").join("control.sock"))?;
     stream.set_read_timeout(Some(SOON))?;
@@ -54,13 +54,14 @@ fn request(root: &Path, request: &str) -> std::io::Result<Value> {
     Ok(serde_json::from_str(&line)?)
 }
 
-/// Whether the process that answers for this folder is this one; it does once it listens.
+/// Returns whether the process that answers for this folder is this one; it answers once it
+/// listens.
 pub(crate) fn answers(root: &Path, pid: u32) -> bool {
     ask(root).is_ok_and(|status| status["pid"] == pid)
 }
 
 impl HoldfastServer {
-    /// What the server says of itself; `None` for an external one.
+    /// Queries the status of the server; `None` for an external one.
     ///
     /// # Panics
     /// When it does not answer.
@@ -70,7 +71,7 @@ impl HoldfastServer {
         Some(ask(&self.root).expect("the control socket does not answer"))
     }
 
-    /// Closes a session as an administrator does; whether there was one.
+    /// Closes a session as an administrator does; returns whether it existed.
     ///
     /// # Panics
     /// When the control socket does not answer.
@@ -79,7 +80,7 @@ impl HoldfastServer {
         self.close(&format!("{{\"session\":{}}}", id.0))
     }
 
-    /// Closes everything of a user as an administrator does; whether there is such a user.
+    /// Closes all sessions of a user as an administrator does; returns whether the user exists.
     ///
     /// # Panics
     /// When the control socket does not answer.
@@ -94,7 +95,7 @@ impl HoldfastServer {
         answer["ok"] == true
     }
 
-    /// The sessions the server has; none are seen of an external one.
+    /// Returns the sessions of the server; none for an external one.
     #[must_use]
     pub fn sessions(&self) -> Vec<Value> {
         let status = self.status().unwrap_or_default();
@@ -102,14 +103,14 @@ impl HoldfastServer {
         sessions.cloned().unwrap_or_default()
     }
 
-    /// How many opens the sessions have.
+    /// Returns the number of opens of all sessions.
     #[must_use]
     pub fn opens(&self) -> usize {
         let opens = |session: &Value| session["opens"].as_array().map_or(0, Vec::len);
         self.sessions().iter().map(opens).sum()
     }
 
-    /// Waits until the server has no session of this id any more.
+    /// Waits until the server has no session of this id.
     #[track_caller]
     pub fn wait_gone(&self, session: SessionId) {
         if self.is_external() {
@@ -122,7 +123,8 @@ impl HoldfastServer {
         });
     }
 
-    /// Loses the connection of a session's only channel, and waits until the server has seen it.
+    /// Breaks the connection of a session's only channel, and waits until the server has noticed
+    /// it.
     #[track_caller]
     pub fn lose(&self, tree: &Tree) {
         self.lose_session(tree.session());
@@ -135,42 +137,48 @@ impl HoldfastServer {
         self.wait_gone(session.id());
     }
 
-    /// Kills the server (SIGKILL: nothing is written on the way out) and starts it anew on the
-    /// same folders, configuration and port.
+    /// Kills the server (SIGKILL: nothing is written on exit) and restarts it on the same folders,
+    /// configuration and port.
     ///
     /// # Panics
-    /// When it is an external one, or does not come up.
+    /// When it is an external server, or does not start.
     pub fn kill_and_restart(&mut self) {
         self.kill_and_restart_after(|| ());
     }
 
-    /// As [`HoldfastServer::kill_and_restart`], with something done while no server runs.
+    /// As [`HoldfastServer::kill_and_restart`], with an action while no server runs.
     ///
     /// # Panics
-    /// As there.
+    /// As that function.
     pub fn kill_and_restart_after(&mut self, meanwhile: impl FnOnce()) {
-        let mut child = self.child.take().expect("not a server of ours");
+        let mut child = self
+            .child
+            .take()
+            .expect("this server was not started by the tests");
         child.kill().unwrap();
         child.wait().unwrap();
         meanwhile();
         self.restart();
     }
 
-    /// Ends the server as an administrator does (SIGTERM) and starts it anew, as
+    /// Stops the server as an administrator does (SIGTERM) and restarts it, as
     /// [`HoldfastServer::kill_and_restart`].
     ///
     /// # Panics
-    /// When it does not end in order, and as there.
+    /// When it does not exit successfully, or does not start.
     pub fn stop_and_restart(&mut self) {
         self.stop_and_restart_after(|_| ());
     }
 
-    /// As [`HoldfastServer::stop_and_restart`], with something done while no server runs.
+    /// As [`HoldfastServer::stop_and_restart`], with an action while no server runs.
     ///
     /// # Panics
-    /// As there.
+    /// As that function.
     pub fn stop_and_restart_after(&mut self, meanwhile: impl FnOnce(&Self)) {
-        let mut child = self.child.take().expect("not a server of ours");
+        let mut child = self
+            .child
+            .take()
+            .expect("this server was not started by the tests");
         let pid = child.id().to_string();
         let told = Command::new("kill").args(["-TERM", &pid]).status();
         assert!(told.unwrap().success());
@@ -196,7 +204,7 @@ impl HoldfastServer {
                     return;
                 }
                 // The port may be taken for a moment.
-                Err(said) => assert!(Instant::now() < deadline, "no restart: {said}"),
+                Err(error) => assert!(Instant::now() < deadline, "no restart: {error}"),
             }
         }
     }

@@ -1,4 +1,5 @@
-//! One look at the server: what the kernel says of the process, and the sizes of its tables.
+//! One sample of the server's state: the kernel's figures for the process, and the sizes of its
+//! tables.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,14 +9,14 @@ use std::time::{Duration, Instant};
 use crate::HoldfastServer;
 use serde_json::Value;
 
-/// What was seen at a moment.
+/// The state at one moment.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// Seconds since the start.
     pub at: f64,
-    /// Percent of one core, server and clients, since the last look.
+    /// Load in percent of one core, by server and clients, since the last sample.
     pub load: f64,
-    /// By name. Memory in KiB.
+    /// The figures by name. Memory in KiB.
     pub values: BTreeMap<String, f64>,
 }
 
@@ -23,7 +24,7 @@ impl fmt::Display for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:6.0} s load {:4.1} %", self.at, self.load)?;
         for (name, value) in &self.values {
-            // Long lines are read by machines; zeros say nothing to people.
+            // Zeros are omitted to keep the line readable.
             if *value != 0.0 {
                 write!(f, " {name}={value}")?;
             }
@@ -32,7 +33,7 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Looks, and keeps what it saw.
+/// Takes samples and stores them.
 pub struct Sampler<'a> {
     server: &'a HoldfastServer,
     started: Instant,
@@ -41,7 +42,7 @@ pub struct Sampler<'a> {
 }
 
 impl<'a> Sampler<'a> {
-    /// For a server that runs.
+    /// Creates a sampler for a running server.
     pub fn new(server: &'a HoldfastServer) -> Self {
         let now = Instant::now();
         Self {
@@ -52,17 +53,17 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// What was kept.
+    /// The stored samples.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }
 
-    /// Keeps a look.
+    /// Stores a sample.
     pub fn keep(&mut self, sample: Sample) {
         self.samples.push(sample);
     }
 
-    /// What the server's descriptors are, to find out what was left behind.
+    /// Lists the server's open descriptors, to find out which ones were left.
     pub fn descriptors(&self) -> String {
         let pid = self.server.pid().expect("a server of our own");
         let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("the server");
@@ -71,7 +72,7 @@ impl<'a> Sampler<'a> {
             let Ok(link) = std::fs::read_link(entry.path()) else {
                 continue;
             };
-            // socket:[123] and the like are one kind.
+            // Descriptors such as socket:[123] are counted as one kind.
             let text = link.to_string_lossy();
             let kind = text.split(":[").next().unwrap_or_default();
             *kinds.entry(kind.to_owned()).or_default() += 1;
@@ -82,7 +83,7 @@ impl<'a> Sampler<'a> {
         each.collect::<Vec<_>>().join("\n")
     }
 
-    /// A look.
+    /// Takes a sample.
     pub fn sample(&mut self) -> Sample {
         let pid = self.server.pid().expect("a server of our own");
         let now = Instant::now();
@@ -98,10 +99,10 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Asked as an administrator does.
+    /// Queries the status as an administrator does.
     fn status(&self) -> Value {
         let mut said = None;
-        // The control socket comes a moment after the listeners.
+        // The control socket appears a moment after the listeners.
         for _ in 0..50 {
             let asked = Command::new(crate::binary())
                 .args(["status", "--json", "--config"])

@@ -1,5 +1,5 @@
-//! Everything about files that a refused request must leave as it was, as lines of text: what the
-//! host says, and what a client is told.
+//! All state of files that a refused request must leave unchanged, as lines of text: from the host,
+//! and as a client sees it.
 
 use std::fs::{self, File as HostFile};
 use std::io::Read;
@@ -15,14 +15,14 @@ use smb_wire::msg::{
     InfoType, QueryInfoFlags, QueryInfoRequest, QueryInfoResponse, SecurityInformation,
 };
 
-/// Longest extended attribute that is looked at, bytes.
+/// Longest extended attribute that is read, in bytes.
 const XATTR_MAX: usize = 4096;
 
-/// Longer than a tick of the clock that inodes are stamped by.
+/// Longer than a tick of the clock that sets inode times.
 const TICK: Duration = Duration::from_millis(12);
 
-/// What is seen once looking changes nothing any more: the first look at what was just changed
-/// counts as an access, and again if it falls into the same tick (mount(8), relatime).
+/// Returns a reading that is not affected by reading: the first read after a change updates the
+/// access time, and so does the second within the same tick (mount(8), relatime).
 pub fn settled<T>(look: impl Fn() -> T) -> T {
     look();
     std::thread::sleep(TICK);
@@ -30,10 +30,10 @@ pub fn settled<T>(look: impl Fn() -> T) -> T {
     look()
 }
 
-/// What the host says of a folder and everything below it.
+/// Describes a folder and everything below it on the host.
 ///
 /// # Panics
-/// When something cannot be read.
+/// When a file cannot be read.
 #[must_use]
 pub fn on_host(folder: &Path) -> Vec<String> {
     let mut lines = vec![inode(folder)];
@@ -49,7 +49,7 @@ pub fn on_host(folder: &Path) -> Vec<String> {
     lines
 }
 
-/// One file or directory: its inode, its extended attributes and its content.
+/// Describes a file or directory: its inode, its extended attributes and its content.
 fn inode(path: &Path) -> String {
     let meta = fs::symlink_metadata(path).unwrap();
     let time = |seconds, nanoseconds| format!("{seconds}.{nanoseconds:09}");
@@ -71,7 +71,7 @@ fn inode(path: &Path) -> String {
         line += &format!(" {name}={value:02x?}");
     }
     if meta.is_file() {
-        // The look itself must not count as an access.
+        // Reading must not update the access time.
         let flags = i32::try_from(OFlags::NOATIME.bits()).unwrap();
         let mut file = HostFile::options()
             .read(true)
@@ -85,7 +85,7 @@ fn inode(path: &Path) -> String {
     line
 }
 
-/// The extended attributes of a file as the host knows them.
+/// Returns the extended attributes of a file on the host.
 ///
 /// # Panics
 /// When they cannot be read.
@@ -103,7 +103,7 @@ pub fn xattrs(path: &Path) -> Vec<(String, Vec<u8>)> {
     names.filter(|name| !name.is_empty()).map(value).collect()
 }
 
-/// What a client who may read is told of a file, stream or directory.
+/// Describes a file, stream or directory as seen by a client that may read it.
 ///
 /// # Panics
 /// When it cannot be opened for reading.
@@ -135,7 +135,7 @@ pub fn by_smb(tree: &Tree, name: &str) -> Vec<String> {
     lines
 }
 
-/// All of them, from the first.
+/// Queries all attributes, from the first.
 fn extended_attributes(file: &File) -> Result<Vec<u8>, smb_client::ClientError> {
     let request = Request::new(&QueryInfoRequest {
         info_type: InfoType::FILE,
@@ -157,10 +157,10 @@ fn told(name: &str, what: &str, answer: &Result<Vec<u8>, smb_client::ClientError
     }
 }
 
-/// Asserts that nothing differs, and names only what does.
+/// Asserts that both are the same, and prints only the differences.
 ///
 /// # Panics
-/// When something differs.
+/// When they differ.
 #[track_caller]
 pub fn assert_same(before: &[String], after: &[String], why: &str) {
     if before == after {

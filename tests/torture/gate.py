@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 """smbtorture against Holdfast, held to the table in expected.toml.
 
-    gate.py                      all suites of the table; a surprise, good or bad, is a failure
+    gate.py                      all suites of the table; any unexpected result, good or bad, is a failure
     gate.py smb2.lock            one suite
-    gate.py --write              run, and write what came out into the table (reasons are kept)
+    gate.py --write              run, and write the results into the table (reasons are preserved)
 
-The table names every suite of suites.txt, and says for each test "pass", or { fail = "reason" } /
+The table names every suite of suites.txt, and has for each test "pass", or { fail = "reason" } /
 { skip = "reason" }. A test that passes though the table says it fails is a failure too: the table
-must be true. A test that fails is run once more by itself; passing then, it is a pass, and is named
-as flaky. Some tests cannot be relied on either way: { either = "reason" }. A suite that does not
-end by itself, or wants what only Samba has, is not run: { unrun = "reason" }.
+must be true. A test that fails is run once more by itself; if it passes then, it counts as passed and is
+reported as flaky. Some tests are unreliable: { either = "reason" }. A suite that does not
+end by itself, or needs a feature of Samba, is not run: { unrun = "reason" }.
 
 The server runs with `signing = "desired"`, as Samba's does in the baseline: several tests send
 unsigned requests on purpose; the suites of SIGNED have one with `signing = "required"`. It has port
-445 of a network namespace, since some tests connect to that port whatever they are given, and others
-cut off a connection by iptables. What clones blocks (smb2.ioctl) has a share on XFS. Needs
+445 of a network namespace, since some tests always connect to that port, and others block a
+connection by iptables. Tests that clone blocks (smb2.ioctl) get a share on XFS. Needs
 root and what tests/install installs.
 """
 import contextlib
@@ -58,7 +58,7 @@ def came_out(status):
 
 
 def run(suites, folder):
-    """The results of all suites, each on the server it needs."""
+    """Runs all suites, each on the server that it needs, and returns the results."""
     results = {}
     for signing, some in (("desired", [s for s in suites if s not in SIGNED]),
                           ("required", [s for s in suites if s in SIGNED])):
@@ -68,8 +68,7 @@ def run(suites, folder):
 
 
 def shares_of(folder):
-    """Every worker has shares of its own; `tmp` and `hideunread`, over one folder, are named by
-    tests themselves."""
+    """Every worker has shares of its own; some tests use `tmp` and `hideunread`, which share one folder."""
     workers = range(1, WORKERS + 1)
     shares = {f"data{n}": {} for n in workers}
     shares |= {f"enc{n}": {"encryption": "required"} for n in workers}
@@ -86,8 +85,7 @@ def shares_of(folder):
 
 @contextlib.contextmanager
 def sharing_blocks(mount_point, image):
-    """A file system that clones blocks, where no other process sees it. False where none can be
-    mounted."""
+    """Mounts a file system that clones blocks, invisible to other processes. False if it cannot be mounted."""
     mount_point.mkdir()
     with open(image, "wb") as file:
         file.truncate(1 << 30)
@@ -129,7 +127,7 @@ def unrun(tests):
 
 
 def judge_table(report, table):
-    """Every suite that smbtorture has, as suites.txt lists them, stands in the table."""
+    """Every suite of smbtorture listed in suites.txt is in the table."""
     for suite, tests in load_suites(SUITES).items():
         missing = tests["tests"].keys() - table.get(suite, {}).keys()
         if missing:
@@ -173,7 +171,7 @@ def write(table, results):
 
 
 def enter_namespace(report):
-    """Goes on in namespaces of its own, where port 445 is free and mounts are nobody else's."""
+    """Continues in namespaces of its own, where port 445 is free and mounts are private."""
     if "HOLDFAST_TORTURE_NAMESPACE" in os.environ:
         return
     enter = ["unshare", "--net", "--mount", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]

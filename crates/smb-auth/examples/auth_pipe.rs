@@ -1,5 +1,5 @@
-//! One end of an authentication exchange over stdin and stdout, one token per line in hex, for
-//! trying our SPNEGO and NTLM against other implementations (see `tests/interop.py`).
+//! Runs one end of an authentication exchange over stdin and stdout, one token per line in hex, to
+//! test our SPNEGO and NTLM against other implementations (see `tests/interop.py`).
 //!
 //! `auth_pipe accept USER PASSWORD` accepts; `auth_pipe initiate USER PASSWORD` begins.
 //! Lines: `token HEX`, `done NAME HEXKEY`, `error TEXT`. An empty token is an empty line.
@@ -26,7 +26,7 @@ fn say(line: &str) {
     let _ = std::io::stdout().flush();
 }
 
-// Not random at all: this is a test tool.
+// Not random at all, which is acceptable because this is a test tool.
 fn random(buffer: &mut [u8]) {
     for (i, b) in buffer.iter_mut().enumerate() {
         *b = u8::try_from(i % 251).unwrap_or(0) ^ 0x3c;

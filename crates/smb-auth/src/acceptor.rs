@@ -1,11 +1,12 @@
 //! Server side of an authentication exchange: SPNEGO around NTLM, or NTLM alone.
 //!
-//! A first token that begins with "NTLMSSP" is taken without SPNEGO, as Linux' cifs sends it.
-//! Mechanism choice (RFC 4178 section 5): the client's first mechanism that is known here. If that
-//! is not the client's very first one, its optimistic token belongs to another mechanism and is
-//! dropped, the reply is request-mic, and a mechListMIC is required. It is required too when the
-//! NTLM AUTHENTICATE carries a MIC, and checked whenever it is sent. After success or any error
-//! the exchange is finished.
+//! A first token that begins with "NTLMSSP" is NTLM without SPNEGO, as Linux' cifs sends it.
+//!
+//! Mechanism choice (RFC 4178 section 5): the client's first mechanism that is implemented here. If
+//! that is not the first one in the client's list, its optimistic token belongs to another
+//! mechanism and is dropped, the reply is request-mic, and a mechListMIC is required. A mechListMIC
+//! is also required when the NTLM AUTHENTICATE carries a MIC, and it is verified whenever the
+//! client sends one. The exchange is finished after success and after any error.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::ntlm::{self, server};
 use crate::spnego::{self, Mech, NegState, Resp};
 use crate::{AuthError, Env, Identity, MAX_TOKEN_LEN, Step};
 
-/// What the server says about itself, shared by all exchanges.
+/// The names by which the server introduces itself, and its settings; shared by all exchanges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptorParams {
     /// NetBIOS computer name, upper case, at most 15 characters.
@@ -27,11 +28,11 @@ pub struct AcceptorParams {
     pub dns_computer: String,
     /// DNS name of the domain; may be empty.
     pub dns_domain: String,
-    /// Let users in whose password is the empty one. Off unless the administrator says so.
+    /// Admits users whose password is empty. Off unless the administrator turns it on.
     pub allow_empty_passwords: bool,
 }
 
-/// What SPNEGO has to remember until the end.
+/// The state of SPNEGO that is needed until the end of the exchange.
 struct Spnego {
     mech_list: Vec<u8>,
     mic_required: bool,
@@ -39,13 +40,14 @@ struct Spnego {
 
 enum State {
     Start,
-    /// NTLMSSP was chosen but its NEGOTIATE is still to come.
+    /// NTLMSSP was chosen, but the client has not sent its NEGOTIATE yet.
     WaitNegotiate(Spnego),
     WaitAuthenticate(Option<Spnego>, Box<server::Challenged>),
     Finished,
 }
 
-/// One exchange. Make one per SESSION_SETUP sequence; it is finished after success or failure.
+/// One authentication exchange, one for each SESSION_SETUP sequence. It is finished after success
+/// or failure.
 pub struct Acceptor {
     params: Arc<AcceptorParams>,
     state: State,
@@ -64,7 +66,7 @@ impl core::fmt::Debug for Acceptor {
 }
 
 impl Acceptor {
-    /// A new exchange.
+    /// Starts an exchange.
     #[must_use]
     pub fn new(params: Arc<AcceptorParams>) -> Self {
         Self {
@@ -79,17 +81,17 @@ impl Acceptor {
         spnego::build_init2(&[Mech::Ntlmssp])
     }
 
-    /// Feeds one token from the client.
+    /// Processes one token of the client.
     ///
     /// # Errors
-    /// [`AuthError`]; the exchange is over then.
-    // Async for a Kerberos accept to come, which blocks in a pool.
+    /// Any [`AuthError`] ends the exchange.
+    // Async, because accepting a Kerberos token will block in a pool.
     #[allow(clippy::unused_async)]
     pub async fn step(&mut self, token: &[u8], env: &mut Env<'_>) -> Result<Step, AuthError> {
         self.step_now(token, env)
     }
 
-    /// [`Self::step`] for NTLM, which never waits; for callers outside async code.
+    /// The same as [`Self::step`] for callers outside async code; NTLM never waits.
     ///
     /// # Errors
     /// As [`Self::step`].
@@ -120,7 +122,7 @@ impl Acceptor {
         }
     }
 
-    /// NegTokenInit: chooses the mechanism.
+    /// Processes NegTokenInit and chooses the mechanism.
     fn first(&mut self, token: &[u8], env: &mut Env<'_>) -> Result<Step, AuthError> {
         let init = spnego::parse_init(token)?;
         let place = init
@@ -176,7 +178,7 @@ impl Acceptor {
         Ok(Step::Continue(reply))
     }
 
-    /// The token with AUTHENTICATE and the mechListMIC.
+    /// Processes the token with AUTHENTICATE and the mechListMIC.
     fn last(
         &self,
         token: &[u8],

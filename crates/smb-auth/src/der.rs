@@ -1,9 +1,10 @@
-//! The little DER that SPNEGO needs: reading and writing definite-length tag-length-value.
+//! The part of DER that SPNEGO needs: reading and writing of definite-length tag-length-value
+//! elements.
 //!
-//! Invariants: the reader never recurses (the caller descends by hand, at most six levels), never
-//! allocates, and refuses indefinite lengths, multi-byte tags and lengths above four bytes.
-//! Non-minimal lengths are accepted, since some clients write them. Unknown elements are skipped
-//! without looking inside, so nesting depth costs nothing.
+//! Invariants: the reader never recurses (the caller descends explicitly, at most six levels),
+//! never allocates, and rejects indefinite lengths, multi-byte tags and lengths above four bytes.
+//! It accepts non-minimal lengths, since some clients write them. It skips unknown elements without
+//! parsing their content, so nesting depth costs nothing.
 
 use crate::{AuthError, MAX_TOKEN_LEN};
 
@@ -51,7 +52,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// The next element, whatever its tag.
+    /// Returns the next element of any tag.
     pub(crate) fn next(&mut self) -> Result<Element<'a>, AuthError> {
         let (&tag, after_tag) = self.rest.split_first().ok_or(bad("DER: no tag"))?;
         if tag & 0x1f == 0x1f {
@@ -82,7 +83,7 @@ impl<'a> Reader<'a> {
         Ok(Element { tag, content, raw })
     }
 
-    /// The next element, which must have this tag.
+    /// Returns the next element, which must have this tag.
     pub(crate) fn expect(&mut self, tag: u8) -> Result<Element<'a>, AuthError> {
         let element = self.next()?;
         if element.tag == tag {
@@ -93,7 +94,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The single element of this tag that fills `bytes`; trailing bytes are refused.
+/// Returns the single element of this tag that fills `bytes`; trailing bytes are an error.
 pub(crate) fn only(bytes: &[u8], tag: u8) -> Result<Element<'_>, AuthError> {
     let mut reader = Reader::new(bytes)?;
     let element = reader.expect(tag)?;
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_lengths_are_refused() {
+    fn invalid_lengths_are_rejected() {
         for bytes in [
             &[0x30u8][..],
             &[0x30, 0x80, 0, 0],

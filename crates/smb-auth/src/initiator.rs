@@ -1,10 +1,10 @@
 //! Client side of an authentication exchange: SPNEGO with NTLMv2.
 //!
-//! The client offers NTLMSSP alone, so the server can choose nothing else and the first token is
-//! always the optimistic one. It sends a mechListMIC with AUTHENTICATE and, where it proved
-//! something, insists on the server's: a server that does not know the password hash cannot
-//! finish the exchange. The session key is known before the server's last word, since the
-//! final SESSION_SETUP response is signed with keys made from it.
+//! The client offers only NTLMSSP, so the server can choose nothing else and the first token is
+//! always the optimistic one. The client sends a mechListMIC with AUTHENTICATE and, unless the
+//! session is anonymous, requires the server's: a server that does not know the password hash
+//! cannot finish the exchange. The session key is available before the server's last token, since
+//! the final SESSION_SETUP response is signed with keys derived from it.
 
 use subtle::ConstantTimeEq;
 
@@ -16,7 +16,7 @@ use crate::secret::{NtHash, SessionKey};
 use crate::spnego::{self, Mech, NegState, Resp};
 use crate::{AuthError, RandomSource};
 
-/// Whom to log in as.
+/// The account to log in with.
 #[derive(Clone, Debug)]
 pub enum Credentials {
     /// A null session.
@@ -44,10 +44,10 @@ impl Credentials {
     }
 }
 
-/// What the client says.
+/// The parameters of the client's side.
 #[derive(Clone, Debug)]
 pub struct InitiatorParams {
-    /// Whom to log in as.
+    /// The account to log in with.
     pub credentials: Credentials,
     /// Name of the client computer; may be empty.
     pub workstation: String,
@@ -86,9 +86,10 @@ impl Initiator {
         }
     }
 
-    /// Feeds a token of the server: for the first call the security buffer of the NEGOTIATE
-    /// response (or nothing), then those of the SESSION_SETUP responses, the successful one
-    /// included. `now_filetime` is FILETIME. Gives the token to send, or `None` when done.
+    /// Processes a token of the server: in the first call the security buffer of the NEGOTIATE
+    /// response (or nothing), then those of the SESSION_SETUP responses, including the successful
+    /// one. `now_filetime` is the current time as FILETIME. Returns the token to send, or `None`
+    /// when the exchange is complete.
     ///
     /// # Errors
     /// [`AuthError`]; the exchange is over then.
@@ -153,7 +154,7 @@ impl Initiator {
         }
     }
 
-    /// The session key, once AUTHENTICATE has been made.
+    /// The session key; `None` before AUTHENTICATE has been built.
     #[must_use]
     pub fn session_key(&self) -> Option<&SessionKey> {
         self.session_key.as_ref()
@@ -164,7 +165,8 @@ fn mech_list() -> Vec<u8> {
     spnego::build_mech_list(&[Mech::Ntlmssp])
 }
 
-/// Upper case as user names are compared and hashed; one character stays one character.
+/// Converts a user name to upper case for comparing and hashing. One character remains one
+/// character.
 #[must_use]
 pub fn fold_name(name: &str) -> String {
     upper(name)

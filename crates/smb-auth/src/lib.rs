@@ -1,13 +1,15 @@
 //! Authentication for SMB: SPNEGO, NTLMv2, the user database and the failed-login limiter.
 //!
-//! A server feeds the security blobs of SESSION_SETUP to an [`Acceptor`], a client to an
-//! [`Initiator`]. No I/O, no clock, no source of randomness of its own: they come in through
-//! [`Env`]. Every byte of a token is a stranger's; parsers have named limits and never recurse.
+//! A server passes the security blobs of SESSION_SETUP to an [`Acceptor`], a client to an
+//! [`Initiator`]. The crate has no I/O, no clock and no source of randomness of its own: the caller
+//! passes them in through [`Env`]. Every byte of a token may be hostile; parsers have named limits
+//! and never recurse.
 //!
-//! Invariants: an identity is only given for a proof that was compared in constant time; unknown
-//! user and wrong password cost the same work; LM and NTLMv1 answers never authenticate; anonymous
-//! is *reported*, never mapped to anybody. Policy (guest, anonymous shares, status codes) belongs
-//! to the server. The `step` function is async because a Kerberos accept will block in a pool.
+//! Invariants: an identity is returned only for a proof that was compared in constant time; an
+//! unknown user and a wrong password cost the same work; LM and NTLMv1 responses never
+//! authenticate; an anonymous login is *reported*, never mapped to an account. Policy (guest,
+//! anonymous shares, status codes) belongs to the server. The `step` function is async because
+//! accepting a Kerberos token will block in a pool.
 
 mod acceptor;
 mod der;
@@ -26,19 +28,21 @@ pub use users::{GroupRecord, MachineSid, UserDb, UserDbError};
 
 use core::fmt;
 
-/// Largest security blob looked at, in bytes. SESSION_SETUP can carry at most 65535.
+/// Size of the largest security blob that is parsed, in bytes. SESSION_SETUP can carry at most
+/// 65535.
 pub const MAX_TOKEN_LEN: usize = 65_535;
 
-/// Who a successful authentication proved the peer to be.
+/// The identity that a successful authentication proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// The peer asked for a null session. It proved nothing; the server decides what it may do.
+    /// The peer requested a null session. It proved nothing; the server decides what the session
+    /// may do.
     Anonymous,
     /// A user of the database.
     User(UserIdentity),
 }
 
-/// A user as the database knows it, never as the peer spelled it.
+/// A user as recorded in the database, never in the peer's spelling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserIdentity {
     /// Name in the database's spelling.
@@ -49,11 +53,11 @@ pub struct UserIdentity {
     pub rid: u32,
     /// Relative identifiers of the user's groups under the machine SID.
     pub group_rids: Vec<u32>,
-    /// Local uid and gid the user is bound to, if any.
+    /// The local uid and gid that the user is bound to, if any.
     pub uid_gid: Option<(u32, u32)>,
 }
 
-/// What one token led to.
+/// The result of processing one token.
 #[derive(Debug)]
 pub enum Step {
     /// Send this token with STATUS_MORE_PROCESSING_REQUIRED and wait for the next one.
@@ -62,61 +66,63 @@ pub enum Step {
     Done {
         /// Token for the final response, if the mechanism has one.
         token: Option<Vec<u8>>,
-        /// Who the peer is.
+        /// The identity of the peer.
         identity: Identity,
-        /// The mechanism's whole session key (16 bytes for NTLM). Anonymous sessions get one
-        /// too, which proves nothing and must not be used to sign.
+        /// The mechanism's whole session key (16 bytes for NTLM). Anonymous sessions get one too,
+        /// but it proves nothing and must not be used for signing.
         session_key: SessionKey,
     },
 }
 
-/// Why authentication failed. The acceptor is finished after any of them.
+/// The reason why authentication failed. The acceptor is finished after any of them.
 ///
-/// `UnknownUser`, `WrongPassword`, `NtlmV1Refused` and `TooManyFailures` must look alike on the
-/// wire: STATUS_LOGON_FAILURE, no token.
+/// `UnknownUser`, `WrongPassword`, `NtlmV1Refused` and `TooManyFailures` must be indistinguishable
+/// on the wire: STATUS_LOGON_FAILURE and no token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthError {
     /// No such user. The server may map it to guest.
     UnknownUser {
-        /// As the peer spelled it.
+        /// In the peer's spelling.
         name: String,
-        /// As the peer spelled it.
+        /// In the peer's spelling.
         domain: String,
     },
-    /// The proof does not fit the user's password, or the user has none.
+    /// The proof does not match the user's password, or the user has none.
     WrongPassword {
-        /// As the peer spelled it.
+        /// In the peer's spelling.
         name: String,
-        /// As the peer spelled it.
+        /// In the peer's spelling.
         domain: String,
     },
-    /// Right password, but the account is disabled (STATUS_ACCOUNT_DISABLED).
+    /// The password is right, but the account is disabled (STATUS_ACCOUNT_DISABLED).
     Disabled {
         /// Name in the database's spelling.
         name: String,
     },
-    /// An LM or NTLMv1 answer.
+    /// The client sent an LM or NTLMv1 response.
     NtlmV1Refused,
-    /// The [`LoginGate`] refused the attempt; nothing was computed.
+    /// The [`LoginGate`] refused the attempt; no proof was computed.
     TooManyFailures {
-        /// As the peer spelled it.
+        /// In the peer's spelling.
         name: String,
     },
-    /// The proof is right but a message integrity code (NTLM MIC or SPNEGO mechListMIC) is
-    /// wrong or missing where required: somebody changed the exchange. Logon failure on the wire.
+    /// The proof is right, but a message integrity code (NTLM MIC or SPNEGO mechListMIC) is wrong,
+    /// or missing where it is required: somebody modified the exchange. The status on the wire is
+    /// STATUS_LOGON_FAILURE.
     BadMic,
-    /// Malformed token (STATUS_INVALID_PARAMETER). The text says what, never with token bytes.
+    /// The token is malformed (STATUS_INVALID_PARAMETER). The text describes the error and never
+    /// contains token bytes.
     InvalidToken(&'static str),
-    /// No mechanism in common, or a needed option was not offered.
+    /// There is no common mechanism, or the peer did not offer a required option.
     NotSupported(&'static str),
-    /// A token after the exchange was over, or one that does not belong here.
+    /// The token came after the end of the exchange, or does not belong at this point.
     OutOfSequence,
     /// The other side reported failure (initiator only).
     Rejected,
 }
 
 impl AuthError {
-    /// True where the failure is one of the credentials: answer STATUS_LOGON_FAILURE.
+    /// True if the credentials are at fault: the server answers STATUS_LOGON_FAILURE.
     #[must_use]
     pub fn is_logon_failure(&self) -> bool {
         matches!(
@@ -149,52 +155,52 @@ impl fmt::Display for AuthError {
 
 impl core::error::Error for AuthError {}
 
-/// What a step needs from outside.
+/// The surroundings that a step needs: clock, randomness, user database, limiter.
 pub struct Env<'a> {
-    /// Present time as FILETIME: 100 ns units since 1601-01-01 UTC.
+    /// The current time as FILETIME: 100 ns units since 1601-01-01 UTC.
     pub now_filetime: u64,
     /// The user database.
     pub users: &'a dyn UserStore,
     /// Cryptographic randomness.
     pub random: &'a mut dyn RandomSource,
-    /// Asked before any password is compared.
+    /// Consulted before any password is compared.
     pub gate: &'a dyn LoginGate,
 }
 
-/// Where users are looked up.
+/// A store in which users are looked up.
 pub trait UserStore: Send + Sync {
-    /// The user of exactly this name, letter case aside. There is no fallback to another name.
+    /// Returns the user of this name, ignoring case. There is no fallback to another name.
     fn find(&self, name: &str) -> Option<UserRecord>;
 
-    /// All users, in the order of their names. For listings only; no secrets in it.
+    /// Returns all users in the order of their names, for listings. Contains no secrets.
     fn users(&self) -> Vec<Account> {
         Vec::new()
     }
 
-    /// All groups, in the order of their names.
+    /// Returns all groups in the order of their names.
     fn groups(&self) -> Vec<Account> {
         Vec::new()
     }
 
-    /// The user or group of this relative identifier.
+    /// Returns the user or group with this relative identifier.
     fn by_rid(&self, _rid: u32) -> Option<Account> {
         None
     }
 
-    /// The user or group of this name, letter case aside.
+    /// Returns the user or group of this name, ignoring case.
     fn by_name(&self, name: &str) -> Option<Account> {
         self.find(name).map(|user| Account::of(&user))
     }
 }
 
-/// What may be told of a user or group.
+/// The public facts about a user or group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// Name in the spelling it was created with.
     pub name: String,
     /// Relative identifier.
     pub rid: u32,
-    /// A group; else a user.
+    /// True for a group, false for a user.
     pub group: bool,
     /// Full name for display; may be empty.
     pub full_name: String,
@@ -202,12 +208,12 @@ pub struct Account {
     pub disabled: bool,
     /// RIDs of the groups a user is a member of, sorted.
     pub group_rids: Vec<u32>,
-    /// When the password was set, seconds since 1970; 0 = never.
+    /// Time of the last password change in seconds since 1970; 0 if there was none.
     pub password_set: u64,
 }
 
 impl Account {
-    /// A user without its secrets.
+    /// The public facts about this user, without the secrets.
     #[must_use]
     pub fn of(user: &UserRecord) -> Self {
         Self {
@@ -251,10 +257,10 @@ impl<F: FnMut(&mut [u8]) + Send> RandomSource for F {
 /// Decides whether a login attempt may be tried. The implementation knows the peer's address and
 /// usually wraps a [`LoginLimiter`] in a lock.
 pub trait LoginGate: Send + Sync {
-    /// Counts the attempt as failed and says whether it may be tried. One atomic action, so that
-    /// parallel attempts cannot all slip through on one count.
+    /// Counts the attempt as failed and returns whether it may proceed. Both happen in one atomic
+    /// step, so that parallel attempts cannot all pass on the same count.
     fn admit(&self, user: &str) -> bool;
-    /// The attempt turned out to be right: its count is taken back.
+    /// Takes the count of an attempt back that has succeeded.
     fn succeeded(&self, user: &str);
 }
 
@@ -276,7 +282,7 @@ pub struct UserRecord {
     pub name: String,
     /// Relative identifier, 1000 or above.
     pub rid: u32,
-    /// NT hash; `None` means that nobody can log in as this user.
+    /// NT hash; with `None` nobody can log in as this user.
     pub nt_hash: Option<NtHash>,
     /// A disabled user cannot log in.
     pub disabled: bool,
@@ -286,6 +292,6 @@ pub struct UserRecord {
     pub group_rids: Vec<u32>,
     /// Local uid and gid binding.
     pub uid_gid: Option<(u32, u32)>,
-    /// When the password was set, seconds since 1970; 0 = never.
+    /// Time of the last password change in seconds since 1970; 0 if there was none.
     pub password_set: u64,
 }

@@ -1,34 +1,37 @@
 //! The failed-login limiter: counts attempts per address and per (address, user).
 //!
-//! A pure structure; time comes in as milliseconds of any monotonic clock. An attempt is counted
-//! as failed when it *begins* and taken back when it turns out right, so a hundred parallel wrong
-//! logins count a hundred and none of them slips past the limit. There is no counter per
-//! user over all addresses: with one, anybody could lock anybody out.
-//! Whoever has one IPv6 address has the 2^64 of its network: an address's own count is kept for
-//! the /64 ([`network`]), the user's for the full address, so that a neighbour's few typing
-//! errors lock nobody out.
-//! Tables are bounded; when full, the oldest count goes. Flooding the (address, user) table from
-//! one address runs into that address's own limit first.
+//! The structure is pure; the caller passes the time as milliseconds of any monotonic clock. An
+//! attempt counts as failed from its *beginning* and is taken back when it succeeds, so a hundred
+//! parallel wrong logins count as a hundred and none of them evades the limit. There is no counter
+//! per user over all addresses: with one, anybody could lock anybody out.
+//!
+//! A host with one IPv6 address can use all 2^64 addresses of its network. Therefore the count of
+//! an address covers the whole /64 ([`network`]), whereas the count of a user covers the full
+//! address, so that a neighbour's typing errors lock nobody out.
+//!
+//! Tables are bounded; when one is full, the oldest entry is dropped. An address that floods the
+//! (address, user) table reaches its own limit first.
 
 use core::net::{IpAddr, Ipv6Addr};
 use std::collections::BTreeMap;
 
 use crate::fold_name;
 
-/// Most entries of either table.
+/// Maximum number of entries of either table.
 pub const MAX_LIMITER_ENTRIES: usize = 16_384;
-/// Characters of a user name that take part in the key.
+/// Number of characters of a user name that are part of the key.
 const MAX_NAME_CHARS: usize = 256;
 
-/// Limits. A count starts anew `window_ms` after its first attempt: later ones, right or wrong, do
-/// not prolong it.
+/// The limits. A count starts again `window_ms` after its first attempt; later attempts, right or
+/// wrong, do not extend the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimiterConfig {
     /// Failed attempts for one user from one address before further ones are refused.
     pub per_user: u32,
-    /// Failed attempts from one address (IPv6: one /64), whatever the user.
+    /// Failed attempts from one address (IPv6: one /64) for any user before further ones are
+    /// refused.
     pub per_address: u32,
-    /// Time from a count's first attempt until it is forgotten, in milliseconds.
+    /// Time after the first attempt at which a count expires, in milliseconds.
     pub window_ms: u64,
     /// Entries per table; at most [`MAX_LIMITER_ENTRIES`] are used.
     pub max_entries: usize,
@@ -52,8 +55,8 @@ struct Count {
     first_ms: u64,
 }
 
-/// What an address is counted as: itself, or the /64 that an IPv6 host has to itself (RFC 4291
-/// 2.5.1). A mapped IPv4 address is that address.
+/// Returns the address whose count applies: the address itself, or the /64 that belongs to an IPv6
+/// host (RFC 4291 2.5.1). A mapped IPv4 address counts as that IPv4 address.
 #[must_use]
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -138,13 +141,13 @@ impl LoginLimiter {
         }
     }
 
-    /// Changes the limits; what was counted stays counted.
+    /// Changes the limits; the counts remain.
     pub fn configure(&mut self, config: LimiterConfig) {
         self.config = config;
     }
 
-    /// Begins an attempt: true counts it as failed and lets it be tried, false refuses it
-    /// without counting.
+    /// Begins an attempt. Returns true and counts it as failed if it may proceed; returns false
+    /// without counting if it is refused.
     pub fn begin(&mut self, address: IpAddr, user: &str, now_ms: u64) -> bool {
         let (key, address) = keys(address, user);
         let config = self.config;
@@ -158,29 +161,29 @@ impl LoginLimiter {
         true
     }
 
-    /// The attempt was right: the user's count from this address is cleared, the address's own
-    /// count loses this one attempt.
+    /// Records that the attempt succeeded: the user's count from this address is cleared, and the
+    /// count of the address is reduced by this attempt.
     pub fn succeeded(&mut self, address: IpAddr, user: &str) {
         let (key, address) = keys(address, user);
         self.by_user.counts.remove(&key);
         self.by_address.take_back(&address);
     }
 
-    /// Failures counted for a user from an address.
+    /// The number of failures of a user from an address.
     #[must_use]
     pub fn failures(&self, address: IpAddr, user: &str, now_ms: u64) -> u32 {
         let (key, _) = keys(address, user);
         self.by_user.failures(&key, now_ms, self.config.window_ms)
     }
 
-    /// Entries of both tables, for statistics.
+    /// The number of entries in both tables, for statistics.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.by_user.counts.len() + self.by_address.counts.len()
     }
 }
 
-/// Where an attempt is counted: for its user and for its network.
+/// The keys of an attempt's two counts: its user and its network.
 fn keys(address: IpAddr, user: &str) -> ((IpAddr, String), IpAddr) {
     let user = fold_name(user).chars().take(MAX_NAME_CHARS).collect();
     ((address.to_canonical(), user), network(address))
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_cannot_try_many_users() {
+    fn attempts_with_many_users_count_for_their_address() {
         let mut l = LoginLimiter::new(LimiterConfig::default());
         let tried = (0..1000)
             .filter(|n| l.begin(ip(1), &format!("u{n}"), 9))
@@ -255,9 +258,10 @@ mod tests {
         assert_eq!(tried, 100);
     }
 
-    /// Right logins all the time: the failures of last hour must not be among this minute's.
+    /// With right logins all the time, failures of an hour ago must not count within this minute's
+    /// window.
     #[test]
-    fn right_logins_do_not_keep_old_failures() {
+    fn right_logins_do_not_extend_the_window_of_old_failures() {
         let mut l = LoginLimiter::new(LimiterConfig {
             per_address: 3,
             ..LimiterConfig::default()
@@ -273,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_of_a_network_are_one() {
+    fn the_addresses_of_a_network_share_one_count() {
         let v6 = |host: u128| IpAddr::V6(Ipv6Addr::from_bits((0x2001_0db8 << 96) | host));
         let mut l = LoginLimiter::new(LimiterConfig::default());
         let tried = (0..1000).filter(|n| l.begin(v6(*n), "anna", 9)).count();
@@ -302,7 +306,7 @@ mod tests {
             l.begin(ip(n), "anna", u64::from(n));
         }
         assert_eq!(l.entries(), 16);
-        assert_eq!(l.failures(ip(199), "anna", 199), 1, "the newest stays");
-        assert_eq!(l.failures(ip(0), "anna", 199), 0, "the oldest went");
+        assert_eq!(l.failures(ip(199), "anna", 199), 1, "the newest remains");
+        assert_eq!(l.failures(ip(0), "anna", 199), 0, "the oldest was dropped");
     }
 }

@@ -1,8 +1,8 @@
 //! Secrets: the NT hash of a password and session keys.
 //!
-//! Invariants: bytes are wiped on drop, `Debug` shows none of them, comparison takes constant
-//! time. A password itself is never kept: [`NtHash::from_password`] wipes its UTF-16 copy.
-//! The NT hash is password-equivalent for NTLM; whoever stores it must protect it like a password.
+//! Invariants: bytes are wiped on drop, `Debug` shows none of them, comparison takes constant time.
+//! A password itself is never stored: [`NtHash::from_password`] wipes its UTF-16 copy. The NT hash
+//! is equivalent to the password for NTLM and must be protected like it.
 
 use core::fmt;
 use md4::{Digest, Md4};
@@ -14,7 +14,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 pub struct NtHash([u8; 16]);
 
 impl NtHash {
-    /// The hash of a password.
+    /// Computes the hash of a password.
     #[must_use]
     pub fn from_password(password: &str) -> Self {
         let mut utf16: Zeroizing<Vec<u8>> = Zeroizing::new(Vec::with_capacity(password.len() * 2));
@@ -22,13 +22,13 @@ impl NtHash {
         Self(Md4::digest(utf16.as_slice()).into())
     }
 
-    /// A hash whose bytes are known.
+    /// Creates a hash from its bytes.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// Reads 32 hexadecimal digits.
+    /// Parses 32 hexadecimal digits.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
         let digits = text.as_bytes();
@@ -89,13 +89,14 @@ impl fmt::Debug for NtHash {
 pub struct SessionKey(Vec<u8>);
 
 impl SessionKey {
-    /// Takes the bytes over.
+    /// Creates a key from its bytes.
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
-    /// The whole key (`Session.FullSessionKey`); `smb_crypto::derive_keys` cuts what it needs.
+    /// The whole key (`Session.FullSessionKey`), from which `smb_crypto::derive_keys` derives the
+    /// keys.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

@@ -1,13 +1,13 @@
 //! SPNEGO messages: NegTokenInit, NegTokenInit2, NegTokenResp (RFC 4178 4.2, [MS-SPNG] 2.2.1).
 //!
-//! Owns only encoding and decoding; what the states mean is in `acceptor` and `initiator`.
-//! The mechanism list keeps its bytes *as received*, since the mechListMIC is computed over them
-//! (RFC 4178 section 5) and a re-encoding could differ. Unknown fields are ignored.
+//! This file only encodes and decodes; `acceptor` and `initiator` implement the exchange. The
+//! mechanism list is preserved *as received*, since the mechListMIC is computed over its bytes (RFC
+//! 4178 section 5) and re-encoding could change them. Unknown fields are ignored.
 
 use crate::AuthError;
 use crate::der::{self, ENUMERATED, GENERAL_STRING, OCTET_STRING, OID, Reader, SEQUENCE, context};
 
-/// Most mechanisms looked at in a list; Windows sends at most five.
+/// Maximum number of mechanisms that are read from a list; Windows sends at most five.
 pub(crate) const MAX_MECHS: usize = 32;
 
 const OID_SPNEGO: &[u8] = &[0x2b, 6, 1, 5, 5, 2];
@@ -15,12 +15,12 @@ const OID_SPNEGO: &[u8] = &[0x2b, 6, 1, 5, 5, 2];
 const OID_NTLMSSP: &[u8] = &[0x2b, 6, 1, 4, 1, 0x82, 0x37, 2, 2, 10];
 /// 1.2.840.113554.1.2.2
 const OID_KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2];
-/// 1.2.840.48018.1.2.2, a historic slip of Windows 2000 that is still sent.
+/// 1.2.840.48018.1.2.2, an error of Windows 2000 that clients still send.
 const OID_MS_KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x82, 0xf7, 0x12, 1, 2, 2];
 /// [MS-SPNG] 3.2.5.2
 const HINT_NAME: &[u8] = b"not_defined_in_RFC4178@please_ignore";
 
-/// Mechanisms with a name here; only NTLMSSP is implemented.
+/// The mechanisms that are recognised; only NTLMSSP is implemented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mech {
     Ntlmssp,
@@ -62,7 +62,7 @@ pub(crate) enum NegState {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Init<'a> {
     pub(crate) mechs: Vec<Mech>,
-    /// The MechTypeList SEQUENCE as received, the text of the mechListMIC.
+    /// The MechTypeList SEQUENCE as received; the mechListMIC is computed over it.
     pub(crate) mech_list: &'a [u8],
     pub(crate) mech_token: Option<&'a [u8]>,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Resp<'a> {
     pub(crate) mic: Option<&'a [u8]>,
 }
 
-/// Decodes a first token with its GSS-API wrapper.
+/// Decodes the first token of a client, with its GSS-API wrapper.
 pub(crate) fn parse_init(token: &[u8]) -> Result<Init<'_>, AuthError> {
     let mut gss = Reader::new(der::only(token, der::APPLICATION_0)?.content)?;
     if gss.expect(OID)?.content != OID_SPNEGO {
@@ -98,7 +98,8 @@ pub(crate) fn parse_init(token: &[u8]) -> Result<Init<'_>, AuthError> {
         } else if field.tag == context(2) {
             init.mech_token = Some(der::only(field.content, OCTET_STRING)?.content);
         }
-        // reqFlags [1] must be ignored ([MS-SPNG] 3.1.5.3), so are negHints and a MIC this early.
+        // reqFlags [1] must be ignored ([MS-SPNG] 3.1.5.3); negHints and a MIC in the first token
+        // are ignored as well.
     }
     if init.mechs.is_empty() {
         return Err(AuthError::InvalidToken("SPNEGO: no mechanism list"));
@@ -150,7 +151,7 @@ pub(crate) fn parse_resp(token: &[u8]) -> Result<Resp<'_>, AuthError> {
     Ok(resp)
 }
 
-/// The MechTypeList SEQUENCE of these mechanisms.
+/// Encodes the MechTypeList SEQUENCE of these mechanisms.
 pub(crate) fn build_mech_list(mechs: &[Mech]) -> Vec<u8> {
     let oids: Vec<Vec<u8>> = mechs.iter().map(|m| der::wrap(OID, &[m.oid()])).collect();
     let parts: Vec<&[u8]> = oids.iter().map(Vec::as_slice).collect();
@@ -165,14 +166,14 @@ fn gss_wrap(fields: &[&[u8]]) -> Vec<u8> {
     )
 }
 
-/// The client's first token.
+/// Encodes the client's first token.
 pub(crate) fn build_init(mech_list: &[u8], mech_token: &[u8]) -> Vec<u8> {
     let list = der::wrap(context(0), &[mech_list]);
     let token = der::wrap(context(2), &[&der::wrap(OCTET_STRING, &[mech_token])]);
     gss_wrap(&[&list, &token])
 }
 
-/// The server's hint for the NEGOTIATE response ([MS-SPNG] 2.2.1).
+/// Encodes the server's hint for the NEGOTIATE response ([MS-SPNG] 2.2.1).
 pub(crate) fn build_init2(mechs: &[Mech]) -> Vec<u8> {
     let list = der::wrap(context(0), &[&build_mech_list(mechs)]);
     let name = der::wrap(context(0), &[&der::wrap(GENERAL_STRING, &[HINT_NAME])]);
@@ -180,7 +181,7 @@ pub(crate) fn build_init2(mechs: &[Mech]) -> Vec<u8> {
     gss_wrap(&[&list, &hints])
 }
 
-/// A NegTokenResp with the fields that are there.
+/// Encodes a NegTokenResp with the fields that are present.
 pub(crate) fn build_resp(resp: &Resp<'_>) -> Vec<u8> {
     let state = resp
         .state
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn hint_is_the_one_windows_clients_know() {
-        // The NegTokenInit2 of an NTLM-only server, as captures of Windows and Samba show it.
+        // The NegTokenInit2 of an NTLM-only server, taken from captures of Windows and Samba.
         let hint = build_init2(&[Mech::Ntlmssp]);
         let expected = "604806062b0601050502a03e303ca00e300c060a2b06010401823702020aa32a3028a026\
                         1b246e6f745f646566696e65645f696e5f5246433431373840706c656173655f69676e6f7265";
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_only_refused_or_skipped() {
+    fn deep_nesting_is_rejected_or_skipped() {
         let mut nested = Vec::new();
         for _ in 0..4000 {
             nested = der::wrap(SEQUENCE, &[&nested]);

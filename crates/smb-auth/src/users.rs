@@ -1,11 +1,12 @@
 //! The user database: users, groups, relative identifiers, the machine SID.
 //!
-//! Pure: mutations are methods on [`UserDb`], the text form is read and written by
-//! [`UserDb::parse`] and [`UserDb::serialise`] (see `users/format.rs`). Files, their mode 0600 and
-//! their atomic replacement belong to the daemon.
-//! Invariants: names are unique without regard to letter case, over users and groups together;
-//! RIDs start at 1000 and are never given twice, not even after a removal; a group named in a
-//! user's list exists. Passwords are never stored, only NT hashes, which are password-equivalent.
+//! The database is pure: mutations are methods of [`UserDb`], the text form is parsed by
+//! [`UserDb::parse`] and written by [`UserDb::serialise`] (see `users/format.rs`). The daemon owns
+//! the files, their mode 0600 and their atomic replacement.
+//!
+//! Invariants: names are unique regardless of case, over users and groups together; RIDs start at
+//! 1000 and are never reused, not even after a removal; every group in a user's list exists.
+//! Passwords are never stored, only NT hashes, which are equivalent to the password.
 
 mod format;
 #[cfg(test)]
@@ -16,25 +17,25 @@ use std::collections::BTreeMap;
 
 use crate::{Account, NtHash, UserRecord, UserStore, fold_name};
 
-/// First RID given to a user or group; lower ones belong to well-known accounts.
+/// First RID of users and groups; lower ones belong to well-known accounts.
 pub const FIRST_RID: u32 = 1000;
-/// RIDs stay below this.
+/// All RIDs are below this number.
 pub const MAX_RID: u32 = 0x4000_0000;
-/// Most users and groups together.
+/// Maximum number of users and groups together.
 pub const MAX_ACCOUNTS: usize = 100_000;
-/// Most groups of one user.
+/// Maximum number of groups of one user.
 pub const MAX_GROUPS_PER_USER: usize = 1000;
 /// Longest user or group name, in characters.
 pub const MAX_NAME_CHARS: usize = 64;
 /// Longest full name, in characters.
 pub const MAX_FULL_NAME_CHARS: usize = 256;
 
-/// The three sub-authorities that tell this machine's SID `S-1-5-21-a-b-c` from others.
+/// The three sub-authorities that distinguish this machine's SID `S-1-5-21-a-b-c` from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineSid(pub [u32; 3]);
 
 impl MachineSid {
-    /// A new SID from 12 random bytes.
+    /// Creates a SID from 12 random bytes.
     #[must_use]
     pub fn from_random(random: [u8; 12]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l] = random;
@@ -45,7 +46,7 @@ impl MachineSid {
         ])
     }
 
-    /// Reads `S-1-5-21-a-b-c`.
+    /// Parses `S-1-5-21-a-b-c`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.strip_prefix("S-1-5-21-")?.split('-');
@@ -77,27 +78,27 @@ pub struct GroupRecord {
     pub rid: u32,
 }
 
-/// Why a mutation was refused or a text not read.
+/// The reason why a mutation was refused or a text could not be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserDbError {
     /// The text is not a user database; line numbers start at 1.
     Line {
         /// Line number.
         line: usize,
-        /// What is wrong with it.
+        /// Description of the error.
         what: &'static str,
     },
     /// The text is longer than [`MAX_TEXT_LEN`].
     TooLong,
-    /// Not a usable name: empty, too long, or with a forbidden character.
+    /// The name is empty, too long, or contains a forbidden character.
     BadName,
-    /// A full name that is too long or has a control character.
+    /// The full name is too long or contains a control character.
     BadFullName,
-    /// A user or group of this name exists.
+    /// A user or group of this name already exists.
     Exists,
-    /// No such user.
+    /// There is no such user.
     NoUser,
-    /// No such group.
+    /// There is no such group.
     NoGroup,
     /// A named limit is reached.
     Full,
@@ -143,13 +144,13 @@ impl UserDb {
         }
     }
 
-    /// The SID under which all RIDs lie.
+    /// The SID that all RIDs belong to.
     #[must_use]
     pub fn machine_sid(&self) -> MachineSid {
         self.machine_sid
     }
 
-    /// The RID that will be given next.
+    /// The RID of the next user or group.
     #[must_use]
     pub fn next_rid(&self) -> u32 {
         self.next_rid
@@ -165,19 +166,19 @@ impl UserDb {
         self.groups.values()
     }
 
-    /// A user by name, letter case aside.
+    /// Returns a user by name, ignoring case.
     #[must_use]
     pub fn user(&self, name: &str) -> Option<&UserRecord> {
         self.users.get(&fold_name(name))
     }
 
-    /// A group by name, letter case aside.
+    /// Returns a group by name, ignoring case.
     #[must_use]
     pub fn group(&self, name: &str) -> Option<&GroupRecord> {
         self.groups.get(&fold_name(name))
     }
 
-    /// Name of the user or group with a RID, for SID-to-name look-ups.
+    /// Returns the name of the user or group with a RID, for SID-to-name lookups.
     #[must_use]
     pub fn name_of_rid(&self, rid: u32) -> Option<&str> {
         let user = self.users.values().find(|u| u.rid == rid).map(|u| &u.name);
@@ -211,7 +212,7 @@ impl UserDb {
             .ok_or(UserDbError::NoUser)
     }
 
-    /// Adds a user without a password, hence one nobody can log in as yet. Gives its RID.
+    /// Adds a user without a password, as whom nobody can log in yet. Returns its RID.
     ///
     /// # Errors
     /// [`UserDbError`] `BadName`, `Exists`, `Full`.
@@ -232,7 +233,7 @@ impl UserDb {
         Ok(rid)
     }
 
-    /// Removes a user. Its RID is not given again.
+    /// Removes a user. Its RID is never reused.
     ///
     /// # Errors
     /// [`UserDbError::NoUser`].
@@ -241,7 +242,7 @@ impl UserDb {
         removed.map(|_| ()).ok_or(UserDbError::NoUser)
     }
 
-    /// Sets or takes away (`None`) a password. `now` is seconds since 1970.
+    /// Sets or removes (`None`) a password. `now` is seconds since 1970.
     ///
     /// # Errors
     /// [`UserDbError::NoUser`].
@@ -278,7 +279,7 @@ impl UserDb {
         Ok(())
     }
 
-    /// Binds a user to a local uid and gid, or takes the binding away.
+    /// Binds a user to a local uid and gid, or removes the binding.
     ///
     /// # Errors
     /// [`UserDbError::NoUser`].
@@ -287,7 +288,7 @@ impl UserDb {
         Ok(())
     }
 
-    /// Adds a group. Gives its RID.
+    /// Adds a group. Returns its RID.
     ///
     /// # Errors
     /// [`UserDbError`] `BadName`, `Exists`, `Full`.
@@ -312,7 +313,7 @@ impl UserDb {
         Ok(())
     }
 
-    /// Makes a user a member of a group; no change if it is one.
+    /// Makes a user a member of a group; no change if the user is one already.
     ///
     /// # Errors
     /// [`UserDbError`] `NoUser`, `NoGroup`, `Full`.
@@ -371,7 +372,8 @@ impl UserStore for UserDb {
     }
 }
 
-/// Whether a user or group may have this name: what Windows allows, at most 64 characters.
+/// Returns whether a name is allowed for a user or group: Windows' rules, and at most 64
+/// characters.
 #[must_use]
 pub fn is_usable_name(name: &str) -> bool {
     let forbidden = |c: char| c.is_control() || "\"/\\[]:;|=,+*?<>@%".contains(c);

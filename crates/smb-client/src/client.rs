@@ -1,8 +1,8 @@
-//! The everyday interface: connect, log in, open a tree.
+//! The high-level interface: connect, log in, open a tree.
 //!
-//! [`Client`], [`Session`], [`Tree`] and [`crate::File`] share one connection behind a lock that
-//! is held for one call; clones are handles to the same thing. Nothing is closed by dropping a
-//! handle; dropping the last closes the connection.
+//! [`Client`], [`Session`], [`Tree`] and [`crate::File`] share one connection behind a lock that is
+//! held during one call; clones are handles to the same object. Dropping a handle closes nothing on
+//! the server; dropping the last one closes the connection.
 
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,17 +32,17 @@ pub struct Client {
     options: Arc<Options>,
 }
 
-/// Whom to log in as, and how.
+/// The account to log in with, and the parameters of the login.
 #[derive(Clone, Debug)]
 pub struct Login {
-    /// As whom.
+    /// The account.
     pub credentials: Credentials,
-    /// The session a new one replaces; 0 for none.
+    /// The session that the new one replaces; 0 for none.
     pub previous_session_id: SessionId,
 }
 
 impl Login {
-    /// A user with a password.
+    /// Logs in a user with a password.
     #[must_use]
     pub fn user(user: &str, password: &str, domain: &str) -> Self {
         Self {
@@ -51,7 +51,7 @@ impl Login {
         }
     }
 
-    /// A null session.
+    /// Requests a null session.
     #[must_use]
     pub fn anonymous() -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Login {
         }
     }
 
-    /// Replacing that session.
+    /// Replaces this session.
     #[must_use]
     pub fn replacing(mut self, previous: SessionId) -> Self {
         self.previous_session_id = previous;
@@ -84,10 +84,10 @@ fn now() -> u64 {
     FileTime::from_unix(secs, since.subsec_nanos()).0
 }
 
-/// Connects from an address of this machine.
+/// Connects from a given address of this machine.
 ///
 /// # Errors
-/// Those of the socket.
+/// Errors of the socket.
 pub fn connect_from(source: IpAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
     socket.bind(&SocketAddr::new(source, 0).into())?;
@@ -99,12 +99,12 @@ impl Client {
     /// Connects and negotiates.
     ///
     /// # Errors
-    /// Those of the socket, and the server's refusal.
+    /// Errors of the socket, or the server's refusal.
     pub fn connect(addr: impl ToSocketAddrs, options: Options) -> Result<Self, ClientError> {
         Self::over(Self::open(addr, options.clone())?, options)
     }
 
-    /// Negotiates on a connection made with these options.
+    /// Negotiates on a connection that was created with these options.
     ///
     /// # Errors
     /// As [`Self::connect`].
@@ -120,10 +120,10 @@ impl Client {
         })
     }
 
-    /// Connects without saying anything.
+    /// Connects without sending anything.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn open(
         addr: impl ToSocketAddrs,
         options: Options,
@@ -141,34 +141,34 @@ impl Client {
         Ok(Connection::new(stream, options))
     }
 
-    /// The connection, for one or more steps; other handles wait meanwhile.
+    /// Locks the connection for one or more steps; other handles wait meanwhile.
     pub fn connection(&self) -> MutexGuard<'_, Connection<TcpStream>> {
         self.connection
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was negotiated.
+    /// The result of the negotiation.
     #[must_use]
     pub fn negotiated(&self) -> &Negotiated {
         &self.negotiated
     }
 
-    /// The options it was made with.
+    /// The options of the connection.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// A new session of a user.
+    /// Logs in a user as a new session.
     ///
     /// # Errors
-    /// The server's refusal, and all others.
+    /// The server's refusal, or any other error.
     pub fn login(&self, user: &str, password: &str, domain: &str) -> Result<Session, ClientError> {
         self.login_with(&Login::user(user, password, domain))
     }
 
-    /// A new session.
+    /// Logs in as a new session.
     ///
     /// # Errors
     /// As [`Client::login`].
@@ -176,7 +176,7 @@ impl Client {
         self.setup(login, LoginKind::New)
     }
 
-    /// This connection as another channel of a session.
+    /// Binds this connection to a session as another channel.
     ///
     /// # Errors
     /// As [`Client::login`].
@@ -193,10 +193,10 @@ impl Client {
         })
     }
 
-    /// Sends a request and waits for its final reply, whatever its status.
+    /// Sends a request and waits for its final reply with any status.
     ///
     /// # Errors
-    /// All but [`ClientError::Status`].
+    /// Any error except [`ClientError::Status`].
     pub fn call(&self, request: Request) -> Result<Reply, ClientError> {
         self.connection().call(request)
     }
@@ -204,7 +204,7 @@ impl Client {
     /// Sends a request without waiting for the reply.
     ///
     /// # Errors
-    /// Those of the socket, and missing credits.
+    /// Errors of the socket, and missing credits.
     pub fn send(&self, request: Request) -> Result<MessageId, ClientError> {
         self.connection().send(request)
     }
@@ -212,17 +212,17 @@ impl Client {
     /// Sends a compound and waits for all its replies.
     ///
     /// # Errors
-    /// All but [`ClientError::Status`].
+    /// Any error except [`ClientError::Status`].
     pub fn compound(&self, requests: Vec<Request>) -> Result<Vec<Reply>, ClientError> {
         let mut connection = self.connection();
         let ids = connection.send_compound(requests)?;
         ids.into_iter().map(|id| connection.wait(id)).collect()
     }
 
-    /// The final reply to a request.
+    /// Waits for the final reply to a request.
     ///
     /// # Errors
-    /// All but [`ClientError::Status`].
+    /// Any error except [`ClientError::Status`].
     pub fn wait(&self, id: MessageId) -> Result<Reply, ClientError> {
         self.connection().wait(id)
     }
@@ -230,23 +230,23 @@ impl Client {
     /// Waits for STATUS_PENDING; see [`Connection::wait_pending`].
     ///
     /// # Errors
-    /// All but [`ClientError::Status`].
+    /// Any error except [`ClientError::Status`].
     pub fn wait_pending(&self, id: MessageId) -> Result<Option<AsyncId>, ClientError> {
         self.connection().wait_pending(id)
     }
 
-    /// A break that has come, or comes within `wait`.
+    /// Returns a break that was received or is received within `wait`.
     ///
     /// # Errors
-    /// All but [`ClientError::TimedOut`].
+    /// Any error except [`ClientError::TimedOut`].
     pub fn next_break(&self, wait: Duration) -> Result<Option<Break>, ClientError> {
         self.connection().next_break(wait)
     }
 
-    /// An ECHO round.
+    /// Sends an ECHO and waits for the reply.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn echo(&self) -> Result<(), ClientError> {
         self.connection().echo()
     }
@@ -273,22 +273,22 @@ impl Session {
         self.id
     }
 
-    /// Guest, null, to be encrypted.
+    /// The session's flags: guest, null, encrypted.
     #[must_use]
     pub fn flags(&self) -> SessionFlags {
         self.flags
     }
 
-    /// What another connection needs to bind this session; `None` without keys.
+    /// Returns the secret that another connection needs to bind this session; `None` without keys.
     #[must_use]
     pub fn secret(&self) -> Option<SessionSecret> {
         self.client.connection().core().session_secret(self.id)
     }
 
-    /// Proves the identity anew.
+    /// Authenticates again.
     ///
     /// # Errors
-    /// The server's refusal, and all others.
+    /// The server's refusal, or any other error.
     pub fn reauthenticate(&self, login: &Login) -> Result<(), ClientError> {
         self.client
             .connection()
@@ -296,10 +296,10 @@ impl Session {
             .map(|_| ())
     }
 
-    /// Opens a share of the server, and checks the negotiation where that is due.
+    /// Opens a share of the server, and verifies the negotiation if the dialect requires it.
     ///
     /// # Errors
-    /// The server's refusal; [`ClientError::Protocol`] when somebody changed the negotiation.
+    /// The server's refusal; [`ClientError::Protocol`] if somebody tampered with the negotiation.
     pub fn tree(&self, share: &str) -> Result<Tree, ClientError> {
         let tree = self.tree_at(&format!("\\\\127.0.0.1\\{share}"))?;
         if self.client.options.validate_negotiate {
@@ -311,7 +311,7 @@ impl Session {
     /// Opens a share by its whole path, `\\server\share`.
     ///
     /// # Errors
-    /// The server's refusal, and all others.
+    /// The server's refusal, or any other error.
     pub fn tree_at(&self, path: &str) -> Result<Tree, ClientError> {
         let reply = self.client.call(self.tree_connect(path))?.ok()?;
         let response = TreeConnectResponse::read(&reply.message)?;
@@ -335,7 +335,7 @@ impl Session {
         .session(self.id)
     }
 
-    /// A tree of this session whose id is known otherwise.
+    /// Creates a handle for a tree of this session whose id is already known.
     #[must_use]
     pub fn tree_of(&self, id: TreeId, response: TreeConnectResponse) -> Tree {
         Tree::new(self.clone(), id, response, false)
@@ -344,7 +344,7 @@ impl Session {
     /// Ends the session.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn logoff(&self) -> Result<(), ClientError> {
         self.client
             .call(Request::new(&LogoffRequest).session(self.id))?

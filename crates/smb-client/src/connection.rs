@@ -1,7 +1,7 @@
 //! One blocking connection: a [`ClientCore`] over a stream.
 //!
 //! Requests can be pipelined ([`Connection::send`], then [`Connection::wait`] in any order),
-//! compounded, cancelled, and sent as raw bytes. Replies that were not waited for are kept by
+//! compounded, cancelled, and sent as raw bytes. Replies that nobody waits for yet are stored by
 //! their message id. Every wait for the peer is bounded by the stream's timeout.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -21,18 +21,18 @@ use crate::request::Request;
 /// Bytes read from the stream at once.
 const READ_BYTES: usize = 256 * 1024;
 
-/// A stream with a bound on how long a read waits.
+/// A stream whose reads can have a timeout.
 pub trait Transport: Read + Write {
-    /// Bounds the reads that follow; `None` for no bound.
+    /// Sets the timeout of the following reads; `None` for no timeout.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     fn set_read_timeout(&mut self, timeout: Option<Duration>) -> std::io::Result<()>;
 
-    /// Says that nothing more will be sent.
+    /// Shuts down the sending direction.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     fn shutdown_write(&mut self) -> std::io::Result<()>;
 }
 
@@ -70,13 +70,14 @@ impl<S> std::fmt::Debug for Connection<S> {
 }
 
 impl<S: Transport> Connection<S> {
-    /// A connection over `stream` that has said nothing yet, with random bytes of the system.
+    /// Creates a connection over `stream`, without sending anything, with the system's random
+    /// numbers.
     #[must_use]
     pub fn new(stream: S, options: Options) -> Self {
         Self::with_random(stream, options, Box::new(system_random))
     }
 
-    /// The same with another source of randomness.
+    /// Creates a connection with another source of randomness.
     #[must_use]
     pub fn with_random(stream: S, options: Options, random: Random) -> Self {
         Self {
@@ -94,13 +95,13 @@ impl<S: Transport> Connection<S> {
         }
     }
 
-    /// The machine behind it.
+    /// The protocol state machine.
     #[must_use]
     pub fn core(&self) -> &ClientCore {
         &self.core
     }
 
-    /// The machine behind it, to be changed.
+    /// The protocol state machine, for changes.
     pub fn core_mut(&mut self) -> &mut ClientCore {
         &mut self.core
     }
@@ -137,7 +138,7 @@ impl<S: Transport> Connection<S> {
         self.finish_login(ticket)
     }
 
-    /// Ends a login that was begun through the core; several may be under way at once.
+    /// Completes a login that was started through the core; several may be in progress at once.
     ///
     /// # Errors
     /// As [`Connection::login`].
@@ -150,10 +151,10 @@ impl<S: Transport> Connection<S> {
         }
     }
 
-    /// Sends a request; when its credits are missing, waits for them first.
+    /// Sends a request; if there are not enough credits, waits for them first.
     ///
     /// # Errors
-    /// [`ClientError::NoCredits`] when nothing is outstanding that could bring some.
+    /// [`ClientError::NoCredits`] when no outstanding reply could grant more.
     pub fn send(&mut self, request: Request) -> Result<MessageId, ClientError> {
         let ids = self.send_compound(vec![request])?;
         ids.first()
@@ -176,7 +177,7 @@ impl<S: Transport> Connection<S> {
         Ok(ids)
     }
 
-    /// The final reply to a request.
+    /// Waits for the final reply to a request.
     ///
     /// # Errors
     /// [`ClientError::TimedOut`], [`ClientError::Disconnected`] and all others.
@@ -191,8 +192,8 @@ impl<S: Transport> Connection<S> {
         }
     }
 
-    /// Waits until a request is answered by STATUS_PENDING (its AsyncId) or finally (`None`; the
-    /// reply stays for [`Connection::wait`]).
+    /// Waits for STATUS_PENDING (and returns its AsyncId) or for the final reply (and returns
+    /// `None`; the reply remains for [`Connection::wait`]).
     ///
     /// # Errors
     /// As [`Connection::wait`].
@@ -208,7 +209,7 @@ impl<S: Transport> Connection<S> {
         }
     }
 
-    /// The next final reply to any request.
+    /// Waits for the next final reply to any request.
     ///
     /// # Errors
     /// As [`Connection::wait`].
@@ -221,7 +222,7 @@ impl<S: Transport> Connection<S> {
         }
     }
 
-    /// Sends a request and waits for its final reply, whatever its status.
+    /// Sends a request and waits for its final reply with any status.
     ///
     /// # Errors
     /// As [`Connection::wait`].
@@ -230,10 +231,10 @@ impl<S: Transport> Connection<S> {
         self.wait(id)
     }
 
-    /// Cancels a request that is under way, by its AsyncId when it has one.
+    /// Cancels an outstanding request, by its AsyncId if it has one.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn cancel(&mut self, id: MessageId, session: SessionId) -> Result<(), ClientError> {
         let mut request = Request::new(&CancelRequest)
             .session(session)
@@ -245,10 +246,10 @@ impl<S: Transport> Connection<S> {
         self.send(request).map(|_| ())
     }
 
-    /// A break that has come, or comes within `wait`.
+    /// Returns a break that was received or is received within `wait`.
     ///
     /// # Errors
-    /// All but [`ClientError::TimedOut`].
+    /// Any error except [`ClientError::TimedOut`].
     pub fn next_break(&mut self, wait: Duration) -> Result<Option<Break>, ClientError> {
         if self.breaks.is_empty() {
             self.listen(wait, |this| !this.breaks.is_empty())?;
@@ -256,10 +257,10 @@ impl<S: Transport> Connection<S> {
         Ok(self.breaks.pop_front())
     }
 
-    /// A session the server closed by itself, as [`Connection::next_break`].
+    /// Returns a session that the server closed on its own, like [`Connection::next_break`].
     ///
     /// # Errors
-    /// All but [`ClientError::TimedOut`].
+    /// Any error except [`ClientError::TimedOut`].
     pub fn next_closed_session(
         &mut self,
         wait: Duration,
@@ -270,10 +271,10 @@ impl<S: Transport> Connection<S> {
         Ok(self.closed_sessions.pop_front())
     }
 
-    /// Whether a final reply to the request has come, or comes within `wait`.
+    /// Returns whether a final reply to the request was received or is received within `wait`.
     ///
     /// # Errors
-    /// All but [`ClientError::TimedOut`].
+    /// Any error except [`ClientError::TimedOut`].
     pub fn answered(&mut self, id: MessageId, wait: Duration) -> Result<bool, ClientError> {
         if !self.replies.contains_key(&id) {
             self.listen(wait, |this| this.replies.contains_key(&id))?;
@@ -281,40 +282,40 @@ impl<S: Transport> Connection<S> {
         Ok(self.replies.contains_key(&id))
     }
 
-    /// Whether a request that is not answered yet was answered with STATUS_PENDING, as far as
-    /// [`Connection::answered`] has listened.
+    /// Returns whether STATUS_PENDING was received for a request without a final reply, as far as
+    /// [`Connection::answered`] has read.
     #[must_use]
     pub fn is_pending(&self, id: MessageId) -> bool {
         self.pending.contains_key(&id)
     }
 
-    /// Sends a message as it is, behind a correct transport header. Replies then need no request
-    /// of ours.
+    /// Sends a message unchanged, behind a correct transport header. From then on replies without a
+    /// matching request are accepted.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn send_message(&mut self, message: &[u8]) -> Result<(), ClientError> {
         self.core.send_message(message)?;
         self.write_frames()
     }
 
-    /// Sends bytes as they are, without a transport header.
+    /// Sends bytes unchanged, without a transport header.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         self.core.tolerate();
         self.stream.write_all(bytes)?;
         Ok(self.stream.flush()?)
     }
 
-    /// Changes how long every wait for the server may last.
+    /// Changes the timeout of every wait for the server.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
     fn listen(&mut self, wait: Duration, done: impl Fn(&Self) -> bool) -> Result<(), ClientError> {
-        // Each read gets the whole wait: traffic of other requests may prolong it.
+        // Each read gets the whole timeout, so replies to other requests may prolong the wait.
         let timeout = std::mem::replace(&mut self.timeout, wait);
         let mut outcome = Ok(());
         while outcome.is_ok() && !done(self) {
@@ -348,7 +349,7 @@ impl<S: Transport> Connection<S> {
         Ok(self.stream.flush()?)
     }
 
-    /// Sends what waits to be sent, reads once, and sorts what came.
+    /// Sends the queued frames, reads once, and sorts the events.
     fn turn(&mut self) -> Result<(), ClientError> {
         self.write_frames()?;
         self.stream
@@ -392,11 +393,11 @@ impl<S: Transport> Connection<S> {
         }
     }
 
-    /// Whether the server has closed the connection: reads until it does, dropping what comes.
-    /// False when it is still open after the timeout.
+    /// Reads until the server closes the connection, discarding the data. Returns false if it is
+    /// still open after the timeout.
     ///
     /// # Errors
-    /// Those that are neither the end nor the timeout.
+    /// Any error except the end of the stream and the timeout.
     pub fn closed_by_server(&mut self, wait: Duration) -> Result<bool, ClientError> {
         match self.listen(wait, |_| false) {
             Ok(()) => Ok(false),
@@ -405,7 +406,7 @@ impl<S: Transport> Connection<S> {
         }
     }
 
-    /// An ECHO round.
+    /// Sends an ECHO and waits for the reply.
     ///
     /// # Errors
     /// As [`Connection::wait`], and the server's status.
@@ -417,7 +418,7 @@ impl<S: Transport> Connection<S> {
     }
 }
 
-/// Random bytes of the operating system. Without them nothing is safe: then the process ends.
+/// Random bytes of the operating system. Without them nothing is secure, so the process panics.
 fn system_random(buffer: &mut [u8]) {
     if getrandom::fill(buffer).is_err() {
         std::process::abort();

@@ -1,4 +1,4 @@
-//! What a CREATE asks for and what it gives, owned.
+//! Arguments and results of a CREATE, as owned values.
 
 use bytes::Bytes;
 use smb_wire::access_mask::AccessMask;
@@ -17,31 +17,31 @@ use smb_wire::utf16;
 use crate::error::ClientError;
 use crate::request::Request;
 
-/// All fields of a CREATE. The constructors share everything with everybody.
+/// All fields of a CREATE. The constructors allow all sharing.
 #[derive(Debug, Clone)]
 pub struct CreateArgs {
     /// The name in raw UTF-16LE, relative to the share.
     pub name: Vec<u8>,
-    /// The access asked for.
+    /// The requested access.
     pub desired_access: AccessMask,
-    /// Attributes for a file that is made or overwritten.
+    /// The attributes of a file that is created or overwritten.
     pub file_attributes: FileAttributes,
-    /// What others may do meanwhile.
+    /// The access that other opens may have at the same time.
     pub share_access: ShareAccess,
-    /// What to do when the file exists or not.
+    /// The disposition: the action if the file exists, and if it does not.
     pub disposition: CreateDisposition,
     /// Options.
     pub options: CreateOptions,
-    /// The oplock asked for.
+    /// The requested oplock level.
     pub oplock_level: OplockLevel,
-    /// How far the server may act for the client.
+    /// The impersonation level: how far the server may act in the client's name.
     pub impersonation_level: ImpersonationLevel,
     /// The create contexts.
     pub contexts: CreateContextList,
 }
 
 impl CreateArgs {
-    /// This name with this disposition, for reading, writing and deleting.
+    /// Opens a name with a disposition, for reading, writing and deleting.
     #[must_use]
     pub fn new(name: &str, disposition: CreateDisposition) -> Self {
         Self {
@@ -59,25 +59,25 @@ impl CreateArgs {
         }
     }
 
-    /// A file that exists.
+    /// Opens an existing file.
     #[must_use]
     pub fn open(name: &str) -> Self {
         Self::new(name, CreateDisposition::OPEN)
     }
 
-    /// A file that does not exist.
+    /// Creates a file that does not exist.
     #[must_use]
     pub fn create(name: &str) -> Self {
         Self::new(name, CreateDisposition::CREATE)
     }
 
-    /// A file, made if it does not exist.
+    /// Opens a file, or creates it if it does not exist.
     #[must_use]
     pub fn open_if(name: &str) -> Self {
         Self::new(name, CreateDisposition::OPEN_IF)
     }
 
-    /// A directory that exists, for listing and watching.
+    /// Opens an existing directory, for listing and watching.
     #[must_use]
     pub fn directory(name: &str) -> Self {
         Self::open(name)
@@ -85,7 +85,7 @@ impl CreateArgs {
             .options(CreateOptions::DIRECTORY_FILE)
     }
 
-    /// A directory that does not exist.
+    /// Creates a directory that does not exist.
     #[must_use]
     pub fn create_directory(name: &str) -> Self {
         Self::create(name).options(CreateOptions::DIRECTORY_FILE)
@@ -174,7 +174,7 @@ impl CreateArgs {
         self
     }
 
-    /// The request, for no session and no tree yet.
+    /// Builds the request, without a session and a tree.
     #[must_use]
     pub fn request(&self) -> Request {
         Request::new(&CreateRequest {
@@ -191,22 +191,22 @@ impl CreateArgs {
     }
 }
 
-/// What a CREATE gave.
+/// The result of a CREATE.
 #[derive(Debug, Clone)]
 pub struct Created {
-    /// The oplock granted.
+    /// The granted oplock level.
     pub oplock_level: OplockLevel,
     /// Flags (3.x).
     pub flags: CreateResponseFlags,
-    /// What was done.
+    /// The action taken.
     pub create_action: CreateAction,
-    /// When the file was made.
+    /// The time of creation.
     pub creation_time: FileTime,
-    /// When it was last read.
+    /// The time of the last access.
     pub last_access_time: FileTime,
-    /// When its data last changed.
+    /// The time of the last change of the data.
     pub last_write_time: FileTime,
-    /// When anything about it last changed.
+    /// The time of the last change of data or metadata.
     pub change_time: FileTime,
     /// Bytes allocated.
     pub allocation_size: u64,
@@ -216,12 +216,12 @@ pub struct Created {
     pub file_attributes: FileAttributes,
     /// The handle.
     pub file_id: FileId,
-    /// The create contexts as they came.
+    /// The raw create contexts.
     pub contexts: Bytes,
 }
 
 impl Created {
-    /// Reads the reply to a CREATE.
+    /// Decodes the response to a CREATE.
     ///
     /// # Errors
     /// [`ClientError::Malformed`].
@@ -243,7 +243,7 @@ impl Created {
         })
     }
 
-    /// A create context's data by its name.
+    /// Returns the data of a create context by its name.
     #[must_use]
     pub fn context(&self, name: &[u8]) -> Option<&[u8]> {
         CreateContexts::new(&self.contexts)
@@ -251,7 +251,7 @@ impl Created {
             .map(|context| context.data)
     }
 
-    /// The lease granted, if there is one.
+    /// Returns the granted lease, if there is one.
     #[must_use]
     pub fn lease(&self) -> Option<LeaseContext> {
         let context = CreateContexts::new(&self.contexts).find(name::REQUEST_LEASE)?;

@@ -1,12 +1,12 @@
-//! What can go wrong for a client, told apart by whose fault it is.
+//! Errors of a client, distinguished by their origin.
 //!
-//! A status of the server is [`ClientError::Status`] and leaves the connection usable; everything
-//! that means that the peer cannot be trusted or is gone ends it.
+//! A status of the server is [`ClientError::Status`] and leaves the connection usable; every error
+//! that means that the peer cannot be trusted or is gone ends the connection.
 
 use smb_auth::AuthError;
 use smb_wire::{Malformed, Status};
 
-/// Why an operation did not succeed.
+/// The reason why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The server answered with this status.
@@ -15,14 +15,14 @@ pub enum ClientError {
     /// The server closed the connection.
     #[error("the server closed the connection")]
     Disconnected,
-    /// Nothing came within the time allowed.
+    /// No reply came within the timeout.
     #[error("no answer in time")]
     TimedOut,
     /// The socket failed.
-    #[error("socket: {0}")]
+    #[error("socket error: {0}")]
     Io(#[source] std::io::Error),
-    /// A message of the server could not be read.
-    #[error("from the server: {0}")]
+    /// A message of the server could not be decoded.
+    #[error("the server sent a {0}")]
     Malformed(#[from] Malformed),
     /// The server broke a rule of the protocol.
     #[error("the server broke the protocol: {0}")]
@@ -30,30 +30,31 @@ pub enum ClientError {
     /// The signature of a reply is wrong.
     #[error("wrong signature on a reply to {0}")]
     BadSignature(smb_wire::Command),
-    /// A reply that had to be signed is not.
+    /// A reply that must be signed is not.
     #[error("unsigned reply to a signed {0}")]
     Unsigned(smb_wire::Command),
-    /// A reply that had to be encrypted is not, or cannot be decrypted.
-    #[error("encryption of a reply: {0}")]
+    /// A reply that must be encrypted is not, or it cannot be decrypted.
+    #[error("a reply is not correctly encrypted: {0}")]
     Encryption(&'static str),
-    /// Authentication failed on our side: the server proved nothing, or its token is wrong.
-    #[error("authentication: {0}")]
+    /// Authentication failed on the client: the server did not prove its identity, or its token is
+    /// malformed.
+    #[error("authentication failed: {0}")]
     Auth(#[from] AuthError),
     /// The request needs more credits than the server granted.
     #[error("{needed} credits needed, {available} left")]
     NoCredits {
-        /// What the request charges.
+        /// The credits that the request is charged.
         needed: u32,
-        /// What is left.
+        /// The available credits.
         available: u32,
     },
-    /// The request cannot be sent in the present state.
+    /// The request cannot be sent in the current state.
     #[error("not possible now: {0}")]
     Usage(&'static str),
 }
 
 impl ClientError {
-    /// The server's status, when that is what this is about.
+    /// Returns the status if the error is one of the server.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
         match self {
@@ -62,7 +63,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the connection is gone.
+    /// Returns whether the connection was lost.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         matches!(self, Self::Disconnected)

@@ -1,6 +1,6 @@
 //! An open file or directory.
 //!
-//! The plain calls take an error of the server as an error; the `*_request` functions build the
+//! The plain calls return a status of the server as an error; the `*_request` functions build the
 //! same request for pipelining, compounds and tests.
 
 use bytes::BytesMut;
@@ -28,9 +28,9 @@ use crate::error::ClientError;
 use crate::request::Request;
 use crate::tree::{Tree, ioctl_request};
 
-/// Longest buffer asked for by directory and information queries, bytes.
+/// Longest buffer requested by directory and information queries, in bytes.
 const QUERY_BYTES: u32 = 65_536;
-/// Longest piece of a READ or WRITE that `read_all` and `write_all` use, bytes.
+/// Longest READ or WRITE that `read_all` and `write_all` send, in bytes.
 const PIECE_BYTES: u32 = 1 << 20;
 
 /// An open of a file, stream or directory.
@@ -45,25 +45,25 @@ impl File {
         Self { tree, created }
     }
 
-    /// The tree it is in.
+    /// The tree of the file.
     #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// Its handle.
+    /// The FileId.
     #[must_use]
     pub fn id(&self) -> FileId {
         self.created.file_id
     }
 
-    /// What the CREATE gave.
+    /// The result of the CREATE.
     #[must_use]
     pub fn created(&self) -> &Created {
         &self.created
     }
 
-    /// The same handle, used through another tree (or another session's).
+    /// Returns the same open for use through another tree (or another session's).
     #[must_use]
     pub fn through(&self, tree: &Tree) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl File {
         }
     }
 
-    /// A READ of this file.
+    /// Builds a READ of this file.
     #[must_use]
     pub fn read_request(&self, offset: u64, length: u32, minimum: u32) -> Request {
         Request::new(&ReadRequest {
@@ -91,7 +91,7 @@ impl File {
     /// Reads up to `length` bytes.
     ///
     /// # Errors
-    /// The server's status (END_OF_FILE when there is nothing), and all others.
+    /// The server's status (END_OF_FILE beyond the end), or any other error.
     pub fn read(&self, offset: u64, length: u32) -> Result<Vec<u8>, ClientError> {
         let reply = self.tree.call(self.read_request(offset, length, 0))?;
         Ok(ReadResponse::read(&reply.message)?.data.to_vec())
@@ -100,7 +100,7 @@ impl File {
     /// Reads everything.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn read_all(&self) -> Result<Vec<u8>, ClientError> {
         let piece = PIECE_BYTES.min(self.tree.client().negotiated().max_read_size);
         let mut data = Vec::new();
@@ -115,7 +115,7 @@ impl File {
         }
     }
 
-    /// A WRITE to this file.
+    /// Builds a WRITE to this file.
     #[must_use]
     pub fn write_request(&self, offset: u64, data: &[u8], flags: WriteFlags) -> Request {
         Request::new(&WriteRequest {
@@ -132,7 +132,7 @@ impl File {
     /// Writes; returns how many bytes were written.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn write(&self, offset: u64, data: &[u8], flags: WriteFlags) -> Result<u32, ClientError> {
         let reply = self.tree.call(self.write_request(offset, data, flags))?;
         Ok(WriteResponse::read(&reply.message)?.count)
@@ -141,7 +141,7 @@ impl File {
     /// Writes all of `data` in pieces.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn write_all(&self, offset: u64, data: &[u8]) -> Result<(), ClientError> {
         let piece = PIECE_BYTES.min(self.tree.client().negotiated().max_write_size);
         let mut at = offset;
@@ -155,7 +155,7 @@ impl File {
         Ok(())
     }
 
-    /// A FLUSH of this file; `full_sync` as Apple's F_FULLFSYNC.
+    /// Builds a FLUSH of this file; `full_sync` requests Apple's F_FULLFSYNC.
     #[must_use]
     pub fn flush_request(&self, full_sync: bool) -> Request {
         Request::new(&FlushRequest {
@@ -171,12 +171,12 @@ impl File {
     /// Flushes.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn flush(&self, full_sync: bool) -> Result<(), ClientError> {
         self.tree.call(self.flush_request(full_sync)).map(|_| ())
     }
 
-    /// A CLOSE of this file.
+    /// Builds a CLOSE of this file.
     #[must_use]
     pub fn close_request(&self, flags: CloseFlags) -> Request {
         Request::new(&CloseRequest {
@@ -188,7 +188,7 @@ impl File {
     /// Closes.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn close(&self) -> Result<(), ClientError> {
         self.close_with(CloseFlags::empty()).map(|_| ())
     }
@@ -196,13 +196,13 @@ impl File {
     /// Closes with these flags.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn close_with(&self, flags: CloseFlags) -> Result<CloseResponse, ClientError> {
         let reply = self.tree.call(self.close_request(flags))?;
         Ok(CloseResponse::read(&reply.message)?)
     }
 
-    /// A LOCK of this file.
+    /// Builds a LOCK of this file.
     #[must_use]
     pub fn lock_request(&self, lock_sequence: u32, locks: &[LockElement]) -> Request {
         Request::new(&LockRequest {
@@ -215,7 +215,7 @@ impl File {
     /// Locks a range.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn lock(&self, offset: u64, length: u64, flags: LockFlags) -> Result<(), ClientError> {
         let element = LockElement {
             offset,
@@ -228,12 +228,12 @@ impl File {
     /// Unlocks a range.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn unlock(&self, offset: u64, length: u64) -> Result<(), ClientError> {
         self.lock(offset, length, LockFlags::UNLOCK)
     }
 
-    /// A QUERY_INFO of this file.
+    /// Builds a QUERY_INFO of this file.
     #[must_use]
     pub fn query_info_request(
         &self,
@@ -256,7 +256,7 @@ impl File {
     /// Queries information of any type.
     ///
     /// # Errors
-    /// The server's status (BUFFER_OVERFLOW too), and all others.
+    /// The server's status (including BUFFER_OVERFLOW), or any other error.
     pub fn query_info(
         &self,
         info_type: InfoType,
@@ -276,7 +276,7 @@ impl File {
         self.query_info(InfoType::FILE, class.0, 0)
     }
 
-    /// A SET_INFO of this file.
+    /// Builds a SET_INFO of this file.
     #[must_use]
     pub fn set_info_request(
         &self,
@@ -297,7 +297,7 @@ impl File {
     /// Sets a file information class.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn set(&self, class: FileInformationClass, buffer: &[u8]) -> Result<(), ClientError> {
         let request = self.set_info_request(InfoType::FILE, class.0, 0, buffer);
         self.tree.call(request).map(|_| ())
@@ -306,15 +306,15 @@ impl File {
     /// Sets the end of the file.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn set_end_of_file(&self, end: u64) -> Result<(), ClientError> {
         self.set(FileInformationClass::END_OF_FILE, &end.to_le_bytes())
     }
 
-    /// Marks the file for deletion, or not.
+    /// Marks the file for deletion, or removes the mark.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn set_delete(&self, delete: bool) -> Result<(), ClientError> {
         self.set(FileInformationClass::DISPOSITION, &[u8::from(delete)])
     }
@@ -322,7 +322,7 @@ impl File {
     /// Renames the file.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn rename(&self, to: &str, replace: bool) -> Result<(), ClientError> {
         let mut buffer = BytesMut::new();
         FileRenameInformation {
@@ -334,7 +334,7 @@ impl File {
         self.set(FileInformationClass::RENAME, &buffer)
     }
 
-    /// A QUERY_DIRECTORY of this directory.
+    /// Builds a QUERY_DIRECTORY of this directory.
     #[must_use]
     pub fn query_directory_request(
         &self,
@@ -353,10 +353,10 @@ impl File {
         })
     }
 
-    /// The next entries of a directory, as they came.
+    /// Returns the next entries of a directory as raw bytes.
     ///
     /// # Errors
-    /// The server's status (NO_MORE_FILES, NO_SUCH_FILE too), and all others.
+    /// The server's status (including NO_MORE_FILES and NO_SUCH_FILE), or any other error.
     pub fn query_directory(
         &self,
         class: FileInformationClass,
@@ -371,10 +371,10 @@ impl File {
             .to_vec())
     }
 
-    /// All entries of a directory that fit a pattern, from the start.
+    /// Returns all entries of a directory that match a pattern, from the start.
     ///
     /// # Errors
-    /// The server's status (NO_SUCH_FILE when none fits), and all others.
+    /// The server's status (NO_SUCH_FILE if none matches), or any other error.
     pub fn list(&self, pattern: &str) -> Result<Vec<OwnedDirectoryEntry>, ClientError> {
         const CLASS: FileInformationClass = FileInformationClass::ID_BOTH_DIRECTORY;
         let format = DirectoryFormat::of(CLASS).ok_or(ClientError::Usage("no directory class"))?;
@@ -394,26 +394,26 @@ impl File {
         }
     }
 
-    /// An FSCTL on this file; `max` bounds the output.
+    /// Builds an FSCTL on this file; `max` limits the output.
     #[must_use]
     pub fn ioctl_request(&self, code: FsctlCode, input: &[u8], max: u32) -> Request {
         ioctl_request(code, self.id(), input, max)
     }
 
-    /// An FSCTL on this file.
+    /// Executes an FSCTL on this file.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn ioctl(&self, code: FsctlCode, input: &[u8], max: u32) -> Result<Vec<u8>, ClientError> {
         let reply = self.tree.call(self.ioctl_request(code, input, max))?;
         Ok(IoctlResponse::read(&reply.message)?.output.to_vec())
     }
 
-    /// The input of SRV_COPYCHUNK that copies these chunks of this file: each from where, to where, how
-    /// many bytes ([MS-SMB2] 2.2.31.1).
+    /// Returns the input of a SRV_COPYCHUNK that copies these chunks of this file; each is the
+    /// position in the source, the position in the target and the length ([MS-SMB2] 2.2.31.1).
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn copy_chunks(&self, chunks: &[(u64, u64, u32)]) -> Result<BytesMut, ClientError> {
         let key = self.ioctl(FsctlCode::SRV_REQUEST_RESUME_KEY, &[], 32)?;
         let chunk = |&(source_offset, target_offset, length): &(u64, u64, u32)| CopyChunk {
@@ -431,10 +431,10 @@ impl File {
         Ok(input)
     }
 
-    /// Asks for changes of this directory, without waiting; see [`File::changes`].
+    /// Requests change notifications of this directory, without waiting; see [`File::changes`].
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn notify(
         &self,
         filter: NotifyFilter,
@@ -449,10 +449,10 @@ impl File {
         }))
     }
 
-    /// The changes a reply to CHANGE_NOTIFY tells; empty for NOTIFY_ENUM_DIR.
+    /// Decodes the changes in a reply to CHANGE_NOTIFY; empty for NOTIFY_ENUM_DIR.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn changes(&self, reply: Reply) -> Result<Vec<FileNotifyEntry>, ClientError> {
         let reply = reply.ok()?;
         let body = ChangeNotifyResponse::read(&reply.message)?;
@@ -465,7 +465,7 @@ impl File {
     /// Acknowledges the break of this open's oplock.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn acknowledge_oplock(&self, level: OplockLevel) -> Result<(), ClientError> {
         self.tree
             .call(Request::new(&OplockBreak {
@@ -480,7 +480,7 @@ impl Tree {
     /// Acknowledges the break of a lease.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn acknowledge_lease(&self, key: LeaseKey, state: LeaseState) -> Result<(), ClientError> {
         self.call(Request::new(&LeaseBreak {
             lease_key: key,

@@ -1,14 +1,15 @@
-//! A client of SMB 2 and 3, for the verification and benchmark tools and for black-box tests.
+//! A client of SMB 2 and 3 for the verification and benchmark tools and for black-box tests.
 //!
-//! Three layers, each usable alone: [`core::ClientCore`] turns requests into frames and frames
-//! into events, without sockets, clock or randomness of its own; [`Connection`] drives it over a
-//! blocking stream and lets requests be pipelined, compounded and deliberately spoilt;
-//! [`Client`], [`Session`], [`Tree`] and [`File`] are the everyday interface.
+//! It has three layers, each usable alone: [`core::ClientCore`] turns requests into frames and
+//! frames into events, without sockets, clock or randomness of its own; [`Connection`] drives it
+//! over a blocking stream and lets requests be pipelined, compounded and deliberately corrupted;
+//! [`Client`], [`Session`], [`Tree`] and [`File`] are the high-level interface.
 //!
-//! Invariants: a reply whose signature or encryption is owed and missing or wrong is an error,
-//! never data; a nonce never repeats under a session key, across channels either; message ids
-//! and credits follow [MS-SMB2] 3.2.4.1.2 unless a request overrides them.
-//! It does no caching, resolves no DFS path and does not reconnect by itself.
+//! Invariants: a reply whose required signature or encryption is missing or wrong is an error,
+//! never data; a nonce never repeats under a session key, not even across channels; message ids and
+//! credits follow [MS-SMB2] 3.2.4.1.2 unless a request overrides them.
+//!
+//! It does not cache, does not resolve DFS paths and does not reconnect by itself.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,7 +1,7 @@
-//! What a connection offers and insists on.
+//! The offer and the requirements of a connection.
 //!
-//! The defaults are those of a careful modern client: all dialects of SMB 2 and 3, all ciphers
-//! and signing algorithms, signing when the server wants it, secure negotiation checked.
+//! The defaults are those of a careful modern client: all dialects of SMB 2 and 3, all ciphers and
+//! signing algorithms, signing if the server wants it, secure negotiation verified.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use smb_wire::msg::{Capabilities, Dialect};
 /// Whether requests are signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signing {
-    /// Every request of a session with keys; replies must be signed too.
+    /// Every request of a session with keys is signed, and its reply must be signed too.
     Required,
-    /// When the server demands it.
+    /// Requests are signed if the server requires it.
     IfRequired,
-    /// Never, whatever the server demands; for tests. (TREE_CONNECT on 3.1.1 and
-    /// VALIDATE_NEGOTIATE_INFO are signed all the same, and so are new proofs of an identity.)
+    /// Requests are never signed, even if the server requires it; for tests. (TREE_CONNECT on
+    /// 3.1.1, VALIDATE_NEGOTIATE_INFO and reauthentication are signed all the same.)
     Never,
 }
 
 /// Whether requests are encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encryption {
-    /// Never, and the capability is not offered.
+    /// Requests are never encrypted, and the capability is not offered.
     Never,
-    /// When the session or the share demands it.
+    /// Requests are encrypted if the session or the share requires it.
     IfRequired,
-    /// Everything after the session is set up.
+    /// All requests after the session setup are encrypted.
     Always,
 }
 
 /// An SMB1 NEGOTIATE sent first ([MS-SMB2] 3.2.4.2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MultiProtocol {
-    /// None: SMB2 NEGOTIATE straight away.
+    /// None: the first message is an SMB2 NEGOTIATE.
     No,
     /// Offers "SMB 2.002" alone.
     Smb2002,
@@ -44,7 +44,7 @@ pub enum MultiProtocol {
     Wildcard,
 }
 
-/// How to connect.
+/// The options of a connection.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Dialects offered, in order.
@@ -55,28 +55,28 @@ pub struct Options {
     pub signing: Signing,
     /// Encryption.
     pub encryption: Encryption,
-    /// Ciphers offered on 3.1.1, in order of preference; none sends no context.
+    /// Ciphers offered on 3.1.1, in order of preference; an empty list sends no context.
     pub ciphers: Vec<Cipher>,
-    /// Signing algorithms offered on 3.1.1, in order of preference; none sends no context.
+    /// Signing algorithms offered on 3.1.1, in order of preference; an empty list sends no context.
     pub signing_algorithms: Vec<SigningAlgorithm>,
-    /// ClientGuid; `None` makes a random one.
+    /// The ClientGuid; `None` chooses a random one.
     pub guid: Option<Guid>,
-    /// Capabilities announced when a dialect of 3.x is offered.
+    /// Capabilities announced if a dialect of 3.x is offered.
     pub capabilities: Capabilities,
-    /// How many credits to keep: each request asks for what is missing.
+    /// The number of credits to hold: each request asks for the missing ones.
     pub credits: u16,
-    /// Check the negotiation with VALIDATE_NEGOTIATE_INFO where the dialect calls for it.
+    /// Verify the negotiation with VALIDATE_NEGOTIATE_INFO if the dialect requires it.
     pub validate_negotiate: bool,
     /// Name of this computer in NTLM; may be empty.
     pub workstation: String,
-    /// How long to wait for the server, for each read and write of the socket.
+    /// The timeout of each read and write of the socket.
     pub timeout: Duration,
-    /// The address of this machine to connect from; `None` leaves it to the kernel.
+    /// The local address to connect from; `None` leaves it to the kernel.
     pub source: Option<IpAddr>,
 }
 
 impl Options {
-    /// Only this dialect.
+    /// Offers only this dialect.
     #[must_use]
     pub fn dialect(dialect: Dialect) -> Self {
         Self {
@@ -85,42 +85,42 @@ impl Options {
         }
     }
 
-    /// With this signing policy.
+    /// Sets the signing policy.
     #[must_use]
     pub fn signing(mut self, signing: Signing) -> Self {
         self.signing = signing;
         self
     }
 
-    /// With this encryption policy.
+    /// Sets the encryption policy.
     #[must_use]
     pub fn encryption(mut self, encryption: Encryption) -> Self {
         self.encryption = encryption;
         self
     }
 
-    /// Only this cipher.
+    /// Offers only this cipher.
     #[must_use]
     pub fn cipher(mut self, cipher: Cipher) -> Self {
         self.ciphers = vec![cipher];
         self
     }
 
-    /// Only this signing algorithm.
+    /// Offers only this signing algorithm.
     #[must_use]
     pub fn signing_algorithm(mut self, algorithm: SigningAlgorithm) -> Self {
         self.signing_algorithms = vec![algorithm];
         self
     }
 
-    /// With this ClientGuid.
+    /// Sets the ClientGuid.
     #[must_use]
     pub fn guid(mut self, guid: Guid) -> Self {
         self.guid = Some(guid);
         self
     }
 
-    /// Whether 3.x is among the dialects.
+    /// Returns whether a dialect of 3.x is offered.
     pub(crate) fn offers_3x(&self) -> bool {
         self.dialects.iter().any(|d| *d >= Dialect::SMB_3_0)
     }

@@ -1,7 +1,8 @@
-//! One request before it is sent: its body, where it goes, and what is to be wrong with it.
+//! A request before it is sent: its body, its destination, and its deliberate errors.
 //!
-//! The message is built with room for its header, which the core fills in when it sends it: ids,
-//! credits, flags and signature are known only then. [`Overrides`] exist for tests of servers.
+//! The message is built with space for its header, which the core fills in when it sends the
+//! request: ids, credits, flags and signature are known only then. [`Overrides`] exist for tests of
+//! servers.
 
 use bytes::BytesMut;
 use smb_wire::Command;
@@ -9,15 +10,15 @@ use smb_wire::header::{Header, HeaderFlags};
 use smb_wire::ids::{AsyncId, MessageId, SessionId, TreeId};
 use smb_wire::msg;
 
-/// A body that can be sent.
+/// A body of a request.
 pub trait RequestBody {
-    /// The command it belongs to.
+    /// The command of the body.
     const COMMAND: Command;
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     fn encode(&self, out: &mut BytesMut, start: usize);
 
-    /// Bytes that request or response carry, whichever is more: what credits are charged for.
+    /// The larger payload of request and response in bytes, for which credits are charged.
     fn payload(&self) -> usize {
         0
     }
@@ -64,28 +65,28 @@ bodies! {
     msg::LeaseBreak => OPLOCK_BREAK;
 }
 
-/// What shall differ from what a correct client sends.
+/// Differences from the request of a correct client.
 #[derive(Debug, Clone, Default)]
 pub struct Overrides {
-    /// This MessageId; none is taken from the window.
+    /// Use this MessageId, and none of the window.
     pub message_id: Option<MessageId>,
-    /// This CreditCharge in the header; the window moves by the right one.
+    /// Write this CreditCharge into the header; the window advances by the right one.
     pub credit_charge: Option<u16>,
     /// Ask for this many credits.
     pub credits: Option<u16>,
     /// Send although there are no credits left.
     pub ignore_credits: bool,
-    /// Sign, or do not, whatever the session says.
+    /// Sign, or do not, regardless of the session's default.
     pub sign: Option<bool>,
-    /// Encrypt, or do not, whatever the session says.
+    /// Encrypt, or do not, regardless of the session's default.
     pub encrypt: Option<bool>,
-    /// Spoil the signature after signing, or the tag after encryption.
+    /// Corrupt the signature after signing, or the tag after encryption.
     pub corrupt_signature: bool,
-    /// This NextCommand, instead of the distance to the next element.
+    /// Write this NextCommand, instead of the distance to the next element.
     pub next_command: Option<u32>,
-    /// This in the header's Reserved field ([MS-SMB2] 2.2.1.2).
+    /// Write this into the header's Reserved field ([MS-SMB2] 2.2.1.2).
     pub reserved: u32,
-    /// SessionId of the transform header of an encrypted message.
+    /// Write this SessionId into the transform header of an encrypted message.
     pub transform_session_id: Option<SessionId>,
 }
 
@@ -103,16 +104,16 @@ pub struct Request {
     pub tree_id: TreeId,
     /// Flags beyond those that signing sets.
     pub flags: HeaderFlags,
-    /// The asynchronous request a CANCEL is about.
+    /// The asynchronous request that a CANCEL names.
     pub async_id: Option<AsyncId>,
     /// ChannelSequence, 3.x only.
     pub channel_sequence: u16,
-    /// What shall be wrong.
+    /// Deliberate errors.
     pub overrides: Overrides,
 }
 
 impl Request {
-    /// A request with this body, for no session and no tree.
+    /// Creates a request with this body, without a session and a tree.
     #[must_use]
     pub fn new<B: RequestBody>(body: &B) -> Self {
         let mut message = BytesMut::zeroed(Header::SIZE);
@@ -120,7 +121,7 @@ impl Request {
         Self::of(B::COMMAND, message, body.payload())
     }
 
-    /// A request of any command with any bytes as its body.
+    /// Creates a request of any command with any bytes as its body.
     #[must_use]
     pub fn raw(command: Command, body: &[u8]) -> Self {
         let mut message = BytesMut::zeroed(Header::SIZE);
@@ -142,42 +143,42 @@ impl Request {
         }
     }
 
-    /// For this session.
+    /// Sets the session.
     #[must_use]
     pub fn session(mut self, session_id: SessionId) -> Self {
         self.session_id = session_id;
         self
     }
 
-    /// For this tree.
+    /// Sets the tree.
     #[must_use]
     pub fn tree(mut self, tree_id: TreeId) -> Self {
         self.tree_id = tree_id;
         self
     }
 
-    /// With these flags too.
+    /// Adds flags.
     #[must_use]
     pub fn flag(mut self, flags: HeaderFlags) -> Self {
         self.flags |= flags;
         self
     }
 
-    /// Related to the element before it in a compound.
+    /// Marks the request as related to the element before it in a compound.
     #[must_use]
     pub fn related(self) -> Self {
         self.flag(HeaderFlags::RELATED)
     }
 
-    /// With these overrides.
+    /// Sets overrides.
     #[must_use]
     pub fn overriding(mut self, change: impl FnOnce(&mut Overrides)) -> Self {
         change(&mut self.overrides);
         self
     }
 
-    /// With the message changed by hand: the body begins at byte 64; what is before it is
-    /// overwritten when the request is sent. At least the header stays.
+    /// Changes the message directly: the body begins at byte 64; the bytes before it are
+    /// overwritten when the request is sent. The message does not become shorter than the header.
     #[must_use]
     pub fn mutate(mut self, change: impl FnOnce(&mut BytesMut)) -> Self {
         change(&mut self.message);
@@ -187,13 +188,14 @@ impl Request {
         self
     }
 
-    /// The message as built so far, header left blank.
+    /// The message, with a blank header.
     #[must_use]
     pub fn message(&self) -> &[u8] {
         &self.message
     }
 
-    /// Credits a dialect with multi-credit requests charges ([MS-SMB2] 3.1.5.2).
+    /// Returns the number of credits charged on a dialect with multi-credit requests ([MS-SMB2]
+    /// 3.1.5.2).
     pub(crate) fn charge(&self) -> u16 {
         const CREDIT_BYTES: usize = 65_536;
         u16::try_from(self.payload.div_ceil(CREDIT_BYTES).max(1)).unwrap_or(u16::MAX)
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn charges_are_by_64_kib() {
+    fn every_64_kib_are_charged_a_credit() {
         for (length, charge) in [(0, 1), (1, 1), (65_536, 1), (65_537, 2), (1 << 20, 16)] {
             assert_eq!(read(length).charge(), charge, "{length}");
         }

@@ -1,4 +1,4 @@
-//! A share of a server, and what is done by name: open, delete, rename, list.
+//! A share of a server, and operations by name: open, delete, rename, list.
 
 use smb_wire::Status;
 use smb_wire::access_mask::AccessMask;
@@ -59,13 +59,13 @@ impl Tree {
         self.id
     }
 
-    /// What the server said about the share.
+    /// The TREE_CONNECT response of the share.
     #[must_use]
     pub fn info(&self) -> &TreeConnectResponse {
         &self.response
     }
 
-    /// A request addressed to this tree.
+    /// Addresses a request to this tree.
     #[must_use]
     pub fn address(&self, request: Request) -> Request {
         let encrypt = self.encrypt;
@@ -79,18 +79,19 @@ impl Tree {
             })
     }
 
-    /// Sends a request to this tree and waits for the reply; an error of the server is an error.
+    /// Sends a request to this tree and waits for the reply; a status of the server that is an
+    /// error is returned as one.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn call(&self, request: Request) -> Result<Reply, ClientError> {
         self.reply(request)?.ok()
     }
 
-    /// Sends a request to this tree and waits for the reply, whatever its status.
+    /// Sends a request to this tree and waits for the reply with any status.
     ///
     /// # Errors
-    /// All but [`ClientError::Status`].
+    /// Any error except [`ClientError::Status`].
     pub fn reply(&self, request: Request) -> Result<Reply, ClientError> {
         self.client().call(self.address(request))
     }
@@ -98,21 +99,21 @@ impl Tree {
     /// Sends a request to this tree without waiting.
     ///
     /// # Errors
-    /// Those of the socket, and missing credits.
+    /// Errors of the socket, and missing credits.
     pub fn send(&self, request: Request) -> Result<MessageId, ClientError> {
         self.client().send(self.address(request))
     }
 
-    /// Opens or creates.
+    /// Opens or creates a file.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn create(&self, args: &CreateArgs) -> Result<File, ClientError> {
         let reply = self.call(args.request())?;
         self.file(&reply)
     }
 
-    /// The file a reply to a CREATE gave.
+    /// Returns the file that a reply to a CREATE has opened.
     ///
     /// # Errors
     /// [`ClientError::Malformed`].
@@ -120,10 +121,10 @@ impl Tree {
         Ok(File::new(self.clone(), Created::read(&reply.message)?))
     }
 
-    /// The status with which a CREATE ends; a file that was opened is closed again.
+    /// Returns the status of a CREATE; a file that it opened is closed again.
     ///
     /// # Errors
-    /// All but [`ClientError::Status`].
+    /// Any error except [`ClientError::Status`].
     pub fn create_status(&self, args: &CreateArgs) -> Result<Status, ClientError> {
         match self.create(args) {
             Ok(file) => {
@@ -138,7 +139,7 @@ impl Tree {
     /// Deletes a file or an empty directory.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn delete(&self, name: &str) -> Result<(), ClientError> {
         let args = CreateArgs::open(name)
             .access(AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES)
@@ -149,7 +150,7 @@ impl Tree {
     /// Renames a file or directory.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn rename(&self, from: &str, to: &str, replace: bool) -> Result<(), ClientError> {
         let args = CreateArgs::open(from).access(
             AccessMask::DELETE | AccessMask::FILE_READ_ATTRIBUTES | AccessMask::SYNCHRONIZE,
@@ -160,18 +161,18 @@ impl Tree {
         renamed
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn mkdir(&self, name: &str) -> Result<(), ClientError> {
         self.create(&CreateArgs::create_directory(name))?.close()
     }
 
-    /// What a directory holds, "." and ".." too.
+    /// Returns the entries of a directory, including "." and "..".
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn list(&self, name: &str, pattern: &str) -> Result<Vec<OwnedDirectoryEntry>, ClientError> {
         let directory = self.create(&CreateArgs::directory(name))?;
         let entries = directory.list(pattern);
@@ -179,10 +180,10 @@ impl Tree {
         entries
     }
 
-    /// A whole file.
+    /// Reads a whole file.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn read_file(&self, name: &str) -> Result<Vec<u8>, ClientError> {
         let file = self.create(&CreateArgs::open(name).access(AccessMask::FILE_GENERIC_READ))?;
         let data = file.read_all();
@@ -190,10 +191,10 @@ impl Tree {
         data
     }
 
-    /// A file with exactly this content, made or overwritten.
+    /// Creates or overwrites a file with exactly this content.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn write_file(&self, name: &str, data: &[u8]) -> Result<(), ClientError> {
         let args = CreateArgs::new(name, smb_wire::msg::CreateDisposition::OVERWRITE_IF);
         let file = self.create(&args)?;
@@ -202,19 +203,19 @@ impl Tree {
         written
     }
 
-    /// An FSCTL that needs no file.
+    /// Executes an FSCTL that needs no file.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn ioctl(&self, code: FsctlCode, input: &[u8], max: u32) -> Result<Vec<u8>, ClientError> {
         let reply = self.call(ioctl_request(code, FileId::ANY, input, max))?;
         Ok(IoctlResponse::read(&reply.message)?.output.to_vec())
     }
 
-    /// Checks with the server what was negotiated ([MS-SMB2] 3.2.5.5), where that is due.
+    /// Verifies the negotiation with the server ([MS-SMB2] 3.2.5.5), if the dialect requires it.
     ///
     /// # Errors
-    /// [`ClientError::Protocol`] when somebody changed the negotiation.
+    /// [`ClientError::Protocol`] if somebody tampered with the negotiation.
     pub fn validate_negotiate(&self) -> Result<(), ClientError> {
         let client = self.client();
         let signed = self.session.secret().is_some();
@@ -230,7 +231,7 @@ impl Tree {
         if !reply.signed && !reply.encrypted {
             return Err(ClientError::Unsigned(smb_wire::Command::IOCTL));
         }
-        // [MS-SMB2] 3.2.5.14.12: a signed refusal proves that the server is of SMB 2.
+        // [MS-SMB2] 3.2.5.14.12: a signed refusal proves that the server does not implement SMB 3.
         if !reply.status().is_success() {
             return Ok(());
         }
@@ -251,13 +252,13 @@ impl Tree {
     /// Disconnects the share.
     ///
     /// # Errors
-    /// The server's status, and all others.
+    /// The server's status, or any other error.
     pub fn disconnect(&self) -> Result<(), ClientError> {
         self.call(Request::new(&TreeDisconnectRequest)).map(|_| ())
     }
 }
 
-/// An IOCTL request with an FSCTL.
+/// Builds an IOCTL request with an FSCTL.
 pub(crate) fn ioctl_request(code: FsctlCode, file_id: FileId, input: &[u8], max: u32) -> Request {
     Request::new(&IoctlRequest {
         ctl_code: code.0,

@@ -1,7 +1,8 @@
-//! The client against Debian's smbd, so that its idea of the protocol is not only our own.
+//! Tests the client with Debian's smbd, so that its understanding of the protocol is not only our
+//! own.
 //!
-//! Needs `smbd` and root. Their absence is said; with `HOLDFAST_REQUIRE_ROOT=1` (`tests/run`) the
-//! test fails. One smbd serves all tests of this file.
+//! The test needs `smbd` and root. If they are missing, it says so; with `HOLDFAST_REQUIRE_ROOT=1`
+//! (`tests/run`) it fails. One smbd serves all tests of this file.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -31,7 +32,7 @@ struct Samba {
 
 impl Drop for Samba {
     fn drop(&mut self) {
-        // SIGTERM, so that smbd ends its children too: it is the leader of its own group.
+        // SIGTERM, so that smbd ends its child processes too: it is the leader of its own group.
         let pid = self.child.id().to_string();
         let _ = Command::new("kill").args(["-TERM", &pid]).status();
         let _ = self.child.wait();
@@ -230,7 +231,7 @@ fn ciphers_and_signing_algorithms(samba: &Samba) {
         assert_eq!(tree.client().negotiated().signing_algorithm, algorithm);
         round_trip(&tree, "signing");
     }
-    // The share demands what the session does not.
+    // The share requires encryption, the session does not.
     round_trip(&samba.tree_of("sealed", Options::default()), "sealed");
 }
 
@@ -350,7 +351,7 @@ fn locks_oplocks_and_notifications(samba: &Samba) {
     let watch = root
         .notify(NotifyFilter::FILE_NAME, ChangeNotifyFlags::empty(), 4096)
         .unwrap();
-    // The second answer may hold the rest of the first change.
+    // The second answer may contain the rest of the first change.
     if one.client().wait_pending(watch).unwrap().is_some() {
         let session = one.session().id();
         one.client().connection().cancel(watch, session).unwrap();

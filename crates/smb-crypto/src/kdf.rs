@@ -5,7 +5,8 @@
 //! Signing and application keys are always 16 bytes from the first 16 bytes of the session key;
 //! AES-256 cipher keys are 32 bytes from the *whole* session key. Keys are named by direction
 //! (client to server, server to client), so both roles read the same table.
-//! Not here: whether a session may have keys at all (guest and anonymous sessions pass no cipher).
+//! The caller decides whether a session has keys at all (guest and anonymous sessions pass no
+//! cipher).
 
 use aws_lc_rs::hmac;
 use core::fmt;
@@ -23,14 +24,14 @@ const DIALECT_300: u16 = 0x0300;
 const DIALECT_302: u16 = 0x0302;
 const DIALECT_311: u16 = 0x0311;
 
-/// Why no keys could be derived.
+/// The reason why no keys could be derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KdfError {
-    /// Not one of 0x0202, 0x0210, 0x0300, 0x0302, 0x0311.
+    /// The dialect is not one of 0x0202, 0x0210, 0x0300, 0x0302, 0x0311.
     UnknownDialect(u16),
     /// Dialect 3.1.1 needs the session's preauthentication hash.
     MissingPreauthHash,
-    /// The mechanism gave an empty session key.
+    /// The authentication mechanism produced an empty session key.
     EmptySessionKey,
 }
 
@@ -74,9 +75,9 @@ pub struct SessionKeys {
     pub signing: [u8; SIGNING_KEY_LEN],
     /// `Session.ApplicationKey`; the session key itself in dialects 2.x.
     pub application: [u8; SIGNING_KEY_LEN],
-    /// The server decrypts with it, the client encrypts. `None` without a cipher.
+    /// The server decrypts with this key, the client encrypts. `None` without a cipher.
     pub client_to_server: Option<CipherKey>,
-    /// The server encrypts with it, the client decrypts. `None` without a cipher.
+    /// The server encrypts with this key, the client decrypts. `None` without a cipher.
     pub server_to_client: Option<CipherKey>,
     #[zeroize(skip)]
     cipher: Option<Cipher>,
@@ -91,19 +92,19 @@ impl fmt::Debug for SessionKeys {
 }
 
 impl SessionKeys {
-    /// The signing key, ready for `algorithm`.
+    /// The signing key, set up for `algorithm`.
     #[must_use]
     pub fn signing_key(&self, algorithm: SigningAlgorithm) -> SigningKey {
         SigningKey::new(algorithm, &self.signing)
     }
 
-    /// Key for what the server sends; `None` when the session has no cipher.
+    /// The key for messages that the server sends; `None` when the session has no cipher.
     #[must_use]
     pub fn sealing_server_to_client(&self) -> Option<SealingKey> {
         SealingKey::new(self.cipher?, self.server_to_client.as_ref()?.as_bytes()).ok()
     }
 
-    /// Key for what the client sends; `None` when the session has no cipher.
+    /// The key for messages that the client sends; `None` when the session has no cipher.
     #[must_use]
     pub fn sealing_client_to_server(&self) -> Option<SealingKey> {
         SealingKey::new(self.cipher?, self.client_to_server.as_ref()?.as_bytes()).ok()
@@ -111,8 +112,8 @@ impl SessionKeys {
 }
 
 /// SP800-108 counter mode, one round: HMAC-SHA256(key, 1 ‖ label ‖ 0 ‖ context ‖ L), cut to
-/// `out.len()` bytes. `label` and `context` are given with their trailing NUL. At most 32 bytes
-/// are made, the most SMB asks for; longer outputs are filled with zeros.
+/// `out.len()` bytes. `label` and `context` are passed with their trailing NUL. The function
+/// produces at most 32 bytes, which is the most that SMB needs; the rest of a longer `out` is zero.
 pub fn kdf_counter_hmac_sha256(key: &[u8], label: &[u8], context: &[u8], out: &mut [u8]) {
     let bits = u32::try_from(out.len().saturating_mul(8)).unwrap_or(u32::MAX);
     let mut mac = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key));

@@ -1,12 +1,13 @@
 //! Cryptography of SMB 2 and 3 without policy: the preauthentication hash chain, key
 //! derivation, message signing and message encryption.
 //!
-//! Everything here is a pure function of its arguments. Which algorithm a connection uses, when
-//! a message must be signed and where a nonce comes from is decided by the server or client
-//! crate; this crate only knows how the bytes are computed ([MS-SMB2] 3.1.4.1 - 3.1.4.3).
-//! Primitives come from AWS-LC, except AES-CCM, whose 11-byte nonce AWS-LC does not offer.
-//! Keys are wiped when dropped, comparisons of authentication values take constant time, and
-//! `Debug` never shows a key.
+//! Everything here is a pure function of its arguments. The server and client crates decide which
+//! algorithm a connection uses, when a message must be signed and where a nonce comes from; this
+//! crate only computes the bytes ([MS-SMB2] 3.1.4.1 - 3.1.4.3).
+//!
+//! Primitives come from AWS-LC, except AES-CCM, whose 11-byte nonce AWS-LC does not offer. Keys are
+//! wiped when dropped, comparisons of authentication values take constant time, and `Debug` never
+//! shows a key.
 
 mod cmac;
 pub mod kdf;

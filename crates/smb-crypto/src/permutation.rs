@@ -1,20 +1,21 @@
-//! Numbers that are counted, but do not look like it: a permutation that nobody can predict without
-//! its key.
+//! Turns consecutive numbers into numbers that look random: a keyed permutation that cannot be
+//! predicted without the key.
 //!
-//! A Feistel network of four rounds over AES-128, so two numbers never become one, and who has seen
-//! some results knows nothing about others. What is sent in the clear may be such a number; it is no
-//! secret, and nothing may be allowed because somebody knows it.
+//! It is a Feistel network of four rounds over AES-128, so two numbers never map to the same one,
+//! and somebody who has seen some results learns nothing about the others. The results (handles,
+//! for instance) are sent in the clear; they are no secret, and knowing one must never grant access
+//! to anything.
 
 use aes::{
     Aes128, Block,
     cipher::{BlockCipherEncrypt, KeyInit},
 };
 
-/// Rounds: four make a network over a pseudorandom function a pseudorandom permutation in both
-/// directions (Luby and Rackoff).
+/// Four rounds over a pseudorandom function make a pseudorandom permutation in both directions
+/// (Luby and Rackoff).
 const ROUNDS: u8 = 4;
 
-/// A permutation of the numbers of 64 bits, and one of those of 32 bits.
+/// A permutation of the 64-bit numbers, and one of the 32-bit numbers.
 pub struct Permutation {
     cipher: Aes128,
 }
@@ -26,7 +27,7 @@ impl core::fmt::Debug for Permutation {
 }
 
 impl Permutation {
-    /// The one of this key.
+    /// The permutations of this key.
     #[must_use]
     pub fn new(key: &[u8; 16]) -> Self {
         Self {
@@ -34,7 +35,7 @@ impl Permutation {
         }
     }
 
-    /// Where a number of 64 bits goes.
+    /// Maps a 64-bit number.
     #[must_use]
     pub fn of_64(&self, number: u64) -> u64 {
         let (mut left, mut right) = ((number >> 32) as u32, number as u32);
@@ -44,7 +45,7 @@ impl Permutation {
         u64::from(left) << 32 | u64::from(right)
     }
 
-    /// Where a number of 32 bits goes.
+    /// Maps a 32-bit number.
     #[must_use]
     pub fn of_32(&self, number: u32) -> u32 {
         let (mut left, mut right) = ((number >> 16) as u16, number as u16);
@@ -70,7 +71,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn no_two_numbers_become_one() {
+    fn no_two_numbers_map_to_the_same_one() {
         let permutation = Permutation::new(&[7; 16]);
         let wide: BTreeSet<_> = (0..20_000).map(|n| permutation.of_64(n)).collect();
         let small: BTreeSet<_> = (0..20_000).map(|n| permutation.of_32(n)).collect();
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_have_nothing_in_common_and_every_key_is_another_one() {
+    fn neighbours_are_unrelated_and_keys_differ() {
         let (one, other) = (Permutation::new(&[7; 16]), Permutation::new(&[8; 16]));
         let (mut flipped, mut equal) = (0, 0);
         for number in 0..4_000u64 {
@@ -88,7 +89,7 @@ mod tests {
             equal += u32::from(one.of_64(number) == other.of_64(number));
             equal += u32::from(one.of_32(small) == other.of_32(small));
         }
-        // 48 of 96 bits on average.
+        // 48 of the 96 bits flip on average.
         let average = f64::from(flipped) / 4_000.0;
         assert!((47.0..49.0).contains(&average), "{average}");
         assert!(equal <= 1, "{equal}");

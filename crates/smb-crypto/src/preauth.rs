@@ -1,17 +1,16 @@
 //! The preauthentication integrity hash of SMB 3.1.1 ([MS-SMB2] 3.3.5.4, 3.3.5.5.3).
 //!
-//! A chain: H starts as 64 zero bytes, then H = SHA-512(H ‖ message). Which messages go in is the
-//! caller's business: NEGOTIATE request and response for the connection's value; each
-//! SESSION_SETUP request and each MORE_PROCESSING_REQUIRED response for the copy a session takes
-//! of it. A message starts at the SMB2 header, without the 4-byte transport length.
-//! The value is not secret.
+//! The hash is a chain: H starts as 64 zero bytes, then H = SHA-512(H ‖ message). The caller
+//! chooses the messages: NEGOTIATE request and response for the connection's value; each
+//! SESSION_SETUP request and each MORE_PROCESSING_REQUIRED response for the copy that a session
+//! takes of it. A message starts at the SMB2 header, without the 4-byte transport length.
 
 use aws_lc_rs::digest;
 
 /// Length of the hash value in bytes.
 pub const PREAUTH_HASH_LEN: usize = 64;
 
-/// One state of the hash chain. Clone it where a session starts from its connection's value.
+/// A state of the hash chain. A session starts from a clone of its connection's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreauthHash {
     value: [u8; PREAUTH_HASH_LEN],
@@ -40,7 +39,7 @@ impl PreauthHash {
         self.value.copy_from_slice(context.finish().as_ref());
     }
 
-    /// The present value, the context of every 3.1.1 key derivation.
+    /// The current value, which is the context of every 3.1.1 key derivation.
     #[must_use]
     pub fn value(&self) -> &[u8; PREAUTH_HASH_LEN] {
         &self.value
@@ -69,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn message_boundaries_matter() {
+    fn message_boundaries_change_the_hash() {
         let (mut a, mut b) = (PreauthHash::new(), PreauthHash::new());
         a.update(b"ab");
         a.update(b"c");

@@ -3,8 +3,9 @@
 //! The associated data is the transform header without ProtocolId and Signature: the 32 bytes
 //! from Nonce on. The 16-byte tag is the header's Signature. Of the 16-byte Nonce field CCM uses
 //! the first 11 bytes and GCM the first 12; the rest must be zero on the wire.
-//! **A nonce must never repeat under one key**, and a key belongs to a session, not a channel:
-//! the caller owns the counter. CCM is one contiguous call (measured: 1 GB/s; GCM 15 GB/s).
+//! **A nonce must never repeat under one key**, and a key belongs to a session, not to a channel:
+//! the caller keeps the counter. CCM is one call over a contiguous buffer (measured: CCM 1 GB/s,
+//! GCM 15 GB/s).
 
 use aes::{Aes128, Aes256};
 use aws_lc_rs::aead;
@@ -22,7 +23,7 @@ pub const NONCE_FIELD_LEN: usize = 16;
 /// The ciphers of SMB2_ENCRYPTION_CAPABILITIES ([MS-SMB2] 2.2.3.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cipher {
-    /// Wire id 1; the only one of 3.0 and 3.0.2.
+    /// Wire id 1; the only cipher of 3.0 and 3.0.2.
     Aes128Ccm,
     /// Wire id 2.
     Aes128Gcm,
@@ -75,7 +76,7 @@ impl Cipher {
     }
 }
 
-/// The message was not sealed with this key, nonce and header. Its bytes are unusable.
+/// The message was not encrypted with this key, nonce and header. The buffer's content is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadTag;
 
@@ -87,10 +88,10 @@ impl fmt::Display for BadTag {
 
 impl core::error::Error for BadTag {}
 
-/// Why a key could not be set up or a message not be sealed.
+/// The reason why a key could not be set up or a message not be encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealError {
-    /// The key has not the cipher's length.
+    /// The key does not have the cipher's key length.
     KeyLength,
     /// The message is longer than the cipher allows (4 GiB for CCM).
     TooLong,

@@ -1,11 +1,13 @@
 //! Message signatures ([MS-SMB2] 3.1.4.1, 3.1.5.1): HMAC-SHA256, AES-CMAC, AES-GMAC.
 //!
-//! A message is one element of a compound: its SMB2 header, its body and the padding up to the
-//! next element, without the transport length. The 16-byte signature lies at 48..64 of the header
+//! A message is one element of a compound: its SMB2 header, its body and the padding up to the next
+//! element, without the transport length. The 16-byte signature is at bytes 48..64 of the header
 //! and counts as zero in the computation. Verification compares in constant time.
-//! Not here: whether a message has to be signed, and the SIGNED flag (set it before signing).
-//! GMAC takes one contiguous text in AWS-LC's safe interface, so [`SigningKey::sign_parts`] and
-//! [`SigningKey::verify`] copy the message for it; the `_in_place` variant does not.
+//!
+//! The caller decides whether a message has to be signed, and sets the SIGNED flag before signing.
+//! AWS-LC's safe interface computes GMAC over one contiguous buffer only, so
+//! [`SigningKey::sign_parts`] and [`SigningKey::verify`] copy the message for it; the `_in_place`
+//! variant does not.
 
 use aws_lc_rs::{aead, constant_time, hmac};
 use core::fmt;
@@ -14,18 +16,18 @@ use crate::cmac;
 
 /// Length of a signature in bytes.
 pub const SIGNATURE_LEN: usize = 16;
-/// Where the signature lies in the SMB2 header.
+/// The position of the signature in the SMB2 header.
 pub const SIGNATURE_RANGE: core::ops::Range<usize> = 48..64;
 const HEADER_LEN: usize = 64;
 
 /// The algorithms of SMB2_SIGNING_CAPABILITIES ([MS-SMB2] 2.2.3.1.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SigningAlgorithm {
-    /// Dialects 2.0.2 and 2.1; may be chosen in 3.1.1.
+    /// The algorithm of dialects 2.0.2 and 2.1; 3.1.1 can negotiate it.
     HmacSha256,
-    /// Default of dialects 3.x.
+    /// The default of dialects 3.x.
     AesCmac,
-    /// 3.1.1 only, by negotiation.
+    /// Only 3.1.1 can negotiate it.
     AesGmac,
 }
 
@@ -51,7 +53,7 @@ impl SigningAlgorithm {
         }
     }
 
-    /// What a dialect uses when no signing context was negotiated.
+    /// The algorithm of a dialect when no signing context was negotiated.
     #[must_use]
     pub fn default_for_dialect(dialect: u16) -> Self {
         if dialect >= 0x0300 {
@@ -62,7 +64,7 @@ impl SigningAlgorithm {
     }
 }
 
-/// What AES-GMAC puts into its nonce; the other algorithms ignore it.
+/// The inputs of the AES-GMAC nonce; the other algorithms ignore it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignNonce {
     /// MessageId of the SMB2 header.
@@ -85,12 +87,12 @@ impl SignNonce {
     }
 }
 
-/// Why a message was not signed.
+/// The reason why a message was not signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignError {
-    /// Shorter than an SMB2 header.
+    /// The message is shorter than an SMB2 header.
     TooShort,
-    /// The crypto library refused; not expected.
+    /// The cryptographic library reported an error; this is not expected.
     Library,
 }
 
@@ -109,7 +111,8 @@ enum Inner {
     Hmac(Box<hmac::Key>),
     Cmac(Box<cmac::Key>),
     Gmac(aead::LessSafeKey),
-    /// Key set-up failed (never with a 16-byte key): signs nothing, verifies nothing.
+    /// Setting up the key failed, which never happens with a 16-byte key: it signs nothing and
+    /// verifies nothing.
     Broken,
 }
 

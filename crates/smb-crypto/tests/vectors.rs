@@ -93,7 +93,7 @@ fn microsoft_signed_session_setup() {
     assert!(key.verify(&message, NO_NONCE));
     let mut copy = message.clone();
     assert!(key.verify_in_place(&mut copy, NO_NONCE));
-    assert_eq!(copy, message, "the signature is put back");
+    assert_eq!(copy, message, "verification must restore the signature");
     copy[48..64].fill(0xee);
     key.sign(&mut copy, NO_NONCE).unwrap();
     assert_eq!(copy, message);
@@ -154,7 +154,7 @@ fn microsoft_encrypted_write_in_3_0() {
          00000000000000007000000000000000536D623320656E6372797074696F6E20
          74657374696E67",
     );
-    // The answer; its nonce field is not zero behind the 11 bytes CCM uses.
+    // The response. Its nonce field is not zero behind the 11 bytes that CCM uses.
     check_transform(
         &keys.sealing_server_to_client().unwrap(),
         "FD534D42A6015530A18F6D9AFFE22AFAE8E66484860000000000000011000014

@@ -1,10 +1,10 @@
-//! The access mask of CREATE, of TREE_CONNECT replies and of ACEs ([MS-SMB2] 2.2.13.1,
-//! [MS-DTYP] 2.4.3): file rights, directory rights (other names for the same bits), standard
-//! and generic rights. Mapping generic rights is done here because it is fixed by the
-//! specification; deciding about access is not.
+//! The access mask of CREATE, of TREE_CONNECT responses and of ACEs ([MS-SMB2] 2.2.13.1, [MS-DTYP]
+//! 2.4.3): file rights, directory rights (other names for the same bits), standard and generic
+//! rights. The mapping of generic rights is here because the specification fixes it; the decision
+//! about access is not.
 
 flags_of_the_wire! {
-    /// Rights asked for, granted or named by an ACE.
+    /// The rights that a request asks for, an open was granted, or an ACE names.
     pub struct AccessMask(u32) {
         FILE_READ_DATA = 0x0000_0001,
         FILE_WRITE_DATA = 0x0000_0002,
@@ -26,30 +26,31 @@ flags_of_the_wire! {
         GENERIC_EXECUTE = 0x2000_0000,
         GENERIC_WRITE = 0x4000_0000,
         GENERIC_READ = 0x8000_0000,
-        /// The directory's name of FILE_READ_DATA.
+        /// FILE_READ_DATA of a directory.
         FILE_LIST_DIRECTORY = 0x0000_0001,
-        /// The directory's name of FILE_WRITE_DATA.
+        /// FILE_WRITE_DATA of a directory.
         FILE_ADD_FILE = 0x0000_0002,
-        /// The directory's name of FILE_APPEND_DATA.
+        /// FILE_APPEND_DATA of a directory.
         FILE_ADD_SUBDIRECTORY = 0x0000_0004,
-        /// The directory's name of FILE_EXECUTE.
+        /// FILE_EXECUTE of a directory.
         FILE_TRAVERSE = 0x0000_0020,
     }
 }
 
 impl AccessMask {
-    /// What GENERIC_READ means for a file or directory.
+    /// The rights that GENERIC_READ stands for on a file or directory.
     pub const FILE_GENERIC_READ: Self = Self(0x0012_0089);
-    /// What GENERIC_WRITE means for a file or directory.
+    /// The rights that GENERIC_WRITE stands for on a file or directory.
     pub const FILE_GENERIC_WRITE: Self = Self(0x0012_0116);
-    /// What GENERIC_EXECUTE means for a file or directory.
+    /// The rights that GENERIC_EXECUTE stands for on a file or directory.
     pub const FILE_GENERIC_EXECUTE: Self = Self(0x0012_00a0);
-    /// Everything a file or directory knows, and what GENERIC_ALL means.
+    /// All rights of a file or directory, for which GENERIC_ALL stands.
     pub const FILE_ALL_ACCESS: Self = Self(0x001f_01ff);
     /// The four generic bits.
     pub const GENERIC: Self = Self(0xf000_0000);
 
-    /// The mask with its generic rights replaced by what they mean for files.
+    /// Returns the mask with its generic rights replaced by the rights that they stand for on
+    /// files.
     #[must_use]
     pub fn map_generic(self) -> Self {
         let mut mapped = self.without(Self::GENERIC);

@@ -1,11 +1,11 @@
-//! How bytes become values and back: one error, one reader, a few writing helpers.
+//! Encoding and decoding: one error, one reader, a few functions for writing.
 //!
-//! Fixed parts are read in order through [`Reader`] (nom's `take` behind short
-//! names); variable parts are fetched with [`slice_at`] from the whole message, because offsets
-//! in SMB2 count from the SMB2 header. Writing goes straight into a `BytesMut`; a field whose
-//! value is known only later is written as a placeholder and filled through [`Patch`].
+//! Fixed parts are read in order through [`Reader`] (nom's `take` behind short names); variable
+//! parts are located with [`slice_at`] in the whole message, because offsets in SMB2 count from the
+//! SMB2 header. Encoders write directly into a `BytesMut`; a field whose value is known only later
+//! is written as a placeholder and filled through [`Patch`].
 //!
-//! Invariants: nothing here panics or indexes; arithmetic on numbers of strangers is checked.
+//! Invariants: nothing here panics or indexes; arithmetic on numbers from the wire is checked.
 
 use bytes::{BufMut, BytesMut};
 use nom::IResult;
@@ -14,12 +14,12 @@ use nom::bytes::complete::take;
 /// The one decode error: the bytes are not the structure they claim to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed {
-    /// What was being read, for logs and tests: a structure or a field of it.
+    /// The structure or field that was being read, for logs and tests.
     pub what: &'static str,
 }
 
 impl Malformed {
-    /// An error naming the structure or field that could not be read.
+    /// Creates an error that names the structure or field that could not be read.
     #[must_use]
     pub const fn new(what: &'static str) -> Self {
         Self { what }
@@ -34,13 +34,12 @@ impl core::fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// The variable part of a message: `len` bytes at `offset` from the SMB2 header.
+/// Returns the variable part of a message: `len` bytes at `offset` from the SMB2 header.
 ///
-/// An empty part is legal wherever its offset points: clients send 0, the end of the message,
-/// or what the last message had there.
+/// An empty part is legal at any offset: clients send 0, the end of the message, or a stale value.
 ///
 /// # Errors
-/// [`Malformed`] when a non-empty part does not lie wholly inside `message`.
+/// [`Malformed`] when a non-empty part is not entirely inside `message`.
 pub fn slice_at<'a>(
     message: &'a [u8],
     offset: usize,
@@ -54,8 +53,8 @@ pub fn slice_at<'a>(
     message.get(offset..end).ok_or(Malformed { what })
 }
 
-/// As [`slice_at`], and a non-empty part must not begin before `floor`: a buffer that overlaps
-/// the header or the fixed part of its own message is a forgery.
+/// As [`slice_at`], and a non-empty part must not begin before `floor`: a buffer that overlaps the
+/// header or the fixed part of its own message is forged.
 ///
 /// # Errors
 /// [`Malformed`] when the part lies outside `message` or begins before `floor`.
@@ -72,8 +71,8 @@ pub fn slice_at_or_after<'a>(
     slice_at(message, offset, len, what)
 }
 
-/// Appends a fixed part: what `put` writes, and zeros up to `N` bytes. Faster than writing every
-/// field by itself, which asks for room each time.
+/// Appends a fixed part: the bytes that `put` writes, and zeros up to `N` bytes. This is faster
+/// than appending every field separately, because the capacity is checked only once.
 ///
 /// # Panics
 /// When `put` writes more than `N` bytes.
@@ -83,10 +82,10 @@ pub fn put_fixed<const N: usize>(out: &mut BytesMut, put: impl FnOnce(&mut &mut 
     out.put_slice(&bytes);
 }
 
-/// A 32-bit number of the wire as a length or an offset.
+/// Converts a 32-bit length or offset of the wire.
 #[must_use]
 pub const fn size(number: u32) -> usize {
-    // Every target of ours has at least 32-bit addresses.
+    // All supported targets have addresses of at least 32 bits.
     number as usize
 }
 
@@ -98,17 +97,17 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader over `bytes`; errors will name `what`.
+    /// Creates a reader over `bytes`; its errors name `what`.
     #[must_use]
     pub const fn new(bytes: &'a [u8], what: &'static str) -> Self {
         Self { rest: bytes, what }
     }
 
-    /// A reader over the body of an SMB2 message (from its header on) that has checked and
-    /// skipped StructureSize.
+    /// Creates a reader over the body of an SMB2 message (which begins with its header), behind
+    /// StructureSize, which is checked.
     ///
     /// # Errors
-    /// [`Malformed`] when there is no body or StructureSize is another.
+    /// [`Malformed`] when there is no body or StructureSize has another value.
     pub fn body(
         message: &'a [u8],
         structure_size: u16,
@@ -177,7 +176,7 @@ impl<'a> Reader<'a> {
         bytes.try_into().map_err(|_| Malformed { what: self.what })
     }
 
-    /// Passes over `len` bytes (reserved fields, padding).
+    /// Skips `len` bytes (reserved fields, padding).
     ///
     /// # Errors
     /// [`Malformed`] at the end of the bytes.
@@ -185,7 +184,7 @@ impl<'a> Reader<'a> {
         self.take(len).map(|_| ())
     }
 
-    /// The StructureSize field, which must hold `expected`.
+    /// Reads the StructureSize field, which must be `expected`.
     ///
     /// # Errors
     /// [`Malformed`] when it does not.
@@ -197,7 +196,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What has not been read yet.
+    /// The bytes that have not been read yet.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
@@ -209,7 +208,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// The error that names what this reader reads.
+    /// Returns the error that names the structure of this reader.
     #[must_use]
     pub const fn malformed(&self) -> Malformed {
         Malformed { what: self.what }
@@ -219,7 +218,7 @@ impl<'a> Reader<'a> {
 /// Length of the SMB2 header, which precedes every message body.
 pub const HEADER_SIZE: usize = 64;
 
-/// A place in the output whose value is filled in later.
+/// A position in the output whose value is filled in later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Patch {
@@ -241,17 +240,17 @@ impl Patch {
         Self { at }
     }
 
-    /// The place `at` bytes into the output, already written.
+    /// The position `at` in the output, which must have been written already.
     pub const fn at(at: usize) -> Self {
         Self { at }
     }
 
-    /// Fills the place with a 16-bit number.
+    /// Writes a 16-bit number to the position.
     pub fn set_u16(self, out: &mut BytesMut, value: u16) {
         self.set(out, &value.to_le_bytes());
     }
 
-    /// Fills the place with a 32-bit number.
+    /// Writes a 32-bit number to the position.
     pub fn set_u32(self, out: &mut BytesMut, value: u32) {
         self.set(out, &value.to_le_bytes());
     }
@@ -265,27 +264,27 @@ impl Patch {
     }
 }
 
-/// Zero bytes until the output is a multiple of `align` bytes long, counted from `start`.
+/// Appends zeros until the length of the output, counted from `start`, is a multiple of `align`.
 pub fn pad_to(out: &mut BytesMut, start: usize, align: usize) {
     let len = out.len().saturating_sub(start);
     let padded = len.next_multiple_of(align.max(1));
     out.put_bytes(0, padded - len);
 }
 
-/// How far the output has got since `start`, as a 32-bit offset field holds it.
+/// The length of the output from `start` on, as the value of a 32-bit offset field.
 #[must_use]
 pub fn offset_u32(out: &BytesMut, start: usize) -> u32 {
     u32::try_from(out.len().saturating_sub(start)).unwrap_or(u32::MAX)
 }
 
-/// How far the output has got since `start`, as a 16-bit offset field holds it.
+/// The length of the output from `start` on, as the value of a 16-bit offset field.
 #[must_use]
 pub fn offset_u16(out: &BytesMut, start: usize) -> u16 {
     u16::try_from(out.len().saturating_sub(start)).unwrap_or(u16::MAX)
 }
 
-/// As much of `bytes` as a 16-bit length can tell, and that length. What is cut off would have
-/// made a message nobody can read; callers keep below the limit.
+/// Returns the part of `bytes` that fits a 16-bit length field, and its length. Callers stay below
+/// this limit; a longer field would produce an unreadable message.
 #[must_use]
 pub fn fitting_u16(bytes: &[u8]) -> (&[u8], u16) {
     debug_assert!(bytes.len() <= usize::from(u16::MAX), "field too long");
@@ -300,8 +299,8 @@ pub fn fitting_u32(bytes: &[u8]) -> (&[u8], u32) {
     (bytes.get(..size(len)).unwrap_or(bytes), len)
 }
 
-/// Appends a variable part of a request whose StructureSize counts one byte of it: servers
-/// refuse a message without that byte.
+/// Appends a variable part of a request whose StructureSize counts one byte of it, and at least one
+/// byte: servers refuse a message without that byte.
 pub(crate) fn put_at_least_a_byte(out: &mut BytesMut, bytes: &[u8]) {
     if bytes.is_empty() {
         out.put_u8(0);

@@ -1,36 +1,37 @@
-//! Taking a compound apart: from one message of the transport to its elements.
+//! Splits a compound: from one message of the transport to its elements.
 //!
-//! Checks the chain of NextCommand ([MS-SMB2] 3.3.5.2.7): each step 8-aligned, inside the
-//! message and at least a header long, and no more elements than [`COMPOUND_ELEMENTS_MAX`]. What
-//! RELATED means and which commands are known is for the server.
+//! Checks the chain of NextCommand ([MS-SMB2] 3.3.5.2.7): each element is 8-aligned, inside the
+//! message and at least a header long, and there are no more than [`COMPOUND_ELEMENTS_MAX`]. The
+//! server interprets RELATED and decides which commands it accepts.
 
 use core::ops::Range;
 
 use crate::codec::{Malformed, size};
 use crate::header::Header;
 
-/// Most elements in one compound. Clients send up to about ten; the bound keeps one message from
-/// occupying a connection.
+/// Maximum number of elements in a compound. Clients send up to about ten; the limit keeps one
+/// message from occupying a connection.
 pub const COMPOUND_ELEMENTS_MAX: usize = 64;
 
-/// Why a message is no compound; every reason is for closing the connection.
+/// The reason why a message is not a valid compound. The server closes the connection for any of
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompoundError {
     /// An element has no SMB2 header, or is shorter than one.
     Header(Malformed),
-    /// NextCommand is no multiple of eight.
+    /// NextCommand is not a multiple of eight.
     Unaligned {
-        /// Where the element begins in the message.
+        /// The position of the element in the message.
         at: usize,
     },
     /// NextCommand points into the element's own header.
     Overlapping {
-        /// Where the element begins in the message.
+        /// The position of the element in the message.
         at: usize,
     },
     /// NextCommand points to or past the end of the message.
     Outside {
-        /// Where the element begins in the message.
+        /// The position of the element in the message.
         at: usize,
     },
     /// There are more than [`COMPOUND_ELEMENTS_MAX`] elements.
@@ -58,11 +59,12 @@ impl core::error::Error for CompoundError {}
 pub struct Element {
     /// Its header.
     pub header: Header,
-    /// Its bytes in the message: from its header to the next one or the end, padding included.
+    /// Its position in the message: from its header to the next header or the end, including
+    /// padding.
     pub range: Range<usize>,
 }
 
-/// The elements of a message, one by one; ends after the first error.
+/// Iterator over the elements of a message; ends after the first error.
 #[derive(Debug, Clone)]
 pub struct Elements<'a> {
     message: &'a [u8],
@@ -70,7 +72,7 @@ pub struct Elements<'a> {
     count: usize,
 }
 
-/// The elements of `message`, which begins with an SMB2 header.
+/// Returns an iterator over the elements of `message`, which begins with an SMB2 header.
 #[must_use]
 pub const fn elements(message: &[u8]) -> Elements<'_> {
     Elements {
@@ -80,10 +82,10 @@ pub const fn elements(message: &[u8]) -> Elements<'_> {
     }
 }
 
-/// All elements of `message`, checked before the first is looked at.
+/// Returns all elements of `message`; the whole chain is checked first.
 ///
 /// # Errors
-/// [`CompoundError`], the first there is.
+/// The first [`CompoundError`] of the chain.
 pub fn split(message: &[u8]) -> Result<Vec<Element>, CompoundError> {
     elements(message).collect()
 }

@@ -1,8 +1,8 @@
 //! The headers of compressed messages of 3.1.1 ([MS-SMB2] 2.2.42).
 //!
-//! Both forms begin alike; the CHAINED flag, which lies at the same place in both, tells them
-//! apart. Nothing is decompressed here, and sizes claimed by the sender are only reported: the
-//! caller compares them with its limits before it allocates.
+//! Both forms begin with the same fields; the CHAINED flag, which has the same position in both,
+//! distinguishes them. Nothing is decompressed here, and sizes claimed by the sender are only
+//! reported: the caller compares them with its limits before it allocates.
 
 use bytes::{BufMut, BytesMut};
 
@@ -20,23 +20,23 @@ pub const CHAINED_SIZE: usize = 8;
 const FLAG_NONE: u16 = 0x0000;
 const FLAG_CHAINED: u16 = 0x0001;
 
-/// A compressed message, taken apart.
+/// A parsed compressed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompressedMessage<'a> {
     /// One compressed segment after a clear one ([MS-SMB2] 2.2.42.1).
     Unchained {
-        /// Length of the compressed segment once decompressed, in bytes.
+        /// Length of the compressed segment after decompression, in bytes.
         original_size: u32,
-        /// How it is compressed.
+        /// The compression algorithm.
         algorithm: CompressionAlgorithm,
-        /// The beginning of the message, not compressed.
+        /// The beginning of the message, which is not compressed.
         clear: &'a [u8],
-        /// The rest, compressed.
+        /// The compressed rest.
         data: &'a [u8],
     },
     /// A sequence of payloads ([MS-SMB2] 2.2.42.2).
     Chained {
-        /// Length of the whole message once decompressed, in bytes.
+        /// Length of the whole message after decompression, in bytes.
         original_size: u32,
         /// The payloads.
         payloads: ChainedPayloads<'a>,
@@ -44,10 +44,10 @@ pub enum CompressedMessage<'a> {
 }
 
 impl<'a> CompressedMessage<'a> {
-    /// Takes `message` apart; the payloads of the chained form are not looked into.
+    /// Parses `message`; the payloads of the chained form are not parsed.
     ///
     /// # Errors
-    /// [`Malformed`] when it is too short, or no compressed message.
+    /// [`Malformed`] when it is too short or not a compressed message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(message, "compression transform header");
         if reader.array::<4>()? != PROTOCOL_ID {
@@ -82,15 +82,16 @@ impl<'a> CompressedMessage<'a> {
 /// One payload of the chained form ([MS-SMB2] 2.2.42.2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainedPayload<'a> {
-    /// How it is compressed; NONE for bytes as they are.
+    /// The compression algorithm; NONE for bytes as they are.
     pub algorithm: CompressionAlgorithm,
-    /// Length once decompressed, in bytes; only some algorithms have it.
+    /// Length after decompression, in bytes; present for some algorithms only.
     pub original_size: Option<u32>,
     /// The data, without the field above.
     pub data: &'a [u8],
 }
 
-/// Whether payloads of this algorithm tell their original size: LZNT1, LZ77, LZ77+Huffman, LZ4.
+/// Returns whether payloads of this algorithm contain their original size: LZNT1, LZ77,
+/// LZ77+Huffman, LZ4.
 #[must_use]
 pub fn has_original_size(algorithm: CompressionAlgorithm) -> bool {
     matches!(
@@ -103,7 +104,7 @@ pub fn has_original_size(algorithm: CompressionAlgorithm) -> bool {
 }
 
 impl<'a> ChainedPayload<'a> {
-    /// As a pattern, when it is one.
+    /// Parses the payload as a pattern.
     ///
     /// # Errors
     /// [`Malformed`] when the algorithm is another or the length is not eight.
@@ -127,7 +128,7 @@ impl<'a> ChainedPayload<'a> {
 pub struct PatternV1 {
     /// The byte.
     pub pattern: u8,
-    /// How often.
+    /// The number of repetitions.
     pub repetitions: u32,
 }
 
@@ -143,7 +144,7 @@ impl PatternV1 {
     }
 }
 
-/// The payloads of the chained form, one by one; ends after the first malformed one.
+/// Iterator over the payloads of the chained form; ends after the first malformed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainedPayloads<'a> {
     rest: &'a [u8],
@@ -211,7 +212,7 @@ pub struct ChainedWriter<'a> {
 }
 
 impl<'a> ChainedWriter<'a> {
-    /// Begins a message that has `original_size` bytes once decompressed.
+    /// Begins a message that has `original_size` bytes after decompression.
     pub fn new(out: &'a mut BytesMut, original_size: u32) -> Self {
         out.put_slice(&PROTOCOL_ID);
         out.put_u32_le(original_size);

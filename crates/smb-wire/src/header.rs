@@ -1,8 +1,8 @@
 //! The 64 bytes before every SMB2 message ([MS-SMB2] 2.2.1) and the command numbers.
 //!
-//! Decoding checks the protocol id and StructureSize and nothing else: which flags, ids and
-//! commands are legal is for the connection to judge. Offsets of the fields that are filled in
-//! after a message was built (signature, credits, next command) are public constants.
+//! Decoding checks only the protocol id and StructureSize; the connection decides which flags, ids
+//! and commands are legal. Offsets of the fields that are filled in after a message has been built
+//! (signature, credits, next command) are public constants.
 
 use bytes::BytesMut;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -22,7 +22,7 @@ pub const TRANSPORT_HEADER_SIZE: usize = 4;
 /// The longest message the 24 bits of [`TRANSPORT_HEADER_SIZE`] can announce, in bytes.
 pub const TRANSPORT_LENGTH_MAX: usize = 0x00ff_ffff;
 
-/// NetBIOS session message: the one packet type of direct TCP transport.
+/// NetBIOS session message: the only packet type of the direct TCP transport.
 pub const NETBIOS_SESSION_MESSAGE: u8 = 0x00;
 /// NetBIOS session request, sent on port 139 before the first message.
 pub const NETBIOS_SESSION_REQUEST: u8 = 0x81;
@@ -31,7 +31,7 @@ pub const NETBIOS_POSITIVE_RESPONSE: u8 = 0x82;
 /// NetBIOS session keep-alive; carries no message.
 pub const NETBIOS_KEEP_ALIVE: u8 = 0x85;
 
-/// The transport header for a message of `len` bytes; `None` when it is too long for one.
+/// Returns the transport header for a message of `len` bytes; `None` if it is too long.
 #[must_use]
 pub fn transport_header(len: usize) -> Option<[u8; TRANSPORT_HEADER_SIZE]> {
     if len > TRANSPORT_LENGTH_MAX {
@@ -41,7 +41,7 @@ pub fn transport_header(len: usize) -> Option<[u8; TRANSPORT_HEADER_SIZE]> {
     Some([NETBIOS_SESSION_MESSAGE, b1, b2, b3])
 }
 
-/// What a transport header says: the packet type and the length of what follows, in bytes.
+/// Parses a transport header: the packet type and the length of the rest in bytes.
 #[must_use]
 pub fn transport_length(header: [u8; TRANSPORT_HEADER_SIZE]) -> (u8, usize) {
     let [kind, b1, b2, b3] = header;
@@ -52,7 +52,7 @@ pub fn transport_length(header: [u8; TRANSPORT_HEADER_SIZE]) -> (u8, usize) {
 }
 
 enum_of_the_wire! {
-    /// What a message asks for or answers ([MS-SMB2] 2.2.1).
+    /// The command of a request or response ([MS-SMB2] 2.2.1).
     pub struct Command(u16) {
         NEGOTIATE = 0x0000,
         SESSION_SETUP = 0x0001,
@@ -82,7 +82,7 @@ flags_of_the_wire! {
     pub struct HeaderFlags(u32) {
         /// SERVER_TO_REDIR: the message is a response.
         RESPONSE = 0x0000_0001,
-        /// The header has an AsyncId in the place of the TreeId.
+        /// The header has an AsyncId in place of the TreeId.
         ASYNC = 0x0000_0002,
         RELATED = 0x0000_0004,
         SIGNED = 0x0000_0008,
@@ -96,14 +96,14 @@ flags_of_the_wire! {
 /// The header of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Header {
-    /// How many message ids the request uses up; 0 counts as one.
+    /// The number of message ids that the request consumes; 0 counts as one.
     pub credit_charge: u16,
-    /// The outcome, in responses. In requests of 3.x the low 16 bits are the ChannelSequence,
-    /// see [`Header::channel_sequence`].
+    /// In responses the status. In requests of 3.x the low 16 bits are the ChannelSequence, see
+    /// [`Header::channel_sequence`].
     pub status: Status,
     /// The command.
     pub command: Command,
-    /// Credits asked for or granted.
+    /// The requested or granted credits.
     pub credits: u16,
     /// Flags; [`HeaderFlags::ASYNC`] is set exactly when `async_id` is present (encoding makes
     /// it so).
@@ -114,9 +114,9 @@ pub struct Header {
     pub message_id: MessageId,
     /// The id of an asynchronous request; takes the place of `tree_id`.
     pub async_id: Option<AsyncId>,
-    /// The field that once was a process id; 0 when `async_id` is present. A request may have
-    /// anything here ([MS-SMB2] 2.2.1.2), and its answer has the same, as Windows and Samba do
-    /// it: clients are known that verify a signature over the header as they would write it.
+    /// The field that once was a process id; 0 if `async_id` is present. A request may contain any
+    /// value ([MS-SMB2] 2.2.1.2), and the response repeats it, as with Windows and Samba: some
+    /// clients verify the signature over the header that they would have written.
     pub reserved: u32,
     /// The tree connect; 0 when `async_id` is present.
     pub tree_id: TreeId,
@@ -149,21 +149,21 @@ const _: () = assert!(size_of::<Layout>() == Header::SIZE);
 impl Header {
     /// Length on the wire.
     pub const SIZE: usize = HEADER_SIZE;
-    /// Where CreditResponse lies (2 bytes).
+    /// The position of CreditResponse (2 bytes).
     pub const CREDITS_AT: usize = 14;
-    /// Where Flags lies (4 bytes).
+    /// The position of Flags (4 bytes).
     pub const FLAGS_AT: usize = 16;
-    /// Where NextCommand lies (4 bytes).
+    /// The position of NextCommand (4 bytes).
     pub const NEXT_COMMAND_AT: usize = 20;
-    /// Where SessionId lies (8 bytes).
+    /// The position of SessionId (8 bytes).
     pub const SESSION_ID_AT: usize = 40;
-    /// Where Signature lies (16 bytes, to the end of the header).
+    /// The position of Signature (16 bytes, to the end of the header).
     pub const SIGNATURE_AT: usize = 48;
 
     /// Reads the header at the start of `message`.
     ///
     /// # Errors
-    /// [`Malformed`] when there are fewer than 64 bytes, or it is no SMB2 header.
+    /// [`Malformed`] when there are fewer than 64 bytes, or they are not an SMB2 header.
     pub fn read(message: &[u8]) -> Result<Self, Malformed> {
         const MALFORMED: Malformed = Malformed::new("SMB2 header");
         let (layout, _) = Layout::ref_from_prefix(message).map_err(|_| MALFORMED)?;
@@ -246,7 +246,7 @@ impl Header {
         (self.status.0 & 0xffff) as u16
     }
 
-    /// How many message ids the request uses up: CreditCharge, at least one.
+    /// The number of message ids that the request consumes: CreditCharge, at least one.
     #[must_use]
     pub const fn credit_charge_counted(&self) -> u16 {
         if self.credit_charge == 0 {
@@ -271,8 +271,8 @@ impl Header {
         Patch::at(start.saturating_add(Self::FLAGS_AT)).set_u32(out, flags.bits());
     }
 
-    /// Writes the signature into an encoded message; nothing happens to a message shorter than
-    /// its header.
+    /// Writes the signature into an encoded message; a message shorter than its header is not
+    /// changed.
     pub fn patch_signature(message: &mut [u8], signature: &[u8; 16]) {
         if let Some(place) = message.get_mut(Self::SIGNATURE_AT..Self::SIZE) {
             place.copy_from_slice(signature);

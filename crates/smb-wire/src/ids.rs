@@ -1,7 +1,7 @@
-//! Names of things: each kind of id is a type of its own, never a bare integer.
+//! Identifiers: each kind of id is a type of its own, never a bare integer.
 //!
-//! Ids carry no meaning here beyond their width; who makes them and how long they live is the
-//! server's affair. Times are FILETIMEs (MS-DTYP 2.3.3).
+//! Ids have no meaning here beyond their width; the server assigns them and decides how long they
+//! live. Times are FILETIMEs (MS-DTYP 2.3.3).
 
 use bytes::{BufMut, BytesMut};
 
@@ -12,7 +12,7 @@ use crate::codec::{Malformed, Reader};
 pub struct MessageId(pub u64);
 
 impl MessageId {
-    /// The id of messages the server sends of its own accord (break notifications).
+    /// The id of unsolicited messages of the server (break notifications).
     pub const UNSOLICITED: Self = Self(u64::MAX);
 }
 
@@ -41,9 +41,9 @@ pub struct AsyncId(pub u64);
 /// An open's handle ([MS-SMB2] 2.2.14.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileId {
-    /// Survives a reconnect of a durable open.
+    /// The part that remains the same when a durable open is reconnected.
     pub persistent: u64,
-    /// Good for one connection of the open.
+    /// The part that changes with every reconnect.
     pub volatile: u64,
 }
 
@@ -117,7 +117,7 @@ impl core::fmt::Debug for Guid {
     }
 }
 
-/// The key by which a client names a lease ([MS-SMB2] 2.2.13.2.8).
+/// The key with which a client identifies a lease ([MS-SMB2] 2.2.13.2.8).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LeaseKey(pub [u8; 16]);
 
@@ -127,8 +127,8 @@ impl core::fmt::Debug for LeaseKey {
     }
 }
 
-/// A time: 100 ns units since 1601-01-01 UTC ([MS-DTYP] 2.3.3). Some fields give 0 and the
-/// largest values a meaning of their own; that is left to them.
+/// A time in 100 ns units since 1601-01-01 UTC ([MS-DTYP] 2.3.3). Some fields give 0 and the
+/// largest values a special meaning, which is not interpreted here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileTime(pub u64);
 
@@ -141,8 +141,8 @@ impl FileTime {
     const UNITS_PER_SEC: i128 = 10_000_000;
     const NANOS_PER_UNIT: u32 = 100;
 
-    /// The time `secs` seconds and `nanos` nanoseconds after the Unix epoch, cut to whole units;
-    /// what lies outside the range of a signed FILETIME becomes its nearest end.
+    /// Converts seconds and nanoseconds since the Unix epoch, rounded down to whole units; times
+    /// outside the range of a signed FILETIME become its nearest end.
     #[must_use]
     pub fn from_unix(secs: i64, nanos: u32) -> Self {
         let secs = i128::from(secs) + i128::from(Self::UNIX_EPOCH_SECS);
@@ -150,12 +150,12 @@ impl FileTime {
         Self(u64::try_from(units.clamp(0, i128::from(i64::MAX))).unwrap_or(0))
     }
 
-    /// Seconds since the Unix epoch (negative before it) and nanoseconds (below 10⁹) of the
-    /// time.
+    /// Returns the seconds since the Unix epoch (negative before it) and the nanoseconds (below
+    /// 10⁹).
     #[must_use]
     pub fn to_unix(self) -> (i64, u32) {
         const UNITS: u64 = 10_000_000;
-        // At most 2^64 / 10^7 seconds and a fraction below 10^9: both casts lose nothing.
+        // At most 2^64 / 10^7 seconds and a fraction below 10^9: neither cast loses anything.
         let secs = (self.0 / UNITS) as i64 - Self::UNIX_EPOCH_SECS;
         let nanos = (self.0 % UNITS) as u32 * Self::NANOS_PER_UNIT;
         (secs, nanos)

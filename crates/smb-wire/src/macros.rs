@@ -1,12 +1,11 @@
-//! The macros behind every number of the wire.
+//! The macros that define the numbers of the wire.
 //!
-//! `enum_of_the_wire!` makes a newtype with named constants: an unknown number is a value and
-//! not an error, and prints as hex. `flags_of_the_wire!` makes a bit set the same way: unknown
-//! bits survive a round trip. `empty_message!` and `buffer_response!` make
-//! the messages that share a form. None
-//! holds any policy about which values are legal.
+//! `enum_of_the_wire!` defines a newtype with named constants: an unknown number is a value and not
+//! an error, and prints as hex. `flags_of_the_wire!` defines a bit set in the same way: unknown
+//! bits survive a round trip. `empty_message!` and `buffer_response!` define messages that share a
+//! layout. None contains any policy about which values are legal.
 
-/// A newtype over an integer with named constants that keeps numbers it does not know.
+/// Defines a newtype over an integer with named constants that preserves unknown numbers.
 macro_rules! enum_of_the_wire {
     (
         $(#[$meta:meta])*
@@ -28,14 +27,14 @@ macro_rules! enum_of_the_wire {
             /// Every value that has a name, in the order of the table.
             pub const KNOWN: &'static [Self] = &[$( Self::$variant ),*];
 
-            /// The name of the value, when it has one.
+            /// Returns the name of the value, if it has one.
             #[must_use]
             pub fn name(self) -> Option<&'static str> {
                 $( if self == Self::$variant { return Some(stringify!($variant)); } )*
                 None
             }
 
-            /// Whether the value has a name here.
+            /// Returns whether the value has a name here.
             #[must_use]
             pub fn is_known(self) -> bool {
                 self.name().is_some()
@@ -59,7 +58,7 @@ macro_rules! enum_of_the_wire {
     };
 }
 
-/// A set of bits over an integer with named members that keeps bits it does not know.
+/// Defines a bit set over an integer with named members that preserves unknown bits.
 macro_rules! flags_of_the_wire {
     (
         $(#[$meta:meta])*
@@ -94,7 +93,7 @@ macro_rules! flags_of_the_wire {
                 Self(bits)
             }
 
-            /// The bits as they go over the wire.
+            /// The bits as encoded on the wire.
             #[must_use]
             pub const fn bits(self) -> $int {
                 self.0
@@ -189,7 +188,7 @@ macro_rules! flags_of_the_wire {
     };
 }
 
-/// A message whose body is StructureSize 4 and two reserved bytes.
+/// Defines a message whose body is StructureSize 4 and two reserved bytes.
 macro_rules! empty_message {
     ($(#[$meta:meta])* pub struct $name:ident;) => {
         $(#[$meta])*
@@ -214,7 +213,7 @@ macro_rules! empty_message {
                 Ok(Self)
             }
 
-            /// Appends the body; `start` is where the header lies in `out`.
+            /// Appends the body; `start` is the position of the header in `out`.
             pub fn encode(&self, out: &mut bytes::BytesMut, _start: usize) {
                 bytes::BufMut::put_u16_le(out, Self::STRUCTURE_SIZE);
                 bytes::BufMut::put_u16_le(out, 0);
@@ -223,7 +222,8 @@ macro_rules! empty_message {
     };
 }
 
-/// A response that is one buffer: StructureSize 9, a 16-bit offset, a 32-bit length.
+/// Defines a response that consists of one buffer: StructureSize 9, a 16-bit offset, a 32-bit
+/// length.
 macro_rules! buffer_response {
     ($(#[$meta:meta])* pub struct $name:ident; $what:literal) => {
         $(#[$meta])*
@@ -236,13 +236,13 @@ macro_rules! buffer_response {
         impl<'a> $name<'a> {
             /// StructureSize.
             pub const STRUCTURE_SIZE: u16 = 9;
-            /// Where the buffer lies in the messages encoded here, from the SMB2 header.
+            /// The position of the buffer in the messages encoded here, from the SMB2 header.
             pub const BUFFER_OFFSET: u16 = 72;
 
             /// Reads the response, from its SMB2 header on.
             ///
             /// # Errors
-            /// [`Malformed`](crate::Malformed) when the buffer does not lie in the message.
+            /// [`Malformed`](crate::Malformed) when the buffer is outside the message.
             pub fn read(message: &'a [u8]) -> Result<Self, crate::Malformed> {
                 let mut body = crate::codec::Reader::body(message, Self::STRUCTURE_SIZE, $what)?;
                 let (offset, len) = (body.u16()?, body.u32()?);
@@ -256,15 +256,15 @@ macro_rules! buffer_response {
                 Ok(Self { buffer })
             }
 
-            /// Appends everything but the buffer, announcing `len` bytes of it, so that the
-            /// caller can append it without a copy; `start` is where the header lies in `out`.
+            /// Appends everything except the buffer, announcing `len` bytes, so that the caller can
+            /// append it without a copy; `start` is the position of the header in `out`.
             pub fn encode_head(out: &mut bytes::BytesMut, _start: usize, len: u32) {
                 bytes::BufMut::put_u16_le(out, Self::STRUCTURE_SIZE);
                 bytes::BufMut::put_u16_le(out, Self::BUFFER_OFFSET);
                 bytes::BufMut::put_u32_le(out, len);
             }
 
-            /// Appends the body; `start` is where the header lies in `out`.
+            /// Appends the body; `start` is the position of the header in `out`.
             pub fn encode(&self, out: &mut bytes::BytesMut, start: usize) {
                 let (buffer, len) = crate::codec::fitting_u32(self.buffer);
                 Self::encode_head(out, start, len);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_numbers_are_kept_and_print_as_hex() {
+    fn unknown_numbers_are_preserved_and_print_as_hex() {
         assert_eq!(
             format!("{:?} {}", Fruit(2), Fruit(0x30)),
             "PEAR Fruit(0x30)"
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_bits_are_kept() {
+    fn unknown_bits_are_preserved() {
         let all = Tools::SAW | Tools::AXE | Tools(0x80);
         assert_eq!(format!("{all:?}"), "SAW|AXE|0x80");
         assert_eq!(format!("{:?}", Tools::empty()), "0x0");

@@ -1,14 +1,15 @@
 //! The negotiate contexts of 3.1.1 ([MS-SMB2] 2.2.3.1, 2.2.4.1): a counted list and its members.
 //!
-//! Each member starts 8-aligned from the first; the last need not be padded. Unknown types come
-//! out like any other. How many of each are allowed and what is chosen is the server's affair.
+//! Each member is 8-aligned, counted from the first; the last need not be padded. Unknown types are
+//! returned like any other. The server decides how many contexts of each type are allowed and which
+//! algorithm is chosen.
 
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Patch, Reader, fitting_u16, offset_u16, pad_to};
 
 enum_of_the_wire! {
-    /// What a negotiate context holds.
+    /// The type of a negotiate context.
     pub struct NegotiateContextType(u16) {
         PREAUTH_INTEGRITY_CAPABILITIES = 0x0001,
         ENCRYPTION_CAPABILITIES = 0x0002,
@@ -17,7 +18,8 @@ enum_of_the_wire! {
         TRANSPORT_CAPABILITIES = 0x0006,
         RDMA_TRANSFORM_CAPABILITIES = 0x0007,
         SIGNING_CAPABILITIES = 0x0008,
-        /// Reserved in the text; the POSIX extensions of Samba and the Linux client use it.
+        /// Reserved in the specification; used by the POSIX extensions of Samba and the Linux
+        /// client.
         POSIX_EXTENSIONS = 0x0100,
     }
 }
@@ -63,7 +65,7 @@ enum_of_the_wire! {
 }
 
 enum_of_the_wire! {
-    /// What RDMA payloads can be put through.
+    /// Transforms of RDMA payloads.
     pub struct RdmaTransform(u16) {
         NONE = 0x0000,
         ENCRYPTION = 0x0001,
@@ -81,7 +83,7 @@ flags_of_the_wire! {
 flags_of_the_wire! {
     /// Flags of the transport capabilities.
     pub struct TransportFlags(u32) {
-        /// Security of the transport (QUIC) is accepted in the place of encryption.
+        /// The security of the transport (QUIC) is accepted in place of encryption.
         ACCEPT_TRANSPORT_LEVEL_SECURITY = 0x0000_0001,
     }
 }
@@ -89,13 +91,13 @@ flags_of_the_wire! {
 /// One member of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NegotiateContext<'a> {
-    /// What it holds.
+    /// Its type.
     pub context_type: NegotiateContextType,
     /// Its data.
     pub data: &'a [u8],
 }
 
-/// A counted list of contexts as it lies in a message.
+/// A counted list of contexts as raw bytes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NegotiateContexts<'a> {
     count: u16,
@@ -109,13 +111,13 @@ impl<'a> NegotiateContexts<'a> {
         bytes: &[],
     };
 
-    /// `count` contexts in `bytes`.
+    /// Creates a list of `count` contexts in `bytes`.
     #[must_use]
     pub const fn new(count: u16, bytes: &'a [u8]) -> Self {
         Self { count, bytes }
     }
 
-    /// How many contexts are announced.
+    /// The number of contexts that the message announces.
     #[must_use]
     pub const fn count(&self) -> u16 {
         self.count
@@ -127,7 +129,7 @@ impl<'a> NegotiateContexts<'a> {
         self.bytes
     }
 
-    /// The members, one by one; ends after the first malformed one.
+    /// Returns an iterator over the members; it ends after the first malformed one.
     #[must_use]
     pub const fn iter(&self) -> NegotiateContextIter<'a> {
         NegotiateContextIter {
@@ -179,7 +181,7 @@ impl<'a> Iterator for NegotiateContextIter<'a> {
     }
 }
 
-/// A list being written.
+/// A list under construction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NegotiateContextList {
     count: u16,
@@ -193,7 +195,7 @@ impl NegotiateContextList {
         Self::default()
     }
 
-    /// Appends a member whose data `write` appends to what it is given.
+    /// Appends a member; `write` appends its data.
     pub fn push_with(
         &mut self,
         context_type: NegotiateContextType,
@@ -218,7 +220,7 @@ impl NegotiateContextList {
         self.push_with(context.context_type, |out| out.put_slice(data));
     }
 
-    /// The list as NEGOTIATE carries it.
+    /// The encoded list.
     #[must_use]
     pub fn contexts(&self) -> NegotiateContexts<'_> {
         NegotiateContexts {
@@ -228,7 +230,7 @@ impl NegotiateContextList {
     }
 }
 
-/// A counted run of 16-bit numbers.
+/// Reads a counted sequence of 16-bit numbers.
 fn numbers<T>(
     reader: &mut Reader<'_>,
     count: u16,
@@ -247,7 +249,7 @@ fn count(len: usize) -> u16 {
 /// PREAUTH_INTEGRITY_CAPABILITIES ([MS-SMB2] 2.2.3.1.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PreauthIntegrityCapabilities<'a> {
-    /// Offered, or the one chosen.
+    /// The offered algorithms, or the chosen one.
     pub hash_algorithms: Vec<HashAlgorithm>,
     /// Random bytes.
     pub salt: &'a [u8],
@@ -260,7 +262,7 @@ impl<'a> PreauthIntegrityCapabilities<'a> {
     /// Reads the data.
     ///
     /// # Errors
-    /// [`Malformed`] when they are too short for what they announce.
+    /// [`Malformed`] when the data are shorter than they announce.
     pub fn read(data: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(data, "preauth integrity capabilities");
         let (hash_count, salt_len) = (reader.u16()?, reader.u16()?);
@@ -286,7 +288,7 @@ impl<'a> PreauthIntegrityCapabilities<'a> {
 /// ENCRYPTION_CAPABILITIES ([MS-SMB2] 2.2.3.1.2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncryptionCapabilities {
-    /// Offered in the client's order, or the one chosen.
+    /// The offered ones in the client's order, or the chosen one.
     pub ciphers: Vec<Cipher>,
 }
 
@@ -297,7 +299,7 @@ impl EncryptionCapabilities {
     /// Reads the data.
     ///
     /// # Errors
-    /// [`Malformed`] when they are too short for what they announce.
+    /// [`Malformed`] when the data are shorter than they announce.
     pub fn read(data: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(data, "encryption capabilities");
         let cipher_count = reader.u16()?;
@@ -320,7 +322,7 @@ impl EncryptionCapabilities {
 pub struct CompressionCapabilities {
     /// Whether chained payloads are understood.
     pub flags: CompressionFlags,
-    /// Offered, or those in common.
+    /// The offered ones, or the common ones.
     pub algorithms: Vec<CompressionAlgorithm>,
 }
 
@@ -331,7 +333,7 @@ impl CompressionCapabilities {
     /// Reads the data.
     ///
     /// # Errors
-    /// [`Malformed`] when they are too short for what they announce.
+    /// [`Malformed`] when the data are shorter than they announce.
     pub fn read(data: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(data, "compression capabilities");
         let algorithm_count = reader.u16()?;
@@ -355,7 +357,7 @@ impl CompressionCapabilities {
 /// NETNAME_NEGOTIATE_CONTEXT_ID ([MS-SMB2] 2.2.3.1.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetnameNegotiateContextId<'a> {
-    /// The name the client called the server by, in raw UTF-16LE.
+    /// The name by which the client addressed the server, in raw UTF-16LE.
     pub net_name: &'a [u8],
 }
 
@@ -363,7 +365,7 @@ impl<'a> NetnameNegotiateContextId<'a> {
     /// The context's type.
     pub const TYPE: NegotiateContextType = NegotiateContextType::NETNAME_NEGOTIATE_CONTEXT_ID;
 
-    /// Reads the data, all of which are the name.
+    /// Reads the data, which are only the name.
     #[must_use]
     pub const fn read(data: &'a [u8]) -> Self {
         Self { net_name: data }
@@ -389,7 +391,7 @@ impl TransportCapabilities {
     /// Reads the data.
     ///
     /// # Errors
-    /// [`Malformed`] when they are too short.
+    /// [`Malformed`] when the data are shorter than they announce.
     pub fn read(data: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(data, "transport capabilities");
         Ok(Self {
@@ -406,7 +408,7 @@ impl TransportCapabilities {
 /// RDMA_TRANSFORM_CAPABILITIES ([MS-SMB2] 2.2.3.1.6).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaTransformCapabilities {
-    /// Offered, or those in common.
+    /// The offered ones, or the common ones.
     pub transforms: Vec<RdmaTransform>,
 }
 
@@ -417,7 +419,7 @@ impl RdmaTransformCapabilities {
     /// Reads the data.
     ///
     /// # Errors
-    /// [`Malformed`] when they are too short for what they announce.
+    /// [`Malformed`] when the data are shorter than they announce.
     pub fn read(data: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(data, "RDMA transform capabilities");
         let transform_count = reader.u16()?;
@@ -440,7 +442,7 @@ impl RdmaTransformCapabilities {
 /// SIGNING_CAPABILITIES ([MS-SMB2] 2.2.3.1.7).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SigningCapabilities {
-    /// Offered in the client's order, or the one chosen.
+    /// The offered ones in the client's order, or the chosen one.
     pub algorithms: Vec<SigningAlgorithm>,
 }
 
@@ -451,7 +453,7 @@ impl SigningCapabilities {
     /// Reads the data.
     ///
     /// # Errors
-    /// [`Malformed`] when they are too short for what they announce.
+    /// [`Malformed`] when the data are shorter than they announce.
     pub fn read(data: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(data, "signing capabilities");
         let algorithm_count = reader.u16()?;

@@ -1,7 +1,7 @@
-//! The one message of SMB1 a server of SMB2 still reads: a NEGOTIATE that offers SMB2 among the
+//! The only SMB1 message that a server of SMB2 still reads: a NEGOTIATE that offers SMB2 among the
 //! old dialects ([MS-SMB2] 3.3.5.3, layout of [MS-CIFS] 2.2.4.52).
 //!
-//! Nothing else of SMB1 is understood. The answer is an SMB2 NEGOTIATE response.
+//! Nothing else of SMB1 is supported. The answer is an SMB2 NEGOTIATE response.
 
 use bytes::{BufMut, BytesMut};
 
@@ -12,7 +12,7 @@ pub const PROTOCOL_ID: [u8; 4] = *b"\xffSMB";
 
 /// The dialect string that offers SMB 2.0.2 alone.
 pub const DIALECT_SMB_2_002: &[u8] = b"SMB 2.002";
-/// The dialect string that offers SMB 2.1 or later, to be settled by a second NEGOTIATE.
+/// The dialect string that offers SMB 2.1 or later, to be negotiated by a second NEGOTIATE.
 pub const DIALECT_SMB_2_WILDCARD: &[u8] = b"SMB 2.???";
 
 const COMMAND_NEGOTIATE: u8 = 0x72;
@@ -31,8 +31,8 @@ impl<'a> Smb1NegotiateRequest<'a> {
     /// Reads the request, from its SMB1 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when it is no SMB1 NEGOTIATE, or its dialects do not lie in the message or
-    /// are not strings.
+    /// [`Malformed`] when the message is not an SMB1 NEGOTIATE, or its dialects are outside the
+    /// message or not strings.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(message, "SMB1 NEGOTIATE request");
         if reader.array::<4>()? != PROTOCOL_ID || reader.u8()? != COMMAND_NEGOTIATE {
@@ -74,20 +74,20 @@ impl<'a> Smb1NegotiateRequest<'a> {
             .map(|(_, dialect)| dialect)
     }
 
-    /// Whether "SMB 2.???" is offered.
+    /// Returns whether "SMB 2.???" is offered.
     #[must_use]
     pub fn offers_wildcard(&self) -> bool {
         self.dialects()
             .any(|dialect| dialect == DIALECT_SMB_2_WILDCARD)
     }
 
-    /// Whether "SMB 2.002" is offered.
+    /// Returns whether "SMB 2.002" is offered.
     #[must_use]
     pub fn offers_smb_2_002(&self) -> bool {
         self.dialects().any(|dialect| dialect == DIALECT_SMB_2_002)
     }
 
-    /// Appends a request that offers `dialects`, which hold no NUL.
+    /// Appends a request that offers `dialects`, which must not contain NUL.
     pub fn encode(out: &mut BytesMut, dialects: &[&[u8]]) {
         // Flags: case-insensitive, canonical paths. Flags2: Unicode, NT status, long names.
         const FLAGS: u8 = 0x18;
@@ -159,13 +159,13 @@ mod tests {
             ]
         );
         let mut written = message(&dialects);
-        // TreeId and ProcessId are the sender's to choose.
+        // The sender chooses TreeId and ProcessId.
         written[24..28].copy_from_slice(&bytes[24..28]);
         assert_eq!(written, bytes);
     }
 
     #[test]
-    fn what_is_no_negotiate_is_refused() {
+    fn other_messages_are_rejected() {
         let good = message(&[DIALECT_SMB_2_002]);
         for len in 0..good.len() {
             assert!(Smb1NegotiateRequest::read(&good[..len]).is_err(), "{len}");

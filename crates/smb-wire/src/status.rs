@@ -1,4 +1,4 @@
-//! NTSTATUS: the outcome of a command ([MS-ERREF] 2.3).
+//! NTSTATUS: the result of a command ([MS-ERREF] 2.3).
 //!
 //! Names are those of the specification without `STATUS_`. An unnamed number is a value like
 //! any other; severity is in the two highest bits ([MS-ERREF] 2.3, figure of NTSTATUS).
@@ -173,13 +173,13 @@ impl Status {
         self.0 >> 30 == 3
     }
 
-    /// Severity 2: the command did something, and there is something to say about it.
+    /// Severity 2: the command was executed with a warning.
     #[must_use]
     pub const fn is_warning(self) -> bool {
         self.0 >> 30 == 2
     }
 
-    /// Severity 0 or 1: the command succeeded (or goes on: PENDING).
+    /// Severity 0 or 1: the command succeeded (or is pending: STATUS_PENDING).
     #[must_use]
     pub const fn is_success(self) -> bool {
         self.0 >> 31 == 0
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_has_two_names() {
+    fn every_number_has_one_name() {
         let mut all: Vec<_> = Status::KNOWN.to_vec();
         all.sort_unstable();
         all.dedup();

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: bytes from hex, and a message around a body.
+//! Shared by the tests of this crate: bytes from hex, and a message around a body.
 
 use bytes::BytesMut;
 
@@ -18,8 +18,8 @@ pub(crate) fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// A message: a header (not at the start of the output, so that offsets are put to the test) and
-/// the body that `encode` appends to it.
+/// Builds a message: a header (not at the start of the output, so that wrong offsets are detected)
+/// and the body that `encode` appends to it.
 pub(crate) fn message(encode: impl FnOnce(&mut BytesMut, usize)) -> Vec<u8> {
     let mut out = BytesMut::from(&b"before"[..]);
     let start = out.len();
@@ -32,7 +32,7 @@ pub(crate) fn message(encode: impl FnOnce(&mut BytesMut, usize)) -> Vec<u8> {
     out.split_off(start).to_vec()
 }
 
-/// Asserts that a captured message is read as `$value`, and that encoding `$value` gives the
+/// Asserts that a captured message decodes to `$value`, and that encoding `$value` yields the
 /// captured body again.
 macro_rules! captured {
     ($type:ty, $hex:expr, $value:expr) => {{

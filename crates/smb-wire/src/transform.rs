@@ -1,8 +1,8 @@
 //! The header of an encrypted message ([MS-SMB2] 2.2.41): 52 bytes before the ciphertext.
 //!
-//! Sealing and opening happen elsewhere; this tells which bytes are authenticated but clear
-//! ([`TransformHeader::AAD`]) and keeps the nonce as 16 bytes, whose used part depends on the
-//! cipher.
+//! Encryption and decryption are elsewhere; this file defines which bytes are authenticated but not
+//! encrypted ([`TransformHeader::AAD`]) and stores the nonce as 16 bytes, of which the cipher uses
+//! a part.
 
 use core::ops::Range;
 
@@ -19,14 +19,13 @@ pub const PROTOCOL_ID: [u8; 4] = *b"\xfdSMB";
 pub struct TransformHeader {
     /// The authentication tag.
     pub signature: [u8; 16],
-    /// The nonce: 11 bytes used by CCM, 12 by GCM, the rest zero.
+    /// The nonce: CCM uses 11 bytes, GCM 12, the rest is zero.
     pub nonce: [u8; 16],
     /// Length of the clear message, in bytes.
     pub original_message_size: u32,
-    /// Flags (3.1.1) or EncryptionAlgorithm (3.0, 3.0.2): [`TransformHeader::ENCRYPTED`] either
-    /// way.
+    /// Flags (3.1.1) or EncryptionAlgorithm (3.0, 3.0.2): always [`TransformHeader::ENCRYPTED`].
     pub flags: u16,
-    /// Whose keys to use.
+    /// The session whose keys are used.
     pub session_id: SessionId,
 }
 
@@ -35,15 +34,15 @@ impl TransformHeader {
     pub const SIZE: usize = 52;
     /// The only legal value of `flags`.
     pub const ENCRYPTED: u16 = 0x0001;
-    /// Where the tag lies.
+    /// The position of the tag.
     pub const SIGNATURE: Range<usize> = 4..20;
-    /// Which bytes of the header are authenticated: from the nonce to the end.
+    /// The bytes of the header that are authenticated: from the nonce to the end.
     pub const AAD: Range<usize> = 20..52;
 
     /// Reads the header at the start of `message`.
     ///
     /// # Errors
-    /// [`Malformed`] when there are fewer than 52 bytes, or it is no transform header.
+    /// [`Malformed`] when there are fewer than 52 bytes, or they are not a transform header.
     pub fn read(message: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(message, "transform header");
         if reader.array::<4>()? != PROTOCOL_ID {
@@ -62,7 +61,7 @@ impl TransformHeader {
         })
     }
 
-    /// The authenticated bytes of the encoded header at the start of `message`.
+    /// Returns the authenticated bytes of the encoded header at the start of `message`.
     ///
     /// # Errors
     /// [`Malformed`] when there are fewer than 52 bytes.
@@ -95,8 +94,8 @@ impl TransformHeader {
         out.put_u64_le(self.session_id.0);
     }
 
-    /// Writes the tag into the encoded header at the start of `message`; nothing happens to a
-    /// message shorter than that.
+    /// Writes the tag into the encoded header at the start of `message`; a shorter message is not
+    /// changed.
     pub fn patch_signature(message: &mut [u8], signature: &[u8; 16]) {
         if let Some(place) = message.get_mut(Self::SIGNATURE) {
             place.copy_from_slice(signature);
@@ -110,7 +109,7 @@ mod tests {
     use crate::testing::hex;
 
     #[test]
-    fn the_bytes_lie_where_the_text_says() {
+    fn the_fields_have_the_specified_positions() {
         let header = TransformHeader {
             signature: [0xaa; 16],
             nonce: [0xbb; 16],

@@ -1,13 +1,13 @@
-//! UTF-16LE text as the wire carries it: raw bytes, no terminating NUL unless a field says so.
+//! UTF-16LE text of the wire: raw bytes, without a terminating NUL unless a field says so.
 //!
-//! Decoding is strict where a name is meant (an unpaired surrogate is an error, MS-FSCC 2.1.5
-//! names become paths) and lossy where text is only shown. No case folding here.
+//! Decoding is strict for names (an unpaired surrogate is an error; MS-FSCC 2.1.5 names become
+//! paths) and lossy for text that is only displayed. Case folding is elsewhere.
 
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::Malformed;
 
-/// The 16-bit units of `bytes`; an odd last byte is left out.
+/// The 16-bit units of `bytes`; an odd last byte is omitted.
 pub fn units(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
     bytes
         .as_chunks::<2>()
@@ -16,7 +16,7 @@ pub fn units(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
         .map(|pair| u16::from_le_bytes(*pair))
 }
 
-/// The text of `bytes`.
+/// Decodes `bytes`.
 ///
 /// # Errors
 /// [`Malformed`] for an odd number of bytes or an unpaired surrogate.
@@ -36,7 +36,7 @@ pub fn decode(bytes: &[u8], what: &'static str) -> Result<String, Malformed> {
         .map_err(|_| Malformed { what })
 }
 
-/// The text of `bytes` for people to read: what is not text becomes U+FFFD.
+/// Decodes `bytes` for display; invalid parts become U+FFFD.
 #[must_use]
 pub fn decode_lossy(bytes: &[u8]) -> String {
     char::decode_utf16(units(bytes))
@@ -60,7 +60,7 @@ pub fn put(out: &mut BytesMut, text: &str) {
     }
 }
 
-/// `text` as UTF-16LE without a terminator.
+/// Encodes `text` as UTF-16LE without a terminator.
 #[must_use]
 pub fn encode(text: &str) -> Vec<u8> {
     text.encode_utf16().flat_map(u16::to_le_bytes).collect()
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn half_units_and_half_pairs_are_refused_and_shown() {
+    fn half_units_and_half_pairs_are_rejected_or_replaced() {
         assert!(decode(b"a", "x").is_err());
         assert!(decode(&[0x00, 0xd8, b'a', 0], "x").is_err());
         assert_eq!(decode_lossy(&[0x00, 0xd8, b'a', 0, 7]), "\u{fffd}a");

@@ -1,8 +1,9 @@
-//! After a sync that failed: the true status, and no success until repaired (durability.md 0.5,
-//! architecture.md decision 11).
+//! After a failed sync the server must report the true status, and no success until the file has
+//! been repaired.
 //!
-//! The file system does as Linux does: it tells a failure once to each descriptor and counts the
-//! lost pages clean, so every later fsync succeeds. Whoever believes it lies to clients.
+//! The file system behaves like Linux: it reports a failure once to each descriptor and marks the
+//! lost pages clean, so every later fsync succeeds. A server that trusts this later success reports
+//! false successes to its clients.
 
 use smb_client::{File, Tree};
 use smb_wire::{

@@ -1,8 +1,8 @@
-//! The NTLM initiator: makes NEGOTIATE and answers CHALLENGE with NTLMv2 ([MS-NLMP] 3.1.5.1).
+//! The NTLM initiator: builds NEGOTIATE and answers CHALLENGE with NTLMv2 ([MS-NLMP] 3.1.5.1).
 //!
-//! Always sends a MIC when the server gave a timestamp, always asks for key exchange, never sends
-//! an LM answer next to a timestamp. Refuses servers without Unicode, extended session security
-//! or target information.
+//! It sends a MIC whenever the server sent a timestamp, always asks for key exchange, and sends no
+//! LM response beside a timestamp. It refuses servers without Unicode, extended session security or
+//! target information.
 
 use zeroize::Zeroizing;
 
@@ -25,19 +25,20 @@ const ASKED: u32 = flags::UNICODE
     | flags::KEY_EXCH
     | flags::NEGOTIATE_56;
 
-/// An answered challenge.
+/// The answer to a challenge.
 pub(crate) struct Answer {
     pub(crate) authenticate: Vec<u8>,
     pub(crate) session_key: SessionKey,
     pub(crate) mic_keys: MicKeys,
 }
 
-/// NEGOTIATE.
+/// Builds NEGOTIATE.
 pub(crate) fn negotiate() -> Vec<u8> {
     message::build_negotiate(ASKED)
 }
 
-/// AUTHENTICATE for a CHALLENGE. `now` is FILETIME, used when the server gives no timestamp.
+/// Builds AUTHENTICATE for a CHALLENGE. `now` is the current time as FILETIME, used when the server
+/// sent no timestamp.
 pub(crate) fn answer(
     negotiate: &[u8],
     challenge_bytes: &[u8],
@@ -111,7 +112,7 @@ pub(crate) fn answer(
     })
 }
 
-/// The server's AV pairs with ours added, and the server's timestamp.
+/// Returns the server's AV pairs with ours added, and the server's timestamp.
 fn answer_pairs(
     target_info: &[u8],
     params: &InitiatorParams,
@@ -122,7 +123,7 @@ fn answer_pairs(
     for pair in AvPairs::new(target_info) {
         let (id, value) = pair?;
         match id {
-            // Ours to send; a server's are not echoed.
+            // The client sends its own values for these; those of a server are not echoed.
             av::FLAGS | av::TARGET_NAME | av::CHANNEL_BINDINGS => {}
             _ => message::push_av(&mut list, id, value),
         }

@@ -1,9 +1,9 @@
 //! NTLM key arithmetic: NTOWFv2, the NTLMv2 proof, key exchange, MIC and message signature
 //! ([MS-NLMP] 3.3.2, 3.4.4, 3.4.5).
 //!
-//! Pure functions over byte slices; intermediate keys are wiped. User names are upper-cased one
-//! character at a time (as Windows' case table does: a letter never becomes two), domain names
-//! are taken as sent ([MS-NLMP] 3.3.2).
+//! All are pure functions over byte slices; intermediate keys are wiped. User names are converted
+//! to upper case one character at a time (as Windows' case table does: a letter never becomes two);
+//! domain names are used as sent ([MS-NLMP] 3.3.2).
 
 use hmac::{Hmac, KeyInit, Mac};
 use md5::{Digest, Md5};
@@ -13,10 +13,10 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 use super::message::flags;
 use crate::secret::NtHash;
 
-/// A wiped 16-byte key.
+/// A 16-byte key that is wiped on drop.
 pub(crate) type Key = Zeroizing<[u8; 16]>;
 
-/// Upper case of a name, character by character.
+/// Converts a name to upper case character by character.
 pub(crate) fn upper(name: &str) -> String {
     name.chars()
         .map(|c| {
@@ -35,7 +35,8 @@ pub(crate) fn utf16(text: &str) -> Vec<u8> {
 }
 
 pub(crate) fn hmac_md5(key: &[u8], parts: &[&[u8]]) -> Key {
-    // HMAC takes keys of any length: the error cannot happen, and a zero MAC never matches.
+    // HMAC accepts keys of any length, so this error cannot happen; if it did, the zero MAC would
+    // match nothing.
     let Ok(mut mac) = Hmac::<Md5>::new_from_slice(key) else {
         return Zeroizing::new([0; 16]);
     };
@@ -45,7 +46,7 @@ pub(crate) fn hmac_md5(key: &[u8], parts: &[&[u8]]) -> Key {
     Zeroizing::new(mac.finalize().into_bytes().into())
 }
 
-/// RC4 of `data` in place with a fresh state.
+/// Applies RC4 to `data` in place, starting from a fresh state.
 pub(crate) fn rc4(key: &[u8], data: &mut [u8]) {
     use rc4::KeyInit as _;
     if let Ok(mut stream) = Rc4::new_from_slice(key) {
@@ -68,7 +69,7 @@ pub(crate) fn session_base_key(response_key: &Key, proof: &[u8]) -> Key {
     hmac_md5(&response_key[..], &[proof])
 }
 
-/// The MIC of AUTHENTICATE, whose own MIC field must be zero in `authenticate`.
+/// Computes the MIC of AUTHENTICATE; the MIC field in `authenticate` must be zero.
 pub(crate) fn message_mic(
     exported: &[u8],
     negotiate: &[u8],
@@ -78,15 +79,15 @@ pub(crate) fn message_mic(
     hmac_md5(exported, &[negotiate, challenge, authenticate])
 }
 
-/// Which end sends a signed message.
+/// The sender of a signed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     Client,
     Server,
 }
 
-/// Keys for the first signed message of each end. Since the RC4 state is put back after a
-/// mechListMIC ([MS-SPNG] 3.2.5.1), making one is a pure function of the keys.
+/// The keys for the first signed message of each end. Since the RC4 state is reset after a
+/// mechListMIC ([MS-SPNG] 3.2.5.1), signing is a pure function of the keys.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub(crate) struct MicKeys {
     client_sign: [u8; 16],

@@ -1,9 +1,9 @@
 //! The three NTLM messages ([MS-NLMP] 2.2.1) and AV pairs (2.2.2.1), decoded and encoded.
 //!
 //! Every variable field has a minimum and a maximum; offsets and lengths are checked against the
-//! message before anything is looked at. Decoded fields borrow from the message. Strings are
-//! UTF-16LE, which must be well formed, or in an OEM character set ([`Charset`]). Semantics (what a flag or proof means) are in `server` and
-//! `client`.
+//! message before any content is read. Decoded fields borrow from the message. Strings are
+//! UTF-16LE, which must be well formed, or in an OEM character set ([`Charset`]). The meaning of
+//! flags and proofs is in `server` and `client`.
 
 use super::SIGNATURE;
 use crate::AuthError;
@@ -38,7 +38,7 @@ pub(crate) mod av {
     pub(crate) const TIMESTAMP: u16 = 7;
     pub(crate) const TARGET_NAME: u16 = 9;
     pub(crate) const CHANNEL_BINDINGS: u16 = 10;
-    /// Bit of FLAGS: AUTHENTICATE carries a MIC.
+    /// Bit of FLAGS: the AUTHENTICATE message carries a MIC.
     pub(crate) const FLAG_MIC: u32 = 2;
 }
 
@@ -46,17 +46,17 @@ pub(crate) mod av {
 pub(crate) const MAX_MESSAGE: usize = 16_384;
 /// Longest user, domain or workstation name in bytes.
 pub(crate) const MAX_NAME: usize = 512;
-/// Longest LM answer; there is no valid one but 24 bytes.
+/// Longest LM response; every valid one has 24 bytes.
 pub(crate) const MAX_LM: usize = 24;
-/// Shortest NTLMv2 answer: the proof and the fixed part of the client's blob.
+/// Shortest NTLMv2 response: the proof and the fixed part of the client's blob.
 pub(crate) const MIN_NT: usize = PROOF_LEN + BLOB_FIXED;
-/// Longest NTLMv2 answer.
+/// Longest NTLMv2 response.
 pub(crate) const MAX_NT: usize = 8192;
-/// Most AV pairs in a list.
+/// Maximum number of AV pairs in a list.
 pub(crate) const MAX_AV_PAIRS: usize = 32;
 pub(crate) const PROOF_LEN: usize = 16;
 const BLOB_FIXED: usize = 28;
-/// Where the MIC lies in AUTHENTICATE.
+/// The position of the MIC in AUTHENTICATE.
 pub(crate) const MIC_RANGE: core::ops::Range<usize> = 72..88;
 
 const fn bad(what: &'static str) -> AuthError {
@@ -112,8 +112,8 @@ fn field<'a>(
     message.get(offset..end).ok_or(bad(what))
 }
 
-/// How the strings of CHALLENGE and AUTHENTICATE are encoded ([MS-NLMP] 2.2.2.5, bits A and B).
-/// AV pairs are UTF-16LE always.
+/// The encoding of the strings in CHALLENGE and AUTHENTICATE ([MS-NLMP] 2.2.2.5, bits A and B). AV
+/// pairs are always UTF-16LE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Charset {
     Unicode,
@@ -121,8 +121,8 @@ pub(crate) enum Charset {
 }
 
 impl Charset {
-    /// The character set that the client's flags choose. Unicode wins where both are set
-    /// ([MS-NLMP] 2.2.2.5); `None` where neither is.
+    /// Returns the character set that the client's flags select. Unicode takes precedence if both
+    /// are set ([MS-NLMP] 2.2.2.5); `None` if neither is.
     pub(crate) fn of(negotiated: u32) -> Option<Self> {
         if negotiated & flags::UNICODE != 0 {
             Some(Self::Unicode)
@@ -131,7 +131,7 @@ impl Charset {
         }
     }
 
-    /// The flag that names it.
+    /// The flag of this character set.
     pub(crate) const fn flag(self) -> u32 {
         match self {
             Self::Unicode => flags::UNICODE,
@@ -139,7 +139,8 @@ impl Charset {
         }
     }
 
-    /// A name of this server. NetBIOS names are ASCII, which all OEM character sets have in common.
+    /// Encodes a name of this server. NetBIOS names are ASCII, which all OEM character sets have in
+    /// common.
     pub(crate) fn encode(self, name: &str) -> Vec<u8> {
         match self {
             Self::Unicode => super::keys::utf16(name),
@@ -155,9 +156,10 @@ impl Charset {
     }
 }
 
-/// A name in an OEM character set. Which one nothing in the protocol says; it matters beyond ASCII
-/// only. Clients of today that send OEM strings write UTF-8 or Latin-1, so these are tried. A wrong
-/// guess cannot let anybody in: the proof is made from the name in Unicode ([MS-NLMP] 3.3.2).
+/// Decodes a name in an OEM character set. The protocol does not tell which one it is; the
+/// difference matters only beyond ASCII. Clients of today that send OEM strings write UTF-8 or
+/// Latin-1, so these two are tried. A wrong guess cannot admit anybody: the proof is computed over
+/// the name in Unicode ([MS-NLMP] 3.3.2).
 fn oem(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(name) => name.to_owned(),
@@ -175,7 +177,7 @@ fn text(bytes: &[u8], what: &'static str) -> Result<String, AuthError> {
         .collect()
 }
 
-/// The flags of NEGOTIATE; its names are not used by anybody and not read.
+/// Returns the flags of NEGOTIATE. Its names are not used and therefore not parsed.
 pub(crate) fn parse_negotiate(message: &[u8]) -> Result<u32, AuthError> {
     check_header(message, 1)?;
     u32_at(message, 12)
@@ -207,7 +209,7 @@ pub(crate) struct Authenticate<'a> {
     pub(crate) user: String,
     pub(crate) encrypted_key: &'a [u8],
     pub(crate) flags: u32,
-    /// The MIC field, where all variable fields lie behind it.
+    /// The MIC field; present only if all variable fields are behind it.
     pub(crate) mic: Option<[u8; 16]>,
 }
 
@@ -223,8 +225,8 @@ pub(crate) fn parse_authenticate(
     };
     let workstation = field(message, 44, FIXED, MAX_NAME, "NTLM: workstation")?;
     let _ = workstation;
-    // The field table of LM, NT, domain, user, workstation, key: the MIC exists only when none
-    // of the data begins before its end.
+    // The table of the fields LM, NT, domain, user, workstation and key. The MIC exists only if
+    // none of their data begins before the end of the MIC field.
     let mut payload = message.len();
     for at in [12, 20, 28, 36, 44, 52] {
         if u16_at(message, at)? != 0 {
@@ -239,14 +241,14 @@ pub(crate) fn parse_authenticate(
         nt: field(message, 20, FIXED, MAX_NT, "NTLM: NT answer")?,
         domain: name(28, "NTLM: domain name")?,
         user: name(36, "NTLM: user name")?,
-        // Longer keys are refused here, other wrong lengths where the key is used.
+        // Longer keys are rejected here; other wrong lengths are rejected where the key is used.
         encrypted_key: field(message, 52, FIXED, 16, "NTLM: encrypted session key")?,
         flags,
         mic,
     })
 }
 
-/// An NTLMv2 answer split into proof and blob.
+/// An NTLMv2 response, split into proof and blob.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NtAnswer<'a> {
     pub(crate) proof: &'a [u8],
@@ -255,7 +257,7 @@ pub(crate) struct NtAnswer<'a> {
 }
 
 impl<'a> NtAnswer<'a> {
-    /// Splits an answer; refuses NTLMv1 (24 bytes or less) and blobs of another version.
+    /// Splits a response; rejects NTLMv1 (24 bytes or less) and blobs of another version.
     pub(crate) fn parse(nt: &'a [u8]) -> Result<Self, AuthError> {
         if nt.len() <= 24 {
             return Err(AuthError::NtlmV1Refused);
@@ -278,7 +280,7 @@ impl<'a> NtAnswer<'a> {
     }
 }
 
-/// Iterator over AV pairs, ending at the EOL pair. A list cut short yields an error.
+/// Iterator over AV pairs that ends at the EOL pair. A truncated list yields an error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AvPairs<'a> {
     rest: &'a [u8],
@@ -308,7 +310,7 @@ impl<'a> AvPairs<'a> {
         Ok(Some((id, value)))
     }
 
-    /// MsvAvFlags, 0 when there is none.
+    /// The value of MsvAvFlags, or 0 if it is absent.
     pub(crate) fn flags(self) -> Result<u32, AuthError> {
         for pair in self {
             let (id, value) = pair?;
@@ -326,14 +328,14 @@ impl<'a> Iterator for AvPairs<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let taken = self.take().transpose();
         if !matches!(taken, Some(Ok(_))) {
-            // After an error or the end the iterator stays at its end.
+            // After an error or the end the iterator remains at its end.
             self.rest = &[0, 0, 0, 0];
         }
         taken
     }
 }
 
-/// Appends one AV pair; values above 65535 bytes are left out.
+/// Appends one AV pair; values above 65535 bytes are omitted.
 pub(crate) fn push_av(list: &mut Vec<u8>, id: u16, value: &[u8]) {
     if let Ok(len) = u16::try_from(value.len()) {
         list.extend_from_slice(&id.to_le_bytes());
@@ -342,7 +344,7 @@ pub(crate) fn push_av(list: &mut Vec<u8>, id: u16, value: &[u8]) {
     }
 }
 
-/// Assembles a message whose table of variable fields lies among fixed bytes.
+/// Assembles a message that has a table of variable fields among its fixed bytes.
 struct Builder {
     fixed: Vec<u8>,
     payload: Vec<u8>,
@@ -366,7 +368,7 @@ impl Builder {
     }
 
     fn field(mut self, value: &[u8]) -> Self {
-        // Own values are far below 64 KiB; a longer one would be sent as empty.
+        // Our own values are far below 64 KiB; a longer one would be sent as empty.
         let len = u16::try_from(value.len()).unwrap_or(0);
         let offset = u32::try_from(self.fixed_len + self.payload.len()).unwrap_or(0);
         for part in [
@@ -389,7 +391,8 @@ impl Builder {
     }
 }
 
-/// VERSION ([MS-NLMP] 2.2.2.10): a debugging aid that decides nothing. 10.0, revision 15.
+/// VERSION ([MS-NLMP] 2.2.2.10): a debugging aid without influence on the protocol. 10.0, revision
+/// 15.
 const VERSION: [u8; 8] = [10, 0, 0, 0, 0, 0, 0, 15];
 
 pub(crate) fn build_negotiate(flags: u32) -> Vec<u8> {
@@ -417,7 +420,7 @@ pub(crate) fn build_challenge(
         .finish()
 }
 
-/// What AUTHENTICATE is made of; strings in the charset that was agreed on.
+/// The fields of AUTHENTICATE; strings are encoded in the negotiated character set.
 pub(crate) struct AuthenticateFields<'a> {
     pub(crate) lm: &'a [u8],
     pub(crate) nt: &'a [u8],
@@ -428,7 +431,7 @@ pub(crate) struct AuthenticateFields<'a> {
     pub(crate) flags: u32,
 }
 
-/// AUTHENTICATE with a zero MIC field.
+/// Builds AUTHENTICATE with a zero MIC field.
 pub(crate) fn build_authenticate(fields: &AuthenticateFields<'_>) -> Vec<u8> {
     Builder::new(3, MIC_RANGE.end)
         .field(fields.lm)

@@ -1,8 +1,8 @@
 //! NTLM version 2 ([MS-NLMP]): messages, keys, and the two ends of the exchange.
 //!
-//! NTLMv1 and LM answers are refused, as are peers without extended session security, which every
-//! client since Windows 2000 has. Names may come in an OEM character set. Signing exists only as far as SPNEGO's mechListMIC
-//! needs it: SMB signs its messages by its own means.
+//! NTLMv1 and LM responses are refused, as are peers without extended session security, which every
+//! client since Windows 2000 has. Names may come in an OEM character set. Signing is implemented
+//! only as far as SPNEGO's mechListMIC needs it: SMB signs its messages by its own means.
 
 pub(crate) mod client;
 pub(crate) mod keys;

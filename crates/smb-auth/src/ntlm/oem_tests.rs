@@ -1,4 +1,5 @@
-//! Names in an OEM character set ([MS-NLMP] 2.2.2.5, bits A and B), as small libraries send them.
+//! Names in an OEM character set ([MS-NLMP] 2.2.2.5, bits A and B), which small client libraries
+//! send.
 
 use super::keys;
 use super::message::{self, AuthenticateFields, flags};
@@ -12,7 +13,8 @@ const ASKED: u32 = flags::OEM
     | flags::ALWAYS_SIGN
     | flags::EXTENDED_SESSIONSECURITY;
 
-/// Signs in with `user` as these bytes; what the client means by them goes into the proof.
+/// Logs in with the user name in these bytes. The proof is computed over `meant`, the name that the
+/// client means by them.
 fn login(f: &mut Fixture, asked: u32, bytes: &[u8], meant: &str) -> Result<Step, AuthError> {
     let mut acceptor = Acceptor::new(f.params.clone());
     let negotiate = message::build_negotiate(asked);
@@ -23,7 +25,7 @@ fn login(f: &mut Fixture, asked: u32, bytes: &[u8], meant: &str) -> Result<Step,
     let oem = asked & flags::UNICODE == 0;
     assert_eq!(parsed.flags & flags::OEM != 0, oem);
     assert_eq!(parsed.flags & flags::UNICODE == 0, oem);
-    // TargetName is encoded as agreed, the AV pairs are not.
+    // TargetName is in the negotiated character set, the AV pairs are not.
     let target = if oem {
         b"SERVER".to_vec()
     } else {
@@ -78,7 +80,7 @@ fn a_user_whose_name_is_ascii_signs_in() {
 }
 
 #[test]
-fn unicode_goes_before_oem_and_one_of_them_is_needed() {
+fn unicode_takes_precedence_over_oem_and_one_of_them_is_required() {
     let mut f = fixture();
     let both = ASKED | flags::UNICODE;
     assert_eq!(
@@ -100,7 +102,7 @@ fn a_name_beyond_ascii_is_read_as_utf_8_or_latin_1() {
         };
         assert_eq!(name(login(&mut f, ASKED, bytes, meant)), "jürgen");
     }
-    // Code page 850, as a client of DOS has it, is another name here.
+    // In code page 850, which a DOS client would send, the same bytes are read as another name.
     let error = login(&mut f, ASKED, b"j\x81rgen", "jürgen").unwrap_err();
     assert!(matches!(error, AuthError::UnknownUser { .. }), "{error}");
 }

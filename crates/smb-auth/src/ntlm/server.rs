@@ -1,10 +1,11 @@
-//! The NTLM acceptor: NEGOTIATE → CHALLENGE → AUTHENTICATE → who it is ([MS-NLMP] 3.2.5.1).
+//! The NTLM acceptor: NEGOTIATE → CHALLENGE → AUTHENTICATE → identity ([MS-NLMP] 3.2.5.1).
 //!
-//! Invariants: a server challenge answers one AUTHENTICATE only; the NTLMv2 proof is always
-//! compared, in constant time, and decides alone (a MIC can only refuse, never admit); a user who
-//! does not exist costs the same work as one who does; the gate is asked before any hash is
-//! computed and told of success only after proof, MIC and account flags. The domain name a client sends is an
-//! input of the proof and never selects another account: there is one account database.
+//! Invariants: a server challenge is valid for one AUTHENTICATE only; the NTLMv2 proof is always
+//! compared, in constant time, and it alone admits a user (a MIC can only refuse); a user who does
+//! not exist costs the same work as one who does; the gate is consulted before any hash is
+//! computed, and notified of success only after proof, MIC and account flags have been checked. The
+//! domain name that a client sends is an input of the proof and never selects another account:
+//! there is one account database.
 
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use zeroize::Zeroizing;
@@ -15,7 +16,7 @@ use crate::acceptor::AcceptorParams;
 use crate::secret::{NtHash, SessionKey};
 use crate::{AuthError, Env, Identity, UserIdentity, UserRecord};
 
-/// Flags the server grants when the client asks for them.
+/// The flags that the server grants when the client asks for them.
 const GRANTED: u32 = flags::SIGN
     | flags::SEAL
     | flags::ALWAYS_SIGN
@@ -24,7 +25,7 @@ const GRANTED: u32 = flags::SIGN
     | flags::KEY_EXCH
     | flags::VERSION;
 
-/// An exchange after CHALLENGE went out. Answering consumes it.
+/// An exchange in which CHALLENGE was sent. Evaluating the AUTHENTICATE consumes it.
 pub(crate) struct Challenged {
     negotiate: Vec<u8>,
     challenge: Vec<u8>,
@@ -38,11 +39,11 @@ pub(crate) struct Accepted {
     pub(crate) identity: Identity,
     pub(crate) session_key: SessionKey,
     pub(crate) mic_keys: MicKeys,
-    /// AUTHENTICATE carried a MIC: the peer must send a mechListMIC as well.
+    /// AUTHENTICATE carried a MIC, so the peer must send a mechListMIC as well.
     pub(crate) had_mic: bool,
 }
 
-/// Answers NEGOTIATE with CHALLENGE; gives the message and the state to keep.
+/// Answers NEGOTIATE with CHALLENGE; returns the message and the state for the next step.
 pub(crate) fn challenge(
     negotiate: &[u8],
     params: &AcceptorParams,
@@ -75,7 +76,8 @@ pub(crate) fn challenge(
     ] {
         message::push_av(&mut info, id, &keys::utf16(name));
     }
-    // With a timestamp clients send a MIC and no LMv2 answer ([MS-NLMP] 3.1.5.1.2).
+    // If the server sends a timestamp, clients send a MIC and no LMv2 response ([MS-NLMP]
+    // 3.1.5.1.2).
     message::push_av(&mut info, av::TIMESTAMP, &env.now_filetime.to_le_bytes());
     message::push_av(&mut info, av::EOL, &[]);
     let target = charset.encode(&params.netbios_computer);
@@ -91,7 +93,7 @@ pub(crate) fn challenge(
 }
 
 impl Challenged {
-    /// Judges AUTHENTICATE. Consumes the challenge, whatever the outcome.
+    /// Evaluates AUTHENTICATE. Consumes the challenge in any case.
     pub(crate) fn authenticate(
         self,
         authenticate: &[u8],
@@ -100,8 +102,8 @@ impl Challenged {
     ) -> Result<Accepted, AuthError> {
         let parsed = message::parse_authenticate(authenticate, self.charset)?;
         let negotiated = parsed.flags & self.flags;
-        // [MS-NLMP] 3.2.5.1.2: no user, no NT answer, LM answer empty or one zero byte. Nothing is
-        // proven, so the flags do not matter.
+        // [MS-NLMP] 3.2.5.1.2: the user name and the NT response are empty, the LM response is
+        // empty or one zero byte. Nothing is proven, so the flags do not matter.
         if parsed.user.is_empty() && parsed.nt.is_empty() && matches!(parsed.lm, [] | [0]) {
             return anonymous(&parsed, negotiated);
         }
@@ -113,7 +115,8 @@ impl Challenged {
             return Err(AuthError::InvalidToken("NTLM: flags taken back"));
         }
         let answer = NtAnswer::parse(parsed.nt)?;
-        // Form is judged before the password, so that the outcome tells nothing about it.
+        // The form is checked before the password, so that its result reveals nothing about the
+        // password.
         answer.av_pairs().flags()?;
         let key_exchange = negotiated & flags::KEY_EXCH != 0;
         if key_exchange && parsed.encrypted_key.len() != 16 {
@@ -163,7 +166,7 @@ impl Challenged {
         let empty_password = hash.is_empty_password();
         let usable = has_hash && (params.allow_empty_passwords || !empty_password);
 
-        // Servers should also take a proof made with an empty domain name.
+        // A proof that was computed with an empty domain name is accepted as well.
         let given_key = keys::ntowf_v2(&hash, &parsed.user, &parsed.domain);
         let empty_key = keys::ntowf_v2(&hash, &parsed.user, "");
         let given = keys::nt_proof(&given_key, &self.server_challenge, answer.blob);
@@ -186,7 +189,7 @@ impl Challenged {
         }
     }
 
-    /// Checks the MIC where the (proven) AV flags announce one. True if there was one.
+    /// Verifies the MIC if the (proven) AV flags announce one. Returns whether there was one.
     fn check_mic(
         &self,
         authenticate: &[u8],
@@ -211,8 +214,8 @@ impl Challenged {
     }
 }
 
-/// A user who answers nothing: clients that are told no password try so before they ask for a null
-/// session. That is no answer of NTLMv1, and fails as a wrong password does.
+/// A user name without any response: clients without a password try this before they request a null
+/// session. It is no NTLMv1 response, and it fails like a wrong password.
 fn without_password(parsed: Authenticate<'_>, env: &Env<'_>) -> AuthError {
     let (name, domain) = (parsed.user, parsed.domain);
     if !env.gate.admit(&name) {
@@ -224,7 +227,7 @@ fn without_password(parsed: Authenticate<'_>, env: &Env<'_>) -> AuthError {
     }
 }
 
-/// A null session: its base key is 16 zero bytes and proves nothing.
+/// Accepts a null session. Its base key is 16 zero bytes and proves nothing.
 fn anonymous(parsed: &Authenticate<'_>, negotiated: u32) -> Result<Accepted, AuthError> {
     let key_exchange = negotiated & flags::KEY_EXCH != 0 && !parsed.encrypted_key.is_empty();
     if key_exchange && parsed.encrypted_key.len() != 16 {
@@ -241,7 +244,7 @@ fn anonymous(parsed: &Authenticate<'_>, negotiated: u32) -> Result<Accepted, Aut
     })
 }
 
-/// ExportedSessionKey; `encrypted` has 16 bytes where `key_exchange` is set.
+/// Computes ExportedSessionKey; `encrypted` has 16 bytes if `key_exchange` is set.
 fn export(base: &Key, key_exchange: bool, encrypted: &[u8]) -> Key {
     let mut exported = base.clone();
     if key_exchange {

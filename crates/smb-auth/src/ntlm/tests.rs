@@ -1,4 +1,4 @@
-//! Tests of NTLM: a server with some users, and a client that can get anything wrong.
+//! Tests of NTLM, with a server that has some users and a client that can send any wrong value.
 
 mod acceptor;
 mod exchange;
@@ -98,7 +98,7 @@ impl Fixture {
         self.env(|env| acceptor.step_now(token, env))
     }
 
-    /// A raw NTLM exchange up to the challenge.
+    /// Runs a raw NTLM exchange up to the challenge.
     fn challenged(&mut self) -> (Acceptor, Vec<u8>, Vec<u8>) {
         let mut acceptor = Acceptor::new(self.params.clone());
         let negotiate = client::negotiate();
@@ -115,7 +115,7 @@ impl Fixture {
     }
 }
 
-/// An AUTHENTICATE with anything wrong in it that a test asks for.
+/// Builds an AUTHENTICATE with the defects that a test chooses.
 #[derive(Clone)]
 struct Forge {
     user: &'static str,

@@ -12,8 +12,8 @@
 //! User fields: RID, name, NT hash or `-`, flags or `-`, seconds since 1970 of the last password
 //! change, `uid:gid` or `-`, group RIDs with commas or `-`, full name (may be empty). The version
 //! line comes first; machine-sid and next-rid come before the accounts, groups before users. Empty
-//! lines and lines that begin with `#` are skipped and not kept. A reader refuses what it does not
-//! know instead of guessing, and names the line.
+//! lines and lines that begin with `#` are skipped, and lost when the file is written again. The
+//! parser rejects anything it does not know instead of guessing, and reports the line.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{NtHash, UserRecord};
 
-/// Longest text that is read, in bytes.
+/// Longest text that is parsed, in bytes.
 pub const MAX_TEXT_LEN: usize = 64 << 20;
 const VERSION: &str = "1";
 const FLAG_DISABLED: &str = "disabled";
@@ -47,10 +47,10 @@ struct Partial {
 }
 
 impl UserDb {
-    /// Reads the text form.
+    /// Parses the text form.
     ///
     /// # Errors
-    /// [`UserDbError::Line`] with the first line that is wrong, [`UserDbError::TooLong`].
+    /// [`UserDbError::Line`] with the first wrong line, [`UserDbError::TooLong`].
     pub fn parse(text: &str) -> Result<Self, UserDbError> {
         if text.len() > MAX_TEXT_LEN {
             return Err(UserDbError::TooLong);
@@ -70,7 +70,7 @@ impl UserDb {
             .map_err(|what| UserDbError::Line { line: last, what })
     }
 
-    /// Writes the text form, wiped when dropped because it holds the hashes.
+    /// Returns the text form, which is wiped on drop because it contains the hashes.
     #[must_use]
     pub fn serialise(&self) -> Zeroizing<String> {
         // Reserved up front, since a growing string would leave copies behind.

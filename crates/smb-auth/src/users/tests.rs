@@ -122,7 +122,7 @@ fn errors_name_the_line() {
 }
 
 #[test]
-fn rids_are_never_given_twice() {
+fn rids_are_never_reused() {
     let mut db = sample();
     db.remove_user("bert").unwrap();
     let db2 = UserDb::parse(&db.serialise()).unwrap();

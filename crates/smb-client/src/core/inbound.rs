@@ -1,5 +1,5 @@
-//! From bytes to events: framing, decryption, compounds, signatures, matching replies with
-//! requests ([MS-SMB2] 3.2.5.1).
+//! Turns bytes into events: framing, decryption, compounds, signatures, and matching of replies
+//! with requests ([MS-SMB2] 3.2.5.1).
 
 use bytes::{Buf, Bytes, BytesMut};
 use smb_crypto::SignNonce;
@@ -16,11 +16,10 @@ use super::{Break, ClientCore, Event, Reply};
 use crate::error::ClientError;
 
 impl ClientCore {
-    /// Takes bytes as they came from the socket; what they meant is in
-    /// [`ClientCore::next_event`].
+    /// Processes bytes of the socket; [`ClientCore::next_event`] returns the resulting events.
     ///
     /// # Errors
-    /// Any: the connection is of no use any more.
+    /// After any error the connection is unusable.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         self.inbound.extend_from_slice(bytes);
         while let Some(message) = self.next_message()? {
@@ -61,7 +60,7 @@ impl ClientCore {
         Err(ClientError::Protocol("neither SMB2 nor encrypted"))
     }
 
-    /// [MS-SMB2] 3.2.5.1.1: decrypts.
+    /// Decrypts a message ([MS-SMB2] 3.2.5.1.1).
     fn open(&self, mut message: BytesMut) -> Result<(SessionId, Bytes), ClientError> {
         let header = TransformHeader::read(&message)?;
         let body = message.split_off(TransformHeader::SIZE.min(message.len()));
@@ -143,14 +142,15 @@ impl ClientCore {
         Ok(())
     }
 
-    /// [MS-SMB2] 3.2.5.1.3: whether the reply is signed, rightly; an error when it had to be.
+    /// Verifies the signature of a reply ([MS-SMB2] 3.2.5.1.3); returns whether it is signed. A
+    /// missing required signature is an error.
     fn verify(&self, reply: &Reply) -> Result<bool, ClientError> {
         let header = &reply.header;
         let outstanding = self.outstanding.get(&header.message_id);
         if reply.encrypted || self.derives_key(header.message_id, header.status) {
             return Ok(false);
         }
-        // These tell of a session the server has no key for any more, or never had.
+        // These concern a session for which the server has no key any more, or never had one.
         let keyless = matches!(
             header.status,
             Status::USER_SESSION_DELETED | Status::NETWORK_SESSION_EXPIRED
@@ -175,7 +175,7 @@ impl ClientCore {
             };
             return match key.verify(&reply.message, nonce) {
                 true => Ok(true),
-                // Samba sets the flag there without having a key.
+                // Samba sets the flag here without having a key.
                 false if keyless => Ok(false),
                 false => Err(ClientError::BadSignature(header.command)),
             };
@@ -191,7 +191,7 @@ impl ClientCore {
         }
     }
 
-    /// Messages nobody asked for: breaks and closed sessions.
+    /// Processes unsolicited messages: breaks and closed sessions.
     fn unsolicited(&mut self, reply: Reply) -> Result<(), ClientError> {
         let Header {
             command,

@@ -1,8 +1,8 @@
-//! SESSION_SETUP from the client's side: a new session, another channel of one, or a new proof
-//! for an old one ([MS-SMB2] 3.2.4.2.3, 3.2.5.3).
+//! SESSION_SETUP on the client: a new session, another channel of a session, or reauthentication
+//! ([MS-SMB2] 3.2.4.2.3, 3.2.5.3).
 //!
-//! Each setup has its own preauthentication hash, started from the connection's. Keys are
-//! derived before the final response is looked at, because that response is signed with them.
+//! Each setup has its own preauthentication hash, which starts from the connection's. Keys are
+//! derived before the final response is evaluated, because it is signed with them.
 
 use bytes::Bytes;
 use smb_auth::{Credentials, Initiator, InitiatorParams};
@@ -20,34 +20,34 @@ use super::{ClientCore, Event, Negotiated, Reply, SessionInfo};
 use crate::error::ClientError;
 use crate::request::Request;
 
-/// What a login is for.
+/// The purpose of a login.
 #[derive(Debug, Clone)]
 pub enum LoginKind {
     /// A new session.
     New,
     /// This connection becomes another channel of a session ([MS-SMB2] 3.2.4.2.3.1, 3.x).
     Bind(SessionSecret),
-    /// A session of this connection proves its identity anew.
+    /// A session of this connection authenticates again.
     Reauthenticate(SessionId),
 }
 
-/// How to log in.
+/// The parameters of a login.
 #[derive(Debug, Clone)]
 pub struct LoginArgs {
-    /// As whom.
+    /// The account.
     pub credentials: Credentials,
     /// Service principal name of the server, if it is known.
     pub target_spn: Option<String>,
-    /// The session a new one replaces; 0 for none.
+    /// The session that the new one replaces; 0 for none.
     pub previous_session_id: SessionId,
-    /// What for.
+    /// The purpose.
     pub kind: LoginKind,
-    /// Present time as FILETIME.
+    /// The current time as FILETIME.
     pub now_filetime: u64,
 }
 
 impl LoginArgs {
-    /// A new session of these credentials.
+    /// Parameters for a new session with these credentials.
     #[must_use]
     pub fn new(credentials: Credentials, now_filetime: u64) -> Self {
         Self {
@@ -73,10 +73,10 @@ pub(super) struct Setup {
 }
 
 impl ClientCore {
-    /// Begins a login; [`Event::Login`] with the returned ticket ends it.
+    /// Starts a login; an [`Event::Login`] with the returned ticket reports its end.
     ///
     /// # Errors
-    /// [`ClientError::Usage`] before the negotiation, or for a session that is not there.
+    /// [`ClientError::Usage`] before the negotiation, or for a session that does not exist.
     pub fn begin_login(&mut self, args: LoginArgs) -> Result<MessageId, ClientError> {
         let negotiated = self
             .negotiated
@@ -94,7 +94,7 @@ impl ClientCore {
             LoginKind::Bind(secret) => secret.id,
         };
         if let LoginKind::Bind(secret) = &args.kind {
-            // Until the channel has a key of its own, Session.SigningKey signs.
+            // Session.SigningKey signs until the channel has a key of its own.
             let state = SessionState::keyed(secret.clone(), negotiated, true);
             self.sessions.insert(session_id, state);
         }
@@ -132,13 +132,14 @@ impl ClientCore {
             security_buffer: token,
         })
         .session(setup.session_id)
-        // [MS-SMB2] 3.2.4.2.3.1: a binding is always signed; it cannot be encrypted.
+        // [MS-SMB2] 3.2.4.2.3.1: a binding request is always signed and cannot be encrypted.
         .overriding(|o| {
             if binding {
                 o.sign = Some(true);
                 o.encrypt = Some(false);
             }
-            // A new proof is the session's own client's, whether signing is required or not.
+            // Reauthentication is always signed, to prove that it comes from the client of the
+            // session, whether signing is required or not.
             if signs_again {
                 o.sign = Some(true);
             }
@@ -155,9 +156,10 @@ impl ClientCore {
         Ok(ticket)
     }
 
-    /// Whether the signature of a reply is not for everybody to check: the final one of a login
-    /// is signed with a key that is made from the exchange, and the refusal of a binding with
-    /// one we may not have (of another dialect or algorithm); a refusal gives nothing away.
+    /// Returns whether the signature of a reply cannot be verified on arrival. The final reply of a
+    /// login is signed with a key that is derived from the exchange. The refusal of a binding may
+    /// be signed with a key we do not have (of another dialect or algorithm), and trusting a
+    /// refusal gives nothing away.
     pub(super) fn derives_key(&self, id: MessageId, status: Status) -> bool {
         self.setups.get(&id).is_some_and(|setup| match setup.kind {
             LoginKind::New => status == Status::SUCCESS,
@@ -166,7 +168,7 @@ impl ClientCore {
         })
     }
 
-    /// Takes a reply to a SESSION_SETUP of a login; false when it is another reply.
+    /// Processes a reply to a SESSION_SETUP of a login; returns false for any other reply.
     pub(super) fn on_setup(&mut self, reply: &Reply) -> Result<bool, ClientError> {
         let Some(mut setup) = self.setups.remove(&reply.header.message_id) else {
             return Ok(false);
@@ -213,7 +215,8 @@ impl ClientCore {
         let response = SessionSetupResponse::read(&reply.message)?;
         let mut flags = response.session_flags;
         if setup.anonymous && !reply.header.flags.contains(HeaderFlags::SIGNED) {
-            // Not every server says what it knows we know.
+            // Some servers do not set the flag, because the client knows that it asked for a null
+            // session.
             flags |= SessionFlags::IS_NULL;
         }
         let session_id = reply.header.session_id;
@@ -229,7 +232,7 @@ impl ClientCore {
                 .insert(session_id, SessionState::keyless(flags));
             return Ok(info);
         }
-        // An anonymous session has keys that prove nothing: requests use them only when they say so.
+        // The keys of an anonymous session prove nothing; only requests that ask for it use them.
         let anonymous = flags.contains(SessionFlags::IS_NULL);
         if !anonymous {
             setup
@@ -269,15 +272,15 @@ impl ClientCore {
         Ok(info)
     }
 
-    /// What another connection needs to bind this session; `None` for unknown sessions and
-    /// those without keys.
+    /// Returns the secret that another connection needs to bind this session; `None` for unknown
+    /// sessions and those without keys.
     #[must_use]
     pub fn session_secret(&self, id: SessionId) -> Option<SessionSecret> {
         self.sessions.get(&id)?.secret.clone()
     }
 
-    /// Uses the keys of a session on this connection without asking the server; for tests of
-    /// what happens to somebody else's session.
+    /// Uses the keys of a session on this connection without the server's consent; for tests that
+    /// attack another client's session.
     pub fn adopt_session(&mut self, secret: SessionSecret, sign: bool) {
         if let Some(negotiated) = &self.negotiated {
             let id = secret.id;
@@ -287,8 +290,8 @@ impl ClientCore {
     }
 }
 
-/// [MS-SMB2] 3.2.5.3.1: the final response of a user's session is signed; on 2.x servers do so
-/// only when signing is required.
+/// Verifies the signature of the final response ([MS-SMB2] 3.2.5.3.1). On 2.x servers sign it only
+/// if signing is required.
 fn verify_final(
     reply: &Reply,
     key: &smb_crypto::SigningKey,

@@ -1,10 +1,11 @@
-//! The client's side of one connection as a machine: requests in, frames out; bytes in, events
-//! out ([MS-SMB2] 3.2).
+//! The client's side of one connection as a state machine: requests in, frames out; bytes in,
+//! events out ([MS-SMB2] 3.2).
 //!
-//! Owns the message ids and credits, the preauthentication hash, the keys of the sessions on
-//! this connection and what is outstanding. It negotiates and logs in by itself once told to.
-//! It reads no socket and no clock; randomness comes in as a closure. An error from
-//! [`ClientCore::feed`] means that nothing that follows can be trusted: drop the connection.
+//! It owns the message ids and credits, the preauthentication hash, the keys of the sessions on
+//! this connection, and the outstanding requests. Once started, it carries out the negotiation and
+//! a login by itself. It reads no socket and no clock; the caller passes in a source of randomness.
+//! An error from [`ClientCore::feed`] means that nothing that follows can be trusted: drop the
+//! connection.
 
 mod inbound;
 mod login;
@@ -42,26 +43,26 @@ use window::CreditWindow;
 /// The source of randomness of a connection: fills the buffer.
 pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
 
-/// A final reply, or an interim one where asked for.
+/// A final reply, or an interim one if requested.
 #[derive(Debug, Clone)]
 pub struct Reply {
     /// Its header.
     pub header: Header,
-    /// The message from its header on, padding of a compound included.
+    /// The message from its header on, including the padding of a compound.
     pub message: Bytes,
-    /// It came encrypted.
+    /// The message was encrypted.
     pub encrypted: bool,
-    /// It carried a signature, and the signature is right.
+    /// The message was signed, and the signature is right.
     pub signed: bool,
 }
 
 impl Reply {
-    /// The outcome.
+    /// The status.
     pub fn status(&self) -> Status {
         self.header.status
     }
 
-    /// The reply when its status is of success, else the status as an error.
+    /// Returns the reply if its status is a success, else the status as an error.
     ///
     /// # Errors
     /// [`ClientError::Status`].
@@ -74,23 +75,23 @@ impl Reply {
     }
 }
 
-/// A break the server announces ([MS-SMB2] 2.2.23).
+/// A break notification of the server ([MS-SMB2] 2.2.23).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Break {
-    /// Of an oplock.
+    /// The break of an oplock.
     Oplock {
-        /// The handle.
+        /// The open.
         file_id: FileId,
-        /// What is left.
+        /// The level or state after the break.
         level: OplockLevel,
     },
-    /// Of a lease.
+    /// The break of a lease.
     Lease {
         /// The lease.
         key: LeaseKey,
-        /// What it was.
+        /// The state before the break.
         current: LeaseState,
-        /// What is left.
+        /// The level or state after the break.
         new: LeaseState,
         /// The new epoch (version 2), else 0.
         epoch: u16,
@@ -99,47 +100,48 @@ pub enum Break {
     },
 }
 
-/// What became of a session setup.
+/// The result of a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionInfo {
     /// The session.
     pub session_id: SessionId,
-    /// Guest, null, to be encrypted.
+    /// The session's flags: guest, null, encrypted.
     pub flags: SessionFlags,
 }
 
-/// Something that came from the server.
+/// An event that the server caused.
 #[derive(Debug)]
 pub enum Event {
     /// A final reply.
     Reply(Reply),
-    /// STATUS_PENDING: the request goes on asynchronously.
+    /// STATUS_PENDING: the request continues asynchronously.
     Pending {
         /// The request.
         message_id: MessageId,
-        /// What to CANCEL it by.
+        /// The id for a CANCEL.
         async_id: AsyncId,
     },
     /// A break of an oplock or lease.
     Break(Break),
     /// A session was closed by the server ([MS-SMB2] 2.2.44).
     SessionClosed(SessionId),
-    /// The NEGOTIATE is over, well or with the server's status.
+    /// The negotiation has succeeded, or failed with the server's status.
     Negotiated(Result<(), Status>),
-    /// A login is over.
+    /// A login has ended.
     Login {
-        /// What [`ClientCore::begin_login`] returned.
+        /// The return value of [`ClientCore::begin_login`].
         ticket: MessageId,
-        /// How it ended.
+        /// Its result.
         outcome: Result<SessionInfo, ClientError>,
     },
 }
 
-/// A request sent and not finally answered.
+/// A request without a final reply.
 #[derive(Debug, Clone, Copy)]
 struct Outstanding {
     command: Command,
-    /// Whose keys; that of a related element is the one before it, whatever its header says.
+    /// The session whose keys apply; for a related element it is that of the element before,
+    /// regardless of its header.
     session_id: SessionId,
     /// The reply must be signed.
     signed: bool,
@@ -176,7 +178,7 @@ impl std::fmt::Debug for ClientCore {
 }
 
 impl ClientCore {
-    /// A connection before its first message.
+    /// Creates the state of a connection before its first message.
     #[must_use]
     pub fn new(options: Options, mut random: Random) -> Self {
         let guid = options.guid.unwrap_or_else(|| {
@@ -202,7 +204,7 @@ impl ClientCore {
         }
     }
 
-    /// What it was made with.
+    /// The options of the connection.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.options
@@ -214,47 +216,47 @@ impl ClientCore {
         self.guid
     }
 
-    /// What was negotiated, once it was.
+    /// The result of the negotiation, once it is complete.
     #[must_use]
     pub fn negotiated(&self) -> Option<&Negotiated> {
         self.negotiated.as_ref()
     }
 
-    /// Credits left.
+    /// The available credits.
     #[must_use]
     pub fn credits(&self) -> u32 {
         self.window.available()
     }
 
-    /// The MessageId the next request gets.
+    /// The MessageId of the next request.
     #[must_use]
     pub fn next_message_id(&self) -> MessageId {
         self.window.next()
     }
 
-    /// Requests without a final reply.
+    /// The number of requests without a final reply.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
 
-    /// The next frame to send.
+    /// Takes the next frame to send.
     pub fn next_frame(&mut self) -> Option<Frame> {
         self.frames.pop_front()
     }
 
-    /// The next thing that happened.
+    /// Takes the next event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Takes replies to requests it never saw, and unsigned ones, as events instead of errors;
-    /// for tests that write messages by hand. A wrong signature stays an error.
+    /// From now on reports replies without a request, and unsigned ones, as events instead of
+    /// errors; for tests that write messages by hand. A wrong signature remains an error.
     pub fn tolerate(&mut self) {
         self.tolerant = true;
     }
 
-    /// Whether a request carries the flag of a related element.
+    /// Returns whether a request has the flag of a related element.
     fn is_related(flags: HeaderFlags) -> bool {
         flags.contains(HeaderFlags::RELATED)
     }

@@ -1,5 +1,5 @@
-//! NEGOTIATE from the client's side ([MS-SMB2] 3.2.4.2, 3.2.5.2): what is offered, what came
-//! out, and the checks a client owes itself.
+//! NEGOTIATE on the client ([MS-SMB2] 3.2.4.2, 3.2.5.2): the offer, the result, and the checks that
+//! a client must make.
 
 use bytes::{BufMut, BytesMut};
 use smb_crypto::{Cipher, SigningAlgorithm};
@@ -22,28 +22,28 @@ use crate::request::Request;
 /// Bytes of salt in the preauthentication context.
 const SALT_LEN: usize = 32;
 
-/// How far the negotiation is.
+/// The progress of the negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Fresh,
-    /// An SMB1 NEGOTIATE was sent; the answer has MessageId 0.
+    /// An SMB1 NEGOTIATE was sent; its answer has MessageId 0.
     MultiProtocol,
     Smb2(MessageId),
     Done,
 }
 
-/// What a connection agreed on.
+/// The result of a negotiation.
 #[derive(Debug, Clone)]
 pub struct Negotiated {
     /// The dialect.
     pub dialect: Dialect,
-    /// The server.
+    /// The server's GUID.
     pub server_guid: Guid,
-    /// What the server can do.
+    /// The capabilities of the server.
     pub capabilities: Capabilities,
     /// The server's security mode.
     pub security_mode: SecurityMode,
-    /// The server demands signatures.
+    /// The server requires signing.
     pub server_requires_signing: bool,
     /// Longest buffer of QUERY and SET requests, bytes.
     pub max_transact_size: u32,
@@ -51,9 +51,9 @@ pub struct Negotiated {
     pub max_read_size: u32,
     /// Longest WRITE, bytes.
     pub max_write_size: u32,
-    /// Algorithm of signatures.
+    /// The signing algorithm.
     pub signing_algorithm: SigningAlgorithm,
-    /// Cipher, when encryption is possible.
+    /// The cipher, if encryption is possible.
     pub cipher: Option<Cipher>,
     /// Requests may charge more than one credit.
     pub multi_credit: bool,
@@ -62,10 +62,10 @@ pub struct Negotiated {
 }
 
 impl ClientCore {
-    /// Begins the negotiation; [`Event::Negotiated`] ends it.
+    /// Starts the negotiation; [`Event::Negotiated`] reports its end.
     ///
     /// # Errors
-    /// [`ClientError::Usage`] when it began before.
+    /// [`ClientError::Usage`] if it has been started before.
     pub fn begin_negotiate(&mut self) -> Result<(), ClientError> {
         if self.stage != Stage::Fresh {
             return Err(ClientError::Usage("negotiated already"));
@@ -78,13 +78,13 @@ impl ClientCore {
         let mut message = BytesMut::new();
         Smb1NegotiateRequest::encode(&mut message, dialects);
         self.frames.push_back(Frame::new(&[], message)?);
-        // The SMB1 message stands for id 0.
+        // The SMB1 message counts as MessageId 0.
         self.window.take(1, true)?;
         self.stage = Stage::MultiProtocol;
         Ok(())
     }
 
-    /// The security mode announced.
+    /// The security mode that the client announces.
     #[must_use]
     pub fn security_mode(&self) -> SecurityMode {
         match self.options.signing {
@@ -93,7 +93,7 @@ impl ClientCore {
         }
     }
 
-    /// The capabilities announced.
+    /// The capabilities that the client announces.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         // [MS-SMB2] 2.2.3: zero unless 3.x is offered.
@@ -104,7 +104,7 @@ impl ClientCore {
             | Capabilities::ENCRYPTION.when(self.options.encryption != Encryption::Never)
     }
 
-    /// The NEGOTIATE request of this connection's options, for sending as it is or changed.
+    /// Builds the NEGOTIATE request of this connection's options, to be sent unchanged or modified.
     #[must_use]
     pub fn negotiate_request(&mut self) -> Request {
         let contexts = self.negotiate_contexts();
@@ -160,7 +160,7 @@ impl ClientCore {
         let request = self.negotiate_request();
         let ids = self.send(vec![request])?;
         let id = ids.first().copied().unwrap_or_default();
-        // [MS-SMB2] 3.2.4.2.2.2: the hash begins with the request.
+        // [MS-SMB2] 3.2.4.2.2.2: the preauthentication hash begins with the request.
         if let Some(frame) = self.frames.back() {
             self.preauth.update(&frame.body);
         }
@@ -168,8 +168,8 @@ impl ClientCore {
         Ok(())
     }
 
-    /// Takes the answer to the NEGOTIATE that [`ClientCore::begin_negotiate`] sent; false when
-    /// it is another reply.
+    /// Processes the response to the NEGOTIATE that [`ClientCore::begin_negotiate`] sent; returns
+    /// false for any other reply.
     pub(super) fn on_negotiate(&mut self, reply: &Reply) -> Result<bool, ClientError> {
         let id = reply.header.message_id;
         let expected = match self.stage {
@@ -205,7 +205,7 @@ impl ClientCore {
         Ok(true)
     }
 
-    /// [MS-SMB2] 3.2.5.2: checks the answer and keeps what matters.
+    /// Checks the response ([MS-SMB2] 3.2.5.2) and extracts the result.
     fn settle(&self, response: &NegotiateResponse<'_>) -> Result<Negotiated, ClientError> {
         let mut signing_algorithm = SigningAlgorithm::default_for_dialect(response.dialect.0);
         let mut cipher = None;
@@ -289,8 +289,8 @@ impl ClientCore {
         }
     }
 
-    /// The input of VALIDATE_NEGOTIATE_INFO, when this connection has to send it
-    /// ([MS-SMB2] 3.2.5.5): 3.x was offered and something below 3.1.1 came out.
+    /// Returns the input of VALIDATE_NEGOTIATE_INFO if this connection has to send it ([MS-SMB2]
+    /// 3.2.5.5): 3.x was offered and a dialect below 3.1.1 was chosen.
     #[must_use]
     pub fn validate_negotiate_input(&self) -> Option<BytesMut> {
         let negotiated = self.negotiated.as_ref()?;
@@ -308,10 +308,10 @@ impl ClientCore {
         Some(out)
     }
 
-    /// Puts raw bytes of a message of our own making into the queue, with a transport header.
+    /// Queues the raw bytes of a message, behind a transport header.
     ///
     /// # Errors
-    /// [`ClientError::Usage`] when the transport cannot carry so much.
+    /// [`ClientError::Usage`] if the message is too long for the transport.
     pub fn send_message(&mut self, message: &[u8]) -> Result<(), ClientError> {
         let mut body = BytesMut::with_capacity(message.len());
         body.put_slice(message);

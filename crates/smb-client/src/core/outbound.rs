@@ -1,7 +1,7 @@
-//! From requests to frames: headers, compounds, signatures, encryption ([MS-SMB2] 3.2.4.1).
+//! Turns requests into frames: headers, compounds, signatures, encryption ([MS-SMB2] 3.2.4.1).
 //!
-//! All elements of a list go into one message of the transport; with more than one they are
-//! padded to eight bytes and chained by NextCommand. Encryption covers the whole message.
+//! All elements of a list are sent in one message of the transport; two or more are padded to eight
+//! bytes and chained by NextCommand. Encryption covers the whole message.
 
 use bytes::{BufMut, BytesMut};
 use smb_crypto::SignNonce;
@@ -25,10 +25,10 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame around `body`.
+    /// Creates a frame around `body`.
     ///
     /// # Errors
-    /// [`ClientError::Usage`] when the transport cannot carry so much.
+    /// [`ClientError::Usage`] if the message is too long for the transport.
     pub fn new(head: &[u8], body: BytesMut) -> Result<Self, ClientError> {
         let len = transport_header(head.len() + body.len())
             .ok_or(ClientError::Usage("message too long for the transport"))?;
@@ -39,14 +39,14 @@ impl Frame {
     }
 }
 
-/// How the elements of one message are protected.
+/// The protection of the elements of one message.
 struct Protection {
     sign: bool,
     encrypt: Option<SessionId>,
 }
 
 impl ClientCore {
-    /// Credits a list of requests charges here.
+    /// Returns the number of credits that a list of requests is charged on this connection.
     #[must_use]
     pub fn charge(&self, requests: &[Request]) -> u32 {
         requests
@@ -67,7 +67,8 @@ impl ClientCore {
     /// Sends one request, or several as a compound; returns their message ids.
     ///
     /// # Errors
-    /// [`ClientError::NoCredits`] (nothing was sent or taken), or [`ClientError::Usage`].
+    /// [`ClientError::NoCredits`] (then nothing was sent and no credits were used), or
+    /// [`ClientError::Usage`].
     pub fn send(&mut self, requests: Vec<Request>) -> Result<Vec<MessageId>, ClientError> {
         let needed = self.charge(&requests);
         let forced = requests.iter().any(|r| r.overrides.ignore_credits);
@@ -85,7 +86,7 @@ impl ClientCore {
         let transform_id = requests
             .iter()
             .find_map(|r| r.overrides.transform_session_id);
-        // A related element signs with the session of the first.
+        // A related element is signed with the session of the first element.
         let mut session = SessionId(0);
         for (index, request) in requests.into_iter().enumerate() {
             if !Self::is_related(request.flags) {
@@ -127,7 +128,7 @@ impl ClientCore {
         protection
     }
 
-    /// [MS-SMB2] 3.2.4.1.1: whether one request is signed.
+    /// Returns whether a request is signed ([MS-SMB2] 3.2.4.1.1).
     fn signs(&self, request: &Request, session: SessionId, protection: &Protection) -> bool {
         if protection.encrypt.is_some() && request.overrides.sign.is_none() {
             return false;
@@ -138,8 +139,8 @@ impl ClientCore {
         if state.signing.is_none() {
             return false;
         }
-        // On 3.1.1 a TREE_CONNECT of a user is signed in any case, so that its negotiation
-        // is proved.
+        // On 3.1.1 a user's TREE_CONNECT is always signed, to prove that the negotiation was not
+        // tampered with.
         let tree_connect = request.command == Command::TREE_CONNECT
             && state.is_user()
             && self
@@ -217,13 +218,13 @@ impl ClientCore {
         Ok(message)
     }
 
-    /// The MessageId and the credits to ask for.
+    /// Returns the MessageId and the number of credits to request.
     fn ids_for(&mut self, request: &Request, charge: u16) -> Result<(MessageId, u16), ClientError> {
         let overrides = &request.overrides;
         let message_id = match overrides.message_id {
             Some(id) => id,
-            // [MS-SMB2] 3.2.4.24: CANCEL takes no id of its own; with an AsyncId the
-            // MessageId means nothing.
+            // [MS-SMB2] 3.2.4.24: CANCEL uses no id of its own; with an AsyncId the MessageId has
+            // no meaning.
             None if request.command == Command::CANCEL => MessageId(0),
             None => self.window.take(charge, overrides.ignore_credits)?,
         };
@@ -251,7 +252,7 @@ impl ClientCore {
             .map_err(|_| ClientError::Usage("message cannot be signed"))
     }
 
-    /// [MS-SMB2] 3.1.4.3: encrypts the whole message.
+    /// Encrypts the whole message ([MS-SMB2] 3.1.4.3).
     fn seal(
         &self,
         session_id: SessionId,
@@ -286,7 +287,7 @@ impl ClientCore {
         Frame::new(&head, message)
     }
 
-    /// Whether requests of a new session are signed by default ([MS-SMB2] 3.2.5.3.1).
+    /// Returns whether requests of a new session are signed by default ([MS-SMB2] 3.2.5.3.1).
     pub(super) fn signing_required(&self) -> bool {
         match self.options.signing {
             Signing::Required => true,

@@ -1,8 +1,8 @@
 //! The keys of one session as this connection uses them.
 //!
-//! Signing keys belong to the channel, sealing keys and their nonce counter to the session: a
-//! [`SessionSecret`] carries the latter to another connection for binding, and all channels
-//! count in one counter ([MS-SMB2] 3.1.4.3: no nonce twice under one key).
+//! Signing keys belong to the channel, encryption keys and their nonce counter to the session: a
+//! [`SessionSecret`] transfers the latter to another connection for binding, and all channels share
+//! one counter ([MS-SMB2] 3.1.4.3: no nonce may repeat under one key).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use smb_wire::msg::SessionFlags;
 
 use super::Negotiated;
 
-/// What a session needs on each of its channels. Cheap to clone; shows no key.
+/// The secrets that a session needs on each of its channels. Cheap to clone; `Debug` shows no key.
 #[derive(Clone)]
 pub struct SessionSecret {
     pub(super) id: SessionId,
@@ -21,7 +21,7 @@ pub struct SessionSecret {
     pub(super) keys: Arc<SessionKeys>,
     pub(super) seal: Option<Arc<SealingKey>>,
     pub(super) open: Option<Arc<SealingKey>>,
-    /// In which the session's own key signs, if it is not that of the connection.
+    /// The algorithm in which the session's own key signs, if it differs from the connection's.
     pub(super) algorithm: Option<SigningAlgorithm>,
     nonces: Arc<AtomicU64>,
 }
@@ -33,7 +33,7 @@ impl std::fmt::Debug for SessionSecret {
 }
 
 impl SessionSecret {
-    /// The secret of a session whose keys were derived.
+    /// Creates the secret of a session from its derived keys.
     #[must_use]
     pub fn new(id: SessionId, flags: SessionFlags, keys: SessionKeys) -> Self {
         Self {
@@ -47,8 +47,8 @@ impl SessionSecret {
         }
     }
 
-    /// Its signing key signs in this algorithm wherever it is used: a binding is signed in that
-    /// of the session's first connection.
+    /// Makes the signing key use this algorithm on any connection: a binding request is signed with
+    /// the algorithm of the session's first connection.
     #[must_use]
     pub fn signed_in(mut self, algorithm: SigningAlgorithm) -> Self {
         self.algorithm = Some(algorithm);
@@ -61,7 +61,7 @@ impl SessionSecret {
         self.id
     }
 
-    /// A nonce never given before: a counter, the rest zero.
+    /// Returns a fresh nonce: a counter, followed by zeros.
     pub(super) fn nonce(&self) -> [u8; 16] {
         let mut nonce = [0; 16];
         let count = self.nonces.fetch_add(1, Ordering::Relaxed);
@@ -75,17 +75,17 @@ impl SessionSecret {
 /// A session on this connection.
 pub(super) struct SessionState {
     pub(super) flags: SessionFlags,
-    /// `None` for guests and null sessions.
+    /// `None` for guests.
     pub(super) secret: Option<SessionSecret>,
     pub(super) signing: Option<SigningKey>,
-    /// Requests are signed unless they say otherwise.
+    /// Requests are signed by default.
     pub(super) sign: bool,
-    /// Requests are encrypted unless they say otherwise.
+    /// Requests are encrypted by default.
     pub(super) encrypt: bool,
 }
 
 impl SessionState {
-    /// A session with keys. `sign` says whether requests are signed by default.
+    /// Creates a session with keys. `sign` is the default for requests.
     pub(super) fn keyed(secret: SessionSecret, negotiated: &Negotiated, sign: bool) -> Self {
         Self {
             flags: secret.flags,
@@ -100,7 +100,7 @@ impl SessionState {
         }
     }
 
-    /// A session of a guest or of nobody: no keys, nothing signed.
+    /// Creates a guest session, which has no keys and signs nothing.
     pub(super) fn keyless(flags: SessionFlags) -> Self {
         Self {
             flags,
@@ -111,7 +111,7 @@ impl SessionState {
         }
     }
 
-    /// Whether the session proves somebody's identity.
+    /// Returns whether the session has a proven identity.
     pub(super) fn is_user(&self) -> bool {
         !self
             .flags

@@ -1,4 +1,4 @@
-//! The machine against a server made of a few lines: frames out, replies in.
+//! Tests of the state machine with a minimal server: frames out, replies in.
 
 use bytes::BytesMut;
 use smb_crypto::{Cipher, SignNonce, derive_keys};
@@ -79,7 +79,7 @@ fn ready(dialect: Dialect) -> ClientCore {
 }
 
 #[test]
-fn negotiation_settles_a_dialect_that_was_offered() {
+fn negotiation_accepts_an_offered_dialect() {
     let mut core = core(Options::dialect(Dialect::SMB_2_1));
     core.begin_negotiate().unwrap();
     let frame = core.next_frame().unwrap();
@@ -87,7 +87,7 @@ fn negotiation_settles_a_dialect_that_was_offered() {
     let sent = NegotiateRequest::read(&frame.body).unwrap();
     assert_eq!(sent.dialects, [Dialect::SMB_2_1]);
     assert_eq!(sent.capabilities, Capabilities::empty());
-    // Byte by byte, as a socket may deliver it.
+    // One byte at a time, as a socket may deliver it.
     for byte in negotiate_reply(0, Dialect::SMB_2_1) {
         assert!(core.next_event().is_none());
         core.feed(&[byte]).unwrap();
@@ -98,7 +98,7 @@ fn negotiation_settles_a_dialect_that_was_offered() {
 }
 
 #[test]
-fn a_dialect_never_offered_is_refused() {
+fn a_dialect_that_was_not_offered_is_refused() {
     let mut core = core(Options::dialect(Dialect::SMB_2_1));
     core.begin_negotiate().unwrap();
     let outcome = core.feed(&negotiate_reply(0, Dialect::SMB_2_0_2));
@@ -126,7 +126,7 @@ fn an_smb1_negotiate_is_followed_by_one_of_smb2() {
 }
 
 #[test]
-fn replies_bring_credits_and_only_to_what_was_asked() {
+fn replies_grant_credits_and_need_a_request() {
     let mut core = ready(Dialect::SMB_2_1);
     assert_eq!(core.credits(), 10);
     let ids = core.send(vec![Request::new(&EchoRequest)]).unwrap();
@@ -144,7 +144,7 @@ fn replies_bring_credits_and_only_to_what_was_asked() {
 }
 
 #[test]
-fn missing_credits_take_nothing() {
+fn a_request_without_credits_uses_no_ids() {
     let mut core = ready(Dialect::SMB_2_1);
     let many = vec![Request::new(&EchoRequest); 11];
     assert!(matches!(
@@ -197,7 +197,7 @@ fn an_interim_reply_is_followed_by_the_final_one() {
 }
 
 #[test]
-fn breaks_come_unasked() {
+fn breaks_need_no_request() {
     let mut core = ready(Dialect::SMB_2_1);
     let file_id = FileId {
         persistent: 1,
@@ -324,7 +324,7 @@ fn encryption_is_made_and_checked() {
 }
 
 #[test]
-fn rubbish_from_the_server_is_an_error_and_no_panic() {
+fn invalid_messages_are_an_error_and_no_panic() {
     for bytes in [
         &[0x11, 0, 0, 4, 1, 2, 3, 4][..],
         &framed(b"\xffSMBr"),

@@ -1,6 +1,6 @@
-//! Message ids and credits on the client's side ([MS-SMB2] 3.2.4.1.2, 3.2.4.1.6, 3.2.5.1.4).
+//! Message ids and credits of the client ([MS-SMB2] 3.2.4.1.2, 3.2.4.1.6, 3.2.5.1.4).
 //!
-//! Ids are taken in order, as many as a request charges. Credits come back with every reply.
+//! Ids are used in order, as many as a request is charged. Every reply can grant credits.
 
 use smb_wire::ids::MessageId;
 
@@ -29,8 +29,8 @@ impl CreditWindow {
         MessageId(self.next)
     }
 
-    /// Takes `charge` ids and credits; the first id is the request's. With `force` the ids are
-    /// taken although the credits do not suffice.
+    /// Uses `charge` ids and credits; the first id becomes the request's. With `force` the ids are
+    /// used even if there are not enough credits.
     pub(super) fn take(&mut self, charge: u16, force: bool) -> Result<MessageId, ClientError> {
         let needed = u32::from(charge.max(1));
         if needed > self.available && !force {

@@ -100,8 +100,8 @@ fn check_order<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
     }
 }
 
-/// spec-notes 2.11: priority bits from 3.1.1 on (and on NEGOTIATE), REPLAY from 3.0 on, nothing
-/// else.
+/// Refuses header flags that the dialect does not have: the priority bits are valid on 3.1.1 (and on
+/// NEGOTIATE), REPLAY from 3.0 on (docs/protocol-notes.md, "Header flags of a request").
 fn check_flags<V: Vfs>(call: &Call<V>) -> Result<(), Failure> {
     let dialect = call.connection.dialect();
     let mut allowed = REQUEST_FLAGS;

@@ -173,8 +173,9 @@ impl<V: Vfs> Chain<V> {
         });
     }
 
-    /// [MS-SMB2] 3.3.1.2 and spec-notes 4.7: what is asked, but 1 for NEGOTIATE and for a
-    /// SESSION_SETUP that has not succeeded.
+    /// The credits that a response grants ([MS-SMB2] 3.3.1.2): as many as the request asks for, but 1 for
+    /// NEGOTIATE and for a SESSION_SETUP that has not succeeded (docs/protocol-notes.md, "Credits of
+    /// the first requests").
     fn grant(&self, call: &Call<V>, status: Status) -> u16 {
         let wanted = match call.header.command {
             Command::NEGOTIATE => 1,

@@ -132,7 +132,7 @@ async fn lock<V: Vfs>(
         // The lock was granted as the CANCEL came: it is held, and the client must know.
         return Ok(Status::SUCCESS);
     }
-    // spec-notes 6.5.
+    // docs/protocol-notes.md, "A lock request whose open ends".
     Ok(match reason {
         EndReason::Cancelled => Status::CANCELLED,
         EndReason::Closed | EndReason::Gone => Status::RANGE_NOT_LOCKED,

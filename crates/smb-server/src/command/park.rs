@@ -66,7 +66,7 @@ impl<V: Vfs> Call<V> {
         event: impl Future<Output = T>,
     ) -> Result<Result<T, EndReason>, Failure> {
         if !self.last {
-            // spec-notes 5.7: Windows refuses what would have to wait inside a chain.
+            // As Windows does (docs/protocol-notes.md, "Waiting inside a compound").
             return Err(Status::INTERNAL_ERROR.into());
         }
         self.park_told(open, before, event).await
@@ -181,8 +181,8 @@ impl<V: Vfs> Call<V> {
         if !self.last || self.chain.pending().is_some() {
             return;
         }
-        // Nobody listens to this ender: what the disk has begun is not cancelled
-        // (spec-notes 6.4).
+        // The other half of the ender is dropped: a request that the disk is executing cannot be
+        // cancelled (docs/protocol-notes.md, "What CANCEL ends").
         let (ender, _) = Ender::new();
         if let Some(id) = self
             .connection

@@ -131,7 +131,7 @@ async fn fill<V: Vfs>(
                 Pushed::Pushed => {}
                 Pushed::Full => break,
                 Pushed::FirstDoesNotFit { fixed_fits: true } => {
-                    // spec-notes 13.4: the name alone is cut.
+                    // [MS-FSA] 2.1.5.6.3: only the name of the first entry does not fit.
                     cursor.names.pop_front();
                     return Err(Status::BUFFER_OVERFLOW.into());
                 }

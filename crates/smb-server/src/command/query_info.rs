@@ -1,8 +1,9 @@
 //! QUERY_INFO ([MS-SMB2] 3.3.5.20): reads about an open and what it lies on.
 //!
-//! Owns the rules about buffers that all classes share (spec-notes 15.1): below the fixed part
-//! INFO_LENGTH_MISMATCH, a name or list that does not fit is cut with BUFFER_OVERFLOW, a security
-//! descriptor is never cut. What the classes contain is in `query_info/`. Changes nothing on disk.
+//! Owns the rules about output buffers that all classes share ([MS-SMB2] 3.3.5.20.1 to 3.3.5.20.3): a
+//! buffer shorter than the fixed part fails with INFO_LENGTH_MISMATCH, a name or list that does not
+//! fit is truncated with BUFFER_OVERFLOW, a security descriptor is never truncated. The content of
+//! each class is built in `query_info/`. Nothing here changes the disk.
 
 mod ea;
 mod file;

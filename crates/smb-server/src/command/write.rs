@@ -34,7 +34,8 @@ pub(super) async fn handle<V: Vfs>(call: &Call<V>) -> Handled {
         let receipt = call.nothing_changed();
         return Ok(Reply::changed(&WriteResponse { count }, receipt));
     }
-    // Windows takes either bit for writes within the file and beyond its end (A364).
+    // [MS-SMB2] appendix A on 3.3.5.13: Windows accepts either right, for writes within the file
+    // and beyond its end.
     if !open
         .granted
         .intersects(AccessMask::FILE_WRITE_DATA | AccessMask::FILE_APPEND_DATA)
@@ -56,7 +57,8 @@ async fn file<V: Vfs>(
     let end = range_end(request.offset, length)?;
     let flags = flags(call, open, request.flags)?;
     if length == 0 {
-        // spec-notes 1.10: nothing is extended, locks and oplocks are not looked at.
+        // [MS-FSA] 2.1.5.4: a write of no bytes extends nothing and succeeds before locks and
+        // oplocks are examined.
         return Ok(gate.unchanged());
     }
     file_end(end)?;
@@ -104,8 +106,8 @@ fn flags<V: Vfs>(
     let open_unbuffered = open
         .options
         .contains(CreateOptions::NO_INTERMEDIATE_BUFFERING);
-    // [MS-SMB2] 3.3.5.13 refuses write-through on a buffered open; every client but a
-    // conformance test wants it honoured (spec-notes 1.8).
+    // [MS-SMB2] 3.3.5.13 refuses write-through on a buffered open; by default it is honoured
+    // (docs/protocol-notes.md, "Write-through on a buffered open").
     if through && !open_unbuffered && !unbuffered && call.server().config().strict_write_flags {
         return Err(Status::INVALID_PARAMETER.into());
     }

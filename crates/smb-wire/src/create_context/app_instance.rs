@@ -1,5 +1,5 @@
-//! The application instance contexts ([MS-SMB2] 2.2.13.2.13, 2.2.13.2.15): which instance of a
-//! clustered application opens a file, and of what version.
+//! The application instance contexts ([MS-SMB2] 2.2.13.2.13, 2.2.13.2.15): the instance of a
+//! clustered application that opens a file, and its version.
 
 use bytes::{BufMut, BytesMut};
 
@@ -34,7 +34,8 @@ impl AppInstanceId {
     }
 }
 
-/// SMB2_CREATE_APP_INSTANCE_VERSION; the fields in this order make the order of versions.
+/// SMB2_CREATE_APP_INSTANCE_VERSION. The order of the fields makes the derived order the order of
+/// versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AppInstanceVersion {
     /// The high half.

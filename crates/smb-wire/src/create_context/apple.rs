@@ -8,7 +8,7 @@ use super::plain::exactly;
 use crate::codec::{Malformed, Reader, fitting_u32, size};
 
 flags_of_the_wire! {
-    /// Which parts are asked for and answered.
+    /// The parts of a query and of its answer.
     pub struct AppleBitmap(u64) {
         SERVER_CAPABILITIES = 0x01,
         VOLUME_CAPABILITIES = 0x02,
@@ -17,7 +17,7 @@ flags_of_the_wire! {
 }
 
 flags_of_the_wire! {
-    /// What the client can do.
+    /// The capabilities of the client.
     pub struct AppleClientCapabilities(u64) {
         SUPPORTS_READ_DIR_ATTR = 0x01,
         SUPPORTS_OSX_COPYFILE = 0x02,
@@ -27,7 +27,7 @@ flags_of_the_wire! {
 }
 
 flags_of_the_wire! {
-    /// What the server can do.
+    /// The capabilities of the server.
     pub struct AppleServerCapabilities(u64) {
         SUPPORTS_READ_DIR_ATTR = 0x01,
         SUPPORTS_OSX_COPYFILE = 0x02,
@@ -37,7 +37,7 @@ flags_of_the_wire! {
 }
 
 flags_of_the_wire! {
-    /// What the volume can do.
+    /// The capabilities of the volume.
     pub struct AppleVolumeCapabilities(u64) {
         SUPPORT_RESOLVE_ID = 0x01,
         CASE_SENSITIVE = 0x02,
@@ -51,19 +51,19 @@ const COMMAND_RESOLVE_ID: u32 = 2;
 /// AAPL of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppleRequest {
-    /// What are you?
+    /// Queries the server's capabilities.
     ServerQuery {
-        /// The parts asked for.
+        /// The requested parts.
         bitmap: AppleBitmap,
-        /// What the client can do.
+        /// The capabilities of the client.
         client_capabilities: AppleClientCapabilities,
     },
-    /// Which path has this file id?
+    /// Resolves a file id to its path.
     ResolveId {
         /// The file's number on its volume.
         file_id: u64,
     },
-    /// Another command; its data are left out.
+    /// Another command; its data are ignored.
     Other {
         /// The command.
         command: u32,
@@ -122,9 +122,9 @@ impl AppleRequest {
 /// AAPL of a response to a server query; a part that is present has its bit set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AppleResponse<'a> {
-    /// What the server can do.
+    /// The capabilities of the server.
     pub server_capabilities: Option<AppleServerCapabilities>,
-    /// What the volume can do.
+    /// The capabilities of the volume.
     pub volume_capabilities: Option<AppleVolumeCapabilities>,
     /// The model whose icon the client shows, in raw UTF-16LE.
     pub model: Option<&'a [u8]>,

@@ -1,5 +1,5 @@
 //! DHnQ, DHnC, DH2Q, DH2C: durable and persistent opens ([MS-SMB2] 2.2.13.2.3, .4, .11, .12 and
-//! 2.2.14.2.3, .12). The V1 reconnect and both reconnect responses hold nothing more.
+//! 2.2.14.2.3, .12). The V1 reconnect and both reconnect responses contain nothing more.
 
 use bytes::{BufMut, BytesMut};
 
@@ -52,10 +52,10 @@ impl DurableHandleResponse {
     }
 }
 
-/// DHnC: the open to come back to.
+/// DHnC: the open to reconnect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurableHandleReconnect {
-    /// The handle as CREATE gave it.
+    /// The FileId that CREATE returned.
     pub file_id: FileId,
 }
 
@@ -80,11 +80,12 @@ impl DurableHandleReconnect {
 /// DH2Q of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurableHandleRequestV2 {
-    /// How long the server shall keep the open, in milliseconds; 0 lets it choose.
+    /// The time in milliseconds for which the server is asked to preserve the open; 0 leaves it to
+    /// the server.
     pub timeout_ms: u32,
     /// Flags.
     pub flags: DurableHandleFlags,
-    /// Names this CREATE across replays.
+    /// Identifies this CREATE across replays.
     pub create_guid: Guid,
 }
 
@@ -116,7 +117,7 @@ impl DurableHandleRequestV2 {
 /// DH2Q of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurableHandleResponseV2 {
-    /// How long the server keeps the open, in milliseconds.
+    /// The time in milliseconds for which the server preserves the open.
     pub timeout_ms: u32,
     /// Flags.
     pub flags: DurableHandleFlags,
@@ -142,12 +143,12 @@ impl DurableHandleResponseV2 {
     }
 }
 
-/// DH2C: the open to come back to.
+/// DH2C: the open to reconnect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurableHandleReconnectV2 {
-    /// The handle as CREATE gave it.
+    /// The FileId that CREATE returned.
     pub file_id: FileId,
-    /// The CreateGuid it was made with.
+    /// The CreateGuid of the original CREATE.
     pub create_guid: Guid,
     /// Flags.
     pub flags: DurableHandleFlags,

@@ -1,5 +1,6 @@
-//! RqLs: a lease asked for and granted ([MS-SMB2] 2.2.13.2.8, 2.2.13.2.10, 2.2.14.2.10,
-//! 2.2.14.2.11). Request and response have one layout; the length tells version 1 from 2.
+//! RqLs: a requested or granted lease ([MS-SMB2] 2.2.13.2.8, 2.2.13.2.10, 2.2.14.2.10,
+//! 2.2.14.2.11). Request and response have the same layout; the length distinguishes version 1 from
+//! 2.
 
 use bytes::{BufMut, BytesMut};
 
@@ -7,7 +8,7 @@ use crate::codec::{Malformed, Reader};
 use crate::ids::LeaseKey;
 
 flags_of_the_wire! {
-    /// What a lease lets its holder cache.
+    /// The caching that a lease permits to its holder.
     pub struct LeaseState(u32) {
         READ = 0x01,
         HANDLE = 0x02,
@@ -22,15 +23,15 @@ flags_of_the_wire! {
     pub struct LeaseFlags(u32) {
         /// Response: the lease is being broken.
         BREAK_IN_PROGRESS = 0x0000_0002,
-        /// Version 2: the parent's key is given.
+        /// Version 2: the parent's key is present.
         PARENT_LEASE_KEY_SET = 0x0000_0004,
     }
 }
 
-/// What version 2 adds.
+/// The fields that version 2 adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LeaseV2 {
-    /// The lease of the parent directory; counts when the flag says so.
+    /// The key of the parent directory's lease; valid if the flag is set.
     pub parent_lease_key: LeaseKey,
     /// Counts the changes of the lease.
     pub epoch: u16,
@@ -41,7 +42,7 @@ pub struct LeaseV2 {
 pub struct LeaseContext {
     /// The client's name for the lease.
     pub lease_key: LeaseKey,
-    /// Asked for or granted.
+    /// The requested or granted state.
     pub lease_state: LeaseState,
     /// Flags.
     pub flags: LeaseFlags,
@@ -84,7 +85,7 @@ impl LeaseContext {
         })
     }
 
-    /// The parent's key, when version and flags say that there is one.
+    /// Returns the parent's key if version and flags say that it is present.
     #[must_use]
     pub fn parent_lease_key(&self) -> Option<LeaseKey> {
         self.v2

@@ -1,7 +1,7 @@
 //! The list of create contexts: reading the chain, writing it.
 //!
-//! Reading fuses after the first malformed member. Every step of the chain must go forward by a
-//! multiple of eight, so a list costs at most its length.
+//! The iterator ends after the first malformed member. Every step of the chain must go forward by a
+//! multiple of eight, so the work is bounded by the length of the list.
 
 use bytes::{BufMut, BytesMut};
 
@@ -19,7 +19,7 @@ pub struct CreateContext<'a> {
     pub data: &'a [u8],
 }
 
-/// The members of a raw list, one by one; ends after the first malformed one.
+/// Iterator over the members of a raw list; ends after the first malformed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreateContexts<'a> {
     rest: &'a [u8],
@@ -30,13 +30,14 @@ impl<'a> CreateContexts<'a> {
     /// [MS-SMB2] 3.3.5.9: a shorter name is an error.
     const NAME_LEN_MIN: usize = 4;
 
-    /// The members of `list`, which is what CreateContextsOffset and -Length delimit.
+    /// Returns the members of `list`, the bytes delimited by CreateContextsOffset and
+    /// CreateContextsLength.
     #[must_use]
     pub const fn new(list: &'a [u8]) -> Self {
         Self { rest: list }
     }
 
-    /// The first member called `name`, if there is one before anything malformed.
+    /// Returns the first member called `name`, unless a malformed member precedes it.
     #[must_use]
     pub fn find(mut self, name: &[u8]) -> Option<CreateContext<'a>> {
         self.find_map(|context| context.ok().filter(|context| context.name == name))
@@ -100,7 +101,7 @@ impl<'a> Iterator for CreateContexts<'a> {
     }
 }
 
-/// A list being written.
+/// A list under construction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CreateContextList {
     bytes: BytesMut,
@@ -114,7 +115,7 @@ impl CreateContextList {
         Self::default()
     }
 
-    /// Appends a member whose data `write` appends to what it is given.
+    /// Appends a member; `write` appends its data.
     pub fn push_with(&mut self, name: &[u8], write: impl FnOnce(&mut BytesMut)) {
         let out = &mut self.bytes;
         pad_to(out, 0, 8);
@@ -132,7 +133,7 @@ impl CreateContextList {
         out.put_slice(name);
         pad_to(out, start, 8);
         let data_start = out.len();
-        // Without data the offset still points behind the name, as Samba has it.
+        // Without data the offset still points behind the name, as in Samba's messages.
         let offset = offset_u16(out, start);
         data_offset.set_u16(out, offset);
         write(out);
@@ -152,7 +153,7 @@ impl CreateContextList {
         self.bytes.is_empty()
     }
 
-    /// The list as CREATE carries it.
+    /// The encoded list.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -239,7 +240,7 @@ mod tests {
                 "{why}: not fused"
             );
         }
-        // A member may not reach into the next one.
+        // A member must not overlap the next one.
         let mut two = member(32, (16, 4), (24, 16));
         two.extend(good);
         assert!(all(&two).is_err());

@@ -1,9 +1,10 @@
-//! Create contexts ([MS-SMB2] 2.2.13.2, 2.2.14.2): the list, and what the known members hold.
+//! Create contexts ([MS-SMB2] 2.2.13.2, 2.2.14.2): the list, and the structures of the known
+//! members.
 //!
-//! The list is a chain of offsets made by a stranger: every step must move forward, stay
-//! aligned and stay inside (see [`CreateContexts`]). Unknown members come out like any other and
-//! are for the server to ignore. [`CreateContext::request`] and [`CreateContext::response`]
-//! decode a member by its name.
+//! The list is a chain of untrusted offsets: every step must move forward, stay aligned and stay
+//! inside (see [`CreateContexts`]). Unknown members are returned like any other, and the server
+//! ignores them. [`CreateContext::request`] and [`CreateContext::response`] decode a member by its
+//! name.
 
 mod app_instance;
 mod apple;
@@ -44,7 +45,7 @@ pub mod name {
     pub const DURABLE_HANDLE_REQUEST_V2: &[u8] = b"DH2Q";
     /// Reconnect to a durable or persistent open, version 2.
     pub const DURABLE_HANDLE_RECONNECT_V2: &[u8] = b"DH2C";
-    /// The most access the user could have had.
+    /// The maximal access that the user can be granted.
     pub const QUERY_MAXIMAL_ACCESS: &[u8] = b"MxAc";
     /// The file's id on disk.
     pub const QUERY_ON_DISK_ID: &[u8] = b"QFid";

@@ -25,7 +25,7 @@ pub(super) fn exactly<'a>(
 /// MxAc of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueryMaximalAccessRequest {
-    /// When given and equal to the file's ChangeTime, the client wants no answer.
+    /// If present and equal to the file's ChangeTime, the client wants no answer.
     pub timestamp: Option<FileTime>,
 }
 
@@ -55,9 +55,9 @@ impl QueryMaximalAccessRequest {
 /// MxAc of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueryMaximalAccessResponse {
-    /// Whether the access could be found out.
+    /// The status of the query.
     pub query_status: Status,
-    /// The most access the user could have had.
+    /// The maximal access that the user can be granted.
     pub maximal_access: AccessMask,
 }
 
@@ -130,7 +130,7 @@ impl AllocationSize {
     }
 }
 
-/// TWrp: the moment whose version of the file is wanted.
+/// TWrp: the time of the requested version of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimewarpToken(pub FileTime);
 

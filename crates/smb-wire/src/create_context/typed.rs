@@ -1,6 +1,7 @@
-//! From a name to the structure it announces: one arm per context, the rest as they came.
+//! Decodes a context by its name: one match arm for each known context; others are returned as raw
+//! bytes.
 //!
-//! Writing is the other way round: push the name with the structure's `encode` into a
+//! To encode, push the name with the structure's `encode` into a
 //! [`CreateContextList`](super::CreateContextList), or use `encode` here.
 
 use super::{
@@ -43,7 +44,7 @@ pub enum RequestContext<'a> {
     AppInstanceVersion(AppInstanceVersion),
     /// AAPL.
     Apple(AppleRequest),
-    /// A context without a meaning here.
+    /// A context that is not known.
     Unknown(CreateContext<'a>),
 }
 
@@ -62,15 +63,15 @@ pub enum ResponseContext<'a> {
     Lease(LeaseContext),
     /// AAPL.
     Apple(AppleResponse<'a>),
-    /// A context without a meaning here.
+    /// A context that is not known.
     Unknown(CreateContext<'a>),
 }
 
 impl<'a> CreateContext<'a> {
-    /// The context as one of a request.
+    /// Decodes the context as one of a request.
     ///
     /// # Errors
-    /// [`Malformed`] when the data are not what the name announces.
+    /// [`Malformed`] when the data do not match the name.
     pub fn request(&self) -> Result<RequestContext<'a>, Malformed> {
         use RequestContext as R;
         let data = self.data;
@@ -103,10 +104,10 @@ impl<'a> CreateContext<'a> {
         })
     }
 
-    /// The context as one of a response.
+    /// Decodes the context as one of a response.
     ///
     /// # Errors
-    /// [`Malformed`] when the data are not what the name announces.
+    /// [`Malformed`] when the data do not match the name.
     pub fn response(&self) -> Result<ResponseContext<'a>, Malformed> {
         use ResponseContext as R;
         let data = self.data;

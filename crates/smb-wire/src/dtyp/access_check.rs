@@ -1,16 +1,16 @@
 //! The access check of [MS-DTYP] 2.5.3.2 for files: no object tree, no conditions, no central
 //! policies.
 //!
-//! Fail-safe readings: a callback entry that allows never applies, one that denies always does
-//! ([MS-DTYP] 2.5.3.1.5: the condition is "unknown"). Generic rights, in the request or in an
-//! entry, mean what they mean for files.
+//! Callback entries are evaluated to the safe side: one that allows never applies, one that denies
+//! always does ([MS-DTYP] 2.5.3.1.5: the condition is "unknown"). Generic rights, in the request or
+//! in an entry, stand for the rights of files.
 
 use super::ace::{AceFlags, AceType};
 use super::security_descriptor::SecurityDescriptor;
 use super::sid::Sid;
 use crate::access_mask::AccessMask;
 
-/// Not all rights asked for are granted.
+/// Not all requested rights are granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessDenied;
 
@@ -22,7 +22,7 @@ impl core::fmt::Display for AccessDenied {
 
 impl core::error::Error for AccessDenied {}
 
-/// Privileges that grant rights whatever the descriptor says.
+/// Privileges that grant rights regardless of the descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Privileges {
     /// SeSecurityPrivilege: ACCESS_SYSTEM_SECURITY.
@@ -31,10 +31,10 @@ pub struct Privileges {
     pub take_ownership: bool,
 }
 
-/// Who asks.
+/// The identity that requests access.
 #[derive(Debug, Clone, Copy)]
 pub struct Token<'a> {
-    /// The user's own SID and those of all groups, EVERYONE among them.
+    /// The SIDs of the user and of all groups, including EVERYONE.
     pub sids: &'a [Sid],
     /// Privileges.
     pub privileges: Privileges,
@@ -58,11 +58,11 @@ impl<'a> Token<'a> {
     }
 }
 
-/// The rights that `desired` ends up with: the same rights with generic ones mapped, and with
-/// MAXIMUM_ALLOWED all that can be had.
+/// Returns the granted rights: those in `desired` with generic ones mapped, and with
+/// MAXIMUM_ALLOWED all rights that can be granted.
 ///
 /// # Errors
-/// [`AccessDenied`] when one of the rights named (besides MAXIMUM_ALLOWED) is not granted, or
+/// [`AccessDenied`] when one of the named rights (besides MAXIMUM_ALLOWED) is not granted, or when
 /// MAXIMUM_ALLOWED alone yields nothing.
 pub fn access_check(
     sd: &SecurityDescriptor,
@@ -78,14 +78,14 @@ pub fn access_check(
     Ok(if wants_maximum { granted } else { named })
 }
 
-/// All rights that the token can have.
+/// Returns all rights that can be granted to the token.
 #[must_use]
 pub fn maximal_access(sd: &SecurityDescriptor, token: &Token<'_>) -> AccessMask {
     grantable(sd, token, AccessMask::empty(), true)
 }
 
-/// Each right is decided by the first entry that names it, which is why asking for all rights at
-/// once gives the same answer as asking for each.
+/// Each right is decided by the first entry that names it, which is why requesting all rights at
+/// once gives the same result as requesting each separately.
 fn grantable(
     sd: &SecurityDescriptor,
     token: &Token<'_>,
@@ -101,7 +101,7 @@ fn grantable(
         .when(token.privileges.take_ownership && (maximum || asks(AccessMask::WRITE_OWNER)));
 
     let Some(dacl) = &sd.dacl else {
-        // No DACL, no policy: everything a file knows ([MS-DTYP] 2.5.3.2).
+        // Without a DACL all rights of a file are granted ([MS-DTYP] 2.5.3.2).
         let all = AccessMask::FILE_ALL_ACCESS;
         let odd = named.without(AccessMask::ACCESS_SYSTEM_SECURITY);
         return granted | all | odd;
@@ -113,7 +113,7 @@ fn grantable(
             .iter()
             .filter(|ace| !ace.flags.contains(AceFlags::INHERIT_ONLY))
     };
-    // Entries for OWNER_RIGHTS replace what an owner has without asking.
+    // Entries for OWNER_RIGHTS replace the implicit rights of an owner.
     let owner_rights_named = effective().any(|ace| {
         ace.access()
             .is_some_and(|(_, sid)| *sid == Sid::OWNER_RIGHTS)
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_lets_nobody_in_and_none_lets_everybody() {
+    fn an_empty_list_denies_everybody_and_no_list_allows_everybody() {
         let all = AccessMask::FILE_ALL_ACCESS;
         assert_eq!(check(&sd(OTHER, vec![]), AccessMask(1)), Err(AccessDenied));
         let open = SecurityDescriptor::default();

@@ -1,8 +1,8 @@
 //! Access control entries ([MS-DTYP] 2.4.4).
 //!
-//! Entries laid out as header, mask, SID (allowed, denied, audit, their callback forms, the
-//! integrity label) are taken apart; all others, object entries among them, survive a round
-//! trip as opaque bytes and take no part in decisions.
+//! Entries whose layout is header, mask, SID (allowed, denied, audit, their callback forms, the
+//! integrity label) are decoded; all others, including object entries, survive a round trip as
+//! opaque bytes and take no part in decisions.
 
 use bytes::{BufMut, BytesMut};
 
@@ -37,14 +37,14 @@ enum_of_the_wire! {
 }
 
 impl AceType {
-    /// Whether the body is mask and SID, perhaps with application data.
+    /// Returns whether the body is mask and SID, possibly followed by application data.
     const fn is_mask_and_sid(self) -> bool {
         matches!(self.0, 0x00..=0x03 | 0x09 | 0x0a | 0x0d | 0x0e | 0x11..=0x13)
     }
 }
 
 flags_of_the_wire! {
-    /// How an entry is inherited and audited ([MS-DTYP] 2.4.4.1).
+    /// The inheritance and audit flags of an entry ([MS-DTYP] 2.4.4.1).
     pub struct AceFlags(u8) {
         OBJECT_INHERIT = 0x01,
         CONTAINER_INHERIT = 0x02,
@@ -56,19 +56,19 @@ flags_of_the_wire! {
     }
 }
 
-/// What an entry says.
+/// The body of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AceBody {
     /// These rights for this SID.
     Access {
         /// The rights.
         mask: AccessMask,
-        /// Whose.
+        /// The SID that the rights concern.
         sid: Sid,
-        /// What follows the SID (conditions of callback entries); usually empty.
+        /// The bytes behind the SID (conditions of callback entries); usually empty.
         application_data: Vec<u8>,
     },
-    /// An entry we do not take apart: its bytes after the header.
+    /// The bytes behind the header of an entry that is not decoded.
     Opaque(Vec<u8>),
 }
 
@@ -79,7 +79,7 @@ pub struct Ace {
     pub ace_type: AceType,
     /// Inheritance and audit.
     pub flags: AceFlags,
-    /// What it says.
+    /// Its body.
     pub body: AceBody,
 }
 
@@ -123,7 +123,7 @@ impl Ace {
         }
     }
 
-    /// Whether children of any kind inherit it.
+    /// Returns whether files or directories below inherit the entry.
     #[must_use]
     pub const fn is_inheritable(&self) -> bool {
         self.flags.intersects(AceFlags(
@@ -134,7 +134,7 @@ impl Ace {
     /// Reads the next entry.
     ///
     /// # Errors
-    /// [`Malformed`] when AceSize leaves the list, is no multiple of 4, or is too small for
+    /// [`Malformed`] when AceSize exceeds the list, is not a multiple of 4, or is too small for
     /// mask and SID.
     pub fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         const WHAT: &str = "ACE";
@@ -175,7 +175,7 @@ impl Ace {
         (Self::MIN + body).next_multiple_of(4)
     }
 
-    /// Appends the entry, padded to a multiple of 4. The list that holds it checks the length.
+    /// Appends the entry, padded to a multiple of 4. The list checks the total length.
     pub(super) fn encode(&self, out: &mut BytesMut) {
         let start = out.len();
         out.put_u8(self.ace_type.0);

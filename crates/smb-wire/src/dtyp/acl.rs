@@ -1,23 +1,24 @@
-//! Access control lists ([MS-DTYP] 2.4.5), with limits against forged ones.
+//! Access control lists ([MS-DTYP] 2.4.5), with limits against forged lists.
 //!
-//! The order of entries is kept: it decides. A list that outgrew its 16-bit length is an error
-//! when written, never cut.
+//! The order of entries is preserved, because it decides. A list that exceeds its 16-bit length is
+//! an error when it is encoded; it is never truncated.
 
 use bytes::{BufMut, BytesMut};
 
 use super::ace::Ace;
 use crate::codec::{Malformed, Reader};
 
-/// Most bytes of a list: AclSize is 16 bits wide.
+/// Maximum length of a list in bytes: AclSize is 16 bits wide.
 pub const MAX_ACL_BYTES: usize = 65_532;
 
-/// Most entries of a list; NTFS ends near 1,820 by length alone.
+/// Maximum number of entries of a list; on NTFS the length alone limits a list to about 1,820
+/// entries.
 pub const MAX_ACES: usize = 2_048;
 
 /// A list of entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acl {
-    /// 2, or 4 when there are object entries; 3 is what smbcacls writes, and Windows takes.
+    /// 2, or 4 when there are object entries; smbcacls writes 3, and Windows accepts it.
     pub revision: u8,
     /// The entries, in the order of evaluation.
     pub aces: Vec<Ace>,
@@ -42,11 +43,11 @@ impl Acl {
         }
     }
 
-    /// Reads a list from the front of `bytes`; what follows is ignored.
+    /// Reads a list from the front of `bytes` and ignores the rest.
     ///
     /// # Errors
-    /// [`Malformed`] for an unknown revision, a length or count that leaves `bytes`, over
-    /// [`MAX_ACES`] entries, or a bad entry.
+    /// [`Malformed`] for an unknown revision, a length or count that exceeds `bytes`, over
+    /// [`MAX_ACES`] entries, or a malformed entry.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         const WHAT: &str = "ACL";
         let mut header = Reader::new(bytes, WHAT);
@@ -75,8 +76,8 @@ impl Acl {
     /// Appends the list.
     ///
     /// # Errors
-    /// [`Malformed`], and nothing written, when it is longer than [`MAX_ACL_BYTES`] or has more
-    /// than [`MAX_ACES`] entries.
+    /// [`Malformed`], and nothing is written, when the list is longer than [`MAX_ACL_BYTES`] or has
+    /// more than [`MAX_ACES`] entries.
     pub fn encode(&self, out: &mut BytesMut) -> Result<(), Malformed> {
         const TOO_LONG: Malformed = Malformed::new("ACL (too long to write)");
         let len = self.encoded_len();
@@ -123,8 +124,8 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_strangers_are_checked() {
-        // Count over the content, AceSize 0, not a multiple of 4, over the list.
+    fn untrusted_lengths_are_checked() {
+        // The count exceeds the content; AceSize is 0, not a multiple of 4, or exceeds the list.
         assert!(Acl::read(&[2, 0, 8, 0, 1, 0, 0, 0]).is_err());
         assert!(Acl::read(&[2, 0, 12, 0, 1, 0, 0, 0, 5, 0, 0, 0]).is_err());
         assert!(Acl::read(&[2, 0, 12, 0, 1, 0, 0, 0, 5, 0, 3, 0]).is_err());

@@ -1,12 +1,14 @@
-//! The descriptor of a new file or directory from its parent's and its creator's
+//! Computes the descriptor of a new file or directory from its parent's and its creator's
 //! ([MS-DTYP] 2.5.3.4), for entries that allow, deny or audit.
 //!
-//! Follows the table of 2.5.3.4.4 and what NTFS does where the pseudocode leaves it open: an
-//! entry that is both effective on a directory and passed on becomes one entry, and two only
-//! when the effective one had to be changed (CREATOR OWNER, CREATOR GROUP, generic rights).
-//! DACL_AUTO_INHERIT and SACL_AUTO_INHERIT (2.5.3.4.1) hold where the parent's list is marked as
+//! The computation follows the table of 2.5.3.4.4, and NTFS where the pseudocode leaves it open: an
+//! entry that is both effective on a directory and passed on becomes one entry, or two only if the
+//! effective one had to be changed (CREATOR OWNER, CREATOR GROUP, generic rights).
+//!
+//! DACL_AUTO_INHERIT and SACL_AUTO_INHERIT (2.5.3.4.1) apply where the parent's list is marked as
 //! auto-inherited: only then are entries marked as inherited, is the new list marked, and are the
-//! parent's entries appended to a list that the creator gives.
+//! parent's entries appended to a list that the creator supplies.
+//!
 //! Object entries are not inherited: files have no object types.
 
 use super::ace::{Ace, AceBody, AceFlags, AceType};
@@ -15,11 +17,11 @@ use super::security_descriptor::{SecurityDescriptor, SecurityDescriptorControl};
 use super::sid::Sid;
 use crate::access_mask::AccessMask;
 
-/// The descriptor of a new object. `owner` and `group` are the creator's, used where the
+/// Returns the descriptor of a new object. `owner` and `group` are the creator's, used where the
 /// creator's descriptor names none.
 ///
-/// Without anything to inherit and without a DACL from the creator, owner and system get full
-/// access (the default DACL of a Windows token).
+/// If there is nothing to inherit and no DACL from the creator, owner and system get full access
+/// (the default DACL of a Windows token).
 #[must_use]
 pub fn inherit(
     parent: Option<&SecurityDescriptor>,
@@ -41,7 +43,7 @@ pub fn inherit(
     let creator_control = creator.map_or(Control::empty(), |sd| sd.control);
     let given =
         creator.filter(|sd| sd.control.contains(Control::DACL_PRESENT) || sd.dacl.is_some());
-    // A list that is not there protects nothing.
+    // An absent list cannot be protected.
     let dacl_protected = given.is_some() && creator_control.contains(Control::DACL_PROTECTED);
     let parent_control = parent.map_or(Control::empty(), |sd| sd.control);
     let above = |list, automatic| Above {
@@ -49,7 +51,7 @@ pub fn inherit(
         automatic: parent_control.contains(automatic),
     };
     let dacl = match given {
-        // A NULL DACL given on purpose stays one.
+        // A NULL DACL that the creator supplied explicitly is preserved.
         Some(sd) if sd.dacl.is_none() => {
             control |= Control::DACL_PRESENT;
             None
@@ -64,8 +66,8 @@ pub fn inherit(
         )),
     };
     let dacl = dacl.map(|(aces, automatic)| {
-        // Windows counts entries that reached the child, not those that could have reached
-        // another: a file below a list for directories only gets the default.
+        // Windows considers the entries that the child actually inherits, not those that another
+        // child could have inherited: below a list for directories only, a file gets the default.
         if aces.is_empty() && given.is_none() {
             return Acl::new(default_dacl(owner));
         }
@@ -98,14 +100,14 @@ pub fn inherit(
     }
 }
 
-/// [MS-DTYP] 2.5.3.4.2: the DACL of last resort, full access for owner and system.
+/// The default DACL ([MS-DTYP] 2.5.3.4.2): full access for owner and system.
 fn default_dacl(owner: Sid) -> Vec<Ace> {
     [owner, Sid::LOCAL_SYSTEM]
         .map(|sid| Ace::allow(sid, AccessMask::FILE_ALL_ACCESS, AceFlags::empty()))
         .to_vec()
 }
 
-/// The new object as far as inheritance cares.
+/// The properties of the new object that inheritance depends on.
 struct Child {
     is_directory: bool,
     owner: Sid,
@@ -115,18 +117,19 @@ struct Child {
 /// A list of the parent.
 struct Above<'a> {
     list: Option<&'a Acl>,
-    /// It is marked as auto-inherited, and so is what comes of it.
+    /// The list is marked as auto-inherited, and so is the list computed from it.
     automatic: bool,
 }
 
 impl Child {
-    /// The new object's list: the creator's explicit entries, then what the parent passes on: all of it
-    /// where the creator gave no list; and whether the list is auto-inherited.
+    /// Returns the new object's list, and whether it is auto-inherited: the creator's explicit
+    /// entries followed by the parent's inheritable ones; only the latter if the creator supplied
+    /// no list.
     fn list(&self, parent: Above<'_>, creator: Option<&Acl>, protected: bool) -> (Vec<Ace>, bool) {
         let mut aces = Vec::new();
         for ace in creator.iter().flat_map(|acl| &acl.aces) {
-            // 2.5.3.4: of a protected list every entry counts as explicit; of another what it says it
-            // inherited is not taken over.
+            // 2.5.3.4: in a protected list every entry counts as explicit; in any other, entries
+            // marked as inherited are not copied.
             if protected || !ace.flags.contains(AceFlags::INHERITED) {
                 self.push_explicit(ace, &mut aces);
             }
@@ -143,7 +146,7 @@ impl Child {
         (aces, parent.automatic)
     }
 
-    /// An entry of the creator's, with generic rights and macro SIDs resolved where it takes
+    /// Appends an entry of the creator, with generic rights and macro SIDs resolved where it takes
     /// effect (2.5.3.4.7).
     fn push_explicit(&self, ace: &Ace, aces: &mut Vec<Ace>) {
         let only_inherited = ace.flags.contains(AceFlags::INHERIT_ONLY);
@@ -152,7 +155,7 @@ impl Child {
         match (self.is_directory, only_inherited) {
             (true, true) => aces.push(ace),
             (true, false) => self.push_effective(ace, aces),
-            // Nothing inherits from a file.
+            // Nothing is below a file that could inherit the entry.
             (false, true) => {}
             (false, false) => {
                 ace.flags = ace.flags.without(INHERITANCE);
@@ -161,7 +164,8 @@ impl Child {
         }
     }
 
-    /// What a child gets from one entry of its parent, by the table of 2.5.3.4.4.
+    /// Appends the entries that a child inherits from one entry of its parent, by the table of
+    /// 2.5.3.4.4.
     fn push_inherited(&self, parent: &Ace, mark: AceFlags, aces: &mut Vec<Ace>) {
         if !is_inheritable_type(parent.ace_type) {
             return;
@@ -186,8 +190,8 @@ impl Child {
         }
     }
 
-    /// An effective entry; when resolving changes it and it is also passed on, the unresolved
-    /// one follows as inherit-only.
+    /// Appends an effective entry. If resolving changes it and it is also passed on, the unresolved
+    /// entry follows as inherit-only.
     fn push_effective(&self, ace: Ace, aces: &mut Vec<Ace>) {
         let mut resolved = ace.clone();
         if let AceBody::Access { mask, sid, .. } = &mut resolved.body {
@@ -254,8 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_the_text_holds() {
-        // Parent flags; flags on a directory, on a file; None for the default list.
+    fn the_table_of_the_specification_holds() {
+        // The parent's flags; the flags on a directory and on a file; None for the default list.
         let rows = [
             (OI, Some(OI | IO), Some(0)),
             (OI | NP, None, Some(0)),
@@ -350,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_dacl_on_purpose_stays() {
+    fn an_explicit_null_dacl_is_preserved() {
         let creator = SecurityDescriptor {
             control: SecurityDescriptorControl::DACL_PRESENT,
             ..SecurityDescriptor::default()

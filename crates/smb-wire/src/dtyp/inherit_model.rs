@@ -1,5 +1,6 @@
-//! Inheritance against the tables of [MS-DTYP] 2.5.3.4, written down row by row: every kind of child,
-//! every combination of flags, lists of parent and creator, protected or not, auto-inherited or not.
+//! Compares inheritance with the tables of [MS-DTYP] 2.5.3.4, written down row by row: every kind
+//! of child, every combination of flags, lists of parent and creator, protected or not,
+//! auto-inherited or not.
 
 use proptest::prelude::*;
 
@@ -15,9 +16,9 @@ const ID: u8 = 0x10;
 const OWNER: Sid = Sid::unix_user(7);
 const GROUP: Sid = Sid::unix_group(8);
 
-/// The table of 2.5.3.4.4: what a child container and a child leaf inherit of an entry with these
-/// flags of OI, CI and NP. (Of CI,OI a container gets an entry that is effective, as the sentence
-/// below the table says and NTFS does; IO and ID play no part.)
+/// The table of 2.5.3.4.4: the flags with which a child container and a child leaf inherit an entry
+/// with these flags of OI, CI and NP. (From CI,OI a container inherits an effective entry, as the
+/// sentence below the table says and NTFS does; IO and ID play no part.)
 const TABLE: [(u8, Option<u8>, Option<u8>); 8] = [
     (0, None, None),
     (NP, None, None),
@@ -29,8 +30,8 @@ const TABLE: [(u8, Option<u8>, Option<u8>); 8] = [
     (CI | OI | NP, Some(0), Some(0)),
 ];
 
-/// 2.5.3.4.7, and the note on entries that hold for a container and below it: what an entry with these
-/// flags is when it stands in the new list.
+/// 2.5.3.4.7, and the note on entries that apply to a container and below it: the entries that
+/// result from an entry with these flags in the new list.
 fn concrete(ace: &Ace, flags: u8) -> Vec<Ace> {
     let (mask, sid) = ace.access().unwrap();
     let with = |mask, sid, flags| Ace::new(ace.ace_type, AceFlags(flags), mask, sid);
@@ -64,7 +65,7 @@ fn from_parent(list: &[Ace], automatic: bool, directory: bool) -> Vec<Ace> {
     plain.flat_map(of).collect()
 }
 
-/// 2.5.3.4: a protected list is copied whole, of another the explicit entries.
+/// 2.5.3.4: a protected list is copied entirely; of any other only the explicit entries are.
 fn from_creator(list: &[Ace], protected: bool, directory: bool) -> Vec<Ace> {
     let explicit = list
         .iter()
@@ -74,7 +75,7 @@ fn from_creator(list: &[Ace], protected: bool, directory: bool) -> Vec<Ace> {
             let flags = ace.flags.bits() & !ID;
             match (directory, flags & IO != 0) {
                 (true, _) => concrete(ace, flags),
-                // Of a leaf nothing is inherited, and what is only inherited does not hold for it.
+                // Nothing inherits from a leaf, and an inherit-only entry does not apply to it.
                 (false, true) => Vec::new(),
                 (false, false) => concrete(ace, 0),
             }
@@ -82,7 +83,8 @@ fn from_creator(list: &[Ace], protected: bool, directory: bool) -> Vec<Ace> {
         .collect()
 }
 
-/// The flow chart of 2.5.3.4 for the DACL: the list, and whether it is marked as auto-inherited.
+/// The flow chart of 2.5.3.4 for the DACL; returns the list, and whether it is marked as
+/// auto-inherited.
 fn model(
     parent: Option<&SecurityDescriptor>,
     creator: Option<&SecurityDescriptor>,
@@ -177,9 +179,9 @@ proptest! {
         prop_assert_eq!((sd.owner, sd.group), (Some(OWNER), Some(GROUP)));
     }
 
-    /// Whatever lies above, nobody gets a right of a child that no entry of its list names.
+    /// For any parent, nobody gets a right on a child that no entry of the child's list names.
     #[test]
-    fn what_is_only_passed_on_gives_nothing(list in aces(), directory: bool) {
+    fn inherit_only_entries_grant_nothing(list in aces(), directory: bool) {
         let list = list.into_iter().map(|mut ace| {
             ace.flags |= AceFlags::INHERIT_ONLY;
             ace

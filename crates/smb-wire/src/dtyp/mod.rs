@@ -1,8 +1,8 @@
 //! Security types of [MS-DTYP] 2.4 and 2.5: SID, ACE, ACL, security descriptor in its
 //! self-relative form, the access check and the computation of a new object's descriptor.
 //!
-//! Declarations only. The two algorithms live here and not in the server because they are pure
-//! functions fixed by the text.
+//! Declarations only. The two algorithms are here and not in the server because they are pure
+//! functions fixed by the specification.
 
 mod access_check;
 mod ace;

@@ -1,5 +1,5 @@
-//! Random descriptors, there and back; random and damaged bytes; and the algorithms against
-//! plainer statements of what they compute.
+//! Round trips of random descriptors; random and damaged bytes; and the algorithms compared with
+//! simpler formulations of their result.
 
 use bytes::BytesMut;
 use proptest::prelude::*;
@@ -55,7 +55,7 @@ fn descriptors() -> impl Strategy<Value = SecurityDescriptor> {
         })
 }
 
-/// A few SIDs, so that entries hit.
+/// A small set of SIDs, so that entries often match.
 fn few_sids() -> impl Strategy<Value = Sid> {
     proptest::sample::select(vec![
         Sid::EVERYONE,
@@ -113,7 +113,7 @@ proptest! {
         }
     }
 
-    /// Bit by bit, the first effective entry that hits decides.
+    /// For every bit the first effective entry that matches decides.
     #[test]
     fn access_is_what_each_bit_gets(aces in simple_aces()) {
         let me = [Sid::unix_user(1), Sid::EVERYONE];
@@ -139,8 +139,8 @@ proptest! {
         }
     }
 
-    /// What a directory passes on to its own children is what its parent would have: the
-    /// grandchild of a tree sees the same entries, only marked as inherited.
+    /// A directory passes on to its children the same entries that its parent would: the grandchild
+    /// inherits the same entries, only marked as inherited.
     #[test]
     fn inheritance_goes_on_unchanged(aces in simple_aces()) {
         let aces: Vec<_> = aces

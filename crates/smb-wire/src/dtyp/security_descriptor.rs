@@ -1,8 +1,8 @@
-//! Security descriptors in self-relative form ([MS-DTYP] 2.4.6) and what a request asks of one
-//! ([MS-DTYP] 2.4.7).
+//! Security descriptors in self-relative form ([MS-DTYP] 2.4.6) and the parts of one that a request
+//! names ([MS-DTYP] 2.4.7).
 //!
-//! An absent DACL (nobody set one, or a NULL one) and an empty DACL are different things: the
-//! first lets everybody in, the second nobody. `dacl: None` is the former.
+//! An absent DACL (never set, or a NULL DACL) and an empty DACL are different things: the first
+//! allows everybody, the second nobody. `dacl: None` is the former.
 
 use bytes::{BufMut, BytesMut};
 
@@ -10,7 +10,7 @@ use super::acl::Acl;
 use super::sid::Sid;
 use crate::codec::{Malformed, Patch, Reader, offset_u32, size};
 
-/// Most bytes of a descriptor that is read or written.
+/// Maximum length in bytes of a descriptor that is read or written.
 pub const MAX_SECURITY_DESCRIPTOR_BYTES: usize = 65_536;
 
 flags_of_the_wire! {
@@ -54,18 +54,18 @@ flags_of_the_wire! {
     }
 }
 
-/// Who owns an object and who may do what to it.
+/// The owner of an object, and the access that others have to it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SecurityDescriptor {
-    /// Control bits without those that say what is present; these follow from the fields.
+    /// Control bits without those that say which parts are present; these follow from the fields.
     pub control: SecurityDescriptorControl,
     /// Owner.
     pub owner: Option<Sid>,
     /// Primary group.
     pub group: Option<Sid>,
-    /// What is audited.
+    /// The audit entries.
     pub sacl: Option<Acl>,
-    /// Who may do what; `None` lets everybody in.
+    /// The access entries; `None` allows everybody everything.
     pub dacl: Option<Acl>,
 }
 
@@ -75,11 +75,11 @@ impl SecurityDescriptor {
 
     const WHAT: &'static str = "SECURITY_DESCRIPTOR";
 
-    /// Reads a descriptor. Parts may lie in any order and overlap one another.
+    /// Reads a descriptor. Its parts may be in any order and overlap each other.
     ///
     /// # Errors
-    /// [`Malformed`] for another revision, an absolute one, an offset into the fixed part or
-    /// out of `bytes`, a bad part, or over [`MAX_SECURITY_DESCRIPTOR_BYTES`].
+    /// [`Malformed`] for another revision, an absolute descriptor, an offset into the fixed part or
+    /// beyond `bytes`, a malformed part, or over [`MAX_SECURITY_DESCRIPTOR_BYTES`].
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         use SecurityDescriptorControl as Control;
         if bytes.len() > MAX_SECURITY_DESCRIPTOR_BYTES {
@@ -96,7 +96,7 @@ impl SecurityDescriptor {
         let group = part(bytes, reader.u32()?)?.map(Sid::read).transpose()?;
         let sacl = part(bytes, reader.u32()?)?;
         let dacl = part(bytes, reader.u32()?)?;
-        // The offset counts only where the control bit says that there is a list.
+        // The offset is valid only if the control bit announces a list.
         let sacl = sacl.filter(|_| control.contains(Control::SACL_PRESENT));
         let dacl = dacl.filter(|_| control.contains(Control::DACL_PRESENT));
         Ok(Self {
@@ -121,7 +121,7 @@ impl SecurityDescriptor {
     /// Appends the descriptor: owner, group, SACL, DACL in this order.
     ///
     /// # Errors
-    /// [`Malformed`], and nothing written, when it or a list in it is too long.
+    /// [`Malformed`], and nothing is written, when the descriptor or a list in it is too long.
     pub fn encode(&self, out: &mut BytesMut) -> Result<(), Malformed> {
         use SecurityDescriptorControl as Control;
         if self.encoded_len() > MAX_SECURITY_DESCRIPTOR_BYTES {
@@ -156,8 +156,8 @@ impl SecurityDescriptor {
         Ok(())
     }
 
-    /// The parts that a query asks for ([MS-FSA] 2.1.5.14): the control bits of the others are
-    /// cleared.
+    /// Returns the parts that a query requests ([MS-FSA] 2.1.5.14); the control bits of the others
+    /// are cleared.
     #[must_use]
     pub fn select(&self, parts: SecurityInformation) -> Self {
         use SecurityDescriptorControl as Control;
@@ -183,7 +183,7 @@ impl SecurityDescriptor {
         }
     }
 
-    /// Names whoever it names by the SID that `name` gives for theirs.
+    /// Replaces every SID in the descriptor by the one that `name` returns for it.
     pub fn map_sids(&mut self, name: impl Fn(&Sid) -> Sid) {
         let lists = [&mut self.dacl, &mut self.sacl];
         let aces = lists.into_iter().flatten().flat_map(|acl| &mut acl.aces);
@@ -197,10 +197,10 @@ impl SecurityDescriptor {
         }
     }
 
-    /// Takes the parts that a set names from `new` ([MS-FSA] 2.1.5.17). An owner or group that
-    /// `new` lacks stays; AUTO_INHERIT_REQ of the client becomes AUTO_INHERITED of the object,
-    /// and generic rights become those of files. A DACL that is set is there from then on: one that
-    /// `new` does not have is set as a NULL DACL, as Windows and Samba do.
+    /// Replaces the parts that a set request names by those of `new` ([MS-FSA] 2.1.5.17). An owner
+    /// or group that `new` lacks is preserved; AUTO_INHERIT_REQ of the client becomes
+    /// AUTO_INHERITED of the object, and generic rights become those of files. After the set the
+    /// DACL is present: if `new` has none, a NULL DACL is set, as Windows and Samba do.
     pub fn merge(&mut self, new: &Self, parts: SecurityInformation) {
         use SecurityDescriptorControl as Control;
         if parts.contains(SecurityInformation::OWNER) && new.owner.is_some() {
@@ -234,7 +234,7 @@ impl SecurityDescriptor {
         self.protect(parts);
     }
 
-    /// The bits of SecurityInformation that protect a list or take the protection away.
+    /// Applies the bits of SecurityInformation that protect a list or remove its protection.
     fn protect(&mut self, parts: SecurityInformation) {
         use SecurityDescriptorControl as Control;
         for (set, clear, bit) in [
@@ -257,8 +257,9 @@ impl SecurityDescriptor {
     }
 }
 
-/// The control bits of one list that a set takes over: present and protected as they are,
-/// AUTO_INHERITED only together with the request for it ([MS-DTYP] 2.4.6, bits DC and DI).
+/// Returns the control bits of one list that a set request changes: present and protected are
+/// copied, AUTO_INHERITED is set only together with the request for it ([MS-DTYP] 2.4.6, bits DC
+/// and DI).
 fn taken(
     from: SecurityDescriptorControl,
     bits: u16,
@@ -273,7 +274,8 @@ fn taken(
 
 fn map_generic(acl: Option<&mut Acl>) {
     for ace in acl.into_iter().flat_map(|acl| &mut acl.aces) {
-        // An inherit-only entry keeps its generic rights: they mean what the child is.
+        // An inherit-only entry keeps its generic rights, because their meaning depends on the
+        // child.
         let kept = ace.flags.contains(super::AceFlags::INHERIT_ONLY);
         if let super::AceBody::Access { mask, .. } = &mut ace.body
             && !kept
@@ -283,7 +285,7 @@ fn map_generic(acl: Option<&mut Acl>) {
     }
 }
 
-/// The bytes from an offset on; none for offset zero.
+/// Returns the bytes from an offset on; `None` for offset zero.
 fn part(bytes: &[u8], offset: u32) -> Result<Option<&[u8]>, Malformed> {
     let malformed = Malformed::new(SecurityDescriptor::WHAT);
     match size(offset) {

@@ -1,17 +1,17 @@
-//! Security identifiers ([MS-DTYP] 2.4.2): binary and text form, well-known values, and the
-//! two authorities in which UNIX ids are shown to Windows clients.
+//! Security identifiers ([MS-DTYP] 2.4.2): binary and text form, well-known values, and the two
+//! authorities that represent UNIX ids for Windows clients.
 //!
-//! A [`Sid`] is always valid: revision 1, an authority of 48 bits, at most 15 sub-authorities,
-//! unused places zero (so that derived equality and order are right).
+//! A [`Sid`] is always valid: revision 1, an authority of 48 bits, at most 15 sub-authorities, and
+//! zeros in the unused ones (so that the derived equality and order are right).
 
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Reader};
 
-/// Most sub-authorities of a SID.
+/// Maximum number of sub-authorities of a SID.
 pub const MAX_SUB_AUTHORITIES: usize = 15;
 
-/// The one revision there is.
+/// The only revision.
 const REVISION: u8 = 1;
 
 /// A security identifier.
@@ -22,7 +22,7 @@ pub struct Sid {
     subs: [u32; MAX_SUB_AUTHORITIES],
 }
 
-/// The text is no SID.
+/// The text is not a SID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParseSidError;
 
@@ -43,15 +43,15 @@ impl Sid {
     pub const CREATOR_OWNER: Self = Self::of(3, [0]);
     /// S-1-3-1, stands for the group of a new object in inheritable ACEs.
     pub const CREATOR_GROUP: Self = Self::of(3, [1]);
-    /// S-1-3-4, whoever owns the object; its presence takes the owner's implicit rights away.
+    /// S-1-3-4, the owner of the object; entries for it replace the owner's implicit rights.
     pub const OWNER_RIGHTS: Self = Self::of(3, [4]);
-    /// S-1-5-2, who came over the network.
+    /// S-1-5-2, users who logged on over the network.
     pub const NETWORK: Self = Self::of(5, [2]);
-    /// S-1-5-7, who gave no name.
+    /// S-1-5-7, anonymous users.
     pub const ANONYMOUS: Self = Self::of(5, [7]);
     /// S-1-5-10, stands for the object itself.
     pub const PRINCIPAL_SELF: Self = Self::of(5, [10]);
-    /// S-1-5-11, who gave a name and proved it.
+    /// S-1-5-11, users who proved their identity.
     pub const AUTHENTICATED_USERS: Self = Self::of(5, [11]);
     /// S-1-5-18, the system.
     pub const LOCAL_SYSTEM: Self = Self::of(5, [18]);
@@ -74,7 +74,7 @@ impl Sid {
     /// Bytes of the longest SID.
     pub const MAX: usize = Self::MIN + 4 * MAX_SUB_AUTHORITIES;
 
-    /// A SID of a fixed number of sub-authorities; more than 15 do not compile.
+    /// Creates a SID with a fixed number of sub-authorities; more than 15 do not compile.
     #[must_use]
     pub const fn of<const N: usize>(authority: u64, from: [u32; N]) -> Self {
         const { assert!(N <= MAX_SUB_AUTHORITIES) };
@@ -88,7 +88,7 @@ impl Sid {
         }
     }
 
-    /// A SID, unless it has more than 15 sub-authorities or the authority over 48 bits.
+    /// Creates a SID; `None` for more than 15 sub-authorities or an authority of more than 48 bits.
     #[must_use]
     pub fn new(authority: u64, sub_authorities: &[u32]) -> Option<Self> {
         let mut subs = [0; MAX_SUB_AUTHORITIES];
@@ -114,13 +114,13 @@ impl Sid {
         Self::of(22, [2, gid])
     }
 
-    /// The uid, if it is the SID of a UNIX user.
+    /// Returns the uid if this is the SID of a UNIX user.
     #[must_use]
     pub fn as_unix_user(&self) -> Option<u32> {
         self.rid_in(&Self::UNIX_USERS)
     }
 
-    /// The gid, if it is the SID of a UNIX group.
+    /// Returns the gid if this is the SID of a UNIX group.
     #[must_use]
     pub fn as_unix_group(&self) -> Option<u32> {
         self.rid_in(&Self::UNIX_GROUPS)
@@ -138,7 +138,7 @@ impl Sid {
         self.subs.get(..usize::from(self.count)).unwrap_or(&[])
     }
 
-    /// The SID with one more sub-authority; none when there are 15.
+    /// Returns the SID with one more sub-authority; `None` if it has 15 already.
     #[must_use]
     pub fn child(&self, rid: u32) -> Option<Self> {
         let mut child = *self;
@@ -154,14 +154,14 @@ impl Sid {
         Some((Self::new(self.authority, parent)?, *rid))
     }
 
-    /// The last sub-authority, if the rest is `domain`.
+    /// Returns the last sub-authority if the rest is `domain`.
     #[must_use]
     pub fn rid_in(&self, domain: &Self) -> Option<u32> {
         let (parent, rid) = self.split_rid()?;
         (parent == *domain).then_some(rid)
     }
 
-    /// Reads a SID from the front of `bytes`; what follows is ignored.
+    /// Reads a SID from the front of `bytes` and ignores the rest.
     ///
     /// # Errors
     /// [`Malformed`] for another revision, over 15 sub-authorities or too few bytes.
@@ -261,7 +261,7 @@ impl core::str::FromStr for Sid {
     }
 }
 
-/// Digits only: `parse` alone would take a sign.
+/// Accepts digits only: `parse` alone would accept a sign.
 fn decimal(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_counts_are_refused() {
+    fn forged_counts_are_rejected() {
         assert!(Sid::read(&[1, 16, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0]).is_err());
         assert!(Sid::read(&[2, 0, 0, 0, 0, 0, 0, 5]).is_err());
     }

@@ -1,5 +1,4 @@
-//! Payloads as Samba 4.17 sent them to smbclient over the loopback, both directions, and random
-//! bytes and facts.
+//! Payloads that Samba 4.17 and smbclient exchanged over the loopback, and random bytes and values.
 
 use bytes::BytesMut;
 use proptest::prelude::*;
@@ -116,7 +115,7 @@ fn borrowed(entry: &OwnedDirectoryEntry) -> DirectoryEntry<'_> {
 }
 
 proptest! {
-    /// Whatever comes, reading ends without a panic; what was read can be written.
+    /// Reading any bytes ends without a panic, and everything that was read can be encoded.
     #[test]
     fn random_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let mut out = BytesMut::new();
@@ -140,7 +139,7 @@ proptest! {
         let _ = FileFsAttributeInformation::read(&bytes);
     }
 
-    /// Entries of any name keep within the limit and come back.
+    /// Entries of any name stay within the limit and survive a round trip.
     #[test]
     fn listings_round_trip(
         names in proptest::collection::vec(".{0,20}", 1..10),
@@ -165,7 +164,7 @@ proptest! {
         prop_assert_eq!(&read[..], &names[..pushed]);
     }
 
-    /// Attribute lists come back.
+    /// Attribute lists survive a round trip.
     #[test]
     fn attributes_round_trip(
         entries in proptest::collection::vec(

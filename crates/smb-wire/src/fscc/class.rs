@@ -1,14 +1,14 @@
-//! The numbers of the information classes ([MS-FSCC] 2.4 and 2.5) and what each is for.
+//! The numbers of the information classes ([MS-FSCC] 2.4 and 2.5) and their uses.
 //!
-//! A number nobody told us about is kept. `class_use` and `queryable`/`settable` only repeat
-//! the table of [MS-FSCC], which lacks `LINK_EX`; which status an unsuitable class gets is the server's affair
-//! ([MS-SMB2] 3.3.5.18, 3.3.5.20, 3.3.5.21).
+//! Unknown numbers are preserved. `class_use` only repeats the tables of [MS-FSCC], which lack
+//! `LINK_EX`; the server decides which status an unsuitable class gets ([MS-SMB2] 3.3.5.18,
+//! 3.3.5.20, 3.3.5.21).
 
 use super::record::newtype_fields;
 
 enum_of_the_wire! {
-    /// A file information class ([MS-FSCC] 2.4). `LINK_EX` is not told there: it is to `LINK` what
-    /// `RENAME_EX` is to `RENAME` (FILE_LINK_INFORMATION of the Windows driver kit).
+    /// A file information class ([MS-FSCC] 2.4). `LINK_EX` is not documented there: it is to `LINK`
+    /// what `RENAME_EX` is to `RENAME` (FILE_LINK_INFORMATION of the Windows driver kit).
     pub struct FileInformationClass(u8) {
         DIRECTORY = 1,
         FULL_DIRECTORY = 2,
@@ -100,14 +100,14 @@ pub enum ClassUse {
     QueryAndSet,
     /// Only QUERY_DIRECTORY.
     Directory,
-    /// Known, but never asked for over the wire.
+    /// Known, but never requested over the wire.
     Local,
     /// No such class.
     Unknown,
 }
 
 impl FileInformationClass {
-    /// What the class is for.
+    /// Returns the use of the class.
     #[must_use]
     pub fn class_use(self) -> ClassUse {
         match self {
@@ -150,7 +150,7 @@ impl FileInformationClass {
 }
 
 impl FsInformationClass {
-    /// What the class is for.
+    /// Returns the use of the class.
     #[must_use]
     pub fn class_use(self) -> ClassUse {
         match self {

@@ -1,10 +1,10 @@
-//! Directory entries: the eleven classes of QUERY_DIRECTORY ([MS-FSCC] 2.4.8, .10, .15,
-//! .18-.24, .33) from one set of facts, and back.
+//! Directory entries: encodes the eleven classes of QUERY_DIRECTORY ([MS-FSCC] 2.4.8, .10, .15,
+//! .18-.24, .33) from one set of facts, and decodes them.
 //!
-//! [`DirectoryEntry`] holds all facts about an entry; [`DirectoryFormat`] says which of them
-//! the asked class shows and where; [`DirectoryWriter`] packs entries into the client's buffer,
-//! 8-aligned, chained, the last offset zero. An entry that does not fit leaves no trace.
-//! Status codes are the caller's affair ([MS-FSA] 2.1.5.6.3).
+//! [`DirectoryEntry`] holds all facts about an entry; [`DirectoryFormat`] describes which of them a
+//! class contains and where; [`DirectoryWriter`] packs entries into the client's buffer, 8-aligned
+//! and chained, with zero as the last offset. An entry that does not fit leaves no trace. The
+//! caller chooses the status ([MS-FSA] 2.1.5.6.3).
 
 use bytes::{BufMut, BytesMut};
 
@@ -18,28 +18,28 @@ use crate::utf16;
 /// Bytes of the short name's field: twelve units of UTF-16.
 const SHORT_NAME_BYTES: usize = 24;
 
-/// All that any class says about a directory entry. Sizes in bytes.
+/// All facts that any class contains about a directory entry. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DirectoryEntry<'a> {
     /// Position in the directory; 0 where the file system has none.
     pub file_index: u32,
-    /// When it was made.
+    /// The time of creation.
     pub creation_time: FileTime,
-    /// When it was last read.
+    /// The time of the last access.
     pub last_access_time: FileTime,
-    /// When its data last changed.
+    /// The time of the last change of the data.
     pub last_write_time: FileTime,
-    /// When anything about it last changed.
+    /// The time of the last change of data or metadata.
     pub change_time: FileTime,
     /// Length of the data.
     pub end_of_file: u64,
     /// Bytes reserved on disk.
     pub allocation_size: u64,
-    /// Its attributes; REPARSE_POINT makes the reparse tag count.
+    /// Its attributes; the reparse tag is used only with REPARSE_POINT.
     pub file_attributes: FileAttributes,
     /// Length of its extended attributes.
     pub ea_size: u32,
-    /// 8.3 name; empty for none, cut after twelve units.
+    /// The 8.3 name; empty for none, truncated after twelve units.
     pub short_name: &'a str,
     /// 64-bit id.
     pub file_id: u64,
@@ -49,16 +49,16 @@ pub struct DirectoryEntry<'a> {
     pub reparse_tag: u32,
     /// The name.
     pub file_name: &'a str,
-    /// Apple's READ_DIR_ATTR: raw bytes that IdBothDirectory shows in the place of the short
-    /// name's length (2 bytes), short name (24) and reserved field (2), and in EaSize.
+    /// Apple's READ_DIR_ATTR: raw bytes that IdBothDirectory contains in place of the short name's
+    /// length (2 bytes), short name (24) and reserved field (2), and in EaSize.
     pub aapl: Option<AaplAttributes>,
 }
 
-/// What the "AAPL" context puts into IdBothDirectory entries in the place of fields Macs do not
-/// use (kAAPL_SUPPORTS_READ_DIR_ATTR).
+/// The values that the "AAPL" context puts into IdBothDirectory entries in place of fields that
+/// Macs do not use (kAAPL_SUPPORTS_READ_DIR_ATTR).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AaplAttributes {
-    /// Rights the user has, in the place of EaSize.
+    /// The rights of the user, in place of EaSize.
     pub max_access: u32,
     /// Length of the resource fork in bytes.
     pub resource_fork_len: u64,
@@ -68,18 +68,18 @@ pub struct AaplAttributes {
     pub unix_mode: u16,
 }
 
-/// An entry as a client reads it. Fields that the class lacks are empty.
+/// A decoded entry, as a client sees it. Fields that the class lacks are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OwnedDirectoryEntry {
     /// Position in the directory.
     pub file_index: u32,
-    /// When it was made.
+    /// The time of creation.
     pub creation_time: FileTime,
-    /// When it was last read.
+    /// The time of the last access.
     pub last_access_time: FileTime,
-    /// When its data last changed.
+    /// The time of the last change of the data.
     pub last_write_time: FileTime,
-    /// When anything about it last changed.
+    /// The time of the last change of data or metadata.
     pub change_time: FileTime,
     /// Length of the data.
     pub end_of_file: u64,
@@ -101,7 +101,7 @@ pub struct OwnedDirectoryEntry {
     pub file_name: String,
 }
 
-/// Which fields a class has after FileNameLength, in this order on the wire (but for
+/// The fields of a class behind FileNameLength, in this order on the wire (except for
 /// IdBothDirectory, whose id follows the short name).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectoryFormat {
@@ -129,7 +129,7 @@ impl DirectoryFormat {
         fixed: 0,
     };
 
-    /// The format of a class; none when it is not for QUERY_DIRECTORY.
+    /// Returns the format of a class; `None` if it is not for QUERY_DIRECTORY.
     #[must_use]
     pub fn of(class: FileInformationClass) -> Option<Self> {
         use FileInformationClass as C;
@@ -203,13 +203,13 @@ impl DirectoryFormat {
         })
     }
 
-    /// Bytes before the name: a smaller output buffer is STATUS_INFO_LENGTH_MISMATCH.
+    /// The number of bytes before the name: a smaller output buffer is STATUS_INFO_LENGTH_MISMATCH.
     #[must_use]
     pub const fn fixed(self) -> usize {
         self.fixed
     }
 
-    /// Whether entries of the class show an 8.3 name.
+    /// Returns whether entries of the class contain an 8.3 name.
     #[must_use]
     pub const fn has_short_name(self) -> bool {
         self.short_name
@@ -221,8 +221,9 @@ impl DirectoryFormat {
         self.fixed + utf16::len_bytes(entry.file_name)
     }
 
-    /// The name is written first, behind room for what comes before it: its length is known then,
-    /// and the room is filled without asking the buffer for space at every field.
+    /// Appends an entry. The name is written first, behind space for the fields before it: then its
+    /// length is known, and the fields are filled in without checking the buffer's capacity each
+    /// time.
     fn put(self, entry: &DirectoryEntry<'_>, out: &mut BytesMut) {
         let start = out.len();
         out.put_bytes(0, self.fixed);
@@ -232,7 +233,7 @@ impl DirectoryFormat {
         self.put_front(entry, name_len, front.unwrap_or_default());
     }
 
-    /// What comes before the name, into as many zeroes.
+    /// Fills in the fields before the name; `out` has exactly their length.
     fn put_front(self, entry: &DirectoryEntry<'_>, name_len: usize, mut out: &mut [u8]) {
         let out = &mut out;
         field(out, [0; 4]);
@@ -255,7 +256,7 @@ impl DirectoryFormat {
         }
     }
 
-    /// EaSize, which holds the tag of a reparse point in classes without a field of its own
+    /// The value of EaSize, which is the tag of a reparse point in classes without a field for it
     /// ([MS-FSCC] 2.4.8 and others).
     fn ea_size_of(self, entry: &DirectoryEntry<'_>) -> u32 {
         let is_reparse = entry
@@ -358,7 +359,7 @@ impl DirectoryFormat {
     }
 }
 
-/// The next field. There is room: as much as the fields of the class take.
+/// Fills in the next field. The space suffices: it has the length of all fields of the class.
 #[inline]
 fn field<const N: usize>(out: &mut &mut [u8], bytes: [u8; N]) {
     if let Some((place, rest)) = std::mem::take(out).split_first_chunk_mut() {
@@ -367,7 +368,7 @@ fn field<const N: usize>(out: &mut &mut [u8], bytes: [u8; N]) {
     }
 }
 
-/// ShortNameLength, a reserved byte, and the field of fixed length.
+/// Fills in ShortNameLength, a reserved byte, and the short name's field of fixed length.
 fn put_short_name(name: &str, out: &mut &mut [u8]) {
     let mut short = [0; SHORT_NAME_BYTES];
     let mut len = 0;
@@ -388,17 +389,17 @@ fn get_short_name(reader: &mut Reader<'_>) -> Result<String, Malformed> {
     Ok(utf16::decode_lossy(name))
 }
 
-/// What became of an entry.
+/// The result of appending an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Pushed {
-    /// It is in the buffer.
+    /// The entry was appended.
     Pushed,
-    /// It did not fit behind those already there; send what there is and begin with it.
+    /// The entry does not fit behind the others; it belongs into the next response.
     Full,
     /// Not even the first entry fits.
     FirstDoesNotFit {
-        /// Whether the fixed part would: STATUS_BUFFER_OVERFLOW with
+        /// Whether the fixed part fits. If so, the status is STATUS_BUFFER_OVERFLOW with
         /// [`DirectoryWriter::push_cut`], else STATUS_INFO_LENGTH_MISMATCH.
         fixed_fits: bool,
     },
@@ -412,7 +413,7 @@ pub struct DirectoryWriter {
 }
 
 impl DirectoryWriter {
-    /// A list of `format` of at most `limit` bytes.
+    /// Creates a list of `format` of at most `limit` bytes.
     #[must_use]
     pub fn new(format: DirectoryFormat, limit: usize) -> Self {
         Self {
@@ -421,12 +422,12 @@ impl DirectoryWriter {
         }
     }
 
-    /// Makes room for so many bytes, as far as the limit allows them: a hint.
+    /// Reserves capacity for a number of bytes, at most up to the limit; only a hint.
     pub fn reserve(&mut self, bytes: usize) {
         self.chain.reserve(bytes);
     }
 
-    /// Appends an entry if it fits whole.
+    /// Appends an entry if it fits entirely.
     pub fn push(&mut self, entry: &DirectoryEntry<'_>) -> Pushed {
         let format = self.format;
         if self.chain.push(|out| format.put(entry, out)) {
@@ -440,8 +441,8 @@ impl DirectoryWriter {
         }
     }
 
-    /// The list that holds nothing but the front of `entry`, its name cut to the limit
-    /// ([MS-FSA] 2.1.5.6.3: FileNameLength still tells the whole length).
+    /// Returns a list that contains only the beginning of `entry`, with the name truncated to the
+    /// limit ([MS-FSA] 2.1.5.6.3: FileNameLength is still the length of the whole name).
     #[must_use]
     pub fn push_cut(self, entry: &DirectoryEntry<'_>) -> BytesMut {
         let mut out = BytesMut::new();
@@ -456,7 +457,7 @@ impl DirectoryWriter {
         self.chain.is_empty()
     }
 
-    /// Bytes so far.
+    /// The current length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.chain.len()
@@ -469,7 +470,7 @@ impl DirectoryWriter {
     }
 }
 
-/// The entries of a QUERY_DIRECTORY reply, in order; ends after the first error.
+/// Iterator over the entries of a QUERY_DIRECTORY response; ends after the first error.
 #[derive(Debug, Clone)]
 pub struct DirectoryEntries<'a> {
     format: DirectoryFormat,
@@ -528,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn every_class_round_trips_what_it_shows() {
+    fn every_class_round_trips_its_fields() {
         assert_eq!(formats().len(), 11);
         for format in formats() {
             let mut writer = DirectoryWriter::new(format, 1000);
@@ -573,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn full_buffers_say_so() {
+    fn full_buffers_are_reported() {
         let format = DirectoryFormat::of(FileInformationClass::ID_BOTH_DIRECTORY).unwrap();
         let mut writer = DirectoryWriter::new(format, 110);
         assert_eq!(writer.push(&sample("abc")), Pushed::Pushed);
@@ -587,7 +588,7 @@ mod tests {
         assert_eq!(writer.push(&sample("abc")), cut);
         let out = writer.push_cut(&sample("abc"));
         assert_eq!(out.len(), 106);
-        assert_eq!(out[60], 6, "FileNameLength tells the whole length");
+        assert_eq!(out[60], 6, "FileNameLength is the length of the whole name");
 
         let mut writer = DirectoryWriter::new(format, 103);
         let none = Pushed::FirstDoesNotFit { fixed_fits: false };
@@ -615,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_chains_end_with_an_error() {
+    fn forged_chains_are_an_error() {
         let format = DirectoryFormat::of(FileInformationClass::NAMES).unwrap();
         for bytes in [
             &b"\x01\0\0\0"[..],

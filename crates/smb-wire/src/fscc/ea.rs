@@ -1,30 +1,31 @@
-//! Extended attributes: the FULL_EA list and the list of names asked for ([MS-FSCC] 2.4.16),
-//! and what a name may be.
+//! Extended attributes: the FULL_EA list and the list of requested names ([MS-FSCC] 2.4.16), and
+//! the rules for names.
 //!
-//! Lists are limited in bytes; the offset at which a list goes wrong is kept by the caller's
-//! error report only as "malformed" (STATUS_EA_LIST_INCONSISTENT). No attribute is stored or
-//! compared here; names compare without case, which is the server's affair.
+//! Lists are limited in bytes. The position at which a list is malformed is not reported (the
+//! status is STATUS_EA_LIST_INCONSISTENT). No attribute is stored or compared here; the server
+//! compares names, without regard to case.
 
 use bytes::{BufMut, BytesMut};
 
 use super::record::{Chain, ChainWriter};
 use crate::codec::{Malformed, Reader};
 
-/// Most bytes of an EA list that is read. A file holds 64 KiB of them on NTFS.
+/// Maximum length in bytes of an EA list that is read. A file on NTFS can have 64 KiB of
+/// attributes.
 pub const MAX_EA_LIST_BYTES: usize = 65_536 * 2;
 
-/// Most bytes of a name: its length is one byte on the wire.
+/// Maximum length of a name in bytes: the length field has one byte.
 pub const MAX_EA_NAME_BYTES: usize = 255;
 
 flags_of_the_wire! {
     /// Flags of an attribute ([MS-FSCC] 2.4.16).
     pub struct EaFlags(u8) {
-        /// The file cannot be understood without it.
+        /// The file cannot be interpreted without this attribute.
         NEED_EA = 0x80,
     }
 }
 
-/// One attribute. An empty value in a set removes it.
+/// One attribute. In a set request an empty value removes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EaEntry {
     /// Flags.
@@ -36,20 +37,20 @@ pub struct EaEntry {
 }
 
 impl EaEntry {
-    /// Least output buffer of a query, and bytes before the name.
+    /// The smallest output buffer of a query, which is also the length before the name.
     pub const MIN: usize = 8;
 
-    /// Bytes of the entry in a list, without the padding after it.
+    /// Length of the entry in a list, without the padding behind it.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         Self::MIN + self.name.len() + 1 + self.value.len()
     }
 }
 
-/// Why a name is refused (all are STATUS_INVALID_EA_NAME).
+/// The reason why a name is refused (the status is always STATUS_INVALID_EA_NAME).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EaNameError {
-    /// No name.
+    /// The name is empty.
     Empty,
     /// Longer than 255 bytes.
     TooLong,
@@ -57,11 +58,11 @@ pub enum EaNameError {
     Character(u8),
 }
 
-/// Whether `name` may name an attribute: [MS-FSCC] 2.4.16 forbids control characters and the
-/// characters of paths, wildcards and lists.
+/// Checks the name of an attribute: [MS-FSCC] 2.4.16 forbids control characters and the characters
+/// of paths, wildcards and lists.
 ///
 /// # Errors
-/// [`EaNameError`] says what is wrong.
+/// [`EaNameError`] for an invalid name.
 pub fn check_ea_name(name: &[u8]) -> Result<(), EaNameError> {
     if name.is_empty() {
         return Err(EaNameError::Empty);
@@ -82,8 +83,8 @@ pub fn check_ea_name(name: &[u8]) -> Result<(), EaNameError> {
 /// against [`check_ea_name`].
 ///
 /// # Errors
-/// [`Malformed`] for a chain that leaves the buffer, an unaligned offset, a name without its
-/// NUL, or a list over [`MAX_EA_LIST_BYTES`].
+/// [`Malformed`] for a chain that exceeds the buffer, an unaligned offset, a name without its NUL,
+/// or a list over [`MAX_EA_LIST_BYTES`].
 pub fn read_ea_list(bytes: &[u8]) -> Result<Vec<EaEntry>, Malformed> {
     const WHAT: &str = "FileFullEaInformation";
     if bytes.len() > MAX_EA_LIST_BYTES {
@@ -108,7 +109,8 @@ pub fn read_ea_list(bytes: &[u8]) -> Result<Vec<EaEntry>, Malformed> {
         .collect()
 }
 
-/// A FULL_EA list of at most `limit` bytes: as many of `entries` as fit, and how many those are.
+/// Encodes as many of `entries` as fit into a FULL_EA list of at most `limit` bytes; returns the
+/// list and their number.
 #[must_use]
 pub fn encode_ea_list(entries: &[EaEntry], limit: usize) -> (BytesMut, usize) {
     let mut writer = ChainWriter::new(limit, 4);
@@ -135,10 +137,10 @@ pub fn encode_ea_list(entries: &[EaEntry], limit: usize) -> (BytesMut, usize) {
     (writer.finish(), fitted)
 }
 
-/// Reads the list of names a QUERY_INFO of FullEa may bring ([MS-FSCC] 2.4.16.1).
+/// Reads the list of names in a QUERY_INFO request of FullEa ([MS-FSCC] 2.4.16.1).
 ///
 /// # Errors
-/// [`Malformed`] for a chain that leaves the buffer, a name without its NUL, or a list over
+/// [`Malformed`] for a chain that exceeds the buffer, a name without its NUL, or a list over
 /// [`MAX_EA_LIST_BYTES`].
 pub fn read_get_ea_list(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
     const WHAT: &str = "FILE_GET_EA_INFORMATION";
@@ -159,7 +161,7 @@ pub fn read_get_ea_list(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
         .collect()
 }
 
-/// Appends the list of names; names over 255 bytes are left out.
+/// Appends the list of names; names over 255 bytes are omitted.
 pub fn encode_get_ea_list(names: &[&[u8]], out: &mut BytesMut) {
     let mut writer = ChainWriter::new(usize::MAX, 4);
     for name in names {
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn names_asked_for_round_trip() {
+    fn requested_names_round_trip() {
         let mut out = BytesMut::new();
         encode_get_ea_list(&[b"AB", b"C"], &mut out);
         assert_eq!(&out[..], b"\x08\0\0\0\x02AB\0\0\0\0\0\x01C\0");
@@ -218,8 +220,8 @@ mod tests {
     }
 
     #[test]
-    fn forged_lists_are_refused() {
-        // No NUL after the name, value past the end, unaligned and endless chains.
+    fn forged_lists_are_rejected() {
+        // No NUL behind the name; a value beyond the end; unaligned and endless chains.
         assert!(read_ea_list(b"\0\0\0\0\0\x01\0\0AX").is_err());
         assert!(read_ea_list(b"\0\0\0\0\0\x01\x02\0A\0x").is_err());
         assert!(read_ea_list(b"\x0b\0\0\0\0\x01\0\0A\0\0\0\0\0\0\0\x01\0\0A\0").is_err());
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_attributes() {
+    fn names_of_attributes_are_checked() {
         assert_eq!(check_ea_name(b"USER.X"), Ok(()));
         assert_eq!(check_ea_name(b""), Err(EaNameError::Empty));
         assert_eq!(check_ea_name(b"a:b"), Err(EaNameError::Character(b':')));

@@ -1,8 +1,8 @@
-//! File information classes of fixed fields ([MS-FSCC] 2.4), and FileAllInformation, which
-//! strings them together.
+//! File information classes with fixed fields ([MS-FSCC] 2.4), and FileAllInformation, which
+//! concatenates several of them.
 //!
-//! Sizes that a client *sets* are signed, as in the text: the server refuses negative ones.
-//! Times are kept as they come: 0, -1 and -2 have meanings of their own ([MS-FSCC] 2.4.7).
+//! Sizes that a client *sets* are signed, as in the specification: the server refuses negative
+//! ones. Times are not interpreted: 0, -1 and -2 have special meanings ([MS-FSCC] 2.4.7).
 
 use bytes::{BufMut, BytesMut};
 
@@ -32,15 +32,15 @@ newtype_fields! {
 records! {
     /// FileBasicInformation ([MS-FSCC] 2.4.7): times and attributes; query and set.
     FileBasicInformation {
-        /// When it was made.
+        /// The time of creation.
         creation_time: FileTime;
-        /// When it was last read.
+        /// The time of the last access.
         last_access_time: FileTime;
-        /// When its data last changed.
+        /// The time of the last change of the data.
         last_write_time: FileTime;
-        /// When anything about it last changed.
+        /// The time of the last change of data or metadata.
         change_time: FileTime;
-        /// In a set, 0 leaves them alone.
+        /// In a set request, 0 leaves them unchanged.
         file_attributes: FileAttributes, pad 4;
     }
 
@@ -52,7 +52,7 @@ records! {
         end_of_file: u64;
         /// Hard links that are not deleted.
         number_of_links: u32;
-        /// Whether the file goes at its last close.
+        /// Whether the file is deleted at its last close.
         delete_pending: bool;
         /// Whether it is a directory.
         directory: bool, pad 2;
@@ -76,7 +76,7 @@ records! {
         access_flags: AccessMask;
     }
 
-    /// FilePositionInformation ([MS-FSCC] 2.4.40): kept per open, without other effect.
+    /// FilePositionInformation ([MS-FSCC] 2.4.40): stored for each open, without other effect.
     FilePositionInformation {
         /// Byte offset; a negative one is refused.
         current_byte_offset: i64;
@@ -114,19 +114,19 @@ records! {
 
     /// FileDispositionInformation ([MS-FSCC] 2.4.11): set.
     FileDispositionInformation {
-        /// Whether the file is to go at its last close.
+        /// Whether the file is to be deleted at its last close.
         delete_pending: bool;
     }
 
     /// FileDispositionInformationEx ([MS-FSCC] 2.4.12): set.
     FileDispositionInformationEx {
-        /// How it is to go.
+        /// The way in which the file is to be deleted.
         flags: DispositionFlags;
     }
 
     /// FileCompressionInformation ([MS-FSCC] 2.4.9).
     FileCompressionInformation {
-        /// Bytes the file takes after compression.
+        /// Size of the file after compression, in bytes.
         compressed_file_size: u64;
         /// 0 none, 2 LZNT1.
         compression_format: u16;
@@ -140,13 +140,13 @@ records! {
 
     /// FileNetworkOpenInformation ([MS-FSCC] 2.4.34).
     FileNetworkOpenInformation {
-        /// When it was made.
+        /// The time of creation.
         creation_time: FileTime;
-        /// When it was last read.
+        /// The time of the last access.
         last_access_time: FileTime;
-        /// When its data last changed.
+        /// The time of the last change of the data.
         last_write_time: FileTime;
-        /// When anything about it last changed.
+        /// The time of the last change of data or metadata.
         change_time: FileTime;
         /// Bytes reserved on disk.
         allocation_size: u64;
@@ -186,7 +186,7 @@ records! {
         number_of_accessible_links: u32;
         /// All links.
         total_number_of_links: u32;
-        /// Whether the file goes at its last close.
+        /// Whether the file is deleted at its last close.
         delete_pending: bool;
         /// Whether it is a directory.
         directory: bool, pad 2;
@@ -227,7 +227,7 @@ impl FileAllInformation {
     /// Reads the structure.
     ///
     /// # Errors
-    /// [`Malformed`] when a part is missing or the name is no text.
+    /// [`Malformed`] when a part is missing or the name is not valid UTF-16.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes, "FileAllInformation");
         Ok(Self {
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_the_text() {
+    fn sizes_are_those_of_the_specification() {
         assert_eq!(FileBasicInformation::MIN, 40);
         assert_eq!(FileStandardInformation::MIN, 24);
         assert_eq!(FileNetworkOpenInformation::MIN, 56);

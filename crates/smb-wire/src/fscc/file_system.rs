@@ -1,5 +1,5 @@
-//! File system information classes ([MS-FSCC] 2.5). Layout only; which numbers to report, and
-//! that the two size classes agree, is the server's affair.
+//! File system information classes ([MS-FSCC] 2.5). Layout only; the server chooses the values, and
+//! ensures that the two size classes agree.
 
 use bytes::{BufMut, BytesMut};
 
@@ -11,7 +11,7 @@ use crate::ids::FileTime;
 use crate::utf16;
 
 flags_of_the_wire! {
-    /// What the file system can do ([MS-FSCC] 2.5.1).
+    /// Capabilities of the file system ([MS-FSCC] 2.5.1).
     pub struct FileSystemAttributes(u32) {
         CASE_SENSITIVE_SEARCH = 0x0000_0001,
         CASE_PRESERVED_NAMES = 0x0000_0002,
@@ -69,7 +69,7 @@ flags_of_the_wire! {
 }
 
 flags_of_the_wire! {
-    /// How quotas are kept ([MS-FSCC] 2.5.2).
+    /// How quotas are tracked and enforced ([MS-FSCC] 2.5.2).
     pub struct FileSystemControlFlags(u32) {
         QUOTA_TRACK = 0x001,
         QUOTA_ENFORCE = 0x002,
@@ -101,18 +101,18 @@ newtype_fields! {
     SectorSizeFlags: u32;
 }
 
-/// FileFsObjectIdInformation ([MS-FSCC] 2.5.6) is laid out as an object id with 48 bytes of
+/// FileFsObjectIdInformation ([MS-FSCC] 2.5.6) has the layout of an object id with 48 bytes of
 /// extended information.
 pub type FileFsObjectIdInformation = FileObjectIdBuffer;
 
 records! {
     /// FileFsSizeInformation ([MS-FSCC] 2.5.8).
     FileFsSizeInformation {
-        /// Units of the volume, as the user may see them.
+        /// Allocation units of the volume that are available to the user in total.
         total_allocation_units: u64;
-        /// Units the user may still fill.
+        /// Free allocation units that the user may use.
         available_allocation_units: u64;
-        /// Sectors in a unit.
+        /// Sectors in an allocation unit.
         sectors_per_allocation_unit: u32;
         /// Bytes in a sector.
         bytes_per_sector: u32;
@@ -120,13 +120,13 @@ records! {
 
     /// FileFsFullSizeInformation ([MS-FSCC] 2.5.4).
     FileFsFullSizeInformation {
-        /// Units of the volume, as the user may see them.
+        /// Allocation units of the volume that are available to the user in total.
         total_allocation_units: u64;
-        /// Units the user may still fill.
+        /// Free allocation units that the user may use.
         caller_available_allocation_units: u64;
-        /// Units that are free.
+        /// Free allocation units of the volume.
         actual_available_allocation_units: u64;
-        /// Sectors in a unit.
+        /// Sectors in an allocation unit.
         sectors_per_allocation_unit: u32;
         /// Bytes in a sector.
         bytes_per_sector: u32;
@@ -144,15 +144,15 @@ records! {
     FileFsControlInformation {
         /// Free bytes that indexing needs to start.
         free_space_start_filtering: i64;
-        /// Free bytes that indexing needs to go on.
+        /// Free bytes that indexing needs to continue.
         free_space_threshold: i64;
         /// Free bytes at which indexing stops.
         free_space_stop_filtering: i64;
         /// Bytes at which a new user is warned; all ones for never.
         default_quota_threshold: u64;
-        /// Bytes a new user may have; all ones for no limit.
+        /// Quota of a new user in bytes; all ones for no limit.
         default_quota_limit: u64;
-        /// How quotas are kept.
+        /// How quotas are tracked and enforced ([MS-FSCC] 2.5.2).
         file_system_control_flags: FileSystemControlFlags, pad 4;
     }
 
@@ -162,9 +162,9 @@ records! {
         logical_bytes_per_sector: u32;
         /// Physical sector that is written without read-modify-write.
         physical_bytes_per_sector_for_atomicity: u32;
-        /// Physical sector best for speed.
+        /// Physical sector with the best performance.
         physical_bytes_per_sector_for_performance: u32;
-        /// Sector the file system takes as atomic.
+        /// Sector that the file system assumes to be atomic.
         file_system_effective_physical_bytes_per_sector_for_atomicity: u32;
         /// Properties.
         flags: SectorSizeFlags;
@@ -178,18 +178,18 @@ records! {
 /// FileFsVolumeInformation ([MS-FSCC] 2.5.9).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileFsVolumeInformation {
-    /// When the volume was made.
+    /// The time when the volume was created.
     pub volume_creation_time: FileTime,
     /// Its serial number.
     pub volume_serial_number: u32,
-    /// Whether it keeps object-oriented objects (NTFS says yes).
+    /// Whether the volume supports object-oriented file system objects (NTFS reports true).
     pub supports_objects: bool,
     /// Its label.
     pub volume_label: String,
 }
 
 impl FileFsVolumeInformation {
-    /// Least output buffer of a query ([MS-FSA] 2.1.5.13.1).
+    /// Smallest output buffer of a query ([MS-FSA] 2.1.5.13.1).
     pub const MIN: usize = 24;
 
     /// Bytes before the label.
@@ -198,7 +198,7 @@ impl FileFsVolumeInformation {
     /// Reads the structure.
     ///
     /// # Errors
-    /// [`Malformed`] when a part is missing or the label is no text.
+    /// [`Malformed`] when a part is missing or the label is not valid UTF-16.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         const WHAT: &str = "FileFsVolumeInformation";
         let mut reader = Reader::new(bytes, WHAT);
@@ -226,7 +226,7 @@ impl FileFsVolumeInformation {
     }
 }
 
-/// FileFsLabelInformation ([MS-FSCC] 2.5.5): local, kept for completeness.
+/// FileFsLabelInformation ([MS-FSCC] 2.5.5): not used over the wire, included for completeness.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileFsLabelInformation {
     /// The new label.
@@ -234,13 +234,13 @@ pub struct FileFsLabelInformation {
 }
 
 impl FileFsLabelInformation {
-    /// Least input of a set.
+    /// Smallest input of a set.
     pub const MIN: usize = 4;
 
     /// Reads the structure.
     ///
     /// # Errors
-    /// [`Malformed`] when the label is missing or no text.
+    /// [`Malformed`] when the label is missing or not valid UTF-16.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let volume_label = read_name(&mut Reader::new(bytes, "FileFsLabelInformation"))?;
         Ok(Self { volume_label })
@@ -255,16 +255,16 @@ impl FileFsLabelInformation {
 /// FileFsAttributeInformation ([MS-FSCC] 2.5.1).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileFsAttributeInformation {
-    /// What the file system can do.
+    /// Capabilities of the file system.
     pub file_system_attributes: FileSystemAttributes,
     /// Longest name between two backslashes, in units of UTF-16 (Windows: 255).
     pub maximum_component_name_length: i32,
-    /// The name of the file system ("NTFS" makes clients try everything).
+    /// The name of the file system (with "NTFS" clients use all features).
     pub file_system_name: String,
 }
 
 impl FileFsAttributeInformation {
-    /// Least output buffer of a query: the fixed part and one unit of the name, rounded up to
+    /// Smallest output buffer of a query: the fixed part and one unit of the name, rounded up to
     /// 4 ([MS-FSA] 2.1.5.13.5).
     pub const MIN: usize = 16;
 
@@ -274,7 +274,7 @@ impl FileFsAttributeInformation {
     /// Reads the structure.
     ///
     /// # Errors
-    /// [`Malformed`] when a part is missing or the name is no text.
+    /// [`Malformed`] when a part is missing or the name is not valid UTF-16.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes, "FileFsAttributeInformation");
         Ok(Self {
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_the_text() {
+    fn sizes_are_those_of_the_specification() {
         assert_eq!(FileFsSizeInformation::MIN, 24);
         assert_eq!(FileFsFullSizeInformation::MIN, 32);
         assert_eq!(FileFsDeviceInformation::MIN, 8);

@@ -1,10 +1,10 @@
 //! The payloads of QUERY_INFO, SET_INFO, QUERY_DIRECTORY and CHANGE_NOTIFY: the information
 //! classes of [MS-FSCC] 2.4, 2.5 and 2.7 as types, both directions.
 //!
-//! Every class has `MIN`: the least output buffer a query needs (below it the server answers
-//! STATUS_INFO_LENGTH_MISMATCH) and the least input of a set. `encode` always writes the whole
-//! structure; where the name or list may be cut for STATUS_BUFFER_OVERFLOW ([MS-SMB2]
-//! 3.3.5.20.1) the caller cuts the output to the client's length, never below `MIN`.
+//! Every class has `MIN`: the smallest output buffer of a query (below it the server answers
+//! STATUS_INFO_LENGTH_MISMATCH) and the smallest input of a set. `encode` always writes the whole
+//! structure; where a name or list may be truncated with STATUS_BUFFER_OVERFLOW ([MS-SMB2]
+//! 3.3.5.20.1), the caller truncates the output to the client's length, never below `MIN`.
 //!
 //! Declarations only.
 

@@ -1,8 +1,8 @@
-//! Classes that carry a name: FileNameInformation and its kin, rename and link in their SMB2
-//! form, short name ([MS-FSCC] 2.1.7, 2.4.28.2, 2.4.42.2, 2.4.43, 2.4.46).
+//! Classes that contain a name: FileNameInformation and similar classes, rename and link in their
+//! SMB2 form, short name ([MS-FSCC] 2.1.7, 2.4.28.2, 2.4.42.2, 2.4.43, 2.4.46).
 //!
-//! Only the layout is checked. An empty name, a root directory, a leading backslash are values
-//! here; the server refuses them with the status of its choice.
+//! Only the layout is checked. An empty name, a root directory and a leading backslash are valid
+//! values here; the server refuses them with the status it chooses.
 
 use bytes::{BufMut, BytesMut};
 
@@ -10,8 +10,8 @@ use crate::codec::{Malformed, Reader, size};
 use crate::utf16;
 
 flags_of_the_wire! {
-    /// Flags of FileRenameInformationEx ([MS-FSCC] 2.4.43), and of FileLinkInformationEx, where
-    /// the same bits say the same.
+    /// Flags of FileRenameInformationEx ([MS-FSCC] 2.4.43), and of FileLinkInformationEx, where the
+    /// same bits have the same meaning.
     pub struct RenameFlags(u32) {
         REPLACE_IF_EXISTS = 0x001,
         POSIX_SEMANTICS = 0x002,
@@ -25,7 +25,7 @@ flags_of_the_wire! {
     }
 }
 
-/// A 32-bit length in bytes and the name of that length.
+/// Reads a 32-bit length in bytes and the name of that length.
 pub(super) fn read_name(reader: &mut Reader<'_>) -> Result<String, Malformed> {
     let len = size(reader.u32()?);
     let what = reader.malformed().what;
@@ -42,12 +42,12 @@ pub(super) fn put_name(out: &mut BytesMut, name: &str) {
 /// FileNormalizedNameInformation share it ([MS-FSCC] 2.1.7).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileNameInformation {
-    /// The name, as the class wants it (from the share's root, or the 8.3 name).
+    /// The name, in the form of the class (a path from the share's root, or the 8.3 name).
     pub file_name: String,
 }
 
 impl FileNameInformation {
-    /// Least output buffer of a query ([MS-FSA] 2.1.5.12.5).
+    /// Smallest output buffer of a query ([MS-FSA] 2.1.5.12.5).
     pub const MIN: usize = 8;
 
     /// Bytes before the name.
@@ -56,7 +56,7 @@ impl FileNameInformation {
     /// Reads the structure.
     ///
     /// # Errors
-    /// [`Malformed`] when the name is missing or no text.
+    /// [`Malformed`] when the name is missing or not valid UTF-16.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let file_name = read_name(&mut Reader::new(bytes, "FileNameInformation"))?;
         Ok(Self { file_name })
@@ -76,13 +76,13 @@ pub struct FileShortNameInformation {
 }
 
 impl FileShortNameInformation {
-    /// Least input of a set.
+    /// Smallest input of a set.
     pub const MIN: usize = 4;
 
     /// Reads the structure.
     ///
     /// # Errors
-    /// [`Malformed`] when the name is missing or no text.
+    /// [`Malformed`] when the name is missing or not valid UTF-16.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let file_name = read_name(&mut Reader::new(bytes, "FileShortNameInformation"))?;
         Ok(Self { file_name })
@@ -94,7 +94,8 @@ impl FileShortNameInformation {
     }
 }
 
-/// Where rename and link agree: eight bytes told apart by the class, the root, the name.
+/// Reads the common layout of rename and link: eight bytes whose meaning depends on the class, the
+/// root directory, the name.
 fn read_target(bytes: &[u8], what: &'static str) -> Result<(u32, u64, String), Malformed> {
     // [MS-FSCC] 2.4.42.2: the structure is padded to at least 24 bytes.
     if bytes.len() < FileRenameInformation::MIN {
@@ -123,26 +124,26 @@ macro_rules! replacing_targets {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, Eq, Default)]
         pub struct $name {
-            /// Whether a file of that name may be replaced.
+            /// Whether an existing file of that name may be replaced.
             pub replace_if_exists: bool,
-            /// Zero over the network; another value is refused.
+            /// Zero over the network; the server refuses other values.
             pub root_directory: u64,
             /// The new name from the share's root, without a leading backslash.
             pub file_name: String,
         }
 
         impl $name {
-            /// Least input of a set.
+            /// Smallest input of a set.
             pub const MIN: usize = 24;
 
             /// Reads the structure.
             ///
             /// # Errors
-            /// [`Malformed`] when it is shorter than `MIN`, the name lies outside or is no
-            /// text.
+            /// [`Malformed`] when it is shorter than `MIN`, or the name is outside or not valid
+            /// UTF-16.
             pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
                 let (flags, root_directory, file_name) = read_target(bytes, stringify!($name))?;
-                // A boolean in the first byte; the other three are reserved.
+                // The first byte is a boolean; the other three are reserved.
                 Ok(Self { replace_if_exists: flags & 0xff != 0, root_directory, file_name })
             }
 
@@ -165,22 +166,22 @@ replacing_targets! {
 /// FileRenameInformationEx ([MS-FSCC] 2.4.43), and FileLinkInformationEx: set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileRenameInformationEx {
-    /// How to rename.
+    /// Flags.
     pub flags: RenameFlags,
-    /// Zero over the network; another value is refused.
+    /// Zero over the network; the server refuses other values.
     pub root_directory: u64,
     /// The new name from the share's root, without a leading backslash.
     pub file_name: String,
 }
 
 impl FileRenameInformationEx {
-    /// Least input of a set.
+    /// Smallest input of a set.
     pub const MIN: usize = 24;
 
     /// Reads the structure.
     ///
     /// # Errors
-    /// [`Malformed`] when it is shorter than `MIN`, the name lies outside or is no text.
+    /// [`Malformed`] when it is shorter than `MIN`, or the name is outside or not valid UTF-16.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let (flags, root_directory, file_name) = read_target(bytes, "FileRenameInformationEx")?;
         Ok(Self {
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn names_past_the_buffer_or_odd_are_refused() {
+    fn names_beyond_the_buffer_or_of_odd_length_are_rejected() {
         let mut bytes = [0u8; 24];
         bytes[16] = 5;
         assert!(FileLinkInformation::read(&bytes).is_err());
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn rename_ex_keeps_unknown_flags() {
+    fn rename_ex_preserves_unknown_flags() {
         let rename = FileRenameInformationEx {
             flags: RenameFlags::POSIX_SEMANTICS | RenameFlags(0x8000_0000),
             root_directory: 0,

@@ -1,7 +1,7 @@
-//! FILE_NOTIFY_INFORMATION lists: the body of a CHANGE_NOTIFY reply ([MS-FSCC] 2.7.1).
+//! FILE_NOTIFY_INFORMATION lists: the body of a CHANGE_NOTIFY response ([MS-FSCC] 2.7.1).
 //!
-//! The writer keeps to the client's buffer: an entry that does not fit means the whole reply
-//! becomes STATUS_NOTIFY_ENUM_DIR ([MS-SMB2] 3.3.5.19), which is the caller's move.
+//! The writer respects the length of the client's buffer: if an entry does not fit, the caller
+//! answers STATUS_NOTIFY_ENUM_DIR instead ([MS-SMB2] 3.3.5.19).
 
 use bytes::{BufMut, BytesMut};
 
@@ -10,7 +10,7 @@ use super::record::{Chain, ChainWriter};
 use crate::codec::{Malformed, Reader};
 
 enum_of_the_wire! {
-    /// What happened to a name ([MS-FSCC] 2.7.1).
+    /// The kind of a change ([MS-FSCC] 2.7.1).
     pub struct FileAction(u32) {
         ADDED = 1,
         REMOVED = 2,
@@ -27,7 +27,7 @@ enum_of_the_wire! {
 }
 
 flags_of_the_wire! {
-    /// What a CHANGE_NOTIFY request watches for ([MS-SMB2] 2.2.35).
+    /// The kinds of changes that a CHANGE_NOTIFY request watches for ([MS-SMB2] 2.2.35).
     pub struct CompletionFilter(u32) {
         FILE_NAME = 0x001,
         DIR_NAME = 0x002,
@@ -47,9 +47,9 @@ flags_of_the_wire! {
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileNotifyEntry {
-    /// What happened.
+    /// The kind of the change.
     pub action: FileAction,
-    /// To what: the path from the watched directory, with backslashes.
+    /// The path of the changed name, relative to the watched directory, with backslashes.
     pub file_name: String,
 }
 
@@ -64,7 +64,7 @@ impl NotifyWriter {
         Self(ChainWriter::new(limit, 4))
     }
 
-    /// Appends a change; `false`, and nothing appended, when it does not fit.
+    /// Appends a change. Returns `false`, and appends nothing, if it does not fit.
     #[must_use]
     pub fn push(&mut self, action: FileAction, file_name: &str) -> bool {
         self.0.push(|out| {
@@ -90,7 +90,7 @@ impl NotifyWriter {
 /// Reads a list of changes.
 ///
 /// # Errors
-/// [`Malformed`] for a chain that leaves the buffer or a name that is no text.
+/// [`Malformed`] for a chain that exceeds the buffer or a name that is not valid UTF-16.
 pub fn read_notify_list(bytes: &[u8]) -> Result<Vec<FileNotifyEntry>, Malformed> {
     const WHAT: &str = "FILE_NOTIFY_INFORMATION";
     Chain::new(bytes, WHAT)
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_leaves_no_trace() {
+    fn a_change_that_does_not_fit_leaves_no_trace() {
         let mut writer = NotifyWriter::new(29);
         assert!(writer.push(FileAction::ADDED, "a"));
         assert!(!writer.push(FileAction::ADDED, "b"));

@@ -1,18 +1,19 @@
-//! FILE_OBJECTID_BUFFER ([MS-FSCC] 2.1.3), used by classes and FSCTLs alike. Layout only.
+//! FILE_OBJECTID_BUFFER ([MS-FSCC] 2.1.3), used by information classes and FSCTLs. Layout only.
 
 use super::record::records;
 use crate::ids::Guid;
 
 records! {
-    /// An object id and where it was born.
+    /// An object id and its origin.
     FileObjectIdBuffer {
         /// The id.
         object_id: Guid;
-        /// Volume of birth (type 1), or the first part of the extended information.
+        /// The volume where the object was created (type 1), or the first part of the extended
+        /// information.
         birth_volume_id: Guid;
-        /// Object id at birth.
+        /// The object id at creation.
         birth_object_id: Guid;
-        /// Domain of birth; zero.
+        /// The domain at creation; zero.
         domain_id: Guid;
     }
 }

@@ -17,9 +17,9 @@ records! {
         named_pipe_type: u32;
         /// 0 inbound, 1 outbound, 2 both.
         named_pipe_configuration: u32;
-        /// Most instances of the pipe.
+        /// Maximum number of instances of the pipe.
         maximum_instances: u32;
-        /// Instances now.
+        /// Current number of instances.
         current_instances: u32;
         /// Bytes of the inbound buffer.
         inbound_quota: u32;
@@ -37,9 +37,9 @@ records! {
 
     /// FilePipeRemoteInformation ([MS-FSCC] 2.4.39).
     FilePipeRemoteInformation {
-        /// 100 ns units that data may be collected for.
+        /// Time for which data may be collected, in 100 ns units.
         collect_data_time: u64;
-        /// Bytes collected at most.
+        /// Maximum number of bytes collected.
         maximum_collection_count: u32;
     }
 }

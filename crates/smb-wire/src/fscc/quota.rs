@@ -1,5 +1,5 @@
-//! Quota lists: FILE_QUOTA_INFORMATION and the list of SIDs asked for ([MS-FSCC] 2.4.41).
-//! Layout only; limits are those of the message that carries them.
+//! Quota lists: FILE_QUOTA_INFORMATION and the list of requested SIDs ([MS-FSCC] 2.4.41). Layout
+//! only; the lists are limited by the message that contains them.
 
 use bytes::{BufMut, BytesMut};
 
@@ -11,7 +11,7 @@ use crate::ids::FileTime;
 /// One user's quota; sizes in bytes, -1 and -2 as in [MS-FSCC] 2.4.41.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaEntry {
-    /// When it last changed.
+    /// The time of the last change.
     pub change_time: FileTime,
     /// Bytes used.
     pub quota_used: i64,
@@ -19,7 +19,7 @@ pub struct QuotaEntry {
     pub quota_threshold: i64,
     /// Bytes allowed.
     pub quota_limit: i64,
-    /// Whose.
+    /// The SID of the user.
     pub sid: Sid,
 }
 
@@ -31,7 +31,7 @@ impl QuotaEntry {
 /// Reads a list of quotas.
 ///
 /// # Errors
-/// [`Malformed`] for a chain that leaves the buffer or a bad SID.
+/// [`Malformed`] for a chain that exceeds the buffer or a malformed SID.
 pub fn read_quota_list(bytes: &[u8]) -> Result<Vec<QuotaEntry>, Malformed> {
     const WHAT: &str = "FileQuotaInformation";
     Chain::new(bytes, WHAT)
@@ -56,7 +56,8 @@ pub fn read_quota_list(bytes: &[u8]) -> Result<Vec<QuotaEntry>, Malformed> {
         .collect()
 }
 
-/// A list of quotas of at most `limit` bytes: as many as fit, and how many those are.
+/// Encodes as many quotas as fit into a list of at most `limit` bytes; returns the list and their
+/// number.
 #[must_use]
 pub fn encode_quota_list(entries: &[QuotaEntry], limit: usize) -> (BytesMut, usize) {
     let mut writer = ChainWriter::new(limit, 8);
@@ -77,10 +78,10 @@ pub fn encode_quota_list(entries: &[QuotaEntry], limit: usize) -> (BytesMut, usi
     (writer.finish(), fitted)
 }
 
-/// Reads the list of SIDs whose quota is asked for ([MS-FSCC] 2.4.41.1).
+/// Reads the list of SIDs whose quotas are requested ([MS-FSCC] 2.4.41.1).
 ///
 /// # Errors
-/// [`Malformed`] for a chain that leaves the buffer or a bad SID.
+/// [`Malformed`] for a chain that exceeds the buffer or a malformed SID.
 pub fn read_get_quota_list(bytes: &[u8]) -> Result<Vec<Sid>, Malformed> {
     const WHAT: &str = "FILE_GET_QUOTA_INFORMATION";
     Chain::new(bytes, WHAT)

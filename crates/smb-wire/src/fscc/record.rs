@@ -1,9 +1,9 @@
-//! Structures whose fields all have a fixed width: one table row per field makes the struct,
-//! its size and its codec in both directions.
+//! Structures whose fields all have a fixed width: one table row for each field generates the
+//! struct, its size, its encoder and its decoder.
 //!
-//! `records!` takes a field list with the padding that follows a field (`field: u32, pad 4;`).
-//! Padding is written as zeros and ignored when read. Bytes after the structure are ignored:
-//! [MS-FSCC] lets a buffer be longer than the class.
+//! `records!` takes a field list with the padding behind a field (`field: u32, pad 4;`). Padding is
+//! encoded as zeros and ignored by the decoder. Bytes behind the structure are ignored: [MS-FSCC]
+//! allows a buffer to be longer than the class.
 
 use bytes::{BufMut, BytesMut};
 
@@ -109,7 +109,7 @@ impl Field for FileId {
     }
 }
 
-/// Structures of fixed fields; see the module's head.
+/// Generates structures of fixed fields; see the module documentation.
 macro_rules! records {
     ($(
         $(#[$meta:meta])*
@@ -167,7 +167,7 @@ macro_rules! records {
 }
 pub(crate) use records;
 
-/// The entries of a list that is chained by NextEntryOffset: each item is one entry's bytes
+/// Iterator over a list that is chained by NextEntryOffset: each item is the bytes of one entry
 /// from its NextEntryOffset on, up to the next entry or the end of the list.
 #[derive(Debug, Clone)]
 pub(crate) struct Chain<'a> {
@@ -176,7 +176,7 @@ pub(crate) struct Chain<'a> {
 }
 
 impl<'a> Chain<'a> {
-    /// The chain that `bytes` hold; no bytes are an empty chain.
+    /// Creates an iterator over the chain in `bytes`; no bytes are an empty chain.
     pub(crate) fn new(bytes: &'a [u8], what: &'static str) -> Self {
         let rest = (!bytes.is_empty()).then_some(bytes);
         Self { rest, what }
@@ -196,7 +196,8 @@ impl<'a> Iterator for Chain<'a> {
         if next == 0 {
             return Some(Ok(rest));
         }
-        // An offset below the smallest header would make the walk endless or overlapping.
+        // An offset below the size of the smallest header would make the chain endless or
+        // overlapping.
         if next < 4 {
             return Some(Err(malformed));
         }
@@ -211,8 +212,8 @@ impl<'a> Iterator for Chain<'a> {
     }
 }
 
-/// Writes a list chained by NextEntryOffset under a limit in bytes: entries start aligned, the
-/// last one's offset is zero, and an entry that would pass the limit leaves no trace.
+/// Encodes a list chained by NextEntryOffset under a limit in bytes: entries are aligned, the last
+/// offset is zero, and an entry that would exceed the limit leaves no trace.
 #[derive(Debug)]
 pub(crate) struct ChainWriter {
     out: BytesMut,
@@ -231,8 +232,8 @@ impl ChainWriter {
         }
     }
 
-    /// Appends what `put` writes (it starts with four zero bytes, the NextEntryOffset) if it
-    /// fits; otherwise takes it back and says no.
+    /// Appends an entry that `put` writes (it begins with four zero bytes, the NextEntryOffset) if
+    /// it fits; otherwise removes it again and returns false.
     pub(crate) fn push(&mut self, put: impl FnOnce(&mut BytesMut)) -> bool {
         let before = self.out.len();
         crate::codec::pad_to(&mut self.out, 0, self.align);
@@ -250,7 +251,7 @@ impl ChainWriter {
         true
     }
 
-    /// Makes room for so many bytes, as far as they may be used.
+    /// Reserves capacity for a number of bytes, at most up to the limit.
     pub(crate) fn reserve(&mut self, bytes: usize) {
         self.out.reserve(bytes.min(self.limit));
     }
@@ -267,7 +268,7 @@ impl ChainWriter {
         self.limit
     }
 
-    /// The bytes so far, with room for a last cut entry.
+    /// Returns the list, with space for a truncated last entry.
     pub(crate) fn finish(self) -> BytesMut {
         self.out
     }

@@ -1,7 +1,7 @@
 //! FileStreamInformation: the list of a file's streams ([MS-FSCC] 2.4.49).
 //!
-//! Names go with colons and type, `::$DATA` and `:name:$DATA`. A list that does not fit is cut
-//! between entries for STATUS_BUFFER_OVERFLOW.
+//! Names contain colons and the type, `::$DATA` and `:name:$DATA`. A list that does not fit is
+//! truncated between entries, with STATUS_BUFFER_OVERFLOW.
 
 use bytes::{BufMut, BytesMut};
 
@@ -21,7 +21,7 @@ pub struct StreamEntry {
 }
 
 impl StreamEntry {
-    /// Least output buffer of a query (sizeof the structure with one unit of name).
+    /// Smallest output buffer of a query (sizeof the structure with one unit of name).
     pub const MIN: usize = 32;
 
     /// Bytes before the name.
@@ -47,7 +47,7 @@ impl StreamWriter {
         Self(ChainWriter::new(limit, 8))
     }
 
-    /// Appends a stream; `false`, and nothing appended, when it does not fit.
+    /// Appends a stream. Returns `false`, and appends nothing, if it does not fit.
     #[must_use]
     pub fn push(&mut self, stream: &StreamEntry) -> bool {
         self.0.push(|out| stream.put(out))
@@ -72,7 +72,7 @@ pub fn encode_stream_list(streams: &[StreamEntry], out: &mut BytesMut) {
 /// Reads a list of streams.
 ///
 /// # Errors
-/// [`Malformed`] for a chain that leaves the buffer or a name that is no text.
+/// [`Malformed`] for a chain that exceeds the buffer or a name that is not valid UTF-16.
 pub fn read_stream_list(bytes: &[u8]) -> Result<Vec<StreamEntry>, Malformed> {
     const WHAT: &str = "FileStreamInformation";
     Chain::new(bytes, WHAT)
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_round_trip_and_are_cut_between_entries() {
+    fn streams_round_trip_and_are_truncated_between_entries() {
         let streams: Vec<_> = ["::$DATA", ":x:$DATA", ":longer name:$DATA"]
             .iter()
             .map(|name| StreamEntry {

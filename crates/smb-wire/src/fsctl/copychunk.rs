@@ -1,49 +1,50 @@
 //! Server-side copy: SRV_REQUEST_RESUME_KEY and SRV_COPYCHUNK(_WRITE) ([MS-SMB2] 2.2.31.1,
 //! 2.2.32.1, 2.2.32.3).
 //!
-//! The limits are those of Windows; a request over them is answered INVALID_PARAMETER *with*
-//! [`CopyChunkResponse::LIMITS`] as its body ([MS-SMB2] 3.3.5.15.6.2). Reading keeps at most one
-//! chunk more than allowed, so that the server sees the excess without our keeping it all.
+//! The limits are those of Windows; a request that exceeds them is answered INVALID_PARAMETER
+//! *with* [`CopyChunkResponse::LIMITS`] as its body ([MS-SMB2] 3.3.5.15.6.2). The decoder reads at
+//! most one chunk more than allowed, so that the server can detect the excess without storing all
+//! of it.
 
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Reader, size};
 use crate::fscc::record::{Field, records};
 
-/// Most chunks of a request.
+/// Maximum number of chunks in a request.
 pub const MAX_CHUNKS: u32 = 256;
-/// Most bytes of a chunk.
+/// Maximum length of a chunk in bytes.
 pub const MAX_CHUNK_BYTES: u32 = 1 << 20;
-/// Most bytes of a request.
+/// Maximum length of all chunks of a request in bytes.
 pub const MAX_COPY_BYTES: u32 = 16 << 20;
 
-/// The name by which an open is the source of a copy.
+/// The key that identifies an open as the source of a copy.
 pub type ResumeKey = [u8; 24];
 
 records! {
     /// SRV_COPYCHUNK ([MS-SMB2] 2.2.31.1.1).
     CopyChunk {
-        /// Where it begins in the source.
+        /// The position in the source.
         source_offset: u64;
-        /// Where it goes in the target.
+        /// The position in the target.
         target_offset: u64;
-        /// Its bytes; 0 is refused.
+        /// The length in bytes; 0 is refused.
         length: u32, pad 4;
     }
 
     /// SRV_COPYCHUNK_RESPONSE ([MS-SMB2] 2.2.32.1).
     CopyChunkResponse {
-        /// Chunks written whole, or the limit of chunks.
+        /// Chunks written entirely, or the limit of chunks.
         chunks_written: u32;
-        /// Bytes of the chunk that was not, or the limit of a chunk.
+        /// Bytes written of a partial chunk, or the limit of a chunk.
         chunk_bytes_written: u32;
-        /// Bytes in all, or the limit of a request.
+        /// Bytes written in total, or the limit of a request.
         total_bytes_written: u32;
     }
 }
 
 impl CopyChunkResponse {
-    /// The body of the refusal that tells the limits.
+    /// The body of the error response that reports the limits.
     pub const LIMITS: Self = Self {
         chunks_written: MAX_CHUNKS,
         chunk_bytes_written: MAX_CHUNK_BYTES,
@@ -58,7 +59,7 @@ pub struct CopyChunkCopy {
     pub source_key: ResumeKey,
     /// Chunks, as counted by the client; `chunks` holds at most [`MAX_CHUNKS`] + 1 of them.
     pub chunk_count: u32,
-    /// What to copy.
+    /// The chunks to copy.
     pub chunks: Vec<CopyChunk>,
 }
 
@@ -102,12 +103,12 @@ impl CopyChunkCopy {
 /// SRV_REQUEST_RESUME_KEY response ([MS-SMB2] 2.2.32.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequestResumeKeyResponse {
-    /// The name of the open.
+    /// The key of the open.
     pub resume_key: ResumeKey,
 }
 
 impl RequestResumeKeyResponse {
-    /// Bytes on the wire; Windows and Samba send four zero bytes of context behind the 28.
+    /// Length on the wire; Windows and Samba send four zero bytes of context behind the 28.
     pub const MIN: usize = 32;
 
     /// Reads the output.
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_chunks_are_seen_but_not_kept() {
+    fn excess_chunks_are_counted_but_not_stored() {
         let mut bytes = vec![0u8; 32 + 24 * 1000];
         bytes[24..28].copy_from_slice(&1000u32.to_le_bytes());
         let copy = CopyChunkCopy::read(&bytes).unwrap();

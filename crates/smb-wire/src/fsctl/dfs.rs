@@ -1,7 +1,7 @@
 //! DFS referrals: REQ_GET_DFS_REFERRAL, its EX form and RESP_GET_DFS_REFERRAL with entries of
 //! version 1 to 4 ([MS-DFSC] 2.2.2 to 2.2.5), as far as a server without a namespace needs them.
 //!
-//! Reading keeps the path only; writing makes version 3 entries.
+//! Decoding returns only the path; encoding produces entries of version 3.
 
 use bytes::{BufMut, BytesMut};
 
@@ -11,7 +11,7 @@ use crate::utf16;
 /// REQ_GET_DFS_REFERRAL.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GetDfsReferral {
-    /// Highest version of entries the client reads.
+    /// Highest version of entries that the client understands.
     pub max_referral_level: u16,
     /// `\server\share...`, with one backslash.
     pub request_file_name: String,
@@ -21,7 +21,7 @@ impl GetDfsReferral {
     /// Reads the input; the name ends at its NUL or at the end.
     ///
     /// # Errors
-    /// [`Malformed`] for a name that is no text.
+    /// [`Malformed`] for a name that is not valid UTF-16.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes, "REQ_GET_DFS_REFERRAL");
         Ok(Self {
@@ -41,7 +41,7 @@ impl GetDfsReferral {
 /// REQ_GET_DFS_REFERRAL_EX.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GetDfsReferralEx {
-    /// Highest version of entries the client reads.
+    /// Highest version of entries that the client understands.
     pub max_referral_level: u16,
     /// 1: a site name follows.
     pub request_flags: u16,
@@ -55,7 +55,7 @@ impl GetDfsReferralEx {
     /// Reads the input.
     ///
     /// # Errors
-    /// [`Malformed`] for parts outside or no text.
+    /// [`Malformed`] for parts outside or not valid UTF-16.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         const WHAT: &str = "REQ_GET_DFS_REFERRAL_EX";
         let mut reader = Reader::new(bytes, WHAT);
@@ -97,7 +97,7 @@ flags_of_the_wire! {
 pub struct DfsReferralEntry {
     /// 1 for a root target, 0 for a link.
     pub server_type: u16,
-    /// Seconds a client may remember it.
+    /// Time in seconds for which a client may cache the target.
     pub time_to_live_secs: u32,
     /// The path that is referred.
     pub dfs_path: String,

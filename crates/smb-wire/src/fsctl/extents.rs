@@ -1,5 +1,5 @@
-//! Block cloning: DUPLICATE_EXTENTS_TO_FILE and its _EX form as SMB2 carries them
-//! ([MS-FSCC] 2.3.7.2, 2.3.9.2). Alignment and sign of the numbers are checked by the server.
+//! Block cloning: DUPLICATE_EXTENTS_TO_FILE and its _EX form as in SMB2 ([MS-FSCC] 2.3.7.2,
+//! 2.3.9.2). The server checks alignment and sign of the numbers.
 
 use crate::fscc::record::{newtype_fields, records};
 use crate::ids::FileId;
@@ -20,11 +20,11 @@ records! {
     DuplicateExtents {
         /// The source.
         source_file_id: FileId;
-        /// Where the range begins in the source.
+        /// The position of the range in the source.
         source_file_offset: i64;
-        /// Where it goes.
+        /// The position in the target.
         target_file_offset: i64;
-        /// Its bytes.
+        /// The length in bytes.
         byte_count: i64;
     }
 
@@ -34,11 +34,11 @@ records! {
         structure_size: u64;
         /// The source.
         source_file_id: FileId;
-        /// Where the range begins in the source.
+        /// The position of the range in the source.
         source_file_offset: i64;
-        /// Where it goes.
+        /// The position in the target.
         target_file_offset: i64;
-        /// Its bytes.
+        /// The length in bytes.
         byte_count: i64;
         /// Flags.
         flags: DuplicateExtentsFlags, pad 4;
@@ -46,7 +46,7 @@ records! {
 }
 
 impl DuplicateExtentsEx {
-    /// What StructureSize must hold.
+    /// The required value of StructureSize.
     pub const STRUCTURE_SIZE: u64 = 0x30;
 }
 
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_the_text() {
+    fn sizes_are_those_of_the_specification() {
         assert_eq!(DuplicateExtents::MIN, 40);
         assert_eq!(DuplicateExtentsEx::MIN, 56);
     }

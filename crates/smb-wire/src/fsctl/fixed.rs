@@ -1,4 +1,4 @@
-//! Small structures of fixed fields. Each cites its section; layout only.
+//! Small structures of fixed fields, each with its section of the specification. Layout only.
 
 use bytes::{BufMut, BytesMut};
 
@@ -10,7 +10,7 @@ enum_of_the_wire! {
     /// ([MS-FSCC] 2.3.18, 2.3.67).
     pub struct CompressionFormat(u16) {
         NONE = 0,
-        /// In a set: let the file system choose.
+        /// In a set request: the file system chooses.
         DEFAULT = 1,
         LZNT1 = 2,
     }
@@ -42,7 +42,7 @@ impl CompressionFormat {
 records! {
     /// LMR_REQUEST_RESILIENCY ([MS-SMB2] 2.2.31.3).
     LmrRequestResiliency {
-        /// Milliseconds the open is kept after a lost connection.
+        /// Time in milliseconds for which the open is preserved after a lost connection.
         timeout_ms: u32, pad 4;
     }
 
@@ -60,7 +60,7 @@ records! {
         checksum_algorithm: u16, pad 2;
         /// 1: checksums are not enforced.
         flags: u32;
-        /// Bytes under one checksum.
+        /// Number of bytes covered by one checksum.
         checksum_chunk_size_bytes: u32;
         /// Bytes of a cluster.
         cluster_size_bytes: u32;
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_the_text() {
+    fn sizes_are_those_of_the_specification() {
         assert_eq!(LmrRequestResiliency::MIN, 8);
         assert_eq!(SetZeroData::MIN, 16);
         assert_eq!(GetIntegrityInformation::MIN, 16);

@@ -1,8 +1,8 @@
 //! The payloads of IOCTL: the FSCTL codes of [MS-SMB2] 2.2.31 and [MS-FSCC] 2.3 and their input
 //! and output structures, both directions. Declarations only.
 //!
-//! Sizes, counts and offsets are checked for being inside the input; whether a request is
-//! allowed, and which status refuses it, is the server's affair ([MS-SMB2] 3.3.5.15).
+//! Sizes, counts and offsets are checked against the length of the input; the server decides
+//! whether a request is allowed and which status refuses it ([MS-SMB2] 3.3.5.15).
 
 mod code;
 mod copychunk;

@@ -18,7 +18,7 @@ pub struct ValidateNegotiateInfoRequest {
     pub guid: Guid,
     /// The client's security mode.
     pub security_mode: u16,
-    /// Dialects offered.
+    /// The offered dialects.
     pub dialects: Vec<u16>,
 }
 
@@ -29,7 +29,7 @@ impl ValidateNegotiateInfoRequest {
     /// Reads the input.
     ///
     /// # Errors
-    /// [`Malformed`] for fewer dialects than counted.
+    /// [`Malformed`] if there are fewer dialects than announced.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes, "VALIDATE_NEGOTIATE_INFO");
         let capabilities = reader.u32()?;
@@ -72,7 +72,7 @@ records! {
 }
 
 flags_of_the_wire! {
-    /// What an interface can do.
+    /// The capabilities of an interface.
     pub struct InterfaceCapability(u32) {
         RSS_CAPABLE = 1,
         RDMA_CAPABLE = 2,
@@ -84,7 +84,7 @@ flags_of_the_wire! {
 pub struct NetworkInterfaceInfo {
     /// Number of the interface, not 0.
     pub if_index: u32,
-    /// What it can do.
+    /// Its capabilities.
     pub capability: InterfaceCapability,
     /// Bits per second.
     pub link_speed_bits: u64,
@@ -99,7 +99,8 @@ const ENTRY: usize = 152;
 const FAMILY_IPV4: u16 = 2;
 const FAMILY_IPV6: u16 = 0x17;
 
-/// A list of interfaces of at most `limit` bytes: as many as fit, and how many those are.
+/// Encodes as many interfaces as fit into a list of at most `limit` bytes; returns the list and
+/// their number.
 #[must_use]
 pub fn encode_network_interfaces(
     interfaces: &[NetworkInterfaceInfo],
@@ -137,10 +138,10 @@ pub fn encode_network_interfaces(
     (writer.finish(), fitted)
 }
 
-/// Reads a list of interfaces; addresses of other families are left out.
+/// Reads a list of interfaces; addresses of other families are omitted.
 ///
 /// # Errors
-/// [`Malformed`] for a chain that leaves the buffer.
+/// [`Malformed`] for a chain that exceeds the buffer.
 pub fn read_network_interfaces(bytes: &[u8]) -> Result<Vec<NetworkInterfaceInfo>, Malformed> {
     let mut interfaces = Vec::new();
     for entry in Chain::new(bytes, "NETWORK_INTERFACE_INFO") {

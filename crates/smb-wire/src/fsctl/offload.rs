@@ -1,5 +1,5 @@
-//! Offloaded copy: OFFLOAD_READ and OFFLOAD_WRITE ([MS-FSCC] 2.3.41 to 2.3.44) and the token
-//! between them ([MS-FSCC] 2.1.11), the one big-endian structure here. Layout only.
+//! Offloaded copy: OFFLOAD_READ and OFFLOAD_WRITE ([MS-FSCC] 2.3.41 to 2.3.44) and the token that
+//! connects them ([MS-FSCC] 2.1.11), which is the only big-endian structure here. Layout only.
 
 use bytes::{BufMut, BytesMut};
 
@@ -9,14 +9,14 @@ use crate::fscc::record::{Field, records};
 /// Bytes of a token.
 pub const STORAGE_TOKEN_BYTES: usize = 512;
 
-/// STORAGE_OFFLOAD_TOKEN: data somewhere in the store, by name.
+/// STORAGE_OFFLOAD_TOKEN: identifies data in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StorageToken {
-    /// 0xFFFF0001 stands for zeros; others are the vendor's.
+    /// 0xFFFF0001 stands for zeros; other types are defined by the vendor.
     pub token_type: u32,
-    /// Bytes of `token_id` that count.
+    /// Number of significant bytes of `token_id`.
     pub token_id_length: u16,
-    /// The vendor's name for the data.
+    /// The vendor's identifier of the data.
     pub token_id: [u8; 504],
 }
 
@@ -63,11 +63,11 @@ records! {
         size: u32;
         /// None defined.
         flags: u32;
-        /// Life of the token in milliseconds, 0 for the server's default.
+        /// Lifetime of the token in milliseconds, 0 for the server's default.
         token_time_to_live_ms: u32, pad 4;
-        /// First byte.
+        /// The position of the first byte.
         file_offset: u64;
-        /// Bytes.
+        /// The length in bytes.
         copy_length: u64;
     }
 
@@ -75,9 +75,9 @@ records! {
     OffloadReadOutput {
         /// Bytes of this structure, 528.
         size: u32;
-        /// 1: nothing but zeros follows the range.
+        /// 1: only zeros follow the range.
         flags: u32;
-        /// Bytes that the token stands for.
+        /// Number of bytes that the token represents.
         transfer_length: u64;
         /// The token.
         token: StorageToken;
@@ -89,11 +89,11 @@ records! {
         size: u32;
         /// None defined.
         flags: u32;
-        /// First byte.
+        /// The position of the first byte.
         file_offset: u64;
-        /// Bytes.
+        /// The length in bytes.
         copy_length: u64;
-        /// Offset into what the token stands for.
+        /// Offset into the data that the token represents.
         transfer_offset: u64;
         /// The token.
         token: StorageToken;

@@ -8,9 +8,9 @@ use crate::utf16;
 /// FSCTL_PIPE_WAIT input.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PipeWaitRequest {
-    /// Units of 100 ms as [MS-FSCC] has it; counts if `timeout_specified`.
+    /// The timeout in units of 100 ms, as [MS-FSCC] says; valid if `timeout_specified`.
     pub timeout: i64,
-    /// Whether the timeout counts.
+    /// Whether the timeout is valid.
     pub timeout_specified: bool,
     /// The pipe, without `\pipe\`.
     pub name: String,
@@ -23,7 +23,7 @@ impl PipeWaitRequest {
     /// Reads the input.
     ///
     /// # Errors
-    /// [`Malformed`] when the name is missing or no text.
+    /// [`Malformed`] when the name is missing or not valid UTF-16.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         const WHAT: &str = "FSCTL_PIPE_WAIT";
         let mut reader = Reader::new(bytes, WHAT);
@@ -54,13 +54,13 @@ impl PipeWaitRequest {
 pub struct PipePeekResponse {
     /// 3 connected, 4 closing.
     pub named_pipe_state: u32,
-    /// Bytes that wait.
+    /// Number of bytes that can be read.
     pub read_data_available: u32,
-    /// Messages that wait.
+    /// Number of messages that can be read.
     pub number_of_messages: u32,
     /// Bytes of the first message.
     pub message_length: u32,
-    /// As much of the data as the client has room for.
+    /// The part of the data that fits the client's buffer.
     pub data: Vec<u8>,
 }
 

@@ -1,4 +1,5 @@
-//! Random bytes into every reader of this folder: no panic, and what was read can be written.
+//! Decodes random bytes with every reader of this folder: none panics, and everything that was
+//! decoded can be encoded.
 
 use bytes::BytesMut;
 use proptest::prelude::*;

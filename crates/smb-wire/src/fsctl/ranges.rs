@@ -1,36 +1,36 @@
 //! Lists of ranges: QUERY_ALLOCATED_RANGES, FILE_LEVEL_TRIM, QUERY_FILE_REGIONS
 //! ([MS-FSCC] 2.3.13, 2.3.51, 2.3.52, 2.3.55, 2.3.56).
 //!
-//! Counts are checked against the bytes that came; signs and overlaps are the server's affair.
+//! Counts are checked against the length of the input; the server checks signs and overlaps.
 
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Reader, size};
 use crate::fscc::record::{Field, records};
 
-/// Most ranges of a trim that are read.
+/// Maximum number of ranges that are read from a trim request.
 pub const MAX_TRIM_RANGES: usize = 4_096;
 
 records! {
-    /// FILE_ALLOCATED_RANGE_BUFFER: the range asked about, and each range of the answer.
+    /// FILE_ALLOCATED_RANGE_BUFFER: the queried range, and each range of the answer.
     AllocatedRange {
-        /// First byte.
+        /// The position of the first byte.
         file_offset: i64;
-        /// Bytes.
+        /// The length in bytes.
         length: i64;
     }
 
     /// FILE_LEVEL_TRIM_OUTPUT.
     FileLevelTrimOutput {
-        /// Ranges done.
+        /// Number of ranges processed.
         num_ranges_processed: u32;
     }
 
     /// FILE_REGION_INPUT.
     FileRegionInput {
-        /// First byte.
+        /// The position of the first byte.
         file_offset: i64;
-        /// Bytes.
+        /// The length in bytes.
         length: i64;
         /// 1 valid in the cache, 2 valid on disk.
         desired_usage: u32, pad 4;
@@ -38,11 +38,11 @@ records! {
 
     /// FILE_REGION_INFO.
     FileRegion {
-        /// First byte.
+        /// The position of the first byte.
         file_offset: i64;
-        /// Bytes.
+        /// The length in bytes.
         length: i64;
-        /// 0 not valid, else as asked.
+        /// 0 if not valid, else the requested usage.
         desired_usage: u32, pad 4;
     }
 }
@@ -50,7 +50,7 @@ records! {
 /// Reads the ranges of an answer.
 ///
 /// # Errors
-/// [`Malformed`] for a range cut short.
+/// [`Malformed`] for a truncated range.
 pub fn read_allocated_ranges(bytes: &[u8]) -> Result<Vec<AllocatedRange>, Malformed> {
     bytes
         .chunks(AllocatedRange::MIN)
@@ -58,7 +58,7 @@ pub fn read_allocated_ranges(bytes: &[u8]) -> Result<Vec<AllocatedRange>, Malfor
         .collect()
 }
 
-/// Appends as many ranges as fit into `limit` bytes; says how many those are.
+/// Appends as many ranges as fit into `limit` bytes; returns their number.
 pub fn encode_allocated_ranges(
     ranges: &[AllocatedRange],
     limit: usize,
@@ -76,7 +76,7 @@ pub fn encode_allocated_ranges(
 pub struct FileLevelTrim {
     /// Key of byte-range locks; 0.
     pub key: u32,
-    /// First byte and bytes of each range.
+    /// Position and length of each range.
     pub ranges: Vec<(u64, u64)>,
 }
 
@@ -87,7 +87,7 @@ impl FileLevelTrim {
     /// Reads the input.
     ///
     /// # Errors
-    /// [`Malformed`] for fewer ranges than counted or over [`MAX_TRIM_RANGES`].
+    /// [`Malformed`] if there are fewer ranges than announced, or over [`MAX_TRIM_RANGES`].
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes, "FILE_LEVEL_TRIM");
         let key = reader.u32()?;
@@ -115,9 +115,9 @@ impl FileLevelTrim {
 /// FILE_REGION_OUTPUT.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileRegionOutput {
-    /// Regions there are.
+    /// Total number of regions.
     pub total_region_entry_count: u32,
-    /// Regions told.
+    /// The regions of this answer.
     pub regions: Vec<FileRegion>,
 }
 
@@ -128,7 +128,7 @@ impl FileRegionOutput {
     /// Reads the output.
     ///
     /// # Errors
-    /// [`Malformed`] for fewer regions than counted.
+    /// [`Malformed`] if there are fewer regions than announced.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes, "FILE_REGION_OUTPUT");
         reader.skip(4)?;
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_strangers_are_checked() {
+    fn untrusted_counts_are_checked() {
         let trim = FileLevelTrim {
             key: 0,
             ranges: vec![(0, 4096), (8192, 1)],

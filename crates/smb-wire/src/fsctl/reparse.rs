@@ -23,7 +23,7 @@ enum_of_the_wire! {
 }
 
 impl ReparseTag {
-    /// Whether the tag is Microsoft's: then the buffer has no GUID.
+    /// Returns whether the tag is Microsoft's, in which case the buffer has no GUID.
     #[must_use]
     pub const fn is_microsoft(self) -> bool {
         self.0 & 0x8000_0000 != 0
@@ -35,7 +35,7 @@ impl ReparseTag {
 pub struct ReparseDataBuffer {
     /// The kind.
     pub tag: ReparseTag,
-    /// What the kind says; for others than Microsoft's after 16 bytes of GUID.
+    /// The data of this kind; for tags of other vendors they begin with 16 bytes of GUID.
     pub data: Vec<u8>,
 }
 
@@ -43,10 +43,10 @@ impl ReparseDataBuffer {
     /// Bytes before the data.
     pub const MIN: usize = 8;
 
-    /// Most bytes of data ([MS-FSCC] 2.1.2.2: 16 KiB in all).
+    /// Maximum length of the data in bytes ([MS-FSCC] 2.1.2.2: 16 KiB in total).
     pub const MAX_DATA: usize = 16_384 - Self::MIN;
 
-    /// Reads the buffer, which must be just as long as it says ([MS-FSA] 2.1.5.10.36).
+    /// Reads the buffer, whose length must be the one it announces ([MS-FSA] 2.1.5.10.36).
     ///
     /// # Errors
     /// [`Malformed`] for another length or over [`Self::MAX_DATA`].
@@ -80,11 +80,11 @@ impl ReparseDataBuffer {
 /// The data of a symbolic link.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SymbolicLinkReparseData {
-    /// Where it points, with backslashes.
+    /// The target, with backslashes.
     pub substitute_name: String,
-    /// Where it points, for people.
+    /// The target for display.
     pub print_name: String,
-    /// Whether it counts from the link's directory.
+    /// Whether the target is relative to the link's directory.
     pub relative: bool,
 }
 
@@ -95,7 +95,7 @@ impl SymbolicLinkReparseData {
     /// Reads the data of a buffer with tag SYMLINK.
     ///
     /// # Errors
-    /// [`Malformed`] when a name lies outside or is no text.
+    /// [`Malformed`] when a name lies outside or is not valid UTF-16.
     pub fn read(data: &[u8]) -> Result<Self, Malformed> {
         const WHAT: &str = "symbolic link";
         let mut reader = Reader::new(data, WHAT);
@@ -140,7 +140,7 @@ impl SymbolicLinkReparseData {
 /// The error data of STATUS_STOPPED_ON_SYMLINK.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SymbolicLinkErrorData {
-    /// Bytes of the path that were not walked, in UTF-16.
+    /// Length in UTF-16 bytes of the part of the path behind the link.
     pub unparsed_path_len_bytes: u16,
     /// The link.
     pub link: SymbolicLinkReparseData,
@@ -214,12 +214,12 @@ mod tests {
     }
 
     #[test]
-    fn buffers_must_be_as_long_as_they_say() {
+    fn buffers_must_have_the_announced_length() {
         let bytes = [0x0c, 0, 0, 0xa0, 1, 0, 0, 0, 7];
         assert!(ReparseDataBuffer::read(&bytes).is_ok());
         assert!(ReparseDataBuffer::read(&bytes[..8]).is_err());
         assert!(ReparseDataBuffer::read(&[&bytes[..], &[0]].concat()).is_err());
-        // A tag that is not Microsoft's brings a GUID.
+        // A tag of another vendor is followed by a GUID.
         let foreign = [&[1, 0, 0, 0, 1, 0, 0, 0][..], &[9; 17]].concat();
         assert_eq!(ReparseDataBuffer::read(&foreign).unwrap().data.len(), 17);
     }

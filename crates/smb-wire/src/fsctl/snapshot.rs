@@ -1,38 +1,38 @@
 //! SRV_SNAPSHOT_ARRAY, the answer to SRV_ENUMERATE_SNAPSHOTS ([MS-SMB2] 2.2.32.2).
 //!
-//! A client that asks with 16 bytes of room learns the numbers only ([MS-SMB2] 3.3.5.15.1).
+//! A client with a buffer of 16 bytes gets only the numbers ([MS-SMB2] 3.3.5.15.1).
 
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, Reader, size};
 use crate::utf16;
 
-/// Most snapshots that are read.
+/// Maximum number of snapshots that are read.
 pub const MAX_SNAPSHOTS: usize = 4_096;
 
 /// Snapshots of a volume, named `@GMT-YYYY.MM.DD-HH.MM.SS`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SnapshotArray {
-    /// Snapshots there are.
+    /// Total number of snapshots.
     pub number_of_snapshots: u32,
-    /// Their names, or none when they do not fit.
+    /// Their names, or none if they do not fit.
     pub snapshots: Vec<String>,
-    /// Bytes that the names take or would take, with the final NUL.
+    /// Length in bytes that the names have or would have, including the final NUL.
     pub array_size: u32,
 }
 
 impl SnapshotArray {
-    /// Least output: the three numbers, and room for the empty list and its padding.
+    /// The smallest output: the three numbers, and space for the empty list and its padding.
     pub const MIN: usize = 16;
 
-    /// Bytes that these names take.
+    /// Length of these names in bytes.
     #[must_use]
     pub fn size_of(names: &[String]) -> u32 {
         let names: usize = names.iter().map(|name| utf16::len_bytes(name) + 2).sum();
         u32::try_from(names + 2).unwrap_or(u32::MAX)
     }
 
-    /// The answer for a client with room for `limit` bytes.
+    /// Returns the answer for a client whose buffer has `limit` bytes.
     #[must_use]
     pub fn fitting(names: Vec<String>, limit: usize) -> Self {
         let array_size = Self::size_of(&names);
@@ -48,7 +48,7 @@ impl SnapshotArray {
     /// Reads the output.
     ///
     /// # Errors
-    /// [`Malformed`] for names cut short or over [`MAX_SNAPSHOTS`].
+    /// [`Malformed`] for truncated names or over [`MAX_SNAPSHOTS`].
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         const WHAT: &str = "SRV_SNAPSHOT_ARRAY";
         let mut reader = Reader::new(bytes, WHAT);

@@ -15,7 +15,7 @@ flags_of_the_wire! {
 }
 
 flags_of_the_wire! {
-    /// CompletionFilter: which changes are of interest.
+    /// CompletionFilter: the changes that the client wants to be notified of.
     pub struct NotifyFilter(u32) {
         FILE_NAME = 0x0000_0001,
         DIR_NAME = 0x0000_0002,
@@ -37,11 +37,11 @@ flags_of_the_wire! {
 pub struct ChangeNotifyRequest {
     /// Flags.
     pub flags: ChangeNotifyFlags,
-    /// Most bytes of changes the response may carry.
+    /// Maximum length in bytes of the changes in the response.
     pub output_buffer_length: u32,
     /// The handle of the directory.
     pub file_id: FileId,
-    /// Which changes are of interest.
+    /// The changes that the client wants to be notified of.
     pub completion_filter: NotifyFilter,
 }
 
@@ -68,7 +68,7 @@ impl ChangeNotifyRequest {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, _start: usize) {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u16_le(self.flags.bits());
@@ -80,7 +80,7 @@ impl ChangeNotifyRequest {
 }
 
 buffer_response! {
-    /// The CHANGE_NOTIFY response ([MS-SMB2] 2.2.36): a list of changes, empty when there were
-    /// too many.
+    /// The CHANGE_NOTIFY response ([MS-SMB2] 2.2.36): a list of changes, empty if there were too
+    /// many.
     pub struct ChangeNotifyResponse; "CHANGE_NOTIFY response"
 }

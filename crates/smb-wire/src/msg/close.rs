@@ -1,6 +1,6 @@
 //! CLOSE ([MS-SMB2] 2.2.15, 2.2.16).
 //!
-//! The attributes of the response are zero unless the request asked for them.
+//! The attributes of the response are zero unless the request has POSTQUERY_ATTRIB.
 
 use bytes::{BufMut, BytesMut};
 
@@ -11,7 +11,7 @@ use crate::ids::{FileId, FileTime};
 flags_of_the_wire! {
     /// Flags of request and response.
     pub struct CloseFlags(u16) {
-        /// The response shall tell (tells) the attributes after the close.
+        /// The response is to contain (contains) the attributes after the close.
         POSTQUERY_ATTRIB = 0x0001,
     }
 }
@@ -19,7 +19,7 @@ flags_of_the_wire! {
 /// The CLOSE request ([MS-SMB2] 2.2.15).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CloseRequest {
-    /// Whether the attributes are wanted.
+    /// Flags; POSTQUERY_ATTRIB requests the attributes.
     pub flags: CloseFlags,
     /// The handle to close.
     pub file_id: FileId,
@@ -43,7 +43,7 @@ impl CloseRequest {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, _start: usize) {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u16_le(self.flags.bits());
@@ -55,15 +55,15 @@ impl CloseRequest {
 /// The CLOSE response ([MS-SMB2] 2.2.16).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CloseResponse {
-    /// Whether the fields below mean anything.
+    /// Flags; with POSTQUERY_ATTRIB the fields below are valid.
     pub flags: CloseFlags,
-    /// When the file was made.
+    /// The time of creation.
     pub creation_time: FileTime,
-    /// When it was last read.
+    /// The time of the last access.
     pub last_access_time: FileTime,
-    /// When its data last changed.
+    /// The time of the last change of the data.
     pub last_write_time: FileTime,
-    /// When anything about it last changed.
+    /// The time of the last change of data or metadata.
     pub change_time: FileTime,
     /// Bytes allocated.
     pub allocation_size: u64,
@@ -97,7 +97,7 @@ impl CloseResponse {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, _start: usize) {
         put_fixed::<{ Self::STRUCTURE_SIZE as usize }>(out, |out| {
             out.put_u16_le(Self::STRUCTURE_SIZE);

@@ -1,9 +1,9 @@
-//! CREATE ([MS-SMB2] 2.2.13, 2.2.14): opening and creating, with the create contexts as a raw
+//! CREATE ([MS-SMB2] 2.2.13, 2.2.14): opening and creating files, with the create contexts as a raw
 //! list.
 //!
 //! The name is raw UTF-16LE, relative to the share, and may be empty (the root). No value is
-//! refused here because of what it means: dispositions above 5 and undefined options are the
-//! server's to judge.
+//! refused here for its meaning: the server decides about dispositions above 5 and undefined
+//! options.
 
 use bytes::{BufMut, BytesMut};
 
@@ -17,7 +17,7 @@ use crate::file_attributes::FileAttributes;
 use crate::ids::{FileId, FileTime};
 
 enum_of_the_wire! {
-    /// An oplock level asked for, granted or broken to.
+    /// An oplock level: requested, granted or broken to.
     pub struct OplockLevel(u8) {
         NONE = 0x00,
         II = 0x01,
@@ -28,7 +28,7 @@ enum_of_the_wire! {
 }
 
 enum_of_the_wire! {
-    /// How far the server may act for the client.
+    /// The impersonation level: how far the server may act in the client's name.
     pub struct ImpersonationLevel(u32) {
         ANONYMOUS = 0,
         IDENTIFICATION = 1,
@@ -38,7 +38,7 @@ enum_of_the_wire! {
 }
 
 flags_of_the_wire! {
-    /// What other opens may do while this one lasts.
+    /// The access that other opens may have at the same time.
     pub struct ShareAccess(u32) {
         READ = 0x0000_0001,
         WRITE = 0x0000_0002,
@@ -47,7 +47,7 @@ flags_of_the_wire! {
 }
 
 enum_of_the_wire! {
-    /// What to do when the file exists, and when it does not.
+    /// The action if the file exists, and if it does not.
     pub struct CreateDisposition(u32) {
         SUPERSEDE = 0,
         OPEN = 1,
@@ -59,7 +59,7 @@ enum_of_the_wire! {
 }
 
 enum_of_the_wire! {
-    /// What CREATE did.
+    /// The action that CREATE has taken.
     pub struct CreateAction(u32) {
         SUPERSEDED = 0,
         OPENED = 1,
@@ -107,23 +107,23 @@ flags_of_the_wire! {
 /// The CREATE request ([MS-SMB2] 2.2.13).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreateRequest<'a> {
-    /// The oplock asked for.
+    /// The requested oplock level.
     pub oplock_level: OplockLevel,
-    /// How far the server may act for the client.
+    /// The impersonation level: how far the server may act in the client's name.
     pub impersonation_level: ImpersonationLevel,
-    /// The access asked for.
+    /// The requested access.
     pub desired_access: AccessMask,
-    /// Attributes for a file that is made or overwritten.
+    /// The attributes of a file that is created or overwritten.
     pub file_attributes: FileAttributes,
-    /// What others may do meanwhile.
+    /// The access that other opens may have at the same time.
     pub share_access: ShareAccess,
-    /// What to do when the file exists or not.
+    /// The disposition: the action if the file exists, and if it does not.
     pub disposition: CreateDisposition,
     /// Options.
     pub options: CreateOptions,
     /// The name in raw UTF-16LE, relative to the share.
     pub name: &'a [u8],
-    /// The create contexts as they lie in the message; see [`CreateRequest::contexts`].
+    /// The create contexts as raw bytes; see `contexts()`.
     pub contexts: &'a [u8],
 }
 
@@ -132,10 +132,10 @@ impl<'a> CreateRequest<'a> {
     pub const STRUCTURE_SIZE: u16 = 57;
     const FIXED: usize = HEADER_SIZE + 56;
 
-    /// Reads the request, from its SMB2 header on. The contexts are not looked into.
+    /// Reads the request, from its SMB2 header on. The contexts are not parsed.
     ///
     /// # Errors
-    /// [`Malformed`] when the name or the contexts do not lie in the message.
+    /// [`Malformed`] when the name or the contexts are outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "CREATE request")?;
         body.skip(1)?;
@@ -174,13 +174,13 @@ impl<'a> CreateRequest<'a> {
         })
     }
 
-    /// The create contexts, one by one.
+    /// Returns an iterator over the create contexts.
     #[must_use]
     pub const fn contexts(&self) -> CreateContexts<'a> {
         CreateContexts::new(self.contexts)
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         let (name, name_len) = fitting_u16(self.name);
         out.put_u16_le(Self::STRUCTURE_SIZE);
@@ -230,15 +230,15 @@ pub struct CreateResponse<'a> {
     pub oplock_level: OplockLevel,
     /// Flags (3.x).
     pub flags: CreateResponseFlags,
-    /// What was done.
+    /// The action taken.
     pub create_action: CreateAction,
-    /// When the file was made.
+    /// The time of creation.
     pub creation_time: FileTime,
-    /// When it was last read.
+    /// The time of the last access.
     pub last_access_time: FileTime,
-    /// When its data last changed.
+    /// The time of the last change of the data.
     pub last_write_time: FileTime,
-    /// When anything about it last changed.
+    /// The time of the last change of data or metadata.
     pub change_time: FileTime,
     /// Bytes allocated.
     pub allocation_size: u64,
@@ -248,7 +248,7 @@ pub struct CreateResponse<'a> {
     pub file_attributes: FileAttributes,
     /// The handle.
     pub file_id: FileId,
-    /// The create contexts as they lie in the message; see [`CreateResponse::contexts`].
+    /// The create contexts as raw bytes; see `contexts()`.
     pub contexts: &'a [u8],
 }
 
@@ -257,10 +257,10 @@ impl<'a> CreateResponse<'a> {
     pub const STRUCTURE_SIZE: u16 = 89;
     const FIXED: usize = HEADER_SIZE + 88;
 
-    /// Reads the response, from its SMB2 header on. The contexts are not looked into.
+    /// Reads the response, from its SMB2 header on. The contexts are not parsed.
     ///
     /// # Errors
-    /// [`Malformed`] when the contexts do not lie in the message.
+    /// [`Malformed`] when the contexts are outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "CREATE response")?;
         let oplock_level = OplockLevel(body.u8()?);
@@ -297,13 +297,13 @@ impl<'a> CreateResponse<'a> {
         })
     }
 
-    /// The create contexts, one by one.
+    /// Returns an iterator over the create contexts.
     #[must_use]
     pub const fn contexts(&self) -> CreateContexts<'a> {
         CreateContexts::new(self.contexts)
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         put_fixed::<64>(out, |out| {
             out.put_u16_le(Self::STRUCTURE_SIZE);

@@ -1,6 +1,6 @@
 //! ECHO ([MS-SMB2] 2.2.28 and 2.2.29): a message of StructureSize and two reserved bytes.
 //!
-//! Says nothing but that the peer is alive.
+//! The message only shows that the peer is alive.
 
 empty_message! {
     /// The request ([MS-SMB2] 2.2.28).

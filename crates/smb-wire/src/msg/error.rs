@@ -13,9 +13,10 @@ use crate::codec::{
 /// The ERROR response ([MS-SMB2] 2.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ErrorResponse<'a> {
-    /// How many error contexts the data hold (3.1.1), else 0.
+    /// The number of error contexts in the data (3.1.1), else 0.
     pub context_count: u8,
-    /// The data: error contexts when `context_count` is not zero, else what the status says.
+    /// The data: error contexts if `context_count` is not zero, else data that depend on the
+    /// status.
     pub data: &'a [u8],
 }
 
@@ -32,7 +33,7 @@ impl<'a> ErrorResponse<'a> {
     /// Reads the response, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the data do not lie in the message.
+    /// [`Malformed`] when the data are outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "ERROR response")?;
         let context_count = body.u8()?;
@@ -44,7 +45,7 @@ impl<'a> ErrorResponse<'a> {
         })
     }
 
-    /// The error contexts; none when the data are bare.
+    /// Returns the error contexts; none if the data are bare.
     #[must_use]
     pub const fn contexts(&self) -> ErrorContexts<'a> {
         ErrorContexts {
@@ -54,7 +55,7 @@ impl<'a> ErrorResponse<'a> {
         }
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, _start: usize) {
         let (data, len) = fitting_u32(self.data);
         out.put_u16_le(Self::STRUCTURE_SIZE);
@@ -66,7 +67,7 @@ impl<'a> ErrorResponse<'a> {
 }
 
 enum_of_the_wire! {
-    /// What an error context is about.
+    /// The kind of an error context.
     pub struct ErrorId(u32) {
         DEFAULT = 0x0000_0000,
         SHARE_REDIRECT = 0x7264_5253,
@@ -76,7 +77,7 @@ enum_of_the_wire! {
 /// One error context ([MS-SMB2] 2.2.2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorContext<'a> {
-    /// What it is about.
+    /// Its kind.
     pub error_id: ErrorId,
     /// Its data.
     pub data: &'a [u8],
@@ -93,7 +94,7 @@ impl ErrorContext<'_> {
     }
 }
 
-/// The error contexts of a response, one by one; ends after the first malformed one.
+/// Iterator over the error contexts of a response; ends after the first malformed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorContexts<'a> {
     data: &'a [u8],
@@ -130,13 +131,13 @@ impl<'a> Iterator for ErrorContexts<'a> {
 /// The data of STOPPED_ON_SYMLINK ([MS-SMB2] 2.2.2.2.1). Names are raw UTF-16LE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SymbolicLinkError<'a> {
-    /// Bytes at the end of the path asked for that come after the link.
+    /// Length in bytes of the part of the requested path behind the link.
     pub unparsed_path_length: u16,
     /// Whether the substitute name is relative to the link's directory.
     pub relative: bool,
-    /// The path to go to.
+    /// The path to use instead.
     pub substitute_name: &'a [u8],
-    /// The path to show.
+    /// The path for display.
     pub print_name: &'a [u8],
 }
 
@@ -144,7 +145,7 @@ impl<'a> SymbolicLinkError<'a> {
     const TAG: u32 = 0x4c4d_5953;
     const REPARSE_TAG_SYMLINK: u32 = 0xa000_000c;
     const FLAG_RELATIVE: u32 = 0x0000_0001;
-    /// Bytes of the structure that ReparseDataLength counts besides the names.
+    /// The number of bytes besides the names that ReparseDataLength counts.
     const COUNTED: usize = 12;
 
     /// Reads the structure.

@@ -1,6 +1,6 @@
 //! FLUSH ([MS-SMB2] 2.2.17, 2.2.18).
 //!
-//! The first reserved field is kept: Apple's clients write 0xFFFF there to ask for a full sync.
+//! The first reserved field is decoded: Apple's clients write 0xFFFF there to request a full sync.
 
 use bytes::{BufMut, BytesMut};
 
@@ -19,7 +19,7 @@ pub struct FlushRequest {
 impl FlushRequest {
     /// StructureSize.
     pub const STRUCTURE_SIZE: u16 = 24;
-    /// What Apple's clients put into Reserved1 when they want F_FULLFSYNC.
+    /// The value of Reserved1 with which Apple's clients request F_FULLFSYNC.
     pub const FULL_SYNC: u16 = 0xffff;
 
     /// Reads the request, from its SMB2 header on.
@@ -36,7 +36,7 @@ impl FlushRequest {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, _start: usize) {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u16_le(self.reserved);

@@ -1,7 +1,7 @@
 //! IOCTL ([MS-SMB2] 2.2.31, 2.2.32): a control code with its input and output.
 //!
-//! What the buffers hold depends on the code and is decoded in `fsctl`. Requests may carry an
-//! output buffer too; nobody uses it.
+//! The content of the buffers depends on the code and is decoded in `fsctl`. A request can also
+//! contain an output buffer, which is not used.
 
 use bytes::{BufMut, BytesMut};
 
@@ -13,7 +13,7 @@ use crate::ids::FileId;
 flags_of_the_wire! {
     /// Flags of the request.
     pub struct IoctlFlags(u32) {
-        /// The code is an FSCTL; zero would mean a device IOCTL, which servers refuse.
+        /// The code is an FSCTL; without the flag it would be a device IOCTL, which servers refuse.
         IS_FSCTL = 0x0000_0001,
     }
 }
@@ -27,11 +27,11 @@ pub struct IoctlRequest<'a> {
     pub file_id: FileId,
     /// The input.
     pub input: &'a [u8],
-    /// Most bytes of input the response may carry back.
+    /// Maximum length in bytes of the input in the response back.
     pub max_input_response: u32,
     /// The output buffer of the request.
     pub output: &'a [u8],
-    /// Most bytes of output the response may carry.
+    /// Maximum length in bytes of the output in the response.
     pub max_output_response: u32,
     /// Flags.
     pub flags: IoctlFlags,
@@ -45,7 +45,7 @@ impl<'a> IoctlRequest<'a> {
     /// Reads the request, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when a buffer does not lie in the message.
+    /// [`Malformed`] when a buffer is outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "IOCTL request")?;
         body.skip(2)?;
@@ -74,7 +74,7 @@ impl<'a> IoctlRequest<'a> {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u16_le(0);
@@ -94,7 +94,7 @@ impl<'a> IoctlRequest<'a> {
             output.put(out, start, self.output);
         }
         if self.input.is_empty() && self.output.is_empty() {
-            // StructureSize counts one byte of the buffer.
+            // StructureSize counts one byte of the buffer, so there is at least one.
             out.put_u8(0);
         }
     }
@@ -129,7 +129,7 @@ pub struct IoctlResponse<'a> {
     pub ctl_code: u32,
     /// The handle of the request.
     pub file_id: FileId,
-    /// The input given back; empty for every code but a few.
+    /// The input sent back; empty for all codes except a few.
     pub input: &'a [u8],
     /// The output.
     pub output: &'a [u8],
@@ -145,7 +145,7 @@ impl<'a> IoctlResponse<'a> {
     /// Reads the response, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when a buffer does not lie in the message.
+    /// [`Malformed`] when a buffer is outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "IOCTL response")?;
         body.skip(2)?;
@@ -170,7 +170,7 @@ impl<'a> IoctlResponse<'a> {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u16_le(0);

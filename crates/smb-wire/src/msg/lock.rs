@@ -1,7 +1,7 @@
 //! LOCK ([MS-SMB2] 2.2.26, 2.2.27): a list of byte ranges to lock or to unlock.
 //!
-//! The list is as long as the message says and holds (LockCount is 16 bits wide); an empty one
-//! is readable and for the server to refuse.
+//! The list has the announced length if the message contains it (LockCount is 16 bits wide); an
+//! empty list can be decoded, and the server refuses it.
 
 use bytes::{BufMut, BytesMut};
 
@@ -9,7 +9,7 @@ use crate::codec::{Malformed, Reader};
 use crate::ids::FileId;
 
 flags_of_the_wire! {
-    /// What to do with a range.
+    /// The operation on a range.
     pub struct LockFlags(u32) {
         SHARED = 0x0000_0001,
         EXCLUSIVE = 0x0000_0002,
@@ -21,11 +21,11 @@ flags_of_the_wire! {
 /// One range ([MS-SMB2] 2.2.26.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockElement {
-    /// First byte.
+    /// The position of the first byte.
     pub offset: u64,
     /// Bytes in the range; may be zero.
     pub length: u64,
-    /// What to do with it.
+    /// The operation on a range.
     pub flags: LockFlags,
 }
 
@@ -48,14 +48,14 @@ impl LockRequest {
     /// Reads the request, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the message holds fewer ranges than it announces.
+    /// [`Malformed`] when the message contains fewer ranges than it announces.
     pub fn read(message: &[u8]) -> Result<Self, Malformed> {
         const ELEMENT: usize = 24;
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "LOCK request")?;
         let count = body.u16()?;
         let lock_sequence = body.u32()?;
         let file_id = FileId::read(&mut body)?;
-        // Taking the bytes first keeps the allocation below the size of the message.
+        // Taking the bytes first bounds the allocation by the size of the message.
         let mut elements = Reader::new(body.take(usize::from(count) * ELEMENT)?, "LOCK element");
         let mut locks = Vec::with_capacity(count.into());
         for _ in 0..count {
@@ -88,7 +88,7 @@ impl LockRequest {
         self.lock_sequence >> 4
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, _start: usize) {
         let count = u16::try_from(self.locks.len()).unwrap_or(u16::MAX);
         out.put_u16_le(Self::STRUCTURE_SIZE);

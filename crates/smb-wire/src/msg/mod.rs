@@ -1,8 +1,8 @@
 //! The messages of [MS-SMB2] 2.2.2 to 2.2.40, one file per command. Declarations only.
 //!
-//! Every `read` takes the message from its SMB2 header to its end; every `encode` takes the
-//! output and the position `start` of this message's header in it, and expects the output to
-//! end with exactly that header. Variable parts are borrowed and hold raw bytes.
+//! Every `read` takes the message from its SMB2 header to its end; every `encode` takes the output
+//! and the position `start` of this message's header in it, and expects the output to end with
+//! exactly that header. Variable parts are borrowed raw bytes.
 
 mod cancel;
 mod change_notify;

@@ -1,9 +1,9 @@
 //! NEGOTIATE ([MS-SMB2] 2.2.3, 2.2.4): dialects, capabilities, security mode, and the contexts
 //! of 3.1.1.
 //!
-//! Which dialect is chosen and which contexts are due is not decided here. The context fields
-//! of a request count only when the dialects offered include 3.1.1; otherwise the same bytes
-//! are ClientStartTime, which nobody reads.
+//! The choice of the dialect and of the contexts is not made here. The context fields of a request
+//! are valid only if the offered dialects include 3.1.1; otherwise the same bytes are
+//! ClientStartTime, which is not used.
 
 use bytes::{BufMut, BytesMut};
 
@@ -42,7 +42,7 @@ flags_of_the_wire! {
 }
 
 flags_of_the_wire! {
-    /// Whether signing is possible or demanded: 16 bits in NEGOTIATE, 8 in SESSION_SETUP.
+    /// Whether signing is enabled or required: 16 bits in NEGOTIATE, 8 in SESSION_SETUP.
     pub struct SecurityMode(u16) {
         SIGNING_ENABLED = 0x0001,
         SIGNING_REQUIRED = 0x0002,
@@ -56,7 +56,7 @@ pub struct NegotiateRequest<'a> {
     pub security_mode: SecurityMode,
     /// The client's capabilities; meaningful for 3.x.
     pub capabilities: Capabilities,
-    /// Names the client across connections (2.1 and later).
+    /// Identifies the client across connections (2.1 and later).
     pub client_guid: Guid,
     /// The dialects offered, in the client's order; may be empty on read.
     pub dialects: Vec<Dialect>,
@@ -75,7 +75,7 @@ impl<'a> NegotiateRequest<'a> {
     /// Reads the request, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the dialects or the contexts do not lie in the message.
+    /// [`Malformed`] when the dialects or the contexts are outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         const WHAT: &str = "NEGOTIATE request";
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, WHAT)?;
@@ -109,14 +109,14 @@ impl<'a> NegotiateRequest<'a> {
         Ok(request)
     }
 
-    /// Where the contexts begin when they follow the dialects at the next multiple of eight, the
-    /// only place strict servers accept.
+    /// Returns the offset of contexts that follow the dialects at the next multiple of eight, the
+    /// only position that strict servers accept.
     #[must_use]
     pub fn context_offset_expected(&self) -> usize {
         (Self::FIXED + self.dialects.len() * 2).next_multiple_of(8)
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u16_le(u16::try_from(self.dialects.len()).unwrap_or(u16::MAX));
@@ -164,9 +164,9 @@ pub struct NegotiateResponse<'a> {
     pub security_mode: SecurityMode,
     /// The dialect chosen.
     pub dialect: Dialect,
-    /// Names the server.
+    /// Identifies the server.
     pub server_guid: Guid,
-    /// What the server can do and the client can use.
+    /// Capabilities of the server that the client can use.
     pub capabilities: Capabilities,
     /// Longest buffer of QUERY_INFO, QUERY_DIRECTORY, SET_INFO, CHANGE_NOTIFY, in bytes.
     pub max_transact_size: u32,
@@ -190,7 +190,7 @@ impl<'a> NegotiateResponse<'a> {
     /// Reads the response, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the security buffer or the contexts do not lie in the message.
+    /// [`Malformed`] when the security buffer or the contexts are outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "NEGOTIATE response")?;
         let security_mode = SecurityMode(body.u16()?);
@@ -228,7 +228,7 @@ impl<'a> NegotiateResponse<'a> {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         let (security_buffer, len) = fitting_u16(self.security_buffer);
         out.put_u16_le(Self::STRUCTURE_SIZE);

@@ -1,13 +1,13 @@
-//! SERVER_TO_CLIENT_NOTIFICATION ([MS-SMB2] 2.2.44): what a server tells unasked.
+//! SERVER_TO_CLIENT_NOTIFICATION ([MS-SMB2] 2.2.44): an unsolicited message of the server.
 //!
-//! The one kind defined says that the session was closed.
+//! The only kind defined reports that a session was closed.
 
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{HEADER_SIZE, Malformed, Reader};
 
 enum_of_the_wire! {
-    /// What is notified.
+    /// The kind of the notification.
     pub struct NotificationType(u32) {
         SESSION_CLOSED = 0x0000_0000,
     }
@@ -16,7 +16,7 @@ enum_of_the_wire! {
 /// The notification ([MS-SMB2] 2.2.44.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerToClientNotification<'a> {
-    /// What is notified.
+    /// The kind of the notification.
     pub notification_type: NotificationType,
     /// Its data; four zero bytes for SESSION_CLOSED.
     pub notification: &'a [u8],
@@ -29,8 +29,8 @@ impl<'a> ServerToClientNotification<'a> {
         notification: &[0; 4],
     };
 
-    /// Reads the message, from its SMB2 header on. StructureSize is the size of the whole, so
-    /// it is not compared with anything.
+    /// Reads the message, from its SMB2 header on. StructureSize is the size of the whole message,
+    /// so it is not checked.
     ///
     /// # Errors
     /// [`Malformed`] when it is too short.
@@ -45,7 +45,7 @@ impl<'a> ServerToClientNotification<'a> {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, _start: usize) {
         let size = u16::try_from(self.notification.len() + 8).unwrap_or(u16::MAX);
         out.put_u16_le(size);

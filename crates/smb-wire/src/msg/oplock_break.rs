@@ -1,8 +1,8 @@
-//! OPLOCK_BREAK ([MS-SMB2] 2.2.23 to 2.2.25): three messages in two forms, told apart by their
-//! StructureSize and by who sends them.
+//! OPLOCK_BREAK ([MS-SMB2] 2.2.23 to 2.2.25): three messages in two forms, which differ in
+//! StructureSize and sender.
 //!
-//! The oplock form has one layout for notification, acknowledgment and response; of the lease
-//! form the notification is another one.
+//! The oplock form has the same layout for notification, acknowledgment and response; in the lease
+//! form the layout of the notification differs.
 
 use bytes::{BufMut, BytesMut};
 
@@ -45,7 +45,7 @@ impl OplockBreak {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, _start: usize) {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u8(self.oplock_level.0);
@@ -66,13 +66,13 @@ flags_of_the_wire! {
 pub struct LeaseBreakNotification {
     /// The epoch after this change (leases of version 2), else 0.
     pub new_epoch: u16,
-    /// Whether the client has to answer.
+    /// Flags; they say whether the client has to acknowledge.
     pub flags: LeaseBreakFlags,
     /// The lease.
     pub lease_key: LeaseKey,
-    /// What the client has.
+    /// The state that the client has.
     pub current_lease_state: LeaseState,
-    /// What it shall have.
+    /// The state after the break.
     pub new_lease_state: LeaseState,
 }
 
@@ -102,7 +102,7 @@ impl LeaseBreakNotification {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, _start: usize) {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u16_le(self.new_epoch);
@@ -119,7 +119,7 @@ impl LeaseBreakNotification {
 pub struct LeaseBreak {
     /// The lease.
     pub lease_key: LeaseKey,
-    /// The state the client has now.
+    /// The state after the acknowledgment.
     pub lease_state: LeaseState,
 }
 
@@ -149,7 +149,7 @@ impl LeaseBreak {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, _start: usize) {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_bytes(0, 6);
@@ -165,7 +165,7 @@ fn structure_size(message: &[u8]) -> Result<u16, Malformed> {
     Reader::new(body, MALFORMED.what).u16()
 }
 
-/// What a client sends with the OPLOCK_BREAK command.
+/// A message that a client sends with the OPLOCK_BREAK command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OplockBreakRequest {
     /// Acknowledges the break of an oplock.
@@ -186,7 +186,7 @@ impl OplockBreakRequest {
         }
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         match self {
             Self::Oplock(body) => body.encode(out, start),
@@ -195,7 +195,7 @@ impl OplockBreakRequest {
     }
 }
 
-/// What a server sends with the OPLOCK_BREAK command. A notification has the MessageId
+/// A message that a server sends with the OPLOCK_BREAK command. A notification has the MessageId
 /// [`UNSOLICITED`](crate::ids::MessageId::UNSOLICITED), a response that of the acknowledgment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OplockBreakServerMessage {
@@ -222,7 +222,7 @@ impl OplockBreakServerMessage {
         }
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         match self {
             Self::Oplock(body) => body.encode(out, start),

@@ -16,7 +16,7 @@ flags_of_the_wire! {
         RESTART_SCANS = 0x01,
         RETURN_SINGLE_ENTRY = 0x02,
         INDEX_SPECIFIED = 0x04,
-        /// Begin anew, with a new pattern.
+        /// Start again, with a new pattern.
         REOPEN = 0x10,
     }
 }
@@ -24,17 +24,17 @@ flags_of_the_wire! {
 /// The QUERY_DIRECTORY request ([MS-SMB2] 2.2.33).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueryDirectoryRequest<'a> {
-    /// The FILE_INFORMATION_CLASS of the entries wanted ([MS-FSCC] 2.4).
+    /// The FILE_INFORMATION_CLASS of the requested entries ([MS-FSCC] 2.4).
     pub info_class: u8,
     /// Flags.
     pub flags: QueryDirectoryFlags,
-    /// Where to go on, with INDEX_SPECIFIED.
+    /// The position to continue from, with INDEX_SPECIFIED.
     pub file_index: u32,
     /// The handle of the directory.
     pub file_id: FileId,
     /// The pattern in raw UTF-16LE; may be empty.
     pub pattern: &'a [u8],
-    /// Most bytes of entries the response may carry.
+    /// Maximum length in bytes of the entries in the response.
     pub output_buffer_length: u32,
 }
 
@@ -46,7 +46,7 @@ impl<'a> QueryDirectoryRequest<'a> {
     /// Reads the request, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the pattern does not lie in the message.
+    /// [`Malformed`] when the pattern is outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "QUERY_DIRECTORY request")?;
         let info_class = body.u8()?;
@@ -71,7 +71,7 @@ impl<'a> QueryDirectoryRequest<'a> {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         let (pattern, len) = fitting_u16(self.pattern);
         out.put_u16_le(Self::STRUCTURE_SIZE);
@@ -88,6 +88,6 @@ impl<'a> QueryDirectoryRequest<'a> {
 }
 
 buffer_response! {
-    /// The QUERY_DIRECTORY response ([MS-SMB2] 2.2.34): entries of the class asked for.
+    /// The QUERY_DIRECTORY response ([MS-SMB2] 2.2.34): entries of the requested class.
     pub struct QueryDirectoryResponse; "QUERY_DIRECTORY response"
 }

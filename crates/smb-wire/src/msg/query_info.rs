@@ -1,6 +1,6 @@
 //! QUERY_INFO ([MS-SMB2] 2.2.37, 2.2.38).
 //!
-//! The buffers hold structures of [MS-FSCC] or a security descriptor, decoded in `fscc` and
+//! The buffers contain structures of [MS-FSCC] or a security descriptor, decoded in `fscc` and
 //! `dtyp`.
 
 use bytes::{BufMut, BytesMut};
@@ -12,7 +12,7 @@ use crate::codec::{
 use crate::ids::FileId;
 
 enum_of_the_wire! {
-    /// What kind of information is queried or set.
+    /// The kind of information that is queried or set.
     pub struct InfoType(u8) {
         FILE = 0x01,
         FILESYSTEM = 0x02,
@@ -47,20 +47,20 @@ flags_of_the_wire! {
 /// The QUERY_INFO request ([MS-SMB2] 2.2.37).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueryInfoRequest<'a> {
-    /// What kind of information.
+    /// The kind of information.
     pub info_type: InfoType,
     /// The class: a FILE_INFORMATION_CLASS or FS_INFORMATION_CLASS, 0 otherwise.
     pub info_class: u8,
-    /// Most bytes the response may carry.
+    /// Maximum length of the response in bytes.
     pub output_buffer_length: u32,
-    /// For security the parts wanted (see [`SecurityInformation`]), for extended attributes an
+    /// For security the requested parts (see [`SecurityInformation`]), for extended attributes an
     /// index.
     pub additional_information: u32,
     /// Flags.
     pub flags: QueryInfoFlags,
     /// The handle.
     pub file_id: FileId,
-    /// Which extended attributes or quotas are wanted; may be empty.
+    /// The requested extended attributes or quotas; may be empty.
     pub input: &'a [u8],
 }
 
@@ -72,7 +72,7 @@ impl<'a> QueryInfoRequest<'a> {
     /// Reads the request, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the input does not lie in the message.
+    /// [`Malformed`] when the input is outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "QUERY_INFO request")?;
         let info_type = InfoType(body.u8()?);
@@ -107,7 +107,7 @@ impl<'a> QueryInfoRequest<'a> {
         SecurityInformation(self.additional_information)
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         let (input, len) = fitting_u32(self.input);
         out.put_u16_le(Self::STRUCTURE_SIZE);
@@ -128,6 +128,6 @@ impl<'a> QueryInfoRequest<'a> {
 }
 
 buffer_response! {
-    /// The QUERY_INFO response ([MS-SMB2] 2.2.38): the information asked for.
+    /// The QUERY_INFO response ([MS-SMB2] 2.2.38): the requested information.
     pub struct QueryInfoResponse; "QUERY_INFO response"
 }

@@ -1,7 +1,7 @@
 //! READ ([MS-SMB2] 2.2.19, 2.2.20).
 //!
-//! The data of a response can be appended by the caller after [`ReadResponse::encode_head`], so
-//! that it is copied once, from the file into the message.
+//! The caller can append the data of a response after [`ReadResponse::encode_head`], so that they
+//! are copied only once, from the file into the message.
 
 use bytes::{BufMut, BytesMut};
 
@@ -27,7 +27,7 @@ flags_of_the_wire! {
 }
 
 enum_of_the_wire! {
-    /// Where the data of READ and WRITE travel (3.x).
+    /// The channel on which the data of READ and WRITE are transferred (3.x).
     pub struct Channel(u32) {
         /// In the message.
         NONE = 0x0000_0000,
@@ -40,19 +40,19 @@ enum_of_the_wire! {
 /// The READ request ([MS-SMB2] 2.2.19).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadRequest<'a> {
-    /// Where in the response the client would like the data; a hint.
+    /// The position in the response at which the client would like the data; a hint.
     pub padding: u8,
     /// Flags.
     pub flags: ReadFlags,
     /// Bytes to read.
     pub length: u32,
-    /// Where in the file.
+    /// The position in the file.
     pub offset: u64,
     /// The handle.
     pub file_id: FileId,
-    /// Fewest bytes for the read to succeed.
+    /// Minimum number of bytes for the read to succeed.
     pub minimum_count: u32,
-    /// Where the data travel.
+    /// The channel on which the data are transferred.
     pub channel: Channel,
     /// Bytes to send over the channel, if there is one.
     pub remaining_bytes: u32,
@@ -60,7 +60,8 @@ pub struct ReadRequest<'a> {
     pub channel_info: &'a [u8],
 }
 
-/// The channel's description: absent, whatever its fields hold, when there is no channel.
+/// Reads the channel's description. Without a channel there is none, and its fields are not
+/// checked.
 pub(super) fn channel_info(
     message: &[u8],
     floor: usize,
@@ -113,7 +114,7 @@ impl<'a> ReadRequest<'a> {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         let (info, info_len) = fitting_u16(self.channel_info);
         out.put_u16_le(Self::STRUCTURE_SIZE);
@@ -144,21 +145,21 @@ pub struct ReadResponse<'a> {
     pub data_remaining: u32,
     /// Flags (3.1.1).
     pub flags: ReadResponseFlags,
-    /// What was read.
+    /// The data.
     pub data: &'a [u8],
 }
 
 impl<'a> ReadResponse<'a> {
     /// StructureSize.
     pub const STRUCTURE_SIZE: u16 = 17;
-    /// Where the data lie in the messages encoded here, from the SMB2 header.
+    /// The position of the data in the messages encoded here, from the SMB2 header.
     pub const DATA_OFFSET: u8 = 80;
     const FIXED: usize = HEADER_SIZE + READ_HEAD_SIZE;
 
     /// Reads the response, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the data do not lie in the message.
+    /// [`Malformed`] when the data are outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "READ response")?;
         let offset = body.u8()?;
@@ -173,7 +174,7 @@ impl<'a> ReadResponse<'a> {
         })
     }
 
-    /// Everything but the data, announcing `data_len` bytes of them.
+    /// Encodes everything except the data, announcing `data_len` bytes of them.
     #[must_use]
     pub fn head(&self, data_len: u32) -> [u8; READ_HEAD_SIZE] {
         let mut head = [0; READ_HEAD_SIZE];
@@ -187,13 +188,13 @@ impl<'a> ReadResponse<'a> {
         head
     }
 
-    /// Appends everything but the data, announcing `data_len` bytes of them; `start` is where
-    /// the header lies in `out`.
+    /// Appends everything except the data, announcing `data_len` bytes of them; `start` is the
+    /// position of the header in `out`.
     pub fn encode_head(&self, out: &mut BytesMut, _start: usize, data_len: u32) {
         out.put_slice(&self.head(data_len));
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         let (data, len) = fitting_u32(self.data);
         self.encode_head(out, start, len);

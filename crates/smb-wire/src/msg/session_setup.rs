@@ -1,6 +1,6 @@
 //! SESSION_SETUP ([MS-SMB2] 2.2.5, 2.2.6): one round of authentication.
 //!
-//! The security buffer is a GSS token and opaque here.
+//! The security buffer is a GSS token, which is opaque here.
 
 use bytes::{BufMut, BytesMut};
 
@@ -51,7 +51,7 @@ impl<'a> SessionSetupRequest<'a> {
     /// Reads the request, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the security buffer does not lie in the message.
+    /// [`Malformed`] when the security buffer is outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "SESSION_SETUP request")?;
         let flags = SessionSetupFlags(body.u8()?);
@@ -75,7 +75,7 @@ impl<'a> SessionSetupRequest<'a> {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         let (security_buffer, len) = fitting_u16(self.security_buffer);
         out.put_u16_le(Self::STRUCTURE_SIZE);
@@ -95,7 +95,7 @@ impl<'a> SessionSetupRequest<'a> {
 /// The SESSION_SETUP response ([MS-SMB2] 2.2.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionSetupResponse<'a> {
-    /// What kind of session it became.
+    /// The kind of the session.
     pub session_flags: SessionFlags,
     /// The GSS token; may be empty.
     pub security_buffer: &'a [u8],
@@ -109,7 +109,7 @@ impl<'a> SessionSetupResponse<'a> {
     /// Reads the response, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the security buffer does not lie in the message.
+    /// [`Malformed`] when the security buffer is outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "SESSION_SETUP response")?;
         let session_flags = SessionFlags(body.u16()?);
@@ -126,7 +126,7 @@ impl<'a> SessionSetupResponse<'a> {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         let (security_buffer, len) = fitting_u16(self.security_buffer);
         out.put_u16_le(Self::STRUCTURE_SIZE);

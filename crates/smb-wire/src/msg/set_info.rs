@@ -1,6 +1,6 @@
 //! SET_INFO ([MS-SMB2] 2.2.39, 2.2.40).
 //!
-//! The buffer holds a structure of [MS-FSCC] or a security descriptor, decoded in `fscc` and
+//! The buffer contains a structure of [MS-FSCC] or a security descriptor, decoded in `fscc` and
 //! `dtyp`.
 
 use bytes::{BufMut, BytesMut};
@@ -15,11 +15,11 @@ use crate::msg::{InfoType, SecurityInformation};
 /// The SET_INFO request ([MS-SMB2] 2.2.39).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetInfoRequest<'a> {
-    /// What kind of information.
+    /// The kind of information.
     pub info_type: InfoType,
     /// The class: a FILE_INFORMATION_CLASS or FS_INFORMATION_CLASS, 0 otherwise.
     pub info_class: u8,
-    /// For security the parts that are set (see [`SecurityInformation`]).
+    /// For security the parts to set (see [`SecurityInformation`]).
     pub additional_information: u32,
     /// The handle.
     pub file_id: FileId,
@@ -35,7 +35,7 @@ impl<'a> SetInfoRequest<'a> {
     /// Reads the request, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the buffer does not lie in the message.
+    /// [`Malformed`] when the buffer is outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "SET_INFO request")?;
         let info_type = InfoType(body.u8()?);
@@ -66,7 +66,7 @@ impl<'a> SetInfoRequest<'a> {
         SecurityInformation(self.additional_information)
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         let (buffer, len) = fitting_u32(self.buffer);
         out.put_u16_le(Self::STRUCTURE_SIZE);
@@ -82,7 +82,7 @@ impl<'a> SetInfoRequest<'a> {
     }
 }
 
-/// The SET_INFO response ([MS-SMB2] 2.2.40): StructureSize and nothing else.
+/// The SET_INFO response ([MS-SMB2] 2.2.40): only StructureSize.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetInfoResponse;
 
@@ -99,7 +99,7 @@ impl SetInfoResponse {
         Ok(Self)
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, _start: usize) {
         out.put_u16_le(Self::STRUCTURE_SIZE);
     }

@@ -1,7 +1,7 @@
-//! TREE_CONNECT ([MS-SMB2] 2.2.9, 2.2.10): a share and what it offers.
+//! TREE_CONNECT ([MS-SMB2] 2.2.9, 2.2.10): a share and its properties.
 //!
-//! The path is raw UTF-16LE `\\server\share`. The 3.1.1 extension (remoted identity contexts)
-//! is readable through [`TreeConnectContexts`] but never written.
+//! The path is raw UTF-16LE `\\server\share`. The 3.1.1 extension (remoted identity contexts) can
+//! be decoded through [`TreeConnectContexts`] but not encoded.
 
 use bytes::{BufMut, BytesMut};
 
@@ -21,7 +21,7 @@ flags_of_the_wire! {
 }
 
 enum_of_the_wire! {
-    /// What a share gives access to.
+    /// The type of a share.
     pub struct ShareType(u8) {
         DISK = 0x01,
         PIPE = 0x02,
@@ -81,7 +81,7 @@ impl<'a> TreeConnectRequest<'a> {
     /// Reads the request, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the path does not lie in the message.
+    /// [`Malformed`] when the path is outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "TREE_CONNECT request")?;
         let flags = TreeConnectFlags(body.u16()?);
@@ -98,8 +98,8 @@ impl<'a> TreeConnectRequest<'a> {
         })
     }
 
-    /// Appends the body, without an extension whatever the flags say; `start` is where the
-    /// header lies in `out`.
+    /// Appends the body, always without an extension; `start` is the position of the header in
+    /// `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         let (path, len) = fitting_u16(self.path);
         out.put_u16_le(Self::STRUCTURE_SIZE);
@@ -132,11 +132,11 @@ pub struct TreeConnectContexts<'a> {
 }
 
 impl<'a> TreeConnectContexts<'a> {
-    /// The contexts of the request whose SMB2 header begins `message`. Call it only when the
-    /// flags announce an extension.
+    /// Reads the contexts of the request whose SMB2 header begins `message`. Must be called only if
+    /// the flags announce an extension.
     ///
     /// # Errors
-    /// [`Malformed`] when the extension does not lie in the message.
+    /// [`Malformed`] when the extension is outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         const MALFORMED: Malformed = Malformed::new("TREE_CONNECT extension");
         let extension = message.get(TreeConnectRequest::FIXED..).ok_or(MALFORMED)?;
@@ -178,13 +178,13 @@ impl<'a> Iterator for TreeConnectContexts<'a> {
 /// The TREE_CONNECT response ([MS-SMB2] 2.2.10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TreeConnectResponse {
-    /// What the share gives access to.
+    /// The type of the share.
     pub share_type: ShareType,
     /// Its properties.
     pub share_flags: ShareFlags,
     /// Its capabilities.
     pub capabilities: ShareCapabilities,
-    /// The most this user may be granted on the share.
+    /// The maximal access of this user on the share.
     pub maximal_access: AccessMask,
 }
 
@@ -208,7 +208,7 @@ impl TreeConnectResponse {
         })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, _start: usize) {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u8(self.share_type.0);

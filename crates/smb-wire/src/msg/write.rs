@@ -1,6 +1,6 @@
 //! WRITE ([MS-SMB2] 2.2.21, 2.2.22).
 //!
-//! The data of a request can be appended by the caller after [`WriteRequest::encode_head`].
+//! The caller can append the data of a request after [`WriteRequest::encode_head`].
 
 use bytes::{BufMut, BytesMut};
 
@@ -15,9 +15,9 @@ use crate::msg::read::channel_info;
 flags_of_the_wire! {
     /// Flags of the request.
     pub struct WriteFlags(u32) {
-        /// The data shall be on stable storage before the answer (2.1 and later).
+        /// The data must be on stable storage before the response (2.1 and later).
         WRITE_THROUGH = 0x0000_0001,
-        /// The server's cache shall not be used (3.0.2 and later).
+        /// The server's cache must not be used (3.0.2 and later).
         WRITE_UNBUFFERED = 0x0000_0002,
     }
 }
@@ -25,33 +25,33 @@ flags_of_the_wire! {
 /// The WRITE request ([MS-SMB2] 2.2.21).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteRequest<'a> {
-    /// Where in the file.
+    /// The position in the file.
     pub offset: u64,
     /// The handle.
     pub file_id: FileId,
-    /// Where the data travel.
+    /// The channel on which the data are transferred.
     pub channel: Channel,
-    /// Bytes that travel over the channel, if there is one.
+    /// Number of bytes transferred over the channel, if there is one.
     pub remaining_bytes: u32,
     /// Flags.
     pub flags: WriteFlags,
     /// Channel descriptors; empty when there is no channel.
     pub channel_info: &'a [u8],
-    /// What to write; may be empty.
+    /// The data; may be empty.
     pub data: &'a [u8],
 }
 
 impl<'a> WriteRequest<'a> {
     /// StructureSize.
     pub const STRUCTURE_SIZE: u16 = 49;
-    /// Where the data lie in the messages encoded here, from the SMB2 header.
+    /// The position of the data in the messages encoded here, from the SMB2 header.
     pub const DATA_OFFSET: u16 = 112;
     const FIXED: usize = HEADER_SIZE + 48;
 
     /// Reads the request, from its SMB2 header on.
     ///
     /// # Errors
-    /// [`Malformed`] when the data or an announced channel do not lie in the message.
+    /// [`Malformed`] when the data or an announced channel are outside the message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut body = Reader::body(message, Self::STRUCTURE_SIZE, "WRITE request")?;
         let data_offset = body.u16()?;
@@ -94,8 +94,8 @@ impl<'a> WriteRequest<'a> {
         info_offset
     }
 
-    /// Appends everything but the data, announcing `data_len` bytes of them; for writes without
-    /// a channel. `start` is where the header lies in `out`.
+    /// Appends everything except the data, announcing `data_len` bytes of them, for writes without
+    /// a channel. `start` is the position of the header in `out`.
     pub fn encode_head(&self, out: &mut BytesMut, _start: usize, data_len: u32) {
         let plain = Self {
             channel_info: &[],
@@ -105,7 +105,7 @@ impl<'a> WriteRequest<'a> {
         let _ = plain.encode_fixed(out, Self::DATA_OFFSET, data_len);
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, start: usize) {
         let (data, len) = fitting_u32(self.data);
         let (info, info_len) = fitting_u16(self.channel_info);
@@ -142,7 +142,7 @@ impl WriteResponse {
         Ok(Self { count })
     }
 
-    /// Appends the body; `start` is where the header lies in `out`.
+    /// Appends the body; `start` is the position of the header in `out`.
     pub fn encode(&self, out: &mut BytesMut, _start: usize) {
         out.put_u16_le(Self::STRUCTURE_SIZE);
         out.put_u16_le(0);

@@ -1,8 +1,8 @@
-//! Negotiation: bind, alter_context and their answers (C706 12.6.4.3 to 12.6.4.5,
-//! [MS-RPCE] 2.2.2.4, 3.3.1.5.3).
+//! Negotiation: bind, alter_context and their responses (C706 12.6.4.3 to 12.6.4.5, [MS-RPCE]
+//! 2.2.2.4, 3.3.1.5.3).
 //!
-//! [`answer_contexts`] is the whole policy: NDR32 is accepted, other transfer syntaxes are
-//! rejected by the provider, bind time features are acknowledged with none of them.
+//! [`answer_contexts`] contains the whole policy: NDR32 is accepted, other transfer syntaxes are
+//! rejected, bind time feature negotiation is acknowledged without any feature.
 
 use bytes::{BufMut, BytesMut};
 
@@ -10,13 +10,13 @@ use super::interface::{Interface, SyntaxId};
 use super::pdu::{PduHeader, PduType, PfcFlags};
 use crate::codec::{Malformed, Reader, pad_to};
 
-/// Most presentation contexts of a bind.
+/// Maximum number of presentation contexts of a bind.
 pub const MAX_CONTEXTS: usize = 16;
 
-/// Most transfer syntaxes of a context.
+/// Maximum number of transfer syntaxes of a context.
 const MAX_TRANSFER_SYNTAXES: usize = 16;
 
-/// An interface and the syntaxes in which the client would speak to it.
+/// An interface and the transfer syntaxes that the client offers for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PresentationContext {
     /// Its number in later requests.
@@ -32,7 +32,7 @@ pub struct PresentationContext {
 pub struct Bind {
     /// Longest fragment the client sends, in bytes.
     pub max_xmit_frag: u16,
-    /// Longest fragment the client takes, in bytes.
+    /// Longest fragment the client accepts, in bytes.
     pub max_recv_frag: u16,
     /// Association group, 0 for a new one.
     pub assoc_group_id: u32,
@@ -103,7 +103,7 @@ impl Bind {
 }
 
 enum_of_the_wire! {
-    /// What became of a context.
+    /// The result for a context.
     pub struct ResultCode(u16) {
         ACCEPTANCE = 0,
         USER_REJECTION = 1,
@@ -114,7 +114,7 @@ enum_of_the_wire! {
 }
 
 enum_of_the_wire! {
-    /// Why a context was rejected.
+    /// The reason why a context was rejected.
     pub struct ProviderReason(u16) {
         REASON_NOT_SPECIFIED = 0,
         ABSTRACT_SYNTAX_NOT_SUPPORTED = 1,
@@ -126,15 +126,15 @@ enum_of_the_wire! {
 /// The answer to one context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ContextResult {
-    /// What became of it.
+    /// The result.
     pub result: ResultCode,
-    /// Why, or the bits of an acknowledgement.
+    /// The reason, or the bits of an acknowledgement.
     pub reason: ProviderReason,
-    /// The syntax agreed upon, zero if none.
+    /// The accepted syntax, zero if none.
     pub transfer_syntax: SyntaxId,
 }
 
-/// The answers to the contexts of a bind on the pipe of `interface`, in order.
+/// Returns the answers to the contexts of a bind on the pipe of `interface`, in order.
 #[must_use]
 pub fn answer_contexts(bind: &Bind, interface: Interface) -> Vec<ContextResult> {
     let reject = |reason| ContextResult {
@@ -170,7 +170,7 @@ pub fn answer_contexts(bind: &Bind, interface: Interface) -> Vec<ContextResult> 
 pub struct BindAck {
     /// Longest fragment the server sends, in bytes.
     pub max_xmit_frag: u16,
-    /// Longest fragment the server takes, in bytes.
+    /// Longest fragment the server accepts, in bytes.
     pub max_recv_frag: u16,
     /// Association group.
     pub assoc_group_id: u32,
@@ -243,7 +243,7 @@ impl BindAck {
     }
 }
 
-/// Bind_nak: no association at all.
+/// Bind_nak: the bind is refused altogether.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BindNak {
     /// 0 unspecified, 4 protocol version not supported, 8 authentication type unknown.
@@ -251,17 +251,17 @@ pub struct BindNak {
 }
 
 impl BindNak {
-    /// The client wants an authentication nobody here speaks.
+    /// The client requests an authentication type that is not implemented.
     pub const AUTHENTICATION_TYPE_NOT_RECOGNIZED: Self = Self { reason: 8 };
 
-    /// The bind cannot be read.
+    /// The bind cannot be decoded.
     pub const REASON_NOT_SPECIFIED: Self = Self { reason: 0 };
 
     /// Appends the PDU.
     pub fn encode(self, call_id: u32, out: &mut BytesMut) {
         PduHeader::new(PduType::BIND_NAK, PfcFlags::WHOLE, call_id).encode(out, |out| {
             out.put_u16_le(self.reason);
-            // The versions we speak: one of them, 5.0.
+            // The supported versions: one of them, 5.0.
             out.put_slice(&[1, 5, 0]);
             out.put_bytes(0, 3);
         });

@@ -1,6 +1,6 @@
-//! Stubs and binds as rpcclient and smbclient 4.17 exchanged them with a Samba 4.17 over the
-//! loopback: what we read from the requests, and that our replies of the same facts are the
-//! same bytes but for referent ids, which are each server's own.
+//! Stubs and binds that rpcclient and smbclient 4.17 exchanged with a Samba 4.17 over the loopback.
+//! The tests check the decoded requests, and that our responses with the same content have the same
+//! bytes except for referent ids, which each server chooses.
 
 use bytes::BytesMut;
 
@@ -192,7 +192,8 @@ const QUERY_USER_21: &str = "\
     00000000000000000000000000000000ec0400000000000015000000ffffffffffffffffffffffffffffffff \
     ffffffffff00000000000000";
 
-/// Referent ids of both servers look alike: a word of 0x0002____ at a multiple of four.
+/// Removes referent ids. Those of both servers have the same form: a word of 0x0002____ at a
+/// multiple of four.
 fn without_referent_ids(stub: &[u8]) -> Vec<u8> {
     let mut stub = stub.to_vec();
     for word in stub.chunks_exact_mut(4) {
@@ -261,7 +262,7 @@ fn shares() -> Vec<srvsvc::ShareInfo> {
     vec![tmp, ipc]
 }
 
-/// The descriptor inside SHARE_GET_INFO_502, read and written.
+/// The descriptor inside SHARE_GET_INFO_502, decoded and encoded.
 fn share_descriptor() -> Vec<u8> {
     let stub = hex(SHARE_GET_INFO_502);
     let captured = &stub[stub.len() - 52..stub.len() - 4];
@@ -287,7 +288,7 @@ fn srvsvc_shares() {
     let [tmp, ipc] = shares().try_into().unwrap();
     let both = vec![tmp.clone(), ipc];
     same(&ShareEnumReply::whole(1, both, None).encode(), SHARE_ENUM_1);
-    // The tmp share had no user yet when level 2 was asked for.
+    // The tmp share had no user when level 2 was requested.
     for (level, current_uses, captured) in [(2, 0, SHARE_ENUM_2), (502, 1, SHARE_ENUM_502)] {
         let share = srvsvc::ShareInfo {
             current_uses,
@@ -379,7 +380,7 @@ fn lsarpc_policy() {
         ..PolicyDomain::default()
     };
     let ours = encode_query_information_policy(3, Ok(&policy));
-    // Samba counts room for a NUL in MaximumLength and the array's bound.
+    // Samba counts space for a NUL in MaximumLength and the array's bound.
     let mut expected = hex(QUERY_POLICY_3);
     expected[10] = 12;
     expected[20] = 6;
@@ -426,7 +427,7 @@ fn lsarpc_lookups() {
         domain_index,
     });
     let ours = lsarpc::encode_lookup_sids(LookupForm::First, &domains, &names);
-    // The same but for the room for a NUL in the domains' names.
+    // The same bytes except for the space for a NUL in the names of the domains.
     let mut expected = hex(LOOKUP_SIDS);
     for (at, byte) in [(22, 0), (34, 14), (46, 18), (56, 0), (80, 7), (124, 9)] {
         expected[at] = byte;
@@ -515,7 +516,7 @@ fn samr_users() {
         ..UserInfo::default()
     });
     let ours = samr::encode_query_display(1, 0, &users);
-    // Samba tells the size it was asked for as total and returned.
+    // Samba reports the requested size as total and returned.
     let mut expected = hex(QUERY_DISPLAY);
     expected[..8].copy_from_slice(&[2, 0, 0, 0, 2, 0, 0, 0]);
     assert_eq!(without_referent_ids(&ours), without_referent_ids(&expected));
@@ -545,12 +546,14 @@ fn samr_users() {
     assert_eq!(request, Ok(expected));
     let ours = without_referent_ids(&samr::encode_query_user(21, Ok(&users[0])));
     let captured = without_referent_ids(&hex(QUERY_USER_21));
-    // Ours has no home and profile, and other times: the same from the hashes to the texts.
+    // Our response has no home and profile, and other times; from the hashes to the texts it is the
+    // same.
     assert_eq!(ours[136..216], captured[136..216]);
     assert_eq!(ours[ours.len() - 40..], captured[captured.len() - 40..]);
 }
 
-/// Every captured request cut short and with every bit flipped: an answer or a fault, no panic.
+/// Every captured request, truncated and with every bit flipped, results in an answer or a fault,
+/// and never in a panic.
 #[test]
 fn damaged_requests_do_no_harm() {
     for captured in [

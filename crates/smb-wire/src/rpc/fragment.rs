@@ -1,16 +1,16 @@
 //! Fragments of requests and responses (C706 12.5.2, 12.6.3.2).
 //!
-//! A request is put together up to [`MAX_REQUEST_BYTES`]; the fragments of one call come in
-//! order and not mixed with another's, since pipes carry one call at a time here.
+//! A request is reassembled up to [`MAX_REQUEST_BYTES`]. The fragments of one call come in order
+//! and are not interleaved with another call's, since each pipe serves one call at a time.
 
 use bytes::BytesMut;
 
 use super::pdu::{FaultStatus, MIN_FRAGMENT_BYTES, PduHeader, PfcFlags, Request, Response};
 
-/// Most bytes of a request's stub.
+/// Maximum length of a request's stub in bytes.
 pub const MAX_REQUEST_BYTES: usize = 256 * 1024;
 
-/// A request whose fragments are all there.
+/// A complete request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WholeRequest {
     /// The call.
@@ -23,24 +23,24 @@ pub struct WholeRequest {
     pub stub: Vec<u8>,
 }
 
-/// A request that is being put together.
+/// A request that is being reassembled.
 #[derive(Debug, Default)]
 pub struct Reassembly {
     partial: Option<WholeRequest>,
 }
 
 impl Reassembly {
-    /// Bytes collected of a request that is not whole.
+    /// Number of bytes of the incomplete request.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.partial.as_ref().map_or(0, |whole| whole.stub.len())
     }
 
-    /// Takes a fragment; gives the request when it was the last.
+    /// Adds a fragment; returns the request if it was the last one.
     ///
     /// # Errors
-    /// PROTO_ERROR for a fragment out of place, REMOTE_NO_MEMORY over [`MAX_REQUEST_BYTES`];
-    /// what was collected is forgotten.
+    /// PROTO_ERROR for a fragment out of order, REMOTE_NO_MEMORY over [`MAX_REQUEST_BYTES`]; the
+    /// incomplete request is dropped.
     pub fn push(
         &mut self,
         header: &PduHeader,
@@ -72,7 +72,7 @@ impl Reassembly {
 }
 
 /// Appends a response in fragments of at most `max_frag` bytes (the client's max_recv_frag);
-/// gives the bytes of each.
+/// returns the length of each.
 pub fn encode_response(
     call_id: u32,
     context_id: u16,
@@ -81,7 +81,7 @@ pub fn encode_response(
     out: &mut BytesMut,
 ) -> Vec<usize> {
     let max_frag = usize::from(max_frag.max(MIN_FRAGMENT_BYTES));
-    // All fragments but the last keep the stub 8-aligned.
+    // All fragments except the last preserve the 8-alignment of the stub.
     let step = (max_frag - Response::OVERHEAD) & !7;
     let mut lengths = Vec::new();
     let mut at = 0;
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_put_together() {
+    fn requests_are_reassembled() {
         let mut reassembly = Reassembly::default();
         let first = reassembly.push(&fragment(PfcFlags::FIRST_FRAG, 1), &request(b"ab"));
         assert_eq!(first, Ok(None));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_cut() {
+    fn responses_are_fragmented() {
         let stub: Vec<u8> = (0..5000u16).map(|n| n as u8).collect();
         let mut out = BytesMut::new();
         let lengths = encode_response(9, 0, &stub, 2000, &mut out);

@@ -1,4 +1,4 @@
-//! Names of interfaces and transfer syntaxes (C706 12.6.3.1, p_syntax_id_t; [MS-SRVS] 1.9,
+//! Identifiers of interfaces and transfer syntaxes (C706 12.6.3.1, p_syntax_id_t; [MS-SRVS] 1.9,
 //! [MS-WKST] 1.9, [MS-LSAD] 1.9, [MS-SAMR] 1.9).
 
 use bytes::{BufMut, BytesMut};
@@ -27,7 +27,7 @@ const fn syntax(a: u32, b: u16, c: u16, d: [u8; 8], version: u32) -> SyntaxId {
 }
 
 impl SyntaxId {
-    /// NDR of 32 bits, the only transfer syntax we speak.
+    /// NDR of 32 bits, the only supported transfer syntax.
     pub const NDR32: Self = syntax(
         0x8a88_5d04,
         0x1ceb,
@@ -77,7 +77,8 @@ impl SyntaxId {
         1,
     );
 
-    /// Whether it proposes features; the bits are in the last eight bytes of the UUID.
+    /// Returns whether the syntax proposes features; the bits are in the last eight bytes of the
+    /// UUID.
     #[must_use]
     pub fn is_bind_time_features(&self) -> bool {
         self.uuid.0.first_chunk::<8>() == Self::BIND_TIME_FEATURES.uuid.0.first_chunk::<8>()
@@ -115,7 +116,7 @@ impl Interface {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Srvsvc, Self::Wkssvc, Self::Lsarpc, Self::Samr];
 
-    /// The interface of this syntax.
+    /// Returns the interface with this syntax.
     #[must_use]
     pub fn of(syntax: &SyntaxId) -> Option<Self> {
         Self::ALL
@@ -123,7 +124,7 @@ impl Interface {
             .find(|interface| interface.syntax() == *syntax)
     }
 
-    /// The interface behind a pipe, by its name without `\pipe\`, in any case.
+    /// Returns the interface behind a pipe, by its name without `\pipe\`, in any case.
     #[must_use]
     pub fn of_pipe(name: &str) -> Option<Self> {
         Self::ALL

@@ -1,8 +1,8 @@
 //! lsarpc, the local security authority ([MS-LSAD], [MS-LSAT] 3.1.4): the policy handle, the
 //! machine's domain, names to SIDs and back.
 //!
-//! Handles are opaque here. Names may come as `DOMAIN\name`; splitting them is the server's
-//! affair. Lists are limited by [`super::MAX_ARRAY_ELEMENTS`].
+//! Handles are opaque here. Names may have the form `DOMAIN\name`; the server splits them. Lists
+//! are limited by [`super::MAX_ARRAY_ELEMENTS`].
 
 use bytes::BytesMut;
 
@@ -12,7 +12,7 @@ use crate::dtyp::Sid;
 use crate::status::Status;
 
 enum_of_the_wire! {
-    /// SID_NAME_USE ([MS-LSAT] 2.2.13): what a SID stands for.
+    /// SID_NAME_USE ([MS-LSAT] 2.2.13): the kind of account that a SID stands for.
     pub struct SidNameUse(u16) {
         USER = 1,
         GROUP = 2,
@@ -27,10 +27,10 @@ enum_of_the_wire! {
     }
 }
 
-/// Status of a lookup that found some ([MS-LSAT] 3.1.4.5).
+/// The status of a lookup that found some of the names or SIDs ([MS-LSAT] 3.1.4.5).
 pub const SOME_NOT_MAPPED: Status = Status(0x0000_0107);
 
-/// Shape of a lookup's reply, by the operation.
+/// The form of a lookup's response, which depends on the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookupForm {
     /// LsarLookupSids or LsarLookupNames.
@@ -46,18 +46,19 @@ pub enum LookupForm {
 pub enum Request {
     /// LsarClose, opnum 0.
     Close {
-        /// What.
+        /// The handle to close.
         handle: ContextHandle,
     },
-    /// Opnum1NotUsedOnWire ([MS-LSAD] 3.1.4), which Windows has for itself.
+    /// Opnum1NotUsedOnWire ([MS-LSAD] 3.1.4), which Windows reserves.
     Reserved,
     /// LsarOpenPolicy, opnum 6, and LsarOpenPolicy2, opnum 44.
     OpenPolicy {
-        /// Rights asked for.
+        /// The requested rights.
         desired_access: u32,
     },
-    /// LsarQueryInformationPolicy, opnum 7. Its second form, opnum 46, is left to domain controllers,
-    /// as by Samba: clients that get an answer take it for granted that there is a domain with a SID.
+    /// LsarQueryInformationPolicy, opnum 7. Its second form, opnum 46, is left to domain
+    /// controllers, as in Samba: clients that get an answer assume that there is a domain with a
+    /// SID.
     QueryInformationPolicy {
         /// The policy.
         handle: ContextHandle,
@@ -68,7 +69,7 @@ pub enum Request {
     LookupNames {
         /// The policy.
         handle: ContextHandle,
-        /// Which reply to give.
+        /// The form of the response.
         form: LookupForm,
         /// The names.
         names: Vec<String>,
@@ -77,14 +78,14 @@ pub enum Request {
     LookupSids {
         /// The policy.
         handle: ContextHandle,
-        /// Which reply to give.
+        /// The form of the response.
         form: LookupForm,
         /// The SIDs.
         sids: Vec<Sid>,
     },
     /// LsarGetUserName, opnum 45.
     GetUserName {
-        /// Whether the domain's name is asked for.
+        /// Whether the domain's name is requested.
         wants_domain: bool,
     },
 }
@@ -93,7 +94,8 @@ impl Request {
     /// Decodes a stub.
     ///
     /// # Errors
-    /// OP_RNG_ERROR for an operation not listed, BAD_STUB_DATA for a stub that is not its.
+    /// OP_RNG_ERROR for an operation that is not listed, BAD_STUB_DATA for a stub that does not
+    /// match it.
     pub fn decode(opnum: u16, stub: &[u8]) -> Result<Self, FaultStatus> {
         let mut reader = NdrReader::new(stub);
         match opnum {
@@ -102,8 +104,7 @@ impl Request {
             }),
             1 => Ok(Self::Reserved),
             6 | 44 => {
-                // Name and attributes say nothing ([MS-LSAD] 3.1.4.4.1: all ignored); the
-                // rights come last.
+                // Name and attributes are ignored ([MS-LSAD] 3.1.4.4.1); the rights come last.
                 let tail = stub.last_chunk::<4>().ok_or(FaultStatus::BAD_STUB_DATA)?;
                 Ok(Self::OpenPolicy {
                     desired_access: u32::from_le_bytes(*tail),
@@ -168,7 +169,7 @@ impl Request {
     }
 }
 
-/// The reply that is a status.
+/// Encodes a response that is only a status.
 #[must_use]
 pub fn encode_status(status: Status) -> BytesMut {
     let mut writer = NdrWriter::new();
@@ -176,7 +177,7 @@ pub fn encode_status(status: Status) -> BytesMut {
     writer.finish()
 }
 
-/// The reply of operations that give out or take back a handle.
+/// Encodes the response of operations that open or close a handle.
 #[must_use]
 pub fn encode_handle(handle: &ContextHandle, status: Status) -> BytesMut {
     let mut writer = NdrWriter::new();
@@ -185,7 +186,7 @@ pub fn encode_handle(handle: &ContextHandle, status: Status) -> BytesMut {
     writer.finish()
 }
 
-/// The machine's domain as the policy classes show it.
+/// The machine's domain as reported by the policy classes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PolicyDomain {
     /// Flat name.
@@ -200,8 +201,8 @@ pub struct PolicyDomain {
     pub sid: Option<Sid>,
 }
 
-/// The reply to LsarQueryInformationPolicy: STATUS_INVALID_PARAMETER for other classes than
-/// 3, 5 and 12.
+/// Encodes the response to LsarQueryInformationPolicy: STATUS_INVALID_PARAMETER for other classes
+/// than 3, 5 and 12.
 #[must_use]
 pub fn encode_query_information_policy(
     class: u16,
@@ -239,7 +240,7 @@ pub fn encode_query_information_policy(
     writer.finish()
 }
 
-/// A domain to which answers refer.
+/// A domain that answers refer to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReferencedDomain {
     /// Its name.
@@ -248,25 +249,25 @@ pub struct ReferencedDomain {
     pub sid: Sid,
 }
 
-/// The answer to one SID.
+/// The result for one SID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranslatedName {
-    /// What it stands for.
+    /// The kind of the account.
     pub sid_use: SidNameUse,
-    /// Its name, or the SID as text when unknown.
+    /// Its name, or the SID as text if unknown.
     pub name: String,
-    /// Place in the list of domains, -1 for none.
+    /// Index in the list of domains, -1 for none.
     pub domain_index: i32,
 }
 
-/// The answer to one name.
+/// The result for one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranslatedSid {
-    /// What it stands for.
+    /// The kind of the account.
     pub sid_use: SidNameUse,
-    /// Its SID; none when unknown.
+    /// Its SID; `None` if unknown.
     pub sid: Option<Sid>,
-    /// Place in the list of domains, -1 for none.
+    /// Index in the list of domains, -1 for none.
     pub domain_index: i32,
 }
 
@@ -289,7 +290,7 @@ fn put_domains(domains: &[ReferencedDomain], writer: &mut NdrWriter) {
     }
 }
 
-/// SUCCESS, SOME_NOT_MAPPED or NONE_MAPPED, by how many answers are known.
+/// Returns SUCCESS, SOME_NOT_MAPPED or NONE_MAPPED, depending on how many were found.
 pub fn lookup_status(mapped: usize, asked: usize) -> Status {
     match mapped {
         0 if asked > 0 => Status::NONE_MAPPED,
@@ -298,7 +299,7 @@ pub fn lookup_status(mapped: usize, asked: usize) -> Status {
     }
 }
 
-/// The reply to LsarLookupSids and LsarLookupSids2.
+/// Encodes the response to LsarLookupSids and LsarLookupSids2.
 #[must_use]
 pub fn encode_lookup_sids(
     form: LookupForm,
@@ -331,7 +332,7 @@ pub fn encode_lookup_sids(
     writer.finish()
 }
 
-/// The reply to LsarLookupNames, 2 and 3.
+/// Encodes the response to LsarLookupNames, 2 and 3.
 #[must_use]
 pub fn encode_lookup_names(
     form: LookupForm,
@@ -350,7 +351,7 @@ pub fn encode_lookup_names(
             if form == LookupForm::Third {
                 writer.pointer(sid.sid.is_some());
             } else {
-                // A domain has no relative id; Windows says -1.
+                // A domain has no relative id; Windows returns -1.
                 let rid = sid.sid.filter(|_| sid.sid_use != SidNameUse::DOMAIN);
                 let rid = rid.and_then(|sid| sid.split_rid());
                 let none = if sid.sid.is_some() { u32::MAX } else { 0 };
@@ -373,7 +374,7 @@ pub fn encode_lookup_names(
     writer.finish()
 }
 
-/// The reply to LsarGetUserName.
+/// Encodes the response to LsarGetUserName.
 #[must_use]
 pub fn encode_get_user_name(user: &str, domain: Option<&str>) -> BytesMut {
     let mut writer = NdrWriter::new();
@@ -390,5 +391,5 @@ pub fn encode_get_user_name(user: &str, domain: Option<&str>) -> BytesMut {
     writer.finish()
 }
 
-/// Most names or SIDs of a lookup; more are BAD_STUB_DATA.
+/// Maximum number of names or SIDs in a lookup; more are BAD_STUB_DATA.
 pub const MAX_LOOKUP: usize = MAX_ARRAY_ELEMENTS;

@@ -2,9 +2,9 @@
 //! 12, [MS-RPCE] 2.2.2), NDR of 32 bits (C706 chapter 14), and the stubs of srvsvc, wkssvc,
 //! lsarpc and samr that browsing and name lookups use.
 //!
-//! The codec only: which shares and users there are is the server's to say. Each interface has
-//! a `Request` enum that decodes `(opnum, stub)` and structs that encode the reply's stub. What
-//! cannot be decoded becomes a [`FaultStatus`], to be sent as a fault PDU.
+//! This module only encodes and decodes; the server knows the shares and users. Each interface has
+//! a `Request` enum that decodes `(opnum, stub)` and structs that encode the response's stub. A
+//! stub that cannot be decoded becomes a [`FaultStatus`], to be sent as a fault PDU.
 //!
 //! Declarations only.
 

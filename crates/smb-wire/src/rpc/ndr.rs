@@ -1,27 +1,28 @@
 //! NDR of 32 bits (C706 chapter 14; [MS-RPCE] 2.2.4): a reader with limits and a writer.
 //!
-//! Alignment counts from the start of the stub. Pointers inside structures put what they point
-//! to behind the structure; callers write and read in that order themselves. The reader takes
-//! any non-zero referent id for a pointer and never follows two ids to one referent (full
-//! pointers do not occur in these interfaces).
+//! Alignment counts from the start of the stub. The referent of a pointer inside a structure
+//! follows the structure; callers encode and decode in that order themselves. The reader accepts
+//! any non-zero referent id as a pointer and never follows two ids to one referent (full pointers
+//! do not occur in these interfaces).
 
 use bytes::{BufMut, BytesMut};
 
 use crate::codec::{Malformed, pad_to, size};
 use crate::dtyp::{MAX_SUB_AUTHORITIES, Sid};
 
-/// Most UTF-16 units of a string.
+/// Maximum length of a string in UTF-16 units.
 pub const MAX_STRING_UNITS: usize = 4_096;
 
-/// Most elements of an array of structures ([MS-SAMR] 3.1.5.11.1 has 1000 names at most).
+/// Maximum number of elements of an array of structures ([MS-SAMR] 3.1.5.11.1 allows at most 1000
+/// names).
 pub const MAX_ARRAY_ELEMENTS: usize = 1_024;
 
-/// A handle to the server's state, opaque to the client; all zero is no handle.
+/// A handle to state of the server, opaque to the client; all zeros means no handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ContextHandle(pub [u8; 20]);
 
 impl ContextHandle {
-    /// Whether it is none.
+    /// Returns whether this means no handle.
     #[must_use]
     pub fn is_null(&self) -> bool {
         *self == Self::default()
@@ -59,7 +60,7 @@ impl<'a> NdrReader<'a> {
         self.take(N)?.try_into().map_err(|_| MALFORMED)
     }
 
-    /// Passes over padding before a value aligned to `to`.
+    /// Skips padding before a value aligned to `to`.
     ///
     /// # Errors
     /// [`Malformed`] at the end of the stub.
@@ -94,7 +95,7 @@ impl<'a> NdrReader<'a> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// A pointer: whether it points to something.
+    /// Reads a pointer; returns whether it points to something.
     ///
     /// # Errors
     /// [`Malformed`] at the end of the stub.
@@ -137,7 +138,7 @@ impl<'a> NdrReader<'a> {
         Ok(actual)
     }
 
-    /// A conformant varying string of UTF-16; a final NUL is dropped.
+    /// Reads a conformant varying string of UTF-16; a final NUL is dropped.
     ///
     /// # Errors
     /// [`Malformed`] over [`MAX_STRING_UNITS`] or for half a surrogate pair.
@@ -163,7 +164,8 @@ impl<'a> NdrReader<'a> {
         }
     }
 
-    /// The fixed part of an RPC_UNICODE_STRING ([MS-DTYP] 2.3.10): whether its text follows.
+    /// Reads the fixed part of an RPC_UNICODE_STRING ([MS-DTYP] 2.3.10); returns whether its text
+    /// follows.
     ///
     /// # Errors
     /// [`Malformed`] for an odd length.
@@ -177,7 +179,7 @@ impl<'a> NdrReader<'a> {
         self.pointer()
     }
 
-    /// An RPC_UNICODE_STRING with its text right behind it (not inside an array).
+    /// Reads an RPC_UNICODE_STRING whose text follows immediately (not inside an array).
     ///
     /// # Errors
     /// [`Malformed`] as the parts.
@@ -189,7 +191,7 @@ impl<'a> NdrReader<'a> {
         }
     }
 
-    /// `count` RPC_UNICODE_STRINGs: the fixed parts, then the texts.
+    /// Reads `count` RPC_UNICODE_STRINGs: the fixed parts, then the texts.
     ///
     /// # Errors
     /// [`Malformed`] as the parts.
@@ -212,7 +214,7 @@ impl<'a> NdrReader<'a> {
     /// An RPC_SID ([MS-DTYP] 2.4.2.3).
     ///
     /// # Errors
-    /// [`Malformed`] for counts that disagree or a bad SID.
+    /// [`Malformed`] for contradictory counts or a malformed SID.
     pub fn sid(&mut self) -> Result<Sid, Malformed> {
         let count = size(self.u32()?);
         if count > MAX_SUB_AUTHORITIES {
@@ -268,7 +270,7 @@ impl NdrWriter {
         self.out.put_u32_le(value);
     }
 
-    /// A count, which is far below 2^32 wherever it comes from.
+    /// Writes a count, which is always far below 2^32.
     pub fn count(&mut self, count: usize) {
         self.u32(u32::try_from(count).unwrap_or(u32::MAX));
     }
@@ -278,7 +280,7 @@ impl NdrWriter {
         self.out.put_slice(bytes);
     }
 
-    /// A pointer, with a referent id of its own if it points to something.
+    /// Writes a pointer, with a referent id of its own if it points to something.
     pub fn pointer(&mut self, present: bool) {
         if present {
             let id = 0x0002_0000 + 4 * self.pointers;
@@ -305,9 +307,9 @@ impl NdrWriter {
         self.out.put_u16_le(0);
     }
 
-    /// The fixed part of an RPC_UNICODE_STRING, whose text must follow by
-    /// [`NdrWriter::unicode_text`]. An empty text is pointed to all the same: some clients
-    /// print it without asking. Texts over the 16-bit length are cut, here as there.
+    /// Writes the fixed part of an RPC_UNICODE_STRING, whose text must follow by
+    /// [`NdrWriter::unicode_text`]. An empty text gets a pointer as well, because some clients
+    /// print it without a check. Texts beyond the 16-bit length are truncated, in both functions.
     pub fn unicode_string_head(&mut self, text: &str) {
         let len = u16::try_from(crate::utf16::len_bytes(fitting(text))).unwrap_or(0);
         self.align(4);
@@ -341,7 +343,8 @@ impl NdrWriter {
     }
 }
 
-/// As much of a text as has a 16-bit length in bytes: no character takes over four.
+/// Returns the part of a text that fits a 16-bit length in bytes; no character takes more than
+/// four.
 fn fitting(text: &str) -> &str {
     const MAX_BYTES: usize = u16::MAX as usize / 4;
     text.get(..text.floor_char_boundary(MAX_BYTES))
@@ -375,12 +378,12 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_strangers_are_limited() {
+    fn untrusted_counts_are_limited() {
         let huge = [0xff; 12];
         assert!(NdrReader::new(&huge).wide_string().is_err());
         assert!(NdrReader::new(&huge).max_count().is_err());
         assert!(NdrReader::new(&huge).sid().is_err());
-        // Actual count above the maximum, offset not zero.
+        // The actual count exceeds the maximum; the offset is not zero.
         let string = |words: [u32; 3]| {
             let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
             NdrReader::new(&[&bytes[..], &[0; 8]].concat()).wide_string()

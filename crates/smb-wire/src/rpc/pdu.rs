@@ -1,9 +1,9 @@
 //! The PDUs of connection-oriented DCE/RPC without their negotiation: common header, request,
 //! response, fault (C706 12.6.3 and 12.6.4).
 //!
-//! Only little-endian data is understood (all Windows and Samba clients send it); another data
-//! representation is malformed. Authentication trailers are cut off, not checked: the SMB
-//! session below has already authenticated and protects the pipe.
+//! Only little-endian data are understood (all Windows and Samba clients send them); another data
+//! representation is malformed. Authentication trailers are cut off and not checked: the SMB
+//! session below is already authenticated and protects the pipe.
 
 use bytes::{BufMut, BytesMut};
 
@@ -53,18 +53,18 @@ impl PfcFlags {
 }
 
 enum_of_the_wire! {
-    /// Why a call failed before or in its stub (C706 appendix E, [MS-ERREF] 2.2).
+    /// The reason why a call failed before or in its stub (C706 appendix E, [MS-ERREF] 2.2).
     pub struct FaultStatus(u32) {
         /// The interface has no such operation.
         OP_RNG_ERROR = 0x1c01_0002,
-        /// No such presentation context.
+        /// There is no such presentation context.
         UNK_IF = 0x1c01_0003,
         PROTO_ERROR = 0x1c01_000b,
-        /// A context handle nobody gave out.
+        /// The context handle is unknown.
         CONTEXT_MISMATCH = 0x1c00_001a,
         REMOTE_NO_MEMORY = 0x1c00_001b,
         ACCESS_DENIED = 0x0000_0005,
-        /// The stub is not what the operation takes.
+        /// The stub does not match the operation.
         BAD_STUB_DATA = 0x0000_06f7,
     }
 }
@@ -78,15 +78,15 @@ impl From<Malformed> for FaultStatus {
 /// The header of every PDU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PduHeader {
-    /// 0 or 1; answered in kind.
+    /// 0 or 1; the response has the same.
     pub minor_version: u8,
     /// Kind.
     pub pdu_type: PduType,
     /// Flags.
     pub flags: PfcFlags,
-    /// Bytes of the PDU, this header included.
+    /// Length of the PDU in bytes, including this header.
     pub frag_length: u16,
-    /// Bytes of the authentication value at its end, its 8-byte trailer not counted.
+    /// Length in bytes of the authentication value at the end, without its 8-byte trailer.
     pub auth_length: u16,
     /// The call.
     pub call_id: u32,
@@ -109,12 +109,12 @@ impl PduHeader {
         }
     }
 
-    /// Reads the header and the body of the first PDU in `bytes`; gives what follows as well.
+    /// Reads the header and the body of the first PDU in `bytes`; also returns the bytes behind it.
     /// The authentication trailer is not part of the body.
     ///
     /// # Errors
-    /// [`Malformed`] for another version or data representation, a length out of range, or
-    /// fewer bytes than it says.
+    /// [`Malformed`] for another version or data representation, a length out of range, or fewer
+    /// bytes than announced.
     pub fn read(bytes: &[u8]) -> Result<(Self, &[u8], &[u8]), Malformed> {
         const WHAT: &str = "RPC PDU";
         let mut reader = Reader::new(bytes, WHAT);
@@ -150,9 +150,9 @@ impl PduHeader {
         Ok((header, body.get(..end).ok_or(malformed)?, rest))
     }
 
-    /// Bytes of the PDU that begins with `bytes`, once its length is there. It is read in the byte
-    /// order that the PDU names (C706 14.1), though [`PduHeader::read`] takes one order only: the
-    /// end of a PDU has to be found to answer it.
+    /// Returns the length of the PDU that begins with `bytes`, once its length field is there. It
+    /// is read in the byte order that the PDU names (C706 14.1), although [`PduHeader::read`]
+    /// accepts only one order: the end of a PDU has to be found to answer it.
     #[must_use]
     pub fn frag_length_of(bytes: &[u8]) -> Option<usize> {
         let length = bytes.get(8..10)?.try_into().ok()?;
@@ -163,8 +163,8 @@ impl PduHeader {
         }))
     }
 
-    /// Kind and call of the PDU that begins with `bytes`, once its header is there, in whatever
-    /// byte order: what a refusal has to name.
+    /// Returns kind and call of the PDU that begins with `bytes`, once its header is there, in any
+    /// byte order; a fault has to name them.
     #[must_use]
     pub fn call_of(bytes: &[u8]) -> Option<(PduType, u32)> {
         let call_id = bytes.get(12..16)?.try_into().ok()?;
@@ -176,12 +176,13 @@ impl PduHeader {
         Some((PduType(*bytes.get(2)?), call_id))
     }
 
-    /// The integer format of the data representation label: the high half of its first byte.
+    /// Evaluates the integer format of the data representation label: the high half of its first
+    /// byte.
     fn is_big_endian(bytes: &[u8]) -> bool {
         bytes.get(4).is_some_and(|format| format >> 4 == 0)
     }
 
-    /// Appends the PDU: header and what `body` writes, with the length put in.
+    /// Appends the PDU: the header with the final length, and the body that `body` writes.
     pub fn encode(&self, out: &mut BytesMut, body: impl FnOnce(&mut BytesMut)) {
         let start = out.len();
         out.put_u8(5);
@@ -203,11 +204,11 @@ impl PduHeader {
 pub struct Request<'a> {
     /// Bytes of the whole stub, or 0.
     pub alloc_hint: u32,
-    /// The presentation context, which names the interface.
+    /// The presentation context, which identifies the interface.
     pub context_id: u16,
     /// The operation.
     pub opnum: u16,
-    /// The object, if flagged.
+    /// The object, if the flag is set.
     pub object: Option<Guid>,
     /// The stub, or this fragment of it.
     pub stub: &'a [u8],
@@ -255,7 +256,7 @@ impl<'a> Request<'a> {
 /// A response, or one fragment of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Response<'a> {
-    /// Bytes of the stub from here on, or 0.
+    /// Remaining bytes of the stub, or 0.
     pub alloc_hint: u32,
     /// The presentation context of the request.
     pub context_id: u16,
@@ -294,12 +295,12 @@ impl<'a> Response<'a> {
     }
 }
 
-/// A fault: the call did not come to its end.
+/// A fault: the call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     /// The presentation context of the request.
     pub context_id: u16,
-    /// Why.
+    /// The reason.
     pub status: FaultStatus,
 }
 
@@ -319,7 +320,8 @@ impl Fault {
         })
     }
 
-    /// Appends the PDU. Decoding errors happen before execution, which the flag tells.
+    /// Appends the PDU. Its flag says that the call was not executed, because decoding failed
+    /// before.
     pub fn encode(&self, call_id: u32, out: &mut BytesMut) {
         let flags = PfcFlags::WHOLE | PfcFlags::DID_NOT_EXECUTE;
         PduHeader::new(PduType::FAULT, flags, call_id).encode(out, |out| {

@@ -1,5 +1,5 @@
-//! samr, the security account manager ([MS-SAMR] 3.1.5): finding domains, listing and looking
-//! up users and groups, one user's facts. Read-only; every other operation is out of range.
+//! samr, the security account manager ([MS-SAMR] 3.1.5): finding domains, listing and looking up
+//! users and groups, information about a user. Read-only; every other operation is out of range.
 //!
 //! Handles are opaque here. Lists are limited by [`super::MAX_ARRAY_ELEMENTS`].
 
@@ -13,7 +13,7 @@ use crate::status::Status;
 
 pub use super::lsarpc::{SidNameUse, encode_handle};
 
-/// What an enumeration lists.
+/// The objects that an enumeration lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enumerated {
     /// Domains of the server, opnum 6.
@@ -31,17 +31,17 @@ pub enum Enumerated {
 pub enum Request {
     /// SamrConnect, opnum 0, 2 (57) and 4 (62).
     Connect {
-        /// Rights asked for.
+        /// The requested rights.
         desired_access: u32,
     },
     /// SamrConnect5, opnum 64.
     Connect5 {
-        /// Rights asked for.
+        /// The requested rights.
         desired_access: u32,
     },
     /// SamrCloseHandle, opnum 1.
     Close {
-        /// What.
+        /// The handle to close.
         handle: ContextHandle,
     },
     /// SamrLookupDomainInSamServer, opnum 5.
@@ -55,9 +55,9 @@ pub enum Request {
     Enumerate {
         /// The server or domain.
         handle: ContextHandle,
-        /// What to list.
+        /// The objects to list.
         what: Enumerated,
-        /// Where to go on.
+        /// The position to continue from.
         context: u32,
     },
     /// SamrOpenDomain, opnum 7.
@@ -92,7 +92,7 @@ pub enum Request {
     QueryUser {
         /// The user.
         handle: ContextHandle,
-        /// 21 is all there is.
+        /// Only 21 is supported.
         class: u16,
     },
     /// SamrGetGroupsForUser, opnum 39.
@@ -108,7 +108,7 @@ pub enum Request {
         class: u16,
         /// First entry.
         index: u32,
-        /// Entries at most.
+        /// Maximum number of entries.
         count: u32,
     },
 }
@@ -117,11 +117,12 @@ impl Request {
     /// Decodes a stub.
     ///
     /// # Errors
-    /// OP_RNG_ERROR for an operation not listed, BAD_STUB_DATA for a stub that is not its.
+    /// OP_RNG_ERROR for an operation that is not listed, BAD_STUB_DATA for a stub that does not
+    /// match it.
     pub fn decode(opnum: u16, stub: &[u8]) -> Result<Self, FaultStatus> {
         let mut reader = NdrReader::new(stub);
         match opnum {
-            // The server's own name says nothing; the rights come last.
+            // The server's name is ignored; the rights come last.
             0 | 57 | 62 => {
                 let tail = stub.last_chunk::<4>().ok_or(FaultStatus::BAD_STUB_DATA)?;
                 Ok(Self::Connect {
@@ -211,7 +212,7 @@ impl Request {
     }
 }
 
-/// Count, then a conformant varying array of as many.
+/// Reads a count and the header of a conformant varying array with as many elements.
 fn counted(reader: &mut NdrReader<'_>) -> Result<usize, FaultStatus> {
     let count = reader.u32()?;
     let actual = reader.actual_count(MAX_ARRAY_ELEMENTS)?;
@@ -221,7 +222,7 @@ fn counted(reader: &mut NdrReader<'_>) -> Result<usize, FaultStatus> {
     Ok(actual)
 }
 
-/// The reply to SamrConnect5.
+/// Encodes the response to SamrConnect5.
 #[must_use]
 pub fn encode_connect5(handle: &ContextHandle, status: Status) -> BytesMut {
     let mut writer = NdrWriter::new();
@@ -234,7 +235,7 @@ pub fn encode_connect5(handle: &ContextHandle, status: Status) -> BytesMut {
     writer.finish()
 }
 
-/// The reply to SamrLookupDomainInSamServer.
+/// Encodes the response to SamrLookupDomainInSamServer.
 #[must_use]
 pub fn encode_lookup_domain(sid: Option<&Sid>) -> BytesMut {
     /// STATUS_NO_SUCH_DOMAIN.
@@ -248,7 +249,7 @@ pub fn encode_lookup_domain(sid: Option<&Sid>) -> BytesMut {
     writer.finish()
 }
 
-/// The reply to an enumeration: relative ids (0 for domains) and names.
+/// Encodes the response to an enumeration: relative ids (0 for domains) and names.
 #[must_use]
 pub fn encode_enumerate(context: u32, entries: &[(u32, String)], status: Status) -> BytesMut {
     let mut writer = NdrWriter::new();
@@ -286,7 +287,8 @@ fn uses(found: impl Iterator<Item = Option<SidNameUse>>) -> Vec<u32> {
         .collect()
 }
 
-/// The reply to SamrLookupNamesInDomain: for each name its relative id and kind, if known.
+/// Encodes the response to SamrLookupNamesInDomain: for each name its relative id and kind, if
+/// known.
 #[must_use]
 pub fn encode_lookup_names(found: &[Option<(u32, SidNameUse)>]) -> BytesMut {
     let mut writer = NdrWriter::new();
@@ -301,7 +303,7 @@ pub fn encode_lookup_names(found: &[Option<(u32, SidNameUse)>]) -> BytesMut {
     writer.finish()
 }
 
-/// The reply to SamrLookupIdsInDomain: for each id its name and kind, if known.
+/// Encodes the response to SamrLookupIdsInDomain: for each id its name and kind, if known.
 #[must_use]
 pub fn encode_lookup_ids(found: &[Option<(String, SidNameUse)>]) -> BytesMut {
     let mut writer = NdrWriter::new();
@@ -328,7 +330,7 @@ pub fn encode_lookup_ids(found: &[Option<(String, SidNameUse)>]) -> BytesMut {
     writer.finish()
 }
 
-/// The reply to SamrGetGroupsForUser: relative ids, all mandatory and enabled.
+/// Encodes the response to SamrGetGroupsForUser: relative ids, all mandatory and enabled.
 #[must_use]
 pub fn encode_groups_for_user(rids: &[u32]) -> BytesMut {
     let mut writer = NdrWriter::new();
@@ -344,7 +346,7 @@ pub fn encode_groups_for_user(rids: &[u32]) -> BytesMut {
     writer.finish()
 }
 
-/// What the server tells about a user.
+/// The facts about a user that the server reports.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UserInfo {
     /// Relative id.
@@ -353,18 +355,18 @@ pub struct UserInfo {
     pub primary_group_rid: u32,
     /// Account name.
     pub user_name: String,
-    /// Name for people.
+    /// Name for display.
     pub full_name: String,
     /// Remark.
     pub comment: String,
     /// USER_NORMAL_ACCOUNT is 0x10, USER_ACCOUNT_DISABLED 1.
     pub account_control: u32,
-    /// When the password was set.
+    /// The time of the last password change.
     pub password_last_set: FileTime,
 }
 
-/// The reply to SamrQueryInformationUser of class 21 ([MS-SAMR] 2.2.6.6); INVALID_INFO_CLASS
-/// for others. Hashes and private data are never told.
+/// Encodes the response to SamrQueryInformationUser of class 21 ([MS-SAMR] 2.2.6.6);
+/// INVALID_INFO_CLASS for others. Hashes and private data are never included.
 #[must_use]
 pub fn encode_query_user(class: u16, user: Result<&UserInfo, Status>) -> BytesMut {
     let mut writer = NdrWriter::new();
@@ -451,13 +453,13 @@ fn put_all_information(user: &UserInfo, writer: &mut NdrWriter) {
     writer.bytes(&[0xff; UNITS_PER_WEEK as usize / 8]);
 }
 
-/// The reply to SamrQueryDisplayInformation of class 1; INVALID_INFO_CLASS for others.
+/// Encodes the response to SamrQueryDisplayInformation of class 1; INVALID_INFO_CLASS for others.
 #[must_use]
 pub fn encode_query_display(class: u16, index: u32, users: &[UserInfo]) -> BytesMut {
     let mut writer = NdrWriter::new();
     let known = class == 1;
     let users = if known { users } else { &[] };
-    // Total available and returned are told in bytes; clients only compare them.
+    // Total available and returned are in bytes; clients only compare them.
     writer.count(users.len());
     writer.count(users.len());
     writer.u16(class);

@@ -1,7 +1,7 @@
-//! srvsvc, the server service ([MS-SRVS] 3.1.4): shares, the server's name and version, its
-//! clock. Requests in, replies out; levels nobody knows get an empty union and ERROR_INVALID_LEVEL.
+//! srvsvc, the server service ([MS-SRVS] 3.1.4): shares, the server's name and version, its clock.
+//! Unknown levels get an empty union and ERROR_INVALID_LEVEL.
 //!
-//! Paths of shares are whatever the server says; it must not say host paths.
+//! The server supplies the paths of shares, which must not be host paths.
 
 use bytes::BytesMut;
 
@@ -40,9 +40,9 @@ pub enum Request {
     ShareEnum {
         /// 0, 1, 2, 501 or 502.
         level: u32,
-        /// Bytes the client would like at most.
+        /// Maximum length that the client prefers, in bytes.
         prefered_maximum_length: u32,
-        /// Where to go on.
+        /// The position to continue from.
         resume_handle: Option<u32>,
     },
     /// NetrShareGetInfo, opnum 16 ([MS-SRVS] 3.1.4.10).
@@ -65,7 +65,8 @@ impl Request {
     /// Decodes a stub.
     ///
     /// # Errors
-    /// OP_RNG_ERROR for an operation not listed, BAD_STUB_DATA for a stub that is not its.
+    /// OP_RNG_ERROR for an operation that is not listed, BAD_STUB_DATA for a stub that does not
+    /// match it.
     pub fn decode(opnum: u16, stub: &[u8]) -> Result<Self, FaultStatus> {
         let mut reader = NdrReader::new(stub);
         match opnum {
@@ -73,7 +74,7 @@ impl Request {
                 reader.unique_wide_string()?;
                 let level = reader.u32()?;
                 let arm = reader.u32()?;
-                // The client's container is empty: a count and no buffer.
+                // The client's container is empty: a count without a buffer.
                 let container = reader.pointer()?;
                 if arm != level || (container && (reader.u32()? != 0 || reader.pointer()?)) {
                     return Err(FaultStatus::BAD_STUB_DATA);
@@ -108,30 +109,30 @@ impl Request {
     }
 }
 
-/// All that any level says about a share ([MS-SRVS] 2.2.4.22 to 2.2.4.36).
+/// All facts that any level contains about a share ([MS-SRVS] 2.2.4.22 to 2.2.4.36).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShareInfo {
     /// Its name.
     pub net_name: String,
     /// Its kind.
     pub share_type: ShareType,
-    /// What it is for.
+    /// Its description.
     pub remark: String,
-    /// Unused by servers with security of their own; 0.
+    /// Not used by servers with user-level security; 0.
     pub permissions: u32,
-    /// Most connections, all ones for no limit.
+    /// Maximum number of connections, all ones for no limit.
     pub max_uses: u32,
-    /// Connections now.
+    /// Current number of connections.
     pub current_uses: u32,
     /// A neutral local path (`C:\name`), never the host's.
     pub path: String,
-    /// Who may use it, self-relative.
+    /// The security descriptor of the share, self-relative.
     pub security_descriptor: Option<Vec<u8>>,
     /// Caching and DFS flags of levels 501 and 1005.
     pub flags: u32,
 }
 
-/// Levels that are known to enumerate shares.
+/// The levels that NetrShareEnum supports.
 const ENUM_LEVELS: [u32; 5] = [0, 1, 2, 501, 502];
 
 impl ShareInfo {
@@ -153,7 +154,7 @@ impl ShareInfo {
                 writer.u32(self.max_uses);
                 writer.u32(self.current_uses);
                 writer.pointer(true);
-                // An empty password: some clients print it without asking.
+                // An empty password, because some clients print it without a check.
                 writer.pointer(true);
                 if level == 502 {
                     writer.count(self.security_descriptor.as_ref().map_or(0, Vec::len));
@@ -187,20 +188,20 @@ impl ShareInfo {
 /// The reply to NetrShareEnum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShareEnumReply {
-    /// As asked.
+    /// The requested level.
     pub level: u32,
     /// The shares from the resume handle on.
     pub shares: Vec<ShareInfo>,
-    /// Shares from the resume handle on, sent or not.
+    /// Number of shares from the resume handle on, whether they are in this response or not.
     pub total_entries: u32,
-    /// Where to go on; there if the request had one.
+    /// The position to continue from; present if the request had one.
     pub resume_handle: Option<u32>,
-    /// Outcome.
+    /// The result.
     pub result: Win32Error,
 }
 
 impl ShareEnumReply {
-    /// The reply with all shares; ERROR_INVALID_LEVEL for a level we do not know.
+    /// Creates the response with all shares; ERROR_INVALID_LEVEL for an unknown level.
     #[must_use]
     pub fn whole(level: u32, shares: Vec<ShareInfo>, resume_handle: Option<u32>) -> Self {
         let known = ENUM_LEVELS.contains(&level);
@@ -247,7 +248,7 @@ impl ShareEnumReply {
     }
 }
 
-/// The reply to NetrShareGetInfo.
+/// Encodes the response to NetrShareGetInfo.
 #[must_use]
 pub fn encode_share_get_info(level: u32, share: Result<&ShareInfo, Win32Error>) -> BytesMut {
     let mut writer = NdrWriter::new();
@@ -269,28 +270,28 @@ pub fn encode_share_get_info(level: u32, share: Result<&ShareInfo, Win32Error>) 
     writer.finish()
 }
 
-/// All that the levels 100 to 102 say about a server ([MS-SRVS] 2.2.4.40 to 2.2.4.42).
+/// All facts that the levels 100 to 102 contain about a server ([MS-SRVS] 2.2.4.40 to 2.2.4.42).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServerInfo {
     /// 500 for Windows NT.
     pub platform_id: u32,
     /// Its name.
     pub name: String,
-    /// Version it claims.
+    /// The reported version.
     pub version_major: u32,
-    /// Version it claims.
+    /// The reported version.
     pub version_minor: u32,
-    /// Bits of what it is: 1 workstation, 2 server, 0x1000 NT, 0x8000 NT server.
+    /// The type bits: 1 workstation, 2 server, 0x1000 NT, 0x8000 NT server.
     pub server_type: u32,
-    /// What it is for.
+    /// Its description.
     pub comment: String,
-    /// Most users.
+    /// Maximum number of users.
     pub users: u32,
     /// Minutes until an idle session is closed, -1 for never.
     pub disconnect_min: i32,
 }
 
-/// The reply to NetrServerGetInfo.
+/// Encodes the response to NetrServerGetInfo.
 #[must_use]
 pub fn encode_server_get_info(level: u32, server: &ServerInfo) -> BytesMut {
     let mut writer = NdrWriter::new();
@@ -308,7 +309,7 @@ pub fn encode_server_get_info(level: u32, server: &ServerInfo) -> BytesMut {
         }
         if level == 102 {
             writer.u32(server.users);
-            // The bits as they are.
+            // The same bits.
             writer.u32(server.disconnect_min.cast_unsigned());
             writer.u32(0); // not hidden
             writer.u32(240); // seconds between announcements
@@ -354,13 +355,13 @@ pub struct TimeOfDay {
     pub day: u32,
     /// 1 to 12.
     pub month: u32,
-    /// With the century.
+    /// The year with its century.
     pub year: u32,
     /// 0 for Sunday.
     pub weekday: u32,
 }
 
-/// The reply to NetrRemoteTOD.
+/// Encodes the response to NetrRemoteTOD.
 #[must_use]
 pub fn encode_remote_tod(time: &TimeOfDay) -> BytesMut {
     let mut writer = NdrWriter::new();
@@ -373,7 +374,7 @@ pub fn encode_remote_tod(time: &TimeOfDay) -> BytesMut {
         time.seconds,
         time.hundredths,
         time.timezone_min.cast_unsigned(),
-        310, // length of a tick in 0.1 ms, as Windows says
+        310, // length of a tick in 0.1 ms, as Windows reports it
         time.day,
         time.month,
         time.year,

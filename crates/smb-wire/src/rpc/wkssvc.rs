@@ -1,5 +1,5 @@
 //! wkssvc, the workstation service: NetrWkstaGetInfo ([MS-WKST] 3.2.4.1), which Finder and
-//! `rpcclient` ask for. Everything else is out of range.
+//! `rpcclient` call. Every other operation is out of range.
 
 use bytes::BytesMut;
 
@@ -21,7 +21,8 @@ impl Request {
     /// Decodes a stub.
     ///
     /// # Errors
-    /// OP_RNG_ERROR for an operation not listed, BAD_STUB_DATA for a stub that is not its.
+    /// OP_RNG_ERROR for an operation that is not listed, BAD_STUB_DATA for a stub that does not
+    /// match it.
     pub fn decode(opnum: u16, stub: &[u8]) -> Result<Self, FaultStatus> {
         if opnum != 0 {
             return Err(FaultStatus::OP_RNG_ERROR);
@@ -34,7 +35,7 @@ impl Request {
     }
 }
 
-/// All that the levels 100 to 102 say ([MS-WKST] 2.2.5.1 to 2.2.5.3).
+/// All facts that the levels 100 to 102 contain ([MS-WKST] 2.2.5.1 to 2.2.5.3).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WkstaInfo {
     /// 500 for Windows NT.
@@ -43,15 +44,15 @@ pub struct WkstaInfo {
     pub computer_name: String,
     /// Its workgroup or domain.
     pub lan_group: String,
-    /// Version it claims.
+    /// The reported version.
     pub version_major: u32,
-    /// Version it claims.
+    /// The reported version.
     pub version_minor: u32,
     /// Users logged on.
     pub logged_on_users: u32,
 }
 
-/// The reply to NetrWkstaGetInfo.
+/// Encodes the response to NetrWkstaGetInfo.
 #[must_use]
 pub fn encode_wksta_get_info(level: u32, info: &WkstaInfo) -> BytesMut {
     let mut writer = NdrWriter::new();

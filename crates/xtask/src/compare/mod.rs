@@ -3,10 +3,10 @@
 //! Every round runs every workload on every server, one server after the other, so that what
 //! disturbs the machine disturbs all of them; the order rotates from round to round. What
 //! counts is the server's CPU time (user and system, all threads and children, and the kernel's
-//! workers of its rings, which are its threads); rate and latency depend on the client and are told
-//! for what they are. Judged is the ratio to the cheapest Samba of the same round: its median over
-//! the rounds and the interval of that median, against what issue 5 demands. The limit (the same
-//! bytes with no protocol) takes its turn as one more server.
+//! workers of its rings, which are its threads); rate and latency depend on the client and are only
+//! reported. The result is the ratio to the cheapest Samba of the same round: its median over the
+//! rounds and the interval of that median are compared with the goal of the workload
+//! (`load/catalogue.rs`). The limit (the same bytes with no protocol) takes its turn as one more server.
 
 mod configs;
 pub(crate) mod cpu;

@@ -1,4 +1,4 @@
-//! Whom the acceptor lets in, and what it refuses.
+//! The logins that the acceptor admits, and those that it refuses.
 
 use super::*;
 
@@ -102,7 +102,7 @@ fn unknown_and_passwordless_users_are_refused() {
 }
 
 #[test]
-fn disabled_is_told_only_to_who_knows_the_password() {
+fn an_account_is_reported_as_disabled_only_after_the_right_password() {
     let mut f = Fixture::new();
     assert_eq!(
         f.raw(&Forge::new("off", "x")).unwrap_err(),
@@ -123,7 +123,8 @@ fn changed_mic_is_refused() {
         ..Forge::new("anna", "geheim")
     };
     assert_eq!(f.raw(&forge).unwrap_err(), AuthError::BadMic);
-    // Announced, but the message has no room for it: the payload is moved over its place.
+    // The MIC is announced, but the message has no room for it: the payload is moved over its
+    // place.
     let (mut acceptor, negotiate, challenge) = f.challenged();
     let (mut message, _) = Forge::new("anna", "geheim").authenticate(&negotiate, &challenge);
     message.drain(72..88);
@@ -157,7 +158,7 @@ fn short_nt_answers_are_refused() {
         nt_len: Some(44),
         ..Forge::new("anna", "geheim")
     };
-    // Proof and fixed part, but no list of AV pairs.
+    // The response has the proof and the fixed part, but no list of AV pairs.
     assert!(matches!(f.raw(&cut), Err(AuthError::InvalidToken(_))));
     let long = Forge {
         nt_len: Some(message::MAX_NT + 1),
@@ -182,7 +183,7 @@ fn session_key_of_wrong_length_is_refused() {
             "{key_len}"
         );
     }
-    // A length that lies about bytes that are not there.
+    // The length field covers bytes that do not exist.
     let (mut acceptor, negotiate, challenge) = f.challenged();
     let (mut message, _) = Forge::new("anna", "geheim").authenticate(&negotiate, &challenge);
     message[52..54].copy_from_slice(&u16::MAX.to_le_bytes());
@@ -193,7 +194,7 @@ fn session_key_of_wrong_length_is_refused() {
 }
 
 #[test]
-fn a_challenge_is_answered_once_and_only_itself() {
+fn a_challenge_is_valid_once_and_for_its_own_exchange() {
     let mut f = Fixture::new();
     let (mut first, negotiate, challenge) = f.challenged();
     let (message, _) = Forge {
@@ -229,7 +230,7 @@ fn lm_answers_and_missing_flags_never_authenticate() {
         ..right.clone()
     };
     assert_eq!(f.raw(&lm_only).unwrap_err(), AuthError::NtlmV1Refused);
-    // A client that has no password asks so first, with whatever flags.
+    // A client without a password sends this first, with any flags.
     let without = |user| Forge {
         lm: Vec::new(),
         drop_flags: flags::EXTENDED_SESSIONSECURITY,
@@ -247,7 +248,11 @@ fn lm_answers_and_missing_flags_never_authenticate() {
         f.raw(&without("nobody-here")).unwrap_err(),
         AuthError::UnknownUser { .. }
     ));
-    assert_eq!(f.gate.lock().unwrap().0, counted + 2, "they are failures");
+    assert_eq!(
+        f.gate.lock().unwrap().0,
+        counted + 2,
+        "both count as failures"
+    );
     for flag in [flags::UNICODE, flags::EXTENDED_SESSIONSECURITY] {
         let forge = Forge {
             drop_flags: flag,
@@ -265,7 +270,7 @@ fn lm_answers_and_missing_flags_never_authenticate() {
 }
 
 #[test]
-fn the_gate_is_asked_before_the_hash() {
+fn the_gate_is_consulted_before_the_hash_is_computed() {
     let mut f = Fixture::new();
     f.gate.lock().unwrap().1 = false;
     let error = f.raw(&Forge::new("anna", "geheim")).unwrap_err();
@@ -279,7 +284,7 @@ fn the_gate_is_asked_before_the_hash() {
 }
 
 #[test]
-fn anonymous_is_reported_and_only_when_asked_for() {
+fn anonymous_is_reported_only_when_requested() {
     let mut f = Fixture::new();
     let null = Forge {
         nt_len: Some(0),
@@ -295,7 +300,7 @@ fn anonymous_is_reported_and_only_when_asked_for() {
         panic!()
     };
     assert_eq!(f.gate.lock().unwrap().0, 0);
-    // An answer without a user name, or a user name without an answer, is not anonymous.
+    // A response without a user name and a user name without a response are not anonymous logins.
     assert!(
         f.raw(&Forge {
             nt_len: None,

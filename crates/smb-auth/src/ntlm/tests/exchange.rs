@@ -1,4 +1,4 @@
-//! Both ends together, and SPNEGO around them.
+//! Exchanges between our initiator and our acceptor, with and without SPNEGO.
 
 use super::*;
 
@@ -64,7 +64,7 @@ fn initiator_refuses_a_server_that_cannot_prove_itself() {
     }
 }
 
-/// A SPNEGO exchange with the given mechanism order; `mic` makes the client's mechListMIC.
+/// Runs a SPNEGO exchange with the given mechanism order; `mic` computes the client's mechListMIC.
 fn spnego_login(
     mechs: &[Mech],
     forge: &Forge,
@@ -146,7 +146,7 @@ fn ntlm_as_second_choice_needs_a_mech_list_mic() {
     );
     let (_, step) = spnego_login(&order, &right, |_, _| None);
     assert_eq!(step.unwrap_err(), AuthError::BadMic);
-    // A list an attacker shortened to force NTLM does not fit the client's MIC.
+    // If an attacker shortened the list to force NTLM, it does not match the client's MIC.
     let all = spnego::build_mech_list(&order);
     let (_, step) = spnego_login(&[Mech::Ntlmssp], &right, |k, _| {
         Some(k.sign(Sender::Client, &all).to_vec())
@@ -195,7 +195,7 @@ fn mech_list_mic_is_checked_whenever_sent_and_needed_with_an_ntlm_mic() {
 }
 
 #[test]
-fn unknown_mechanisms_and_wrong_tokens() {
+fn unknown_mechanisms_and_wrong_tokens_are_refused() {
     let mut f = Fixture::new();
     let list = spnego::build_mech_list(&[Mech::Kerberos]);
     let mut a = Acceptor::new(f.params.clone());

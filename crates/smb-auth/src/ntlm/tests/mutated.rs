@@ -1,9 +1,10 @@
-//! Last messages with bytes changed at random.
+//! AUTHENTICATE messages with random changes.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Bytes that the proof, a MIC or a length rule protects: nearly all of the message.
+/// Changes bytes of the message, nearly all of which are protected by the proof, a MIC or a length
+/// rule.
 fn mutate(message: &mut Vec<u8>, edits: &[(usize, u8)], cut: Option<usize>) {
     for (at, byte) in edits {
         let len = message.len();
@@ -20,7 +21,7 @@ fn mutate(message: &mut Vec<u8>, edits: &[(usize, u8)], cut: Option<usize>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// With the wrong password no change of the last message lets anybody in.
+    /// With the wrong password no change of AUTHENTICATE admits anybody.
     #[test]
     fn wrong_password_stays_wrong(
         edits in proptest::collection::vec((0usize..600, any::<u8>()), 0..6),
@@ -37,8 +38,8 @@ proptest! {
         prop_assert!(!user);
     }
 
-    /// With the right password any single change of a message with a MIC is refused,
-    /// or it changed nothing the server looked at: then the MIC was not announced.
+    /// With the right password any single change of a message with a MIC is refused, unless it
+    /// removes the announcement of the MIC or concerns a byte that the server does not read.
     #[test]
     fn mic_protects_every_byte(at in 0usize..600, byte: u8) {
         let mut f = Fixture::new();
@@ -81,7 +82,7 @@ proptest! {
         let _ = initiator("anna", "x").step(&hint, 1, &mut random);
     }
 
-    /// A client fed any challenge neither panics nor sends something unparsable.
+    /// For any challenge the client neither panics nor sends a message that cannot be parsed.
     #[test]
     fn client_survives_any_challenge(
         edits in proptest::collection::vec((8usize..400, any::<u8>()), 0..8),

@@ -36,8 +36,8 @@ fn ms_nlmp_4_2_4_4_signature() {
     let (sign, seal) = keys.client_keys();
     assert_eq!(sign.to_vec(), hex("4788dc861b4782f35d43fd98fe1a2d39"));
     assert_eq!(seal.to_vec(), hex("59f600973cc4960a25480a7c196e4c58"));
-    // The document's signature follows 18 bytes of sealed data in the RC4 stream; ours is the
-    // first use of the stream. Check the checksum by moving it to that place.
+    // In the document the signature follows 18 bytes of sealed data in the RC4 stream; ours is the
+    // first use of the stream. The test shifts the stream to compare the checksum.
     let text = keys::utf16("Plaintext");
     let ours = keys.sign(Sender::Client, &text);
     assert_eq!(ours[..4], [1, 0, 0, 0]);
@@ -105,7 +105,7 @@ fn ms_nlmp_4_2_4_3_messages() {
 }
 
 #[test]
-fn the_acceptor_takes_the_documents_authenticate() {
+fn the_acceptor_accepts_the_authenticate_of_the_document() {
     let mut fixture = Fixture::new();
     fixture.db.add_user("user").unwrap();
     fixture

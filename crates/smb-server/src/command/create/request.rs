@@ -25,7 +25,7 @@ use crate::{
     state::AppInstance,
 };
 
-/// Access bits that mean nothing (spec-notes 8.2.8b).
+/// Access bits that mean nothing (docs/protocol-notes.md, "Bits of a CREATE that mean nothing").
 const ACCESS_UNDEFINED: u32 = 0x0ce0_fe00;
 /// Option bits that mean nothing.
 const OPTIONS_UNDEFINED: u32 = 0xff00_0000;
@@ -33,7 +33,7 @@ const OPTIONS_UNDEFINED: u32 = 0xff00_0000;
 const OPTIONS_UNSUPPORTED: u32 = CreateOptions::TREE_CONNECTION.bits()
     | CreateOptions::OPEN_BY_FILE_ID.bits()
     | CreateOptions::RESERVE_OPFILTER.bits();
-/// Attributes that are stored for a new file (spec-notes 8.2.8).
+/// Attributes that a new file may be given (docs/protocol-notes.md, as above).
 const ATTRIBUTES_STORED: u32 = 0x5127;
 
 /// The request in the server's own terms.

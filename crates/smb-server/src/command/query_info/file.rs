@@ -218,7 +218,8 @@ fn access<V: Vfs>(open: &Open<V>) -> FileAccessInformation {
     }
 }
 
-/// spec-notes 12.17: what was set is read back.
+/// Returns the position that was set through this open (docs/protocol-notes.md, "The position of an
+/// open").
 fn position<V: Vfs>(open: &Open<V>) -> FilePositionInformation {
     FilePositionInformation {
         current_byte_offset: i64::try_from(open.state().position).unwrap_or(i64::MAX),

@@ -1,7 +1,7 @@
-//! FileBasicInformation: times and attributes ([MS-FSA] 2.1.5.15.2, spec-notes 12.12), and the
-//! times a handle has frozen.
+//! FileBasicInformation: times and attributes ([MS-FSA] 2.1.5.15.2), and the times that an open has
+//! frozen.
 //!
-//! The change time cannot be set on Linux; `ChangeTimes` remembers what was asked.
+//! Linux has no call that sets the change time; `ChangeTimes` remembers the time that a client set.
 
 use durability::{Meta, Receipt};
 use smb_wire::{

@@ -1,6 +1,5 @@
 //! Marking for deletion: FileDispositionInformation and its Ex form ([MS-FSA] 2.1.5.15.3,
-//! 2.1.5.15.4; spec-notes 12.3, 12.4). The name goes at a close, not here, so nothing reaches
-//! the disk.
+//! 2.1.5.15.4). The name is removed when the file is closed, so nothing here changes the disk.
 
 use durability::Receipt;
 use smb_wire::{

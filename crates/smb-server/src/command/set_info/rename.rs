@@ -1,8 +1,9 @@
-//! FileRenameInformation ([MS-FSA] 2.1.5.15.12; spec-notes 12.6 to 12.11, 9.11).
+//! FileRenameInformation ([MS-FSA] 2.1.5.15.12; which operations break handle caching: 2.1.4.12).
 //!
-//! Order: rights and names, then whoever caches handles gives way, then what is still open
-//! decides, then the disk, then the engine's paths follow, then watchers and leases are told.
-//! What has the new name by then is not what was asked: all begins again.
+//! The steps in order: rights and names are checked, handle caching of other clients is broken, the
+//! opens that remain decide whether the rename is allowed, the name changes on disk, the engine's
+//! paths follow, and watchers and leases are notified. If another file has taken the new name
+//! meanwhile, all steps are repeated.
 
 use durability::{Gate, Moving, Receipt};
 use smb_wire::{access_mask::AccessMask, status::Status};
@@ -326,7 +327,9 @@ fn told<V: Vfs>(call: &Call<V>, open: &Open<V>, one: &Move<'_, V>) {
     }
 }
 
-/// spec-notes 14.6: what was replaced goes first, then the two names. A name that was there stays.
+/// Reports the rename to watchers ([MS-FSA] 2.1.5.15.12, [MS-FSCC] 2.7.1): first the removal of the
+/// replaced file, then the old and the new name. If the new name was a link to the same file
+/// already, only the old name has disappeared.
 fn report<V: Vfs>(call: &Call<V>, one: &Move<'_, V>, there: &There<V>) {
     let filter = engine::name_filter(one.directory);
     let (from, to) = (&one.from, &one.to);

@@ -1,6 +1,6 @@
-//! What has the new name of a rename or link makes room: whether it may be replaced, who caches it
-//! or has it open, and what becomes of that ([MS-FSA] 2.1.5.15.7, 2.1.5.15.12, [MS-FSCC] 2.4.43;
-//! spec-notes 12.7).
+//! The file that already has the new name of a rename or link: decides whether it may be replaced,
+//! breaks caching by other clients, and handles its opens ([MS-FSA] 2.1.5.15.7, 2.1.5.15.12,
+//! [MS-FSCC] 2.4.43).
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! End of file and allocation ([MS-FSA] 2.1.5.15.1, 2.1.5.15.5; spec-notes 12.15, 12.16).
-//! Byte-range locks do not stand in the way of either.
+//! FileAllocationInformation and FileEndOfFileInformation ([MS-FSA] 2.1.5.15.1, 2.1.5.15.5).
+//! Neither examines byte-range locks (docs/protocol-notes.md, "Truncation and byte-range locks").
 
 use durability::{Begun, Receipt};
 use smb_wire::{

@@ -1,5 +1,6 @@
-//! The new name of a rename or link: reading it and finding where it leads ([MS-FSA] 2.1.5.15.7,
-//! 2.1.5.15.12, [MS-FSCC] 2.4.43; spec-notes 12.6). What has the name is `room.rs`'s affair.
+//! The new name of a rename or link: parses it and resolves its folder ([MS-FSA] 2.1.5.15.7,
+//! 2.1.5.15.12, [MS-FSCC] 2.4.43; docs/protocol-notes.md, "A backslash in the new name of a rename").
+//! `room.rs` decides about a file that has this name already.
 
 use std::sync::Arc;
 

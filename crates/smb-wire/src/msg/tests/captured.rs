@@ -1,4 +1,5 @@
-//! Every captured message is read, written and compared; some are looked into.
+//! Decodes and encodes every captured message and compares the bytes; the content of some is
+//! checked too.
 
 use super::data::CAPTURED;
 use crate::access_mask::AccessMask;
@@ -19,7 +20,7 @@ use crate::negotiate_context::{
 use crate::testing::{hex, message};
 use crate::{Malformed, Status};
 
-/// Reads the body as what `kind` names and writes it again.
+/// Decodes the body as a message of type `kind` and encodes it again.
 pub(super) fn rewrite(kind: &str, bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
     macro_rules! kinds {
         ($($name:ident)*) => {
@@ -27,7 +28,7 @@ pub(super) fn rewrite(kind: &str, bytes: &[u8]) -> Result<Vec<u8>, Malformed> {
                 $(stringify!($name) => {
                     let value = $name::read(bytes)?;
                     let written = message(|out, start| value.encode(out, start));
-                    let again = $name::read(&written).expect("what was written is readable");
+                    let again = $name::read(&written).expect("an encoded message can be decoded");
                     let again = message(|out, start| again.encode(out, start));
                     assert_eq!(again, written, "{kind} written, read and written again");
                     Ok(written)
@@ -59,7 +60,7 @@ pub(super) fn all(kind: &str) -> Vec<Vec<u8>> {
     found
 }
 
-/// Without the zeros at the end, which are padding or the one byte a structure size counts.
+/// Removes the zeros at the end, which are padding or the one byte that StructureSize counts.
 fn without_padding(bytes: &[u8]) -> &[u8] {
     let len = bytes
         .iter()
@@ -165,13 +166,13 @@ fn negotiate_responses_hold_their_contexts() {
     }
 }
 
-/// What vfs.fruit's "CREATE context AAPL" asks.
+/// The query of the test "CREATE context AAPL" of vfs.fruit.
 const APPLE_QUERY: AppleRequest = AppleRequest::ServerQuery {
     bitmap: AppleBitmap(7),
     client_capabilities: AppleClientCapabilities(0x0d),
 };
 
-/// What Samba answers to [`APPLE_QUERY`].
+/// Asserts Samba's answer to [`APPLE_QUERY`].
 fn assert_apple_answer(answer: &AppleResponse<'_>) {
     let server = answer
         .server_capabilities
@@ -185,7 +186,7 @@ fn assert_apple_answer(answer: &AppleResponse<'_>) {
     assert_eq!(model.unwrap(), "MacSamba");
 }
 
-/// The name of a context captured in a request, after a look at what it holds.
+/// Checks the content of a context captured in a request and returns its name.
 fn request_name(context: &RequestContext<'_>) -> &'static str {
     match *context {
         RequestContext::Lease(lease) => {
@@ -213,7 +214,7 @@ fn request_name(context: &RequestContext<'_>) -> &'static str {
             "AppInstanceVersion"
         }
         RequestContext::TimewarpToken(TimewarpToken(time)) => {
-            // 2015-10-31 19:40:30 UTC, the snapshot asked for.
+            // 2015-10-31 19:40:30 UTC, the requested snapshot.
             assert_eq!(time.0, (1_446_320_430 + 11_644_473_600) * 10_000_000);
             "TWrp"
         }
@@ -232,7 +233,7 @@ fn request_name(context: &RequestContext<'_>) -> &'static str {
 }
 
 #[test]
-fn create_contexts_are_what_their_names_say() {
+fn create_contexts_match_their_names() {
     let mut seen = Vec::new();
     for bytes in all("CreateRequest") {
         let request = CreateRequest::read(&bytes).unwrap();
@@ -270,7 +271,7 @@ fn create_contexts_are_what_their_names_say() {
 }
 
 #[test]
-fn create_responses_tell_what_was_granted() {
+fn create_responses_contain_the_granted_oplocks_and_leases() {
     let mut seen = Vec::new();
     for bytes in all("CreateResponse") {
         let response = CreateResponse::read(&bytes).unwrap();
@@ -300,7 +301,7 @@ fn create_responses_tell_what_was_granted() {
                     "MxAc"
                 }
                 ResponseContext::QueryOnDiskId(id) => {
-                    // Samba names device and inode.
+                    // Samba returns device and inode.
                     assert_eq!(id.volume_id, 0xfe00);
                     assert!(id.disk_file_id >> 32 == 0 && id.disk_file_id != 0);
                     "QFid"
@@ -331,7 +332,7 @@ fn create_responses_tell_what_was_granted() {
 }
 
 #[test]
-fn single_fields_hold_what_was_sent() {
+fn single_fields_have_the_values_that_were_sent() {
     let bytes = &all("TreeConnectRequest")[0];
     let path = TreeConnectRequest::read(bytes).unwrap().path;
     assert_eq!(

@@ -1,7 +1,7 @@
-//! Messages as Samba 4.17.12 and its clients (smbclient, smbtorture; ECHO, LOGOFF and FLUSH from
-//! impacket 0.13 and smbtorture) exchanged them over the loopback in November 2026, cut out of
-//! packet captures at the SMB2 header of each compound element. User names and addresses in them
-//! were made up for the capture. `super::captured` reads and writes every one of them.
+//! Messages that Samba 4.17.12 and its clients (smbclient, smbtorture; ECHO, LOGOFF and FLUSH from
+//! impacket 0.13 and smbtorture) exchanged over the loopback in November 2026, cut out of packet
+//! captures at the SMB2 header of each compound element. User names and addresses in them were
+//! invented for the capture. `super::captured` decodes and encodes every one of them.
 //!
 //! Added later, all in dialect 3.1.1, from smbtorture: the lease breaks of
 //! smb2.lease.v2_breaking3 and .upgrade2, the oplock breaks of smb2.oplock.batch1 (the refused
@@ -9,7 +9,7 @@
 //! .nulldacl, AAPL of vfs.fruit, BUFFER_TOO_SMALL of smb2.getinfo.qsec_buffercheck. The requests
 //! with AppInstanceVersion and with a parent's lease key are smbprotocol's.
 
-/// The messages: what each is, and its bytes in hex.
+/// The messages: the type of each, and its bytes in hex.
 pub(super) const CAPTURED: &[(&str, &str)] = &[
     (
         "CancelRequest",

@@ -1,6 +1,6 @@
-//! Breaks and error data: what the captured ones say, and bytes made by hand from [MS-SMB2]
-//! 2.2.23.2, 2.2.24.2, 2.2.25.2, 2.2.2 and 2.2.44. Of error contexts, of the data of a symbolic link
-//! and of the notification there is no capture: Samba 4.17 sends none of them.
+//! Breaks and error data: the captured messages, and bytes composed by hand from [MS-SMB2]
+//! 2.2.23.2, 2.2.24.2, 2.2.25.2, 2.2.2 and 2.2.44. There is no capture of error contexts, of the
+//! data of a symbolic link and of the notification, because Samba 4.17 sends none of them.
 
 use bytes::BytesMut;
 
@@ -12,7 +12,7 @@ use crate::ids::{LeaseKey, MessageId};
 use crate::msg::*;
 use crate::testing::captured;
 
-/// The key smbtorture calls LEASE1.
+/// The lease key that smbtorture names LEASE1.
 const TORTURE_KEY: LeaseKey = LeaseKey([
     0x0d, 0xf0, 0xdd, 0xe0, 0xfe, 0x0f, 0xdc, 0xba, 0xf2, 0x0f, 0x22, 0x1f, 0x01, 0xf0, 0x23, 0x45,
 ]);
@@ -50,7 +50,7 @@ fn captured_server_messages_are_of_every_form() {
                 LeaseState::RWH,
                 LeaseState::READ | LeaseState::HANDLE
             ),
-            // [MS-SMB2] 3.3.4.7: losing mere read caching takes no acknowledgment.
+            // [MS-SMB2] 3.3.4.7: the loss of read caching alone needs no acknowledgment.
             notification(
                 LeaseBreakFlags::empty(),
                 LeaseState::READ,
@@ -91,8 +91,8 @@ fn captured_acknowledgments_are_of_both_forms() {
 
 #[test]
 fn captured_errors_of_3_1_1_are_bare() {
-    // The length wanted of a security descriptor; Samba 4.17 wraps it into no error context even
-    // in 3.1.1, so a client has to understand both.
+    // The required length of a security descriptor. Samba 4.17 does not put it into an error
+    // context even on 3.1.1, so a client has to understand both forms.
     let errors = all("ErrorResponse");
     let with = |status| {
         let found = errors
@@ -103,11 +103,11 @@ fn captured_errors_of_3_1_1_are_bare() {
     let error = with(Status::BUFFER_TOO_SMALL);
     assert_eq!((error.context_count, error.data), (0, &[0x14, 0, 0, 0][..]));
     assert_eq!(error.contexts().count(), 0);
-    // The answer to an acknowledgment nobody had asked for.
+    // The answer to an acknowledgment of a break that was never sent.
     assert_eq!(with(Status::INVALID_OPLOCK_PROTOCOL), ErrorResponse::EMPTY);
 }
 
-/// A header whose contents do not matter.
+/// A header with arbitrary content.
 macro_rules! after_header {
     ($body:literal) => {
         concat!(
@@ -207,8 +207,8 @@ fn error_with_contexts() {
 }
 
 #[test]
-fn symbolic_link_of_the_text() {
-    // The second example of [MS-SMB2] 2.2.2.2.1.1.
+fn symbolic_link_of_the_specification() {
+    // The second example in [MS-SMB2] 2.2.2.2.1.1.
     let target = crate::utf16::encode(r"..\DonHall\Documents\PDocs");
     let link = SymbolicLinkError {
         unparsed_path_length: 0x2e,

@@ -1,5 +1,5 @@
-//! Tests over all messages: captured bytes both ways, round trips of made-up values, and
-//! rubbish, which must be refused or read but never panic.
+//! Tests of all messages: captured bytes in both directions, round trips of random values, and
+//! invalid bytes, which must be refused or decoded but never cause a panic.
 
 mod captured;
 mod data;

@@ -1,4 +1,4 @@
-//! What is written is read again as it was, for made-up values of every message.
+//! Encodes random values of every message and decodes them again.
 
 use bytes::BytesMut;
 use proptest::prelude::*;

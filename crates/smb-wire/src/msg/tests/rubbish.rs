@@ -1,4 +1,4 @@
-//! Messages cut short, bent and made up: reading never panics, and what was cut off is missed.
+//! Truncated, damaged and random messages: decoding never panics, and truncation is detected.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::header::Header;
 use crate::msg::{CreateRequest, ErrorResponse, NegotiateRequest, TreeConnectContexts};
 use crate::testing::hex;
 
-/// Reads everything there is to read in `bytes`, whatever it says it is.
+/// Decodes `bytes` with every decoder.
 fn read_everything(bytes: &[u8]) {
     let _ = Header::read(bytes);
     let _ = crate::compound::split(bytes);
@@ -49,7 +49,7 @@ fn read_contexts(list: &[u8]) {
 }
 
 #[test]
-fn captured_messages_cut_anywhere() {
+fn truncated_messages_are_refused() {
     for (kind, text) in CAPTURED {
         let bytes = hex(text);
         for len in 0..bytes.len() {
@@ -80,15 +80,15 @@ proptest! {
     }
 
     #[test]
-    fn bytes_out_of_nowhere(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn random_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         read_everything(&bytes);
     }
 
     #[test]
-    fn create_contexts_out_of_nowhere(
+    fn random_create_contexts_do_not_panic(
         list in prop::collection::vec(prop_oneof![Just(0u8), Just(8), Just(16), any::<u8>()], 0..200)
     ) {
-        // As many members as there is room for, at most.
+        // At most as many members as the bytes have space for.
         prop_assert!(CreateContexts::new(&list).count() <= list.len() / 16 + 1);
         read_contexts(&list);
     }

@@ -1,4 +1,4 @@
-//! Made-up values for the round trips.
+//! Random values for the round trips.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! All workloads, with what issue 5 demands of each.
+//! All workloads, each with its goals ([`Goal`]) where it has some.
 
 use super::{Protection, Task, Unit, Workload, beside::Noise, copies::Copy, names};
 use crate::compare::{

@@ -1,4 +1,4 @@
-//! The Rust crate `smb`, told what to do line by line (tests/interop/libraries.py).
+//! Drives the Rust crate `smb` by commands, one per line (tests/interop/libraries.py).
 
 use std::error::Error;
 use std::io::{BufRead, Write};
@@ -13,7 +13,7 @@ use smb::{
 
 type Said = Result<String, Box<dyn Error>>;
 
-/// Seconds between 1601 and 1970.
+/// Seconds from 1601 to 1970.
 const EPOCH: u64 = 11_644_473_600;
 
 struct Work {
