@@ -58,12 +58,29 @@ impl<'a> Places<'a> {
     }
 }
 
-impl Places<'_> {
-    fn keeps_its_name(&self, object: Object, path: &str) -> bool {
-        let name = |path: &str| path.rsplit('/').next().map(str::to_owned);
-        self.of
-            .get(&object)
-            .is_some_and(|old| name(old) == name(path))
+impl<'a> Places<'a> {
+    /// The object got a name, instead of the one it had if it had one. In a rename of a directory
+    /// what is below keeps its own name.
+    fn named(&mut self, object: Object, path: &'a str, directory_moved: bool) -> Vec<Effect> {
+        let own_name = |path: &'a str| path.rsplit('/').next();
+        let about = oracle::Object(u64::from(object));
+        let effect = |(dir, name): (oracle::Object, &str), to| Effect::Name {
+            dir,
+            name: name.to_owned(),
+            to,
+            about,
+        };
+        let mut effects = vec![effect(self.slot(path), Some(about))];
+        let old = self.of.insert(object, path);
+        if let Some(old) = old {
+            effects.push(effect(self.slot(old), None));
+            self.at.remove(old);
+        }
+        self.at.insert(path, object);
+        match old {
+            Some(old) if directory_moved && own_name(old) == own_name(path) => Vec::new(),
+            _ => effects,
+        }
     }
 }
 
@@ -302,39 +319,9 @@ fn other<'a>(
 ) -> Vec<Effect> {
     let object = oracle::Object(u64::from(cell.object()));
     match (cell, value) {
-        // What is below a directory that was renamed keeps its own name.
-        (Cell::Name(below), Value::Path(path))
-            if operation.kind == Kind::RenameDirectory && places.keeps_its_name(below, path) =>
-        {
-            if let Some(old) = places.of.insert(below, path) {
-                places.at.remove(old);
-            }
-            places.at.insert(path, below);
-            Vec::new()
-        }
         (Cell::Name(moved), Value::Path(path)) => {
-            let (dir, name) = places.slot(path);
-            let to = Some(object);
-            let name = name.to_owned();
-            let mut effects = vec![Effect::Name {
-                dir,
-                name,
-                to,
-                about: object,
-            }];
-            if let Some(old) = places.of.insert(moved, path) {
-                let (dir, name) = places.slot(old);
-                let name = name.to_owned();
-                effects.push(Effect::Name {
-                    dir,
-                    name,
-                    to: None,
-                    about: object,
-                });
-                places.at.remove(old);
-            }
-            places.at.insert(path, moved);
-            effects
+            let below = operation.kind == Kind::RenameDirectory;
+            places.named(moved, path, below)
         }
         // What is replaced goes with the name it had, which another one has now.
         (Cell::Name(gone), _) => match places.of.remove(&gone) {
