@@ -49,15 +49,7 @@ impl<V: Vfs> Gate<V> {
                 {
                     if bytes > bound.max_bytes {
                         // Never fits: stored before its reply.
-                        judged.barriers = Barriers {
-                            durable_write: event == Event::Write,
-                            wait: if event == Event::Write {
-                                Wait::Names
-                            } else {
-                                Wait::Inode
-                            },
-                            ..Barriers::default()
-                        };
+                        judged.barriers = stored(event);
                     } else {
                         let max_delay = self.share.keeping(&bound, 1).oldest;
                         if self.share.breaks(&Bound { max_delay, ..bound }, core.now()) {
@@ -103,6 +95,19 @@ impl<V: Vfs> Gate<V> {
             self.share.hurry(core.now());
             room.await;
         }
+    }
+}
+
+/// What makes a write stable before its reply.
+fn stored(event: Event) -> Barriers {
+    let durable_write = event == Event::Write;
+    Barriers {
+        durable_write,
+        wait: match durable_write {
+            true => Wait::Names,
+            false => Wait::Inode,
+        },
+        ..Barriers::default()
     }
 }
 
