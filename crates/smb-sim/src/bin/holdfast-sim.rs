@@ -26,6 +26,7 @@ use smb_sim::crashes::{
     Alphabet, Crash, End, Kind, Outcome, Pace, Plan, Speech, Tally, run, sequences,
     sequences_count, shrink,
 };
+use smb_sim::oracle::WANTED;
 use vfs::sim::Profile;
 
 /// So many cases between two lines that tell how far it is.
@@ -369,6 +370,15 @@ impl<'a> Report<'a> {
         let mixture = self.mixture.iter();
         let mixture = mixture.map(|(name, count)| format!("{name} {count}"));
         println!("cases with: {}", mixture.collect::<Vec<_>>().join(", "));
+        println!("under way at once on one inode:");
+        for (one, other) in WANTED {
+            let count = tally.meetings.get(&(one, other)).copied().unwrap_or(0);
+            println!("{count:10} {one} x {other}");
+        }
+        let others = tally.meetings.iter();
+        for ((one, other), count) in others.filter(|(pair, _)| !WANTED.contains(pair)) {
+            println!("{count:10} {one} x {other}");
+        }
         for (kind, count) in &self.rules {
             println!("{count} x {kind}");
         }

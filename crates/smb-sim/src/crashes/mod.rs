@@ -11,6 +11,7 @@
 //! likes.
 
 mod actor;
+mod bare;
 mod contents;
 mod exhaustive;
 mod flavour;
@@ -21,6 +22,7 @@ mod plan;
 mod run;
 mod shrink;
 mod step;
+mod together;
 mod world;
 
 pub use exhaustive::{Alphabet, sequences, sequences_count};

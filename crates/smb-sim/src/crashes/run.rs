@@ -64,6 +64,8 @@ pub struct Tally {
     pub lossy: u64,
     /// Syncs that failed.
     pub failed_syncs: u64,
+    /// What was under way at once on one inode.
+    pub meetings: oracle::Meetings,
     /// Refusals and failures by request and status.
     pub refusals: BTreeMap<(&'static str, u32), u64>,
 }
@@ -79,6 +81,9 @@ impl Tally {
         self.promises += other.promises;
         self.lossy += other.lossy;
         self.failed_syncs += other.failed_syncs;
+        for (pair, count) in &other.meetings {
+            *self.meetings.entry(*pair).or_default() += count;
+        }
         for (what, count) in &other.refusals {
             *self.refusals.entry(*what).or_default() += count;
         }
@@ -294,6 +299,7 @@ impl<'a> Case<'a> {
                 unanswered: counts.unanswered,
                 promises: history.promises(),
                 lossy: u64::from(lossy),
+                meetings: history.meetings(),
                 failed_syncs: self.failed_syncs.load(Relaxed) as u64,
                 refusals: counts.refusals,
             },
@@ -414,8 +420,12 @@ impl<'a> Case<'a> {
     fn hook(&self, slow: Vec<usize>, hang: Vec<usize>) -> SimHook {
         let (calls, syncs) = (Arc::clone(&self.calls), Arc::clone(&self.syncs));
         let (bell, env) = (Arc::clone(&self.bell), Arc::clone(&self.env));
-        let (end, pace) = (self.plan.end, self.plan.pace);
+        let Plan { end, pace, lag, .. } = *self.plan;
         Arc::new(move |op| {
+            if op == SimOp::Answer {
+                return (lag && env.choose(2) == 0)
+                    .then(|| env.sleep(Duration::from_micros(env.choose(2_000))));
+            }
             let call = calls.fetch_add(1, Relaxed);
             if let End::Call(at) = end
                 && call >= at
