@@ -61,7 +61,7 @@ impl<V: Vfs> Held<V> {
 }
 
 /// Who waits for a sync, and what it needs held until the sync has ended.
-type Waiter = (oneshot::Sender<Result<(), VfsError>>, Option<Still>);
+pub(crate) type Waiter = (oneshot::Sender<Result<(), VfsError>>, Option<Still>);
 
 /// One sync of an inode, taken out of its state.
 pub(crate) struct Job<V: Vfs> {
@@ -228,6 +228,16 @@ impl<V: Vfs> Inode<V> {
             self.node = Some(held);
             self.wrote = true;
         }
+    }
+
+    /// For a planted fault: what is held now stays, whoever writes.
+    pub(crate) fn keep_first(&mut self) {
+        self.wrote |= self.node.is_some();
+    }
+
+    /// For a planted fault: who waits for the next sync, which then nobody waits for.
+    pub(crate) fn waiters_so_far(&mut self) -> Vec<Waiter> {
+        std::mem::take(&mut self.waiters)
     }
 
     /// Whether a change of contents wants [`Inode::keep`] first.

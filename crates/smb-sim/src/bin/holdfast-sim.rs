@@ -9,7 +9,8 @@
 //! A case is its seed: `--seed S --cases 1` with the same profile, policy and rules is the same run.
 //! `--exhaustive` plays every sequence of that many letters, with `--every` one in N of them.
 //!
-//! Built with the feature `planted-faults`, `--plant FAULT` breaks the durability engine first.
+//! `--plant FAULT` breaks the server first; faults within the durability engine need the feature
+//! `planted-faults`.
 //!
 //! Runs on one core. What fails is shrunk, printed with the command that replays it, and (with
 //! `--keep`) appended to a file. The exit status is 0 if no promise was broken.
@@ -23,7 +24,7 @@ use std::{
 
 use durability::Policy;
 use smb_sim::crashes::{
-    Alphabet, Crash, End, Kind, Outcome, Pace, Plan, Speech, Tally, run, sequences,
+    Alphabet, Crash, End, Fault, Kind, Outcome, Pace, Plan, Speech, Tally, run_planted, sequences,
     sequences_count, shrink,
 };
 use smb_sim::oracle::WANTED;
@@ -50,17 +51,12 @@ struct Arguments {
     keep: Option<String>,
     shrink: bool,
     verbose: bool,
-    #[cfg(feature = "planted-faults")]
-    planted: Option<durability::Planted>,
+    planted: Option<Fault>,
 }
 
 impl Arguments {
     fn run(&self, plan: &Plan) -> Outcome {
-        #[cfg(feature = "planted-faults")]
-        if self.planted.is_some() {
-            return smb_sim::crashes::run_planted(plan, self.planted);
-        }
-        run(plan)
+        run_planted(plan, self.planted)
     }
 }
 
@@ -126,14 +122,7 @@ fn parse() -> Result<Arguments, String> {
                 arguments.policy = Some(of);
             }
             "--replay" => arguments.replay = Some(value()?),
-            #[cfg(feature = "planted-faults")]
-            "--plant" => {
-                let text = value()?;
-                let all = durability::Planted::ALL.into_iter();
-                let found = all.clone().find(|fault| format!("{fault:?}") == text);
-                let known = || format!("{text} is none of {:?}", all.collect::<Vec<_>>());
-                arguments.planted = Some(found.ok_or_else(known)?);
-            }
+            "--plant" => arguments.planted = Some(value()?.parse()?),
             "--keep" => arguments.keep = Some(value()?),
             "--no-shrink" => arguments.shrink = false,
             "--verbose" => arguments.verbose = true,

@@ -17,11 +17,12 @@ use smb_client::{Encryption, Options, Signing};
 use smb_wire::msg::Dialect;
 use vfs::{
     Env,
-    sim::{Fault, FaultAction, Profile, SimDisk, SimHook, SimOp, SyncKind, SyncSeen},
+    sim::{self, FaultAction, Profile, SimDisk, SimHook, SimOp, SyncKind, SyncSeen},
 };
 
 use super::{
     actor::{Actor, race},
+    fault::{Fault, Neglect},
     ledger,
     look::look as read_all,
     plan::{Crash, End, Mischief, Pace, Plan, Speech, Trouble},
@@ -109,10 +110,9 @@ pub fn run(plan: &Plan) -> Outcome {
     Case::new(plan).play()
 }
 
-/// Plays a plan on a server whose durability engine has this fault.
-#[cfg(feature = "planted-faults")]
+/// Plays a plan on a server that has this fault.
 #[must_use]
-pub fn run_planted(plan: &Plan, fault: Option<durability::Planted>) -> Outcome {
+pub fn run_planted(plan: &Plan, fault: Option<Fault>) -> Outcome {
     let mut case = Case::new(plan);
     case.options.planted = fault;
     case.play()
@@ -239,7 +239,9 @@ impl<'a> Case<'a> {
             self.world.ledger.borrow_mut().clear();
             disk.observe_syncs(None);
             disk = disk.crash_process();
-            disk.sync_all();
+            if self.options.planted != Some(Fault::Start(Neglect::NoSyncAtStart)) {
+                disk.sync_all();
+            }
             self.bury();
             match self.look(&disk, false) {
                 Ok(view) => violations.extend(self.judge(&view, oracle::Crash::Process, None)),
@@ -389,13 +391,16 @@ impl<'a> Case<'a> {
                     continue;
                 }
             };
-            disk.inject(Fault {
+            disk.inject(sim::Fault {
                 on,
                 after: trouble.after.into(),
                 action,
             });
         }
         disk.set_hook(Some(self.hook(slow, hang)));
+        if let Some(Fault::Disk(deceit)) = self.options.planted {
+            disk.deceive(Some(deceit));
+        }
         let (shared, env) = (Arc::clone(&self.history), Arc::clone(&self.env));
         let failed = Arc::clone(&self.failed_syncs);
         disk.observe_syncs(Some(Arc::new(move |seen: SyncSeen| {
