@@ -154,7 +154,9 @@ impl<V: Vfs> Gate<V> {
         // Set once more it is asked whether it holds by now: an earlier attempt may have been given
         // up, or have failed. Only what is loosened owes nothing more than before.
         let again = old == policy && policy.kind() == PolicyKind::Bounded;
-        if !tightens && !again && policy.is_lazy() {
+        if (!tightens && !again && policy.is_lazy())
+            || self.core.planted(Planted::PolicySetWithoutSync)
+        {
             return StopReport::default();
         }
         self.core.sync_share(&self.share).await
@@ -383,7 +385,10 @@ impl<V: Vfs> Gate<V> {
         if core.planted(Planted::StreamFlushWithoutSync) && node.stream().is_some() {
             return Ok(());
         }
-        core.wait_writes(key, Some(earlier)).await;
+        if !core.planted(Planted::FlushBeforeEarlierWrites) {
+            let accepted = !core.planted(Planted::FlushBeforeAcceptedWrites);
+            core.wait_writes(key, accepted.then_some(earlier)).await;
+        }
         self.measure(&mut noted, node).await;
         // What waits only because the disk is slow is promised of what clients changed, which is
         // known: a sync that has covered it needs no other one.
@@ -400,6 +405,7 @@ impl<V: Vfs> Gate<V> {
             if let FlushTarget::Directory {
                 parent: Some(parent),
             } = &target
+                && !core.planted(Planted::DirectoryFlushWithoutParent)
             {
                 // Its own name, which an earlier server process may have left owed.
                 core.barrier(parent.key(), unless_clean(parent)).await?;
@@ -545,10 +551,8 @@ impl<V: Vfs> Gate<V> {
         }
         let mut settings = self.share.settings();
         settings.policy = effective.policy;
-        if self.core.planted(Planted::HostStableTakenForHonor) && settings.policy == Policy::Honor {
-            settings.policy = Policy::TreatHostAsStableStorage;
-        }
-        let mut barriers = barriers(asked.event, &settings, asked.flags);
+        let barriers = barriers(asked.event, &settings, asked.flags);
+        let mut barriers = self.core.weakened(asked.event, barriers);
         if effective.bound.is_some()
             && barriers == Barriers::default()
             && !matches!(asked.event, Event::Flush(_) | Event::Close | Event::Stop)
@@ -647,6 +651,9 @@ impl<V: Vfs> Gate<V> {
                 also: inode.opens.bounded_elsewhere(&self.share),
             };
             let idle = inode.owe(&account, &held, now);
+            if core.planted(Planted::KeepFirstDescriptor) {
+                inode.keep_first();
+            }
             change(inode, &account);
             if inode.dirty_streams() > DIRTY_STREAMS_MAX || inode.names().len() > DIRTY_NAMES_MAX {
                 judged.barriers.wait = judged.barriers.wait.max(Wait::Inode);

@@ -60,7 +60,7 @@ impl<V: Vfs> Held<V> {
 }
 
 /// Who waits for a sync.
-type Waiter = oneshot::Sender<Result<(), VfsError>>;
+pub(crate) type Waiter = oneshot::Sender<Result<(), VfsError>>;
 
 /// One sync of an inode, taken out of its state.
 pub(crate) struct Job<V: Vfs> {
@@ -237,6 +237,16 @@ impl<V: Vfs> Inode<V> {
             self.node = Some(held);
             self.wrote = true;
         }
+    }
+
+    /// For a planted fault: what is held now stays, whoever writes.
+    pub(crate) fn keep_first(&mut self) {
+        self.wrote |= self.node.is_some();
+    }
+
+    /// For a planted fault: who waits for the next sync, which then nobody waits for.
+    pub(crate) fn waiters_so_far(&mut self) -> Vec<Waiter> {
+        std::mem::take(&mut self.waiters)
     }
 
     /// Whether a change of contents wants [`Inode::keep`] first.

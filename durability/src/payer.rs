@@ -19,7 +19,6 @@ use vfs::{FileKey, Vfs, VfsError};
 use crate::{
     inode::Inode,
     metrics::count,
-    planted::Planted,
     report::StopReport,
     share::{Owed, Share, lock},
     table::{Durability, tell},
@@ -82,11 +81,7 @@ impl<V: Vfs> Durability<V> {
             ),
             None => (self.limits.dirty_age_max, false),
         };
-        let (delay, all) = if self.planted(Planted::BoundExceeded) {
-            (self.limits.dirty_age_max, false)
-        } else {
-            (delay.min(self.limits.dirty_age_max), all)
-        };
+        let delay = delay.min(self.limits.dirty_age_max);
         let mut ages = lock(&share.ages);
         if ages.owed.is_empty() {
             ages.payer = false;

@@ -1,52 +1,92 @@
-//! Faults planted on purpose, so that the simulator can prove that it finds each of them.
+//! Faults planted in the engine on purpose, so that the tests can prove that they find each of them.
 //!
 //! Only with the cargo feature `planted-faults`, which is for tests and never a default: without
 //! it [`Durability::planted`] is the constant `false` and every hook is compiled away. A fault is
 //! planted in one engine, not globally. Each hook breaks exactly one promise, in the way that a
-//! server in the field does or did.
+//! server in the field does or did. Here stand only faults that nothing around the engine can
+//! make: a disk that does not sync as asked, a restart that forgets, a policy that is not handed
+//! on are the simulator's (`smb_sim::crashes::Fault`, which has these as well).
+//!
+//! Where a fault consists in waiting for less than the event table says, its hook is
+//! [`Durability::weakened`]; the others stand where they act.
 
 use vfs::Vfs;
 
-use crate::table::Durability;
+use crate::{
+    policy::{Barriers, Event, Flushed, Wait},
+    table::Durability,
+};
 
-/// One promise to break.
-#[cfg_attr(not(feature = "planted-faults"), allow(unreachable_pub))]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Planted {
+macro_rules! faults {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// One promise to break.
+        #[cfg_attr(not(feature = "planted-faults"), allow(unreachable_pub))]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Planted { $($(#[$doc])* $name,)* }
+
+        impl Planted {
+            /// Every fault.
+            #[cfg(feature = "planted-faults")]
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+faults! {
     /// A file is synced, the directory that holds its name is not.
     NoParentSync,
     /// A rename between directories syncs the new one only.
     OneParentOnRename,
-    /// `fdatasync` whatever changed.
-    FdatasyncForFlush,
-    /// A failed sync counts as a good one.
-    SwallowedError,
     /// The reply leaves when the sync has started.
     EarlyAcknowledgement,
-    /// `honor` behaves as `treat-host-as-stable-storage`.
-    HostStableTakenForHonor,
     /// FLUSH of a stream answers success without a sync.
     StreamFlushWithoutSync,
-    /// Nothing is paid within its bound and nothing held back.
-    BoundExceeded,
+    /// FLUSH of a directory syncs nothing.
+    DirectoryFlushWithoutSync,
+    /// FLUSH of a directory that owes nothing leaves its parent alone.
+    DirectoryFlushWithoutParent,
+    /// FLUSH of the share's root syncs the root alone.
+    RootFlushOfRootAlone,
+    /// FLUSH joins a sync that began before it.
+    JoinsRunningSync,
+    /// FLUSH does not wait for the writes under way.
+    FlushBeforeEarlierWrites,
+    /// FLUSH does not wait for the writes that were accepted and are not under way.
+    FlushBeforeAcceptedWrites,
+    /// A write-through WRITE does not sync the names of its file.
+    WriteThroughWithoutNames,
+    /// A write-through WRITE to a stream is answered before the disk.
+    StreamWriteThroughLazy,
+    /// COPYCHUNK and SET_ZERO_DATA through a write-through open are answered before the disk.
+    ContentThroughLazy,
+    /// Attributes, times and EAs set through a write-through open are answered before the disk.
+    MetadataThroughLazy,
+    /// Creations, renames and links through a write-through open are answered before the disk.
+    NameThroughLazy,
+    /// Removals through a write-through open are answered before the disk.
+    RemovalThroughLazy,
+    /// An end of file set through a write-through open is answered before the disk.
+    ResizeThroughLazy,
+    /// A sync goes through the first descriptor held of the inode, not through the writer's.
+    KeepFirstDescriptor,
+    /// `fdatasync` of a latched inode, where a full sync is due.
+    DataSyncAfterFailure,
+    /// An inode counts as clean when its sync starts.
+    CleanBeforeResult,
+    /// The next sync that succeeds ends a latch, whatever was rewritten.
+    LatchEndsWithNextSync,
+    /// A latch ends with the last handle on its inode.
+    LatchForgottenOnClose,
+    /// A write that was under way when a sync failed counts as an ordinary dirty one.
+    WriteBesideFailureTrusted,
+    /// Any other change that was under way when a sync failed counts as an ordinary one.
+    ChangeBesideFailureTrusted,
+    /// A write-through WRITE that fails leaves only its own range unproven.
+    FailedThroughTrustsOthers,
+    /// Setting a stricter policy returns before what is owed is on the disk.
+    PolicySetWithoutSync,
     /// Only writes under way count as exposed.
     ExposureUnderReported,
-}
-
-impl Planted {
-    /// Every fault.
-    #[cfg(feature = "planted-faults")]
-    pub const ALL: [Self; 9] = [
-        Self::NoParentSync,
-        Self::OneParentOnRename,
-        Self::FdatasyncForFlush,
-        Self::SwallowedError,
-        Self::EarlyAcknowledgement,
-        Self::HostStableTakenForHonor,
-        Self::StreamFlushWithoutSync,
-        Self::BoundExceeded,
-        Self::ExposureUnderReported,
-    ];
 }
 
 #[cfg(feature = "planted-faults")]
@@ -67,5 +107,36 @@ impl<V: Vfs> Durability<V> {
     #[allow(clippy::unused_self)]
     pub(crate) const fn planted(&self, _: Planted) -> bool {
         false
+    }
+}
+
+impl<V: Vfs> Durability<V> {
+    /// What the reply to an event waits for, less what a planted fault leaves out.
+    #[inline(always)]
+    pub(crate) fn weakened(&self, event: Event, mut barriers: Barriers) -> Barriers {
+        let mut weaken = |fault, to: Wait| {
+            if self.planted(fault) {
+                barriers.wait = barriers.wait.min(to);
+            }
+        };
+        match event {
+            Event::Flush(Flushed::Directory) => {
+                weaken(Planted::DirectoryFlushWithoutSync, Wait::Nothing);
+            }
+            Event::Flush(Flushed::ShareRoot) => {
+                weaken(Planted::RootFlushOfRootAlone, Wait::Inode);
+            }
+            Event::Write => weaken(Planted::WriteThroughWithoutNames, Wait::Nothing),
+            Event::WriteStream => weaken(Planted::StreamWriteThroughLazy, Wait::Nothing),
+            Event::Content => weaken(Planted::ContentThroughLazy, Wait::Nothing),
+            Event::Meta(_) => weaken(Planted::MetadataThroughLazy, Wait::Nothing),
+            Event::Create | Event::Rename | Event::Move | Event::Link => {
+                weaken(Planted::NameThroughLazy, Wait::Nothing);
+            }
+            Event::Remove => weaken(Planted::RemovalThroughLazy, Wait::Nothing),
+            Event::Resize => weaken(Planted::ResizeThroughLazy, Wait::Nothing),
+            Event::Flush(Flushed::File) | Event::Close | Event::Stream | Event::Stop => {}
+        }
+        barriers
     }
 }

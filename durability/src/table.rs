@@ -441,17 +441,15 @@ impl<V: Vfs> Durability<V> {
         let mut result = Ok(());
         for (held, scope) in &job.targets {
             // Each is tried: a failure of one is no reason to lose another.
-            let scope = if self.planted(Planted::FdatasyncForFlush) && !held.node.is_directory() {
-                SyncScope::Data
-            } else {
-                *scope
-            };
+            let weak = self.planted(Planted::DataSyncAfterFailure)
+                && self.check_latch(held.key()).is_err()
+                && !held.node.is_directory();
+            let scope = if weak { SyncScope::Data } else { *scope };
             let begun = self.env.monotonic();
             let synced = held.vfs.sync(&held.node, scope).await;
             if let Err(error) = synced
                 && error != VfsError::NotStarted
                 && job.targets.len() > 1
-                && !self.planted(Planted::SwallowedError)
             {
                 // The others take their time, for ever if the disk hangs: nobody is told success
                 // meanwhile.
@@ -483,6 +481,9 @@ impl<V: Vfs> Durability<V> {
     fn finish(&self, key: FileKey, job: &Job<V>, result: Result<(), VfsError>) {
         match result {
             Ok(()) => {
+                if self.planted(Planted::LatchEndsWithNextSync) {
+                    self.with(key, |inode| inode.latch = None);
+                }
                 if self.with(key, |inode| inode.synced()) {
                     self.repaired(key);
                 }
@@ -621,16 +622,20 @@ impl<V: Vfs> Abandon<V> {
                 inode.take_job()
             });
             let Some(job) = job else { break };
-            let mut result = core.run(&job).await;
-            if core.planted(Planted::SwallowedError) {
-                result = Ok(());
+            if core.planted(Planted::CleanBeforeResult) {
+                core.finish(key, &job, Ok(()));
             }
+            let result = core.run(&job).await;
             core.finish(key, &job, result);
             if result.is_err() {
                 // The latch is stored before anybody hears of it.
                 core.latches_settled().await;
             }
-            for waiter in job.waiters {
+            let late = match core.planted(Planted::JoinsRunningSync) {
+                true => core.with(key, Inode::waiters_so_far),
+                false => Vec::new(),
+            };
+            for waiter in job.waiters.into_iter().chain(late) {
                 // A waiter that went away does not care.
                 let _ = waiter.send(result);
             }

@@ -29,6 +29,7 @@ use vfs::{
 };
 
 use crate::{
+    crashes::{Fault, Neglect},
     executor::{Sim, SimEnv, Stuck},
     pipe::{self, ClientEnd},
     trace::{Passage, Trace},
@@ -78,9 +79,8 @@ pub struct MemoryOptions {
     pub shares: Vec<(ShareConfig, SimDisk)>,
     /// Where latches are stored, a disk of its own; `None`: they end with the process.
     pub state: Option<SimDisk>,
-    /// A fault of the durability engine, to be found.
-    #[cfg(feature = "planted-faults")]
-    pub planted: Option<durability::Planted>,
+    /// A fault of the server, to be found.
+    pub planted: Option<Fault>,
 }
 
 impl Default for MemoryOptions {
@@ -99,7 +99,6 @@ impl Default for MemoryOptions {
             owners: BTreeMap::new(),
             shares: Vec::new(),
             state: None,
-            #[cfg(feature = "planted-faults")]
             planted: None,
         }
     }
@@ -129,7 +128,9 @@ pub async fn memory_server(
 ) -> Result<Arc<Server<MemoryVfs>>, VfsError> {
     let durability = Durability::new(Arc::clone(&env), durability::Limits::default());
     #[cfg(feature = "planted-faults")]
-    durability.plant(options.planted);
+    if let Some(Fault::Engine(fault)) = options.planted {
+        durability.plant(Some(fault));
+    }
     let first = (ShareConfig::new(SHARE), disk);
     let mut shares = Vec::new();
     for (id, (config, disk)) in (1..).zip([first].into_iter().chain(options.shares.clone())) {
@@ -138,11 +139,19 @@ pub async fn memory_server(
         ));
     }
     if let (Some(state), Some(first)) = (&options.state, shares.first()) {
-        let store = latches(&env, state, first.vfs.root().key().fs).await?;
-        for record in store.restore() {
-            durability.restore_latch(&record);
+        if let Some(Fault::Store(deceit)) = options.planted {
+            state.deceive(Some(deceit));
         }
-        durability.keep_latches(store);
+        let store = latches(&env, state, first.vfs.root().key().fs).await?;
+        let neglects = |what| options.planted == Some(Fault::Start(what));
+        if !neglects(Neglect::LatchesForgottenAtStart) {
+            for record in store.restore() {
+                durability.restore_latch(&record);
+            }
+        }
+        if !neglects(Neglect::LatchesNotStored) {
+            durability.keep_latches(store);
+        }
     }
     Ok(Server::new(
         env,
@@ -172,9 +181,12 @@ async fn share(
         ..PosixOptions::default()
     };
     let vfs = Arc::new(PosixVfs::new(disk, posix).await?);
+    let policy = options
+        .planted
+        .map_or(options.policy, |fault| fault.given(options.policy));
     let how = ShareDurability {
         durable_acl: options.durable_acl,
-        ..ShareDurability::with_policy(options.policy)
+        ..ShareDurability::with_policy(policy)
     };
     let gate = durability.share(&config.name, Arc::clone(&vfs), how);
     if !options.rules.is_empty() {
@@ -399,7 +411,7 @@ fn cut_of(env: &SimEnv, waiting: usize) -> usize {
 fn slow(disk: &SimDisk, env: &Arc<SimEnv>) {
     let env = Arc::clone(env);
     disk.set_hook(Some(Arc::new(move |op| {
-        if env.choose(4) > 0 {
+        if op == vfs::sim::SimOp::Answer || env.choose(4) > 0 {
             return None;
         }
         let longest = match op {

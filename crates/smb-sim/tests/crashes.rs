@@ -13,6 +13,7 @@ use smb_sim::crashes::{
     Alphabet, Crash, End, Kind, Mischief, Outcome, Plan, Step, Tally, Trouble, run, sequences,
     sequences_count, shrink,
 };
+use smb_sim::oracle::WANTED;
 use vfs::sim::{Cut, Profile};
 
 /// Seeds for the profile that gates, and for each of the others.
@@ -53,6 +54,10 @@ fn promises_are_kept_on_the_weakest_disk() {
         tally.add(&holds(&plan).tally);
     }
     assert_meaning(&tally);
+    for (one, other) in WANTED {
+        let met = tally.meetings.get(&(one, other)).copied().unwrap_or(0);
+        assert!(met > 0, "{one} and {other} never met on one inode");
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::Gate;
 use crate::{
     inode::Inode,
     latch::Failure,
+    planted::Planted,
     policy::{Event, Meta, RequestFlags},
     receipt::Receipt,
     share::Share,
@@ -40,10 +41,11 @@ impl<V: Vfs> Gate<V> {
     /// A name, metadata or size is about to change. Call it before the change: there is no other
     /// way to say it afterwards.
     pub fn begin(&self) -> Begun<'_, V> {
-        Begun {
-            gate: self,
-            at: self.core.tick(),
-        }
+        let at = match self.core.planted(Planted::ChangeBesideFailureTrusted) {
+            true => u64::MAX,
+            false => self.core.tick(),
+        };
+        Begun { gate: self, at }
     }
 }
 

@@ -7,10 +7,7 @@ use std::{pin::pin, time::Duration};
 use vfs::{FileKey, Vfs, VfsError};
 
 use super::{Gate, Judged};
-use crate::{
-    metrics::count, payer::race, planted::Planted, report::TooSlow, settings::Bound,
-    table::Durability,
-};
+use crate::{metrics::count, payer::race, report::TooSlow, settings::Bound, table::Durability};
 
 impl<V: Vfs> Gate<V> {
     /// Waits until the acknowledgement of a change keeps the bound.
@@ -35,9 +32,6 @@ impl<V: Vfs> Gate<V> {
         let Some(bound) = judged.bound else {
             return false;
         };
-        if core.planted(Planted::BoundExceeded) {
-            return false;
-        }
         let slow = !self.share.keeping(&bound, core.chain(key)).at_once;
         if slow {
             count(&self.share.metrics.backpressure);
@@ -48,7 +42,7 @@ impl<V: Vfs> Gate<V> {
     /// Holds an answer back until what it acknowledges keeps the bound, by waiting for syncs that
     /// run anyway.
     pub(super) async fn pace(&self, core: &Durability<V>, key: FileKey, bound: Option<Bound>) {
-        let Some(mut bound) = bound.filter(|_| !core.planted(Planted::BoundExceeded)) else {
+        let Some(mut bound) = bound else {
             return;
         };
         let at_once = core.limits.syncs_in_flight_max;

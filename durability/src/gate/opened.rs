@@ -10,6 +10,7 @@ use vfs::{FileKey, Node, Vfs};
 
 use super::Gate;
 use crate::{
+    planted::Planted,
     report::{InForce, StopReport},
     rules::{Decision, Opener, Rules},
     settings::Policy,
@@ -26,8 +27,12 @@ pub struct OpenPolicy<V: Vfs> {
 
 impl<V: Vfs> Drop for OpenPolicy<V> {
     fn drop(&mut self) {
-        self.core
-            .with(self.key, |inode| inode.opens.remove(self.id));
+        self.core.with(self.key, |inode| {
+            inode.opens.remove(self.id);
+            if self.core.planted(Planted::LatchForgottenOnClose) && inode.opens.is_empty() {
+                inode.latch = None;
+            }
+        });
     }
 }
 

@@ -45,7 +45,6 @@ impl<V: Vfs> Gate<V> {
                 let mut max = u64::MAX;
                 if let Some(bound) = judged.bound
                     && judged.barriers.owed
-                    && !core.planted(Planted::BoundExceeded)
                 {
                     if bytes > bound.max_bytes {
                         // Never fits: stored before its reply.
@@ -172,7 +171,8 @@ impl<V: Vfs> WriteInFlight<'_, V> {
             inode.written.notify_waiters();
             let (mut idle, mut repaired) = (Vec::new(), false);
             // A sync failed meanwhile: it may have dropped what was written by then.
-            let doubt = inode.failures != self.failures;
+            let doubt = inode.failures != self.failures
+                && !core.planted(Planted::WriteBesideFailureTrusted);
             let mut place = match outcome {
                 Outcome::Doubtful => Where::Within(range.0, range.1),
                 _ => Where::At(range.0, range.1),
@@ -184,6 +184,11 @@ impl<V: Vfs> WriteInFlight<'_, V> {
                 place = Where::Latched;
             }
             match failure {
+                Some(failure) if core.planted(Planted::FailedThroughTrustsOthers) => {
+                    if let Some(latch) = inode.doubted(|| failure) {
+                        latch.add_write(share, stream, range);
+                    }
+                }
                 Some(failure) => {
                     // What others wrote is lost with it: their shares are concerned as well.
                     if inode.write_failed(share, stream, range, failure) {

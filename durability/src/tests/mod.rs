@@ -18,6 +18,7 @@ mod limits;
 mod log_maps;
 mod moves;
 mod opens;
+mod planted;
 mod policy_table;
 mod properties;
 mod rows;

@@ -18,6 +18,9 @@ pub enum SimOp {
     Change,
     /// Everything that only looks.
     Look,
+    /// A write, a change or a sync has taken place, and its caller does not know yet. No fault
+    /// hits it.
+    Answer,
 }
 
 /// What a planted fault does.
@@ -46,8 +49,8 @@ pub struct Fault {
 /// What an operation awaits before it takes place.
 pub type SimYield = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Asked before every operation, in the order of arrival: `None` goes on at once, a future is
-/// awaited first. An executor that interleaves, delays or counts operations supplies this.
+/// Asked before every operation, and once more before a write, change or sync is answered
+/// ([`SimOp::Answer`]), in the order of arrival: `None` goes on at once, a future is awaited first. An executor that interleaves, delays or counts operations supplies this.
 pub type SimHook = Arc<dyn Fn(SimOp) -> Option<SimYield> + Send + Sync>;
 
 /// A call that syncs.
@@ -72,7 +75,8 @@ pub struct SyncSeen {
     pub error: Option<i32>,
 }
 
-/// Is told of every sync when it ends, before its caller is.
+/// Is told of every sync, before its caller is: of a success when it takes place, of a failure when
+/// it is answered.
 pub type SyncObserver = Arc<dyn Fn(SyncSeen) + Send + Sync>;
 
 /// The faults still to come.

@@ -11,6 +11,7 @@
 //! Not simulated: POSIX ACLs, quotas, last-access times of reads, `..`.
 
 mod data;
+mod deceit;
 mod effects;
 mod faults;
 mod image;
@@ -28,6 +29,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 
 pub use data::FILE_MAX;
+pub use deceit::Deceit;
 pub use effects::{Cut, Profile};
 pub use faults::{
     FAULTS_MAX, Fault, FaultAction, SimHook, SimOp, SimYield, SyncKind, SyncObserver, SyncSeen,
@@ -131,6 +133,27 @@ impl Shared {
                 error: result.as_ref().err().map(|errno| errno.0),
             });
         }
+    }
+
+    /// `fsync` or `fdatasync`.
+    async fn sync(&self, fd: &SimFd, scope: Scope) -> DiskResult<()> {
+        let ino = fd.usable(false, false)?;
+        self.pause(SimOp::Sync).await;
+        let synced = self.lock().sync_as_deceived(fd.0.serial, ino, scope);
+        let kind = match scope {
+            Scope::All => SyncKind::All,
+            _ => SyncKind::Data,
+        };
+        // It covers what was there now, and a failure is known when it is answered.
+        let seen = synced.real.as_ref();
+        if let Some(real) = seen.filter(|real| real.is_ok()) {
+            self.synced(ino, kind, real);
+        }
+        self.pause(SimOp::Answer).await;
+        if let Some(real) = seen.filter(|real| real.is_err()) {
+            self.synced(ino, kind, real);
+        }
+        synced.told
     }
 
     async fn pause(&self, op: SimOp) {
@@ -275,6 +298,21 @@ impl SimDisk {
         let ino = state.durable.first_dirty()?;
         state.lose(ino, errno);
         Some(ino)
+    }
+
+    /// As [`SimDisk::fail_write_back`], and another program on the host, which had the inode open
+    /// before, syncs it and is the first to hear: who opens it from now on hears nothing.
+    pub fn fail_write_back_heard(&self, errno: i32) -> Option<u64> {
+        let mut state = self.shared.lock();
+        let ino = state.durable.first_dirty()?;
+        state.lose(ino, errno);
+        state.told_elsewhere(ino);
+        Some(ino)
+    }
+
+    /// From now on the disk answers syncs wrongly in this way; `None`: it is honest again.
+    pub fn deceive(&self, deceit: Option<Deceit>) {
+        self.shared.lock().deceit = deceit;
     }
 
     /// `syncfs`: everything is durable.
@@ -457,11 +495,16 @@ impl Disk for SimDisk {
         let (result, syncs) = {
             let mut state = self.shared.lock();
             let before = state.syncs;
+            let durable = durable && state.deceit != Some(Deceit::DsyncIgnored);
             let result = state.write(fd.0.serial, ino, offset, &data, durable);
             (result, state.syncs - before)
         };
+        self.shared.pause(SimOp::Answer).await;
         if syncs > 0 {
             self.shared.synced(ino, SyncKind::Write, &result);
+            if self.shared.lock().deceit == Some(Deceit::DsyncErrorSwallowed) {
+                return Ok(data.len());
+            }
         }
         result
     }
@@ -469,7 +512,9 @@ impl Disk for SimDisk {
     async fn truncate(&self, fd: &SimFd, size: u64) -> DiskResult<()> {
         let ino = fd.usable(false, true).map_err(|_| Errno(libc::EINVAL))?;
         self.shared.pause(SimOp::Change).await;
-        self.shared.lock().truncate(ino, size)
+        let result = self.shared.lock().truncate(ino, size);
+        self.shared.pause(SimOp::Answer).await;
+        result
     }
 
     async fn allocate(&self, fd: &SimFd, how: Allocate, offset: u64, len: u64) -> DiskResult<()> {
@@ -494,9 +539,10 @@ impl Disk for SimDisk {
     ) -> DiskResult<u64> {
         let (source, target) = (from.usable(true, false)?, to.usable(false, true)?);
         self.shared.pause(SimOp::Write).await;
-        self.shared
-            .lock()
-            .copy((source, from_offset), (target, to_offset), len)
+        let (from, to) = ((source, from_offset), (target, to_offset));
+        let result = self.shared.lock().copy(from, to, len);
+        self.shared.pause(SimOp::Answer).await;
+        result
     }
 
     async fn clone_range(
@@ -515,11 +561,7 @@ impl Disk for SimDisk {
     }
 
     async fn fsync(&self, fd: &SimFd) -> DiskResult<()> {
-        let ino = fd.usable(false, false)?;
-        self.shared.pause(SimOp::Sync).await;
-        let result = self.shared.lock().sync(fd.0.serial, ino, Scope::All);
-        self.shared.synced(ino, SyncKind::All, &result);
-        result
+        self.shared.sync(fd, Scope::All).await
     }
 
     fn renames_are_atomic(&self, _: u64) -> bool {
@@ -527,11 +569,7 @@ impl Disk for SimDisk {
     }
 
     async fn fdatasync(&self, fd: &SimFd) -> DiskResult<()> {
-        let ino = fd.usable(false, false)?;
-        self.shared.pause(SimOp::Sync).await;
-        let result = self.shared.lock().sync(fd.0.serial, ino, Scope::Data);
-        self.shared.synced(ino, SyncKind::Data, &result);
-        result
+        self.shared.sync(fd, Scope::Data).await
     }
 
     async fn sync_fs(&self, fd: &SimFd) -> DiskResult<()> {
@@ -563,7 +601,9 @@ impl Disk for SimDisk {
         directory: bool,
     ) -> DiskResult<()> {
         self.shared.pause(SimOp::Change).await;
-        self.shared.lock().unlink(who, dir.0.ino, name, directory)
+        let result = (self.shared.lock()).unlink(who, dir.0.ino, name, directory);
+        self.shared.pause(SimOp::Answer).await;
+        result
     }
 
     async fn rename(
@@ -576,8 +616,10 @@ impl Disk for SimDisk {
         replace: bool,
     ) -> DiskResult<()> {
         self.shared.pause(SimOp::Change).await;
-        let mut state = self.shared.lock();
-        state.rename(who, (from.0.ino, from_name), (to.0.ino, to_name), replace)
+        let (from, to) = ((from.0.ino, from_name), (to.0.ino, to_name));
+        let result = self.shared.lock().rename(who, from, to, replace);
+        self.shared.pause(SimOp::Answer).await;
+        result
     }
 
     async fn link(&self, who: &Identity, fd: &SimFd, dir: &SimFd, name: &[u8]) -> DiskResult<()> {
@@ -619,9 +661,9 @@ impl Disk for SimDisk {
         how: XattrSet,
     ) -> DiskResult<()> {
         self.shared.pause(SimOp::Change).await;
-        self.shared
-            .lock()
-            .set_xattr(who, fd.0.ino, name, value, how)
+        let result = (self.shared.lock()).set_xattr(who, fd.0.ino, name, value, how);
+        self.shared.pause(SimOp::Answer).await;
+        result
     }
 
     async fn remove_xattr(&self, who: &Identity, fd: &SimFd, name: &str) -> DiskResult<()> {

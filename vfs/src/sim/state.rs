@@ -14,6 +14,7 @@ use std::{
 
 use super::{
     SimOptions,
+    deceit::Deceit,
     effects::{Durable, Effect, Scope},
     faults::{FaultAction, FaultPlan, SimOp},
     image::{Image, Inode, ROOT, S_IFDIR, S_IFMT},
@@ -104,6 +105,9 @@ pub(super) struct State {
     /// Write-back errors of all inodes, and the last one.
     all_errors: (u64, i32),
     pub(super) faults: FaultPlan,
+    pub(super) deceit: Option<Deceit>,
+    /// The sync that [`Deceit::OneSyncLate`] has answered and not done.
+    pub(super) late: Option<(u64, u64, Scope)>,
     pub(super) rng: SimRng,
     pub(super) used: u64,
     next_open: u64,
@@ -144,6 +148,8 @@ impl State {
             errors: BTreeMap::new(),
             all_errors: (0, 0),
             faults: FaultPlan::default(),
+            deceit: None,
+            late: None,
             next_open: 1,
             next_ino,
             group: 0,
@@ -373,6 +379,13 @@ impl State {
             errno,
             told: false,
         };
+    }
+
+    /// Somebody was told of the last write-back error of an inode.
+    pub(super) fn told_elsewhere(&mut self, ino: u64) {
+        if let Some(error) = self.errors.get_mut(&ino) {
+            error.told = true;
+        }
     }
 
     /// Each descriptor open at a write-back error hears it once (`errseq_check_and_advance`).

@@ -9,7 +9,8 @@
 //! A case is its seed: `--seed S --cases 1` with the same profile, policy and rules is the same run.
 //! `--exhaustive` plays every sequence of that many letters, with `--every` one in N of them.
 //!
-//! Built with the feature `planted-faults`, `--plant FAULT` breaks the durability engine first.
+//! `--plant FAULT` breaks the server first; faults within the durability engine need the feature
+//! `planted-faults`.
 //!
 //! Runs on one core. What fails is shrunk, printed with the command that replays it, and (with
 //! `--keep`) appended to a file. The exit status is 0 if no promise was broken.
@@ -23,9 +24,10 @@ use std::{
 
 use durability::Policy;
 use smb_sim::crashes::{
-    Alphabet, Crash, End, Kind, Outcome, Pace, Plan, Speech, Tally, run, sequences,
+    Alphabet, Crash, End, Fault, Kind, Outcome, Pace, Plan, Speech, Tally, run_planted, sequences,
     sequences_count, shrink,
 };
+use smb_sim::oracle::WANTED;
 use vfs::sim::Profile;
 
 /// So many cases between two lines that tell how far it is.
@@ -49,17 +51,12 @@ struct Arguments {
     keep: Option<String>,
     shrink: bool,
     verbose: bool,
-    #[cfg(feature = "planted-faults")]
-    planted: Option<durability::Planted>,
+    planted: Option<Fault>,
 }
 
 impl Arguments {
     fn run(&self, plan: &Plan) -> Outcome {
-        #[cfg(feature = "planted-faults")]
-        if self.planted.is_some() {
-            return smb_sim::crashes::run_planted(plan, self.planted);
-        }
-        run(plan)
+        run_planted(plan, self.planted)
     }
 }
 
@@ -125,14 +122,7 @@ fn parse() -> Result<Arguments, String> {
                 arguments.policy = Some(of);
             }
             "--replay" => arguments.replay = Some(value()?),
-            #[cfg(feature = "planted-faults")]
-            "--plant" => {
-                let text = value()?;
-                let all = durability::Planted::ALL.into_iter();
-                let found = all.clone().find(|fault| format!("{fault:?}") == text);
-                let known = || format!("{text} is none of {:?}", all.collect::<Vec<_>>());
-                arguments.planted = Some(found.ok_or_else(known)?);
-            }
+            "--plant" => arguments.planted = Some(value()?.parse()?),
             "--keep" => arguments.keep = Some(value()?),
             "--no-shrink" => arguments.shrink = false,
             "--verbose" => arguments.verbose = true,
@@ -370,6 +360,15 @@ impl<'a> Report<'a> {
         let mixture = self.mixture.iter();
         let mixture = mixture.map(|(name, count)| format!("{name} {count}"));
         println!("cases with: {}", mixture.collect::<Vec<_>>().join(", "));
+        println!("under way at once on one inode:");
+        for (one, other) in WANTED {
+            let count = tally.meetings.get(&(one, other)).copied().unwrap_or(0);
+            println!("{count:10} {one} x {other}");
+        }
+        let others = tally.meetings.iter();
+        for ((one, other), count) in others.filter(|(pair, _)| !WANTED.contains(pair)) {
+            println!("{count:10} {one} x {other}");
+        }
         for (kind, count) in &self.rules {
             println!("{count} x {kind}");
         }

@@ -43,7 +43,7 @@ pub(super) struct Hand {
     /// Opened with FILE_WRITE_THROUGH.
     pub(super) through: bool,
     /// In the ledger.
-    entry: u64,
+    pub(super) entry: u64,
 }
 
 /// A client.
@@ -56,6 +56,8 @@ pub(super) struct Actor {
     /// By file slot and whether it is the stream.
     hands: BTreeMap<(usize, bool), Hand>,
     pending: Vec<(MessageId, Option<OpId>, &'static str)>,
+    /// How often it has met the others.
+    met: usize,
 }
 
 impl Actor {
@@ -73,6 +75,7 @@ impl Actor {
             client: None,
             hands: BTreeMap::new(),
             pending: Vec::new(),
+            met: 0,
         }
     }
 
@@ -120,9 +123,17 @@ impl Actor {
             Kind::Link => self.link(step).await,
             Kind::Disconnect => self.disconnect(),
             Kind::Pause => self.pause(step).await,
+            Kind::WriteBack if step.flag() => {
+                self.server.disk.fail_write_back_heard(5);
+            }
             Kind::WriteBack => {
                 self.server.disk.fail_write_back(5);
             }
+            Kind::Meet => {
+                self.met += 1;
+                Rc::clone(&self.world).meet(self.met).await;
+            }
+            Kind::BareAttributes => self.bare_attributes(step).await,
             // Ends the life of the server: whoever plays the steps sees to it.
             Kind::Kill => {}
             Kind::Security => self.security(step).await,
@@ -317,7 +328,7 @@ impl Actor {
     }
 
     /// The server may have a handle of the file that nobody knows of.
-    fn haunt(&self, slot: usize) {
+    pub(super) fn haunt(&self, slot: usize) {
         if let Some(file) = &mut self.world.beliefs.borrow_mut().files[slot] {
             file.held.insert(GHOST, 1);
         }
@@ -422,15 +433,20 @@ impl Actor {
             if reply.is_none() {
                 self.haunt(slot);
             }
-            let mut beliefs = self.world.beliefs.borrow_mut();
-            if let Some(file) = &mut beliefs.files[slot]
-                && file.object == hand.object
-                && let Some(held) = file.held.get_mut(&self.number)
-            {
-                *held -= 1;
-                if *held == 0 {
-                    file.held.remove(&self.number);
-                }
+            self.unhold(slot, hand);
+        }
+    }
+
+    /// A handle is closed.
+    pub(super) fn unhold(&self, slot: usize, hand: Hand) {
+        let mut beliefs = self.world.beliefs.borrow_mut();
+        if let Some(file) = &mut beliefs.files[slot]
+            && file.object == hand.object
+            && let Some(held) = file.held.get_mut(&self.number)
+        {
+            *held -= 1;
+            if *held == 0 {
+                file.held.remove(&self.number);
             }
         }
     }

@@ -126,6 +126,10 @@ impl Actor {
         let Some(hand) = self.hand(step.file(), false, false).await else {
             return;
         };
+        self.set_attributes(hand, step).await;
+    }
+
+    pub(super) async fn set_attributes(&mut self, hand: Hand, step: Step) {
         let all = [
             FileAttributes::ARCHIVE,
             FileAttributes::ARCHIVE | FileAttributes::HIDDEN,

@@ -1,11 +1,12 @@
 //! What the random cases are about.
 //!
 //! The case of seed S is of flavour S modulo [`Flavour::ALL`]'s length: whoever plays so many
-//! cases in a row plays each flavour, wherever the row begins. An eighth are anything at all;
+//! cases in a row plays each flavour, wherever the row begins. Some are anything at all;
 //! the others are short, on few files, and end when all is done and something was promised, which
 //! is what most crash bugs need. Each of these asks one question often: what order names and data
 //! have, what a failure leaves behind, whether a stream is a file, what is kept without being asked,
-//! whether what was promised is still found when the directories on the way to it move and go.
+//! whether what was promised is still found when the directories on the way to it move and go. The
+//! cases in which several clients use one file, or the server starts again, are in `together.rs`.
 
 use vfs::sim::Cut;
 
@@ -33,17 +34,31 @@ pub(super) enum Flavour {
     Rest,
     /// Files and directories move through directories that go, while others are synced.
     Ways,
+    /// Several clients write and flush one file at once.
+    Together,
+    /// Changes through a write-through open, and no FLUSH after them.
+    Through,
+    /// The server's process dies, after a failure or with something owed.
+    Restart,
+    /// The kernel fails to write back what was changed through more than one open.
+    WriteBack,
 }
 
 impl Flavour {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 14] = [
         Self::Anything,
         Self::Failures,
+        Self::Together,
         Self::Dense,
         Self::Names,
+        Self::Through,
         Self::Ways,
         Self::Streams,
+        Self::Together,
+        Self::Restart,
         Self::Failures,
+        Self::WriteBack,
+        Self::Together,
         Self::Rest,
     ];
 
@@ -54,15 +69,15 @@ impl Flavour {
 }
 
 /// Steps by chance.
-struct Draw<'a>(&'a mut SimRng);
+pub(super) struct Draw<'a>(pub(super) &'a mut SimRng);
 
 impl Draw<'_> {
-    fn small(&mut self, limit: u64) -> u8 {
+    pub(super) fn small(&mut self, limit: u64) -> u8 {
         u8::try_from(self.0.below(limit)).unwrap_or(0)
     }
 
     /// On the first file slot mostly, in the root or one directory.
-    fn step(&mut self, kind: Kind) -> Step {
+    pub(super) fn step(&mut self, kind: Kind) -> Step {
         let mut step = Step::new(kind, self.small(2), self.small(4) / 3, self.small(2));
         if self.small(5) == 0 {
             step = step.flagged();
@@ -70,13 +85,13 @@ impl Draw<'_> {
         step.with(self.small(256), self.small(256))
     }
 
-    fn one_of(&mut self, kinds: &[Kind]) -> Step {
+    pub(super) fn one_of(&mut self, kinds: &[Kind]) -> Step {
         let kind = *choose(self.0, kinds);
         self.step(kind)
     }
 
     /// On the file that a plan begins with.
-    fn first(&mut self, kind: Kind) -> Step {
+    pub(super) fn first(&mut self, kind: Kind) -> Step {
         let mut step = self.step(kind);
         step.0[1] &= !(3 << 2);
         step
@@ -90,7 +105,7 @@ impl Draw<'_> {
     }
 
     /// A directory, and a file in it or beside it.
-    fn beginning(&mut self) -> Vec<Step> {
+    pub(super) fn beginning(&mut self) -> Vec<Step> {
         let (dir, file) = (self.step(Kind::MakeDir), self.first(Kind::Create));
         // Made by one client, under two names.
         let file = file.with(dir.b().wrapping_add(1) % NAMES, file.b());
@@ -120,9 +135,17 @@ impl Plan {
             Flavour::Streams => self.stream(&mut Draw(rng)),
             Flavour::Rest => self.rest(&mut Draw(rng)),
             Flavour::Ways => self.pass(&mut Draw(rng)),
+            Flavour::Together => self.meet(&mut Draw(rng)),
+            Flavour::Through => self.write_through(&mut Draw(rng)),
+            Flavour::Restart => self.restart(&mut Draw(rng)),
+            Flavour::WriteBack => self.lose(&mut Draw(rng)),
         }
         // What is in order at the end need not have been on the way there.
-        let amid = flavour == Flavour::Ways && rng.below(2) == 0;
+        let amid = match flavour {
+            Flavour::Ways => rng.below(2) == 0,
+            Flavour::Together => rng.below(4) == 0,
+            _ => false,
+        };
         self.end = match amid {
             true => End::Call(60 + u32::try_from(rng.below(120)).unwrap_or(0)),
             false => End::Done,
@@ -376,6 +399,15 @@ impl Plan {
         }
         self.pace = *choose(draw.0, &[Pace::Instant, Pace::Brisk]);
         self.steps = draw.beginning();
+        if draw.small(4) == 0 {
+            // To the policy that promises nothing and back: then what came between is stable.
+            let policy = |number| Step::new(Kind::Policy, 0, 0, 0).with(number, 0);
+            self.steps.push(policy(3));
+            self.steps.push(draw.first(Kind::Write));
+            self.steps.push(draw.one_of(&CHANGES));
+            self.steps.push(policy(draw.small(2)));
+            return;
+        }
         for _ in 0..1 + draw.small(6) {
             self.steps.push(draw.one_of(&CHANGES));
         }
@@ -399,10 +431,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_flavour_comes_up_in_any_eight_cases() {
+    fn each_flavour_comes_up_in_any_row_of_cases() {
         for first in [0, 5, 1003, 70_260_362] {
-            let row = (first..first + 8).map(|seed| format!("{:?}", Flavour::of(seed)));
-            assert_eq!(row.collect::<BTreeSet<_>>().len(), 7);
+            let row = (first..first + 14).map(|seed| format!("{:?}", Flavour::of(seed)));
+            assert_eq!(row.collect::<BTreeSet<_>>().len(), 11);
         }
     }
 }

@@ -11,8 +11,10 @@
 //! likes.
 
 mod actor;
+mod bare;
 mod contents;
 mod exhaustive;
+mod fault;
 mod flavour;
 mod host;
 mod ledger;
@@ -22,12 +24,12 @@ mod plan;
 mod run;
 mod shrink;
 mod step;
+mod together;
 mod world;
 
 pub use exhaustive::{Alphabet, sequences, sequences_count};
+pub use fault::{Fault, Neglect};
 pub use plan::{Crash, End, Mischief, Pace, Plan, Speech, Trouble};
-#[cfg(feature = "planted-faults")]
-pub use run::run_planted;
-pub use run::{Outcome, Tally, run};
+pub use run::{Outcome, Tally, run, run_planted};
 pub use shrink::shrink;
 pub use step::{Kind, Step};

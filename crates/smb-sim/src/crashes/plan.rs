@@ -93,6 +93,8 @@ pub struct Plan {
     pub speech: Speech,
     /// How long the disk takes.
     pub pace: Pace,
+    /// What the disk has done it answers only after a while.
+    pub lag: bool,
     /// Named streams live in files.
     pub depot: bool,
     /// Which set of rules judges opens; 0: none, all follow the share.
@@ -125,6 +127,7 @@ impl Plan {
             clients: 1,
             speech: Speech::Plain,
             pace: Pace::Instant,
+            lag: false,
             depot: false,
             rules: 0,
             durable_acl: false,
@@ -316,6 +319,9 @@ impl fmt::Display for Plan {
             self.pace,
             u8::from(self.depot),
         )?;
+        if self.lag {
+            f.write_str("lag=1 ")?;
+        }
         if self.rules > 0 {
             write!(f, "rules={} ", self.rules)?;
         }
@@ -396,6 +402,7 @@ impl Plan {
                     _ => return None,
                 }
             }
+            "lag" => self.lag = value == "1",
             "depot" => self.depot = value == "1",
             "rules" => self.rules = value.parse().ok().filter(|set| *set < SETS)?,
             "acl" => self.durable_acl = value == "1",

@@ -17,11 +17,12 @@ use smb_client::{Encryption, Options, Signing};
 use smb_wire::msg::Dialect;
 use vfs::{
     Env,
-    sim::{Fault, FaultAction, Profile, SimDisk, SimHook, SimOp, SyncKind, SyncSeen},
+    sim::{self, FaultAction, Profile, SimDisk, SimHook, SimOp, SyncKind, SyncSeen},
 };
 
 use super::{
     actor::{Actor, race},
+    fault::{Fault, Neglect},
     ledger,
     look::look as read_all,
     plan::{Crash, End, Mischief, Pace, Plan, Speech, Trouble},
@@ -64,6 +65,8 @@ pub struct Tally {
     pub lossy: u64,
     /// Syncs that failed.
     pub failed_syncs: u64,
+    /// What was under way at once on one inode.
+    pub meetings: oracle::Meetings,
     /// Refusals and failures by request and status.
     pub refusals: BTreeMap<(&'static str, u32), u64>,
 }
@@ -79,6 +82,9 @@ impl Tally {
         self.promises += other.promises;
         self.lossy += other.lossy;
         self.failed_syncs += other.failed_syncs;
+        for (pair, count) in &other.meetings {
+            *self.meetings.entry(*pair).or_default() += count;
+        }
         for (what, count) in &other.refusals {
             *self.refusals.entry(*what).or_default() += count;
         }
@@ -104,10 +110,9 @@ pub fn run(plan: &Plan) -> Outcome {
     Case::new(plan).play()
 }
 
-/// Plays a plan on a server whose durability engine has this fault.
-#[cfg(feature = "planted-faults")]
+/// Plays a plan on a server that has this fault.
 #[must_use]
-pub fn run_planted(plan: &Plan, fault: Option<durability::Planted>) -> Outcome {
+pub fn run_planted(plan: &Plan, fault: Option<Fault>) -> Outcome {
     let mut case = Case::new(plan);
     case.options.planted = fault;
     case.play()
@@ -234,7 +239,9 @@ impl<'a> Case<'a> {
             self.world.ledger.borrow_mut().clear();
             disk.observe_syncs(None);
             disk = disk.crash_process();
-            disk.sync_all();
+            if self.options.planted != Some(Fault::Start(Neglect::NoSyncAtStart)) {
+                disk.sync_all();
+            }
             self.bury();
             match self.look(&disk, false) {
                 Ok(view) => violations.extend(self.judge(&view, oracle::Crash::Process, None)),
@@ -294,6 +301,7 @@ impl<'a> Case<'a> {
                 unanswered: counts.unanswered,
                 promises: history.promises(),
                 lossy: u64::from(lossy),
+                meetings: history.meetings(),
                 failed_syncs: self.failed_syncs.load(Relaxed) as u64,
                 refusals: counts.refusals,
             },
@@ -383,13 +391,16 @@ impl<'a> Case<'a> {
                     continue;
                 }
             };
-            disk.inject(Fault {
+            disk.inject(sim::Fault {
                 on,
                 after: trouble.after.into(),
                 action,
             });
         }
         disk.set_hook(Some(self.hook(slow, hang)));
+        if let Some(Fault::Disk(deceit)) = self.options.planted {
+            disk.deceive(Some(deceit));
+        }
         let (shared, env) = (Arc::clone(&self.history), Arc::clone(&self.env));
         let failed = Arc::clone(&self.failed_syncs);
         disk.observe_syncs(Some(Arc::new(move |seen: SyncSeen| {
@@ -414,8 +425,12 @@ impl<'a> Case<'a> {
     fn hook(&self, slow: Vec<usize>, hang: Vec<usize>) -> SimHook {
         let (calls, syncs) = (Arc::clone(&self.calls), Arc::clone(&self.syncs));
         let (bell, env) = (Arc::clone(&self.bell), Arc::clone(&self.env));
-        let (end, pace) = (self.plan.end, self.plan.pace);
+        let Plan { end, pace, lag, .. } = *self.plan;
         Arc::new(move |op| {
+            if op == SimOp::Answer {
+                return (lag && env.choose(2) == 0)
+                    .then(|| env.sleep(Duration::from_micros(env.choose(2_000))));
+            }
             let call = calls.fetch_add(1, Relaxed);
             if let End::Call(at) = end
                 && call >= at

@@ -65,7 +65,8 @@ kinds! {
     Disconnect = 1,
     /// The client rests.
     Pause = 4,
-    /// The kernel fails to write something back; nobody is told yet.
+    /// The kernel fails to write something back; nobody is told yet. Flagged: another program on
+    /// the host is told first.
     WriteBack = 0,
     /// The server's process dies and another one takes its place.
     Kill = 0,
@@ -76,6 +77,10 @@ kinds! {
     /// Somebody on the host moves a file, sets an attribute of it or makes one, behind the server's
     /// back; the flag has the file flushed by a client that opens it then.
     Host = 4,
+    /// The client waits for all others to be as far.
+    Meet = 0,
+    /// DOS attributes are set through an open that may do nothing else.
+    BareAttributes = 0,
 }
 
 /// A step: kind, who and what, and two numbers.

@@ -27,6 +27,9 @@ use crate::{
 pub(super) const FILES: usize = 4;
 /// Directory slots, the root first.
 pub(super) const DIRS: usize = 3;
+/// How often, and how many times, a client looks whether all others have come.
+const MEETING_LOOK: Duration = Duration::from_millis(1);
+const MEETING_MAX: usize = 1_500;
 /// Names a directory may have.
 pub(super) const NAMES: u8 = 5;
 
@@ -234,6 +237,9 @@ pub(super) struct World {
     pub(super) ledger: RefCell<Ledger>,
     watched: RefCell<BTreeMap<OpId, Watch>>,
     pub(super) counts: RefCell<Counts>,
+    /// Clients of this case, and how many of them have come to each meeting.
+    clients: usize,
+    met: RefCell<BTreeMap<usize, usize>>,
     /// Something that no client may see: text of a violation of rule 9.
     pub(super) odd: RefCell<Vec<String>>,
 }
@@ -251,6 +257,8 @@ impl World {
             ledger: RefCell::new(Ledger::new(plan)),
             watched: RefCell::default(),
             counts: RefCell::default(),
+            clients: plan.clients,
+            met: RefCell::default(),
             odd: RefCell::default(),
         })
     }
@@ -300,6 +308,17 @@ impl World {
             *counts.refusals.entry((what, status.0)).or_default() += 1;
         }
         answer
+    }
+
+    /// Waits until every client has come to this meeting, but not for one that never does.
+    pub(super) async fn meet(self: Rc<Self>, meeting: usize) {
+        *self.met.borrow_mut().entry(meeting).or_default() += 1;
+        for _ in 0..MEETING_MAX {
+            if self.met.borrow().get(&meeting) >= Some(&self.clients) {
+                return;
+            }
+            self.env.sleep(MEETING_LOOK).await;
+        }
     }
 
     /// Takes locks, waiting for a while. False: too busy, leave it.

@@ -19,6 +19,7 @@
 mod check;
 mod history;
 mod latch;
+mod meetings;
 mod promise;
 mod rules;
 mod stamp;
@@ -30,6 +31,7 @@ use std::fmt;
 
 pub use check::{Crash, Cut, Exposed, Terms, check, loss};
 pub use history::{Answer, Ask, Content, Covers, Effect, History, Key, OpId, Request, Size, Value};
+pub use meetings::{Event, Meetings, WANTED};
 pub use rules::Loss;
 pub use stamp::{SECTOR, Sector, Stamp, fill, sectors_of};
 pub use view::{Found, FoundStream, View};

@@ -1,0 +1,115 @@
+//! A fault of the server, planted for the simulator to find.
+//!
+//! Where it can be, it is made from outside, without a line in the code that ships: the disk answers a sync and
+//! does not do it as asked ([`Deceit`]), or whoever starts the server leaves something out
+//! ([`Neglect`]). What nothing outside can make is planted in the engine, which only the cargo
+//! feature `planted-faults` makes possible. Owns the list of all of them, and under which policy
+//! each breaks a promise.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+#[cfg(feature = "planted-faults")]
+use durability::Planted;
+use durability::{Bound, Policy};
+use vfs::sim::Deceit;
+
+use super::plan::Plan;
+
+/// What whoever starts the server leaves out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Neglect {
+    /// The engine is given `treat-host-as-stable-storage` where `honor` is configured.
+    HostStableTakenForHonor,
+    /// The engine is given a bound that is never reached.
+    BoundExceeded,
+    /// Stored latches are not given back to the engine when the server starts.
+    LatchesForgottenAtStart,
+    /// Latches are not stored.
+    LatchesNotStored,
+    /// The file system is not synced when the server starts after an unclean end.
+    NoSyncAtStart,
+}
+
+impl Neglect {
+    const ALL: [Self; 5] = [
+        Self::HostStableTakenForHonor,
+        Self::BoundExceeded,
+        Self::LatchesForgottenAtStart,
+        Self::LatchesNotStored,
+        Self::NoSyncAtStart,
+    ];
+}
+
+/// One fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// In the engine.
+    #[cfg(feature = "planted-faults")]
+    Engine(Planted),
+    /// Between the engine and the disk of the share.
+    Disk(Deceit),
+    /// Between the store of latches and its disk.
+    Store(Deceit),
+    /// Around the engine.
+    Start(Neglect),
+}
+
+impl Fault {
+    /// Every fault.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let disk = Deceit::ALL.into_iter().map(Self::Disk);
+        let start = Neglect::ALL.into_iter().map(Self::Start);
+        let store = [Deceit::FileSyncSkipped, Deceit::DirectorySyncSkipped];
+        let outside = disk.chain(store.map(Self::Store)).chain(start);
+        #[cfg(feature = "planted-faults")]
+        let outside = outside.chain(Planted::ALL.iter().copied().map(Self::Engine));
+        outside
+    }
+
+    /// The policy whose promise it breaks.
+    #[must_use]
+    pub fn policy(self) -> Policy {
+        match self {
+            Self::Start(Neglect::BoundExceeded) => Plan::policies()[2],
+            _ => Policy::Honor,
+        }
+    }
+
+    /// The policy that the engine is given in place of the configured one.
+    pub(crate) fn given(self, configured: Policy) -> Policy {
+        match (self, configured) {
+            (Self::Start(Neglect::HostStableTakenForHonor), Policy::Honor) => {
+                Policy::TreatHostAsStableStorage
+            }
+            (Self::Start(Neglect::BoundExceeded), Policy::Bounded(_)) => Policy::Bounded(Bound {
+                max_delay: Duration::from_secs(3600),
+                max_bytes: 1 << 40,
+            }),
+            (_, configured) => configured,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            #[cfg(feature = "planted-faults")]
+            Self::Engine(fault) => write!(f, "{fault:?}"),
+            Self::Disk(fault) => write!(f, "{fault:?}"),
+            Self::Store(fault) => write!(f, "Store{fault:?}"),
+            Self::Start(fault) => write!(f, "{fault:?}"),
+        }
+    }
+}
+
+impl FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::all().find(|fault| fault.to_string() == text);
+        found.ok_or_else(|| {
+            let all: Vec<_> = Self::all().map(|fault| fault.to_string()).collect();
+            format!("{text} is none of {}", all.join(", "))
+        })
+    }
+}
