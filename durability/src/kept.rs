@@ -7,30 +7,24 @@
 //! that hangs must not hide the error. That a latch shrank is not stored: after a restart a part
 //! may have to be rewritten once more.
 
-use std::{
-    future::poll_fn,
-    sync::{
-        Arc, OnceLock, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
-    task::Poll,
-    time::Duration,
+use std::sync::{
+    Arc, OnceLock, PoisonError, RwLock,
+    atomic::{AtomicBool, Ordering::SeqCst},
 };
 
 use vfs::{FileKey, Vfs};
 
 use crate::{
     inode::Inode,
-    journal::{ExposedFile, ExposureRecord, ExposureSource, FlushJournal, most_exposed},
     latch::Latch,
-    latch_store::{LatchRecord, LatchStore},
     metrics::count,
     share::lock,
+    store::{
+        ExposedFile, ExposureRecord, ExposureSource, FlushJournal, LatchRecord, LatchStore,
+        most_exposed,
+    },
     table::Durability,
 };
-
-/// Longest time that an error's reply waits for its latch to be stored.
-const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The stores of an engine.
 #[derive(Default)]
@@ -38,8 +32,6 @@ pub(crate) struct Kept {
     latches: OnceLock<Arc<dyn LatchStore>>,
     journal: RwLock<Option<Arc<dyn FlushJournal>>>,
     journaling: AtomicBool,
-    /// Somebody waited for the store in vain, and it is not done yet.
-    late: Arc<AtomicBool>,
 }
 
 impl Kept {
@@ -122,37 +114,13 @@ impl<V: Vfs> Durability<V> {
         news
     }
 
-    /// Waits until the latches so far are stored.
+    /// Waits until the latches so far are stored, as long as a reply may wait for the store.
     pub(crate) async fn latches_settled(&self) {
-        let Some(latches) = self.kept.latches.get() else {
-            return;
-        };
-        let Some(settled) = latches.settled() else {
-            return;
-        };
-        if self.kept.late.load(SeqCst) {
-            return;
-        }
-        let (mut settled, mut late) = (settled, self.env.sleep(STORE_WAIT_MAX));
-        let stored = poll_fn(|cx| {
-            if settled.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(true);
-            }
-            late.as_mut().poll(cx).map(|()| false)
-        })
-        .await;
-        if stored {
-            return;
-        }
-        self.kept.late.store(true, SeqCst);
-        tracing::error!("the latch of a failed sync is not stored yet: the error is told first");
-        // Once it is, errors wait for their latches again.
-        let late = Arc::clone(&self.kept.late);
-        self.env.spawn(Box::pin(async move {
+        let latches = self.kept.latches.get();
+        if let Some(settled) = latches.and_then(|latches| latches.settled()) {
             // The store reports its errors itself.
             let _ = settled.await;
-            late.store(false, SeqCst);
-        }));
+        }
     }
 }
 

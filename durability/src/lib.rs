@@ -17,24 +17,15 @@
 #![warn(missing_docs)]
 
 mod barrier;
-mod disk_file;
 mod early;
 mod epoch;
 mod failures;
-mod frames;
 mod gate;
 mod guard;
 mod inode;
 mod inside;
-mod journal;
-mod journal_file;
-mod journal_format;
 mod kept;
 mod latch;
-mod latch_file;
-mod latch_store;
-mod log_map;
-mod log_map_format;
 mod metrics;
 mod moves;
 mod opens;
@@ -44,37 +35,17 @@ mod planted;
 mod policy;
 mod ranges;
 mod receipt;
-mod record;
 mod report;
 mod rules;
 mod settings;
 mod share;
+mod store;
 mod table;
 
 pub use gate::{
     Arrived, Begun, Changing, Earlier, FlushTarget, Gate, Moving, OpenPolicy, Removing,
 };
 pub use guard::SetAside;
-pub use journal::{
-    EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, ExposureSource, FlushJournal, FlushRecord,
-    NoFlushJournal, most_exposed,
-};
-pub use journal_file::{
-    ALLOWANCE_MIN, JournalCounts, JournalFile, JournalLimits, JournalRun, LEASE,
-};
-pub use journal_format::{
-    Damage, ExposureNote, JournalRecord, SEGMENT_READ_MAX, Segment, ShareRoot, StartRecord,
-    read_segment, segment_name, segment_number,
-};
-pub use latch_file::{
-    KnownFs, LatchFile, LatchFileError, Opened, RefusedEntry, StoredLatches, read_latches,
-};
-pub use latch_store::{
-    LatchRecord, LatchStore, NoLatchStore, STORED_NAMES_MAX, STORED_PATH_MAX, STORED_RANGES_MAX,
-    STORED_SHARES_MAX, STORED_STREAMS_MAX, StoreTask, UnprovenStream,
-};
-pub use log_map::{Change, KEY_MAX, LogMap, LogMapCounts, LogMapLimits, OpenedMap, VALUE_MAX};
-pub use log_map_format::{LogMapError, MapEntry, ReadMap, read_log_map};
 pub use metrics::{BUCKETS, Counters, HistogramView};
 #[cfg(feature = "planted-faults")]
 pub use planted::Planted;
@@ -84,6 +55,16 @@ pub use report::{Exposure, InForce, LatchedInode, Limits, PolicyExposure, StopRe
 pub use rules::{Decision, Network, Opener, PathPattern, Rule, Rules};
 pub use settings::{
     Bound, InvalidPolicy, Policy, PolicyKind, ShareDurability, parse_bytes, parse_delay,
+};
+pub use store::{
+    ALLOWANCE_MIN, Change, Damage, EXPOSED_FILES_MAX, ExposedFile, ExposureNote, ExposureRecord,
+    ExposureSource, FLUSHES, FlushJournal, FlushRecord, HANDLES, JournalFile, JournalLimits,
+    JournalRecord, JournalRun, KEY_MAX, KnownFs, LATCHES, LEASE, LatchMap, LatchRecord, LatchStore,
+    LogCounts, LogMap, MapCounts, MapEntry, MapSpec, OpenedLatches, OpenedMap, ReadMap, Refusal,
+    SEGMENT_READ_MAX, STORED_NAMES_MAX, STORED_PATH_MAX, STORED_RANGES_MAX, STORED_SHARES_MAX,
+    STORED_STREAMS_MAX, Segment, ShareRoot, StartRecord, StoreError, StoreTask, StoredLatches,
+    UnprovenStream, VALUE_MAX, read_latches, read_log_map, read_segment, segment_name,
+    segment_number,
 };
 pub use table::Durability;
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::latch_store::UnprovenStream;
+use crate::store::UnprovenStream;
 
 /// Most ranges kept of one stream before they become one.
 pub(crate) const RANGES_MAX: usize = 1024;

@@ -21,8 +21,8 @@ use std::{
 
 use clap::{Args, Subcommand};
 use durability::{
-    LatchRecord, SEGMENT_READ_MAX, Segment, StoredLatches, read_latches, read_segment,
-    segment_number,
+    FLUSHES, LATCHES, LatchRecord, SEGMENT_READ_MAX, Segment, StoredLatches, read_latches,
+    read_segment, segment_number,
 };
 use serde_json::{Value, json};
 
@@ -155,10 +155,15 @@ pub(crate) fn report(folder: &Path, share: Option<&str>, boot: &str) -> Result<V
 /// The files whose sync failed and which are not repaired, as stored; in words if that cannot be
 /// told.
 fn latched(folder: &Path, share: Option<&str>) -> Value {
-    let file = folder.join("latches");
+    // A file of version 0.1 is there until a server has taken it over.
+    let old = folder.join(LATCHES.name);
+    let file = match segments(folder, LATCHES.name) {
+        Ok(mut found) if !old.exists() => found.pop().map_or(old, |(_, newest)| newest),
+        _ => old,
+    };
     let read = match read_bounded(&file) {
         Ok(None) => return json!([]),
-        Ok(Some(bytes)) => read_latches(&bytes).map_err(|error| error.to_string()),
+        Ok(Some(bytes)) => read_latches(&bytes).map_err(|why| why.to_string()),
         Err(error) => Err(error.to_string()),
     };
     match read {
@@ -167,12 +172,25 @@ fn latched(folder: &Path, share: Option<&str>) -> Value {
     }
 }
 
+/// The segments of a store, by number.
+fn segments(folder: &Path, kind: &str) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if let Some(number) = segment_number(entry.file_name().as_encoded_bytes(), kind) {
+            found.push((number, entry.path()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
 fn failed_files(read: &StoredLatches, share: Option<&str>) -> Vec<Value> {
     let wanted = |record: &&LatchRecord| {
         let mut shares = record.shares.iter();
         share.is_none_or(|name| record.shares.is_empty() || shares.any(|one| one == name))
     };
-    let known = read.records.iter().filter(wanted).map(|record| {
+    let known = read.records().filter(wanted).map(|record| {
         json!({
             "path": record.path,
             "inode": record.key.ino,
@@ -181,10 +199,10 @@ fn failed_files(read: &StoredLatches, share: Option<&str>) -> Vec<Value> {
             "since_s": record.at.secs,
         })
     });
-    let damaged = read.refused.iter().map(|entry| {
+    let damaged = read.damage.iter().map(|damage| {
         json!({
-            "path": entry.path,
-            "error": format!("the stored entry is damaged: {}", entry.why),
+            "path": "(unknown)",
+            "error": format!("the stored latches are damaged at {}: {}", damage.offset, damage.why),
         })
     });
     let overflow = read.overflow.then(|| {
@@ -253,14 +271,7 @@ fn exposure_report(note: &durability::ExposureNote) -> Value {
 }
 
 fn read_segments(folder: &Path) -> io::Result<Vec<Segment>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if let Some(number) = segment_number(entry.file_name().as_encoded_bytes()) {
-            found.push((number, entry.path()));
-        }
-    }
-    found.sort();
+    let found = segments(folder, FLUSHES)?;
     // The newest, if there are ever so many.
     let skip = found.len().saturating_sub(SEGMENTS_MAX);
     let mut segments = Vec::new();

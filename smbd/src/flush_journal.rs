@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use durability::{FlushJournal, JournalFile, JournalLimits, JournalRun, ShareRoot};
+use durability::{JournalFile, JournalLimits, JournalRun, ShareRoot};
 use serde_json::{Value, json};
 use vfs::{Env, sys::SysDisk};
 
@@ -90,8 +90,8 @@ pub(crate) fn status(journal: &Journal) -> Value {
     json!({
         "healthy": journal.is_healthy(),
         "records": counts.records,
-        "writes": counts.frames,
-        "lost": counts.lost,
+        "writes": counts.writes,
+        "lost": counts.failed,
     })
 }
 
@@ -108,12 +108,12 @@ pub(crate) fn metrics(journal: &Journal, page: &mut Page) {
         (
             "holdfast_flush_journal_writes_total",
             "Durable writes that they took.",
-            counts.frames,
+            counts.writes,
         ),
         (
             "holdfast_flush_journal_lost_total",
             "Flushes honored that could not be written down.",
-            counts.lost,
+            counts.failed,
         ),
     ];
     for (name, help, value) in rows {

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use durability::{Durability, LatchFile, LatchStore};
+use durability::{Durability, LatchMap, LatchStore};
 use serde_json::{Value, json};
 use vfs::{Env, sys::SysDisk};
 
@@ -21,7 +21,7 @@ use crate::{
     config::{self, Config},
     exposition::{Kind, Page},
     flush_journal::{self, Journal},
-    latch_file,
+    latches,
     sentinel::{self, PERIOD, Sentinels},
     service::HostVfs,
     worker::WorkerHandle,
@@ -35,7 +35,7 @@ pub(crate) struct Kept {
     env: Arc<dyn Env>,
     /// A change of the configuration's holds after a restart.
     folder: PathBuf,
-    latches: Arc<LatchFile<SysDisk>>,
+    latches: Arc<LatchMap<SysDisk>>,
     journal: Mutex<Option<Arc<Journal>>>,
     sentinels: Sentinels,
     /// Shares that a thread is looking at.
@@ -50,7 +50,7 @@ pub(crate) struct Prepared {
 
 /// What was seen of some shares' file systems.
 pub(crate) struct Look {
-    latches: latch_file::Look,
+    latches: latches::Look,
     sentinels: sentinel::Look,
 }
 
@@ -65,7 +65,7 @@ impl Kept {
         durability: &Arc<Durability<HostVfs>>,
     ) -> io::Result<Arc<Self>> {
         let folder = config.server.state_dir.clone();
-        let latches = latch_file::open(&folder, &config.shares, Arc::clone(&env))?;
+        let latches = latches::open(&folder, &config.shares, Arc::clone(&env))?;
         let journal = flush_journal::open(&folder, &config.shares, Arc::clone(&env))?;
         let restored = latches.restore();
         for record in &restored {
@@ -98,7 +98,7 @@ impl Kept {
     }
 
     #[cfg(test)]
-    pub(crate) fn latches(&self) -> &LatchFile<SysDisk> {
+    pub(crate) fn latches(&self) -> &LatchMap<SysDisk> {
         &self.latches
     }
 
@@ -128,7 +128,7 @@ impl Kept {
     /// Looks at the file systems of shares; may wait for their disks.
     fn look(&self, shares: &[config::Share]) -> Look {
         Look {
-            latches: latch_file::look(&self.latches, shares),
+            latches: latches::look(&self.latches, shares),
             sentinels: sentinel::look(shares),
         }
     }
@@ -212,6 +212,8 @@ impl Kept {
         worker: WorkerHandle,
         activity: impl Fn(&str) -> u64,
     ) {
+        // Who was to write what the start could not store ended with the start.
+        self.latches.try_again();
         loop {
             tokio::select! {
                 () = worker.stopping() => return,

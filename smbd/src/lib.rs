@@ -24,7 +24,7 @@ mod host_changes;
 pub mod inquiry;
 mod interfaces;
 mod kept;
-mod latch_file;
+mod latches;
 pub mod listener;
 pub mod local_users;
 pub mod log;

@@ -1,6 +1,6 @@
 //! The store of persistent handles in the state folder, and their return before anything is served.
 //!
-//! `handles` is made when the first share is continuously available. What it says is brought back
+//! It is made when the first share is continuously available. What it says is brought back
 //! on a thread of its own with a runtime of its own: the caller's may be this thread's, and the
 //! workers are not there yet. The format and the writing are `durability::LogMap`'s, what the
 //! records mean is `smb-server`'s.
@@ -19,7 +19,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use durability::{LogMap, LogMapError, LogMapLimits, OpenedMap};
+use durability::{HANDLES, LogMap, OpenedMap, Refusal, StoreError, segment_number};
 use serde_json::{Value, json};
 use smb_server::{Restored, Server, Shares};
 use vfs::{Env, Timestamp, sys::SysDisk};
@@ -30,8 +30,6 @@ use crate::{
     service::{HostVfs, apart},
 };
 
-/// Name of the file in the state folder.
-const FILE: &str = "handles";
 /// Its time says until when changes of others were heard of.
 const HEARD: &str = "handles.heard";
 /// How often it is set.
@@ -49,33 +47,42 @@ pub(crate) fn open(
     shares: &[config::Share],
     env: Arc<dyn Env>,
 ) -> io::Result<Option<Opened>> {
-    let file = folder.join(FILE);
-    if !shares.iter().any(|share| share.continuous_availability) && !file.exists() {
+    let wanted = shares.iter().any(|share| share.continuous_availability);
+    if !wanted && !is_there(folder) {
         return Ok(None);
     }
-    let failed = |error: LogMapError| {
-        let way_out = match error {
-            LogMapError::Disk(_) => "the state folder must be readable and writable",
-            LogMapError::NotOurs | LogMapError::Version => {
+    let failed = |error: StoreError| {
+        let way_out = match error.why {
+            Refusal::Disk(_) => "the state folder must be readable and writable",
+            Refusal::NotOurs | Refusal::Version => {
                 "it holds the handles that clients will come back to. Start the version that \
                  wrote it, or move it away: then those clients get an error"
             }
         };
-        io::Error::other(format!("{}: {error}\n  = {way_out}", file.display()))
+        io::Error::other(format!("{}/{error}\n  = {way_out}", folder.display()))
     };
-    let disk = SysDisk::open(folder).map_err(|errno| failed(errno.into()))?;
-    let limits = LogMapLimits::default();
-    let opened = apart(LogMap::open(disk, env, FILE, limits)).map_err(failed)?;
+    let disk = SysDisk::open(folder).map_err(|errno| failed(StoreError::new("", errno.into())))?;
+    let opened = apart(LogMap::open(disk, env, &HANDLES)).map_err(failed)?;
     for damage in &opened.damage {
         tracing::error!(
             offset = damage.offset,
             why = damage.why,
-            "{}: damaged: handles opened before the damage are lost; the file is kept as \
-             {FILE}.refused",
-            file.display()
+            "{}: the stored handles are damaged: those opened before the damage are lost; the file \
+             is kept as handles.refused",
+            folder.display()
         );
     }
     Ok(Some(opened))
+}
+
+/// Whether an earlier run had a store.
+fn is_there(folder: &Path) -> bool {
+    let entries = folder.read_dir().into_iter().flatten().flatten();
+    let mut names = entries.map(|entry| entry.file_name());
+    names.any(|name| {
+        let is_segment = segment_number(name.as_encoded_bytes(), HANDLES.name).is_some();
+        is_segment || name == HANDLES.name
+    })
 }
 
 /// As [`open`], for a reload: where the server has no store yet.
@@ -193,9 +200,9 @@ pub(crate) fn status(server: &Server<HostVfs>) -> Value {
             "opens": opens,
             "healthy": healthy,
             "bytes": counts.bytes,
-            "records": counts.changes,
-            "writes": counts.writes,
-            "failed": counts.failed,
+            "records": counts.log.records,
+            "writes": counts.log.writes,
+            "failed": counts.log.failed,
         })
     });
     json!({ "durable": all, "waiting": kept, "persistent": store })
@@ -222,13 +229,13 @@ pub(crate) fn metrics(server: &Server<HostVfs>, page: &mut Page) {
         "holdfast_handle_store_records_total",
         Kind::Counter,
         "Changes of persistent handles recorded.",
-        counts.changes,
+        counts.log.records,
     );
     page.one(
         "holdfast_handle_store_writes_total",
         Kind::Counter,
         "Durable writes that they took.",
-        counts.writes,
+        counts.log.writes,
     );
 }
 

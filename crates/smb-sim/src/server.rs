@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use durability::{Durability, KnownFs, LatchFile, LatchStore, Policy, Rules, ShareDurability};
+use durability::{Durability, KnownFs, LatchMap, Policy, Rules, ShareDurability};
 use smb_auth::{MachineSid, NtHash, UserDb};
 use smb_server::{
     Server, Share, Shares,
@@ -209,7 +209,7 @@ pub(crate) async fn latches(
     env: &Arc<dyn Env>,
     state: &SimDisk,
     fs: u64,
-) -> Result<Arc<LatchFile<SimDisk>>, VfsError> {
+) -> Result<Arc<LatchMap<SimDisk>>, VfsError> {
     let known = KnownFs {
         dev: fs,
         identity: FsIdentity {
@@ -219,9 +219,9 @@ pub(crate) async fn latches(
         },
         root: "/".to_owned(),
     };
-    let opened = LatchFile::open(state.clone(), Arc::clone(env), vec![known]).await;
+    let opened = LatchMap::open(state.clone(), Arc::clone(env), vec![known]).await;
     let opened = opened.map_err(|_| VfsError::Io)?;
-    if opened.refused.is_empty() {
+    if opened.damage.is_empty() {
         Ok(opened.store)
     } else {
         Err(VfsError::Io)

@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::BytesMut;
-use durability::{Change, LogMapCounts, StoreTask};
+use durability::{Change, MapCounts, StoreTask};
 use smb_client::{CreateArgs, Options, Request, Signing};
 use smb_server::{HandleStore, Share, Shares};
 use smb_sim::{MemoryOptions, Sim, SimClient, SimEnv, SimServer, write_request};
@@ -64,8 +64,8 @@ impl HandleStore for Store {
         true
     }
 
-    fn counts(&self) -> LogMapCounts {
-        LogMapCounts::default()
+    fn counts(&self) -> MapCounts {
+        MapCounts::default()
     }
 }
 

@@ -6,7 +6,7 @@ use vfs::{FileKey, Node, Vfs, VfsError};
 
 use super::Gate;
 use crate::{
-    journal::{FlushJournal, FlushRecord},
+    store::{FlushJournal, FlushRecord},
     table::Durability,
 };
 

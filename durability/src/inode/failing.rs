@@ -9,10 +9,10 @@ use super::Inode;
 use crate::{
     epoch::Changed,
     latch::{Failure, Latch},
-    latch_store::LatchRecord,
     ranges::Extents,
     report::LatchedInode,
     share::{Lost, Share},
+    store::LatchRecord,
 };
 
 impl<V: Vfs> Inode<V> {

@@ -18,13 +18,7 @@ use super::{
     sim::{TestEnv, join, ms},
     stores::{PROFILES, disk, run},
 };
-use crate::{
-    Exposure, Policy,
-    journal::{ExposureRecord, ExposureSource, FlushJournal, FlushRecord},
-    journal_file::{JournalFile, JournalLimits, JournalRun, LEASE},
-    journal_format::{JournalRecord, Segment, ShareRoot, read_segment, segment_number},
-    share::lock,
-};
+use crate::{share::lock, *};
 
 pub(super) const SMALL: JournalLimits = JournalLimits {
     segment_bytes: 64 << 10,
@@ -77,7 +71,7 @@ pub(super) async fn segments(disk: &SimDisk) -> Vec<Segment> {
     let listed = disk.entries(me, &root, 1000).await.unwrap();
     let mut numbers: Vec<(u64, Box<[u8]>)> = listed
         .into_iter()
-        .filter_map(|entry| Some((segment_number(&entry.name)?, entry.name)))
+        .filter_map(|entry| Some((segment_number(&entry.name, FLUSHES)?, entry.name)))
         .collect();
     numbers.sort();
     let mut all = Vec::new();
@@ -163,7 +157,7 @@ fn no_acknowledged_flush_is_missing_after_any_cut() {
             };
             join(&inner, (0..8).map(client).collect()).await;
             assert!(journal.counts().segments >= 3);
-            assert!(journal.counts().frames < 100, "{:?}", journal.counts());
+            assert!(journal.counts().writes < 100, "{:?}", journal.counts());
         });
         disk.set_hook(None);
         let images = std::mem::take(&mut *lock(&images));
@@ -199,7 +193,7 @@ fn a_failed_segment_is_left_and_a_dead_disk_holds_nobody_back() {
         on.inject(fault(SimOp::Sync, 0));
         journal.flushed(flush(3)).await.unwrap_err();
         assert!(!journal.is_healthy());
-        assert_eq!(journal.lost(), 1);
+        assert_eq!(journal.counts().failed, 1);
         // At once, without the disk being asked.
         let before = on.counts().1;
         journal.flushed(flush(5)).await.unwrap_err();
@@ -242,7 +236,7 @@ fn a_disk_that_hangs_holds_back_one_reply_and_loses_nothing() {
         inner.sleep(ms(30_000)).await;
         journal.flushed(flush(3)).await.unwrap();
         assert!(journal.is_healthy());
-        assert_eq!(journal.lost(), 0);
+        assert_eq!(journal.counts().failed, 0);
     });
     assert_eq!(flushed(&records(&disk.cut(Cut::Nothing))).len(), 3);
 }
@@ -279,12 +273,12 @@ fn promised_flushes_are_noted_soon_and_wait_for_nobody() {
     let (on, inner) = (disk.clone(), Arc::clone(&env));
     run(&env, async move {
         let journal = open(&on, &inner, SMALL).await;
-        let frames = journal.counts().frames;
+        let frames = journal.counts().writes;
         for n in 0..20 {
             journal.promised(flush(n));
         }
         inner.sleep(ms(300)).await;
-        assert_eq!(journal.counts().frames - frames, 1);
+        assert_eq!(journal.counts().writes - frames, 1);
     });
     let all = records(&disk.cut(Cut::Nothing));
     let promised = all
@@ -390,9 +384,9 @@ fn what_is_acknowledged_is_always_within_the_last_durable_record() {
             let (allowance, oldest, until) = bound(&all).unwrap();
             assert_eq!(allowance, 0);
             assert_eq!(oldest, until);
-            let frames = journal.counts().frames;
+            let frames = journal.counts().writes;
             inner.sleep(LEASE * 10).await;
-            assert_eq!(journal.counts().frames, frames);
+            assert_eq!(journal.counts().writes, frames);
             // And begins anew.
             assert!(journal.cover("data", 1, inner.monotonic()).is_some());
         });

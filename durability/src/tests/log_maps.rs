@@ -17,13 +17,19 @@ use super::{
     stores::{PROFILES, disk, run},
 };
 use crate::{
-    frames::{ALIGN, frame},
-    log_map::{Change, KEY_MAX, LogMap, LogMapLimits, OpenedMap, QUEUE_MAX, VALUE_MAX},
-    log_map_format::{LogMapError, MAGIC, ReadMap, encode_put, encode_removed, read_log_map},
-    record::Out,
+    segment_name, segment_number,
+    store::{
+        Change, HANDLES, KEY_MAX, LogMap, MapSpec, OpenedMap, QUEUE_MAX, ReadMap, Refusal,
+        StoreError, VALUE_MAX, read_log_map,
+        testing::{ALIGN, MAGIC, Out, encode_put, encode_removed, frame},
+    },
 };
 
-const NAME: &str = "map";
+const SPEC: MapSpec = MapSpec {
+    name: "map",
+    segment_bytes: 1 << 20,
+    ..HANDLES
+};
 
 type Plain = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -38,13 +44,13 @@ fn remove(key: u8) -> Change {
 async fn open_with(
     disk: &SimDisk,
     env: &Arc<TestEnv>,
-    limits: LogMapLimits,
-) -> Result<OpenedMap<SimDisk>, LogMapError> {
-    LogMap::open(disk.clone(), Arc::clone(env) as Arc<dyn Env>, NAME, limits).await
+    spec: &'static MapSpec,
+) -> Result<OpenedMap<SimDisk>, StoreError> {
+    LogMap::open(disk.clone(), Arc::clone(env) as Arc<dyn Env>, spec).await
 }
 
 async fn open(disk: &SimDisk, env: &Arc<TestEnv>) -> OpenedMap<SimDisk> {
-    let opened = open_with(disk, env, LogMapLimits::default()).await;
+    let opened = open_with(disk, env, &SPEC).await;
     opened.unwrap()
 }
 
@@ -55,13 +61,24 @@ fn plain(read: &ReadMap) -> Plain {
         .collect()
 }
 
+/// The newest segment.
+async fn newest(disk: &SimDisk) -> String {
+    let (me, root) = (&Identity::Service, disk.root());
+    let listed = disk.entries(me, &root, 100).await.unwrap();
+    let numbers = listed
+        .iter()
+        .filter_map(|one| segment_number(&one.name, SPEC.name));
+    segment_name(numbers.max().unwrap(), SPEC.name)
+}
+
 async fn bytes_of(disk: &SimDisk) -> Option<Vec<u8>> {
+    let name = newest(disk).await;
     let how = OpenHow {
         read: true,
         ..OpenHow::default()
     };
     let root = disk.root();
-    let opened = disk.open_at(&Identity::Service, &root, NAME.as_bytes(), how);
+    let opened = disk.open_at(&Identity::Service, &root, name.as_bytes(), how);
     let fd = opened.await.ok()?;
     let read = disk.read(&fd, 0, 16 << 20, Default::default()).await;
     Some(read.unwrap().to_vec())
@@ -147,6 +164,50 @@ fn what_was_confirmed_survives_every_cut_and_every_crash_of_the_process() {
     }
 }
 
+/// The one file of version 0.1 becomes a segment, whatever is cut.
+#[test]
+fn the_file_of_an_older_version_is_taken_over() {
+    let bytes = file(&[vec![put(1, 1), put(2, 2)], vec![remove(1), put(3, 3)]]);
+    let wanted: Plain = [(vec![2], vec![2; 2]), (vec![3], vec![3; 3])].into();
+    for profile in PROFILES {
+        let disk = disk(profile);
+        let env = Arc::new(TestEnv::default());
+        let (on, inner, bytes) = (disk.clone(), Arc::clone(&env), bytes.clone());
+        let images: Arc<Mutex<Vec<SimDisk>>> = Arc::default();
+        let (into, from) = (Arc::clone(&images), disk.clone());
+        run(&env, async move {
+            let (me, root) = (&Identity::Service, on.root());
+            let how = OpenHow {
+                write: true,
+                create: Some(0o600),
+                ..OpenHow::default()
+            };
+            let fd = on.open_at(me, &root, b"map", how).await.unwrap();
+            on.write(&fd, 0, bytes.into(), false).await.unwrap();
+            on.fsync(&fd).await.unwrap();
+            on.fsync(&root).await.unwrap();
+            on.set_hook(Some(Arc::new(move |_| {
+                let mut images = into.lock().unwrap();
+                let seed = Cut::Seed(images.len() as u64);
+                for cut in [Cut::Nothing, Cut::Everything, seed] {
+                    images.push(from.cut(cut));
+                }
+                images.push(from.crash_process());
+                None
+            })));
+            let map = open(&on, &inner).await.map;
+            assert!(on.stat_at(&root, b"map").await.is_err(), "still there");
+            map.change(vec![]).await.unwrap();
+            on.set_hook(None);
+        });
+        let images = std::mem::take(&mut *images.lock().unwrap());
+        assert!(images.len() > 30, "{}", images.len());
+        for image in images {
+            assert_eq!(found(&image), wanted, "{profile:?}");
+        }
+    }
+}
+
 #[test]
 fn a_full_file_is_followed_by_one_with_room() {
     let disk = disk(Profile::PosixMin);
@@ -161,7 +222,7 @@ fn a_full_file_is_followed_by_one_with_room() {
             largest = largest.max(bytes_of(&on).await.unwrap().len());
         }
         let counts = map.counts();
-        assert!((3..12).contains(&counts.files), "{counts:?}");
+        assert!((3..12).contains(&counts.log.segments), "{counts:?}");
         assert_eq!((counts.entries, counts.bytes), (4, 4 * 40_001));
         assert!(largest < 3 << 20, "{largest}");
     });
@@ -177,13 +238,13 @@ fn all_who_wait_share_one_write() {
     let (on, inner) = (disk.clone(), Arc::clone(&env));
     run(&env, async move {
         let map = open(&on, &inner).await.map;
-        let before = map.counts().writes;
+        let before = map.counts().log.writes;
         let tasks: Vec<_> = (0..50).map(|i| map.change(vec![put(i, 1)])).collect();
         for task in tasks {
             task.await.unwrap();
         }
-        assert_eq!(map.counts().changes, 50);
-        assert!(map.counts().writes - before <= 2, "{:?}", map.counts());
+        assert_eq!(map.counts().log.records, 50);
+        assert!(map.counts().log.writes - before <= 2, "{:?}", map.counts());
     });
     assert_eq!(found(&disk.cut(Cut::Nothing)).len(), 50);
 }
@@ -208,7 +269,7 @@ fn a_disk_that_fails_is_told_and_caught_up_with() {
         fail(SimOp::Write, 1);
         map.change(vec![put(1, 1)]).await.unwrap();
         assert!(map.is_healthy());
-        assert_eq!(map.counts().files, 2);
+        assert_eq!(map.counts().log.segments, 2);
         // The new one fails, too: told, in force, and stored later without anybody asking.
         fail(SimOp::Write, 2);
         assert_eq!(map.change(vec![put(2, 2)]).await, Err(VfsError::Io));
@@ -241,11 +302,12 @@ fn beyond_its_limits_it_takes_nothing_and_gives_room_back() {
     let env = Arc::new(TestEnv::default());
     let inner = Arc::clone(&env);
     run(&env, async move {
-        let limits = LogMapLimits {
+        const SMALL: MapSpec = MapSpec {
             entries: 3,
             bytes: 100,
+            ..SPEC
         };
-        let map = open_with(&disk, &inner, limits).await.unwrap().map;
+        let map = open_with(&disk, &inner, &SMALL).await.unwrap().map;
         map.change(vec![put(1, 10), put(2, 10), put(3, 10)])
             .await
             .unwrap();
@@ -318,9 +380,9 @@ fn a_torn_tail_is_dropped_and_a_bad_middle_casts_doubt() {
     }
     let mut newer = bytes;
     newer[3] = b'2';
-    assert_eq!(read_log_map(&newer), Err(LogMapError::Version));
+    assert_eq!(read_log_map(&newer), Err(Refusal::Version));
     for strange in [&b"rubbish"[..], b"", b"HF"] {
-        assert_eq!(read_log_map(strange), Err(LogMapError::NotOurs));
+        assert_eq!(read_log_map(strange), Err(Refusal::NotOurs));
     }
 }
 
@@ -340,7 +402,8 @@ fn a_damaged_file_is_kept_aside_and_its_doubtful_entries_are_not_taken() {
             ..OpenHow::default()
         };
         let (me, root) = (&Identity::Service, disk.root());
-        let fd = disk.open_at(me, &root, NAME.as_bytes(), how).await.unwrap();
+        let name = newest(&disk).await;
+        let fd = disk.open_at(me, &root, name.as_bytes(), how).await.unwrap();
         let at = 3 * ALIGN as u64 + 30;
         disk.write(&fd, at, vec![0xAA].into(), false).await.unwrap();
         let opened = open(&disk, &inner).await;
@@ -353,15 +416,13 @@ fn a_damaged_file_is_kept_aside_and_its_doubtful_entries_are_not_taken() {
         let again = open(&disk, &inner).await;
         assert_eq!((again.entries.len(), again.damage.len()), (2, 0));
         // What is not ours is left alone.
+        let name = newest(&disk).await;
+        let fd = disk.open_at(me, &root, name.as_bytes(), how).await.unwrap();
         disk.write(&fd, 0, vec![b'X'; 8].into(), false)
             .await
             .unwrap();
-        let fd = disk.open_at(me, &root, NAME.as_bytes(), how).await.unwrap();
-        disk.write(&fd, 0, vec![b'X'; 8].into(), false)
-            .await
-            .unwrap();
-        let refused = open_with(&disk, &inner, LogMapLimits::default()).await;
-        assert_eq!(refused.err(), Some(LogMapError::NotOurs));
+        let refused = open_with(&disk, &inner, &SPEC).await;
+        assert_eq!(refused.err().unwrap().why, Refusal::NotOurs);
     });
 }
 

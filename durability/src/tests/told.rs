@@ -44,6 +44,10 @@ impl Slow {
         })
     }
 
+    fn restore(&self) -> Vec<LatchRecord> {
+        lock(&self.set).clone()
+    }
+
     fn log(&self, line: String) {
         lock(&self.log).push(line);
     }
@@ -73,10 +77,6 @@ impl LatchStore for Slow {
         self.log(format!("cleared {}", key.ino));
         lock(&self.set).retain(|record| record.key != key);
         self.task()
-    }
-
-    fn restore(&self) -> Vec<LatchRecord> {
-        lock(&self.set).clone()
     }
 
     fn settled(&self) -> Option<StoreTask> {

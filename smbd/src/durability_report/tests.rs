@@ -242,9 +242,7 @@ fn failed_files_that_cannot_be_read_are_not_none() {
     let large = std::fs::File::create(&file).unwrap();
     large.set_len(LATCHES_READ_MAX + 1).unwrap();
     assert!(latched(state.path(), None).is_string());
-    let read = StoredLatches {
-        overflow: true,
-        ..StoredLatches::default()
-    };
+    let mut read = StoredLatches::default();
+    read.overflow = true;
     assert_eq!(failed_files(&read, Some("data")).len(), 1);
 }

@@ -4,7 +4,7 @@ use durability::{LatchRecord, LatchStore};
 use vfs::{Disk, FileKey, VfsError, sys::SysDisk};
 
 use super::*;
-use crate::{durability_report, flush_journal, latch_file, users};
+use crate::{durability_report, flush_journal, latches, users};
 
 struct Place {
     state: tempfile::TempDir,
@@ -70,7 +70,7 @@ fn a_new_share_has_its_latches_and_its_rules() {
         ..place.record("b").key
     };
     run(async {
-        let store = latch_file::open(place.state.path(), &[], env).unwrap();
+        let store = latches::open(place.state.path(), &[], env).unwrap();
         let record = LatchRecord {
             key: unknown,
             ..place.record("b")

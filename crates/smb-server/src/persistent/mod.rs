@@ -30,7 +30,7 @@ use std::{
     },
 };
 
-use durability::{Change, LogMap, LogMapCounts, StoreTask};
+use durability::{Change, LogMap, MapCounts, StoreTask};
 use smb_wire::{
     dtyp::Sid,
     ids::{Guid, LeaseKey},
@@ -66,7 +66,7 @@ pub trait HandleStore: Send + Sync {
     fn is_healthy(&self) -> bool;
 
     /// What it holds and has done.
-    fn counts(&self) -> LogMapCounts;
+    fn counts(&self) -> MapCounts;
 }
 
 impl<D: Disk> HandleStore for LogMap<D> {
@@ -78,7 +78,7 @@ impl<D: Disk> HandleStore for LogMap<D> {
         Self::is_healthy(self)
     }
 
-    fn counts(&self) -> LogMapCounts {
+    fn counts(&self) -> MapCounts {
         Self::counts(self)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use durability::{Change, LogMapCounts, StoreTask};
+use durability::{Change, MapCounts, StoreTask};
 use smb_wire::{
     access_mask::AccessMask,
     dtyp::Sid,
@@ -31,8 +31,8 @@ impl HandleStore for Remembers {
     fn is_healthy(&self) -> bool {
         true
     }
-    fn counts(&self) -> LogMapCounts {
-        LogMapCounts::default()
+    fn counts(&self) -> MapCounts {
+        MapCounts::default()
     }
 }
 

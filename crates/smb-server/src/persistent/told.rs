@@ -31,7 +31,7 @@ impl<V: Vfs> Server<V> {
     /// Persistent opens, and whether what changes of them can be recorded; `None` where no share
     /// ever had any.
     #[must_use]
-    pub fn persistent_opens(&self) -> Option<(usize, bool, durability::LogMapCounts)> {
+    pub fn persistent_opens(&self) -> Option<(usize, bool, durability::MapCounts)> {
         let store = self.persistence.store()?;
         Some((self.persistence.len(), store.is_healthy(), store.counts()))
     }

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use durability::{Change, Durability, LogMapCounts, MapEntry, Policy, ShareDurability, StoreTask};
+use durability::{Change, Durability, MapCounts, MapEntry, Policy, ShareDurability, StoreTask};
 use smb_auth::{MachineSid, UserDb};
 use smb_wire::{
     access_mask::AccessMask,
@@ -140,8 +140,8 @@ impl HandleStore for Remembers {
     fn is_healthy(&self) -> bool {
         !self.broken.load(Ordering::SeqCst)
     }
-    fn counts(&self) -> LogMapCounts {
-        LogMapCounts::default()
+    fn counts(&self) -> MapCounts {
+        MapCounts::default()
     }
 }
 

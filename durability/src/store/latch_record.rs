@@ -1,22 +1,19 @@
-//! What is kept of an error latch so that it outlives the server process.
+//! The latch of one inode as it is stored, so that it outlives the server process.
 //!
-//! A failed sync latches an inode (`inode.rs`). [`LatchStore`] writes that down: the record is on
-//! stable storage before the failing reply leaves, where the store can write at all; where it
-//! cannot, the original error is told all the same, the latch stays in memory, and the store says
-//! so loudly. A record is a superset of what is unproven, always: ranges beyond a limit become one
-//! that covers them, and a repair need not be written down before its reply.
+//! A failed sync latches an inode (`inode.rs`). [`LatchStore`] stores that: the record is on stable
+//! storage before the failing reply leaves, where the store can write at all; where it cannot, the
+//! original error is told all the same, the latch stays in memory, and the store says so loudly. A
+//! record is a superset of what is unproven, always: ranges beyond a limit become one that covers
+//! them, and a repair need not be stored before its reply.
 //!
-//! How the engine calls it, with [`LatchRecord`] always the whole state of the latch:
-//! `set` when an inode is latched or its latch grew, awaited before the failed reply; `cleared`
-//! when the latch ended (repair, deletion, an administrator), not awaited. The order of the calls
-//! is the order of what happened, so make the call under the inode's lock and await afterwards.
-//! At start `restore` hands the records back before the first connection.
+//! [`LatchRecord`] is always the whole state of the latch. The order of the calls to the store is
+//! the order of what happened, so make the call under the inode's lock and await afterwards.
 //!
-//! Does not own: the file (`latch_file.rs`), when a latch begins or ends.
-
-use std::{future::Future, pin::Pin};
+//! Does not own: the files (`latches.rs`), when a latch begins or ends.
 
 use vfs::{FileKey, Timestamp, VfsError};
+
+use super::log::StoreTask;
 
 /// Most ranges kept of one stream; beyond it one range covers the rest.
 pub const STORED_RANGES_MAX: usize = 64;
@@ -32,10 +29,6 @@ pub const STORED_PATH_MAX: usize = 1024;
 /// As [`STORED_PATH_MAX`] and [`STORED_SHARES_MAX`] where room is short.
 const COARSE_PATH_MAX: usize = 64;
 const COARSE_SHARES_MAX: usize = 2;
-
-/// Completes when the store has done what was asked, or could not. The work goes on if it is
-/// dropped. Not `Send`: poll it on the worker that made it.
-pub type StoreTask = Pin<Box<dyn Future<Output = Result<(), VfsError>>>>;
 
 /// Bytes of one stream that a failed sync left unproven.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -168,7 +161,7 @@ pub(crate) fn cut(text: &mut String, max: usize) {
     text.truncate(end);
 }
 
-/// Keeps latches across restarts of the server. See the module head for who calls what when.
+/// Stores latches across restarts of the server. See the module head for who calls what when.
 pub trait LatchStore: Send + Sync + 'static {
     /// The latch of `record.key` is this from now on. The task ends when that is on stable
     /// storage; its error (already reported by the store) changes nothing about the latch or
@@ -181,57 +174,13 @@ pub trait LatchStore: Send + Sync + 'static {
 
     /// More inodes failed than the engine can tell apart, or an administrator accepted that: until
     /// then every FLUSH fails, also after a restart. As [`LatchStore::set`].
-    fn set_overflow(&self, overflow: bool) -> StoreTask {
-        let _ = overflow;
+    fn set_overflow(&self, _overflow: bool) -> StoreTask {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Whether earlier runs left that, or something of what they left cannot be read.
-    fn has_overflow(&self) -> bool {
-        false
-    }
-
-    /// The end of the write that covers all calls so far; `None` if none is under way or waits.
-    fn settled(&self) -> Option<StoreTask> {
-        None
-    }
-
-    /// Everything that earlier runs left latched and whose file system is known. Empties nothing.
-    fn restore(&self) -> Vec<LatchRecord>;
-
-    /// Latches read back whose file system is not there now (and so nobody can reach the inode):
-    /// kept in the store, named to the administrator.
-    fn dormant(&self) -> Vec<LatchRecord> {
-        Vec::new()
-    }
-
-    /// An administrator accepts the loss of everything dormant. Answers how many there were.
-    fn clear_dormant(&self) -> usize {
-        0
-    }
-
-    /// Whether the last attempt to write succeeded: if not, a restart forgets latches.
-    fn is_healthy(&self) -> bool {
-        true
-    }
-}
-
-/// No store: latches end with the process.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoLatchStore;
-
-impl LatchStore for NoLatchStore {
-    fn set(&self, _: LatchRecord) -> StoreTask {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn cleared(&self, _: FileKey) -> StoreTask {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn restore(&self) -> Vec<LatchRecord> {
-        Vec::new()
-    }
+    /// The end of the write that covers all calls so far, or that the store does not come to it in
+    /// the time a reply may wait; `None` if none is under way or waits.
+    fn settled(&self) -> Option<StoreTask>;
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! stays unknown sleeps in the store: nobody can reach such an inode through a share. Looking may
 //! wait for a disk ([`look`]), what was seen is taken without ([`Look::learned`]).
 //!
-//! The format and the writing are `durability::LatchFile`'s.
+//! Format and writing are `durability::LatchMap`'s.
 
 use std::{
     io,
@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use durability::{KnownFs, LatchFile, LatchFileError, LatchRecord, LatchStore};
+use durability::{KnownFs, LatchMap, LatchRecord, Refusal, StoreError};
 use vfs::{
     Disk, Env, FileKey,
     sys::{SuperBlock, SysDisk},
@@ -34,29 +34,27 @@ pub(crate) fn open(
     folder: &Path,
     shares: &[config::Share],
     env: Arc<dyn Env>,
-) -> io::Result<Arc<LatchFile<SysDisk>>> {
-    let file = folder.join("latches");
-    let failed = |error: LatchFileError| {
-        let way_out = match error {
-            LatchFileError::Disk(_) => "the state folder must be readable and writable",
-            LatchFileError::NotOurs | LatchFileError::Version => {
+) -> io::Result<Arc<LatchMap<SysDisk>>> {
+    let failed = |error: StoreError| {
+        let way_out = match error.why {
+            Refusal::Disk(_) => "the state folder must be readable and writable",
+            Refusal::NotOurs | Refusal::Version => {
                 "it says which files lost data in a failed sync. Start the version that wrote it, \
                  or move it away: then those files answer as if nothing had happened"
             }
         };
-        io::Error::other(format!("{}: {error}\n  = {way_out}", file.display()))
+        io::Error::other(format!("{}/{error}\n  = {way_out}", folder.display()))
     };
-    let disk = SysDisk::open(folder).map_err(|errno| failed(errno.into()))?;
+    let disk = SysDisk::open(folder).map_err(|errno| failed(StoreError::new("", errno.into())))?;
     let known = file_systems(shares);
-    let opened = apart(LatchFile::open(disk, env, known)).map_err(failed)?;
-    for refused in &opened.refused {
+    let opened = apart(LatchMap::open(disk, env, known)).map_err(failed)?;
+    for damage in &opened.damage {
         tracing::error!(
-            entry = refused.number,
-            why = refused.why,
-            path = refused.path.as_deref().unwrap_or("unknown"),
-            "{}: an entry is damaged: a file whose sync failed is not known any more; the file is \
-             kept as latches.refused",
-            file.display()
+            offset = damage.offset,
+            why = damage.why,
+            "{}: the stored latches are damaged: a file whose sync failed may not be known any \
+             more; the file is kept as latches.refused",
+            folder.display()
         );
     }
     if opened.store.has_overflow() {
@@ -76,7 +74,7 @@ pub(crate) struct Look {
 }
 
 /// Looks at the file systems of shares; changes nothing. May wait for their disks.
-pub(crate) fn look(store: &LatchFile<SysDisk>, shares: &[config::Share]) -> Look {
+pub(crate) fn look(store: &LatchMap<SysDisk>, shares: &[config::Share]) -> Look {
     Look {
         known: file_systems(shares),
         located: locate(store, shares),
@@ -86,7 +84,7 @@ pub(crate) fn look(store: &LatchFile<SysDisk>, shares: &[config::Share]) -> Look
 impl Look {
     /// Tells the store. Answers the latches that wake: restore them before anybody can reach
     /// their inodes.
-    pub(crate) fn learned(self, store: &LatchFile<SysDisk>) -> Vec<LatchRecord> {
+    pub(crate) fn learned(self, store: &LatchMap<SysDisk>) -> Vec<LatchRecord> {
         let known = self.known.into_iter();
         let mut woken: Vec<_> = known.flat_map(|known| store.learn(known)).collect();
         woken.extend(wake(store, self.located));
@@ -114,7 +112,7 @@ fn file_systems(shares: &[config::Share]) -> Vec<KnownFs> {
 }
 
 /// Finds inodes whose file system has no known name by their path.
-fn locate(store: &LatchFile<SysDisk>, shares: &[config::Share]) -> Vec<(LatchRecord, FileKey)> {
+fn locate(store: &LatchMap<SysDisk>, shares: &[config::Share]) -> Vec<(LatchRecord, FileKey)> {
     let dormant = store.dormant().into_iter();
     let located = dormant.filter_map(|dormant| {
         let named = |share: &&config::Share| {
@@ -128,7 +126,7 @@ fn locate(store: &LatchFile<SysDisk>, shares: &[config::Share]) -> Vec<(LatchRec
 }
 
 /// Wakes what was located and still sleeps, and names the rest.
-fn wake(store: &LatchFile<SysDisk>, located: Vec<(LatchRecord, FileKey)>) -> Vec<LatchRecord> {
+fn wake(store: &LatchMap<SysDisk>, located: Vec<(LatchRecord, FileKey)>) -> Vec<LatchRecord> {
     let woken = located.into_iter();
     let woken = woken.filter_map(|(dormant, key)| store.found(&dormant, key));
     let woken = woken.collect();
@@ -163,7 +161,7 @@ fn at_path(root: &Path, record: &LatchRecord) -> Option<FileKey> {
 
 #[cfg(test)]
 mod tests {
-    use durability::UnprovenStream;
+    use durability::{LatchStore, UnprovenStream, segment_name, segment_number};
     use vfs::{Timestamp, VfsError};
 
     use super::*;
@@ -215,7 +213,7 @@ mod tests {
             .unwrap()
     }
 
-    fn set(store: &LatchFile<SysDisk>, record: LatchRecord) {
+    fn set(store: &LatchMap<SysDisk>, record: LatchRecord) {
         runtime()
             .block_on(async { store.set(record).await })
             .unwrap();
@@ -285,6 +283,15 @@ mod tests {
         assert_eq!(at_path(&top.path().join("d"), &out), None);
     }
 
+    /// The newest segment of the store.
+    fn newest(state: &Path) -> std::path::PathBuf {
+        let entries = std::fs::read_dir(state).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name());
+        let number = |name: std::ffi::OsString| segment_number(name.as_encoded_bytes(), "latches");
+        let newest = names.filter_map(number).max().unwrap();
+        state.join(segment_name(newest, "latches"))
+    }
+
     #[test]
     fn a_damaged_entry_fails_every_flush_until_cleared() {
         let state = tempfile::tempdir().unwrap();
@@ -297,9 +304,10 @@ mod tests {
                 ..FileKey::default()
             }),
         );
-        let file = state.path().join("latches");
+        let file = newest(state.path());
         let mut bytes = std::fs::read(&file).unwrap();
-        *bytes.last_mut().unwrap() ^= 1;
+        let at = bytes.windows(3).position(|three| three == b"d/f").unwrap();
+        bytes[at] ^= 1;
         std::fs::write(&file, bytes).unwrap();
         let store = open(state.path(), &[], Arc::clone(&env)).unwrap();
         assert!(store.has_overflow());
@@ -311,9 +319,15 @@ mod tests {
 
     #[test]
     fn a_file_of_somebody_else_refuses_the_start_with_a_way_out() {
-        let state = tempfile::tempdir().unwrap();
-        for (text, says) in [("rubbish", "no file of latches"), ("HFLATCH9", "version")] {
-            std::fs::write(state.path().join("latches"), text).unwrap();
+        let first = segment_name(1, "latches");
+        for (name, text, says) in [
+            ("latches", "rubbish", "latches: not a file of this server"),
+            ("latches", "HFLATCH9", "version"),
+            (first.as_str(), "rubbish", "not a file of this server"),
+            (first.as_str(), "HFM9", "version"),
+        ] {
+            let state = tempfile::tempdir().unwrap();
+            std::fs::write(state.path().join(name), text).unwrap();
             let error = open(state.path(), &[], Arc::new(TokioEnv::new())).map(drop);
             let error = error.unwrap_err().to_string();
             assert!(

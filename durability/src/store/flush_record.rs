@@ -14,13 +14,14 @@
 //! A journal that cannot write reports that itself, loudly, and fails no request: the flush *is*
 //! stable. It notes the gap as soon as it can write again.
 //!
-//! Does not own: the files (`journal_file.rs`), which shares opted in (the store knows), clocks.
+//! Does not own: the files (`journal.rs`), which shares opted in (the store knows), clocks.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use vfs::{FileKey, Timestamp};
 
-use crate::{latch_store::StoreTask, report::Exposure, settings::Policy};
+use super::log::StoreTask;
+use crate::{report::Exposure, settings::Policy};
 
 /// Most files named in one exposure record.
 pub const EXPOSED_FILES_MAX: usize = 32;
@@ -100,44 +101,12 @@ pub trait FlushJournal: Send + Sync + 'static {
     /// after the task; if the task fails, nothing bounds the change: make it stable first.
     fn cover(&self, share: &str, bytes: u64, now: Duration) -> Option<StoreTask>;
 
-    /// Whether the last attempt to write succeeded.
-    fn is_healthy(&self) -> bool {
-        true
-    }
-
-    /// Flushes that could not be written down since the start.
-    fn lost(&self) -> u64 {
-        0
-    }
-
     /// Where exposures come from; once, at start.
     fn set_source(&self, source: Arc<dyn ExposureSource>);
 }
 
-/// No journal: nothing is written down.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoFlushJournal;
-
-impl FlushJournal for NoFlushJournal {
-    fn wants(&self, _: &str) -> bool {
-        false
-    }
-
-    fn flushed(&self, _: FlushRecord) -> StoreTask {
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn promised(&self, _: FlushRecord) {}
-
-    fn cover(&self, _: &str, _: u64, _: Duration) -> Option<StoreTask> {
-        None
-    }
-
-    fn set_source(&self, _: Arc<dyn ExposureSource>) {}
-}
-
 /// The files with most bytes, at most `max` of them, most first.
-pub fn most_exposed(bytes: BTreeMap<FileKey, u64>, max: usize) -> Vec<(FileKey, u64)> {
+pub(crate) fn most_exposed(bytes: BTreeMap<FileKey, u64>, max: usize) -> Vec<(FileKey, u64)> {
     let mut all: Vec<(FileKey, u64)> = bytes.into_iter().collect();
     all.sort_by_key(|(key, bytes)| (std::cmp::Reverse(*bytes), *key));
     all.truncate(max);

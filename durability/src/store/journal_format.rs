@@ -17,23 +17,18 @@ use std::time::Duration;
 
 use vfs::Timestamp;
 
-use crate::{
-    frames::{self, ALIGN, Found, Frame, Magic, parse, search},
-    journal::{EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, FlushRecord},
-    record::{In, Out},
-    report::Exposure,
+use super::{
+    bytes::{In, Out},
+    flush_record::{EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, FlushRecord},
+    frames::{self, Damage, Magic, Part},
 };
+use crate::report::Exposure;
 
 /// Largest segment that is read.
 pub const SEGMENT_READ_MAX: u64 = 256 << 20;
 /// Most bytes of shares named in a start record; further ones are left out.
 const SHARES_BYTES_MAX: usize = 24 << 10;
-const MAGIC: &Magic = b"HFJ1";
-
-/// A frame of the journal, ready to be written.
-pub(crate) fn frame(segment: u64, number: u32, payload: &[u8]) -> Vec<u8> {
-    frames::frame(MAGIC, segment, number, payload)
-}
+pub(super) const MAGIC: &Magic = b"HFJ1";
 
 /// One share of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -286,15 +281,6 @@ fn decode_exposure(from: &mut In<'_>) -> Option<ExposureNote> {
     })
 }
 
-/// Something in a segment that is no good although something good comes after it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damage {
-    /// Where, in bytes from the start of the segment.
-    pub offset: u64,
-    /// What is wrong.
-    pub why: &'static str,
-}
-
 /// What a segment holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Segment {
@@ -319,71 +305,23 @@ pub fn read_segment(bytes: &[u8]) -> Segment {
         out.other_version = true;
         return out;
     }
-    let mut cost = 0;
-    let mut at = 0;
-    let mut next = 0;
-    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-        let fits = |frame: &Frame<'_>| out.number.is_none_or(|number| number == frame.segment);
-        let Some(frame) = parse(MAGIC, rest, &mut cost).filter(fits) else {
-            if rest.iter().all(|byte| *byte == 0) {
-                break;
-            }
-            match search(MAGIC, bytes, at + ALIGN, out.number, &mut cost) {
-                Found::At(place) => {
-                    out.damage.push(Damage {
-                        offset: at as u64,
-                        why: "no whole frame, but one behind it",
-                    });
-                    at = place;
-                    // Its number is taken as it is.
-                    next = u32::MAX;
-                    continue;
-                }
-                Found::Nothing => out.torn = Some(at as u64),
-                Found::TooCostly => out.damage.push(Damage {
-                    offset: at as u64,
-                    why: "too much that looks like frames; the rest is unread",
-                }),
-            }
-            break;
-        };
-        if next != u32::MAX && frame.number != next {
-            out.damage.push(Damage {
-                offset: at as u64,
-                why: "a frame out of its order",
-            });
-        }
-        next = frame.number.saturating_add(1);
-        out.number = Some(frame.segment);
-        let mut from = In(frame.payload);
-        while !from.is_empty() {
-            match JournalRecord::decode(&mut from) {
-                Some(record) => out.records.extend(record),
-                None => {
-                    out.damage.push(Damage {
-                        offset: at as u64,
-                        why: "a record that cannot be understood; the rest of its frame is unread",
-                    });
+    let mut damage = Vec::new();
+    let ending = frames::read(MAGIC, bytes, |part| match part {
+        Part::Damage(one) => damage.push(one),
+        Part::Payload(at, payload) => {
+            let mut from = In(payload);
+            while !from.is_empty() {
+                let Some(record) = JournalRecord::decode(&mut from) else {
+                    let why = "a record that cannot be understood; the rest of its frame is unread";
+                    damage.push(Damage::at(at, why));
                     break;
-                }
+                };
+                out.records.extend(record);
             }
         }
-        at += frame.len;
-    }
+    });
+    (out.number, out.torn, out.damage) = (ending.segment, ending.torn, damage);
     out
-}
-
-/// Name of a segment's file.
-pub fn segment_name(number: u64) -> String {
-    format!("{number:016x}.flushes")
-}
-
-/// Number of the segment in a file of that name.
-pub fn segment_number(name: &[u8]) -> Option<u64> {
-    let digits = name.strip_suffix(b".flushes")?;
-    let text = std::str::from_utf8(digits).ok()?;
-    let plain = text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    u64::from_str_radix(text, 16).ok().filter(|_| plain)
 }
 
 #[cfg(test)]
@@ -391,11 +329,15 @@ mod tests {
     use proptest::prelude::*;
     use vfs::FileKey;
 
-    use super::*;
-    use crate::{
-        frames::{PAYLOAD_MAX, aligned},
-        settings::Policy,
+    use super::{
+        super::frames::{ALIGN, PAYLOAD_MAX, aligned},
+        *,
     };
+    use crate::settings::Policy;
+
+    fn frame(segment: u64, number: u32, payload: &[u8]) -> Vec<u8> {
+        frames::frame(MAGIC, segment, number, payload)
+    }
 
     fn flush(n: u64) -> JournalRecord {
         JournalRecord::Flushed(FlushRecord {
@@ -512,19 +454,6 @@ mod tests {
         let read = read_segment(&bytes);
         assert_eq!(read.damage.len(), 1);
         assert!(read.records.is_empty());
-    }
-
-    #[test]
-    fn segments_have_names() {
-        assert_eq!(segment_number(segment_name(0x1A).as_bytes()), Some(0x1A));
-        for bad in [
-            "1.flushes",
-            "000000000000001A.flushes",
-            "+00000000000001a.flushes",
-            "x",
-        ] {
-            assert_eq!(segment_number(bad.as_bytes()), None, "{bad}");
-        }
     }
 
     proptest! {

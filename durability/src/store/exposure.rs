@@ -1,0 +1,245 @@
+//! Exposure records: what a share acknowledges before the disk has it, bounded ahead of time.
+//!
+//! While a share acknowledges lazy changes a task makes records of what it owes: an *allowance* of
+//! bytes, twice what is owed, and a *lease* of time, renewed at half. Whoever would go beyond waits
+//! for the next record; so what a crash can take is bounded by the last durable record, whatever
+//! happened since. When nothing is owed any more a record says so.
+//!
+//! Does not own: what is owed (an [`ExposureSource`] says), the log.
+
+use std::{
+    collections::BTreeMap,
+    future::poll_fn,
+    pin::pin,
+    sync::{Arc, Mutex, OnceLock},
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::sync::{Notify, oneshot};
+use vfs::{Disk, Env, VfsError};
+
+use super::{
+    flush_record::{EXPOSED_FILES_MAX, ExposureSource},
+    journal::JournalLog,
+    journal_format::{ExposureNote, JournalRecord},
+    latch_record::{STORED_PATH_MAX, cut},
+    log::StoreTask,
+};
+use crate::share::lock;
+
+/// How long changes may be acknowledged under one exposure record.
+pub const LEASE: Duration = Duration::from_secs(3);
+/// Taken off the lease where it is checked: a reply leaves a little after.
+const LEASE_MARGIN: Duration = Duration::from_millis(100);
+/// Smallest allowance while lazy changes are acknowledged.
+pub const ALLOWANCE_MIN: u64 = 32 << 20;
+/// How often a share that owes something and acknowledges nothing is looked at.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// What a share may acknowledge.
+#[derive(Default)]
+struct Covered {
+    allowance: u64,
+    /// Monotonic.
+    until: Duration,
+    /// Asked for since the last record.
+    demand: Option<u64>,
+    used: Duration,
+    waiters: Vec<oneshot::Sender<Result<(), VfsError>>>,
+    following: bool,
+    kick: Arc<Notify>,
+}
+
+/// The exposures of all shares.
+pub(super) struct Exposures<D: Disk> {
+    env: Arc<dyn Env>,
+    log: Arc<JournalLog<D>>,
+    source: OnceLock<Arc<dyn ExposureSource>>,
+    covered: Mutex<BTreeMap<String, Covered>>,
+}
+
+impl<D: Disk> Exposures<D> {
+    pub(super) fn new(env: Arc<dyn Env>, log: Arc<JournalLog<D>>) -> Arc<Self> {
+        Arc::new(Self {
+            env,
+            log,
+            source: OnceLock::new(),
+            covered: Mutex::default(),
+        })
+    }
+
+    /// Once, at start; a second one is not expected and not taken.
+    pub(super) fn set_source(&self, source: Arc<dyn ExposureSource>) {
+        let _ = self.source.set(source);
+    }
+
+    /// See [`FlushJournal::cover`](super::flush_record::FlushJournal::cover).
+    pub(super) fn cover(
+        self: &Arc<Self>,
+        share: &str,
+        bytes: u64,
+        now: Duration,
+    ) -> Option<StoreTask> {
+        let mut all = lock(&self.covered);
+        if !all.contains_key(share) {
+            all.insert(share.to_owned(), Covered::default());
+        }
+        let one = all.get_mut(share)?;
+        one.used = now;
+        let covered = bytes <= one.allowance && now + LEASE_MARGIN < one.until;
+        let wanting = bytes > one.allowance / 4 * 3 || now + LEASE / 2 > one.until;
+        if covered && !wanting {
+            return None;
+        }
+        let begun = one.demand.is_some();
+        one.demand = one.demand.max(Some(bytes));
+        let task: Option<StoreTask> = (!covered).then(|| {
+            let (tell, told) = oneshot::channel();
+            one.waiters.push(tell);
+            Box::pin(async move { told.await.unwrap_or(Err(VfsError::Io)) }) as StoreTask
+        });
+        let follow = !std::mem::replace(&mut one.following, true);
+        if !follow && (!begun || task.is_some()) {
+            one.kick.notify_one();
+        }
+        drop(all);
+        if follow {
+            let following = Following {
+                exposures: Arc::clone(self),
+                share: share.to_owned(),
+                ended: false,
+            };
+            self.env.spawn(Box::pin(async move {
+                let mut following = following;
+                let exposures = Arc::clone(&following.exposures);
+                exposures.follow(&following.share).await;
+                following.ended = true;
+            }));
+        }
+        task.map(|task| self.log.in_time(task))
+    }
+
+    /// Makes exposure records of a share until it owes nothing and acknowledges nothing.
+    async fn follow(&self, share: &str) {
+        let mut last = None;
+        loop {
+            let now = self.env.monotonic();
+            let (waiters, demand, idle, kick) = {
+                let mut all = lock(&self.covered);
+                let one = all.entry(share.to_owned()).or_default();
+                let idle = one.demand.is_none() && now >= one.used + LEASE;
+                if idle {
+                    // From here on whoever acknowledges waits for a record that allows it.
+                    one.until = Duration::ZERO;
+                }
+                let demand = one.demand.take();
+                let waiters = std::mem::take(&mut one.waiters);
+                (waiters, demand, idle, Arc::clone(&one.kick))
+            };
+            let mut kicked = pin!(kick.notified());
+            kicked.as_mut().enable();
+            let source = self.source.get();
+            let measured = source.and_then(|source| source.exposure_of(share, EXPOSED_FILES_MAX));
+            let Some(mut measured) = measured else {
+                tell_all(waiters, Ok(()));
+                lock(&self.covered).remove(share);
+                return;
+            };
+            for file in &mut measured.files {
+                cut(&mut file.path, STORED_PATH_MAX);
+            }
+            let exposure = measured.exposure;
+            let owes = exposure.bytes > 0 || exposure.inodes > 0;
+            let seen = (exposure.bytes, exposure.inodes, idle);
+            if !(idle && last == Some(seen)) {
+                let note = if idle {
+                    ExposureNote {
+                        allowance: exposure.bytes,
+                        lease: Duration::ZERO,
+                        measured,
+                    }
+                } else {
+                    let most = exposure.bytes.max(demand.unwrap_or(0));
+                    ExposureNote {
+                        allowance: most.saturating_mul(2).max(ALLOWANCE_MIN),
+                        lease: LEASE,
+                        measured,
+                    }
+                };
+                self.allow(share, now, note, waiters).await;
+                last = Some(seen);
+            }
+            if idle && !owes {
+                let mut all = lock(&self.covered);
+                let quiet = |one: &Covered| one.demand.is_none() && one.waiters.is_empty();
+                if all.get(share).is_none_or(quiet) {
+                    all.remove(share);
+                    return;
+                }
+                continue;
+            }
+            let mut pause = self.env.sleep(PERIOD);
+            poll_fn(
+                |cx| match (kicked.as_mut().poll(cx), pause.as_mut().poll(cx)) {
+                    (Poll::Pending, Poll::Pending) => Poll::Pending,
+                    _ => Poll::Ready(()),
+                },
+            )
+            .await;
+        }
+    }
+
+    /// Writes an exposure record and puts its allowance into force, if it got there.
+    async fn allow(
+        &self,
+        share: &str,
+        now: Duration,
+        note: ExposureNote,
+        waiters: Vec<oneshot::Sender<Result<(), VfsError>>>,
+    ) {
+        let (allowance, lease) = (note.allowance, note.lease);
+        // If the record gets there and the news of it does not, the smaller one must hold.
+        if let Some(one) = lock(&self.covered).get_mut(share) {
+            one.allowance = one.allowance.min(allowance);
+        }
+        let record = JournalRecord::Exposure(note).encode();
+        let written = match self.log.append(0, false, |_| Some(record)) {
+            Some(written) => written.await,
+            None => Err(VfsError::Io),
+        };
+        if written.is_ok()
+            && !lease.is_zero()
+            && let Some(one) = lock(&self.covered).get_mut(share)
+        {
+            one.allowance = allowance;
+            one.until = now + lease;
+        }
+        tell_all(waiters, written);
+    }
+}
+
+fn tell_all(waiters: Vec<oneshot::Sender<Result<(), VfsError>>>, what: Result<(), VfsError>) {
+    for waiter in waiters {
+        // Who went away does not care.
+        let _ = waiter.send(what);
+    }
+}
+
+/// The worker of a share's follower may die under it: then the next change starts another one.
+struct Following<D: Disk> {
+    exposures: Arc<Exposures<D>>,
+    share: String,
+    ended: bool,
+}
+
+impl<D: Disk> Drop for Following<D> {
+    fn drop(&mut self) {
+        if !self.ended
+            && let Some(one) = lock(&self.exposures.covered).get_mut(&self.share)
+        {
+            one.following = false;
+            one.waiters.clear();
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Frames: the units of a log file, and a reader that believes nothing.
+//!
+//! Each begins at a multiple of 512 bytes, so that none shares a sector with an earlier one:
+//!
+//! | frame | |
+//! |---|---|
+//! | 4 bytes | magic of the log; its last is the digit of the version |
+//! | u32 | bytes of the payload |
+//! | u64, u32 | number of the segment, number of the frame in it (from 0) |
+//! | u32 | CRC-32C of the 16 bytes before it and of the payload |
+//! | payload | records; their format is the log's own |
+//!
+//! All little-endian. A log writes a frame only after the one before it is on stable storage. So
+//! after a power cut the last frame may be torn, which is normal: nothing in it was acknowledged. A
+//! bad frame with a good one behind it is damage. Behind the last frame there are zeros.
+
+use super::bytes::{In, Out, crc32c};
+
+/// What frames are aligned to.
+pub(crate) const ALIGN: usize = 512;
+/// Bytes before a frame's payload.
+pub(crate) const HEAD: usize = 24;
+/// Largest payload.
+pub(crate) const PAYLOAD_MAX: usize = 1 << 20;
+/// Bytes of checksum that a search behind a bad frame may cost, as a multiple of the file.
+const SEARCH_FACTOR: usize = 4;
+
+/// What a log's frames begin with.
+pub(crate) type Magic = [u8; 4];
+
+pub(crate) fn aligned(len: usize) -> usize {
+    len.div_ceil(ALIGN) * ALIGN
+}
+
+/// A frame ready to be written, padded with zeros.
+pub(crate) fn frame(magic: &Magic, segment: u64, number: u32, payload: &[u8]) -> Vec<u8> {
+    let mut head = Out::default();
+    head.u32(payload.len() as u32);
+    head.u64(segment);
+    head.u32(number);
+    let crc = crc32c(crc32c(0, &head.0), payload);
+    let mut out = Out::default();
+    out.bytes(magic);
+    out.bytes(&head.0);
+    out.u32(crc);
+    out.bytes(payload);
+    out.0.resize(aligned(out.0.len()), 0);
+    out.0
+}
+
+struct Frame<'a> {
+    segment: u64,
+    number: u32,
+    payload: &'a [u8],
+    /// With its padding.
+    len: usize,
+}
+
+/// The frame at the start of `bytes`, if it is whole; `cost` counts the bytes summed.
+fn parse<'a>(magic: &Magic, bytes: &'a [u8], cost: &mut usize) -> Option<Frame<'a>> {
+    let mut from = In(bytes);
+    if from.bytes(magic.len())? != magic {
+        return None;
+    }
+    let head = from.0.get(..16)?;
+    let len = usize::try_from(from.u32()?).ok()?;
+    let (segment, number, crc) = (from.u64()?, from.u32()?, from.u32()?);
+    if len > PAYLOAD_MAX {
+        return None;
+    }
+    let payload = from.bytes(len)?;
+    *cost += len;
+    (crc32c(crc32c(0, head), payload) == crc).then_some(Frame {
+        segment,
+        number,
+        payload,
+        len: aligned(HEAD + len),
+    })
+}
+
+/// A part of a file that cannot be read, although something good comes after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Where, in bytes from the start of the file.
+    pub offset: u64,
+    /// What is wrong.
+    pub why: &'static str,
+}
+
+impl Damage {
+    pub(super) fn at(offset: usize, why: &'static str) -> Self {
+        Self {
+            offset: offset as u64,
+            why,
+        }
+    }
+}
+
+/// What a file consists of, in order.
+pub(super) enum Part<'a> {
+    /// A good frame: where it is, and its payload.
+    Payload(usize, &'a [u8]),
+    Damage(Damage),
+}
+
+/// What is known of a file after its parts.
+#[derive(Default)]
+pub(super) struct Ending {
+    /// Number of the segment by its first good frame.
+    pub(super) segment: Option<u64>,
+    /// Where a frame was being written when the end came.
+    pub(super) torn: Option<u64>,
+    /// Where the last good frame ends.
+    pub(super) end: usize,
+}
+
+/// Reads a file, whatever the bytes are.
+pub(super) fn read<'a>(magic: &Magic, bytes: &'a [u8], mut part: impl FnMut(Part<'a>)) -> Ending {
+    let (mut cost, mut at, mut next) = (0, 0, Some(0));
+    let mut ending = Ending::default();
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let ours = |frame: &Frame<'_>| ending.segment.is_none_or(|own| own == frame.segment);
+        let Some(frame) = parse(magic, rest, &mut cost).filter(ours) else {
+            if rest.iter().all(|byte| *byte == 0) {
+                break;
+            }
+            match search(magic, bytes, at + ALIGN, ending.segment, &mut cost) {
+                Found::At(place) => {
+                    let why = "no whole frame, but one behind it";
+                    part(Part::Damage(Damage::at(at, why)));
+                    (at, next) = (place, None);
+                    continue;
+                }
+                Found::Nothing => ending.torn = Some(at as u64),
+                Found::TooCostly => {
+                    let why = "too much that looks like frames; the rest is unread";
+                    part(Part::Damage(Damage::at(at, why)));
+                }
+            }
+            break;
+        };
+        if next.is_some_and(|next| next != frame.number) {
+            part(Part::Damage(Damage::at(at, "a frame out of its order")));
+        }
+        next = frame.number.checked_add(1);
+        ending.segment = Some(frame.segment);
+        part(Part::Payload(at, frame.payload));
+        at += frame.len;
+        ending.end = at;
+    }
+    ending
+}
+
+/// What is behind a bad frame.
+enum Found {
+    /// A good one.
+    At(usize),
+    Nothing,
+    /// Too much that looks like frames.
+    TooCostly,
+}
+
+/// Looks for a good frame (of the segment, if it is known) from `from` on.
+fn search(
+    magic: &Magic,
+    bytes: &[u8],
+    from: usize,
+    segment: Option<u64>,
+    cost: &mut usize,
+) -> Found {
+    let mut at = from;
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        if *cost > bytes.len().saturating_mul(SEARCH_FACTOR) {
+            return Found::TooCostly;
+        }
+        let frame = parse(magic, rest, cost);
+        if frame.is_some_and(|frame| segment.is_none_or(|number| number == frame.segment)) {
+            return Found::At(at);
+        }
+        at += ALIGN;
+    }
+    Found::Nothing
+}

@@ -1,0 +1,219 @@
+//! The journal of acknowledged flushes: a log (`log.rs`) in a folder of its own; its bytes:
+//! `journal_format.rs`.
+//!
+//! A record is written beside the syncs of other files, never before the sync it speaks of. Flushes
+//! that could not be written down are counted as lost, the error is reported, and the flushes are
+//! answered all the same; the next segment that can be made begins with a gap record. A bounded
+//! number of segments is kept.
+//!
+//! Does not own: when the disk was synced, exposures (`exposure.rs`).
+
+use std::{sync::Arc, time::Duration};
+
+use vfs::{Disk, Env, VfsError, disk::DiskResult};
+
+use super::{
+    exposure::Exposures,
+    flush_record::{ExposureSource, FlushJournal, FlushRecord},
+    folder,
+    journal_format::{JournalRecord, MAGIC, ShareRoot, StartRecord},
+    latch_record::{STORED_PATH_MAX, cut},
+    log::{Contents, Log, LogCounts, StoreTask},
+    segments::{Segments, Shape},
+};
+
+/// What the names of its files end with.
+pub const FLUSHES: &str = "flushes";
+/// What version 0.1 left of a segment that it was making.
+const OLD_SPARE: &[u8] = b"segment.new";
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JournalLimits {
+    /// Bytes of a segment, at least 64 KiB.
+    pub segment_bytes: u64,
+    /// Segments kept, at least 2; then the oldest is removed.
+    pub segments: usize,
+}
+
+impl Default for JournalLimits {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 8 << 20,
+            segments: 8,
+        }
+    }
+}
+
+/// What the journal is told of the run.
+#[derive(Debug, Clone, Default)]
+pub struct JournalRun {
+    /// The kernel's boot id.
+    pub boot: String,
+    /// Version of the server.
+    pub server: String,
+    /// Shares whose flushes are wanted, with their folders.
+    pub shares: Vec<ShareRoot>,
+}
+
+/// What segments begin with.
+pub(super) struct Run {
+    env: Arc<dyn Env>,
+    id: [u8; 16],
+    about: JournalRun,
+    /// No segment of this run is there yet.
+    first: bool,
+    /// Lost flushes of which no gap record tells, and those of which the next one will.
+    untold: u64,
+    telling: u64,
+}
+
+impl Run {
+    fn start_record(&self) -> JournalRecord {
+        JournalRecord::Start(StartRecord {
+            at: self.env.realtime(),
+            run: self.id,
+            boot: self.about.boot.clone(),
+            server: self.about.server.clone(),
+            first: self.first,
+            shares: self.about.shares.clone(),
+        })
+    }
+}
+
+impl Contents for Run {
+    fn head(&mut self) -> Vec<Vec<u8>> {
+        let mut payload = self.start_record().encode();
+        self.telling = self.untold;
+        if self.telling > 0 {
+            let (at, lost) = (self.env.realtime(), self.telling);
+            payload.extend(JournalRecord::Gap { at, lost }.encode());
+        }
+        vec![payload]
+    }
+
+    fn begun(&mut self) {
+        self.first = false;
+        self.untold -= self.telling;
+    }
+
+    fn lost(&mut self, weight: u64) {
+        self.untold += weight;
+    }
+}
+
+pub(super) type JournalLog<D> = Log<D, Run>;
+
+/// The journal of a server. See the module head.
+pub struct JournalFile<D: Disk> {
+    env: Arc<dyn Env>,
+    log: Arc<JournalLog<D>>,
+    exposures: Arc<Exposures<D>>,
+}
+
+impl<D: Disk> JournalFile<D> {
+    /// Begins a run in the folder that `disk` starts at: makes its first segment.
+    ///
+    /// # Errors
+    /// Of the disk: who asked for a journal shall know that there is none.
+    pub async fn open(
+        disk: D,
+        env: Arc<dyn Env>,
+        limits: JournalLimits,
+        about: JournalRun,
+    ) -> DiskResult<Arc<Self>> {
+        let shape = Shape {
+            kind: FLUSHES,
+            magic: MAGIC,
+            title: "the journal of flushes",
+            risk: "flushes are honored, and from now on not written down",
+            segment_bytes: limits.segment_bytes.max(64 << 10),
+            segments: limits.segments.max(2),
+            is_snapshot: false,
+        };
+        let mut id = [0; 16];
+        env.fill_random(&mut id);
+        let run = Run {
+            env: Arc::clone(&env),
+            id,
+            about,
+            first: true,
+            untold: 0,
+            telling: 0,
+        };
+        folder::remove(&disk, OLD_SPARE).await?;
+        let segments = Segments::find(disk, shape).await?;
+        let (log, made) = Log::open(Arc::clone(&env), shape, run, segments).await;
+        made?;
+        let exposures = Exposures::new(Arc::clone(&env), Arc::clone(&log));
+        Ok(Arc::new(Self {
+            env,
+            log,
+            exposures,
+        }))
+    }
+
+    /// Other shares are wanted from now on (a reload).
+    pub fn set_shares(&self, shares: Vec<ShareRoot>) {
+        // Nobody waits for it; nothing to write where nothing changes.
+        drop(self.log.append(0, false, |run| {
+            if run.about.shares == shares {
+                return None;
+            }
+            run.about.shares = shares;
+            Some(run.start_record().encode())
+        }));
+    }
+
+    /// The orderly end: `stable` if everything acknowledged is on stable storage.
+    ///
+    /// # Errors
+    /// The record could not be written; the next report will call the run crashed.
+    pub async fn stop(&self, stable: bool) -> Result<(), VfsError> {
+        let at = self.env.realtime();
+        self.append(&JournalRecord::Stop { at, stable }, 0, false)
+            .await
+    }
+
+    /// What it has done; what failed are flushes that could not be written down.
+    pub fn counts(&self) -> LogCounts {
+        self.log.counts()
+    }
+
+    /// Whether the last write succeeded, and none hangs.
+    pub fn is_healthy(&self) -> bool {
+        self.log.is_healthy()
+    }
+
+    fn append(&self, record: &JournalRecord, weight: u64, lazy: bool) -> StoreTask {
+        let bytes = record.encode();
+        let task = self.log.append(weight, lazy, |_| Some(bytes));
+        task.unwrap_or_else(|| Box::pin(std::future::ready(Err(VfsError::Io))))
+    }
+}
+
+impl<D: Disk> FlushJournal for JournalFile<D> {
+    fn wants(&self, share: &str) -> bool {
+        let mine = |run: &mut Run| run.about.shares.iter().any(|one| one.name == share);
+        self.log.peek(mine)
+    }
+
+    fn flushed(&self, mut record: FlushRecord) -> StoreTask {
+        cut(&mut record.path, STORED_PATH_MAX);
+        let written = self.append(&JournalRecord::Flushed(record), 1, false);
+        self.log.in_time(written)
+    }
+
+    fn promised(&self, mut record: FlushRecord) {
+        cut(&mut record.path, STORED_PATH_MAX);
+        drop(self.append(&JournalRecord::Promised(record), 1, true));
+    }
+
+    fn cover(&self, share: &str, bytes: u64, now: Duration) -> Option<StoreTask> {
+        self.exposures.cover(share, bytes, now)
+    }
+
+    fn set_source(&self, source: Arc<dyn ExposureSource>) {
+        self.exposures.set_source(source);
+    }
+}

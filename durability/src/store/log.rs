@@ -1,0 +1,504 @@
+//! A log: records in the order of the calls, one writer, group commit.
+//!
+//! Records that come while a frame is being written share the next one, so one durable write serves
+//! all who wait. A new segment (`segments.rs`) begins with what the log's [`Contents`] say.
+//!
+//! **Failure.** What could not be written is written anew to another segment. Where none can be
+//! made the contents hear of the loss, whoever waits gets an error, and a new segment is tried with
+//! the next record ([`BACK_OFF`] later at the earliest) and after [`RETRY`]. A disk that hangs is
+//! waited for [`WAIT_MAX`] once, and then by nobody until it moves again; its records are written
+//! then. Both make the log unhealthy, which is reported once.
+//!
+//! Does not own: files, what records mean.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    future::poll_fn,
+    mem,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+use vfs::{
+    Disk, Env, VfsError,
+    disk::{DiskResult, Errno},
+};
+
+use super::{
+    frames::PAYLOAD_MAX,
+    segments::{Segments, Shape},
+};
+use crate::share::lock;
+
+/// No new segment is tried for so long after one could not be made.
+const BACK_OFF: Duration = Duration::from_secs(1);
+/// Pause before what could not be stored is tried again without anybody asking.
+const RETRY: Duration = Duration::from_secs(10);
+/// Longest time that a record is waited for.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long a record that nobody waits for may wait to share a frame.
+const LAZY_DELAY: Duration = Duration::from_millis(200);
+/// Most records waiting to be written, and most of their bytes.
+pub(crate) const QUEUE_MAX: usize = 65_536;
+const QUEUE_BYTES_MAX: usize = 16 << 20;
+
+/// Completes when the store has done what was asked, or could not. The work goes on if it is
+/// dropped. Not `Send`: poll it on the worker that made it.
+pub type StoreTask = Pin<Box<dyn Future<Output = Result<(), VfsError>>>>;
+type Tell = oneshot::Sender<Result<(), VfsError>>;
+
+/// What a log is about.
+pub(super) trait Contents: Send + 'static {
+    /// The first frames of a new segment.
+    fn head(&mut self) -> Vec<Vec<u8>>;
+    /// The segment that begins with the last [`Contents::head`] is stable.
+    fn begun(&mut self) {}
+    /// Records of this weight in all could not be stored; the next segment's head may say so.
+    fn lost(&mut self, _weight: u64) {}
+    /// What the old segment must say, in one sector, where there is no room for a new one.
+    fn last_word(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// What a log has done since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogCounts {
+    /// Records stored.
+    pub records: u64,
+    /// Durable writes that they took.
+    pub writes: u64,
+    /// Segments made.
+    pub segments: u64,
+    /// Records that could not be stored when they were asked for, as far as they count.
+    pub failed: u64,
+}
+
+struct Queued {
+    bytes: Vec<u8>,
+    /// What its loss counts.
+    weight: u64,
+    /// Who asked for it, and who only waits for all that came before.
+    tell: Vec<Tell>,
+}
+
+struct State<C> {
+    contents: C,
+    queue: VecDeque<Queued>,
+    queued_bytes: usize,
+    /// The segment lacks something: the next write begins a new one.
+    renew: bool,
+    running: bool,
+    /// After these times somebody will look for what is to be written.
+    alarms: BTreeSet<Duration>,
+}
+
+impl<C: Contents> State<C> {
+    /// False if there is no room. Who only waits has no place of his own; who has given up waiting
+    /// makes room for others.
+    fn push(&mut self, bytes: Vec<u8>, weight: u64, tell: Tell) -> bool {
+        if bytes.is_empty()
+            && let Some(last) = self.queue.back_mut()
+        {
+            if last.tell.len() == last.tell.capacity() {
+                last.tell.retain(|tell| !tell.is_closed());
+            }
+            if last.tell.len() < QUEUE_MAX {
+                last.tell.push(tell);
+            }
+            return true;
+        }
+        let queued = self.queued_bytes + bytes.len();
+        if self.queue.len() >= QUEUE_MAX || queued > QUEUE_BYTES_MAX {
+            return false;
+        }
+        self.queued_bytes = queued;
+        let tell = vec![tell];
+        self.queue.push_back(Queued {
+            bytes,
+            weight,
+            tell,
+        });
+        true
+    }
+
+    /// The first records of the queue that one frame holds.
+    fn next(&mut self, payload_max: usize) -> Vec<Queued> {
+        let (mut bytes, mut count) = (0, 0);
+        for one in &self.queue {
+            if bytes + one.bytes.len() > payload_max {
+                break;
+            }
+            bytes += one.bytes.len();
+            count += 1;
+        }
+        self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
+        self.queue.drain(..count).collect()
+    }
+}
+
+/// What only the writer may touch.
+struct Place<D: Disk> {
+    segments: Segments<D>,
+    /// When no segment could be made, and why.
+    failed: Option<(Duration, Errno)>,
+}
+
+/// A log. See the module head.
+pub(super) struct Log<D: Disk, C: Contents> {
+    env: Arc<dyn Env>,
+    shape: Shape,
+    state: Mutex<State<C>>,
+    /// Nobody's while a writer runs.
+    place: Mutex<Option<Place<D>>>,
+    healthy: AtomicBool,
+    /// Somebody waited for a write in vain, and it is not done yet.
+    late: AtomicBool,
+    counts: Mutex<LogCounts>,
+    me: Weak<Self>,
+}
+
+impl<D: Disk, C: Contents> Log<D, C> {
+    /// Makes the first segment of this run. Where that fails the log is there all the same, tries
+    /// again with every record, and the error is answered.
+    pub(super) async fn open(
+        env: Arc<dyn Env>,
+        shape: Shape,
+        contents: C,
+        segments: Segments<D>,
+    ) -> (Arc<Self>, DiskResult<()>) {
+        let log = Arc::new_cyclic(|me| Self {
+            env,
+            shape,
+            state: Mutex::new(State {
+                contents,
+                queue: VecDeque::new(),
+                queued_bytes: 0,
+                renew: false,
+                running: false,
+                alarms: BTreeSet::new(),
+            }),
+            place: Mutex::new(None),
+            healthy: AtomicBool::new(true),
+            late: AtomicBool::new(false),
+            counts: Mutex::default(),
+            me: me.clone(),
+        });
+        let mut place = Place {
+            segments,
+            failed: None,
+        };
+        place.segments.retire().await;
+        let made = log.begin(&mut place, Vec::new(), &mut Vec::new()).await;
+        if let Err(errno) = made {
+            log.unhealthy(errno);
+        }
+        place.segments.tidy().await;
+        *lock(&log.place) = Some(place);
+        (log, made)
+    }
+
+    /// Changes the contents and queues the record that the change answers, an empty one to wait for
+    /// all before it. `None` where the change answers that. A `lazy` one is written a little later.
+    pub(super) fn append(
+        &self,
+        weight: u64,
+        lazy: bool,
+        change: impl FnOnce(&mut C) -> Option<Vec<u8>>,
+    ) -> Option<StoreTask> {
+        let (tell, told) = oneshot::channel();
+        let (run, idle) = {
+            let mut state = lock(&self.state);
+            let bytes = change(&mut state.contents)?;
+            if bytes.len() > self.payload_max() || !state.push(bytes, weight, tell) {
+                // The asker hears so because nobody tells it anything.
+                self.lose(&mut state, weight);
+            }
+            let idle = !state.running;
+            state.running |= !lazy;
+            (idle && !lazy, idle && lazy)
+        };
+        if run {
+            self.start();
+        } else if idle {
+            self.look_after(LAZY_DELAY);
+        }
+        let task = async move { told.await.unwrap_or(Err(VfsError::Io)) };
+        Some(Box::pin(task))
+    }
+
+    /// The end of the write that covers all calls so far; `None` if none is under way or waits.
+    pub(super) fn settled(&self) -> Option<StoreTask> {
+        if !lock(&self.state).running {
+            return None;
+        }
+        let settled = self.append(0, false, |_| Some(Vec::new()))?;
+        Some(self.in_time(settled))
+    }
+
+    /// Looks at the contents.
+    pub(super) fn peek<T>(&self, look: impl FnOnce(&mut C) -> T) -> T {
+        look(&mut lock(&self.state).contents)
+    }
+
+    /// Whether the last write succeeded and none hangs.
+    pub(super) fn is_healthy(&self) -> bool {
+        self.healthy.load(SeqCst)
+    }
+
+    pub(super) fn counts(&self) -> LogCounts {
+        *lock(&self.counts)
+    }
+
+    /// Records that wait to be written, and how many wait for them.
+    #[cfg(test)]
+    pub(super) fn queued(&self) -> (usize, usize) {
+        let queue = &lock(&self.state).queue;
+        (queue.len(), queue.iter().map(|one| one.tell.len()).sum())
+    }
+
+    /// The task, but no longer than a reply may wait.
+    pub(super) fn in_time(&self, mut task: StoreTask) -> StoreTask {
+        let me = self.me.upgrade();
+        let Some(me) = me.filter(|_| !self.late.load(SeqCst)) else {
+            // What was queued is written all the same.
+            return Box::pin(std::future::ready(Err(VfsError::Io)));
+        };
+        let mut end = self.env.sleep(WAIT_MAX);
+        Box::pin(poll_fn(move |cx| {
+            if let Poll::Ready(done) = task.as_mut().poll(cx) {
+                return Poll::Ready(done);
+            }
+            end.as_mut().poll(cx).map(|()| {
+                me.late.store(true, SeqCst);
+                me.unhealthy(Errno(libc::ETIMEDOUT));
+                Err(VfsError::Io)
+            })
+        }))
+    }
+
+    fn unhealthy(&self, errno: Errno) {
+        if self.healthy.swap(false, SeqCst) {
+            tracing::error!(
+                error = %std::io::Error::from_raw_os_error(errno.0),
+                "{} cannot be written: {}", self.shape.title, self.shape.risk
+            );
+        }
+    }
+
+    fn lose(&self, state: &mut State<C>, weight: u64) {
+        state.renew = true;
+        state.contents.lost(weight);
+        lock(&self.counts).failed += weight;
+    }
+
+    fn payload_max(&self) -> usize {
+        if self.shape.is_snapshot {
+            return PAYLOAD_MAX;
+        }
+        // The head must fit beside it.
+        let half = usize::try_from(self.shape.segment_bytes / 2).unwrap_or(PAYLOAD_MAX);
+        PAYLOAD_MAX.min(half)
+    }
+
+    fn start(&self) {
+        let Some(log) = self.me.upgrade() else { return };
+        let place = lock(&log.place).take();
+        let mut driver = Driver {
+            log,
+            place,
+            batch: Vec::new(),
+            ended: false,
+        };
+        self.env.spawn(Box::pin(async move {
+            let log = Arc::clone(&driver.log);
+            log.drive(&mut driver).await;
+        }));
+    }
+
+    /// Looks for what is to be written after this time. Whose worker dies before is missed by nobody:
+    /// the next record or failure finds somebody else.
+    fn look_after(&self, time: Duration) {
+        let Some(log) = self.me.upgrade() else { return };
+        if !lock(&log.state).alarms.insert(time) {
+            return;
+        }
+        let alarm = Alarm(log, time);
+        self.env.spawn(Box::pin(async move {
+            let log = Arc::clone(&alarm.0);
+            log.env.sleep(time).await;
+            drop(alarm);
+            // It reports itself.
+            drop(log.append(0, false, |_| Some(Vec::new())));
+        }));
+    }
+
+    async fn drive(&self, driver: &mut Driver<D, C>) {
+        loop {
+            {
+                let mut state = lock(&self.state);
+                driver.batch = state.next(self.payload_max());
+                if driver.batch.is_empty() {
+                    // In one step: who queues from here on starts a writer, which finds its place.
+                    *lock(&self.place) = driver.place.take();
+                    state.running = false;
+                    driver.ended = true;
+                    return;
+                }
+            }
+            let written = match &mut driver.place {
+                Some(place) => self.write(place, &mut driver.batch).await,
+                // Never: who runs has it.
+                None => Err(Errno(libc::EIO)),
+            };
+            let batch = mem::take(&mut driver.batch);
+            self.note(written, &batch);
+            let told = written.map_err(|_| VfsError::Io);
+            for tell in batch.into_iter().flat_map(|one| one.tell) {
+                // Who went away does not care.
+                let _ = tell.send(told);
+            }
+            if let Some(place) = &mut driver.place {
+                place.segments.tidy().await;
+            }
+        }
+    }
+
+    fn note(&self, written: DiskResult<()>, batch: &[Queued]) {
+        self.late.store(false, SeqCst);
+        if let Err(errno) = written {
+            let weight = batch.iter().map(|one| one.weight).sum();
+            self.lose(&mut lock(&self.state), weight);
+            self.unhealthy(errno);
+            self.look_after(RETRY);
+            return;
+        }
+        let records = batch.iter().filter(|one| !one.bytes.is_empty()).count();
+        lock(&self.counts).records += records as u64;
+        if !self.healthy.swap(true, SeqCst) {
+            tracing::warn!("{} can be written again", self.shape.title);
+        }
+    }
+
+    /// Stores a batch: in a frame, or in a new segment.
+    async fn write(&self, place: &mut Place<D>, batch: &mut Vec<Queued>) -> DiskResult<()> {
+        let records: Vec<&[u8]> = batch.iter().map(|one| one.bytes.as_slice()).collect();
+        let payload = records.concat();
+        let renew = lock(&self.state).renew;
+        let fits = place.segments.fits(payload.len()).filter(|_| !renew);
+        if fits.is_some() && payload.is_empty() {
+            return Ok(());
+        }
+        if fits == Some(true) {
+            let Err(errno) = place.segments.write(&payload).await else {
+                lock(&self.counts).writes += 1;
+                return Ok(());
+            };
+            tracing::warn!(
+                error = %std::io::Error::from_raw_os_error(errno.0),
+                "a write to {} failed: trying a new segment", self.shape.title
+            );
+        }
+        match place.failed {
+            Some((at, errno)) if self.env.monotonic() < at + BACK_OFF => Err(errno),
+            _ => self.begin(place, payload, batch).await,
+        }
+    }
+
+    /// Makes the next segment, with its head and the payload. That of a snapshot log serves all who
+    /// wait by then: they join the batch.
+    async fn begin(
+        &self,
+        place: &mut Place<D>,
+        payload: Vec<u8>,
+        batch: &mut Vec<Queued>,
+    ) -> DiskResult<()> {
+        let now = self.env.monotonic();
+        // Until it is over.
+        place.failed = Some((now, Errno(libc::EIO)));
+        let mut payloads = {
+            let mut state = lock(&self.state);
+            state.renew = false;
+            if self.shape.is_snapshot {
+                state.queued_bytes = 0;
+                batch.extend(state.queue.drain(..));
+            }
+            state.contents.head()
+        };
+        if !self.shape.is_snapshot && !payload.is_empty() {
+            payloads.push(payload);
+        }
+        let made = place.segments.begin(payloads).await;
+        let Err(errno) = made else {
+            place.failed = None;
+            lock(&self.state).contents.begun();
+            let mut counts = lock(&self.counts);
+            counts.segments += 1;
+            counts.writes += u64::from(!batch.is_empty());
+            return Ok(());
+        };
+        place.failed = Some((now, errno));
+        let word = {
+            let mut state = lock(&self.state);
+            state.renew = true;
+            state.contents.last_word()
+        };
+        if let Some(word) = word
+            && let Err(errno) = place.segments.say_last(&word).await
+        {
+            let title = self.shape.title;
+            tracing::error!(
+                errno = errno.0,
+                "nor can its last word be written to {title}"
+            );
+        }
+        made
+    }
+}
+
+/// See [`Log::look_after`].
+struct Alarm<D: Disk, C: Contents>(Arc<Log<D, C>>, Duration);
+
+impl<D: Disk, C: Contents> Drop for Alarm<D, C> {
+    fn drop(&mut self) {
+        lock(&self.0.state).alarms.remove(&self.1);
+    }
+}
+
+/// The writer; dropped before it has ended where its worker died under it.
+struct Driver<D: Disk, C: Contents> {
+    log: Arc<Log<D, C>>,
+    place: Option<Place<D>>,
+    batch: Vec<Queued>,
+    ended: bool,
+}
+
+impl<D: Disk, C: Contents> Drop for Driver<D, C> {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let mut place = self.place.take();
+        if let Some(place) = &mut place {
+            // The kernel may still be writing to that segment: the next record makes a new one.
+            place.segments.give_up();
+        }
+        if self.log.healthy.swap(false, SeqCst) {
+            tracing::error!("{}: its writer died with its worker", self.log.shape.title);
+        }
+        let mut state = lock(&self.log.state);
+        // It may be stored or not.
+        let weight = self.batch.iter().map(|one| one.weight).sum();
+        self.log.lose(&mut state, weight);
+        *lock(&self.log.place) = place;
+        state.running = false;
+        // Nobody shall wait for a writer that may never come; what they queued is written then.
+        state.queue.iter_mut().for_each(|one| one.tell.clear());
+    }
+}

@@ -1,0 +1,142 @@
+//! The bytes of a [`LogMap`](super::map::LogMap), and a reader that believes nothing.
+//!
+//! A segment is a row of frames (`frames.rs`, with `HFM1`), then zeros. The first frames are the
+//! whole map as it was when the segment was made; every later one is a group of changes. A payload
+//! is records: u8 kind (1 put, 2 removed), u8 length of the key, key, and for *put* u32 length of
+//! the value, value. All little-endian.
+//!
+//! A frame that is no good at the end is torn: nothing in it was acknowledged. One that is no good
+//! with a good one behind it may have changed any key known so far: every entry from before it that
+//! is not put again after it is [`MapEntry::doubtful`]. What a doubtful entry means is the owner's.
+
+use std::collections::BTreeMap;
+
+use super::{
+    bytes::{In, Out},
+    frames::{self, ALIGN, Damage, Magic, Part},
+    map::{KEY_MAX, Refusal, VALUE_MAX},
+};
+
+pub(crate) const MAGIC: &Magic = b"HFM1";
+const PUT: u8 = 1;
+const REMOVED: u8 = 2;
+
+/// One entry as the file has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapEntry {
+    /// Its name, 1 to [`KEY_MAX`] bytes.
+    pub key: Vec<u8>,
+    /// What was put last, as far as can be read.
+    pub value: Vec<u8>,
+    /// A frame that is lost may have changed or removed it.
+    pub doubtful: bool,
+}
+
+/// What a file holds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReadMap {
+    /// The entries, ascending by key.
+    pub entries: Vec<MapEntry>,
+    /// What cannot be read, with something good behind it.
+    pub damage: Vec<Damage>,
+    /// Where a frame was being written when the end came.
+    pub torn: Option<u64>,
+}
+
+pub(crate) fn encode_put(out: &mut Out, key: &[u8], value: &[u8]) {
+    out.u8(PUT);
+    encode_key(out, key);
+    out.u32(value.len() as u32);
+    out.bytes(value);
+}
+
+pub(crate) fn encode_removed(out: &mut Out, key: &[u8]) {
+    out.u8(REMOVED);
+    encode_key(out, key);
+}
+
+fn encode_key(out: &mut Out, key: &[u8]) {
+    // At most `KEY_MAX`, which is below 256.
+    out.u8(key.len() as u8);
+    out.bytes(key);
+}
+
+#[derive(Default)]
+struct Reader {
+    all: BTreeMap<Vec<u8>, (Vec<u8>, bool)>,
+    damage: Vec<Damage>,
+}
+
+impl Reader {
+    fn damaged(&mut self, damage: Damage) {
+        self.damage.push(damage);
+        let all = self.all.values_mut();
+        all.for_each(|(_, doubtful)| *doubtful = true);
+    }
+
+    /// `None` for what is not exactly a row of records.
+    fn apply(&mut self, payload: &[u8]) -> Option<()> {
+        let mut from = In(payload);
+        while !from.is_empty() {
+            let kind = from.u8()?;
+            let len = usize::from(from.u8()?);
+            let key = from
+                .bytes(len)
+                .filter(|key| (1..=KEY_MAX).contains(&key.len()))?;
+            match kind {
+                PUT => {
+                    let len = usize::try_from(from.u32()?).ok()?;
+                    let value = from.bytes(len).filter(|value| value.len() <= VALUE_MAX)?;
+                    self.all.insert(key.to_vec(), (value.to_vec(), false));
+                }
+                REMOVED => _ = self.all.remove(key),
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+}
+
+/// Reads a segment, whatever the bytes are.
+///
+/// # Errors
+/// Its first frame is not what this version writes.
+pub fn read_log_map(bytes: &[u8]) -> Result<ReadMap, Refusal> {
+    read(bytes, false)
+}
+
+/// As [`read_log_map`]; `padded`: there is a sector of zeros at the end, or the file was cut off.
+pub(super) fn read(bytes: &[u8], padded: bool) -> Result<ReadMap, Refusal> {
+    match bytes.get(..4) {
+        Some(magic) if magic == MAGIC => {}
+        Some([b'H', b'F', b'M', _]) => return Err(Refusal::Version),
+        _ => return Err(Refusal::NotOurs),
+    }
+    let mut reader = Reader::default();
+    let ending = frames::read(MAGIC, bytes, |part| match part {
+        Part::Damage(damage) => reader.damaged(damage),
+        Part::Payload(at, payload) => {
+            if reader.apply(payload).is_none() {
+                reader.damaged(Damage::at(at, "a record that cannot be understood"));
+            }
+        }
+    });
+    if ending.torn == Some(0) {
+        return Err(Refusal::NotOurs);
+    }
+    let last = bytes.rchunks(ALIGN).next().unwrap_or_default();
+    if padded && (last.len() < ALIGN || last.iter().any(|byte| *byte != 0)) {
+        reader.damaged(Damage::at(ending.end, "the file is cut off"));
+    }
+    let entries = reader.all.into_iter();
+    let entries = entries.map(|(key, (value, doubtful))| MapEntry {
+        key,
+        value,
+        doubtful,
+    });
+    Ok(ReadMap {
+        entries: entries.collect(),
+        damage: reader.damage,
+        torn: ending.torn,
+    })
+}

@@ -1,0 +1,57 @@
+//! What outlives the process, over any [`vfs::Disk`], so that it can be simulated.
+//!
+//! One log (`log.rs`, `segments.rs`, `frames.rs`); on it the journal of acknowledged flushes
+//! (`journal.rs`, `exposure.rs`) and a map (`map.rs`), in which persistent handles and error latches
+//! (`latches.rs`) are values. `bytes.rs` and `folder.rs` are fields and files. The engine's side is
+//! `kept.rs`.
+
+mod bytes;
+mod exposure;
+mod flush_record;
+mod folder;
+mod frames;
+mod journal;
+mod journal_format;
+mod latch_format;
+mod latch_record;
+mod latches;
+mod log;
+mod map;
+mod map_format;
+mod segments;
+
+pub use exposure::{ALLOWANCE_MIN, LEASE};
+pub(crate) use flush_record::most_exposed;
+pub use flush_record::{
+    EXPOSED_FILES_MAX, ExposedFile, ExposureRecord, ExposureSource, FlushJournal, FlushRecord,
+};
+pub use frames::Damage;
+pub use journal::{FLUSHES, JournalFile, JournalLimits, JournalRun};
+pub use journal_format::{
+    ExposureNote, JournalRecord, SEGMENT_READ_MAX, Segment, ShareRoot, StartRecord, read_segment,
+};
+pub use latch_format::{StoredLatches, read_latches};
+pub use latch_record::{
+    LatchRecord, LatchStore, STORED_NAMES_MAX, STORED_PATH_MAX, STORED_RANGES_MAX,
+    STORED_SHARES_MAX, STORED_STREAMS_MAX, UnprovenStream,
+};
+pub use latches::{KnownFs, LATCHES, LatchMap, OpenedLatches};
+#[cfg(test)]
+pub(crate) use log::QUEUE_MAX;
+pub use log::{LogCounts, StoreTask};
+pub use map::{
+    Change, HANDLES, KEY_MAX, LogMap, MapCounts, MapSpec, OpenedMap, Refusal, StoreError, VALUE_MAX,
+};
+pub use map_format::{MapEntry, ReadMap, read_log_map};
+pub use segments::{segment_name, segment_number};
+
+/// What tests make files of.
+#[cfg(test)]
+pub(crate) mod testing {
+    pub(crate) use super::{
+        bytes::Out,
+        frames::{ALIGN, frame},
+        latch_format::old_latches,
+        map_format::{MAGIC, encode_put, encode_removed},
+    };
+}

@@ -1,0 +1,358 @@
+//! The segment files of a log: numbered, in one folder, the newest of them written to.
+//!
+//! A segment is filled with zeros when it is made, so that a frame changes data only and needs no
+//! room of the file system. It is made as `spare.KIND`, whole and synced, and only then gets its
+//! name (`0123456789abcdef.KIND`); then older ones go. Nothing is written to a segment of which one
+//! write failed, for nobody knows what its pages hold.
+//!
+//! **Room.** A log whose head repeats all that holds (a *snapshot*) keeps a second file of the same
+//! size: the next segment overwrites it in place, and the segment before that becomes the next
+//! spare. So a full file system stops it only when the snapshot outgrows the spare. Then the old
+//! segment takes one more frame, in a sector that is kept free for it ([`Segments::say_last`]).
+//!
+//! Does not own: when a segment begins, what is tried again.
+
+use std::{collections::BTreeSet, mem};
+
+use vfs::{
+    Disk, Identity,
+    disk::{DiskResult, RawEntry},
+};
+
+use super::{
+    folder,
+    frames::{ALIGN, HEAD, Magic, aligned, frame},
+};
+
+/// Most names looked at in the folder.
+const NAMES_MAX: usize = 100_000;
+
+/// What tells one log from another.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    /// What its files' names end with.
+    pub(super) kind: &'static str,
+    pub(super) magic: &'static Magic,
+    /// For people, and what it means to them when it cannot be written.
+    pub(super) title: &'static str,
+    pub(super) risk: &'static str,
+    /// Bytes of a segment; of a snapshot log, at least.
+    pub(super) segment_bytes: u64,
+    /// Segments that are left standing.
+    pub(super) segments: usize,
+    /// The head of a segment repeats all that holds, what waits to be written included.
+    pub(super) is_snapshot: bool,
+}
+
+/// Name of a segment's file.
+pub fn segment_name(number: u64, kind: &str) -> String {
+    format!("{number:016x}.{kind}")
+}
+
+/// Number of the segment in a file of that name.
+pub fn segment_number(name: &[u8], kind: &str) -> Option<u64> {
+    let digits = name.strip_suffix(kind.as_bytes())?.strip_suffix(b".")?;
+    let text = std::str::from_utf8(digits).ok()?;
+    let plain = text.len() == 16 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    u64::from_str_radix(text, 16).ok().filter(|_| plain)
+}
+
+/// The segment that is written to.
+struct Newest<F> {
+    fd: F,
+    number: u64,
+    /// Of the next frame, and where that goes.
+    frame: u32,
+    offset: u64,
+    /// Where frames end: behind it there is a sector for a last word, and one of zeros, without
+    /// which the file was cut off.
+    end: u64,
+    /// The mark behind the last frame is not written yet.
+    unmarked: bool,
+}
+
+/// See the module head.
+pub(super) struct Segments<D: Disk> {
+    disk: D,
+    shape: Shape,
+    numbers: BTreeSet<u64>,
+    /// Of those, what is never overwritten.
+    spoilt: BTreeSet<u64>,
+    newest: Option<Newest<D::Fd>>,
+    /// Of the next segment.
+    next: u64,
+    /// A file of an older version that the first segment replaces.
+    old: Option<&'static [u8]>,
+    /// There is a spare, and nobody writes to it.
+    has_spare: bool,
+    /// A segment was made, and older ones have not gone yet.
+    untidy: bool,
+}
+
+impl<D: Disk> Segments<D> {
+    /// Those that are in the folder that `disk` starts at.
+    pub(super) async fn find(disk: D, shape: Shape) -> DiskResult<Self> {
+        let root = disk.root();
+        let listed = disk.entries(&Identity::Service, &root, NAMES_MAX).await?;
+        let number = |name: &[u8]| segment_number(name, shape.kind);
+        let numbers: BTreeSet<u64> = listed.iter().filter_map(|one| number(&one.name)).collect();
+        let next = numbers.last().map_or(1, |last| last.saturating_add(1));
+        let mut segments = Self {
+            disk,
+            shape,
+            numbers,
+            spoilt: BTreeSet::new(),
+            newest: None,
+            next,
+            old: None,
+            has_spare: false,
+            untidy: false,
+        };
+        // What a cut left with two names, of which one was to go, must not be overwritten.
+        let shared =
+            |one: &RawEntry| listed.iter().filter(|other| other.ino == one.ino).count() > 1;
+        let spoilt = listed.iter().filter(|one| shared(one));
+        segments.spoilt = spoilt.filter_map(|one| number(&one.name)).collect();
+        let spare = segments.spare();
+        match listed.iter().find(|one| *one.name == *spare.as_bytes()) {
+            Some(spare) if shared(spare) => {
+                folder::remove(&segments.disk, &spare.name).await?;
+                segments.disk.sync_dir(&root).await?;
+            }
+            spare => segments.has_spare = shape.is_snapshot && spare.is_some(),
+        }
+        Ok(segments)
+    }
+
+    fn name(&self, number: u64) -> String {
+        segment_name(number, self.shape.kind)
+    }
+
+    fn spare(&self) -> String {
+        format!("spare.{}", self.shape.kind)
+    }
+
+    pub(super) fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    /// Name of the newest.
+    pub(super) fn newest(&self) -> Option<String> {
+        self.numbers.last().map(|number| self.name(*number))
+    }
+
+    /// This file goes when the first segment is stable.
+    pub(super) fn replace(&mut self, old: &'static [u8]) {
+        self.old = Some(old);
+    }
+
+    /// Keeps a damaged file, which may be the newest segment, under another name.
+    pub(super) async fn keep_aside(&mut self, file: &str) -> DiskResult<()> {
+        let aside = format!("{}.refused", self.shape.kind);
+        self.spoilt.extend(self.numbers.last());
+        folder::link(&self.disk, file.as_bytes(), aside.as_bytes()).await
+    }
+
+    /// Nothing more is written to the newest segment, nor over it or a spare that is being made.
+    pub(super) fn give_up(&mut self) {
+        self.spoilt
+            .extend(self.newest.take().map(|newest| newest.number));
+    }
+
+    /// Whether a frame of this payload fits into the newest segment; `None` without one.
+    pub(super) fn fits(&self, payload: usize) -> Option<bool> {
+        let room = aligned(HEAD + payload) as u64;
+        let newest = self.newest.as_ref();
+        newest.map(|newest| newest.offset + room <= newest.end)
+    }
+
+    /// Writes a frame durably; where that fails nothing more is written to the segment.
+    pub(super) async fn write(&mut self, payload: &[u8]) -> DiskResult<()> {
+        let Some(newest) = &mut self.newest else {
+            return Err(vfs::disk::Errno(libc::EIO));
+        };
+        let bytes = frame(self.shape.magic, newest.number, newest.frame, payload);
+        let (at, len) = (newest.offset, bytes.len() as u64);
+        newest.frame += 1;
+        newest.offset += len;
+        newest.unmarked = self.shape.is_snapshot;
+        let written = folder::put(&self.disk, &newest.fd, at, bytes.into(), true).await;
+        if written.is_err() {
+            self.give_up();
+        }
+        written
+    }
+
+    /// Writes an empty frame behind the last one, which the next one overwrites. Until then it tells
+    /// a frame that decays from one that was torn; it need not be stable for that.
+    async fn mark(&mut self) {
+        let newest = self.newest.as_mut();
+        let Some(newest) = newest.filter(|newest| newest.unmarked && newest.offset <= newest.end)
+        else {
+            return;
+        };
+        newest.unmarked = false;
+        let mark = frame(self.shape.magic, newest.number, newest.frame, &[]);
+        let written = folder::put(&self.disk, &newest.fd, newest.offset, mark.into(), false);
+        if written.await.is_err() {
+            // The next frame goes to another segment.
+            self.give_up();
+        }
+    }
+
+    /// A frame of one sector where there is no room for a new segment. The old one is closed.
+    pub(super) async fn say_last(&mut self, payload: &[u8]) -> DiskResult<()> {
+        if self.newest.is_some() && aligned(HEAD + payload.len()) == ALIGN {
+            self.write(payload).await?;
+        }
+        self.newest = None;
+        Ok(())
+    }
+
+    /// Makes the next segment of these frames.
+    pub(super) async fn begin(&mut self, mut payloads: Vec<Vec<u8>>) -> DiskResult<()> {
+        let count = payloads.len() as u32;
+        if self.shape.is_snapshot {
+            // Without a mark behind it a frame that decayed would pass for a torn one.
+            payloads.push(Vec::new());
+        }
+        let number = self.next;
+        let frames = payloads.iter().zip(0..);
+        let frames = frames.map(|(payload, at)| frame(self.shape.magic, number, at, payload));
+        let frames: Vec<Vec<u8>> = frames.collect();
+        let marked = frames.iter().skip(count as usize).map(Vec::len);
+        let mark = marked.sum::<usize>() as u64;
+        let bytes = frames.concat();
+        let offset = bytes.len() as u64 - mark;
+        let reuse = mem::take(&mut self.has_spare);
+        let spare = self.spare();
+        let (fd, size) = match self.fill(&spare, bytes, reuse).await {
+            Ok(filled) => filled,
+            Err(errno) => {
+                // Room for others, and nothing that failed is used again.
+                let _ = folder::remove(&self.disk, spare.as_bytes()).await;
+                return Err(errno);
+            }
+        };
+        // From here on the segment before it may be superseded.
+        self.newest = None;
+        let name = self.name(number);
+        folder::rename(&self.disk, spare.as_bytes(), name.as_bytes()).await?;
+        self.disk.sync_dir(&self.disk.root()).await?;
+        if let Some(old) = self.old {
+            folder::remove(&self.disk, old).await?;
+            self.disk.sync_dir(&self.disk.root()).await?;
+            self.old = None;
+        }
+        self.numbers.insert(number);
+        self.next = number.saturating_add(1);
+        self.untidy = true;
+        self.newest = Some(Newest {
+            fd,
+            number,
+            frame: count,
+            offset,
+            end: size - 2 * ALIGN as u64,
+            unmarked: false,
+        });
+        Ok(())
+    }
+
+    /// Makes a stable file of these bytes and zeros; answers its size. To `reuse` is to overwrite a
+    /// spare that is neither too small nor far too large.
+    async fn fill(&self, name: &str, bytes: Vec<u8>, reuse: bool) -> DiskResult<(D::Fd, u64)> {
+        let head = bytes.len() as u64;
+        let mut wanted = self.shape.segment_bytes;
+        if self.shape.is_snapshot {
+            wanted = wanted.max(2 * head);
+        }
+        let mut found = None;
+        if reuse && let Some(fd) = folder::open(&self.disk, name.as_bytes()).await? {
+            let size = self.disk.stat(&fd).await?.size;
+            let fits =
+                size >= self.shape.segment_bytes && size * 3 >= head * 4 && size <= wanted * 4;
+            found = fits.then_some((fd, size));
+        }
+        let (fd, size) = match found {
+            Some(found) => found,
+            None => (folder::create(&self.disk, name.as_bytes()).await?, wanted),
+        };
+        folder::put(&self.disk, &fd, 0, bytes.into(), false).await?;
+        folder::put_zeros(&self.disk, &fd, head, size).await?;
+        self.disk.fsync(&fd).await?;
+        Ok((fd, size))
+    }
+
+    /// Older segments than are left standing go or become the spare.
+    pub(super) async fn retire(&mut self) {
+        while self.numbers.len() > self.shape.segments
+            && let Some(oldest) = self.numbers.pop_first()
+        {
+            let (name, spare) = (self.name(oldest), self.spare());
+            let spoilt = self.spoilt.remove(&oldest);
+            let reuse = self.shape.is_snapshot && !spoilt && !self.has_spare;
+            let gone = match reuse {
+                true => folder::rename(&self.disk, name.as_bytes(), spare.as_bytes()).await,
+                false => folder::remove(&self.disk, name.as_bytes()).await,
+            };
+            match gone {
+                Ok(()) => self.has_spare |= reuse,
+                Err(errno) => tracing::warn!(errno = errno.0, name, "cannot remove"),
+            }
+        }
+    }
+
+    /// After a write, when nobody waits any more: marks the end, and after a new segment retires
+    /// older ones and sees to it that there is a spare. What fails here costs room.
+    pub(super) async fn tidy(&mut self) {
+        self.mark().await;
+        if !mem::take(&mut self.untidy) {
+            return;
+        }
+        self.retire().await;
+        let Some(newest) = &self.newest else { return };
+        let (spare, size) = (self.spare(), newest.end + 2 * ALIGN as u64);
+        let mut aside = Ok(());
+        if self.shape.is_snapshot && !self.has_spare {
+            aside = self.set_aside(&spare, size).await;
+            self.has_spare = aside.is_ok();
+        }
+        if let Err(errno) = aside.and(self.disk.sync_dir(&self.disk.root()).await) {
+            tracing::warn!(
+                error = %std::io::Error::from_raw_os_error(errno.0),
+                "no room is set aside for {}: a full disk may stop it", self.shape.title
+            );
+        }
+        if !self.has_spare {
+            // Room for others.
+            let _ = folder::remove(&self.disk, spare.as_bytes()).await;
+        }
+    }
+
+    async fn set_aside(&self, spare: &str, size: u64) -> DiskResult<()> {
+        let fd = folder::create(&self.disk, spare.as_bytes()).await?;
+        folder::put_zeros(&self.disk, &fd, 0, size).await?;
+        self.disk.fsync(&fd).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_have_names() {
+        let name = segment_name(0x1A, "flushes");
+        assert_eq!(segment_number(name.as_bytes(), "flushes"), Some(0x1A));
+        assert_eq!(segment_number(name.as_bytes(), "latches"), None);
+        for bad in [
+            "1.flushes",
+            "000000000000001A.flushes",
+            "+00000000000001a.flushes",
+            "0000000000000001flushes",
+            "x",
+        ] {
+            assert_eq!(segment_number(bad.as_bytes(), "flushes"), None, "{bad}");
+        }
+    }
+}
