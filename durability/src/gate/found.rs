@@ -33,6 +33,14 @@ impl<V: Vfs> Gate<V> {
         let Some(parent) = self.vfs.parent_of(node).await? else {
             return Ok(());
         };
+        let owes = |inode: &Inode<V>| {
+            let mut names = inode.names().iter();
+            names.any(|name| name.dir.key() == parent.key())
+        };
+        if core.peek(key, owes) != Some(true) {
+            // A failed sync of the directory may have dropped a name that nobody here knew of.
+            core.check_latch(parent.key())?;
+        }
         let since = (RequestFlags::default(), core.tick());
         self.mark_name(Event::Link, node, (Some(&parent), None), since);
         core.with(key, |inode| inode.found_at = path);
